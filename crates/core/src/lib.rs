@@ -1,0 +1,1 @@
+//! The rules of Outlast: job and worker state machines, budgets, retries, leases. Pure.

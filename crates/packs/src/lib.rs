@@ -1,0 +1,1 @@
+//! Packs and actions: reading, checking and rendering them.

@@ -1,0 +1,1 @@
+//! The native worker session, as generated gRPC code.

@@ -1,0 +1,1 @@
+//! Client and worker SDK for Outlast.

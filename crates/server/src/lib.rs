@@ -1,0 +1,1 @@
+//! The server: HTTP, worker sessions, batching, monitors.

@@ -1,0 +1,1 @@
+//! The Store trait, its executable model, and the contract every store must keep.

@@ -1,0 +1,1 @@
+//! The worker daemon: guardian, engine, and one shim per attempt.

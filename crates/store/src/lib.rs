@@ -1,1 +1,29 @@
 //! The Store trait, its executable model, and the contract every store must keep.
+//!
+//! A store applies a batch of [`Command`]s as one transaction and answers each with its
+//! own [`Reply`]. It contains no policy: it loads a job, asks `outlast_core` what may
+//! happen, and applies the answer by compare-and-set on (state, epoch).
+//!
+//! Map:
+//! - [`store`]: the trait
+//! - [`command`], [`reply`]: what can be asked of a batch, and what comes back
+//! - [`record`]: what is stored, as read back
+//! - [`query`]: what can be read outside a batch
+//! - [`event`]: the event log's entries
+//! - [`model`]: the whole contract over maps, per job, with the core's `decide`
+//! - `conformance`: the suite that the model and every store pass (feature `conformance`)
+#![warn(missing_docs)]
+
+pub mod command;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+pub mod event;
+pub mod model;
+pub mod query;
+pub mod record;
+pub mod reply;
+pub mod store;
+
+pub use command::{Batch, BatchId, Command};
+pub use reply::{Applied, Reply};
+pub use store::{Clock, Store, StoreError};

@@ -1,0 +1,552 @@
+//! What can be asked of a batch: a closed list of commands.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use outlast_core::budget::{Budgets, ScheduledTimeout};
+use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::job::Rules;
+use outlast_core::time::{Span, Timestamp};
+use outlast_core::worker::liveness::WorkerEvent;
+use uuid::Uuid;
+
+/// Commands to apply as one transaction.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// Fixed before the first try, so that a batch of unknown outcome can be looked up.
+    pub id: BatchId,
+    /// Where the jitter of every wait decided in this batch comes from.
+    pub jitter_seed: u64,
+    /// The operator's budgets.
+    pub budgets: Budgets,
+    /// What to do, in order.
+    pub commands: Vec<Command>,
+}
+
+/// Names one batch of one server for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BatchId {
+    /// The server process that made it.
+    pub server: Uuid,
+    /// Rises by one for each batch of that server.
+    pub n: u64,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Stores one job.
+    Enqueue(Box<NewJob>),
+    /// Stores several jobs, or none of them.
+    EnqueueAll(Vec<NewJob>),
+    /// Takes jobs for a claimant.
+    Claim(Claim),
+    /// Notes that an attempt started.
+    Start(Start),
+    /// Ends an attempt.
+    Finish(Box<Finish>),
+    /// Prolongs plain OJS attempts to their full visibility from now.
+    Extend(Extend),
+    /// Renews a worker's lease.
+    Renew(Renew),
+    /// Makes a worker known.
+    Register(Box<Registration>),
+    /// Attaches a worker's session (again); answers with a session number higher than
+    /// any before.
+    Attach(Attach),
+    /// Moves a worker's standing; see [`WorkerEvent`]. `Lapse` has a command of its own.
+    Worker(WorkerMove),
+    /// Gives a worker up and moves its attempts.
+    Lapse(Lapse),
+    /// Cancels a job.
+    Cancel(JobOrder),
+    /// Activates a pending job.
+    Activate(JobOrder),
+    /// Replays a discarded job in a new life.
+    Replay(JobOrder),
+    /// Takes a dead letter off the list; the job stays discarded.
+    ForgetDeadLetter(JobOrder),
+    /// Does what has come due by time alone: timers, expiries, visibilities, time limits.
+    Sweep(Sweep),
+    /// Ends claimable jobs of a class that no live worker was able to run for too long.
+    Strand(Strand),
+    /// Stops or allows fetching from a queue.
+    Queue(QueueOrder),
+    /// Keeps what an attempt printed.
+    Log(LogChunk),
+    /// Keeps an attempt's progress or checkpoint.
+    Progress(Box<Progress>),
+    /// Forgets a worker that is no longer live.
+    ForgetWorker(WorkerId),
+    /// Deletes what is older than it must be kept.
+    Prune(Prune),
+    /// Drops every job, queue and worker. Conformance runs only.
+    Reset,
+}
+
+/// What routes a job: a server claims only classes that its free workers fit, so jobs
+/// that nobody can take cost nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClassKey {
+    /// Queue.
+    pub queue: String,
+    /// Job type, or the reference of an action.
+    pub job_type: String,
+    /// How it is run.
+    pub route: Route,
+    /// Tenant, for the OJS multi-tenancy header.
+    pub tenant: Option<String>,
+    /// Jobs that must run alone on their worker are a class of their own. A job enters it
+    /// by a transition, never when it is enqueued.
+    pub isolated: bool,
+}
+
+/// How jobs of a class are run.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Route {
+    /// By a handler that someone registered for the type, or a plain OJS fetch.
+    Plain,
+    /// By a packaged action.
+    Action {
+        /// `shell`, `python` or `node`.
+        runtime: String,
+        /// Labels that the worker must carry, with these values.
+        labels: BTreeMap<String, String>,
+    },
+}
+
+/// Number of a class in this store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClassId(pub i64);
+
+/// A job to be stored. Its id is fixed before the first try.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewJob {
+    /// Id, a UUIDv7.
+    pub id: JobId,
+    /// What routes it.
+    pub class: ClassKey,
+    /// -100 (last) to 100 (first).
+    pub priority: i8,
+    /// The immutable payload.
+    pub payload: Payload,
+    /// What it obeys.
+    pub rules: Rules,
+    /// When it may first run.
+    pub first: First,
+    /// Longest an attempt may run.
+    pub timeout: Option<Span>,
+    /// Visibility of a plain OJS attempt; `None` takes the fetch's.
+    pub visibility: Option<Span>,
+    /// How long it is kept while no live worker can run it.
+    pub scheduled_timeout: ScheduledTimeout,
+    /// Which door it came in by.
+    pub origin: Origin,
+}
+
+/// What a job carries; the store keeps it as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Payload {
+    /// JSON: the `args` array of an OJS job; for executions `[parameters]`.
+    pub args: String,
+    /// JSON object: OJS `meta`; empty when there is none.
+    pub meta: String,
+    /// JSON object: everything else the producer's envelope held that must be given back
+    /// (options as sent, unknown fields, labels); empty when there is none.
+    pub extra: String,
+}
+
+/// When a job may first run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// At once.
+    Now,
+    /// From this time on.
+    At(Timestamp),
+    /// When someone activates it.
+    OnActivation,
+}
+
+/// Which door a job came in by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The OJS API.
+    Ojs,
+    /// The executions API.
+    Execution,
+}
+
+/// A wish to take jobs.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// Who takes them.
+    pub claimant: Claimant,
+    /// Which may be taken.
+    pub from: ClaimFrom,
+    /// How many at most.
+    pub max: NonZeroU32,
+}
+
+/// Who takes jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claimant {
+    /// A native worker, by its lease. Refused unless it is live, running and its session
+    /// has this number.
+    Native {
+        /// The worker.
+        worker: WorkerId,
+        /// Number of its session.
+        session: u64,
+    },
+    /// A plain OJS fetch. Each job gets a visibility of its own; the claim is the start.
+    Plain {
+        /// The id the client gave itself, if any. Refused (nothing is claimed) when a
+        /// worker of that id is known and not running.
+        worker: Option<String>,
+        /// Visibility for jobs that do not say.
+        visibility: Span,
+    },
+}
+
+/// Which jobs may be taken. Best priority first, then front before order, then oldest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimFrom {
+    /// These classes together. Paused queues give nothing.
+    Classes(Vec<ClassId>),
+    /// The plain classes of these queues, one queue after the other, of this tenant if
+    /// one is named.
+    Queues {
+        /// Names, most wanted first.
+        queues: Vec<String>,
+        /// Tenant that the fetch is limited to.
+        tenant: Option<String>,
+    },
+}
+
+/// What a report must match to be about the current attempt. See
+/// [`outlast_core::job::fence`].
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Fence {
+    /// Epoch that the reporter holds.
+    pub epoch: Option<Epoch>,
+    /// Native worker that reports, or the id a plain client gave itself.
+    pub worker: Option<Reporter>,
+    /// Attempt number that a plain client sent.
+    pub attempt: Option<u32>,
+}
+
+/// Who reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reporter {
+    /// A native worker.
+    Native(WorkerId),
+    /// A plain OJS client, by the id it gave itself.
+    Plain(String),
+}
+
+/// A report that an attempt started.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The job.
+    pub job: JobId,
+    /// The attempt.
+    pub fence: Fence,
+}
+
+/// A report that an attempt ended.
+#[derive(Clone, Debug)]
+pub struct Finish {
+    /// The job.
+    pub job: JobId,
+    /// The attempt.
+    pub fence: Fence,
+    /// How it ended.
+    pub ending: Ending,
+    /// What else is known.
+    pub detail: EndDetail,
+    /// Who says so, for the event log.
+    pub by: String,
+}
+
+/// How an attempt ended, as reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Well.
+    Completed,
+    /// By its own error; the type is matched against `non_retryable_errors`.
+    Failed {
+        /// Type or code.
+        error_type: String,
+        /// Whether another attempt may help.
+        retryable: bool,
+    },
+    /// By its time limit.
+    TimedOut,
+    /// By shutdown, drain or eviction.
+    Interrupted,
+    /// It never started.
+    NotStarted,
+    /// The client gives it back.
+    Requeued,
+    /// The server lost the worker's word for it: the worker does not hold it any more.
+    Lost,
+}
+
+/// What else is known about an attempt's end.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct EndDetail {
+    /// JSON: the result.
+    pub result: Option<String>,
+    /// JSON object: the error.
+    pub error: Option<String>,
+    /// When the attempt started by the worker's account, if it did.
+    pub started: Option<Timestamp>,
+    /// Exit code of the program.
+    pub exit_code: Option<i32>,
+    /// Checkpoint to give to the next attempt.
+    pub checkpoint: Option<Vec<u8>>,
+    /// Why it ended so, in words: the evidence.
+    pub evidence: String,
+}
+
+/// A plain OJS heartbeat's effect on what its sender holds.
+#[derive(Clone, Debug)]
+pub struct Extend {
+    /// The id the client gave itself.
+    pub worker: String,
+    /// The jobs it says it holds; empty means all that it holds.
+    pub jobs: Vec<JobId>,
+}
+
+/// A native worker's heartbeat.
+#[derive(Clone, Debug)]
+pub struct Renew {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Lease from now on.
+    pub lease: Span,
+    /// Attempts it says it holds.
+    pub in_flight: u32,
+}
+
+/// A worker that makes itself known.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Registration {
+    /// Its identity: one process start.
+    pub id: WorkerId,
+    /// Its label.
+    pub name: String,
+    /// `action`, `sdk`, `ojs` or `sensor`.
+    pub role: WorkerRole,
+    /// Slots.
+    pub concurrency: u32,
+    /// Queues it serves.
+    pub queues: Vec<String>,
+    /// Runtimes it has.
+    pub runtimes: Vec<String>,
+    /// Labels it carries.
+    pub labels: BTreeMap<String, String>,
+    /// Lease from now on.
+    pub lease: Span,
+    /// JSON object: host, pid, version, containment and the like.
+    pub about: String,
+    /// For a plain OJS worker: the id it gave itself.
+    pub plain_id: Option<String>,
+}
+
+/// What kind of worker it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WorkerRole {
+    /// Runs packaged actions.
+    Action,
+    /// Runs registered handlers through an SDK's session.
+    Sdk,
+    /// A plain OJS client that fetches and acks.
+    Ojs,
+    /// A sensor.
+    Sensor,
+}
+
+impl WorkerRole {
+    /// Returns the word in the store and the API.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Action => "action",
+            Self::Sdk => "sdk",
+            Self::Ojs => "ojs",
+            Self::Sensor => "sensor",
+        }
+    }
+
+    /// Returns the role called `word`, if there is one.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Action, Self::Sdk, Self::Ojs, Self::Sensor]
+            .into_iter()
+            .find(|role| role.as_str() == word)
+    }
+}
+
+/// A session that attaches.
+#[derive(Clone, Debug)]
+pub struct Attach {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Lease from now on.
+    pub lease: Span,
+}
+
+/// A change of a worker's standing.
+#[derive(Clone, Debug)]
+pub struct WorkerMove {
+    /// The worker.
+    pub worker: WorkerId,
+    /// What happened. Not [`WorkerEvent::Lapse`] and not [`WorkerEvent::Beat`].
+    pub event: WorkerEvent,
+    /// Only if its session still has this number (a drop seen by an old session says
+    /// nothing about the new one).
+    pub session: Option<u64>,
+    /// Who says so, for the event log.
+    pub by: String,
+    /// On what evidence.
+    pub evidence: String,
+}
+
+/// A worker that is given up for silence. The compare-and-set is on its renewal number.
+///
+/// `Gone` workers (goodbye, proof of death) release at once through
+/// [`Command::Worker`]: the same transaction moves everything they hold.
+#[derive(Clone, Debug)]
+pub struct Lapse {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The renewal number that was watched; another one refuses the lapse.
+    pub renewal: u64,
+    /// What may move.
+    pub scope: LapseScope,
+    /// Whether many workers lapse together, so that their jobs are not suspected.
+    pub mass: bool,
+    /// Who gives it up, for the event log.
+    pub by: String,
+    /// On what evidence.
+    pub evidence: String,
+}
+
+/// What a lapse moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LapseScope {
+    /// The reconnect window passed: the worker lapses, attempts that may overlap move, and
+    /// those that must not stay held.
+    OverlapAllowed,
+    /// The whole lease passed, by the store's clock too: everything the worker still
+    /// holds moves. Also accepted for a worker that has lapsed already.
+    Everything,
+}
+
+/// An order about one job.
+#[derive(Clone, Debug)]
+pub struct JobOrder {
+    /// The job.
+    pub job: JobId,
+    /// Tenant that the order is limited to; another tenant's job is not found.
+    pub tenant: Option<String>,
+    /// Who orders it, for the event log.
+    pub by: String,
+}
+
+/// A look at what is due.
+#[derive(Clone, Copy, Debug)]
+pub struct Sweep {
+    /// How many jobs to touch at most, of each sort.
+    pub limit: u32,
+    /// Whether this server has watched plain attempts for their visibility, so that their
+    /// silence may count (I8): only attempts whose visibility is at most this long.
+    pub watched: Span,
+}
+
+/// A look for stranded jobs of one class.
+#[derive(Clone, Debug)]
+pub struct Strand {
+    /// The class.
+    pub class: ClassId,
+    /// Since when no live worker is eligible.
+    pub since: Timestamp,
+    /// Which workers were considered and why each was not eligible.
+    pub reason: String,
+    /// How many jobs to touch at most.
+    pub limit: u32,
+}
+
+/// An order about a queue.
+#[derive(Clone, Debug)]
+pub struct QueueOrder {
+    /// Its name.
+    pub queue: String,
+    /// Whether fetching stops.
+    pub paused: bool,
+    /// Who orders it.
+    pub by: String,
+}
+
+/// A piece of an attempt's output.
+#[derive(Clone, Debug)]
+pub struct LogChunk {
+    /// The job.
+    pub job: JobId,
+    /// The attempt; a superseded one may still deliver what it printed.
+    pub epoch: Epoch,
+    /// Position among the attempt's chunks, from 0. A chunk stored before is not stored
+    /// again.
+    pub n: u32,
+    /// Which stream.
+    pub stream: Stream,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Which stream output came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// The worker's own remarks about the attempt (truncated, killed …).
+    Worker,
+}
+
+impl Stream {
+    /// Returns the word in the store and the API.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+            Self::Worker => "worker",
+        }
+    }
+}
+
+/// What an attempt tells of itself under way.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// The job.
+    pub job: JobId,
+    /// The attempt.
+    pub fence: Fence,
+    /// Checkpoint to give to the next attempt.
+    pub checkpoint: Option<Vec<u8>>,
+}
+
+/// A look for what need not be kept any longer. Dead letters are kept until someone
+/// deals with them.
+#[derive(Clone, Copy, Debug)]
+pub struct Prune {
+    /// Jobs that ended before this go, with their attempts and output; events too.
+    pub finished_before: Timestamp,
+    /// Lapsed and stopped workers whose row changed last before this go.
+    pub workers_before: Timestamp,
+    /// How many rows of each sort at most.
+    pub limit: u32,
+}

@@ -1,0 +1,125 @@
+//! The event log: for every transition who did it, on what evidence, at which epoch.
+//!
+//! A sequence number alone is not a cursor: with several servers, 2 can be committed
+//! before 1. Each server writes its own batches in order, so a cursor is a vector of
+//! (server, n), kept here as the text that the store handed out.
+
+use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::job::{Outcome, State};
+use outlast_core::time::{Span, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// One fact. Field names are short in the store and plain in the API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When, by the store's clock.
+    pub at: Timestamp,
+    /// What, as a dotted word: `job.enqueued`, `job.started`, `worker.lapsed` …
+    pub kind: EventName,
+    /// The job it is about.
+    pub job: Option<JobId>,
+    /// The worker it is about, or that did it.
+    pub worker: Option<WorkerId>,
+    /// Epoch after the event.
+    pub epoch: Option<Epoch>,
+    /// The job's type.
+    pub job_type: Option<String>,
+    /// The job's queue.
+    pub queue: Option<String>,
+    /// State the job moved to.
+    pub state: Option<State>,
+    /// How the attempt ended.
+    pub outcome: Option<Outcome>,
+    /// Attempt number on the OJS wire.
+    pub attempt: Option<u32>,
+    /// How long the attempt ran.
+    pub duration: Option<Span>,
+    /// Who did it.
+    pub by: String,
+    /// On what evidence.
+    pub evidence: String,
+}
+
+/// Names of events (OJS events, sections "Core" and "Worker", and ours).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "each is its dotted word")]
+pub enum EventName {
+    #[serde(rename = "job.enqueued")]
+    JobEnqueued,
+    #[serde(rename = "job.available")]
+    JobAvailable,
+    #[serde(rename = "job.claimed")]
+    JobClaimed,
+    #[serde(rename = "job.started")]
+    JobStarted,
+    #[serde(rename = "job.completed")]
+    JobCompleted,
+    #[serde(rename = "job.failed")]
+    JobFailed,
+    #[serde(rename = "job.retrying")]
+    JobRetrying,
+    #[serde(rename = "job.interrupted")]
+    JobInterrupted,
+    #[serde(rename = "job.lost")]
+    JobLost,
+    #[serde(rename = "job.released")]
+    JobReleased,
+    #[serde(rename = "job.discarded")]
+    JobDiscarded,
+    #[serde(rename = "job.cancelled")]
+    JobCancelled,
+    #[serde(rename = "job.vacated")]
+    JobVacated,
+    #[serde(rename = "job.expired")]
+    JobExpired,
+    #[serde(rename = "job.stranded")]
+    JobStranded,
+    #[serde(rename = "job.replayed")]
+    JobReplayed,
+    #[serde(rename = "job.interruption_budget_spent")]
+    JobInterruptionBudgetSpent,
+    #[serde(rename = "queue.paused")]
+    QueuePaused,
+    #[serde(rename = "queue.resumed")]
+    QueueResumed,
+    #[serde(rename = "worker.registered")]
+    WorkerRegistered,
+    #[serde(rename = "worker.attached")]
+    WorkerAttached,
+    #[serde(rename = "worker.suspect")]
+    WorkerSuspect,
+    #[serde(rename = "worker.quiet")]
+    WorkerQuiet,
+    #[serde(rename = "worker.resumed")]
+    WorkerResumed,
+    #[serde(rename = "worker.draining")]
+    WorkerDraining,
+    #[serde(rename = "worker.lapsed")]
+    WorkerLapsed,
+    #[serde(rename = "worker.stopped")]
+    WorkerStopped,
+}
+
+/// Which events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventQuery {
+    /// After this cursor; `None` from the oldest retained.
+    pub after: Option<String>,
+    /// Only these dotted words; empty means all. `job.*` and `worker.*` match a family.
+    pub names: Vec<String>,
+    /// Only of these queues; empty means all.
+    pub queues: Vec<String>,
+    /// Only about this job.
+    pub job: Option<JobId>,
+    /// How many at most.
+    pub limit: u32,
+}
+
+/// A page of events, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventPage {
+    /// The events, each with the cursor that continues after it.
+    pub events: Vec<(String, Event)>,
+    /// Cursor that continues after everything looked at, matching or not.
+    pub next: String,
+}

@@ -1,0 +1,1 @@
+//! The whole contract over maps, per job, with the core's `decide`.

@@ -1,0 +1,183 @@
+//! What is stored, as read back.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use outlast_core::budget::{ScheduledTimeout, Spent};
+use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::job::{DeadLetterReason, Outcome, Rules, State};
+use outlast_core::time::{Span, Timestamp};
+use outlast_core::worker::liveness::Standing;
+
+use crate::command::{ClassId, ClassKey, Origin, Payload, WorkerRole};
+
+/// The immutable part of a job: written once, never updated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredJob {
+    /// Id.
+    pub id: JobId,
+    /// Class it was enqueued in.
+    pub class: ClassId,
+    /// That class.
+    pub key: Arc<ClassKey>,
+    /// -100 (last) to 100 (first).
+    pub priority: i8,
+    /// The payload as sent.
+    pub payload: Payload,
+    /// What it obeys.
+    pub rules: Rules,
+    /// Longest an attempt may run.
+    pub timeout: Option<Span>,
+    /// Visibility of a plain OJS attempt.
+    pub visibility: Option<Span>,
+    /// How long it is kept while no live worker can run it.
+    pub scheduled_timeout: ScheduledTimeout,
+    /// Which door it came in by.
+    pub origin: Origin,
+    /// When it was stored.
+    pub created: Timestamp,
+    /// When it was to run first, if that was later.
+    pub scheduled_for: Option<Timestamp>,
+}
+
+/// A job with everything about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobRecord {
+    /// The immutable part.
+    pub job: Arc<StoredJob>,
+    /// Stored state.
+    pub state: State,
+    /// Epoch of the latest claim.
+    pub epoch: Epoch,
+    /// Life.
+    pub life: NonZeroU32,
+    /// Budgets used up in this life.
+    pub spent: Spent,
+    /// Attempt number on the OJS wire.
+    pub attempt: u32,
+    /// Whether it must run alone.
+    pub isolated: bool,
+    /// Since when it is in its present state; for `available` since when it waits.
+    pub since: Timestamp,
+    /// When it is due, for `scheduled` and `retryable`.
+    pub due: Option<Timestamp>,
+    /// Who holds the attempt.
+    pub holder: Option<HolderRecord>,
+    /// When the latest attempt was claimed.
+    pub claimed: Option<Timestamp>,
+    /// When the latest attempt started.
+    pub started: Option<Timestamp>,
+    /// When it ended, for terminal states.
+    pub finished: Option<Timestamp>,
+    /// JSON: the result of the completed attempt.
+    pub result: Option<String>,
+    /// JSON object: the latest error of this life; none once it completed.
+    pub error: Option<String>,
+    /// Why it ended without an attempt: `expired`, `cancelled`, `stranded`; else empty.
+    pub ended_by: String,
+    /// Why it waits for a person, if it does.
+    pub dead_letter: Option<DeadLetterReason>,
+}
+
+/// Who holds an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HolderRecord {
+    /// Native worker.
+    pub worker: Option<WorkerId>,
+    /// The worker's name, or the id a plain client gave itself.
+    pub name: Option<String>,
+    /// Until when a plain attempt is visible to its holder only.
+    pub visible_until: Option<Timestamp>,
+}
+
+/// An attempt that a worker holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The job.
+    pub job: JobId,
+    /// The attempt.
+    pub epoch: Epoch,
+    /// Whether it is known to have started.
+    pub started: bool,
+    /// Whether the job was cancelled and only its process tree is awaited.
+    pub cancelled: bool,
+    /// When it was claimed.
+    pub claimed: Timestamp,
+}
+
+/// One attempt, running or ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttemptRecord {
+    /// The claim's epoch.
+    pub epoch: Epoch,
+    /// Life it belongs to.
+    pub life: NonZeroU32,
+    /// Attempt number on the OJS wire.
+    pub attempt: u32,
+    /// Native worker.
+    pub worker: Option<WorkerId>,
+    /// The worker's name, or the id a plain client gave itself.
+    pub worker_name: Option<String>,
+    /// When it was claimed.
+    pub claimed: Timestamp,
+    /// When it started, if that is known.
+    pub started: Option<Timestamp>,
+    /// When it ended.
+    pub finished: Option<Timestamp>,
+    /// How it ended; `None` while it runs.
+    pub outcome: Option<Outcome>,
+    /// State the job moved to.
+    pub next_state: Option<State>,
+    /// JSON object: its error.
+    pub error: Option<String>,
+    /// Exit code of the program.
+    pub exit_code: Option<i32>,
+    /// Who said that it ended.
+    pub by: String,
+    /// On what evidence; `unattributed` when a plain client named nobody.
+    pub evidence: String,
+}
+
+/// A worker as stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerRecord {
+    /// Identity.
+    pub id: WorkerId,
+    /// Label.
+    pub name: String,
+    /// Kind.
+    pub role: WorkerRole,
+    /// Phase and liveness.
+    pub standing: Standing,
+    /// Slots.
+    pub concurrency: u32,
+    /// Queues it serves.
+    pub queues: Vec<String>,
+    /// Runtimes it has.
+    pub runtimes: Vec<String>,
+    /// Labels it carries.
+    pub labels: BTreeMap<String, String>,
+    /// Its latest heartbeat.
+    pub last_heartbeat: Timestamp,
+    /// When it registered.
+    pub created: Timestamp,
+    /// When its row changed last, heartbeats excepted.
+    pub updated: Timestamp,
+    /// Number of its latest renewal.
+    pub renewal: u64,
+    /// Number of its latest session.
+    pub session: u64,
+    /// Length of its lease.
+    pub lease: Span,
+    /// When its lease ends by the store's clock.
+    pub lease_until: Timestamp,
+    /// Attempts that it holds.
+    pub in_flight: u32,
+    /// Why its standing is what it is.
+    pub evidence: String,
+    /// JSON object: host, pid, version, containment.
+    pub about: String,
+    /// For a plain OJS worker: the id it gave itself.
+    pub plain_id: Option<String>,
+}

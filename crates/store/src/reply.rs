@@ -1,0 +1,255 @@
+//! What comes back for each command of a batch.
+
+use std::sync::Arc;
+
+use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::job::{Outcome, Refusal, State};
+use outlast_core::time::Timestamp;
+use outlast_core::worker::liveness::{Standing, WorkerRefusal};
+
+use crate::command::{ClassId, ClassKey};
+use crate::record::StoredJob;
+
+/// A batch that was committed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Applied {
+    /// The store's time at which its commands took effect.
+    pub at: Timestamp,
+    /// One reply for each command, in order.
+    pub replies: Vec<Reply>,
+}
+
+/// The outcome of one command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// Of `Enqueue`.
+    Enqueued(Result<Enqueued, EnqueueRefusal>),
+    /// Of `EnqueueAll`: all of them or the first refusal with its position.
+    EnqueuedAll(Result<Vec<Enqueued>, (usize, EnqueueRefusal)>),
+    /// Of `Claim`.
+    Claimed(Result<Vec<Claimed>, ClaimRefusal>),
+    /// Of `Start`, `Finish`, `Cancel`, `Activate`, `Replay`, `Progress`.
+    Moved(Result<Moved, MoveRefusal>),
+    /// Of `Extend`: the jobs whose visibility was prolonged.
+    Extended(Vec<JobId>),
+    /// Of `Renew`.
+    Renewed(Result<Renewed, RenewRefusal>),
+    /// Of `Register`: its standing; for an id known before and still alive, its present
+    /// one (a registration is safe to repeat).
+    Registered(Result<Standing, WorkerRefusal>),
+    /// Of `Attach`: the session's number.
+    Attached(Result<Attached, RenewRefusal>),
+    /// Of `Worker` and `Lapse`.
+    WorkerMoved(Result<WorkerMoved, WorkerMoveRefusal>),
+    /// Of `Sweep`.
+    Swept(Swept),
+    /// Of `Strand`.
+    Stranded(Stranded),
+    /// Of `Prune`.
+    Pruned(Pruned),
+    /// Of `Queue`, `Log`, `Reset`, and of `ForgetWorker` and `ForgetDeadLetter` when there
+    /// was something to forget.
+    Done,
+    /// Of `ForgetWorker` and `ForgetDeadLetter` when there was nothing.
+    NotFound,
+}
+
+/// A job was stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Enqueued {
+    /// Its id.
+    pub id: JobId,
+    /// Its class.
+    pub class: ClassId,
+    /// `available`, `scheduled` or `pending`.
+    pub state: State,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Why a job was not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EnqueueRefusal {
+    /// A job of that id is known.
+    #[error("job {0} already exists")]
+    DuplicateId(JobId),
+    /// Its `expires_at` has passed.
+    #[error("job {0} has already expired")]
+    Expired(JobId),
+}
+
+/// A job was taken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claimed {
+    /// What was stored.
+    pub job: Arc<StoredJob>,
+    /// The claim's epoch.
+    pub epoch: Epoch,
+    /// Attempt on the OJS wire: charged attempts + 1.
+    pub attempt: u32,
+    /// Whether it must run alone on its worker.
+    pub isolated: bool,
+    /// When.
+    pub claimed: Timestamp,
+    /// Until when a plain claim is visible to its holder only.
+    pub visible_until: Option<Timestamp>,
+    /// What an earlier attempt left.
+    pub checkpoint: Option<Vec<u8>>,
+}
+
+/// Why nothing may be claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimRefusal {
+    /// The worker is not known.
+    #[error("worker is not known")]
+    UnknownWorker,
+    /// The worker takes no new work.
+    #[error("worker is {}", .0.state())]
+    NotActive(Standing),
+    /// A newer session of the worker is attached.
+    #[error("session was superseded by {current}")]
+    StaleSession {
+        /// Number of the newer one.
+        current: u64,
+    },
+}
+
+/// A job moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// The job.
+    pub job: JobId,
+    /// Its class now, in which it may have become claimable.
+    pub class: ClassId,
+    /// State before.
+    pub from: State,
+    /// State now.
+    pub state: State,
+    /// Its epoch now.
+    pub epoch: Epoch,
+    /// Attempt number on the OJS wire.
+    pub attempt: u32,
+    /// When it is due again, for `retryable`.
+    pub due: Option<Timestamp>,
+    /// How the attempt ended, if one did.
+    pub outcome: Option<Outcome>,
+    /// Native worker that still holds (for a cancel: that must be told) the attempt.
+    pub holder: Option<WorkerId>,
+    /// Whether it became a dead letter.
+    pub dead_letter: bool,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Why a job did not move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MoveRefusal {
+    /// There is no such job.
+    #[error("job is not known")]
+    NotFound,
+    /// The rules refuse.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+/// A lease was renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewed {
+    /// The renewal's number.
+    pub renewal: u64,
+    /// The worker's standing.
+    pub standing: Standing,
+    /// How many attempts the store has for it.
+    pub held: u32,
+}
+
+/// Why a lease was not renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RenewRefusal {
+    /// The worker is not known.
+    #[error("worker is not known")]
+    UnknownWorker,
+    /// The worker must register anew.
+    #[error(transparent)]
+    Refused(#[from] WorkerRefusal),
+}
+
+/// A session was attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// Its number: higher than any before.
+    pub session: u64,
+    /// The worker's standing.
+    pub standing: Standing,
+}
+
+/// A worker's standing changed, and perhaps its attempts moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerMoved {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its standing now.
+    pub standing: Standing,
+    /// Jobs that moved, and where to.
+    pub moved: Vec<Moved>,
+    /// How many attempts it still holds (after a lapse: those that must not overlap).
+    pub kept: u32,
+}
+
+/// Why a worker's standing did not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WorkerMoveRefusal {
+    /// The worker is not known.
+    #[error("worker is not known")]
+    UnknownWorker,
+    /// The rules refuse.
+    #[error(transparent)]
+    Refused(#[from] WorkerRefusal),
+    /// It renewed meanwhile, or the store's clock has not passed its lease.
+    #[error("worker renewed its lease meanwhile")]
+    Renewed,
+    /// A newer session of the worker is attached.
+    #[error("session was superseded by {current}")]
+    StaleSession {
+        /// Number of the newer one.
+        current: u64,
+    },
+}
+
+/// What time alone did.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Swept {
+    /// Jobs that moved.
+    pub moved: Vec<Moved>,
+    /// Whether a limit was reached, so that another sweep should follow at once.
+    pub more: bool,
+}
+
+/// What stranding did.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Stranded {
+    /// Jobs that failed.
+    pub moved: Vec<Moved>,
+    /// When the class's next job is stranded too long, if one has a limit.
+    pub next: Option<Timestamp>,
+}
+
+/// Classes are numbered by the store; this is one with its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumberedClass {
+    /// Its number.
+    pub id: ClassId,
+    /// What it routes.
+    pub key: ClassKey,
+}
+
+/// What pruning deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Pruned {
+    /// Jobs.
+    pub jobs: u32,
+    /// Workers.
+    pub workers: u32,
+    /// Whether a limit was reached, so that another prune should follow.
+    pub more: bool,
+}

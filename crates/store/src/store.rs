@@ -1,0 +1,139 @@
+//! The trait between the server and what keeps its jobs.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use outlast_core::id::{JobId, WorkerId};
+use outlast_core::time::Timestamp;
+
+use crate::command::Batch;
+use crate::event::{EventPage, EventQuery};
+use crate::query::{
+    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueueStats,
+};
+use crate::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
+use crate::reply::Applied;
+
+/// Where jobs live. One writer path ([`Store::apply`]), and reads that never block it.
+///
+/// # Contract
+/// - `apply` is one durable transaction: when it returns `Ok`, every accepted command of
+///   the batch survives a crash of the process and of the machine; when it returns `Err`,
+///   none has taken effect, unless the error is [`StoreError::Ambiguous`].
+/// - Commands take effect in the order of the batch. A refused command changes nothing and
+///   does not stop the others.
+/// - A batch holds at most one command per job, [`crate::command::Command::Claim`]s and
+///   sweeps excepted, which choose their own jobs.
+/// - Reads see every batch whose `apply` returned before they began.
+pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
+    /// Applies a batch as one transaction and answers each command in order.
+    fn apply(&self, batch: Batch) -> impl Future<Output = Result<Applied, StoreError>> + Send;
+
+    /// Returns the store's time, the only judge of leases.
+    fn now(&self) -> impl Future<Output = Result<Timestamp, StoreError>> + Send;
+
+    /// Returns one job with everything about it, or `None`.
+    fn job(&self, id: JobId)
+    -> impl Future<Output = Result<Option<JobRecord>, StoreError>> + Send;
+
+    /// Lists jobs, newest first.
+    fn jobs(&self, query: JobQuery) -> impl Future<Output = Result<JobPage, StoreError>> + Send;
+
+    /// Returns a job's attempts by epoch, the running one included.
+    fn attempts(
+        &self,
+        id: JobId,
+    ) -> impl Future<Output = Result<Vec<AttemptRecord>, StoreError>> + Send;
+
+    /// Returns what a job's attempts printed.
+    fn logs(&self, query: LogQuery) -> impl Future<Output = Result<LogPage, StoreError>> + Send;
+
+    /// Returns every worker that is not forgotten, latest registered first.
+    fn workers(&self) -> impl Future<Output = Result<Vec<WorkerRecord>, StoreError>> + Send;
+
+    /// Returns the attempts that a worker holds.
+    fn held_by(
+        &self,
+        worker: WorkerId,
+    ) -> impl Future<Output = Result<Vec<Held>, StoreError>> + Send;
+
+    /// Returns every class and whether it has claimable jobs.
+    fn backlog(&self) -> impl Future<Output = Result<Vec<ClassBacklog>, StoreError>> + Send;
+
+    /// Returns every queue with its counts, by name.
+    fn queues(&self) -> impl Future<Output = Result<Vec<QueueStats>, StoreError>> + Send;
+
+    /// Lists dead letters, newest first.
+    fn dead_letters(
+        &self,
+        page: Page,
+    ) -> impl Future<Output = Result<DeadLetterPage, StoreError>> + Send;
+
+    /// Reads the event log.
+    fn events(
+        &self,
+        query: EventQuery,
+    ) -> impl Future<Output = Result<EventPage, StoreError>> + Send;
+
+    /// Returns when something is due next without any command: a timer, a visibility, a
+    /// time limit, an expiry. `None` when nothing is.
+    fn next_due(&self) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
+
+    /// Flushes and closes; every later call fails with [`StoreError::Closed`].
+    fn close(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// A clock that a store reads. The real one never runs backwards.
+pub trait Clock: fmt::Debug + Send + Sync {
+    /// Returns the time now.
+    fn now(&self) -> Timestamp;
+}
+
+/// A clock that stands still until it is turned, for tests and simulation.
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock(Arc<std::sync::atomic::AtomicI64>);
+
+impl ManualClock {
+    /// Returns a clock that shows `now`.
+    #[must_use]
+    pub fn at(now: Timestamp) -> Self {
+        Self(Arc::new(std::sync::atomic::AtomicI64::new(now.0)))
+    }
+
+    /// Turns the clock forward.
+    pub fn advance(&self, millis: u32) {
+        self.0.fetch_add(i64::from(millis), std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(std::sync::atomic::Ordering::SeqCst))
+    }
+}
+
+/// Why a store could not do what it was asked. Nothing has changed, unless it is
+/// [`StoreError::Ambiguous`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The store cannot be reached now; the same call may go through later.
+    #[error("store is unavailable: {0}")]
+    Unavailable(String),
+    /// The disk is full.
+    #[error("store is full: {0}")]
+    Full(String),
+    /// The commit was sent and its outcome is unknown.
+    #[error("outcome of the commit is unknown: {0}")]
+    Ambiguous(String),
+    /// A command of the batch cannot be applied, by a fault of ours: split the batch.
+    #[error("batch could not be applied: {0}")]
+    Rejected(String),
+    /// What was read back breaks an invariant.
+    #[error("stored data is damaged: {0}")]
+    Corrupt(String),
+    /// The store was closed.
+    #[error("store is closed")]
+    Closed,
+}

@@ -1,1 +1,32 @@
-//! The rules of Outlast: job and worker state machines, budgets, retries, leases. Pure.
+//! The rules of Outlast, as plain functions of (state, event, now).
+//!
+//! Nothing here is async, does IO, reads a clock or draws a random number: time and
+//! chance are arguments. The same code is unit-tested, simulated, and run in production.
+//!
+//! Map:
+//! - [`job`]: what may happen to a job ([`job::decide`] is the one place that says so)
+//! - [`budget`]: the three budgets an ended attempt may be charged to
+//! - [`retry`]: when a failed job is tried again
+//! - [`lease`]: who may speak for an attempt, and when time alone may end that right
+//! - [`worker`]: how a worker lives, drains and is given up
+//! - [`limits`]: every bound with its reason
+//!
+//! Invariants kept here: epochs strictly rise (I3), terminal states never change within
+//! a life (I1), a cancelled or expired job never becomes claimable again (I6).
+#![warn(missing_docs)]
+#![warn(
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    clippy::as_conversions,
+    clippy::arithmetic_side_effects,
+    clippy::float_arithmetic
+)]
+
+pub mod budget;
+pub mod id;
+pub mod job;
+pub mod lease;
+pub mod limits;
+pub mod retry;
+pub mod time;
+pub mod worker;

@@ -1,1 +1,6 @@
-//! The native worker session, as generated gRPC code.
+//! The native worker session, as generated gRPC code. Written by `cargo xtask codegen`.
+
+/// Version 1 of the session protocol.
+pub mod v1 {
+    include!("generated/outlast.session.v1.rs");
+}

@@ -1,0 +1,105 @@
+//! Leases: who may speak for an attempt, and when time alone may end that right.
+//!
+//! A native worker holds one lease for all its attempts and renews it by beating. The
+//! store's clock is a necessary judge, not a sufficient one (I8): the sweeping server
+//! must itself have watched the same renewal number for the whole length, on its own
+//! CLOCK_BOOTTIME, without losing contact with the store. So a restart, an outage or a
+//! jump of a clock lapses nobody.
+//!
+//! ```text
+//! first seen ──renewed──▶ seen anew … ──unchanged for its length──▶ may lapse
+//! any of them ──contact with the store lost──▶ forgotten
+//! ```
+
+use std::collections::HashMap;
+
+use crate::id::WorkerId;
+use crate::time::{BootTime, Span};
+
+/// What one server has itself seen of the workers' renewals.
+#[derive(Debug, Default)]
+pub struct Watch {
+    seen: HashMap<WorkerId, Seen>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    renewal: u64,
+    since: BootTime,
+    dropped: Option<BootTime>,
+}
+
+/// How long a worker may be silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// The lease: heartbeat interval times the staleness multiplier.
+    pub lease: Span,
+    /// After a connection dropped without goodbye (`worker.reconnect_window`).
+    pub reconnect_window: Span,
+}
+
+/// Which of a worker's leases may be ended now, by what this server saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// None yet; look again no later than this.
+    WaitUntil(BootTime),
+    /// The reconnect window has passed after a drop: what may overlap may move.
+    WindowPassed,
+    /// The whole lease has passed: everything may move.
+    LeasePassed,
+}
+
+impl Watch {
+    /// Notes the renewal number that the store showed for a worker at `now`.
+    pub fn observe(&mut self, worker: WorkerId, renewal: u64, now: BootTime) {
+        let seen = self.seen.entry(worker).or_insert(Seen { renewal, since: now, dropped: None });
+        if seen.renewal != renewal {
+            *seen = Seen { renewal, since: now, dropped: None };
+        }
+    }
+
+    /// Notes that this server saw the worker's connection drop without goodbye.
+    pub fn dropped(&mut self, worker: WorkerId, now: BootTime) {
+        if let Some(seen) = self.seen.get_mut(&worker) {
+            seen.dropped = seen.dropped.or(Some(now));
+        }
+    }
+
+    /// Notes that the worker is attached again, here or at another server.
+    pub fn attached(&mut self, worker: WorkerId) {
+        if let Some(seen) = self.seen.get_mut(&worker) {
+            seen.dropped = None;
+        }
+    }
+
+    /// Forgets a worker that is no longer live.
+    pub fn forget(&mut self, worker: WorkerId) {
+        self.seen.remove(&worker);
+    }
+
+    /// Starts watching everyone anew: contact with the store was lost, so silence may
+    /// have been ours.
+    pub fn lost_contact(&mut self) {
+        self.seen.clear();
+    }
+
+    /// Judges one worker's silence at `now`.
+    #[must_use]
+    pub fn judge(&self, worker: WorkerId, patience: Patience, now: BootTime) -> Verdict {
+        let Some(seen) = self.seen.get(&worker) else {
+            return Verdict::WaitUntil(now.after(patience.lease));
+        };
+        let lease_end = seen.since.after(patience.lease);
+        if lease_end <= now {
+            return Verdict::LeasePassed;
+        }
+        match seen.dropped.map(|at| at.after(patience.reconnect_window)) {
+            Some(window_end) if window_end <= now => Verdict::WindowPassed,
+            Some(window_end) => Verdict::WaitUntil(window_end.min(lease_end)),
+            None => Verdict::WaitUntil(lease_end),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+use super::*;
+use uuid::Uuid;
+
+const PATIENCE: Patience =
+    Patience { lease: Span::from_secs(15), reconnect_window: Span::from_secs(5) };
+
+fn worker() -> WorkerId {
+    WorkerId(Uuid::from_u128(7))
+}
+
+fn at(secs: u64) -> BootTime {
+    BootTime(secs * 1000)
+}
+
+fn watching_since(secs: u64) -> Watch {
+    let mut watch = Watch::default();
+    watch.observe(worker(), 1, at(secs));
+    watch
+}
+
+#[test]
+fn silence_for_the_whole_lease_lapses() {
+    let watch = watching_since(100);
+    assert_eq!(watch.judge(worker(), PATIENCE, at(114)), Verdict::WaitUntil(at(115)));
+    assert_eq!(watch.judge(worker(), PATIENCE, at(115)), Verdict::LeasePassed);
+}
+
+#[test]
+fn renewal_starts_the_watch_anew() {
+    let mut watch = watching_since(100);
+    watch.observe(worker(), 2, at(110));
+    assert_eq!(watch.judge(worker(), PATIENCE, at(120)), Verdict::WaitUntil(at(125)));
+}
+
+#[test]
+fn same_renewal_seen_again_does_not_prolong() {
+    let mut watch = watching_since(100);
+    watch.observe(worker(), 1, at(114));
+    assert_eq!(watch.judge(worker(), PATIENCE, at(115)), Verdict::LeasePassed);
+}
+
+#[test]
+fn drop_shortens_to_the_reconnect_window() {
+    let mut watch = watching_since(100);
+    watch.dropped(worker(), at(102));
+    assert_eq!(watch.judge(worker(), PATIENCE, at(106)), Verdict::WaitUntil(at(107)));
+    assert_eq!(watch.judge(worker(), PATIENCE, at(107)), Verdict::WindowPassed);
+    assert_eq!(watch.judge(worker(), PATIENCE, at(115)), Verdict::LeasePassed);
+}
+
+#[test]
+fn beat_or_attachment_after_a_drop_takes_the_suspicion_back() {
+    for restore in
+        [(|watch: &mut Watch| watch.observe(worker(), 2, at(103))) as fn(&mut Watch), |watch| {
+            watch.attached(worker())
+        }]
+    {
+        let mut watch = watching_since(100);
+        watch.dropped(worker(), at(102));
+        restore(&mut watch);
+        assert!(matches!(watch.judge(worker(), PATIENCE, at(107)), Verdict::WaitUntil(_)));
+    }
+}
+
+#[test]
+fn lost_contact_with_the_store_lapses_nobody() {
+    let mut watch = watching_since(100);
+    watch.lost_contact();
+    assert!(matches!(watch.judge(worker(), PATIENCE, at(500)), Verdict::WaitUntil(_)));
+    watch.observe(worker(), 1, at(500));
+    assert_eq!(watch.judge(worker(), PATIENCE, at(501)), Verdict::WaitUntil(at(515)));
+}

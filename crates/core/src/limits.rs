@@ -1,0 +1,40 @@
+//! Every bound of the product with its reason. What is not bounded here is a bug.
+
+use crate::time::Span;
+
+/// Largest request body, unless configured: a job is a message, not a file.
+pub const BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Deepest JSON accepted: keeps recursive readers away from the end of their stack.
+pub const JSON_DEPTH_MAX: usize = 64;
+/// Largest result of a job.
+pub const RESULT_BYTES_MAX: usize = 1024 * 1024;
+/// Largest checkpoint of a job.
+pub const CHECKPOINT_BYTES_MAX: usize = 1024 * 1024;
+/// Most output kept for an attempt, standard output and error together.
+pub const LOG_BYTES_MAX: usize = 10 * 1024 * 1024;
+/// Most jobs in one bulk enqueue: one request stays one bounded transaction.
+pub const BULK_JOBS_MAX: usize = 10_000;
+/// Most jobs one fetch may take.
+pub const FETCH_JOBS_MAX: u32 = 1_000;
+/// Longest list page.
+pub const PAGE_MAX: u32 = 1_000;
+/// Longest queue name (OJS core, queue naming).
+pub const QUEUE_NAME_MAX: usize = 255;
+/// Longest job type.
+pub const TYPE_NAME_MAX: usize = 255;
+/// Longest worker name.
+pub const WORKER_NAME_MAX: usize = 255;
+/// Most slots a worker may offer.
+pub const CONCURRENCY_MAX: u32 = 10_000;
+/// Longest long poll of an OJS fetch; clients time out at 30 s.
+pub const LONG_POLL_MAX: Span = Span::from_secs(20);
+/// Shortest heartbeat interval a server grants: a beat is a store write.
+pub const HEARTBEAT_MIN: Span = Span::from_millis(100);
+/// Longest heartbeat interval a server grants: it bounds every detection.
+pub const HEARTBEAT_MAX: Span = Span::from_secs(300);
+/// How long a start must last before it is stored: shorter ones are told by their end.
+pub const START_PERSIST_AFTER: Span = Span::from_millis(50);
+/// Most observed work handed to a worker beyond its free slots.
+pub const PREFETCH_WORK_MAX: Span = Span::from_millis(20);
+/// How long a process tree is given to end after SIGKILL before its end is in doubt.
+pub const KILL_CONFIRM_MAX: Span = Span::from_secs(5);

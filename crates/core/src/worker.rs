@@ -1,0 +1,9 @@
+//! A worker's life, seen from both ends.
+//!
+//! - [`liveness`]: the server's view. `inactive for new work` and `dead` are different
+//!   facts and are kept apart: a drain never looks like a death.
+//! - [`lifecycle`]: the worker's own view. Signals and orders move it through the three
+//!   shutdown phases, forward only once it drains.
+
+pub mod lifecycle;
+pub mod liveness;

@@ -1,1 +1,35 @@
 //! Packs and actions: reading, checking and rendering them.
+//!
+//! A pack is a folder of actions, an action a script and a YAML file about it; the format
+//! is described in `docs/packs.md`. The server uses this crate to accept or refuse
+//! parameters, the worker to hand them to a script and to read its answer.
+//!
+//! ```text
+//! PackSet::load ──▶ Action ──check──▶ complete parameters ──render──▶ stdin, file, environment
+//!                     └──────mask──▶ what may be shown       result ◀── stdout
+//! ```
+//!
+//! Nothing here starts a process, opens a connection, reads the environment or a clock.
+//! Parameters are data: no function here builds a command line.
+
+mod action;
+mod duration;
+mod error;
+pub mod limits;
+mod materialise;
+mod output;
+mod pack;
+mod parameters;
+mod render;
+mod set;
+mod source;
+mod yaml;
+
+pub use action::{
+    Action, Delivery, EntryPoint, Format, OutputFormat, Overlap, Program, RetrySpec, Runner,
+};
+pub use error::PackError;
+pub use pack::{Note, Pack};
+pub use parameters::Violation;
+pub use render::{PARAMETER_FILE_VARIABLE, Rendered};
+pub use set::PackSet;

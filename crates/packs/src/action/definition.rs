@@ -1,0 +1,318 @@
+//! An action's YAML file, from its keys to an [`Action`].
+//!
+//! Faults are told with file and line. A key that has no effect is noted, not refused, and
+//! so is an action of a kind that other systems run and this one does not.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_saphyr::Spanned;
+
+use super::{Action, Delivery, Entry, Format, OutputFormat, Overlap, RetrySpec, Runner};
+use crate::duration;
+use crate::error::PackError;
+use crate::pack::{Note, Pack, is_name};
+use crate::parameters::Parameters;
+use crate::source::Source;
+use crate::yaml::{At, Document, kind, line};
+
+/// One action file on its way to an action.
+pub(crate) struct Reading<'a> {
+    pub(crate) source: &'a Source,
+    pub(crate) document: &'a Document,
+    pub(crate) pack: &'a Pack,
+    /// The file's name without its ending.
+    pub(crate) stem: &'a str,
+}
+
+/// What an action file came to.
+pub(crate) struct Read {
+    /// The action, unless it is of a kind that is not run here.
+    pub(crate) action: Option<Action>,
+    pub(crate) notes: Vec<Note>,
+}
+
+#[derive(Deserialize)]
+struct Definition {
+    #[serde(rename = "ref")]
+    reference: At<String>,
+    name: At<String>,
+    label: Option<String>,
+    description: Option<String>,
+    enabled: Option<bool>,
+    runner_type: At<String>,
+    entry_point: At<String>,
+    parameters: At<Value>,
+    parameter_delivery: At<String>,
+    parameter_format: At<String>,
+    output_format: At<String>,
+    timeout: At<Value>,
+    timeout_seconds: At<Value>,
+    tags: Option<Vec<String>>,
+    retry: At<Value>,
+    interruptible: Option<bool>,
+    overlap: At<String>,
+    required_labels: At<Value>,
+}
+
+/// Keys that are acted on, or that speak to people only.
+const UNDERSTOOD: &[&str] = &[
+    "ref",
+    "name",
+    "label",
+    "description",
+    "enabled",
+    "runner_type",
+    "entry_point",
+    "parameters",
+    "parameter_delivery",
+    "parameter_format",
+    "output_format",
+    "timeout",
+    "timeout_seconds",
+    "tags",
+    "retry",
+    "interruptible",
+    "overlap",
+    "required_labels",
+    "output_schema",
+    "output",
+    "examples",
+    "meta",
+    "notes",
+];
+
+/// Kinds of action that packs may contain and that are not run here.
+const FOREIGN: &[&str] = &[
+    "native",
+    "builtin",
+    "standalone",
+    "docker",
+    "workflow",
+    "perl",
+    "ruby",
+    "go",
+    "java",
+    "r",
+    "inquirer",
+    "http",
+];
+
+impl Reading<'_> {
+    pub(crate) fn action(&self) -> Result<Read, PackError> {
+        let keys = self.document.mapping()?;
+        let definition: Definition = self.document.read()?;
+        let reference = self.reference(&definition)?;
+        if let Some(reason) = self.foreign(&definition, keys.contains_key("workflow_file")) {
+            let message = format!("action {reference} is left out: {reason}");
+            let notes = vec![Note::new(self.document.file(), message)];
+            return Ok(Read { action: None, notes });
+        }
+        let mut notes: Vec<Note> = keys
+            .keys()
+            .filter(|key| !UNDERSTOOD.contains(&key.as_str()))
+            .map(|key| Note::key(self.document.file(), key))
+            .collect();
+        if definition.timeout.is_some() && definition.timeout_seconds.is_some() {
+            let message = "key `timeout_seconds` has no effect beside `timeout`";
+            notes.push(Note::new(self.document.file(), message));
+        }
+        let action = self.build(reference, definition)?;
+        notes.extend(unfit_defaults(self.document.file(), &action));
+        Ok(Read { action: Some(action), notes })
+    }
+
+    fn build(&self, reference: String, definition: Definition) -> Result<Action, PackError> {
+        let document = self.document;
+        let entry_point = definition.entry_point.as_ref().ok_or_else(|| {
+            let remedy = "name the script, relative to actions/, such as `entry_point: run.sh`";
+            document.fault(None, "key `entry_point` is missing", remedy)
+        })?;
+        let timeout = definition.timeout.as_ref().or(definition.timeout_seconds.as_ref());
+        Ok(Action {
+            pack: self.pack.reference.clone(),
+            label: definition.label.unwrap_or_else(|| self.stem.to_owned()),
+            description: definition.description.unwrap_or_default(),
+            runner: self.runner(definition.runner_type.as_ref())?,
+            delivery: document.choose(
+                "parameter_delivery",
+                definition.parameter_delivery.as_ref(),
+                &[("stdin", Delivery::Stdin), ("file", Delivery::File), ("env", Delivery::Env)],
+                Delivery::Stdin,
+            )?,
+            format: document.choose(
+                "parameter_format",
+                definition.parameter_format.as_ref(),
+                &[("json", Format::Json), ("yaml", Format::Yaml), ("dotenv", Format::Dotenv)],
+                Format::Json,
+            )?,
+            output_format: document.choose(
+                "output_format",
+                definition.output_format.as_ref(),
+                &[
+                    ("text", OutputFormat::Text),
+                    ("json", OutputFormat::Json),
+                    ("yaml", OutputFormat::Yaml),
+                    ("jsonl", OutputFormat::Jsonl),
+                ],
+                OutputFormat::Text,
+            )?,
+            timeout: timeout.map(|timeout| self.timeout(timeout)).transpose()?,
+            enabled: self.pack.enabled && definition.enabled.unwrap_or(true),
+            tags: definition.tags.unwrap_or_default(),
+            retry: definition.retry.as_ref().map(|retry| self.retry(retry)).transpose()?,
+            interruptible: definition.interruptible.unwrap_or(true),
+            overlap: document.choose(
+                "overlap",
+                definition.overlap.as_ref(),
+                &[("allowed", Overlap::Allowed), ("forbidden", Overlap::Forbidden)],
+                Overlap::Allowed,
+            )?,
+            required_labels: definition
+                .required_labels
+                .as_ref()
+                .map_or(Ok(BTreeMap::new()), |labels| self.labels(labels))?,
+            parameters: self.parameters(definition.parameters)?,
+            entry: Entry::find(self.source, document, &self.pack.reference, entry_point)?,
+            reference,
+        })
+    }
+
+    fn reference(&self, definition: &Definition) -> Result<String, PackError> {
+        let pack = &self.pack.reference;
+        let Some(given) = &definition.reference else {
+            let name = definition.name.as_ref().map_or(self.stem, |name| name.value.as_str());
+            let name = name.strip_prefix(&format!("{pack}.")).unwrap_or(name);
+            return Ok(format!("{pack}.{name}"));
+        };
+        let name = given.value.strip_prefix(pack.as_str()).and_then(|rest| rest.strip_prefix('.'));
+        if name.is_some_and(|name| name.split('.').all(is_name)) {
+            return Ok(given.value.clone());
+        }
+        Err(self.document.fault(
+            line(given),
+            format!("ref `{}` does not belong to pack `{pack}`", given.value),
+            format!("write `ref: {pack}.{}`", self.stem),
+        ))
+    }
+
+    fn foreign(&self, definition: &Definition, is_workflow: bool) -> Option<String> {
+        if is_workflow {
+            return Some("workflows are not run from packs".to_owned());
+        }
+        let runner = definition.runner_type.as_ref()?.value.to_ascii_lowercase();
+        let known_elsewhere = FOREIGN.contains(&runner.as_str());
+        known_elsewhere.then(|| format!("runner_type `{runner}` is not one of {RUNNERS}"))
+    }
+
+    fn runner(&self, given: Option<&Spanned<String>>) -> Result<Runner, PackError> {
+        let remedy = format!("use one of {RUNNERS}");
+        let Some(given) = given else {
+            return Err(self.document.fault(None, "key `runner_type` is missing", remedy));
+        };
+        Runner::from_name(&given.value).ok_or_else(|| {
+            let problem = format!("runner_type `{}` is not known", given.value);
+            self.document.fault(line(given), problem, remedy)
+        })
+    }
+
+    fn timeout(&self, given: &Spanned<Value>) -> Result<Duration, PackError> {
+        let timeout = duration::parse(&given.value)
+            .map_err(|problem| self.document.fault(line(given), problem, duration::REMEDY))?;
+        if timeout.is_zero() {
+            let remedy = "leave it out for no limit, or write a time above 0";
+            return Err(self.document.fault(line(given), "the timeout is 0", remedy));
+        }
+        Ok(timeout)
+    }
+
+    fn parameters(&self, given: At<Value>) -> Result<Parameters, PackError> {
+        let at = given.as_ref().and_then(line);
+        let value = given.map_or(Value::Null, |given| given.value);
+        Parameters::new(value).map_err(|problem| {
+            let remedy = "describe each parameter, such as `message: {type: string}`";
+            self.document.fault(at, format!("parameters: {problem}"), remedy)
+        })
+    }
+
+    fn retry(&self, given: &Spanned<Value>) -> Result<RetrySpec, PackError> {
+        retry(&given.value).map_err(|problem| {
+            let remedy = "write a number of attempts, or a mapping of max_attempts, \
+                          initial_interval, max_interval, backoff_coefficient, jitter";
+            self.document.fault(line(given), format!("retry: {problem}"), remedy)
+        })
+    }
+
+    fn labels(&self, given: &Spanned<Value>) -> Result<BTreeMap<String, String>, PackError> {
+        labels(&given.value).ok_or_else(|| {
+            let problem = format!("required_labels holds {}", kind(&given.value));
+            let remedy = "write a mapping such as `{zone: east}` or a list such as `[zone=east]`";
+            self.document.fault(line(given), problem, remedy)
+        })
+    }
+}
+
+const RUNNERS: &str = "shell, python, node, nodejs";
+
+fn retry(value: &Value) -> Result<RetrySpec, String> {
+    let mut spec = RetrySpec::default();
+    let Value::Object(map) = value else {
+        spec.max_attempts = Some(attempts(value)?);
+        return Ok(spec);
+    };
+    for (key, value) in map {
+        match key.as_str() {
+            "max_attempts" => spec.max_attempts = Some(attempts(value)?),
+            "initial_interval" => spec.initial_interval = Some(duration::parse(value)?),
+            "max_interval" => spec.max_interval = Some(duration::parse(value)?),
+            "backoff_coefficient" => {
+                let coefficient = value.as_f64().filter(|coefficient| *coefficient >= 1.0);
+                let problem = || format!("backoff_coefficient {value} is not a number from 1");
+                spec.backoff_coefficient = Some(coefficient.ok_or_else(problem)?);
+            }
+            "jitter" => {
+                let problem = || format!("jitter {value} is neither true nor false");
+                spec.jitter = Some(value.as_bool().ok_or_else(problem)?);
+            }
+            _ => return Err(format!("key `{key}` is not known")),
+        }
+    }
+    Ok(spec)
+}
+
+fn attempts(value: &Value) -> Result<u32, String> {
+    let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+    number
+        .filter(|number| *number > 0)
+        .ok_or_else(|| format!("max_attempts {value} is not a whole number from 1"))
+}
+
+fn labels(value: &Value) -> Option<BTreeMap<String, String>> {
+    match value {
+        Value::Object(map) => {
+            map.iter().map(|(name, value)| Some((name.clone(), scalar(value)?))).collect()
+        }
+        Value::Array(list) => list
+            .iter()
+            .map(|item| item.as_str()?.split_once('='))
+            .map(|pair| pair.map(|(name, value)| (name.to_owned(), value.to_owned())))
+            .collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// Tells of defaults that their own schema refuses: every call without them would fail.
+fn unfit_defaults(file: &str, action: &Action) -> Vec<Note> {
+    let unfit = action.parameters.unfit_defaults();
+    unfit.map(|violation| Note::new(file, format!("default of parameter {violation}"))).collect()
+}

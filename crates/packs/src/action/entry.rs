@@ -1,0 +1,138 @@
+//! The script behind an action: where it is, and which shell it asks for.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+
+use crate::error::PackError;
+use crate::source::{Found, Source};
+use crate::yaml::{Document, line};
+use serde_saphyr::Spanned;
+
+/// An action's script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntryPoint {
+    /// Part of the binary: its path below the folder of built-in packs, and its content.
+    Embedded {
+        /// Such as `core/actions/echo.sh`.
+        name: String,
+        /// The script.
+        bytes: &'static [u8],
+    },
+    /// A file.
+    Path(PathBuf),
+}
+
+/// What to run, and where. Both paths are absolute if the folder of built-in packs is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Program {
+    /// The script.
+    pub script: PathBuf,
+    /// The pack's folder, which scripts expect to be started in.
+    pub folder: PathBuf,
+}
+
+/// A script that was found inside its pack.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    place: Place,
+    shell: &'static str,
+}
+
+#[derive(Debug)]
+enum Place {
+    Embedded { pack: String, file: &'static include_dir::File<'static> },
+    Folder { root: PathBuf, script: PathBuf },
+}
+
+impl Entry {
+    /// Finds the script that `named` names, in `actions/` or else in the pack's folder.
+    pub(crate) fn find(
+        source: &Source,
+        document: &Document,
+        pack: &str,
+        named: &Spanned<String>,
+    ) -> Result<Self, PackError> {
+        let name = &named.value;
+        let fault = |problem: String, remedy: String| document.fault(line(named), problem, remedy);
+        let escapes = || {
+            fault(
+                format!("entry_point `{name}` leads out of its pack"),
+                "name a script inside the pack, relative to actions/".to_owned(),
+            )
+        };
+        if Path::new(name).is_absolute() {
+            return Err(escapes());
+        }
+        // Some packs write the path from the pack's folder; there is no harm in it.
+        for path in [format!("actions/{name}"), name.clone()] {
+            match source.find(&path) {
+                Found::Missing => {}
+                Found::Outside => return Err(escapes()),
+                Found::Embedded(file) => {
+                    let place = Place::Embedded { pack: pack.to_owned(), file };
+                    return Ok(Self { shell: shell(file.contents()), place });
+                }
+                Found::Path(script) => return Self::on_disk(source, script),
+            }
+        }
+        Err(fault(
+            format!("entry_point `{name}` does not exist"),
+            format!("put the script at {}", source.label(&format!("actions/{name}"))),
+        ))
+    }
+
+    fn on_disk(source: &Source, script: PathBuf) -> Result<Self, PackError> {
+        let first = first_line(&script).map_err(|error| {
+            PackError::io(script.display().to_string(), "read entry point", error)
+        })?;
+        let root = match source {
+            Source::Folder { real, .. } => real.clone(),
+            Source::Embedded(_) => PathBuf::new(),
+        };
+        Ok(Self { shell: shell(&first), place: Place::Folder { root, script } })
+    }
+
+    pub(crate) fn point(&self) -> EntryPoint {
+        match &self.place {
+            Place::Embedded { pack, file } => EntryPoint::Embedded {
+                name: format!("{pack}/{}", file.path().display()),
+                bytes: file.contents(),
+            },
+            Place::Folder { script, .. } => EntryPoint::Path(script.clone()),
+        }
+    }
+
+    pub(crate) fn program(&self, built_in: &Path) -> Program {
+        match &self.place {
+            Place::Embedded { pack, file } => {
+                let folder = built_in.join(pack);
+                Program { script: folder.join(file.path()), folder }
+            }
+            Place::Folder { root, script } => {
+                Program { script: script.clone(), folder: root.clone() }
+            }
+        }
+    }
+
+    pub(crate) const fn shell(&self) -> &'static str {
+        self.shell
+    }
+}
+
+/// The shell that a script's first line asks for.
+fn shell(script: &[u8]) -> &'static str {
+    let first = script.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let first = String::from_utf8_lossy(first);
+    let Some(command) = first.strip_prefix("#!") else { return "bash" };
+    let mut words = command.split_whitespace().map(|word| word.rsplit('/').next().unwrap_or(word));
+    let program = words.find(|word| *word != "env" && !word.starts_with('-'));
+    if matches!(program, Some("sh" | "dash" | "ash")) { "sh" } else { "bash" }
+}
+
+fn first_line(script: &Path) -> std::io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    BufReader::new(fs::File::open(script)?.take(256)).read_until(b'\n', &mut line)?;
+    Ok(line)
+}

@@ -1,0 +1,69 @@
+//! Why packs could not be read.
+
+use std::fmt;
+use std::io;
+
+/// Why a pack could not be read: where, what is wrong, and what would be right.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {problem}; {remedy}")]
+pub struct PackError {
+    place: Place,
+    problem: String,
+    remedy: String,
+    #[source]
+    source: Option<io::Error>,
+}
+
+/// A file, and the line in it where that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    file: String,
+    line: Option<u64>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(formatter, "{}:{line}", self.file),
+            None => formatter.write_str(&self.file),
+        }
+    }
+}
+
+impl PackError {
+    /// The file or folder at fault.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        &self.place.file
+    }
+
+    /// The line at fault, counted from 1, where it is known.
+    #[must_use]
+    pub const fn line(&self) -> Option<u64> {
+        self.place.line
+    }
+
+    pub(crate) fn new(
+        file: impl Into<String>,
+        problem: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        let place = Place { file: file.into(), line: None };
+        Self { place, problem: problem.into(), remedy: remedy.into(), source: None }
+    }
+
+    pub(crate) fn io(file: impl Into<String>, act: &str, source: io::Error) -> Self {
+        let mut error = Self::new(
+            file,
+            format!("cannot {act}: {source}"),
+            "check that the path is right and accessible to this user",
+        );
+        error.source = Some(source);
+        error
+    }
+
+    pub(crate) fn at(mut self, line: Option<u64>) -> Self {
+        self.place.line = line.filter(|line| *line > 0);
+        self
+    }
+}

@@ -1,0 +1,62 @@
+//! From what a script printed to the result of its execution.
+//!
+//! - text: `{"stdout": "…"}`, without the newline at the very end;
+//! - json, yaml: the document; null when nothing was printed. For json, when the whole is not
+//!   a document but the last line is, that one: scripts log before they answer;
+//! - jsonl: the list of the lines' documents; lines that are none are passed over, unless
+//!   all are.
+
+use serde_json::{Value, json};
+
+use crate::action::OutputFormat;
+use crate::yaml;
+
+pub(crate) fn parse(format: OutputFormat, stdout: &[u8]) -> Result<Value, String> {
+    let text = String::from_utf8_lossy(stdout);
+    match format {
+        OutputFormat::Text => Ok(as_text(&text)),
+        OutputFormat::Json if text.trim().is_empty() => Ok(Value::Null),
+        OutputFormat::Yaml if text.trim().is_empty() => Ok(Value::Null),
+        OutputFormat::Json => as_json(text.trim()),
+        OutputFormat::Yaml => {
+            yaml::parse(&text).map_err(|problem| format!("output is not YAML: {problem}"))
+        }
+        OutputFormat::Jsonl => as_jsonl(&text),
+    }
+}
+
+pub(crate) fn result(format: OutputFormat, stdout: &[u8]) -> Value {
+    parse(format, stdout).unwrap_or_else(|problem| {
+        let mut result = as_text(&String::from_utf8_lossy(stdout));
+        result["output_error"] = Value::String(problem);
+        result
+    })
+}
+
+fn as_text(text: &str) -> Value {
+    json!({"stdout": text.strip_suffix('\n').unwrap_or(text)})
+}
+
+fn as_json(text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).or_else(|error| {
+        let last = text.lines().last().unwrap_or_default();
+        serde_json::from_str(last).map_err(|_last| format!("output is not JSON: {error}"))
+    })
+}
+
+fn as_jsonl(text: &str) -> Result<Value, String> {
+    let mut documents = Vec::new();
+    let mut fault = None;
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        match serde_json::from_str::<Value>(line) {
+            Ok(document) => documents.push(document),
+            Err(error) => {
+                fault.get_or_insert_with(|| format!("line {}: {error}", number + 1));
+            }
+        }
+    }
+    match fault {
+        Some(fault) if documents.is_empty() => Err(format!("output is not JSON lines: {fault}")),
+        _ => Ok(Value::Array(documents)),
+    }
+}

@@ -1,0 +1,182 @@
+//! One pack: its `pack.yaml`, its actions, and what there is to say about them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use crate::action::{Action, Reading};
+use crate::error::PackError;
+use crate::source::Source;
+use crate::yaml::{At, Document, line};
+
+/// A folder of actions with a name.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Pack {
+    /// The name that begins every action's reference, such as `core`.
+    pub reference: String,
+    /// The name for people.
+    pub label: String,
+    /// What the pack is for.
+    pub description: String,
+    /// The pack's own version.
+    pub version: Option<String>,
+    /// Whether its actions may run.
+    pub enabled: bool,
+    /// Words to find it by.
+    pub tags: Vec<String>,
+    /// Whether it is part of the binary.
+    pub built_in: bool,
+    actions: Vec<Arc<Action>>,
+    notes: Vec<Note>,
+}
+
+/// Something in a pack that has no effect here, though nothing is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Note {
+    /// The file it is about.
+    pub file: String,
+    /// What has no effect, and why.
+    pub message: String,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.file, self.message)
+    }
+}
+
+#[derive(Deserialize)]
+struct Manifest {
+    #[serde(rename = "ref")]
+    reference: At<String>,
+    label: Option<String>,
+    description: Option<String>,
+    version: Option<String>,
+    enabled: Option<bool>,
+    tags: Option<Vec<String>>,
+}
+
+/// Keys that say something to people only.
+const DESCRIPTIVE: &[&str] = &[
+    "ref",
+    "label",
+    "description",
+    "version",
+    "enabled",
+    "tags",
+    "name",
+    "author",
+    "email",
+    "license",
+    "homepage",
+    "repository",
+    "keywords",
+    "meta",
+    "system",
+    "is_standard",
+    "runtime_deps",
+];
+
+/// Folders that other systems act on and this one does not.
+const PASSED_OVER: &[&str] =
+    &["sensors", "triggers", "rules", "workflows", "policies", "runtimes", "permission_sets"];
+
+impl Pack {
+    /// The actions, in the order of their files' names.
+    #[must_use]
+    pub fn actions(&self) -> &[Arc<Action>] {
+        &self.actions
+    }
+
+    /// What the pack contains that has no effect here.
+    #[must_use]
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+
+    pub(crate) fn read(source: &Source) -> Result<Self, PackError> {
+        let file = source.label("pack.yaml");
+        let text = source.text("pack.yaml")?.ok_or_else(|| {
+            PackError::new(file.clone(), "file is missing", "a pack needs a pack.yaml with a ref")
+        })?;
+        let document = Document::new(file, text);
+        let keys = document.mapping()?;
+        let manifest: Manifest = document.read()?;
+        let reference = reference(&document, &manifest)?;
+        let mut notes: Vec<Note> = keys
+            .keys()
+            .filter(|key| !DESCRIPTIVE.contains(&key.as_str()))
+            .map(|key| Note::key(document.file(), key))
+            .collect();
+        notes.extend(passed_over(source)?);
+
+        let mut pack = Self {
+            label: manifest.label.unwrap_or_else(|| reference.clone()),
+            reference,
+            description: manifest.description.unwrap_or_default(),
+            version: manifest.version,
+            enabled: manifest.enabled.unwrap_or(true),
+            tags: manifest.tags.unwrap_or_default(),
+            built_in: matches!(source, Source::Embedded(_)),
+            actions: Vec::new(),
+            notes,
+        };
+        pack.read_actions(source)?;
+        Ok(pack)
+    }
+
+    fn read_actions(&mut self, source: &Source) -> Result<(), PackError> {
+        for name in source.names("actions")? {
+            let Some(stem) = name.strip_suffix(".yaml").or_else(|| name.strip_suffix(".yml"))
+            else {
+                continue;
+            };
+            let path = format!("actions/{name}");
+            let Some(text) = source.text(&path)? else { continue };
+            let document = Document::new(source.label(&path), text);
+            let reading = Reading { source, document: &document, pack: self, stem };
+            let read = reading.action()?;
+            self.notes.extend(read.notes);
+            self.actions.extend(read.action.map(Arc::new));
+        }
+        Ok(())
+    }
+}
+
+impl Note {
+    pub(crate) fn new(file: &str, message: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), message: message.into() }
+    }
+
+    pub(crate) fn key(file: &str, key: &str) -> Self {
+        Self::new(file, format!("key `{key}` has no effect"))
+    }
+}
+
+fn reference(document: &Document, manifest: &Manifest) -> Result<String, PackError> {
+    const REMEDY: &str =
+        "write `ref: my_pack`: lower-case letters, digits, hyphens and underscores";
+    let Some(reference) = &manifest.reference else {
+        return Err(document.fault(None, "key `ref` is missing", REMEDY));
+    };
+    if is_name(&reference.value) {
+        return Ok(reference.value.clone());
+    }
+    let problem = format!("ref `{}` is not a pack's name", reference.value);
+    Err(document.fault(line(reference), problem, REMEDY))
+}
+
+/// Whether a text is fit to be one part of a reference.
+pub(crate) fn is_name(text: &str) -> bool {
+    let fit = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+    !text.is_empty() && text.chars().all(fit)
+}
+
+fn passed_over(source: &Source) -> Result<Vec<Note>, PackError> {
+    let names = source.names("")?;
+    let folders = PASSED_OVER.iter().filter(|folder| names.iter().any(|name| name == *folder));
+    Ok(folders.map(|folder| Note::new(&source.label(folder), "folder has no effect")).collect())
+}

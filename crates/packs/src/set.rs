@@ -1,0 +1,134 @@
+//! All packs together: the built-in one and those in folders.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use include_dir::{Dir, include_dir};
+
+use crate::action::Action;
+use crate::error::PackError;
+use crate::pack::Pack;
+use crate::source::Source;
+
+/// The built-in pack's files.
+pub(crate) static CORE: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../packs/core");
+
+/// Every pack that was read, and every action by its reference.
+#[derive(Debug, Clone, Default)]
+pub struct PackSet {
+    packs: Vec<Arc<Pack>>,
+    actions: BTreeMap<String, Arc<Action>>,
+}
+
+impl PackSet {
+    /// The built-in pack alone.
+    ///
+    /// # Errors
+    /// When the binary was built from a faulty pack, which a test prevents.
+    pub fn embedded_core() -> Result<Self, PackError> {
+        let mut set = Self::default();
+        set.add(&Source::Embedded(&CORE))?;
+        Ok(set)
+    }
+
+    /// The built-in pack and those in `folders`: each is one pack, or holds packs.
+    ///
+    /// # Errors
+    /// The first fault found, naming its file.
+    pub fn load(folders: &[PathBuf]) -> Result<Self, PackError> {
+        let mut set = Self::embedded_core()?;
+        let mut seen = Vec::new();
+        for folder in folders {
+            for source in sources(folder)? {
+                let Source::Folder { real, .. } = &source else { continue };
+                // The same folder named twice is a slip, not a conflict.
+                if !seen.contains(real) {
+                    seen.push(real.clone());
+                    set.add(&source)?;
+                }
+            }
+        }
+        Ok(set)
+    }
+
+    /// The action of a reference such as `core.echo`, switched off or not.
+    #[must_use]
+    pub fn get(&self, reference: &str) -> Option<&Action> {
+        self.actions.get(reference).map(Arc::as_ref)
+    }
+
+    /// The same, to be kept beyond the set's life.
+    #[must_use]
+    pub fn shared(&self, reference: &str) -> Option<Arc<Action>> {
+        self.actions.get(reference).cloned()
+    }
+
+    /// Every action, by reference.
+    pub fn actions(&self) -> impl Iterator<Item = &Action> {
+        self.actions.values().map(Arc::as_ref)
+    }
+
+    /// Every pack, the built-in one first.
+    pub fn packs(&self) -> impl Iterator<Item = &Pack> {
+        self.packs.iter().map(Arc::as_ref)
+    }
+
+    fn add(&mut self, source: &Source) -> Result<(), PackError> {
+        let pack = Arc::new(Pack::read(source)?);
+        if let Some(other) = self.packs.iter().find(|other| other.reference == pack.reference) {
+            let whose = if other.built_in { "built in" } else { "read from another folder" };
+            return Err(PackError::new(
+                source.label("pack.yaml"),
+                format!("pack `{}` is already {whose}", pack.reference),
+                "give the pack another ref, or leave one of them out",
+            ));
+        }
+        for action in pack.actions() {
+            match self.actions.entry(action.reference.clone()) {
+                btree_map::Entry::Vacant(free) => free.insert(Arc::clone(action)),
+                btree_map::Entry::Occupied(_) => return Err(duplicate(source, action)),
+            };
+        }
+        self.packs.push(pack);
+        Ok(())
+    }
+}
+
+fn duplicate(source: &Source, action: &Action) -> PackError {
+    PackError::new(
+        source.label("actions"),
+        format!("action `{}` is defined by two files", action.reference),
+        "give one of them another ref",
+    )
+}
+
+/// The packs in a folder that the user named.
+fn sources(folder: &Path) -> Result<Vec<Source>, PackError> {
+    let file = || folder.display().to_string();
+    let found =
+        fs::metadata(folder).map_err(|source| PackError::io(file(), "find pack folder", source))?;
+    let remedy = "name a folder with a pack.yaml, or one that holds such folders";
+    if !found.is_dir() {
+        return Err(PackError::new(file(), "not a folder", remedy));
+    }
+    if folder.join("pack.yaml").exists() {
+        return Ok(vec![Source::folder(folder)?]);
+    }
+    let listing =
+        fs::read_dir(folder).map_err(|source| PackError::io(file(), "list folder", source))?;
+    let mut inner = Vec::new();
+    for entry in listing {
+        let entry = entry.map_err(|source| PackError::io(file(), "list folder", source))?;
+        if entry.path().join("pack.yaml").exists() {
+            inner.push(entry.path());
+        }
+    }
+    inner.sort_unstable();
+    if inner.is_empty() {
+        return Err(PackError::new(file(), "there is no pack in it", remedy));
+    }
+    inner.iter().map(|folder| Source::folder(folder)).collect()
+}

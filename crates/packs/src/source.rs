@@ -1,0 +1,139 @@
+//! Where a pack's files come from: the binary itself or a folder.
+//!
+//! The rest of the crate reads both the same way. Paths inside a pack are relative, with
+//! forward slashes. A path never leads out of its pack, neither by `..` nor by a link.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Component, Path, PathBuf};
+
+use include_dir::Dir;
+
+use crate::error::PackError;
+use crate::limits::DEFINITION_BYTES_MAX;
+
+/// The files of one pack.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    /// Built into the binary, under its pack's name.
+    Embedded(&'static Dir<'static>),
+    /// A folder: the path as the user gave it, and the real one.
+    Folder { given: PathBuf, real: PathBuf },
+}
+
+/// Where a script was found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Embedded(&'static include_dir::File<'static>),
+    Path(PathBuf),
+    Missing,
+    Outside,
+}
+
+impl Source {
+    /// Opens a folder as a pack.
+    pub(crate) fn folder(given: &Path) -> Result<Self, PackError> {
+        let real = given
+            .canonicalize()
+            .map_err(|source| PackError::io(given.display().to_string(), "open pack", source))?;
+        Ok(Self::Folder { given: given.to_owned(), real })
+    }
+
+    /// The name that errors and notes give to a file of this pack.
+    pub(crate) fn label(&self, path: &str) -> String {
+        match self {
+            Self::Embedded(_) => format!("built-in core/{path}"),
+            Self::Folder { given, .. } => given.join(path).display().to_string(),
+        }
+    }
+
+    /// The text of a file, or nothing if there is no such file.
+    pub(crate) fn text(&self, path: &str) -> Result<Option<String>, PackError> {
+        let result = match self {
+            Self::Embedded(dir) => {
+                return Ok(dir.get_file(path).and_then(|f| f.contents_utf8()).map(str::to_owned));
+            }
+            Self::Folder { real, .. } => read_bounded(&real.join(path)),
+        };
+        match result {
+            Ok(text) => Ok(Some(text)),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(PackError::io(self.label(path), "read file", source)),
+        }
+    }
+
+    /// The names in one folder of the pack, in order; none if there is no such folder.
+    pub(crate) fn names(&self, folder: &str) -> Result<Vec<String>, PackError> {
+        let mut names = match self {
+            Self::Embedded(dir) => {
+                let paths = dir.get_dir(folder).into_iter().flat_map(|dir| dir.entries());
+                paths.filter_map(|entry| name_of(entry.path())).collect()
+            }
+            Self::Folder { real, .. } => match list(&real.join(folder)) {
+                Ok(names) => names,
+                Err(source) if source.kind() == io::ErrorKind::NotFound => Vec::new(),
+                Err(source) => {
+                    return Err(PackError::io(self.label(folder), "list folder", source));
+                }
+            },
+        };
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Finds a script by its path inside the pack.
+    pub(crate) fn find(&self, path: &str) -> Found {
+        let Some(path) = inside(path) else { return Found::Outside };
+        match self {
+            Self::Embedded(dir) => dir.get_file(&path).map_or(Found::Missing, Found::Embedded),
+            Self::Folder { real, .. } => match real.join(&path).canonicalize() {
+                Err(_) => Found::Missing,
+                Ok(target) if !target.starts_with(real) => Found::Outside,
+                Ok(target) if !target.is_file() => Found::Missing,
+                Ok(_) => Found::Path(real.join(&path)),
+            },
+        }
+    }
+}
+
+/// Resolves `.` and `..` by name; nothing if the path is absolute or climbs out.
+fn inside(path: &str) -> Option<PathBuf> {
+    let mut clean = PathBuf::new();
+    for component in Path::new(path).components() {
+        match component {
+            Component::Normal(name) => clean.push(name),
+            Component::CurDir => {}
+            Component::ParentDir => {
+                if !clean.pop() {
+                    return None;
+                }
+            }
+            Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(clean)
+}
+
+fn read_bounded(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let read = fs::File::open(path)?.take(DEFINITION_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if read as u64 > DEFINITION_BYTES_MAX {
+        let problem = format!("longer than {DEFINITION_BYTES_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+    }
+    Ok(text)
+}
+
+fn list(folder: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        names.extend(name_of(&entry?.path()));
+    }
+    Ok(names)
+}
+
+/// A file's own name; nothing for hidden files and names that are not UTF-8.
+fn name_of(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    (!name.starts_with('.')).then(|| name.to_owned())
+}

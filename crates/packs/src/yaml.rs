@@ -1,0 +1,114 @@
+//! One YAML file: its keys, its values, and where in the file they stand.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use serde_saphyr::{Options, Spanned};
+
+use crate::error::PackError;
+
+/// The text of a YAML file together with the name that errors give it.
+#[derive(Debug)]
+pub(crate) struct Document {
+    file: String,
+    text: String,
+}
+
+/// A value that remembers its line.
+pub(crate) type At<T> = Option<Spanned<T>>;
+
+impl Document {
+    pub(crate) const fn new(file: String, text: String) -> Self {
+        Self { file, text }
+    }
+
+    pub(crate) fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Reads the document as `T`. Keys that `T` does not have are passed over.
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, PackError> {
+        serde_saphyr::from_str_with_options(&self.text, plain()).map_err(|error| {
+            let line = error.location().map(|location| location.line());
+            self.fault(line, one_line(&error), "correct the YAML there")
+        })
+    }
+
+    /// Reads the document's top-level mapping.
+    pub(crate) fn mapping(&self) -> Result<Map<String, Value>, PackError> {
+        match self.read::<Value>()? {
+            Value::Object(map) => Ok(map),
+            other => Err(self.fault(
+                None,
+                format!("holds {} where a mapping is needed", kind(&other)),
+                "write `key: value` lines",
+            )),
+        }
+    }
+
+    pub(crate) fn fault(
+        &self,
+        line: Option<u64>,
+        problem: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> PackError {
+        PackError::new(self.file.clone(), problem, remedy).at(line)
+    }
+
+    /// Picks the entry of `table` that the file names, or `default` when it names none.
+    pub(crate) fn choose<T: Copy>(
+        &self,
+        key: &str,
+        given: Option<&Spanned<String>>,
+        table: &[(&str, T)],
+        default: T,
+    ) -> Result<T, PackError> {
+        let Some(given) = given else { return Ok(default) };
+        let found = table.iter().find(|(name, _)| *name == given.value);
+        found.map(|(_, value)| *value).ok_or_else(|| {
+            let names: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
+            self.fault(
+                line(given),
+                format!("{key} `{}` is not known", given.value),
+                format!("use one of {}", names.join(", ")),
+            )
+        })
+    }
+}
+
+/// Parses YAML of any shape, for a program's output.
+pub(crate) fn parse(text: &str) -> Result<Value, String> {
+    serde_saphyr::from_str_with_options(text, plain()).map_err(|error| {
+        let line = error.location().map_or(0, |location| location.line());
+        format!("line {line}: {}", one_line(&error))
+    })
+}
+
+/// The line of a value, counted from 1.
+pub(crate) fn line<T>(value: &Spanned<T>) -> Option<u64> {
+    Some(value.referenced.line())
+}
+
+/// What a JSON value is, in words.
+pub(crate) const fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a mapping",
+    }
+}
+
+fn plain() -> Options {
+    let mut options = Options::default();
+    options.with_snippet = false;
+    options
+}
+
+fn one_line(error: &serde_saphyr::Error) -> String {
+    let text = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    // The place is told in front, together with the file.
+    text.rsplit_once(" at line ").map_or_else(|| text.clone(), |(problem, _)| problem.to_owned())
+}

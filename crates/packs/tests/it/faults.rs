@@ -1,0 +1,102 @@
+//! Packs with something wrong in them: each fault names its file, its line where that is
+//! known, and what would be right.
+
+use std::os::unix::fs::symlink;
+
+use outlast_packs::PackSet;
+
+use crate::fixture::Demo;
+
+/// One line for each fault, in the order of the table.
+fn table(rows: &[(&str, &str)]) -> String {
+    let lines = rows.iter().map(|(what, definition)| {
+        let demo = Demo::new().file("demo/actions/it.yaml", definition);
+        let demo = demo.file("demo/actions/it.sh", "#!/bin/sh\n");
+        format!("{what}\n    {}", demo.fault())
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn faulty_actions_are_told_with_file_line_and_remedy() {
+    let rows = [
+        ("not YAML", "ref: demo.it\nlabel: [a\nrunner_type: shell\n"),
+        ("empty", ""),
+        ("a list", "- ref: demo.it\n"),
+        ("key twice", "ref: demo.it\nrunner_type: shell\nrunner_type: python\n"),
+        ("no runner", "ref: demo.it\nentry_point: it.sh\n"),
+        ("unknown runner", "ref: demo.it\nrunner_type: pyton\nentry_point: it.sh\n"),
+        ("no entry point", "ref: demo.it\nrunner_type: shell\n"),
+        ("missing script", "ref: demo.it\nrunner_type: shell\nentry_point: gone.sh\n"),
+        ("folder as script", "ref: demo.it\nrunner_type: shell\nentry_point: .\n"),
+        ("climbing out", "ref: demo.it\nrunner_type: shell\nentry_point: ../../etc/x.sh\n"),
+        ("absolute", "ref: demo.it\nrunner_type: shell\nentry_point: /bin/true\n"),
+        ("foreign ref", "runner_type: shell\nentry_point: it.sh\nref: other.it\n"),
+        ("odd ref", "ref: demo.It Is\nrunner_type: shell\nentry_point: it.sh\n"),
+        ("delivery", "runner_type: shell\nentry_point: it.sh\n\nparameter_delivery: args\n"),
+        ("format", "runner_type: shell\nentry_point: it.sh\nparameter_format: xml\n"),
+        ("output", "runner_type: shell\nentry_point: it.sh\noutput_format: csv\n"),
+        ("overlap", "runner_type: shell\nentry_point: it.sh\noverlap: maybe\n"),
+        ("timeout", "runner_type: shell\nentry_point: it.sh\ntimeout: soon\n"),
+        ("no time", "runner_type: shell\nentry_point: it.sh\ntimeout: 0\n"),
+        ("negative time", "runner_type: shell\nentry_point: it.sh\ntimeout_seconds: -1\n"),
+        ("retry", "runner_type: shell\nentry_point: it.sh\nretry: {attempts: 3}\n"),
+        ("no attempts", "runner_type: shell\nentry_point: it.sh\nretry: 0\n"),
+        ("labels", "runner_type: shell\nentry_point: it.sh\nrequired_labels: gpu\n"),
+        ("enabled", "runner_type: shell\nentry_point: it.sh\nenabled: [x]\n"),
+        ("parameters", "runner_type: shell\nentry_point: it.sh\nparameters: [message]\n"),
+        ("a parameter", "runner_type: shell\nentry_point: it.sh\nparameters:\n  a: string\n"),
+        ("a type", "runner_type: shell\nentry_point: it.sh\nparameters:\n  a: {type: text}\n"),
+    ];
+    insta::assert_snapshot!(table(&rows));
+}
+
+#[test]
+fn faulty_manifests_are_told() {
+    let rows = ["label: Demo\n", "ref: My Pack\n", "ref: [\n", "just text\n"];
+    let faults = rows.map(|manifest| Demo::new().file("demo/pack.yaml", manifest).fault());
+    insta::assert_snapshot!(faults.join("\n"));
+}
+
+#[test]
+fn a_pack_or_an_action_defined_twice_is_refused() {
+    let twice = Demo::new()
+        .action("", "")
+        .file("demo/actions/two.yaml", "ref: demo.it\nrunner_type: shell\nentry_point: it.sh\n");
+    let core = Demo::new()
+        .file("demo/pack.yaml", "ref: core\n")
+        .file("demo/actions/echo.yaml", "runner_type: shell\nentry_point: echo.sh\n")
+        .file("demo/actions/echo.sh", "");
+    insta::assert_snapshot!(format!("{}\n{}", twice.fault(), core.fault()));
+}
+
+#[test]
+fn folders_that_hold_no_pack_are_told() {
+    let demo = Demo::new().file("demo/pack.yml", "").file("file", "");
+    let empty = tempfile::tempdir().unwrap();
+    let fault = |path: &std::path::Path| {
+        let message = PackSet::load(&[path.to_owned()]).unwrap_err().to_string();
+        let message = message.replace(&empty.path().display().to_string(), "EMPTY");
+        message.replace(&demo.path().display().to_string(), "DIR")
+    };
+    let told = [demo.path().join("gone"), demo.path().join("file"), empty.path().to_owned()];
+    insta::assert_snapshot!(told.map(|path| fault(&path)).join("\n"));
+}
+
+#[test]
+fn a_link_that_leads_out_of_the_pack_is_refused() {
+    let demo = Demo::new().action("", "").file("outside.sh", "#!/bin/sh\n");
+    std::fs::remove_file(demo.path().join("demo/actions/it.sh")).unwrap();
+    symlink("../../outside.sh", demo.path().join("demo/actions/it.sh")).unwrap();
+    assert!(demo.fault().contains("leads out of its pack"), "{}", demo.fault());
+}
+
+#[test]
+fn a_definition_that_is_no_text_or_far_too_long_is_refused() {
+    let long = Demo::new().file("demo/actions/it.yaml", &"#".repeat(2_000_000));
+    assert!(long.fault().contains("longer than 1048576 bytes"), "{}", long.fault());
+    let binary = Demo::new();
+    std::fs::create_dir_all(binary.path().join("demo/actions")).unwrap();
+    std::fs::write(binary.path().join("demo/actions/it.yaml"), [0xff, 0xfe, 0x00]).unwrap();
+    assert!(binary.fault().contains("UTF-8"), "{}", binary.fault());
+}

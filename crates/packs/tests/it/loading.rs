@@ -1,0 +1,148 @@
+//! Finding packs in folders and reading what they say.
+
+use std::os::unix::fs::symlink;
+use std::time::Duration;
+
+use outlast_packs::{Delivery, EntryPoint, Format, OutputFormat, Overlap, PackSet, Runner};
+use serde_json::json;
+
+use crate::fixture::{Demo, with_action};
+
+#[test]
+fn a_folder_of_packs_and_a_pack_folder_load_the_same() {
+    let demo = Demo::new().action("", "").file("not-a-pack/readme.md", "x");
+    for folder in [demo.path().to_owned(), demo.path().join("demo")] {
+        let set = PackSet::load(&[folder]).unwrap();
+        assert!(set.get("demo.it").is_some());
+        assert!(set.get("core.echo").is_some());
+        assert!(set.get("demo.other").is_none());
+    }
+}
+
+#[test]
+fn the_same_folder_twice_is_read_once() {
+    let demo = Demo::new().action("", "");
+    let twice = [demo.path().to_owned(), demo.path().join("demo/../demo")];
+    assert_eq!(PackSet::load(&twice).unwrap().packs().count(), 2);
+}
+
+#[test]
+fn unsaid_things_have_their_defaults() {
+    with_action("", |action| {
+        assert_eq!(action.runner, Runner::Shell);
+        assert_eq!(action.delivery, Delivery::Stdin);
+        assert_eq!(action.format, Format::Json);
+        assert_eq!(action.output_format, OutputFormat::Text);
+        assert_eq!((action.timeout, action.retry.clone()), (None, None));
+        assert!(action.enabled && action.interruptible);
+        assert_eq!(action.overlap, Overlap::Allowed);
+        assert!(action.required_labels.is_empty() && action.tags.is_empty());
+        assert_eq!((action.pack.as_str(), action.label.as_str()), ("demo", "it"));
+    });
+}
+
+#[test]
+fn everything_an_action_can_say_is_read() {
+    let definition = r"
+label: It
+description: Does it
+runner_type: nodejs
+parameter_delivery: file
+parameter_format: yaml
+output_format: jsonl
+timeout: 90
+enabled: false
+tags: [a, b]
+interruptible: false
+overlap: forbidden
+required_labels: {zone: east, gpu: 1}
+retry: {max_attempts: 5, initial_interval: 500ms, max_interval: 2m, backoff_coefficient: 1.5, jitter: false}
+";
+    with_action(definition, |action| {
+        assert_eq!((action.label.as_str(), action.description.as_str()), ("It", "Does it"));
+        assert_eq!((action.runner, action.interpreter()), (Runner::Node, "node"));
+        assert_eq!((action.delivery, action.format), (Delivery::File, Format::Yaml));
+        assert_eq!(action.output_format, OutputFormat::Jsonl);
+        assert_eq!(action.timeout, Some(Duration::from_secs(90)));
+        assert!(!action.enabled && !action.interruptible);
+        assert_eq!((action.tags.join(","), action.overlap), ("a,b".into(), Overlap::Forbidden));
+        assert_eq!(json!(action.required_labels), json!({"gpu": "1", "zone": "east"}));
+        let retry = action.retry.clone().unwrap();
+        assert_eq!((retry.max_attempts, retry.jitter), (Some(5), Some(false)));
+        assert_eq!(retry.initial_interval, Some(Duration::from_millis(500)));
+        assert_eq!(retry.max_interval, Some(Duration::from_mins(2)));
+        assert_eq!(retry.backoff_coefficient, Some(1.5));
+    });
+}
+
+#[test]
+fn short_forms_are_understood() {
+    let definition = "timeout_seconds: 0.25\nretry: 4\nrequired_labels: [zone=east]\n";
+    with_action(definition, |action| {
+        assert_eq!(action.timeout, Some(Duration::from_millis(250)));
+        assert_eq!(action.retry.clone().unwrap().max_attempts, Some(4));
+        assert_eq!(action.required_labels["zone"], "east");
+    });
+    with_action("timeout: 5m\n", |action| {
+        assert_eq!(action.timeout, Some(Duration::from_mins(5)));
+    });
+}
+
+#[test]
+fn a_pack_that_is_switched_off_switches_its_actions_off() {
+    let demo = Demo::new().file("demo/pack.yaml", "ref: demo\nenabled: false\n").action("", "");
+    assert!(!demo.load().unwrap().get("demo.it").unwrap().enabled);
+}
+
+#[test]
+fn an_action_without_ref_is_called_by_its_name_or_its_file() {
+    let demo = Demo::new()
+        .file("demo/actions/a.yaml", "name: alpha\nrunner_type: python\nentry_point: a.py\n")
+        .file("demo/actions/b.yml", "runner_type: python3\nentry_point: actions/a.py\n")
+        .file("demo/actions/a.py", "");
+    let set = demo.load().unwrap();
+    assert_eq!(set.get("demo.alpha").unwrap().runner, Runner::Python);
+    assert_eq!(
+        set.get("demo.b").unwrap().entry_point(),
+        EntryPoint::Path(demo.path().canonicalize().unwrap().join("demo/actions/a.py"))
+    );
+}
+
+#[test]
+fn shell_is_the_one_that_the_script_asks_for() {
+    for (first, shell) in [
+        ("#!/bin/sh\n", "sh"),
+        ("#!/usr/bin/env dash\n", "sh"),
+        ("#! /bin/sh -e\n", "sh"),
+        ("#!/bin/bash\n", "bash"),
+        ("#!/usr/bin/env -S bash\n", "bash"),
+        ("echo hi\n", "bash"),
+    ] {
+        let demo = Demo::new().action("", first);
+        assert_eq!(demo.load().unwrap().get("demo.it").unwrap().interpreter(), shell, "{first}");
+    }
+}
+
+#[test]
+fn what_has_no_effect_is_noted_and_not_refused() {
+    let demo = Demo::new()
+        .file("demo/pack.yaml", "ref: demo\nversion: 1.0.0\nconf_schema: {}\nauthor: A\n")
+        .file("demo/sensors/s.yaml", "ref: demo.s\n")
+        .file("demo/actions/ask.yaml", "ref: demo.ask\nrunner_type: native\nentry_point: ask\n")
+        .file("demo/actions/flow.yaml", "ref: demo.flow\nworkflow_file: flow.yaml\n")
+        .action(
+            "worker_selector: {zone: a}\noutput_schema: {}\ntimeout: 1\ntimeout_seconds: 2\n\
+             parameters: {n: {type: integer, default: many}}\n",
+            "",
+        );
+    insta::assert_snapshot!(demo.notes().join("\n"));
+    assert!(demo.load().unwrap().get("demo.ask").is_none());
+}
+
+#[test]
+fn a_script_may_be_a_link_inside_its_pack() {
+    let demo = Demo::new().action("", "").file("demo/lib/real.sh", "#!/bin/sh\n");
+    std::fs::remove_file(demo.path().join("demo/actions/it.sh")).unwrap();
+    symlink("../lib/real.sh", demo.path().join("demo/actions/it.sh")).unwrap();
+    assert!(demo.load().unwrap().get("demo.it").is_some());
+}

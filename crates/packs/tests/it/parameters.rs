@@ -1,0 +1,148 @@
+//! Checking parameters: both styles, defaults, and what people are told.
+
+use serde_json::{Value, json};
+
+use crate::fixture::with_action;
+
+const FLAT: &str = r"
+parameters:
+  url: {type: string, required: true, description: Where to}
+  method: {type: string, enum: [GET, POST], default: GET, required: true}
+  retries: {type: integer, minimum: 0, maximum: 5, default: 2}
+  token: {type: string, secret: true, minLength: 8}
+  options:
+    type: object
+    properties:
+      verify: {type: boolean, default: true}
+      depth: {type: integer, required: true}
+";
+
+const SCHEMA: &str = r"
+parameters:
+  type: object
+  required: [url]
+  properties:
+    url: {type: string, description: Where to}
+    method: {type: string, enum: [GET, POST], default: GET, required: true}
+    retries: {type: integer, minimum: 0, maximum: 5, default: 2}
+    token: {type: string, secret: true, minLength: 8}
+    options: {$ref: '#/$defs/options'}
+  $defs:
+    options:
+      type: object
+      properties:
+        verify: {type: boolean, default: true}
+        depth: {type: integer}
+      required: [depth]
+";
+
+fn told(definition: &str, parameters: &Value) -> String {
+    with_action(definition, |action| {
+        let violations = action.check(parameters).unwrap_err();
+        violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    })
+}
+
+#[test]
+fn flat_style_becomes_json_schema() {
+    with_action(FLAT, |action| {
+        insta::assert_json_snapshot!(action.schema());
+    });
+}
+
+#[test]
+fn both_styles_fill_in_the_same_defaults() {
+    let given = json!({"url": "http://x", "options": {"depth": 1}, "extra": [1]});
+    for style in [FLAT, SCHEMA] {
+        let complete = with_action(style, |action| action.check(&given).unwrap());
+        assert_eq!(
+            complete,
+            json!({
+                "url": "http://x", "options": {"depth": 1, "verify": true}, "extra": [1],
+                "method": "GET", "retries": 2,
+            })
+        );
+    }
+}
+
+#[test]
+fn a_missing_object_is_not_made_up_to_hold_defaults() {
+    let complete = with_action(FLAT, |action| action.check(&json!({"url": "u"})).unwrap());
+    assert_eq!(complete, json!({"url": "u", "method": "GET", "retries": 2}));
+}
+
+#[test]
+fn what_the_caller_says_wins_over_a_default() {
+    let given = json!({"url": "u", "method": "POST", "retries": 0});
+    assert_eq!(with_action(FLAT, |action| action.check(&given).unwrap()), given);
+}
+
+#[test]
+fn every_violation_is_told_with_its_place_and_without_its_value() {
+    let bad = json!({
+        "method": "s3cret", "retries": 9, "token": "s3cret", "options": {"verify": "s3cret"},
+    });
+    for style in [FLAT, SCHEMA] {
+        let told = told(style, &bad);
+        assert!(!told.contains("s3cret"), "{told}");
+        let mut lines: Vec<&str> = told.lines().collect();
+        lines.sort_unstable();
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(lines.join("\n"));
+        }
+    }
+}
+
+#[test]
+fn parameters_that_are_no_object_are_refused_but_null_counts_as_none() {
+    assert_eq!(told(FLAT, &json!([1])), "parameters must be an object");
+    assert_eq!(told(FLAT, &json!("x")), "parameters must be an object");
+    assert_eq!(told(FLAT, &Value::Null), "/url: is required");
+    assert_eq!(with_action("", |action| action.check(&Value::Null).unwrap()), json!({}));
+}
+
+#[test]
+fn an_action_that_describes_no_parameters_takes_any() {
+    let given = json!({"a": [1, {"b": null}]});
+    for definition in ["", "parameters:\n", "parameters: {}\n"] {
+        assert_eq!(with_action(definition, |action| action.check(&given).unwrap()), given);
+    }
+}
+
+#[test]
+fn closed_schema_names_the_parameter_it_does_not_know() {
+    let closed = "parameters:\n  type: object\n  properties: {a: {type: string}}\n  \
+                  additionalProperties: false\n";
+    let told = told(closed, &json!({"a": "x", "mesage": "y"}));
+    assert!(told.contains("'mesage' was unexpected"), "{told}");
+}
+
+#[test]
+fn flat_parameters_may_be_called_like_keywords() {
+    let flat = "parameters:\n  type: {type: string, required: true}\n  \
+                properties: {type: object, description: any}\n  required: {type: boolean}\n";
+    with_action(flat, |action| {
+        assert!(action.check(&json!({"type": "x", "properties": {}, "required": true})).is_ok());
+        let violations = action.check(&json!({"required": 1})).unwrap_err();
+        let paths: Vec<&str> = violations.iter().map(|v| v.path.as_str()).collect();
+        assert!(paths.contains(&"/type") && paths.contains(&"/required"), "{paths:?}");
+    });
+}
+
+#[test]
+fn violations_are_bounded_in_number() {
+    let many: String = (0..50).map(|n| format!("  p{n}: {{required: true}}\n")).collect();
+    let told = told(&format!("parameters:\n{many}"), &json!({}));
+    assert_eq!(told.lines().count(), outlast_packs::limits::VIOLATIONS_MAX);
+}
+
+#[test]
+fn a_reference_that_would_have_to_be_fetched_is_refused_when_the_pack_is_read() {
+    let demo = crate::fixture::Demo::new().action(
+        "parameters:\n  type: object\n  properties: {a: {$ref: 'http://127.0.0.1:9/s.json'}}\n",
+        "",
+    );
+    let fault = demo.fault();
+    assert!(fault.starts_with("DIR/demo/actions/it.yaml:"), "{fault}");
+    assert!(fault.contains("http://127.0.0.1:9/s.json"), "{fault}");
+}

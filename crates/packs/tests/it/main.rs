@@ -1,7 +1,10 @@
 //! Packs from the outside: as a user writes them, as a script receives them.
 
+#![expect(clippy::unwrap_used, reason = "a fixture that cannot be set up fails its test")]
+
 mod core_pack;
 mod delivery;
+mod documentation;
 mod faults;
 mod fixture;
 mod loading;

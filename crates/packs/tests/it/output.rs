@@ -50,10 +50,11 @@ fn a_result_keeps_output_that_broke_its_promise_and_says_so() {
 
 #[test]
 fn yaml_that_explodes_is_refused() {
-    let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    let mut lines = vec!["a0: &a0 [x, x, x, x, x, x, x, x, x, x]".to_owned()];
     for n in 1..10 {
-        let aliases = format!("*a{}, ", n - 1).repeat(10);
-        bomb.push_str(&format!("a{n}: &a{n} [{}]\n", aliases.trim_end_matches(", ")));
+        let aliases = vec![format!("*a{}", n - 1); 10].join(", ");
+        lines.push(format!("a{n}: &a{n} [{aliases}]"));
     }
+    let bomb = lines.join("\n");
     assert!(parsed("yaml", bomb.as_bytes()).unwrap_err().starts_with("output is not YAML"));
 }

@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 
-use crate::id::WorkerId;
+use crate::id::{Epoch, JobId, WorkerId};
 use crate::time::{BootTime, Span};
 
 /// What one server has itself seen of the workers' renewals.
@@ -53,7 +53,8 @@ impl Watch {
     /// Notes the renewal number that the store showed for a worker at `now`.
     pub fn observe(&mut self, worker: WorkerId, renewal: u64, now: BootTime) {
         let seen = self.seen.entry(worker).or_insert(Seen { renewal, since: now, dropped: None });
-        if seen.renewal != renewal {
+        // A number read from the store may be older than one seen since: it says nothing.
+        if seen.renewal < renewal {
             *seen = Seen { renewal, since: now, dropped: None };
         }
     }
@@ -99,6 +100,27 @@ impl Watch {
             None => Verdict::WaitUntil(lease_end),
         }
     }
+}
+
+/// Returns a digest of a set of held attempts, whatever their order.
+///
+/// A heartbeat carries it so that worker and server find out that they disagree without
+/// sending the list: the exclusive-or of one mixed word for each attempt.
+#[must_use]
+pub fn held_digest(held: impl IntoIterator<Item = (JobId, Epoch)>) -> u64 {
+    held.into_iter().fold(0, |digest, (job, epoch)| {
+        let (high, low) = job.0.as_u64_pair();
+        digest ^ mix(mix(high ^ epoch.0).wrapping_add(low))
+    })
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): every input bit reaches
+/// every output bit.
+const fn mix(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
 }
 
 #[cfg(test)]

@@ -1,1 +1,30 @@
-//! The server: HTTP, worker sessions, batching, monitors.
+//! The server: HTTP, worker sessions, batching, dispatch, monitors. Generic over the
+//! store; names no backend.
+//!
+//! ```text
+//! http ──submit──┐                        ┌──▶ replies to callers
+//! session ─input─┼─▶ engine loop ─batch─▶ Store
+//! monitors ──────┘      ▲   └ plan claims ┘──▶ deliveries to sessions
+//! ```
+//!
+//! Map:
+//! - [`engine`]: the handle that everything else talks to, and the one loop behind it
+//! - [`http`]: OJS and executions APIs
+//! - [`session`]: the gRPC worker session and its beats
+//! - [`monitor`]: what happens by time alone: leases, timers, stranded jobs, retention
+//! - [`serve`]: listener, limits on connections, and the order of a shutdown
+//! - [`settings`]: what the operator may set
+//! - [`clock`]: the crate's only reader of clocks
+
+pub mod clock;
+pub mod engine;
+pub mod http;
+pub mod metrics;
+pub mod monitor;
+pub mod serve;
+pub mod session;
+pub mod settings;
+
+pub use engine::{Engine, Unavailable};
+pub use serve::{ServeError, Server};
+pub use settings::Settings;

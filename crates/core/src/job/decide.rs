@@ -53,6 +53,17 @@ pub fn fence(job: &Job, epoch: Option<Epoch>, worker: Option<WorkerId>) -> Resul
     }
 }
 
+/// Who can have killed the worker that a job was lost with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Suspicion {
+    /// No job: many workers were lost together.
+    None,
+    /// This job or one beside it.
+    Neighbours,
+    /// This job: it was alone.
+    Job,
+}
+
 /// What a decision about a held job may look at besides the job.
 struct Judge<'a> {
     budgets: &'a Budgets,
@@ -146,7 +157,11 @@ fn held(job: &Job, event: Event<'_>, judge: &Judge<'_>) -> Result<Transition, Re
         Event::Interrupt => Ok(job.interrupt(judge)),
         Event::Release => Ok(job.give_back(Outcome::Undelivered, Turn::Front, job.spent)),
         Event::Requeue => Ok(job.give_back(Outcome::Requeued, Turn::InOrder, job.spent)),
-        Event::Lose { alone, mass } => Ok(job.lose(alone, mass, judge.budgets)),
+        Event::Lose { mass: true, .. } => Ok(job.lose(Suspicion::None, judge.budgets)),
+        Event::Lose { alone: true, mass: false } => Ok(job.lose(Suspicion::Job, judge.budgets)),
+        Event::Lose { alone: false, mass: false } => {
+            Ok(job.lose(Suspicion::Neighbours, judge.budgets))
+        }
         Event::ExpireVisibility => Ok(job.expire_visibility()),
         Event::Cancel => Ok(job.cancel_held()),
         Event::Activate
@@ -327,7 +342,7 @@ impl Job {
 
     /// The worker was given up. Only a started attempt is charged, and a job that may
     /// start once is taken as started unless its worker said otherwise.
-    fn lose(&self, alone: bool, mass: bool, budgets: &Budgets) -> Transition {
+    fn lose(&self, suspicion: Suspicion, budgets: &Budgets) -> Transition {
         let started = self.holder.is_some_and(|holder| holder.started.is_some());
         if !started && !self.rules.is_at_most_once() {
             return self.give_back(Outcome::Undelivered, Turn::Front, self.spent);
@@ -338,11 +353,11 @@ impl Job {
             return self.give_up(Outcome::Lost, spent, DeadLetterReason::AtMostOnce);
         }
         // Only a job that was alone can have killed its worker: neighbours are not blamed.
-        if alone && losses >= budgets.losses {
+        if suspicion == Suspicion::Job && losses >= budgets.losses {
             return self.give_up(Outcome::Lost, spent, DeadLetterReason::PoisonSuspect);
         }
         Transition {
-            isolated: self.isolated || (losses >= 2 && !mass),
+            isolated: self.isolated || (losses >= 2 && suspicion != Suspicion::None),
             ..self.give_back(Outcome::Lost, Turn::Front, spent)
         }
     }

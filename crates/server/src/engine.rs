@@ -1,0 +1,435 @@
+//! The engine: the handle that HTTP, sessions and monitors talk to, and the one loop
+//! behind it.
+//!
+//! The loop takes whatever has arrived, plans claims for free workers, puts everything
+//! into one batch, applies it, and answers. While a batch is being committed the next one
+//! gathers, so the batch size adapts to load and an idle system adds no delay.
+//!
+//! ```text
+//! wait for input ─▶ take all there is ─▶ plan claims ─▶ apply one batch ─▶ answer, push ─┐
+//!      ▲────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! - [`gather`]: how inputs become one batch: lanes, and one operation per job
+//! - [`dispatch`]: which session gets how many jobs of which classes; pure
+//! - [`roster`]: the sessions and what they hold
+//! - [`turn`]: one turn of the loop, and what is done with its replies
+//! - [`waiting`]: why a job waits, in words
+
+pub mod dispatch;
+mod gather;
+pub mod input;
+pub mod roster;
+mod turn;
+mod waiting;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use outlast_core::id::WorkerId;
+use outlast_core::job::State;
+use outlast_core::lease::Watch;
+use outlast_core::time::{BootTime, Span, Timestamp};
+use outlast_core::worker::liveness::WorkerEvent;
+use outlast_store::command::{Claim, ClaimFrom, WorkerMove};
+use outlast_store::record::{JobRecord, WorkerRecord};
+use outlast_store::reply::{ClaimRefusal, Claimed, WorkerMoveRefusal, WorkerMoved};
+use outlast_store::{Command, Reply, Store};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::clock::boot_time;
+use crate::metrics::Metrics;
+use crate::settings::Settings;
+use input::Input;
+pub(crate) use turn::native_fence;
+
+/// How many inputs may wait for the loop before callers wait for a place.
+const INPUTS_MAX: usize = 16 * 1024;
+
+/// A handle on the engine. Clones share it.
+#[derive(Debug)]
+pub struct Engine<S: Store> {
+    shared: Arc<Shared<S>>,
+}
+
+impl<S: Store> Clone for Engine<S> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+#[derive(Debug)]
+struct Shared<S> {
+    store: S,
+    settings: Settings,
+    server: Uuid,
+    inputs: mpsc::Sender<Input>,
+    board: Arc<Board>,
+    metrics: Arc<Metrics>,
+}
+
+/// What the loop shows to everyone else. Written by the loop and the monitors only.
+#[derive(Debug, Default)]
+pub struct Board {
+    /// Woken when a plain job of the queue becomes claimable.
+    plain: Mutex<HashMap<String, Arc<Notify>>>,
+    /// Every worker, at most a moment old.
+    pub(crate) workers: RwLock<Arc<Vec<WorkerRecord>>>,
+    /// Sessions as they are now, for reasons and for metrics.
+    pub(crate) sessions: RwLock<Arc<Vec<roster::SessionView>>>,
+    /// When something is due next by time alone, as far as the loop has seen.
+    next_due: AtomicI64,
+    pub(crate) due_changed: Notify,
+    /// Woken when a lease may end earlier than the monitor thought.
+    pub(crate) lease_changed: Notify,
+    store_down: AtomicBool,
+    stopping: CancellationToken,
+    /// The store's time at a boot time, from the latest batch.
+    clock: Mutex<Option<(Timestamp, BootTime)>>,
+    /// When each queue was last fetched from by a plain client.
+    pub(crate) fetched: Mutex<HashMap<String, BootTime>>,
+    contact_since: Mutex<Option<BootTime>>,
+    paused: RwLock<HashSet<String>>,
+    /// What this server has itself seen of renewals (I8).
+    leases: Mutex<Watch>,
+}
+
+/// The server cannot do this now; the same request may go through later.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Unavailable {
+    /// Why, in words for the caller.
+    pub reason: String,
+    /// When to try again.
+    pub retry_after: Span,
+}
+
+impl Unavailable {
+    pub(crate) fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), retry_after: Span::from_secs(1) }
+    }
+}
+
+/// Why a plain fetch got no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimError {
+    /// The server cannot do this now.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// The claimant may not claim.
+    #[error(transparent)]
+    Refused(#[from] ClaimRefusal),
+}
+
+/// What an operator may order a worker to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerOrder {
+    /// Take no new work, until resumed.
+    Quiet,
+    /// Take work again.
+    Resume,
+    /// Take no new work, finish, and leave.
+    Drain,
+}
+
+/// Why an order to a worker was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OrderError {
+    /// The server cannot do this now.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// The worker cannot be ordered so.
+    #[error(transparent)]
+    Refused(#[from] WorkerMoveRefusal),
+}
+
+/// Whether the server can serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Whether the store is reachable and migrated and the server is not stopping.
+    pub ready: bool,
+    /// `ok`, or what is wrong with the store.
+    pub store: &'static str,
+    /// Whether the server is on its way out.
+    pub stopping: bool,
+}
+
+impl<S: Store> Engine<S> {
+    /// Starts the loop over `store` and returns a handle on it.
+    #[must_use]
+    pub fn start(store: S, settings: Settings) -> Self {
+        let (inputs, receiver) = mpsc::channel(INPUTS_MAX);
+        let board = Arc::new(Board {
+            next_due: AtomicI64::new(i64::MAX),
+            contact_since: Mutex::new(Some(boot_time())),
+            ..Board::default()
+        });
+        let metrics = Arc::new(Metrics::new());
+        let server = Uuid::now_v7();
+        let shared = Shared {
+            store: store.clone(),
+            settings: settings.clone(),
+            server,
+            inputs,
+            board: Arc::clone(&board),
+            metrics: Arc::clone(&metrics),
+        };
+        tokio::spawn(turn::run(store, settings, server, (board, metrics), receiver));
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Puts one command into the next batch and returns its reply once it is durable.
+    ///
+    /// # Errors
+    /// Returns [`Unavailable`] when the store is out of reach or the server stops.
+    pub async fn submit(&self, command: Command) -> Result<Reply, Unavailable> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Input::Submit { command, reply }).await?;
+        answer.await.unwrap_or_else(|_closed| Err(Unavailable::new("server is stopping")))
+    }
+
+    pub(crate) async fn send(&self, input: Input) -> Result<(), Unavailable> {
+        self.shared
+            .inputs
+            .send(input)
+            .await
+            .map_err(|_closed| Unavailable::new("server is stopping"))
+    }
+
+    /// Returns the store, for reads.
+    #[must_use]
+    pub fn store(&self) -> &S {
+        &self.shared.store
+    }
+
+    /// Returns the settings in force.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    /// Returns this server process's identity.
+    #[must_use]
+    pub fn server_id(&self) -> Uuid {
+        self.shared.server
+    }
+
+    pub(crate) fn board(&self) -> &Board {
+        &self.shared.board
+    }
+
+    pub(crate) fn counters(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    /// Claims jobs for a plain OJS fetch; waits up to `wait` for some to come.
+    ///
+    /// # Errors
+    /// Returns why there is no answer. No jobs within `wait` is an empty answer.
+    pub async fn claim_plain(
+        &self,
+        claim: Claim,
+        wait: Option<Span>,
+    ) -> Result<Vec<Claimed>, ClaimError> {
+        let queues = match &claim.from {
+            ClaimFrom::Queues { queues, .. } => queues.clone(),
+            ClaimFrom::Classes(_) => Vec::new(),
+        };
+        self.board().note_fetch(&queues);
+        let end = tokio::time::Instant::now() + millis(wait.unwrap_or(Span::ZERO));
+        loop {
+            // Listen before looking: a job enqueued in between wakes us.
+            let notifies: Vec<_> = queues.iter().map(|queue| self.board().plain(queue)).collect();
+            let woken: Vec<_> = notifies.iter().map(|notify| Box::pin(notify.notified())).collect();
+            let claimed = match self.submit(Command::Claim(claim.clone())).await? {
+                Reply::Claimed(claimed) => claimed?,
+                other => return Err(unexpected("a claim", &other).into()),
+            };
+            if !claimed.is_empty() || woken.is_empty() || tokio::time::Instant::now() >= end {
+                return Ok(claimed);
+            }
+            tokio::select! {
+                _ = futures_util::future::select_all(woken) => {}
+                () = tokio::time::sleep_until(end) => return Ok(Vec::new()),
+                () = self.board().stopping.cancelled() => return Ok(Vec::new()),
+            }
+        }
+    }
+
+    /// Carries an operator's order to a worker: stored first, then told to its session.
+    ///
+    /// # Errors
+    /// Returns why the worker stays as it is.
+    pub async fn order_worker(
+        &self,
+        worker: WorkerId,
+        order: WorkerOrder,
+        by: String,
+    ) -> Result<WorkerMoved, OrderError> {
+        let event = match order {
+            WorkerOrder::Quiet => WorkerEvent::Quiet,
+            WorkerOrder::Resume => WorkerEvent::Resume,
+            WorkerOrder::Drain => WorkerEvent::Drain,
+        };
+        let evidence = format!("ordered by {by}");
+        let step = WorkerMove { worker, event, session: None, by: by.clone(), evidence };
+        let moved = match self.submit(Command::Worker(step)).await? {
+            Reply::WorkerMoved(moved) => moved?,
+            other => return Err(unexpected("an order", &other).into()),
+        };
+        self.send(Input::Order { worker, order, by }).await?;
+        Ok(moved)
+    }
+
+    /// Returns why a claimable or waiting job waits, in words; `None` for other states.
+    #[must_use]
+    pub fn waiting_reason(&self, job: &JobRecord) -> Option<String> {
+        match job.state {
+            State::Scheduled => Some("scheduled for later".into()),
+            State::Retryable => Some("failed, waits for its next attempt".into()),
+            State::Pending => Some("waits for activation".into()),
+            State::Available => {
+                let key = &job.job.key;
+                Some(waiting::reason(key, self.board(), self.settings().reconnect_window))
+            }
+            State::Active | State::Completed | State::Cancelled | State::Discarded => None,
+        }
+    }
+
+    /// Returns whether the server can serve.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        let stopping = self.board().is_stopping();
+        let down = self.board().store_down.load(Ordering::Relaxed);
+        Health {
+            ready: !stopping && !down,
+            store: if down { "unreachable" } else { "ok" },
+            stopping,
+        }
+    }
+
+    /// Returns the metrics in the Prometheus text format.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        self.shared.metrics.render(self.board())
+    }
+}
+
+pub(crate) fn unexpected(what: &str, reply: &Reply) -> Unavailable {
+    tracing::error!(what, ?reply, "store answered with a reply of another kind");
+    Unavailable::new("internal error: the store gave a reply of another kind")
+}
+
+pub(crate) const fn millis(span: Span) -> Duration {
+    Duration::from_millis(span.0)
+}
+
+impl Board {
+    fn plain(&self, queue: &str) -> Arc<Notify> {
+        let mut plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(plain.entry(queue.to_owned()).or_default())
+    }
+
+    pub(crate) fn wake_plain(&self, queue: &str) {
+        let plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(notify) = plain.get(queue) {
+            notify.notify_waiters();
+        }
+    }
+
+    fn note_fetch(&self, queues: &[String]) {
+        let mut fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner);
+        for queue in queues {
+            fetched.insert(queue.clone(), boot_time());
+        }
+    }
+
+    /// Notes that something is due at `at`; wakes the sweeper if that is earlier than all
+    /// it knew of.
+    pub(crate) fn due_at(&self, at: Timestamp) {
+        if self.next_due.fetch_min(at.0, Ordering::AcqRel) > at.0 {
+            self.due_changed.notify_one();
+        }
+    }
+
+    /// Takes the earliest known due time and forgets it.
+    pub(crate) fn take_due(&self) -> Timestamp {
+        Timestamp(self.next_due.swap(i64::MAX, Ordering::AcqRel))
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.is_cancelled()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopping.cancel();
+    }
+
+    /// Notes whether the store answered, and since when it has without a break (I8).
+    pub(crate) fn contact(&self, reached: bool) {
+        let was_down = self.store_down.swap(!reached, Ordering::AcqRel);
+        let mut since = self.contact_since.lock().unwrap_or_else(PoisonError::into_inner);
+        if !reached {
+            *since = None;
+        } else if was_down || since.is_none() {
+            *since = Some(boot_time());
+            // Silence while the store was out of reach may have been ours.
+            self.leases().lost_contact();
+        }
+    }
+
+    /// Returns how long contact with the store has lasted without a break.
+    pub(crate) fn contact_length(&self) -> Span {
+        let since = *self.contact_since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.map_or(Span::ZERO, |since| boot_time().since(since))
+    }
+
+    pub(crate) fn set_clock(&self, at: Timestamp) {
+        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        *clock = Some((at, boot_time()));
+    }
+
+    /// Estimates the store's time from its latest answer and the boot time since.
+    pub(crate) fn store_time(&self) -> Option<Timestamp> {
+        let clock = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        clock.map(|(at, boot)| at.after(boot_time().since(boot)))
+    }
+
+    pub(crate) fn leases(&self) -> MutexGuard<'_, Watch> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_paused(&self, queue: &str, paused: bool) {
+        let mut set = self.paused.write().unwrap_or_else(PoisonError::into_inner);
+        if paused {
+            set.insert(queue.to_owned());
+        } else {
+            set.remove(queue);
+        }
+    }
+
+    pub(crate) fn is_paused(&self, queue: &str) -> bool {
+        self.paused.read().unwrap_or_else(PoisonError::into_inner).contains(queue)
+    }
+
+    pub(crate) fn set_workers(&self, workers: Vec<WorkerRecord>) {
+        *self.workers.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(workers);
+    }
+
+    /// Returns every worker, at most a moment old.
+    pub(crate) fn workers(&self) -> Arc<Vec<WorkerRecord>> {
+        Arc::clone(&self.workers.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set_sessions(&self, sessions: Vec<roster::SessionView>) {
+        *self.sessions.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(sessions);
+    }
+
+    pub(crate) fn sessions(&self) -> Arc<Vec<roster::SessionView>> {
+        Arc::clone(&self.sessions.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,130 @@
+//! Which session gets how many jobs of which classes. Pure: no clock, no store.
+//!
+//! Order of selection (seeds 000–002): able to run it → active → fresh heartbeat → free
+//! slots, least loaded first. Slots are filled before anyone gets prefetch. Isolated jobs
+//! go to a worker that holds nothing, and it gets nothing beside them.
+
+use outlast_core::id::WorkerId;
+use outlast_store::command::ClassId;
+
+use crate::engine::roster::Roster;
+
+/// Most jobs one claim takes, so that one worker's appetite does not make a long batch.
+const CLAIM_MAX: u32 = 512;
+
+/// A claim to make for a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Planned {
+    pub(crate) worker: WorkerId,
+    pub(crate) session: u64,
+    pub(crate) classes: Vec<ClassId>,
+    pub(crate) max: u32,
+}
+
+/// Plans claims for every session that has room, for classes that have claimable jobs.
+pub(crate) fn plan(roster: &mut Roster) -> Vec<Planned> {
+    if roster.waiting.is_empty() || roster.sessions.is_empty() {
+        return Vec::new();
+    }
+    let mut planned = plan_isolated(roster);
+    let taken: Vec<WorkerId> = planned.iter().map(|claim| claim.worker).collect();
+    let free = candidates(roster, &taken, false);
+    if free.is_empty() {
+        let prefetching = candidates(roster, &taken, true);
+        planned.extend(share_out(prefetching, true));
+    } else {
+        planned.extend(share_out(free, false));
+    }
+    planned
+}
+
+/// A session with room, and what waits that it can take.
+struct Candidate {
+    worker: WorkerId,
+    session: u64,
+    classes: Vec<ClassId>,
+    ready: u64,
+    room: u32,
+    /// Jobs held per thousand slots.
+    load: u64,
+}
+
+fn candidates(roster: &mut Roster, taken: &[WorkerId], with_prefetch: bool) -> Vec<Candidate> {
+    let Roster { sessions, classes, waiting } = roster;
+    let mut found: Vec<Candidate> = sessions
+        .values_mut()
+        .filter(|session| session.room(with_prefetch) > 0 && !taken.contains(&session.worker))
+        .filter_map(|session| {
+            let mut ready = 0_u64;
+            let mut able = Vec::new();
+            for id in waiting.iter() {
+                let Some(class) = classes.get(id).filter(|class| !class.key.isolated) else {
+                    continue;
+                };
+                if session.can_take(*id, &class.key) {
+                    able.push(*id);
+                    ready = ready.saturating_add(class.ready);
+                }
+            }
+            let held = u64::try_from(session.held.len()).unwrap_or(u64::MAX);
+            (!able.is_empty()).then(|| Candidate {
+                worker: session.worker,
+                session: session.number,
+                classes: able,
+                ready,
+                room: session.room(with_prefetch),
+                load: held.saturating_mul(1000) / u64::from(session.slots.max(1)),
+            })
+        })
+        .collect();
+    found.sort_by_key(|candidate| (candidate.load, candidate.worker));
+    found
+}
+
+/// Shares what waits evenly among the sessions with room, least loaded first.
+fn share_out(candidates: Vec<Candidate>, prefetching: bool) -> Vec<Planned> {
+    let sessions = u64::try_from(candidates.len()).unwrap_or(1).max(1);
+    let mut left = candidates.iter().map(|candidate| candidate.ready).max().unwrap_or(0);
+    let mut planned = Vec::with_capacity(candidates.len());
+    for candidate in candidates {
+        let share = candidate.ready.div_ceil(sessions).min(left);
+        let max = candidate.room.min(u32::try_from(share).unwrap_or(u32::MAX)).min(CLAIM_MAX);
+        if max == 0 {
+            continue;
+        }
+        // Prefetched jobs wait behind running ones: leave those that few wait for.
+        if prefetching && candidate.ready <= sessions {
+            continue;
+        }
+        left = left.saturating_sub(u64::from(max));
+        planned.push(Planned {
+            worker: candidate.worker,
+            session: candidate.session,
+            classes: candidate.classes,
+            max,
+        });
+    }
+    planned
+}
+
+fn plan_isolated(roster: &mut Roster) -> Vec<Planned> {
+    let Roster { sessions, classes, waiting } = roster;
+    let mut planned: Vec<Planned> = Vec::new();
+    for id in waiting.iter() {
+        let Some(class) = classes.get(id).filter(|class| class.key.isolated) else { continue };
+        let idle = sessions
+            .values_mut()
+            .filter(|session| session.held.is_empty() && session.room(false) > 0)
+            .filter(|session| planned.iter().all(|claim| claim.worker != session.worker))
+            .find_map(|session| {
+                session.can_take(*id, &class.key).then_some((session.worker, session.number))
+            });
+        if let Some((worker, session)) = idle {
+            planned.push(Planned { worker, session, classes: vec![*id], max: 1 });
+        }
+    }
+    planned
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! How inputs become one batch.
+//!
+//! Lanes in order: renew, finish, claim, enqueue, so that a flood of enqueues delays no
+//! heartbeat. At most one operation per job: a second one waits for the next batch.
+
+use std::collections::{HashSet, VecDeque};
+
+use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::time::Timestamp;
+use outlast_store::Command;
+use outlast_store::command::{ClassId, First};
+
+use crate::engine::input::ReplySender;
+
+/// Most weight in one batch; an enqueued job weighs 1. Keeps a batch to a few milliseconds.
+const WEIGHT_MAX: usize = 2_000;
+
+/// A command with who waits for its reply.
+#[derive(Debug)]
+pub(crate) struct Op {
+    pub(crate) command: Command,
+    pub(crate) sink: Sink,
+}
+
+/// Who waits for a reply.
+#[derive(Debug)]
+pub(crate) enum Sink {
+    /// A caller.
+    Caller(ReplySender),
+    /// A session's report.
+    Report { worker: WorkerId, session: u64, job: JobId, epoch: Epoch, finished: bool },
+    /// A session that gets what is claimed.
+    Session { worker: WorkerId, session: u64, classes: Vec<ClassId>, max: u32 },
+    /// A look for stranded jobs of a class.
+    Strand(ClassId),
+    /// A queue that was paused or resumed, and its caller.
+    Queue { queue: String, paused: bool, caller: ReplySender },
+    /// Nobody.
+    None,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Lane {
+    Renew,
+    Finish,
+    Claim,
+    Enqueue,
+}
+
+/// Operations that wait for a batch, in order of arrival.
+#[derive(Debug, Default)]
+pub(crate) struct Gather {
+    waiting: VecDeque<Op>,
+}
+
+impl Gather {
+    pub(crate) fn push(&mut self, op: Op) {
+        self.waiting.push_back(op);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Takes the next batch in lane order.
+    pub(crate) fn take(&mut self) -> Vec<Op> {
+        let mut batch = Vec::with_capacity(self.waiting.len().min(WEIGHT_MAX));
+        let mut jobs = HashSet::with_capacity(batch.capacity());
+        let mut later = VecDeque::new();
+        let mut weight = 0_usize;
+        while let Some(op) = self.waiting.pop_front() {
+            let size = weight_of(&op.command);
+            let fits = weight == 0 || weight + size <= WEIGHT_MAX;
+            let free = job_of(&op.command).is_none_or(|job| jobs.insert(job));
+            if fits && free {
+                weight += size;
+                batch.push(op);
+            } else {
+                later.push_back(op);
+            }
+            if weight >= WEIGHT_MAX {
+                break;
+            }
+        }
+        later.append(&mut self.waiting);
+        self.waiting = later;
+        batch.sort_by_key(|op| lane_of(&op.command));
+        batch
+    }
+}
+
+fn weight_of(command: &Command) -> usize {
+    match command {
+        Command::EnqueueAll(jobs) => jobs.len(),
+        Command::Claim(claim) => usize::try_from(claim.max.get()).unwrap_or(usize::MAX).min(64),
+        _ => 1,
+    }
+}
+
+fn job_of(command: &Command) -> Option<JobId> {
+    match command {
+        Command::Enqueue(job) => Some(job.id),
+        Command::Start(start) => Some(start.job),
+        Command::Finish(finish) => Some(finish.job),
+        Command::Cancel(order) | Command::Activate(order) | Command::Replay(order) => {
+            Some(order.job)
+        }
+        Command::Progress(progress) => Some(progress.job),
+        _ => None,
+    }
+}
+
+fn lane_of(command: &Command) -> Lane {
+    match command {
+        Command::Renew(_)
+        | Command::Register(_)
+        | Command::Attach(_)
+        | Command::Worker(_)
+        | Command::Lapse(_)
+        | Command::Extend(_)
+        | Command::Reset => Lane::Renew,
+        Command::Start(_)
+        | Command::Finish(_)
+        | Command::Cancel(_)
+        | Command::Activate(_)
+        | Command::Replay(_)
+        | Command::ForgetDeadLetter(_)
+        | Command::Sweep(_)
+        | Command::Strand(_)
+        | Command::Queue(_)
+        | Command::Progress(_)
+        | Command::ForgetWorker(_) => Lane::Finish,
+        Command::Claim(_) => Lane::Claim,
+        Command::Enqueue(_) | Command::EnqueueAll(_) | Command::Log(_) | Command::Prune(_) => {
+            Lane::Enqueue
+        }
+    }
+}
+
+/// Returns the earliest time at which something will be due because of this command.
+pub(crate) fn due_of(command: &Command) -> Option<Timestamp> {
+    let of_job = |job: &outlast_store::command::NewJob| {
+        let first = match job.first {
+            First::At(at) => Some(at),
+            First::Now | First::OnActivation => None,
+        };
+        [first, job.rules.expires_at].into_iter().flatten().min()
+    };
+    match command {
+        Command::Enqueue(job) => of_job(job),
+        Command::EnqueueAll(jobs) => jobs.iter().filter_map(of_job).min(),
+        _ => None,
+    }
+}

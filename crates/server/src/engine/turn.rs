@@ -1,0 +1,572 @@
+//! One turn of the loop, and what is done with its replies.
+
+use std::sync::Arc;
+
+use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::job::State;
+use outlast_core::time::Timestamp;
+use outlast_proto::v1::order::What;
+use outlast_proto::v1::server_message::Body;
+use outlast_proto::v1::{
+    Delivery, RefusalCode, Refused, ReportAnswer, RevokeAttempt, SetPhase, StopAttempt, Verdict,
+};
+use outlast_store::command::{
+    Claim, ClaimFrom, Claimant, EndDetail, Ending as AttemptEnding, Fence, Finish, Reporter,
+};
+use outlast_store::reply::{Applied, Claimed, Moved};
+use outlast_store::{Batch, BatchId, Command, Reply, Store, StoreError};
+use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
+
+use crate::clock::boot_time;
+use crate::engine::dispatch;
+use crate::engine::gather::{Gather, Op, Sink, due_of};
+use crate::engine::input::{Input, SessionReport};
+use crate::engine::roster::{Class, HeldHere, HeldProgress, Roster, Session};
+use crate::engine::{Board, Unavailable, WorkerOrder};
+use crate::metrics::Metrics;
+use crate::session::convert;
+use crate::settings::Settings;
+
+mod strand;
+
+/// Most inputs handled before a batch is made.
+const INPUTS_A_TURN: usize = 4_096;
+
+/// What the loop owns. Nobody else touches it.
+struct Turn<S> {
+    store: S,
+    settings: Settings,
+    server: Uuid,
+    batches: u64,
+    board: Arc<Board>,
+    metrics: Arc<Metrics>,
+    roster: Roster,
+    gather: Gather,
+    stranded: strand::Stranded,
+    backlog_wanted: bool,
+    views_stale: bool,
+    ending: Ending,
+}
+
+/// How far the loop is on its way out.
+enum Ending {
+    /// Not at all.
+    Not,
+    /// Sessions are turned away and nothing new is claimed for them.
+    Closing,
+    /// What has been taken is finished, then whoever asked is told.
+    Stopping(oneshot::Sender<()>),
+}
+
+/// Runs the loop until it is told to stop or every handle is gone.
+pub(crate) async fn run<S: Store>(
+    store: S,
+    settings: Settings,
+    server: Uuid,
+    (board, metrics): (Arc<Board>, Arc<Metrics>),
+    mut inputs: mpsc::Receiver<Input>,
+) {
+    let mut turn = Turn {
+        store,
+        settings,
+        server,
+        batches: 0,
+        board,
+        metrics,
+        roster: Roster::default(),
+        gather: Gather::default(),
+        stranded: strand::Stranded::default(),
+        backlog_wanted: true,
+        views_stale: false,
+        ending: Ending::Not,
+    };
+    loop {
+        if turn.gather.is_empty() {
+            if let Ending::Stopping(done) = turn.ending {
+                // Nobody waits for the answer if the asker has gone.
+                let _ = done.send(());
+                return;
+            }
+            let Some(input) = inputs.recv().await else { return };
+            turn.take_in(input);
+        }
+        for _ in 0..INPUTS_A_TURN {
+            let Ok(input) = inputs.try_recv() else { break };
+            turn.take_in(input);
+        }
+        turn.once().await;
+    }
+}
+
+impl<S: Store> Turn<S> {
+    async fn once(&mut self) {
+        if self.backlog_wanted {
+            self.read_backlog().await;
+        }
+        self.plan_claims();
+        let ops = self.gather.take();
+        if !ops.is_empty() {
+            self.commit(ops).await;
+        }
+        for session in self.roster.sessions.values_mut() {
+            session.flush();
+        }
+        if std::mem::take(&mut self.views_stale) {
+            self.board.set_sessions(self.roster.views());
+        }
+    }
+
+    fn take_in(&mut self, input: Input) {
+        match input {
+            Input::Submit { command, reply } => self.submit(command, reply),
+            Input::Attached(session) => self.attach(*session),
+            Input::Detached { worker, session } => {
+                if self.roster.current(worker, session).is_some() {
+                    self.roster.sessions.remove(&worker);
+                }
+            }
+            Input::Capacity { worker, session, slots, prefetch } => {
+                if let Some(session) = self.roster.current(worker, session) {
+                    (session.slots, session.prefetch) = (slots, prefetch);
+                }
+            }
+            Input::Reports { worker, session, reports } => self.report(worker, session, reports),
+            Input::Polled { worker, age } => {
+                if let Some(session) = self.roster.sessions.get_mut(&worker) {
+                    session.poll_age = age;
+                }
+            }
+            Input::Running { worker, session, running } => {
+                if let Some(session) = self.roster.current(worker, session) {
+                    session.running = running;
+                }
+            }
+            Input::Order { worker, order, by } => self.order(worker, order, by),
+            Input::Given { worker } => self.give_up(worker),
+            Input::Overdue { before } => self.revoke_overdue(before),
+            Input::Strand { reply } => {
+                self.look_for_stranded();
+                let _ = reply.send(());
+            }
+            Input::Backlog(classes) => self.set_backlog(classes),
+            Input::Digest { worker, reply } => {
+                let digest = self.roster.sessions.get(&worker).map(Session::digest);
+                // An asker that has gone needs no answer; so with every reply below.
+                let _ = reply.send(digest);
+            }
+            Input::CloseSessions => {
+                self.ending = Ending::Closing;
+                self.close_sessions("server is stopping");
+            }
+            Input::Stop { done } => self.ending = Ending::Stopping(done),
+        }
+        self.views_stale = true;
+    }
+
+    fn submit(&mut self, command: Command, reply: crate::engine::input::ReplySender) {
+        let sink = match &command {
+            Command::Queue(order) => {
+                let (queue, paused) = (order.queue.clone(), order.paused);
+                Sink::Queue { queue, paused, caller: reply }
+            }
+            _ => Sink::Caller(reply),
+        };
+        self.gather.push(Op { command, sink });
+    }
+
+    fn close_sessions(&mut self, reason: &str) {
+        for (_, session) in self.roster.sessions.drain() {
+            session.send(refused(RefusalCode::Unavailable, reason));
+        }
+    }
+
+    fn attach(&mut self, session: Session) {
+        if !matches!(self.ending, Ending::Not) {
+            return session.send(refused(RefusalCode::Unavailable, "server is stopping"));
+        }
+        let worker = session.worker;
+        if let Some(old) = self.roster.sessions.insert(worker, session) {
+            old.send(refused(
+                RefusalCode::Superseded,
+                "a newer session of this worker is attached",
+            ));
+        }
+    }
+
+    fn report(&mut self, worker: WorkerId, session: u64, reports: Vec<SessionReport>) {
+        for SessionReport { job, epoch, command, finished } in reports {
+            if let Some(held) = self
+                .roster
+                .current(worker, session)
+                .and_then(|session| session.held.get_mut(&job))
+                .filter(|held| held.epoch == epoch)
+            {
+                held.progress = HeldProgress::Started;
+            }
+            let sink = Sink::Report { worker, session, job, epoch, finished };
+            self.gather.push(Op { command, sink });
+        }
+    }
+
+    fn order(&mut self, worker: WorkerId, order: WorkerOrder, by: String) {
+        let Some(session) = self.roster.sessions.get_mut(&worker) else { return };
+        session.running = order == WorkerOrder::Resume;
+        let phase = convert::phase_of(order).into();
+        session.order(What::Phase(SetPhase { phase, by }));
+    }
+
+    fn give_up(&mut self, worker: WorkerId) {
+        if let Some(session) = self.roster.sessions.remove(&worker) {
+            session.send(refused(RefusalCode::Lapsed, "lease is over: register anew"));
+        }
+    }
+
+    /// Takes back what was delivered before `before` and has not started: the worker must
+    /// say that it did not, else the lease decides.
+    fn revoke_overdue(&mut self, before: outlast_core::time::BootTime) {
+        for session in self.roster.sessions.values_mut() {
+            let overdue: Vec<(JobId, Epoch)> = session
+                .held
+                .iter_mut()
+                .filter(|(_, held)| {
+                    held.progress == HeldProgress::Delivered && held.delivered < before
+                })
+                .map(|(job, held)| {
+                    held.progress = HeldProgress::Revoked;
+                    (*job, held.epoch)
+                })
+                .collect();
+            for (job, epoch) in overdue {
+                tracing::warn!(%job, %epoch, worker = session.profile.name, "job was not started in time, taking it back");
+                let attempt = Some(convert::key(job, epoch));
+                session.order(What::Revoke(RevokeAttempt { attempt }));
+            }
+        }
+    }
+
+    fn set_backlog(&mut self, classes: Vec<outlast_store::query::ClassBacklog>) {
+        for class in classes {
+            let known = self
+                .roster
+                .classes
+                .entry(class.id)
+                .or_insert_with(|| Class { key: class.key.clone(), ready: 0 });
+            // What is known to wait keeps its count; the backlog only says that some do.
+            if class.ready && known.ready == 0 {
+                self.roster.set_ready(class.id, 1);
+                self.board.wake_plain(&class.key.queue);
+            }
+        }
+    }
+
+    async fn read_backlog(&mut self) {
+        match self.store.backlog().await {
+            Ok(classes) => {
+                self.backlog_wanted = false;
+                self.set_backlog(classes);
+            }
+            Err(error) => tracing::warn!(%error, "failed to read the backlog"),
+        }
+    }
+
+    fn plan_claims(&mut self) {
+        if !matches!(self.ending, Ending::Not) {
+            return;
+        }
+        for planned in dispatch::plan(&mut self.roster) {
+            let Some(max) = std::num::NonZeroU32::new(planned.max) else { continue };
+            let command = Command::Claim(Claim {
+                claimant: Claimant::Native { worker: planned.worker, session: planned.session },
+                from: ClaimFrom::Classes(planned.classes.clone()),
+                max,
+            });
+            let sink = Sink::Session {
+                worker: planned.worker,
+                session: planned.session,
+                classes: planned.classes,
+                max: planned.max,
+            };
+            self.gather.push(Op { command, sink });
+        }
+    }
+
+    async fn commit(&mut self, ops: Vec<Op>) {
+        self.metrics.batch(ops.len());
+        let due = ops.iter().filter_map(|op| due_of(&op.command)).min();
+        let (commands, sinks): (Vec<Command>, Vec<Sink>) =
+            ops.into_iter().map(|op| (op.command, op.sink)).unzip();
+        match self.apply(commands).await {
+            Ok(applied) => {
+                if let Some(due) = due {
+                    self.board.due_at(due);
+                }
+                self.answer(applied, sinks);
+            }
+            Err(error) => self.fail(&error, sinks),
+        }
+    }
+
+    /// Applies a batch; one that the store cannot take is applied command by command, so
+    /// that only the bad one fails.
+    async fn apply(&mut self, commands: Vec<Command>) -> Result<Applied, StoreError> {
+        let spare = (commands.len() > 1).then(|| commands.clone());
+        let first = self.apply_as_one(commands).await;
+        let (Err(StoreError::Rejected(why)), Some(spare)) = (&first, spare) else { return first };
+        tracing::error!(why, "batch was rejected, applying its commands one by one");
+        let mut applied = Applied { at: Timestamp(0), replies: Vec::with_capacity(spare.len()) };
+        for command in spare {
+            let one = self.apply_as_one(vec![command]).await?;
+            applied.at = one.at;
+            applied.replies.extend(one.replies);
+        }
+        Ok(applied)
+    }
+
+    async fn apply_as_one(&mut self, commands: Vec<Command>) -> Result<Applied, StoreError> {
+        self.batches += 1;
+        let batch = Batch {
+            id: BatchId { server: self.server, n: self.batches },
+            jitter_seed: rand::random(),
+            budgets: self.settings.budgets,
+            commands,
+        };
+        let result = self.store.apply(batch).await;
+        let unreached = matches!(
+            result,
+            Err(StoreError::Unavailable(_) | StoreError::Ambiguous(_) | StoreError::Closed)
+        );
+        self.board.contact(!unreached);
+        result
+    }
+
+    fn answer(&mut self, applied: Applied, sinks: Vec<Sink>) {
+        self.board.set_clock(applied.at);
+        for (reply, sink) in applied.replies.into_iter().zip(sinks) {
+            self.note(&reply);
+            self.settle(reply, sink);
+        }
+    }
+
+    /// Learns from a reply, whoever it is for.
+    fn note(&mut self, reply: &Reply) {
+        match reply {
+            Reply::Enqueued(Ok(job)) => self.note_enqueued(job),
+            Reply::EnqueuedAll(Ok(jobs)) => jobs.iter().for_each(|job| self.note_enqueued(job)),
+            Reply::Moved(Ok(moved)) => self.note_moved(moved),
+            Reply::Swept(swept) => swept.moved.iter().for_each(|moved| self.note_moved(moved)),
+            Reply::Stranded(found) => {
+                self.metrics.stranded(found.moved.len());
+                found.moved.iter().for_each(|moved| self.note_moved(moved));
+            }
+            Reply::WorkerMoved(Ok(moved)) => {
+                moved.moved.iter().for_each(|job| self.note_moved(job));
+                if !moved.standing.holds_lease() {
+                    self.board.leases().forget(moved.worker);
+                }
+            }
+            Reply::Claimed(Ok(claimed)) => {
+                self.metrics.claimed(claimed.len());
+                let until = claimed.iter().filter_map(|job| {
+                    let limit = job.job.timeout.map(|limit| job.claimed.after(limit));
+                    job.visible_until.map(|until| limit.map_or(until, |limit| limit.min(until)))
+                });
+                if let Some(due) = until.min() {
+                    self.board.due_at(due);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn note_enqueued(&mut self, job: &outlast_store::reply::Enqueued) {
+        self.metrics.enqueued();
+        if job.state == State::Available {
+            self.note_ready(job.class);
+        }
+    }
+
+    fn note_ready(&mut self, class: outlast_store::command::ClassId) {
+        if !self.roster.add_ready(class, 1) {
+            self.backlog_wanted = true;
+            return;
+        }
+        if let Some(class) = self.roster.classes.get(&class)
+            && class.key.route == outlast_store::command::Route::Plain
+        {
+            self.board.wake_plain(&class.key.queue);
+        }
+    }
+
+    fn note_moved(&mut self, moved: &Moved) {
+        self.metrics.moved(moved);
+        if moved.state == State::Available && moved.from != State::Available {
+            self.note_ready(moved.class);
+        }
+        if let Some(due) = moved.due {
+            self.board.due_at(due);
+        }
+        let cancelled_under =
+            moved.holder.filter(|_| moved.state == State::Cancelled && moved.outcome.is_none());
+        if let Some(session) =
+            cancelled_under.and_then(|worker| self.roster.sessions.get_mut(&worker))
+        {
+            let attempt = Some(convert::key(moved.job, moved.epoch));
+            session.order(What::Stop(StopAttempt { attempt, why: "cancelled".into() }));
+        }
+    }
+
+    fn settle(&mut self, reply: Reply, sink: Sink) {
+        match sink {
+            // A caller that has gone needs no answer, but a claim it made must not be
+            // lost: it is given back at no charge.
+            Sink::Caller(caller) => {
+                if let Err(Ok(Reply::Claimed(Ok(claimed)))) = caller.send(Ok(reply)) {
+                    self.release(claimed);
+                }
+            }
+            Sink::Report { worker, session, job, epoch, finished } => {
+                self.answer_report(&reply, worker, session, (job, epoch, finished));
+            }
+            Sink::Session { worker, session, classes, max } => {
+                self.deliver(reply, (worker, session), &classes, max);
+            }
+            Sink::Strand(class) => {
+                if let Reply::Stranded(found) = reply {
+                    self.stranded.looked(class, found.next);
+                }
+            }
+            Sink::Queue { queue, paused, caller } => {
+                self.board.set_paused(&queue, paused);
+                self.backlog_wanted |= !paused;
+                drop(caller.send(Ok(reply)));
+            }
+            Sink::None => {}
+        }
+    }
+
+    fn answer_report(
+        &mut self,
+        reply: &Reply,
+        worker: WorkerId,
+        number: u64,
+        (job, epoch, finished): (JobId, Epoch, bool),
+    ) {
+        let (verdict, reason) = match reply {
+            Reply::Moved(Ok(_)) => (Verdict::Accepted, String::new()),
+            Reply::Moved(Err(refusal)) => {
+                if finished {
+                    tracing::info!(%job, %epoch, %refusal, "late report refused");
+                }
+                (convert::verdict(refusal), refusal.to_string())
+            }
+            _ => (Verdict::UnknownJob, "unexpected reply".into()),
+        };
+        let Some(session) = self.roster.current(worker, number) else { return };
+        if finished && session.held.get(&job).is_some_and(|held| held.epoch <= epoch) {
+            session.held.remove(&job);
+        }
+        let attempt = Some(convert::key(job, epoch));
+        session.answer(ReportAnswer { attempt, finished, verdict: verdict.into(), reason });
+    }
+
+    fn deliver(
+        &mut self,
+        reply: Reply,
+        (worker, number): (WorkerId, u64),
+        classes: &[outlast_store::command::ClassId],
+        asked: u32,
+    ) {
+        let claimed = match reply {
+            Reply::Claimed(Ok(claimed)) => claimed,
+            Reply::Claimed(Err(refusal)) => {
+                tracing::debug!(%worker, %refusal, "claim refused");
+                if let Some(session) = self.roster.current(worker, number) {
+                    session.running = false;
+                }
+                return;
+            }
+            _ => return,
+        };
+        let got: Vec<_> = claimed.iter().map(|job| job.job.class).collect();
+        self.roster.claimed(classes, &got, asked);
+        let Some(session) = self.roster.current(worker, number) else {
+            return self.release(claimed);
+        };
+        let now = boot_time();
+        for job in claimed {
+            let held = HeldHere {
+                epoch: job.epoch,
+                delivered: now,
+                progress: HeldProgress::Delivered,
+                isolated: job.isolated,
+            };
+            session.held.insert(job.job.id, held);
+            session.deliver(delivery(job));
+        }
+    }
+
+    /// Gives claims back that nobody waits for any more: never started, nothing charged.
+    fn release(&mut self, claimed: Vec<Claimed>) {
+        for job in claimed {
+            let finish = Finish {
+                job: job.job.id,
+                fence: Fence { epoch: Some(job.epoch), ..Fence::default() },
+                ending: AttemptEnding::NotStarted,
+                detail: EndDetail {
+                    evidence: "the claimant was gone before the claim reached it".into(),
+                    ..EndDetail::default()
+                },
+                by: "server".into(),
+            };
+            self.gather.push(Op { command: Command::Finish(Box::new(finish)), sink: Sink::None });
+        }
+    }
+
+    /// The store did not take the batch: callers are told, and sessions are closed so that
+    /// workers re-attach and repeat what was not answered.
+    fn fail(&mut self, error: &StoreError, sinks: Vec<Sink>) {
+        tracing::error!(%error, "batch failed");
+        let unavailable = Unavailable::new(error.to_string());
+        let mut reports_lost = false;
+        for sink in sinks {
+            match sink {
+                Sink::Caller(caller) | Sink::Queue { caller, .. } => {
+                    drop(caller.send(Err(unavailable.clone())));
+                }
+                Sink::Report { .. } => reports_lost = true,
+                Sink::Session { .. } | Sink::Strand(_) | Sink::None => {}
+            }
+        }
+        if reports_lost {
+            self.close_sessions(&error.to_string());
+        }
+    }
+}
+
+fn refused(code: RefusalCode, reason: &str) -> Body {
+    Body::Refused(Refused { code: code.into(), reason: reason.to_owned() })
+}
+
+fn delivery(claimed: Claimed) -> Delivery {
+    let job = &claimed.job;
+    Delivery {
+        attempt: Some(convert::key(job.id, claimed.epoch)),
+        job_type: job.key.job_type.clone(),
+        queue: job.key.queue.clone(),
+        attempt_number: claimed.attempt,
+        args_json: job.payload.args.clone().into_bytes().into(),
+        meta_json: job.payload.meta.clone().into_bytes().into(),
+        timeout_ms: job.timeout.map(|limit| limit.0),
+        overlap_forbidden: job.rules.overlap == outlast_core::job::Overlap::Forbidden,
+        isolated: claimed.isolated,
+        checkpoint: claimed.checkpoint.unwrap_or_default().into(),
+        idempotency_key: job.id.to_string(),
+        max_attempts: job.rules.retry.max_attempts,
+    }
+}
+
+/// Returns the fence of a native worker's report.
+pub(crate) fn native_fence(worker: WorkerId, epoch: Epoch) -> Fence {
+    Fence { epoch: Some(epoch), worker: Some(Reporter::Native(worker)), attempt: None }
+}

@@ -1,0 +1,37 @@
+//! What happens by time alone. Safe to run on every server: each act is a compare-and-set.
+//!
+//! - [`leases`]: gives up workers that this server has watched being silent
+//! - [`sweep`]: timers, expiries, visibilities and time limits, at the next deadline
+//! - [`stranded`]: executions that no live worker can run; attempts that never started
+//! - [`retention`]: what need not be kept any longer
+
+mod leases;
+mod retention;
+mod stranded;
+mod sweep;
+
+use outlast_store::Store;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::engine::Engine;
+
+/// Starts every monitor; they end when `stop` is cancelled.
+pub(crate) fn start<S: Store>(engine: &Engine<S>, tasks: &TaskTracker, stop: &CancellationToken) {
+    let until_stopped = |token: CancellationToken| async move { token.cancelled().await };
+    macro_rules! spawn {
+        ($monitor:path) => {{
+            let (engine, token) = (engine.clone(), stop.clone());
+            tasks.spawn(async move {
+                tokio::select! {
+                    () = $monitor(engine) => {}
+                    () = until_stopped(token) => {}
+                }
+            });
+        }};
+    }
+    spawn!(leases::run);
+    spawn!(sweep::run);
+    spawn!(retention::run);
+    spawn!(stranded::run);
+}

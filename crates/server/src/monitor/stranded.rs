@@ -1,0 +1,44 @@
+//! Fails executions that no live worker can run, and takes back what was not started.
+
+use outlast_core::time::{BootTime, Span};
+use outlast_store::Store;
+use tokio::sync::oneshot;
+
+use crate::clock::boot_time;
+use crate::engine::input::Input;
+use crate::engine::{Engine, millis};
+
+/// Runs until dropped.
+pub(super) async fn run<S: Store>(engine: Engine<S>) {
+    let settings = engine.settings().clone();
+    let interval = settings.check_interval.max(Span(10));
+    if settings.timeout_monitor {
+        let as_seconds = |span: Span| millis(span).as_secs_f64();
+        tracing::info!("Starting execution timeout monitor");
+        tracing::info!(
+            "Execution timeout monitor started (check interval: {}s, scheduled timeout: {}s)",
+            as_seconds(interval),
+            as_seconds(settings.scheduled_timeout)
+        );
+    }
+    let mut ticks = tokio::time::interval(millis(interval));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let before = boot_time().0.saturating_sub(settings.start_timeout.0);
+        if engine.send(Input::Overdue { before: BootTime(before) }).await.is_err() {
+            return;
+        }
+        // The safety net of the dispatch bound: what the loop did not see become
+        // claimable, it learns here.
+        match engine.store().backlog().await {
+            Ok(classes) => drop(engine.send(Input::Backlog(classes)).await),
+            Err(error) => tracing::warn!(%error, "failed to read the backlog"),
+        }
+        if settings.timeout_monitor {
+            let (reply, looked) = oneshot::channel();
+            drop(engine.send(Input::Strand { reply }).await);
+            drop(looked.await);
+        }
+    }
+}

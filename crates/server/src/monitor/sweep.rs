@@ -1,0 +1,76 @@
+//! Does what has come due: at the next deadline, not on a tick.
+
+use outlast_core::time::Span;
+use outlast_store::command::Sweep;
+use outlast_store::{Command, Reply, Store};
+
+use crate::engine::{Engine, millis};
+
+/// How many jobs one sweep touches at most, of each sort.
+const SWEEP_MAX: u32 = 1_000;
+
+/// Runs until dropped.
+pub(super) async fn run<S: Store>(engine: Engine<S>) {
+    let interval = engine.settings().check_interval;
+    // Look at once: something may have come due while no server ran.
+    let mut wait = Span::ZERO;
+    loop {
+        let woken = engine.board().due_changed.notified();
+        // Woken early by a nearer deadline, or not: look either way.
+        drop(tokio::time::timeout(millis(wait), woken).await);
+        wait = sweep(&engine, interval).await.min(interval);
+    }
+}
+
+/// Sweeps if something is due; returns how long nothing will be, as far as is known.
+async fn sweep<S: Store>(engine: &Engine<S>, interval: Span) -> Span {
+    let known = engine.board().take_due();
+    let Some(now) = engine.board().store_time() else {
+        return first_look(engine).await;
+    };
+    let due = match engine.store().next_due().await {
+        Ok(due) => due.map_or(known, |due| due.min(known)),
+        Err(error) => {
+            tracing::warn!(%error, "failed to read what is due next");
+            return interval;
+        }
+    };
+    if due > now {
+        engine.board().due_at(due);
+        return due.since(now).max(Span(1));
+    }
+    match submit(engine).await {
+        Some(true) | None => interval,
+        Some(false) => Span(1),
+    }
+}
+
+async fn first_look<S: Store>(engine: &Engine<S>) -> Span {
+    match engine.store().now().await {
+        Ok(now) => engine.board().set_clock(now),
+        Err(error) => tracing::warn!(%error, "failed to read the store's time"),
+    }
+    Span(100)
+}
+
+/// Returns whether everything due was done; `None` when the store could not be reached.
+async fn submit<S: Store>(engine: &Engine<S>) -> Option<bool> {
+    let watched = engine.board().contact_length();
+    let command = Command::Sweep(Sweep { limit: SWEEP_MAX, watched });
+    match engine.submit(command).await {
+        Ok(Reply::Swept(swept)) => {
+            for moved in &swept.moved {
+                tracing::debug!(job = %moved.job, epoch = %moved.epoch, from = %moved.from,
+                    to = %moved.state, "moved by time");
+            }
+            // Nothing moved although something is due: it waits for this server to have
+            // watched long enough, so there is no hurry.
+            Some(!swept.more && !swept.moved.is_empty() || swept.moved.is_empty())
+        }
+        Ok(_) => None,
+        Err(error) => {
+            tracing::warn!(%error, "sweep failed");
+            None
+        }
+    }
+}

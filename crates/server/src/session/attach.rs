@@ -1,0 +1,195 @@
+//! From Hello to Welcome.
+
+use outlast_core::id::WorkerId;
+use outlast_core::time::Span;
+use outlast_core::worker::liveness::{Phase, WorkerEvent};
+use outlast_proto::v1::server_message::Body;
+use outlast_proto::v1::{Hello, Order, Orders, RefusalCode, Refused, SetPhase, Welcome, order};
+use outlast_store::command::{Attach, WorkerMove};
+use outlast_store::reply::{Attached, RenewRefusal};
+use outlast_store::{Command, Reply, Store};
+
+use crate::clock::boot_time;
+use crate::engine::input::{Input, Push};
+use crate::engine::roster::{HeldHere, HeldProgress, Session};
+use crate::engine::{Engine, Unavailable, unexpected};
+use crate::session::{convert, reconcile};
+
+/// A worker that has attached.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Identity {
+    pub(super) worker: WorkerId,
+    pub(super) session: u64,
+}
+
+impl From<Unavailable> for Refused {
+    fn from(error: Unavailable) -> Self {
+        refused(RefusalCode::Unavailable, error.reason)
+    }
+}
+
+pub(super) fn refused(code: RefusalCode, reason: impl Into<String>) -> Refused {
+    Refused { code: code.into(), reason: reason.into() }
+}
+
+/// Makes the worker known, attaches its session, and tells the loop.
+pub(super) async fn attach<S: Store>(
+    engine: &Engine<S>,
+    hello: Hello,
+    push: Push,
+) -> Result<Identity, Refused> {
+    let invalid = |reason: String| refused(RefusalCode::Invalid, reason);
+    check_version(&hello.version, engine.settings().version)
+        .map_err(|reason| refused(RefusalCode::Version, reason))?;
+    let worker = convert::worker_id(&hello.worker_id)
+        .ok_or_else(|| invalid("worker id must have 16 bytes".into()))?;
+    let profile = convert::profile(&hello).map_err(invalid)?;
+    let interval = engine.settings().grant_interval(Span(hello.heartbeat_interval_ms));
+    let lease = engine.settings().lease_of(interval);
+
+    if !hello.resumed {
+        let registration = convert::registration(worker, &hello, &profile, lease);
+        register(engine, registration).await?;
+        tracing::info!("worker {} (ID: {worker}) registered", profile.name);
+    }
+    let attached = match attach_session(engine, worker, lease).await? {
+        Ok(attached) => attached,
+        Err(RenewRefusal::UnknownWorker) => {
+            // The store was reset or restored: the worker is as good as new.
+            let registration = convert::registration(worker, &hello, &profile, lease);
+            register(engine, registration).await?;
+            attach_session(engine, worker, lease)
+                .await?
+                .map_err(|refusal| refused(RefusalCode::Lapsed, refusal.to_string()))?
+        }
+        Err(refusal) => return Err(refused(RefusalCode::Lapsed, refusal.to_string())),
+    };
+    engine.board().leases().attached(worker);
+
+    let stored = engine.store().held_by(worker).await.map_err(unavailable)?;
+    let stop = reconcile::reconcile(engine, worker, &stored, &hello.held).await?;
+    let phase = settle_phase(engine, worker, attached.standing.phase, hello.phase()).await?;
+
+    let mut session = Session::new(worker, attached.session, profile, push);
+    session.slots = 0;
+    session.running = phase == Phase::Running;
+    for held in stored.iter().filter(|held| {
+        hello.held.iter().filter_map(convert::attempt).any(|own| own == (held.job, held.epoch))
+    }) {
+        let here = HeldHere {
+            epoch: held.epoch,
+            delivered: boot_time(),
+            progress: if held.started { HeldProgress::Started } else { HeldProgress::Delivered },
+            isolated: false,
+        };
+        session.held.insert(held.job, here);
+    }
+    session.send(Body::Welcome(Welcome {
+        heartbeat_interval_ms: interval.0,
+        lease_ms: lease.0,
+        stop,
+        server_version: engine.settings().version.into(),
+        server_id: engine.server_id().as_bytes().to_vec().into(),
+    }));
+    if convert::wire_phase(phase) != hello.phase() {
+        let set = SetPhase { phase: convert::wire_phase(phase).into(), by: "server".into() };
+        let orders = vec![Order { what: Some(order::What::Phase(set)) }];
+        session.send(Body::Orders(Orders { orders }));
+    }
+    let identity = Identity { worker, session: attached.session };
+    engine.send(Input::Attached(Box::new(session))).await?;
+    Ok(identity)
+}
+
+fn unavailable(error: outlast_store::StoreError) -> Unavailable {
+    Unavailable::new(error.to_string())
+}
+
+async fn register<S: Store>(
+    engine: &Engine<S>,
+    registration: outlast_store::command::Registration,
+) -> Result<(), Refused> {
+    match engine.submit(Command::Register(Box::new(registration))).await? {
+        Reply::Registered(Ok(_)) => Ok(()),
+        Reply::Registered(Err(refusal)) => Err(refused(RefusalCode::Lapsed, refusal.to_string())),
+        other => Err(unexpected("a registration", &other).into()),
+    }
+}
+
+async fn attach_session<S: Store>(
+    engine: &Engine<S>,
+    worker: WorkerId,
+    lease: Span,
+) -> Result<Result<Attached, RenewRefusal>, Unavailable> {
+    match engine.submit(Command::Attach(Attach { worker, lease })).await? {
+        Reply::Attached(attached) => Ok(attached),
+        other => Err(unexpected("an attachment", &other)),
+    }
+}
+
+/// Brings the stored phase and the worker's together: whichever is further wins, so a
+/// drain ordered while the worker was away reaches it, and a signal it got meanwhile is
+/// stored.
+async fn settle_phase<S: Store>(
+    engine: &Engine<S>,
+    worker: WorkerId,
+    stored: Phase,
+    says: outlast_proto::v1::Phase,
+) -> Result<Phase, Unavailable> {
+    use outlast_proto::v1::Phase as Wire;
+    let event = match (stored, says) {
+        (Phase::Running, Wire::Quiet) => WorkerEvent::Quiet,
+        (Phase::Running | Phase::Quiet, Wire::Draining) => WorkerEvent::Drain,
+        (Phase::Running, Wire::Running)
+        | (Phase::Quiet, Wire::Running | Wire::Quiet)
+        | (Phase::Draining, _) => return Ok(stored),
+    };
+    let step = WorkerMove {
+        worker,
+        event,
+        session: None,
+        by: format!("worker {worker}"),
+        evidence: "said so when it attached".into(),
+    };
+    match engine.submit(Command::Worker(step)).await? {
+        Reply::WorkerMoved(Ok(moved)) => Ok(moved.standing.phase),
+        Reply::WorkerMoved(Err(_)) => Ok(stored),
+        other => Err(unexpected("a change of phase", &other)),
+    }
+}
+
+/// Refuses a worker more than one minor version apart.
+fn check_version(worker: &str, server: &str) -> Result<(), String> {
+    let parse = |version: &str| -> Option<(u64, u64)> {
+        let mut parts = version.split('.');
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    };
+    match (parse(worker), parse(server)) {
+        (Some((major, minor)), Some((ours, our_minor)))
+            if major == ours && minor.abs_diff(our_minor) <= 1 =>
+        {
+            Ok(())
+        }
+        _ => Err(format!(
+            "worker is version {worker}, server is {server}: more than one minor version apart"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_version;
+
+    #[test]
+    fn versions_more_than_one_minor_apart_refuse_each_other() {
+        for (worker, server, fits) in [
+            ("0.1.0", "0.1.9", true),
+            ("0.2.0", "0.1.0", true),
+            ("0.3.0", "0.1.0", false),
+            ("1.1.0", "0.1.0", false),
+            ("", "0.1.0", false),
+        ] {
+            assert_eq!(check_version(worker, server).is_ok(), fits, "{worker} {server}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The messages after the welcome, until the stream ends.
+
+use outlast_core::time::Timestamp;
+use outlast_core::worker::liveness::WorkerEvent;
+use outlast_proto::v1::server_message::Body;
+use outlast_proto::v1::worker_message::Body as Said;
+use outlast_proto::v1::{Phase, RefusalCode, Refused, ServerMessage, WorkerMessage};
+use outlast_store::command::WorkerMove;
+use outlast_store::{Command, Reply, Store};
+use tonic::Streaming;
+
+use crate::clock::boot_time;
+use crate::engine::input::{Input, Push};
+use crate::engine::{Engine, Unavailable};
+use crate::session::attach::{Identity, attach, refused};
+use crate::session::convert;
+
+/// How a stream ended.
+enum End {
+    /// On purpose.
+    Goodbye(String),
+    /// Without a word.
+    Dropped(String),
+}
+
+/// Serves one stream from its first message to its end.
+pub(super) async fn run<S: Store>(
+    engine: Engine<S>,
+    mut messages: Streaming<WorkerMessage>,
+    push: Push,
+) {
+    let hello = match messages.message().await {
+        Ok(Some(WorkerMessage { body: Some(Said::Hello(hello)) })) => hello,
+        Ok(_) => {
+            return refuse(&push, refused(RefusalCode::Invalid, "the first message must be Hello"));
+        }
+        Err(_closed) => return,
+    };
+    let name = hello.name.clone();
+    let identity = match attach(&engine, hello, push.clone()).await {
+        Ok(identity) => identity,
+        Err(refusal) => {
+            tracing::info!(worker = name, reason = refusal.reason, "worker session refused");
+            return refuse(&push, refusal);
+        }
+    };
+    let end = tokio::select! {
+        end = listen(&engine, identity, &mut messages) => end,
+        // The loop dropped its side: superseded, lapsed, or the server stops.
+        () = push.closed() => End::Dropped("stream was closed by the server".into()),
+    };
+    if let Err(error) = leave(&engine, identity, &name, end).await {
+        tracing::warn!(worker = name, %error, "failed to store the end of a session");
+    }
+}
+
+fn refuse(push: &Push, refusal: Refused) {
+    let message = ServerMessage { session: 0, body: Some(Body::Refused(refusal)) };
+    drop(push.send(Ok(message)));
+}
+
+async fn listen<S: Store>(
+    engine: &Engine<S>,
+    identity: Identity,
+    messages: &mut Streaming<WorkerMessage>,
+) -> End {
+    loop {
+        let said = match messages.message().await {
+            Ok(Some(WorkerMessage { body: Some(said) })) => said,
+            Ok(Some(WorkerMessage { body: None })) => continue,
+            Ok(None) => return End::Dropped("stream ended without goodbye".into()),
+            Err(status) => return End::Dropped(format!("connection lost: {}", status.message())),
+        };
+        if let Said::Goodbye(goodbye) = said {
+            return End::Goodbye(goodbye.why);
+        }
+        if let Err(error) = hear(engine, identity, said).await {
+            return End::Dropped(error.reason);
+        }
+    }
+}
+
+async fn hear<S: Store>(
+    engine: &Engine<S>,
+    Identity { worker, session }: Identity,
+    said: Said,
+) -> Result<(), Unavailable> {
+    match said {
+        Said::Capacity(capacity) => {
+            let (slots, prefetch) = (capacity.slots, capacity.prefetch);
+            engine.send(Input::Capacity { worker, session, slots, prefetch }).await
+        }
+        Said::Reports(reports) => {
+            let now = engine.board().store_time().unwrap_or(Timestamp(0));
+            let mut good = Vec::with_capacity(reports.reports.len());
+            for report in reports.reports {
+                match convert::report(worker, report, now) {
+                    Ok(report) => good.push(report),
+                    Err(reason) => tracing::warn!(%worker, reason, "report makes no sense"),
+                }
+            }
+            engine.send(Input::Reports { worker, session, reports: good }).await
+        }
+        Said::Logs(logs) => {
+            for command in logs.chunks.into_iter().filter_map(convert::log) {
+                // Output is not answered: it is kept by the next batch.
+                let (reply, _) = tokio::sync::oneshot::channel();
+                engine.send(Input::Submit { command, reply }).await?;
+            }
+            Ok(())
+        }
+        Said::Phase(change) => {
+            let event = match change.phase() {
+                Phase::Running => WorkerEvent::Resume,
+                Phase::Quiet => WorkerEvent::Quiet,
+                Phase::Draining => WorkerEvent::Drain,
+            };
+            move_worker(engine, Identity { worker, session }, event, change.why).await
+        }
+        // A second hello changes nothing; goodbye was handled before.
+        Said::Hello(_) | Said::Goodbye(_) => Ok(()),
+    }
+}
+
+async fn move_worker<S: Store>(
+    engine: &Engine<S>,
+    Identity { worker, session }: Identity,
+    event: WorkerEvent,
+    evidence: String,
+) -> Result<(), Unavailable> {
+    let by = format!("worker {worker}");
+    let step = WorkerMove { worker, event, session: Some(session), by, evidence };
+    match engine.submit(Command::Worker(step)).await? {
+        Reply::WorkerMoved(Err(refusal)) => {
+            tracing::info!(%worker, ?event, %refusal, "worker's move refused");
+        }
+        Reply::WorkerMoved(Ok(moved)) => {
+            let running = moved.standing.is_active();
+            engine.send(Input::Running { worker, session, running }).await?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+async fn leave<S: Store>(
+    engine: &Engine<S>,
+    identity: Identity,
+    name: &str,
+    end: End,
+) -> Result<(), Unavailable> {
+    let Identity { worker, session } = identity;
+    let (event, evidence) = match end {
+        End::Goodbye(why) => {
+            tracing::info!("deregistering worker {name} (ID: {worker}): {why}");
+            (WorkerEvent::Goodbye, format!("goodbye: {why}"))
+        }
+        End::Dropped(why) if engine.board().is_stopping() => {
+            tracing::debug!(worker = name, why, "session closed by this server's shutdown");
+            return Ok(());
+        }
+        End::Dropped(why) => {
+            tracing::warn!(worker = name, %worker, why, "worker's connection dropped");
+            engine.board().leases().dropped(worker, boot_time());
+            (WorkerEvent::Drop, why)
+        }
+    };
+    engine.send(Input::Detached { worker, session }).await?;
+    move_worker(engine, identity, event, evidence).await?;
+    engine.board().lease_changed.notify_one();
+    Ok(())
+}

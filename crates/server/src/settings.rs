@@ -1,0 +1,84 @@
+//! What the operator may set, as the server needs it.
+
+use std::sync::Arc;
+
+use outlast_core::budget::Budgets;
+use outlast_core::limits;
+use outlast_core::time::Span;
+use outlast_packs::PackSet;
+
+/// Settings in force for the life of a server process.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Known actions.
+    pub packs: Arc<PackSet>,
+    /// Largest request body in bytes (`server.max_body`).
+    pub max_body: usize,
+    /// How long a shutdown waits for requests under way (`server.shutdown_timeout`).
+    pub shutdown_timeout: Span,
+    /// Budgets (`executor.loss_budget`, `.interruption_budget`, `.interruptions`).
+    pub budgets: Budgets,
+    /// How long an execution is kept while no live worker can run it
+    /// (`executor.scheduled_timeout`).
+    pub scheduled_timeout: Span,
+    /// How long a delivered job may wait for its start (`executor.start_timeout`).
+    pub start_timeout: Span,
+    /// Longest time between two looks of a monitor (`executor.timeout_check_interval`).
+    pub check_interval: Span,
+    /// Whether stranded executions fail at all (`executor.enable_timeout_monitor`).
+    pub timeout_monitor: bool,
+    /// Visibility of plain OJS attempts that do not say (`ojs.lease`).
+    pub ojs_lease: Span,
+    /// Heartbeat interval granted to workers that propose none (`worker.heartbeat_interval`).
+    pub heartbeat_interval: Span,
+    /// Lease = interval × this (`worker.heartbeat_staleness_multiplier`).
+    pub staleness_multiplier: u32,
+    /// Silence after a dropped connection that lapses a worker (`worker.reconnect_window`).
+    pub reconnect_window: Span,
+    /// How long ended jobs are kept (`retention.finished`).
+    pub retention_finished: Span,
+    /// How long lapsed and stopped workers are kept (`retention.workers`).
+    pub retention_workers: Span,
+    /// Whether the reset URL and test directives of the conformance suites are served.
+    pub conformance: bool,
+    /// This server's version.
+    pub version: &'static str,
+}
+
+impl Settings {
+    /// Returns the defaults of the configuration with these packs.
+    #[must_use]
+    pub const fn with_packs(packs: Arc<PackSet>) -> Self {
+        Self {
+            packs,
+            max_body: limits::BODY_BYTES_MAX,
+            shutdown_timeout: Span::from_secs(30),
+            budgets: Budgets::DEFAULT,
+            scheduled_timeout: Span::from_secs(300),
+            start_timeout: Span::from_secs(30),
+            check_interval: Span::from_secs(1),
+            timeout_monitor: true,
+            ojs_lease: Span::from_secs(30),
+            heartbeat_interval: Span::from_secs(5),
+            staleness_multiplier: 3,
+            reconnect_window: Span::from_secs(5),
+            retention_finished: Span::from_secs(7 * 24 * 3600),
+            retention_workers: Span::from_secs(7 * 24 * 3600),
+            conformance: false,
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+
+    /// Returns the interval granted to a worker that proposes one (zero proposes none).
+    #[must_use]
+    pub fn grant_interval(&self, proposed: Span) -> Span {
+        let wanted = if proposed == Span::ZERO { self.heartbeat_interval } else { proposed };
+        wanted.clamp(limits::HEARTBEAT_MIN, limits::HEARTBEAT_MAX)
+    }
+
+    /// Returns the lease that goes with an interval.
+    #[must_use]
+    pub const fn lease_of(&self, interval: Span) -> Span {
+        Span(interval.0.saturating_mul(self.staleness_multiplier as u64))
+    }
+}

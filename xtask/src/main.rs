@@ -1,13 +1,38 @@
-//! Project chores. `cargo xtask codegen` writes the generated gRPC code.
+//! Project chores: `cargo xtask tidy | codegen | ci`.
 
 mod codegen;
+mod tidy;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
 
 fn main() -> anyhow::Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or_else(|| Path::new("."));
+    let root = root();
     match std::env::args().nth(1).as_deref() {
-        Some("codegen") => codegen::write(root),
-        other => anyhow::bail!("unknown chore {other:?}: try `codegen`"),
+        Some("codegen") => codegen::write(&root),
+        Some("tidy") => {
+            let faults = tidy::check(&root)?;
+            anyhow::ensure!(faults.is_empty(), "not tidy:\n  {}", faults.join("\n  "));
+            Ok(())
+        }
+        Some("ci") => {
+            let status = std::process::Command::new("bash")
+                .arg(root.join(".ci/run"))
+                .status()
+                .context("failed to run .ci/run")?;
+            anyhow::ensure!(status.success(), ".ci/run failed");
+            Ok(())
+        }
+        other => anyhow::bail!("unknown chore {other:?}: try tidy, codegen or ci"),
     }
+}
+
+/// Returns the repository's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(1)
+        .unwrap_or_else(|| Path::new("."))
+        .to_owned()
 }

@@ -1,0 +1,153 @@
+//! What lints cannot say: sizes of files, names of modules, and which crate may use which.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+
+/// A file longer than this holds two ideas.
+const LINES_MAX: usize = 800;
+
+/// Which of our crates each crate may use. Arrows go one way.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("outlast-core", &[]),
+    ("outlast-packs", &[]),
+    ("outlast-proto", &[]),
+    ("outlast-wire", &["outlast-core", "outlast-store"]),
+    ("outlast-store", &["outlast-core"]),
+    ("outlast-store-sqlite", &["outlast-core", "outlast-store"]),
+    (
+        "outlast-server",
+        &["outlast-core", "outlast-packs", "outlast-proto", "outlast-store", "outlast-wire"],
+    ),
+    ("outlast-sdk", &["outlast-core", "outlast-proto", "outlast-wire"]),
+    ("outlast-worker", &["outlast-core", "outlast-packs", "outlast-sdk"]),
+    (
+        "outlast-cli",
+        &[
+            "outlast-core",
+            "outlast-packs",
+            "outlast-sdk",
+            "outlast-server",
+            "outlast-store",
+            "outlast-store-sqlite",
+            "outlast-wire",
+            "outlast-worker",
+        ],
+    ),
+    ("outlast-e2e", &["outlast-wire"]),
+    ("outlast-bench", &["outlast-core", "outlast-sdk"]),
+    ("xtask", &[]),
+];
+
+/// Which outside crates only some of ours may use.
+const ONLY_IN: &[(&str, &[&str])] = &[
+    ("rusqlite", &["outlast-store-sqlite"]),
+    ("axum", &["outlast-server"]),
+    ("clap", &["outlast-cli", "outlast-e2e"]),
+    ("tonic", &["outlast-proto", "outlast-server", "outlast-sdk"]),
+];
+
+/// Returns everything that is not tidy, one line each.
+pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
+    let mut faults = Vec::new();
+    for file in tracked(root)? {
+        check_file(root, &file, &mut faults)?;
+    }
+    for manifest in manifests(root)? {
+        check_manifest(&manifest, &mut faults)?;
+    }
+    Ok(faults)
+}
+
+fn tracked(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let listed = Command::new("git")
+        .args(["ls-files", "*.rs"])
+        .current_dir(root)
+        .output()
+        .context("failed to run git")?;
+    Ok(String::from_utf8(listed.stdout)?.lines().map(PathBuf::from).collect())
+}
+
+fn check_file(root: &Path, file: &Path, faults: &mut Vec<String>) -> anyhow::Result<()> {
+    let shown = file.display();
+    if file.components().any(|part| part.as_os_str() == "generated") {
+        return Ok(());
+    }
+    if file.file_name().is_some_and(|name| name == "mod.rs") {
+        faults.push(format!("{shown}: name the module's file after the module, not mod.rs"));
+    }
+    // A file that is listed and gone is being deleted.
+    let Ok(text) = std::fs::read_to_string(root.join(file)) else { return Ok(()) };
+    let lines = text.lines().count();
+    if lines > LINES_MAX {
+        faults.push(format!("{shown}: {lines} lines, more than {LINES_MAX}: split it"));
+    }
+    if text.contains("#[allow(") || text.contains("#![allow(") {
+        faults.push(format!("{shown}: use #[expect(lint, reason)] instead of allow"));
+    }
+    Ok(())
+}
+
+fn manifests(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found = vec![root.join("xtask/Cargo.toml")];
+    for folder in ["crates", "testing"] {
+        for entry in std::fs::read_dir(root.join(folder))? {
+            let manifest = entry?.path().join("Cargo.toml");
+            if manifest.exists() {
+                found.push(manifest);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn check_manifest(path: &Path, faults: &mut Vec<String>) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(path)?;
+    let name = text
+        .lines()
+        .find_map(|line| line.strip_prefix("name = \""))
+        .map(|rest| rest.trim_end_matches('"').to_owned())
+        .with_context(|| format!("{} has no name", path.display()))?;
+    let used = dependencies(&text);
+    let allowed: BTreeMap<_, _> = MAY_USE.iter().copied().collect();
+    let Some(allowed) = allowed.get(name.as_str()) else {
+        faults.push(format!("{name}: say in xtask/src/tidy.rs which crates it may use"));
+        return Ok(());
+    };
+    for used in used.iter().filter(|used| used.starts_with("outlast-") && **used != name) {
+        if !allowed.contains(&used.as_str()) {
+            faults.push(format!("{name} must not use {used}"));
+        }
+    }
+    for (outside, users) in ONLY_IN {
+        if used.contains(*outside) && !users.contains(&name.as_str()) {
+            faults.push(format!("{name} must not use {outside}: only {users:?} may"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the names in `[dependencies]`; tests may use more.
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let mut inside = false;
+    let mut found = BTreeSet::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            inside = line == "[dependencies]";
+        } else if inside && let Some((name, _)) = line.split_once(['.', ' ', '=']) {
+            found.insert(name.to_owned());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_tree_is_tidy() {
+        let faults = super::check(&crate::root()).unwrap();
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+    }
+}

@@ -1,1 +1,23 @@
-//! The worker daemon: guardian, engine, and one shim per attempt.
+//! The worker daemon: guardian, engine, and one shim per attempt, all the same binary.
+//!
+//! Map:
+//! - [`guardian`]: the small main process: owner of the signals, parent of the engine
+//! - [`attempt`]: one attempt as the engine sees it: spawn, stop, output, ending
+//! - [`shim`]: the process that holds one attempt's tree and ends it
+//! - [`containment`]: what keeps a tree together, and which kind works on this host
+//! - [`runtime`]: from an entry point to a program and its arguments
+//! - [`environment`], [`folder`]: what a job gets to see, and its private work folder
+//!
+//! Kept here: when an attempt's end is reported no process of its tree is alive, and when
+//! a worker dies its trees end by themselves (I7).
+#![warn(missing_docs)]
+
+pub mod attempt;
+pub mod clock;
+pub mod environment;
+pub mod folder;
+pub mod guardian;
+mod process;
+pub mod runtime;
+
+pub use process::{OwnProgram, containment, shim};

@@ -1,0 +1,185 @@
+//! One attempt as the engine sees it: a program run to its end, whatever that end is.
+//!
+//! ```text
+//! spawn ──▶ running ──▶ main process ends ──▶ tree empty ──▶ Ending
+//!             ├─ timeout | cancel | interrupt: SIGTERM, kill_after, SIGKILL ─┤
+//!             └─ deadline | kill_now: SIGKILL ────────────────────────────────┘
+//! ```
+//!
+//! There is exactly one [`Ending`], and where its `tree_empty` is true no process of the
+//! attempt was alive when it was made. Output readers, timeout and orders are armed before a
+//! byte of input is written, and memory is bounded whatever the job writes. Nothing here
+//! decides whether a job is retried, or talks to a server.
+
+mod drive;
+mod ending;
+mod output;
+mod proof;
+mod stop;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use outlast_core::limits;
+use outlast_core::time::BootTime;
+use tokio::sync::{mpsc, oneshot};
+
+pub use self::ending::{EndKind, Ending};
+pub use self::output::{Captured, Output, OutputLimits, Stream};
+pub use crate::process::protocol::Oom;
+
+use self::stop::Command;
+use crate::process::OwnProgram;
+use crate::process::containment::Containment;
+
+/// Between SIGTERM and SIGKILL, unless an action says otherwise.
+pub const KILL_AFTER: Duration = Duration::from_secs(5);
+
+/// Chunks of output that may wait for the reader: with 64 KiB each, 512 KiB an attempt.
+const OUTPUT_QUEUE: usize = 8;
+
+/// Orders that may wait for the attempt's own task, which never waits for anyone.
+const COMMAND_QUEUE: usize = 32;
+
+/// What to run, inside what, and for how long.
+#[derive(Debug, Clone)]
+pub struct AttemptSpec {
+    /// Shown in the process list behind `outlast shim`; the job's id.
+    pub label: String,
+    /// The program, looked up in the PATH of `env` if it has no slash.
+    pub program: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its whole environment; nothing is added.
+    pub env: Vec<(String, String)>,
+    /// Its working folder.
+    pub cwd: PathBuf,
+    /// What it may read on standard input, which ends afterwards.
+    pub stdin: Vec<u8>,
+    /// How long it may run.
+    pub timeout: Option<Duration>,
+    /// How long it has between SIGTERM and SIGKILL.
+    pub kill_after: Duration,
+    /// How much of its output is kept.
+    pub limits: OutputLimits,
+    /// When the tree must be dead even if this engine is frozen.
+    pub deadline: Option<BootTime>,
+    /// What holds its tree.
+    pub containment: Containment,
+    /// The program to execute as the shim.
+    pub shim: OwnProgram,
+}
+
+impl AttemptSpec {
+    /// Describes a plain run of `program`: no arguments, no environment, no input, no time
+    /// limit, in `/`, inside a PID namespace, with the product's limits.
+    #[must_use]
+    pub fn new(label: impl Into<String>, program: impl Into<String>) -> Self {
+        Self {
+            label: label.into(),
+            program: program.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: PathBuf::from("/"),
+            stdin: Vec::new(),
+            timeout: None,
+            kill_after: KILL_AFTER,
+            limits: OutputLimits {
+                log_bytes_max: limits::LOG_BYTES_MAX,
+                result_bytes_max: limits::RESULT_BYTES_MAX,
+            },
+            deadline: None,
+            containment: Containment::Pidns,
+            shim: OwnProgram::running(),
+        }
+    }
+}
+
+/// A running attempt. When this and every handle are dropped the tree is killed: nobody is
+/// left who could.
+#[derive(Debug)]
+pub struct Attempt {
+    handle: AttemptHandle,
+    output: Option<mpsc::Receiver<Output>>,
+    ending: oneshot::Receiver<Ending>,
+}
+
+impl Attempt {
+    /// Starts the attempt on the current tokio runtime. A failure to start is an ending too.
+    #[must_use]
+    pub fn spawn(spec: AttemptSpec) -> Self {
+        let (commands, command_queue) = mpsc::channel(COMMAND_QUEUE);
+        let (chunks, output) = mpsc::channel(OUTPUT_QUEUE);
+        let (end, ending) = oneshot::channel();
+        tokio::spawn(async move {
+            let result = drive::run(spec, command_queue, chunks).await;
+            // Nobody may be waiting any more; the tree has ended all the same.
+            let _ = end.send(result);
+        });
+        Self { handle: AttemptHandle { commands }, output: Some(output), ending }
+    }
+
+    /// Returns a handle to stop the attempt by.
+    #[must_use]
+    pub fn handle(&self) -> AttemptHandle {
+        self.handle.clone()
+    }
+
+    /// Takes the stream of output, once. A reader that falls behind holds the job's writes
+    /// back; one that is dropped, or never taken before [`Self::finished`], lets output go
+    /// unseen.
+    pub fn take_output(&mut self) -> Option<mpsc::Receiver<Output>> {
+        self.output.take()
+    }
+
+    /// Waits for the end.
+    pub async fn finished(mut self) -> Ending {
+        // Nobody can read it any more: do not let it hold the job back.
+        drop(self.output.take());
+        match (&mut self.ending).await {
+            Ok(ending) => ending,
+            // Only a runtime that is being shut down drops the task.
+            Err(_) => Ending::unknown("the engine is shutting down"),
+        }
+    }
+}
+
+/// Stops a running attempt. Every call is allowed at any time; after the end it does nothing.
+#[derive(Debug, Clone)]
+pub struct AttemptHandle {
+    commands: mpsc::Sender<Command>,
+}
+
+impl AttemptHandle {
+    /// Ends the tree because the job was cancelled: SIGTERM, then SIGKILL.
+    pub fn cancel(&self) {
+        self.send(Command::Cancel);
+    }
+
+    /// Ends the tree because the worker is shutting down: SIGTERM, then SIGKILL.
+    pub fn interrupt(&self) {
+        self.send(Command::Interrupt);
+    }
+
+    /// Ends the tree with SIGKILL at once; counts as an interruption unless it was being
+    /// stopped for another reason already.
+    pub fn kill_now(&self) {
+        self.send(Command::KillNow);
+    }
+
+    /// Moves the deadline at which the shim ends the tree by itself.
+    pub fn extend_deadline(&self, deadline: BootTime) {
+        self.send(Command::Deadline(deadline));
+    }
+
+    fn send(&self, command: Command) {
+        // Full only when orders come in faster than a task that never blocks can take them,
+        // and closed only after the end.
+        if let Err(mpsc::error::TrySendError::Full(command)) = self.commands.try_send(command) {
+            tracing::warn!(?command, "attempt is flooded with orders, one was dropped");
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The task that carries one attempt from its launch to its ending.
+//!
+//! It waits on the shim, the handles and its own timers together, and never on the job: input
+//! and output have tasks of their own. Every way out goes through [`Drive::conclude`].
+
+use std::time::Duration;
+
+use outlast_core::limits;
+use outlast_core::time::BootTime;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
+use tokio::process::Child;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::AttemptSpec;
+use super::ending::{EndKind, Ending};
+use super::output::{Output, Readers};
+use super::proof::Grip;
+use super::stop::{Cause, Command, Ladder, Step};
+use crate::clock::boot_now;
+use crate::process::launch::{Launched, launch, place};
+use crate::process::protocol::{HeldIn, MainExit, Oom, Order, Report, ShimSpec};
+
+/// Orders to the shim that may wait while it is busy or stopped.
+const ORDER_QUEUE: usize = 32;
+
+/// How long a shim that reported an empty tree has to be gone.
+const REAP_MAX: Duration = Duration::from_secs(1);
+
+/// Runs one attempt to its ending.
+pub(super) async fn run(
+    spec: AttemptSpec,
+    commands: mpsc::Receiver<Command>,
+    chunks: mpsc::Sender<Output>,
+) -> Ending {
+    let started = boot_now();
+    let launched =
+        place(spec.containment).and_then(|held_in| Ok((launch(&spec.shim, &spec.label)?, held_in)));
+    let (launched, held_in) = match launched {
+        Ok(launched) => launched,
+        Err(error) => return never_started(started, format!("cannot launch a shim: {error}")),
+    };
+    let (mut drive, stdin) = Drive::arm(&spec, (launched, held_in.clone()), (commands, chunks));
+    drive.started = started;
+    // Only now, with everything armed that can end the attempt, does anything flow to it.
+    let feeder = drive.feed(spec, held_in, stdin);
+    let tree_empty = drive.until_empty().await;
+    feeder.abort();
+    drive.conclude(tree_empty).await
+}
+
+fn never_started(started: BootTime, reason: String) -> Ending {
+    Ending {
+        kind: EndKind::SpawnFailed { reason },
+        tree_empty: true,
+        executed: false,
+        started,
+        duration: Duration::from_millis(boot_now().since(started).as_millis()),
+        output_cut: false,
+        ..Ending::unknown("")
+    }
+}
+
+struct Drive {
+    child: Child,
+    reports: Lines<BufReader<OwnedReadHalf>>,
+    orders: mpsc::Sender<Order>,
+    order_queue: Option<(OwnedWriteHalf, mpsc::Receiver<Order>)>,
+    commands: mpsc::Receiver<Command>,
+    handles_left: bool,
+    readers: Readers,
+    grip: Grip,
+    ladder: Ladder,
+    timeout_at: Option<Instant>,
+    started: BootTime,
+    seen: Seen,
+}
+
+/// What the shim has reported.
+#[derive(Default)]
+struct Seen {
+    executed: bool,
+    spawn_failure: Option<String>,
+    exit: Option<MainExit>,
+}
+
+/// What woke the task.
+enum Wake {
+    Report(Option<Report>),
+    Command(Option<Command>),
+    Timeout,
+    Step,
+}
+
+impl Drive {
+    fn arm(
+        spec: &AttemptSpec,
+        (launched, held_in): (Launched, HeldIn),
+        (commands, chunks): (mpsc::Receiver<Command>, mpsc::Sender<Output>),
+    ) -> (Self, pipe::Sender) {
+        let Launched { child, socket, stdin, stdout, stderr } = launched;
+        let (reports, to_shim) = socket.into_split();
+        let (orders, order_queue) = mpsc::channel(ORDER_QUEUE);
+        let drive = Self {
+            child,
+            reports: BufReader::new(reports).lines(),
+            orders,
+            order_queue: Some((to_shim, order_queue)),
+            commands,
+            handles_left: true,
+            readers: Readers::start((stdout, stderr), spec.limits, chunks),
+            grip: Grip::new(&held_in),
+            ladder: Ladder::new(spec.kill_after),
+            timeout_at: spec.timeout.map(|timeout| Instant::now() + timeout),
+            started: BootTime::default(),
+            seen: Seen::default(),
+        };
+        (drive, stdin)
+    }
+
+    /// Starts to write the spec and later orders to the shim, and the input to the job.
+    fn feed(&mut self, spec: AttemptSpec, held_in: HeldIn, stdin: pipe::Sender) -> Feeder {
+        let shim_spec = ShimSpec {
+            program: spec.program,
+            args: spec.args,
+            env: spec.env,
+            cwd: spec.cwd,
+            held_in,
+            deadline_boot_ms: spec.deadline.map(|deadline| deadline.0),
+        };
+        let input = tokio::spawn(write_input(stdin, spec.stdin));
+        let orders = self
+            .order_queue
+            .take()
+            .map(|(socket, queue)| tokio::spawn(write_orders(socket, shim_spec, queue)));
+        Feeder { input, orders }
+    }
+
+    /// Serves the attempt until its tree is empty; false if that could not be proved.
+    async fn until_empty(&mut self) -> bool {
+        loop {
+            let wake = self.next_wake().await;
+            let now = Instant::now();
+            match wake {
+                Wake::Report(Some(Report::Empty)) => return true,
+                Wake::Report(Some(report)) => self.note(report, now),
+                Wake::Report(None) => return self.without_shim(now).await,
+                Wake::Command(command) => self.obey(command, now),
+                Wake::Timeout => {
+                    self.timeout_at = None;
+                    let step = self.ladder.stop(Cause::TimedOut, now);
+                    self.take(step);
+                }
+                Wake::Step => {
+                    let step = self.ladder.advance(now);
+                    if step == Some(Step::GiveUp) {
+                        return false;
+                    }
+                    self.take(step);
+                }
+            }
+        }
+    }
+
+    async fn next_wake(&mut self) -> Wake {
+        let (timeout_at, due) = (self.timeout_at, self.ladder.due());
+        tokio::select! {
+            // What happened comes before what is asked: an end that was reported already
+            // wins against a timeout or a cancel that comes at the same moment.
+            biased;
+            line = self.reports.next_line() => Wake::Report(
+                // A broken line is no better than a broken stream.
+                line.ok().flatten().and_then(|line| serde_json::from_str(&line).ok())
+            ),
+            command = self.commands.recv(), if self.handles_left => Wake::Command(command),
+            () = until(due) => Wake::Step,
+            () = until(timeout_at) => Wake::Timeout,
+        }
+    }
+
+    fn note(&mut self, report: Report, now: Instant) {
+        match report {
+            Report::Started { pid, init } => {
+                self.seen.executed = true;
+                self.grip.learn(pid, init);
+            }
+            Report::SpawnFailed { reason } => {
+                self.seen.spawn_failure = Some(reason);
+                self.ladder.main_ended(now);
+            }
+            Report::DeadlinePassed => {
+                // The shim has sent SIGKILL already; this only counts the time from here.
+                let _ = self.ladder.kill(Cause::DeadlinePassed, now);
+            }
+            Report::Exited(exit) => {
+                self.seen.exit = Some(exit);
+                self.timeout_at = None;
+                self.grip.main_ended();
+                self.ladder.main_ended(now);
+            }
+            Report::Empty => {}
+        }
+    }
+
+    fn obey(&mut self, command: Option<Command>, now: Instant) {
+        let step = match command {
+            Some(Command::Cancel) => self.ladder.stop(Cause::Cancelled, now),
+            Some(Command::Interrupt) => self.ladder.stop(Cause::Interrupted, now),
+            Some(Command::KillNow) => self.ladder.kill(Cause::Interrupted, now),
+            Some(Command::Deadline(deadline)) => {
+                self.order(Order::Deadline { boot_ms: deadline.0 });
+                None
+            }
+            None => {
+                // Every handle is gone, and with them anyone who could stop it.
+                self.handles_left = false;
+                self.ladder.kill(Cause::Interrupted, now)
+            }
+        };
+        self.take(step);
+    }
+
+    fn take(&mut self, step: Option<Step>) {
+        match step {
+            Some(Step::Terminate) => self.order(Order::Term),
+            Some(Step::Kill) => self.order(Order::Kill),
+            Some(Step::Force) => {
+                self.grip.kill();
+                // Fails only if it ended already.
+                let _ = self.child.start_kill();
+            }
+            Some(Step::GiveUp) | None => {}
+        }
+    }
+
+    fn order(&self, order: Order) {
+        // Full only for a shim that takes nothing: it is bypassed when the next step is due.
+        let _ = self.orders.try_send(order);
+    }
+
+    /// The shim ended without saying that the tree is empty: it was killed from outside.
+    async fn without_shim(&mut self, now: Instant) -> bool {
+        let _ = self.child.start_kill();
+        let confirm = Duration::from_millis(limits::KILL_CONFIRM_MAX.as_millis());
+        let by = self.ladder.gives_up_at().unwrap_or(now + confirm);
+        self.grip.prove_empty(by).await
+    }
+
+    async fn conclude(mut self, tree_empty: bool) -> Ending {
+        let collected = self.readers.finish().await;
+        // One that will not go is left to the runtime, which reaps it when it does.
+        let _ = timeout(REAP_MAX, self.child.wait()).await;
+        let exit = self.seen.exit.take();
+        Ending {
+            kind: judge(self.seen.spawn_failure, exit.as_ref(), self.ladder.cause()),
+            code: exit.as_ref().and_then(|exit| exit.code),
+            signal: exit.as_ref().and_then(|exit| exit.signal),
+            tree_empty,
+            executed: self.seen.executed,
+            started: self.started,
+            duration: Duration::from_millis(boot_now().since(self.started).as_millis()),
+            stdout: collected.stdout,
+            stderr: collected.stderr,
+            dropped: collected.dropped,
+            output_cut: collected.cut,
+        }
+    }
+}
+
+/// Decides what kind of end it was. An end that no signal of ours preceded is the job's own,
+/// even if somebody had asked to stop it by then.
+pub(super) fn judge(
+    spawn_failure: Option<String>,
+    exit: Option<&MainExit>,
+    cause: Option<Cause>,
+) -> EndKind {
+    if let Some(reason) = spawn_failure {
+        return EndKind::SpawnFailed { reason };
+    }
+    match (exit, cause) {
+        (Some(MainExit { signalled_by_us: true, .. }) | None, Some(cause)) => cause.into_kind(),
+        (Some(exit), _) => of_its_own(exit),
+        (None, None) => EndKind::ShimDied { reason: "the shim was killed from outside".to_owned() },
+    }
+}
+
+fn of_its_own(exit: &MainExit) -> EndKind {
+    match (exit.oom, exit.code, exit.signal) {
+        (Oom::Yes, _, _) => EndKind::OomKilled,
+        (oom, _, Some(signal)) => EndKind::Signalled { signal, oom },
+        (_, Some(code), None) => EndKind::Exited { code },
+        (_, None, None) => {
+            EndKind::ShimDied { reason: "the job's end could not be read".to_owned() }
+        }
+    }
+}
+
+/// The tasks that write to the shim and to the job.
+struct Feeder {
+    input: JoinHandle<()>,
+    orders: Option<JoinHandle<()>>,
+}
+
+impl Feeder {
+    fn abort(&self) {
+        self.input.abort();
+        if let Some(orders) = &self.orders {
+            orders.abort();
+        }
+    }
+}
+
+async fn write_input(mut stdin: pipe::Sender, bytes: Vec<u8>) {
+    // A job that does not want its input closes the pipe; that is its right.
+    let _ = stdin.write_all(&bytes).await;
+}
+
+async fn write_orders(
+    mut socket: OwnedWriteHalf,
+    spec: ShimSpec,
+    mut queue: mpsc::Receiver<Order>,
+) {
+    let mut line = serde_json::to_vec(&spec).unwrap_or_default();
+    drop(spec);
+    loop {
+        line.push(b'\n');
+        // A shim that is gone is noticed where its reports are read.
+        if socket.write_all(&line).await.is_err() {
+            return;
+        }
+        let Some(order) = queue.recv().await else { return };
+        line = serde_json::to_vec(&order).unwrap_or_default();
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,108 @@
+//! How an attempt ended.
+
+use std::fmt;
+use std::time::Duration;
+
+use outlast_core::time::BootTime;
+
+use super::output::Captured;
+use crate::process::protocol::Oom;
+
+/// The one account of an attempt's end.
+#[derive(Debug)]
+pub struct Ending {
+    /// Why it ended.
+    pub kind: EndKind,
+    /// Exit code of the main process, also when it was told to end and then exited.
+    pub code: Option<i32>,
+    /// Signal that ended the main process.
+    pub signal: Option<i32>,
+    /// No process of the tree is alive, with proof.
+    pub tree_empty: bool,
+    /// The program was executed: its effects may exist.
+    pub executed: bool,
+    /// When it was spawned.
+    pub started: BootTime,
+    /// From spawning to the proof that the tree is empty, or giving up on it.
+    pub duration: Duration,
+    /// The last part of standard output, from which a result is read.
+    pub stdout: Captured,
+    /// The last part of standard error, for the failure's message.
+    pub stderr: Captured,
+    /// Bytes of output beyond the limit, dropped.
+    pub dropped: u64,
+    /// A pipe was still open, or output unread, when reading was given up after the end.
+    pub output_cut: bool,
+}
+
+/// Why an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EndKind {
+    /// The main process exited by itself.
+    Exited {
+        /// Its exit code.
+        code: i32,
+    },
+    /// The main process died of a signal that was not ours.
+    Signalled {
+        /// The signal's number.
+        signal: i32,
+        /// Whether it was the OOM killer's is known to be false, or unknown.
+        oom: Oom,
+    },
+    /// It ran longer than its timeout and was ended.
+    TimedOut,
+    /// It was cancelled and ended.
+    Cancelled,
+    /// The worker is shutting down and ended it.
+    Interrupted,
+    /// Its deadline passed without a renewal and the shim ended it.
+    DeadlinePassed,
+    /// The kernel's out-of-memory killer ended it.
+    OomKilled,
+    /// Nothing was executed.
+    SpawnFailed {
+        /// A sentence for the operator.
+        reason: String,
+    },
+    /// Its shim was killed from outside, and the tree with it.
+    ShimDied {
+        /// A sentence for the operator.
+        reason: String,
+    },
+}
+
+impl fmt::Display for EndKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited { code } => write!(f, "exited with code {code}"),
+            Self::Signalled { signal, .. } => write!(f, "killed by signal {signal}"),
+            Self::TimedOut => f.write_str("timed out"),
+            Self::Cancelled => f.write_str("cancelled"),
+            Self::Interrupted => f.write_str("interrupted by shutdown"),
+            Self::DeadlinePassed => f.write_str("ended because its lease was not renewed"),
+            Self::OomKilled => f.write_str("killed for want of memory"),
+            Self::SpawnFailed { reason } => write!(f, "failed to start: {reason}"),
+            Self::ShimDied { reason } => write!(f, "lost its shim: {reason}"),
+        }
+    }
+}
+
+impl Ending {
+    /// An end of which nothing is known.
+    pub(super) fn unknown(reason: &str) -> Self {
+        Self {
+            kind: EndKind::ShimDied { reason: reason.to_owned() },
+            code: None,
+            signal: None,
+            tree_empty: false,
+            executed: true,
+            started: BootTime::default(),
+            duration: Duration::ZERO,
+            stdout: Captured::default(),
+            stderr: Captured::default(),
+            dropped: 0,
+            output_cut: true,
+        }
+    }
+}

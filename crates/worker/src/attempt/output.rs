@@ -1,0 +1,221 @@
+//! Reading what a job writes, within bounds whatever it writes.
+//!
+//! Each stream is read 64 KiB at a time. Chunks go to the reader while both streams together
+//! stay below the cap; beyond it output is still read, so that the job is not held up, but
+//! only counted. Beside that the last part of each stream is kept for the result and for the
+//! failure's message.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Most that is read at once.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// What is kept of standard error for a message.
+const MESSAGE_BYTES_MAX: usize = 16 * 1024;
+
+/// How long pipes are read after the tree is empty: only a process outside the tree, which
+/// was handed a pipe, or a reader that does not keep up, can use it.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+
+/// How much output is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct OutputLimits {
+    /// Delivered as chunks, both streams together.
+    pub log_bytes_max: usize,
+    /// Kept of the end of standard output.
+    pub result_bytes_max: usize,
+}
+
+/// Which of its two streams a job wrote to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// A piece of output, or the mark that some is missing.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Bytes as they were written; a chunk may end anywhere.
+    Chunk {
+        /// Where it was written.
+        stream: Stream,
+        /// At most 64 KiB.
+        bytes: Vec<u8>,
+    },
+    /// Comes last if at all: this many bytes were dropped after the cap was reached.
+    Truncated {
+        /// Both streams together.
+        dropped: u64,
+    },
+}
+
+/// The last part of a stream.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Captured {
+    /// The part that was kept.
+    pub bytes: Vec<u8>,
+    /// How long the whole stream was.
+    pub total: u64,
+}
+
+impl Captured {
+    /// Says whether the whole stream was kept.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        u64::try_from(self.bytes.len()) == Ok(self.total)
+    }
+
+    fn push(&mut self, bytes: &[u8], max: usize) {
+        self.total = self.total.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+        let kept = bytes.get(bytes.len().saturating_sub(max)..).unwrap_or_default();
+        self.bytes.extend_from_slice(kept);
+        // Trim only at twice the limit, so that a flood costs one copy a byte.
+        if self.bytes.len() > max.saturating_mul(2) {
+            self.trim(max);
+        }
+    }
+
+    fn trim(&mut self, max: usize) {
+        let excess = self.bytes.len().saturating_sub(max);
+        self.bytes.drain(..excess);
+    }
+}
+
+/// What both readers share.
+struct Budget {
+    remaining: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl Budget {
+    /// Takes up to `wanted` bytes and returns how many were left to take.
+    fn take(&self, wanted: usize) -> usize {
+        let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
+        let before = self
+            .remaining
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                Some(left.saturating_sub(wanted))
+            })
+            .unwrap_or_else(|left| left);
+        let taken = before.min(wanted);
+        self.dropped.fetch_add(wanted.saturating_sub(taken), Ordering::Relaxed);
+        usize::try_from(taken).unwrap_or(usize::MAX)
+    }
+}
+
+/// The readers of one attempt.
+pub(super) struct Readers {
+    tasks: [JoinHandle<()>; 2],
+    captured: [Arc<Mutex<Captured>>; 2],
+    budget: Arc<Budget>,
+    chunks: mpsc::Sender<Output>,
+    result_bytes_max: usize,
+}
+
+/// Everything the readers leave behind.
+pub(super) struct Collected {
+    pub(super) stdout: Captured,
+    pub(super) stderr: Captured,
+    pub(super) dropped: u64,
+    pub(super) cut: bool,
+}
+
+impl Readers {
+    /// Starts reading both streams.
+    pub(super) fn start(
+        (stdout, stderr): (pipe::Receiver, pipe::Receiver),
+        limits: OutputLimits,
+        chunks: mpsc::Sender<Output>,
+    ) -> Self {
+        let cap = u64::try_from(limits.log_bytes_max).unwrap_or(u64::MAX);
+        let budget =
+            Arc::new(Budget { remaining: AtomicU64::new(cap), dropped: AtomicU64::new(0) });
+        let captured = [Arc::default(), Arc::default()];
+        let [kept_stdout, kept_stderr] = captured.clone();
+        let reader = |stream, captured, captured_max| Reader {
+            stream,
+            captured,
+            captured_max,
+            budget: Arc::clone(&budget),
+            chunks: chunks.clone(),
+        };
+        let tasks = [
+            tokio::spawn(reader(Stream::Stdout, kept_stdout, limits.result_bytes_max).run(stdout)),
+            tokio::spawn(reader(Stream::Stderr, kept_stderr, MESSAGE_BYTES_MAX).run(stderr)),
+        ];
+        Self { tasks, captured, budget, chunks, result_bytes_max: limits.result_bytes_max }
+    }
+
+    /// Reads what is left after the tree is empty, for a bounded time, then closes the pipes.
+    pub(super) async fn finish(self) -> Collected {
+        let Self { tasks: [mut stdout, mut stderr], captured, budget, chunks, result_bytes_max } =
+            self;
+        let both = async { tokio::join!(&mut stdout, &mut stderr) };
+        let cut = timeout(DRAIN_MAX, both).await.is_err();
+        if cut {
+            stdout.abort();
+            stderr.abort();
+        }
+        let dropped = budget.dropped.load(Ordering::Relaxed);
+        if dropped > 0 {
+            // A reader that does not take the mark still finds the number in the ending.
+            let _ = timeout(DRAIN_MAX, chunks.send(Output::Truncated { dropped })).await;
+        }
+        let [stdout, stderr] = captured.map(|shared| {
+            std::mem::take(&mut *shared.lock().unwrap_or_else(PoisonError::into_inner))
+        });
+        let (mut stdout, mut stderr) = (stdout, stderr);
+        stdout.trim(result_bytes_max);
+        stderr.trim(MESSAGE_BYTES_MAX);
+        Collected { stdout, stderr, dropped, cut }
+    }
+}
+
+struct Reader {
+    stream: Stream,
+    captured: Arc<Mutex<Captured>>,
+    captured_max: usize,
+    budget: Arc<Budget>,
+    chunks: mpsc::Sender<Output>,
+}
+
+impl Reader {
+    async fn run(self, mut pipe: pipe::Receiver) {
+        let mut buffer = vec![0_u8; CHUNK_BYTES];
+        loop {
+            let read = match pipe.read(&mut buffer).await {
+                Ok(0) => return,
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    tracing::warn!(%error, stream = ?self.stream, "cannot read a job's output");
+                    return;
+                }
+            };
+            let bytes = buffer.get(..read).unwrap_or_default();
+            self.captured
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(bytes, self.captured_max);
+            let allowed = self.budget.take(read);
+            let Some(bytes) = bytes.get(..allowed).filter(|bytes| !bytes.is_empty()) else {
+                continue;
+            };
+            // Nobody listening is no reason to stop reading.
+            let chunk = Output::Chunk { stream: self.stream, bytes: bytes.to_vec() };
+            let _ = self.chunks.send(chunk).await;
+        }
+    }
+}

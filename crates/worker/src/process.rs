@@ -1,0 +1,39 @@
+//! Everything that touches processes: the shim and what it uses, and how the engine
+//! launches one.
+//!
+//! The engine never forks by itself: it spawns the shim, which is single-threaded, and the
+//! shim does whatever must happen between fork and exec. Raw system calls stand in `sys`.
+
+pub mod containment;
+pub mod shim;
+
+pub(crate) mod cgroup;
+pub(crate) mod descendants;
+pub(crate) mod launch;
+pub(crate) mod protocol;
+pub(crate) mod sys;
+
+use std::path::{Path, PathBuf};
+
+/// The program that is executed again as shim or engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnProgram(PathBuf);
+
+impl OwnProgram {
+    /// Returns the running program, reached through the kernel rather than by its path, so
+    /// that a binary replaced on disk during an upgrade keeps matching its own shims.
+    #[must_use]
+    pub fn running() -> Self {
+        Self(PathBuf::from("/proc/self/exe"))
+    }
+
+    /// Returns the program at `path`, which must dispatch the hidden subcommands.
+    #[must_use]
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}

@@ -1,0 +1,129 @@
+//! Just enough of cgroups: where this process is, and one child group an attempt.
+//!
+//! A hybrid layout mounts the unified hierarchy beside the old ones, so its place is looked
+//! up and never assumed.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Finds this process's own group in the unified hierarchy.
+pub(crate) fn own_folder() -> io::Result<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let groups = fs::read_to_string("/proc/self/cgroup")?;
+    let mount = mount_of(&mounts, "cgroup2", None)
+        .ok_or_else(|| io::Error::other("no cgroup v2 hierarchy is mounted"))?;
+    let path = groups
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .ok_or_else(|| io::Error::other("this process is in no cgroup v2 group"))?;
+    Ok(mount.join(path.trim_start_matches('/')))
+}
+
+/// Returns the files in which the memory controller may count OOM kills of our own group.
+pub(crate) fn memory_counter_files() -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    if let Ok(folder) = own_folder() {
+        files.push(folder.join("memory.events"));
+    }
+    files.extend(old_memory_file());
+    files
+}
+
+fn old_memory_file() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mount = mount_of(&mounts, "cgroup", Some("memory"))?;
+    let path = groups.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        controllers.split(',').any(|name| name == "memory").then_some(path)
+    })?;
+    Some(mount.join(path.trim_start_matches('/')).join("memory.oom_control"))
+}
+
+/// Finds a mount point by file system type and, for the old hierarchies, controller.
+fn mount_of(mountinfo: &str, kind: &str, controller: Option<&str>) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut after = after.split(' ');
+        let options = (after.next()? == kind).then(|| after.nth(1))??;
+        let wanted = controller.is_none_or(|name| options.split(',').any(|option| option == name));
+        wanted.then(|| before.split(' ').nth(4).map(PathBuf::from))?
+    })
+}
+
+/// One attempt's group.
+#[derive(Debug, Clone)]
+pub(crate) struct Group {
+    folder: PathBuf,
+}
+
+impl Group {
+    /// Makes the group, empty.
+    pub(crate) fn create(folder: PathBuf) -> io::Result<Self> {
+        fs::create_dir(&folder)?;
+        Ok(Self { folder })
+    }
+
+    /// Names a group that a shim made.
+    pub(crate) fn at(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Opens the file through which a process joins by writing `0`.
+    pub(crate) fn entrance(&self) -> io::Result<OwnedFd> {
+        let file = fs::File::options().write(true).open(self.folder.join("cgroup.procs"))?;
+        Ok(OwnedFd::from(file))
+    }
+
+    /// Kills every process in the group and below, forks under way included.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        fs::write(self.folder.join("cgroup.kill"), b"1")
+    }
+
+    /// Lists the processes in the group and the groups the job may have made below it.
+    pub(crate) fn members(&self) -> Vec<i32> {
+        let mut folders = vec![self.folder.clone()];
+        let mut members = Vec::new();
+        while let Some(folder) = folders.pop() {
+            let procs = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+            members.extend(procs.lines().filter_map(|line| line.parse::<i32>().ok()));
+            folders.extend(subfolders(&folder));
+        }
+        members
+    }
+
+    /// Says whether nothing lives in it. A group that is gone holds nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        match fs::read_to_string(self.folder.join("cgroup.events")) {
+            Ok(events) => events.lines().any(|line| line == "populated 0"),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        }
+    }
+
+    /// Removes the empty group and what the job made below it, best effort.
+    pub(crate) fn remove(&self) {
+        fn remove_below(folder: &Path) {
+            for child in subfolders(folder) {
+                remove_below(&child);
+            }
+            // A group that is still busy stays; the next start of a worker meets it empty.
+            let _ = fs::remove_dir(folder);
+        }
+        remove_below(&self.folder);
+    }
+}
+
+fn subfolders(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
+}

@@ -1,0 +1,88 @@
+//! What engine and shim say to each other: one JSON object a line, both ways on one socket.
+//!
+//! ```text
+//! engine ──▶ shim: spec, then any of term | kill | deadline
+//! shim ──▶ engine: started | spawn_failed, [deadline_passed], exited, empty
+//! ```
+//!
+//! The end of the stream is a message too: to the shim it says that the engine is gone, to
+//! the engine that the shim is. `empty` is said only when no process of the tree is alive.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Longest line either side accepts: a spec with all its arguments and environment.
+pub(crate) const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// What the shim must run, and inside what.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ShimSpec {
+    pub(crate) program: String,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) cwd: PathBuf,
+    pub(crate) held_in: HeldIn,
+    /// CLOCK_BOOTTIME in milliseconds at which the tree ends, come what may.
+    pub(crate) deadline_boot_ms: Option<u64>,
+}
+
+/// The containment of one attempt, with the place it uses.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum HeldIn {
+    Pidns,
+    Cgroup { folder: PathBuf },
+    Subreaper,
+}
+
+/// An order from the engine.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Order {
+    /// SIGTERM to the whole tree.
+    Term,
+    /// SIGKILL to the whole tree.
+    Kill,
+    /// A new deadline, replacing the one before.
+    Deadline { boot_ms: u64 },
+}
+
+/// A report from the shim.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Report {
+    /// The job's program was executed. `pid` is the job as the engine's namespace counts
+    /// where that can be known; `init` is the namespace's first process.
+    Started { pid: Option<i32>, init: Option<i32> },
+    /// Nothing was executed.
+    SpawnFailed { reason: String },
+    /// The deadline passed and the tree was sent SIGKILL.
+    DeadlinePassed,
+    /// The job's main process ended.
+    Exited(MainExit),
+    /// No process of the tree is alive.
+    Empty,
+}
+
+/// How the job's main process ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MainExit {
+    pub(crate) code: Option<i32>,
+    pub(crate) signal: Option<i32>,
+    /// The shim had signalled the tree before: the end may be its doing.
+    pub(crate) signalled_by_us: bool,
+    pub(crate) oom: Oom,
+}
+
+/// Whether the kernel's out-of-memory killer did it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Oom {
+    /// The memory controller counted an OOM kill while the job ran.
+    Yes,
+    /// It counted none, or the end was not one an OOM kill brings.
+    No,
+    /// Killed by a SIGKILL that was not ours, with no counter to ask.
+    Unknown,
+}

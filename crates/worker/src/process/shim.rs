@@ -1,0 +1,63 @@
+//! The shim: the process that holds one attempt's tree, and ends it.
+//!
+//! The program executes itself as `PROGRAM shim LABEL` with a socket to the engine as
+//! standard input. The shim contains and starts the job, obeys orders, and says how the job
+//! ended and when nothing of it is alive. It ends the tree at once when the engine is gone,
+//! when the deadline passes, and when the job's main process ends.
+//!
+//! ```text
+//! waiting for spec ──▶ running ──main process ends──▶ killing the rest ──▶ empty ──▶ exit
+//!                        └─ engine gone | deadline | kill: SIGKILL to the tree ─┘
+//! ```
+//!
+//! It must not start a thread, log, or hold the job's pipes open once the job runs. It has
+//! no environment: nothing of the worker's secrets reaches it.
+
+mod channel;
+mod direct;
+mod job;
+mod namespace;
+mod oom;
+mod supervise;
+mod tree;
+
+use channel::Channel;
+
+use super::protocol::{HeldIn, Report};
+use super::sys;
+
+/// The hidden subcommand on which the program must call [`main`].
+pub const SUBCOMMAND: &str = "shim";
+
+/// In place of a label: end at once with success. A probe runs this as its job.
+pub(crate) const NOOP: &str = "--noop";
+
+/// Exit code of a shim that was not started by an engine.
+const NOT_FROM_ENGINE: i32 = 2;
+
+/// Runs the shim and returns its exit code. Must be called before any thread exists.
+#[must_use]
+pub fn main() -> i32 {
+    if std::env::args_os().nth(2).is_some_and(|argument| argument == NOOP) {
+        return 0;
+    }
+    sys::keep_only_stdio_on_exec();
+    // Fails only for a process that leads its group already, which has no terminal to fear.
+    let _ = rustix::process::setsid();
+    sys::block_all_signals();
+    let Ok(mut channel) = Channel::from_stdin() else { return NOT_FROM_ENGINE };
+    let spec = match channel.read_spec() {
+        Ok(Some(spec)) => spec,
+        Ok(None) => return 0,
+        Err(error) => {
+            channel.report(&Report::SpawnFailed { reason: format!("unreadable order: {error}") });
+            channel.report(&Report::Empty);
+            return 1;
+        }
+    };
+    match spec.held_in.clone() {
+        HeldIn::Pidns => namespace::run(channel, spec),
+        HeldIn::Cgroup { folder } => direct::run_in_cgroup(channel, spec, folder),
+        HeldIn::Subreaper => direct::run_under_subreaper(channel, spec),
+    }
+}

@@ -1,0 +1,119 @@
+//! The shim's end of the socket that joins it to its engine.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::IoSliceMut;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
+};
+
+use crate::process::protocol::{LINE_BYTES_MAX, Order, Report, ShimSpec};
+
+/// What reading from the engine brought.
+pub(super) enum Received {
+    Orders(Vec<Order>),
+    /// The stream ended: the engine closed it or died.
+    EngineGone,
+}
+
+pub(super) struct Channel {
+    socket: OwnedFd,
+    pending: Vec<u8>,
+}
+
+impl Channel {
+    /// Takes the socket from standard input and puts the job's input there instead, which
+    /// comes with the first byte.
+    pub(super) fn from_stdin() -> io::Result<Self> {
+        let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+        let mut byte = [0_u8; 1];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut slices = [IoSliceMut::new(&mut byte)];
+        recvmsg(&socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let job_stdin = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        let job_stdin =
+            job_stdin.ok_or_else(|| io::Error::other("no input came from the engine"))?;
+        rustix::stdio::dup2_stdin(&job_stdin)?;
+        Ok(Self { socket, pending: Vec::new() })
+    }
+
+    /// Waits for the spec; `None` if the engine went before sending it whole.
+    pub(super) fn read_spec(&mut self) -> io::Result<Option<ShimSpec>> {
+        loop {
+            if let Some(line) = self.take_line() {
+                return serde_json::from_slice(&line).map(Some).map_err(io::Error::from);
+            }
+            if !self.fill(RecvFlags::empty())? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Takes what has come, without waiting.
+    pub(super) fn read_orders(&mut self) -> Received {
+        let open = match self.fill(RecvFlags::DONTWAIT) {
+            Ok(open) => open,
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        };
+        if open { Received::Orders(self.queued_orders()) } else { Received::EngineGone }
+    }
+
+    /// Returns the orders that came behind the spec in one read.
+    pub(super) fn queued_orders(&mut self) -> Vec<Order> {
+        let mut orders = Vec::new();
+        while let Some(line) = self.take_line() {
+            // An order of a newer engine that this shim does not know cannot come: both are
+            // the same binary. Skipping it is still better than ending the job.
+            orders.extend(serde_json::from_slice::<Order>(&line));
+        }
+        orders
+    }
+
+    /// Reports to the engine. One that is gone is noticed when reading, not here.
+    pub(super) fn report(&self, report: &Report) {
+        let Ok(mut line) = serde_json::to_vec(report) else { return };
+        line.push(b'\n');
+        let mut rest = line.as_slice();
+        while !rest.is_empty() {
+            match send(&self.socket, rest, SendFlags::NOSIGNAL) {
+                Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Reads once; false at the end of the stream.
+    fn fill(&mut self, flags: RecvFlags) -> io::Result<bool> {
+        let mut buffer = [0_u8; 16 * 1024];
+        let (read, _) = match recv(&self.socket, &mut buffer, flags) {
+            Ok(read) => read,
+            Err(rustix::io::Errno::INTR) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        };
+        self.pending.extend_from_slice(buffer.get(..read).unwrap_or_default());
+        if self.pending.len() > LINE_BYTES_MAX {
+            return Err(io::Error::other("a line from the engine is too long"));
+        }
+        Ok(read > 0)
+    }
+
+    fn take_line(&mut self) -> Option<Vec<u8>> {
+        let end = self.pending.iter().position(|byte| *byte == b'\n')?;
+        let mut line: Vec<u8> = self.pending.drain(..=end).collect();
+        line.pop();
+        Some(line)
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,138 @@
+//! Holding a tree in a PID namespace, the strongest containment there is.
+//!
+//! ```text
+//! outer (waits) ──fork──▶ inner: pid 1 of the namespace ──fork──▶ job ──▶ …
+//! ```
+//!
+//! The inner process serves the engine. When it ends, for whatever reason, the kernel kills
+//! everything in the namespace and lets the outer's wait return only after that: the wait
+//! is the proof that the tree is empty. The inner dies with the outer: by the lifeline pipe
+//! between them and by the parent-death signal, which is sound here because the outer has
+//! one thread.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags, open, openat};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getegid, geteuid, set_parent_process_death_signal, waitpid,
+};
+use rustix::thread::UnshareFlags;
+
+use super::channel::Channel;
+use super::job;
+use super::oom::OomWatch;
+use super::supervise::{Signs, Watch};
+use super::tree::Tree;
+use crate::process::protocol::{Report, ShimSpec};
+use crate::process::sys::{self, Fork};
+
+/// Runs the outer process and, in the other half of a fork, the inner one.
+pub(super) fn run(mut channel: Channel, spec: ShimSpec) -> i32 {
+    let prepared = enter_namespace().and_then(|()| Ok(io::pipe()?));
+    let forked = prepared.and_then(|lifeline| Ok((lifeline, sys::fork()?)));
+    let ((lifeline, held), inner) = match forked {
+        Ok((lifeline, Fork::Parent(inner))) => (lifeline, inner),
+        Ok(((lifeline, held), Fork::Child)) => {
+            drop(held);
+            return inner_main(&mut channel, &spec, lifeline.into());
+        }
+        Err(error) => {
+            let reason = format!("cannot make a pid namespace: {error}");
+            channel.report(&Report::SpawnFailed { reason });
+            channel.report(&Report::Empty);
+            return 1;
+        }
+    };
+    drop(lifeline);
+    let _ = job::let_go_of_stdio();
+    while matches!(waitpid(Some(inner), WaitOptions::empty()), Err(Errno::INTR)) {}
+    drop(held);
+    channel.report(&Report::Empty);
+    0
+}
+
+/// Makes the next child the first of a namespace, through a user namespace if need be.
+fn enter_namespace() -> io::Result<()> {
+    if sys::unshare(UnshareFlags::NEWPID).is_ok() {
+        return Ok(());
+    }
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    sys::unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWPID)?;
+    // We stay who we are, so that files look and are owned as outside. A kernel wants
+    // setgroups given up before an unprivileged group map.
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
+    fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
+}
+
+fn inner_main(channel: &mut Channel, spec: &ShimSpec, lifeline: OwnedFd) -> i32 {
+    match supervise(channel, spec, lifeline) {
+        Ok(()) => 0,
+        Err(reason) => {
+            channel.report(&Report::SpawnFailed { reason });
+            1
+        }
+    }
+}
+
+fn supervise(channel: &mut Channel, spec: &ShimSpec, lifeline: OwnedFd) -> Result<(), String> {
+    // A parent that died before this line is noticed by the lifeline.
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| format!("cannot ask for the parent's death signal: {error}"))?;
+    let outside = OutsideView::open();
+    show_own_processes();
+    let signs = Signs::new(spec.deadline_boot_ms)
+        .map_err(|error| format!("cannot watch for signals: {error}"))?;
+    let oom = OomWatch::start(None);
+    let job = job::start(spec, None)?;
+    channel.report(&Report::Started { pid: outside.first_child(), init: outside.own_pid });
+    let mut watch = Watch::new(channel, signs, (Tree::Namespace, job), oom, Some(lifeline));
+    // However this returns, our exit ends whatever is left.
+    let _ = watch.until_main_ends();
+    Ok(())
+}
+
+/// The proc of the world outside, kept open because the job gets one of its own: it tells
+/// which numbers our processes have there.
+struct OutsideView {
+    proc: Option<OwnedFd>,
+    own_pid: Option<i32>,
+}
+
+impl OutsideView {
+    fn open() -> Self {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let own = fs::read_link("/proc/self").ok();
+        Self {
+            proc: open(c"/proc", flags, Mode::empty()).ok(),
+            own_pid: own.and_then(|pid| pid.to_str()?.parse().ok()),
+        }
+    }
+
+    fn first_child(&self) -> Option<i32> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let proc = self.proc.as_ref()?;
+        let children = openat(proc, c"thread-self/children", flags, Mode::empty()).ok()?;
+        let text = io::read_to_string(fs::File::from(children)).ok()?;
+        let pid = text.split_ascii_whitespace().next()?.parse().ok()?;
+        Pid::from_raw(pid).map(|pid| pid.as_raw_nonzero().get())
+    }
+}
+
+/// Gives the namespace a /proc that shows its own processes. Some container hosts refuse;
+/// the job then sees the outer numbers, which no containment depends on.
+fn show_own_processes() {
+    if sys::unshare(UnshareFlags::NEWNS).is_err() {
+        return;
+    }
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    if mount_change("/", private).is_err() {
+        return;
+    }
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let _ = mount("proc", "/proc", "proc", flags, None);
+}

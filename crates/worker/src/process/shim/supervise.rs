@@ -1,0 +1,211 @@
+//! Watching over a running tree: the engine's orders, the deadline, and the children.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+use super::channel::{Channel, Received};
+use super::oom::OomWatch;
+use super::tree::Tree;
+use crate::process::protocol::{MainExit, Oom, Order, Report};
+use crate::process::sys::SignalFd;
+
+/// How often a tree that was sent SIGKILL is sent it again: a fork may have dodged the first.
+const KILL_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+/// What the shim waits on besides the engine. Made before the job is started, so that no
+/// child's end can be missed.
+pub(super) struct Signs {
+    children: SignalFd,
+    deadline: OwnedFd,
+}
+
+impl Signs {
+    pub(super) fn new(deadline_boot_ms: Option<u64>) -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let signs = Self {
+            children: SignalFd::new(&[Signal::CHILD])?,
+            deadline: timerfd_create(TimerfdClockId::Boottime, flags)?,
+        };
+        if let Some(boot_ms) = deadline_boot_ms {
+            signs.arm(boot_ms);
+        }
+        Ok(signs)
+    }
+
+    /// Sets the deadline; one that has passed already fires at once.
+    fn arm(&self, boot_ms: u64) {
+        // Zero would disarm the timer instead.
+        let boot_ms = i64::try_from(boot_ms.max(1)).unwrap_or(i64::MAX);
+        let at = Timespec { tv_sec: boot_ms / 1000, tv_nsec: (boot_ms % 1000) * 1_000_000 };
+        let once = Itimerspec { it_interval: Timespec::default(), it_value: at };
+        // Fails only for values that cannot occur.
+        let _ = timerfd_settime(&self.deadline, TimerfdTimerFlags::ABSTIME, &once);
+    }
+}
+
+/// One running tree and all that is known about it.
+pub(super) struct Watch<'a> {
+    pub(super) channel: &'a mut Channel,
+    pub(super) signs: Signs,
+    pub(super) tree: Tree,
+    pub(super) job: Pid,
+    pub(super) oom: OomWatch,
+    /// Hangs up when whoever must outlive us ends.
+    pub(super) lifeline: Option<OwnedFd>,
+    state: State,
+}
+
+#[derive(Default)]
+struct State {
+    /// SIGTERM or SIGKILL was sent by us.
+    signalled: bool,
+    /// SIGKILL was sent by us.
+    killing: bool,
+    engine_gone: bool,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(
+        channel: &'a mut Channel,
+        signs: Signs,
+        (tree, job): (Tree, Pid),
+        oom: OomWatch,
+        lifeline: Option<OwnedFd>,
+    ) -> Self {
+        Self { channel, signs, tree, job, oom, lifeline, state: State::default() }
+    }
+
+    /// Serves the engine until the job's main process ends, and reports that. Returns early,
+    /// without a report, when the lifeline hangs up.
+    pub(super) fn until_main_ends(&mut self) -> io::Result<()> {
+        let queued = self.channel.queued_orders();
+        self.obey(queued);
+        loop {
+            let ready = self.wait_for_sign()?;
+            if ready.lifeline {
+                return Ok(());
+            }
+            if ready.deadline && !self.state.killing {
+                self.channel.report(&Report::DeadlinePassed);
+                self.kill();
+            }
+            if ready.channel {
+                match self.channel.read_orders() {
+                    Received::Orders(orders) => self.obey(orders),
+                    Received::EngineGone => {
+                        self.state.engine_gone = true;
+                        self.kill();
+                    }
+                }
+            }
+            if let (Some(end), _) = self.reap() {
+                self.tree.main_process_reaped();
+                self.channel.report(&Report::Exited(end));
+                return Ok(());
+            }
+            if self.state.killing {
+                self.tree.kill();
+            }
+        }
+    }
+
+    /// Kills what is left until nothing is, reaping all the while.
+    pub(super) fn until_empty(&mut self) -> io::Result<()> {
+        loop {
+            let (_, children_left) = self.reap();
+            if self.tree.is_empty(children_left) {
+                return Ok(());
+            }
+            self.tree.kill();
+            let mut fds = [PollFd::new(&self.signs.children, PollFlags::IN)];
+            wait_on(&mut fds, Some(&KILL_AGAIN))?;
+            while self.signs.children.next().is_some() {}
+        }
+    }
+
+    fn obey(&mut self, orders: Vec<Order>) {
+        for order in orders {
+            match order {
+                Order::Term => {
+                    self.state.signalled = true;
+                    self.tree.terminate();
+                }
+                Order::Kill => self.kill(),
+                Order::Deadline { boot_ms } => self.signs.arm(boot_ms),
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        self.state.signalled = true;
+        self.state.killing = true;
+        self.tree.kill();
+    }
+
+    fn wait_for_sign(&self) -> io::Result<Ready> {
+        let mut fds = vec![
+            PollFd::new(&self.signs.children, PollFlags::IN),
+            PollFd::new(&self.signs.deadline, PollFlags::IN),
+        ];
+        let channel = (!self.state.engine_gone).then(|| {
+            fds.push(PollFd::new(&*self.channel, PollFlags::IN));
+            fds.len() - 1
+        });
+        let lifeline = self.lifeline.as_ref().map(|lifeline| {
+            fds.push(PollFd::from_borrowed_fd(lifeline.as_fd(), PollFlags::IN));
+            fds.len() - 1
+        });
+        wait_on(&mut fds, self.state.killing.then_some(&KILL_AGAIN))?;
+        let fired = |index: Option<usize>| {
+            index.and_then(|index| fds.get(index)).is_some_and(|fd| !fd.revents().is_empty())
+        };
+        let ready =
+            Ready { deadline: fired(Some(1)), channel: fired(channel), lifeline: fired(lifeline) };
+        while self.signs.children.next().is_some() {}
+        if ready.deadline {
+            let _ = rustix::io::read(&self.signs.deadline, &mut [0_u8; 8]);
+        }
+        Ok(ready)
+    }
+
+    /// Collects every ended child: the main process's end, if it was among them, and whether
+    /// any child is left.
+    fn reap(&self) -> (Option<MainExit>, bool) {
+        let mut main = None;
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid == self.job => main = Some(self.describe(status)),
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => return (main, true),
+                Err(_) => return (main, false),
+            }
+        }
+    }
+
+    fn describe(&self, status: WaitStatus) -> MainExit {
+        let (code, signal) = (status.exit_status(), status.terminating_signal());
+        let signalled_by_us = self.state.signalled;
+        let oom = if signalled_by_us { Oom::No } else { self.oom.judge(code, signal) };
+        MainExit { code, signal, signalled_by_us, oom }
+    }
+}
+
+struct Ready {
+    deadline: bool,
+    channel: bool,
+    lifeline: bool,
+}
+
+fn wait_on(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> io::Result<()> {
+    match poll(fds, timeout) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

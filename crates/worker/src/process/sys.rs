@@ -1,0 +1,205 @@
+//! The few system calls that have no safe wrapper elsewhere, each made safe here.
+//!
+//! Callers of [`fork`] must be single-threaded, which shim and guardian are. What runs
+//! between fork and exec ([`JobEntry::enter`]) makes only async-signal-safe calls and
+//! allocates nothing.
+#![expect(
+    unsafe_code,
+    reason = "the only module with raw system calls; each block says why it holds"
+)]
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use rustix::thread::UnshareFlags;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Highest signal number on Linux.
+const SIGNAL_MAX: c_int = 64;
+
+/// Which side of a [`fork`] the caller is.
+pub(crate) enum Fork {
+    Parent(Pid),
+    Child,
+}
+
+/// Splits this single-threaded process in two.
+pub(crate) fn fork() -> io::Result<Fork> {
+    // SAFETY: the process has one thread, so the child inherits no lock that another thread
+    // holds and may go on running ordinary code.
+    let pid = unsafe { libc::fork() };
+    match pid {
+        0 => Ok(Fork::Child),
+        _ => Pid::from_raw(pid)
+            .filter(|_| pid > 0)
+            .map(Fork::Parent)
+            .ok_or_else(io::Error::last_os_error),
+    }
+}
+
+/// Leaves the namespaces that `flags` name; `flags` never asks to unshare files.
+pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
+    debug_assert!(!flags.contains(UnshareFlags::FILES));
+    // SAFETY: only unsharing the descriptor table can break another thread's descriptors.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(io::Error::from)
+}
+
+/// Sends `signal` to every process this one may signal, itself excepted: from the first
+/// process of a PID namespace, exactly the tree.
+pub(crate) fn kill_namespace(signal: Signal) {
+    debug_assert_eq!(rustix::process::getpid().as_raw_nonzero().get(), 1);
+    if rustix::process::getpid().as_raw_nonzero().get() != 1 {
+        return;
+    }
+    // SAFETY: kill takes no pointers. ESRCH means that nothing is left, which is fine.
+    unsafe { libc::kill(-1, signal.as_raw()) };
+}
+
+/// Marks every descriptor above the standard three close-on-exec.
+pub(crate) fn keep_only_stdio_on_exec() {
+    // SAFETY: only a flag on descriptors changes; none is closed. A kernel without the call
+    // is left as it is: everything opened by us carries the flag already.
+    unsafe {
+        libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+    }
+}
+
+fn full_set() -> libc::sigset_t {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset initialises the whole set.
+    unsafe {
+        libc::sigfillset(set.as_mut_ptr());
+        set.assume_init()
+    }
+}
+
+fn set_of(signals: &[Signal]) -> libc::sigset_t {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the whole set; sigaddset gets valid numbers.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), signal.as_raw());
+        }
+        set.assume_init()
+    }
+}
+
+/// Blocks every signal that can be blocked: only the engine tells a shim what to do.
+pub(crate) fn block_all_signals() {
+    let set = full_set();
+    // SAFETY: the set is initialised and the old mask is not asked for.
+    unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
+/// Opens a process as a descriptor that becomes readable when it ends. Call on a tokio
+/// runtime.
+pub(crate) fn watch_end(pid: Pid) -> io::Result<AsyncFd<OwnedFd>> {
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    // SAFETY: the descriptor is owned by the AsyncFd, which keeps it open and the same.
+    unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) }
+        .map_err(|error| io::Error::other(error.to_string()))
+}
+
+/// Signals as a readable descriptor.
+#[derive(Debug)]
+pub(crate) struct SignalFd(OwnedFd);
+
+impl SignalFd {
+    /// Blocks `signals` for this process and queues them on a descriptor instead.
+    pub(crate) fn new(signals: &[Signal]) -> io::Result<Self> {
+        let set = set_of(signals);
+        // SAFETY: the set is initialised; the descriptor returned is new and ours alone.
+        unsafe {
+            libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+            let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(Self(OwnedFd::from_raw_fd(fd)))
+        }
+    }
+
+    /// Takes the next queued signal's number, if there is one.
+    pub(crate) fn next(&self) -> Option<i32> {
+        let mut info = [0_u8; size_of::<libc::signalfd_siginfo>()];
+        let read = rustix::io::read(&self.0, &mut info).ok()?;
+        // `ssi_signo` is the first field, a u32.
+        let number = info.first_chunk::<4>().filter(|_| read == info.len())?;
+        i32::try_from(u32::from_ne_bytes(*number)).ok()
+    }
+}
+
+impl std::os::fd::AsFd for SignalFd {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// What a job's process does to itself between fork and exec.
+#[derive(Debug)]
+pub(crate) struct JobEntry {
+    /// The process that must still be its parent, else the shim died meanwhile.
+    pub(crate) parent: Pid,
+    /// `cgroup.procs` of the group to join first.
+    pub(crate) group: Option<OwnedFd>,
+}
+
+impl JobEntry {
+    /// Arranges for `command` to enter a session of its own with signals as at login.
+    pub(crate) fn arrange(self, command: &mut Command) {
+        // SAFETY: `enter` makes only async-signal-safe calls and allocates nothing.
+        unsafe { command.pre_exec(move || self.enter()) };
+    }
+
+    fn enter(&self) -> io::Result<()> {
+        if let Some(group) = &self.group {
+            rustix::io::write(group, b"0")?;
+        }
+        rustix::process::setsid()?;
+        // The shim has one thread, so this fires when the shim ends and not before.
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        if rustix::process::getppid() != Some(self.parent) {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        raise_oom_score();
+        for number in 1..=SIGNAL_MAX {
+            // SAFETY: SIG_DFL is a valid disposition; KILL, STOP and libc's own are refused.
+            unsafe { libc::signal(number, libc::SIG_DFL) };
+        }
+        let none = set_of(&[]);
+        // SAFETY: the set is initialised and the old mask is not asked for.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) };
+        Ok(())
+    }
+}
+
+/// Makes this process a likelier victim of the OOM killer than the worker. Raising needs no
+/// privilege; a host that refuses is left alone.
+fn raise_oom_score() {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    if let Ok(file) = rustix::fs::open(c"/proc/self/oom_score_adj", flags, Mode::empty()) {
+        // Fails for a worker that was itself placed higher, which is then kept.
+        let _ = rustix::io::write(&file, b"500");
+    }
+}
+
+/// Arranges for `command` to start in a session of its own, away from the terminal, and
+/// with no signal blocked.
+pub(crate) fn start_in_own_session(command: &mut Command) {
+    // SAFETY: setsid and sigprocmask are async-signal-safe and nothing is allocated.
+    unsafe {
+        command.pre_exec(|| {
+            rustix::process::setsid()?;
+            let none = set_of(&[]);
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+            Ok(())
+        });
+    }
+}

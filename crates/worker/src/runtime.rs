@@ -1,0 +1,218 @@
+//! From an action's entry point to a program and its arguments.
+//!
+//! Interpreters are looked for once, in the PATH that jobs get. An interpreter that is
+//! missing is a fact about this worker that it reports, not a failure of a job. Parameters
+//! never come near a command line.
+
+mod node;
+mod python;
+mod shell;
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+/// How long an interpreter may take to say its version, on a cold disk.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// What an action is written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Runtime {
+    /// A POSIX shell, or bash where the script's first line asks for it.
+    Shell,
+    /// Python 3.
+    Python,
+    /// Node.js.
+    Node,
+}
+
+impl Runtime {
+    /// Every runtime there is.
+    pub const ALL: [Self; 3] = [Self::Shell, Self::Python, Self::Node];
+
+    /// Returns the name used in packs, settings and when a worker registers.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shell => "shell",
+            Self::Python => "python",
+            Self::Node => "node",
+        }
+    }
+
+    /// The names of programs that can serve, best first.
+    const fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::Shell => shell::PROGRAMS,
+            Self::Python => python::PROGRAMS,
+            Self::Node => node::PROGRAMS,
+        }
+    }
+
+    /// Arguments that make the program print its real path and its version, a line each.
+    const fn question(self) -> &'static [&'static str] {
+        match self {
+            Self::Shell => shell::QUESTION,
+            Self::Python => python::QUESTION,
+            Self::Node => node::QUESTION,
+        }
+    }
+}
+
+impl fmt::Display for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Runtime {
+    type Err = UnknownRuntime;
+
+    fn from_str(text: &str) -> Result<Self, UnknownRuntime> {
+        match text {
+            "shell" => Ok(Self::Shell),
+            "python" => Ok(Self::Python),
+            "node" | "nodejs" => Ok(Self::Node),
+            _ => Err(UnknownRuntime(text.to_owned())),
+        }
+    }
+}
+
+/// A name that is no runtime.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown runtime {0:?}: expected shell, python or node")]
+pub struct UnknownRuntime(pub String);
+
+/// A program that runs actions of one runtime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interpreter {
+    /// What it serves.
+    pub runtime: Runtime,
+    /// Where it really is, behind any version manager's wrapper.
+    pub program: PathBuf,
+    /// What it says its version is; empty where it has none to tell.
+    pub version: String,
+}
+
+/// A runtime that this host cannot serve.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no {runtime} interpreter: looked for {} in PATH {path}", .runtime.programs().join(", "))]
+pub struct MissingInterpreter {
+    /// What was looked for.
+    pub runtime: Runtime,
+    /// Where it was looked for.
+    pub path: String,
+}
+
+/// The program and arguments that run an entry point.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandLine {
+    /// An absolute path.
+    pub program: PathBuf,
+    /// Options of the interpreter, then the entry point.
+    pub args: Vec<String>,
+}
+
+/// Every interpreter of this host that jobs can use.
+#[derive(Debug, Clone)]
+pub struct Interpreters {
+    path: String,
+    found: Vec<Interpreter>,
+}
+
+impl Interpreters {
+    /// Looks for all runtimes in `path` and asks each interpreter for its version.
+    pub async fn find(path: &str) -> Self {
+        let mut found = Vec::new();
+        for runtime in Runtime::ALL {
+            found.extend(first_that_answers(runtime, path).await);
+        }
+        Self { path: path.to_owned(), found }
+    }
+
+    /// Returns what was found, in the order of [`Runtime::ALL`].
+    #[must_use]
+    pub fn found(&self) -> &[Interpreter] {
+        &self.found
+    }
+
+    /// Returns the interpreter for `runtime`.
+    ///
+    /// # Errors
+    /// When this host has none.
+    pub fn get(&self, runtime: Runtime) -> Result<&Interpreter, MissingInterpreter> {
+        self.found
+            .iter()
+            .find(|interpreter| interpreter.runtime == runtime)
+            .ok_or_else(|| MissingInterpreter { runtime, path: self.path.clone() })
+    }
+
+    /// Says how to run the script at `entry_point`.
+    ///
+    /// # Errors
+    /// When this host has no interpreter for it.
+    pub fn command_line(
+        &self,
+        runtime: Runtime,
+        entry_point: &Path,
+    ) -> Result<CommandLine, MissingInterpreter> {
+        let interpreter = self.get(runtime)?;
+        let (program, options) = match runtime {
+            Runtime::Shell => (shell::program_for(entry_point, interpreter, &self.path), &[][..]),
+            Runtime::Python => (interpreter.program.clone(), python::OPTIONS),
+            Runtime::Node => (interpreter.program.clone(), node::OPTIONS),
+        };
+        let script = entry_point.to_string_lossy().into_owned();
+        let args = options.iter().map(|option| (*option).to_owned()).chain([script]).collect();
+        Ok(CommandLine { program, args })
+    }
+}
+
+async fn first_that_answers(runtime: Runtime, path: &str) -> Option<Interpreter> {
+    for name in runtime.programs() {
+        let Some(program) = find_in_path(name, path) else { continue };
+        if let Some(interpreter) = ask(runtime, &program, path).await {
+            return Some(interpreter);
+        }
+    }
+    None
+}
+
+/// Runs the interpreter once: one that does not start is not there.
+async fn ask(runtime: Runtime, program: &Path, path: &str) -> Option<Interpreter> {
+    let mut command = Command::new(program);
+    command
+        .args(runtime.question())
+        .env_clear()
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
+    let output = timeout(ANSWER_MAX, command.output()).await.ok()?.ok()?;
+    if !output.status.success() {
+        return None;
+    }
+    let answer = String::from_utf8_lossy(&output.stdout);
+    let mut lines = answer.lines();
+    let real = lines.next().map(str::trim).map(PathBuf::from);
+    let version = lines.next().unwrap_or_default().trim().to_owned();
+    let program = real.filter(|real| real.is_absolute()).unwrap_or_else(|| program.to_owned());
+    Some(Interpreter { runtime, program, version })
+}
+
+/// Looks a program up as a shell would.
+fn find_in_path(name: &str, path: &str) -> Option<PathBuf> {
+    std::env::split_paths(OsStr::new(path)).map(|folder| folder.join(name)).find(|candidate| {
+        candidate.is_absolute()
+            && candidate
+                .metadata()
+                .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    })
+}

@@ -1,0 +1,153 @@
+//! The guardian owns the signals, outlives its engine, and leaves nothing behind (F1, F2,
+//! F21-F23).
+
+use outlast_worker::clock::boot_now;
+use outlast_worker::containment::Containment;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+use crate::support::{Host, escape_artist, eventually, gone_within, marker, survivors};
+
+/// Starts a guarded engine and returns the engine's number with it.
+fn start(args: &[&str]) -> (Host, Pid) {
+    let mut all = vec!["guardian", "listen"];
+    all.extend(args);
+    let mut guardian = Host::start(&all);
+    let line = guardian.line();
+    let pid = line.strip_prefix("engine ").unwrap().parse().unwrap();
+    (guardian, Pid::from_raw(pid).unwrap())
+}
+
+#[test]
+fn signals_reach_the_engine_as_messages_in_order() {
+    let (mut guardian, engine) = start(&["deaf"]);
+    let said = [
+        (Signal::TSTP, "Quiet"),
+        (Signal::CONT, "Resume"),
+        (Signal::TSTP, "Quiet"),
+        (Signal::TERM, "Terminate"),
+        (Signal::CONT, "Resume"),
+        (Signal::INT, "Terminate"),
+    ];
+    for (signal, expected) in said {
+        guardian.signal(signal);
+        assert_eq!(guardian.line(), expected);
+    }
+    test_kill_process(engine).unwrap();
+}
+
+#[test]
+fn clean_drain_exits_zero() {
+    let (mut guardian, _) = start(&["drain"]);
+    guardian.signal(Signal::TERM);
+    assert_eq!(guardian.exit_code(), Some(0));
+}
+
+#[test]
+fn wrong_usage_is_passed_on_and_anything_else_is_a_fault() {
+    for (mode, expected) in [("usage", 2), ("odd", 1)] {
+        let (mut guardian, _) = start(&[mode]);
+        guardian.signal(Signal::TERM);
+        assert_eq!(guardian.exit_code(), Some(expected));
+    }
+}
+
+#[test]
+fn hangup_changes_nothing() {
+    let (mut guardian, _) = start(&["drain"]);
+    guardian.signal(Signal::HUP);
+    guardian.signal(Signal::TSTP);
+    assert_eq!(guardian.line(), "Quiet");
+    guardian.signal(Signal::TERM);
+    assert_eq!(guardian.exit_code(), Some(0));
+}
+
+#[test]
+fn third_termination_ends_it_at_once() {
+    let (mut guardian, engine) = start(&["deaf"]);
+    for _ in 0..2 {
+        guardian.signal(Signal::TERM);
+        assert_eq!(guardian.line(), "Terminate");
+    }
+    let asked = boot_now();
+    guardian.signal(Signal::INT);
+    assert_eq!(guardian.exit_code(), Some(1));
+    assert!(boot_now().since(asked).as_millis() < 1000);
+    eventually("the engine is gone", || is_gone(engine));
+}
+
+/// A process that ended but was not reaped yet by whoever inherited it counts as gone.
+fn is_gone(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    stat.is_ok_and(|stat| stat.contains(") Z ")) || test_kill_process(pid).is_err()
+}
+
+fn check_engine_death(containment: Containment) {
+    let folder = tempfile::tempdir().unwrap();
+    let (marker, ready) = (marker(), folder.path().join("ready"));
+    let script = escape_artist(&ready, "while :; do sleep 0.05; done");
+    let (mut guardian, engine) = start(&["deaf", containment.name(), "0", &marker, &script]);
+    eventually("the artist is loose", || ready.exists());
+    let killed_at = boot_now();
+    kill_process(engine, Signal::KILL).unwrap();
+    assert_eq!(guardian.exit_code(), Some(1));
+    assert_eq!(survivors(&marker), [], "it exits only when nothing is left");
+    assert!(boot_now().since(killed_at).as_millis() < 1500);
+}
+
+#[test]
+fn engine_death_is_a_fault_reported_when_no_pid_namespace_is_left() {
+    check_engine_death(Containment::Pidns);
+}
+
+#[test]
+fn engine_death_is_a_fault_reported_when_no_cgroup_is_left() {
+    check_engine_death(Containment::Cgroup);
+}
+
+#[test]
+fn engine_death_is_a_fault_reported_when_no_subreaper_is_left() {
+    check_engine_death(Containment::Subreaper);
+}
+
+#[test]
+fn engine_and_shims_killed_together_leave_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (marker, ready) = (marker(), folder.path().join("ready"));
+    let script = escape_artist(&ready, "while :; do sleep 0.05; done");
+    let (mut guardian, engine) = start(&["deaf", "subreaper", "0", &marker, &script]);
+    eventually("the artist is loose", || ready.exists());
+    for shim in children_of(engine) {
+        kill_process(shim, Signal::KILL).unwrap();
+    }
+    kill_process(engine, Signal::KILL).unwrap();
+    assert_eq!(guardian.exit_code(), Some(1));
+    assert_eq!(survivors(&marker), [], "the guardian inherited and ended what was left");
+}
+
+fn children_of(pid: Pid) -> Vec<Pid> {
+    let pid = pid.as_raw_nonzero();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+#[test]
+fn engine_is_told_when_its_guardian_dies_and_its_trees_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (marker, ready) = (marker(), folder.path().join("ready"));
+    let script = escape_artist(&ready, "while :; do sleep 0.05; done");
+    let (mut guardian, engine) = start(&["deaf", "pidns", "0", &marker, &script]);
+    eventually("the artist is loose", || ready.exists());
+    let killed_at = boot_now();
+    guardian.signal(Signal::KILL);
+    assert_eq!(guardian.line(), "GuardianGone");
+    gone_within(&marker, killed_at, 1000);
+    eventually("the engine ends", || is_gone(engine));
+}
+
+#[test]
+fn engine_is_out_of_reach_of_the_terminals_keys() {
+    let (guardian, engine) = start(&["deaf"]);
+    let session = rustix::process::getsid(Some(engine)).unwrap();
+    assert_eq!(session, engine);
+    assert_ne!(rustix::process::getsid(Some(guardian.pid())).unwrap(), engine);
+}

@@ -1,0 +1,98 @@
+//! The program that the tests execute again as shim, engine and guardian. Nothing ships it.
+#![expect(clippy::print_stdout, reason = "the tests read what happened from it")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::exit,
+    reason = "a test program: failing loudly is the point"
+)]
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use outlast_core::time::Span;
+use outlast_worker::OwnProgram;
+use outlast_worker::attempt::{Attempt, AttemptSpec};
+use outlast_worker::clock::boot_now;
+use outlast_worker::containment::{Choice, Containment};
+use outlast_worker::guardian::{self, GuardianEvent, GuardianLink, GuardianOptions};
+use outlast_worker::shim;
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let command = args.next().unwrap_or_default();
+    let rest: Vec<String> = args.collect();
+    let code = match command.as_str() {
+        "shim" => shim::main(),
+        "engine" => on_runtime(engine(rest)),
+        "probe" => on_runtime(probe(rest)),
+        "guardian" => guardian::run(&GuardianOptions {
+            program: OwnProgram::running(),
+            engine_args: rest.into_iter().map(Into::into).collect(),
+        }),
+        "listen" => on_runtime(listen(rest)),
+        other => panic!("unknown command {other:?}"),
+    };
+    std::process::exit(code);
+}
+
+fn on_runtime(work: impl Future<Output = i32>) -> i32 {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+fn say(line: &str) {
+    println!("{line}");
+    std::io::stdout().flush().unwrap();
+}
+
+/// `engine CONTAINMENT DEADLINE_MS MARKER SCRIPT`: runs one attempt and says how it ended.
+async fn engine(args: Vec<String>) -> i32 {
+    let ending = attempt(&args).finished().await;
+    say(&format!("{:?} tree_empty={}", ending.kind, ending.tree_empty));
+    0
+}
+
+fn attempt(args: &[String]) -> Attempt {
+    let [containment, deadline_ms, marker, script] = args else { panic!("four arguments") };
+    let deadline_ms: u64 = deadline_ms.parse().unwrap();
+    let deadline = (deadline_ms > 0).then(|| boot_now().after(Span::from_millis(deadline_ms)));
+    let Choice::Forced(containment) = containment.parse().unwrap() else { panic!("name one") };
+    Attempt::spawn(AttemptSpec {
+        args: vec!["-c".to_owned(), script.clone(), marker.clone()],
+        env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+        cwd: PathBuf::from("/"),
+        kill_after: Duration::from_millis(300),
+        deadline,
+        containment,
+        ..AttemptSpec::new("engine", "/bin/sh")
+    })
+}
+
+/// `probe CHOICE`: says which containment works.
+async fn probe(args: Vec<String>) -> i32 {
+    let choice = args.first().unwrap().parse().unwrap();
+    match Containment::probe(choice, &OwnProgram::running()).await {
+        Ok(probe) => say(&format!("{}", probe.chosen)),
+        Err(error) => say(&format!("{error}")),
+    }
+    0
+}
+
+/// `listen [drain|deaf] [engine arguments]`: an engine that says what its guardian tells it.
+/// `drain` ends at the first Terminate; `deaf` ends by nothing but the guardian's end.
+async fn listen(args: Vec<String>) -> i32 {
+    let (mode, job) = args.split_first().unwrap();
+    let _attempt = (!job.is_empty()).then(|| attempt(job));
+    let mut link = GuardianLink::from_stdin().unwrap();
+    say(&format!("engine {}", std::process::id()));
+    loop {
+        let event = link.next().await;
+        say(&format!("{event:?}"));
+        match (event, mode.as_str()) {
+            (GuardianEvent::GuardianGone, _) | (GuardianEvent::Terminate, "drain") => return 0,
+            (GuardianEvent::Terminate, "usage") => return 2,
+            (GuardianEvent::Terminate, "odd") => return 77,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What a job finds when it starts, and what is said when it cannot.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use outlast_worker::OwnProgram;
+use outlast_worker::attempt::{Attempt, AttemptSpec, EndKind};
+use outlast_worker::containment::Containment;
+
+use crate::support::{HOST, shell};
+
+async fn check_refused(spec: AttemptSpec, expected: &str) {
+    for containment in Containment::ALL {
+        let ending = Attempt::spawn(AttemptSpec { containment, ..spec.clone() }).finished().await;
+        let EndKind::SpawnFailed { reason } = ending.kind else { panic!("{:?}", ending.kind) };
+        assert!(reason.contains(expected), "{reason}");
+        assert!(ending.tree_empty && !ending.executed);
+    }
+}
+
+fn program(path: &str) -> AttemptSpec {
+    AttemptSpec { shim: OwnProgram::at(HOST), ..AttemptSpec::new("test", path) }
+}
+
+#[tokio::test]
+async fn missing_program_is_named() {
+    let expected = "program /nonexistent/program not found";
+    check_refused(program("/nonexistent/program"), expected).await;
+}
+
+#[tokio::test]
+async fn program_that_is_not_executable_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("script");
+    fs::write(&path, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    check_refused(program(path.to_str().unwrap()), "is not executable").await;
+}
+
+#[tokio::test]
+async fn missing_working_folder_is_named() {
+    let spec = AttemptSpec { cwd: PathBuf::from("/nonexistent/folder"), ..program("/bin/true") };
+    check_refused(spec, "working folder /nonexistent/folder").await;
+}
+
+#[tokio::test]
+async fn arguments_beyond_the_systems_limit_are_explained() {
+    let spec = AttemptSpec { args: vec!["x".repeat(300_000)], ..program("/bin/true") };
+    check_refused(spec, "too long for the system").await;
+}
+
+async fn stdout_of(spec: AttemptSpec) -> String {
+    let ending = Attempt::spawn(spec).finished().await;
+    assert_eq!(ending.kind, EndKind::Exited { code: 0 });
+    String::from_utf8(ending.stdout.bytes).unwrap()
+}
+
+#[tokio::test]
+async fn job_sees_exactly_the_environment_it_was_given() {
+    let env = vec![("ONE".to_owned(), "a b\n$c".to_owned())];
+    let spec = AttemptSpec { env, ..program("/usr/bin/env") };
+    assert_eq!(stdout_of(spec).await, "ONE=a b\n$c\n");
+}
+
+#[tokio::test]
+async fn job_starts_with_signals_as_at_login_in_a_session_of_its_own() {
+    for containment in Containment::ALL {
+        let script = "grep -E '^Sig(Blk|Ign)' /proc/self/status; ps -o sid= -o pgid= -o pid= $$";
+        let text = stdout_of(AttemptSpec { containment, ..shell(script) }).await;
+        assert!(text.contains("SigBlk:\t0000000000000000"), "{text}");
+        assert!(text.contains("SigIgn:\t0000000000000000"), "{text}");
+        let numbers: Vec<_> = text.lines().last().unwrap().split_whitespace().collect();
+        let [session, group, pid] = numbers.as_slice() else { panic!("{text}") };
+        assert!(session == pid && group == pid, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn job_inherits_no_descriptor_but_its_three() {
+    for containment in Containment::ALL {
+        // The fourth is the one by which ls reads the folder.
+        let spec = AttemptSpec { containment, ..shell("ls /proc/self/fd | wc -l") };
+        assert_eq!(stdout_of(spec).await.trim(), "4");
+    }
+}
+
+#[tokio::test]
+async fn job_is_a_likelier_victim_of_the_oom_killer_than_its_worker() {
+    let score = stdout_of(shell("cat /proc/self/oom_score_adj")).await;
+    assert!(score.trim().parse::<i32>().unwrap() >= 500, "{score}");
+}
+
+#[tokio::test]
+async fn many_attempts_at_once_do_not_disturb_each_other() {
+    for containment in Containment::ALL {
+        let attempts: Vec<_> = (0..30)
+            .map(|number| {
+                let spec = AttemptSpec { containment, ..shell(&format!("cat; exit {number}")) };
+                Attempt::spawn(AttemptSpec { stdin: b"in".to_vec(), ..spec })
+            })
+            .collect();
+        for (number, attempt) in (0..).zip(attempts) {
+            let ending = attempt.finished().await;
+            assert_eq!(ending.kind, EndKind::Exited { code: number });
+            assert!(ending.tree_empty && !ending.output_cut);
+            assert_eq!(ending.stdout.bytes, b"in");
+        }
+    }
+}

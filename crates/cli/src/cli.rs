@@ -1,0 +1,157 @@
+//! The command line, and the way from a command to an exit code.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::command::{
+    config as show_config, dead_letters, demo, dev, jobs, migrate, queues, run, server, worker,
+    workers,
+};
+use crate::config::Environment;
+use crate::exit::{Exit, Failure};
+use crate::log::{self, LogFormat, Loudness};
+use crate::process;
+
+/// A job platform whose work outlives its workers.
+#[derive(Debug, Parser)]
+#[command(name = "outlast", version, max_term_width = 100, after_help = AFTER_HELP)]
+struct Cli {
+    /// How log lines on stderr look; OUTLAST_LOG says which ones there are
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, hide_default_value = true)]
+    log_format: LogFormat,
+    /// End when the process of this id ends
+    #[arg(long, global = true, hide = true, value_name = "PID")]
+    parent: Option<i32>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 ok, 1 the operation or job failed, 2 usage, 3 not found, 4 conflict, 5 not allowed,
+6 server unreachable, 124 wait timed out.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start a server and one worker on an embedded store
+    Dev(dev::Args),
+    /// Prove on this machine that no job is lost: load, a drain, a kill, an external ledger
+    Demo(demo::Args),
+    /// Start a server
+    Server(server::Args),
+    /// Start a worker
+    Worker(worker::Args),
+    /// Enqueue one job, and follow it with --wait
+    Run(run::Args),
+    /// List, show, cancel and retry jobs, read their output
+    #[command(subcommand)]
+    Jobs(jobs::Command),
+    /// List, pause and resume queues
+    #[command(subcommand)]
+    Queues(queues::Command),
+    /// List workers, take them out of service and back
+    #[command(subcommand)]
+    Workers(workers::Command),
+    /// Look at jobs that used up a budget, retry or remove them
+    #[command(subcommand, name = "dead-letters")]
+    DeadLetters(dead_letters::Command),
+    /// Apply the store's migrations
+    Migrate(migrate::Args),
+    /// Show the configuration
+    #[command(subcommand)]
+    Config(show_config::Command),
+}
+
+impl Command {
+    /// Commands that serve are heard; commands that ask speak only when something is wrong.
+    fn loudness(&self) -> Loudness {
+        match self {
+            Self::Dev(_) | Self::Server(_) | Self::Worker(_) | Self::Migrate(_) => Loudness::Info,
+            Self::Demo(_)
+            | Self::Run(_)
+            | Self::Jobs(_)
+            | Self::Queues(_)
+            | Self::Workers(_)
+            | Self::DeadLetters(_)
+            | Self::Config(_) => Loudness::Warnings,
+        }
+    }
+
+    fn run(self, environment: &Environment, log_format: LogFormat) -> Result<Exit, Failure> {
+        match self {
+            Self::Dev(args) => wait_for(dev::run(args, log_format, environment)),
+            Self::Demo(args) => wait_for(demo::run(args, environment)),
+            Self::Server(args) => server::run(args, environment),
+            Self::Worker(args) => worker::run(args, environment),
+            Self::Run(args) => wait_for(run::run(args, environment)),
+            Self::Jobs(command) => wait_for(jobs::run(command, environment)),
+            Self::Queues(command) => wait_for(queues::run(command, environment)),
+            Self::Workers(command) => wait_for(workers::run(command, environment)),
+            Self::DeadLetters(command) => wait_for(dead_letters::run(command, environment)),
+            Self::Migrate(args) => migrate::run(args, environment),
+            Self::Config(command) => show_config::run(command, environment),
+        }
+    }
+}
+
+/// Runs the program and says how it ended.
+pub(crate) fn run() -> ExitCode {
+    let environment = Environment::of_process();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error),
+    };
+    log::start(cli.log_format, cli.command.loudness(), &environment);
+    let tied = cli.parent.map_or(Ok(()), process::end_with);
+    let outcome = tied.and_then(|()| cli.command.run(&environment, cli.log_format));
+    match outcome {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            // Nothing can be done about a closed stderr; the code still tells.
+            if !failure.message.is_empty() {
+                writeln!(std::io::stderr(), "{failure}").unwrap_or_default();
+            }
+            failure.exit.into()
+        }
+    }
+}
+
+/// What the engine of a worker was started with: the arguments of its guardian.
+pub(crate) fn engine_args(
+    args: impl Iterator<Item = OsString>,
+) -> Result<(LogFormat, worker::Args), ExitCode> {
+    let args = std::iter::once(OsString::from("outlast")).chain(args);
+    let cli = Cli::try_parse_from(args).map_err(|error| refused(&error))?;
+    match cli.command {
+        Command::Worker(args) => Ok((cli.log_format, args)),
+        Command::Dev(_)
+        | Command::Demo(_)
+        | Command::Server(_)
+        | Command::Run(_)
+        | Command::Jobs(_)
+        | Command::Queues(_)
+        | Command::Workers(_)
+        | Command::DeadLetters(_)
+        | Command::Migrate(_)
+        | Command::Config(_) => Err(Exit::Usage.into()),
+    }
+}
+
+/// Help and version are no failures; everything else that clap refuses is wrong usage.
+fn refused(error: &clap::Error) -> ExitCode {
+    error.print().unwrap_or_default();
+    if error.use_stderr() { Exit::Usage.into() } else { Exit::Ok.into() }
+}
+
+/// Runs a command that waits for others on this thread alone: client commands are short, and
+/// children must be started by a thread that lives as long as the process.
+fn wait_for<F>(command: F) -> Result<Exit, Failure>
+where
+    F: Future<Output = Result<Exit, Failure>>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    runtime.block_on(command)
+}

@@ -1,0 +1,112 @@
+//! Asking a server over HTTP, and turning its refusals into exit codes.
+//!
+//! A request is sent once: repeating one that may have taken effect is the caller's decision.
+
+mod refusal;
+
+use std::time::Duration;
+
+use reqwest::{Method, Url};
+use serde_json::Value;
+
+use crate::config::client::ClientConfig;
+use crate::exit::{Exit, Failure};
+
+/// A server on the same machine or network answers a connection within this, or not at all.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest a single request may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A parameter of a query, left out when there is no value.
+pub(crate) type Query<'a> = (&'a str, Option<String>);
+
+/// A server to ask.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    config: ClientConfig,
+}
+
+impl Client {
+    pub(crate) fn new(config: ClientConfig) -> Result<Self, Failure> {
+        // A proxy for the web at large is not meant for the job server.
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(REQUEST_TIMEOUT)
+            .user_agent(concat!("outlast-cli/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| Failure::failed(format!("cannot set up HTTP: {error}")))?;
+        Ok(Self { http, config })
+    }
+
+    pub(crate) async fn get(&self, path: &[&str], query: &[Query<'_>]) -> Result<Value, Failure> {
+        self.send(Method::GET, self.url(path, query)?, None).await
+    }
+
+    pub(crate) async fn post(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
+        self.send(Method::POST, self.url(path, &[])?, Some(body)).await
+    }
+
+    pub(crate) async fn delete(&self, path: &[&str]) -> Result<Value, Failure> {
+        self.send(Method::DELETE, self.url(path, &[])?, None).await
+    }
+
+    fn url(&self, path: &[&str], query: &[Query<'_>]) -> Result<Url, Failure> {
+        let wrong = || Failure::usage(format!("`{}` is no server address", self.config.server));
+        let mut url = Url::parse(&self.config.server).map_err(|_parse| wrong())?;
+        match url.path_segments_mut() {
+            Ok(mut segments) => {
+                segments.pop_if_empty().extend(path);
+            }
+            Err(()) => return Err(wrong()),
+        }
+        for (name, value) in query {
+            if let Some(value) = value {
+                url.query_pairs_mut().append_pair(name, value);
+            }
+        }
+        Ok(url)
+    }
+
+    async fn send(&self, method: Method, url: Url, body: Option<&Value>) -> Result<Value, Failure> {
+        let mut request = self.http.request(method, url);
+        if let Some(token) = &self.config.token {
+            request = request.bearer_auth(token);
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        let text = response.text().await.map_err(|error| self.unreachable(&error))?;
+        if !status.is_success() {
+            return Err(refusal::of(status.as_u16(), &text));
+        }
+        if text.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_str(&text).map_err(|error| {
+            let server = &self.config.server;
+            Failure::failed(format!("{server} does not answer as an Outlast server: {error}"))
+        })
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        let server = &self.config.server;
+        let reason = deepest(error);
+        let what = if error.is_timeout() { "does not answer" } else { "cannot be reached" };
+        Failure::new(Exit::Unreachable, format!("server {server} {what}: {reason}")).with_hint(
+            "is it running? `outlast dev` starts one; --server or OUTLAST_SERVER names another",
+        )
+    }
+}
+
+/// The last cause says what happened; those above it say that something did.
+fn deepest(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}

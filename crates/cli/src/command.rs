@@ -1,0 +1,44 @@
+//! The commands, one file each.
+
+pub(crate) mod config;
+pub(crate) mod dead_letters;
+pub(crate) mod demo;
+pub(crate) mod dev;
+mod follow;
+pub(crate) mod jobs;
+pub(crate) mod migrate;
+pub(crate) mod queues;
+pub(crate) mod run;
+pub(crate) mod server;
+mod store;
+pub(crate) mod worker;
+pub(crate) mod workers;
+
+use clap::Args;
+
+use crate::client::Client;
+use crate::config::Environment;
+use crate::config::client::ClientConfig;
+use crate::exit::Failure;
+use crate::output::Format;
+
+/// Which server to ask, and how to print its answer.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    /// Server to ask [default: OUTLAST_SERVER, OJS_URL or http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
+    /// Bearer token [default: OUTLAST_TOKEN or OJS_AUTH_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+impl Target {
+    fn client(&self, environment: &Environment) -> Result<Client, Failure> {
+        let config = ClientConfig::new(self.server.clone(), self.token.clone(), environment)?;
+        Client::new(config)
+    }
+}

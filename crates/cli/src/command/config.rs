@@ -1,0 +1,60 @@
+//! `outlast config show`: every key with its value, and where it came from.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::config::server::{ServerConfig, Switches};
+use crate::config::worker::WorkerConfig;
+use crate::config::{Environment, Setting, Settings};
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Column, Format, text_at};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show every key with its value
+    Show(Show),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// Also say where each value came from
+    #[arg(long)]
+    origin: bool,
+    /// YAML file to read
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+pub(crate) fn run(command: Command, environment: &Environment) -> Result<Exit, Failure> {
+    let Command::Show(show) = command;
+    let settings = Settings::load(show.config.as_deref(), environment, Vec::new())?;
+    // What would refuse to start says so here as well. The open door is a matter of flags that
+    // are not known here, so it is not checked.
+    ServerConfig::new(&settings, Switches { insecure: true, conformance: false })?;
+    WorkerConfig::new(&settings)?;
+    let items: Vec<Value> = settings.iter().map(|setting| item(setting, show.origin)).collect();
+    let mut columns: Vec<Column> =
+        vec![("KEY", |item| text_at(item, "key")), ("VALUE", |item| text_at(item, "value"))];
+    if show.origin {
+        columns.push(("ORIGIN", |item| text_at(item, "origin")));
+    }
+    columns.push(("MEANING", |item| text_at(item, "about")));
+    output::print_list(show.output, &items, &columns)?;
+    Ok(Exit::Ok)
+}
+
+fn item(setting: &Setting, with_origin: bool) -> Value {
+    let value =
+        if setting.key.secret { Value::String(setting.shown()) } else { setting.value.clone() };
+    let mut item = json!({"key": setting.key.name, "value": value});
+    if with_origin {
+        item["origin"] = Value::String(setting.origin.to_string());
+    }
+    item["about"] = Value::String(setting.key.about.to_owned());
+    item
+}

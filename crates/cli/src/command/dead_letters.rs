@@ -1,0 +1,177 @@
+//! `outlast dead-letters`: jobs that used up a budget and wait for a person.
+
+use clap::{ArgGroup, Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::Target;
+use crate::client::Client;
+use crate::config::Environment;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Column, at, fields, text_at, when};
+
+/// How many letters are read at a time.
+const PAGE: usize = 500;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List dead letters
+    List(List),
+    /// Show one
+    Show(One),
+    /// Give jobs a new life, with fresh budgets
+    Retry(Many),
+    /// Remove dead letters for good
+    Purge(Purge),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// How many at most
+    #[arg(long, default_value_t = 50)]
+    limit: usize,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct One {
+    /// Job
+    id: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Many {
+    /// Jobs
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("which").required(true))]
+pub(crate) struct Purge {
+    /// Jobs
+    #[arg(value_name = "ID", group = "which")]
+    ids: Vec<String>,
+    /// Every dead letter there is
+    #[arg(long, group = "which")]
+    all: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(crate) async fn run(command: Command, environment: &Environment) -> Result<Exit, Failure> {
+    match command {
+        Command::List(args) => list(&args, environment).await,
+        Command::Show(args) => show(&args, environment).await,
+        Command::Retry(args) => retry(&args, environment).await,
+        Command::Purge(args) => purge(&args, environment).await,
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    ("ID", |letter| text_at(letter, "id")),
+    ("TYPE", |letter| text_at(letter, "type")),
+    ("QUEUE", |letter| text_at(letter, "queue")),
+    ("ATTEMPT", |letter| text_at(letter, "attempt")),
+    ("SINCE", |letter| when(letter, since(letter))),
+    ("ERROR", error),
+];
+
+/// Jobs that ended without an attempt have no completion.
+fn since(letter: &Value) -> &'static str {
+    let known = ["dead_lettered_at", "discarded_at", "completed_at", "created_at"];
+    known.into_iter().find(|name| at(letter, name).is_some()).unwrap_or("created_at")
+}
+
+fn error(letter: &Value) -> String {
+    let told = ["error.message", "error"];
+    let path = told.into_iter().find(|path| at(letter, path).is_some()).unwrap_or("error");
+    text_at(letter, path)
+}
+
+async fn letters(client: &Client, limit: usize) -> Result<Vec<Value>, Failure> {
+    let query = [("limit", Some(limit.to_string()))];
+    let answer = client.get(&["ojs", "v1", "dead-letter"], &query).await?;
+    let mut jobs = answer.get("jobs").and_then(Value::as_array).cloned().unwrap_or_default();
+    jobs.truncate(limit);
+    Ok(jobs)
+}
+
+async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
+    let client = args.target.client(environment)?;
+    let letters = letters(&client, args.limit).await?;
+    output::print_list(args.target.output, &letters, COLUMNS)?;
+    Ok(Exit::Ok)
+}
+
+async fn show(args: &One, environment: &Environment) -> Result<Exit, Failure> {
+    let client = args.target.client(environment)?;
+    let answer = client.get(&["ojs", "v1", "jobs", &args.id], &[]).await?;
+    let letter = answer.get("job").cloned().unwrap_or(answer);
+    output::print_one(args.target.output, &letter, page)?;
+    Ok(Exit::Ok)
+}
+
+fn page(letter: &Value) -> String {
+    let text = |path: &str| text_at(letter, path);
+    fields(&[
+        ("id", text("id")),
+        ("type", text("type")),
+        ("queue", text("queue")),
+        ("state", text("state")),
+        ("attempt", text("attempt")),
+        ("arguments", text("args")),
+        ("created", when(letter, "created_at")),
+        ("since", when(letter, since(letter))),
+        ("error", error(letter)),
+        ("all errors", text("errors")),
+    ])
+}
+
+async fn retry(args: &Many, environment: &Environment) -> Result<Exit, Failure> {
+    let client = args.target.client(environment)?;
+    let mut answers = Vec::new();
+    for id in &args.ids {
+        let answer = client.post(&["ojs", "v1", "dead-letter", id, "retry"], &json!({})).await?;
+        answers.push(answer.get("job").cloned().unwrap_or(answer));
+    }
+    output::print_list(args.target.output, &answers, COLUMNS)?;
+    Ok(Exit::Ok)
+}
+
+async fn purge(args: &Purge, environment: &Environment) -> Result<Exit, Failure> {
+    let client = args.target.client(environment)?;
+    let mut removed = 0_usize;
+    if args.all {
+        // Letters that others remove meanwhile are as good as removed, so a page that only holds
+        // such ones still brings the end nearer.
+        loop {
+            let page = letters(&client, PAGE).await?;
+            if page.is_empty() {
+                break;
+            }
+            for letter in &page {
+                removed += remove(&client, &text_at(letter, "id")).await?;
+            }
+        }
+    } else {
+        for id in &args.ids {
+            client.delete(&["ojs", "v1", "dead-letter", id]).await?;
+            removed += 1;
+        }
+    }
+    output::say(&format!("{removed} dead letters removed\n"));
+    Ok(Exit::Ok)
+}
+
+async fn remove(client: &Client, id: &str) -> Result<usize, Failure> {
+    match client.delete(&["ojs", "v1", "dead-letter", id]).await {
+        Ok(_) => Ok(1),
+        Err(failure) if failure.exit == Exit::NotFound => Ok(0),
+        Err(failure) => Err(failure),
+    }
+}

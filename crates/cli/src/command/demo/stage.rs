@@ -1,0 +1,212 @@
+//! The stage: a temporary folder, a server and workers as children, and the strike.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::super::dev::SERVER_START_MAX;
+use super::judge::Verdict;
+use super::pack;
+use crate::client::Client;
+use crate::clock::{self, Moment};
+use crate::config::client::ClientConfig;
+use crate::exit::Failure;
+use crate::output::{at, text_at};
+use crate::process::{Child, Echo, Launch, worded};
+
+/// Jobs at the same time on each worker.
+const CONCURRENCY: &str = "4";
+/// Shorter than the long jobs, so that the drain has something to interrupt and hand on.
+const DRAIN: &str = "1s";
+const REGISTER_MAX: Duration = Duration::from_secs(20);
+const BUSY_MAX: Duration = Duration::from_secs(5);
+const STOP_MAX: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Everything that runs for the demo. Dropping it kills the processes and removes the folder.
+#[derive(Debug)]
+pub(super) struct Stage {
+    // Dropped in this order: workers, server, folder.
+    workers: Vec<Child>,
+    server: Child,
+    url: String,
+    client: Client,
+    folder: TempDir,
+}
+
+impl Stage {
+    /// Starts the server and three workers, and waits until all are there.
+    pub(super) async fn set() -> Result<Self, Failure> {
+        let cannot = |error: std::io::Error| {
+            Failure::failed(format!("cannot prepare a temporary folder: {error}"))
+        };
+        let folder = TempDir::with_prefix("outlast-demo-").map_err(cannot)?;
+        pack::write(&folder.path().join("packs")).map_err(cannot)?;
+        std::fs::write(folder.path().join("ledger"), "").map_err(cannot)?;
+        let server = start(folder.path(), "server", server_args(folder.path()))?;
+        let Some(url) = server.address(SERVER_START_MAX).await else {
+            return Err(with_lines(Failure::failed("the server did not start"), &server));
+        };
+        let client = Client::new(ClientConfig { server: url.clone(), token: None })?;
+        let mut stage = Self { workers: Vec::new(), server, url, client, folder };
+        for name in ["demo-1", "demo-2", "demo-3"] {
+            stage.start_worker(name)?;
+        }
+        let registered = stage.await_registered().await;
+        stage.explain(registered)?;
+        Ok(stage)
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn ledger_path(&self) -> PathBuf {
+        self.folder.path().join("ledger")
+    }
+
+    fn start_worker(&mut self, name: &str) -> Result<(), Failure> {
+        let mut args: Vec<OsString> = vec!["worker".into()];
+        for (flag, value) in [("--server", self.url.as_str()), ("--name", name)] {
+            args.extend([flag.into(), value.into()]);
+        }
+        for (flag, value) in [("--concurrency", CONCURRENCY), ("--shutdown-timeout", DRAIN)] {
+            args.extend([flag.into(), value.into()]);
+        }
+        args.extend(["--packs".into(), self.folder.path().join("packs").into()]);
+        self.workers.push(start(self.folder.path(), name, args)?);
+        Ok(())
+    }
+
+    async fn await_registered(&self) -> Result<(), Failure> {
+        let begun = clock::moment();
+        while self.active().await?.len() < self.workers.len() {
+            if let Some(ended) = self.workers.iter().find(|worker| worker.has_ended()) {
+                let failure = Failure::failed(format!("worker {} did not start", ended.name()));
+                return Err(with_lines(failure, ended));
+            }
+            if clock::moment().since(begun) > REGISTER_MAX {
+                return Err(Failure::failed("the workers did not register in time"));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    async fn active(&self) -> Result<Vec<Value>, Failure> {
+        let answer = self.client.get(&["api", "v1", "workers"], &[]).await?;
+        let workers = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+        let active = |worker: &Value| text_at(worker, "status") == "active";
+        Ok(workers.into_iter().filter(active).collect())
+    }
+
+    /// Runtimes that every worker has.
+    pub(super) async fn runtimes(&self) -> Result<Vec<String>, Failure> {
+        let workers = self.active().await?;
+        let of = |worker: &Value| -> BTreeSet<String> {
+            let names = at(worker, "runtimes").and_then(Value::as_array);
+            let names = names.into_iter().flatten().filter_map(Value::as_str);
+            names.map(ToOwned::to_owned).collect()
+        };
+        let shared = workers.iter().map(of).reduce(|all, one| &all & &one).unwrap_or_default();
+        // In this order, so that the load is the same on every machine.
+        let known = ["shell", "python", "node"].into_iter().filter(|name| shared.contains(*name));
+        let runtimes: Vec<String> = known.map(ToOwned::to_owned).collect();
+        if runtimes.is_empty() {
+            return Err(Failure::failed("the workers found no shell, python or node"));
+        }
+        Ok(runtimes)
+    }
+
+    /// Waits until both workers that will be struck hold running jobs, for the strike would show
+    /// little otherwise; but not for ever.
+    pub(super) async fn await_busy_victims(&self) -> Result<(), Failure> {
+        let begun = clock::moment();
+        while clock::moment().since(begun) < BUSY_MAX {
+            let query = [("status", Some("running".to_owned())), ("limit", Some("100".to_owned()))];
+            let answer = self.client.get(&["api", "v1", "executions"], &query).await?;
+            let jobs = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+            let busy: BTreeSet<String> =
+                jobs.iter().map(|job| text_at(job, "worker.name")).collect();
+            if busy.contains("demo-1") && busy.contains("demo-2") {
+                break;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    /// Drains one worker, kills another, starts a third. Returns when the kill was.
+    pub(super) fn strike(&mut self) -> Result<Moment, Failure> {
+        if let [drained, killed, ..] = self.workers.as_slice() {
+            drained.signal(Signal::TERM);
+            killed.kill_with_children();
+        }
+        let killed_at = clock::moment();
+        self.start_worker("demo-4")?;
+        Ok(killed_at)
+    }
+
+    /// Ends everything in order: workers first, then the server. Whatever does not end well is a
+    /// fault, the killed worker excepted.
+    pub(super) async fn clear(self, verdict: &mut Verdict) {
+        let killed = "demo-2";
+        for worker in self.workers.iter().filter(|worker| worker.name() != killed) {
+            worker.signal(Signal::TERM);
+        }
+        let others = self.workers.iter().filter(|worker| worker.name() != killed);
+        for child in others.chain([&self.server]) {
+            if child.name() == "server" {
+                child.signal(Signal::TERM);
+            }
+            match child.ended_within(STOP_MAX).await {
+                Some(status) if status.success() => {}
+                Some(status) => {
+                    let how = worded(status);
+                    verdict
+                        .faults
+                        .push(format!("{} ended with {how} when asked to stop", child.name()));
+                }
+                None => verdict.faults.push(format!("{} did not stop", child.name())),
+            }
+        }
+    }
+
+    /// Adds to a failure what the server and the workers said last.
+    pub(super) fn explain<T>(&self, outcome: Result<T, Failure>) -> Result<T, Failure> {
+        outcome.map_err(|failure| {
+            let children = self.workers.iter().chain([&self.server]);
+            children.fold(failure, with_lines)
+        })
+    }
+}
+
+fn server_args(folder: &Path) -> Vec<OsString> {
+    let mut database = OsString::from("sqlite:");
+    database.push(folder.join("outlast.db"));
+    let mut args: Vec<OsString> = vec!["server".into(), "--listen".into(), "127.0.0.1:0".into()];
+    args.extend(["--database".into(), database, "--packs".into(), folder.join("packs").into()]);
+    args
+}
+
+fn start(folder: &Path, name: &str, args: Vec<OsString>) -> Result<Child, Failure> {
+    let echo = Echo::File(folder.join(format!("{name}.log")));
+    Child::start(Launch { name: name.to_owned(), args, echo })
+}
+
+fn with_lines(mut failure: Failure, child: &Child) -> Failure {
+    let lines = child.last_lines();
+    if !lines.is_empty() {
+        failure.message.push_str(&format!("\n{} said last:\n{}", child.name(), lines.join("\n")));
+    }
+    failure
+}

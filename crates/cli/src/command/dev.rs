@@ -1,0 +1,173 @@
+//! `outlast dev`: a server and one worker, both as children, on a store in a folder.
+//!
+//! ```text
+//! start: server ──announces its address──▶ worker
+//! a child ends by itself ──▶ started again, after a pause that grows
+//! Ctrl-C: worker drains ──ended──▶ server stops ──ended──▶ exit; again: the worker is forced
+//! ```
+//!
+//! The store is in `.outlast` in the current folder unless `--data` says otherwise: jobs belong
+//! to the project one works in, and removing the folder removes them.
+
+mod supervise;
+
+use std::ffi::OsString;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use rustix::process::Signal;
+
+use self::supervise::Supervised;
+use crate::config::server::{ServerConfig, Switches};
+use crate::config::worker::WorkerConfig;
+use crate::config::{Environment, Flag, Settings};
+use crate::exit::{Exit, Failure};
+use crate::log::LogFormat;
+use crate::output::say;
+use crate::process::Child;
+use crate::signals::Interrupts;
+
+/// How long a server may take from its start to its announcement.
+pub(super) const SERVER_START_MAX: Duration = Duration::from_secs(30);
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    /// Address to listen on [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// Folder of the store
+    #[arg(long, value_name = "DIR", default_value = ".outlast")]
+    data: PathBuf,
+    /// Folder with packs; may be given several times
+    #[arg(long, value_name = "DIR")]
+    packs: Vec<PathBuf>,
+    /// Jobs at the same time [default: 10]
+    #[arg(long, value_name = "N")]
+    concurrency: Option<String>,
+    /// YAML file with settings
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+pub(crate) async fn run(
+    args: Args,
+    log_format: LogFormat,
+    environment: &Environment,
+) -> Result<Exit, Failure> {
+    check(&args, environment)?;
+    make_folder(&args.data)?;
+    let mut interrupts = Interrupts::new()?;
+    let mut server =
+        Supervised::start("server", server_args(&args, args.listen.as_deref(), log_format))?;
+    let url = tokio::select! {
+        url = server.child().address(SERVER_START_MAX) => url,
+        () = interrupts.next() => return Ok(Exit::Ok),
+    };
+    let Some(url) = url else { return Err(not_started(&server).await) };
+    // A port that the system chose is kept: the worker and its user know it by now.
+    server.start_later_with(server_args(&args, url.strip_prefix("http://"), log_format));
+    let worker = Supervised::start("worker", worker_args(&args, &url, log_format))?;
+    say(&format!("\n  Outlast is at {url}, its store in {}\n", args.data.display()));
+    say("  try: outlast run core.echo -p message=hi --wait\n");
+    say("  Ctrl-C stops the worker, then the server\n\n");
+    watch(server, worker, &mut interrupts).await
+}
+
+/// Everything the children will refuse is refused here, once and before anything is started.
+fn check(args: &Args, environment: &Environment) -> Result<(), Failure> {
+    let flags = vec![
+        Flag::new("server.listen", "--listen", args.listen.clone()),
+        Flag::new("worker.concurrency", "--concurrency", args.concurrency.clone()),
+    ];
+    let settings = Settings::load(args.config.as_deref(), environment, flags)?;
+    ServerConfig::new(&settings, Switches::default())?;
+    WorkerConfig::new(&settings)?;
+    Ok(())
+}
+
+fn make_folder(folder: &Path) -> Result<(), Failure> {
+    let cannot = |error: std::io::Error| {
+        let folder = folder.display();
+        Failure::failed(format!("data folder {folder} cannot be made: {error}"))
+            .with_hint("name a folder that you may write to with --data")
+    };
+    let is_new = !folder.exists();
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(cannot)?;
+    if is_new {
+        // Jobs are nothing to commit.
+        std::fs::write(folder.join(".gitignore"), "*\n").map_err(cannot)?;
+    }
+    Ok(())
+}
+
+fn server_args(args: &Args, listen: Option<&str>, log_format: LogFormat) -> Vec<OsString> {
+    let mut database = OsString::from("sqlite:");
+    database.push(args.data.join("outlast.db"));
+    let mut list = vec!["server".into(), "--database".into(), database];
+    if let Some(listen) = listen {
+        list.extend(["--listen".into(), listen.into()]);
+    }
+    list.extend(shared_args(args, log_format));
+    list
+}
+
+fn worker_args(args: &Args, url: &str, log_format: LogFormat) -> Vec<OsString> {
+    let mut list: Vec<OsString> = vec!["worker".into(), "--server".into(), url.into()];
+    if let Some(concurrency) = &args.concurrency {
+        list.extend(["--concurrency".into(), concurrency.into()]);
+    }
+    list.extend(shared_args(args, log_format));
+    list
+}
+
+fn shared_args(args: &Args, log_format: LogFormat) -> Vec<OsString> {
+    let format = ["--log-format".into(), log_format.name().into()];
+    let packs = args.packs.iter().flat_map(|folder| ["--packs".into(), folder.into()]);
+    let config = args.config.iter().flat_map(|file| ["--config".into(), file.into()]);
+    format.into_iter().chain(packs).chain(config).collect()
+}
+
+/// The server has said itself why; only its code is passed on.
+async fn not_started(server: &Supervised) -> Failure {
+    match server.child().ended_within(Duration::ZERO).await.and_then(|status| status.code()) {
+        Some(2) => Failure::usage("the server did not start"),
+        Some(_) => Failure::failed("the server did not start"),
+        None => Failure::failed("the server did not say its address in time"),
+    }
+}
+
+async fn watch(
+    mut server: Supervised,
+    mut worker: Supervised,
+    interrupts: &mut Interrupts,
+) -> Result<Exit, Failure> {
+    loop {
+        tokio::select! {
+            () = interrupts.next() => break,
+            () = server.due() => server.start_again()?,
+            () = worker.due() => worker.start_again()?,
+        }
+    }
+    stop(worker.child(), interrupts).await;
+    stop(server.child(), interrupts).await;
+    Ok(Exit::Ok)
+}
+
+/// Tells a child to stop and waits. Another Ctrl-C tells it again, which forces it; the third
+/// one kills.
+async fn stop(child: &Child, interrupts: &mut Interrupts) {
+    tracing::info!("stopping {}", child.name());
+    child.signal(Signal::TERM);
+    let mut told = 1;
+    loop {
+        tokio::select! {
+            _ = child.ended() => return,
+            () = interrupts.next() => {
+                told += 1;
+                if told > 2 { child.kill_with_children() } else { child.signal(Signal::TERM) }
+            }
+        }
+    }
+}

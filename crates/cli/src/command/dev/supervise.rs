@@ -1,0 +1,74 @@
+//! A child that is started again when it ends by itself.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::clock::{self, Moment};
+use crate::exit::Failure;
+use crate::process::{Child, Echo, Launch, worded};
+
+/// Pause before the first new start, and the longest one.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// A child that lived this long was well; what ended it is not the start itself.
+const WELL_AFTER: Duration = Duration::from_secs(30);
+
+/// A child with what is needed to start it again.
+#[derive(Debug)]
+pub(super) struct Supervised {
+    name: &'static str,
+    args: Vec<OsString>,
+    child: Child,
+    began: Moment,
+    pause: Duration,
+    again_at: Option<Instant>,
+}
+
+impl Supervised {
+    pub(super) fn start(name: &'static str, args: Vec<OsString>) -> Result<Self, Failure> {
+        let child = launch(name, &args)?;
+        Ok(Self { name, args, child, began: clock::moment(), pause: PAUSE_MIN, again_at: None })
+    }
+
+    /// The process as it runs now, or as it ended last.
+    pub(super) fn child(&self) -> &Child {
+        &self.child
+    }
+
+    /// Changes the arguments of later starts.
+    pub(super) fn start_later_with(&mut self, args: Vec<OsString>) {
+        self.args = args;
+    }
+
+    /// Waits until the child has ended and the pause after it is over. May be dropped and
+    /// called again at any point.
+    pub(super) async fn due(&mut self) {
+        if self.again_at.is_none() {
+            let status = self.child.ended().await;
+            let lived = clock::moment().since(self.began);
+            self.pause =
+                if lived > WELL_AFTER { PAUSE_MIN } else { (self.pause * 2).min(PAUSE_MAX) };
+            let (name, how) = (self.name, worded(status));
+            let pause_ms = self.pause.as_millis();
+            tracing::warn!(pause_ms, "{name} ended by itself ({how}), it is started again");
+            self.again_at = Some(Instant::now() + self.pause);
+        }
+        if let Some(at) = self.again_at {
+            tokio::time::sleep_until(at).await;
+        }
+    }
+
+    /// Starts it anew.
+    pub(super) fn start_again(&mut self) -> Result<(), Failure> {
+        self.child = launch(self.name, &self.args)?;
+        self.began = clock::moment();
+        self.again_at = None;
+        Ok(())
+    }
+}
+
+fn launch(name: &str, args: &[OsString]) -> Result<Child, Failure> {
+    Child::start(Launch { name: name.to_owned(), args: args.to_vec(), echo: Echo::Stderr })
+}

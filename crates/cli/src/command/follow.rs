@@ -1,0 +1,159 @@
+//! Following a job: its output as it comes, until the job has ended.
+//!
+//! A server that is away for a moment is waited for: the job goes on meanwhile.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::client::Client;
+use crate::clock::{self, Moment};
+use crate::exit::{Exit, Failure};
+use crate::output::{self, escape_lines, print, say};
+
+/// Shortest and longest pause between two questions; it doubles while nothing happens.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_millis(320);
+/// How long a server may be away before following it is given up.
+const AWAY_MAX: Duration = Duration::from_secs(30);
+
+/// Where output goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LogSink {
+    /// The job's stdout to ours, its stderr to ours.
+    Streams,
+    /// Both to stderr, because stdout is for the result.
+    Beside,
+    /// One JSON document a piece, to stdout.
+    Lines,
+}
+
+/// How waiting ended.
+#[derive(Debug)]
+pub(super) enum Waited {
+    /// The job has ended; this is what became of it.
+    Ended(Value),
+    /// The time was over first; this is how the job was last seen.
+    TimedOut(Value),
+}
+
+/// A job that is followed.
+#[derive(Debug)]
+pub(super) struct Follow<'a> {
+    client: &'a Client,
+    id: &'a str,
+    sink: LogSink,
+    after: Option<String>,
+}
+
+impl<'a> Follow<'a> {
+    pub(super) fn new(client: &'a Client, id: &'a str, sink: LogSink) -> Self {
+        Self { client, id, sink, after: None }
+    }
+
+    /// Prints what comes until the job has ended, or for `limit`.
+    pub(super) async fn to_the_end(&mut self, limit: Option<Duration>) -> Result<Waited, Failure> {
+        let begun = clock::moment();
+        let mut pause = PAUSE_MIN;
+        let mut away: Option<Moment> = None;
+        let mut last = Value::Null;
+        loop {
+            match self.turn().await {
+                Ok((job, printed)) => {
+                    away = None;
+                    pause = if printed { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
+                    last = job;
+                    if has_ended(&last) {
+                        return Ok(Waited::Ended(last));
+                    }
+                }
+                Err(failure) if failure.exit == Exit::Unreachable => {
+                    let now = clock::moment();
+                    if away.is_none() {
+                        say("server away, waiting for it\n");
+                    }
+                    if now.since(*away.get_or_insert(now)) > AWAY_MAX {
+                        return Err(failure);
+                    }
+                    pause = PAUSE_MAX;
+                }
+                Err(failure) => return Err(failure),
+            }
+            let spent = clock::moment().since(begun);
+            match limit.map(|limit| limit.saturating_sub(spent)) {
+                Some(Duration::ZERO) => return Ok(Waited::TimedOut(last)),
+                left => tokio::time::sleep(left.unwrap_or(pause).min(pause)).await,
+            }
+        }
+    }
+
+    /// One look: the job first, so that output printed before its end is not missed.
+    async fn turn(&mut self) -> Result<(Value, bool), Failure> {
+        let answer = self.client.get(&["api", "v1", "executions", self.id], &[]).await?;
+        let printed = self.print_new().await?;
+        Ok((answer.get("data").cloned().unwrap_or(answer), printed))
+    }
+
+    /// Prints what was not printed yet; says whether there was any.
+    pub(super) async fn print_new(&mut self) -> Result<bool, Failure> {
+        let mut any = false;
+        loop {
+            let pieces = self.next_page().await?;
+            if pieces.is_empty() {
+                return Ok(any);
+            }
+            any = true;
+            pieces.iter().try_for_each(|piece| self.show(piece))?;
+        }
+    }
+
+    /// All output that was not read yet.
+    pub(super) async fn collect(&mut self) -> Result<Vec<Value>, Failure> {
+        let mut all = Vec::new();
+        loop {
+            let pieces = self.next_page().await?;
+            if pieces.is_empty() {
+                return Ok(all);
+            }
+            all.extend(pieces);
+        }
+    }
+
+    async fn next_page(&mut self) -> Result<Vec<Value>, Failure> {
+        let path = ["api", "v1", "executions", self.id, "logs"];
+        let page = self.client.get(&path, &[("after", self.after.clone())]).await?;
+        let pieces = page.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+        let last = pieces.last().and_then(|piece| piece.get("n"));
+        if let Some(last) = last {
+            let last = last.as_str().map_or_else(|| last.to_string(), ToOwned::to_owned);
+            if self.after.as_ref() == Some(&last) {
+                // The server did not move on; asking again would print the same for ever.
+                return Ok(Vec::new());
+            }
+            self.after = Some(last);
+        }
+        Ok(pieces)
+    }
+
+    fn show(&self, piece: &Value) -> Result<(), Failure> {
+        let text = piece.get("text").and_then(Value::as_str).unwrap_or_default();
+        let is_error = piece.get("stream").and_then(Value::as_str) == Some("stderr");
+        match self.sink {
+            LogSink::Lines => print(&format!("{piece}\n")),
+            LogSink::Streams if !is_error => {
+                // A program that reads gets the bytes; a terminal gets no commands from a job.
+                if output::is_terminal() { print(&escape_lines(text)) } else { print(text) }
+            }
+            LogSink::Streams | LogSink::Beside => {
+                say(&escape_lines(text));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whether nothing will change about the job by itself.
+pub(super) fn has_ended(job: &Value) -> bool {
+    let status = job.get("status").and_then(Value::as_str).unwrap_or_default();
+    matches!(status, "completed" | "failed" | "timeout" | "cancelled" | "abandoned")
+}

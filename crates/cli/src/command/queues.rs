@@ -1,0 +1,88 @@
+//! `outlast queues`: list, pause, resume, stats.
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::Target;
+use crate::config::Environment;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Column, text_at};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List queues
+    List(List),
+    /// Hand out no more jobs of a queue; it still accepts them
+    Pause(One),
+    /// Hand out jobs of a queue again
+    Resume(One),
+    /// Count the jobs of a queue by state
+    Stats(One),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct One {
+    /// Queue
+    queue: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+const COLUMNS: &[Column] = &[
+    ("QUEUE", |queue| text_at(queue, "name")),
+    ("STATUS", |queue| {
+        let paused = queue.get("paused").and_then(Value::as_bool).unwrap_or(false);
+        if paused { "paused" } else { "active" }.to_owned()
+    }),
+    ("AVAILABLE", |queue| text_at(queue, "available")),
+    ("SCHEDULED", |queue| text_at(queue, "scheduled")),
+    ("RETRYABLE", |queue| text_at(queue, "retryable")),
+    ("ACTIVE", |queue| text_at(queue, "active")),
+    ("COMPLETED", |queue| text_at(queue, "completed")),
+    ("DISCARDED", |queue| text_at(queue, "discarded")),
+];
+
+pub(crate) async fn run(command: Command, environment: &Environment) -> Result<Exit, Failure> {
+    let (target, answer) = match &command {
+        Command::List(args) => {
+            let client = args.target.client(environment)?;
+            (&args.target, client.get(&["ojs", "v1", "queues"], &[]).await?)
+        }
+        Command::Pause(args) => (&args.target, order(args, environment, "pause").await?),
+        Command::Resume(args) => (&args.target, order(args, environment, "resume").await?),
+        Command::Stats(args) => {
+            let client = args.target.client(environment)?;
+            let path = ["ojs", "v1", "queues", &args.queue, "stats"];
+            (&args.target, client.get(&path, &[]).await?)
+        }
+    };
+    match answer.get("queues").and_then(Value::as_array) {
+        Some(queues) => {
+            let queues: Vec<Value> = queues.iter().map(named).collect();
+            output::print_list(target.output, &queues, COLUMNS)?;
+        }
+        None => {
+            let queue = answer.get("queue").cloned().unwrap_or(answer);
+            output::print_one(target.output, &queue, |queue| {
+                output::Table::of(std::slice::from_ref(queue), COLUMNS).to_string()
+            })?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// A queue that is only a name is given the shape of the others.
+fn named(queue: &Value) -> Value {
+    if queue.is_string() { json!({"name": queue}) } else { queue.clone() }
+}
+
+async fn order(args: &One, environment: &Environment, verb: &str) -> Result<Value, Failure> {
+    let client = args.target.client(environment)?;
+    client.post(&["ojs", "v1", "queues", &args.queue, verb], &json!({})).await
+}

@@ -1,0 +1,140 @@
+//! `outlast server`: picks the store, starts the server, stops it in order.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use outlast_core::budget::{Budgets, InterruptionCharge};
+use outlast_core::time::Span;
+use outlast_packs::PackSet;
+use outlast_server::{ServeError, Server, Settings as ServerSettings};
+use outlast_store::Store;
+
+use super::store;
+use crate::config::server::{ServerConfig, Switches};
+use crate::config::value::Interruptions;
+use crate::config::{Environment, Flag, Settings};
+use crate::exit::{Exit, Failure};
+use crate::signals::Interrupts;
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// sqlite:PATH or postgres://… [default: sqlite:outlast.db]
+    #[arg(long, value_name = "DATABASE")]
+    database: Option<String>,
+    /// Folder with packs; may be given several times
+    #[arg(long, value_name = "DIR")]
+    packs: Vec<String>,
+    /// YAML file with settings
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Listen to anybody who can reach the address, without tokens
+    #[arg(long)]
+    insecure: bool,
+    /// Serve the reset that conformance runners need. Never for real work
+    #[arg(long)]
+    conformance: bool,
+}
+
+pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
+    let flags = vec![
+        Flag::new("server.listen", "--listen", args.listen),
+        Flag::new("server.database", "--database", args.database),
+        Flag::many("server.packs", "--packs", args.packs),
+    ];
+    let settings = Settings::load(args.config.as_deref(), environment, flags)?;
+    let switches = Switches { insecure: args.insecure, conformance: args.conformance };
+    let config = ServerConfig::new(&settings, switches)?;
+    let packs = PackSet::load(&config.packs).map_err(|error| Failure::usage(error.to_string()))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    runtime.block_on(async {
+        store::migrate(&config.database)?;
+        let _ = server_settings(&config, packs);
+        Ok(Exit::Ok)
+    })
+}
+
+/// Serves until told to stop. The second time it is told, it stops without order.
+async fn serve<S: Store>(
+    store: S,
+    settings: ServerSettings,
+    config: &ServerConfig,
+) -> Result<Exit, Failure> {
+    warn_of_switches(config);
+    let mut interrupts = Interrupts::new()?;
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let server = Server::bind(store, settings, config.listen).await.map_err(failed)?;
+    // Without a service manager there is nobody to tell, and that is no fault.
+    sd_notify::notify(&[sd_notify::NotifyState::Ready]).unwrap_or_default();
+    let running = server.run(async { stopped.await.unwrap_or_default() });
+    tokio::pin!(running);
+    tokio::select! {
+        ended = &mut running => return ended.map(|()| Exit::Ok).map_err(failed),
+        () = interrupts.next() => {}
+    }
+    sd_notify::notify(&[sd_notify::NotifyState::Stopping]).unwrap_or_default();
+    stop.send(()).unwrap_or_default();
+    tokio::select! {
+        ended = &mut running => ended.map(|()| Exit::Ok).map_err(failed),
+        () = interrupts.next() => Err(Failure::failed("told twice to stop, stopped without order")),
+    }
+}
+
+fn warn_of_switches(config: &ServerConfig) {
+    if config.switches.insecure {
+        tracing::warn!("--insecure: everybody who can reach {} may do everything", config.listen);
+    }
+    if config.switches.conformance {
+        tracing::warn!("--conformance: POST /ojs/v1/admin/reset empties the store");
+    }
+    if !config.tokens.is_empty() {
+        let tokens = config.tokens.len();
+        tracing::warn!(tokens, "`server.tokens` is kept, but this version does not check tokens");
+    }
+}
+
+fn failed(error: ServeError) -> Failure {
+    let failure = Failure::failed(error.to_string());
+    match &error {
+        ServeError::Bind { .. } => {
+            failure.with_hint("is another server running there? --listen takes another address")
+        }
+        _ => failure,
+    }
+}
+
+fn server_settings(config: &ServerConfig, packs: PackSet) -> ServerSettings {
+    ServerSettings {
+        max_body: usize::try_from(config.max_body).unwrap_or(usize::MAX),
+        shutdown_timeout: length(config.shutdown_timeout),
+        budgets: Budgets {
+            losses: config.loss_budget,
+            interruptions: config.interruption_budget,
+            interruption_charge: match config.interruptions {
+                Interruptions::Free => InterruptionCharge::Free,
+                Interruptions::Charge => InterruptionCharge::Charge,
+            },
+        },
+        scheduled_timeout: length(config.scheduled_timeout),
+        start_timeout: length(config.start_timeout),
+        check_interval: length(config.timeout_check_interval),
+        timeout_monitor: config.enable_timeout_monitor,
+        ojs_lease: length(config.ojs_lease),
+        heartbeat_interval: length(config.heartbeat_interval),
+        staleness_multiplier: config.heartbeat_staleness_multiplier,
+        reconnect_window: length(config.reconnect_window),
+        retention_finished: length(config.retention_finished),
+        retention_workers: length(config.retention_workers),
+        conformance: config.switches.conformance,
+        ..ServerSettings::with_packs(Arc::new(packs))
+    }
+}
+
+pub(super) fn length(duration: Duration) -> Span {
+    Span::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}

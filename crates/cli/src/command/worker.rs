@@ -1,0 +1,127 @@
+//! `outlast worker`: the guardian here, its engine and shims as processes of this same program.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args as ClapArgs;
+use outlast_worker::guardian::{self, GuardianLink, GuardianOptions};
+use outlast_worker::{OwnProgram, shim};
+
+use crate::cli;
+use crate::config::worker::WorkerConfig;
+use crate::config::{Environment, Flag, Settings};
+use crate::exit::{Exit, Failure};
+use crate::log::{self, Loudness};
+
+/// The hidden subcommand of a worker's engine.
+const ENGINE: &str = "engine";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    /// Server to work for [default: OUTLAST_SERVER, OJS_URL or http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
+    /// Bearer token [default: OUTLAST_TOKEN or OJS_AUTH_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
+    /// Label of this worker [default: the host's name]
+    #[arg(long)]
+    name: Option<String>,
+    /// Queues to take jobs from, such as default,mail [default: default]
+    #[arg(long)]
+    queues: Option<String>,
+    /// Jobs at the same time [default: 10]
+    #[arg(long, value_name = "N")]
+    concurrency: Option<String>,
+    /// Runtimes to offer, such as shell,python,node [default: all that are found]
+    #[arg(long)]
+    runtimes: Option<String>,
+    /// Labels, such as zone=a,disk=ssd
+    #[arg(long)]
+    labels: Option<String>,
+    /// Folder with packs; may be given several times
+    #[arg(long, value_name = "DIR")]
+    packs: Vec<String>,
+    /// How long running jobs may take at a stop [default: 30s]
+    #[arg(long, value_name = "DURATION")]
+    shutdown_timeout: Option<String>,
+    /// Time between two heartbeats [default: 5s]
+    #[arg(long, value_name = "DURATION")]
+    heartbeat_interval: Option<String>,
+    /// How process trees are held: auto, pidns, cgroup, subreaper [default: auto]
+    #[arg(long, value_name = "KIND")]
+    containment: Option<String>,
+    /// YAML file with settings
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Args {
+    fn config(self, environment: &Environment) -> Result<WorkerConfig, Failure> {
+        let flags = vec![
+            Flag::new("worker.server", "--server", self.server),
+            Flag::new("worker.token", "--token", self.token),
+            Flag::new("worker.name", "--name", self.name),
+            Flag::new("worker.queues", "--queues", self.queues),
+            Flag::new("worker.concurrency", "--concurrency", self.concurrency),
+            Flag::new("worker.runtimes", "--runtimes", self.runtimes),
+            Flag::new("worker.labels", "--labels", self.labels),
+            Flag::many("worker.packs", "--packs", self.packs),
+            Flag::new("worker.shutdown_timeout", "--shutdown-timeout", self.shutdown_timeout),
+            Flag::new("worker.heartbeat_interval", "--heartbeat-interval", self.heartbeat_interval),
+            Flag::new("worker.containment", "--containment", self.containment),
+        ];
+        let settings = Settings::load(self.config.as_deref(), environment, flags)?;
+        Ok(WorkerConfig::new(&settings)?)
+    }
+}
+
+/// The guardian: checks what it was told, so that wrong usage is said once, and starts the
+/// engine with the very same words.
+pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
+    args.config(environment)?;
+    let mut engine_args = vec![OsString::from(ENGINE)];
+    engine_args.extend(std::env::args_os().skip(1));
+    let options = GuardianOptions { program: OwnProgram::running(), engine_args };
+    match guardian::run(&options) {
+        0 => Ok(Exit::Ok),
+        // The engine has said why.
+        2 => Err(Failure::usage("")),
+        _ => Err(Failure::failed("")),
+    }
+}
+
+/// Runs this process as a shim or an engine if it was started as one.
+pub(crate) fn inner_process() -> Option<ExitCode> {
+    let name = std::env::args_os().nth(1)?;
+    if name == shim::SUBCOMMAND {
+        return Some(ExitCode::from(u8::try_from(shim::main()).unwrap_or(1)));
+    }
+    (name == ENGINE).then(engine)
+}
+
+fn engine() -> ExitCode {
+    let environment = Environment::of_process();
+    let (format, args) = match cli::engine_args(std::env::args_os().skip(2)) {
+        Ok(parsed) => parsed,
+        Err(code) => return code,
+    };
+    log::start(format, Loudness::Info, &environment);
+    match args.config(&environment).and_then(run_engine) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            tracing::error!("{}", failure.message);
+            failure.exit.into()
+        }
+    }
+}
+
+fn run_engine(config: WorkerConfig) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    runtime.block_on(async {
+        let _link = GuardianLink::from_stdin();
+        Err(Failure::failed(format!("no engine in this build for {config:?}")))
+    })
+}

@@ -1,0 +1,147 @@
+//! `outlast workers`: list, show, take out of service and back.
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::{Target, jobs};
+use crate::client::Client;
+use crate::config::Environment;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Column, fields, text_at, when};
+
+/// More workers than this are not listed at once.
+const LIST_MAX: u32 = 10_000;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List workers
+    List(List),
+    /// Show one worker
+    Show(One),
+    /// Give a worker no new work; what it runs goes on
+    Quiet(One),
+    /// Give a quiet worker work again
+    Resume(One),
+    /// Let a worker finish what it runs, then stop
+    Drain(One),
+    /// Remove a worker that stopped or died from the list
+    Forget(One),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Only this status: active or inactive
+    #[arg(long)]
+    status: Option<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct One {
+    /// Worker, by id or by name
+    worker: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(crate) async fn run(command: Command, environment: &Environment) -> Result<Exit, Failure> {
+    match command {
+        Command::List(args) => list(&args, environment).await,
+        Command::Show(args) => show(&args, environment).await,
+        Command::Quiet(args) => order(&args, environment, "quiet").await,
+        Command::Resume(args) => order(&args, environment, "resume").await,
+        Command::Drain(args) => order(&args, environment, "drain").await,
+        Command::Forget(args) => forget(&args, environment).await,
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    ("ID", |worker| text_at(worker, "id")),
+    ("NAME", |worker| text_at(worker, "name")),
+    ("ROLE", |worker| text_at(worker, "worker_role")),
+    ("STATUS", |worker| text_at(worker, "status")),
+    ("STATE", |worker| text_at(worker, "state")),
+    ("RUNS", |worker| {
+        format!("{}/{}", text_at(worker, "in_flight"), text_at(worker, "concurrency"))
+    }),
+    ("HEARTBEAT", |worker| when(worker, "last_heartbeat")),
+    ("RUNTIMES", |worker| text_at(worker, "runtimes")),
+];
+
+async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
+    let client = args.target.client(environment)?;
+    let filters = [("status", args.status.clone())];
+    let found = jobs::pages(&client, &["api", "v1", "workers"], &filters, LIST_MAX).await?;
+    output::print_list(args.target.output, &found.items, COLUMNS)?;
+    Ok(Exit::Ok)
+}
+
+async fn show(args: &One, environment: &Environment) -> Result<Exit, Failure> {
+    let client = args.target.client(environment)?;
+    let id = resolve(&client, &args.worker).await?;
+    let answer = client.get(&["api", "v1", "workers", &id], &[]).await?;
+    let worker = answer.get("data").cloned().unwrap_or(answer);
+    output::print_one(args.target.output, &worker, page)?;
+    Ok(Exit::Ok)
+}
+
+async fn order(args: &One, environment: &Environment, verb: &str) -> Result<Exit, Failure> {
+    let client = args.target.client(environment)?;
+    let id = resolve(&client, &args.worker).await?;
+    let answer = client.post(&["api", "v1", "workers", &id, verb], &json!({})).await?;
+    let worker = answer.get("data").cloned().unwrap_or(answer);
+    output::print_one(args.target.output, &worker, page)?;
+    Ok(Exit::Ok)
+}
+
+async fn forget(args: &One, environment: &Environment) -> Result<Exit, Failure> {
+    let client = args.target.client(environment)?;
+    let id = resolve(&client, &args.worker).await?;
+    client.delete(&["api", "v1", "workers", &id]).await?;
+    output::say(&format!("worker {id} forgotten\n"));
+    Ok(Exit::Ok)
+}
+
+fn page(worker: &Value) -> String {
+    let text = |path: &str| text_at(worker, path);
+    fields(&[
+        ("id", text("id")),
+        ("name", text("name")),
+        ("role", text("worker_role")),
+        ("status", text("status")),
+        ("state", text("state")),
+        ("evidence", text("evidence")),
+        ("in flight", text("in_flight")),
+        ("concurrency", text("concurrency")),
+        ("queues", text("queues")),
+        ("runtimes", text("runtimes")),
+        ("labels", text("labels")),
+        ("started", when(worker, "started")),
+        ("heartbeat", when(worker, "last_heartbeat")),
+    ])
+}
+
+/// The id of a worker given by id or name. A name means the active one of that name; when none
+/// is active, the only one.
+pub(crate) async fn resolve(client: &Client, given: &str) -> Result<String, Failure> {
+    if uuid::Uuid::try_parse(given).is_ok() {
+        return Ok(given.to_owned());
+    }
+    let found = jobs::pages(client, &["api", "v1", "workers"], &[], LIST_MAX).await?;
+    let named: Vec<&Value> =
+        found.items.iter().filter(|worker| text_at(worker, "name") == given).collect();
+    let active = named.iter().filter(|worker| text_at(worker, "status") == "active");
+    let active: Vec<&Value> = active.copied().collect();
+    match if active.is_empty() { named.as_slice() } else { active.as_slice() } {
+        [] => Err(Failure::new(Exit::NotFound, format!("there is no worker named `{given}`"))
+            .with_hint("`outlast workers list` shows all")),
+        [one] => Ok(text_at(one, "id")),
+        several => {
+            let ids: Vec<String> = several.iter().map(|worker| text_at(worker, "id")).collect();
+            let message = format!("{} workers are named `{given}`", several.len());
+            Err(Failure::new(Exit::Conflict, format!("{message}\n{}", ids.join("\n")))
+                .with_hint("give the id"))
+        }
+    }
+}

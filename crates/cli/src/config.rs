@@ -1,0 +1,186 @@
+//! Configuration: flag over environment over YAML file over default.
+//!
+//! ```text
+//! flags ─┐
+//! OUTLAST_SECTION__KEY ─┤
+//! --config FILE ────────┼─▶ Settings (value and origin of every key) ─▶ ServerConfig, WorkerConfig
+//! defaults ─────────────┘
+//! ```
+//!
+//! Only this module and the files below it read the environment. Every value is checked when it
+//! is loaded, whichever command asks; an unknown key is an error that names its nearest neighbour.
+
+pub(crate) mod client;
+mod environment;
+mod error;
+mod file;
+mod keys;
+pub(crate) mod server;
+pub(crate) mod value;
+pub(crate) mod worker;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+pub(crate) use environment::Environment;
+pub(crate) use error::ConfigError;
+pub(crate) use keys::Key;
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Nobody said anything.
+    Default,
+    /// A line of the YAML file.
+    File {
+        /// The file as it was named.
+        path: PathBuf,
+        /// Line, from 1.
+        line: u64,
+    },
+    /// An environment variable.
+    Environment(String),
+    /// A flag of the command line.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Environment(variable) => write!(f, "environment {variable}"),
+            Self::Flag(flag) => write!(f, "flag {flag}"),
+        }
+    }
+}
+
+/// One key's value with where it came from.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    /// The key.
+    pub(crate) key: &'static Key,
+    /// The value as it was written; text from the environment and from flags.
+    pub(crate) value: Value,
+    /// Where it was written.
+    pub(crate) origin: Origin,
+}
+
+/// A key set on the command line.
+#[derive(Clone, Debug)]
+pub(crate) struct Flag {
+    /// The key it sets.
+    pub(crate) key: &'static str,
+    /// The flag, with its dashes.
+    pub(crate) flag: &'static str,
+    /// What was given, if it was.
+    pub(crate) value: Option<Value>,
+}
+
+impl Flag {
+    pub(crate) fn new(key: &'static str, flag: &'static str, value: Option<String>) -> Self {
+        Self { key, flag, value: value.map(Value::String) }
+    }
+
+    /// A flag that may be given several times.
+    pub(crate) fn many(key: &'static str, flag: &'static str, values: Vec<String>) -> Self {
+        let given = !values.is_empty();
+        let values = values.into_iter().map(Value::String).collect();
+        Self { key, flag, value: given.then_some(Value::Array(values)) }
+    }
+}
+
+/// Every key with its value.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    entries: BTreeMap<&'static str, Setting>,
+}
+
+impl Settings {
+    /// Loads all layers and checks every value, whether or not the caller will use it.
+    pub(crate) fn load(
+        file: Option<&Path>,
+        environment: &Environment,
+        flags: Vec<Flag>,
+    ) -> Result<Self, ConfigError> {
+        let mut settings = Self::defaults();
+        if let Some(path) = file {
+            for (name, value, origin) in file::read(path)? {
+                settings.set(&name, value, origin)?;
+            }
+        }
+        for (name, value, variable) in environment.settings()? {
+            settings.set(&name, Value::String(value), Origin::Environment(variable))?;
+        }
+        for flag in flags {
+            if let Some(value) = flag.value {
+                settings.set(flag.key, value, Origin::Flag(flag.flag))?;
+            }
+        }
+        for setting in settings.entries.values() {
+            (setting.key.check)(&setting.value).map_err(|expected| setting.wrong(expected))?;
+        }
+        Ok(settings)
+    }
+
+    /// All settings, by name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Setting> {
+        self.entries.values()
+    }
+
+    /// One setting read as `parse` understands it.
+    pub(crate) fn get<T>(&self, name: &str, parse: value::Parse<T>) -> Result<T, ConfigError> {
+        let setting = self.setting(name)?;
+        parse(&setting.value).map_err(|expected| setting.wrong(expected))
+    }
+
+    /// One setting as it was written.
+    pub(crate) fn setting(&self, name: &str) -> Result<&Setting, ConfigError> {
+        self.entries.get(name).ok_or_else(|| ConfigError::unknown(name, Origin::Default))
+    }
+
+    fn defaults() -> Self {
+        let entry = |key: &'static Key| {
+            let value = Value::String(key.default.to_owned());
+            (key.name, Setting { key, value, origin: Origin::Default })
+        };
+        Self { entries: keys::ALL.iter().map(entry).collect() }
+    }
+
+    fn set(&mut self, name: &str, value: Value, origin: Origin) -> Result<(), ConfigError> {
+        let Some(setting) = self.entries.get_mut(name) else {
+            return Err(ConfigError::unknown(name, origin));
+        };
+        setting.value = value;
+        setting.origin = origin;
+        Ok(())
+    }
+}
+
+impl Setting {
+    fn wrong(&self, expected: &str) -> ConfigError {
+        ConfigError::Wrong {
+            key: self.key.name.to_owned(),
+            value: self.shown(),
+            origin: self.origin.clone(),
+            expected: expected.to_owned(),
+        }
+    }
+
+    /// The value in one line, with what is secret left out.
+    pub(crate) fn shown(&self) -> String {
+        match (&self.value, self.key.secret) {
+            (Value::String(text), true) if text.is_empty() => String::new(),
+            (Value::Array(items), true) => format!("{} hidden", items.len()),
+            (_, true) => "hidden".to_owned(),
+            (Value::String(text), false) => text.clone(),
+            (other, false) => other.to_string(),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What can be wrong with the configuration, in words that name key, value and origin.
+
+use std::path::PathBuf;
+
+use super::{Origin, keys};
+use crate::exit::Failure;
+
+/// Why the configuration cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// No such key.
+    #[error("unknown setting `{name}` ({origin})")]
+    Unknown {
+        /// The key as it was written.
+        name: String,
+        /// Where.
+        origin: Origin,
+    },
+    /// The key exists, its value makes no sense.
+    #[error("`{key}` is `{value}` ({origin}), which is not {expected}")]
+    Wrong {
+        /// The key.
+        key: String,
+        /// What was written.
+        value: String,
+        /// Where.
+        origin: Origin,
+        /// What would be right.
+        expected: String,
+    },
+    /// Each value is fine, together they are not.
+    #[error("{message}")]
+    Together {
+        /// What does not fit.
+        message: String,
+        /// What would.
+        hint: String,
+    },
+    /// The file cannot be read.
+    #[error("configuration file {} cannot be read: {reason}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The file is no YAML of the shape that is wanted.
+    #[error("configuration file {} is malformed\n{detail}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The reader's message with line and snippet.
+        detail: String,
+    },
+}
+
+impl ConfigError {
+    pub(crate) fn unknown(name: &str, origin: Origin) -> Self {
+        Self::Unknown { name: name.to_owned(), origin }
+    }
+
+    pub(crate) fn together(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Together { message: message.into(), hint: hint.into() }
+    }
+
+    fn hint(&self) -> String {
+        match self {
+            Self::Unknown { name, origin: Origin::Environment(_) } => {
+                let nearest = keys::nearest(name);
+                format!("did you mean {} (`{nearest}`)?", keys::variable(nearest))
+            }
+            Self::Unknown { name, .. } => format!("did you mean `{}`?", keys::nearest(name)),
+            Self::Wrong { key, .. } => match keys::find(key) {
+                Some(key) => {
+                    format!("{}: {}; default {}", key.name, key.about, key.default_shown())
+                }
+                None => "see `outlast config show`".to_owned(),
+            },
+            Self::Together { hint, .. } => hint.clone(),
+            Self::Unreadable { .. } => "name a readable YAML file with --config".to_owned(),
+            Self::Malformed { .. } => {
+                "the file holds sections (server, worker, …) with `key: value` lines; \
+                 `outlast config show` lists every key"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::usage(error.to_string()).with_hint(error.hint())
+    }
+}

@@ -1,0 +1,114 @@
+//! What a server is started with.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::value::{self, Database, Interruptions, Token};
+use super::{ConfigError, Settings};
+
+/// Everything a server needs to know, checked.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerConfig {
+    /// Where to listen; port 0 takes a free one.
+    pub(crate) listen: SocketAddr,
+    /// Where jobs are stored.
+    pub(crate) database: Database,
+    /// How long open requests may take when it stops.
+    pub(crate) shutdown_timeout: Duration,
+    /// Folders with packs.
+    pub(crate) packs: Vec<PathBuf>,
+    /// Tokens that it knows.
+    pub(crate) tokens: Vec<Token>,
+    /// Largest request body in bytes.
+    pub(crate) max_body: u64,
+    /// How long an execution waits while no live worker can run it.
+    pub(crate) scheduled_timeout: Duration,
+    /// How long a worker may take to start a job.
+    pub(crate) start_timeout: Duration,
+    /// Longest time between two sweeps.
+    pub(crate) timeout_check_interval: Duration,
+    /// Whether sweeps run on this server.
+    pub(crate) enable_timeout_monitor: bool,
+    /// Whether a shutdown spends a retry.
+    pub(crate) interruptions: Interruptions,
+    /// Worker deaths a job may suffer.
+    pub(crate) loss_budget: u32,
+    /// Shutdowns a job may suffer.
+    pub(crate) interruption_budget: u32,
+    /// Lease of a job fetched by a plain OJS client.
+    pub(crate) ojs_lease: Duration,
+    /// How long finished jobs are kept.
+    pub(crate) retention_finished: Duration,
+    /// How long stopped and lapsed workers are kept.
+    pub(crate) retention_workers: Duration,
+    /// Interval granted to workers that propose none.
+    pub(crate) heartbeat_interval: Duration,
+    /// A worker's lease is this many of its heartbeat intervals.
+    pub(crate) heartbeat_staleness_multiplier: u32,
+    /// How long a dropped worker may take to come back.
+    pub(crate) reconnect_window: Duration,
+    /// What only flags can say.
+    pub(crate) switches: Switches,
+}
+
+/// What is never in a file, because it weakens a promise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Switches {
+    /// Listen to anybody, ask nobody for a token.
+    pub(crate) insecure: bool,
+    /// Serve what the conformance runner needs, such as a reset of the store.
+    pub(crate) conformance: bool,
+}
+
+impl ServerConfig {
+    /// Reads the settings and checks what must fit together.
+    pub(crate) fn new(settings: &Settings, switches: Switches) -> Result<Self, ConfigError> {
+        let config = Self {
+            listen: settings.get("server.listen", value::listen)?,
+            database: settings.get("server.database", value::database)?,
+            shutdown_timeout: settings.get("server.shutdown_timeout", value::duration)?,
+            packs: settings.get("server.packs", value::paths)?,
+            tokens: settings.get("server.tokens", value::tokens)?,
+            max_body: settings.get("server.max_body", value::size)?,
+            scheduled_timeout: settings.get("executor.scheduled_timeout", value::duration)?,
+            start_timeout: settings.get("executor.start_timeout", value::duration)?,
+            timeout_check_interval: settings
+                .get("executor.timeout_check_interval", value::duration)?,
+            enable_timeout_monitor: settings.get("executor.enable_timeout_monitor", value::flag)?,
+            interruptions: settings.get("executor.interruptions", value::interruptions)?,
+            loss_budget: settings.get("executor.loss_budget", value::count)?,
+            interruption_budget: settings.get("executor.interruption_budget", value::count)?,
+            ojs_lease: settings.get("ojs.lease", value::duration)?,
+            retention_finished: settings.get("retention.finished", value::duration)?,
+            retention_workers: settings.get("retention.workers", value::duration)?,
+            heartbeat_interval: settings.get("worker.heartbeat_interval", value::heartbeat)?,
+            heartbeat_staleness_multiplier: settings
+                .get("worker.heartbeat_staleness_multiplier", value::multiplier)?,
+            reconnect_window: settings.get("worker.reconnect_window", value::duration)?,
+            switches,
+        };
+        config.refuse_open_door(settings)?;
+        Ok(config)
+    }
+
+    fn refuse_open_door(&self, settings: &Settings) -> Result<(), ConfigError> {
+        if self.listen.ip().is_loopback() || self.switches.insecure {
+            return Ok(());
+        }
+        let listen = settings.setting("server.listen")?;
+        let origin = &listen.origin;
+        let hint = "listen on 127.0.0.1 and put a proxy that checks who comes in front of it, \
+                    or say --insecure if everybody who can reach this address may do everything";
+        let reason = if self.tokens.is_empty() {
+            "would let anybody in: `server.tokens` is not set"
+        } else {
+            // Starting as if tokens protected it would be worse than not starting.
+            "would let anybody in: this version keeps `server.tokens` but does not check them yet"
+        };
+        Err(ConfigError::together(
+            format!("listening on {} ({origin}) {reason}", self.listen),
+            hint,
+        ))
+    }
+}

@@ -1,0 +1,284 @@
+//! Layers, origins, unknown keys, values.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::client::ClientConfig;
+use super::server::{ServerConfig, Switches};
+use super::value::{self, Database};
+use super::worker::WorkerConfig;
+use super::{ConfigError, Environment, Flag, Origin, Settings, keys};
+use crate::exit::{Exit, Failure};
+
+struct Given {
+    folder: tempfile::TempDir,
+}
+
+impl Given {
+    fn file(text: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("o.yaml"), text).unwrap();
+        Self { folder }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("o.yaml")
+    }
+
+    fn load(
+        &self,
+        environment: &[(&str, &str)],
+        flags: Vec<Flag>,
+    ) -> Result<Settings, ConfigError> {
+        Settings::load(Some(&self.path()), &Environment::of(environment), flags)
+    }
+
+    /// The whole failure, with the folder's name left out.
+    fn refusal(&self, environment: &[(&str, &str)]) -> String {
+        let failure = Failure::from(self.load(environment, Vec::new()).unwrap_err());
+        assert_eq!(failure.exit, Exit::Usage);
+        failure.to_string().replace(&format!("{}/", self.folder.path().display()), "")
+    }
+}
+
+fn listen_flag(value: &str) -> Vec<Flag> {
+    vec![Flag::new("server.listen", "--listen", Some(value.to_owned()))]
+}
+
+#[test]
+fn flag_beats_environment_beats_file_beats_default() {
+    let given = Given::file("server:\n  listen: 127.0.0.1:2\n");
+    let variable = ("OUTLAST_SERVER__LISTEN", "127.0.0.1:3");
+    let check = |settings: Settings, port: u16, origin: Origin| {
+        assert_eq!(settings.get("server.listen", value::listen).unwrap().port(), port);
+        assert_eq!(settings.setting("server.listen").unwrap().origin, origin);
+    };
+    let none = Settings::load(None, &Environment::of(&[]), Vec::new()).unwrap();
+    check(none, 8080, Origin::Default);
+    let file = Origin::File { path: given.path(), line: 2 };
+    check(given.load(&[], Vec::new()).unwrap(), 2, file);
+    let environment = Origin::Environment(variable.0.to_owned());
+    check(given.load(&[variable], Vec::new()).unwrap(), 3, environment);
+    let flags = listen_flag("127.0.0.1:4");
+    check(given.load(&[variable], flags).unwrap(), 4, Origin::Flag("--listen"));
+}
+
+#[test]
+fn a_flag_that_is_not_given_changes_nothing() {
+    let given = Given::file("server:\n  packs: [a, b]\n");
+    let flags = vec![
+        Flag::new("server.listen", "--listen", None),
+        Flag::many("server.packs", "--packs", Vec::new()),
+    ];
+    let settings = given.load(&[], flags).unwrap();
+    let packs = settings.get("server.packs", value::paths).unwrap();
+    assert_eq!(packs, [PathBuf::from("a"), PathBuf::from("b")]);
+    assert_eq!(settings.setting("server.listen").unwrap().origin, Origin::Default);
+}
+
+#[test]
+fn unknown_key_in_a_file_names_line_and_nearest_key() {
+    let given = Given::file("worker:\n  name: w\n  heartbeat_intervall: 5\n");
+    insta::assert_snapshot!(given.refusal(&[]), @r"
+    error: unknown setting `worker.heartbeat_intervall` (o.yaml:3)
+    hint: did you mean `worker.heartbeat_interval`?
+    ");
+}
+
+#[test]
+fn unknown_section_names_the_nearest_key() {
+    let given = Given::file("executer:\n  scheduled_timeout: 5\n");
+    let refusal = given.refusal(&[]);
+    assert!(refusal.contains("unknown setting `executer` (o.yaml:1)"), "{refusal}");
+    assert!(refusal.contains("did you mean `executor."), "{refusal}");
+}
+
+#[test]
+fn key_in_the_wrong_section_is_led_to_the_right_one() {
+    assert_eq!(keys::nearest("server.concurrency"), "worker.concurrency");
+    assert_eq!(keys::nearest("worker.scheduled_timeout"), "executor.scheduled_timeout");
+}
+
+#[test]
+fn unknown_variable_names_the_nearest_one() {
+    let given = Given::file("");
+    insta::assert_snapshot!(given.refusal(&[("OUTLAST_WORKER__CONCURENCY", "5")]), @r"
+    error: unknown setting `worker.concurency` (environment OUTLAST_WORKER__CONCURENCY)
+    hint: did you mean OUTLAST_WORKER__CONCURRENCY (`worker.concurrency`)?
+    ");
+}
+
+#[test]
+fn wrong_value_names_key_value_origin_and_what_would_be_right() {
+    let given = Given::file("worker:\n  shutdown_timeout: soon\n");
+    insta::assert_snapshot!(given.refusal(&[]), @r"
+    error: `worker.shutdown_timeout` is `soon` (o.yaml:2), which is not a duration: seconds such as 30 or 0.5, or 200ms, 30s, 5m, 2h, 7d
+    hint: worker.shutdown_timeout: how long running jobs may take at a stop; default 30
+    ");
+}
+
+#[test]
+fn malformed_file_is_refused_with_the_line() {
+    for text in
+        ["server: [1, 2", "- a\n- b\n", "server: 5\n", "server:\n  listen: a\n  listen: b\n"]
+    {
+        let refusal = Given::file(text).refusal(&[]);
+        assert!(refusal.contains("configuration file o.yaml is malformed"), "{refusal}");
+        assert!(refusal.contains("line "), "{refusal}");
+    }
+}
+
+#[test]
+fn missing_file_is_named() {
+    let path = Path::new("/nowhere/o.yaml");
+    let error = Settings::load(Some(path), &Environment::of(&[]), Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("/nowhere/o.yaml cannot be read"), "{error}");
+}
+
+#[test]
+fn empty_file_and_empty_section_are_fine() {
+    for text in ["", "# nothing\n", "server:\nworker:\n"] {
+        Given::file(text).load(&[], Vec::new()).unwrap();
+    }
+}
+
+#[test]
+fn every_default_makes_a_configuration() {
+    let settings = Settings::load(None, &Environment::of(&[]), Vec::new()).unwrap();
+    let server = ServerConfig::new(&settings, Switches::default()).unwrap();
+    let worker = WorkerConfig::new(&settings).unwrap();
+    assert_eq!(server.max_body, 1024 * 1024);
+    assert_eq!(server.retention_finished, Duration::from_secs(7 * 24 * 3600));
+    assert_eq!(server.database, Database::Sqlite(PathBuf::from("outlast.db")));
+    assert_eq!((worker.concurrency, worker.queues.as_slice()), (10, &["default".to_owned()][..]));
+    assert!(!worker.name.is_empty());
+}
+
+#[test]
+fn every_key_can_be_set_in_the_environment() {
+    for key in keys::ALL {
+        let variable = keys::variable(key.name);
+        let environment = Environment::of(&[(variable.as_str(), key.default)]);
+        let settings = Settings::load(None, &environment, Vec::new()).unwrap();
+        let origin = &settings.setting(key.name).unwrap().origin;
+        assert_eq!(*origin, Origin::Environment(variable));
+    }
+}
+
+#[test]
+fn older_names_are_honoured_and_the_long_name_wins() {
+    let grace = |environment: &[(&str, &str)]| {
+        let settings = Settings::load(None, &Environment::of(environment), Vec::new()).unwrap();
+        WorkerConfig::new(&settings).unwrap().shutdown_timeout.as_secs()
+    };
+    assert_eq!(grace(&[("OJS_SHUTDOWN_GRACE_PERIOD", "20")]), 20);
+    assert_eq!(grace(&[("OJS_GRACE_PERIOD", "25s"), ("OJS_SHUTDOWN_GRACE_PERIOD", "20")]), 25);
+    assert_eq!(grace(&[("OUTLAST_WORKER__SHUTDOWN_TIMEOUT", "9"), ("OJS_GRACE_PERIOD", "25s")]), 9);
+    assert_eq!(grace(&[("OJS_GRACE_PERIOD", "")]), 30);
+}
+
+#[test]
+fn client_asks_the_server_that_was_named_last() {
+    let server = |flag: Option<&str>, environment: &[(&str, &str)]| {
+        let flag = flag.map(ToOwned::to_owned);
+        ClientConfig::new(flag, None, &Environment::of(environment)).unwrap().server
+    };
+    let both = [("OJS_URL", "http://ojs:1/ojs/v1/"), ("OUTLAST_SERVER", "http://o:2/")];
+    assert_eq!(server(None, &[]), "http://127.0.0.1:8080");
+    assert_eq!(server(None, both.get(..1).unwrap()), "http://ojs:1");
+    assert_eq!(server(None, &both), "http://o:2");
+    assert_eq!(server(Some("10.0.0.1:9"), &both), "http://10.0.0.1:9");
+}
+
+#[test]
+fn client_does_not_mind_a_server_setting_that_is_wrong() {
+    let environment = Environment::of(&[("OUTLAST_SERVER__LISTEN", "nonsense")]);
+    ClientConfig::new(None, None, &environment).unwrap();
+}
+
+#[test]
+fn durations_and_sizes_are_read_in_all_their_forms() {
+    let durations = [
+        (json!(30), 30_000),
+        (json!(0.25), 250),
+        (json!("30"), 30_000),
+        (json!("200ms"), 200),
+        (json!("1.5s"), 1_500),
+        (json!("5m"), 300_000),
+        (json!("2 h"), 7_200_000),
+        (json!("7d"), 604_800_000),
+    ];
+    for (given, ms) in durations {
+        assert_eq!(value::duration(&given), Ok(Duration::from_millis(ms)), "{given}");
+    }
+    let sizes =
+        [(json!(5), 5), (json!("1 MiB"), 1 << 20), (json!("2kB"), 2000), (json!("1KiB"), 1024)];
+    for (given, bytes) in sizes {
+        assert_eq!(value::size(&given), Ok(bytes), "{given}");
+    }
+}
+
+#[test]
+fn wrong_durations_and_sizes_are_refused() {
+    let long = "99999999999999999999d";
+    for given in
+        [json!(-1), json!("-1s"), json!("5x"), json!(""), json!("s"), json!([5]), json!(long)]
+    {
+        assert!(value::duration(&given).is_err(), "{given}");
+    }
+    for given in [json!(-1), json!("0"), json!("1 XB"), json!(true), json!("1e99")] {
+        assert!(value::size(&given).is_err(), "{given}");
+    }
+}
+
+#[test]
+fn a_store_in_memory_is_refused() {
+    assert!(value::database(&json!("sqlite::memory:")).is_err());
+    assert!(value::database(&json!("mysql://x")).is_err());
+    let file = Database::Sqlite(PathBuf::from("/var/lib/o.db"));
+    assert_eq!(value::database(&json!("sqlite:///var/lib/o.db")), Ok(file.clone()));
+    assert_eq!(value::database(&json!("sqlite:/var/lib/o.db")), Ok(file));
+}
+
+#[test]
+fn labels_are_a_mapping_or_text() {
+    let expected = value::labels(&json!("zone=a, disk=ssd")).unwrap();
+    assert_eq!(value::labels(&json!({"zone": "a", "disk": "ssd"})), Ok(expected));
+    assert!(value::labels(&json!("zone")).is_err());
+    assert_eq!(value::labels(&Value::Null).unwrap().len(), 0);
+}
+
+fn server(flags: Vec<Flag>, tokens: &str, switches: Switches) -> Result<ServerConfig, ConfigError> {
+    let environment = Environment::of(&[("OUTLAST_SERVER__TOKENS", tokens)]);
+    ServerConfig::new(&Settings::load(None, &environment, flags)?, switches)
+}
+
+#[test]
+fn server_open_to_others_must_be_wanted() {
+    let insecure = Switches { insecure: true, conformance: false };
+    for address in ["127.0.0.1:0", "[::1]:0", "localhost:0"] {
+        server(listen_flag(address), "", Switches::default()).unwrap();
+    }
+    let refusal = server(listen_flag("0.0.0.0:80"), "", Switches::default()).unwrap_err();
+    assert!(refusal.to_string().contains("0.0.0.0:80 (flag --listen)"), "{refusal}");
+    server(listen_flag("0.0.0.0:80"), "", insecure).unwrap();
+}
+
+#[test]
+fn tokens_are_read_and_never_shown() {
+    let tokens = "[{token: abcdefghijklmnop, role: admin, name: ci}]";
+    let config = server(Vec::new(), tokens, Switches::default()).unwrap();
+    assert_eq!(config.tokens.len(), 1);
+    assert!(!format!("{config:?}").contains("abcdefghijklmnop"));
+    let environment = Environment::of(&[("OUTLAST_SERVER__TOKENS", tokens)]);
+    let settings = Settings::load(None, &environment, Vec::new()).unwrap();
+    assert_eq!(settings.setting("server.tokens").unwrap().shown(), "hidden");
+    for wrong in
+        ["[{token: short, role: admin}]", "[{role: admin}]", "[{token_sha256: x, role: viewer}]"]
+    {
+        let error = server(Vec::new(), wrong, Switches::default()).unwrap_err();
+        assert!(error.to_string().starts_with("`server.tokens` is `hidden`"), "{error}");
+    }
+}

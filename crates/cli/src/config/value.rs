@@ -1,0 +1,144 @@
+//! Reading single values, as YAML or as text: durations, sizes, lists, addresses.
+//!
+//! Every function answers a refusal with what would be right, to be put after "which is not".
+
+mod amount;
+mod place;
+mod token;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+pub(crate) use amount::{concurrency, count, duration, heartbeat, multiplier, size};
+pub(crate) use place::{Database, database, listen, url};
+pub(crate) use token::{Token, tokens};
+
+/// Reads a value or says what would be right.
+pub(crate) type Parse<T> = fn(&Value) -> Result<T, &'static str>;
+
+/// Whether a shutdown spends one of a job's retries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interruptions {
+    /// It does not.
+    Free,
+    /// It does.
+    Charge,
+}
+
+/// How a worker holds the process trees of its attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Containment {
+    /// The best that works.
+    Auto,
+    /// A PID namespace.
+    PidNamespace,
+    /// A control group, version 2.
+    Cgroup,
+    /// A process group and a child subreaper.
+    Subreaper,
+}
+
+pub(crate) fn text(value: &Value) -> Result<String, &'static str> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::Null => Ok(String::new()),
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err("text"),
+    }
+}
+
+pub(crate) fn flag(value: &Value) -> Result<bool, &'static str> {
+    let text = match value {
+        Value::Bool(given) => return Ok(*given),
+        other => text(other).unwrap_or_default(),
+    };
+    match text.to_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" => Ok(true),
+        "false" | "no" | "off" | "0" => Ok(false),
+        _ => Err("true or false"),
+    }
+}
+
+pub(crate) fn interruptions(value: &Value) -> Result<Interruptions, &'static str> {
+    match text(value).unwrap_or_default().as_str() {
+        "free" => Ok(Interruptions::Free),
+        "charge" => Ok(Interruptions::Charge),
+        _ => Err("free or charge"),
+    }
+}
+
+pub(crate) fn containment(value: &Value) -> Result<Containment, &'static str> {
+    match text(value).unwrap_or_default().as_str() {
+        "auto" => Ok(Containment::Auto),
+        "pidns" => Ok(Containment::PidNamespace),
+        "cgroup" => Ok(Containment::Cgroup),
+        "subreaper" => Ok(Containment::Subreaper),
+        _ => Err("one of auto, pidns, cgroup, subreaper"),
+    }
+}
+
+/// A YAML list, or text with commas; empty text is an empty list.
+pub(crate) fn list(value: &Value) -> Result<Vec<String>, &'static str> {
+    const EXPECTED: &str = "a list such as [a, b] or a,b";
+    match value {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(items) => {
+            items.iter().map(|item| text(item).map_err(|_text| EXPECTED)).collect()
+        }
+        Value::String(text) => {
+            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+            Ok(items.map(ToOwned::to_owned).collect())
+        }
+        Value::Number(number) => Ok(vec![number.to_string()]),
+        Value::Bool(_) | Value::Object(_) => Err(EXPECTED),
+    }
+}
+
+/// A list of at least one name.
+pub(crate) fn names(value: &Value) -> Result<Vec<String>, &'static str> {
+    let names = list(value)?;
+    if names.is_empty() || names.iter().any(String::is_empty) {
+        return Err("a list of at least one name, such as default,mail");
+    }
+    Ok(names)
+}
+
+pub(crate) fn paths(value: &Value) -> Result<Vec<PathBuf>, &'static str> {
+    Ok(list(value)?.into_iter().map(PathBuf::from).collect())
+}
+
+pub(crate) fn runtimes(value: &Value) -> Result<Vec<String>, &'static str> {
+    let mut names = Vec::new();
+    for name in list(value)? {
+        let known = match name.as_str() {
+            "shell" => "shell",
+            "python" => "python",
+            "node" | "nodejs" => "node",
+            _ => return Err("a list of shell, python and node"),
+        };
+        if !names.iter().any(|seen| seen == known) {
+            names.push(known.to_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// A YAML mapping, or `name=value` with commas.
+pub(crate) fn labels(value: &Value) -> Result<BTreeMap<String, String>, &'static str> {
+    const EXPECTED: &str = "a mapping of labels such as zone=a,disk=ssd";
+    if let Value::Object(map) = value {
+        let pair = |(name, value): (&String, &Value)| {
+            text(value).map(|value| (name.clone(), value)).map_err(|_text| EXPECTED)
+        };
+        return map.iter().map(pair).collect();
+    }
+    let pairs = list(value).map_err(|_list| EXPECTED)?;
+    let pair = |pair: &String| {
+        let (name, value) = pair.split_once('=')?;
+        let (name, value) = (name.trim(), value.trim());
+        (!name.is_empty()).then(|| (name.to_owned(), value.to_owned()))
+    };
+    pairs.iter().map(|text| pair(text).ok_or(EXPECTED)).collect()
+}

@@ -1,0 +1,103 @@
+//! Durations, sizes and counts.
+
+use std::time::Duration;
+
+use outlast_core::limits;
+use serde_json::Value;
+
+/// Longest duration a setting can have: a thousand years are a slip of the pen.
+const DURATION_MAX: Duration = Duration::from_secs(1000 * 365 * 24 * 3600);
+const DURATION: &str = "a duration: seconds such as 30 or 0.5, or 200ms, 30s, 5m, 2h, 7d";
+const SIZE: &str = "a size: bytes such as 65536, or 512 KiB, 1 MiB, 2 GiB";
+const COUNT: &str = "a whole number from 0 to 1000000";
+const COUNT_MAX: u32 = 1_000_000;
+
+/// Seconds with fractions, or a number with a unit.
+pub(crate) fn duration(value: &Value) -> Result<Duration, &'static str> {
+    let (number, unit) = quantity(value).ok_or(DURATION)?;
+    let factor = match unit.as_str() {
+        "ms" => 0.001,
+        "" | "s" | "sec" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return Err(DURATION),
+    };
+    let duration = Duration::try_from_secs_f64(number * factor).map_err(|_range| DURATION)?;
+    if duration > DURATION_MAX { Err("a duration below a thousand years") } else { Ok(duration) }
+}
+
+/// Bytes, or a number with a unit; `MB` and `MiB` differ as they should.
+pub(crate) fn size(value: &Value) -> Result<u64, &'static str> {
+    let (number, unit) = quantity(value).ok_or(SIZE)?;
+    let factor = match unit.to_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kib" => 1024.0,
+        "kb" => 1000.0,
+        "m" | "mib" => 1024.0 * 1024.0,
+        "mb" => 1000.0 * 1000.0,
+        "g" | "gib" => 1024.0 * 1024.0 * 1024.0,
+        "gb" => 1000.0 * 1000.0 * 1000.0,
+        _ => return Err(SIZE),
+    };
+    let bytes = (number * factor).round();
+    // One petabyte keeps the number exact; no body is that large.
+    if !(1.0..=1e15).contains(&bytes) {
+        return Err(SIZE);
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked to be a whole number between 1 and 1e15"
+    )]
+    let bytes = bytes as u64;
+    Ok(bytes)
+}
+
+pub(crate) fn count(value: &Value) -> Result<u32, &'static str> {
+    whole(value).filter(|number| *number <= COUNT_MAX).ok_or(COUNT)
+}
+
+pub(crate) fn concurrency(value: &Value) -> Result<u32, &'static str> {
+    let fits = |number: &u32| (1..=limits::CONCURRENCY_MAX).contains(number);
+    whole(value).filter(fits).ok_or("a whole number from 1 to 10000")
+}
+
+pub(crate) fn multiplier(value: &Value) -> Result<u32, &'static str> {
+    // One missed beat must never be a lapse.
+    whole(value).filter(|number| (2..=100).contains(number)).ok_or("a whole number from 2 to 100")
+}
+
+pub(crate) fn heartbeat(value: &Value) -> Result<Duration, &'static str> {
+    let interval = duration(value)?;
+    let least = Duration::from_millis(limits::HEARTBEAT_MIN.as_millis());
+    let most = Duration::from_millis(limits::HEARTBEAT_MAX.as_millis());
+    if (least..=most).contains(&interval) {
+        Ok(interval)
+    } else {
+        Err("a duration from 100ms to 300s")
+    }
+}
+
+fn whole(value: &Value) -> Option<u32> {
+    match value {
+        Value::Number(number) => u32::try_from(number.as_u64()?).ok(),
+        Value::String(text) => text.trim().parse().ok(),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// A number that is not negative, and the letters after it.
+fn quantity(value: &Value) -> Option<(f64, String)> {
+    let text = match value {
+        Value::Number(number) => {
+            return Some((number.as_f64().filter(|n| *n >= 0.0)?, String::new()));
+        }
+        Value::String(text) => text.trim(),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
+    };
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(split)?;
+    let number: f64 = number.parse().ok()?;
+    Some((number, unit.trim().to_owned()))
+}

@@ -1,0 +1,62 @@
+//! What a worker is started with.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::value::{self, Containment};
+use super::{ConfigError, Settings};
+
+/// Everything a worker needs to know, checked.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerConfig {
+    /// The server's base address.
+    pub(crate) server: String,
+    /// Bearer token shown to it.
+    pub(crate) token: Option<String>,
+    /// Label; the host's name if none was given.
+    pub(crate) name: String,
+    /// Proposed time between two heartbeats.
+    pub(crate) heartbeat_interval: Duration,
+    /// How long running jobs may take when it stops.
+    pub(crate) shutdown_timeout: Duration,
+    /// Jobs at the same time.
+    pub(crate) concurrency: u32,
+    /// Queues to take jobs from.
+    pub(crate) queues: Vec<String>,
+    /// Labels it carries.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Runtimes it offers; all that are found if empty.
+    pub(crate) runtimes: Vec<String>,
+    /// Folders with packs.
+    pub(crate) packs: Vec<PathBuf>,
+    /// How it holds process trees.
+    pub(crate) containment: Containment,
+}
+
+impl WorkerConfig {
+    /// Reads the settings.
+    pub(crate) fn new(settings: &Settings) -> Result<Self, ConfigError> {
+        let name = settings.get("worker.name", value::text)?;
+        let token = settings.get("worker.token", value::text)?;
+        Ok(Self {
+            server: settings.get("worker.server", value::url)?,
+            token: Some(token).filter(|token| !token.is_empty()),
+            name: if name.is_empty() { host_name() } else { name },
+            heartbeat_interval: settings.get("worker.heartbeat_interval", value::heartbeat)?,
+            shutdown_timeout: settings.get("worker.shutdown_timeout", value::duration)?,
+            concurrency: settings.get("worker.concurrency", value::concurrency)?,
+            queues: settings.get("worker.queues", value::names)?,
+            labels: settings.get("worker.labels", value::labels)?,
+            runtimes: settings.get("worker.runtimes", value::runtimes)?,
+            packs: settings.get("worker.packs", value::paths)?,
+            containment: settings.get("worker.containment", value::containment)?,
+        })
+    }
+}
+
+fn host_name() -> String {
+    let system = rustix::system::uname();
+    let name = system.nodename().to_string_lossy().into_owned();
+    if name.is_empty() { "worker".to_owned() } else { name }
+}

@@ -1,0 +1,56 @@
+//! Log lines: on stderr, text or JSON, filtered by `OUTLAST_LOG`.
+
+use std::io::IsTerminal;
+
+use clap::ValueEnum;
+use tracing_subscriber::EnvFilter;
+
+use crate::config::Environment;
+
+/// How a log line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl LogFormat {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+}
+
+/// What is logged when nobody says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loudness {
+    /// Facts and worse.
+    Info,
+    /// Warnings and worse.
+    Warnings,
+}
+
+/// Starts logging for the rest of the process.
+pub(crate) fn start(format: LogFormat, loudness: Loudness, environment: &Environment) {
+    let default = match loudness {
+        // A library that talks at this level says nothing an operator can act on.
+        Loudness::Info => "info,h2=warn,hyper=warn,tonic=warn,tower=warn",
+        Loudness::Warnings => "warn",
+    };
+    let filter = environment.log_filter().and_then(|filter| EnvFilter::try_new(filter).ok());
+    let filter = filter.unwrap_or_else(|| EnvFilter::new(default));
+    let colours = std::io::stderr().is_terminal() && !environment.no_color();
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colours);
+    // Logging is started once; a second start would mean that it is there already.
+    match format {
+        LogFormat::Text => builder.try_init().unwrap_or_default(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,80 @@
+//! What goes to stdout: tables for people, JSON for programs. Nothing else writes there.
+
+mod escape;
+mod field;
+mod table;
+mod time;
+
+use std::io::{ErrorKind, IsTerminal, Write};
+
+use clap::ValueEnum;
+use serde_json::Value;
+
+pub(crate) use escape::{escape, escape_lines};
+pub(crate) use field::{at, text_at};
+pub(crate) use table::{Column, Table, fields};
+pub(crate) use time::{span, when};
+
+use crate::exit::{Exit, Failure};
+
+/// How data is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// One JSON document.
+    Json,
+    /// One JSON document a line.
+    Jsonl,
+}
+
+/// Writes text to stdout as it is.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    written.map_err(|error| match error.kind() {
+        // The reader has seen enough (`| head`): that is an end, not a fault.
+        ErrorKind::BrokenPipe => Failure::new(Exit::Ok, ""),
+        _ => Failure::failed(format!("cannot write to stdout: {error}")),
+    })
+}
+
+/// Writes text to stderr: what is said beside the data.
+pub(crate) fn say(text: &str) {
+    // Nobody listens: the data and the exit code are what counts.
+    std::io::stderr().lock().write_all(text.as_bytes()).unwrap_or_default();
+}
+
+pub(crate) fn is_terminal() -> bool {
+    std::io::stdout().is_terminal()
+}
+
+/// Prints a list of objects.
+pub(crate) fn print_list(
+    format: Format,
+    items: &[Value],
+    columns: &[Column],
+) -> Result<(), Failure> {
+    match format {
+        Format::Table => print(&Table::of(items, columns).to_string()),
+        Format::Json => print_json(&Value::Array(items.to_vec())),
+        Format::Jsonl => items.iter().try_for_each(|item| print(&format!("{item}\n"))),
+    }
+}
+
+/// Prints one object: as JSON, or as `table` words it.
+pub(crate) fn print_one<F>(format: Format, item: &Value, table: F) -> Result<(), Failure>
+where
+    F: FnOnce(&Value) -> String,
+{
+    match format {
+        Format::Table => print(&table(item)),
+        Format::Json => print_json(item),
+        Format::Jsonl => print(&format!("{item}\n")),
+    }
+}
+
+fn print_json(value: &Value) -> Result<(), Failure> {
+    // `{:#}` is serde_json's pretty form.
+    print(&format!("{value:#}\n"))
+}

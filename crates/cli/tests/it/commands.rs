@@ -1,0 +1,155 @@
+//! Client commands against a server that answers as told.
+
+use serde_json::Value;
+
+use crate::stub::Stub;
+use crate::{outlast, outlast_with};
+
+const JOB: &str = r#"{"data":{"id":"j1","action_ref":"core.echo","status":"completed","attempt":1,
+    "queue":"default","worker":{"id":"w","name":"w1"},"created":"2026-01-02T03:04:05Z"}}"#;
+
+fn check(status: u16, body: &str, code: i32, err: &str) {
+    let stub = Stub::always(status, body);
+    let said = outlast(&["jobs", "show", "j1", "--server", &stub.url]);
+    assert_eq!((said.code, said.err.trim_end(), said.out.as_str()), (code, err, ""));
+}
+
+#[test]
+fn each_refusal_has_its_exit_code_and_says_what_the_server_said() {
+    check(404, r#"{"error":{"message":"no execution j1"}}"#, 3, "error: no execution j1");
+    check(409, r#"{"error":{"message":"job is completed"}}"#, 4, "error: job is completed");
+    let hint = "hint: give a token with --token or OUTLAST_TOKEN";
+    check(401, r#"{"error":{"message":"who?"}}"#, 5, &format!("error: who?\n{hint}"));
+    check(422, r#"{"error":{"message":"bad","hint":"good"}}"#, 2, "error: bad\nhint: good");
+    check(500, "", 1, "error: the server answered 500");
+    check(503, "", 6, "error: the server answered 503\nhint: try again in a moment");
+}
+
+#[test]
+fn answer_that_is_not_from_outlast_is_a_failure() {
+    let stub = Stub::always(200, "<html>");
+    let said = outlast(&["jobs", "list", "--server", &stub.url]);
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("does not answer as an Outlast server"), "{}", said.err);
+}
+
+#[test]
+fn no_server_is_exit_6_and_says_where_it_was_looked_for() {
+    // Port 1 on loopback: nobody listens there.
+    let said = outlast_with(&["workers", "list"], &[("OUTLAST_SERVER", "127.0.0.1:1")]);
+    assert_eq!((said.code, said.out.as_str()), (6, ""));
+    assert!(
+        said.err.starts_with("error: server http://127.0.0.1:1 cannot be reached"),
+        "{}",
+        said.err
+    );
+    assert!(said.err.contains("hint: is it running?"), "{}", said.err);
+}
+
+#[test]
+fn token_from_the_environment_is_sent_and_the_flag_beats_it() {
+    let stub = Stub::always(200, r#"{"data":[]}"#);
+    let variables = [("OJS_URL", stub.url.as_str()), ("OJS_AUTH_TOKEN", "one")];
+    outlast_with(&["jobs", "list"], &variables);
+    outlast_with(&["jobs", "list", "--token", "two"], &variables);
+    let tokens: Vec<_> = stub.asked().into_iter().map(|asked| asked.token.unwrap()).collect();
+    assert_eq!(tokens, ["Bearer one", "Bearer two"]);
+}
+
+#[test]
+fn list_is_filtered_by_the_server_and_read_page_by_page() {
+    let stub = Stub::start(|asked, _| {
+        let (id, next) =
+            if asked.line.contains("cursor=next") { (2, "null") } else { (1, "\"next\"") };
+        let page = format!(r#"{{"limit":1,"next_cursor":{next},"total":2}}"#);
+        (200, format!(r#"{{"data":[{{"id":"j{id}"}}],"pagination":{page}}}"#))
+    });
+    let args = ["jobs", "list", "--status", "running", "--queue", "a b", "-o", "jsonl"];
+    let said = outlast(&[&args[..], &["--server", &stub.url]].concat());
+    assert_eq!((said.code, said.out.as_str()), (0, "{\"id\":\"j1\"}\n{\"id\":\"j2\"}\n"));
+    let asked: Vec<String> = stub.asked().into_iter().map(|asked| asked.line).collect();
+    let filters = "GET /api/v1/executions?status=running&queue=a+b";
+    assert_eq!(asked, [format!("{filters}&limit=50"), format!("{filters}&limit=49&cursor=next")]);
+}
+
+#[test]
+fn list_says_when_there_is_more() {
+    let body = r#"{"data":[{"id":"j1"}],"pagination":{"limit":1,"next_cursor":"c","total":9}}"#;
+    let stub = Stub::always(200, body);
+    let said = outlast(&["jobs", "list", "--limit", "1", "--server", &stub.url]);
+    assert_eq!(said.err, "1 of 9 shown; --limit shows more\n");
+}
+
+#[test]
+fn control_characters_of_a_job_do_not_reach_the_terminal() {
+    let body = r#"{"data":[{"id":"j1","action_ref":"\u001b[2Jevil\n"}]}"#;
+    let stub = Stub::always(200, body);
+    let said = outlast(&["jobs", "list", "--server", &stub.url]);
+    assert!(said.out.contains("\\u{1b}[2Jevil\\n"), "{}", said.out);
+    assert!(!said.out.contains('\u{1b}'), "{}", said.out);
+}
+
+#[test]
+fn show_holds_job_and_attempts_in_one_document() {
+    let attempts = r#"{"data":[{"epoch":1,"outcome":"lost","evidence":"lease over"},
+        {"epoch":2,"outcome":"completed"}]}"#;
+    let stub = Stub::routes(&[
+        ("GET /api/v1/executions/j1/attempts", attempts),
+        ("GET /api/v1/executions/j1", JOB),
+    ]);
+    let said = outlast(&["jobs", "show", "j1", "-o", "json", "--server", &stub.url]);
+    let shown: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((said.code, &shown["attempts"][0]["outcome"]), (0, &Value::from("lost")));
+    let said = outlast(&["jobs", "show", "j1", "--server", &stub.url]);
+    assert!(said.out.contains("2026-01-02 03:04:05Z ("), "{}", said.out);
+    assert!(said.out.contains("lease over"), "{}", said.out);
+}
+
+#[test]
+fn ids_cannot_lead_to_another_path() {
+    let stub = Stub::always(200, JOB);
+    outlast(&["jobs", "cancel", "../workers?x", "--server", &stub.url]);
+    let line = "POST /api/v1/executions/..%2Fworkers%3Fx/cancel";
+    assert_eq!(stub.asked().first().unwrap().line, line);
+}
+
+const WORKERS: &str = r#"{"data":[
+    {"id":"old","name":"w1","status":"inactive"},{"id":"new","name":"w1","status":"active"},
+    {"id":"a","name":"w2","status":"active"},{"id":"b","name":"w2","status":"active"}]}"#;
+
+#[test]
+fn worker_may_be_named_and_the_active_one_is_meant() {
+    let stub = Stub::routes(&[
+        ("GET /api/v1/workers", WORKERS),
+        ("POST /api/v1/workers/new/drain", r#"{"data":{"id":"new","state":"draining"}}"#),
+    ]);
+    let said = outlast(&["workers", "drain", "w1", "--server", &stub.url]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let ambiguous = outlast(&["workers", "drain", "w2", "--server", &stub.url]);
+    assert_eq!(ambiguous.code, 4);
+    assert_eq!(ambiguous.err, "error: 2 workers are named `w2`\n  a\n  b\nhint: give the id\n");
+    assert_eq!(outlast(&["workers", "drain", "w3", "--server", &stub.url]).code, 3);
+}
+
+#[test]
+fn queue_is_paused_and_shown_as_paused() {
+    let paused = r#"{"queue":{"name":"mail","paused":true}}"#;
+    let stub = Stub::routes(&[("POST /ojs/v1/queues/mail/pause", paused)]);
+    let said = outlast(&["queues", "pause", "mail", "--server", &stub.url]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.out.lines().nth(1).unwrap().starts_with("mail   paused"), "{}", said.out);
+}
+
+#[test]
+fn purging_everything_must_be_asked_for() {
+    assert_eq!(outlast(&["dead-letters", "purge"]).code, 2);
+    let stub = Stub::start(|asked, number| match (asked.line.starts_with("GET"), number) {
+        (true, 0) => (200, r#"{"jobs":[{"id":"a"},{"id":"b"}]}"#.to_owned()),
+        (true, _) => (200, r#"{"jobs":[]}"#.to_owned()),
+        // Somebody else removed this one meanwhile.
+        (false, _) if asked.line.ends_with("/b") => (404, String::new()),
+        (false, _) => (200, r#"{"deleted":true}"#.to_owned()),
+    });
+    let said = outlast(&["dead-letters", "purge", "--all", "--server", &stub.url]);
+    assert_eq!((said.code, said.err.as_str()), (0, "1 dead letters removed\n"));
+}

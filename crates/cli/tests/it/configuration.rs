@@ -1,0 +1,97 @@
+//! What is refused before anything starts, and `outlast config show`.
+
+use serde_json::Value;
+
+use crate::{outlast, outlast_with};
+
+fn file(text: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("outlast.yaml");
+    std::fs::write(&path, text).unwrap();
+    let name = path.to_str().unwrap().to_owned();
+    (folder, name)
+}
+
+#[test]
+fn unknown_key_stops_server_and_worker_with_2_and_names_the_nearest() {
+    let (_folder, path) = file("worker:\n  concurency: 5\n");
+    for command in ["server", "worker", "dev"] {
+        let said = outlast(&[command, "--config", &path]);
+        assert_eq!((said.code, said.out.as_str()), (2, ""), "{}", said.err);
+        assert!(said.err.contains("unknown setting `worker.concurency`"), "{}", said.err);
+        assert!(said.err.contains("did you mean `worker.concurrency`?"), "{}", said.err);
+    }
+}
+
+#[test]
+fn wrong_flag_value_names_the_flag() {
+    let said = outlast(&["worker", "--concurrency", "0"]);
+    assert_eq!(said.code, 2);
+    let expected = "error: `worker.concurrency` is `0` (flag --concurrency), which is not \
+                    a whole number from 1 to 10000\n";
+    assert!(said.err.starts_with(expected), "{}", said.err);
+}
+
+#[test]
+fn unknown_flag_is_usage() {
+    assert_eq!(outlast(&["server", "--nonsense"]).code, 2);
+    assert_eq!(outlast(&["nonsense"]).code, 2);
+    assert_eq!(outlast(&[]).code, 2);
+}
+
+#[test]
+fn server_open_to_others_refuses_to_start() {
+    let said = outlast(&["server", "--listen", "0.0.0.0:0"]);
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("`server.tokens` is not set"), "{}", said.err);
+    assert!(said.err.contains("--insecure"), "{}", said.err);
+}
+
+#[test]
+fn missing_pack_folder_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = format!("sqlite:{}", folder.path().join("o.db").display());
+    let args = ["server", "--database", &database, "--packs", "/nowhere/packs"];
+    let said = outlast(&args);
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("/nowhere/packs"), "{}", said.err);
+    assert!(!folder.path().join("o.db").exists(), "nothing is half done");
+}
+
+#[test]
+fn postgres_is_refused_in_plain_words() {
+    let said = outlast(&["migrate", "--database", "postgres://me:secret@db/o"]);
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("PostgreSQL"), "{}", said.err);
+    assert!(!said.err.contains("secret"), "{}", said.err);
+}
+
+#[test]
+fn every_key_is_shown_with_its_origin() {
+    let (_folder, path) = file("ojs:\n  lease: 20s\n");
+    let args = ["config", "show", "--origin", "-o", "json", "--config", &path];
+    let said = outlast_with(&args, &[("OUTLAST_WORKER__NAME", "w9")]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let shown: Vec<Value> = serde_json::from_str(&said.out).unwrap();
+    let origin = |key: &str| {
+        let found = shown.iter().find(|item| item["key"] == key).unwrap();
+        (found["value"].as_str().unwrap().to_owned(), found["origin"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(origin("ojs.lease"), ("20s".to_owned(), format!("{path}:2")));
+    let name = ("w9".to_owned(), "environment OUTLAST_WORKER__NAME".to_owned());
+    assert_eq!(origin("worker.name"), name);
+    let listen = ("127.0.0.1:8080".to_owned(), "default".to_owned());
+    assert_eq!(origin("server.listen"), listen);
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let variables = [
+        ("OUTLAST_TOKEN", "sesame-sesame-sesame"),
+        ("OUTLAST_SERVER__TOKENS", "[{token: mustard-mustard-mustard, role: viewer}]"),
+    ];
+    let said = outlast_with(&["config", "show", "--origin", "-o", "json"], &variables);
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.out.contains("environment OUTLAST_TOKEN"), "{}", said.out);
+    assert!(!said.out.contains("sesame") && !said.out.contains("mustard"), "{}", said.out);
+}

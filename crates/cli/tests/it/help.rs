@@ -1,0 +1,41 @@
+//! What `--help` says, as a whole: a change of the outside contract shows here.
+
+use crate::outlast;
+
+const COMMANDS: &[&[&str]] = &[
+    &[],
+    &["dev"],
+    &["demo"],
+    &["server"],
+    &["worker"],
+    &["run"],
+    &["jobs"],
+    &["jobs", "list"],
+    &["jobs", "logs"],
+    &["queues"],
+    &["workers"],
+    &["dead-letters"],
+    &["migrate"],
+    &["config", "show"],
+];
+
+#[test]
+fn help_says_what_is_documented() {
+    let mut text = String::new();
+    for command in COMMANDS {
+        let said = outlast(&[command, &["--help"][..]].concat());
+        assert_eq!((said.code, said.err.as_str()), (0, ""));
+        text.push_str(&format!(
+            "$ outlast {}\n{}\n",
+            [command, &["--help"][..]].concat().join(" "),
+            said.out
+        ));
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn version_is_on_stdout() {
+    let said = outlast(&["--version"]);
+    assert_eq!((said.code, said.out), (0, format!("outlast {}\n", env!("CARGO_PKG_VERSION"))));
+}

@@ -28,7 +28,7 @@ use outlast_core::time::BootTime;
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::ending::{EndKind, Ending};
-pub use self::output::{Captured, Output, OutputLimits, Stream};
+pub use self::output::{Captured, Output, OutputLimits, OutputSummary, Stream};
 pub use crate::process::protocol::Oom;
 
 use self::stop::Command;

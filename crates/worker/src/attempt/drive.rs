@@ -58,7 +58,6 @@ fn never_started(started: BootTime, reason: String) -> Ending {
         executed: false,
         started,
         duration: Duration::from_millis(boot_now().since(started).as_millis()),
-        output_cut: false,
         ..Ending::unknown("")
     }
 }
@@ -182,9 +181,10 @@ impl Drive {
 
     fn note(&mut self, report: Report, now: Instant) {
         match report {
-            Report::Started { pid, init } => {
+            Report::Holding { init } => self.grip.learn_init(init),
+            Report::Started { pid } => {
                 self.seen.executed = true;
-                self.grip.learn(pid, init);
+                self.grip.learn_job(pid);
             }
             Report::SpawnFailed { reason } => {
                 self.seen.spawn_failure = Some(reason);
@@ -249,7 +249,7 @@ impl Drive {
     }
 
     async fn conclude(mut self, tree_empty: bool) -> Ending {
-        let collected = self.readers.finish().await;
+        let output = self.readers.finish().await;
         // One that will not go is left to the runtime, which reaps it when it does.
         let _ = timeout(REAP_MAX, self.child.wait()).await;
         let exit = self.seen.exit.take();
@@ -261,10 +261,7 @@ impl Drive {
             executed: self.seen.executed,
             started: self.started,
             duration: Duration::from_millis(boot_now().since(self.started).as_millis()),
-            stdout: collected.stdout,
-            stderr: collected.stderr,
-            dropped: collected.dropped,
-            output_cut: collected.cut,
+            output,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outlast_core::time::BootTime;
 
-use super::output::Captured;
+use super::output::OutputSummary;
 use crate::process::protocol::Oom;
 
 /// The one account of an attempt's end.
@@ -25,14 +25,8 @@ pub struct Ending {
     pub started: BootTime,
     /// From spawning to the proof that the tree is empty, or giving up on it.
     pub duration: Duration,
-    /// The last part of standard output, from which a result is read.
-    pub stdout: Captured,
-    /// The last part of standard error, for the failure's message.
-    pub stderr: Captured,
-    /// Bytes of output beyond the limit, dropped.
-    pub dropped: u64,
-    /// A pipe was still open, or output unread, when reading was given up after the end.
-    pub output_cut: bool,
+    /// What was kept of its output.
+    pub output: OutputSummary,
 }
 
 /// Why an attempt ended.
@@ -99,10 +93,7 @@ impl Ending {
             executed: true,
             started: BootTime::default(),
             duration: Duration::ZERO,
-            stdout: Captured::default(),
-            stderr: Captured::default(),
-            dropped: 0,
-            output_cut: true,
+            output: OutputSummary::default(),
         }
     }
 }

@@ -70,6 +70,19 @@ pub struct Captured {
     pub total: u64,
 }
 
+/// What was kept of an attempt's output, and what was not.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct OutputSummary {
+    /// The last part of standard output, from which a result is read.
+    pub stdout: Captured,
+    /// The last part of standard error, for the failure's message.
+    pub stderr: Captured,
+    /// Bytes of both beyond the limit, not delivered as chunks.
+    pub dropped: u64,
+    /// A pipe was still open, or output unread, when reading was given up after the end.
+    pub cut: bool,
+}
+
 impl Captured {
     /// Says whether the whole stream was kept.
     #[must_use]
@@ -124,14 +137,6 @@ pub(super) struct Readers {
     result_bytes_max: usize,
 }
 
-/// Everything the readers leave behind.
-pub(super) struct Collected {
-    pub(super) stdout: Captured,
-    pub(super) stderr: Captured,
-    pub(super) dropped: u64,
-    pub(super) cut: bool,
-}
-
 impl Readers {
     /// Starts reading both streams.
     pub(super) fn start(
@@ -159,7 +164,7 @@ impl Readers {
     }
 
     /// Reads what is left after the tree is empty, for a bounded time, then closes the pipes.
-    pub(super) async fn finish(self) -> Collected {
+    pub(super) async fn finish(self) -> OutputSummary {
         let Self { tasks: [mut stdout, mut stderr], captured, budget, chunks, result_bytes_max } =
             self;
         let both = async { tokio::join!(&mut stdout, &mut stderr) };
@@ -179,7 +184,7 @@ impl Readers {
         let (mut stdout, mut stderr) = (stdout, stderr);
         stdout.trim(result_bytes_max);
         stderr.trim(MESSAGE_BYTES_MAX);
-        Collected { stdout, stderr, dropped, cut }
+        OutputSummary { stdout, stderr, dropped, cut }
     }
 }
 

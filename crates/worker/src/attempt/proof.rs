@@ -37,16 +37,19 @@ impl Grip {
         }
     }
 
-    /// Learns the processes that the shim reported as started.
-    pub(super) fn learn(&mut self, job_pid: Option<i32>, init_pid: Option<i32>) {
-        match self {
-            Self::Namespace { init } => {
-                // The shim has only just sent this number, and has not reaped it unless it
-                // died within microseconds; a number does not come round again that fast.
-                *init = init_pid.and_then(Pid::from_raw).and_then(|pid| sys::watch_end(pid).ok());
-            }
-            Self::Session { job } => *job = job_pid.and_then(Pid::from_raw),
-            Self::Group(_) => {}
+    /// Learns the first process of the namespace.
+    pub(super) fn learn_init(&mut self, pid: i32) {
+        if let Self::Namespace { init } = self {
+            // The shim has only just sent this number, and has not reaped it unless it died
+            // within microseconds; a number does not come round again that fast.
+            *init = Pid::from_raw(pid).and_then(|pid| sys::watch_end(pid).ok());
+        }
+    }
+
+    /// Learns the job's main process.
+    pub(super) fn learn_job(&mut self, pid: Option<i32>) {
+        if let Self::Session { job } = self {
+            *job = pid.and_then(Pid::from_raw);
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! engine ──▶ shim: spec, then any of term | kill | deadline
-//! shim ──▶ engine: started | spawn_failed, [deadline_passed], exited, empty
+//! shim ──▶ engine: [holding], started | spawn_failed, [deadline_passed], exited, empty
 //! ```
 //!
 //! The end of the stream is a message too: to the shim it says that the engine is gone, to
@@ -52,9 +52,11 @@ pub(crate) enum Order {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Report {
-    /// The job's program was executed. `pid` is the job as the engine's namespace counts
-    /// where that can be known; `init` is the namespace's first process.
-    Started { pid: Option<i32>, init: Option<i32> },
+    /// The namespace is there and `init` is its first process, as the engine's namespace
+    /// counts. Said before anything runs in it, so that the engine can always end it.
+    Holding { init: i32 },
+    /// The job's program was executed. `pid` counts as above, where that can be known.
+    Started { pid: Option<i32> },
     /// Nothing was executed.
     SpawnFailed { reason: String },
     /// The deadline passed and the tree was sent SIGKILL.

@@ -40,28 +40,29 @@ async fn check_artist_dies_with_main_process(containment: Containment) {
     assert_eq!(survivors(&artist.marker), []);
     assert_eq!(ending.kind, EndKind::Exited { code: 0 });
     assert!(ending.tree_empty);
-    assert_eq!(ending.stdout.bytes, b"done\n");
-    assert!(!ending.output_cut, "nobody holds the pipes");
+    assert_eq!(ending.output.stdout.bytes, b"done\n");
+    assert!(!ending.output.cut, "nobody holds the pipes");
     assert!(ending.duration < Duration::from_secs(5));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn escape_artist_in_a_pid_namespace_dies_with_the_main_process() {
     check_artist_dies_with_main_process(Containment::Pidns).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn escape_artist_in_a_cgroup_dies_with_the_main_process() {
     check_artist_dies_with_main_process(Containment::Cgroup).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn escape_artist_under_a_subreaper_dies_with_the_main_process() {
     check_artist_dies_with_main_process(Containment::Subreaper).await;
 }
 
 async fn check_artist_dies_when_cancelled(containment: Containment) {
-    let artist = Artist::new(containment, "trap '' TERM; while :; do sleep 0.05; done");
+    let mut artist = Artist::new(containment, "while :; do sleep 0.05; done");
+    artist.spec.args[1].insert_str(0, "trap '' TERM\n");
     let attempt = Attempt::spawn(artist.spec.clone());
     let handle = attempt.handle();
     artist.wait_until_loose();
@@ -72,17 +73,17 @@ async fn check_artist_dies_when_cancelled(containment: Containment) {
     assert!(ending.tree_empty);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn escape_artist_in_a_pid_namespace_dies_when_cancelled() {
     check_artist_dies_when_cancelled(Containment::Pidns).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn escape_artist_in_a_cgroup_dies_when_cancelled() {
     check_artist_dies_when_cancelled(Containment::Cgroup).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn escape_artist_under_a_subreaper_dies_when_cancelled() {
     check_artist_dies_when_cancelled(Containment::Subreaper).await;
 }
@@ -117,21 +118,21 @@ async fn check_killed_shim(containment: Containment) -> (String, outlast_worker:
     (artist.marker, ending)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn killed_shim_takes_its_pid_namespace_along_with_proof() {
     let (marker, ending) = check_killed_shim(Containment::Pidns).await;
     assert_eq!(survivors(&marker), []);
     assert!(ending.tree_empty);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn killed_shim_leaves_its_cgroup_to_the_engine_which_ends_it_with_proof() {
     let (marker, ending) = check_killed_shim(Containment::Cgroup).await;
     assert_eq!(survivors(&marker), []);
     assert!(ending.tree_empty);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn killed_subreaper_shim_gives_no_proof() {
     let (marker, ending) = check_killed_shim(Containment::Subreaper).await;
     assert!(!ending.tree_empty, "a process in a session of its own may be alive");
@@ -196,7 +197,7 @@ fn frozen_engine_does_not_keep_a_subreaper_tree_past_its_deadline() {
     check_frozen_engine(Containment::Subreaper);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn renewed_deadline_replaces_the_earlier_one() {
     let deadline = boot_now().after(Span::from_millis(600));
     let spec = AttemptSpec { deadline: Some(deadline), ..shell_marked("sleep 0.9", "job") };
@@ -205,7 +206,7 @@ async fn renewed_deadline_replaces_the_earlier_one() {
     assert_eq!(attempt.finished().await.kind, EndKind::Exited { code: 0 });
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn probe_finds_that_every_kind_it_names_works() {
     let program = OwnProgram::at(HOST);
     for kind in Containment::ALL {
@@ -216,7 +217,7 @@ async fn probe_finds_that_every_kind_it_names_works() {
     assert_eq!(probe.chosen, Containment::Pidns);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn probe_with_a_broken_program_says_why_nothing_works() {
     let program = OwnProgram::at("/nonexistent/outlast");
     let error = Containment::probe(Choice::Auto, &program).await.unwrap_err();
@@ -240,9 +241,9 @@ fn containment_names_are_read_back() {
     assert!(error.to_string().contains("expected auto, pidns, cgroup or subreaper"));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn job_in_a_pid_namespace_sees_only_its_own_processes() {
     let ending = Attempt::spawn(shell_marked("ls -d /proc/[0-9]* | wc -l", "job")).finished().await;
-    let count: u32 = String::from_utf8(ending.stdout.bytes).unwrap().trim().parse().unwrap();
+    let count: u32 = String::from_utf8(ending.output.stdout.bytes).unwrap().trim().parse().unwrap();
     assert!((2..=5).contains(&count), "{count} processes");
 }

@@ -2,7 +2,7 @@
 #![expect(clippy::print_stdout, reason = "the tests read what happened from it")]
 #![expect(
     clippy::unwrap_used,
-    clippy::exit,
+    clippy::panic,
     reason = "a test program: failing loudly is the point"
 )]
 

@@ -1,6 +1,14 @@
 //! Real processes, real signals: what holds when jobs, shims, engines and guardians are
 //! killed, frozen, flooded and escaped from.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "what tests share may fail loudly too"
+)]
+
 mod containment;
 mod guardian;
 mod memory;

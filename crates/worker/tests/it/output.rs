@@ -35,7 +35,7 @@ async fn both_streams_arrive_whole_and_apart() {
     let (ending, stdout, stderr, mark) = run(shell("echo out; echo err >&2; exit 4")).await;
     assert_eq!(ending.kind, EndKind::Exited { code: 4 });
     assert_eq!((stdout.as_slice(), stderr.as_slice(), mark), (&b"out\n"[..], &b"err\n"[..], None));
-    assert_eq!((ending.stdout.bytes, ending.stderr.bytes), (stdout, stderr));
+    assert_eq!((ending.output.stdout.bytes, ending.output.stderr.bytes), (stdout, stderr));
 }
 
 #[tokio::test]
@@ -76,10 +76,10 @@ async fn flood_is_cut_at_the_limit_and_counted_to_the_byte() {
     assert_eq!(ending.kind, EndKind::Exited { code: 0 });
     assert_eq!(stdout.len(), LOG_BYTES_MAX);
     assert_eq!(mark, Some(total - LOG_BYTES_MAX as u64));
-    assert_eq!(mark, Some(ending.dropped));
-    assert_eq!(ending.stdout.total, total);
-    assert!(!ending.stdout.is_whole());
-    assert_eq!(ending.stdout.bytes.len(), 1024 * 1024);
+    assert_eq!(mark, Some(ending.output.dropped));
+    assert_eq!(ending.output.stdout.total, total);
+    assert!(!ending.output.stdout.is_whole());
+    assert_eq!(ending.output.stdout.bytes.len(), 1024 * 1024);
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn endless_line_does_not_hold_up_the_timeout() {
         run(AttemptSpec { timeout, ..shell("exec tr '\\0' x < /dev/zero") }).await;
     assert_eq!(ending.kind, EndKind::TimedOut);
     assert!(stdout.len() <= LOG_BYTES_MAX);
-    assert!(ending.dropped > 0 && mark == Some(ending.dropped));
+    assert!(ending.output.dropped > 0 && mark == Some(ending.output.dropped));
     assert!(ending.duration < Duration::from_secs(5), "{:?}", ending.duration);
 }
 
@@ -104,7 +104,10 @@ async fn result_keeps_the_end_of_what_was_written() {
     let limits = OutputLimits { log_bytes_max: 4, result_bytes_max: 6 };
     let (ending, stdout, _, mark) = run(AttemptSpec { limits, ..shell("printf 0123456789") }).await;
     assert_eq!(stdout, b"0123");
-    assert_eq!((ending.stdout.bytes.as_slice(), ending.stdout.total), (&b"456789"[..], 10));
+    assert_eq!(
+        (ending.output.stdout.bytes.as_slice(), ending.output.stdout.total),
+        (&b"456789"[..], 10)
+    );
     assert_eq!(mark, Some(6));
 }
 
@@ -115,7 +118,7 @@ async fn reader_that_never_reads_does_not_hold_up_the_timeout() {
     let output = attempt.take_output();
     let ending = attempt.finished().await;
     assert_eq!(ending.kind, EndKind::TimedOut);
-    assert!(ending.tree_empty && ending.output_cut);
+    assert!(ending.tree_empty && ending.output.cut);
     drop(output);
 }
 
@@ -123,5 +126,5 @@ async fn reader_that_never_reads_does_not_hold_up_the_timeout() {
 async fn output_that_nobody_wants_does_not_hold_the_job_up() {
     let ending = Attempt::spawn(shell("head -c 5000000 /dev/zero")).finished().await;
     assert_eq!(ending.kind, EndKind::Exited { code: 0 });
-    assert_eq!(ending.stdout.total, 5_000_000);
+    assert_eq!(ending.output.stdout.total, 5_000_000);
 }

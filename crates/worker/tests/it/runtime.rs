@@ -24,9 +24,9 @@ async fn run_script(runtime: Runtime, name: &str, body: &str) -> String {
         ..shell("")
     };
     let ending = Attempt::spawn(spec).finished().await;
-    let message = String::from_utf8_lossy(&ending.stderr.bytes).into_owned();
+    let message = String::from_utf8_lossy(&ending.output.stderr.bytes).into_owned();
     assert_eq!(ending.kind, EndKind::Exited { code: 0 }, "{message}");
-    String::from_utf8(ending.stdout.bytes).unwrap()
+    String::from_utf8(ending.output.stdout.bytes).unwrap()
 }
 
 #[tokio::test]

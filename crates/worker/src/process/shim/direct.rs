@@ -53,7 +53,7 @@ fn supervise(channel: &mut Channel, spec: &ShimSpec, group: Option<&Group>) -> R
         .map_err(|error| format!("cannot enter the cgroup: {error}"))?;
     let oom = OomWatch::start(group.map(Group::folder));
     let job = job::start(spec, entrance)?;
-    channel.report(&Report::Started { pid: Some(job.as_raw_nonzero().get()), init: None });
+    channel.report(&Report::Started { pid: Some(job.as_raw_nonzero().get()) });
     let tree = match group {
         Some(group) => Tree::Group(group.clone()),
         None => Tree::Descendants { job: Some(job) },

@@ -32,7 +32,7 @@ use crate::process::sys::{self, Fork};
 
 /// Runs the outer process and, in the other half of a fork, the inner one.
 pub(super) fn run(mut channel: Channel, spec: ShimSpec) -> i32 {
-    let prepared = enter_namespace().and_then(|()| Ok(io::pipe()?));
+    let prepared = enter_namespace().and_then(|()| io::pipe());
     let forked = prepared.and_then(|lifeline| Ok((lifeline, sys::fork()?)));
     let ((lifeline, held), inner) = match forked {
         Ok((lifeline, Fork::Parent(inner))) => (lifeline, inner),
@@ -84,12 +84,15 @@ fn supervise(channel: &mut Channel, spec: &ShimSpec, lifeline: OwnedFd) -> Resul
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| format!("cannot ask for the parent's death signal: {error}"))?;
     let outside = OutsideView::open();
+    if let Some(init) = outside.own_pid {
+        channel.report(&Report::Holding { init });
+    }
     show_own_processes();
     let signs = Signs::new(spec.deadline_boot_ms)
         .map_err(|error| format!("cannot watch for signals: {error}"))?;
     let oom = OomWatch::start(None);
     let job = job::start(spec, None)?;
-    channel.report(&Report::Started { pid: outside.first_child(), init: outside.own_pid });
+    channel.report(&Report::Started { pid: outside.first_child() });
     let mut watch = Watch::new(channel, signs, (Tree::Namespace, job), oom, Some(lifeline));
     // However this returns, our exit ends whatever is left.
     let _ = watch.until_main_ends();

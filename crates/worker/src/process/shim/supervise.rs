@@ -64,11 +64,17 @@ pub(super) struct Watch<'a> {
 
 #[derive(Default)]
 struct State {
-    /// SIGTERM or SIGKILL was sent by us.
-    signalled: bool,
-    /// SIGKILL was sent by us.
-    killing: bool,
+    sent: Sent,
     engine_gone: bool,
+}
+
+/// The hardest signal that we sent the tree.
+#[derive(Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Sent {
+    #[default]
+    Nothing,
+    Term,
+    Kill,
 }
 
 impl<'a> Watch<'a> {
@@ -92,7 +98,7 @@ impl<'a> Watch<'a> {
             if ready.lifeline {
                 return Ok(());
             }
-            if ready.deadline && !self.state.killing {
+            if ready.deadline && self.state.sent != Sent::Kill {
                 self.channel.report(&Report::DeadlinePassed);
                 self.kill();
             }
@@ -110,7 +116,7 @@ impl<'a> Watch<'a> {
                 self.channel.report(&Report::Exited(end));
                 return Ok(());
             }
-            if self.state.killing {
+            if self.state.sent == Sent::Kill {
                 self.tree.kill();
             }
         }
@@ -134,7 +140,7 @@ impl<'a> Watch<'a> {
         for order in orders {
             match order {
                 Order::Term => {
-                    self.state.signalled = true;
+                    self.state.sent = self.state.sent.max(Sent::Term);
                     self.tree.terminate();
                 }
                 Order::Kill => self.kill(),
@@ -144,8 +150,7 @@ impl<'a> Watch<'a> {
     }
 
     fn kill(&mut self) {
-        self.state.signalled = true;
-        self.state.killing = true;
+        self.state.sent = Sent::Kill;
         self.tree.kill();
     }
 
@@ -162,7 +167,7 @@ impl<'a> Watch<'a> {
             fds.push(PollFd::from_borrowed_fd(lifeline.as_fd(), PollFlags::IN));
             fds.len() - 1
         });
-        wait_on(&mut fds, self.state.killing.then_some(&KILL_AGAIN))?;
+        wait_on(&mut fds, (self.state.sent == Sent::Kill).then_some(&KILL_AGAIN))?;
         let fired = |index: Option<usize>| {
             index.and_then(|index| fds.get(index)).is_some_and(|fd| !fd.revents().is_empty())
         };
@@ -191,12 +196,13 @@ impl<'a> Watch<'a> {
 
     fn describe(&self, status: WaitStatus) -> MainExit {
         let (code, signal) = (status.exit_status(), status.terminating_signal());
-        let signalled_by_us = self.state.signalled;
+        let signalled_by_us = self.state.sent != Sent::Nothing;
         let oom = if signalled_by_us { Oom::No } else { self.oom.judge(code, signal) };
         MainExit { code, signal, signalled_by_us, oom }
     }
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "three descriptors, ready independently")]
 struct Ready {
     deadline: bool,
     channel: bool,

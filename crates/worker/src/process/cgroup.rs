@@ -62,8 +62,17 @@ pub(crate) struct Group {
 impl Group {
     /// Makes the group, empty.
     pub(crate) fn create(folder: PathBuf) -> io::Result<Self> {
-        fs::create_dir(&folder)?;
-        Ok(Self { folder })
+        let group = Self { folder };
+        match fs::create_dir(&group.folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                // Left by an engine that was killed and had our number. Only an empty group
+                // can be removed, so nothing living is taken over.
+                group.remove();
+                fs::create_dir(&group.folder)?;
+            }
+            other => other?,
+        }
+        Ok(group)
     }
 
     /// Names a group that a shim made.
@@ -112,7 +121,7 @@ impl Group {
             for child in subfolders(folder) {
                 remove_below(&child);
             }
-            // A group that is still busy stays; the next start of a worker meets it empty.
+            // A group that is still busy stays, until an engine of that number needs the name.
             let _ = fs::remove_dir(folder);
         }
         remove_below(&self.folder);
@@ -127,3 +136,6 @@ fn subfolders(folder: &Path) -> Vec<PathBuf> {
         .map(|entry| entry.path())
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,8 +19,9 @@ use crate::process;
 #[derive(Debug, Parser)]
 #[command(name = "outlast", version, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {
-    /// How log lines on stderr look; OUTLAST_LOG says which ones there are
-    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, hide_default_value = true)]
+    /// How log lines on stderr look, text or json; OUTLAST_LOG says which ones there are
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text,
+          hide_default_value = true, hide_possible_values = true, value_name = "FORMAT")]
     log_format: LogFormat,
     /// End when the process of this id ends
     #[arg(long, global = true, hide = true, value_name = "PID")]

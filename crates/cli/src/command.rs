@@ -31,8 +31,9 @@ pub(crate) struct Target {
     /// Bearer token [default: OUTLAST_TOKEN or OJS_AUTH_TOKEN]
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    /// How to print: table, json or jsonl
+    #[arg(short, long, value_enum, default_value_t = Format::Table, hide_possible_values = true,
+          value_name = "FORMAT")]
     output: Format,
 }
 

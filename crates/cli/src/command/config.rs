@@ -25,8 +25,9 @@ pub(crate) struct Show {
     /// YAML file to read
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    /// How to print: table, json or jsonl
+    #[arg(short, long, value_enum, default_value_t = Format::Table, hide_possible_values = true,
+          value_name = "FORMAT")]
     output: Format,
 }
 

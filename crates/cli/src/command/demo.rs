@@ -48,14 +48,11 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, _environment: &Environment) -> Result<Exit, Failure> {
     let mut interrupts = Interrupts::new()?;
-    let played = tokio::select! {
-        played = tokio::time::timeout(DEMO_MAX, play(&args)) => played,
+    let verdict = tokio::select! {
+        played = play(&args) => played?,
         // Dropping the play kills its processes and removes its folder.
         () = interrupts.next() => return Err(Failure::failed("stopped before the end")),
     };
-    let verdict = played.unwrap_or_else(|_elapsed| {
-        Err(Failure::failed(format!("not done after {}", span(DEMO_MAX))))
-    })?;
     print(&verdict.table())?;
     if verdict.faults.is_empty() {
         return Ok(Exit::Ok);
@@ -66,8 +63,10 @@ pub(crate) async fn run(args: Args, _environment: &Environment) -> Result<Exit, 
 async fn play(args: &Args) -> Result<Verdict, Failure> {
     let begun = clock::moment();
     let mut stage = Stage::set().await?;
-    let done = perform(args, &mut stage).await;
-    let mut verdict = stage.explain(done)?;
+    let performed = tokio::time::timeout(DEMO_MAX, perform(args, &mut stage)).await;
+    let late = || Failure::failed(format!("not done after {}", span(DEMO_MAX)));
+    let performed = performed.unwrap_or_else(|_elapsed| Err(late()));
+    let mut verdict = stage.explain(performed)?;
     stage.clear(&mut verdict).await;
     verdict.took = clock::moment().since(begun);
     Ok(verdict)

@@ -52,7 +52,10 @@ impl<'a> Follow<'a> {
     }
 
     /// Prints what comes until the job has ended, or for `limit`.
-    pub(super) async fn to_the_end(&mut self, limit: Option<Duration>) -> Result<Waited, Failure> {
+    pub(super) async fn until_it_ends(
+        &mut self,
+        limit: Option<Duration>,
+    ) -> Result<Waited, Failure> {
         let begun = clock::moment();
         let mut pause = PAUSE_MIN;
         let mut away: Option<Moment> = None;

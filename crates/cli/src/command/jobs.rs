@@ -182,7 +182,7 @@ async fn logs(args: &Logs, environment: &Environment) -> Result<Exit, Failure> {
     let sink = if format == Format::Table { LogSink::Streams } else { LogSink::Lines };
     let mut follow = Follow::new(&client, &args.id, sink);
     if args.follow {
-        follow.to_the_end(None).await?;
+        follow.until_it_ends(None).await?;
         return Ok(Exit::Ok);
     }
     // A job without output still has to exist.

@@ -56,7 +56,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     };
     let is_table = args.target.output == Format::Table;
     let sink = if is_table { LogSink::Streams } else { LogSink::Beside };
-    let waited = Follow::new(&client, id, sink).to_the_end(timeout).await?;
+    let waited = Follow::new(&client, id, sink).until_it_ends(timeout).await?;
     let (job, timed_out) = match waited {
         Waited::Ended(job) => (job, false),
         Waited::TimedOut(job) => (job, true),

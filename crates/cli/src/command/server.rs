@@ -60,6 +60,7 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
 }
 
 /// Serves until told to stop. The second time it is told, it stops without order.
+#[expect(dead_code, reason = "called when there is a store to open")]
 async fn serve<S: Store>(
     store: S,
     settings: ServerSettings,

@@ -23,13 +23,10 @@ const COMMANDS: &[&[&str]] = &[
 fn help_says_what_is_documented() {
     let mut text = String::new();
     for command in COMMANDS {
-        let said = outlast(&[command, &["--help"][..]].concat());
+        let args = [command, &["--help"][..]].concat();
+        let said = outlast(&args);
         assert_eq!((said.code, said.err.as_str()), (0, ""));
-        text.push_str(&format!(
-            "$ outlast {}\n{}\n",
-            [command, &["--help"][..]].concat().join(" "),
-            said.out
-        ));
+        text.extend(["$ outlast ", &args.join(" "), "\n", &said.out, "\n"]);
     }
     insta::assert_snapshot!(text);
 }

@@ -1,8 +1,10 @@
 //! The binary as its users meet it: exit codes, stdout, stderr.
 #![expect(clippy::disallowed_methods, reason = "these tests start the binary")]
+#![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 mod commands;
 mod configuration;
+mod dev;
 mod help;
 mod running;
 mod stub;

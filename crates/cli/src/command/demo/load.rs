@@ -51,7 +51,7 @@ impl Load {
 /// Long jobs begin to run shortly before half of all are done.
 fn seconds(number: u32, jobs: u32) -> f64 {
     let middle = (jobs * 45 / 100)..(jobs * 55 / 100);
-    if middle.contains(&number) && number % LONG_EVERY == 0 {
+    if middle.contains(&number) && number.is_multiple_of(LONG_EVERY) {
         return LONG_SECONDS;
     }
     let turn = usize::try_from(number).unwrap_or(0) % SHORT_SECONDS.len();

@@ -77,3 +77,22 @@ pub(super) fn write(packs: &Path) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{action, write};
+    use outlast_packs::PackSet;
+    use serde_json::json;
+
+    #[test]
+    fn the_pack_can_be_read_and_takes_the_parameters_of_the_load() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path()).unwrap();
+        let packs = PackSet::load(&[folder.path().to_owned()]).unwrap();
+        for runtime in ["shell", "python", "node"] {
+            let found = packs.get(&action(runtime)).unwrap();
+            found.check(&json!({"ledger": "/tmp/l", "seconds": 0.5})).unwrap();
+            assert!(found.check(&json!({"seconds": 0.5})).is_err());
+        }
+    }
+}

@@ -206,7 +206,8 @@ fn start(folder: &Path, name: &str, args: Vec<OsString>) -> Result<Child, Failur
 fn with_lines(mut failure: Failure, child: &Child) -> Failure {
     let lines = child.last_lines();
     if !lines.is_empty() {
-        failure.message.push_str(&format!("\n{} said last:\n{}", child.name(), lines.join("\n")));
+        let said = format!("\n{} said last:\n{}", child.name(), lines.join("\n"));
+        failure.message.push_str(&said);
     }
     failure
 }

@@ -1,0 +1,22 @@
+//! `outlast dev` and what it says when it cannot start.
+
+use crate::outlast;
+
+#[test]
+fn port_that_is_taken_is_named_and_nothing_is_left_running() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let said = outlast(&["dev", "--listen", &address, "--data", data.to_str().unwrap()]);
+    assert_eq!(said.code, 1, "{}", said.err);
+    assert!(said.err.contains("the server did not start"), "{}", said.err);
+    assert_eq!(std::fs::read_to_string(data.join(".gitignore")).unwrap(), "*\n");
+}
+
+#[test]
+fn data_folder_that_cannot_be_made_is_named() {
+    let said = outlast(&["dev", "--data", "/proc/nowhere/data"]);
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("/proc/nowhere/data cannot be made"), "{}", said.err);
+}

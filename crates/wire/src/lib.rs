@@ -1,1 +1,22 @@
-//! Open Job Spec JSON and the executions API's JSON, and what they mean to the core.
+//! What travels as JSON, and what it means to the core.
+//!
+//! Reading turns bytes into checked values of the core's types, or into a [`Fault`] that
+//! names the field. Writing turns the core's values into text, with what a producer sent
+//! passed on as it was received. Nothing here does IO, reads a clock or names a store.
+//!
+//! Map:
+//! - [`json`]: depth, syntax errors with line and column, the writer
+//! - [`duration`], [`time`]: lengths and instants as people and the standard write them
+//! - [`fault`]: what is wrong with a request
+//! - [`ojs`]: the Open Job Spec: envelopes, retry policies, errors, workers, queues
+//! - [`execution`]: the executions API
+#![warn(missing_docs)]
+
+pub mod duration;
+pub mod execution;
+pub mod fault;
+pub mod json;
+pub mod ojs;
+pub mod time;
+
+pub use fault::{Fault, FaultKind};

@@ -1,0 +1,113 @@
+//! Lengths of time: ISO 8601 (`PT1M30S`), and the configuration's style (`90`, `1.5`,
+//! `200ms`, `30s`, `5m`, `2h`, `1d`).
+//!
+//! Years and months have no fixed length and are refused.
+
+use outlast_core::time::Span;
+use serde_json::Value;
+
+/// Longest length accepted anywhere: a hundred years, so that sums never overflow.
+const MILLIS_MAX: u64 = 100 * 366 * 24 * 3600 * 1000;
+
+/// Reads an ISO 8601 duration of weeks, days, hours, minutes and seconds.
+#[must_use]
+pub fn iso(text: &str) -> Option<Span> {
+    let body = text.strip_prefix('P')?;
+    let (date, clock) = match body.split_once('T') {
+        Some((_, "")) => return None,
+        Some((date, clock)) => (date, clock),
+        None => (body, ""),
+    };
+    if date.is_empty() && clock.is_empty() {
+        return None;
+    }
+    let days = parts(date, &[('W', 604_800_000), ('D', 86_400_000)])?;
+    let seconds = parts(clock, &[('H', 3_600_000), ('M', 60_000), ('S', 1000)])?;
+    span(days.checked_add(seconds)?)
+}
+
+/// Reads numbers with units, each unit at most once and in this order.
+fn parts(mut text: &str, units: &[(char, u64)]) -> Option<u64> {
+    let mut total = 0_u64;
+    let mut units = units.iter();
+    while !text.is_empty() {
+        let end = text.find(|c: char| c.is_ascii_alphabetic())?;
+        let (number, rest) = text.split_at(end);
+        let unit = rest.chars().next()?;
+        let (_, scale) = units.by_ref().find(|(name, _)| *name == unit)?;
+        total = total.checked_add(millis(number, *scale)?)?;
+        text = rest.get(1..)?;
+    }
+    Some(total)
+}
+
+/// Returns a decimal number times `scale` milliseconds, rounded down.
+fn millis(number: &str, scale: u64) -> Option<u64> {
+    let (whole, fraction) = number.split_once(['.', ',']).unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(fraction) || number.ends_with(['.', ',']) {
+        return None;
+    }
+    let mut total = whole.parse::<u64>().ok()?.checked_mul(scale)?;
+    let mut place = scale;
+    for digit in fraction.bytes() {
+        place /= 10;
+        total = total.checked_add(u64::from(digit - b'0') * place)?;
+    }
+    Some(total)
+}
+
+fn span(millis: u64) -> Option<Span> {
+    (millis <= MILLIS_MAX).then_some(Span(millis))
+}
+
+/// Shows a length as ISO 8601.
+#[must_use]
+pub fn to_iso(length: Span) -> String {
+    let (seconds, millis) = (length.0 / 1000, length.0 % 1000);
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let mut text = String::from("PT");
+    let mut put = |part: String| text.push_str(&part);
+    if hours > 0 {
+        put(format!("{hours}H"));
+    }
+    if minutes > 0 {
+        put(format!("{minutes}M"));
+    }
+    if millis > 0 {
+        let fraction = format!("{millis:03}");
+        put(format!("{seconds}.{}S", fraction.trim_end_matches('0')));
+    } else if seconds > 0 || length.0 == 0 {
+        put(format!("{seconds}S"));
+    }
+    text
+}
+
+/// Reads the configuration's style: seconds, or a number with a unit; ISO 8601 too.
+#[must_use]
+pub fn plain(text: &str) -> Option<Span> {
+    if text.starts_with('P') {
+        return iso(text);
+    }
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let scale = match unit {
+        "ms" => return span(number.trim().parse().ok()?),
+        "" | "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    span(millis(number.trim(), scale)?)
+}
+
+/// Reads a JSON value in the configuration's style: a number of seconds, or a text.
+#[must_use]
+pub fn value(value: &Value) -> Option<Span> {
+    match value {
+        Value::Number(number) => plain(&number.to_string()),
+        Value::String(text) => plain(text),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}

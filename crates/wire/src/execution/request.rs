@@ -1,0 +1,159 @@
+//! What a caller sends to start an execution. Every slip is refused by name.
+
+use std::collections::BTreeMap;
+
+use outlast_core::budget::ScheduledTimeout;
+use outlast_core::job::Overlap;
+use outlast_core::retry::RetryPolicy;
+use outlast_core::time::Span;
+use serde_json::{Map, Value};
+
+use crate::duration;
+use crate::fault::Fault;
+use crate::json;
+use crate::ojs::{names, retry};
+use crate::time::When;
+
+/// Fields of the body.
+const KNOWN: &[&str] = &[
+    "action_ref",
+    "parameters",
+    "queue",
+    "priority",
+    "timeout",
+    "scheduled_timeout",
+    "retry",
+    "labels",
+    "overlap",
+    "delay",
+];
+
+/// An execution that is wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// The action.
+    pub action_ref: String,
+    /// Its parameters, not checked against the action; `null` when none are given.
+    pub parameters: Value,
+    /// Queue.
+    pub queue: String,
+    /// -100 to 100.
+    pub priority: i8,
+    /// Longest an attempt may run.
+    pub timeout: Option<Span>,
+    /// How long it is kept while no live worker can run it.
+    pub scheduled_timeout: Option<ScheduledTimeout>,
+    /// The retry policy, as sent.
+    pub retry: Option<Value>,
+    /// Labels that the worker must carry.
+    pub labels: BTreeMap<String, String>,
+    /// Whether attempts may overlap.
+    pub overlap: Option<Overlap>,
+    /// When it may first run, if not at once.
+    pub delay: Option<When>,
+}
+
+impl Request {
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// Returns what is wrong with it.
+    pub fn read(body: &[u8]) -> Result<Self, Fault> {
+        let body: Value = json::read(body)?;
+        let Value::Object(fields) = body else {
+            return Err(Fault::payload("request body must be a JSON object"));
+        };
+        if let Some(name) = fields.keys().find(|name| !KNOWN.contains(&name.as_str())) {
+            let known = KNOWN.join(", ");
+            return Err(Fault::field(name, format!("is not known; known fields are {known}")));
+        }
+        let queue = text(&fields, "queue")?.unwrap_or("default");
+        names::queue(queue)?;
+        let action_ref = text(&fields, "action_ref")?;
+        Ok(Self {
+            action_ref: action_ref
+                .ok_or_else(|| Fault::field("action_ref", "is missing"))?
+                .to_owned(),
+            parameters: fields.get("parameters").cloned().unwrap_or_default(),
+            queue: queue.to_owned(),
+            priority: given(&fields, "priority").map_or(Ok(0), priority)?,
+            timeout: given(&fields, "timeout").map(|value| span("timeout", value)).transpose()?,
+            scheduled_timeout: given(&fields, "scheduled_timeout").map(scheduled).transpose()?,
+            retry: given(&fields, "retry").cloned(),
+            labels: given(&fields, "labels").map(labels).transpose()?.unwrap_or_default(),
+            overlap: text(&fields, "overlap")?.map(overlap).transpose()?,
+            delay: given(&fields, "delay").map(delay).transpose()?,
+        })
+    }
+
+    /// Returns the retry policy it asks for; what it leaves out is `default`'s.
+    ///
+    /// # Errors
+    /// Returns what is wrong with it.
+    pub fn policy(&self, default: RetryPolicy) -> Result<RetryPolicy, Fault> {
+        match &self.retry {
+            None => Ok(default),
+            Some(number @ Value::Number(_)) => {
+                Ok(RetryPolicy { max_attempts: retry::max_attempts(number)?, ..default })
+            }
+            Some(policy) => retry::policy(policy, default, retry::Unknown::Refused),
+        }
+    }
+}
+
+fn given<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    fields.get(name).filter(|value| !value.is_null())
+}
+
+fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, Fault> {
+    let value = given(fields, name);
+    value
+        .map(|value| value.as_str().ok_or_else(|| Fault::field(name, "must be a text")))
+        .transpose()
+}
+
+fn priority(value: &Value) -> Result<i8, Fault> {
+    let number = value.as_i64().and_then(|number| i8::try_from(number).ok());
+    number
+        .filter(|number| (-100..=100).contains(number))
+        .ok_or_else(|| Fault::field("priority", "must be a whole number from -100 to 100"))
+}
+
+fn span(field: &str, value: &Value) -> Result<Span, Fault> {
+    duration::value(value).filter(|span| span.0 > 0).ok_or_else(|| {
+        Fault::field(field, "must be seconds or a duration such as `90`, `1.5`, `30s` or `5m`")
+    })
+}
+
+fn scheduled(value: &Value) -> Result<ScheduledTimeout, Fault> {
+    if value.as_str() == Some("never") {
+        return Ok(ScheduledTimeout::Never);
+    }
+    span("scheduled_timeout", value).map(ScheduledTimeout::After)
+}
+
+fn delay(value: &Value) -> Result<When, Fault> {
+    let at = value.as_str().and_then(When::parse);
+    at.or_else(|| duration::value(value).map(When::In))
+        .ok_or_else(|| Fault::field("delay", "must be seconds, a duration such as `5m`, or a time"))
+}
+
+fn overlap(word: &str) -> Result<Overlap, Fault> {
+    match word {
+        "allowed" => Ok(Overlap::Allowed),
+        "forbidden" => Ok(Overlap::Forbidden),
+        _ => Err(Fault::field("overlap", "must be `allowed` or `forbidden`")),
+    }
+}
+
+fn labels(value: &Value) -> Result<BTreeMap<String, String>, Fault> {
+    let problem = "must be an object of texts, such as `{\"zone\": \"a\"}`";
+    let Value::Object(fields) = value else { return Err(Fault::field("labels", problem)) };
+    let labels = fields.iter().map(|(name, value)| match value {
+        Value::String(text) => Some((name.clone(), text.clone())),
+        Value::Number(number) => Some((name.clone(), number.to_string())),
+        Value::Bool(flag) => Some((name.clone(), flag.to_string())),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    });
+    labels.collect::<Option<_>>().ok_or_else(|| Fault::field("labels", problem))
+}

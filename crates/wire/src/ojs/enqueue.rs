@@ -1,0 +1,142 @@
+//! What a producer sends: the envelope, read once and kept as text.
+//!
+//! ```text
+//! body ─▶ Received (borrowed fields) ─check─▶ Envelope (the core's types + text as sent)
+//! ```
+//!
+//! Options are read from `options`, and from the root where a client puts them there.
+
+mod received;
+
+use std::borrow::Cow;
+
+use outlast_core::id::JobId;
+use outlast_core::retry::RetryPolicy;
+use outlast_core::time::Span;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+pub use received::Received;
+
+use crate::duration;
+use crate::fault::Fault;
+use crate::json;
+use crate::ojs::{names, retry};
+use crate::time::When;
+
+/// A job as its producer wants it, checked.
+#[derive(Clone, Debug)]
+pub struct Envelope<'a> {
+    /// The id it asks for.
+    pub id: Option<JobId>,
+    /// Type.
+    pub job_type: Cow<'a, str>,
+    /// The `args` array as sent.
+    pub args: &'a str,
+    /// The `meta` object as sent; empty when there is none.
+    pub meta: &'a str,
+    /// Queue.
+    pub queue: Cow<'a, str>,
+    /// -100 to 100.
+    pub priority: i8,
+    /// Longest an attempt may run.
+    pub timeout: Option<Span>,
+    /// Visibility of an attempt.
+    pub visibility: Option<Span>,
+    /// When it may first run, if not at once.
+    pub first: Option<When>,
+    /// From when on it must not be started.
+    pub expires: Option<When>,
+    /// Its retry policy, if it brings one.
+    pub retry: Option<RetryPolicy>,
+    /// What else must be given back: an object of `options` and the fields that are not
+    /// known, as sent; empty when there is nothing.
+    pub extra: String,
+}
+
+/// The body of a bulk enqueue.
+#[derive(Deserialize)]
+struct Bulk<'a> {
+    #[serde(borrow)]
+    jobs: Vec<Received<'a>>,
+}
+
+/// Reads one job.
+///
+/// # Errors
+/// Returns what is wrong with it.
+pub fn one(body: &[u8]) -> Result<Envelope<'_>, Fault> {
+    let received: Received<'_> =
+        serde_json::from_str(json::text(body)?).map_err(|error| json::syntax(&error))?;
+    received.check()
+}
+
+/// Reads several jobs, all of them or none.
+///
+/// # Errors
+/// Returns what is wrong with the first that is wrong, and its place.
+pub fn bulk(body: &[u8]) -> Result<Vec<Envelope<'_>>, Fault> {
+    let bulk: Bulk<'_> =
+        serde_json::from_str(json::text(body)?).map_err(|error| json::syntax(&error))?;
+    if bulk.jobs.is_empty() {
+        return Err(Fault::field("jobs", "must hold at least one job"));
+    }
+    let checked = bulk.jobs.iter().enumerate().map(|(n, received)| {
+        received.check().map_err(|fault| {
+            let field = fault.field.map(|field| format!("jobs[{n}].{field}"));
+            Fault { message: format!("jobs[{n}]: {}", fault.message), field, ..fault }
+        })
+    });
+    checked.collect()
+}
+
+/// Returns the text that a raw JSON string holds.
+pub(crate) fn text_of(raw: &RawValue) -> Option<Cow<'_, str>> {
+    let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
+    if inner.contains('\\') {
+        serde_json::from_str(raw.get()).ok().map(Cow::Owned)
+    } else {
+        Some(Cow::Borrowed(inner))
+    }
+}
+
+fn integer<T: TryFrom<i64>>(raw: &RawValue) -> Option<T> {
+    raw.get().parse::<i64>().ok().and_then(|number| T::try_from(number).ok())
+}
+
+fn priority(raw: &RawValue) -> Result<i8, Fault> {
+    let number = integer::<i8>(raw).filter(|number| (-100..=100).contains(number));
+    number.ok_or_else(|| Fault::field("priority", "must be a whole number from -100 to 100"))
+}
+
+/// Reads a length in milliseconds that must not be zero.
+fn millis(field: &str, raw: &RawValue) -> Result<Span, Fault> {
+    let number = integer::<u64>(raw).filter(|number| *number > 0).map(Span);
+    number.ok_or_else(|| Fault::field(field, "must be a whole number of milliseconds above 0"))
+}
+
+/// Reads a length as ISO 8601 or seconds.
+fn length(field: &str, raw: &RawValue) -> Result<Span, Fault> {
+    let value: Option<Value> = serde_json::from_str(raw.get()).ok();
+    let span = value.as_ref().and_then(duration::value).filter(|span| span.0 > 0);
+    span.ok_or_else(|| Fault::field(field, "must be a duration such as `PT30S`"))
+}
+
+fn when(field: &str, raw: &RawValue) -> Result<When, Fault> {
+    text_of(raw).and_then(|text| When::parse(&text)).ok_or_else(|| {
+        let problem = "must be a time such as `2030-01-31T12:00:00Z`, or relative such as `+PT30S`";
+        Fault::field(field, problem)
+    })
+}
+
+fn policy(raw: &RawValue) -> Result<RetryPolicy, Fault> {
+    let value: Value = serde_json::from_str(raw.get()).map_err(|error| json::syntax(&error))?;
+    retry::policy(&value, RetryPolicy::standard(), retry::Unknown::Ignored)
+}
+
+fn queue(raw: &RawValue) -> Result<Cow<'_, str>, Fault> {
+    let name = text_of(raw).ok_or_else(|| Fault::field("queue", "must be a text"))?;
+    names::queue(&name)?;
+    Ok(name)
+}

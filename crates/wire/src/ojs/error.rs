@@ -1,0 +1,133 @@
+//! The error catalogue: every code that a client may see, with what to do about it.
+
+use crate::json::Object;
+
+/// Where each code is explained.
+const DOCS: &str = "https://openjobspec.org/docs/errors";
+
+/// Codes of errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// The body is missing, not JSON, or nested too deeply.
+    InvalidPayload,
+    /// A field is missing or not what it must be.
+    InvalidRequest,
+    /// A retry policy or an action's parameters break a rule.
+    ValidationError,
+    /// The body is longer than allowed.
+    PayloadTooLarge,
+    /// The body took too long to come.
+    RequestTimeout,
+    /// There is no such thing.
+    NotFound,
+    /// The path knows other methods.
+    MethodNotAllowed,
+    /// A job of that id is known.
+    Duplicate,
+    /// The thing's state does not allow this, or someone else holds it.
+    Conflict,
+    /// The standard knows it; this server does not offer it.
+    Unsupported,
+    /// The store cannot be reached now.
+    Unavailable,
+    /// A fault of the server.
+    Internal,
+}
+
+impl Code {
+    /// Every code.
+    pub const ALL: [Self; 12] = [
+        Self::InvalidPayload,
+        Self::InvalidRequest,
+        Self::ValidationError,
+        Self::PayloadTooLarge,
+        Self::RequestTimeout,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::Duplicate,
+        Self::Conflict,
+        Self::Unsupported,
+        Self::Unavailable,
+        Self::Internal,
+    ];
+
+    /// Returns the code on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidPayload => "invalid_payload",
+            Self::InvalidRequest => "invalid_request",
+            Self::ValidationError => "validation_error",
+            Self::PayloadTooLarge => "payload_too_large",
+            Self::RequestTimeout => "request_timeout",
+            Self::NotFound => "not_found",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::Duplicate => "duplicate",
+            Self::Conflict => "conflict",
+            Self::Unsupported => "unsupported",
+            Self::Unavailable => "unavailable",
+            Self::Internal => "internal_error",
+        }
+    }
+
+    /// Returns whether the same request may succeed later.
+    #[must_use]
+    pub const fn is_retryable(self) -> bool {
+        matches!(self, Self::Unavailable | Self::RequestTimeout)
+    }
+
+    /// Returns what to do about it.
+    #[must_use]
+    pub const fn hint(self) -> &'static str {
+        match self {
+            Self::InvalidPayload => "send one JSON document in UTF-8",
+            Self::InvalidRequest => "correct the field that the message names",
+            Self::ValidationError => "correct what `details` or the message names",
+            Self::PayloadTooLarge => "keep large data elsewhere and send a reference to it",
+            Self::RequestTimeout => "send the whole body without long pauses",
+            Self::NotFound => "check the id or the path; finished jobs are kept for a limited time",
+            Self::MethodNotAllowed => "use a method that the `Allow` header lists",
+            Self::Duplicate => "leave `id` out to get a new one, or look the job up by its id",
+            Self::Conflict => "read the present state first; somebody else was faster",
+            Self::Unsupported => "see /ojs/manifest for what this server offers",
+            Self::Unavailable => "try again after the time in `Retry-After`",
+            Self::Internal => "report it with its `request_id`",
+        }
+    }
+}
+
+/// An error as it is shown.
+#[derive(Clone, Debug)]
+pub struct ErrorBody<'a> {
+    /// Code.
+    pub code: Code,
+    /// What is wrong, naming the thing.
+    pub message: &'a str,
+    /// JSON: more about it.
+    pub details: Option<&'a str>,
+    /// The request, for finding it in the server's log.
+    pub request_id: &'a str,
+}
+
+impl ErrorBody<'_> {
+    /// Writes the error as a document.
+    #[must_use]
+    pub fn document(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(320);
+        let mut object = Object::begin(&mut out);
+        object.object("error", |object| {
+            object.text("code", self.code.as_str());
+            object.text("type", self.code.as_str());
+            object.text("message", self.message);
+            object.flag("retryable", self.code.is_retryable());
+            object.text("request_id", self.request_id);
+            object.text("hint", self.code.hint());
+            object.text("docs_url", &format!("{DOCS}#{}", self.code.as_str()));
+            if let Some(details) = self.details {
+                object.raw("details", details);
+            }
+        });
+        object.end();
+        out
+    }
+}

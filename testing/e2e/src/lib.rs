@@ -1,3 +1,38 @@
 //! Real binary, real signals, real kills; and the Open Job Spec conformance runner.
-#![expect(clippy::expect_used, reason = "test support: a broken surrounding must stop the test")]
+//!
+//! The harness drives the built `outlast` from outside, as a user and an unkind machine would:
+//! command lines, HTTP, signals. It never links a product crate and never believes the system
+//! under test alone: jobs write an external ledger, and [`judge`] compares ledger, API and
+//! process table.
+//!
+//!     Scene ──starts──▶ Server, Workers ──run──▶ jobs ──append──▶ Ledger
+//!       └────────────── judge: API × Ledger × process table ───────┘
+//!
+//! Everything a scene starts listens on 127.0.0.1 and is ended by pid when the scene is dropped.
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "test support: a broken surrounding must stop the test, and say why"
+)]
+
+pub mod api;
+pub mod binary;
 pub mod conformance;
+pub mod judge;
+pub mod ledger;
+pub mod pack;
+pub mod process;
+pub mod process_table;
+pub mod proxy;
+pub mod scene;
+pub mod server;
+pub mod wait;
+pub mod worker;
+
+pub use api::{Api, Reply};
+pub use process::Process;
+pub use scene::{Run, Scene};
+pub use server::{Server, ServerOptions};
+pub use worker::{Worker, WorkerOptions};

@@ -53,7 +53,11 @@ fn one(
         }),
         "body_contains" => each(wanted, |part| {
             let there = response.text.contains(part);
-            if there { Ok(()) } else { Err(format!("no {part:?} in {}", shortened(&response.text))) }
+            if there {
+                Ok(())
+            } else {
+                Err(format!("no {part:?} in {}", shortened(&response.text)))
+            }
         }),
         "headers" => headers(wanted, response, context),
         "timing_ms" => single(timing(wanted, response)),
@@ -146,10 +150,7 @@ fn timing(wanted: &Value, response: &Response) -> Result<(), String> {
     Ok(())
 }
 
-fn each(
-    wanted: &Value,
-    holds: impl Fn(&str) -> Result<(), String>,
-) -> Result<(), Vec<String>> {
+fn each(wanted: &Value, holds: impl Fn(&str) -> Result<(), String>) -> Result<(), Vec<String>> {
     let items = wanted.as_array().ok_or_else(|| vec!["not a list".to_owned()])?;
     let check = |item: &Value| match item.as_str() {
         Some(text) => holds(text),

@@ -4,12 +4,8 @@
 //! this list has changed.
 
 /// Case ids and why each fails.
-const EXPECTED_FAILURES: &[(&str, &str)] = &[
-    (
-        "L1-RTR-014",
-        "expects the history to name an error type that its own reports never carry",
-    ),
-];
+const EXPECTED_FAILURES: &[(&str, &str)] =
+    &[("L1-RTR-014", "expects the history to name an error type that its own reports never carry")];
 
 /// Returns why a case is expected to fail, if it is.
 pub(super) fn reason(test_id: &str) -> Option<&'static str> {

@@ -4,9 +4,9 @@
 //! is compared. A matcher that is not known is an error and never a match.
 
 mod operators;
-mod words;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use serde_json::Value;
 

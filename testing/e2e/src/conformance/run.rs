@@ -127,7 +127,8 @@ impl Runner {
                 threads.into_iter().map(|thread| thread.join().expect("a step's thread")).collect()
             });
             for (step, (response, found)) in group.iter().zip(outcomes) {
-                let named = |failure| format!("{} {} {}: {failure}", step.id, step.action, step.path);
+                let named =
+                    |failure| format!("{} {} {}: {failure}", step.id, step.action, step.path);
                 failures.extend(found.into_iter().map(named));
                 if let Some(response) = response {
                     context.record(&step.id, &response);

@@ -1,0 +1,187 @@
+//! A TCP proxy between a client and the server that can misbehave on demand.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// How long a forwarding thread waits before it looks at the weather again.
+const LOOK: Duration = Duration::from_millis(10);
+const CHUNK: usize = 16 * 1024;
+
+/// What the proxy does with bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weather {
+    /// Passes everything on.
+    Clear,
+    /// Passes everything on, late.
+    Delay(Duration),
+    /// Swallows what clients send; replies still pass.
+    DropRequests,
+    /// Swallows what the server sends; requests still pass.
+    DropReplies,
+    /// Swallows everything, keeps connections open, accepts new ones.
+    BlackHole,
+    /// Cuts every connection, refuses new ones.
+    Cut,
+}
+
+/// A running proxy.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    target: SocketAddr,
+    weather: Mutex<Weather>,
+    over: AtomicBool,
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    Request,
+    Reply,
+}
+
+impl Proxy {
+    /// Starts a proxy to `target`, such as `http://127.0.0.1:8080`.
+    ///
+    /// # Panics
+    ///
+    /// When the address cannot be read or no port is free.
+    #[must_use]
+    pub fn to(target: &str) -> Self {
+        let target = target.trim_start_matches("http://").parse().expect("an address");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a listener that can be stopped");
+        let address = listener.local_addr().expect("its address");
+        let weather = Mutex::new(Weather::Clear);
+        let shared = Arc::new(Shared { target, weather, over: AtomicBool::new(false) });
+        let acceptor = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || accept(&listener, &shared)
+        });
+        Self { address, shared, acceptor: Some(acceptor) }
+    }
+
+    /// Returns the URL to give to clients.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Changes the weather, for open connections as well.
+    pub fn set(&self, weather: Weather) {
+        *self.shared.weather.lock().unwrap_or_else(PoisonError::into_inner) = weather;
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+        if let Some(acceptor) = self.acceptor.take() {
+            // A panic of that thread was printed already.
+            let _joined = acceptor.join();
+        }
+    }
+}
+
+impl Shared {
+    fn weather(&self) -> Weather {
+        *self.weather.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    while !shared.is_over() {
+        let Ok((client, _)) = listener.accept() else {
+            thread::sleep(LOOK);
+            continue;
+        };
+        if shared.weather() == Weather::Cut {
+            continue;
+        }
+        let Ok(server) = TcpStream::connect(shared.target) else { continue };
+        for (from, to, way) in [(&client, &server, Way::Request), (&server, &client, Way::Reply)] {
+            let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else { continue };
+            let shared = Arc::clone(shared);
+            thread::spawn(move || forward(from, to, way, &shared));
+        }
+    }
+}
+
+fn forward(mut from: TcpStream, mut to: TcpStream, way: Way, shared: &Shared) {
+    let mut chunk = vec![0; CHUNK];
+    let prepared = from.set_nonblocking(false).and_then(|()| from.set_read_timeout(Some(LOOK)));
+    while prepared.is_ok() && !shared.is_over() && shared.weather() != Weather::Cut {
+        let read = match from.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if is_timeout(&error) => continue,
+            Err(_) => break,
+        };
+        let passes = match (shared.weather(), way) {
+            (Weather::Clear, _)
+            | (Weather::DropRequests, Way::Reply)
+            | (Weather::DropReplies, Way::Request) => true,
+            (Weather::Delay(delay), _) => {
+                thread::sleep(delay);
+                true
+            }
+            (Weather::DropRequests | Weather::DropReplies | Weather::BlackHole, _) => false,
+            (Weather::Cut, _) => break,
+        };
+        if passes && to.write_all(&chunk[..read]).is_err() {
+            break;
+        }
+    }
+    // Either side may be gone already.
+    let _closed = from.shutdown(Shutdown::Both);
+    let _closed = to.shutdown(Shutdown::Both);
+}
+
+fn is_timeout(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends a byte through the proxy to an echo and tells whether it comes back.
+    fn echoes(weather: Weather) -> bool {
+        let echo = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = Proxy::to(&echo.local_addr().unwrap().to_string());
+        thread::spawn(move || {
+            let (mut stream, _) = echo.accept().unwrap();
+            let mut byte = [0];
+            while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
+        });
+        proxy.set(weather);
+        let mut client = TcpStream::connect(proxy.address).unwrap();
+        client.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let mut byte = [7];
+        client.write_all(&byte).is_ok() && client.read_exact(&mut byte).is_ok()
+    }
+
+    #[test]
+    fn the_weather_decides_what_comes_through() {
+        assert!(echoes(Weather::Clear));
+        assert!(echoes(Weather::Delay(Duration::from_millis(20))));
+        for weather in
+            [Weather::DropRequests, Weather::DropReplies, Weather::BlackHole, Weather::Cut]
+        {
+            assert!(!echoes(weather), "{weather:?}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! `outlast server` as a process.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::process::Process;
+use crate::wait;
+
+const START_BOUND: Duration = Duration::from_secs(30);
+const STOP_BOUND: Duration = Duration::from_secs(30);
+const ANNOUNCEMENT: &str = "listening on http://";
+
+/// How to start a server.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    settings: BTreeMap<String, BTreeMap<String, Value>>,
+    arguments: Vec<String>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self::bare()
+            .set("server.shutdown_timeout", json!(5))
+            .set("executor.timeout_check_interval", json!(wait::SWEEP.as_secs_f64()))
+            .set("worker.heartbeat_interval", json!(wait::HEARTBEAT.as_secs_f64()))
+            .set("worker.heartbeat_staleness_multiplier", json!(5))
+            .set("worker.reconnect_window", json!(wait::RECONNECT.as_secs_f64()))
+    }
+}
+
+impl ServerOptions {
+    /// The server's own defaults.
+    #[must_use]
+    pub const fn bare() -> Self {
+        Self { settings: BTreeMap::new(), arguments: Vec::new() }
+    }
+
+    /// Sets a configuration key such as `executor.scheduled_timeout`.
+    ///
+    /// # Panics
+    ///
+    /// When the key has no section.
+    #[must_use]
+    pub fn set(mut self, key: &str, value: Value) -> Self {
+        let (section, key) = key.split_once('.').expect("a key is section.name");
+        self.settings.entry(section.to_owned()).or_default().insert(key.to_owned(), value);
+        self
+    }
+
+    /// Adds an argument to the command line.
+    #[must_use]
+    pub fn argument(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// Writes the configuration file. JSON is YAML.
+    pub(crate) fn write(&self, path: &Path) {
+        let text = serde_json::to_string_pretty(&self.settings).expect("settings are JSON");
+        std::fs::write(path, text).expect("writing the configuration");
+    }
+}
+
+/// A running server, which can be killed and started again at the same address.
+#[derive(Debug)]
+pub struct Server {
+    process: Process,
+    arguments: Vec<String>,
+    folder: PathBuf,
+    address: String,
+}
+
+impl Server {
+    /// Starts a server on a free port with its store in `folder`, and waits until it listens.
+    #[must_use]
+    pub fn start(folder: &Path, packs: &Path, options: &ServerOptions) -> Self {
+        let config = folder.join("outlast.yaml");
+        options.write(&config);
+        let mut arguments = vec![
+            "--database".to_owned(),
+            format!("sqlite:{}", folder.join("outlast.db").display()),
+            "--config".to_owned(),
+            config.display().to_string(),
+            "--packs".to_owned(),
+            packs.display().to_string(),
+        ];
+        arguments.extend(options.arguments.iter().cloned());
+        let (process, address) = launch(&arguments, folder, "127.0.0.1:0");
+        Self { process, arguments, folder: folder.to_owned(), address }
+    }
+
+    /// Returns `http://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Kills the server where it stands.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Asks the server to stop and returns its exit code.
+    pub fn stop(&mut self) -> Option<i32> {
+        self.process.signal(Signal::TERM);
+        self.process.await_end(STOP_BOUND)
+    }
+
+    /// Starts it again, at the same address and on the same store.
+    pub fn start_again(&mut self) {
+        let (process, _) = launch(&self.arguments, &self.folder, &self.address);
+        self.process = process;
+    }
+
+    /// Returns the process.
+    #[must_use]
+    pub const fn process(&self) -> &Process {
+        &self.process
+    }
+}
+
+fn launch(arguments: &[String], folder: &Path, listen: &str) -> (Process, String) {
+    let mut all = vec!["server".to_owned(), "--listen".to_owned(), listen.to_owned()];
+    all.extend_from_slice(arguments);
+    let mut process = Process::start("server", &all, folder);
+    let line = process.await_line(ANNOUNCEMENT, START_BOUND);
+    let address = line.split(ANNOUNCEMENT).nth(1).unwrap_or_default();
+    let address: String =
+        address.chars().take_while(|c| c.is_ascii_digit() || ".:".contains(*c)).collect();
+    assert!(address.starts_with("127.0.0.1:"), "an address in {line:?}");
+    (process, address)
+}

@@ -1,0 +1,202 @@
+//! `outlast worker` as processes: the guardian that we start, the engine below it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::process::Process;
+use crate::process_table::{self, ProcessId};
+use crate::wait::{HEARTBEAT, eventually};
+
+const START_BOUND: Duration = Duration::from_secs(30);
+
+/// How to start a worker.
+#[derive(Clone, Debug)]
+pub struct WorkerOptions {
+    name: String,
+    concurrency: u32,
+    shutdown_timeout: Duration,
+    arguments: Vec<String>,
+    server: Option<String>,
+}
+
+impl WorkerOptions {
+    /// A worker of this name with four slots and ten seconds of grace.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            concurrency: 4,
+            shutdown_timeout: Duration::from_secs(10),
+            arguments: Vec::new(),
+            server: None,
+        }
+    }
+
+    /// Sets the number of slots.
+    #[must_use]
+    pub const fn concurrency(mut self, slots: u32) -> Self {
+        self.concurrency = slots;
+        self
+    }
+
+    /// Sets the grace period.
+    #[must_use]
+    pub const fn shutdown_timeout(mut self, grace: Duration) -> Self {
+        self.shutdown_timeout = grace;
+        self
+    }
+
+    /// Adds a flag and its value.
+    #[must_use]
+    pub fn flag(mut self, flag: &str, value: &str) -> Self {
+        self.arguments.extend([flag.to_owned(), value.to_owned()]);
+        self
+    }
+
+    /// Connects to this URL, a proxy say, rather than to the scene's server.
+    #[must_use]
+    pub fn through(mut self, url: &str) -> Self {
+        self.server = Some(url.to_owned());
+        self
+    }
+}
+
+/// A running worker.
+#[derive(Debug)]
+pub struct Worker {
+    process: Process,
+    name: String,
+    id: String,
+}
+
+impl Worker {
+    /// Starts a worker and waits until it is registered.
+    #[must_use]
+    pub fn start(options: &WorkerOptions, url: &str, packs: &Path, folder: &Path) -> Self {
+        let mut worker = Self::start_unregistered(options, url, packs, folder);
+        let line = worker.process.await_line("registered", START_BOUND);
+        // The line reads: worker NAME (ID: …) registered.
+        let id = line.split("ID: ").nth(1).and_then(|rest| rest.split(')').next());
+        worker.id = id.unwrap_or_default().trim().to_owned();
+        assert!(!worker.id.is_empty(), "an id in {line:?}");
+        worker
+    }
+
+    /// Starts a worker and waits for nothing.
+    #[must_use]
+    pub fn start_unregistered(
+        options: &WorkerOptions,
+        url: &str,
+        packs: &Path,
+        folder: &Path,
+    ) -> Self {
+        let config: PathBuf = folder.join("outlast.yaml");
+        let mut arguments: Vec<String> = [
+            "worker",
+            "--server",
+            options.server.as_deref().unwrap_or(url),
+            "--name",
+            &options.name,
+            "--concurrency",
+            &options.concurrency.to_string(),
+            "--heartbeat-interval",
+            &format!("{}ms", HEARTBEAT.as_millis()),
+            "--shutdown-timeout",
+            &format!("{}ms", options.shutdown_timeout.as_millis()),
+            "--packs",
+            &packs.display().to_string(),
+            "--config",
+            &config.display().to_string(),
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        arguments.extend(options.arguments.iter().cloned());
+        let process = Process::start(&options.name, &arguments, folder);
+        Self { process, name: options.name.clone(), id: String::new() }
+    }
+
+    /// Returns the id the server knows it by.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the guardian.
+    #[must_use]
+    pub const fn guardian(&self) -> &Process {
+        &self.process
+    }
+
+    /// Returns the guardian, to signal it or to wait for it.
+    pub const fn guardian_mut(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// Finds the engine: the child of the guardian that runs jobs.
+    ///
+    /// # Panics
+    ///
+    /// When there is none.
+    #[must_use]
+    pub fn engine(&self) -> ProcessId {
+        eventually("the guardian has an engine", START_BOUND, || {
+            let children = process_table::children(self.process.pid());
+            let is_engine = |pid: &ProcessId| process_table::with_argument("engine").contains(pid);
+            children.iter().copied().find(is_engine).or_else(|| children.first().copied())
+        })
+    }
+
+    /// Kills guardian and engine together, as the machine's memory killer or a power cut of the
+    /// container would; neither gets to say goodbye.
+    pub fn kill_whole(&mut self) {
+        let engine = self.engine();
+        // A stopped guardian cannot react to the death of its engine.
+        self.process.signal(Signal::STOP);
+        process_table::signal(engine, Signal::KILL);
+        self.process.kill();
+    }
+
+    /// Freezes the engine: it keeps its connections and says nothing.
+    ///
+    /// # Panics
+    ///
+    /// When it does not stop.
+    pub fn freeze_engine(&self) -> Frozen {
+        let engine = self.engine();
+        process_table::signal(engine, Signal::STOP);
+        eventually("the engine is stopped", START_BOUND, || {
+            process_table::is_stopped(engine).then_some(())
+        });
+        Frozen { engine }
+    }
+
+    /// Sends SIGTERM.
+    pub fn terminate(&self) {
+        self.process.signal(Signal::TERM);
+    }
+
+    /// Waits for its end and returns the exit code.
+    pub fn await_end(&mut self, bound: Duration) -> Option<i32> {
+        self.process.await_end(bound)
+    }
+}
+
+/// A frozen engine, which thaws when this is dropped.
+#[derive(Debug)]
+pub struct Frozen {
+    engine: ProcessId,
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        process_table::signal(self.engine, Signal::CONT);
+    }
+}

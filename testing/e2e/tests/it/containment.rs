@@ -1,0 +1,94 @@
+//! F25: a job that tries to outlive itself.
+
+use std::time::Duration;
+
+use outlast_e2e::process_table::{kill_all, with_argument};
+use outlast_e2e::wait::{KILL_AFTER, LEASE, eventually, within};
+use outlast_e2e::{Run, Scene, WorkerOptions};
+use serde_json::json;
+
+/// Ends what the product should have ended, even when the test fails.
+struct Marker(String);
+
+impl Drop for Marker {
+    fn drop(&mut self) {
+        let _left = kill_all(|| with_argument(&self.0));
+    }
+}
+
+impl Marker {
+    fn new(name: &str) -> Self {
+        Self(format!("marker-{name}-{}", std::process::id()))
+    }
+
+    fn escapee(&self) -> Run {
+        Run::action("ledger.escape").parameter("marker", json!(self.0))
+    }
+
+    fn await_gone(&self) {
+        eventually("the escaped process is gone", within(KILL_AFTER), || {
+            with_argument(&self.0).is_empty().then_some(())
+        });
+    }
+}
+
+#[test]
+fn an_attempt_ends_with_its_main_process_and_takes_the_whole_tree_along() {
+    let scene = Scene::start();
+    let _worker = scene.worker_with(&WorkerOptions::named("warden").concurrency(1));
+    let marker = Marker::new("end");
+    let job = scene.run(marker.escapee());
+    scene.await_status(&job, "completed", within(KILL_AFTER));
+    // The end is reported only when the tree is empty.
+    assert!(with_argument(&marker.0).is_empty(), "a process outlived its attempt");
+    let next = scene.run(Run::short());
+    scene.await_status(&next, "completed", within(LEASE));
+    scene.judge();
+}
+
+#[test]
+fn a_cancelled_escape_artist_leaves_nothing_behind() {
+    let scene = Scene::start();
+    let _worker = scene.worker("warden");
+    let marker = Marker::new("cancel");
+    let job = scene.run(marker.escapee().parameter("ticks", json!(2400)));
+    eventually("the escapee runs", within(LEASE), || {
+        (!with_argument(&marker.0).is_empty()).then_some(())
+    });
+    assert!(scene.cancel(&job).is_success());
+    scene.await_status(&job, "cancelled", within(LEASE));
+    marker.await_gone();
+    scene.judge();
+}
+
+#[test]
+fn a_killed_worker_takes_its_escape_artists_along() {
+    let scene = Scene::start();
+    let mut doomed = scene.worker("doomed");
+    let marker = Marker::new("kill");
+    let job = scene.run(marker.escapee().parameter("ticks", json!(2400)));
+    eventually("the escapee runs", within(LEASE), || {
+        (!with_argument(&marker.0).is_empty()).then_some(())
+    });
+    doomed.kill_whole();
+    marker.await_gone();
+    assert!(scene.cancel(&job).is_success());
+    scene.judge();
+}
+
+#[test]
+fn an_attempt_over_its_time_limit_is_ended_with_its_tree() {
+    let scene = Scene::start();
+    let _worker = scene.worker("warden");
+    let marker = Marker::new("timeout");
+    let limited = marker
+        .escapee()
+        .parameter("ticks", json!(2400))
+        .with("timeout", json!(1))
+        .with("retry", json!({"max_attempts": 1}));
+    let job = scene.run(limited);
+    scene.await_status(&job, "timeout", within(Duration::from_secs(1) + KILL_AFTER));
+    marker.await_gone();
+    assert_eq!(scene.api().outcomes(&job), ["timeout"]);
+    scene.judge();
+}

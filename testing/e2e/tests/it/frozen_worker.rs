@@ -1,0 +1,80 @@
+//! F6 and F7: an engine stands still, for less and for more than its lease.
+
+use std::thread;
+use std::time::Duration;
+
+use outlast_e2e::wait::{HEARTBEAT, LEASE, SWEEP, eventually, within};
+use outlast_e2e::{Run, Scene};
+use serde_json::json;
+
+#[test]
+fn a_pause_shorter_than_the_lease_changes_nothing() {
+    let scene = Scene::start();
+    let worker = scene.worker("drowsy");
+    let job = scene.run(Run::holding(Duration::from_millis(1500)));
+    scene.await_start(&job, 1, within(LEASE));
+    let _idle = scene.worker("idle");
+    let frozen = worker.freeze_engine();
+    // The pause is what is tested; nothing is awaited here.
+    thread::sleep(HEARTBEAT * 2);
+    drop(frozen);
+    let done = scene.await_status(&job, "completed", within(LEASE * 2));
+    assert_eq!(scene.api().outcomes(&job), ["completed"]);
+    assert_eq!((&done["epoch"], &done["losses"]), (&json!(1), &json!(0)), "{done}");
+    assert_eq!(done["worker"]["id"], worker.id());
+    scene.judge();
+}
+
+#[test]
+fn the_late_report_of_a_worker_that_slept_through_its_lease_is_refused() {
+    let scene = Scene::start();
+    let sleeper = scene.worker("sleeper");
+    let job = scene.run(Run::holding(Duration::from_millis(1500)));
+    scene.await_start(&job, 1, within(LEASE));
+    let heir = scene.worker("heir");
+    let frozen = sleeper.freeze_engine();
+    scene.await_start(&job, 2, within(LEASE + SWEEP));
+    eventually("the stale attempt is done, untold", within(LEASE * 2), || {
+        scene.ledger().of(&job)[0].ended.then_some(())
+    });
+    drop(frozen);
+    let done = scene.await_status(&job, "completed", within(LEASE * 2));
+    assert_eq!(scene.api().outcomes(&job), ["lost", "completed"]);
+    assert_eq!(done["worker"]["id"], heir.id(), "{done}");
+    assert!(done["result"].to_string().contains("epoch=2"), "{done}");
+    scene.await_named_worker("sleeper", "running", within(HEARTBEAT));
+    let after = scene.api().execution(&job);
+    assert_eq!((&after["epoch"], &after["result"]), (&done["epoch"], &done["result"]));
+    scene.judge();
+}
+
+#[test]
+fn a_worker_that_wakes_after_its_lease_ends_its_stale_attempts() {
+    let scene = Scene::start();
+    let sleeper = scene.worker("sleeper");
+    let job = scene.run(Run::holding_once(Duration::from_secs(120)));
+    scene.await_start(&job, 1, within(LEASE));
+    let _heir = scene.worker("heir");
+    let frozen = sleeper.freeze_engine();
+    scene.await_status(&job, "completed", within(LEASE + SWEEP));
+    drop(frozen);
+    // The judge finds the process of the first attempt if it goes on.
+    scene.judge();
+    assert!(!scene.ledger().of(&job)[0].ended);
+}
+
+#[test]
+fn a_frozen_engine_does_not_keep_a_forbidden_overlap_alive() {
+    let scene = Scene::start();
+    let sleeper = scene.worker("sleeper");
+    let run = Run::holding(Duration::from_secs(3)).with("overlap", json!("forbidden"));
+    let job = scene.run(run);
+    scene.await_start(&job, 1, within(LEASE));
+    let _heir = scene.worker("heir");
+    let frozen = sleeper.freeze_engine();
+    scene.await_status(&job, "completed", within(LEASE + SWEEP + Duration::from_secs(3)));
+    drop(frozen);
+    let traces = scene.ledger().of(&job);
+    assert!(!traces[0].ended, "the shim's deadline ended the first attempt: {traces:?}");
+    scene.judge();
+}

@@ -1,0 +1,30 @@
+//! End-to-end tests: the real binary, real processes, real signals, real HTTP.
+//!
+//! Every test has a server, a store and a ledger of its own, so they may run side by side.
+//! Bounds are upper bounds for waits, with room for a loaded machine; what is asserted is what
+//! happened, never how fast.
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "the whole target is tests, helpers included"
+)]
+
+mod bad_input;
+mod containment;
+mod durability;
+mod exclusivity;
+mod frozen_worker;
+mod no_worker;
+mod ojs_conformance;
+mod output;
+mod races;
+mod real_races;
+mod runtimes;
+mod server_restart;
+mod shutdown;
+mod signals;
+mod worker_death;

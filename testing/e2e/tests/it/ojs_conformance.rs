@@ -1,0 +1,35 @@
+//! The public conformance cases of the levels that are served.
+
+use outlast_e2e::conformance::{Level, Runner, read_level, suites_dir};
+use outlast_e2e::{Scene, ServerOptions};
+
+fn check(level: &str) {
+    let level = Level::new(level);
+    let suites = match suites_dir() {
+        Ok(suites) => suites,
+        Err(missing) => {
+            let allowed = std::env::var_os("OUTLAST_ALLOW_SKIP").is_some_and(|value| value == "1");
+            eprintln!("NOT RUN: the conformance cases of {}: {missing:#}", level.folder());
+            assert!(allowed, "{missing:#} (or allow this with OUTLAST_ALLOW_SKIP=1)");
+            return;
+        }
+    };
+    // The times of the cases are those of the defaults, so nothing is shortened here.
+    let scene = Scene::with(ServerOptions::bare().argument("--conformance"));
+    let cases = read_level(&suites, &level).unwrap();
+    let runner = Runner::new(scene.api().url()).unwrap();
+    let tally = runner.play_all(&cases, |report| println!("{report}")).unwrap();
+    println!("{}: {tally}", level.folder());
+    assert_eq!(tally.failed(), 0, "{tally}; each is printed above");
+    assert_eq!(tally.reports.len(), cases.len());
+}
+
+#[test]
+fn level_0_core() {
+    check("0");
+}
+
+#[test]
+fn level_1_reliable() {
+    check("1");
+}

@@ -1,0 +1,84 @@
+//! F14: the server dies and returns while leases are held.
+
+use std::thread;
+use std::time::Duration;
+
+use outlast_e2e::scene::await_ready;
+use outlast_e2e::wait::{HEARTBEAT, LEASE, SWEEP, eventually, within};
+use outlast_e2e::{Run, Scene};
+use serde_json::json;
+
+const READY: Duration = Duration::from_secs(2);
+
+#[test]
+fn a_server_outage_longer_than_the_lease_re_runs_nothing() {
+    let mut scene = Scene::start();
+    let workers = [scene.worker("one"), scene.worker("two")];
+    let short = scene.run(Run::holding(Duration::from_millis(800)));
+    let long: Vec<_> = (0..3).map(|_| scene.run(Run::holding(Duration::from_secs(4)))).collect();
+    for job in long.iter().chain([&short]) {
+        scene.await_start(job, 1, within(LEASE));
+    }
+    scene.server_mut().kill();
+    eventually("the short job ends during the outage", within(LEASE), || {
+        scene.ledger().of(&short)[0].ended.then_some(())
+    });
+    // The outage is what is tested; nothing is awaited here.
+    thread::sleep(LEASE * 2);
+    scene.server_mut().start_again();
+    await_ready(scene.api(), within(READY));
+    for job in long.iter().chain([&short]) {
+        let done = scene.await_status(job, "completed", within(READY + HEARTBEAT + LEASE * 4));
+        assert_eq!(scene.api().outcomes(job), ["completed"], "{done}");
+        assert_eq!((&done["epoch"], &done["losses"]), (&json!(1), &json!(0)), "{done}");
+    }
+    for worker in &workers {
+        scene.await_worker(worker.id(), "running", within(READY + HEARTBEAT));
+    }
+    scene.judge();
+}
+
+#[test]
+fn a_worker_that_dies_while_the_server_is_away_is_found_out_afterwards() {
+    let mut scene = Scene::start();
+    let mut doomed = scene.worker("doomed");
+    let job = scene.run(Run::holding_once(Duration::from_secs(120)));
+    scene.await_start(&job, 1, within(LEASE));
+    let _heir = scene.worker("heir");
+    scene.server_mut().kill();
+    doomed.kill_whole();
+    scene.server_mut().start_again();
+    await_ready(scene.api(), within(READY));
+    scene.await_status(&job, "completed", within(READY + LEASE + SWEEP));
+    assert_eq!(scene.api().outcomes(&job), ["lost", "completed"]);
+    scene.judge();
+}
+
+#[test]
+fn a_server_that_crashes_again_and_again_lapses_no_live_worker() {
+    let mut scene = Scene::start();
+    let worker = scene.worker("steady");
+    let job = scene.run(Run::holding(Duration::from_secs(4)));
+    scene.await_start(&job, 1, within(LEASE));
+    for _ in 0..4 {
+        scene.server_mut().kill();
+        scene.server_mut().start_again();
+        await_ready(scene.api(), within(READY));
+    }
+    scene.await_status(&job, "completed", within(READY + LEASE * 4));
+    assert_eq!(scene.api().outcomes(&job), ["completed"]);
+    assert_eq!(scene.api().execution(&job)["worker"]["id"], worker.id());
+    scene.judge();
+}
+
+#[test]
+fn a_server_asked_to_stop_ends_with_code_zero_and_keeps_everything() {
+    let mut scene = Scene::start();
+    let job = scene.run(Run::short());
+    assert_eq!(scene.server_mut().stop(), Some(0));
+    scene.server_mut().start_again();
+    await_ready(scene.api(), within(READY));
+    let _worker = scene.worker("late");
+    scene.await_status(&job, "completed", within(LEASE));
+    scene.judge();
+}

@@ -10,10 +10,12 @@
 //! - [`record`]: what is stored, as read back
 //! - [`query`]: what can be read outside a batch
 //! - [`event`]: the event log's entries
+//! - [`settle`], [`codec`]: what every store does and keeps the same way
 //! - [`model`]: the whole contract over maps, per job, with the core's `decide`
 //! - `conformance`: the suite that the model and every store pass (feature `conformance`)
 #![warn(missing_docs)]
 
+pub mod codec;
 pub mod command;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -22,6 +24,7 @@ pub mod model;
 pub mod query;
 pub mod record;
 pub mod reply;
+pub mod settle;
 pub mod store;
 
 pub use command::{Batch, BatchId, Command};

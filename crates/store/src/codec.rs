@@ -1,0 +1,222 @@
+//! How stores keep what has no columns of its own: rules and events as compact JSON.
+
+use std::collections::BTreeMap;
+
+use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::job::{Outcome, Overlap, Rules, State};
+use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
+use outlast_core::time::{Span, Timestamp};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::command::Route;
+use crate::event::{Event, EventName};
+use crate::store::StoreError;
+
+#[derive(Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the stored text")]
+struct RulesText {
+    max: u32,
+    first_ms: u64,
+    coef: u32,
+    cap_ms: u64,
+    backoff: u8,
+    jitter: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    never: Vec<String>,
+    #[serde(default)]
+    dead: bool,
+    #[serde(default)]
+    forbid: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires: Option<i64>,
+}
+
+/// Returns the text of rules; `None` stands for the standard ones.
+#[must_use]
+pub fn rules_text(rules: &Rules) -> Option<String> {
+    if *rules == Rules::standard() {
+        return None;
+    }
+    let retry = &rules.retry;
+    let text = RulesText {
+        max: retry.max_attempts,
+        first_ms: retry.initial_interval.0,
+        coef: retry.coefficient_millis,
+        cap_ms: retry.max_interval.0,
+        backoff: match retry.backoff {
+            Backoff::Constant => 0,
+            Backoff::Linear => 1,
+            Backoff::Exponential => 2,
+        },
+        jitter: retry.jitter,
+        never: retry.non_retryable.clone(),
+        dead: retry.on_exhaustion == OnExhaustion::DeadLetter,
+        forbid: rules.overlap == Overlap::Forbidden,
+        expires: rules.expires_at.map(|at| at.0),
+    };
+    serde_json::to_string(&text).ok()
+}
+
+/// Returns the rules that a text stands for.
+///
+/// # Errors
+/// Returns [`StoreError::Corrupt`] when the text is not one that [`rules_text`] wrote.
+pub fn rules_of(text: Option<&str>) -> Result<Rules, StoreError> {
+    let Some(text) = text else { return Ok(Rules::standard()) };
+    let text: RulesText = parse(text, "rules")?;
+    Ok(Rules {
+        retry: RetryPolicy {
+            max_attempts: text.max,
+            initial_interval: Span(text.first_ms),
+            coefficient_millis: text.coef,
+            max_interval: Span(text.cap_ms),
+            backoff: match text.backoff {
+                0 => Backoff::Constant,
+                1 => Backoff::Linear,
+                _ => Backoff::Exponential,
+            },
+            jitter: text.jitter,
+            non_retryable: text.never,
+            on_exhaustion: if text.dead {
+                OnExhaustion::DeadLetter
+            } else {
+                OnExhaustion::Discard
+            },
+        },
+        overlap: if text.forbid { Overlap::Forbidden } else { Overlap::Allowed },
+        expires_at: text.expires.map(Timestamp),
+    })
+}
+
+#[derive(Serialize, Deserialize)]
+struct RouteText {
+    runtime: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
+}
+
+/// Returns the text of a route; empty for a plain one.
+#[must_use]
+pub fn route_text(route: &Route) -> String {
+    match route {
+        Route::Plain => String::new(),
+        Route::Action { runtime, labels } => {
+            let text = RouteText { runtime: runtime.clone(), labels: labels.clone() };
+            serde_json::to_string(&text).unwrap_or_default()
+        }
+    }
+}
+
+/// Returns the route that a text stands for.
+///
+/// # Errors
+/// Returns [`StoreError::Corrupt`] when the text is not one that [`route_text`] wrote.
+pub fn route_of(text: &str) -> Result<Route, StoreError> {
+    if text.is_empty() {
+        return Ok(Route::Plain);
+    }
+    let RouteText { runtime, labels } = parse(text, "route")?;
+    Ok(Route::Action { runtime, labels })
+}
+
+#[derive(Serialize, Deserialize)]
+struct EventText<'a> {
+    t: i64,
+    k: EventName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    j: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    w: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    e: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ty: Option<std::borrow::Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    q: Option<std::borrow::Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    s: Option<std::borrow::Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    o: Option<std::borrow::Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    a: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    d: Option<u64>,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    by: std::borrow::Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    ev: std::borrow::Cow<'a, str>,
+}
+
+/// Returns the text of a batch's events: a JSON array.
+#[must_use]
+pub fn events_text(events: &[Event]) -> String {
+    let texts: Vec<EventText<'_>> = events.iter().map(event_text).collect();
+    serde_json::to_string(&texts).unwrap_or_default()
+}
+
+fn event_text(event: &Event) -> EventText<'_> {
+    EventText {
+        t: event.at.0,
+        k: event.kind,
+        j: event.job.map(|job| job.0),
+        w: event.worker.map(|worker| worker.0),
+        e: event.epoch.map(|epoch| epoch.0),
+        ty: event.job_type.as_deref().map(Into::into),
+        q: event.queue.as_deref().map(Into::into),
+        s: event.state.map(|state| state.as_str().into()),
+        o: event.outcome.map(|outcome| outcome.as_str().into()),
+        a: event.attempt,
+        d: event.duration.map(|span| span.0),
+        by: event.by.as_str().into(),
+        ev: event.evidence.as_str().into(),
+    }
+}
+
+/// Returns the events that a text stands for.
+///
+/// # Errors
+/// Returns [`StoreError::Corrupt`] when the text is not one that [`events_text`] wrote.
+pub fn events_of_text(text: &str) -> Result<Vec<Event>, StoreError> {
+    let texts: Vec<EventText<'_>> = parse(text, "events")?;
+    Ok(texts
+        .into_iter()
+        .map(|text| Event {
+            at: Timestamp(text.t),
+            kind: text.k,
+            job: text.j.map(JobId),
+            worker: text.w.map(WorkerId),
+            epoch: text.e.map(Epoch),
+            job_type: text.ty.map(std::borrow::Cow::into_owned),
+            queue: text.q.map(std::borrow::Cow::into_owned),
+            state: text.s.and_then(|state| State::parse(&state)),
+            outcome: text.o.and_then(|outcome| Outcome::parse(&outcome)),
+            attempt: text.a,
+            duration: text.d.map(Span),
+            by: text.by.into_owned(),
+            evidence: text.ev.into_owned(),
+        })
+        .collect())
+}
+
+fn parse<'a, T: Deserialize<'a>>(text: &'a str, what: &str) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(|error| StoreError::Corrupt(format!("{what}: {error}")))
+}
+
+impl EventName {
+    /// Returns the event's dotted word.
+    #[must_use]
+    pub fn word(self) -> String {
+        match serde_json::to_value(self) {
+            Ok(serde_json::Value::String(word)) => word,
+            _ => String::new(),
+        }
+    }
+
+    /// Returns whether a pattern (`job.completed`, `job.*`) matches the event.
+    #[must_use]
+    pub fn matches(self, pattern: &str) -> bool {
+        let word = self.word();
+        pattern.strip_suffix('*').map_or(word == pattern, |prefix| word.starts_with(prefix))
+    }
+}

@@ -22,6 +22,10 @@ pub struct Watch {
     seen: HashMap<WorkerId, Seen>,
 }
 
+/// Stands for the renewal number of a worker that was not read from the store yet; real
+/// ones start at 1.
+const UNKNOWN: u64 = 0;
+
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     renewal: u64,
@@ -54,16 +58,18 @@ impl Watch {
     pub fn observe(&mut self, worker: WorkerId, renewal: u64, now: BootTime) {
         let seen = self.seen.entry(worker).or_insert(Seen { renewal, since: now, dropped: None });
         // A number read from the store may be older than one seen since: it says nothing.
-        if seen.renewal < renewal {
+        if seen.renewal == UNKNOWN {
+            seen.renewal = renewal;
+        } else if seen.renewal < renewal {
             *seen = Seen { renewal, since: now, dropped: None };
         }
     }
 
     /// Notes that this server saw the worker's connection drop without goodbye.
     pub fn dropped(&mut self, worker: WorkerId, now: BootTime) {
-        if let Some(seen) = self.seen.get_mut(&worker) {
-            seen.dropped = seen.dropped.or(Some(now));
-        }
+        let unseen = Seen { renewal: UNKNOWN, since: now, dropped: None };
+        let seen = self.seen.entry(worker).or_insert(unseen);
+        seen.dropped = seen.dropped.or(Some(now));
     }
 
     /// Notes that the worker is attached again, here or at another server.

@@ -70,3 +70,11 @@ fn lost_contact_with_the_store_lapses_nobody() {
     watch.observe(worker(), 1, at(500));
     assert_eq!(watch.judge(worker(), PATIENCE, at(501)), Verdict::WaitUntil(at(515)));
 }
+
+#[test]
+fn drop_seen_before_the_first_renewal_number_counts() {
+    let mut watch = Watch::default();
+    watch.dropped(worker(), at(100));
+    watch.observe(worker(), 7, at(101));
+    assert_eq!(watch.judge(worker(), PATIENCE, at(105)), Verdict::WindowPassed);
+}

@@ -265,6 +265,19 @@ struct HeartbeatBody {
 }
 
 impl Heartbeat {
+    /// Returns the heartbeat of a worker of which only its id is known.
+    #[must_use]
+    pub fn first(worker: &str) -> Self {
+        Self {
+            worker: worker.to_owned(),
+            held: HeldByBeat::Count(None),
+            phase: None,
+            concurrency: None,
+            queues: Vec::new(),
+            host: None,
+        }
+    }
+
     /// Reads a heartbeat.
     ///
     /// # Errors

@@ -1,0 +1,50 @@
+//! What a handler answers when all is well.
+
+use http::StatusCode;
+use outlast_wire::json::Object;
+
+/// An answer: a status and a document.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Vec<u8>,
+    /// Set where it is not JSON in the caller's flavour.
+    pub(crate) content_type: Option<&'static str>,
+}
+
+impl Answer {
+    /// Answers 200 with a document.
+    pub(crate) const fn ok(body: Vec<u8>) -> Self {
+        Self { status: StatusCode::OK, body, content_type: None }
+    }
+
+    /// Answers 201 with a document.
+    pub(crate) const fn created(body: Vec<u8>) -> Self {
+        Self { status: StatusCode::CREATED, body, content_type: None }
+    }
+
+    /// Answers 200 with an object.
+    pub(crate) fn object(fill: impl FnOnce(&mut Object<'_>)) -> Self {
+        Self::ok(object(fill))
+    }
+
+    /// Answers 200 with text of another type.
+    pub(crate) const fn text(content_type: &'static str, body: Vec<u8>) -> Self {
+        Self { status: StatusCode::OK, body, content_type: Some(content_type) }
+    }
+
+    /// Changes the status.
+    pub(crate) const fn with_status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
+    }
+}
+
+/// Writes an object.
+pub(crate) fn object(fill: impl FnOnce(&mut Object<'_>)) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    let mut object = Object::begin(&mut out);
+    fill(&mut object);
+    object.end();
+    out
+}

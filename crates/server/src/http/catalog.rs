@@ -1,0 +1,107 @@
+//! Actions and packs: what executions may name.
+
+use axum::Router;
+use outlast_packs::{Action, OutputFormat, Overlap, Pack};
+use outlast_store::Store;
+use outlast_wire::json::Object;
+
+use super::answer::Answer;
+use super::call::Call;
+use super::error::Failure;
+use super::{App, get};
+
+pub(super) fn routes<S: Store>() -> Router<App<S>> {
+    Router::new()
+        .route("/api/v1/actions", get(actions))
+        .route("/api/v1/actions/{ref}", get(one_action))
+        .route("/api/v1/packs", get(packs))
+        .route("/api/v1/packs/{ref}", get(one_pack))
+}
+
+async fn actions<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+    let pack = call.query("pack");
+    let packs = &call.app.engine.settings().packs;
+    let wanted = |action: &&Action| pack.as_ref().is_none_or(|pack| action.pack == *pack);
+    Ok(list(packs.actions().filter(wanted), action))
+}
+
+async fn one_action<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let name = call.param("ref").await;
+    let found = call.app.engine.settings().packs.get(&name);
+    let found = found.ok_or_else(|| Failure::not_found(format!("action {name} is not known")))?;
+    Ok(Answer::object(|object| object.object("data", |object| action(object, found))))
+}
+
+async fn packs<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+    Ok(list(call.app.engine.settings().packs.packs(), pack))
+}
+
+async fn one_pack<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let name = call.param("ref").await;
+    let found = call.app.engine.settings().packs.packs().find(|pack| pack.reference == name);
+    let found = found.ok_or_else(|| Failure::not_found(format!("pack {name} is not known")))?;
+    Ok(Answer::object(|object| object.object("data", |object| pack(object, found))))
+}
+
+fn list<T>(items: impl Iterator<Item = T>, write: impl Fn(&mut Object<'_>, T)) -> Answer {
+    let items: Vec<T> = items.collect();
+    let total = items.len();
+    Answer::object(|object| {
+        object.array("data", items, |out, item| {
+            let mut object = Object::begin(out);
+            write(&mut object, item);
+            object.end();
+        });
+        object.object("pagination", |object| {
+            object.number("limit", total);
+            object.raw("next_cursor", "null");
+            object.number("total", total);
+        });
+    })
+}
+
+fn action(object: &mut Object<'_>, action: &Action) {
+    object.text("ref", &action.reference);
+    object.text("pack", &action.pack);
+    object.text("label", &action.label);
+    object.text("description", &action.description);
+    object.text("runner_type", action.runner.as_str());
+    object.flag("enabled", action.enabled);
+    object.raw("parameters", &action.schema().to_string());
+    object.text("parameter_delivery", action.delivery.as_str());
+    object.text("parameter_format", action.format.as_str());
+    let output = match action.output_format {
+        OutputFormat::Text => "text",
+        OutputFormat::Json => "json",
+        OutputFormat::Yaml => "yaml",
+        OutputFormat::Jsonl => "jsonl",
+    };
+    object.text("output_format", output);
+    match action.timeout {
+        Some(timeout) => object.number("timeout", timeout.as_secs_f64()),
+        None => object.raw("timeout", "null"),
+    }
+    object.flag("interruptible", action.interruptible);
+    let overlap = match action.overlap {
+        Overlap::Allowed => "allowed",
+        Overlap::Forbidden => "forbidden",
+    };
+    object.text("overlap", overlap);
+    object.object("required_labels", |object| {
+        for (name, value) in &action.required_labels {
+            object.text(name, value);
+        }
+    });
+    object.texts("tags", action.tags.iter().map(String::as_str));
+}
+
+fn pack(object: &mut Object<'_>, pack: &Pack) {
+    object.text("ref", &pack.reference);
+    object.text("label", &pack.label);
+    object.text("description", &pack.description);
+    object.text_or_null("version", pack.version.as_deref());
+    object.flag("enabled", pack.enabled);
+    object.flag("built_in", pack.built_in);
+    object.texts("tags", pack.tags.iter().map(String::as_str));
+    object.texts("actions", pack.actions().iter().map(|action| action.reference.as_str()));
+}

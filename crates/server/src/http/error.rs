@@ -1,0 +1,178 @@
+//! Which status code? One match from what went wrong to the code on the wire, and one from
+//! that to the status.
+
+use std::borrow::Cow;
+
+use http::StatusCode;
+use outlast_core::id::JobId;
+use outlast_core::time::Span;
+use outlast_store::StoreError;
+use outlast_store::reply::{EnqueueRefusal, MoveRefusal, WorkerMoveRefusal};
+use outlast_wire::ojs::error::Code;
+use outlast_wire::{Fault, FaultKind};
+
+use crate::engine::{ClaimError, OrderError, Unavailable};
+
+/// Why a request was not carried out.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The request is wrong.
+    Fault(Fault),
+    /// Parameters break an action's rules; the details are JSON.
+    Parameters { message: String, details: String },
+    /// The body is longer than allowed.
+    TooLarge { max: usize },
+    /// The body took too long to come.
+    TooSlow,
+    /// There is no such thing.
+    NotFound(String),
+    /// The path knows other methods.
+    Method(String),
+    /// The state of the thing does not allow this.
+    Conflict(String),
+    /// The standard's version, or a part of it, is not served.
+    Unsupported(String),
+    /// A job was not stored.
+    Enqueue(EnqueueRefusal),
+    /// The server cannot do this now.
+    Unavailable(Unavailable),
+    /// A fault of ours.
+    Internal(String),
+}
+
+impl Failure {
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::NotFound(message.into())
+    }
+
+    pub(crate) fn no_job(id: &str) -> Self {
+        Self::NotFound(format!("job {id} is not known"))
+    }
+
+    /// Names the job that a refusal is about.
+    pub(crate) fn moving(job: JobId, refusal: &MoveRefusal) -> Self {
+        match refusal {
+            MoveRefusal::NotFound => Self::no_job(&job.to_string()),
+            MoveRefusal::Refused(refusal) => Self::Conflict(format!("job {job}: {refusal}")),
+        }
+    }
+
+    /// Returns the code on the wire.
+    pub(crate) const fn code(&self) -> Code {
+        match self {
+            Self::Fault(fault) => match fault.kind {
+                FaultKind::Payload => Code::InvalidPayload,
+                FaultKind::Request => Code::InvalidRequest,
+                FaultKind::Rule => Code::ValidationError,
+            },
+            Self::Parameters { .. } | Self::Enqueue(EnqueueRefusal::Expired(_)) => {
+                Code::ValidationError
+            }
+            Self::TooLarge { .. } => Code::PayloadTooLarge,
+            Self::TooSlow => Code::RequestTimeout,
+            Self::NotFound(_) => Code::NotFound,
+            Self::Method(_) => Code::MethodNotAllowed,
+            Self::Conflict(_) => Code::Conflict,
+            Self::Unsupported(_) => Code::Unsupported,
+            Self::Enqueue(EnqueueRefusal::DuplicateId(_)) => Code::Duplicate,
+            Self::Unavailable(_) => Code::Unavailable,
+            Self::Internal(_) => Code::Internal,
+        }
+    }
+
+    /// Returns what is wrong, in words.
+    pub(crate) fn message(&self) -> Cow<'_, str> {
+        match self {
+            Self::Fault(fault) => Cow::Borrowed(&fault.message),
+            Self::Parameters { message, .. }
+            | Self::NotFound(message)
+            | Self::Method(message)
+            | Self::Conflict(message)
+            | Self::Unsupported(message)
+            | Self::Internal(message) => Cow::Borrowed(message),
+            Self::TooLarge { max } => {
+                Cow::Owned(format!("request body is longer than {max} bytes"))
+            }
+            Self::TooSlow => Cow::Borrowed("request body did not come in time"),
+            Self::Enqueue(refusal) => Cow::Owned(refusal.to_string()),
+            Self::Unavailable(unavailable) => Cow::Borrowed(&unavailable.reason),
+        }
+    }
+
+    /// Returns more about it, as JSON.
+    pub(crate) fn details(&self) -> Option<String> {
+        match self {
+            Self::Fault(Fault { field: Some(field), .. }) => {
+                Some(serde_json::json!({ "field": field }).to_string())
+            }
+            Self::Parameters { details, .. } => Some(details.clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns after how many seconds the same request may go through.
+    pub(crate) fn retry_after(&self) -> Option<u64> {
+        let Self::Unavailable(unavailable) = self else { return None };
+        Some(unavailable.retry_after.as_millis().div_ceil(1000).max(1))
+    }
+}
+
+/// Returns the status that goes with a code.
+pub(crate) const fn status(code: Code) -> StatusCode {
+    match code {
+        Code::InvalidPayload | Code::InvalidRequest | Code::Unsupported => StatusCode::BAD_REQUEST,
+        Code::ValidationError => StatusCode::UNPROCESSABLE_ENTITY,
+        Code::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        Code::Duplicate | Code::Conflict => StatusCode::CONFLICT,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<Unavailable> for Failure {
+    fn from(unavailable: Unavailable) -> Self {
+        Self::Unavailable(unavailable)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Corrupt(_) | StoreError::Rejected(_) => Self::Internal(error.to_string()),
+            _ => Self::Unavailable(Unavailable {
+                reason: error.to_string(),
+                retry_after: Span::from_secs(1),
+            }),
+        }
+    }
+}
+
+impl From<ClaimError> for Failure {
+    fn from(error: ClaimError) -> Self {
+        match error {
+            ClaimError::Unavailable(unavailable) => Self::Unavailable(unavailable),
+            ClaimError::Refused(refusal) => Self::Conflict(refusal.to_string()),
+        }
+    }
+}
+
+impl From<OrderError> for Failure {
+    fn from(error: OrderError) -> Self {
+        match error {
+            OrderError::Unavailable(unavailable) => Self::Unavailable(unavailable),
+            OrderError::Refused(WorkerMoveRefusal::UnknownWorker) => {
+                Self::NotFound("worker is not known".to_owned())
+            }
+            OrderError::Refused(refusal) => Self::Conflict(refusal.to_string()),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Starts an execution.
+
+use outlast_store::{Command, Reply, Store};
+use outlast_wire::execution::request::Request;
+
+use super::view;
+use crate::engine::unexpected;
+use crate::http::answer::Answer;
+use crate::http::call::Call;
+use crate::http::error::Failure;
+use crate::http::{orders, plan};
+
+pub(super) async fn create<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let body = call.body().await?;
+    let request = Request::read(&body)?;
+    let now = call.app.now().await?;
+    let job = plan::execution(&call.app, request, now)?;
+    let id = job.id;
+    match call.app.engine.submit(Command::Enqueue(Box::new(job))).await? {
+        Reply::Enqueued(stored) => stored.map_err(Failure::Enqueue)?,
+        other => return Err(unexpected("an enqueue", &other).into()),
+    };
+    // Read back: by now it may be under way already.
+    let record = orders::job(&call.app, id, None).await?;
+    Ok(Answer::created(view::document(&call.app, &record)))
+}

@@ -1,0 +1,77 @@
+//! Lists executions.
+
+use outlast_core::job::State;
+use outlast_store::Store;
+use outlast_store::query::JobQuery;
+use outlast_wire::Fault;
+use outlast_wire::execution::status::Status;
+use outlast_wire::json::Object;
+
+use super::view;
+use crate::http::answer::Answer;
+use crate::http::call::Call;
+use crate::http::error::Failure;
+use crate::http::workers;
+
+pub(super) async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+    let status = call.query("status").map(|word| status(&word)).transpose()?;
+    let worker = match call.query("worker") {
+        Some(name) => Some(workers::find(&call.app, &name).await?.id),
+        None => None,
+    };
+    let page = call.page()?;
+    let limit = page.limit;
+    let query = JobQuery {
+        states: Vec::new(),
+        queue: call.query("queue"),
+        job_type: call.query("action_ref"),
+        worker,
+        abandoned: None,
+        timed_out: None,
+        started: None,
+        tenant: None,
+        page,
+    };
+    let query = match status {
+        Some(status) => narrowed(query, status),
+        None => query,
+    };
+    let page = call.app.engine.store().jobs(query).await?;
+    Ok(Answer::object(|object| {
+        object.array("data", &page.jobs, |out, record| {
+            let mut object = Object::begin(out);
+            view::fields(&mut object, &call.app, record);
+            object.end();
+        });
+        object.object("pagination", |object| {
+            object.number("limit", limit);
+            object.text_or_null("next_cursor", page.next.as_deref());
+            object.number("total", page.total);
+        });
+    }))
+}
+
+fn status(word: &str) -> Result<Status, Fault> {
+    Status::parse(word).ok_or_else(|| {
+        let known = Status::ALL.map(Status::as_str).join(", ");
+        Fault::field("status", format!("must be one of {known}"))
+    })
+}
+
+/// Limits a query to the jobs that have a status; the other way round is `view::status`.
+fn narrowed(query: JobQuery, status: Status) -> JobQuery {
+    let of = |states: &[State]| JobQuery { states: states.to_vec(), ..query.clone() };
+    let discarded = of(&[State::Discarded]);
+    match status {
+        Status::Requested => {
+            of(&[State::Available, State::Scheduled, State::Pending, State::Retryable])
+        }
+        Status::Scheduled => JobQuery { started: Some(false), ..of(&[State::Active]) },
+        Status::Running => JobQuery { started: Some(true), ..of(&[State::Active]) },
+        Status::Completed => of(&[State::Completed]),
+        Status::Cancelled => of(&[State::Cancelled]),
+        Status::Failed => JobQuery { abandoned: Some(false), timed_out: Some(false), ..discarded },
+        Status::Timeout => JobQuery { abandoned: Some(false), timed_out: Some(true), ..discarded },
+        Status::Abandoned => JobQuery { abandoned: Some(true), ..discarded },
+    }
+}

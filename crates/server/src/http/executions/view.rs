@@ -1,0 +1,115 @@
+//! An execution as it is shown.
+
+use outlast_core::budget::ScheduledTimeout;
+use outlast_core::job::{Overlap, State};
+use outlast_core::time::Span;
+use outlast_store::Store;
+use outlast_store::command::Route;
+use outlast_store::record::JobRecord;
+use outlast_wire::execution::status::{Facts, Status};
+use outlast_wire::json::{self, Object};
+
+use crate::http::App;
+use crate::http::answer::object;
+use crate::http::show;
+
+/// Writes one execution under `data`.
+pub(super) fn document<S: Store>(app: &App<S>, record: &JobRecord) -> Vec<u8> {
+    object(|object| object.object("data", |object| fields(object, app, record)))
+}
+
+/// Returns an execution's status.
+pub(super) fn status(record: &JobRecord) -> Status {
+    let timed_out = record.error.as_deref().is_some_and(|error| {
+        ["type", "code"]
+            .iter()
+            .any(|name| json::field(error, name).is_some_and(|value| value.get() == "\"timeout\""))
+    });
+    Status::of(&Facts {
+        state: record.state,
+        started: record.started.is_some() && record.state == State::Active,
+        dead_letter: record.dead_letter,
+        timed_out,
+    })
+}
+
+/// Writes an execution's fields.
+pub(super) fn fields<S: Store>(object: &mut Object<'_>, app: &App<S>, record: &JobRecord) {
+    let job = &record.job;
+    object.plain("id", job.id);
+    object.text("action_ref", &job.key.job_type);
+    let parameters = show::parameters(job, &app.engine.settings().packs);
+    object.raw("parameters", &parameters.to_string());
+    object.text("status", status(record).as_str());
+    object.plain("state", record.state);
+    object.text("queue", &job.key.queue);
+    object.number("priority", job.priority);
+    object.number("attempt", record.epoch);
+    object.number("epoch", record.epoch);
+    object.number("life", record.life);
+    object.number("max_attempts", job.rules.retry.max_attempts);
+    object.number("failures", record.spent.failures);
+    object.number("losses", record.spent.losses);
+    object.number("interruptions", record.spent.interruptions);
+    worker(object, record);
+    object.text_or_null("waiting_reason", app.engine.waiting_reason(record).as_deref());
+    // What a stranded execution has to say is its result.
+    let stranded = record.error.as_deref().filter(|_| record.ended_by == "stranded");
+    object.raw_or_null("result", record.result.as_deref().or(stranded));
+    object.raw_or_null("error", record.error.as_deref());
+    let ended_by = Some(record.ended_by.as_str()).filter(|by| !by.is_empty());
+    object.text_or_null("ended_by", ended_by);
+    let letter = record.dead_letter.map(outlast_core::job::DeadLetterReason::as_str);
+    object.text_or_null("dead_letter", letter);
+    object.time("created", job.created);
+    object.time_or_null("scheduled", record.claimed);
+    object.time_or_null("started", record.started);
+    object.time_or_null("finished", record.finished);
+    object.time_or_null("due", record.due);
+    rules(object, record);
+    object.plain("attempts_url", format_args!("/api/v1/executions/{}/attempts", job.id));
+}
+
+fn worker(object: &mut Object<'_>, record: &JobRecord) {
+    let holder = record.holder.as_ref();
+    match holder.filter(|holder| holder.worker.is_some() || holder.name.is_some()) {
+        None => object.raw("worker", "null"),
+        Some(holder) => object.object("worker", |object| {
+            match holder.worker {
+                Some(id) => object.plain("id", id),
+                None => object.raw("id", "null"),
+            }
+            object.text_or_null("name", holder.name.as_deref());
+        }),
+    }
+}
+
+fn rules(object: &mut Object<'_>, record: &JobRecord) {
+    let job = &record.job;
+    seconds(object, "timeout", job.timeout);
+    let scheduled = match job.scheduled_timeout {
+        ScheduledTimeout::Never => None,
+        ScheduledTimeout::After(span) => Some(span),
+    };
+    seconds(object, "scheduled_timeout", scheduled);
+    let overlap = match job.rules.overlap {
+        Overlap::Allowed => "allowed",
+        Overlap::Forbidden => "forbidden",
+    };
+    object.text("overlap", overlap);
+    object.object("labels", |object| {
+        if let Route::Action { labels, .. } = &job.key.route {
+            for (name, value) in labels {
+                object.text(name, value);
+            }
+        }
+    });
+}
+
+fn seconds(object: &mut Object<'_>, key: &str, span: Option<Span>) {
+    match span {
+        None => object.raw(key, "null"),
+        Some(span) if span.0 % 1000 == 0 => object.number(key, span.as_secs()),
+        Some(span) => object.number(key, format_args!("{}.{:03}", span.as_secs(), span.0 % 1000)),
+    }
+}

@@ -1,0 +1,61 @@
+//! Health, metrics, and the plain status page.
+
+use axum::Router;
+use http::StatusCode;
+use outlast_store::Store;
+
+use super::answer::Answer;
+use super::call::Call;
+use super::error::Failure;
+use super::{App, get, page};
+use crate::clock::boot_time;
+
+/// The Prometheus text format, for clients that ask for a version of it.
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+pub(super) fn routes<S: Store>() -> Router<App<S>> {
+    Router::new()
+        .route("/health/live", get(live))
+        .route("/health/ready", get(ready))
+        .route("/health", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/", get(page::status))
+}
+
+/// Answers as long as the process can answer at all.
+async fn live<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+    let up = boot_time().since(call.app.started).as_secs();
+    Ok(Answer::object(|object| {
+        object.text("status", "live");
+        object.number("uptime_seconds", up);
+        object.text("version", call.app.engine.settings().version);
+    }))
+}
+
+/// Ready means that the store answers and the server is not on its way out, whatever the
+/// number of workers.
+async fn ready<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+    let health = call.app.engine.health();
+    // The loop notices an outage when it next writes; an idle server asks here.
+    let asked = call.app.engine.store().now().await;
+    let ready = health.ready && asked.is_ok();
+    let store = match &asked {
+        Ok(_) => health.store.to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let answer = Answer::object(|object| {
+        object.text("status", if ready { "ready" } else { "unavailable" });
+        object.flag("ready", ready);
+        object.text("store", &store);
+        object.flag("stopping", health.stopping);
+        object.text("version", call.app.engine.settings().version);
+    });
+    Ok(answer.with_status(status))
+}
+
+async fn metrics<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+    let asks = call.header("accept").is_some_and(|accept| accept.contains("version="));
+    let kind = if asks { PROMETHEUS } else { "text/plain" };
+    Ok(Answer::text(kind, call.app.engine.metrics().into_bytes()))
+}

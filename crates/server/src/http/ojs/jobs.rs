@@ -1,0 +1,89 @@
+//! Enqueue, look, cancel.
+
+use outlast_core::limits::BULK_JOBS_MAX;
+use outlast_store::command::JobOrder;
+use outlast_store::record::JobRecord;
+use outlast_store::{Command, Reply, Store};
+use outlast_wire::Fault;
+use outlast_wire::json::Object;
+use outlast_wire::ojs::enqueue;
+
+use crate::engine::unexpected;
+use crate::http::answer::{Answer, object};
+use crate::http::call::Call;
+use crate::http::error::Failure;
+use crate::http::show::Shown;
+use crate::http::{App, orders, plan};
+
+/// Stores one job. This is the hot path: the body is read once and kept as text.
+pub(super) async fn enqueue<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let body = call.body().await?;
+    let tenant = call.tenant()?;
+    let envelope = enqueue::one(&body)?;
+    let (job, planned) = plan::ojs(&call.app, envelope, tenant.as_deref()).await?;
+    let stored = match call.app.engine.submit(Command::Enqueue(Box::new(job))).await? {
+        Reply::Enqueued(stored) => stored.map_err(Failure::Enqueue)?,
+        other => return Err(unexpected("an enqueue", &other).into()),
+    };
+    let mut out = Vec::with_capacity(body.len() + 384);
+    out.extend_from_slice(b"{\"job\":");
+    planned.view(&stored).write(&mut out);
+    out.push(b'}');
+    Ok(Answer::created(out))
+}
+
+/// Stores several jobs, or none of them.
+pub(super) async fn enqueue_all<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let body = call.body().await?;
+    let tenant = call.tenant()?;
+    let envelopes = enqueue::bulk(&body)?;
+    if envelopes.len() > BULK_JOBS_MAX {
+        let problem = format!("holds {} jobs; at most {BULK_JOBS_MAX} are taken", envelopes.len());
+        return Err(Fault::rule("jobs", problem).into());
+    }
+    let mut jobs = Vec::with_capacity(envelopes.len());
+    let mut all = Vec::with_capacity(envelopes.len());
+    for envelope in envelopes {
+        let (job, planned) = plan::ojs(&call.app, envelope, tenant.as_deref()).await?;
+        jobs.push(job);
+        all.push(planned);
+    }
+    let stored = match call.app.engine.submit(Command::EnqueueAll(jobs)).await? {
+        Reply::EnqueuedAll(stored) => {
+            stored.map_err(|(_position, refusal)| Failure::Enqueue(refusal))?
+        }
+        other => return Err(unexpected("a bulk enqueue", &other).into()),
+    };
+    let mut out = Vec::with_capacity(body.len() * 2 + 256 * stored.len());
+    let mut object = Object::begin(&mut out);
+    object.number("count", stored.len());
+    object.array("jobs", all.iter().zip(&stored), |out, (planned, stored)| {
+        planned.view(stored).write(out);
+    });
+    object.end();
+    Ok(Answer::created(out))
+}
+
+pub(super) async fn show<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let (id, tenant) = (call.job().await?, call.tenant()?);
+    let record = orders::job(&call.app, id, tenant.as_deref()).await?;
+    document(&call.app, record).await
+}
+
+pub(super) async fn cancel<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let (job, tenant) = (call.job().await?, call.tenant()?);
+    let order = JobOrder { job, tenant, by: call.by() };
+    let record = orders::cancel(&call.app, order).await?;
+    document(&call.app, record).await
+}
+
+/// Answers with a job under `job`, and its fields at the root too, where the Rust client
+/// reads them.
+pub(super) async fn document<S: Store>(app: &App<S>, record: JobRecord) -> Result<Answer, Failure> {
+    let shown = Shown::of(app, record).await?;
+    let view = shown.view();
+    Ok(Answer::ok(object(|object| {
+        object.object("job", |object| view.fields(object));
+        view.fields(object);
+    })))
+}

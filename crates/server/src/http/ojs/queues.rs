@@ -1,0 +1,141 @@
+//! Queues: their counts, and stopping and allowing fetches.
+
+use outlast_core::job::State;
+use outlast_store::command::QueueOrder;
+use outlast_store::query::{JobQuery, Page, QueueStats};
+use outlast_store::{Command, Reply, Store};
+use outlast_wire::json::Object;
+use outlast_wire::ojs::quirks;
+
+use crate::engine::unexpected;
+use crate::http::App;
+use crate::http::answer::Answer;
+use crate::http::call::Call;
+use crate::http::error::Failure;
+
+pub(super) async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+    let queues = call.app.engine.store().queues().await?;
+    Ok(Answer::object(|object| {
+        object.array("queues", &queues, |out, queue| {
+            let mut object = Object::begin(out);
+            fields(&mut object, queue);
+            object.end();
+        });
+        object.object("pagination", |object| {
+            object.number("total", queues.len());
+            object.number("limit", queues.len());
+            object.number("offset", 0);
+            object.flag("has_more", false);
+        });
+    }))
+}
+
+pub(super) async fn stats<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let (name, tenant) = (call.queue().await?, call.tenant()?);
+    let store = call.app.engine.store();
+    let queue = store.queues().await?.into_iter().find(|queue| queue.name == name);
+    let queue = queue.ok_or_else(|| Failure::not_found(format!("queue {name} is not known")))?;
+    let queue = match tenant {
+        Some(tenant) => of_tenant(&call.app, queue, &tenant).await?,
+        None => queue,
+    };
+    let now = call.app.now().await?;
+    let header = |name| call.header(name);
+    let as_text =
+        quirks::queue_is_text(header("user-agent"), header("ojs-version"), header("x-request-id"));
+    Ok(Answer::object(|object| {
+        if as_text {
+            object.text("queue", &queue.name);
+        } else {
+            object.object("queue", |object| fields(object, &queue));
+        }
+        object.text("status", status(queue.paused));
+        object.object("stats", |object| counts(object, &queue));
+        object.time("computed_at", now);
+    }))
+}
+
+pub(super) async fn pause<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+    order(call, true).await
+}
+
+pub(super) async fn resume<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+    order(call, false).await
+}
+
+async fn order<S: Store>(mut call: Call<S>, paused: bool) -> Result<Answer, Failure> {
+    let queue = call.queue().await?;
+    let order = QueueOrder { queue: queue.clone(), paused, by: call.by() };
+    match call.app.engine.submit(Command::Queue(order)).await? {
+        Reply::Done => {}
+        other => return Err(unexpected("a queue's order", &other).into()),
+    }
+    Ok(Answer::object(|object| {
+        object.object("queue", |object| {
+            object.text("name", &queue);
+            object.flag("paused", paused);
+            object.text("status", status(paused));
+        });
+    }))
+}
+
+/// Counts one tenant's jobs only.
+async fn of_tenant<S: Store>(
+    app: &App<S>,
+    queue: QueueStats,
+    tenant: &str,
+) -> Result<QueueStats, Failure> {
+    let mut counts = QueueStats { name: queue.name, paused: queue.paused, ..QueueStats::default() };
+    for state in State::ALL {
+        let query = JobQuery {
+            states: vec![state],
+            queue: Some(counts.name.clone()),
+            job_type: None,
+            worker: None,
+            abandoned: None,
+            timed_out: None,
+            started: None,
+            tenant: Some(tenant.to_owned()),
+            page: Page { limit: 1, cursor: None },
+        };
+        let total = app.engine.store().jobs(query).await?.total;
+        *count_of(&mut counts, state) = total;
+    }
+    Ok(counts)
+}
+
+const fn count_of(counts: &mut QueueStats, state: State) -> &mut u64 {
+    match state {
+        State::Scheduled => &mut counts.scheduled,
+        State::Available => &mut counts.available,
+        State::Pending => &mut counts.pending,
+        State::Active => &mut counts.active,
+        State::Completed => &mut counts.completed,
+        State::Retryable => &mut counts.retryable,
+        State::Cancelled => &mut counts.cancelled,
+        State::Discarded => &mut counts.discarded,
+    }
+}
+
+const fn status(paused: bool) -> &'static str {
+    if paused { "paused" } else { "active" }
+}
+
+fn fields(object: &mut Object<'_>, queue: &QueueStats) {
+    object.text("name", &queue.name);
+    object.text("status", status(queue.paused));
+    object.flag("paused", queue.paused);
+    counts(object, queue);
+}
+
+fn counts(object: &mut Object<'_>, queue: &QueueStats) {
+    object.number("available", queue.available);
+    object.number("active", queue.active);
+    object.number("scheduled", queue.scheduled);
+    object.number("pending", queue.pending);
+    object.number("retryable", queue.retryable);
+    object.number("completed", queue.completed);
+    object.number("cancelled", queue.cancelled);
+    object.number("discarded", queue.discarded);
+    object.time_if("oldest_available_at", queue.oldest_available);
+}

@@ -1,0 +1,127 @@
+//! Fetch, ack, nack: the plain worker's side of an attempt.
+
+use std::num::NonZeroU32;
+
+use outlast_core::job::State;
+use outlast_core::time::Span;
+use outlast_store::command::{
+    Claim, ClaimFrom, Claimant, EndDetail, Ending, Fence, Finish, Reporter,
+};
+use outlast_store::reply::{ClaimRefusal, Claimed, Moved};
+use outlast_store::{Command, Store};
+use outlast_wire::json::Object;
+use outlast_wire::ojs::worker::{About, Ack, Fetch, Nack, NackSort, report_fields};
+
+use super::plain;
+use crate::engine::ClaimError;
+use crate::http::answer::{Answer, object};
+use crate::http::call::Call;
+use crate::http::error::Failure;
+use crate::http::{App, orders, show};
+
+pub(super) async fn fetch<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let body = call.body().await?;
+    let tenant = call.tenant()?;
+    let fetch = Fetch::read(&body)?;
+    if let Some(worker) = &fetch.worker {
+        plain::revive(&call.app, worker).await?;
+    }
+    let claim = Claim {
+        claimant: Claimant::Plain {
+            worker: fetch.worker,
+            visibility: fetch.visibility.unwrap_or_else(|| call.app.engine.settings().ojs_lease),
+        },
+        from: ClaimFrom::Queues { queues: fetch.queues, tenant },
+        max: NonZeroU32::new(fetch.count).unwrap_or(NonZeroU32::MIN),
+    };
+    let wait = fetch.wait.filter(|wait| *wait > Span::ZERO);
+    let claimed = match call.app.engine.claim_plain(claim, wait).await {
+        Ok(claimed) => claimed,
+        // A worker that is quiet or drains gets nothing, which is no error (EXT-GS-003).
+        Err(ClaimError::Refused(ClaimRefusal::NotActive(_))) => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Answer::ok(jobs(&claimed)))
+}
+
+fn jobs(claimed: &[Claimed]) -> Vec<u8> {
+    object(|object| {
+        object.array("jobs", claimed, |out, claimed| show::claimed(claimed).write(out));
+    })
+}
+
+pub(super) async fn ack<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let body = call.body().await?;
+    let Ack { about, result } = Ack::read(&body)?;
+    let by = by(&call, &about);
+    let detail = EndDetail {
+        result,
+        evidence: "acknowledged by a plain client".to_owned(),
+        ..EndDetail::default()
+    };
+    let moved = finish(&call.app, by, about, Ending::Completed, detail).await?;
+    Ok(Answer::object(|object| {
+        moved_fields(object, &moved);
+        object.time("completed_at", moved.at);
+    }))
+}
+
+pub(super) async fn nack<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let body = call.body().await?;
+    let Nack { about, sort, error } = Nack::read(&body)?;
+    let by = by(&call, &about);
+    let ending = match sort {
+        NackSort::Failed { error_type, retryable } => Ending::Failed { error_type, retryable },
+        NackSort::TimedOut => Ending::TimedOut,
+        NackSort::Interrupted => Ending::Interrupted,
+        NackSort::Requeued => Ending::Requeued,
+    };
+    let detail = EndDetail {
+        error: Some(error),
+        evidence: "reported by a plain client".to_owned(),
+        ..EndDetail::default()
+    };
+    let moved = finish(&call.app, by, about, ending, detail).await?;
+    let record = orders::job(&call.app, moved.job, None).await?;
+    Ok(Answer::object(|object| {
+        moved_fields(object, &moved);
+        object.number("max_attempts", record.job.rules.retry.max_attempts);
+        if let Some(due) = moved.due.filter(|_| moved.state == State::Retryable) {
+            object.time("next_attempt_at", due);
+            object.number("retry_delay_ms", due.since(moved.at).as_millis());
+        }
+        if moved.state == State::Discarded {
+            object.time("discarded_at", moved.at);
+            object.time("completed_at", moved.at);
+            object.flag("dead_letter", moved.dead_letter);
+        }
+    }))
+}
+
+/// Returns who reports, for the event log.
+fn by<S: Store>(call: &Call<S>, about: &About) -> String {
+    about.worker.as_ref().map_or_else(|| call.by(), |id| format!("worker {id}"))
+}
+
+async fn finish<S: Store>(
+    app: &App<S>,
+    by: String,
+    about: About,
+    ending: Ending,
+    detail: EndDetail,
+) -> Result<Moved, Failure> {
+    let job = about.job;
+    let fence = Fence {
+        epoch: about.lease,
+        worker: about.worker.map(Reporter::Plain),
+        attempt: about.attempt,
+    };
+    let finish = Finish { job, fence, ending, detail, by };
+    orders::moved(app, job, Command::Finish(Box::new(finish))).await
+}
+
+fn moved_fields(object: &mut Object<'_>, moved: &Moved) {
+    report_fields(object, moved.job);
+    object.plain("state", moved.state);
+    object.number("attempt", moved.attempt);
+}

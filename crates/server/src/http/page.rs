@@ -1,0 +1,107 @@
+//! A plain status page, until there is a dashboard. No scripts; everything that came from
+//! outside is escaped.
+
+use std::fmt::Write as _;
+
+use outlast_store::Store;
+
+use super::answer::Answer;
+use super::call::Call;
+use super::error::Failure;
+
+/// Most workers shown.
+const WORKERS_SHOWN: usize = 100;
+
+pub(super) async fn status<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+    let engine = &call.app.engine;
+    let (queues, workers) = (engine.store().queues().await?, engine.store().workers().await?);
+    let now = call.app.now().await?;
+    let mut page = Page::new(engine.settings().version);
+    page.table(
+        "Queues",
+        &["queue", "waiting", "scheduled", "retrying", "active", "completed", "discarded"],
+    );
+    for queue in &queues {
+        let name =
+            if queue.paused { format!("{} (paused)", queue.name) } else { queue.name.clone() };
+        page.row(&[
+            &name,
+            &queue.available.to_string(),
+            &queue.scheduled.to_string(),
+            &queue.retryable.to_string(),
+            &queue.active.to_string(),
+            &queue.completed.to_string(),
+            &queue.discarded.to_string(),
+        ]);
+    }
+    page.end_table();
+    page.table("Workers", &["worker", "role", "state", "in flight", "heartbeat"]);
+    for worker in workers.iter().take(WORKERS_SHOWN) {
+        page.row(&[
+            &worker.name,
+            worker.role.as_str(),
+            worker.standing.state(),
+            &format!("{} of {}", worker.in_flight, worker.concurrency),
+            &format!("{} s ago", now.since(worker.last_heartbeat).as_secs()),
+        ]);
+    }
+    page.end_table();
+    Ok(Answer::text("text/html; charset=utf-8", page.end().into_bytes()))
+}
+
+/// An HTML page under construction. Writing to a text cannot fail.
+struct Page(String);
+
+impl Page {
+    fn new(version: &str) -> Self {
+        let mut page = String::from(
+            "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Outlast</title>\
+             <style>body{font:15px system-ui,sans-serif;margin:2rem;max-width:60rem}\
+             table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.3rem .8rem \
+             .3rem 0;border-bottom:1px solid #ccc}</style></head><body><h1>Outlast ",
+        );
+        page.push_str(&escaped(version));
+        page.push_str("</h1>");
+        Self(page)
+    }
+
+    fn table(&mut self, title: &str, columns: &[&str]) {
+        write!(self.0, "<h2>{title}</h2><table><tr>").unwrap_or_default();
+        for column in columns {
+            write!(self.0, "<th>{column}</th>").unwrap_or_default();
+        }
+        self.0.push_str("</tr>");
+    }
+
+    fn row(&mut self, cells: &[&str]) {
+        self.0.push_str("<tr>");
+        for cell in cells {
+            write!(self.0, "<td>{}</td>", escaped(cell)).unwrap_or_default();
+        }
+        self.0.push_str("</tr>");
+    }
+
+    fn end_table(&mut self) {
+        self.0.push_str("</table>");
+    }
+
+    fn end(mut self) -> String {
+        self.0.push_str("<p><a href=\"/metrics\">metrics</a> · <a href=\"/health/ready\">health</a></p></body></html>");
+        self.0
+    }
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            other => out.push(other),
+        }
+    }
+    out
+}

@@ -1,0 +1,250 @@
+//! From what was asked to the job that is stored.
+//!
+//! A type that names an action makes the job one for the workers of that action: its
+//! parameters are checked here, before anything is stored.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use outlast_core::budget::ScheduledTimeout;
+use outlast_core::id::JobId;
+use outlast_core::job::{Overlap, Rules};
+use outlast_core::retry::RetryPolicy;
+use outlast_core::time::{Span, Timestamp};
+use outlast_packs::{Action, RetrySpec, Violation};
+use outlast_store::Store;
+use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
+use outlast_store::reply::Enqueued;
+use outlast_wire::Fault;
+use outlast_wire::execution::request::Request;
+use outlast_wire::json;
+use outlast_wire::ojs::enqueue::Envelope;
+use outlast_wire::ojs::job::{Course, JobView};
+use outlast_wire::ojs::quirks;
+use outlast_wire::time::When;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::App;
+use super::error::Failure;
+
+/// A job ready to be stored, and what its producer is shown once it is.
+#[derive(Debug)]
+pub(crate) struct Planned<'a> {
+    envelope: Envelope<'a>,
+    id: JobId,
+    meta: Cow<'a, str>,
+    args: Cow<'a, str>,
+    max_attempts: u32,
+    scheduled: Option<Timestamp>,
+    expires: Option<Timestamp>,
+}
+
+/// Plans a job of the standard.
+pub(crate) async fn ojs<'a, S: Store>(
+    app: &App<S>,
+    envelope: Envelope<'a>,
+    tenant: Option<&str>,
+) -> Result<(NewJob, Planned<'a>), Failure> {
+    let settings = app.engine.settings();
+    let now = match (envelope.first, envelope.expires) {
+        (None, None) => Timestamp::default(),
+        (Some(_), _) | (_, Some(_)) => app.now().await?,
+    };
+    let scheduled = later(envelope.first, now);
+    let expires = envelope.expires.map(|when| when.resolve(now));
+    let meta = tenant.map_or(Cow::Borrowed(envelope.meta), |tenant| {
+        Cow::Owned(quirks::with_tenant(envelope.meta, tenant))
+    });
+    let action = settings.packs.get(&envelope.job_type);
+    let (stored, shown) = match action {
+        Some(action) => arguments(action, envelope.args)?,
+        None => (envelope.args.to_owned(), Cow::Borrowed(envelope.args)),
+    };
+    let default = || action.map_or_else(RetryPolicy::standard, default_policy);
+    let rules = Rules {
+        retry: envelope.retry.clone().unwrap_or_else(default),
+        overlap: action.map_or(Overlap::Allowed, overlap_of),
+        expires_at: expires,
+    };
+    let id = envelope.id.unwrap_or_else(|| JobId(Uuid::now_v7()));
+    let job = NewJob {
+        id,
+        class: ClassKey {
+            queue: envelope.queue.clone().into_owned(),
+            job_type: envelope.job_type.clone().into_owned(),
+            route: action.map_or(Route::Plain, |action| route(action, BTreeMap::new())),
+            tenant: tenant.map(ToOwned::to_owned).or_else(|| tenant_of(envelope.meta)),
+            isolated: false,
+        },
+        priority: envelope.priority,
+        payload: Payload {
+            args: stored,
+            meta: meta.clone().into_owned(),
+            extra: envelope.extra.clone(),
+        },
+        first: scheduled.map_or(First::Now, First::At),
+        timeout: envelope.timeout.or_else(|| action.and_then(timeout_of)),
+        visibility: envelope.visibility,
+        scheduled_timeout: ScheduledTimeout::Never,
+        origin: Origin::Ojs,
+        rules,
+    };
+    let max_attempts = job.rules.retry.max_attempts;
+    Ok((job, Planned { envelope, id, meta, args: shown, max_attempts, scheduled, expires }))
+}
+
+impl Planned<'_> {
+    /// Writes the job as it was stored.
+    pub(crate) fn view(&self, stored: &Enqueued) -> JobView<'_> {
+        debug_assert_eq!(self.id, stored.id, "answered with another job");
+        JobView {
+            id: self.id,
+            job_type: &self.envelope.job_type,
+            queue: &self.envelope.queue,
+            state: stored.state,
+            args: &self.args,
+            meta: &self.meta,
+            extra: &self.envelope.extra,
+            priority: self.envelope.priority,
+            attempt: 0,
+            max_attempts: self.max_attempts,
+            created: stored.at,
+            scheduled: self.scheduled,
+            expires: self.expires,
+            course: Course::default(),
+        }
+    }
+}
+
+/// Plans an execution.
+pub(crate) fn execution<S: Store>(
+    app: &App<S>,
+    request: Request,
+    now: Timestamp,
+) -> Result<NewJob, Failure> {
+    let settings = app.engine.settings();
+    let reference = &request.action_ref;
+    let action = settings
+        .packs
+        .get(reference)
+        .ok_or_else(|| Failure::not_found(format!("action {reference} is not known")))?;
+    let parameters = checked(action, &request.parameters)?;
+    let retry = request.policy(default_policy(action))?;
+    let scheduled = later(request.delay, now);
+    let standard = ScheduledTimeout::After(settings.scheduled_timeout);
+    let extra = if request.labels.is_empty() {
+        String::new()
+    } else {
+        serde_json::json!({ "labels": &request.labels }).to_string()
+    };
+    Ok(NewJob {
+        id: JobId(Uuid::now_v7()),
+        priority: request.priority,
+        payload: Payload {
+            args: Value::Array(vec![parameters]).to_string(),
+            meta: String::new(),
+            extra,
+        },
+        rules: Rules {
+            retry,
+            overlap: request.overlap.unwrap_or_else(|| overlap_of(action)),
+            expires_at: None,
+        },
+        first: scheduled.map_or(First::Now, First::At),
+        timeout: request.timeout.or_else(|| timeout_of(action)),
+        visibility: None,
+        scheduled_timeout: request.scheduled_timeout.unwrap_or(standard),
+        origin: Origin::Execution,
+        class: ClassKey {
+            queue: request.queue,
+            route: route(action, request.labels),
+            job_type: request.action_ref,
+            tenant: None,
+            isolated: false,
+        },
+    })
+}
+
+/// Returns when a job may first run, if that is later than now.
+fn later(first: Option<When>, now: Timestamp) -> Option<Timestamp> {
+    first.map(|when| when.resolve(now))
+}
+
+/// Checks the parameters in `args[0]`; returns what is stored and what is shown.
+fn arguments(action: &Action, args: &str) -> Result<(String, Cow<'static, str>), Failure> {
+    let args: Vec<Value> = serde_json::from_str(args).map_err(|error| json::syntax(&error))?;
+    if args.len() > 1 {
+        let problem = "must hold one object, the action's parameters";
+        return Err(Fault::rule("args", problem).into());
+    }
+    let complete = checked(action, args.first().unwrap_or(&Value::Null))?;
+    let masked = Value::Array(vec![action.mask(&complete)]).to_string();
+    Ok((Value::Array(vec![complete]).to_string(), Cow::Owned(masked)))
+}
+
+fn checked(action: &Action, parameters: &Value) -> Result<Value, Failure> {
+    let reference = &action.reference;
+    if !action.enabled {
+        return Err(Failure::Conflict(format!("action {reference} is switched off")));
+    }
+    action.check(parameters).map_err(|violations| {
+        let told: Vec<String> = violations.iter().map(Violation::to_string).collect();
+        let message = format!("parameters of {reference} are not as required: {}", told.join("; "));
+        let details = serde_json::json!({ "violations": violations }).to_string();
+        Failure::Parameters { message, details }
+    })
+}
+
+fn route(action: &Action, wanted: BTreeMap<String, String>) -> Route {
+    let mut labels = action.required_labels.clone();
+    labels.extend(wanted);
+    Route::Action { runtime: action.runner.as_str().to_owned(), labels }
+}
+
+/// Returns the tenant in `meta`, for producers that put it there themselves.
+fn tenant_of(meta: &str) -> Option<String> {
+    let raw = json::field(meta, "tenant_id")?;
+    serde_json::from_str(raw.get()).ok()
+}
+
+fn timeout_of(action: &Action) -> Option<Span> {
+    action.timeout.map(span)
+}
+
+const fn overlap_of(action: &Action) -> Overlap {
+    match action.overlap {
+        outlast_packs::Overlap::Allowed => Overlap::Allowed,
+        outlast_packs::Overlap::Forbidden => Overlap::Forbidden,
+    }
+}
+
+fn span(length: Duration) -> Span {
+    Span(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn default_policy(action: &Action) -> RetryPolicy {
+    let standard = RetryPolicy::standard();
+    let Some(spec) = &action.retry else { return standard };
+    let RetrySpec { max_attempts, initial_interval, max_interval, jitter, .. } = spec;
+    RetryPolicy {
+        max_attempts: max_attempts.unwrap_or(standard.max_attempts).max(1),
+        initial_interval: initial_interval.map_or(standard.initial_interval, span),
+        max_interval: max_interval.map_or(standard.max_interval, span),
+        jitter: jitter.unwrap_or(standard.jitter),
+        coefficient_millis: spec
+            .backoff_coefficient
+            .map_or(standard.coefficient_millis, coefficient),
+        ..standard
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "clamped to what a policy on the wire may ask for"
+)]
+fn coefficient(number: f64) -> u32 {
+    (number.clamp(1.0, 1000.0) * 1000.0).round() as u32
+}

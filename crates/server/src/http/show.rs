@@ -1,0 +1,141 @@
+//! From what is stored to what the standard shows. Secrets are masked here.
+
+use std::borrow::Cow;
+
+use outlast_core::job::State;
+use outlast_core::retry::{Jitter, wait};
+use outlast_core::time::Timestamp;
+use outlast_packs::PackSet;
+use outlast_store::Store;
+use outlast_store::command::Route;
+use outlast_store::record::{AttemptRecord, JobRecord, StoredJob};
+use outlast_store::reply::Claimed;
+use outlast_wire::ojs::job::{Course, ErrorView, JobView};
+use serde_json::Value;
+
+use super::App;
+use super::error::Failure;
+
+/// A job with all that is shown of it.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    record: JobRecord,
+    errors: Vec<AttemptRecord>,
+    args: Option<String>,
+}
+
+impl Shown {
+    /// Reads what is shown beside a record.
+    pub(crate) async fn of<S: Store>(app: &App<S>, record: JobRecord) -> Result<Self, Failure> {
+        let troubled = record.epoch.0 > 0 && (record.error.is_some() || record.spent.failures > 0);
+        let mut errors = Vec::new();
+        if troubled {
+            errors = app.engine.store().attempts(record.job.id).await?;
+            errors.retain(|attempt| attempt.life == record.life && attempt.error.is_some());
+        }
+        let args = masked(&record.job, &app.engine.settings().packs);
+        Ok(Self { record, errors, args })
+    }
+
+    pub(crate) fn view(&self) -> JobView<'_> {
+        let record = &self.record;
+        let course = Course {
+            result: record.result.as_deref(),
+            error: record.error.as_deref(),
+            errors: self.errors.iter().filter_map(error_view).collect(),
+            ..course(record)
+        };
+        let args = self.args.as_deref().unwrap_or(&record.job.payload.args);
+        JobView {
+            state: record.state,
+            attempt: record.attempt,
+            course,
+            ..stored(&record.job, args)
+        }
+    }
+}
+
+/// Returns what is shown of a job that was just claimed.
+pub(crate) fn claimed(claimed: &Claimed) -> JobView<'_> {
+    let failures = claimed.attempt.saturating_sub(1);
+    let policy = &claimed.job.rules.retry;
+    let course = Course {
+        started: Some(claimed.claimed),
+        retry_delay: (failures > 0).then(|| wait(policy, failures, Jitter::NONE)),
+        lease: Some(claimed.epoch),
+        ..Course::default()
+    };
+    JobView {
+        state: State::Active,
+        attempt: claimed.attempt,
+        course,
+        ..stored(&claimed.job, &claimed.job.payload.args)
+    }
+}
+
+fn stored<'a>(job: &'a StoredJob, args: &'a str) -> JobView<'a> {
+    JobView {
+        id: job.id,
+        job_type: &job.key.job_type,
+        queue: &job.key.queue,
+        state: State::Available,
+        args,
+        meta: &job.payload.meta,
+        extra: &job.payload.extra,
+        priority: job.priority,
+        attempt: 0,
+        max_attempts: job.rules.retry.max_attempts,
+        created: job.created,
+        scheduled: job.scheduled_for,
+        expires: job.rules.expires_at,
+        course: Course::default(),
+    }
+}
+
+fn course(record: &JobRecord) -> Course<'static> {
+    let ended = record.finished;
+    let when = |state: State, at: Option<Timestamp>| at.filter(|_| record.state == state);
+    let retry = (record.state == State::Retryable).then_some(record.due).flatten();
+    Course {
+        started: record.started,
+        // A job that expired was never worked off, so it has no `completed_at`.
+        completed: when(State::Completed, ended).or_else(|| when(State::Discarded, ended)),
+        cancelled: when(State::Cancelled, ended.or(Some(record.since))),
+        discarded: when(State::Discarded, ended.or(Some(record.since))),
+        next_attempt: retry,
+        retry_delay: retry.map(|due| due.since(record.since)),
+        lease: (record.state == State::Active).then_some(record.epoch),
+        ..Course::default()
+    }
+}
+
+fn error_view(attempt: &AttemptRecord) -> Option<ErrorView<'_>> {
+    Some(ErrorView {
+        error: attempt.error.as_deref()?,
+        attempt: attempt.attempt,
+        at: attempt.finished.unwrap_or(attempt.claimed),
+    })
+}
+
+/// Returns the arguments of an action's job with its secrets masked; `None` when they
+/// may be shown as they are.
+pub(crate) fn masked(job: &StoredJob, packs: &PackSet) -> Option<String> {
+    if job.key.route == Route::Plain {
+        return None;
+    }
+    Some(Value::Array(vec![parameters(job, packs)]).to_string())
+}
+
+/// Returns the parameters of a job as they may be shown.
+pub(crate) fn parameters(job: &StoredJob, packs: &PackSet) -> Value {
+    let args: Value = serde_json::from_str(&job.payload.args).unwrap_or_default();
+    if job.key.route == Route::Plain {
+        return args;
+    }
+    let parameters = args.get(0).map_or(Cow::Owned(Value::Null), Cow::Borrowed);
+    match packs.get(&job.key.job_type) {
+        Some(action) => action.mask(&parameters),
+        // The action is gone, and with it the word on what is secret.
+        None => Value::String("not shown: the action is not known any more".to_owned()),
+    }
+}

@@ -1,0 +1,133 @@
+//! What plain workers send.
+
+use outlast_core::id::Epoch;
+use outlast_core::limits::LONG_POLL_MAX;
+use outlast_wire::ojs::quirks;
+use outlast_wire::ojs::worker::{Ack, BeatPhase, Fetch, Heartbeat, HeldByBeat, Nack, NackSort};
+
+const JOB: &str = "019461a8-1a2b-7c3d-8e4f-5a6b7c8d9e0f";
+
+fn nack(rest: &str) -> Nack {
+    let body = format!(r#"{{"job_id":"{JOB}",{rest}}}"#);
+    Nack::read(body.as_bytes()).expect("a nack")
+}
+
+fn beat(rest: &str) -> Heartbeat {
+    let body = format!(r#"{{"worker_id":"w"{rest}}}"#);
+    Heartbeat::read(body.as_bytes()).expect("a heartbeat")
+}
+
+#[test]
+fn a_fetch_takes_one_job_and_does_not_wait_unless_asked() {
+    let fetch = Fetch::read(br#"{"queues":["a"]}"#).expect("a fetch");
+    assert_eq!((fetch.count, fetch.wait, fetch.worker), (1, None, None));
+    let fetch = Fetch::read(br#"{"queues":["a"],"count":5,"wait_ms":999999}"#).expect("a fetch");
+    assert_eq!((fetch.count, fetch.wait), (5, Some(LONG_POLL_MAX)));
+    for wrong in [
+        "{}",
+        r#"{"queues":[]}"#,
+        r#"{"queues":["A"]}"#,
+        r#"{"queues":["a"],"count":0}"#,
+        r#"{"queues":["a"],"count":100000}"#,
+        r#"{"queues":["a"],"worker_id":""}"#,
+        r#"{"queues":["a"],"visibility_timeout_ms":0}"#,
+    ] {
+        assert!(Fetch::read(wrong.as_bytes()).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_report_may_name_its_claim() {
+    let body =
+        format!(r#"{{"job_id":"{JOB}","worker_id":"w","attempt":2,"lease":"7","result":[ 1]}}"#);
+    let ack = Ack::read(body.as_bytes()).expect("an ack");
+    assert_eq!(ack.about.lease, Some(Epoch(7)));
+    assert_eq!((ack.about.worker.as_deref(), ack.about.attempt), (Some("w"), Some(2)));
+    assert_eq!(ack.result.as_deref(), Some("[ 1]"));
+    assert!(Ack::read(br#"{"job_id":"x"}"#).is_err());
+    assert!(Ack::read(b"{}").is_err());
+}
+
+#[test]
+fn a_nack_says_how_the_attempt_ended() {
+    let failed = |error_type: &str, retryable| NackSort::Failed {
+        error_type: error_type.to_owned(),
+        retryable,
+    };
+    let sort = |rest: &str| nack(rest).sort;
+    assert_eq!(sort(r#""error":{"code":"handler_error"}"#), failed("handler_error", true));
+    let with_class =
+        r#""error":{"code":"c","details":{"error_class":"Auth.Gone"},"retryable":false}"#;
+    assert_eq!(sort(with_class), failed("Auth.Gone", false));
+    assert_eq!(sort(r#""error":{"type":"T","code":"c"}"#), failed("T", true));
+    assert_eq!(sort(r#""error":{"code":"ShutdownError"}"#), NackSort::Interrupted);
+    assert_eq!(sort(r#""error":{"code":"timeout"}"#), NackSort::TimedOut);
+    assert_eq!(
+        sort(r#""error":{"code":"c","retryable":false},"requeue":true"#),
+        NackSort::Requeued
+    );
+}
+
+#[test]
+fn a_stored_error_has_code_type_and_message() {
+    assert_eq!(
+        nack(r#""error":{"code":"c","message":"m"}"#).error,
+        r#"{"code":"c","message":"m","type":"c"}"#
+    );
+    assert_eq!(
+        nack(r#""error":"it broke""#).error,
+        r#"{"message":"it broke","code":"error","type":"error"}"#
+    );
+}
+
+#[test]
+fn a_heartbeat_counts_its_jobs_or_lists_them() {
+    assert_eq!(beat("").held, HeldByBeat::Count(None));
+    assert_eq!(beat(r#","active_jobs":2"#).held, HeldByBeat::Count(Some(2)));
+    let listed = beat(&format!(r#","active_jobs":["{JOB}"]"#)).held;
+    assert!(matches!(&listed, HeldByBeat::Jobs(jobs) if jobs.len() == 1), "{listed:?}");
+    let both = beat(&format!(r#","active_jobs":1,"active_job_ids":["{JOB}"]"#)).held;
+    assert_eq!(both, listed);
+    for wrong in [r#","active_jobs":"2""#, r#","active_jobs":["x"]"#, r#","active_jobs":-1"#] {
+        let body = format!(r#"{{"worker_id":"w"{wrong}}}"#);
+        assert!(Heartbeat::read(body.as_bytes()).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_heartbeat_says_what_its_sender_does_about_work() {
+    assert_eq!(beat("").phase, None);
+    assert_eq!(beat(r#","state":"running""#).phase, Some(BeatPhase::Running));
+    assert_eq!(beat(r#","state":"drain""#).phase, Some(BeatPhase::Drain));
+    assert_eq!(beat(r#","shutdown":true"#).phase, Some(BeatPhase::Drain));
+    assert_eq!(beat(r#","state":"terminated","shutdown":true"#).phase, Some(BeatPhase::Terminated));
+}
+
+#[test]
+fn each_client_gets_a_content_type_it_reads() {
+    assert_eq!(quirks::content_type(None, Some("*/*")), "application/openjobspec+json");
+    let python = quirks::content_type(Some("python-httpx/0.27"), None);
+    assert!(python.contains("application/json"), "{python}");
+    assert_eq!(
+        quirks::content_type(Some("curl/8"), Some("application/json, text/plain")),
+        "application/json"
+    );
+}
+
+#[test]
+fn a_tenant_is_put_into_meta() {
+    assert_eq!(quirks::with_tenant("", "t"), r#"{"tenant_id":"t"}"#);
+    assert_eq!(
+        quirks::with_tenant(r#"{"a":1,"tenant_id":"x"}"#, "t\""),
+        r#"{"a":1,"tenant_id":"t\""}"#
+    );
+}
+
+#[test]
+fn a_test_directive_is_found_in_the_metadata_only() {
+    let directive = |options: &str| quirks::test_directive(&format!(r#"{{"options":{options}}}"#));
+    assert_eq!(directive(r#"{"metadata":{"test_directive":"quiet"}}"#), Some("quiet"));
+    assert_eq!(directive(r#"{"metadata":{"test_directive":"explode"}}"#), None);
+    assert_eq!(directive(r#"{"test_directive":"quiet"}"#), None);
+    assert_eq!(quirks::test_directive(""), None);
+}

@@ -78,11 +78,7 @@ pub fn rules_of(text: Option<&str>) -> Result<Rules, StoreError> {
             },
             jitter: text.jitter,
             non_retryable: text.never,
-            on_exhaustion: if text.dead {
-                OnExhaustion::DeadLetter
-            } else {
-                OnExhaustion::Discard
-            },
+            on_exhaustion: if text.dead { OnExhaustion::DeadLetter } else { OnExhaustion::Discard },
         },
         overlap: if text.forbid { Overlap::Forbidden } else { Overlap::Allowed },
         expires_at: text.expires.map(Timestamp),

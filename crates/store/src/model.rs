@@ -1,1 +1,179 @@
 //! The whole contract over maps, per job, with the core's `decide`.
+//!
+//! It is the meaning of every command in the plainest form, a test double for the server,
+//! and the store of the simulation. It keeps nothing on a disk and must not be clever:
+//! what a database does set-wise, it does job by job.
+//!
+//! ```text
+//! batch ─▶ one lock ─▶ command by command: read rows ─▶ settle + decide ─▶ write rows, events
+//! ```
+
+mod claim;
+mod enqueue;
+mod log;
+mod order;
+mod prune;
+mod read;
+mod report;
+mod sweep;
+mod tables;
+mod tx;
+mod worker;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use outlast_core::id::{JobId, WorkerId};
+use outlast_core::time::Timestamp;
+
+use crate::command::{Batch, Command};
+use crate::event::{EventPage, EventQuery};
+use crate::query::{
+    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueueStats,
+};
+use crate::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
+use crate::reply::{Applied, Reply};
+use crate::store::{Clock, Store, StoreError};
+use tables::Tables;
+use tx::Tx;
+
+/// A store in memory. Clones share what is stored.
+#[derive(Clone, Debug)]
+pub struct ModelStore {
+    tables: Arc<Mutex<Tables>>,
+    clock: Arc<dyn Clock>,
+    closed: Arc<AtomicBool>,
+}
+
+impl ModelStore {
+    /// Returns an empty store that reads `clock`.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { tables: Arc::default(), clock, closed: Arc::default() }
+    }
+
+    /// Returns a store over what this one holds, as after a crash or a close: every batch
+    /// that was answered is there.
+    #[must_use]
+    pub fn reopen(&self) -> Self {
+        Self { closed: Arc::default(), ..self.clone() }
+    }
+
+    fn open(&self) -> Result<MutexGuard<'_, Tables>, StoreError> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(StoreError::Closed);
+        }
+        Ok(self.tables.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Applies a batch at once; what [`Store::apply`] does.
+    ///
+    /// # Errors
+    /// Returns [`StoreError::Closed`] after a close.
+    pub fn apply_now(&self, batch: &Batch) -> Result<Applied, StoreError> {
+        let mut tables = self.open()?;
+        let at = tables.tick(self.clock.now());
+        let mut tx = Tx::new(&mut tables, batch, at);
+        let replies = batch
+            .commands
+            .iter()
+            .enumerate()
+            .map(|(n, command)| {
+                tx.begin(n);
+                answer(&mut tx, command)
+            })
+            .collect();
+        tx.commit(batch.id);
+        Ok(Applied { at, replies })
+    }
+}
+
+fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
+    match command {
+        Command::Enqueue(job) => Reply::Enqueued(tx.enqueue(job)),
+        Command::EnqueueAll(jobs) => Reply::EnqueuedAll(tx.enqueue_all(jobs)),
+        Command::Claim(claim) => Reply::Claimed(tx.claim(claim)),
+        Command::Start(start) => Reply::Moved(tx.start(start)),
+        Command::Finish(finish) => Reply::Moved(tx.finish(finish)),
+        Command::Extend(extend) => Reply::Extended(tx.extend(extend)),
+        Command::Renew(renew) => Reply::Renewed(tx.renew(renew)),
+        Command::Register(registration) => Reply::Registered(tx.register(registration)),
+        Command::Attach(attach) => Reply::Attached(tx.attach(attach)),
+        Command::Worker(order) => Reply::WorkerMoved(tx.move_worker(order)),
+        Command::Lapse(lapse) => Reply::WorkerMoved(tx.lapse(lapse)),
+        Command::Cancel(order) => Reply::Moved(tx.cancel(order)),
+        Command::Activate(order) => Reply::Moved(tx.activate(order)),
+        Command::Replay(order) => Reply::Moved(tx.replay(order)),
+        Command::ForgetDeadLetter(order) => tx.forget_dead_letter(order),
+        Command::Sweep(sweep) => Reply::Swept(tx.sweep(sweep)),
+        Command::Strand(strand) => Reply::Stranded(tx.strand(strand)),
+        Command::Queue(order) => tx.queue(order),
+        Command::Log(chunk) => tx.log(chunk),
+        Command::Progress(progress) => Reply::Moved(tx.progress(progress)),
+        Command::ForgetWorker(worker) => tx.forget_worker(*worker),
+        Command::Prune(prune) => Reply::Pruned(tx.prune(prune)),
+        Command::Reset => {
+            tx.reset();
+            Reply::Done
+        }
+    }
+}
+
+impl Store for ModelStore {
+    async fn apply(&self, batch: Batch) -> Result<Applied, StoreError> {
+        self.apply_now(&batch)
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Ok(self.open()?.tick(self.clock.now()))
+    }
+
+    async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {
+        Ok(self.open()?.job(id))
+    }
+
+    async fn jobs(&self, query: JobQuery) -> Result<JobPage, StoreError> {
+        self.open()?.jobs(&query)
+    }
+
+    async fn attempts(&self, id: JobId) -> Result<Vec<AttemptRecord>, StoreError> {
+        Ok(self.open()?.attempts(id))
+    }
+
+    async fn logs(&self, query: LogQuery) -> Result<LogPage, StoreError> {
+        Ok(self.open()?.logs(&query))
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
+        Ok(self.open()?.workers())
+    }
+
+    async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
+        Ok(self.open()?.held_by(worker))
+    }
+
+    async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError> {
+        Ok(self.open()?.backlog())
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {
+        Ok(self.open()?.queues())
+    }
+
+    async fn dead_letters(&self, page: Page) -> Result<DeadLetterPage, StoreError> {
+        self.open()?.dead_letters(&page)
+    }
+
+    async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError> {
+        self.open()?.events(&query)
+    }
+
+    async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
+        Ok(self.open()?.next_due())
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.closed.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+}

@@ -146,8 +146,7 @@ pub fn evidence_of(finish: &Finish) -> String {
 /// Returns the error of an attempt whose worker was given up.
 #[must_use]
 pub fn lost_error(evidence: &str) -> String {
-    json!({ "type": "worker_death", "message": format!("worker was lost: {evidence}") })
-        .to_string()
+    json!({ "type": "worker_death", "message": format!("worker was lost: {evidence}") }).to_string()
 }
 
 /// Returns the detail of a plain attempt whose visibility passed.
@@ -333,11 +332,7 @@ pub fn worker_event(
 pub fn queue_event(queue: &str, paused: bool, at: Timestamp, by: &str) -> Event {
     let kind = if paused { EventName::QueuePaused } else { EventName::QueueResumed };
     let nobody = WorkerId(uuid::Uuid::nil());
-    Event {
-        worker: None,
-        queue: Some(queue.to_owned()),
-        ..worker_event(nobody, kind, at, by, "")
-    }
+    Event { worker: None, queue: Some(queue.to_owned()), ..worker_event(nobody, kind, at, by, "") }
 }
 
 /// Returns the name of a worker's move in the event log; beats have none.
@@ -352,5 +347,19 @@ pub const fn worker_event_name(event: WorkerEvent) -> Option<EventName> {
         WorkerEvent::Resume => Some(EventName::WorkerResumed),
         WorkerEvent::Drain => Some(EventName::WorkerDraining),
         WorkerEvent::Goodbye | WorkerEvent::Died => Some(EventName::WorkerStopped),
+    }
+}
+
+/// Returns the kind of event that an ending stands for.
+#[must_use]
+pub const fn kind_of_ending(ending: &Ending) -> EventKind {
+    match ending {
+        Ending::Completed => EventKind::Complete,
+        Ending::Failed { .. } => EventKind::Fail,
+        Ending::TimedOut => EventKind::TimeOut,
+        Ending::Interrupted => EventKind::Interrupt,
+        Ending::NotStarted => EventKind::Release,
+        Ending::Requeued => EventKind::Requeue,
+        Ending::Lost => EventKind::Lose,
     }
 }

@@ -49,6 +49,7 @@ fn after(job: &Job, transition: &Transition) -> Job {
     }
 }
 
+#[expect(clippy::fn_params_excessive_bools, reason = "the event's own fields")]
 fn lose(alone: bool, mass: bool) -> Event<'static> {
     Event::Lose { alone, mass }
 }

@@ -1,0 +1,134 @@
+//! Taking jobs.
+
+use std::sync::Arc;
+
+use outlast_core::id::WorkerId;
+use outlast_core::job::{Event as JobEvent, EventKind};
+use outlast_core::time::Span;
+
+use crate::command::{Claim, ClaimFrom, Claimant, ClassId, EndDetail, Route};
+use crate::model::tables::{HeldRow, Position, Seq, Visible};
+use crate::model::tx::{Cause, Tx};
+use crate::record::WorkerRecord;
+use crate::reply::{ClaimRefusal, Claimed};
+
+/// Who takes, once it is known that it may.
+struct Taker<'a> {
+    worker: Option<WorkerId>,
+    name: Option<&'a str>,
+    /// Set for a plain fetch: visibility for jobs that do not say.
+    visibility: Option<Span>,
+}
+
+impl Tx<'_> {
+    pub(super) fn claim(&mut self, claim: &Claim) -> Result<Vec<Claimed>, ClaimRefusal> {
+        let native;
+        let taker = match &claim.claimant {
+            Claimant::Native { worker, session } => {
+                native = self.native_claimant(*worker, *session)?;
+                let name = Some(native.name.as_str());
+                Taker { worker: Some(*worker), name, visibility: None }
+            }
+            Claimant::Plain { worker, visibility } => {
+                if worker.as_deref().is_some_and(|name| self.is_plain_inactive(name)) {
+                    return Ok(Vec::new());
+                }
+                Taker { worker: None, name: worker.as_deref(), visibility: Some(*visibility) }
+            }
+        };
+        let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
+        let mut taken = Vec::new();
+        for seq in self.candidates(&claim.from) {
+            if taken.len() == max {
+                break;
+            }
+            // An expired job is refused by the rules, and left to the sweep.
+            taken.extend(self.take(seq, &taker));
+        }
+        Ok(taken)
+    }
+
+    fn native_claimant(
+        &self,
+        worker: WorkerId,
+        session: u64,
+    ) -> Result<WorkerRecord, ClaimRefusal> {
+        let row = self.tables.workers.get(&worker).ok_or(ClaimRefusal::UnknownWorker)?;
+        if !row.standing.is_active() {
+            return Err(ClaimRefusal::NotActive(row.standing));
+        }
+        if row.session != session {
+            return Err(ClaimRefusal::StaleSession { current: row.session });
+        }
+        Ok(row.clone())
+    }
+
+    /// Whether the latest worker that gave itself this id takes no new work.
+    fn is_plain_inactive(&self, name: &str) -> bool {
+        let latest_first = self.tables.registered.iter().rev();
+        latest_first
+            .filter_map(|id| self.tables.workers.get(id))
+            .find(|worker| worker.plain_id.as_deref() == Some(name))
+            .is_some_and(|worker| !worker.standing.is_active())
+    }
+
+    /// Jobs that may be taken, best first.
+    fn candidates(&self, from: &ClaimFrom) -> Vec<Seq> {
+        match from {
+            ClaimFrom::Classes(classes) => self.in_order(classes.iter().copied()),
+            ClaimFrom::Queues { queues, tenant } => queues
+                .iter()
+                .flat_map(|queue| {
+                    let classes = self.tables.classes.iter().filter(|(_, class)| {
+                        class.queue == *queue
+                            && class.route == Route::Plain
+                            && (tenant.is_none() || class.tenant == *tenant)
+                    });
+                    self.in_order(classes.map(|(id, _)| *id))
+                })
+                .collect(),
+        }
+    }
+
+    fn in_order(&self, classes: impl Iterator<Item = ClassId>) -> Vec<Seq> {
+        let mut found: Vec<Position> = classes
+            .filter(|class| {
+                let key = self.tables.classes.get(class);
+                key.is_some_and(|key| !self.tables.paused.contains(&key.queue))
+            })
+            .filter_map(|class| self.tables.ready.get(&class))
+            .flatten()
+            .copied()
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found.into_iter().map(|(_, _, seq)| seq).collect()
+    }
+
+    fn take(&mut self, seq: Seq, taker: &Taker<'_>) -> Option<Claimed> {
+        let now = self.now();
+        let row = self.tables.rows.get(&seq)?;
+        let starts = taker.visibility.is_some();
+        let event = JobEvent::Claim { worker: taker.worker, starts };
+        let step = self.bench.decide(&row.job, event, 0).ok()?;
+        let visible = taker.visibility.map(|fetch| {
+            let length = row.stored.visibility.unwrap_or(fetch);
+            Visible { until: now.after(length), length }
+        });
+        let claimed = Claimed {
+            job: Arc::clone(&row.stored),
+            epoch: step.next_epoch,
+            attempt: step.attempt,
+            isolated: step.isolated,
+            claimed: now,
+            visible_until: visible.map(|visible| visible.until),
+            checkpoint: row.checkpoint.clone(),
+        };
+        let name = taker.name.map(str::to_owned);
+        let held = HeldRow { worker: taker.worker, name, claimed: now, visible };
+        let by = taker.name.unwrap_or_default();
+        let detail = EndDetail::default();
+        self.settle(seq, &step, &Cause { kind: EventKind::Claim, by, detail: &detail }, Some(held));
+        Some(claimed)
+    }
+}

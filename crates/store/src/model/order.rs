@@ -1,0 +1,62 @@
+//! Orders about one job or one queue.
+
+use outlast_core::job::{Event as JobEvent, EventKind};
+
+use crate::command::{EndDetail, JobOrder, QueueOrder};
+use crate::model::tables::Seq;
+use crate::model::tx::{Cause, Tx};
+use crate::reply::{MoveRefusal, Moved, Reply};
+use crate::settle::queue_event;
+
+impl Tx<'_> {
+    pub(super) fn cancel(&mut self, order: &JobOrder) -> Result<Moved, MoveRefusal> {
+        self.order(order, JobEvent::Cancel)
+    }
+
+    pub(super) fn activate(&mut self, order: &JobOrder) -> Result<Moved, MoveRefusal> {
+        self.order(order, JobEvent::Activate)
+    }
+
+    pub(super) fn replay(&mut self, order: &JobOrder) -> Result<Moved, MoveRefusal> {
+        self.order(order, JobEvent::Replay)
+    }
+
+    fn order(&mut self, order: &JobOrder, event: JobEvent<'_>) -> Result<Moved, MoveRefusal> {
+        let seq = self.ordered(order)?;
+        let kind: EventKind = event.kind();
+        self.play(seq, event, 0, &Cause { kind, by: &order.by, detail: &EndDetail::default() })
+    }
+
+    /// Another tenant's job is not found.
+    fn ordered(&self, order: &JobOrder) -> Result<Seq, MoveRefusal> {
+        let (seq, row) = self.tables.find(order.job).ok_or(MoveRefusal::NotFound)?;
+        if order.tenant.is_some() && order.tenant != row.stored.key.tenant {
+            return Err(MoveRefusal::NotFound);
+        }
+        Ok(seq)
+    }
+
+    pub(super) fn forget_dead_letter(&mut self, order: &JobOrder) -> Reply {
+        let Ok(seq) = self.ordered(order) else { return Reply::NotFound };
+        match self.tables.change(seq, |row| row.dead_letter.take()).flatten() {
+            Some(_) => Reply::Done,
+            None => Reply::NotFound,
+        }
+    }
+
+    pub(super) fn queue(&mut self, order: &QueueOrder) -> Reply {
+        let changed = if order.paused {
+            self.tables.paused.insert(order.queue.clone())
+        } else {
+            self.tables.paused.remove(&order.queue)
+        };
+        if changed {
+            self.tell(queue_event(&order.queue, order.paused, self.now(), &order.by));
+        }
+        Reply::Done
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.tables.reset();
+    }
+}

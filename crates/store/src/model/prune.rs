@@ -1,0 +1,71 @@
+//! Forgetting what need not be kept any longer.
+
+use outlast_core::id::WorkerId;
+
+use crate::command::Prune;
+use crate::model::tables::Seq;
+use crate::model::tx::Tx;
+use crate::reply::Pruned;
+
+impl Tx<'_> {
+    pub(super) fn prune(&mut self, prune: &Prune) -> Pruned {
+        let limit = usize::try_from(prune.limit).unwrap_or(usize::MAX);
+        let jobs = self.prunable_jobs(prune, limit);
+        for seq in &jobs {
+            self.tables.remove(*seq);
+        }
+        let workers = self.prunable_workers(prune, limit);
+        for worker in &workers {
+            self.drop_worker(*worker);
+        }
+        self.prune_events(prune, limit);
+        Pruned {
+            jobs: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
+            workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
+            more: jobs.len() == limit || workers.len() == limit,
+        }
+    }
+
+    /// Jobs that ended long ago, oldest first. Dead letters wait for a person, and a
+    /// cancelled job that is still held for its attempt's end.
+    fn prunable_jobs(&self, prune: &Prune, limit: usize) -> Vec<Seq> {
+        let mut found: Vec<_> = self
+            .tables
+            .rows
+            .iter()
+            .filter(|(_, row)| row.job.state.is_terminal() && row.held.is_none())
+            .filter(|(_, row)| row.dead_letter.is_none() && row.since < prune.finished_before)
+            .map(|(seq, row)| (row.since, *seq))
+            .collect();
+        found.sort_unstable();
+        found.truncate(limit);
+        found.into_iter().map(|(_, seq)| seq).collect()
+    }
+
+    fn prunable_workers(&self, prune: &Prune, limit: usize) -> Vec<WorkerId> {
+        let mut found: Vec<_> = self
+            .tables
+            .workers
+            .values()
+            .filter(|worker| !worker.standing.holds_lease())
+            .filter(|worker| worker.updated < prune.workers_before)
+            .filter(|worker| self.tables.rows_held_by(worker.id).next().is_none())
+            .map(|worker| (worker.updated, worker.id))
+            .collect();
+        found.sort_unstable();
+        found.truncate(limit);
+        found.into_iter().map(|(_, worker)| worker).collect()
+    }
+
+    fn prune_events(&mut self, prune: &Prune, limit: usize) {
+        let mut left = limit;
+        for batches in self.tables.events.values_mut() {
+            batches.retain(|_, events| {
+                let old = events.last().is_some_and(|event| event.at < prune.finished_before);
+                let goes = old && left > 0;
+                left -= usize::from(goes);
+                !goes
+            });
+        }
+    }
+}

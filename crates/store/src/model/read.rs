@@ -1,0 +1,233 @@
+//! What can be read outside a batch.
+
+mod events;
+
+use outlast_core::id::{JobId, WorkerId};
+use outlast_core::job::{DeadLetterReason, Outcome, Place, State};
+use outlast_core::time::Timestamp;
+
+use crate::model::tables::{Row, Seq, Tables};
+use crate::query::{
+    ClassBacklog, DeadLetter, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
+    QueueStats,
+};
+use crate::record::{AttemptRecord, Held, HolderRecord, JobRecord, WorkerRecord};
+use crate::store::StoreError;
+
+/// Counting stops here: a total is for people.
+const TOTAL_MAX: usize = 10_000;
+
+impl Row {
+    fn running(&self) -> Option<AttemptRecord> {
+        let held = self.held.as_ref()?;
+        Some(AttemptRecord {
+            epoch: self.job.epoch,
+            life: self.job.life,
+            attempt: self.job.running_attempt(),
+            worker: held.worker,
+            worker_name: held.name.clone(),
+            claimed: held.claimed,
+            started: self.started(),
+            finished: None,
+            outcome: None,
+            next_state: None,
+            error: None,
+            exit_code: None,
+            by: String::new(),
+            evidence: String::new(),
+        })
+    }
+
+    fn latest(&self) -> Option<AttemptRecord> {
+        self.running().or_else(|| self.attempts.last().cloned())
+    }
+
+    fn record(&self) -> JobRecord {
+        let latest = self.latest();
+        JobRecord {
+            job: self.stored.clone(),
+            state: self.job.state,
+            epoch: self.job.epoch,
+            life: self.job.life,
+            spent: self.job.spent,
+            attempt: self.attempt,
+            isolated: self.job.isolated,
+            since: self.since,
+            due: match self.place {
+                Place::Timer(due) => Some(due),
+                Place::Ready(_) | Place::Pending | Place::Held | Place::Ended => None,
+            },
+            holder: self.held.as_ref().map(|held| HolderRecord {
+                worker: held.worker,
+                name: held.name.clone(),
+                visible_until: held.visible.map(|visible| visible.until),
+            }),
+            claimed: latest.as_ref().map(|attempt| attempt.claimed),
+            started: latest.and_then(|attempt| attempt.started),
+            finished: self.finished,
+            result: self.result.clone(),
+            error: self.error.clone(),
+            ended_by: self.ended_by.to_owned(),
+            dead_letter: self.dead_letter.map(|(reason, _)| reason),
+        }
+    }
+
+    fn matches(&self, query: &JobQuery) -> bool {
+        let latest = self.latest();
+        let abandoned = self.dead_letter.is_some_and(|(reason, _)| match reason {
+            DeadLetterReason::PoisonSuspect | DeadLetterReason::AtMostOnce => true,
+            DeadLetterReason::Exhausted => false,
+        });
+        let outcome = self.attempts.last().and_then(|attempt| attempt.outcome);
+        let timed_out = outcome == Some(Outcome::Timeout);
+        let started = self.job.state == State::Active && self.started().is_some();
+        let key = &self.stored.key;
+        (query.states.is_empty() || query.states.contains(&self.job.state))
+            && query.queue.as_ref().is_none_or(|queue| *queue == key.queue)
+            && query.job_type.as_ref().is_none_or(|job_type| *job_type == key.job_type)
+            && query.tenant.as_ref().is_none_or(|tenant| key.tenant.as_ref() == Some(tenant))
+            && query
+                .worker
+                .is_none_or(|worker| latest.is_some_and(|attempt| attempt.worker == Some(worker)))
+            && query.abandoned.is_none_or(|wanted| wanted == abandoned)
+            && query.timed_out.is_none_or(|wanted| wanted == timed_out)
+            && query.started.is_none_or(|wanted| wanted == started)
+    }
+}
+
+/// Reads a cursor: the sequence number that the page before ended with.
+fn before(page: &Page) -> Result<Seq, StoreError> {
+    page.cursor.as_deref().map_or(Ok(Seq::MAX), |cursor| {
+        cursor.parse().map_err(|error| StoreError::Rejected(format!("cursor {cursor:?}: {error}")))
+    })
+}
+
+/// Cuts a page out of what matches; `next` is set when there is more.
+fn cut<T>(mut rows: Vec<(Seq, T)>, page: &Page) -> (Vec<T>, Option<String>) {
+    let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = rows.last().filter(|_| more).map(|(seq, _)| seq.to_string());
+    (rows.into_iter().map(|(_, row)| row).collect(), next)
+}
+
+impl Tables {
+    pub(super) fn job(&self, id: JobId) -> Option<JobRecord> {
+        self.find(id).map(|(_, row)| row.record())
+    }
+
+    pub(super) fn jobs(&self, query: &JobQuery) -> Result<JobPage, StoreError> {
+        let before = before(&query.page)?;
+        let matching = || self.rows.iter().rev().filter(|(_, row)| row.matches(query));
+        let rows = matching().filter(|(seq, _)| **seq < before);
+        let (jobs, next) = cut(rows.map(|(seq, row)| (*seq, row.record())).collect(), &query.page);
+        let total = u64::try_from(matching().take(TOTAL_MAX).count()).unwrap_or(u64::MAX);
+        Ok(JobPage { jobs, next, total })
+    }
+
+    pub(super) fn attempts(&self, id: JobId) -> Vec<AttemptRecord> {
+        let Some((_, row)) = self.find(id) else { return Vec::new() };
+        row.attempts.iter().cloned().chain(row.running()).collect()
+    }
+
+    pub(super) fn logs(&self, query: &LogQuery) -> LogPage {
+        let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+        let Some((_, row)) = self.find(query.job) else { return LogPage { lines: Vec::new() } };
+        let lines = row.log.iter().map(|(_, line)| line).filter(|line| line.id > query.after);
+        LogPage { lines: lines.take(limit).cloned().collect() }
+    }
+
+    pub(super) fn workers(&self) -> Vec<WorkerRecord> {
+        let latest_first = self.registered.iter().rev();
+        latest_first
+            .filter_map(|id| self.workers.get(id))
+            .map(|worker| {
+                let in_flight = self.rows_held_by(worker.id).count();
+                let in_flight = u32::try_from(in_flight).unwrap_or(u32::MAX);
+                WorkerRecord { in_flight, ..worker.clone() }
+            })
+            .collect()
+    }
+
+    pub(super) fn held_by(&self, worker: WorkerId) -> Vec<Held> {
+        self.rows_held_by(worker)
+            .filter_map(|(_, row)| {
+                Some(Held {
+                    job: row.stored.id,
+                    epoch: row.job.epoch,
+                    started: row.started().is_some(),
+                    cancelled: row.job.state == State::Cancelled,
+                    claimed: row.held.as_ref()?.claimed,
+                })
+            })
+            .collect()
+    }
+
+    pub(super) fn backlog(&self) -> Vec<ClassBacklog> {
+        self.classes
+            .iter()
+            .map(|(id, key)| ClassBacklog {
+                id: *id,
+                key: key.as_ref().clone(),
+                ready: self.ready.get(id).is_some_and(|ready| !ready.is_empty()),
+            })
+            .collect()
+    }
+
+    pub(super) fn queues(&self) -> Vec<QueueStats> {
+        let mut queues: std::collections::BTreeMap<String, QueueStats> = self
+            .classes
+            .values()
+            .map(|class| &class.queue)
+            .chain(&self.paused)
+            .map(|name| {
+                let paused = self.paused.contains(name);
+                (name.clone(), QueueStats { name: name.clone(), paused, ..QueueStats::default() })
+            })
+            .collect();
+        for row in self.rows.values() {
+            let Some(queue) = queues.get_mut(&row.stored.key.queue) else { continue };
+            let count = match row.job.state {
+                State::Scheduled => &mut queue.scheduled,
+                State::Available => &mut queue.available,
+                State::Pending => &mut queue.pending,
+                State::Active => &mut queue.active,
+                State::Completed => &mut queue.completed,
+                State::Retryable => &mut queue.retryable,
+                State::Cancelled => &mut queue.cancelled,
+                State::Discarded => &mut queue.discarded,
+            };
+            *count += 1;
+            if row.job.state == State::Available {
+                let oldest = queue.oldest_available.map_or(row.since, |at| at.min(row.since));
+                queue.oldest_available = Some(oldest);
+            }
+        }
+        queues.into_values().collect()
+    }
+
+    pub(super) fn dead_letters(&self, page: &Page) -> Result<DeadLetterPage, StoreError> {
+        let before = before(page)?;
+        let letters = || {
+            self.rows.iter().rev().filter_map(|(seq, row)| {
+                let (reason, at) = row.dead_letter?;
+                Some((*seq, DeadLetter { job: row.record(), reason, at }))
+            })
+        };
+        let total = u64::try_from(letters().count()).unwrap_or(u64::MAX);
+        let (letters, next) = cut(letters().filter(|(seq, _)| *seq < before).collect(), page);
+        Ok(DeadLetterPage { letters, next, total })
+    }
+
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        let times = |row: &Row| {
+            let due = match row.place {
+                Place::Timer(due) => Some(due),
+                Place::Ready(_) | Place::Pending | Place::Held | Place::Ended => None,
+            };
+            let visible = row.held.as_ref().and_then(|held| held.visible);
+            [due, row.expires(), visible.map(|visible| visible.until), row.plain_limit()]
+        };
+        self.live_rows().flat_map(|(_, row)| times(row)).flatten().min()
+    }
+}

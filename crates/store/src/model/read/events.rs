@@ -1,0 +1,74 @@
+//! The event log, read by cursors that are vectors (server, n, index).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use uuid::Uuid;
+
+use crate::event::{Event, EventPage, EventQuery};
+use crate::model::tables::Tables;
+use crate::store::StoreError;
+
+/// For each server the last (batch, index) that was seen.
+type Vector = BTreeMap<Uuid, (u64, usize)>;
+
+fn parse(text: &str) -> Result<Vector, StoreError> {
+    let bad = || StoreError::Rejected(format!("cursor {text:?} is not one of this store"));
+    text.split(',')
+        .filter(|part| !part.is_empty())
+        .map(|part| {
+            let (server, at) = part.split_once('=').ok_or_else(bad)?;
+            let (n, index) = at.split_once('.').ok_or_else(bad)?;
+            let server = server.parse().ok().ok_or_else(bad)?;
+            let n = n.parse().ok().ok_or_else(bad)?;
+            Ok((server, (n, index.parse().ok().ok_or_else(bad)?)))
+        })
+        .collect()
+}
+
+fn text(vector: &Vector) -> String {
+    let mut text = String::new();
+    for (server, (n, index)) in vector {
+        let comma = if text.is_empty() { "" } else { "," };
+        // Writing to a string does not fail.
+        let _ = write!(text, "{comma}{server}={n}.{index}");
+    }
+    text
+}
+
+fn matches(event: &Event, query: &EventQuery) -> bool {
+    let named = query.names.is_empty() || query.names.iter().any(|name| event.kind.matches(name));
+    let queued = query.queues.is_empty()
+        || event.queue.as_ref().is_some_and(|queue| query.queues.contains(queue));
+    named && queued && query.job.is_none_or(|job| event.job == Some(job))
+}
+
+impl Tables {
+    pub(in crate::model) fn events(&self, query: &EventQuery) -> Result<EventPage, StoreError> {
+        let mut vector = query.after.as_deref().map_or(Ok(Vector::new()), parse)?;
+        let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+        let mut unseen: Vec<(&Event, Uuid, u64, usize)> = Vec::new();
+        for (server, batches) in &self.events {
+            let seen = vector.get(server).copied();
+            for (n, events) in batches {
+                for (index, event) in events.iter().enumerate() {
+                    if seen.is_none_or(|seen| seen < (*n, index)) {
+                        unseen.push((event, *server, *n, index));
+                    }
+                }
+            }
+        }
+        unseen.sort_by_key(|(event, server, n, index)| (event.at, *server, *n, *index));
+        let mut events = Vec::new();
+        for (event, server, n, index) in unseen {
+            if events.len() == limit {
+                break;
+            }
+            vector.insert(server, (n, index));
+            if matches(event, query) {
+                events.push((text(&vector), event.clone()));
+            }
+        }
+        Ok(EventPage { events, next: text(&vector) })
+    }
+}

@@ -1,0 +1,217 @@
+//! What is stored: rows and the few sets that make them findable.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use outlast_core::id::{JobId, WorkerId};
+use outlast_core::job::{DeadLetterReason, Job, Place, State, Turn};
+use outlast_core::time::{Span, Timestamp};
+use uuid::Uuid;
+
+use crate::command::{ClassId, ClassKey};
+use crate::event::Event;
+use crate::query::LogLine;
+use crate::record::{AttemptRecord, StoredJob, WorkerRecord};
+
+/// Rises with every job stored: the order of enqueueing.
+pub(super) type Seq = u64;
+
+/// Position of a claimable job in its class: best priority, then front, then oldest.
+pub(super) type Position = (Reverse<i8>, Turn, Seq);
+
+/// Everything that is stored.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    now: Timestamp,
+    seq: Seq,
+    pub(super) classes: BTreeMap<ClassId, Arc<ClassKey>>,
+    class_count: i64,
+    pub(super) rows: BTreeMap<Seq, Row>,
+    pub(super) by_id: HashMap<JobId, Seq>,
+    /// Jobs that have not ended, or that are still held.
+    pub(super) live: BTreeSet<Seq>,
+    /// Jobs that may be claimed, by class.
+    pub(super) ready: BTreeMap<ClassId, BTreeSet<Position>>,
+    pub(super) workers: BTreeMap<WorkerId, WorkerRecord>,
+    /// Order in which workers registered.
+    pub(super) registered: Vec<WorkerId>,
+    pub(super) paused: BTreeSet<String>,
+    pub(super) events: BTreeMap<Uuid, BTreeMap<u64, Vec<Event>>>,
+}
+
+/// A job.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) stored: Arc<StoredJob>,
+    pub(super) job: Job,
+    pub(super) place: Place,
+    /// Class it is in now: its own, or that one's isolated twin.
+    pub(super) class: ClassId,
+    pub(super) since: Timestamp,
+    /// Attempt number that the OJS wire shows.
+    pub(super) attempt: u32,
+    pub(super) held: Option<HeldRow>,
+    pub(super) attempts: Vec<AttemptRecord>,
+    pub(super) checkpoint: Option<Vec<u8>>,
+    pub(super) finished: Option<Timestamp>,
+    pub(super) result: Option<String>,
+    pub(super) error: Option<String>,
+    pub(super) ended_by: &'static str,
+    pub(super) dead_letter: Option<(DeadLetterReason, Timestamp)>,
+    pub(super) log: Vec<(u32, LogLine)>,
+}
+
+/// What is known about a running attempt besides the rules' [`outlast_core::job::Holder`].
+#[derive(Clone, Debug)]
+pub(super) struct HeldRow {
+    pub(super) worker: Option<WorkerId>,
+    pub(super) name: Option<String>,
+    pub(super) claimed: Timestamp,
+    /// Set for plain attempts.
+    pub(super) visible: Option<Visible>,
+}
+
+/// How long a plain attempt is visible to its holder only.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Visible {
+    pub(super) until: Timestamp,
+    pub(super) length: Span,
+}
+
+impl HeldRow {
+    /// The id that a plain holder gave itself.
+    pub(super) fn plain_name(&self) -> Option<&str> {
+        self.visible.and(self.name.as_deref())
+    }
+}
+
+impl Row {
+    pub(super) fn started(&self) -> Option<Timestamp> {
+        self.job.holder.and_then(|holder| holder.started)
+    }
+
+    /// When the running attempt started, or was claimed.
+    pub(super) fn began(&self) -> Option<Timestamp> {
+        let claimed = self.held.as_ref()?.claimed;
+        Some(self.started().unwrap_or(claimed))
+    }
+
+    /// When a plain attempt's time is up.
+    pub(super) fn plain_limit(&self) -> Option<Timestamp> {
+        self.held.as_ref()?.visible?;
+        if self.job.state != State::Active {
+            return None;
+        }
+        Some(self.started()?.after(self.stored.timeout?))
+    }
+
+    /// When a job that waits must not be started any more.
+    pub(super) fn expires(&self) -> Option<Timestamp> {
+        match self.job.state {
+            State::Scheduled | State::Available | State::Pending | State::Retryable => {
+                self.job.rules.expires_at
+            }
+            State::Active | State::Completed | State::Cancelled | State::Discarded => None,
+        }
+    }
+
+    fn position(&self, seq: Seq) -> Option<Position> {
+        match self.place {
+            Place::Ready(turn) => Some((Reverse(self.stored.priority), turn, seq)),
+            Place::Timer(_) | Place::Pending | Place::Held | Place::Ended => None,
+        }
+    }
+}
+
+impl Tables {
+    /// Returns the store's time, which never runs backwards.
+    pub(super) fn tick(&mut self, clock: Timestamp) -> Timestamp {
+        self.now = self.now.max(clock);
+        self.now
+    }
+
+    /// Returns the number of a class, which is made if need be.
+    pub(super) fn class(&mut self, key: &ClassKey) -> ClassId {
+        let known = self.classes.iter().find(|(_, class)| class.as_ref() == key);
+        if let Some((id, _)) = known {
+            return *id;
+        }
+        self.class_count += 1;
+        let id = ClassId(self.class_count);
+        self.classes.insert(id, Arc::new(key.clone()));
+        id
+    }
+
+    pub(super) fn add(&mut self, row: Row) -> Seq {
+        self.seq += 1;
+        let seq = self.seq;
+        self.by_id.insert(row.stored.id, seq);
+        self.index(seq, &row);
+        self.rows.insert(seq, row);
+        seq
+    }
+
+    /// Changes one row and keeps the sets true.
+    pub(super) fn change<T>(&mut self, seq: Seq, f: impl FnOnce(&mut Row) -> T) -> Option<T> {
+        let mut row = self.rows.remove(&seq)?;
+        if let (Some(position), Some(class)) = (row.position(seq), self.ready.get_mut(&row.class)) {
+            class.remove(&position);
+        }
+        let out = f(&mut row);
+        self.index(seq, &row);
+        self.rows.insert(seq, row);
+        Some(out)
+    }
+
+    fn index(&mut self, seq: Seq, row: &Row) {
+        if let Some(position) = row.position(seq) {
+            self.ready.entry(row.class).or_default().insert(position);
+        }
+        if row.job.state.is_terminal() && row.held.is_none() {
+            self.live.remove(&seq);
+        } else {
+            self.live.insert(seq);
+        }
+    }
+
+    pub(super) fn remove(&mut self, seq: Seq) {
+        if let Some(row) = self.rows.remove(&seq) {
+            self.by_id.remove(&row.stored.id);
+            self.live.remove(&seq);
+        }
+    }
+
+    pub(super) fn find(&self, id: JobId) -> Option<(Seq, &Row)> {
+        let seq = *self.by_id.get(&id)?;
+        Some((seq, self.rows.get(&seq)?))
+    }
+
+    /// Rows that have not ended or are held, in the order of enqueueing.
+    pub(super) fn live_rows(&self) -> impl Iterator<Item = (Seq, &Row)> {
+        self.live.iter().filter_map(|seq| Some((*seq, self.rows.get(seq)?)))
+    }
+
+    /// Rows that a native worker holds, in the order of enqueueing.
+    pub(super) fn rows_held_by(&self, worker: WorkerId) -> impl Iterator<Item = (Seq, &Row)> {
+        self.live_rows()
+            .filter(move |(_, row)| row.held.as_ref().is_some_and(|h| h.worker == Some(worker)))
+    }
+
+    /// Whether a worker holds exactly one attempt that is not cancelled.
+    pub(super) fn holds_one(&self, worker: WorkerId) -> bool {
+        self.rows_held_by(worker).filter(|(_, row)| row.job.state == State::Active).count() == 1
+    }
+
+    /// Drops everything; numbers go on.
+    pub(super) fn reset(&mut self) {
+        let kept = Self {
+            now: self.now,
+            seq: self.seq,
+            class_count: self.class_count,
+            events: std::mem::take(&mut self.events),
+            ..Self::default()
+        };
+        *self = kept;
+    }
+}

@@ -1,0 +1,83 @@
+//! Heartbeats of plain workers.
+
+use serde_json::json;
+
+use crate::api::Api;
+
+#[tokio::test]
+async fn a_first_beat_makes_a_worker_known() {
+    let api = Api::start();
+    let body = api.beat(json!({"worker_id": "w", "active_jobs": []})).await;
+    assert_eq!((&body["acknowledged"], &body["state"]), (&json!(true), &json!("running")));
+    api.beat(json!({"worker_id": "w", "active_jobs": []})).await;
+    let list = api.get("/api/v1/workers").await.expect(200);
+    assert_eq!(list["pagination"]["total"], 1, "{list}");
+    assert_eq!(
+        (&list["data"][0]["worker_role"], &list["data"][0]["status"]),
+        (&json!("ojs"), &json!("active"))
+    );
+    let health = api.get("/ojs/v1/workers/w/health").await.expect(200);
+    assert_eq!(health["state"], "running");
+}
+
+#[tokio::test]
+async fn a_beat_says_which_jobs_it_prolonged_and_which_are_not_held() {
+    let api = Api::start();
+    let id = api.enqueue(json!({})).await;
+    let other = api.enqueue(json!({})).await;
+    api.fetch("w").await;
+    let body = api.beat(json!({"worker_id": "w", "active_jobs": [id, other]})).await;
+    assert_eq!((&body["jobs_extended"], &body["stale_jobs"]), (&json!([id]), &json!([other])));
+    let counted = api.beat(json!({"worker_id": "w", "active_jobs": 1})).await;
+    assert_eq!(counted["jobs_extended"], json!([id]));
+}
+
+#[tokio::test]
+async fn a_worker_that_drains_gets_no_new_jobs() {
+    let api = Api::start();
+    api.enqueue(json!({})).await;
+    let body = api.post(
+        "/ojs/v1/workers/beat",
+        json!({"worker_id": "w", "state": "drain", "active_jobs": 2}),
+    );
+    assert_eq!(body.await.expect(200)["state"], "terminate");
+    assert!(api.fetch("w").await.is_null());
+    let health = api.get("/ojs/v1/workers/w/health").await.expect(503);
+    assert_eq!(health["state"], "draining");
+    assert!(!api.fetch("other").await.is_null());
+}
+
+#[tokio::test]
+async fn a_worker_resumes_what_it_quieted_itself_and_not_what_an_operator_did() {
+    let api = Api::start();
+    api.beat(json!({"worker_id": "w", "state": "quiet"})).await;
+    assert_eq!(api.beat(json!({"worker_id": "w"})).await["state"], "quiet");
+    assert_eq!(api.beat(json!({"worker_id": "w", "state": "running"})).await["state"], "running");
+    api.post("/api/v1/workers/w/quiet", json!({})).await.expect(200);
+    assert_eq!(api.beat(json!({"worker_id": "w", "state": "running"})).await["state"], "quiet");
+    api.post("/api/v1/workers/w/resume", json!({})).await.expect(200);
+    assert_eq!(api.beat(json!({"worker_id": "w", "state": "running"})).await["state"], "running");
+}
+
+#[tokio::test]
+async fn a_worker_that_said_goodbye_and_comes_back_is_another() {
+    let api = Api::start();
+    let first = api.beat(json!({"worker_id": "w"})).await["incarnation"].clone();
+    api.beat(json!({"worker_id": "w", "state": "terminated"})).await;
+    let second = api.beat(json!({"worker_id": "w"})).await;
+    assert_ne!(second["incarnation"], first);
+    assert_eq!(second["state"], "running");
+    let id = api.enqueue(json!({})).await;
+    assert_eq!(api.fetch("w").await["id"], id.as_str());
+}
+
+#[tokio::test]
+async fn a_test_directive_counts_in_conformance_runs_only() {
+    for (conformance, expected) in [(false, "running"), (true, "terminate")] {
+        let api = Api::with(|settings| settings.conformance = conformance);
+        let id = api.enqueue(json!({"metadata": {"test_directive": "terminate"}})).await;
+        api.fetch("w").await;
+        let body = api.beat(json!({"worker_id": "w", "active_jobs": [id]})).await;
+        assert_eq!(body["state"], expected);
+    }
+}

@@ -1,0 +1,126 @@
+//! The executions API.
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+
+async fn create(api: &Api, body: Value) -> String {
+    let body = api.post("/executions", body).await.expect(201);
+    body["data"]["id"].as_str().expect("an id").to_owned()
+}
+
+#[tokio::test]
+async fn an_execution_is_accepted_while_no_worker_lives() {
+    let api = Api::start();
+    let body = json!({"action_ref": "core.echo", "parameters": {"message": "test"}});
+    let reply = api.post("/executions", body).await;
+    assert_eq!(reply.header("content-type"), "application/json");
+    let data = reply.expect(201)["data"].clone();
+    assert_eq!((&data["action_ref"], &data["status"]), (&json!("core.echo"), &json!("requested")));
+    assert_eq!(
+        (&data["attempt"], &data["epoch"], &data["worker"]),
+        (&json!(0), &json!(0), &Value::Null)
+    );
+    assert!(data["waiting_reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{data}");
+    let id = data["id"].as_str().expect("an id");
+    assert_eq!(data["attempts_url"], format!("/api/v1/executions/{id}/attempts"));
+    let shown = api.get(&format!("/api/v1/executions/{id}")).await.expect(200);
+    assert_eq!(shown["data"]["parameters"], json!({"message": "test"}));
+}
+
+#[tokio::test]
+async fn a_wrong_request_is_refused_by_name() {
+    let api = Api::start();
+    let unknown = api.post("/executions", json!({"action_ref": "no.such"})).await;
+    let error = unknown.refused(404, "not_found");
+    assert!(error["message"].as_str().expect("text").contains("no.such"), "{error}");
+    let wrong = json!({"action_ref": "core.echo", "parameters": {"message": []}});
+    let error = api.post("/executions", wrong).await.refused(422, "validation_error");
+    assert_eq!(error["details"]["violations"][0]["path"], "/message", "{error}");
+    let slip = json!({"action_ref": "core.noop", "priorty": 3});
+    let error = api.post("/executions", slip).await.refused(400, "invalid_request");
+    assert_eq!(error["details"]["field"], "priorty");
+    api.post("/executions", json!({"parameters": {}})).await.refused(400, "invalid_request");
+    let list = api.get("/executions").await.expect(200);
+    assert_eq!(list["pagination"]["total"], 0, "nothing was stored");
+}
+
+#[tokio::test]
+async fn options_of_an_execution_take_effect() {
+    let api = Api::start();
+    let id = create(
+        &api,
+        json!({"action_ref": "core.noop", "queue": "q", "priority": 9,
+        "timeout": "1.5", "scheduled_timeout": 60, "retry": {"max_attempts": 7},
+        "labels": {"zone": "a"}, "overlap": "forbidden", "delay": 30}),
+    )
+    .await;
+    let data = api.get(&format!("/executions/{id}")).await.expect(200)["data"].clone();
+    assert_eq!((&data["queue"], &data["priority"]), (&json!("q"), &json!(9)));
+    assert_eq!((&data["timeout"], &data["scheduled_timeout"]), (&json!(1.5), &json!(60)));
+    assert_eq!((&data["max_attempts"], &data["overlap"]), (&json!(7), &json!("forbidden")));
+    assert_eq!((&data["labels"]["zone"], &data["state"]), (&json!("a"), &json!("scheduled")));
+}
+
+#[tokio::test]
+async fn lists_are_filtered_and_paged() {
+    let api = Api::start();
+    let first = create(&api, json!({"action_ref": "core.noop"})).await;
+    let second =
+        create(&api, json!({"action_ref": "core.echo", "parameters": {"message": "m"}})).await;
+    api.post(&format!("/executions/{first}/cancel"), json!({})).await.expect(200);
+    let ids = async |path: &str| {
+        let list = api.get(path).await.expect(200);
+        let ids = list["data"].as_array().expect("a list").iter().map(|one| one["id"].clone());
+        (ids.collect::<Vec<_>>(), list["pagination"].clone())
+    };
+    assert_eq!(ids("/executions?status=cancelled").await.0, [json!(first)]);
+    assert_eq!(ids("/executions?status=requested").await.0, [json!(second)]);
+    assert_eq!(ids("/executions?action_ref=core.noop").await.0, [json!(first)]);
+    assert_eq!(ids("/executions?status=running").await.0, [] as [Value; 0]);
+    let (page, pagination) = ids("/executions?limit=1").await;
+    assert_eq!((page, &pagination["total"]), (vec![json!(second)], &json!(2)));
+    let cursor = pagination["next_cursor"].as_str().expect("a cursor");
+    assert_eq!(ids(&format!("/executions?limit=1&cursor={cursor}")).await.0, [json!(first)]);
+    api.get("/executions?status=done").await.refused(400, "invalid_request");
+    api.get("/executions?limit=0").await.refused(400, "invalid_request");
+}
+
+#[tokio::test]
+async fn a_cancelled_execution_stays_cancelled() {
+    let api = Api::start();
+    let id = create(&api, json!({"action_ref": "core.noop"})).await;
+    let cancel = format!("/api/v1/executions/{id}/cancel");
+    let body = api.post(&cancel, json!({})).await.expect(200);
+    assert_eq!(body["data"]["status"], "cancelled");
+    api.post(&cancel, json!({})).await.refused(409, "conflict");
+    api.post(&format!("/executions/{id}/retry"), json!({})).await.refused(409, "conflict");
+}
+
+#[tokio::test]
+async fn events_attempts_and_logs_of_an_execution_are_lists() {
+    let api = Api::start();
+    let id = create(&api, json!({"action_ref": "core.noop"})).await;
+    let events = api.get(&format!("/executions/{id}/events")).await.expect(200);
+    assert_eq!(events["data"][0]["type"], "job.enqueued", "{events}");
+    let attempts = api.get(&format!("/executions/{id}/attempts")).await.expect(200);
+    assert_eq!(attempts["data"], json!([]));
+    let logs = api.get(&format!("/executions/{id}/logs")).await.expect(200);
+    assert_eq!(logs["data"], json!([]));
+    assert_eq!(api.get(&format!("/executions/{id}/logs?format=text")).await.text, "");
+}
+
+#[tokio::test]
+async fn actions_and_packs_are_listed() {
+    let api = Api::start();
+    let action = api.get("/api/v1/actions/core.echo").await.expect(200)["data"].clone();
+    assert_eq!((&action["ref"], &action["pack"]), (&json!("core.echo"), &json!("core")));
+    assert!(action["parameters"]["properties"]["message"].is_object(), "{action}");
+    let actions = api.get("/api/v1/actions").await.expect(200);
+    assert!(actions["data"].as_array().is_some_and(|list| list.len() >= 5), "{actions}");
+    let packs = api.get("/api/v1/packs").await.expect(200);
+    assert_eq!(
+        (&packs["data"][0]["ref"], &packs["data"][0]["built_in"]),
+        (&json!("core"), &json!(true))
+    );
+}

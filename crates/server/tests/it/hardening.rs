@@ -1,0 +1,87 @@
+//! What clients must not be able to do.
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Method, Request};
+use outlast_core::limits::BODY_BYTES_MAX;
+use serde_json::json;
+
+use crate::api::Api;
+
+#[tokio::test]
+async fn an_oversize_body_is_refused() {
+    let api = Api::start();
+    let body = format!(r#"{{"type":"t","args":["{}"]}}"#, "x".repeat(BODY_BYTES_MAX));
+    api.raw("/ojs/v1/jobs", body).await.refused(413, "payload_too_large");
+    let api = Api::with(|settings| settings.max_body = 100);
+    api.raw("/executions", "y".repeat(101)).await.refused(413, "payload_too_large");
+}
+
+#[tokio::test]
+async fn a_deeply_nested_body_is_refused() {
+    let api = Api::start();
+    let deep = format!(r#"{{"type":"t","args":{}{}}}"#, "[".repeat(50_000), "]".repeat(50_000));
+    api.raw("/ojs/v1/jobs", deep.clone()).await.refused(400, "invalid_payload");
+    api.raw("/executions", deep).await.refused(400, "invalid_payload");
+}
+
+#[tokio::test]
+async fn malformed_json_is_told_with_line_and_column() {
+    let api = Api::start();
+    for path in ["/ojs/v1/jobs", "/ojs/v1/workers/fetch", "/ojs/v1/workers/ack", "/executions"] {
+        let error = api.raw(path, "{\n  oops }").await.refused(400, "invalid_payload");
+        let message = error["message"].as_str().expect("text");
+        assert!(message.contains("line 2, column 3"), "{path}: {message}");
+        api.raw(path, Body::empty()).await.refused(400, "invalid_payload");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let api = Api::start();
+    let never = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
+    api.raw("/ojs/v1/jobs", never).await.refused(408, "request_timeout");
+}
+
+#[tokio::test]
+async fn unknown_methods_are_answered_and_the_known_ones_listed() {
+    let api = Api::start();
+    let reply = api.ask(Method::PATCH, "/ojs/v1/jobs", None).await;
+    reply.refused(405, "method_not_allowed");
+    assert!(reply.header("allow").contains("POST"), "{:?}", reply.headers);
+    let strange = Method::from_bytes(b"BREW").expect("a method");
+    api.ask(strange, "/executions", None).await.refused(405, "method_not_allowed");
+}
+
+#[tokio::test]
+async fn an_error_is_told_in_the_flavour_of_its_api_with_the_callers_request_id() {
+    let api = Api::start();
+    let request = Request::get("/ojs/v1/jobs/x").header("x-request-id", "my-id");
+    let reply = api.send(request.body(Body::empty()).expect("a request")).await;
+    assert_eq!(reply.header("content-type"), "application/openjobspec+json");
+    assert_eq!(reply.header("x-request-id"), "my-id");
+    assert_eq!(reply.refused(404, "not_found")["request_id"], "my-id");
+    assert_eq!(api.get("/api/v1/nowhere").await.header("content-type"), "application/json");
+}
+
+#[tokio::test]
+async fn another_major_version_of_the_standard_is_refused() {
+    let api = Api::start();
+    let ask = |version: &str| {
+        let request = Request::get("/ojs/manifest").header("ojs-version", version);
+        request.body(Body::empty()).expect("a request")
+    };
+    api.send(ask("1.7")).await.expect(200);
+    api.send(ask("2.0")).await.refused(400, "unsupported");
+}
+
+#[tokio::test]
+async fn a_stopped_engine_is_told_as_unavailable() {
+    let api = Api::start();
+    outlast_store::Store::close(api.engine.store()).await.expect("it closes");
+    let reply = api.post("/ojs/v1/jobs", json!({"type": "t", "args": []})).await;
+    reply.refused(503, "unavailable");
+    assert_eq!(reply.header("retry-after"), "1");
+    api.get("/health/ready").await.expect(503);
+}

@@ -1,0 +1,164 @@
+//! Fetch, ack, nack, dead letters.
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+
+fn failure(id: &str, rest: Value) -> Value {
+    let mut body = json!({"job_id": id, "error": {"code": "handler_error", "message": "no"}});
+    for (name, value) in rest.as_object().expect("an object") {
+        body[name] = value.clone();
+    }
+    body
+}
+
+#[tokio::test]
+async fn a_job_is_fetched_once_and_completed_once() {
+    let api = Api::start();
+    let id = api.enqueue(json!({})).await;
+    let job = api.fetch("w").await;
+    assert_eq!(
+        (&job["id"], &job["state"], &job["attempt"]),
+        (&json!(id), &json!("active"), &json!(1))
+    );
+    assert!(job["started_at"].is_string());
+    assert!(api.fetch("other").await.is_null());
+    let body = api.ack(json!({"job_id": id, "result": {"ok": true}})).await.expect(200);
+    assert_eq!((&body["acknowledged"], &body["state"]), (&json!(true), &json!("completed")));
+    assert!(body["completed_at"].is_string());
+    assert_eq!(api.job(&id).await["result"], json!({"ok": true}));
+    api.ack(json!({"job_id": id})).await.refused(409, "conflict");
+    api.nack(failure(&id, json!({}))).await.refused(409, "conflict");
+}
+
+#[tokio::test]
+async fn a_report_by_another_worker_attempt_or_lease_changes_nothing() {
+    let api = Api::start();
+    let id = api.enqueue(json!({})).await;
+    let lease = api.fetch("w").await["lease"].clone();
+    for foreign in [
+        json!({"job_id": id, "worker_id": "other"}),
+        json!({"job_id": id, "attempt": 2}),
+        json!({"job_id": id, "lease": "99"}),
+    ] {
+        api.ack(foreign).await.refused(409, "conflict");
+        assert_eq!(api.job(&id).await["state"], "active");
+    }
+    let own = json!({"job_id": id, "worker_id": "w", "attempt": 1, "lease": lease});
+    api.ack(own).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_superseded_lease_is_refused() {
+    let api = Api::start();
+    let id = api.enqueue(json!({})).await;
+    let first = api.fetch("w").await["lease"].clone();
+    api.nack(failure(&id, json!({"requeue": true}))).await.expect(200);
+    api.fetch("w").await;
+    api.ack(json!({"job_id": id, "lease": first})).await.refused(409, "conflict");
+    assert_eq!(api.job(&id).await["state"], "active");
+}
+
+#[tokio::test]
+async fn a_failure_is_retried_with_its_delay_and_kept_in_the_history() {
+    let api = Api::start();
+    let retry = json!({"max_attempts": 2, "initial_interval": "PT3S", "jitter": false});
+    let id = api.enqueue(json!({"retry": retry})).await;
+    api.fetch("w").await;
+    let body = api.nack(failure(&id, json!({}))).await.expect(200);
+    assert_eq!((&body["state"], &body["attempt"]), (&json!("retryable"), &json!(1)));
+    assert_eq!((&body["retry_delay_ms"], &body["max_attempts"]), (&json!(3000), &json!(2)));
+    assert!(body["next_attempt_at"].is_string());
+    let job = api.job(&id).await;
+    assert_eq!(job["errors"].as_array().map(Vec::len), Some(1), "{job}");
+    assert_eq!(
+        (&job["errors"][0]["code"], &job["errors"][0]["attempt"]),
+        (&json!("handler_error"), &json!(1))
+    );
+    assert_eq!(
+        (&job["error"]["type"], &job["error"]["message"]),
+        (&json!("handler_error"), &json!("no"))
+    );
+}
+
+#[tokio::test]
+async fn a_shutdown_and_a_requeue_spend_no_attempt() {
+    let api = Api::start();
+    let id = api.enqueue(json!({"retry": {"max_attempts": 2}})).await;
+    api.fetch("w").await;
+    let shutdown = json!({"job_id": id, "error": {"code": "shutdown", "message": "bye"}});
+    assert_eq!(api.nack(shutdown).await.expect(200)["state"], "available");
+    assert_eq!(api.fetch("w").await["attempt"], 1);
+    let requeue = json!({"job_id": id, "error": {"code": "c", "message": "", "retryable": false}, "requeue": true});
+    assert_eq!(api.nack(requeue).await.expect(200)["state"], "available");
+    assert_eq!(api.fetch("w").await["attempt"], 1);
+}
+
+#[tokio::test]
+async fn an_exhausted_job_waits_as_a_dead_letter_and_is_replayed() {
+    let api = Api::start();
+    let retry = json!({"max_attempts": 1, "on_exhaustion": "dead_letter"});
+    let id = api.enqueue(json!({"retry": retry})).await;
+    api.fetch("w").await;
+    let body = api.nack(failure(&id, json!({}))).await.expect(200);
+    assert_eq!(body["state"], "discarded");
+    assert!(body["discarded_at"].is_string() && body["completed_at"].is_string());
+    let listed = api.get("/ojs/v1/dead-letter").await.expect(200);
+    assert_eq!(listed["jobs"][0]["id"], id.as_str());
+    assert_eq!(listed["jobs"][0]["errors"].as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!(listed["pagination"]["total"], 1);
+    let none = api.get("/ojs/v1/dead-letter?queue=other").await.expect(200);
+    assert_eq!(none["jobs"], json!([]));
+    let replayed =
+        api.post(&format!("/ojs/v1/dead-letter/{id}/retry"), json!({})).await.expect(200);
+    assert_eq!(
+        (&replayed["job"]["state"], &replayed["job"]["attempt"]),
+        (&json!("available"), &json!(0))
+    );
+    assert_eq!(api.fetch("w").await["attempt"], 1);
+}
+
+#[tokio::test]
+async fn a_forgotten_dead_letter_is_gone_from_the_list() {
+    let api = Api::start();
+    let id =
+        api.enqueue(json!({"retry": {"max_attempts": 1, "on_exhaustion": "dead_letter"}})).await;
+    api.fetch("w").await;
+    api.nack(failure(&id, json!({}))).await.expect(200);
+    let path = format!("/ojs/v1/dead-letter/{id}");
+    let body = api.delete(&path).await.expect(200);
+    assert_eq!((&body["deleted"], &body["job_id"]), (&json!(true), &json!(id)));
+    assert_eq!(api.get("/ojs/v1/dead-letter").await.expect(200)["jobs"], json!([]));
+    api.delete(&path).await.refused(404, "not_found");
+}
+
+#[tokio::test]
+async fn a_report_about_a_cancelled_job_is_refused() {
+    let api = Api::start();
+    let id = api.enqueue(json!({})).await;
+    api.fetch("w").await;
+    api.delete(&format!("/ojs/v1/jobs/{id}")).await.expect(200);
+    api.ack(json!({"job_id": id})).await.refused(409, "conflict");
+    assert_eq!(api.job(&id).await["state"], "cancelled");
+}
+
+#[tokio::test]
+async fn a_long_poll_is_answered_as_soon_as_there_is_a_job() {
+    let api = Api::start();
+    let fetch = json!({"queues": ["default"], "wait_ms": 20000});
+    let (fetched, id) = tokio::join!(api.post("/ojs/v1/workers/fetch", fetch), async {
+        tokio::task::yield_now().await;
+        api.enqueue(json!({})).await
+    });
+    assert_eq!(fetched.expect(200)["jobs"][0]["id"], id.as_str());
+}
+
+#[tokio::test]
+async fn a_plain_fetch_never_gets_an_actions_job() {
+    let api = Api::start();
+    let job = json!({"type": "core.echo", "args": [{"message": "m"}]});
+    api.post("/ojs/v1/jobs", job).await.expect(201);
+    assert!(api.fetch("w").await.is_null());
+    let wrong = json!({"type": "core.echo", "args": [{"message": {"no": "text"}}]});
+    api.post("/ojs/v1/jobs", wrong).await.refused(422, "validation_error");
+}

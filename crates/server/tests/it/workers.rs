@@ -1,0 +1,67 @@
+//! Workers, health, metrics, the status page.
+
+use http::Method;
+use serde_json::json;
+
+use crate::api::Api;
+
+#[tokio::test]
+async fn orders_move_a_worker_and_a_drain_goes_forward_only() {
+    let api = Api::start();
+    api.beat(json!({"worker_id": "w"})).await;
+    let state = async |order: &str| {
+        let path = format!("/api/v1/workers/w/{order}");
+        api.post(&path, json!({})).await.expect(200)["data"]["state"].clone()
+    };
+    assert_eq!(state("quiet").await, "quiet");
+    assert_eq!(state("resume").await, "running");
+    assert_eq!(state("drain").await, "draining");
+    api.post("/api/v1/workers/w/resume", json!({})).await.refused(409, "conflict");
+    let shown = api.get("/api/v1/workers/w").await.expect(200)["data"].clone();
+    assert_eq!((&shown["status"], &shown["state"]), (&json!("inactive"), &json!("draining")));
+    assert!(shown["heartbeat_age_seconds"].is_number() && shown["evidence"].is_string(), "{shown}");
+}
+
+#[tokio::test]
+async fn only_a_worker_that_left_is_forgotten() {
+    let api = Api::start();
+    api.beat(json!({"worker_id": "w"})).await;
+    api.delete("/api/v1/workers/w").await.refused(409, "conflict");
+    api.beat(json!({"worker_id": "w", "state": "terminated"})).await;
+    let inactive = api.get("/api/v1/workers?status=inactive").await.expect(200);
+    assert_eq!(inactive["pagination"]["total"], 1);
+    api.delete("/api/v1/workers/w").await.expect(200);
+    api.get("/api/v1/workers/w").await.refused(404, "not_found");
+}
+
+#[tokio::test]
+async fn health_and_metrics_answer_in_their_formats() {
+    let api = Api::start();
+    assert_eq!(api.get("/health/live").await.expect(200)["status"], "live");
+    assert_eq!(api.get("/health/ready").await.expect(200)["ready"], true);
+    assert_eq!(api.get("/ojs/v1/health").await.expect(200)["status"], "ok");
+    assert_eq!(api.get("/ojs/manifest").await.expect(200)["conformance_level"], 1);
+    let metrics = api.get("/metrics").await;
+    assert_eq!(metrics.header("content-type"), "text/plain");
+    assert!(metrics.text.contains("outlast_jobs_enqueued_total"), "{}", metrics.text);
+}
+
+#[tokio::test]
+async fn the_status_page_escapes_what_came_from_outside() {
+    let api = Api::start();
+    api.beat(json!({"worker_id": "<script>alert(1)</script>"})).await;
+    let page = api.get("/").await;
+    assert!(page.header("content-type").starts_with("text/html"));
+    assert!(
+        page.text.contains("&lt;script&gt;") && !page.text.contains("<script"),
+        "{}",
+        page.text
+    );
+}
+
+#[tokio::test]
+async fn a_head_request_has_no_body() {
+    let api = Api::start();
+    let reply = api.ask(Method::HEAD, "/health/live", None).await;
+    assert_eq!((reply.status.as_u16(), reply.text.as_str()), (200, ""));
+}

@@ -1,1 +1,30 @@
 //! The embedded store: SQLite with one writer thread.
+//!
+//! Every batch is one transaction on the one connection that writes, with WAL and
+//! `synchronous=FULL`: when it returns, it survives the power cord. Reads have their own
+//! connections and never wait for the writer.
+//!
+//! ```text
+//! apply ─batch─▶ writer thread: begin ─ commands in order ─ event row ─ commit ─▶ replies
+//! reads ───────▶ read connections (query-only, with a time limit)
+//! ```
+//!
+//! - [`clock`]: the store's clock, which never runs backwards
+//! - [`connection`]: opening, durability, exclusive ownership, migrations
+//! - [`writer`] obeys commands, [`read`] answers queries
+//!
+//! Nothing here decides: jobs are loaded, `outlast_core` is asked, and its answer is
+//! applied as a compare-and-set on (seq, epoch).
+
+mod clock;
+mod connection;
+mod migrate;
+mod read;
+mod row;
+mod sqlite_store;
+mod writer;
+
+pub use clock::BootClock;
+pub use connection::{OpenError, Options};
+pub use migrate::{SCHEMA_VERSION, migrate};
+pub use sqlite_store::SqliteStore;

@@ -1,0 +1,156 @@
+//! Opening: durability, exclusive ownership, and read connections.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use outlast_core::time::Timestamp;
+use outlast_store::Clock;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::migrate::migrate;
+
+/// Prepared statements kept by each connection: more than we have.
+const STATEMENTS_MAX: usize = 256;
+/// Pages in the write-ahead log before they are moved into the database (4 KiB each).
+const CHECKPOINT_PAGES: u32 = 4_000;
+/// Page cache of a connection, in KiB, as SQLite wants it: negative.
+const WRITER_CACHE_KIB: i32 = -16_384;
+const READER_CACHE_KIB: i32 = -2_048;
+/// How long a reader waits for a lock that only a schema change takes.
+const BUSY_WAIT: Duration = Duration::from_secs(5);
+
+/// How to open a store.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// Runs without waiting for the disk: a power cut loses acknowledged jobs. For
+    /// experiments only.
+    pub unsafe_no_fsync: bool,
+    /// A clock to use instead of the real one, for tests.
+    pub clock: Option<Arc<dyn Clock>>,
+}
+
+/// Why a store could not be opened. Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The folder or file cannot be made or read.
+    #[error("cannot open {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// Another process has the store open.
+    #[error("{path} is in use by another server; an embedded store has one server at a time")]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is something else.
+    #[error("{path} is not a SQLite database")]
+    NotADatabase {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The store was made by a newer Outlast.
+    #[error(
+        "store has schema version {found}, this build knows {known}: it was made by a newer outlast"
+    )]
+    NewerSchema {
+        /// Version found.
+        found: usize,
+        /// Version known.
+        known: usize,
+    },
+    /// SQLite refuses.
+    #[error("cannot open the store: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+}
+
+/// A database that this process owns.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    pub(crate) writer: Connection,
+    pub(crate) path: PathBuf,
+    /// Released by the kernel when the process ends, however it ends.
+    pub(crate) lock: File,
+}
+
+/// Opens the database at `path` for writing, brings its schema up to date and takes it for
+/// this process alone.
+pub(crate) fn own(path: &Path, options: &Options) -> Result<Owned, OpenError> {
+    let io = |source| OpenError::Io { path: path.to_owned(), source };
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(io)?;
+    }
+    let lock = lock(path)?;
+    // SQLite's own message for a file it cannot open does not say why.
+    drop(OpenOptions::new().read(true).append(true).create(true).open(path).map_err(io)?);
+    let mut writer = Connection::open(path)?;
+    prepare_writer(&mut writer, options).map_err(|error| named(error, path))?;
+    Ok(Owned { writer, path: path.to_owned(), lock })
+}
+
+fn prepare_writer(writer: &mut Connection, options: &Options) -> Result<(), OpenError> {
+    writer.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    writer.busy_timeout(BUSY_WAIT)?;
+    writer.pragma_update(None, "journal_mode", "wal")?;
+    let synchronous = if options.unsafe_no_fsync { "off" } else { "full" };
+    writer.pragma_update(None, "synchronous", synchronous)?;
+    writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    writer.pragma_update(None, "cache_size", WRITER_CACHE_KIB)?;
+    writer.pragma_update(None, "temp_store", "memory")?;
+    migrate(writer)?;
+    Ok(())
+}
+
+fn named(error: OpenError, path: &Path) -> OpenError {
+    match error {
+        OpenError::Sqlite(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
+            OpenError::NotADatabase { path: path.to_owned() }
+        }
+        other => other,
+    }
+}
+
+fn lock(path: &Path) -> Result<File, OpenError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let lock_path = PathBuf::from(name);
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&lock_path)
+        .map_err(|source| OpenError::Io { path: lock_path.clone(), source })?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::InUse { path: path.to_owned() }),
+        Err(errno) => Err(OpenError::Io { path: lock_path, source: errno.into() }),
+    }
+}
+
+/// Opens a connection that only reads.
+pub(crate) fn reader(path: &Path) -> Result<Connection, rusqlite::Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    connection.busy_timeout(BUSY_WAIT)?;
+    connection.pragma_update(None, "cache_size", READER_CACHE_KIB)?;
+    Ok(connection)
+}
+
+/// Returns the latest time that the store has acted at.
+pub(crate) fn persisted_time(connection: &Connection) -> Result<Timestamp, rusqlite::Error> {
+    let events: Option<i64> =
+        connection.query_row("select max(at) from event_batch", [], |row| row.get(0))?;
+    let beats: Option<i64> =
+        connection.query_row("select max(last_heartbeat_ms) from worker", [], |row| row.get(0))?;
+    Ok(Timestamp(events.max(beats).unwrap_or(0)))
+}

@@ -1,0 +1,111 @@
+//! Reads: on their own connections, each with a time limit, so that a slow one can
+//! neither wait for the writer nor keep the write-ahead log from shrinking for ever.
+
+pub(crate) mod attempt;
+pub(crate) mod event;
+pub(crate) mod job;
+pub(crate) mod list;
+pub(crate) mod log;
+pub(crate) mod queue;
+pub(crate) mod worker;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use outlast_store::StoreError;
+use rusqlite::Connection;
+use tokio::sync::Semaphore;
+
+use crate::connection::reader;
+use crate::row::failed;
+
+/// Reads under way at once; more wait their turn.
+const READERS_MAX: usize = 4;
+/// Longest a read may take.
+const READ_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+/// How many steps of SQLite's machine pass between two looks at the time.
+const STEPS_A_LOOK: std::ffi::c_int = 10_000;
+
+/// The read connections, made when first needed.
+#[derive(Clone, Debug)]
+pub(crate) struct Readers {
+    pool: Arc<Pool>,
+}
+
+#[derive(Debug)]
+struct Pool {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+    turns: Arc<Semaphore>,
+    closed: AtomicBool,
+}
+
+impl Readers {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        let pool = Pool {
+            path,
+            idle: Mutex::new(Vec::new()),
+            turns: Arc::new(Semaphore::new(READERS_MAX)),
+            closed: AtomicBool::new(false),
+        };
+        Self { pool: Arc::new(pool) }
+    }
+
+    /// Runs a read on a connection of its own thread.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let turn = Arc::clone(&self.pool.turns).acquire_owned().await;
+        let turn = turn.map_err(|_closed| StoreError::Closed)?;
+        let pool = Arc::clone(&self.pool);
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut connection = pool.take()?;
+            let result = timed(&mut connection, query);
+            pool.give_back(connection);
+            drop(turn);
+            result
+        });
+        reading.await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
+    }
+
+    pub(crate) fn close(&self) {
+        self.pool.closed.store(true, Ordering::Release);
+        self.pool.turns.close();
+        self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// Runs a read as one consistent view, cut off when it takes too long.
+fn timed<T>(
+    connection: &mut Connection,
+    query: impl FnOnce(&Connection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let begun = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let limit = i64::try_from(READ_TIME_MAX.as_secs()).unwrap_or(i64::MAX);
+    let late = move || {
+        rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec - begun.tv_sec > limit
+    };
+    connection.progress_handler(STEPS_A_LOOK, Some(late)).map_err(failed)?;
+    let view = connection.unchecked_transaction().map_err(failed)?;
+    let result = query(connection);
+    view.rollback().map_err(failed)?;
+    result
+}
+
+impl Pool {
+    fn take(&self) -> Result<Connection, StoreError> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(StoreError::Closed);
+        }
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.map_or_else(|| reader(&self.path).map_err(failed), Ok)
+    }
+
+    fn give_back(&self, connection: Connection) {
+        if !self.closed.load(Ordering::Acquire) {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A job's attempts: the ended ones, and the one under way.
+
+use outlast_core::id::JobId;
+use outlast_core::job::{Outcome, State};
+use outlast_store::StoreError;
+use outlast_store::record::AttemptRecord;
+use rusqlite::Connection;
+
+use crate::read::job::{seq_of, worker_name};
+use crate::row::{self, failed};
+
+pub(crate) fn of_job(db: &Connection, id: JobId) -> Result<Vec<AttemptRecord>, StoreError> {
+    let Some(seq) = seq_of(db, id)? else { return Ok(Vec::new()) };
+    let mut attempts = ended(db, seq)?;
+    attempts.extend(under_way(db, seq)?);
+    for attempt in &mut attempts {
+        if let Some(worker) = attempt.worker {
+            attempt.worker_name = worker_name(db, worker)?;
+        }
+    }
+    Ok(attempts)
+}
+
+fn ended(db: &Connection, seq: i64) -> Result<Vec<AttemptRecord>, StoreError> {
+    let mut select = db
+        .prepare_cached(
+            "select epoch, life, number, worker, plain, claimed, started, finished, outcome,
+                    next_state, error, exit_code, by, evidence
+             from attempt_row where seq = ? order by epoch",
+        )
+        .map_err(failed)?;
+    let rows = select
+        .query_map([seq], |row| {
+            Ok(AttemptRecord {
+                epoch: row::epoch(row, 0)?,
+                life: row::life(row, 1)?,
+                attempt: row.get(2)?,
+                worker: row::worker_opt(row, 3)?,
+                worker_name: row.get(4)?,
+                claimed: row::time(row, 5)?,
+                started: row::time_opt(row, 6)?,
+                finished: row::time_opt(row, 7)?,
+                outcome: row::parsed_opt(row, 8, Outcome::parse)?,
+                next_state: row::parsed_opt(row, 9, State::parse)?,
+                error: row.get(10)?,
+                exit_code: row.get(11)?,
+                by: row.get(12)?,
+                evidence: row.get(13)?,
+            })
+        })
+        .map_err(failed)?;
+    rows.collect::<Result<_, _>>().map_err(failed)
+}
+
+fn under_way(db: &Connection, seq: i64) -> Result<Option<AttemptRecord>, StoreError> {
+    let mut select = db
+        .prepare_cached(
+            "select epoch, life, failures + 1, worker, plain, claimed, started
+             from active where seq = ?",
+        )
+        .map_err(failed)?;
+    let mut rows = select
+        .query_map([seq], |row| {
+            Ok(AttemptRecord {
+                epoch: row::epoch(row, 0)?,
+                life: row::life(row, 1)?,
+                attempt: row.get(2)?,
+                worker: row::worker_opt(row, 3)?,
+                worker_name: row.get(4)?,
+                claimed: row::time(row, 5)?,
+                started: row::time_opt(row, 6)?,
+                finished: None,
+                outcome: None,
+                next_state: None,
+                error: None,
+                exit_code: None,
+                by: String::new(),
+                evidence: String::new(),
+            })
+        })
+        .map_err(failed)?;
+    rows.next().transpose().map_err(failed)
+}

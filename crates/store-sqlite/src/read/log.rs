@@ -1,0 +1,36 @@
+//! What attempts printed.
+
+use outlast_store::StoreError;
+use outlast_store::command::Stream;
+use outlast_store::query::{LogLine, LogPage, LogQuery};
+use rusqlite::Connection;
+
+use crate::read::job::seq_of;
+use crate::row::{self, failed, int};
+
+pub(crate) fn of_job(db: &Connection, query: &LogQuery) -> Result<LogPage, StoreError> {
+    let Some(seq) = seq_of(db, query.job)? else { return Ok(LogPage { lines: Vec::new() }) };
+    let mut select = db
+        .prepare_cached(
+            "select id, epoch, stream, at, bytes from log where seq = ? and id > ?
+             order by id limit ?",
+        )
+        .map_err(failed)?;
+    let rows = select
+        .query_map((seq, int(query.after), query.limit), |row| {
+            let stream = match row.get::<_, i64>(2)? {
+                0 => Stream::Stdout,
+                1 => Stream::Stderr,
+                _ => Stream::Worker,
+            };
+            Ok(LogLine {
+                id: row.get(0)?,
+                epoch: row::epoch(row, 1)?,
+                stream,
+                at: row::time(row, 3)?,
+                bytes: row.get(4)?,
+            })
+        })
+        .map_err(failed)?;
+    Ok(LogPage { lines: rows.collect::<Result<_, _>>().map_err(failed)? })
+}

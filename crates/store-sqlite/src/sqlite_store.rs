@@ -1,0 +1,134 @@
+//! The store's face: batches go to the writer thread, reads to read connections.
+
+use std::path::Path;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use outlast_core::id::{JobId, WorkerId};
+use outlast_core::time::Timestamp;
+use outlast_store::event::{EventPage, EventQuery};
+use outlast_store::query::{
+    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueueStats,
+};
+use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
+use outlast_store::{Applied, Batch, Clock, Store, StoreError};
+use tokio::sync::oneshot;
+
+use crate::clock::{BootClock, wall};
+use crate::connection::{OpenError, Options, own, persisted_time};
+use crate::read::{self, Readers};
+use crate::writer::{self, Ask};
+
+/// An embedded store. Clones share it.
+#[derive(Clone, Debug)]
+pub struct SqliteStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    asks: Sender<Ask>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    readers: Readers,
+}
+
+impl SqliteStore {
+    /// Opens the store at `path`, making it if there is none, and takes it for this
+    /// process alone.
+    ///
+    /// # Errors
+    /// Returns what is wrong with the file; nothing has changed then.
+    pub fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
+        let owned = own(path, options)?;
+        let latest = persisted_time(&owned.writer)?;
+        let clock: Arc<dyn Clock> = match &options.clock {
+            Some(clock) => Arc::clone(clock),
+            None => Arc::new(BootClock::starting_at(latest, wall())),
+        };
+        let io = |source| OpenError::Io { path: path.to_owned(), source };
+        let (asks, thread) = writer::start(owned, clock, latest).map_err(io)?;
+        let readers = Readers::new(path.to_owned());
+        let inner = Inner { asks, thread: Mutex::new(Some(thread)), readers };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.inner.asks.send(ask(reply)).map_err(|_closed| StoreError::Closed)?;
+        answer.await.map_err(|_closed| StoreError::Closed)
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&rusqlite::Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.inner.readers.run(query).await
+    }
+}
+
+impl Store for SqliteStore {
+    async fn apply(&self, batch: Batch) -> Result<Applied, StoreError> {
+        self.ask(|reply| Ask::Apply(batch, reply)).await?
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.ask(Ask::Now).await
+    }
+
+    async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {
+        self.read(move |db| read::job::by_id(db, id)).await
+    }
+
+    async fn jobs(&self, query: JobQuery) -> Result<JobPage, StoreError> {
+        self.read(move |db| read::list::jobs(db, &query)).await
+    }
+
+    async fn attempts(&self, id: JobId) -> Result<Vec<AttemptRecord>, StoreError> {
+        self.read(move |db| read::attempt::of_job(db, id)).await
+    }
+
+    async fn logs(&self, query: LogQuery) -> Result<LogPage, StoreError> {
+        self.read(move |db| read::log::of_job(db, &query)).await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
+        self.read(read::worker::all).await
+    }
+
+    async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
+        self.read(move |db| read::worker::held_by(db, worker)).await
+    }
+
+    async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError> {
+        self.read(read::queue::backlog).await
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {
+        self.read(read::queue::all).await
+    }
+
+    async fn dead_letters(&self, page: Page) -> Result<DeadLetterPage, StoreError> {
+        self.read(move |db| read::list::dead_letters(db, &page)).await
+    }
+
+    async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError> {
+        self.read(move |db| read::event::page(db, &query)).await
+    }
+
+    async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.read(read::queue::next_due).await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.inner.readers.close();
+        self.ask(Ask::Close).await?;
+        let thread = self.inner.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            return Err(StoreError::Corrupt("the writer thread panicked".into()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! The writer thread: one transaction a batch, commands in order.
+//!
+//! - [`live`]: loading a job where it is, and applying a transition to it
+//! - [`enqueue`], [`claim`], [`report`], [`workers`], [`sweep`], [`orders`]: the commands
+//! - [`classes`]: what is known of classes and queues without asking the database
+
+mod claim;
+mod classes;
+mod enqueue;
+mod live;
+mod orders;
+mod prune;
+mod report;
+mod sweep;
+mod workers;
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use outlast_core::budget::Budgets;
+use outlast_core::time::Timestamp;
+use outlast_store::event::Event;
+use outlast_store::settle::Bench;
+use outlast_store::{Applied, Batch, Clock, Command, Reply, StoreError, codec};
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use crate::connection::Owned;
+use crate::row::failed;
+use classes::Classes;
+pub(crate) use classes::class_of;
+pub(crate) use live::stored;
+
+/// Returns the ranks of claimable jobs of a priority: in order, and at the front.
+pub(crate) fn rank_of(priority: i8) -> (i64, i64) {
+    use outlast_core::job::Turn;
+    (live::rank(priority, Turn::InOrder), live::rank(priority, Turn::Front))
+}
+
+/// What the writer thread is asked.
+pub(crate) enum Ask {
+    /// Apply a batch.
+    Apply(Batch, oneshot::Sender<Result<Applied, StoreError>>),
+    /// Tell the time.
+    Now(oneshot::Sender<Timestamp>),
+    /// Finish and close.
+    Close(oneshot::Sender<()>),
+}
+
+/// Starts the writer thread.
+pub(crate) fn start(
+    owned: Owned,
+    clock: Arc<dyn Clock>,
+    latest: Timestamp,
+) -> Result<(Sender<Ask>, JoinHandle<()>), std::io::Error> {
+    let (asks, receiver) = channel();
+    let thread = std::thread::Builder::new()
+        .name("sqlite-writer".into())
+        .spawn(move || run(owned, clock.as_ref(), latest, &receiver))?;
+    Ok((asks, thread))
+}
+
+fn run(owned: Owned, clock: &dyn Clock, mut latest: Timestamp, asks: &Receiver<Ask>) {
+    let mut classes = Classes::default();
+    let mut stale = true;
+    while let Ok(ask) = asks.recv() {
+        match ask {
+            Ask::Apply(batch, reply) => {
+                latest = latest.max(clock.now());
+                let result = refresh(&owned.writer, &mut classes, &mut stale)
+                    .and_then(|()| apply(&owned.writer, &mut classes, batch, latest));
+                stale |= result.is_err();
+                // A caller that has gone needs no answer; the batch stands.
+                let _ = reply.send(result);
+            }
+            Ask::Now(reply) => {
+                latest = latest.max(clock.now());
+                let _ = reply.send(latest);
+            }
+            Ask::Close(done) => {
+                close(owned);
+                let _ = done.send(());
+                return;
+            }
+        }
+    }
+    close(owned);
+}
+
+fn close(owned: Owned) {
+    let Owned { writer, path, lock } = owned;
+    if let Err((_, error)) = writer.close() {
+        tracing::warn!(path = %path.display(), %error, "failed to close the store cleanly");
+    }
+    drop(lock);
+}
+
+fn refresh(
+    connection: &Connection,
+    classes: &mut Classes,
+    stale: &mut bool,
+) -> Result<(), StoreError> {
+    if *stale {
+        *classes = Classes::load(connection)?;
+        *stale = false;
+    }
+    Ok(())
+}
+
+/// One batch under way.
+pub(crate) struct Writing<'a> {
+    pub(crate) db: &'a Connection,
+    pub(crate) classes: &'a mut Classes,
+    pub(crate) budgets: &'a Budgets,
+    pub(crate) seed: u64,
+    pub(crate) now: Timestamp,
+    pub(crate) command: usize,
+    pub(crate) events: Vec<Event>,
+}
+
+fn apply(
+    db: &Connection,
+    classes: &mut Classes,
+    batch: Batch,
+    now: Timestamp,
+) -> Result<Applied, StoreError> {
+    let transaction = db.unchecked_transaction().map_err(failed)?;
+    let mut writing = Writing {
+        db,
+        classes,
+        budgets: &batch.budgets,
+        seed: batch.jitter_seed,
+        now,
+        command: 0,
+        events: Vec::with_capacity(batch.commands.len()),
+    };
+    let mut replies = Vec::with_capacity(batch.commands.len());
+    for (at, command) in batch.commands.into_iter().enumerate() {
+        writing.command = at;
+        replies.push(writing.obey(command)?);
+    }
+    if !writing.events.is_empty() {
+        let mut insert = db
+            .prepare_cached("insert into event_batch (server, n, at, body) values (?, ?, ?, ?)")
+            .map_err(failed)?;
+        let server = batch.id.server.as_bytes().as_slice();
+        let body = codec::events_text(&writing.events);
+        insert.execute((server, crate::row::int(batch.id.n), now.0, body)).map_err(failed)?;
+    }
+    transaction.commit().map_err(failed)?;
+    Ok(Applied { at: now, replies })
+}
+
+impl Writing<'_> {
+    fn bench(&self) -> Bench<'_> {
+        Bench { budgets: self.budgets, seed: self.seed, command: self.command, now: self.now }
+    }
+
+    fn obey(&mut self, command: Command) -> Result<Reply, StoreError> {
+        Ok(match command {
+            Command::Enqueue(job) => Reply::Enqueued(self.enqueue(*job)?),
+            Command::EnqueueAll(jobs) => Reply::EnqueuedAll(self.enqueue_all(jobs)?),
+            Command::Claim(claim) => Reply::Claimed(self.claim(&claim)?),
+            Command::Start(start) => Reply::Moved(self.start(&start)?),
+            Command::Finish(finish) => Reply::Moved(self.finish(&finish)?),
+            Command::Extend(extend) => Reply::Extended(self.extend(&extend)?),
+            Command::Renew(renew) => Reply::Renewed(self.renew(&renew)?),
+            Command::Register(registration) => Reply::Registered(self.register(&registration)?),
+            Command::Attach(attach) => Reply::Attached(self.attach(&attach)?),
+            Command::Worker(step) => Reply::WorkerMoved(self.move_worker(&step)?),
+            Command::Lapse(lapse) => Reply::WorkerMoved(self.lapse(&lapse)?),
+            Command::Cancel(order) => Reply::Moved(self.cancel(&order)?),
+            Command::Activate(order) => Reply::Moved(self.activate(&order)?),
+            Command::Replay(order) => Reply::Moved(self.replay(&order)?),
+            Command::ForgetDeadLetter(order) => self.forget_dead_letter(&order)?,
+            Command::Sweep(sweep) => Reply::Swept(self.sweep(&sweep)?),
+            Command::Strand(strand) => Reply::Stranded(self.strand(&strand)?),
+            Command::Queue(order) => self.queue(&order)?,
+            Command::Log(chunk) => self.log(&chunk)?,
+            Command::Progress(progress) => Reply::Moved(self.progress(&progress)?),
+            Command::ForgetWorker(worker) => self.forget_worker(worker)?,
+            Command::Prune(prune) => Reply::Pruned(self.prune(&prune)?),
+            Command::Reset => self.reset()?,
+        })
+    }
+}

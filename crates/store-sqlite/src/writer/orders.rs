@@ -1,0 +1,115 @@
+//! What people order about jobs and queues, and what attempts print.
+
+use outlast_core::job::Event as JobEvent;
+use outlast_core::limits;
+use outlast_store::StoreError;
+use outlast_store::command::{EndDetail, JobOrder, LogChunk, QueueOrder, Stream};
+use outlast_store::reply::{MoveRefusal, Moved, Reply};
+use outlast_store::settle::queue_event;
+
+use crate::row::{failed, int};
+use crate::writer::Writing;
+use crate::writer::classes::Classes;
+use crate::writer::live::{Live, Trace};
+
+type Outcome = Result<Moved, MoveRefusal>;
+
+impl Writing<'_> {
+    pub(super) fn cancel(&mut self, order: &JobOrder) -> Result<Outcome, StoreError> {
+        self.order(order, JobEvent::Cancel, "cancelled")
+    }
+
+    pub(super) fn activate(&mut self, order: &JobOrder) -> Result<Outcome, StoreError> {
+        self.order(order, JobEvent::Activate, "")
+    }
+
+    pub(super) fn replay(&mut self, order: &JobOrder) -> Result<Outcome, StoreError> {
+        self.order(order, JobEvent::Replay, "")
+    }
+
+    fn order(
+        &mut self,
+        order: &JobOrder,
+        event: JobEvent<'_>,
+        ended_by: &'static str,
+    ) -> Result<Outcome, StoreError> {
+        let Some(live) = self.find_of_tenant(order)? else { return Ok(Err(MoveRefusal::NotFound)) };
+        let transition = match self.bench().decide(&live.job, event, 0) {
+            Ok(transition) => transition,
+            Err(refusal) => return Ok(Err(refusal.into())),
+        };
+        let detail = EndDetail::default();
+        let trace = Trace { kind: event.kind(), by: &order.by, detail: &detail, ended_by };
+        self.carry_out(&live, &transition, &trace).map(Ok)
+    }
+
+    fn find_of_tenant(&self, order: &JobOrder) -> Result<Option<Live>, StoreError> {
+        let live = self.find(order.job)?;
+        Ok(live.filter(|live| order.tenant.is_none() || live.stored.key.tenant == order.tenant))
+    }
+
+    pub(super) fn forget_dead_letter(&mut self, order: &JobOrder) -> Result<Reply, StoreError> {
+        let Some(live) = self.find_of_tenant(order)? else { return Ok(Reply::NotFound) };
+        let gone = self.execute("delete from dead_letter_row where seq = ?", [live.seq])?;
+        Ok(if gone == 1 { Reply::Done } else { Reply::NotFound })
+    }
+
+    pub(super) fn queue(&mut self, order: &QueueOrder) -> Result<Reply, StoreError> {
+        self.execute(
+            "insert into queue (name, paused) values (?1, ?2)
+             on conflict (name) do update set paused = ?2",
+            (&order.queue, order.paused),
+        )?;
+        self.classes.set_paused(&order.queue, order.paused);
+        self.events.push(queue_event(&order.queue, order.paused, self.now, &order.by));
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn log(&mut self, chunk: &LogChunk) -> Result<Reply, StoreError> {
+        let Some(seq) = self.seq_of(chunk.job)? else { return Ok(Reply::Done) };
+        let stream = match chunk.stream {
+            Stream::Stdout => 0,
+            Stream::Stderr => 1,
+            Stream::Worker => 2,
+        };
+        // What the worker remarks (that output was cut, why) is never itself cut.
+        if chunk.stream != Stream::Worker && self.log_size(seq, chunk)? > limits::LOG_BYTES_MAX {
+            return Ok(Reply::Done);
+        }
+        self.execute(
+            "insert or ignore into log (seq, id, epoch, n, stream, at, bytes)
+             values (?1, (select coalesce(max(id), 0) + 1 from log where seq = ?1),
+                     ?2, ?3, ?4, ?5, ?6)",
+            (seq, int(chunk.epoch.0), chunk.n, stream, self.now.0, &chunk.bytes),
+        )?;
+        Ok(Reply::Done)
+    }
+
+    /// Returns what the attempt's output would come to with this chunk.
+    fn log_size(&self, seq: i64, chunk: &LogChunk) -> Result<usize, StoreError> {
+        let mut sum = self
+            .db
+            .prepare_cached(
+                "select coalesce(sum(length(bytes)), 0) from log where seq = ? and epoch = ?",
+            )
+            .map_err(failed)?;
+        let kept: u64 =
+            sum.query_row((seq, int(chunk.epoch.0)), |row| row.get(0)).map_err(failed)?;
+        Ok(usize::try_from(kept).unwrap_or(usize::MAX).saturating_add(chunk.bytes.len()))
+    }
+
+    pub(super) fn reset(&mut self) -> Result<Reply, StoreError> {
+        self.db
+            .execute_batch(
+                "delete from job_row; delete from ready; delete from waiting; delete from expiry;
+                 delete from active; delete from attempt_row; delete from finished;
+                 delete from dead_letter_row; delete from checkpoint; delete from log;
+                 delete from event_batch; delete from worker; delete from queue;
+                 delete from class;",
+            )
+            .map_err(failed)?;
+        *self.classes = Classes::load(self.db)?;
+        self.events.clear();
+        Ok(Reply::Done)
+    }
+}

@@ -1,0 +1,69 @@
+//! Deleting what need not be kept any longer.
+
+use outlast_store::StoreError;
+use outlast_store::command::Prune;
+use outlast_store::reply::Pruned;
+
+use crate::row::failed;
+use crate::writer::Writing;
+
+impl Writing<'_> {
+    pub(super) fn prune(&mut self, prune: &Prune) -> Result<Pruned, StoreError> {
+        let limit = i64::from(prune.limit);
+        let old = self.old_jobs(prune.finished_before.0, limit)?;
+        for seq in &old {
+            self.delete_job(*seq)?;
+        }
+        let events = self.execute(
+            "delete from event_batch where (server, n) in
+                 (select server, n from event_batch where at < ? order by at limit ?)",
+            (prune.finished_before.0, limit),
+        )?;
+        let workers = self.execute(
+            "delete from worker where id in
+                 (select id from worker where liveness >= 2 and updated_ms < ?1
+                  and not exists (select 1 from active a where a.worker = unhex(replace(worker.id, '-', '')))
+                  order by updated_ms limit ?2)",
+            (prune.workers_before.0, limit),
+        )?;
+        let full = |count: usize| i64::try_from(count).is_ok_and(|count| count >= limit);
+        Ok(Pruned {
+            jobs: u32::try_from(old.len()).unwrap_or(u32::MAX),
+            workers: u32::try_from(workers).unwrap_or(u32::MAX),
+            more: full(old.len()) || full(workers) || full(events),
+        })
+    }
+
+    /// Dead letters wait for a person, and a cancelled job for its process tree.
+    fn old_jobs(&self, before: i64, limit: i64) -> Result<Vec<i64>, StoreError> {
+        let mut select = self
+            .db
+            .prepare_cached(
+                "select seq from finished where at < ?1
+                     and not exists (select 1 from dead_letter_row d where d.seq = finished.seq)
+                     and not exists (select 1 from active a where a.seq = finished.seq)
+                 order by at, seq limit ?2",
+            )
+            .map_err(failed)?;
+        let rows = select.query_map((before, limit), |row| row.get(0)).map_err(failed)?;
+        rows.collect::<Result<_, _>>().map_err(failed)
+    }
+
+    fn delete_job(&self, seq: i64) -> Result<(), StoreError> {
+        self.execute(
+            "delete from expiry where seq = ?1
+             and at = (select expires_at from job_row where seq = ?1)",
+            [seq],
+        )?;
+        for sql in [
+            "delete from finished where seq = ?",
+            "delete from attempt_row where seq = ?",
+            "delete from log where seq = ?",
+            "delete from checkpoint where seq = ?",
+            "delete from job_row where seq = ?",
+        ] {
+            self.execute(sql, [seq])?;
+        }
+        Ok(())
+    }
+}

@@ -9,31 +9,28 @@ use outlast_core::time::Span;
 use crate::command::{Claim, ClaimFrom, Claimant, ClassId, EndDetail, Route};
 use crate::model::tables::{HeldRow, Position, Seq, Visible};
 use crate::model::tx::{Cause, Tx};
-use crate::record::WorkerRecord;
 use crate::reply::{ClaimRefusal, Claimed};
 
 /// Who takes, once it is known that it may.
 struct Taker<'a> {
     worker: Option<WorkerId>,
-    name: Option<&'a str>,
+    plain: Option<&'a str>,
     /// Set for a plain fetch: visibility for jobs that do not say.
     visibility: Option<Span>,
 }
 
 impl Tx<'_> {
     pub(super) fn claim(&mut self, claim: &Claim) -> Result<Vec<Claimed>, ClaimRefusal> {
-        let native;
         let taker = match &claim.claimant {
             Claimant::Native { worker, session } => {
-                native = self.native_claimant(*worker, *session)?;
-                let name = Some(native.name.as_str());
-                Taker { worker: Some(*worker), name, visibility: None }
+                self.native_claimant(*worker, *session)?;
+                Taker { worker: Some(*worker), plain: None, visibility: None }
             }
             Claimant::Plain { worker, visibility } => {
                 if worker.as_deref().is_some_and(|name| self.is_plain_inactive(name)) {
                     return Ok(Vec::new());
                 }
-                Taker { worker: None, name: worker.as_deref(), visibility: Some(*visibility) }
+                Taker { worker: None, plain: worker.as_deref(), visibility: Some(*visibility) }
             }
         };
         let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
@@ -48,26 +45,21 @@ impl Tx<'_> {
         Ok(taken)
     }
 
-    fn native_claimant(
-        &self,
-        worker: WorkerId,
-        session: u64,
-    ) -> Result<WorkerRecord, ClaimRefusal> {
+    fn native_claimant(&self, worker: WorkerId, session: u64) -> Result<(), ClaimRefusal> {
         let row = self.tables.workers.get(&worker).ok_or(ClaimRefusal::UnknownWorker)?;
-        if !row.standing.is_active() {
-            return Err(ClaimRefusal::NotActive(row.standing));
-        }
         if row.session != session {
             return Err(ClaimRefusal::StaleSession { current: row.session });
         }
-        Ok(row.clone())
+        if !row.standing.is_active() {
+            return Err(ClaimRefusal::NotActive(row.standing));
+        }
+        Ok(())
     }
 
     /// Whether the latest worker that gave itself this id takes no new work.
     fn is_plain_inactive(&self, name: &str) -> bool {
-        let latest_first = self.tables.registered.iter().rev();
+        let mut latest_first = self.tables.workers_latest_first().into_iter();
         latest_first
-            .filter_map(|id| self.tables.workers.get(id))
             .find(|worker| worker.plain_id.as_deref() == Some(name))
             .is_some_and(|worker| !worker.standing.is_active())
     }
@@ -124,11 +116,12 @@ impl Tx<'_> {
             visible_until: visible.map(|visible| visible.until),
             checkpoint: row.checkpoint.clone(),
         };
-        let name = taker.name.map(str::to_owned);
-        let held = HeldRow { worker: taker.worker, name, claimed: now, visible };
-        let by = taker.name.unwrap_or_default();
+        let plain = taker.plain.map(str::to_owned);
+        let held = HeldRow { worker: taker.worker, plain, claimed: now, visible };
+        let by = held.words();
         let detail = EndDetail::default();
-        self.settle(seq, &step, &Cause { kind: EventKind::Claim, by, detail: &detail }, Some(held));
+        let cause = Cause { kind: EventKind::Claim, by: &by, detail: &detail };
+        self.settle(seq, &step, &cause, Some(held));
         Some(claimed)
     }
 }

@@ -25,20 +25,20 @@ impl Tx<'_> {
     ) -> Result<Vec<Enqueued>, (usize, EnqueueRefusal)> {
         let mut ids = HashSet::new();
         for (n, job) in jobs.iter().enumerate() {
-            self.may_enqueue(job).map_err(|refusal| (n, refusal))?;
             if !ids.insert(job.id) {
                 return Err((n, EnqueueRefusal::DuplicateId(job.id)));
             }
+            self.may_enqueue(job).map_err(|refusal| (n, refusal))?;
         }
         Ok(jobs.iter().map(|job| self.insert(job)).collect())
     }
 
     fn may_enqueue(&self, job: &NewJob) -> Result<(), EnqueueRefusal> {
-        if self.tables.by_id.contains_key(&job.id) {
-            return Err(EnqueueRefusal::DuplicateId(job.id));
-        }
         if job.rules.expires_at.is_some_and(|at| at <= self.now()) {
             return Err(EnqueueRefusal::Expired(job.id));
+        }
+        if self.tables.by_id.contains_key(&job.id) {
+            return Err(EnqueueRefusal::DuplicateId(job.id));
         }
         Ok(())
     }
@@ -82,7 +82,7 @@ impl Tx<'_> {
             checkpoint: None,
             finished: None,
             result: None,
-            error: None,
+            stranded: None,
             ended_by: "",
             dead_letter: None,
             log: Vec::new(),

@@ -2,7 +2,7 @@
 
 use outlast_core::limits::LOG_BYTES_MAX;
 
-use crate::command::LogChunk;
+use crate::command::{LogChunk, Stream};
 use crate::model::tx::Tx;
 use crate::query::LogLine;
 use crate::reply::Reply;
@@ -17,7 +17,10 @@ impl Tx<'_> {
             let of_attempt = || row.log.iter().filter(|(_, line)| line.epoch == chunk.epoch);
             let known = of_attempt().any(|(n, _)| *n == chunk.n);
             let kept: usize = of_attempt().map(|(_, line)| line.bytes.len()).sum();
-            if known || kept.saturating_add(chunk.bytes.len()) > LOG_BYTES_MAX {
+            // What the worker remarks (that output was cut, why) is never itself cut.
+            let full = chunk.stream != Stream::Worker
+                && kept.saturating_add(chunk.bytes.len()) > LOG_BYTES_MAX;
+            if known || full {
                 return;
             }
             let id = row.log.last().map_or(1, |(_, line)| line.id + 1);

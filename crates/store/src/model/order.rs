@@ -45,18 +45,17 @@ impl Tx<'_> {
     }
 
     pub(super) fn queue(&mut self, order: &QueueOrder) -> Reply {
-        let changed = if order.paused {
-            self.tables.paused.insert(order.queue.clone())
+        if order.paused {
+            self.tables.paused.insert(order.queue.clone());
         } else {
-            self.tables.paused.remove(&order.queue)
-        };
-        if changed {
-            self.tell(queue_event(&order.queue, order.paused, self.now(), &order.by));
+            self.tables.paused.remove(&order.queue);
         }
+        self.tell(queue_event(&order.queue, order.paused, self.now(), &order.by));
         Reply::Done
     }
 
     pub(super) fn reset(&mut self) {
         self.tables.reset();
+        self.untell();
     }
 }

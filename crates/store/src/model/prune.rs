@@ -16,13 +16,13 @@ impl Tx<'_> {
         }
         let workers = self.prunable_workers(prune, limit);
         for worker in &workers {
-            self.drop_worker(*worker);
+            self.tables.workers.remove(worker);
         }
-        self.prune_events(prune, limit);
+        let batches = self.prune_events(prune, limit);
         Pruned {
             jobs: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
-            more: jobs.len() == limit || workers.len() == limit,
+            more: [jobs.len(), workers.len(), batches].contains(&limit),
         }
     }
 
@@ -57,15 +57,23 @@ impl Tx<'_> {
         found.into_iter().map(|(_, worker)| worker).collect()
     }
 
-    fn prune_events(&mut self, prune: &Prune, limit: usize) {
-        let mut left = limit;
-        for batches in self.tables.events.values_mut() {
-            batches.retain(|_, events| {
-                let old = events.last().is_some_and(|event| event.at < prune.finished_before);
-                let goes = old && left > 0;
-                left -= usize::from(goes);
-                !goes
-            });
+    /// Drops old batches of events, oldest first; returns how many.
+    fn prune_events(&mut self, prune: &Prune, limit: usize) -> usize {
+        let mut old: Vec<_> = self
+            .tables
+            .events
+            .iter()
+            .flat_map(|(server, batches)| batches.iter().map(move |(n, of)| (server, n, of)))
+            .filter_map(|(server, n, events)| Some((events.last()?.at, *server, *n)))
+            .filter(|(at, _, _)| *at < prune.finished_before)
+            .collect();
+        old.sort_unstable();
+        old.truncate(limit);
+        for (_, server, n) in &old {
+            if let Some(batches) = self.tables.events.get_mut(server) {
+                batches.remove(n);
+            }
         }
+        old.len()
     }
 }

@@ -25,7 +25,7 @@ impl Row {
             life: self.job.life,
             attempt: self.job.running_attempt(),
             worker: held.worker,
-            worker_name: held.name.clone(),
+            worker_name: held.plain.clone(),
             claimed: held.claimed,
             started: self.started(),
             finished: None,
@@ -40,6 +40,15 @@ impl Row {
 
     fn latest(&self) -> Option<AttemptRecord> {
         self.running().or_else(|| self.attempts.last().cloned())
+    }
+
+    /// The latest error of this life; none once the job completed.
+    fn error(&self) -> Option<String> {
+        if self.job.state == State::Completed {
+            return None;
+        }
+        let this_life = self.attempts.iter().rev().filter(|of| of.life == self.job.life);
+        self.stranded.clone().or_else(|| this_life.filter_map(|of| of.error.clone()).next())
     }
 
     fn record(&self) -> JobRecord {
@@ -59,14 +68,14 @@ impl Row {
             },
             holder: self.held.as_ref().map(|held| HolderRecord {
                 worker: held.worker,
-                name: held.name.clone(),
+                name: held.plain.clone(),
                 visible_until: held.visible.map(|visible| visible.until),
             }),
             claimed: latest.as_ref().map(|attempt| attempt.claimed),
             started: latest.and_then(|attempt| attempt.started),
             finished: self.finished,
             result: self.result.clone(),
-            error: self.error.clone(),
+            error: self.error(),
             ended_by: self.ended_by.to_owned(),
             dead_letter: self.dead_letter.map(|(reason, _)| reason),
         }
@@ -113,21 +122,38 @@ fn cut<T>(mut rows: Vec<(Seq, T)>, page: &Page) -> (Vec<T>, Option<String>) {
 
 impl Tables {
     pub(super) fn job(&self, id: JobId) -> Option<JobRecord> {
-        self.find(id).map(|(_, row)| row.record())
+        self.find(id).map(|(_, row)| self.named(row.record()))
     }
 
     pub(super) fn jobs(&self, query: &JobQuery) -> Result<JobPage, StoreError> {
         let before = before(&query.page)?;
         let matching = || self.rows.iter().rev().filter(|(_, row)| row.matches(query));
         let rows = matching().filter(|(seq, _)| **seq < before);
-        let (jobs, next) = cut(rows.map(|(seq, row)| (*seq, row.record())).collect(), &query.page);
+        let (jobs, next) =
+            cut(rows.map(|(seq, row)| (*seq, self.named(row.record()))).collect(), &query.page);
         let total = u64::try_from(matching().take(TOTAL_MAX).count()).unwrap_or(u64::MAX);
         Ok(JobPage { jobs, next, total })
     }
 
     pub(super) fn attempts(&self, id: JobId) -> Vec<AttemptRecord> {
         let Some((_, row)) = self.find(id) else { return Vec::new() };
-        row.attempts.iter().cloned().chain(row.running()).collect()
+        let name = |attempt: AttemptRecord| {
+            let worker_name = self.name(attempt.worker).or(attempt.worker_name);
+            AttemptRecord { worker_name, ..attempt }
+        };
+        row.attempts.iter().cloned().chain(row.running()).map(name).collect()
+    }
+
+    /// A native worker's name, as long as the worker is not forgotten.
+    fn name(&self, worker: Option<WorkerId>) -> Option<String> {
+        Some(self.workers.get(&worker?)?.name.clone())
+    }
+
+    fn named(&self, mut record: JobRecord) -> JobRecord {
+        if let Some(holder) = &mut record.holder {
+            holder.name = self.name(holder.worker).or_else(|| holder.name.take());
+        }
+        record
     }
 
     pub(super) fn logs(&self, query: &LogQuery) -> LogPage {
@@ -138,9 +164,8 @@ impl Tables {
     }
 
     pub(super) fn workers(&self) -> Vec<WorkerRecord> {
-        let latest_first = self.registered.iter().rev();
-        latest_first
-            .filter_map(|id| self.workers.get(id))
+        self.workers_latest_first()
+            .into_iter()
             .map(|worker| {
                 let in_flight = self.rows_held_by(worker.id).count();
                 let in_flight = u32::try_from(in_flight).unwrap_or(u32::MAX);
@@ -211,7 +236,7 @@ impl Tables {
         let letters = || {
             self.rows.iter().rev().filter_map(|(seq, row)| {
                 let (reason, at) = row.dead_letter?;
-                Some((*seq, DeadLetter { job: row.record(), reason, at }))
+                Some((*seq, DeadLetter { job: self.named(row.record()), reason, at }))
             })
         };
         let total = u64::try_from(letters().count()).unwrap_or(u64::MAX);

@@ -2,18 +2,19 @@
 
 use outlast_core::job::{Event as JobEvent, EventKind, Holder, State};
 
-use crate::command::{EndDetail, Ending, Extend, Finish, Progress, Start};
+use crate::command::{EndDetail, Extend, Finish, Progress, Start};
+use crate::model::tables::{HeldRow, Row, Seq};
 use crate::model::tx::{Cause, Tx, must_be_active};
 use crate::reply::{MoveRefusal, Moved};
-use crate::settle::{check_fence, decide_finish, evidence_of, refusal_of};
+use crate::settle::{check_fence, decide_finish, evidence_of, kind_of_ending, refusal_of};
 use outlast_core::id::JobId;
 
 impl Tx<'_> {
     pub(super) fn start(&mut self, start: &Start) -> Result<Moved, MoveRefusal> {
         let (seq, row) = self.find(start.job)?;
         let held = row.held.as_ref();
-        check_fence(&row.job, &start.fence, held.and_then(|held| held.plain_name()))?;
-        let by = held.and_then(|held| held.name.clone()).unwrap_or_default();
+        check_fence(&row.job, &start.fence, held.and_then(|held| held.plain.as_deref()))?;
+        let by = held.map(HeldRow::words).unwrap_or_default();
         let detail = EndDetail::default();
         let cause = Cause { kind: EventKind::Start, by: &by, detail: &detail };
         self.play(seq, JobEvent::Start, 0, &cause)
@@ -22,7 +23,7 @@ impl Tx<'_> {
     pub(super) fn finish(&mut self, finish: &Finish) -> Result<Moved, MoveRefusal> {
         let (seq, mut row) = self.find(finish.job)?;
         let held = row.held.as_ref();
-        let plain = held.and_then(|held| held.plain_name());
+        let plain = held.and_then(|held| held.plain.as_deref());
         let alone =
             held.and_then(|held| held.worker).is_some_and(|worker| self.tables.holds_one(worker));
         // The worker knows better than we do whether it started: short attempts say so
@@ -35,7 +36,7 @@ impl Tx<'_> {
         let holder = row.job.holder;
         self.tables.change(seq, |row| row.job.holder = holder);
         let detail = EndDetail { evidence: evidence_of(finish), ..finish.detail.clone() };
-        let cause = Cause { kind: kind_of(&finish.ending), by: &finish.by, detail: &detail };
+        let cause = Cause { kind: kind_of_ending(&finish.ending), by: &finish.by, detail: &detail };
         let moved = self.settle(seq, &step, &cause, None).ok_or(MoveRefusal::NotFound)?;
         refusal_of(&step).map_or(Ok(moved), |refusal| Err(refusal.into()))
     }
@@ -43,7 +44,7 @@ impl Tx<'_> {
     pub(super) fn progress(&mut self, progress: &Progress) -> Result<Moved, MoveRefusal> {
         let (seq, row) = self.find(progress.job)?;
         let held = row.held.as_ref();
-        check_fence(&row.job, &progress.fence, held.and_then(|held| held.plain_name()))?;
+        check_fence(&row.job, &progress.fence, held.and_then(|held| held.plain.as_deref()))?;
         must_be_active(row.job.state)?;
         if progress.checkpoint.is_some() {
             self.tables.change(seq, |row| row.checkpoint.clone_from(&progress.checkpoint));
@@ -67,21 +68,15 @@ impl Tx<'_> {
     /// nobody too: it may not have given its id when it fetched them.
     pub(super) fn extend(&mut self, extend: &Extend) -> Vec<JobId> {
         let now = self.now();
-        let theirs: Vec<_> = self
-            .tables
-            .live_rows()
-            .filter(|(_, row)| row.job.state == State::Active)
-            .filter(|(_, row)| {
-                let Some(held) = &row.held else { return false };
-                let listed = extend.jobs.contains(&row.stored.id);
-                held.visible.is_some()
-                    && match held.name.as_deref() {
-                        Some(name) => name == extend.worker && (listed || extend.jobs.is_empty()),
-                        None => listed,
-                    }
-            })
-            .map(|(seq, row)| (seq, row.stored.id))
-            .collect();
+        let theirs: Vec<(Seq, JobId)> = if extend.jobs.is_empty() {
+            let rows = self.tables.live_rows();
+            let named = rows.filter(|(_, row)| is_theirs(row, &extend.worker, Unnamed::Not));
+            named.map(|(seq, row)| (seq, row.stored.id)).collect()
+        } else {
+            let found = extend.jobs.iter().filter_map(|id| self.tables.find(*id));
+            let theirs = found.filter(|(_, row)| is_theirs(row, &extend.worker, Unnamed::Too));
+            theirs.map(|(seq, row)| (seq, row.stored.id)).collect()
+        };
         for (seq, _) in &theirs {
             self.tables.change(*seq, |row| {
                 if let Some(visible) = row.held.as_mut().and_then(|held| held.visible.as_mut()) {
@@ -93,14 +88,15 @@ impl Tx<'_> {
     }
 }
 
-const fn kind_of(ending: &Ending) -> EventKind {
-    match ending {
-        Ending::Completed => EventKind::Complete,
-        Ending::Failed { .. } => EventKind::Fail,
-        Ending::TimedOut => EventKind::TimeOut,
-        Ending::Interrupted => EventKind::Interrupt,
-        Ending::NotStarted => EventKind::Release,
-        Ending::Requeued => EventKind::Requeue,
-        Ending::Lost => EventKind::Lose,
-    }
+/// Whether what nobody in particular holds counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unnamed {
+    Not,
+    Too,
+}
+
+fn is_theirs(row: &Row, worker: &str, unnamed: Unnamed) -> bool {
+    let Some(held) = &row.held else { return false };
+    let named = held.plain.as_deref().map_or(unnamed == Unnamed::Too, |name| name == worker);
+    row.job.state == State::Active && held.visible.is_some() && named
 }

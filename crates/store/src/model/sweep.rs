@@ -11,7 +11,7 @@ use crate::reply::{Moved, Stranded, Swept};
 use crate::settle::{strand_error, timeout_detail, visibility_detail};
 
 /// Who says that time has passed.
-const BY: &str = "sweep";
+const BY: &str = "sweeper";
 /// Who says that nobody came (seed 001 fixes the name).
 const STRAND_BY: &str = "execution_timeout_monitor";
 
@@ -29,6 +29,8 @@ impl Tx<'_> {
             (visible.length <= sweep.watched).then_some(visible.until)
         };
         let none = |_: &Row| EndDetail::default();
+        let expired =
+            |_: &Row| EndDetail { evidence: "expired".to_owned(), ..EndDetail::default() };
         let unseen = |row: &Row| {
             let visible = row.held.as_ref().and_then(|held| held.visible);
             visible.map_or_else(EndDetail::default, |visible| visibility_detail(visible.length))
@@ -46,7 +48,7 @@ impl Tx<'_> {
         };
         // Timers first: a job that came due and expired meanwhile must not run either.
         run(&timer, JobEvent::Due, &none);
-        run(&Row::expires, JobEvent::Expire, &none);
+        run(&Row::expires, JobEvent::Expire, &expired);
         run(&silent, JobEvent::ExpireVisibility, &unseen);
         run(&Row::plain_limit, JobEvent::TimeOut, &overrun);
         swept
@@ -91,7 +93,10 @@ impl Tx<'_> {
         };
         let limit = usize::try_from(strand.limit).unwrap_or(usize::MAX);
         let mut moved: Vec<Moved> = Vec::new();
-        for seq in self.due_rows(&deadline, now, limit) {
+        let mut due = self.due_rows(&deadline, now, usize::MAX);
+        // Who has waited longest goes first, whenever the last worker left.
+        due.sort_by_key(|seq| self.tables.rows.get(seq).map(|row| (waited_until(row), *seq)));
+        for seq in due.into_iter().take(limit) {
             moved.extend(self.strand_one(seq, strand, moved.len()));
         }
         let next = self.tables.live_rows().filter_map(|(_, row)| deadline(row)).min();
@@ -106,7 +111,15 @@ impl Tx<'_> {
         let detail = EndDetail { evidence, ..EndDetail::default() };
         let cause = Cause { kind: EventKind::Strand, by: STRAND_BY, detail: &detail };
         let moved = self.play(seq, JobEvent::Strand, nth, &cause).ok()?;
-        self.tables.change(seq, |row| row.error = Some(error));
+        self.tables.change(seq, |row| row.stranded = Some(error));
         Some(moved)
+    }
+}
+
+/// When a claimable job's patience ends, counted from its own wait alone.
+fn waited_until(row: &Row) -> Option<Timestamp> {
+    match row.stored.scheduled_timeout {
+        ScheduledTimeout::Never => None,
+        ScheduledTimeout::After(limit) => Some(row.since.after(limit)),
     }
 }

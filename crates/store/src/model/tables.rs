@@ -34,8 +34,6 @@ pub(super) struct Tables {
     /// Jobs that may be claimed, by class.
     pub(super) ready: BTreeMap<ClassId, BTreeSet<Position>>,
     pub(super) workers: BTreeMap<WorkerId, WorkerRecord>,
-    /// Order in which workers registered.
-    pub(super) registered: Vec<WorkerId>,
     pub(super) paused: BTreeSet<String>,
     pub(super) events: BTreeMap<Uuid, BTreeMap<u64, Vec<Event>>>,
 }
@@ -56,7 +54,8 @@ pub(super) struct Row {
     pub(super) checkpoint: Option<Vec<u8>>,
     pub(super) finished: Option<Timestamp>,
     pub(super) result: Option<String>,
-    pub(super) error: Option<String>,
+    /// Error of a job that no worker came for; other errors are their attempts'.
+    pub(super) stranded: Option<String>,
     pub(super) ended_by: &'static str,
     pub(super) dead_letter: Option<(DeadLetterReason, Timestamp)>,
     pub(super) log: Vec<(u32, LogLine)>,
@@ -66,7 +65,8 @@ pub(super) struct Row {
 #[derive(Clone, Debug)]
 pub(super) struct HeldRow {
     pub(super) worker: Option<WorkerId>,
-    pub(super) name: Option<String>,
+    /// The id that a plain holder gave itself.
+    pub(super) plain: Option<String>,
     pub(super) claimed: Timestamp,
     /// Set for plain attempts.
     pub(super) visible: Option<Visible>,
@@ -80,9 +80,10 @@ pub(super) struct Visible {
 }
 
 impl HeldRow {
-    /// The id that a plain holder gave itself.
-    pub(super) fn plain_name(&self) -> Option<&str> {
-        self.visible.and(self.name.as_deref())
+    /// Who it is, for the event log.
+    pub(super) fn words(&self) -> String {
+        let plain = || self.plain.clone().unwrap_or_default();
+        self.worker.map_or_else(plain, |worker| format!("worker {worker}"))
     }
 }
 
@@ -203,15 +204,14 @@ impl Tables {
         self.rows_held_by(worker).filter(|(_, row)| row.job.state == State::Active).count() == 1
     }
 
-    /// Drops everything; numbers go on.
+    pub(super) fn workers_latest_first(&self) -> Vec<&WorkerRecord> {
+        let mut workers: Vec<_> = self.workers.values().collect();
+        workers.sort_by_key(|worker| Reverse((worker.created, worker.id)));
+        workers
+    }
+
+    /// Drops everything but the time.
     pub(super) fn reset(&mut self) {
-        let kept = Self {
-            now: self.now,
-            seq: self.seq,
-            class_count: self.class_count,
-            events: std::mem::take(&mut self.events),
-            ..Self::default()
-        };
-        *self = kept;
+        *self = Self { now: self.now, ..Self::default() };
     }
 }

@@ -43,6 +43,11 @@ impl<'a> Tx<'a> {
         self.bench.now
     }
 
+    /// Forgets what this batch told: the log is dropped with the rest.
+    pub(super) fn untell(&mut self) {
+        self.events.clear();
+    }
+
     pub(super) fn tell(&mut self, event: Event) {
         self.events.push(event);
     }
@@ -131,7 +136,7 @@ fn end_attempt(row: &mut Row, step: &Transition, cause: &Cause<'_>, now: Timesta
         life: row.job.life,
         attempt: row.job.running_attempt(),
         worker: held.worker,
-        worker_name: held.name,
+        worker_name: held.plain,
         claimed: held.claimed,
         started,
         finished: Some(now),
@@ -142,26 +147,11 @@ fn end_attempt(row: &mut Row, step: &Transition, cause: &Cause<'_>, now: Timesta
         by: cause.by.to_owned(),
         evidence: detail.evidence.clone(),
     });
-    match outcome {
-        Outcome::Completed => {
-            row.result.clone_from(&detail.result);
-            row.error = None;
-        }
-        // A cancelled job keeps what it had when it was cancelled.
-        Outcome::Cancelled => {}
-        Outcome::Failed
-        | Outcome::Timeout
-        | Outcome::Interrupted
-        | Outcome::Lost
-        | Outcome::Undelivered
-        | Outcome::Requeued => {
-            if detail.error.is_some() {
-                row.error.clone_from(&detail.error);
-            }
-            if detail.checkpoint.is_some() {
-                row.checkpoint.clone_from(&detail.checkpoint);
-            }
-        }
+    if outcome == Outcome::Completed {
+        row.result.clone_from(&detail.result);
+    }
+    if detail.checkpoint.is_some() {
+        row.checkpoint.clone_from(&detail.checkpoint);
     }
 }
 
@@ -169,8 +159,10 @@ fn move_row(row: &mut Row, step: &Transition, kind: EventKind, now: Timestamp) {
     if step.to != step.from {
         row.since = now;
     }
-    if step.to.is_terminal() && !step.from.is_terminal() {
+    if step.to.is_terminal() {
         row.checkpoint = None;
+    }
+    if step.to.is_terminal() && !step.from.is_terminal() {
         row.finished = (kind != EventKind::Expire).then_some(now);
         row.ended_by = match kind {
             EventKind::Cancel => "cancelled",
@@ -194,7 +186,7 @@ fn move_row(row: &mut Row, step: &Transition, kind: EventKind, now: Timestamp) {
     if kind == EventKind::Replay {
         row.finished = None;
         row.ended_by = "";
-        row.error = None;
+        row.stranded = None;
         row.result = None;
         row.dead_letter = None;
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use outlast_core::id::WorkerId;
-use outlast_core::job::{Event as JobEvent, EventKind, Overlap, State};
+use outlast_core::job::{Event as JobEvent, EventKind, Hold, Outcome, Overlap};
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::{Liveness, Standing, WorkerEvent, WorkerRefusal, decide};
 
@@ -26,34 +26,26 @@ struct Word<'a> {
 impl Tx<'_> {
     pub(super) fn register(&mut self, new: &Registration) -> Result<Standing, WorkerRefusal> {
         let now = self.now();
-        let mut row = self.tables.workers.get(&new.id).cloned().map_or_else(
-            || Ok(fresh(new)),
-            |row| match row.standing.liveness {
-                Liveness::Live | Liveness::Suspect => Ok(row),
-                Liveness::Lapsed => Err(WorkerRefusal::Lapsed),
-                Liveness::Gone => Err(WorkerRefusal::Gone),
-            },
-        )?;
-        if row.renewal == 0 {
-            row.renewal = 1;
-            row.created = now;
-            row.last_heartbeat = now;
-            row.lease_until = now.after(new.lease);
-            self.tables.registered.push(new.id);
-            self.tell(worker_event(new.id, EventName::WorkerRegistered, now, &new.name, ""));
-        }
-        row.name.clone_from(&new.name);
-        row.role = new.role;
-        row.concurrency = new.concurrency;
-        row.queues.clone_from(&new.queues);
-        row.runtimes.clone_from(&new.runtimes);
-        row.labels.clone_from(&new.labels);
-        row.about.clone_from(&new.about);
-        row.plain_id.clone_from(&new.plain_id);
-        row.lease = new.lease;
-        row.updated = now;
-        let standing = row.standing;
-        self.tables.workers.insert(new.id, row);
+        let known = self.tables.workers.get(&new.id);
+        let row = known.cloned().unwrap_or_else(|| fresh(new, now));
+        let standing = decide(row.standing, WorkerEvent::Beat)?;
+        self.keep(WorkerRecord {
+            standing,
+            name: new.name.clone(),
+            concurrency: new.concurrency,
+            queues: new.queues.clone(),
+            runtimes: new.runtimes.clone(),
+            labels: new.labels.clone(),
+            about: new.about.clone(),
+            plain_id: new.plain_id.clone(),
+            lease: new.lease,
+            renewal: row.renewal + 1,
+            last_heartbeat: now,
+            updated: now,
+            ..row
+        });
+        let by = format!("worker {}", new.id);
+        self.tell(worker_event(new.id, EventName::WorkerRegistered, now, &by, &new.name));
         Ok(standing)
     }
 
@@ -72,9 +64,10 @@ impl Tx<'_> {
     pub(super) fn attach(&mut self, attach: &Attach) -> Result<Attached, RenewRefusal> {
         let row = self.renewed(attach.worker, WorkerEvent::Attach)?;
         let session = row.session + 1;
-        let row = WorkerRecord { session, lease: attach.lease, updated: self.now(), ..row };
+        let row = WorkerRecord { session, lease: attach.lease, ..row };
         let standing = row.standing;
-        self.tell(worker_event(row.id, EventName::WorkerAttached, self.now(), &row.name, ""));
+        let by = format!("worker {}", row.id);
+        self.tell(worker_event(row.id, EventName::WorkerAttached, self.now(), &by, ""));
         self.keep(row);
         Ok(Attached { session, standing })
     }
@@ -101,22 +94,18 @@ impl Tx<'_> {
         if order.session.is_some_and(|session| session != row.session) {
             return Err(WorkerMoveRefusal::StaleSession { current: row.session });
         }
-        let standing = decide(row.standing, order.event)?;
+        let before = row.standing;
+        let standing = decide(before, order.event)?;
         let word = Word { by: &order.by, evidence: &order.evidence, mass: false };
-        self.stand(order.worker, standing, order.event, word);
-        let moved = match order.event {
-            WorkerEvent::Goodbye | WorkerEvent::Died => {
-                let all = self.held_seqs(order.worker, |_| true);
-                self.lose(order.worker, &all, word)
-            }
-            WorkerEvent::Beat
-            | WorkerEvent::Attach
-            | WorkerEvent::Drop
-            | WorkerEvent::Lapse
-            | WorkerEvent::Quiet
-            | WorkerEvent::Resume
-            | WorkerEvent::Drain => Vec::new(),
+        if standing != before {
+            self.stand(order.worker, standing, order.event, word);
+        }
+        let going = if standing.holds_lease() {
+            Vec::new()
+        } else {
+            self.held_seqs(order.worker, |_| true)
         };
+        let moved = self.lose(order.worker, &going, word);
         let kept = self.count_held(order.worker);
         Ok(WorkerMoved { worker: order.worker, standing, moved, kept })
     }
@@ -181,16 +170,18 @@ impl Tx<'_> {
         let alone = self.tables.holds_one(worker);
         let mut moved = Vec::new();
         for (nth, seq) in going.iter().enumerate() {
-            let cancelled =
-                self.tables.rows.get(seq).is_some_and(|row| row.job.state == State::Cancelled);
+            let Some(row) = self.tables.rows.get(seq) else { continue };
+            let event = JobEvent::Lose { alone, mass: word.mass };
+            let Ok(step) = self.bench.decide(&row.job, event, nth) else { continue };
+            // What was never started, or was cancelled before, is not an error.
+            let lost = step.hold == Hold::Drop(Outcome::Lost);
             let detail = EndDetail {
-                error: (!cancelled).then(|| lost_error(word.evidence)),
+                error: lost.then(|| lost_error(word.evidence)),
                 evidence: word.evidence.to_owned(),
                 ..EndDetail::default()
             };
             let cause = Cause { kind: EventKind::Lose, by: word.by, detail: &detail };
-            let event = JobEvent::Lose { alone, mass: word.mass };
-            moved.extend(self.play(*seq, event, nth, &cause).ok());
+            moved.extend(self.settle(*seq, &step, &cause, None));
         }
         moved
     }
@@ -204,36 +195,30 @@ impl Tx<'_> {
         if live || self.count_held(worker) > 0 {
             return Reply::NotFound;
         }
-        self.drop_worker(worker);
-        Reply::Done
-    }
-
-    pub(super) fn drop_worker(&mut self, worker: WorkerId) {
         self.tables.workers.remove(&worker);
-        self.tables.registered.retain(|id| *id != worker);
+        Reply::Done
     }
 }
 
-/// A row that is not kept yet: its renewal number is not one.
-fn fresh(new: &Registration) -> WorkerRecord {
+fn fresh(new: &Registration, now: Timestamp) -> WorkerRecord {
     WorkerRecord {
         id: new.id,
-        name: String::new(),
+        name: new.name.clone(),
         role: new.role,
         standing: Standing::NEW,
-        concurrency: 0,
+        concurrency: new.concurrency,
         queues: Vec::new(),
         runtimes: Vec::new(),
         labels: BTreeMap::new(),
-        last_heartbeat: Timestamp(0),
-        created: Timestamp(0),
-        updated: Timestamp(0),
+        last_heartbeat: now,
+        created: now,
+        updated: now,
         renewal: 0,
         session: 0,
         lease: new.lease,
-        lease_until: Timestamp(0),
+        lease_until: now.after(new.lease),
         in_flight: 0,
-        evidence: String::new(),
+        evidence: "registered".to_owned(),
         about: String::new(),
         plain_id: None,
     }

@@ -53,14 +53,12 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     runtime.block_on(async {
-        store::migrate(&config.database)?;
-        let _ = server_settings(&config, packs);
-        Ok(Exit::Ok)
+        let settings = server_settings(&config, packs);
+        serve(store::open(&config.database)?, settings, &config).await
     })
 }
 
 /// Serves until told to stop. The second time it is told, it stops without order.
-#[expect(dead_code, reason = "called when there is a store to open")]
 async fn serve<S: Store>(
     store: S,
     settings: ServerSettings,

@@ -3,11 +3,14 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use super::pack;
 use crate::client::Client;
 use crate::exit::Failure;
 
+/// How many jobs are sent at the same time: a store with a slow disk shares its flushes.
+const PRODUCERS: usize = 16;
 /// How long short jobs sleep, in turn.
 const SHORT_SECONDS: [f64; 5] = [0.02, 0.05, 0.1, 0.15, 0.25];
 /// How long a long job sleeps: longer than the drain of the demo lasts.
@@ -22,21 +25,25 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Enqueues the jobs one by one; a refusal ends the demo.
+    /// Enqueues the jobs, some at a time; a refusal ends the demo.
     pub(super) async fn submit(
         client: &Client,
         ledger: &Path,
         runtimes: &[String],
         jobs: u32,
     ) -> Result<Self, Failure> {
+        let numbered: Vec<(u32, &String)> = (0..jobs).zip(runtimes.iter().cycle()).collect();
         let mut accepted = Vec::new();
-        for (number, runtime) in (0..jobs).zip(runtimes.iter().cycle()) {
-            let parameters = json!({"ledger": ledger, "seconds": seconds(number, jobs)});
-            let body = json!({"action_ref": pack::action(runtime), "parameters": parameters});
-            let answer = client.post(&["api", "v1", "executions"], &body).await?;
-            match answer.pointer("/data/id").and_then(Value::as_str) {
-                Some(id) => accepted.push(id.to_owned()),
-                None => return Err(Failure::failed("the server accepted a job without an id")),
+        for together in numbered.chunks(PRODUCERS) {
+            let mut requests = JoinSet::new();
+            for (number, runtime) in together {
+                let parameters = json!({"ledger": ledger, "seconds": seconds(*number, jobs)});
+                let action = pack::action(runtime);
+                let body = json!({"action_ref": action, "parameters": parameters});
+                requests.spawn(enqueue(client.clone(), body));
+            }
+            for answer in requests.join_all().await {
+                accepted.push(answer?);
             }
         }
         Ok(Self { accepted })
@@ -46,6 +53,12 @@ impl Load {
     pub(super) fn accepted(&self) -> &[String] {
         &self.accepted
     }
+}
+
+async fn enqueue(client: Client, body: Value) -> Result<String, Failure> {
+    let answer = client.post(&["api", "v1", "executions"], &body).await?;
+    let id = answer.pointer("/data/id").and_then(Value::as_str).map(ToOwned::to_owned);
+    id.ok_or_else(|| Failure::failed("the server accepted a job without telling its id"))
 }
 
 /// Long jobs begin to run shortly before half of all are done.

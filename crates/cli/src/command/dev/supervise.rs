@@ -48,12 +48,14 @@ impl Supervised {
         if self.again_at.is_none() {
             let status = self.child.ended().await;
             let lived = clock::moment().since(self.began);
-            self.pause =
-                if lived > WELL_AFTER { PAUSE_MIN } else { (self.pause * 2).min(PAUSE_MAX) };
+            if lived > WELL_AFTER {
+                self.pause = PAUSE_MIN;
+            }
             let (name, how) = (self.name, worded(status));
             let pause_ms = self.pause.as_millis();
             tracing::warn!(pause_ms, "{name} ended by itself ({how}), it is started again");
             self.again_at = Some(Instant::now() + self.pause);
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
         }
         if let Some(at) = self.again_at {
             tokio::time::sleep_until(at).await;

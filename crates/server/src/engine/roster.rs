@@ -5,6 +5,7 @@
 //! read. A claim that gets fewer than it asked for sets them right.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::lease::held_digest;
@@ -12,6 +13,8 @@ use outlast_core::time::{BootTime, Span};
 use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::{Deliveries, Orders, ReportAnswer, ReportAnswers, ServerMessage};
 use outlast_store::command::{ClassId, ClassKey, Route, WorkerRole};
+
+use tokio_util::sync::DropGuard;
 
 use crate::engine::input::Push;
 
@@ -23,8 +26,10 @@ pub(crate) const DEAF_AFTER: Span = Span::from_secs(10);
 pub(crate) struct Session {
     pub(crate) worker: WorkerId,
     pub(crate) number: u64,
-    pub(crate) profile: Profile,
+    pub(crate) profile: Arc<Profile>,
     pub(crate) push: Push,
+    /// Ends the stream when the session is dropped here.
+    _closer: DropGuard,
     /// Slots, busy and free.
     pub(crate) slots: u32,
     /// Jobs beyond the slots, for short work.
@@ -81,7 +86,7 @@ pub struct SessionView {
     /// Its worker.
     pub worker: WorkerId,
     /// What the worker can run.
-    pub profile: Profile,
+    pub profile: Arc<Profile>,
     /// Slots.
     pub slots: u32,
     /// Attempts held.
@@ -141,12 +146,18 @@ pub(crate) enum Misfit {
 
 impl Session {
     /// Returns a session that just attached.
-    pub(crate) fn new(worker: WorkerId, number: u64, profile: Profile, push: Push) -> Self {
+    pub(crate) fn new(
+        (worker, number): (WorkerId, u64),
+        profile: Profile,
+        push: Push,
+        closer: DropGuard,
+    ) -> Self {
         Self {
             worker,
             number,
-            profile,
+            profile: Arc::new(profile),
             push,
+            _closer: closer,
             slots: 0,
             prefetch: 0,
             running: true,
@@ -215,7 +226,7 @@ impl Session {
     fn view(&self) -> SessionView {
         SessionView {
             worker: self.worker,
-            profile: self.profile.clone(),
+            profile: Arc::clone(&self.profile),
             slots: self.slots,
             held: self.held.len(),
             running: self.running,

@@ -118,6 +118,16 @@ impl<S: Store> Turn<S> {
     }
 
     fn take_in(&mut self, input: Input) {
+        self.views_stale |= matches!(
+            input,
+            Input::Attached(_)
+                | Input::Detached { .. }
+                | Input::Running { .. }
+                | Input::Order { .. }
+                | Input::Polled { .. }
+                | Input::Given { .. }
+                | Input::CloseSessions
+        );
         match input {
             Input::Submit { command, reply } => self.submit(command, reply),
             Input::Attached(session) => self.attach(*session),
@@ -161,7 +171,6 @@ impl<S: Store> Turn<S> {
             }
             Input::Stop { done } => self.ending = Ending::Stopping(done),
         }
-        self.views_stale = true;
     }
 
     fn submit(&mut self, command: Command, reply: crate::engine::input::ReplySender) {

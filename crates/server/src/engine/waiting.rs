@@ -110,7 +110,7 @@ fn profile_of(worker: &WorkerRecord, sessions: &[crate::engine::roster::SessionV
             labels: worker.labels.clone(),
             types: types_of(worker),
         },
-        |view| view.profile.clone(),
+        |view| Profile::clone(&view.profile),
     )
 }
 

@@ -2,12 +2,16 @@
 
 use outlast_core::time::Span;
 use outlast_store::command::Sweep;
+use outlast_store::reply::Swept;
 use outlast_store::{Command, Reply, Store};
 
 use crate::engine::{Engine, millis};
 
 /// How many jobs one sweep touches at most, of each sort.
 const SWEEP_MAX: u32 = 1_000;
+/// What came due less than this ago may be due by our estimate only: look again soon.
+const JUST_DUE: Span = Span::from_secs(1);
+const JUST_DUE_WAIT: Span = Span::from_millis(20);
 
 /// Runs until dropped.
 pub(super) async fn run<S: Store>(engine: Engine<S>) {
@@ -39,10 +43,13 @@ async fn sweep<S: Store>(engine: &Engine<S>, interval: Span) -> Span {
         engine.board().due_at(due);
         return due.since(now).max(Span(1));
     }
-    match submit(engine).await {
-        Some(true) | None => interval,
-        Some(false) => Span(1),
+    let Some(swept) = submit(engine).await else { return interval };
+    if swept.more || !swept.moved.is_empty() {
+        return Span(1);
     }
+    // Nothing moved although something is due. Either the store's clock is a moment behind
+    // our estimate, or this server has not watched a silent client for long enough (I8).
+    if now.since(due) < JUST_DUE { JUST_DUE_WAIT } else { interval }
 }
 
 async fn first_look<S: Store>(engine: &Engine<S>) -> Span {
@@ -53,8 +60,7 @@ async fn first_look<S: Store>(engine: &Engine<S>) -> Span {
     Span(100)
 }
 
-/// Returns whether everything due was done; `None` when the store could not be reached.
-async fn submit<S: Store>(engine: &Engine<S>) -> Option<bool> {
+async fn submit<S: Store>(engine: &Engine<S>) -> Option<Swept> {
     let watched = engine.board().contact_length();
     let command = Command::Sweep(Sweep { limit: SWEEP_MAX, watched });
     match engine.submit(command).await {
@@ -63,9 +69,7 @@ async fn submit<S: Store>(engine: &Engine<S>) -> Option<bool> {
                 tracing::debug!(job = %moved.job, epoch = %moved.epoch, from = %moved.from,
                     to = %moved.state, "moved by time");
             }
-            // Nothing moved although something is due: it waits for this server to have
-            // watched long enough, so there is no hurry.
-            Some(!swept.more && !swept.moved.is_empty() || swept.moved.is_empty())
+            Some(swept)
         }
         Ok(_) => None,
         Err(error) => {

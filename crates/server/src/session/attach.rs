@@ -9,6 +9,8 @@ use outlast_store::command::{Attach, WorkerMove};
 use outlast_store::reply::{Attached, RenewRefusal};
 use outlast_store::{Command, Reply, Store};
 
+use tokio_util::sync::DropGuard;
+
 use crate::clock::boot_time;
 use crate::engine::input::{Input, Push};
 use crate::engine::roster::{HeldHere, HeldProgress, Session};
@@ -37,6 +39,7 @@ pub(super) async fn attach<S: Store>(
     engine: &Engine<S>,
     hello: Hello,
     push: Push,
+    closer: DropGuard,
 ) -> Result<Identity, Refused> {
     let invalid = |reason: String| refused(RefusalCode::Invalid, reason);
     check_version(&hello.version, engine.settings().version)
@@ -70,7 +73,7 @@ pub(super) async fn attach<S: Store>(
     let stop = reconcile::reconcile(engine, worker, &stored, &hello.held).await?;
     let phase = settle_phase(engine, worker, attached.standing.phase, hello.phase()).await?;
 
-    let mut session = Session::new(worker, attached.session, profile, push);
+    let mut session = Session::new((worker, attached.session), profile, push, closer);
     session.slots = 0;
     session.running = phase == Phase::Running;
     for held in stored.iter().filter(|held| {

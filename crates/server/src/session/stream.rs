@@ -7,11 +7,12 @@ use outlast_proto::v1::worker_message::Body as Said;
 use outlast_proto::v1::{Phase, RefusalCode, Refused, ServerMessage, WorkerMessage};
 use outlast_store::command::WorkerMove;
 use outlast_store::{Command, Reply, Store};
+use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 
 use crate::clock::boot_time;
 use crate::engine::input::{Input, Push};
-use crate::engine::{Engine, Unavailable};
+use crate::engine::{Engine, Unavailable, unexpected};
 use crate::session::attach::{Identity, attach, refused};
 use crate::session::convert;
 
@@ -21,6 +22,8 @@ enum End {
     Goodbye(String),
     /// Without a word.
     Dropped(String),
+    /// By this server: superseded, lapsed, or out of service.
+    Closed,
 }
 
 /// Serves one stream from its first message to its end.
@@ -37,7 +40,9 @@ pub(super) async fn run<S: Store>(
         Err(_closed) => return,
     };
     let name = hello.name.clone();
-    let identity = match attach(&engine, hello, push.clone()).await {
+    let closed = CancellationToken::new();
+    let closer = closed.clone().drop_guard();
+    let identity = match attach(&engine, hello, push.clone(), closer).await {
         Ok(identity) => identity,
         Err(refusal) => {
             tracing::info!(worker = name, reason = refusal.reason, "worker session refused");
@@ -46,8 +51,7 @@ pub(super) async fn run<S: Store>(
     };
     let end = tokio::select! {
         end = listen(&engine, identity, &mut messages) => end,
-        // The loop dropped its side: superseded, lapsed, or the server stops.
-        () = push.closed() => End::Dropped("stream was closed by the server".into()),
+        () = closed.cancelled() => End::Closed,
     };
     if let Err(error) = leave(&engine, identity, &name, end).await {
         tracing::warn!(worker = name, %error, "failed to store the end of a session");
@@ -115,32 +119,35 @@ async fn hear<S: Store>(
                 Phase::Quiet => WorkerEvent::Quiet,
                 Phase::Draining => WorkerEvent::Drain,
             };
-            move_worker(engine, Identity { worker, session }, event, change.why).await
+            move_worker(engine, Identity { worker, session }, event, change.why).await?;
+            Ok(())
         }
         // A second hello changes nothing; goodbye was handled before.
         Said::Hello(_) | Said::Goodbye(_) => Ok(()),
     }
 }
 
+/// Stores a move of the worker; returns whether it took effect.
 async fn move_worker<S: Store>(
     engine: &Engine<S>,
     Identity { worker, session }: Identity,
     event: WorkerEvent,
     evidence: String,
-) -> Result<(), Unavailable> {
+) -> Result<bool, Unavailable> {
     let by = format!("worker {worker}");
     let step = WorkerMove { worker, event, session: Some(session), by, evidence };
     match engine.submit(Command::Worker(step)).await? {
-        Reply::WorkerMoved(Err(refusal)) => {
-            tracing::info!(%worker, ?event, %refusal, "worker's move refused");
-        }
         Reply::WorkerMoved(Ok(moved)) => {
             let running = moved.standing.is_active();
             engine.send(Input::Running { worker, session, running }).await?;
+            Ok(true)
         }
-        _ => {}
+        Reply::WorkerMoved(Err(refusal)) => {
+            tracing::info!(%worker, ?event, %refusal, "worker's move refused");
+            Ok(false)
+        }
+        other => Err(unexpected("a worker's move", &other)),
     }
-    Ok(())
 }
 
 async fn leave<S: Store>(
@@ -150,23 +157,23 @@ async fn leave<S: Store>(
     end: End,
 ) -> Result<(), Unavailable> {
     let Identity { worker, session } = identity;
-    let (event, evidence) = match end {
+    engine.send(Input::Detached { worker, session }).await?;
+    match end {
         End::Goodbye(why) => {
             tracing::info!("deregistering worker {name} (ID: {worker}): {why}");
-            (WorkerEvent::Goodbye, format!("goodbye: {why}"))
-        }
-        End::Dropped(why) if engine.board().is_stopping() => {
-            tracing::debug!(worker = name, why, "session closed by this server's shutdown");
-            return Ok(());
+            let evidence = format!("goodbye: {why}");
+            move_worker(engine, identity, WorkerEvent::Goodbye, evidence).await?;
         }
         End::Dropped(why) => {
             tracing::warn!(worker = name, %worker, why, "worker's connection dropped");
-            engine.board().leases().dropped(worker, boot_time());
-            (WorkerEvent::Drop, why)
+            // Refused when a newer session is attached: then this drop says nothing.
+            if move_worker(engine, identity, WorkerEvent::Drop, why).await? {
+                engine.board().leases().dropped(worker, boot_time());
+                engine.board().lease_changed.notify_one();
+            }
         }
-    };
-    engine.send(Input::Detached { worker, session }).await?;
-    move_worker(engine, identity, event, evidence).await?;
-    engine.board().lease_changed.notify_one();
+        // Our own doing is no evidence against the worker.
+        End::Closed => tracing::debug!(worker = name, "session closed by the server"),
+    }
     Ok(())
 }

@@ -4,6 +4,7 @@ use outlast_core::id::{Epoch, JobId};
 use outlast_core::time::BootTime;
 use outlast_store::command::{ClassKey, Route, WorkerRole};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::*;
@@ -23,7 +24,8 @@ fn session(n: u128, slots: u32, held: u128) -> Session {
         types: ["noop".to_owned()].into(),
     };
     let (push, _) = mpsc::unbounded_channel();
-    let mut session = Session::new(worker(n), 1, profile, push);
+    let mut session =
+        Session::new((worker(n), 1), profile, push, CancellationToken::new().drop_guard());
     session.slots = slots;
     for job in 0..held {
         let attempt = HeldHere {

@@ -91,7 +91,7 @@ impl Command {
             Self::Queues(command) => wait_for(queues::run(command, environment)),
             Self::Workers(command) => wait_for(workers::run(command, environment)),
             Self::DeadLetters(command) => wait_for(dead_letters::run(command, environment)),
-            Self::Migrate(args) => migrate::run(args, environment),
+            Self::Migrate(args) => wait_for(migrate::run(args, environment)),
             Self::Config(command) => show_config::run(command, environment),
         }
     }

@@ -19,11 +19,11 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
     let flags = vec![Flag::new("server.database", "--database", args.database)];
     let settings = Settings::load(args.config.as_deref(), environment, flags)?;
     let database = settings.get("server.database", value::database)?;
-    store::migrate(&database)?;
+    store::migrate(&database).await?;
     say(&format!("{} is up to date\n", settings.setting("server.database")?.shown()));
     Ok(Exit::Ok)
 }

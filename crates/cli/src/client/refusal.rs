@@ -12,8 +12,11 @@ pub(super) fn of(status: u16, body: &str) -> Failure {
     let said = |name: &str| error.get(name).and_then(Value::as_str).map(escape);
     let mut message = said("message").unwrap_or_else(|| format!("the server answered {status}"));
     for line in details(error.get("details").unwrap_or(&Value::Null)) {
-        message.push('\n');
-        message.push_str(&line);
+        // A message that names its only detail need not be said twice.
+        if !message.contains(&line) {
+            message.push('\n');
+            message.push_str(&line);
+        }
     }
     let failure = Failure::new(exit(status), message);
     match said("hint").or_else(|| hint(status).map(ToOwned::to_owned)) {

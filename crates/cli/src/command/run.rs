@@ -12,6 +12,8 @@ use crate::config::{Environment, value};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format, at, escape, text_at};
 
+const PARAMETER_HINT: &str = "write name=text, or name:=json as in duration:=20";
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     /// What to run, such as core.echo
@@ -45,7 +47,10 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     let body = body(&args)?;
     let timeout = duration("--timeout", args.timeout.as_deref())?;
     let client = args.target.client(environment)?;
-    let answer = client.post(&["api", "v1", "executions"], &body).await?;
+    let answer = client.post(&["api", "v1", "executions"], &body).await.map_err(|failure| {
+        // The server's hint is for those who send JSON themselves.
+        if failure.exit == Exit::Usage { failure.with_hint(PARAMETER_HINT) } else { failure }
+    })?;
     let job = answer.get("data").cloned().unwrap_or(answer);
     if !args.wait {
         output::print_one(args.target.output, &job, summary)?;
@@ -93,15 +98,14 @@ fn body(args: &Args) -> Result<Value, Failure> {
 
 /// `name=text` or `name:=json`.
 fn parameter(given: &str) -> Result<(String, Value), Failure> {
-    let hint = "write name=text, or name:=json as in duration:=20";
-    let wrong = || Failure::usage(format!("`{given}` is no parameter")).with_hint(hint);
+    let wrong = || Failure::usage(format!("`{given}` is no parameter")).with_hint(PARAMETER_HINT);
     let (name, text) = given.split_once('=').ok_or_else(wrong)?;
     let (name, value) = match name.strip_suffix(':') {
         None => (name, Value::String(text.to_owned())),
         Some(name) => {
             let value = serde_json::from_str(text).map_err(|error| {
                 let message = format!("parameter `{name}` is not JSON: {error}");
-                Failure::usage(message).with_hint(hint)
+                Failure::usage(message).with_hint(PARAMETER_HINT)
             })?;
             (name, value)
         }
@@ -118,8 +122,8 @@ fn duration(flag: &str, given: Option<&str>) -> Result<Option<Duration>, Failure
 
 fn still_going(id: &str, job: &Value) -> Failure {
     let waiting = at(job, "waiting_reason").and_then(Value::as_str).map(escape);
-    let waiting = waiting.map_or_else(String::new, |reason| format!(", {reason}"));
-    let message = format!("job {id} is {}{waiting} after the wait", text_at(job, "status"));
+    let waiting = waiting.map_or_else(String::new, |reason| format!(": {reason}"));
+    let message = format!("job {id} is {} after the wait{waiting}", text_at(job, "status"));
     let hint = format!("it goes on: `outlast jobs show {id}`, `outlast jobs logs -f {id}`");
     Failure::new(Exit::WaitTimedOut, message).with_hint(hint)
 }

@@ -81,7 +81,7 @@ fn wait_that_is_over_is_124_and_says_how_to_go_on() {
     let args = ["run", "core.echo", "--wait", "--timeout", "100ms", "--server", &stub.url];
     let said = outlast(&args);
     assert_eq!(said.code, 124);
-    assert!(said.err.contains("requested, no eligible worker after the wait"), "{}", said.err);
+    assert!(said.err.contains("requested after the wait: no eligible worker"), "{}", said.err);
     assert!(said.err.contains("outlast jobs logs -f j1"), "{}", said.err);
 }
 

@@ -1,1 +1,44 @@
-//! Client and worker SDK for Outlast.
+//! Worker SDK for Outlast: a session with a server, and handlers that run its jobs.
+//!
+//! ```text
+//!            ┌────────────── engine (your runtime) ─────────────┐
+//! control ──▶│ stage · held attempts · slots · reports until    │◀══ session stream ══▶ server
+//!            │ they are answered                                │                        ▲
+//!            └──────┬────────────────────────▲──────────────────┘                        │
+//!              Handler::run              Ended                                           │
+//!            heartbeat (thread and connection of its own) ────────────── beats ──────────┘
+//! ```
+//!
+//! Map:
+//! - [`Worker`]: one process start that serves jobs; [`Handler`] is what you write
+//! - [`AttemptContext`]: what an attempt is told while it runs, and what it may say
+//! - [`Ended`]: how it ended
+//! - [`Control`]: signals and orders from the process around it
+//! - [`clock`]: the only clock reader
+//!
+//! Promises kept here: a report is kept until it is answered and sent again after a lost
+//! connection; nothing is reported on a lease that may have passed; an attempt that must
+//! not overlap is ended before its lease can; beats go on through a whole drain and stop
+//! last. Whether a job is tried again is never decided here.
+#![warn(missing_docs)]
+
+pub mod clock;
+mod context;
+mod delivery;
+mod ended;
+mod handler;
+mod heartbeat;
+mod session;
+mod shared;
+mod worker;
+
+pub use self::context::{AttemptContext, LogStream, StopReason};
+pub use self::delivery::{AttemptId, Delivery};
+pub use self::ended::{Ended, Ending, Failure};
+pub use self::handler::Handler;
+pub use self::session::BadAddress;
+pub use self::worker::control::{Control, ControlQueue, control};
+pub use self::worker::summary::{RunError, Summary};
+pub use self::worker::{Role, Worker, WorkerBuilder};
+pub use bytes::Bytes;
+pub use outlast_core::worker::lifecycle::StageEvent;

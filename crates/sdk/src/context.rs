@@ -1,0 +1,237 @@
+//! What an attempt is told while it runs, and what it may say.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use outlast_core::limits::CHECKPOINT_BYTES_MAX;
+use outlast_core::time::BootTime;
+use outlast_proto::v1;
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use crate::delivery::AttemptId;
+use crate::ended::Ended;
+
+/// Output of all attempts together that may wait to be sent.
+pub(crate) const LOG_BYTES_WAITING: usize = 1024 * 1024;
+
+/// Largest piece of output in one chunk.
+const LOG_CHUNK_BYTES: usize = 64 * 1024;
+
+/// How long output waits for room while there is a session to send it on.
+const LOG_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Why an attempt must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StopReason {
+    /// The job was cancelled, or a newer claim exists.
+    Cancelled,
+    /// The claim is void: the worker lapsed, or the store knows nothing of it.
+    Stale,
+    /// The lease may pass soon, and the job forbids overlap.
+    DeadlineNear,
+    /// The grace period of a drain is over.
+    Interrupted,
+    /// End at once: no time is given.
+    Forced,
+}
+
+/// Which stream a piece of output belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogStream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// What the worker has to say about the attempt.
+    Worker,
+}
+
+/// What attempts tell the engine; in order for each attempt.
+#[derive(Debug)]
+pub(crate) enum AttemptEvent {
+    /// Output, and how many bytes of room it took.
+    Log(AttemptId, v1::LogChunk, usize),
+    Checkpoint(AttemptId, Bytes),
+    Started(AttemptId),
+    Ended(AttemptId, Ended),
+}
+
+/// What all attempts of a worker share.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    pub(crate) events: mpsc::UnboundedSender<AttemptEvent>,
+    /// Bytes of output that may still be queued.
+    pub(crate) log_room: Arc<Semaphore>,
+    /// Whether a session is attached.
+    pub(crate) attached: watch::Sender<bool>,
+    /// When attempts that forbid overlap must be dead.
+    pub(crate) deadline: watch::Sender<BootTime>,
+}
+
+/// One attempt's side of the worker.
+#[derive(Debug)]
+pub struct AttemptContext {
+    attempt: AttemptId,
+    stop: watch::Receiver<Option<StopReason>>,
+    deadline: Option<watch::Receiver<BootTime>>,
+    outlet: Arc<Outlet>,
+    chunks: AtomicU32,
+    dropped: AtomicU64,
+}
+
+impl AttemptContext {
+    pub(crate) fn new(
+        attempt: AttemptId,
+        stop: watch::Receiver<Option<StopReason>>,
+        overlap_forbidden: bool,
+        outlet: &Arc<Outlet>,
+    ) -> Self {
+        Self {
+            attempt,
+            stop,
+            deadline: overlap_forbidden.then(|| outlet.deadline.subscribe()),
+            outlet: Arc::clone(outlet),
+            chunks: AtomicU32::new(0),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    /// Which attempt this is.
+    #[must_use]
+    pub const fn attempt(&self) -> AttemptId {
+        self.attempt
+    }
+
+    /// Why the attempt must end, if it must.
+    #[must_use]
+    pub fn stop_reason(&self) -> Option<StopReason> {
+        *self.stop.borrow()
+    }
+
+    /// Waits until the attempt must end. Safe to drop while waiting.
+    pub async fn stopped(&self) -> StopReason {
+        self.stop_at_least(StopReason::Cancelled).await
+    }
+
+    /// Waits until the attempt must end at once. Safe to drop while waiting.
+    pub async fn forced(&self) {
+        self.stop_at_least(StopReason::Forced).await;
+    }
+
+    async fn stop_at_least(&self, least: StopReason) -> StopReason {
+        let mut stop = self.stop.clone();
+        let reached = stop.wait_for(|reason| reason.is_some_and(|reason| reason >= least)).await;
+        match reached.map(|reason| *reason) {
+            Ok(Some(reason)) => reason,
+            // The engine is gone, and with it anyone who could order anything.
+            Ok(None) | Err(_) => pending().await,
+        }
+    }
+
+    /// When the attempt must be dead unless the lease is renewed; `None` where overlap is
+    /// allowed.
+    #[must_use]
+    pub fn deadline(&self) -> Option<BootTime> {
+        self.deadline.as_ref().map(|deadline| *deadline.borrow())
+    }
+
+    /// Waits for a later deadline than `than`; for ever where overlap is allowed.
+    pub async fn deadline_after(&self, than: BootTime) -> BootTime {
+        let Some(deadline) = &self.deadline else { return pending().await };
+        let mut deadline = deadline.clone();
+        let later = deadline.wait_for(|at| *at > than).await.map(|at| *at);
+        match later {
+            Ok(later) => later,
+            Err(_) => pending().await,
+        }
+    }
+
+    /// Says that the work has begun, without waiting to see how long it lasts.
+    pub fn started(&self) {
+        self.tell(AttemptEvent::Started(self.attempt));
+    }
+
+    /// Stores a checkpoint for the next attempt. Returns false if it is too large.
+    pub fn checkpoint(&self, bytes: impl Into<Bytes>) -> bool {
+        let bytes = bytes.into();
+        let fits = bytes.len() <= CHECKPOINT_BYTES_MAX;
+        if fits {
+            self.tell(AttemptEvent::Checkpoint(self.attempt, bytes));
+        }
+        fits
+    }
+
+    /// Hands on a piece of output. It never holds the attempt back for long: what finds no
+    /// room is dropped, and a mark says how much that was.
+    pub async fn log(&self, stream: LogStream, bytes: impl Into<Bytes>) {
+        let mut bytes: Bytes = bytes.into();
+        while !bytes.is_empty() {
+            let piece = bytes.split_to(bytes.len().min(LOG_CHUNK_BYTES));
+            if self.find_room(piece.len()).await {
+                self.mark_dropped();
+                let room = piece.len();
+                self.send_chunk(stream, piece, room);
+            } else {
+                let lost = u64::try_from(piece.len()).unwrap_or(u64::MAX);
+                self.dropped.fetch_add(lost, Ordering::Relaxed);
+            }
+        }
+    }
+
+    async fn find_room(&self, bytes: usize) -> bool {
+        let Ok(wanted) = u32::try_from(bytes) else { return false };
+        // Room comes back when the piece was sent: see the engine's outbox.
+        if let Ok(room) = self.outlet.log_room.try_acquire_many(wanted) {
+            room.forget();
+            return true;
+        }
+        if !*self.outlet.attached.borrow() {
+            return false;
+        }
+        match tokio::time::timeout(LOG_PATIENCE, self.outlet.log_room.acquire_many(wanted)).await {
+            Ok(Ok(room)) => {
+                room.forget();
+                true
+            }
+            Ok(Err(_)) | Err(_) => false,
+        }
+    }
+
+    fn mark_dropped(&self) {
+        let dropped = self.dropped.swap(0, Ordering::Relaxed);
+        if dropped > 0 {
+            let mark = format!("[{dropped} bytes of output were dropped here]\n");
+            self.send_chunk(LogStream::Worker, mark.into(), 0);
+        }
+    }
+
+    fn send_chunk(&self, stream: LogStream, bytes: Bytes, room: usize) {
+        let stream = match stream {
+            LogStream::Stdout => v1::LogStream::Stdout,
+            LogStream::Stderr => v1::LogStream::Stderr,
+            LogStream::Worker => v1::LogStream::Worker,
+        };
+        let chunk = v1::LogChunk {
+            attempt: Some(self.attempt.to_wire()),
+            n: self.chunks.fetch_add(1, Ordering::Relaxed),
+            stream: stream.into(),
+            bytes,
+        };
+        self.tell(AttemptEvent::Log(self.attempt, chunk, room));
+    }
+
+    fn tell(&self, event: AttemptEvent) {
+        // Closed only when the worker has left without waiting for this attempt.
+        let _ = self.outlet.events.send(event);
+    }
+}
+
+/// A mark at the very end still says what is missing.
+impl Drop for AttemptContext {
+    fn drop(&mut self) {
+        self.mark_dropped();
+    }
+}

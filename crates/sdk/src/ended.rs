@@ -1,0 +1,158 @@
+//! How an attempt ended, as its handler tells it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use outlast_proto::v1;
+
+/// The kind of an attempt's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The work is done.
+    Completed,
+    /// The work failed by itself.
+    Failed,
+    /// It ran longer than it may.
+    TimedOut,
+    /// The worker's shutdown ended it.
+    Interrupted,
+    /// It is handed back unrun.
+    NotStarted,
+    /// An order to stop ended it.
+    Cancelled,
+}
+
+/// What went wrong, for people and for retry policies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// A short fixed word, such as `timeout`.
+    pub error_type: String,
+    /// A sentence.
+    pub message: String,
+    /// More, as JSON; empty if there is nothing.
+    pub details_json: Bytes,
+    /// Whether trying again can help.
+    pub retryable: bool,
+}
+
+/// The one account of an attempt's end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// What kind of end it was.
+    pub ending: Ending,
+    /// The result as JSON, of a completed attempt; empty is null.
+    pub result_json: Bytes,
+    /// What went wrong, unless it completed.
+    pub failure: Option<Failure>,
+    /// Exit code of the program, where one ran and had one.
+    pub exit_code: Option<i32>,
+    /// What the next attempt should be given; empty keeps what is stored.
+    pub checkpoint: Bytes,
+    /// In words how the end is known.
+    pub evidence: String,
+    /// Nothing of the attempt is alive.
+    pub tree_empty: bool,
+    /// Something was executed, so effects may exist.
+    pub executed: bool,
+}
+
+impl Ended {
+    fn new(ending: Ending, evidence: impl Into<String>) -> Self {
+        Self {
+            ending,
+            result_json: Bytes::new(),
+            failure: None,
+            exit_code: None,
+            checkpoint: Bytes::new(),
+            evidence: evidence.into(),
+            tree_empty: true,
+            executed: true,
+        }
+    }
+
+    /// The work is done, with this JSON as its result.
+    #[must_use]
+    pub fn completed(result_json: impl Into<Bytes>) -> Self {
+        Self { result_json: result_json.into(), ..Self::new(Ending::Completed, "") }
+    }
+
+    /// The work failed; trying again may help.
+    #[must_use]
+    pub fn failed(error_type: impl Into<String>, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self::new(Ending::Failed, message.clone()).because(error_type, message)
+    }
+
+    /// It ran longer than `limit`.
+    #[must_use]
+    pub fn timed_out(limit: Duration) -> Self {
+        let message = format!("ran longer than its time limit of {limit:?}");
+        Self::new(Ending::TimedOut, message.clone()).because("timeout", message)
+    }
+
+    /// The worker's shutdown ended it.
+    #[must_use]
+    pub fn interrupted(evidence: impl Into<String>) -> Self {
+        let evidence = evidence.into();
+        Self::new(Ending::Interrupted, evidence.clone()).because("shutdown", evidence)
+    }
+
+    /// It is handed back unrun.
+    #[must_use]
+    pub fn not_started(evidence: impl Into<String>) -> Self {
+        Self { executed: false, ..Self::new(Ending::NotStarted, evidence) }
+    }
+
+    /// An order to stop ended it.
+    #[must_use]
+    pub fn cancelled(evidence: impl Into<String>) -> Self {
+        Self::new(Ending::Cancelled, evidence)
+    }
+
+    /// Adds what went wrong.
+    #[must_use]
+    pub fn because(mut self, error_type: impl Into<String>, message: impl Into<String>) -> Self {
+        self.failure = Some(Failure {
+            error_type: error_type.into(),
+            message: message.into(),
+            details_json: Bytes::new(),
+            retryable: true,
+        });
+        self
+    }
+
+    pub(crate) fn into_wire(self, ran: Option<Duration>) -> v1::Finished {
+        let (error_type, error_message, error_details_json, retryable) = match self.failure {
+            Some(failure) => {
+                (failure.error_type, failure.message, failure.details_json, failure.retryable)
+            }
+            None => (String::new(), String::new(), Bytes::new(), true),
+        };
+        v1::Finished {
+            ending: wire_ending(self.ending).into(),
+            result_json: self.result_json,
+            error_type,
+            error_message,
+            error_details_json,
+            not_retryable: !retryable,
+            exit_code: self.exit_code,
+            ran_ms: ran
+                .filter(|_| self.executed)
+                .map(|ran| u64::try_from(ran.as_millis()).unwrap_or(u64::MAX)),
+            checkpoint: self.checkpoint,
+            evidence: self.evidence,
+            tree_empty: self.tree_empty,
+        }
+    }
+}
+
+const fn wire_ending(ending: Ending) -> v1::Ending {
+    match ending {
+        Ending::Completed => v1::Ending::Completed,
+        Ending::Failed => v1::Ending::Failed,
+        Ending::TimedOut => v1::Ending::TimedOut,
+        Ending::Interrupted => v1::Ending::Interrupted,
+        Ending::NotStarted => v1::Ending::NotStarted,
+        Ending::Cancelled => v1::Ending::Cancelled,
+    }
+}

@@ -1,0 +1,28 @@
+//! What a user of the SDK writes.
+
+use std::future::Future;
+
+use crate::context::AttemptContext;
+use crate::delivery::Delivery;
+use crate::ended::Ended;
+
+/// Runs attempts. One value serves all of them, at the same time.
+///
+/// A panic fails the attempt it happens in and nothing else.
+pub trait Handler: Send + Sync + 'static {
+    /// Runs one attempt to its end.
+    ///
+    /// It should watch [`AttemptContext::stopped`] and end soon after; one that does not is
+    /// dropped when the worker's patience is over.
+    fn run(
+        &self,
+        delivery: Delivery,
+        context: AttemptContext,
+    ) -> impl Future<Output = Ended> + Send;
+
+    /// Says whether the handler itself keeps the job's time limit. If not, the worker drops
+    /// the attempt when its time is over.
+    fn keeps_time(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,221 @@
+//! Heartbeats: a thread, a runtime and a connection of their own.
+//!
+//! ```text
+//! wait interval ± 10 % ─▶ beat ─▶ answered: lease renewed, the engine told
+//!                           └─▶ no answer in time: new connection, again soon
+//! ```
+//!
+//! Nothing the engine does, not even blocking its runtime, holds a beat up; and nothing that
+//! happens to a beat stops the worker. Beats go on until [`Heart::last`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outlast_core::id::WorkerId;
+use outlast_core::time::{BootTime, Span};
+use outlast_proto::v1::session_client::SessionClient;
+use outlast_proto::v1::{BeatReply, BeatRequest};
+use tokio::sync::{mpsc, oneshot};
+use tonic::transport::Channel;
+
+use crate::clock::{boot_now, duration};
+use crate::session::{Address, client, request_deadline};
+use crate::shared::{Shared, Terms};
+
+/// The least time a beat gets: below that, a busy host could never answer in time.
+const DEADLINE_MIN: Duration = Duration::from_millis(150);
+
+/// Longest wait after a beat that failed.
+const RETRY_MAX: Duration = Duration::from_secs(1);
+
+/// How long the last beat may take.
+const LAST_MAX: Duration = Duration::from_secs(1);
+
+/// What a beat was answered, for the engine.
+#[derive(Debug)]
+pub(crate) struct Beaten {
+    /// Who it was for: the worker may be another by now.
+    pub(crate) worker: WorkerId,
+    pub(crate) reply: BeatReply,
+}
+
+/// What the engine tells the thread.
+#[derive(Debug)]
+enum Word {
+    /// Beat now: something happened that must be known before anything is reported.
+    Now,
+    /// Beat once more, then end.
+    Last(oneshot::Sender<()>),
+}
+
+/// The engine's end of the heartbeat. When it is dropped the thread ends.
+#[derive(Debug)]
+pub(crate) struct Heart {
+    words: mpsc::UnboundedSender<Word>,
+}
+
+impl Heart {
+    /// Starts the thread. It is silent until the worker is registered.
+    pub(crate) fn start(
+        address: Address,
+        shared: Arc<Shared>,
+        beaten: mpsc::UnboundedSender<Beaten>,
+    ) -> std::io::Result<Self> {
+        let (words, queue) = mpsc::unbounded_channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let pulse = Pulse { address, shared, beaten, client: None };
+        std::thread::Builder::new()
+            .name("heartbeat".to_owned())
+            .stack_size(256 * 1024)
+            .spawn(move || runtime.block_on(pulse.run(queue)))?;
+        Ok(Self { words })
+    }
+
+    /// Asks for a beat at once.
+    pub(crate) fn beat_now(&self) {
+        // Closed only after the last beat.
+        let _ = self.words.send(Word::Now);
+    }
+
+    /// Beats once more and ends the thread, within a bounded time.
+    pub(crate) async fn last(self) {
+        let (done, ended) = oneshot::channel();
+        if self.words.send(Word::Last(done)).is_ok() {
+            let _ = ended.await;
+        }
+    }
+}
+
+struct Pulse {
+    address: Address,
+    shared: Arc<Shared>,
+    beaten: mpsc::UnboundedSender<Beaten>,
+    client: Option<SessionClient<Channel>>,
+}
+
+impl Pulse {
+    async fn run(mut self, mut words: mpsc::UnboundedReceiver<Word>) {
+        let mut failures = 0_u32;
+        let mut wait = Duration::ZERO;
+        loop {
+            let word = tokio::select! {
+                biased;
+                word = words.recv() => Some(word),
+                () = tokio::time::sleep(wait) => None,
+            };
+            let word = match word {
+                Some(None) => return,
+                Some(Some(Word::Last(done))) => return self.last(done).await,
+                Some(Some(Word::Now)) | None => tokio::select! {
+                    biased;
+                    ok = self.beat() => {
+                        failures = if ok { 0 } else { failures.saturating_add(1) };
+                        None
+                    }
+                    word = last_word(&mut words) => Some(word),
+                },
+            };
+            if let Some(word) = word {
+                if let Some(done) = word {
+                    self.last(done).await;
+                }
+                return;
+            }
+            wait = self.wait(failures);
+        }
+    }
+
+    async fn last(mut self, done: oneshot::Sender<()>) {
+        let _ = tokio::time::timeout(LAST_MAX, self.beat()).await;
+        let _ = done.send(());
+    }
+
+    fn wait(&self, failures: u32) -> Duration {
+        let board = self.shared.board();
+        let interval = duration(board.terms.interval);
+        let live = board.live;
+        drop(board);
+        if !live {
+            return interval.min(Duration::from_millis(50));
+        }
+        let due = if failures == 0 { interval } else { (interval / 2).min(RETRY_MAX) };
+        due.mul_f64(rand::random_range(0.9..1.1))
+    }
+
+    /// Sends one beat; false if it was not answered.
+    async fn beat(&mut self) -> bool {
+        let sent = boot_now();
+        let Some((worker, request)) = self.shared.beat(sent) else { return true };
+        let sent_held = !request.held.is_empty();
+        let interval = duration(self.shared.board().terms.interval);
+        let bound = request_deadline(interval).max(DEADLINE_MIN);
+        match tokio::time::timeout(bound, self.send(request, interval)).await {
+            Ok(Ok(reply)) => {
+                self.answered(worker, sent, reply);
+                return true;
+            }
+            Ok(Err(reason)) => tracing::debug!(reason, "heartbeat not answered"),
+            Err(_) => tracing::debug!(?bound, "heartbeat not answered in time"),
+        }
+        if sent_held {
+            self.shared.board().send_held = true;
+        }
+        // Whatever was wrong with the connection, the next beat does not inherit it.
+        self.client = None;
+        false
+    }
+
+    async fn send(
+        &mut self,
+        request: BeatRequest,
+        interval: Duration,
+    ) -> Result<BeatReply, String> {
+        let request = self.address.request(request);
+        if self.client.is_none() {
+            self.client = Some(client(self.address.connect(interval).await?));
+        }
+        let Some(client) = &mut self.client else { return Err("not connected".to_owned()) };
+        match client.beat(request).await {
+            Ok(reply) => Ok(reply.into_inner()),
+            Err(status) => Err(status.message().to_owned()),
+        }
+    }
+
+    fn answered(&self, worker: WorkerId, sent: BootTime, reply: BeatReply) {
+        let mut board = self.shared.board();
+        if board.worker != worker {
+            return;
+        }
+        if reply.send_held {
+            board.send_held = true;
+        }
+        let before = board.terms;
+        drop(board);
+        if reply.renewed {
+            let terms = Terms {
+                interval: span_or(reply.heartbeat_interval_ms, before.interval),
+                lease: span_or(reply.lease_ms, before.lease),
+            };
+            self.shared.renewed(sent, terms);
+        }
+        // Closed only when the engine has ended.
+        let _ = self.beaten.send(Beaten { worker, reply });
+    }
+}
+
+/// Waits for the word that ends the thread; `None` if the engine is gone.
+async fn last_word(words: &mut mpsc::UnboundedReceiver<Word>) -> Option<oneshot::Sender<()>> {
+    loop {
+        match words.recv().await {
+            Some(Word::Last(done)) => return Some(done),
+            // The beat that is under way was asked for before: that is soon enough.
+            Some(Word::Now) => {}
+            None => return None,
+        }
+    }
+}
+
+/// A server that says nothing about a term leaves it as it was.
+pub(crate) const fn span_or(ms: u64, otherwise: Span) -> Span {
+    if ms == 0 { otherwise } else { Span::from_millis(ms) }
+}

@@ -1,0 +1,203 @@
+//! The connection to the server: how it is made, and one attached stream on it.
+//!
+//! ```text
+//! connect ─▶ Hello ─▶ Welcome | Refused        all of it within one deadline
+//!                        └─▶ messages … ─▶ lost: again, after a pause with jitter
+//! ```
+//!
+//! Nothing here knows what an attempt is. A connection that goes silent is noticed by
+//! HTTP/2 keepalive within a heartbeat interval.
+
+pub(crate) mod backoff;
+pub(crate) mod link;
+
+use std::time::Duration;
+
+use outlast_core::time::BootTime;
+use outlast_proto::v1::server_message::Body;
+use outlast_proto::v1::session_client::SessionClient;
+use outlast_proto::v1::worker_message::Body as Said;
+use outlast_proto::v1::{Hello, RefusalCode, ServerMessage, Welcome, WorkerMessage};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status, Streaming};
+
+use crate::clock::boot_now;
+
+/// Largest message of a session, as the server has it.
+const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Messages that may wait for the transport. Few: what waits longer grows into one larger
+/// message instead.
+const OUTGOING_QUEUE: usize = 4;
+
+/// The least time that an attachment gets: it is a store write behind a connect.
+const ATTACH_MIN: Duration = Duration::from_secs(3);
+
+/// Bytes that the server may have under way on one stream.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+
+/// Where the server is, and what to show it.
+#[derive(Clone, Debug)]
+pub(crate) struct Address {
+    endpoint: Endpoint,
+    token: Option<MetadataValue<Ascii>>,
+}
+
+/// One attached stream.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// Higher at every attachment; pushes with a lower one are not for us.
+    pub(crate) number: u64,
+    pub(crate) outgoing: mpsc::Sender<WorkerMessage>,
+    pub(crate) incoming: Streaming<ServerMessage>,
+}
+
+/// A stream that was welcomed.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub(crate) session: Session,
+    pub(crate) welcome: Welcome,
+    /// Taken before anything was sent: the lease runs from here.
+    pub(crate) sent: BootTime,
+}
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AttachError {
+    #[error("server out of reach: {0}")]
+    OutOfReach(String),
+    #[error("refused: {reason}")]
+    Refused { code: RefusalCode, reason: String },
+    #[error("not allowed: {0}")]
+    NotAllowed(String),
+}
+
+/// The address or the token cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot use {what}: {reason}")]
+pub struct BadAddress {
+    /// What was given.
+    pub what: String,
+    /// Why it cannot be used.
+    pub reason: String,
+}
+
+impl Address {
+    pub(crate) fn new(url: &str, token: Option<&str>) -> Result<Self, BadAddress> {
+        let bad = |what: &str, reason: String| BadAddress { what: what.to_owned(), reason };
+        let endpoint = Endpoint::from_shared(url.to_owned())
+            .map_err(|error| bad(url, error.to_string()))?
+            .tcp_nodelay(true)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .keep_alive_while_idle(true);
+        if endpoint.uri().scheme_str() != Some("http") {
+            return Err(bad(url, "only http:// is spoken".to_owned()));
+        }
+        let token = token
+            .map(|token| {
+                let mut value = MetadataValue::try_from(format!("Bearer {token}"))
+                    .map_err(|_invalid| bad("the token", "it is not plain ASCII".to_owned()))?;
+                value.set_sensitive(true);
+                Ok(value)
+            })
+            .transpose()?;
+        Ok(Self { endpoint, token })
+    }
+
+    /// Connects, with `interval` bounding how long silence goes unnoticed.
+    pub(crate) async fn connect(&self, interval: Duration) -> Result<Channel, String> {
+        let bound = request_deadline(interval);
+        let endpoint = self.endpoint.clone().connect_timeout(bound);
+        let endpoint = endpoint.http2_keep_alive_interval(interval / 2);
+        let endpoint = endpoint.keep_alive_timeout(bound.max(KEEPALIVE_MIN));
+        match tokio::time::timeout(bound.max(CONNECT_MIN), endpoint.connect()).await {
+            Ok(Ok(channel)) => Ok(channel),
+            Ok(Err(error)) => Err(root_cause(&error)),
+            Err(_) => Err("connecting took too long".to_owned()),
+        }
+    }
+
+    pub(crate) fn request<T>(&self, body: T) -> Request<T> {
+        let mut request = Request::new(body);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
+        request
+    }
+
+    /// Connects and attaches, within one deadline.
+    pub(crate) async fn attach(
+        self,
+        hello: Hello,
+        interval: Duration,
+    ) -> Result<Attached, AttachError> {
+        let bound = request_deadline(interval).max(ATTACH_MIN);
+        match tokio::time::timeout(bound, self.try_attach(hello, interval)).await {
+            Ok(result) => result,
+            Err(_) => Err(AttachError::OutOfReach(format!("no welcome within {bound:?}"))),
+        }
+    }
+
+    async fn try_attach(&self, hello: Hello, interval: Duration) -> Result<Attached, AttachError> {
+        let sent = boot_now();
+        let channel = self.connect(interval).await.map_err(AttachError::OutOfReach)?;
+        let mut client = client(channel);
+        let (outgoing, queue) = mpsc::channel(OUTGOING_QUEUE);
+        let first = WorkerMessage { body: Some(Said::Hello(hello)) };
+        outgoing
+            .send(first)
+            .await
+            .map_err(|_closed| AttachError::OutOfReach("stream closed at once".to_owned()))?;
+        let stream = client.attach(self.request(ReceiverStream::new(queue))).await;
+        let mut incoming = stream.map_err(failed)?.into_inner();
+        match incoming.message().await.map_err(failed)? {
+            Some(ServerMessage { session: number, body: Some(Body::Welcome(welcome)) }) => {
+                let session = Session { number, outgoing, incoming };
+                Ok(Attached { session, welcome, sent })
+            }
+            Some(ServerMessage { body: Some(Body::Refused(refused)), .. }) => {
+                Err(AttachError::Refused { code: refused.code(), reason: refused.reason })
+            }
+            Some(_) | None => {
+                Err(AttachError::OutOfReach("stream ended before a welcome".to_owned()))
+            }
+        }
+    }
+}
+
+/// Even a short interval leaves a busy host this long to answer a ping.
+const KEEPALIVE_MIN: Duration = Duration::from_millis(500);
+
+/// Even a short interval leaves a connect this long.
+const CONNECT_MIN: Duration = Duration::from_millis(500);
+
+/// How long one request may take: below the heartbeat interval.
+pub(crate) fn request_deadline(interval: Duration) -> Duration {
+    interval * 9 / 10
+}
+
+pub(crate) fn client(channel: Channel) -> SessionClient<Channel> {
+    SessionClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+fn failed(status: Status) -> AttachError {
+    let reason = status.message().to_owned();
+    match status.code() {
+        Code::Unauthenticated | Code::PermissionDenied => AttachError::NotAllowed(reason),
+        _ => AttachError::OutOfReach(reason),
+    }
+}
+
+/// The innermost error says what really happened.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

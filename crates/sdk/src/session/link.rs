@@ -1,0 +1,125 @@
+//! The engine's end of the session: down, connecting, or up.
+
+use std::future::pending;
+use std::time::Duration;
+
+use outlast_proto::v1::{Hello, ServerMessage, WorkerMessage};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::session::backoff::Backoff;
+use crate::session::{Address, AttachError, Attached, Session};
+
+/// Whether there is a session.
+#[derive(Debug)]
+pub(crate) struct Link {
+    address: Address,
+    state: State,
+    backoff: Backoff,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Connects when this instant has come.
+    Down(Instant),
+    Connecting(JoinHandle<Result<Attached, AttachError>>),
+    Up(Box<Session>),
+    /// Left for good.
+    Closed,
+}
+
+/// What happened on the link.
+#[derive(Debug)]
+pub(crate) enum LinkEvent {
+    /// It is time to connect: call [`Link::connect`].
+    Due,
+    Attached(Box<Attached>),
+    NotAttached(AttachError),
+    Message(ServerMessage),
+    Lost(String),
+}
+
+impl Link {
+    pub(crate) fn new(address: Address) -> Self {
+        Self { address, state: State::Down(Instant::now()), backoff: Backoff::default() }
+    }
+
+    /// Waits for the next event. Safe to drop while waiting: nothing is lost.
+    pub(crate) async fn next(&mut self) -> LinkEvent {
+        match &mut self.state {
+            State::Down(due) => {
+                tokio::time::sleep_until(*due).await;
+                LinkEvent::Due
+            }
+            State::Connecting(task) => match task.await {
+                Ok(Ok(attached)) => LinkEvent::Attached(Box::new(attached)),
+                Ok(Err(error)) => LinkEvent::NotAttached(error),
+                Err(_) => {
+                    LinkEvent::NotAttached(AttachError::OutOfReach("connecting failed".to_owned()))
+                }
+            },
+            State::Up(session) => match session.incoming.message().await {
+                Ok(Some(message)) => LinkEvent::Message(message),
+                Ok(None) => LinkEvent::Lost("server ended the stream".to_owned()),
+                Err(status) => LinkEvent::Lost(status.message().to_owned()),
+            },
+            State::Closed => pending().await,
+        }
+    }
+
+    /// Starts to connect and attach.
+    pub(crate) fn connect(&mut self, hello: Hello, interval: Duration) {
+        let address = self.address.clone();
+        self.set(State::Connecting(tokio::spawn(address.attach(hello, interval))));
+    }
+
+    pub(crate) fn up(&mut self, session: Session) {
+        self.backoff.reset();
+        self.set(State::Up(Box::new(session)));
+    }
+
+    /// Drops whatever there is and connects again after a pause.
+    pub(crate) fn retry_later(&mut self) {
+        let wait = self.backoff.next(rand::random());
+        self.set(State::Down(Instant::now() + wait));
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.set(State::Closed);
+    }
+
+    /// Takes the session to say goodbye on.
+    pub(crate) fn take(&mut self) -> Option<Session> {
+        match std::mem::replace(&mut self.state, State::Closed) {
+            State::Up(session) => Some(*session),
+            State::Connecting(task) => {
+                task.abort();
+                None
+            }
+            State::Down(_) | State::Closed => None,
+        }
+    }
+
+    pub(crate) fn session_number(&self) -> Option<u64> {
+        match &self.state {
+            State::Up(session) => Some(session.number),
+            State::Down(_) | State::Connecting(_) | State::Closed => None,
+        }
+    }
+
+    pub(crate) fn outgoing(&self) -> Option<&mpsc::Sender<WorkerMessage>> {
+        match &self.state {
+            State::Up(session) => Some(&session.outgoing),
+            State::Down(_) | State::Connecting(_) | State::Closed => None,
+        }
+    }
+
+    fn set(&mut self, state: State) {
+        if let State::Connecting(task) = &self.state {
+            // Finished already when this follows its result.
+            task.abort();
+        }
+        self.state = state;
+    }
+}

@@ -1,0 +1,167 @@
+//! What the engine and the heartbeat both know, each on its own thread.
+//!
+//! The lock is held for a few instructions only, never across a wait: a heartbeat is
+//! answered truthfully even while the engine's runtime is blocked.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use outlast_core::id::WorkerId;
+use outlast_core::lease::held_digest;
+use outlast_core::time::{BootTime, Span};
+use outlast_proto::v1;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::clock::boot_now;
+use crate::delivery::AttemptId;
+
+/// The heartbeat interval and the lease that the server has put in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) interval: Span,
+    pub(crate) lease: Span,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    board: Mutex<Board>,
+    last_turn: AtomicU64,
+    /// When the lease ends at the latest, by what this worker knows.
+    lease_end: AtomicU64,
+    deadline: watch::Sender<BootTime>,
+}
+
+/// What a beat says.
+#[derive(Debug)]
+pub(crate) struct Board {
+    pub(crate) worker: WorkerId,
+    /// Registered, and not known to have lapsed: only then there is something to renew.
+    pub(crate) live: bool,
+    pub(crate) phase: v1::Phase,
+    pub(crate) free_slots: u32,
+    pub(crate) terms: Terms,
+    /// The server sees another set of held attempts: it wants the list.
+    pub(crate) send_held: bool,
+    held: HashSet<AttemptId>,
+    digest: u64,
+}
+
+impl Shared {
+    /// The deadline goes to `deadline` whenever the lease is renewed.
+    pub(crate) fn new(terms: Terms, deadline: watch::Sender<BootTime>) -> Arc<Self> {
+        Arc::new(Self {
+            board: Mutex::new(Board {
+                worker: new_identity(),
+                live: false,
+                phase: v1::Phase::Running,
+                free_slots: 0,
+                terms,
+                send_held: false,
+                held: HashSet::new(),
+                digest: 0,
+            }),
+            last_turn: AtomicU64::new(boot_now().0),
+            lease_end: AtomicU64::new(0),
+            deadline,
+        })
+    }
+
+    pub(crate) fn board(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the engine's loop turned.
+    pub(crate) fn turned(&self, now: BootTime) {
+        self.last_turn.store(now.0, Ordering::Relaxed);
+    }
+
+    fn turn_age(&self, now: BootTime) -> Span {
+        now.since(BootTime(self.last_turn.load(Ordering::Relaxed)))
+    }
+
+    /// Notes that a renewal sent at `sent` was accepted.
+    pub(crate) fn renewed(&self, sent: BootTime, terms: Terms) {
+        self.board().terms = terms;
+        let end = sent.after(terms.lease);
+        // Answers may overtake each other; an older one takes nothing away.
+        let before = self.lease_end.fetch_max(end.0, Ordering::AcqRel);
+        if before < end.0 {
+            self.deadline.send_replace(BootTime(end.0.saturating_sub(margin(terms.lease).0)));
+        }
+    }
+
+    /// Forgets the lease: the worker has lapsed.
+    pub(crate) fn lease_lost(&self) {
+        self.lease_end.store(0, Ordering::Release);
+    }
+
+    pub(crate) fn lease_end(&self) -> BootTime {
+        BootTime(self.lease_end.load(Ordering::Acquire))
+    }
+
+    /// Makes the next beat, or none while there is nothing to renew.
+    pub(crate) fn beat(&self, now: BootTime) -> Option<(WorkerId, v1::BeatRequest)> {
+        let mut board = self.board();
+        if !board.live {
+            return None;
+        }
+        let held = if std::mem::take(&mut board.send_held) {
+            board.held.iter().map(|held| held.to_wire()).collect()
+        } else {
+            Vec::new()
+        };
+        let request = v1::BeatRequest {
+            worker_id: identity_bytes(board.worker),
+            in_flight: u32::try_from(board.held.len()).unwrap_or(u32::MAX),
+            held_digest: board.digest,
+            free_slots: board.free_slots,
+            last_poll_age_ms: self.turn_age(now).0,
+            held,
+            phase: board.phase.into(),
+        };
+        Some((board.worker, request))
+    }
+}
+
+impl Board {
+    pub(crate) fn hold(&mut self, attempt: AttemptId) {
+        if self.held.insert(attempt) {
+            self.digest ^= held_digest([(attempt.job, attempt.epoch)]);
+        }
+    }
+
+    pub(crate) fn release(&mut self, attempt: AttemptId) {
+        if self.held.remove(&attempt) {
+            self.digest ^= held_digest([(attempt.job, attempt.epoch)]);
+        }
+    }
+
+    pub(crate) fn held(&self) -> Vec<v1::AttemptKey> {
+        self.held.iter().map(|held| held.to_wire()).collect()
+    }
+
+    /// Becomes another worker, which holds nothing.
+    pub(crate) fn begin_anew(&mut self) {
+        self.worker = new_identity();
+        self.live = false;
+        self.held.clear();
+        self.digest = 0;
+        self.send_held = false;
+    }
+}
+
+/// How long before the lease ends an attempt that forbids overlap is killed: a SIGKILL and
+/// its proof take milliseconds, a busy host may need more.
+pub(crate) fn margin(lease: Span) -> Span {
+    Span((lease.0 / 4).min(1000))
+}
+
+pub(crate) fn identity_bytes(worker: WorkerId) -> bytes::Bytes {
+    bytes::Bytes::copy_from_slice(worker.0.as_bytes())
+}
+
+fn new_identity() -> WorkerId {
+    WorkerId(Uuid::now_v7())
+}

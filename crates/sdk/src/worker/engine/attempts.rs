@@ -1,0 +1,268 @@
+//! Starting attempts, what they say, and what time does to them.
+
+use std::time::Duration;
+
+use outlast_core::limits::START_PERSIST_AFTER;
+use outlast_core::time::{BootTime, Span};
+use outlast_proto::v1::{self, Report, report};
+
+use super::{Engine, TICK_MIN};
+use crate::clock::{Stopwatch, boot_now, duration, span};
+use crate::context::{AttemptEvent, StopReason};
+use crate::delivery::AttemptId;
+use crate::ended::{Ended, Ending};
+use crate::handler::Handler;
+use crate::shared::margin;
+use crate::worker::attempt;
+use crate::worker::held::{Entry, Running, Standing};
+
+/// How often attempts that end within the same turn are waited for before sending. Each
+/// round lets every ready task run once, so very short jobs fill a message.
+const GATHER_ROUNDS: u32 = 64;
+
+/// Reports that are enough for one message.
+const GATHER_REPORTS: usize = 256;
+
+/// How long a job may wait here behind others: then somebody else should have it.
+const WAIT_MAX: Span = Span::from_millis(500);
+
+/// How long before its deadline an attempt that forbids overlap is asked to end.
+const NEAR_MAX: Span = Span::from_secs(2);
+
+impl<H: Handler> Engine<H> {
+    pub(super) fn on_attempt(&mut self, event: AttemptEvent) {
+        match event {
+            AttemptEvent::Ended(attempt, ended) => self.on_ended(attempt, ended),
+            AttemptEvent::Log(attempt, chunk, room) => {
+                if self
+                    .held
+                    .running_mut(attempt)
+                    .is_some_and(|running| running.standing != Standing::Void)
+                {
+                    self.outbox.log(chunk, room);
+                } else {
+                    self.outlet.log_room.add_permits(room);
+                }
+            }
+            AttemptEvent::Checkpoint(attempt, bytes) => {
+                if self
+                    .held
+                    .running_mut(attempt)
+                    .is_some_and(|running| running.standing != Standing::Void)
+                {
+                    let what = report::What::Checkpoint(v1::Checkpoint { bytes });
+                    self.report(attempt, what);
+                }
+            }
+            AttemptEvent::Started(attempt) => self.announce(attempt),
+        }
+    }
+
+    fn on_ended(&mut self, attempt: AttemptId, ended: Ended) {
+        let Some(running) = self.held.running_mut(attempt) else { return };
+        let (ran, void) = (running.watch.elapsed(), running.standing == Standing::Void);
+        let (ending, executed) = (ended.ending, ended.executed);
+        if executed {
+            self.slots.observe(ran);
+        }
+        let report = ended.into_wire(Some(ran));
+        if !void {
+            self.report(attempt, report::What::Finished(report.clone()));
+        }
+        self.held.ended(attempt, report);
+        let counter = match ending {
+            _ if void => &mut self.summary.stopped,
+            Ending::Completed => &mut self.summary.completed,
+            Ending::Failed | Ending::TimedOut => &mut self.summary.failed,
+            Ending::Interrupted => &mut self.summary.interrupted,
+            Ending::Cancelled => &mut self.summary.stopped,
+            Ending::NotStarted => &mut self.summary.handed_back,
+        };
+        *counter += 1;
+    }
+
+    pub(super) fn report(&mut self, attempt: AttemptId, what: report::What) {
+        self.outbox.report(Report { attempt: Some(attempt.to_wire()), what: Some(what) });
+    }
+
+    /// Hands an attempt back unrun.
+    pub(super) fn hand_back(&mut self, attempt: AttemptId, why: &str) {
+        let report = Ended::not_started(why).into_wire(None);
+        self.report(attempt, report::What::Finished(report.clone()));
+        self.held.ended(attempt, report);
+        self.summary.handed_back += 1;
+    }
+
+    pub(super) fn hand_back_waiting(&mut self, why: &str) {
+        for attempt in self.held.all_waiting() {
+            self.hand_back(attempt, why);
+        }
+    }
+
+    /// Tells an attempt to stop, or hands it back if it has not started.
+    pub(super) fn stop(&mut self, attempt: AttemptId, reason: StopReason, now: BootTime) {
+        let drop_at = now.after(span(self.patience.stop_window));
+        match self.held.get_mut(attempt) {
+            Some(Entry::Waiting(_)) => self.hand_back(attempt, "stopped before it started"),
+            Some(Entry::Running(running)) => running.tell(reason, drop_at),
+            // Its report says what there is to say.
+            Some(Entry::Ended(_)) | None => {}
+        }
+    }
+
+    pub(super) fn stop_all(&mut self, reason: StopReason, window: Duration, now: BootTime) {
+        let drop_at = now.after(span(window));
+        for (_, running) in self.held.all_running() {
+            running.tell(reason, drop_at);
+        }
+    }
+
+    /// Tells the server that an attempt has started, once.
+    pub(super) fn announce(&mut self, attempt: AttemptId) {
+        let Some(running) = self.held.running_mut(attempt) else { return };
+        if running.standing != Standing::Unannounced {
+            return;
+        }
+        running.standing = Standing::Announced;
+        let ago_ms = u64::try_from(running.watch.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.report(attempt, report::What::Started(v1::Started { ago_ms }));
+    }
+
+    /// Starts what may start, and takes in what ends at once.
+    pub(super) async fn gather(&mut self, now: BootTime) {
+        for _ in 0..GATHER_ROUNDS {
+            let started = self.start_waiting(now);
+            let mut heard = false;
+            while let Ok(event) = self.events.try_recv() {
+                heard = true;
+                self.on_attempt(event);
+            }
+            let enough = self.outbox.reports_waiting() >= GATHER_REPORTS;
+            if enough || !(started || heard) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn start_waiting(&mut self, now: BootTime) -> bool {
+        let mut any = false;
+        while self.stage.takes_work() && self.trusts_lease(now) {
+            let busy = self.held.busy();
+            let near = self.forbidden_near();
+            let Some(waiting) = self.held.next_waiting() else { break };
+            let late = waiting.delivery.overlap_forbidden && near <= now;
+            if late || !self.slots.admits(busy, waiting.delivery.isolated) {
+                break;
+            }
+            let Some(delivery) = self.held.take_waiting() else { break };
+            self.start(delivery, now);
+            any = true;
+        }
+        any
+    }
+
+    fn start(&mut self, delivery: crate::delivery::Delivery, now: BootTime) {
+        let attempt = delivery.attempt;
+        let (isolated, overlap_forbidden) = (delivery.isolated, delivery.overlap_forbidden);
+        // With a single attempt the claim counts as its start: say so before it can be lost.
+        let announce_at =
+            if delivery.max_attempts == 1 { now } else { now.after(START_PERSIST_AFTER) };
+        let running = Running {
+            reins: attempt::start(&self.handler, delivery, &self.outlet),
+            watch: Stopwatch::start(),
+            standing: Standing::Unannounced,
+            isolated,
+            overlap_forbidden,
+            drop_at: None,
+        };
+        self.held.started(attempt, running);
+        if announce_at <= now {
+            self.announce(attempt);
+        } else {
+            self.announcements.push_back((announce_at, attempt));
+        }
+    }
+
+    /// Does what has become due.
+    pub(super) fn on_time(&mut self, now: BootTime) {
+        while let Some((due, attempt)) = self.announcements.front().copied()
+            && due <= now
+        {
+            self.announcements.pop_front();
+            if let Some(running) = self.held.running_mut(attempt) {
+                let ran = running.watch.elapsed();
+                self.slots.observe(ran);
+                self.announce(attempt);
+            }
+        }
+        // What follows looks at every attempt: not at every turn of a busy loop.
+        if now < self.look_again_at {
+            return;
+        }
+        self.look_again_at = now.after(TICK_MIN);
+        self.let_go_of_late_waiters(now);
+        self.end_before_the_lease_does(now);
+        self.drop_deaf_attempts(now);
+        self.on_drain_time(now);
+    }
+
+    fn drop_deaf_attempts(&mut self, now: BootTime) {
+        for (attempt, running) in self.held.all_running() {
+            if running.drop_at.is_some_and(|at| at <= now) {
+                tracing::warn!(%attempt, reason = ?running.told(), "attempt did not end, dropping it");
+                running.reins.abort.abort();
+                running.drop_at = None;
+            }
+        }
+    }
+
+    /// Jobs fetched ahead of slots that turn out to be busy for long go to somebody else.
+    fn let_go_of_late_waiters(&mut self, now: BootTime) {
+        if self.held.busy().running < self.slots.concurrency() {
+            return;
+        }
+        while let Some(waiting) = self.held.next_waiting() {
+            if waiting.since.after(WAIT_MAX) > now {
+                return;
+            }
+            let attempt = waiting.delivery.attempt;
+            self.hand_back(attempt, "waited too long behind other jobs");
+        }
+    }
+
+    /// The instant from which attempts that forbid overlap are asked to end.
+    fn forbidden_near(&self) -> BootTime {
+        let lease = self.shared.board().terms.lease;
+        let before = margin(lease).0 + Span(lease.0 / 8).min(NEAR_MAX).0;
+        BootTime(self.shared.lease_end().0.saturating_sub(before))
+    }
+
+    fn end_before_the_lease_does(&mut self, now: BootTime) {
+        if self.held.busy().forbidden == 0 || now < self.forbidden_near() {
+            return;
+        }
+        let lease = self.shared.board().terms.lease;
+        let deadline = BootTime(self.shared.lease_end().0.saturating_sub(margin(lease).0));
+        for (attempt, running) in self.held.all_running() {
+            if running.overlap_forbidden && running.told().is_none() {
+                tracing::warn!(%attempt, "lease was not renewed: ending an attempt that must not overlap");
+                running.tell(StopReason::DeadlineNear, deadline);
+            }
+        }
+    }
+
+    /// How long a stop takes at most, by this worker's own settings.
+    pub(super) fn void_everything(&mut self) -> usize {
+        let drop_at = boot_now().after(span(self.patience.stop_window));
+        let freed = self.outbox.forget_attempts();
+        self.outlet.log_room.add_permits(freed);
+        self.announcements.clear();
+        self.held.void(drop_at)
+    }
+
+    pub(super) fn lease_terms(&self) -> (Duration, Duration) {
+        let terms = self.shared.board().terms;
+        (duration(terms.interval), duration(terms.lease))
+    }
+}

@@ -1,0 +1,348 @@
+//! What the server says, on the session and in answer to beats.
+
+use outlast_core::time::BootTime;
+use outlast_core::worker::lifecycle::{Stage, StageEvent};
+use outlast_proto::v1::server_message::Body;
+use outlast_proto::v1::{
+    self, BeatReply, Hello, RefusalCode, ServerMessage, Verdict, order, report,
+};
+
+use super::Engine;
+use super::stages::wire_phase;
+use crate::context::StopReason;
+use crate::delivery::{AttemptId, Delivery};
+use crate::handler::Handler;
+use crate::heartbeat::{Beaten, span_or};
+use crate::session::link::LinkEvent;
+use crate::session::{AttachError, Attached};
+use crate::shared::{Terms, identity_bytes};
+use crate::worker::held::Standing;
+use crate::worker::summary::RunError;
+
+impl<H: Handler> Engine<H> {
+    pub(super) fn on_link(&mut self, event: LinkEvent, now: BootTime) {
+        match event {
+            LinkEvent::Due => {
+                let hello = self.hello();
+                let interval = self.interval();
+                self.link.connect(hello, interval);
+            }
+            LinkEvent::Attached(attached) => self.on_welcome(*attached, now),
+            LinkEvent::NotAttached(error) => self.on_not_attached(error, now),
+            LinkEvent::Message(message) => self.on_message(message, now),
+            LinkEvent::Lost(reason) => {
+                tracing::warn!(
+                    reason,
+                    held = self.held.remaining(),
+                    "session lost, attaching again"
+                );
+                self.session_over();
+                self.link.retry_later();
+            }
+        }
+    }
+
+    fn hello(&mut self) -> Hello {
+        let phase = wire_phase(self.stage);
+        self.session.hello_phase = phase;
+        let board = self.shared.board();
+        let profile = &self.profile;
+        Hello {
+            worker_id: identity_bytes(board.worker),
+            name: profile.name.clone(),
+            role: profile.role.name().to_owned(),
+            version: profile.version.clone(),
+            queues: profile.queues.clone(),
+            concurrency: profile.concurrency,
+            runtimes: profile.runtimes.clone(),
+            labels: profile.labels.clone().into_iter().collect(),
+            types: profile.types.clone(),
+            held: board.held(),
+            heartbeat_interval_ms: crate::clock::span(self.patience.heartbeat_interval).0,
+            phase: phase.into(),
+            about_json: profile.about_json.clone(),
+            resumed: self.session.resumed,
+        }
+    }
+
+    fn on_welcome(&mut self, attached: Attached, now: BootTime) {
+        let Attached { session, welcome, sent } = attached;
+        let before = self.shared.board().terms;
+        let terms = Terms {
+            interval: span_or(welcome.heartbeat_interval_ms, before.interval),
+            lease: span_or(welcome.lease_ms, before.lease),
+        };
+        self.shared.renewed(sent, terms);
+        self.shared.board().live = true;
+        self.outlet.attached.send_replace(true);
+        let number = session.number;
+        self.link.up(session);
+        self.say_attached(number);
+        self.session.resumed = true;
+        self.session.capacity = None;
+        self.outbox.begin_session();
+        self.settle_phase();
+        self.tell_again();
+        for attempt in welcome.stop.iter().filter_map(AttemptId::from_wire) {
+            self.stop(attempt, StopReason::Stale, now);
+        }
+        // Its answer carries digests compared: a quick way to find out about a mismatch.
+        self.heart.beat_now();
+    }
+
+    fn say_attached(&self, session: u64) {
+        let name = &self.profile.name;
+        let worker = self.shared.board().worker;
+        let (heartbeat_interval, lease) = self.lease_terms();
+        if self.session.resumed {
+            tracing::info!(session, "worker {name} (ID: {worker}) attached again");
+        } else {
+            let containment = &self.profile.about_json;
+            tracing::info!(
+                session,
+                ?heartbeat_interval,
+                ?lease,
+                about = containment,
+                "worker {name} (ID: {worker}) registered"
+            );
+        }
+    }
+
+    /// The hello may be out of date by now, and the server may remember a quiet that ended
+    /// while we were away.
+    fn settle_phase(&mut self) {
+        let phase = wire_phase(self.stage);
+        let resumed_away =
+            phase == v1::Phase::Running && self.session.told_phase == v1::Phase::Quiet;
+        self.session.overrules_quiet = resumed_away;
+        if resumed_away || phase != self.session.hello_phase {
+            self.tell_phase("changed while away");
+        }
+        self.session.told_phase = phase;
+    }
+
+    /// Everything the last session may not have heard.
+    fn tell_again(&mut self) {
+        let ended: Vec<_> =
+            self.held.reports().map(|(attempt, end)| (attempt, end.clone())).collect();
+        for (attempt, end) in ended {
+            self.report(attempt, report::What::Finished(end));
+        }
+        let mut started = Vec::new();
+        for (attempt, running) in self.held.all_running() {
+            if running.standing == Standing::Announced {
+                running.standing = Standing::Unannounced;
+                started.push(attempt);
+            }
+        }
+        for attempt in started {
+            self.announce(attempt);
+        }
+    }
+
+    fn on_not_attached(&mut self, error: AttachError, now: BootTime) {
+        match error {
+            AttachError::OutOfReach(reason) => {
+                tracing::warn!(reason, "cannot attach to the server, trying again");
+                self.link.retry_later();
+            }
+            AttachError::Refused { code, reason } => self.on_refused(code, reason, now),
+            AttachError::NotAllowed(reason) if self.session.resumed => {
+                // Tokens change while servers restart; what runs is worth waiting for.
+                tracing::error!(reason, "server does not allow this worker, trying again");
+                self.link.retry_later();
+            }
+            AttachError::NotAllowed(reason) => self.give_up(RunError::NotAllowed(reason), now),
+        }
+    }
+
+    fn on_refused(&mut self, code: RefusalCode, reason: String, now: BootTime) {
+        self.session_over();
+        match code {
+            RefusalCode::Lapsed => self.lapse(&reason),
+            RefusalCode::Version | RefusalCode::Invalid => {
+                self.give_up(RunError::Refused(reason), now);
+            }
+            RefusalCode::Unspecified | RefusalCode::Superseded | RefusalCode::Unavailable => {
+                tracing::warn!(?code, reason, "server refused the session, trying again");
+                self.link.retry_later();
+            }
+        }
+    }
+
+    /// The lease is over: whatever was claimed moves, or has moved. Register anew.
+    fn lapse(&mut self, reason: &str) {
+        let held = self.void_everything();
+        let lapsed = self.shared.board().worker;
+        tracing::warn!(worker = %lapsed, reason, held, "worker lapsed: stopping what it held");
+        self.summary.lapses += 1;
+        self.session.resumed = false;
+        self.shared.board().begin_anew();
+        self.shared.lease_lost();
+        if matches!(self.stage, Stage::Running | Stage::Quiet(_)) {
+            self.link.retry_later();
+        } else {
+            // It will take nothing and has nothing to report: no need to be known again.
+            self.link.close();
+        }
+    }
+
+    fn give_up(&mut self, error: RunError, now: BootTime) {
+        tracing::error!(%error, "worker cannot go on");
+        self.void_everything();
+        self.link.close();
+        self.fatal = Some(error);
+        self.apply(StageEvent::GuardianGone, "refused by the server", now);
+    }
+
+    fn session_over(&mut self) {
+        self.outlet.attached.send_replace(false);
+        self.session.capacity = None;
+    }
+
+    fn on_message(&mut self, message: ServerMessage, now: BootTime) {
+        let current = self.link.session_number();
+        if current.is_none_or(|current| message.session < current)
+            && !matches!(message.body, Some(Body::Refused(_)))
+        {
+            tracing::debug!(session = message.session, ?current, "message of an older session");
+            return;
+        }
+        match message.body {
+            Some(Body::Deliveries(batch)) => {
+                for delivery in batch.deliveries {
+                    self.on_delivery(delivery, now);
+                }
+            }
+            Some(Body::Answers(answers)) => {
+                for answer in answers.answers {
+                    self.on_answer(&answer, now);
+                }
+            }
+            Some(Body::Orders(orders)) => {
+                for what in orders.orders.into_iter().filter_map(|order| order.what) {
+                    self.on_order(what, now);
+                }
+            }
+            Some(Body::Refused(refused)) => {
+                self.on_refused(refused.code(), refused.reason, now);
+            }
+            Some(Body::Welcome(_)) | None => {}
+        }
+        self.session.overrules_quiet = false;
+    }
+
+    fn on_delivery(&mut self, delivery: v1::Delivery, now: BootTime) {
+        let Some(delivery) = Delivery::from_wire(delivery) else {
+            tracing::error!("delivery names no attempt");
+            return;
+        };
+        let attempt = delivery.attempt;
+        if !self.held.deliver(delivery, now) {
+            tracing::debug!(%attempt, "delivered again");
+        } else if !self.stage.takes_work() {
+            self.hand_back(attempt, "worker takes no work");
+        }
+    }
+
+    fn on_answer(&mut self, answer: &v1::ReportAnswer, now: BootTime) {
+        let Some(attempt) = answer.attempt.as_ref().and_then(AttemptId::from_wire) else { return };
+        let accepted = answer.verdict() == Verdict::Accepted;
+        if answer.finished {
+            if self.held.answered(attempt) && !accepted {
+                self.summary.refused += 1;
+                let (verdict, reason) = (answer.verdict(), &answer.reason);
+                tracing::warn!(%attempt, ?verdict, reason, "report of an attempt's end refused");
+            }
+        } else if !accepted {
+            tracing::info!(%attempt, reason = answer.reason, "attempt is not ours any more");
+            self.stop(attempt, StopReason::Stale, now);
+        }
+    }
+
+    fn on_order(&mut self, what: order::What, now: BootTime) {
+        let id = |key: &Option<v1::AttemptKey>| key.as_ref().and_then(AttemptId::from_wire);
+        match what {
+            order::What::Stop(stop) => {
+                if let Some(attempt) = id(&stop.attempt) {
+                    tracing::info!(%attempt, why = stop.why, "ordered to stop an attempt");
+                    self.stop(attempt, StopReason::Cancelled, now);
+                }
+            }
+            order::What::Revoke(revoke) => {
+                if let Some(attempt) = id(&revoke.attempt) {
+                    self.on_revoke(attempt);
+                }
+            }
+            order::What::Phase(set) => self.on_phase_order(set.phase(), &set.by, now),
+        }
+    }
+
+    fn on_revoke(&mut self, attempt: AttemptId) {
+        if self.held.all_waiting().contains(&attempt) {
+            self.hand_back(attempt, "asked back before it started");
+        } else {
+            // It runs: the server should know.
+            self.announce(attempt);
+        }
+    }
+
+    fn on_phase_order(&mut self, phase: v1::Phase, by: &str, now: BootTime) {
+        if phase == v1::Phase::Quiet && self.session.overrules_quiet {
+            return;
+        }
+        let event = match phase {
+            v1::Phase::Running => StageEvent::ResumeOrder,
+            v1::Phase::Quiet => StageEvent::QuietOrder,
+            v1::Phase::Draining => StageEvent::DrainOrder,
+        };
+        self.session.told_phase = phase;
+        self.apply(event, &format!("ordered by {by}"), now);
+        if wire_phase(self.stage) != phase {
+            // A signal keeps it quiet, or it drains already: the server must not think
+            // otherwise.
+            self.tell_phase("a local signal holds");
+        }
+    }
+
+    pub(super) fn on_beaten(&mut self, beaten: Beaten, now: BootTime) {
+        let Beaten { worker, reply } = beaten;
+        if self.shared.board().worker != worker {
+            return;
+        }
+        if !reply.renewed {
+            return self.on_not_renewed(&reply);
+        }
+        for attempt in reply.stop.iter().filter_map(AttemptId::from_wire) {
+            self.stop(attempt, StopReason::Stale, now);
+        }
+        // Only a drain is taken from a beat: it cannot be taken back, so it cannot be out of
+        // date. Quiet and resume come in order, on the session.
+        if reply.phase() == v1::Phase::Draining {
+            self.apply(StageEvent::DrainOrder, "ordered by the server", now);
+        }
+    }
+
+    fn on_not_renewed(&mut self, reply: &BeatReply) {
+        match reply.refusal() {
+            RefusalCode::Lapsed => {
+                self.session_over();
+                self.lapse(&reply.reason);
+            }
+            RefusalCode::Unspecified => {
+                // Not known to the store at all: a new attachment makes it known.
+                if self.link.session_number().is_some() {
+                    tracing::warn!(reason = reply.reason, "server does not know this worker");
+                    self.session_over();
+                    self.link.retry_later();
+                }
+            }
+            RefusalCode::Superseded
+            | RefusalCode::Version
+            | RefusalCode::Invalid
+            | RefusalCode::Unavailable => {
+                tracing::warn!(reason = reply.reason, "heartbeat refused");
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Quiet, drain, stop, leave. Which stage follows which is decided in the core.
+
+use std::time::Duration;
+
+use outlast_core::time::{BootTime, Span};
+use outlast_core::worker::lifecycle::{Act, Stage, StageEvent, decide};
+use outlast_proto::v1::worker_message::Body;
+use outlast_proto::v1::{self, Goodbye, PhaseChange, WorkerMessage};
+use tokio::time::timeout;
+
+use super::{Engine, Exit};
+use crate::clock::{boot_now, span};
+use crate::context::StopReason;
+use crate::handler::Handler;
+use crate::session::Session;
+use crate::worker::summary::{RunError, Summary};
+
+/// How often a drain says how much is left.
+const REMAINING_EVERY: Span = Span::from_secs(5);
+
+/// How long the last reports wait for their answers, or for a server to come back.
+const ANSWERS_MAX: Span = Span::from_secs(5);
+
+/// How long a goodbye may take.
+const GOODBYE_MAX: Duration = Duration::from_secs(1);
+
+pub(super) const fn wire_phase(stage: Stage) -> v1::Phase {
+    match stage {
+        Stage::Running => v1::Phase::Running,
+        Stage::Quiet(_) => v1::Phase::Quiet,
+        Stage::Draining | Stage::Stopping | Stage::Forced | Stage::Stopped => v1::Phase::Draining,
+    }
+}
+
+impl<H: Handler> Engine<H> {
+    pub(super) fn on_control(&mut self, event: StageEvent, now: BootTime) {
+        if event == StageEvent::GuardianGone && self.fatal.is_none() {
+            self.fatal = Some(RunError::GuardianGone);
+        }
+        let why = match event {
+            StageEvent::StopSignal => "SIGTSTP",
+            StageEvent::ContinueSignal => "SIGCONT",
+            StageEvent::TerminateSignal => "terminating signal",
+            StageEvent::QuietOrder => "the worker's own fault",
+            StageEvent::ResumeOrder | StageEvent::DrainOrder => "local order",
+            StageEvent::GraceOver | StageEvent::Empty => "",
+            StageEvent::GuardianGone => "guardian is gone",
+        };
+        self.apply(event, why, now);
+    }
+
+    /// Moves to the stage that follows, and does what that asks for.
+    pub(super) fn apply(&mut self, event: StageEvent, why: &str, now: BootTime) {
+        let before = self.stage;
+        let (stage, act) = decide(before, event);
+        self.stage = stage;
+        self.shared.board().phase = wire_phase(stage);
+        if stage != before {
+            tracing::info!(from = ?before, to = ?stage, why, "worker changes its phase");
+        }
+        match act {
+            Act::None => {}
+            Act::TakeNoWork | Act::TakeWork => self.tell_phase(why),
+            Act::Drain => self.begin_drain(why, now),
+            Act::EndTrees => {
+                let remaining = self.held.remaining();
+                tracing::warn!(remaining, "graceful shutdown: grace is over, ending what is left");
+                let window = self.patience.stop_window;
+                self.stop_all(StopReason::Interrupted, window, now);
+            }
+            Act::KillTrees => {
+                let remaining = self.held.remaining();
+                tracing::warn!(remaining, why, "shutdown is forced, killing what is left");
+                self.tell_phase(why);
+                let window = self.patience.force_window;
+                self.stop_all(StopReason::Forced, window, now);
+            }
+            Act::Leave => self.exit = Some(Exit::Leave),
+            Act::ExitNow => self.exit = Some(Exit::AtOnce),
+        }
+        if !self.stage.takes_work() {
+            self.hand_back_waiting("worker takes no work");
+        }
+    }
+
+    fn begin_drain(&mut self, why: &str, now: BootTime) {
+        let remaining = self.held.remaining();
+        let grace = self.patience.shutdown_timeout;
+        tracing::info!(remaining, ?grace, why, "graceful shutdown: draining");
+        self.tell_phase(why);
+        self.drain.grace_over_at = Some(now.after(span(grace)));
+        self.drain.say_remaining_at = Some(now.after(REMAINING_EVERY));
+    }
+
+    pub(super) fn tell_phase(&mut self, why: &str) {
+        let phase = wire_phase(self.stage);
+        if self.link.session_number().is_some() {
+            self.session.told_phase = phase;
+            self.outbox.phase(PhaseChange { phase: phase.into(), why: why.to_owned() });
+        }
+    }
+
+    pub(super) fn on_drain_time(&mut self, now: BootTime) {
+        let due = |at: Option<BootTime>| at.is_some_and(|at| at <= now);
+        if due(self.drain.say_remaining_at) {
+            let remaining = self.held.remaining();
+            tracing::info!(remaining, "graceful shutdown: waiting for attempts to end");
+            self.drain.say_remaining_at = Some(now.after(REMAINING_EVERY));
+        }
+        if due(self.drain.grace_over_at) {
+            self.drain.grace_over_at = None;
+            self.apply(StageEvent::GraceOver, "grace period is over", now);
+        }
+    }
+
+    /// Once nothing runs and every report is answered, or nobody is there to answer, the
+    /// worker may leave.
+    pub(super) fn look_whether_empty(&mut self, now: BootTime) {
+        let ends = matches!(self.stage, Stage::Draining | Stage::Stopping | Stage::Forced);
+        if !ends || self.held.remaining() > 0 {
+            self.drain.empty_since = None;
+            return;
+        }
+        let since = *self.drain.empty_since.get_or_insert(now);
+        if self.held.unanswered() == 0 || since.after(ANSWERS_MAX) <= now {
+            self.apply(StageEvent::Empty, "nothing is held any more", now);
+        }
+    }
+
+    /// The last beat, then goodbye.
+    pub(super) async fn leave(mut self) -> Result<Summary, RunError> {
+        let worker = self.shared.board().worker;
+        let unanswered = self.held.unanswered();
+        self.summary.unanswered = u64::try_from(unanswered).unwrap_or(u64::MAX);
+        if unanswered > 0 {
+            tracing::warn!(unanswered, "leaving with reports that nobody answered");
+        }
+        tracing::info!(?self.summary, "deregistering worker {} (ID: {worker})", self.profile.name);
+        self.heart.last().await;
+        if let Some(session) = self.link.take() {
+            let mut last = Vec::new();
+            let trusted = boot_now() < self.shared.lease_end();
+            while let Some(next) = self.outbox.next(trusted) {
+                last.push(next.message);
+            }
+            let goodbye = Goodbye { why: "drained".to_owned() };
+            last.push(WorkerMessage { body: Some(Body::Goodbye(goodbye)) });
+            if timeout(GOODBYE_MAX, say_goodbye(session, last)).await.is_err() {
+                tracing::warn!("server did not take the goodbye in time");
+            }
+        }
+        tracing::info!("graceful shutdown: done");
+        match self.fatal {
+            Some(error) => Err(error),
+            None => Ok(self.summary),
+        }
+    }
+}
+
+/// Sends the last messages and waits until the server has closed the stream: then it has
+/// read them.
+async fn say_goodbye(session: Session, last: Vec<WorkerMessage>) {
+    let Session { outgoing, mut incoming, .. } = session;
+    for message in last {
+        if outgoing.send(message).await.is_err() {
+            return;
+        }
+    }
+    drop(outgoing);
+    while let Ok(Some(_)) = incoming.message().await {}
+}

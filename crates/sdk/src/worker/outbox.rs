@@ -1,0 +1,187 @@
+//! What is to be sent, coalesced: whatever is ready when the transport has room goes as one
+//! message of its sort. There is no timer: idle adds no delay, load makes larger messages.
+
+use std::collections::VecDeque;
+
+use outlast_proto::v1::worker_message::Body;
+use outlast_proto::v1::{
+    Capacity, LogChunk, LogChunks, PhaseChange, Report, Reports, WorkerMessage, report,
+};
+
+/// Most reports in one message.
+const REPORTS_MAX: usize = 512;
+
+/// A message takes no further report or piece of output beyond this.
+const MESSAGE_BYTES: usize = 4 * 1024 * 1024;
+
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    capacity: Option<Capacity>,
+    phase: Option<PhaseChange>,
+    /// Output, and how many bytes of room each piece took.
+    logs: VecDeque<(LogChunk, usize)>,
+    reports: VecDeque<Report>,
+}
+
+/// A message, and how many bytes of output there is room for again once it is sent.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) message: WorkerMessage,
+    pub(crate) room: usize,
+}
+
+impl Outbox {
+    pub(crate) fn capacity(&mut self, capacity: Capacity) {
+        self.capacity = Some(capacity);
+    }
+
+    pub(crate) fn phase(&mut self, phase: PhaseChange) {
+        self.phase = Some(phase);
+    }
+
+    pub(crate) fn log(&mut self, chunk: LogChunk, room: usize) {
+        self.logs.push_back((chunk, room));
+    }
+
+    pub(crate) fn report(&mut self, report: Report) {
+        self.reports.push_back(report);
+    }
+
+    pub(crate) fn reports_waiting(&self) -> usize {
+        self.reports.len()
+    }
+
+    /// Forgets what a new session is told anew. Output stays: nobody else has it.
+    pub(crate) fn begin_session(&mut self) {
+        self.capacity = None;
+        self.phase = None;
+        self.reports.clear();
+    }
+
+    /// Forgets everything about attempts; returns the room that its output took.
+    pub(crate) fn forget_attempts(&mut self) -> usize {
+        self.reports.clear();
+        self.logs.drain(..).map(|(_, room)| room).sum()
+    }
+
+    /// Says whether there is anything to send, with or without what depends on the lease.
+    pub(crate) fn has_next(&self, trusted: bool) -> bool {
+        self.capacity.is_some()
+            || self.phase.is_some()
+            || (trusted && !(self.logs.is_empty() && self.reports.is_empty()))
+    }
+
+    /// Takes the next message. `trusted`: the lease is known to hold, so that attempts may
+    /// be spoken for.
+    pub(crate) fn next(&mut self, trusted: bool) -> Option<Outgoing> {
+        let plain = |body| Outgoing { message: WorkerMessage { body: Some(body) }, room: 0 };
+        if let Some(capacity) = self.capacity.take() {
+            return Some(plain(Body::Capacity(capacity)));
+        }
+        if let Some(phase) = self.phase.take() {
+            return Some(plain(Body::Phase(phase)));
+        }
+        if !trusted {
+            return None;
+        }
+        // Output before reports: a server may keep none after the end.
+        if !self.logs.is_empty() {
+            return Some(self.next_logs());
+        }
+        (!self.reports.is_empty()).then(|| plain(Body::Reports(self.next_reports())))
+    }
+
+    fn next_logs(&mut self) -> Outgoing {
+        let mut chunks = Vec::new();
+        let (mut bytes, mut freed) = (0_usize, 0_usize);
+        while bytes < MESSAGE_BYTES
+            && let Some((chunk, room)) = self.logs.pop_front()
+        {
+            bytes += chunk.bytes.len();
+            freed += room;
+            chunks.push(chunk);
+        }
+        let body = Body::Logs(LogChunks { chunks });
+        Outgoing { message: WorkerMessage { body: Some(body) }, room: freed }
+    }
+
+    fn next_reports(&mut self) -> Reports {
+        let mut reports = Vec::with_capacity(self.reports.len().min(REPORTS_MAX));
+        let mut bytes = 0_usize;
+        while reports.len() < REPORTS_MAX
+            && bytes < MESSAGE_BYTES
+            && let Some(report) = self.reports.pop_front()
+        {
+            bytes += weight(&report);
+            reports.push(report);
+        }
+        Reports { reports }
+    }
+}
+
+fn weight(report: &Report) -> usize {
+    match &report.what {
+        Some(report::What::Finished(end)) => {
+            end.result_json.len()
+                + end.checkpoint.len()
+                + end.error_details_json.len()
+                + end.error_message.len()
+        }
+        Some(report::What::Checkpoint(kept)) => kept.bytes.len(),
+        Some(report::What::Started(_)) | None => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outlast_proto::v1::worker_message::Body;
+    use outlast_proto::v1::{Capacity, Finished, LogChunk, Report, report};
+
+    use super::{Outbox, REPORTS_MAX};
+
+    fn finished(bytes: usize) -> Report {
+        let end = Finished { result_json: vec![b'1'; bytes].into(), ..Finished::default() };
+        Report { attempt: None, what: Some(report::What::Finished(end)) }
+    }
+
+    fn bodies(outbox: &mut Outbox, trusted: bool) -> Vec<&'static str> {
+        std::iter::from_fn(|| outbox.next(trusted))
+            .filter_map(|out| out.message.body)
+            .map(|body| match body {
+                Body::Capacity(_) => "capacity",
+                Body::Logs(_) => "logs",
+                Body::Reports(_) => "reports",
+                Body::Hello(_) | Body::Phase(_) | Body::Goodbye(_) => "other",
+            })
+            .collect()
+    }
+
+    #[test]
+    fn everything_ready_goes_as_one_message_of_its_sort_and_output_before_reports() {
+        let mut outbox = Outbox::default();
+        for _ in 0..REPORTS_MAX {
+            outbox.report(finished(0));
+            outbox.log(LogChunk::default(), 0);
+        }
+        outbox.capacity(Capacity { slots: 1, prefetch: 0 });
+        assert_eq!(bodies(&mut outbox, true), ["capacity", "logs", "reports"]);
+    }
+
+    #[test]
+    fn large_results_are_spread_over_several_messages() {
+        let mut outbox = Outbox::default();
+        for _ in 0..8 {
+            outbox.report(finished(1024 * 1024));
+        }
+        assert_eq!(bodies(&mut outbox, true), ["reports", "reports"]);
+    }
+
+    #[test]
+    fn no_attempt_is_spoken_for_on_a_lease_that_may_have_passed() {
+        let mut outbox = Outbox::default();
+        outbox.report(finished(0));
+        outbox.capacity(Capacity { slots: 0, prefetch: 0 });
+        assert_eq!(bodies(&mut outbox, false), ["capacity"]);
+        assert!(!outbox.has_next(false) && outbox.has_next(true));
+    }
+}

@@ -1,0 +1,49 @@
+//! What a worker has to say when it has ended.
+
+use crate::session::BadAddress;
+
+/// What became of everything the worker was handed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Attempts that completed.
+    pub completed: u64,
+    /// Attempts that failed or timed out.
+    pub failed: u64,
+    /// Attempts that the shutdown ended.
+    pub interrupted: u64,
+    /// Attempts that were stopped by an order, or whose claim was void.
+    pub stopped: u64,
+    /// Deliveries handed back unrun.
+    pub handed_back: u64,
+    /// Reports that the server refused: a newer claim exists, or the job has ended.
+    pub refused: u64,
+    /// Reports that were never answered.
+    pub unanswered: u64,
+    /// How often the lease was lost.
+    pub lapses: u64,
+    /// It was told three times and left at once.
+    pub left_at_once: bool,
+}
+
+/// Why a worker cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The address or the token cannot be used.
+    #[error(transparent)]
+    Address(#[from] BadAddress),
+    /// The server refuses this worker: versions too far apart, or settings that make no
+    /// sense to it.
+    #[error("server refuses this worker: {0}")]
+    Refused(String),
+    /// The token is missing, wrong, or not for workers.
+    #[error("server does not allow this worker: {0}")]
+    NotAllowed(String),
+    /// The heartbeat's thread cannot be started.
+    #[error("heartbeat cannot be started")]
+    Heartbeat(#[source] std::io::Error),
+    /// The guardian is gone; everything was ended and handed back.
+    #[error("guardian is gone")]
+    GuardianGone,
+}

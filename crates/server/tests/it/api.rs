@@ -90,7 +90,6 @@ impl Api {
         self.ask(Method::GET, path, None).await
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "callers write the value in place")]
     pub(crate) async fn post(&self, path: &str, body: Value) -> Reply {
         self.ask(Method::POST, path, Some(&body)).await
     }

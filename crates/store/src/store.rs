@@ -34,8 +34,7 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     fn now(&self) -> impl Future<Output = Result<Timestamp, StoreError>> + Send;
 
     /// Returns one job with everything about it, or `None`.
-    fn job(&self, id: JobId)
-    -> impl Future<Output = Result<Option<JobRecord>, StoreError>> + Send;
+    fn job(&self, id: JobId) -> impl Future<Output = Result<Option<JobRecord>, StoreError>> + Send;
 
     /// Lists jobs, newest first.
     fn jobs(&self, query: JobQuery) -> impl Future<Output = Result<JobPage, StoreError>> + Send;

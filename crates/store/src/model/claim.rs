@@ -86,7 +86,7 @@ impl Tx<'_> {
         let mut found: Vec<Position> = classes
             .filter(|class| {
                 let key = self.tables.classes.get(class);
-                key.is_some_and(|key| !self.tables.paused.contains(&key.queue))
+                key.is_some_and(|key| !self.tables.is_paused(&key.queue))
             })
             .filter_map(|class| self.tables.ready.get(&class))
             .flatten()

@@ -45,11 +45,7 @@ impl Tx<'_> {
     }
 
     pub(super) fn queue(&mut self, order: &QueueOrder) -> Reply {
-        if order.paused {
-            self.tables.paused.insert(order.queue.clone());
-        } else {
-            self.tables.paused.remove(&order.queue);
-        }
+        self.tables.paused.insert(order.queue.clone(), order.paused);
         self.tell(queue_event(&order.queue, order.paused, self.now(), &order.by));
         Reply::Done
     }

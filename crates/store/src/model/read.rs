@@ -204,9 +204,9 @@ impl Tables {
             .classes
             .values()
             .map(|class| &class.queue)
-            .chain(&self.paused)
+            .chain(self.paused.keys())
             .map(|name| {
-                let paused = self.paused.contains(name);
+                let paused = self.is_paused(name);
                 (name.clone(), QueueStats { name: name.clone(), paused, ..QueueStats::default() })
             })
             .collect();

@@ -34,7 +34,8 @@ pub(super) struct Tables {
     /// Jobs that may be claimed, by class.
     pub(super) ready: BTreeMap<ClassId, BTreeSet<Position>>,
     pub(super) workers: BTreeMap<WorkerId, WorkerRecord>,
-    pub(super) paused: BTreeSet<String>,
+    /// Queues that someone paused or resumed, and whether they are paused.
+    pub(super) paused: BTreeMap<String, bool>,
     pub(super) events: BTreeMap<Uuid, BTreeMap<u64, Vec<Event>>>,
 }
 
@@ -202,6 +203,10 @@ impl Tables {
     /// Whether a worker holds exactly one attempt that is not cancelled.
     pub(super) fn holds_one(&self, worker: WorkerId) -> bool {
         self.rows_held_by(worker).filter(|(_, row)| row.job.state == State::Active).count() == 1
+    }
+
+    pub(super) fn is_paused(&self, queue: &str) -> bool {
+        self.paused.get(queue).copied().unwrap_or(false)
     }
 
     pub(super) fn workers_latest_first(&self) -> Vec<&WorkerRecord> {

@@ -1,0 +1,148 @@
+//! Plain OJS attempts: a visibility of their own instead of a worker's lease.
+
+use outlast_core::job::{Outcome, Refusal, State};
+use outlast_core::time::Span;
+
+use crate::command::{Command, Ending, Extend, Fence, Reporter, Sweep};
+use crate::conformance::Harness;
+use crate::conformance::world::{VISIBILITY, World, finish, rules};
+use crate::reply::{MoveRefusal, Reply};
+
+cases![
+    fetched_job_is_started_and_visible_to_its_holder_only,
+    silent_client_spends_an_attempt_and_the_job_comes_back,
+    job_s_own_visibility_goes_before_the_fetch_s,
+    heartbeat_prolongs_what_its_sender_holds,
+    heartbeat_with_a_list_prolongs_what_nobody_in_particular_holds,
+    silence_counts_only_as_long_as_it_was_watched,
+    attempt_over_its_time_limit_is_timed_out,
+    report_by_a_client_of_another_id_is_refused,
+    late_ack_after_visibility_passed_is_refused,
+    cancelled_plain_attempt_is_vacated_when_its_visibility_passes,
+];
+
+fn fetched_job_is_started_and_visible_to_its_holder_only<H: Harness>(world: &mut World<'_, H>) {
+    let id = world.add_plain();
+    let claimed = world.fetch(Some("plain"), 1).remove(0);
+    assert_eq!(claimed.visible_until, Some(world.now().after(VISIBILITY)));
+    let job = world.read(id);
+    assert_eq!((job.started, job.claimed), (Some(world.now()), Some(world.now())));
+    let holder = job.holder.unwrap();
+    assert_eq!((holder.worker, holder.name.as_deref()), (None, Some("plain")));
+    assert_eq!(world.fetch(Some("other"), 1).len(), 0);
+    assert_eq!(world.attempts(id)[0].worker_name.as_deref(), Some("plain"));
+}
+
+fn silent_client_spends_an_attempt_and_the_job_comes_back<H: Harness>(world: &mut World<'_, H>) {
+    let mut job = world.job();
+    job.rules = rules(2);
+    let id = world.add(job);
+    world.fetch(None, 1);
+    world.wait(Span(VISIBILITY.0 - 1));
+    assert_eq!(world.sweep().moved, []);
+    world.wait(Span(1));
+    let swept = world.sweep();
+    assert_eq!((swept.moved.len(), swept.moved[0].state), (1, State::Available));
+    let job = world.read(id);
+    assert_eq!((job.spent.failures, job.spent.losses), (1, 1));
+    assert_eq!(world.attempts(id)[0].outcome, Some(Outcome::Lost));
+    let again = world.fetch(None, 1).remove(0);
+    assert_eq!((again.epoch.0, again.attempt), (2, 2));
+    world.wait(VISIBILITY);
+    world.sweep();
+    assert_eq!(world.read(id).state, State::Discarded);
+}
+
+fn job_s_own_visibility_goes_before_the_fetch_s<H: Harness>(world: &mut World<'_, H>) {
+    let mut job = world.job();
+    job.visibility = Some(Span(100));
+    world.add(job);
+    let claimed = world.fetch(None, 1).remove(0);
+    assert_eq!(claimed.visible_until, Some(world.now().after(Span(100))));
+}
+
+fn extend(worker: &str, jobs: Vec<outlast_core::id::JobId>) -> Command {
+    Command::Extend(Extend { worker: worker.into(), jobs })
+}
+
+fn heartbeat_prolongs_what_its_sender_holds<H: Harness>(world: &mut World<'_, H>) {
+    let (mine, theirs) = (world.add_plain(), world.add_plain());
+    world.fetch(Some("me"), 1);
+    world.fetch(Some("them"), 1);
+    world.wait(Span(VISIBILITY.0 - 1));
+    assert_eq!(world.one(extend("me", vec![])), Reply::Extended(vec![mine]));
+    let until = world.now().after(VISIBILITY);
+    assert_eq!(world.read(mine).holder.unwrap().visible_until, Some(until));
+    assert_eq!(world.one(extend("me", vec![theirs])), Reply::Extended(vec![]));
+    world.wait(Span(1));
+    world.sweep();
+    let states = [mine, theirs].map(|id| world.read(id).state);
+    assert_eq!(states, [State::Active, State::Available]);
+}
+
+fn heartbeat_with_a_list_prolongs_what_nobody_in_particular_holds<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let id = world.add_plain();
+    world.fetch(None, 1);
+    assert_eq!(world.one(extend("me", vec![])), Reply::Extended(vec![]));
+    assert_eq!(world.one(extend("me", vec![id])), Reply::Extended(vec![id]));
+}
+
+fn silence_counts_only_as_long_as_it_was_watched<H: Harness>(world: &mut World<'_, H>) {
+    let id = world.add_plain();
+    world.fetch(None, 1);
+    world.wait(Span(VISIBILITY.0 * 2));
+    world.one(Command::Sweep(Sweep { limit: 10, watched: Span(VISIBILITY.0 - 1) }));
+    assert_eq!(world.read(id).state, State::Active);
+    world.one(Command::Sweep(Sweep { limit: 10, watched: VISIBILITY }));
+    assert_eq!(world.read(id).state, State::Available);
+}
+
+fn attempt_over_its_time_limit_is_timed_out<H: Harness>(world: &mut World<'_, H>) {
+    let mut job = world.job();
+    job.timeout = Some(Span(2000));
+    let id = world.add(job.clone());
+    world.fetch(None, 1);
+    world.wait(Span(2000));
+    assert_eq!(world.sweep().moved.len(), 1);
+    let read = world.read(id);
+    assert_eq!((read.state, read.spent.failures), (State::Retryable, 1));
+    assert!(read.error.is_some_and(|error| error.contains("timeout")));
+    assert_eq!(world.attempts(id)[0].outcome, Some(Outcome::Timeout));
+}
+
+fn report_by_a_client_of_another_id_is_refused<H: Harness>(world: &mut World<'_, H>) {
+    let id = world.add_plain();
+    let claimed = world.fetch(Some("me"), 1).remove(0);
+    let fence =
+        |name: &str| Fence { worker: Some(Reporter::Plain(name.into())), ..Fence::default() };
+    let refused = Err(MoveRefusal::Refused(Refusal::NotHolder { current: claimed.epoch }));
+    assert_eq!(world.moved(finish(id, fence("them"), Ending::Completed)), refused);
+    assert!(world.moved(finish(id, fence("me"), Ending::Completed)).is_ok());
+}
+
+fn late_ack_after_visibility_passed_is_refused<H: Harness>(world: &mut World<'_, H>) {
+    let id = world.add_plain();
+    let first = world.fetch(Some("me"), 1).remove(0);
+    world.wait(VISIBILITY);
+    world.sweep();
+    world.fetch(Some("them"), 1);
+    let fence = Fence { epoch: Some(first.epoch), ..Fence::default() };
+    let late = world.moved(finish(id, fence, Ending::Completed));
+    assert!(matches!(late, Err(MoveRefusal::Refused(Refusal::Superseded { .. }))), "{late:?}");
+    assert_eq!(world.read(id).state, State::Active);
+}
+
+fn cancelled_plain_attempt_is_vacated_when_its_visibility_passes<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let id = world.add_plain();
+    world.fetch(Some("me"), 1);
+    world.cancel(id).unwrap();
+    assert!(world.read(id).holder.is_some());
+    world.wait(VISIBILITY);
+    world.sweep();
+    assert_eq!(world.read(id).holder, None);
+    assert_eq!(world.attempts(id)[0].outcome, Some(Outcome::Cancelled));
+}

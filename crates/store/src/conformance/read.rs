@@ -1,0 +1,272 @@
+//! Reads: lists, pages, counts, the event log.
+
+use outlast_core::job::State;
+use outlast_core::time::Span;
+
+use crate::command::{Command, Ending, First, QueueOrder};
+use crate::conformance::Harness;
+use crate::conformance::world::{World, failed, rules};
+use crate::event::{Event, EventName, EventQuery};
+use crate::query::{JobQuery, Page};
+use crate::store::Store as _;
+
+cases![
+    jobs_are_listed_newest_first_page_by_page,
+    every_filter_of_a_list_narrows_it,
+    queues_count_their_jobs_by_state,
+    backlog_says_which_classes_are_claimable,
+    workers_are_listed_latest_first,
+    every_transition_is_told_with_who_and_why,
+    event_cursor_continues_where_it_stopped,
+    events_are_filtered_by_name_queue_and_job,
+    completed_event_carries_how_long_the_attempt_ran,
+];
+
+fn any() -> JobQuery {
+    JobQuery {
+        states: Vec::new(),
+        queue: None,
+        job_type: None,
+        worker: None,
+        abandoned: None,
+        timed_out: None,
+        started: None,
+        tenant: None,
+        page: Page { limit: 10, cursor: None },
+    }
+}
+
+fn jobs_are_listed_newest_first_page_by_page<H: Harness>(world: &mut World<'_, H>) {
+    let mut ids: Vec<_> = (0..7).map(|_| world.add_plain()).collect();
+    ids.reverse();
+    let mut listed = Vec::new();
+    let mut query = any();
+    query.page.limit = 3;
+    loop {
+        let page = world.ask(world.store().jobs(query.clone()));
+        assert_eq!(page.total, 7);
+        assert!(page.jobs.len() <= 3);
+        listed.extend(page.jobs.iter().map(|job| job.job.id));
+        // A job that comes between two pages does not disturb them.
+        if listed.len() == 3 {
+            let newer = world.add_plain();
+            world.cancel(newer).unwrap();
+            query.states = vec![State::Available];
+        }
+        let Some(next) = page.next else { break };
+        query.page.cursor = Some(next);
+    }
+    assert_eq!(listed, ids);
+}
+
+fn every_filter_of_a_list_narrows_it<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let mut timed_out = world.job();
+    timed_out.class.job_type = "slow".into();
+    let timed_out = world.add(timed_out);
+    let claimed = world.run(hand);
+    world.finish(&claimed, hand, Ending::TimedOut).unwrap();
+    let mut once = world.job();
+    once.rules = rules(1);
+    let abandoned = world.add(once);
+    let claimed = world.run(hand);
+    world.finish(&claimed, hand, Ending::Lost).unwrap();
+    let handed_over = world.add_plain();
+    world.take(hand);
+    let mut other = world.job();
+    other.class.queue = "other".into();
+    other.class.tenant = Some("acme".into());
+    let other = world.add(other);
+    let all = [other, handed_over, abandoned, timed_out];
+    let narrowed = [
+        (JobQuery { states: vec![State::Active], ..any() }, vec![handed_over]),
+        (
+            JobQuery { states: vec![State::Discarded, State::Available], ..any() },
+            vec![other, abandoned],
+        ),
+        (JobQuery { queue: Some("other".into()), ..any() }, vec![other]),
+        (JobQuery { job_type: Some("slow".into()), ..any() }, vec![timed_out]),
+        (JobQuery { worker: Some(hand.worker), ..any() }, all[1..].to_vec()),
+        (JobQuery { abandoned: Some(true), ..any() }, vec![abandoned]),
+        (JobQuery { timed_out: Some(true), ..any() }, vec![timed_out]),
+        (JobQuery { started: Some(true), ..any() }, vec![]),
+        (
+            JobQuery { started: Some(false), states: vec![State::Active], ..any() },
+            vec![handed_over],
+        ),
+        (JobQuery { tenant: Some("acme".into()), ..any() }, vec![other]),
+        (JobQuery { abandoned: Some(false), timed_out: Some(false), ..any() }, all[..2].to_vec()),
+        (any(), all.to_vec()),
+    ];
+    for (query, expected) in narrowed {
+        let page = world.ask(world.store().jobs(query.clone()));
+        let found: Vec<_> = page.jobs.iter().map(|job| job.job.id).collect();
+        assert_eq!(found, expected, "{query:?}");
+        assert_eq!(page.total, u64::try_from(expected.len()).unwrap(), "{query:?}");
+    }
+}
+
+fn queues_count_their_jobs_by_state<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    for ending in [Ending::Completed, failed()] {
+        world.add_plain();
+        let claimed = world.run(hand);
+        world.finish(&claimed, hand, ending).unwrap();
+    }
+    world.add_plain();
+    world.take(hand);
+    let cancelled = world.add_plain();
+    world.take(hand);
+    world.cancel(cancelled).unwrap();
+    let (mut later, mut pending) = (world.job(), world.job());
+    later.first = First::At(world.now().after(Span(9)));
+    pending.first = First::OnActivation;
+    world.add(later);
+    world.add(pending);
+    world.wait(Span(5));
+    let oldest = world.now();
+    world.add_plain();
+    let order = QueueOrder { queue: "idle".into(), paused: true, by: "test".into() };
+    world.one(Command::Queue(order));
+    let queues = world.ask(world.store().queues());
+    assert_eq!(queues.len(), 2);
+    let queue = &queues[0];
+    assert_eq!((&*queue.name, queue.paused), ("default", false));
+    let waiting = [queue.scheduled, queue.available, queue.pending, queue.retryable];
+    assert_eq!(waiting, [1, 1, 1, 1]);
+    assert_eq!([queue.active, queue.completed, queue.cancelled, queue.discarded], [1, 1, 1, 0]);
+    assert_eq!(queue.oldest_available, Some(oldest));
+    assert_eq!((&*queues[1].name, queues[1].paused), ("idle", true));
+}
+
+fn backlog_says_which_classes_are_claimable<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    world.add_plain();
+    let mut other = world.job();
+    other.class.job_type = "other".into();
+    other.first = First::OnActivation;
+    world.add(other);
+    let ready = |world: &World<'_, H>| {
+        let classes = world.ask(world.store().backlog());
+        classes.iter().map(|class| class.ready).collect::<Vec<_>>()
+    };
+    assert_eq!(ready(world), [true, false]);
+    world.take(hand);
+    assert_eq!(ready(world), [false, false]);
+}
+
+fn workers_are_listed_latest_first<H: Harness>(world: &mut World<'_, H>) {
+    let first = world.worker();
+    world.wait(Span(10));
+    let second = world.worker();
+    let listed: Vec<_> = world.ask(world.store().workers()).iter().map(|row| row.id).collect();
+    assert_eq!(listed, [second.worker, first.worker]);
+}
+
+fn all_events() -> EventQuery {
+    EventQuery { after: None, names: Vec::new(), queues: Vec::new(), job: None, limit: 1000 }
+}
+
+fn events<H: Harness>(world: &World<'_, H>, query: EventQuery) -> Vec<Event> {
+    let page = world.ask(world.store().events(query));
+    page.events.into_iter().map(|(_, event)| event).collect()
+}
+
+fn every_transition_is_told_with_who_and_why<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let id = world.add_plain();
+    let claimed = world.run(hand);
+    world.finish(&claimed, hand, failed()).unwrap();
+    world.wait(Span(1000));
+    world.sweep();
+    world.run(hand);
+    world.bury(hand.worker);
+    world.cancel(id).unwrap();
+    let told = events(world, EventQuery { job: Some(id), ..all_events() });
+    let names: Vec<_> = told.iter().map(|event| event.kind).collect();
+    assert_eq!(
+        names,
+        [
+            EventName::JobEnqueued,
+            EventName::JobClaimed,
+            EventName::JobStarted,
+            EventName::JobFailed,
+            EventName::JobRetrying,
+            EventName::JobAvailable,
+            EventName::JobClaimed,
+            EventName::JobStarted,
+            EventName::JobLost,
+            EventName::JobCancelled,
+        ]
+    );
+    let lost = &told[8];
+    assert_eq!((&*lost.by, &*lost.evidence), ("test", "silent"));
+    assert_eq!((lost.worker, lost.epoch.unwrap().0), (Some(hand.worker), 2));
+    let about_worker = events(world, EventQuery { names: vec!["worker.*".into()], ..all_events() });
+    let names: Vec<_> = about_worker.iter().map(|event| event.kind).collect();
+    assert_eq!(
+        names,
+        [EventName::WorkerRegistered, EventName::WorkerAttached, EventName::WorkerLapsed]
+    );
+}
+
+fn event_cursor_continues_where_it_stopped<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    for _ in 0..3 {
+        world.add_plain();
+    }
+    world.claim(hand, 3);
+    let all = events(world, all_events());
+    let mut paged = Vec::new();
+    let mut query = EventQuery { limit: 2, ..all_events() };
+    loop {
+        let page = world.ask(world.store().events(query.clone()));
+        if page.events.is_empty() {
+            assert_eq!(Some(page.next), query.after);
+            break;
+        }
+        let last = page.events.last().map(|(cursor, _)| cursor.clone());
+        assert_eq!(last.as_ref(), Some(&page.next));
+        paged.extend(page.events.into_iter().map(|(_, event)| event));
+        query.after = last;
+    }
+    assert_eq!(paged, all);
+    let id = world.add_plain();
+    let new = events(world, EventQuery { after: query.after, ..all_events() });
+    assert_eq!(new.iter().map(|event| event.job).collect::<Vec<_>>(), [Some(id)]);
+}
+
+fn events_are_filtered_by_name_queue_and_job<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let id = world.add_plain();
+    let mut other = world.job();
+    other.class.queue = "other".into();
+    world.add(other);
+    world.claim(hand, 2);
+    let count = |world: &World<'_, H>, query| events(world, query).len();
+    let named = |name: &str| EventQuery { names: vec![name.into()], ..all_events() };
+    assert_eq!(count(world, named("job.claimed")), 2);
+    assert_eq!(count(world, named("job.*")), 4);
+    assert_eq!(count(world, EventQuery { job: Some(id), ..all_events() }), 2);
+    assert_eq!(count(world, EventQuery { queues: vec!["other".into()], ..all_events() }), 2);
+    // What was looked at and did not match is not looked at again.
+    let none = world.ask(world.store().events(named("queue.paused")));
+    assert_eq!(none.events.len(), 0);
+    assert_eq!(count(world, EventQuery { after: Some(none.next), ..all_events() }), 0);
+}
+
+fn completed_event_carries_how_long_the_attempt_ran<H: Harness>(world: &mut World<'_, H>) {
+    use crate::command::{EndDetail, Finish};
+    let hand = world.worker();
+    let id = world.add_plain();
+    let claimed = world.take(hand);
+    world.wait(Span(30));
+    let started = Some(world.now());
+    world.wait(Span(12));
+    let detail = EndDetail { started, ..EndDetail::default() };
+    let fence = hand.fence(claimed.epoch);
+    let report = Finish { job: id, fence, ending: Ending::Completed, detail, by: "w".into() };
+    world.moved(Command::Finish(Box::new(report))).unwrap();
+    let query = EventQuery { names: vec!["job.completed".into()], ..all_events() };
+    assert_eq!(events(world, query)[0].duration, Some(Span(12)));
+}

@@ -1,0 +1,285 @@
+//! What holders report: starts, ends, output, checkpoints; and whom nobody believes.
+
+use outlast_core::id::Epoch;
+use outlast_core::job::{DeadLetterReason, Outcome, Refusal, State};
+use outlast_core::retry::OnExhaustion;
+use outlast_core::time::Span;
+
+use crate::command::{Command, EndDetail, Ending, Fence, Finish, LogChunk, Reporter, Stream};
+use crate::conformance::Harness;
+use crate::conformance::world::{World, failed, finish, rules};
+use crate::query::LogQuery;
+use crate::reply::{MoveRefusal, Reply};
+use crate::store::Store as _;
+
+cases![
+    completed_job_keeps_its_result_and_its_attempt,
+    failed_job_waits_for_its_backoff_and_keeps_its_latest_error,
+    last_failure_discards_and_makes_a_dead_letter_if_asked,
+    error_that_must_not_be_retried_discards_at_once,
+    interruption_is_free_until_its_budget_is_spent,
+    job_that_may_start_once_is_never_started_again,
+    never_started_attempt_charges_nothing,
+    requeued_job_takes_its_turn_anew,
+    start_told_only_at_the_end_counts,
+    report_of_an_older_epoch_is_refused_and_changes_nothing,
+    report_by_another_worker_is_refused,
+    report_with_another_attempt_number_is_refused,
+    report_by_nobody_counts_and_is_marked,
+    second_report_of_an_end_is_refused,
+    start_of_a_job_that_nobody_holds_is_refused,
+    output_is_kept_once_and_in_order,
+    output_of_an_unknown_job_goes_nowhere,
+    attempt_that_the_worker_does_not_hold_any_more_is_lost,
+];
+
+fn completed_job_keeps_its_result_and_its_attempt<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let id = world.add_plain();
+    let claimed = world.run(hand);
+    world.wait(Span(40));
+    let detail = EndDetail {
+        result: Some("{\"a\":1}".into()),
+        exit_code: Some(0),
+        evidence: "exit code 0".into(),
+        ..EndDetail::default()
+    };
+    let fence = hand.fence(claimed.epoch);
+    let (ending, by) = (Ending::Completed, "the worker".to_owned());
+    let report = Finish { job: id, fence, ending, detail, by };
+    let moved = world.moved(Command::Finish(Box::new(report))).unwrap();
+    assert_eq!((moved.from, moved.state), (State::Active, State::Completed));
+    assert_eq!((moved.attempt, moved.outcome), (1, Some(Outcome::Completed)));
+    let job = world.read(id);
+    assert_eq!(job.result.as_deref(), Some("{\"a\":1}"));
+    assert_eq!((job.finished, job.attempt), (Some(world.now()), 1));
+    assert_eq!((job.holder, job.error), (None, None));
+    let attempts = world.attempts(id);
+    assert_eq!(attempts.len(), 1);
+    let attempt = &attempts[0];
+    assert_eq!((attempt.worker, attempt.exit_code), (Some(hand.worker), Some(0)));
+    assert_eq!((&*attempt.by, &*attempt.evidence), ("the worker", "exit code 0"));
+    assert_eq!(attempt.worker_name.as_deref(), Some("worker"));
+    assert_eq!(attempt.next_state, Some(State::Completed));
+}
+
+fn failed_job_waits_for_its_backoff_and_keeps_its_latest_error<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let hand = world.worker();
+    let id = world.add_plain();
+    let claimed = world.run(hand);
+    let detail = EndDetail { error: Some("{\"n\":1}".into()), ..EndDetail::default() };
+    let fence = hand.fence(claimed.epoch);
+    let report = Finish { job: id, fence, ending: failed(), detail, by: "w".into() };
+    let moved = world.moved(Command::Finish(Box::new(report))).unwrap();
+    let due = world.now().after(Span(1000));
+    assert_eq!((moved.state, moved.due), (State::Retryable, Some(due)));
+    let job = world.read(id);
+    assert_eq!((job.due, job.error.as_deref()), (Some(due), Some("{\"n\":1}")));
+    assert_eq!((job.spent.failures, job.attempt), (1, 1));
+    world.wait(Span(999));
+    assert_eq!(world.sweep().moved, []);
+    world.wait(Span(1));
+    assert_eq!(world.sweep().moved.len(), 1);
+    let again = world.take(hand);
+    assert_eq!((again.attempt, again.epoch.0), (2, 2));
+    world.finish(&again, hand, Ending::Completed).unwrap();
+    assert_eq!(world.read(id).error, None);
+}
+
+fn last_failure_discards_and_makes_a_dead_letter_if_asked<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    for (on_exhaustion, reason) in [
+        (OnExhaustion::Discard, None),
+        (OnExhaustion::DeadLetter, Some(DeadLetterReason::Exhausted)),
+    ] {
+        let mut job = world.job();
+        job.rules = rules(1);
+        job.rules.retry.on_exhaustion = on_exhaustion;
+        let id = world.add(job);
+        let claimed = world.run(hand);
+        let moved = world.finish(&claimed, hand, failed()).unwrap();
+        assert_eq!((moved.state, moved.dead_letter), (State::Discarded, reason.is_some()));
+        assert_eq!(world.read(id).dead_letter, reason);
+    }
+}
+
+fn error_that_must_not_be_retried_discards_at_once<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let mut job = world.job();
+    job.rules.retry.non_retryable = vec!["auth.*".into()];
+    world.add(job);
+    let claimed = world.run(hand);
+    let ending = Ending::Failed { error_type: "auth.expired".into(), retryable: true };
+    assert_eq!(world.finish(&claimed, hand, ending).unwrap().state, State::Discarded);
+}
+
+fn interruption_is_free_until_its_budget_is_spent<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    world.budgets.interruptions = 2;
+    let id = world.add_plain();
+    for n in 1..=2 {
+        let claimed = world.run(hand);
+        let moved = world.finish(&claimed, hand, Ending::Interrupted).unwrap();
+        assert_eq!(moved.state, State::Available);
+        assert_eq!((world.read(id).spent.interruptions, world.read(id).spent.failures), (n, 0));
+    }
+    let claimed = world.run(hand);
+    let moved = world.finish(&claimed, hand, Ending::Interrupted).unwrap();
+    assert_eq!((moved.state, world.read(id).spent.failures), (State::Retryable, 1));
+}
+
+fn job_that_may_start_once_is_never_started_again<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    for ending in [failed(), Ending::TimedOut, Ending::Interrupted, Ending::Lost] {
+        let mut job = world.job();
+        job.rules = rules(1);
+        let id = world.add(job);
+        let claimed = world.take(hand);
+        let moved = world.finish(&claimed, hand, ending.clone()).unwrap();
+        assert_eq!(moved.state, State::Discarded, "{ending:?}");
+        assert_eq!(world.claim(hand, 1).len(), 0, "{ending:?}");
+        assert_eq!(world.read(id).epoch.0, 1);
+    }
+}
+
+fn never_started_attempt_charges_nothing<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let mut job = world.job();
+    job.rules = rules(1);
+    let id = world.add(job);
+    let claimed = world.take(hand);
+    let moved = world.finish(&claimed, hand, Ending::NotStarted).unwrap();
+    assert_eq!((moved.state, moved.outcome), (State::Available, Some(Outcome::Undelivered)));
+    assert_eq!(world.read(id).spent, outlast_core::budget::Spent::default());
+}
+
+fn requeued_job_takes_its_turn_anew<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let first = world.add_plain();
+    let claimed = world.run(hand);
+    let second = world.add_plain();
+    world.finish(&claimed, hand, Ending::Requeued).unwrap();
+    let taken: Vec<_> = world.claim(hand, 2).iter().map(|claimed| claimed.job.id).collect();
+    assert_eq!(taken, [first, second]);
+    assert_eq!(world.read(first).spent, outlast_core::budget::Spent::default());
+}
+
+fn start_told_only_at_the_end_counts<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let id = world.add_plain();
+    let claimed = world.take(hand);
+    world.wait(Span(30));
+    let started = Some(world.now());
+    world.wait(Span(10));
+    let detail = EndDetail { started, ..EndDetail::default() };
+    let fence = hand.fence(claimed.epoch);
+    let report = Finish { job: id, fence, ending: Ending::Lost, detail, by: "w".into() };
+    let moved = world.moved(Command::Finish(Box::new(report))).unwrap();
+    // A loss is charged only because the attempt had started.
+    assert_eq!(moved.outcome, Some(Outcome::Lost));
+    assert_eq!((world.read(id).spent.losses, world.read(id).started), (1, started));
+    assert_eq!(world.attempts(id)[0].started, started);
+}
+
+fn report_of_an_older_epoch_is_refused_and_changes_nothing<H: Harness>(world: &mut World<'_, H>) {
+    let old = world.worker();
+    let id = world.add_plain();
+    let claimed = world.run(old);
+    world.bury(old.worker);
+    let new = world.worker();
+    let current = world.run(new);
+    let before = world.read(id);
+    let superseded = Refusal::Superseded { held: claimed.epoch, current: current.epoch };
+    for ending in [Ending::Completed, failed(), Ending::Interrupted, Ending::NotStarted] {
+        let late = world.finish(&claimed, old, ending);
+        assert_eq!(late, Err(MoveRefusal::Refused(superseded)));
+    }
+    assert_eq!(world.start(&claimed, old), Err(MoveRefusal::Refused(superseded)));
+    assert_eq!(world.read(id), before);
+}
+
+fn report_by_another_worker_is_refused<H: Harness>(world: &mut World<'_, H>) {
+    let (holder, other) = (world.worker(), world.worker());
+    let id = world.add_plain();
+    let claimed = world.run(holder);
+    let refused = Err(MoveRefusal::Refused(Refusal::NotHolder { current: claimed.epoch }));
+    assert_eq!(world.finish(&claimed, other, Ending::Completed), refused);
+    let plain = Fence { worker: Some(Reporter::Plain("worker".into())), ..Fence::default() };
+    assert_eq!(world.moved(finish(id, plain, Ending::Completed)), refused);
+    assert_eq!(world.read(id).state, State::Active);
+}
+
+fn report_with_another_attempt_number_is_refused<H: Harness>(world: &mut World<'_, H>) {
+    let id = world.add_plain();
+    let claimed = world.fetch(Some("plain"), 1).remove(0);
+    let attempt = |attempt| Fence { attempt: Some(attempt), ..Fence::default() };
+    let refused = Err(MoveRefusal::Refused(Refusal::NotHolder { current: claimed.epoch }));
+    assert_eq!(world.moved(finish(id, attempt(2), Ending::Completed)), refused);
+    assert!(world.moved(finish(id, attempt(1), Ending::Completed)).is_ok());
+}
+
+fn report_by_nobody_counts_and_is_marked<H: Harness>(world: &mut World<'_, H>) {
+    let id = world.add_plain();
+    world.fetch(Some("plain"), 1);
+    world.moved(finish(id, Fence::default(), Ending::Completed)).unwrap();
+    assert!(world.attempts(id)[0].evidence.contains("unattributed"));
+}
+
+fn second_report_of_an_end_is_refused<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    world.add_plain();
+    let claimed = world.run(hand);
+    world.finish(&claimed, hand, Ending::Completed).unwrap();
+    let terminal = Err(MoveRefusal::Refused(Refusal::Terminal(State::Completed)));
+    assert_eq!(world.finish(&claimed, hand, Ending::Completed), terminal);
+    assert_eq!(world.finish(&claimed, hand, failed()), terminal);
+}
+
+fn start_of_a_job_that_nobody_holds_is_refused<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let id = world.add_plain();
+    let claimed = world.take(hand);
+    world.finish(&claimed, hand, Ending::NotStarted).unwrap();
+    let refused = Err(MoveRefusal::Refused(Refusal::WrongState(State::Available)));
+    assert_eq!(world.start(&claimed, hand), refused);
+    let unknown = world.job().id;
+    let lost = world.moved(finish(unknown, hand.fence(Epoch(1)), Ending::Completed));
+    assert_eq!(lost, Err(MoveRefusal::NotFound));
+    assert_eq!(world.read(id).state, State::Available);
+}
+
+fn output_is_kept_once_and_in_order<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let id = world.add_plain();
+    let claimed = world.run(hand);
+    for (n, bytes) in [(0, b"a\xff"), (1, b"bb"), (0, b"xx"), (1, b"yy"), (2, b"cc")] {
+        let (stream, bytes) = (Stream::Stdout, bytes.to_vec());
+        let chunk = LogChunk { job: id, epoch: claimed.epoch, n, stream, bytes };
+        assert_eq!(world.one(Command::Log(chunk)), Reply::Done);
+    }
+    let page = |after, limit| LogQuery { job: id, after, limit };
+    let lines = world.ask(world.store().logs(page(0, 10))).lines;
+    let bytes: Vec<_> = lines.iter().map(|line| line.bytes.as_slice()).collect();
+    assert_eq!(bytes, [&b"a\xff"[..], b"bb", b"cc"]);
+    let rest = world.ask(world.store().logs(page(lines[0].id, 1))).lines;
+    assert_eq!(rest, lines[1..2]);
+}
+
+fn output_of_an_unknown_job_goes_nowhere<H: Harness>(world: &mut World<'_, H>) {
+    let (job, epoch) = (world.job().id, Epoch(1));
+    let chunk = LogChunk { job, epoch, n: 0, stream: Stream::Stderr, bytes: b"a".to_vec() };
+    assert_eq!(world.one(Command::Log(chunk)), Reply::Done);
+    let query = LogQuery { job, after: 0, limit: 10 };
+    assert_eq!(world.ask(world.store().logs(query)).lines, []);
+}
+
+fn attempt_that_the_worker_does_not_hold_any_more_is_lost<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let id = world.add_plain();
+    let claimed = world.run(hand);
+    let moved = world.finish(&claimed, hand, Ending::Lost).unwrap();
+    assert_eq!((moved.state, moved.outcome), (State::Available, Some(Outcome::Lost)));
+    assert_eq!(world.read(id).spent.losses, 1);
+}

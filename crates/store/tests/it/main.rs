@@ -1,0 +1,3 @@
+//! The contract suite, run by the model store.
+
+mod model;

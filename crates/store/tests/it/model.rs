@@ -1,0 +1,81 @@
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use outlast_store::Clock;
+use outlast_store::conformance::{self, Harness, check};
+use outlast_store::model::ModelStore;
+
+struct Model;
+
+impl Harness for Model {
+    type Store = ModelStore;
+
+    fn open(&self, clock: Arc<dyn Clock>) -> ModelStore {
+        ModelStore::new(clock)
+    }
+
+    fn reopen(&self, store: ModelStore, _clock: Arc<dyn Clock>) -> ModelStore {
+        store.reopen()
+    }
+
+    /// The model answers at once: a call that waits is a bug.
+    fn block_on<F: Future>(&self, call: F) -> F::Output {
+        let mut context = Context::from_waker(Waker::noop());
+        match pin!(call).poll(&mut context) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => panic!("the model store waits for something"),
+        }
+    }
+}
+
+#[test]
+fn jobs_are_stored_as_the_contract_says() {
+    check(&Model, &conformance::enqueue::cases());
+}
+
+#[test]
+fn jobs_are_claimed_as_the_contract_says() {
+    check(&Model, &conformance::claim::cases());
+}
+
+#[test]
+fn reports_count_as_the_contract_says() {
+    check(&Model, &conformance::report::cases());
+}
+
+#[test]
+fn one_end_wins_as_the_contract_says() {
+    check(&Model, &conformance::race::cases());
+}
+
+#[test]
+fn workers_live_and_lapse_as_the_contract_says() {
+    check(&Model, &conformance::worker::cases());
+}
+
+#[test]
+fn plain_attempts_are_held_as_the_contract_says() {
+    check(&Model, &conformance::plain::cases());
+}
+
+#[test]
+fn orders_are_obeyed_as_the_contract_says() {
+    check(&Model, &conformance::order::cases());
+}
+
+#[test]
+fn time_passes_as_the_contract_says() {
+    check(&Model, &conformance::sweep::cases());
+}
+
+#[test]
+fn reads_tell_what_the_contract_says() {
+    check(&Model, &conformance::read::cases());
+}
+
+#[test]
+fn crashes_leave_what_the_contract_says() {
+    check(&Model, &conformance::durable::cases());
+}

@@ -356,6 +356,11 @@ impl Board {
         }
     }
 
+    /// Puts a due time back without waking anyone: the sweeper knows it already.
+    pub(crate) fn keep_due(&self, at: Timestamp) {
+        self.next_due.fetch_min(at.0, Ordering::AcqRel);
+    }
+
     /// Takes the earliest known due time and forgets it.
     pub(crate) fn take_due(&self) -> Timestamp {
         Timestamp(self.next_due.swap(i64::MAX, Ordering::AcqRel))
@@ -431,5 +436,24 @@ impl Board {
 
     pub(crate) fn sessions(&self) -> Arc<Vec<roster::SessionView>> {
         Arc::clone(&self.sessions.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sweeper once woke itself for ever by putting back what it had taken.
+    #[tokio::test(start_paused = true)]
+    async fn sweeper_is_woken_by_an_earlier_deadline_and_not_by_its_own() {
+        let board = Board { next_due: AtomicI64::new(i64::MAX), ..Board::default() };
+        let moment = Duration::from_millis(1);
+        board.due_at(Timestamp(500));
+        assert!(tokio::time::timeout(moment, board.due_changed.notified()).await.is_ok());
+        let due = board.take_due();
+        board.keep_due(due);
+        assert!(tokio::time::timeout(moment, board.due_changed.notified()).await.is_err());
+        board.due_at(Timestamp(400));
+        assert!(tokio::time::timeout(moment, board.due_changed.notified()).await.is_ok());
     }
 }

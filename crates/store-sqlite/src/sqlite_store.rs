@@ -1,6 +1,6 @@
 //! The store's face: batches go to the writer thread, reads to read connections.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -31,6 +31,7 @@ struct Inner {
     asks: Sender<Ask>,
     thread: Mutex<Option<JoinHandle<()>>>,
     readers: Readers,
+    path: PathBuf,
 }
 
 impl SqliteStore {
@@ -49,8 +50,15 @@ impl SqliteStore {
         let io = |source| OpenError::Io { path: path.to_owned(), source };
         let (asks, thread) = writer::start(owned, clock, latest).map_err(io)?;
         let readers = Readers::new(path.to_owned());
-        let inner = Inner { asks, thread: Mutex::new(Some(thread)), readers };
+        let path = path.to_owned();
+        let inner = Inner { asks, thread: Mutex::new(Some(thread)), readers, path };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Returns the file that the store is in.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.inner.path
     }
 
     async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Result<T, StoreError> {

@@ -82,7 +82,8 @@ pub(crate) async fn run<S: Store>(
         ending: Ending::Not,
     };
     loop {
-        if turn.gather.is_empty() {
+        // A class seen for the first time has a job that nobody was told of yet.
+        if turn.gather.is_empty() && !turn.backlog_wanted {
             if let Ending::Stopping(done) = turn.ending {
                 // Nobody waits for the answer if the asker has gone.
                 let _ = done.send(());
@@ -270,11 +271,10 @@ impl<S: Store> Turn<S> {
     }
 
     async fn read_backlog(&mut self) {
+        // After an error the monitor's next look, a second later at most, makes up for it.
+        self.backlog_wanted = false;
         match self.store.backlog().await {
-            Ok(classes) => {
-                self.backlog_wanted = false;
-                self.set_backlog(classes);
-            }
+            Ok(classes) => self.set_backlog(classes),
             Err(error) => tracing::warn!(%error, "failed to read the backlog"),
         }
     }

@@ -40,7 +40,7 @@ async fn sweep<S: Store>(engine: &Engine<S>, interval: Span) -> Span {
         }
     };
     if due > now {
-        engine.board().due_at(due);
+        engine.board().keep_due(due);
         return due.since(now).max(Span(1));
     }
     let Some(swept) = submit(engine).await else { return interval };

@@ -1,0 +1,275 @@
+CREATE INDEX active_deadline on active (deadline) where deadline is not null;
+
+CREATE INDEX active_visible on active (visible_until) where visible_until is not null;
+
+CREATE INDEX active_worker on active (worker) where worker is not null;
+
+CREATE INDEX event_batch_at on event_batch (at);
+
+CREATE INDEX finished_at on finished (at);
+
+CREATE UNIQUE INDEX log_chunk on log (seq, epoch, n);
+
+CREATE INDEX ready_strand on ready (class, since + strand_ms) where strand_ms is not null;
+
+CREATE INDEX waiting_due on waiting (due) where due is not null;
+
+CREATE INDEX worker_plain on worker (plain_id) where plain_id is not null;
+
+CREATE TABLE active (
+    seq integer primary key,
+    epoch integer not null,
+    life integer not null,
+    failures integer not null,
+    losses integer not null,
+    interruptions integer not null,
+    isolated integer not null,
+    worker blob,
+    plain text,
+    claimed integer not null,
+    started integer,
+    visible_until integer,
+    visibility_ms integer,
+    deadline integer,
+    cancelled integer not null
+);
+
+CREATE TABLE attempt_row (
+    seq integer not null,
+    epoch integer not null,
+    life integer not null,
+    number integer not null,
+    worker blob,
+    plain text,
+    claimed integer not null,
+    started integer,
+    finished integer not null,
+    outcome text not null,
+    next_state text not null,
+    error text,
+    exit_code integer,
+    by text not null,
+    evidence text not null,
+    primary key (seq, epoch)
+) without rowid;
+
+CREATE TABLE checkpoint (
+    seq integer primary key,
+    bytes blob not null
+);
+
+CREATE TABLE class (
+    id integer primary key,
+    queue text not null,
+    job_type text not null,
+    route text not null,
+    tenant text not null,
+    isolated integer not null,
+    unique (queue, job_type, route, tenant, isolated)
+);
+
+CREATE TABLE dead_letter_row (
+    seq integer primary key,
+    reason text not null,
+    at integer not null
+);
+
+CREATE TABLE event_batch (
+    server blob not null,
+    n integer not null,
+    at integer not null,
+    body text not null,
+    primary key (server, n)
+) without rowid;
+
+CREATE TABLE expiry (
+    at integer not null,
+    seq integer not null,
+    primary key (at, seq)
+) without rowid;
+
+CREATE TABLE finished (
+    seq integer primary key,
+    state text not null,
+    at integer not null,
+    epoch integer not null,
+    life integer not null,
+    failures integer not null,
+    losses integer not null,
+    interruptions integer not null,
+    isolated integer not null,
+    attempt integer not null,
+    shown integer not null,
+    result text,
+    error text,
+    ended_by text not null
+);
+
+CREATE TABLE job_row (
+    seq integer primary key,
+    id blob not null unique,
+    class integer not null,
+    priority integer not null,
+    args text not null,
+    meta text not null,
+    extra text not null,
+    rules text,
+    timeout_ms integer,
+    visibility_ms integer,
+    strand_ms integer,
+    origin integer not null,
+    created integer not null,
+    scheduled_for integer,
+    expires_at integer
+);
+
+CREATE TABLE log (
+    seq integer not null,
+    id integer not null,
+    epoch integer not null,
+    n integer not null,
+    stream integer not null,
+    at integer not null,
+    bytes blob not null,
+    primary key (seq, id)
+) without rowid;
+
+CREATE TABLE meta (
+    key text primary key,
+    value text not null
+) without rowid;
+
+CREATE TABLE queue (
+    name text primary key,
+    paused integer not null
+) without rowid;
+
+CREATE TABLE ready (
+    class integer not null,
+    rank integer not null,
+    seq integer not null,
+    epoch integer not null,
+    life integer not null,
+    failures integer not null,
+    losses integer not null,
+    interruptions integer not null,
+    since integer not null,
+    strand_ms integer,
+    primary key (class, rank, seq)
+) without rowid;
+
+CREATE TABLE waiting (
+    seq integer primary key,
+    state text not null,
+    due integer,
+    epoch integer not null,
+    life integer not null,
+    failures integer not null,
+    losses integer not null,
+    interruptions integer not null,
+    isolated integer not null,
+    since integer not null
+);
+
+CREATE TABLE worker (
+    id text primary key,
+    name text not null,
+    worker_role text not null,
+    status text not null,
+    state text not null,
+    last_heartbeat text,
+    created text not null,
+    updated text not null,
+    phase integer not null,
+    liveness integer not null,
+    concurrency integer not null,
+    queues text not null,
+    runtimes text not null,
+    labels text not null,
+    renewal_seq integer not null,
+    session_seq integer not null,
+    lease_ms integer not null,
+    lease_until_ms integer not null,
+    last_heartbeat_ms integer not null,
+    created_ms integer not null,
+    updated_ms integer not null,
+    evidence text not null,
+    about text not null,
+    plain_id text
+) without rowid;
+
+CREATE VIEW attempt as
+select
+    j.id as job,
+    t.epoch as epoch,
+    t.outcome as outcome,
+    t.next_state as next_state,
+    case when t.worker is not null then
+        lower(substr(hex(t.worker), 1, 8) || '-' || substr(hex(t.worker), 9, 4) || '-'
+            || substr(hex(t.worker), 13, 4) || '-' || substr(hex(t.worker), 17, 4) || '-'
+            || substr(hex(t.worker), 21))
+    else t.plain end as worker,
+    strftime('%Y-%m-%dT%H:%M:%fZ', t.claimed / 1000.0, 'unixepoch') as claimed,
+    strftime('%Y-%m-%dT%H:%M:%fZ', t.started / 1000.0, 'unixepoch') as started,
+    strftime('%Y-%m-%dT%H:%M:%fZ', t.finished / 1000.0, 'unixepoch') as finished,
+    t.error as error,
+    t.exit_code as exit_code,
+    t.by as by,
+    t.evidence as evidence
+from attempt_row t
+join job j on j.seq = t.seq;
+
+CREATE VIEW dead_letter as
+select
+    j.id as job,
+    j.queue as queue,
+    j.type as type,
+    d.reason as reason,
+    strftime('%Y-%m-%dT%H:%M:%fZ', d.at / 1000.0, 'unixepoch') as at
+from dead_letter_row d
+join job j on j.seq = d.seq;
+
+CREATE VIEW event as
+select
+    lower(hex(b.server)) as server,
+    b.n as n,
+    e.key as i,
+    strftime('%Y-%m-%dT%H:%M:%fZ', (e.value ->> 't') / 1000.0, 'unixepoch') as at,
+    e.value ->> 'k' as type,
+    e.value ->> 'j' as job,
+    e.value ->> 'w' as worker,
+    e.value ->> 'e' as epoch,
+    e.value ->> 's' as state,
+    e.value ->> 'o' as outcome,
+    e.value ->> 'by' as by,
+    e.value ->> 'ev' as evidence
+from event_batch b, json_each(b.body) e;
+
+CREATE VIEW job as
+select
+    j.seq as seq,
+    lower(substr(hex(j.id), 1, 8) || '-' || substr(hex(j.id), 9, 4) || '-' || substr(hex(j.id), 13, 4)
+        || '-' || substr(hex(j.id), 17, 4) || '-' || substr(hex(j.id), 21)) as id,
+    c.queue as queue,
+    c.job_type as type,
+    j.priority as priority,
+    coalesce(
+        f.state,
+        case when a.seq is not null then 'active' end,
+        w.state,
+        'available'
+    ) as state,
+    coalesce(a.epoch, f.epoch, w.epoch,
+        (select max(t.epoch) from attempt_row t where t.seq = j.seq), 0) as epoch,
+    j.args as args,
+    j.meta as meta,
+    f.result as result,
+    f.error as error,
+    strftime('%Y-%m-%dT%H:%M:%fZ', j.created / 1000.0, 'unixepoch') as created,
+    strftime('%Y-%m-%dT%H:%M:%fZ', f.at / 1000.0, 'unixepoch') as ended
+from job_row j
+join class c on c.id = j.class
+left join finished f on f.seq = j.seq
+left join active a on a.seq = j.seq
+left join waiting w on w.seq = j.seq;
+

@@ -1,0 +1,42 @@
+//! Files that cannot be opened say why.
+
+use std::path::Path;
+
+use outlast_store_sqlite::{Options, SqliteStore};
+
+fn check(path: &Path, expected: &str) {
+    let error = SqliteStore::open(path, &Options::default()).unwrap_err().to_string();
+    assert!(error.contains(expected), "`{error}` should contain `{expected}`");
+}
+
+#[test]
+fn file_that_is_no_database_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    std::fs::write(&path, "x".repeat(4096)).unwrap();
+    check(&path, "notes.txt is not a SQLite database");
+}
+
+#[test]
+fn folder_in_place_of_a_file_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    check(folder.path(), "cannot open");
+}
+
+#[test]
+fn store_in_use_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("outlast.db");
+    let _first = SqliteStore::open(&path, &Options::default()).unwrap();
+    check(&path, "in use by another server");
+}
+
+#[test]
+fn store_of_a_newer_outlast_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("outlast.db");
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.pragma_update(None, "user_version", 999).unwrap();
+    drop(db);
+    check(&path, "made by a newer outlast");
+}

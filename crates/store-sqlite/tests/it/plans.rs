@@ -1,0 +1,62 @@
+//! Hot statements use the index they were written for, whatever the tables hold.
+
+use rusqlite::Connection;
+
+fn plan(sql: &str) -> String {
+    let mut db = Connection::open_in_memory().unwrap();
+    outlast_store_sqlite::migrate(&mut db).unwrap();
+    let mut explain = db.prepare(&format!("explain query plan {sql}")).unwrap();
+    let count = explain.parameter_count();
+    let nothing = vec![rusqlite::types::Value::Null; count];
+    let rows = explain
+        .query_map(rusqlite::params_from_iter(nothing), |row| row.get::<_, String>(3))
+        .unwrap();
+    rows.map(Result::unwrap).collect::<Vec<_>>().join("\n")
+}
+
+fn check(sql: &str, expected: &str) {
+    let plan = plan(sql);
+    assert!(plan.contains(expected), "{sql}\nshould use `{expected}`:\n{plan}");
+    assert!(!plan.contains("SCAN ready") && !plan.contains("SCAN job_row"), "{plan}");
+    assert!(!plan.contains("TEMP B-TREE"), "{sql} sorts:\n{plan}");
+}
+
+#[test]
+fn claim_reads_the_claimable_jobs_in_order() {
+    check(
+        "select rank, seq, epoch, life, failures, losses, interruptions
+         from ready where class = ?1 and (rank, seq) > (?2, ?3) order by rank, seq limit ?4",
+        "SEARCH ready USING PRIMARY KEY",
+    );
+}
+
+#[test]
+fn sweeps_read_what_is_due_first() {
+    check(
+        "select seq from waiting where due <= ?1 order by due, seq limit ?2",
+        "SEARCH waiting USING COVERING INDEX waiting_due",
+    );
+    check(
+        "select seq from active where visible_until <= ?1 and visibility_ms <= ?3
+         order by visible_until, seq limit ?2",
+        "USING INDEX active_visible",
+    );
+    check(
+        "select seq from active where deadline <= ?1 and not cancelled
+         order by deadline, seq limit ?2",
+        "USING INDEX active_deadline",
+    );
+}
+
+#[test]
+fn lapse_finds_what_a_worker_holds() {
+    check(
+        "select seq from active where worker = ? order by seq",
+        "SEARCH active USING COVERING INDEX active_worker",
+    );
+}
+
+#[test]
+fn report_finds_its_job_by_id() {
+    check("select seq from job_row where id = ?", "USING COVERING INDEX sqlite_autoindex_job_row");
+}

@@ -115,7 +115,8 @@ impl Writing<'_> {
         let (rank, seq) = after.unwrap_or((i64::MIN, i64::MIN));
         let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
         for class in classes {
-            if self.classes.is_paused(&self.classes.key(*class)?.queue) {
+            let Some(key) = self.classes.known(*class) else { continue };
+            if self.classes.is_paused(&key.queue) {
                 continue;
             }
             let mut select = self

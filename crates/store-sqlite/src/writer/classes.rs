@@ -44,8 +44,12 @@ impl Classes {
         self.by_id.insert(id, key);
     }
 
+    pub(crate) fn known(&self, id: ClassId) -> Option<&Arc<ClassKey>> {
+        self.by_id.get(&id)
+    }
+
     pub(crate) fn key(&self, id: ClassId) -> Result<&Arc<ClassKey>, StoreError> {
-        self.by_id.get(&id).ok_or_else(|| StoreError::Corrupt(format!("no class {}", id.0)))
+        self.known(id).ok_or_else(|| StoreError::Corrupt(format!("no class {}", id.0)))
     }
 
     /// Returns the class, made now if there is none.

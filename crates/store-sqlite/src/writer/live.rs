@@ -317,7 +317,7 @@ impl Writing<'_> {
         trace: &Trace<'_>,
         held: Option<&Held>,
     ) {
-        let began = held.map(|held| held.started.unwrap_or(held.claimed));
+        let began = held.map(|held| held.started.or(trace.detail.started).unwrap_or(held.claimed));
         let facts = Facts {
             job: &live.stored,
             kind: trace.kind,

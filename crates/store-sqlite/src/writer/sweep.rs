@@ -1,7 +1,7 @@
 //! What time alone does.
 
 use outlast_core::budget::ScheduledTimeout;
-use outlast_core::job::{Event as JobEvent, EventKind, State};
+use outlast_core::job::{Event as JobEvent, EventKind};
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::command::{EndDetail, Strand, Sweep};
@@ -40,17 +40,16 @@ impl Writing<'_> {
     }
 
     fn sweep_expiries(&mut self, limit: i64, swept: &mut Swept) -> Result<(), StoreError> {
+        // A job that is held runs on, and is looked at again should it come back.
         let due = self.seqs(
-            "select seq from expiry where at <= ?1 order by at, seq limit ?2",
+            "select seq from expiry where at <= ?1
+                 and not exists (select 1 from active a where a.seq = expiry.seq)
+             order by at, seq limit ?2",
             (self.now.0, limit),
         )?;
         swept.more |= reached(due.len(), limit);
         for seq in due {
             let live = self.load(seq)?;
-            // A job that is held runs on, and is looked at again should it come back.
-            if live.job.state == State::Active {
-                continue;
-            }
             let at = live.stored.rules.expires_at.unwrap_or_default();
             self.execute("delete from expiry where at = ? and seq = ?", (at.0, seq))?;
             if !live.job.state.is_terminal() {

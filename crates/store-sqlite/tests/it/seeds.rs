@@ -51,7 +51,10 @@ fn active_workers_are_listed_by_the_seeds_query() {
                 |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
             )
             .unwrap();
-        assert_eq!((row.0.as_str(), row.1.as_str(), row.2.as_str()), ("shell-1", "action", "active"));
+        assert_eq!(
+            (row.0.as_str(), row.1.as_str(), row.2.as_str()),
+            ("shell-1", "action", "active")
+        );
         assert!(row.3.ends_with('Z') && row.3.contains('T'), "{} is ISO-8601 in UTC", row.3);
     });
 }

@@ -2,6 +2,7 @@
 //!
 //! Map:
 //! - [`guardian`]: the small main process: owner of the signals, parent of the engine
+//! - [`daemon`]: the engine: a session with the server, and attempts for what it delivers
 //! - [`attempt`]: one attempt as the engine sees it: spawn, stop, output, ending
 //! - [`shim`]: the process that holds one attempt's tree and ends it
 //! - [`containment`]: what keeps a tree together, and which kind works on this host
@@ -14,6 +15,7 @@
 
 pub mod attempt;
 pub mod clock;
+pub mod daemon;
 pub mod environment;
 pub mod folder;
 pub mod guardian;

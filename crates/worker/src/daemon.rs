@@ -1,0 +1,222 @@
+//! The engine of `outlast worker`: what the server delivers, run as attempts of actions.
+//!
+//! ```text
+//! guardian ──signals──▶ SDK worker ◀══ session ══▶ server
+//!                           │ Delivery      ▲ Ended
+//!                           ▼               │
+//!            [`run_action`]: folder, parameters, environment ─▶ attempt (shim, tree)
+//! ```
+//!
+//! - `actions`: which actions this host can run
+//! - `run_action`: one delivery, from parameters to its end
+//! - `verdict`: from an attempt's ending to what is reported
+//! - `work_root`: where attempts have their folders, and removing what dead engines left
+//! - `surroundings`: whether the shutdown fits into what the host allows
+//!
+//! Phases, slots, leases and reports are the SDK's; processes are [`crate::attempt`]'s.
+//! Nothing here decides whether a job is tried again.
+
+mod actions;
+mod run_action;
+mod surroundings;
+mod verdict;
+mod work_root;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use outlast_core::limits::KILL_CONFIRM_MAX;
+use outlast_packs::PackSet;
+use outlast_sdk::{Control, Role, RunError, StageEvent, Summary, Worker, control};
+use serde_json::json;
+
+use self::actions::Actions;
+use self::run_action::ActionRunner;
+use self::work_root::WorkRoot;
+use crate::OwnProgram;
+use crate::attempt::KILL_AFTER;
+use crate::containment::{Choice, Containment};
+use crate::environment::HostEnvironment;
+use crate::guardian::{GuardianEvent, GuardianLink};
+use crate::runtime::{Interpreters, Runtime};
+
+/// Beyond SIGTERM, SIGKILL and its proof: reading the last output and telling it.
+const RELEASE: Duration = Duration::from_secs(3);
+
+/// Exit code after a clean drain, handed back jobs included.
+const CLEAN: i32 = 0;
+/// Exit code on a fault.
+const FAULT: i32 = 1;
+/// Exit code when what it was told cannot be used.
+const USAGE: i32 = 2;
+
+/// Everything a worker is told.
+#[derive(Clone, Debug)]
+pub struct DaemonConfig {
+    /// The server's base address.
+    pub server: String,
+    /// Bearer token shown to it.
+    pub token: Option<String>,
+    /// Label.
+    pub name: String,
+    /// Proposed time between two heartbeats.
+    pub heartbeat_interval: Duration,
+    /// How long attempts may go on when it drains.
+    pub shutdown_timeout: Duration,
+    /// Attempts at the same time.
+    pub concurrency: u32,
+    /// Queues to take jobs from.
+    pub queues: Vec<String>,
+    /// Labels it carries.
+    pub labels: BTreeMap<String, String>,
+    /// Runtimes to offer; all that are found if empty.
+    pub runtimes: Vec<Runtime>,
+    /// Folders with packs, beside the built-in one.
+    pub packs: Vec<PathBuf>,
+    /// How process trees are held.
+    pub containment: Choice,
+    /// The worker's own environment: jobs get the allowed part of it.
+    pub variables: Vec<(String, String)>,
+    /// Where attempts have their folders; the system's temporary folder if not said.
+    pub work_folder: Option<PathBuf>,
+    /// The program to execute as shim.
+    pub program: OwnProgram,
+}
+
+/// Why the engine does not start.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("{0}")]
+    Packs(#[from] outlast_packs::PackError),
+    #[error("{0}")]
+    Containment(#[from] crate::containment::NoContainment),
+    #[error("work folder cannot be made below {folder}: {error}")]
+    WorkRoot { folder: String, error: std::io::Error },
+    #[error("{0}")]
+    Settings(#[from] outlast_sdk::BadAddress),
+    #[error("nothing to run: no action fits the runtimes that are here ({found})")]
+    NoActions { found: String },
+}
+
+/// Runs the engine to its end and returns the exit code. Wants a current-thread runtime:
+/// the heartbeat has a thread of its own.
+pub async fn run(config: DaemonConfig, link: GuardianLink) -> i32 {
+    let (control, queue) = control();
+    // From the first moment on: a signal during a slow start is not lost.
+    let listener = tokio::spawn(listen(link, control.clone()));
+    let code = match start(config, control).await {
+        Ok((worker, runner, root)) => {
+            let ended = worker.run(runner, queue).await;
+            root.remove();
+            exit_code(ended)
+        }
+        Err(error) => {
+            tracing::error!("cannot start the worker: {error}");
+            match error {
+                StartError::Settings(_) | StartError::Packs(_) => USAGE,
+                StartError::Containment(_)
+                | StartError::WorkRoot { .. }
+                | StartError::NoActions { .. } => FAULT,
+            }
+        }
+    };
+    listener.abort();
+    code
+}
+
+fn exit_code(ended: Result<Summary, RunError>) -> i32 {
+    match ended {
+        Ok(summary) if summary.left_at_once => FAULT,
+        Ok(_) => CLEAN,
+        Err(error) => {
+            tracing::error!("worker ended: {error}");
+            FAULT
+        }
+    }
+}
+
+/// Passes on what the guardian says.
+async fn listen(mut link: GuardianLink, control: Control) {
+    loop {
+        match link.next().await {
+            GuardianEvent::Terminate => control.tell(StageEvent::TerminateSignal),
+            GuardianEvent::Quiet => control.tell(StageEvent::StopSignal),
+            GuardianEvent::Resume => control.tell(StageEvent::ContinueSignal),
+            GuardianEvent::GuardianGone => return control.tell(StageEvent::GuardianGone),
+        }
+    }
+}
+
+async fn start(
+    config: DaemonConfig,
+    control: Control,
+) -> Result<(Worker, ActionRunner, WorkRoot), StartError> {
+    surroundings::check(&config.variables, config.shutdown_timeout + KILL_AFTER + RELEASE);
+    let packs = PackSet::load(&config.packs)?;
+    let parent = config.work_folder.clone().unwrap_or_else(std::env::temp_dir);
+    let root = WorkRoot::create(&parent)
+        .map_err(|error| StartError::WorkRoot { folder: parent.display().to_string(), error })?;
+    packs.materialise(&root.packs())?;
+    let host = HostEnvironment::allowed_of(config.variables.iter().cloned());
+    let interpreters = Interpreters::find(host.path()).await;
+    let probe = Containment::probe(config.containment, &config.program).await?;
+    for refused in &probe.refused {
+        tracing::info!(kind = %refused.kind, reason = refused.reason, "containment does not work here");
+    }
+    let actions = Actions::select(packs, interpreters, &config.runtimes, probe.chosen);
+    if actions.references().next().is_none() {
+        return Err(StartError::NoActions { found: actions.runtimes().join(", ") });
+    }
+    tracing::info!(
+        name = config.name,
+        heartbeat_interval = ?config.heartbeat_interval,
+        containment = %probe.chosen,
+        runtimes = actions.runtimes().join(","),
+        actions = actions.references().count(),
+        "worker is set up"
+    );
+    let worker = describe(&config, &actions, probe.chosen)?;
+    let runner = ActionRunner {
+        actions,
+        host,
+        containment: probe.chosen,
+        program: config.program,
+        packs_folder: root.packs(),
+        attempts_folder: root.attempts(),
+        control,
+    };
+    Ok((worker, runner, root))
+}
+
+fn describe(
+    config: &DaemonConfig,
+    actions: &Actions,
+    containment: Containment,
+) -> Result<Worker, StartError> {
+    let confirm = Duration::from_millis(KILL_CONFIRM_MAX.as_millis());
+    let host = rustix::system::uname();
+    let about = json!({
+        "host": host.nodename().to_string_lossy(),
+        "pid": std::process::id(),
+        "containment": containment.name(),
+        "interpreters": actions.versions(),
+    });
+    let worker = Worker::builder(&config.server)
+        .token(config.token.clone())
+        .name(&config.name)
+        .role(Role::Action)
+        .queues(&config.queues)
+        .concurrency(config.concurrency)
+        .runtimes(actions.runtimes())
+        .labels(config.labels.clone())
+        .types(actions.references())
+        .about_json(about.to_string())
+        .heartbeat_interval(config.heartbeat_interval)
+        .shutdown_timeout(config.shutdown_timeout)
+        // An attempt ends itself: these bounds are for one that does not.
+        .stop_window(KILL_AFTER + confirm + RELEASE)
+        .force_window(confirm + RELEASE)
+        .build()?;
+    Ok(worker)
+}

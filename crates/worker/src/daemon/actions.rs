@@ -1,0 +1,116 @@
+//! Which actions this host can run, and with what.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
+
+use outlast_packs::{Action, Overlap, PackSet, Runner};
+
+use crate::containment::Containment;
+use crate::runtime::{CommandLine, Interpreters, MissingInterpreter, Runtime};
+
+/// The actions that are offered.
+#[derive(Debug)]
+pub(super) struct Actions {
+    offered: BTreeMap<String, Arc<Action>>,
+    runtimes: Vec<Runtime>,
+    interpreters: Interpreters,
+}
+
+impl Actions {
+    /// Selects what is enabled, has its runtime here among `wanted` (all if empty), and can
+    /// be held as it needs to be.
+    pub(super) fn select(
+        packs: PackSet,
+        interpreters: Interpreters,
+        wanted: &[Runtime],
+        containment: Containment,
+    ) -> Self {
+        let runtimes: Vec<Runtime> = Runtime::ALL
+            .into_iter()
+            .filter(|runtime| wanted.is_empty() || wanted.contains(runtime))
+            .filter(|runtime| match interpreters.get(*runtime) {
+                Ok(_) => true,
+                Err(missing) => {
+                    say_missing(&missing, wanted);
+                    false
+                }
+            })
+            .collect();
+        let mut offered = BTreeMap::new();
+        for action in packs.actions().filter(|action| action.enabled) {
+            if !runtimes.contains(&runtime_of(action.runner)) {
+                continue;
+            }
+            if action.overlap == Overlap::Forbidden && !containment.proves_death() {
+                tracing::warn!(
+                    action = action.reference,
+                    %containment,
+                    "action is not offered: it forbids overlap, and this containment cannot prove an end"
+                );
+                continue;
+            }
+            if let Some(shared) = packs.shared(&action.reference) {
+                offered.insert(action.reference.clone(), shared);
+            }
+        }
+        Self { offered, runtimes, interpreters }
+    }
+
+    pub(super) fn get(&self, reference: &str) -> Option<&Arc<Action>> {
+        self.offered.get(reference)
+    }
+
+    pub(super) fn references(&self) -> impl Iterator<Item = &str> {
+        self.offered.keys().map(String::as_str)
+    }
+
+    pub(super) fn runtimes(&self) -> Vec<&'static str> {
+        self.runtimes.iter().map(|runtime| runtime.name()).collect()
+    }
+
+    /// What each interpreter says its version is.
+    pub(super) fn versions(&self) -> BTreeMap<&'static str, String> {
+        let offered =
+            self.interpreters.found().iter().filter(|found| self.runtimes.contains(&found.runtime));
+        offered.map(|found| (found.runtime.name(), found.version.clone())).collect()
+    }
+
+    /// Says how to run an action's script, looking programs up in `path`.
+    pub(super) fn command_line(
+        &self,
+        action: &Action,
+        script: &Path,
+        path: &str,
+    ) -> Result<CommandLine, MissingInterpreter> {
+        let mut line = self.interpreters.command_line(runtime_of(action.runner), script)?;
+        // A shell script that asks for no particular shell is written for bash, where there
+        // is one.
+        if action.interpreter() == "bash"
+            && let Some(bash) = std::env::split_paths(OsStr::new(path))
+                .map(|folder| folder.join("bash"))
+                .find(|bash| bash.is_absolute() && bash.is_file())
+        {
+            line.program = bash;
+        }
+        Ok(line)
+    }
+}
+
+const fn runtime_of(runner: Runner) -> Runtime {
+    match runner {
+        Runner::Shell => Runtime::Shell,
+        Runner::Python => Runtime::Python,
+        Runner::Node => Runtime::Node,
+    }
+}
+
+/// One that was asked for by name and is missing is worth a warning.
+fn say_missing(missing: &MissingInterpreter, wanted: &[Runtime]) {
+    if wanted.is_empty() {
+        tracing::info!("runtime is not offered: {missing}");
+    } else {
+        tracing::warn!("runtime is not offered: {missing}");
+    }
+}

@@ -1,0 +1,241 @@
+//! One delivery, from its parameters to its end.
+
+use std::convert::Infallible;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use outlast_packs::{Action, PARAMETER_FILE_VARIABLE};
+use outlast_sdk::{
+    AttemptContext, Control, Delivery, Ended, Handler, LogStream, StageEvent, StopReason,
+};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::actions::Actions;
+use super::verdict;
+use crate::OwnProgram;
+use crate::attempt::{Attempt, AttemptHandle, AttemptSpec, Output, Stream};
+use crate::containment::Containment;
+use crate::environment::{HostEnvironment, JobIdentity};
+use crate::folder::WorkFolder;
+
+/// Runs deliveries as attempts of actions.
+#[derive(Debug)]
+pub(super) struct ActionRunner {
+    pub(super) actions: Actions,
+    pub(super) host: HostEnvironment,
+    pub(super) containment: Containment,
+    pub(super) program: OwnProgram,
+    pub(super) packs_folder: PathBuf,
+    pub(super) attempts_folder: PathBuf,
+    pub(super) control: Control,
+}
+
+/// Everything that an attempt of an action needs.
+struct Prepared {
+    action: Arc<Action>,
+    folder: WorkFolder,
+    spec: AttemptSpec,
+}
+
+impl Handler for ActionRunner {
+    fn keeps_time(&self) -> bool {
+        true
+    }
+
+    async fn run(&self, delivery: Delivery, context: AttemptContext) -> Ended {
+        if context.stop_reason().is_some() {
+            return Ended::not_started("stopped before it started");
+        }
+        match self.prepare(&delivery, &context) {
+            Ok(prepared) => self.carry_out(prepared, &delivery, context).await,
+            Err(ended) => *ended,
+        }
+    }
+}
+
+impl ActionRunner {
+    fn prepare(
+        &self,
+        delivery: &Delivery,
+        context: &AttemptContext,
+    ) -> Result<Prepared, Box<Ended>> {
+        let action = self.actions.get(&delivery.job_type).ok_or_else(|| {
+            let message = format!("this worker has no action {}", delivery.job_type);
+            Box::new(Ended::not_started(message))
+        })?;
+        let parameters = parameters(action, delivery)?;
+        let no_folder = |error| Box::new(self.no_folder(&error));
+        let name = format!("{}-{}", delivery.attempt.job, delivery.attempt.epoch);
+        let folder = WorkFolder::create(&self.attempts_folder, &name).map_err(no_folder)?;
+        let mut rendered = action.render(&parameters);
+        if let Some(body) = &rendered.file {
+            let path = folder.write_parameters(body).map_err(no_folder)?;
+            let path = path.to_string_lossy().into_owned();
+            rendered.env.push((PARAMETER_FILE_VARIABLE.to_owned(), path));
+        }
+        if !delivery.checkpoint.is_empty() {
+            folder.write_checkpoint(&delivery.checkpoint).map_err(no_folder)?;
+        }
+        let env = self.environment(delivery, &folder, &rendered.env)?;
+        let program = action.program(&self.packs_folder);
+        let line = self
+            .actions
+            .command_line(action, &program.script, self.host.path())
+            .map_err(|missing| Box::new(unstarted("no_runtime", missing.to_string())))?;
+        let spec = AttemptSpec {
+            args: line.args,
+            env,
+            cwd: program.folder,
+            stdin: rendered.stdin.unwrap_or_default(),
+            timeout: delivery.timeout.or(action.timeout),
+            deadline: context.deadline(),
+            containment: self.containment,
+            shim: self.program.clone(),
+            ..AttemptSpec::new(delivery.attempt.job.to_string(), path_text(&line.program))
+        };
+        Ok(Prepared { action: Arc::clone(action), folder, spec })
+    }
+
+    fn environment(
+        &self,
+        delivery: &Delivery,
+        folder: &WorkFolder,
+        delivered: &[(String, String)],
+    ) -> Result<Vec<(String, String)>, Box<Ended>> {
+        let identity = JobIdentity {
+            job_id: delivery.attempt.job.to_string(),
+            attempt: delivery.attempt_number,
+            epoch: delivery.attempt.epoch.0,
+            idempotency_key: delivery.idempotency_key.clone(),
+            checkpoint: folder.checkpoint(),
+        };
+        let mut env = self.host.for_job(&identity, delivered).map_err(|refused| {
+            Box::new(not_retryable(unstarted("invalid_parameters", refused.to_string())))
+        })?;
+        // What a job leaves in its temporary folder goes with the attempt.
+        env.retain(|(name, _)| name != "TMPDIR");
+        env.push(("TMPDIR".to_owned(), path_text(&folder.working())));
+        Ok(env)
+    }
+
+    /// The disk is full or broken: the attempt fails with the reason, and others must not
+    /// meet the same end.
+    fn no_folder(&self, error: &io::Error) -> Ended {
+        let folder = self.attempts_folder.display();
+        tracing::error!(%error, %folder, "work folder cannot be written: taking no more work");
+        self.control.tell(StageEvent::QuietOrder);
+        unstarted("work_folder", format!("work folder {folder} cannot be written: {error}"))
+    }
+
+    async fn carry_out(
+        &self,
+        prepared: Prepared,
+        delivery: &Delivery,
+        context: AttemptContext,
+    ) -> Ended {
+        let Prepared { action, folder, spec } = prepared;
+        let limit = spec.timeout.unwrap_or(Duration::MAX);
+        let mut attempt = Attempt::spawn(spec);
+        let handle = attempt.handle();
+        let output = attempt.take_output();
+        let ends = async { tokio::join!(attempt.finished(), pump(output, &context)).0 };
+        let ending = tokio::select! {
+            ending = ends => ending,
+            never = obey(&handle, &context) => match never {},
+        };
+        let mut ended = verdict::judge(&action, &ending, limit, context.stop_reason());
+        match folder.read_checkpoint() {
+            Ok(Some(kept)) if kept != delivery.checkpoint => ended.checkpoint = kept.into(),
+            Ok(_) => {}
+            Err(error) => {
+                let line = format!("[checkpoint not kept: {error}]\n");
+                context.log(LogStream::Worker, line).await;
+            }
+        }
+        if let Err(error) = folder.remove() {
+            tracing::warn!(%error, attempt = %delivery.attempt, "cannot remove a work folder");
+        }
+        ended
+    }
+}
+
+fn parameters(action: &Action, delivery: &Delivery) -> Result<Value, Box<Ended>> {
+    let unreadable = |error: serde_json::Error| {
+        Box::new(not_retryable(unstarted("invalid_parameters", error.to_string())))
+    };
+    let args: Vec<Value> = if delivery.args_json.is_empty() {
+        Vec::new()
+    } else {
+        serde_json::from_slice(&delivery.args_json).map_err(unreadable)?
+    };
+    let given = args.into_iter().next().unwrap_or(Value::Null);
+    action.check(&given).map_err(|violations| {
+        let list: Vec<String> = violations.iter().map(ToString::to_string).collect();
+        Box::new(not_retryable(unstarted("invalid_parameters", list.join("; "))))
+    })
+}
+
+/// A failure before anything was executed.
+fn unstarted(error_type: &str, message: String) -> Ended {
+    Ended { executed: false, ..Ended::failed(error_type, message) }
+}
+
+fn not_retryable(mut ended: Ended) -> Ended {
+    if let Some(failure) = &mut ended.failure {
+        failure.retryable = false;
+    }
+    ended
+}
+
+fn path_text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// Hands output on until there is none.
+async fn pump(output: Option<mpsc::Receiver<Output>>, context: &AttemptContext) {
+    let Some(mut output) = output else { return };
+    while let Some(piece) = output.recv().await {
+        match piece {
+            Output::Chunk { stream: Stream::Stdout, bytes } => {
+                context.log(LogStream::Stdout, bytes).await;
+            }
+            Output::Chunk { stream: Stream::Stderr, bytes } => {
+                context.log(LogStream::Stderr, bytes).await;
+            }
+            Output::Truncated { dropped } => {
+                let mark = format!("[output limit reached: {dropped} bytes were dropped]\n");
+                context.log(LogStream::Worker, mark).await;
+            }
+        }
+    }
+}
+
+/// Passes on orders and renewed deadlines for as long as the attempt lasts.
+async fn obey(handle: &AttemptHandle, context: &AttemptContext) -> Infallible {
+    let mut told = false;
+    let mut forced = false;
+    let mut deadline = context.deadline().unwrap_or_default();
+    loop {
+        tokio::select! {
+            reason = context.stopped(), if !told => {
+                told = true;
+                match reason {
+                    StopReason::Cancelled | StopReason::Stale => handle.cancel(),
+                    StopReason::DeadlineNear | StopReason::Interrupted => handle.interrupt(),
+                    StopReason::Forced => handle.kill_now(),
+                }
+            }
+            () = context.forced(), if !forced => {
+                forced = true;
+                handle.kill_now();
+            }
+            later = context.deadline_after(deadline) => {
+                deadline = later;
+                handle.extend_deadline(later);
+            }
+        }
+    }
+}

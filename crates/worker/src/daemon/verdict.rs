@@ -1,0 +1,95 @@
+//! From an attempt's ending to what is reported.
+
+use std::time::Duration;
+
+use outlast_core::limits::RESULT_BYTES_MAX;
+use outlast_packs::Action;
+use outlast_sdk::{Ended, StopReason};
+use serde_json::{Value, json};
+
+use crate::attempt::{EndKind, Ending, Oom};
+
+/// Longest message made of what a program said.
+const MESSAGE_CHARS_MAX: usize = 1000;
+
+/// What is kept of a result that is too large.
+const RESULT_HEAD_CHARS: usize = 4096;
+
+/// Judges one ending.
+pub(super) fn judge(
+    action: &Action,
+    ending: &Ending,
+    limit: Duration,
+    stop: Option<StopReason>,
+) -> Ended {
+    let evidence = ending.kind.to_string();
+    let mut ended = match &ending.kind {
+        EndKind::Exited { code: 0 } => Ended::completed(result(action, ending)),
+        EndKind::Exited { code } => {
+            Ended::failed("exit_code", said(ending, &format!("exit code {code}")))
+        }
+        EndKind::Signalled { signal, oom } => {
+            let by = match oom {
+                Oom::Unknown => " (perhaps for want of memory)",
+                Oom::Yes | Oom::No => "",
+            };
+            Ended::failed("signal", said(ending, &format!("killed by signal {signal}{by}")))
+        }
+        EndKind::TimedOut => Ended::timed_out(limit),
+        EndKind::Cancelled => Ended::cancelled(""),
+        EndKind::Interrupted => Ended::interrupted(match stop {
+            Some(StopReason::DeadlineNear) => "ended before the worker's lease could pass",
+            Some(StopReason::Forced) => "killed by a forced shutdown",
+            Some(StopReason::Cancelled | StopReason::Stale | StopReason::Interrupted) | None => {
+                "ended by the worker's shutdown"
+            }
+        }),
+        EndKind::DeadlinePassed => {
+            Ended::interrupted("ended by its deadline: the lease was not renewed")
+        }
+        EndKind::OomKilled => Ended::failed("oom_killed", "killed for want of memory"),
+        EndKind::SpawnFailed { reason } => Ended::failed("spawn_failed", reason.clone()),
+        // Nothing of the job's own doing is known: it is not charged for it.
+        EndKind::ShimDied { reason } => Ended::interrupted(format!("lost its shim: {reason}")),
+    };
+    ended.evidence = evidence;
+    ended.exit_code = ending.code;
+    ended.tree_empty = ending.tree_empty;
+    ended.executed = ending.executed;
+    ended
+}
+
+fn result(action: &Action, ending: &Ending) -> Vec<u8> {
+    let stdout = &ending.output.stdout;
+    let mut result = action.result(&stdout.bytes);
+    if !stdout.is_whole()
+        && let Some(result) = result.as_object_mut()
+    {
+        let missing = stdout.total.saturating_sub(u64::try_from(stdout.bytes.len()).unwrap_or(0));
+        result.insert("output_missing_bytes".to_owned(), json!(missing));
+    }
+    let bytes = serde_json::to_vec(&result).unwrap_or_else(|_never| b"null".to_vec());
+    if bytes.len() <= RESULT_BYTES_MAX { bytes } else { head_only(&bytes) }
+}
+
+/// The work was done; only its account is too long to keep.
+fn head_only(bytes: &[u8]) -> Vec<u8> {
+    let head: String = String::from_utf8_lossy(bytes).chars().take(RESULT_HEAD_CHARS).collect();
+    let value: Value = json!({
+        "output_error": format!("result is larger than {RESULT_BYTES_MAX} bytes"),
+        "output_head": head,
+    });
+    value.to_string().into_bytes()
+}
+
+/// What happened, with the last line that the program said about it.
+fn said(ending: &Ending, what: &str) -> String {
+    let stderr = String::from_utf8_lossy(&ending.output.stderr.bytes);
+    match stderr.lines().rev().map(str::trim).find(|line| !line.is_empty()) {
+        Some(line) => {
+            let line: String = line.chars().take(MESSAGE_CHARS_MAX).collect();
+            format!("{what}: {line}")
+        }
+        None => what.to_owned(),
+    }
+}

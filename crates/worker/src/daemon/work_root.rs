@@ -1,0 +1,120 @@
+//! Where attempts have their folders. Locked while its engine lives, so that a later one
+//! can remove what a killed engine left and nothing else.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use uuid::Uuid;
+
+const PREFIX: &str = "outlast-worker-";
+const LOCK: &str = "lock";
+
+/// The private folder of one engine.
+#[derive(Debug)]
+pub(super) struct WorkRoot {
+    folder: PathBuf,
+    lock_path: PathBuf,
+    _lock: File,
+}
+
+impl WorkRoot {
+    /// Makes a new one below `parent`, and removes those whose engine is dead.
+    pub(super) fn create(parent: &Path) -> io::Result<Self> {
+        fs::create_dir_all(parent)?;
+        remove_abandoned(parent);
+        let folder = parent.join(format!("{PREFIX}{}", Uuid::now_v7()));
+        let lock_path = folder.with_extension(LOCK);
+        // The lock exists before the folder: a folder without a held lock is abandoned.
+        let lock = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&lock_path)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        DirBuilder::new().mode(0o700).create(&folder)?;
+        Ok(Self { folder, lock_path, _lock: lock })
+    }
+
+    /// Where built-in packs are written.
+    pub(super) fn packs(&self) -> PathBuf {
+        self.folder.join("packs")
+    }
+
+    /// Where attempts have their folders.
+    pub(super) fn attempts(&self) -> PathBuf {
+        self.folder.join("attempts")
+    }
+
+    /// Removes everything.
+    pub(super) fn remove(self) {
+        remove(&self.folder, &self.lock_path);
+    }
+}
+
+fn remove(folder: &Path, lock_path: &Path) {
+    let removed = match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    };
+    // The lock goes last: while it is there, somebody may try again.
+    if let Err(error) = removed.and_then(|()| fs::remove_file(lock_path)) {
+        tracing::warn!(%error, folder = %folder.display(), "cannot remove a work folder");
+    }
+}
+
+fn remove_abandoned(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for lock_path in entries.flatten().map(|entry| entry.path()) {
+        let name = lock_path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let is_lock = lock_path.extension().is_some_and(|extension| extension == LOCK);
+        if !(is_lock && name.starts_with(PREFIX)) || is_young(&lock_path) {
+            continue;
+        }
+        // Somebody else's cannot be opened, a living engine's cannot be locked.
+        let Ok(lock) = File::open(&lock_path) else { continue };
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            tracing::info!(lock = %lock_path.display(), "removing what a dead engine left");
+            remove(&lock_path.with_extension(""), &lock_path);
+        }
+    }
+}
+
+/// Between making its lock and holding it an engine looks dead: leave it that moment.
+fn is_young(lock_path: &Path) -> bool {
+    let age = fs::metadata(lock_path)
+        .and_then(|metadata| metadata.modified())
+        .map(|modified| modified.elapsed().unwrap_or_default());
+    age.is_ok_and(|age| age.as_secs() < 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::time::Duration;
+
+    use super::{PREFIX, WorkRoot};
+
+    fn abandoned(parent: &std::path::Path) -> std::path::PathBuf {
+        let folder = parent.join(format!("{PREFIX}dead"));
+        fs::create_dir_all(folder.join("attempts")).unwrap();
+        let lock = File::create(folder.with_extension("lock")).unwrap();
+        let past = lock.metadata().unwrap().modified().unwrap() - Duration::from_secs(60);
+        lock.set_modified(past).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_new_engine_removes_what_a_dead_one_left_and_nothing_of_a_living_one() {
+        let parent = tempfile::tempdir().unwrap();
+        let living = WorkRoot::create(parent.path()).unwrap();
+        fs::create_dir(living.attempts()).unwrap();
+        let dead = abandoned(parent.path());
+
+        let next = WorkRoot::create(parent.path()).unwrap();
+
+        assert!(!dead.exists(), "the dead one's is gone");
+        assert!(living.attempts().exists(), "the living one's is not");
+        next.remove();
+        living.remove();
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+}

@@ -102,7 +102,7 @@ fn silence_counts_only_as_long_as_it_was_watched<H: Harness>(world: &mut World<'
 fn attempt_over_its_time_limit_is_timed_out<H: Harness>(world: &mut World<'_, H>) {
     let mut job = world.job();
     job.timeout = Some(Span(2000));
-    let id = world.add(job.clone());
+    let id = world.add(job);
     world.fetch(None, 1);
     world.wait(Span(2000));
     assert_eq!(world.sweep().moved.len(), 1);

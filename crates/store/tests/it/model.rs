@@ -79,3 +79,9 @@ fn reads_tell_what_the_contract_says() {
 fn crashes_leave_what_the_contract_says() {
     check(&Model, &conformance::durable::cases());
 }
+
+/// The model agrees with itself, of course; the laws are what is tested here.
+#[test]
+fn laws_hold_along_random_sequences() {
+    conformance::random::check(&Model);
+}

@@ -1,0 +1,145 @@
+//! Two stores side by side: what they answered, and all that can be read.
+
+use std::fmt::Debug;
+
+use outlast_core::job::State;
+
+use super::resolve::{job_id, queue_name, worker_id};
+use super::script::{Filter, JOBS, WORKERS};
+use crate::command::Batch;
+use crate::conformance::Harness;
+use crate::event::{EventPage, EventQuery};
+use crate::model::ModelStore;
+use crate::query::{JobPage, JobQuery, LogQuery, Page};
+use crate::reply::Applied;
+use crate::store::{Store, StoreError};
+
+fn same<T: PartialEq + Debug>(what: &str, model: &T, store: &T) -> Result<(), String> {
+    if model == store {
+        return Ok(());
+    }
+    Err(format!("{what} differs\n  model: {model:#?}\n  store: {store:#?}"))
+}
+
+pub(super) fn replies(batch: &Batch, model: &Applied, store: &Applied) -> Result<(), String> {
+    same("time", &model.at, &store.at)?;
+    same("number of replies", &model.replies.len(), &store.replies.len())?;
+    let pairs = model.replies.iter().zip(&store.replies);
+    for (n, ((model, store), command)) in pairs.zip(&batch.commands).enumerate() {
+        same(&format!("reply {n} to {command:#?}"), model, store)?;
+    }
+    Ok(())
+}
+
+fn of_filter(filter: &Filter) -> JobQuery {
+    let [abandoned, timed_out, started] = filter.flags;
+    JobQuery {
+        states: filter.states.iter().map(|n| State::ALL[*n]).collect(),
+        queue: filter.queue.map(queue_name),
+        job_type: None,
+        worker: filter.worker.map(worker_id),
+        abandoned,
+        timed_out,
+        started,
+        tenant: None,
+        page: Page { limit: filter.limit, cursor: None },
+    }
+}
+
+fn all() -> JobQuery {
+    JobQuery {
+        states: Vec::new(),
+        queue: None,
+        job_type: None,
+        worker: None,
+        abandoned: None,
+        timed_out: None,
+        started: None,
+        tenant: None,
+        page: Page { limit: 100, cursor: None },
+    }
+}
+
+/// Compares every read of both stores.
+pub(super) fn reads<H: Harness>(
+    harness: &H,
+    model: &ModelStore,
+    store: &H::Store,
+    filter: &Filter,
+) -> Result<(), String> {
+    let both = Both { harness, model, store };
+    for query in [all(), of_filter(filter)] {
+        let name = format!("jobs of {query:?}");
+        // Cursors are each store's own; whether there is one is not.
+        let plain = |page: JobPage| (page.jobs, page.next.is_some(), page.total);
+        both.same(&name, |it| it.jobs(query.clone()), |it| it.jobs(query.clone()), plain)?;
+    }
+    for id in JOBS.map(job_id) {
+        both.same("job", |it| it.job(id), |it| it.job(id), |job| job)?;
+        both.same("attempts", |it| it.attempts(id), |it| it.attempts(id), |all| all)?;
+        let logs = LogQuery { job: id, after: 0, limit: 100 };
+        both.same("logs", |it| it.logs(logs), |it| it.logs(logs), |page| page)?;
+    }
+    both.same("workers", ModelStore::workers, H::Store::workers, |all| all)?;
+    for id in WORKERS.map(worker_id) {
+        both.same("held", |it| it.held_by(id), |it| it.held_by(id), |all| all)?;
+    }
+    both.same("backlog", ModelStore::backlog, H::Store::backlog, |all| all)?;
+    both.same("queues", ModelStore::queues, H::Store::queues, |all| all)?;
+    let page = || Page { limit: 100, cursor: None };
+    both.same(
+        "dead letters",
+        |it| it.dead_letters(page()),
+        |it| it.dead_letters(page()),
+        |page| (page.letters, page.total),
+    )?;
+    let query = || EventQuery {
+        after: None,
+        names: Vec::new(),
+        queues: Vec::new(),
+        job: None,
+        limit: 10_000,
+    };
+    let plain =
+        |page: EventPage| -> Vec<_> { page.events.into_iter().map(|(_, event)| event).collect() };
+    both.same("events", |it| it.events(query()), |it| it.events(query()), plain)?;
+    both.next_due()
+}
+
+struct Both<'a, H: Harness> {
+    harness: &'a H,
+    model: &'a ModelStore,
+    store: &'a H::Store,
+}
+
+impl<'a, H: Harness> Both<'a, H> {
+    fn same<T, U, M, S>(
+        &self,
+        what: &str,
+        of_model: impl FnOnce(&'a ModelStore) -> M,
+        of_store: impl FnOnce(&'a H::Store) -> S,
+        plain: impl Fn(T) -> U,
+    ) -> Result<(), String>
+    where
+        U: PartialEq + Debug,
+        M: Future<Output = Result<T, StoreError>> + 'a,
+        S: Future<Output = Result<T, StoreError>> + 'a,
+    {
+        let failed = |error: StoreError| format!("{what}: {error}");
+        let model = self.harness.block_on(of_model(self.model)).map_err(failed)?;
+        let store = self.harness.block_on(of_store(self.store)).map_err(failed)?;
+        same(what, &plain(model), &plain(store))
+    }
+
+    /// A store may wake its server too early, never too late.
+    fn next_due(&self) -> Result<(), String> {
+        let failed = |error: StoreError| format!("next due: {error}");
+        let model = self.harness.block_on(self.model.next_due()).map_err(failed)?;
+        let store = self.harness.block_on(self.store.next_due()).map_err(failed)?;
+        match (model, store) {
+            (None, _) => Ok(()),
+            (Some(model), Some(store)) if store <= model => Ok(()),
+            (Some(_), _) => same("next due", &model, &store),
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! From wishes to commands, by what the model holds at the moment.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+
+use outlast_core::budget::ScheduledTimeout;
+use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::job::{Overlap, Rules};
+use outlast_core::retry::{OnExhaustion, RetryPolicy};
+use outlast_core::time::{Span, Timestamp};
+use uuid::Uuid;
+
+use super::script::{AsWho, Detail, How, Order, Spec, Step, Wish};
+use crate::command::{
+    Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, Command, EndDetail, Ending, Extend,
+    Fence, Finish, First, JobOrder, Lapse, LogChunk, NewJob, Origin, Payload, Progress, Prune,
+    QueueOrder, Registration, Renew, Reporter, Route, Start, Strand, Sweep, WorkerMove, WorkerRole,
+};
+use crate::conformance::Harness;
+use crate::model::ModelStore;
+use crate::record::WorkerRecord;
+use crate::store::Store as _;
+
+const LEASE: Span = Span(1000);
+
+pub(super) fn job_id(n: u8) -> JobId {
+    JobId(Uuid::from_u128(0x1000 + u128::from(n)))
+}
+
+pub(super) fn worker_id(n: u8) -> WorkerId {
+    WorkerId(Uuid::from_u128(0x2000 + u128::from(n)))
+}
+
+pub(super) fn queue_name(n: u8) -> String {
+    format!("queue-{n}")
+}
+
+fn client(n: u8) -> String {
+    format!("client-{n}")
+}
+
+/// The commands of a step. A job appears in at most one of them, as the contract asks.
+pub(super) fn commands<H: Harness>(harness: &H, model: &ModelStore, step: &Step) -> Vec<Command> {
+    let view = View { harness, model };
+    let mut seen = BTreeSet::new();
+    step.wishes
+        .iter()
+        .filter(|wish| jobs_of(wish).into_iter().all(|job| seen.insert(job)))
+        .map(|wish| view.command(wish))
+        .collect()
+}
+
+fn jobs_of(wish: &Wish) -> Vec<u8> {
+    match wish {
+        Wish::Enqueue(specs) => {
+            // A bulk that repeats an id is allowed: it is refused.
+            let jobs: BTreeSet<u8> = specs.iter().map(|spec| spec.job).collect();
+            jobs.into_iter().collect()
+        }
+        Wish::Start { job, .. }
+        | Wish::Finish { job, .. }
+        | Wish::Progress { job, .. }
+        | Wish::Order { job, .. }
+        | Wish::Log { job, .. } => vec![*job],
+        Wish::Extend { jobs, .. } => {
+            let jobs: BTreeSet<u8> = jobs.iter().copied().collect();
+            jobs.into_iter().collect()
+        }
+        Wish::Claim { .. }
+        | Wish::Fetch { .. }
+        | Wish::Renew { .. }
+        | Wish::Register { .. }
+        | Wish::Attach { .. }
+        | Wish::Tell { .. }
+        | Wish::Lapse { .. }
+        | Wish::Sweep { .. }
+        | Wish::Strand { .. }
+        | Wish::Queue { .. }
+        | Wish::ForgetWorker { .. }
+        | Wish::Prune { .. } => Vec::new(),
+    }
+}
+
+struct View<'a, H> {
+    harness: &'a H,
+    model: &'a ModelStore,
+}
+
+impl<H: Harness> View<'_, H> {
+    fn now(&self) -> Timestamp {
+        self.harness.block_on(self.model.now()).expect("the model is open")
+    }
+
+    fn worker(&self, n: u8) -> Option<WorkerRecord> {
+        let workers = self.harness.block_on(self.model.workers()).expect("the model is open");
+        workers.into_iter().find(|row| row.id == worker_id(n))
+    }
+
+    fn fence(&self, job: u8, as_who: AsWho) -> Fence {
+        let record = self.harness.block_on(self.model.job(job_id(job))).expect("the model is open");
+        let epoch = record.as_ref().map_or(Epoch::ZERO, |record| record.epoch);
+        let holder = record.and_then(|record| record.holder);
+        let anonymous = Fence::default();
+        match as_who {
+            AsWho::Holder => {
+                let reporter = holder.and_then(|holder| match holder.worker {
+                    Some(worker) => Some(Reporter::Native(worker)),
+                    None => holder.name.map(Reporter::Plain),
+                });
+                Fence { epoch: Some(epoch), worker: reporter, attempt: None }
+            }
+            AsWho::EpochBehind => {
+                Fence { epoch: Some(Epoch(epoch.0.saturating_sub(1))), ..anonymous }
+            }
+            AsWho::EpochOnly => Fence { epoch: Some(epoch), ..anonymous },
+            AsWho::OtherWorker(n) => {
+                let worker = Some(Reporter::Native(worker_id(n)));
+                Fence { epoch: Some(epoch), worker, attempt: None }
+            }
+            AsWho::Client(n) => Fence { worker: Some(Reporter::Plain(client(n))), ..anonymous },
+            AsWho::Attempt(n) => Fence { attempt: Some(n), ..anonymous },
+            AsWho::Nobody => anonymous,
+        }
+    }
+
+    fn command(&self, wish: &Wish) -> Command {
+        match wish {
+            Wish::Enqueue(specs) => self.enqueue(specs),
+            Wish::Claim { worker, max, stale, plain_only } => {
+                self.claim(*worker, *max, *stale, *plain_only)
+            }
+            Wish::Fetch { client: who, max, both, tenant } => {
+                let mut queues = vec![queue_name(1), queue_name(0)];
+                queues.truncate(if *both { 2 } else { 1 });
+                let tenant = tenant.then(|| "acme".to_owned());
+                let claimant = Claimant::Plain { worker: who.map(client), visibility: Span(500) };
+                claim(claimant, ClaimFrom::Queues { queues, tenant }, *max)
+            }
+            Wish::Start { job, as_who } => {
+                let fence = self.fence(*job, *as_who);
+                Command::Start(Start { job: job_id(*job), fence })
+            }
+            Wish::Finish { job, as_who, how, detail } => self.finish(*job, *as_who, *how, detail),
+            Wish::Progress { job, as_who } => {
+                let fence = self.fence(*job, *as_who);
+                let checkpoint = Some(vec![*job]);
+                Command::Progress(Box::new(Progress { job: job_id(*job), fence, checkpoint }))
+            }
+            Wish::Extend { client: who, jobs } => {
+                let jobs = jobs.iter().map(|job| job_id(*job)).collect();
+                Command::Extend(Extend { worker: client(*who), jobs })
+            }
+            Wish::Order { job, order, tenant } => give_order(*job, *order, *tenant),
+            Wish::Log { job, n, stream } => Command::Log(LogChunk {
+                job: job_id(*job),
+                epoch: Epoch(1),
+                n: *n,
+                stream: *stream,
+                bytes: vec![*job, 0xff],
+            }),
+            Wish::Renew { .. }
+            | Wish::Register { .. }
+            | Wish::Attach { .. }
+            | Wish::Tell { .. }
+            | Wish::Lapse { .. }
+            | Wish::ForgetWorker { .. } => self.about_worker(wish),
+            Wish::Sweep { .. } | Wish::Strand { .. } | Wish::Queue { .. } | Wish::Prune { .. } => {
+                self.about_time(wish)
+            }
+        }
+    }
+
+    fn about_worker(&self, wish: &Wish) -> Command {
+        let (by, evidence) = ("someone".to_owned(), "they said so".to_owned());
+        match wish {
+            Wish::Renew { worker } => {
+                Command::Renew(Renew { worker: worker_id(*worker), lease: LEASE, in_flight: 0 })
+            }
+            Wish::Attach { worker } => {
+                Command::Attach(Attach { worker: worker_id(*worker), lease: LEASE })
+            }
+            Wish::Tell { worker, event, session } => {
+                let current = self.worker(*worker).map_or(0, |row| row.session);
+                let session = session.map(|right| if right { current } else { current + 1 });
+                let (worker, event) = (worker_id(*worker), *event);
+                Command::Worker(WorkerMove { worker, event, session, by, evidence })
+            }
+            Wish::Lapse { worker, watched, scope, mass } => {
+                let current = self.worker(*worker).map_or(0, |row| row.renewal);
+                let renewal = if *watched { current } else { current + 1 };
+                let (worker, scope, mass) = (worker_id(*worker), *scope, *mass);
+                Command::Lapse(Lapse { worker, renewal, scope, mass, by, evidence })
+            }
+            Wish::ForgetWorker { worker } => Command::ForgetWorker(worker_id(*worker)),
+            Wish::Register { worker, plain } => Command::Register(Box::new(Registration {
+                id: worker_id(*worker),
+                name: format!("worker-{worker}"),
+                role: WorkerRole::Sdk,
+                concurrency: u32::from(*worker),
+                queues: vec![queue_name(0)],
+                runtimes: vec!["shell".into()],
+                labels: [("zone".to_owned(), "a".to_owned())].into(),
+                lease: LEASE,
+                about: "{\"pid\":1}".into(),
+                plain_id: plain.map(client),
+            })),
+            other => panic!("not about a worker: {other:?}"),
+        }
+    }
+
+    fn about_time(&self, wish: &Wish) -> Command {
+        let now = self.now();
+        match wish {
+            Wish::Sweep { limit, watched } => {
+                Command::Sweep(Sweep { limit: *limit, watched: Span(*watched) })
+            }
+            Wish::Strand { class, ago, limit } => Command::Strand(Strand {
+                class: ClassId(*class),
+                since: Timestamp(now.0 - i64::try_from(*ago).unwrap_or(0)),
+                reason: "nobody is here".into(),
+                limit: *limit,
+            }),
+            Wish::Queue { queue, paused } => {
+                let (queue, by) = (queue_name(*queue), "someone".into());
+                Command::Queue(QueueOrder { queue, paused: *paused, by })
+            }
+            Wish::Prune { ago, limit } => {
+                let before = Timestamp(now.0 - ago);
+                let limit = *limit;
+                Command::Prune(Prune { finished_before: before, workers_before: before, limit })
+            }
+            other => panic!("not about time: {other:?}"),
+        }
+    }
+
+    fn claim(&self, worker: u8, max: u32, stale: bool, plain_only: bool) -> Command {
+        let session = self.worker(worker).map_or(0, |row| row.session) + u64::from(stale);
+        let classes = self.harness.block_on(self.model.backlog()).expect("the model is open");
+        let wanted = classes
+            .iter()
+            .filter(|class| !plain_only || class.key.route == Route::Plain)
+            .map(|class| class.id);
+        let claimant = Claimant::Native { worker: worker_id(worker), session };
+        claim(claimant, ClaimFrom::Classes(wanted.collect()), max)
+    }
+
+    fn finish(&self, job: u8, as_who: AsWho, how: How, detail: &Detail) -> Command {
+        let ending = match how {
+            How::Completed => Ending::Completed,
+            How::Failed { retryable, forbidden } => {
+                let error_type = if forbidden { "auth.expired" } else { "error" };
+                Ending::Failed { error_type: error_type.into(), retryable }
+            }
+            How::TimedOut => Ending::TimedOut,
+            How::Interrupted => Ending::Interrupted,
+            How::NotStarted => Ending::NotStarted,
+            How::Requeued => Ending::Requeued,
+            How::Lost => Ending::Lost,
+        };
+        let now = self.now();
+        let detail = EndDetail {
+            result: matches!(how, How::Completed).then(|| "[1]".to_owned()),
+            error: detail.error.then(|| "{\"type\":\"error\"}".to_owned()),
+            started: detail.started.map(|ago| Timestamp(now.0 - ago)),
+            exit_code: detail.error.then_some(3),
+            checkpoint: detail.checkpoint.map(|byte| vec![byte]),
+            evidence: "exit code".into(),
+        };
+        let fence = self.fence(job, as_who);
+        let by = "reporter".into();
+        Command::Finish(Box::new(Finish { job: job_id(job), fence, ending, detail, by }))
+    }
+
+    fn enqueue(&self, specs: &[Spec]) -> Command {
+        let now = self.now();
+        let mut jobs: Vec<NewJob> = specs.iter().map(|spec| new_job(spec, now)).collect();
+        match jobs.len() {
+            1 => Command::Enqueue(Box::new(jobs.remove(0))),
+            _ => Command::EnqueueAll(jobs),
+        }
+    }
+}
+
+fn claim(claimant: Claimant, from: ClaimFrom, max: u32) -> Command {
+    let max = NonZeroU32::new(max).unwrap_or(NonZeroU32::MIN);
+    Command::Claim(Claim { claimant, from, max })
+}
+
+fn give_order(job: u8, order: Order, tenant: bool) -> Command {
+    let tenant = tenant.then(|| "acme".to_owned());
+    let given = JobOrder { job: job_id(job), tenant, by: "someone".into() };
+    match order {
+        Order::Cancel => Command::Cancel(given),
+        Order::Activate => Command::Activate(given),
+        Order::Replay => Command::Replay(given),
+        Order::ForgetDeadLetter => Command::ForgetDeadLetter(given),
+    }
+}
+
+fn new_job(spec: &Spec, now: Timestamp) -> NewJob {
+    let [letters, forbidden, jitter, pending] = spec.flags;
+    let retry = RetryPolicy {
+        max_attempts: spec.max_attempts,
+        initial_interval: Span(200),
+        jitter,
+        non_retryable: vec!["auth.*".into()],
+        on_exhaustion: if letters { OnExhaustion::DeadLetter } else { OnExhaustion::Discard },
+        ..RetryPolicy::standard()
+    };
+    let overlap = if forbidden { Overlap::Forbidden } else { Overlap::Allowed };
+    let labels = [("zone".to_owned(), "a".to_owned())].into();
+    NewJob {
+        id: job_id(spec.job),
+        class: ClassKey {
+            queue: queue_name(spec.class & 1),
+            job_type: "work".into(),
+            route: if spec.class & 2 == 0 {
+                Route::Plain
+            } else {
+                Route::Action { runtime: "shell".into(), labels }
+            },
+            tenant: (spec.class & 4 != 0).then(|| "acme".to_owned()),
+            isolated: false,
+        },
+        priority: spec.priority,
+        payload: Payload { args: format!("[{}]", spec.job), ..Payload::default() },
+        rules: Rules { retry, overlap, expires_at: spec.expires.map(|ms| Timestamp(now.0 + ms)) },
+        first: match spec.first {
+            Some(ms) => First::At(Timestamp(now.0 + ms)),
+            None if pending && letters => First::OnActivation,
+            None => First::Now,
+        },
+        timeout: spec.timeout.map(Span),
+        visibility: spec.visibility.map(Span),
+        scheduled_timeout: spec
+            .patience
+            .map_or(ScheduledTimeout::Never, |ms| ScheduledTimeout::After(Span(ms))),
+        origin: if jitter { Origin::Ojs } else { Origin::Execution },
+    }
+}

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use outlast_core::job::State;
 
 use super::resolve::{job_id, queue_name, worker_id};
-use super::script::{Filter, JOBS, WORKERS};
+use super::script::{Filter, JOBS};
 use crate::command::Batch;
 use crate::conformance::Harness;
 use crate::event::{EventPage, EventQuery};
@@ -81,7 +81,8 @@ pub(super) fn reads<H: Harness>(
         both.same("logs", |it| it.logs(logs), |it| it.logs(logs), |page| page)?;
     }
     both.same("workers", ModelStore::workers, H::Store::workers, |all| all)?;
-    for id in WORKERS.map(worker_id) {
+    let workers = harness.block_on(model.workers()).map_err(|error| error.to_string())?;
+    for id in workers.into_iter().map(|row| row.id) {
         both.same("held", |it| it.held_by(id), |it| it.held_by(id), |all| all)?;
     }
     both.same("backlog", ModelStore::backlog, H::Store::backlog, |all| all)?;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use outlast_core::id::JobId;
 use outlast_core::job::{Outcome, State};
 
-use super::resolve::{job_id, worker_id};
-use super::script::{JOBS, WORKERS};
+use super::resolve::job_id;
+use super::script::JOBS;
 use crate::conformance::Harness;
 use crate::model::ModelStore;
 use crate::record::{AttemptRecord, JobRecord};
@@ -46,8 +46,9 @@ impl Laws {
             self.seen.insert(id, job);
         }
         let mut held = 0;
-        for worker in WORKERS.map(worker_id) {
-            let of = harness.block_on(model.held_by(worker)).map_err(|e| e.to_string())?;
+        let workers = harness.block_on(model.workers()).map_err(|e| e.to_string())?;
+        for worker in workers {
+            let of = harness.block_on(model.held_by(worker.id)).map_err(|e| e.to_string())?;
             held += of.len();
         }
         if held == active_by_worker {

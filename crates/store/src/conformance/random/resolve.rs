@@ -5,12 +5,12 @@ use std::num::NonZeroU32;
 
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::{Epoch, JobId, WorkerId};
-use outlast_core::job::{Overlap, Rules};
+use outlast_core::job::{Overlap, Rules, State};
 use outlast_core::retry::{OnExhaustion, RetryPolicy};
 use outlast_core::time::{Span, Timestamp};
 use uuid::Uuid;
 
-use super::script::{AsWho, Detail, How, Order, Spec, Step, Wish};
+use super::script::{AsWho, ClaimSort, Detail, How, JOBS, Order, Spec, Step, Wish};
 use crate::command::{
     Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, Command, EndDetail, Ending, Extend,
     Fence, Finish, First, JobOrder, Lapse, LogChunk, NewJob, Origin, Payload, Progress, Prune,
@@ -27,12 +27,17 @@ pub(super) fn job_id(n: u8) -> JobId {
     JobId(Uuid::from_u128(0x1000 + u128::from(n)))
 }
 
+/// The first worker of that name; later ones count on from it.
 pub(super) fn worker_id(n: u8) -> WorkerId {
-    WorkerId(Uuid::from_u128(0x2000 + u128::from(n)))
+    WorkerId(Uuid::from_u128(0x2000 + (u128::from(n) << 8)))
 }
 
 pub(super) fn queue_name(n: u8) -> String {
     format!("queue-{n}")
+}
+
+fn worker_name(n: u8) -> String {
+    format!("worker-{n}")
 }
 
 fn client(n: u8) -> String {
@@ -45,39 +50,41 @@ pub(super) fn commands<H: Harness>(harness: &H, model: &ModelStore, step: &Step)
     let mut seen = BTreeSet::new();
     step.wishes
         .iter()
-        .filter(|wish| jobs_of(wish).into_iter().all(|job| seen.insert(job)))
         .map(|wish| view.command(wish))
+        .filter(|command| {
+            let jobs = jobs_of(command);
+            let meets = jobs.iter().any(|job| seen.contains(job));
+            seen.extend(jobs);
+            !meets
+        })
         .collect()
 }
 
-fn jobs_of(wish: &Wish) -> Vec<u8> {
-    match wish {
-        Wish::Enqueue(specs) => {
-            // A bulk that repeats an id is allowed: it is refused.
-            let jobs: BTreeSet<u8> = specs.iter().map(|spec| spec.job).collect();
-            jobs.into_iter().collect()
-        }
-        Wish::Start { job, .. }
-        | Wish::Finish { job, .. }
-        | Wish::Progress { job, .. }
-        | Wish::Order { job, .. }
-        | Wish::Log { job, .. } => vec![*job],
-        Wish::Extend { jobs, .. } => {
-            let jobs: BTreeSet<u8> = jobs.iter().copied().collect();
-            jobs.into_iter().collect()
-        }
-        Wish::Claim { .. }
-        | Wish::Fetch { .. }
-        | Wish::Renew { .. }
-        | Wish::Register { .. }
-        | Wish::Attach { .. }
-        | Wish::Tell { .. }
-        | Wish::Lapse { .. }
-        | Wish::Sweep { .. }
-        | Wish::Strand { .. }
-        | Wish::Queue { .. }
-        | Wish::ForgetWorker { .. }
-        | Wish::Prune { .. } => Vec::new(),
+fn jobs_of(command: &Command) -> Vec<JobId> {
+    match command {
+        Command::Enqueue(job) => vec![job.id],
+        Command::EnqueueAll(jobs) => jobs.iter().map(|job| job.id).collect(),
+        Command::Start(start) => vec![start.job],
+        Command::Finish(finish) => vec![finish.job],
+        Command::Progress(progress) => vec![progress.job],
+        Command::Log(chunk) => vec![chunk.job],
+        Command::Extend(extend) => extend.jobs.clone(),
+        Command::Cancel(order)
+        | Command::Activate(order)
+        | Command::Replay(order)
+        | Command::ForgetDeadLetter(order) => vec![order.job],
+        Command::Claim(_)
+        | Command::Renew(_)
+        | Command::Register(_)
+        | Command::Attach(_)
+        | Command::Worker(_)
+        | Command::Lapse(_)
+        | Command::Sweep(_)
+        | Command::Strand(_)
+        | Command::Queue(_)
+        | Command::ForgetWorker(_)
+        | Command::Prune(_)
+        | Command::Reset => Vec::new(),
     }
 }
 
@@ -91,13 +98,43 @@ impl<H: Harness> View<'_, H> {
         self.harness.block_on(self.model.now()).expect("the model is open")
     }
 
+    /// The latest worker of that name.
     fn worker(&self, n: u8) -> Option<WorkerRecord> {
         let workers = self.harness.block_on(self.model.workers()).expect("the model is open");
-        workers.into_iter().find(|row| row.id == worker_id(n))
+        workers.into_iter().filter(|row| row.name == worker_name(n)).max_by_key(|row| row.id)
     }
 
-    fn fence(&self, job: u8, as_who: AsWho) -> Fence {
-        let record = self.harness.block_on(self.model.job(job_id(job))).expect("the model is open");
+    fn worker_id(&self, n: u8) -> WorkerId {
+        self.worker(n).map_or_else(|| worker_id(n), |row| row.id)
+    }
+
+    /// The worker's id, or another one when it can never come back.
+    fn registering(&self, n: u8) -> WorkerId {
+        match self.worker(n) {
+            Some(row) if !row.standing.holds_lease() => {
+                WorkerId(Uuid::from_u128(row.id.0.as_u128() + 1))
+            }
+            Some(row) => row.id,
+            None => worker_id(n),
+        }
+    }
+
+    /// The job, or for most of them one in a state in which the wish makes sense.
+    fn aimed(&self, job: u8, states: &[State]) -> JobId {
+        let fitting: Vec<JobId> = JOBS
+            .map(job_id)
+            .filter(|id| {
+                let found = self.harness.block_on(self.model.job(*id));
+                let record = found.expect("the model is open");
+                record.is_some_and(|record| states.contains(&record.state))
+            })
+            .collect();
+        let at = usize::from(job).checked_rem(fitting.len());
+        at.filter(|_| job > 1).map_or_else(|| job_id(job), |at| fitting[at])
+    }
+
+    fn fence(&self, job: JobId, as_who: AsWho) -> Fence {
+        let record = self.harness.block_on(self.model.job(job)).expect("the model is open");
         let epoch = record.as_ref().map_or(Epoch::ZERO, |record| record.epoch);
         let holder = record.and_then(|record| record.holder);
         let anonymous = Fence::default();
@@ -114,7 +151,7 @@ impl<H: Harness> View<'_, H> {
             }
             AsWho::EpochOnly => Fence { epoch: Some(epoch), ..anonymous },
             AsWho::OtherWorker(n) => {
-                let worker = Some(Reporter::Native(worker_id(n)));
+                let worker = Some(Reporter::Native(self.worker_id(n)));
                 Fence { epoch: Some(epoch), worker, attempt: None }
             }
             AsWho::Client(n) => Fence { worker: Some(Reporter::Plain(client(n))), ..anonymous },
@@ -126,9 +163,7 @@ impl<H: Harness> View<'_, H> {
     fn command(&self, wish: &Wish) -> Command {
         match wish {
             Wish::Enqueue(specs) => self.enqueue(specs),
-            Wish::Claim { worker, max, stale, plain_only } => {
-                self.claim(*worker, *max, *stale, *plain_only)
-            }
+            Wish::Claim { worker, max, sort } => self.claim(*worker, *max, *sort),
             Wish::Fetch { client: who, max, both, tenant } => {
                 let mut queues = vec![queue_name(1), queue_name(0)];
                 queues.truncate(if *both { 2 } else { 1 });
@@ -137,20 +172,21 @@ impl<H: Harness> View<'_, H> {
                 claim(claimant, ClaimFrom::Queues { queues, tenant }, *max)
             }
             Wish::Start { job, as_who } => {
-                let fence = self.fence(*job, *as_who);
-                Command::Start(Start { job: job_id(*job), fence })
+                let job = self.aimed(*job, &[State::Active]);
+                Command::Start(Start { job, fence: self.fence(job, *as_who) })
             }
             Wish::Finish { job, as_who, how, detail } => self.finish(*job, *as_who, *how, detail),
             Wish::Progress { job, as_who } => {
-                let fence = self.fence(*job, *as_who);
                 let checkpoint = Some(vec![*job]);
-                Command::Progress(Box::new(Progress { job: job_id(*job), fence, checkpoint }))
+                let job = self.aimed(*job, &[State::Active]);
+                let fence = self.fence(job, *as_who);
+                Command::Progress(Box::new(Progress { job, fence, checkpoint }))
             }
             Wish::Extend { client: who, jobs } => {
                 let jobs = jobs.iter().map(|job| job_id(*job)).collect();
                 Command::Extend(Extend { worker: client(*who), jobs })
             }
-            Wish::Order { job, order, tenant } => give_order(*job, *order, *tenant),
+            Wish::Order { job, order, tenant } => self.give_order(*job, *order, *tenant),
             Wish::Log { job, n, stream } => Command::Log(LogChunk {
                 job: job_id(*job),
                 epoch: Epoch(1),
@@ -173,28 +209,30 @@ impl<H: Harness> View<'_, H> {
     fn about_worker(&self, wish: &Wish) -> Command {
         let (by, evidence) = ("someone".to_owned(), "they said so".to_owned());
         match wish {
-            Wish::Renew { worker } => {
-                Command::Renew(Renew { worker: worker_id(*worker), lease: LEASE, in_flight: 0 })
-            }
+            Wish::Renew { worker } => Command::Renew(Renew {
+                worker: self.worker_id(*worker),
+                lease: LEASE,
+                in_flight: 0,
+            }),
             Wish::Attach { worker } => {
-                Command::Attach(Attach { worker: worker_id(*worker), lease: LEASE })
+                Command::Attach(Attach { worker: self.worker_id(*worker), lease: LEASE })
             }
             Wish::Tell { worker, event, session } => {
                 let current = self.worker(*worker).map_or(0, |row| row.session);
                 let session = session.map(|right| if right { current } else { current + 1 });
-                let (worker, event) = (worker_id(*worker), *event);
+                let (worker, event) = (self.worker_id(*worker), *event);
                 Command::Worker(WorkerMove { worker, event, session, by, evidence })
             }
             Wish::Lapse { worker, watched, scope, mass } => {
                 let current = self.worker(*worker).map_or(0, |row| row.renewal);
                 let renewal = if *watched { current } else { current + 1 };
-                let (worker, scope, mass) = (worker_id(*worker), *scope, *mass);
+                let (worker, scope, mass) = (self.worker_id(*worker), *scope, *mass);
                 Command::Lapse(Lapse { worker, renewal, scope, mass, by, evidence })
             }
-            Wish::ForgetWorker { worker } => Command::ForgetWorker(worker_id(*worker)),
+            Wish::ForgetWorker { worker } => Command::ForgetWorker(self.worker_id(*worker)),
             Wish::Register { worker, plain } => Command::Register(Box::new(Registration {
-                id: worker_id(*worker),
-                name: format!("worker-{worker}"),
+                id: self.registering(*worker),
+                name: worker_name(*worker),
                 role: WorkerRole::Sdk,
                 concurrency: u32::from(*worker),
                 queues: vec![queue_name(0)],
@@ -233,14 +271,15 @@ impl<H: Harness> View<'_, H> {
         }
     }
 
-    fn claim(&self, worker: u8, max: u32, stale: bool, plain_only: bool) -> Command {
-        let session = self.worker(worker).map_or(0, |row| row.session) + u64::from(stale);
+    fn claim(&self, worker: u8, max: u32, sort: ClaimSort) -> Command {
+        let session =
+            self.worker(worker).map_or(0, |row| row.session) + u64::from(sort == ClaimSort::Stale);
         let classes = self.harness.block_on(self.model.backlog()).expect("the model is open");
         let wanted = classes
             .iter()
-            .filter(|class| !plain_only || class.key.route == Route::Plain)
+            .filter(|class| sort != ClaimSort::PlainOnly || class.key.route == Route::Plain)
             .map(|class| class.id);
-        let claimant = Claimant::Native { worker: worker_id(worker), session };
+        let claimant = Claimant::Native { worker: self.worker_id(worker), session };
         claim(claimant, ClaimFrom::Classes(wanted.collect()), max)
     }
 
@@ -266,9 +305,25 @@ impl<H: Harness> View<'_, H> {
             checkpoint: detail.checkpoint.map(|byte| vec![byte]),
             evidence: "exit code".into(),
         };
-        let fence = self.fence(job, as_who);
-        let by = "reporter".into();
-        Command::Finish(Box::new(Finish { job: job_id(job), fence, ending, detail, by }))
+        let job = self.aimed(job, &[State::Active, State::Cancelled]);
+        let (fence, by) = (self.fence(job, as_who), "reporter".into());
+        Command::Finish(Box::new(Finish { job, fence, ending, detail, by }))
+    }
+
+    fn give_order(&self, job: u8, order: Order, tenant: bool) -> Command {
+        let tenant = tenant.then(|| "acme".to_owned());
+        let job = match order {
+            Order::Cancel => job_id(job),
+            Order::Activate => self.aimed(job, &[State::Pending]),
+            Order::Replay | Order::ForgetDeadLetter => self.aimed(job, &[State::Discarded]),
+        };
+        let given = JobOrder { job, tenant, by: "someone".into() };
+        match order {
+            Order::Cancel => Command::Cancel(given),
+            Order::Activate => Command::Activate(given),
+            Order::Replay => Command::Replay(given),
+            Order::ForgetDeadLetter => Command::ForgetDeadLetter(given),
+        }
     }
 
     fn enqueue(&self, specs: &[Spec]) -> Command {
@@ -284,17 +339,6 @@ impl<H: Harness> View<'_, H> {
 fn claim(claimant: Claimant, from: ClaimFrom, max: u32) -> Command {
     let max = NonZeroU32::new(max).unwrap_or(NonZeroU32::MIN);
     Command::Claim(Claim { claimant, from, max })
-}
-
-fn give_order(job: u8, order: Order, tenant: bool) -> Command {
-    let tenant = tenant.then(|| "acme".to_owned());
-    let given = JobOrder { job: job_id(job), tenant, by: "someone".into() };
-    match order {
-        Order::Cancel => Command::Cancel(given),
-        Order::Activate => Command::Activate(given),
-        Order::Replay => Command::Replay(given),
-        Order::ForgetDeadLetter => Command::ForgetDeadLetter(given),
-    }
 }
 
 fn new_job(spec: &Spec, now: Timestamp) -> NewJob {
@@ -327,7 +371,7 @@ fn new_job(spec: &Spec, now: Timestamp) -> NewJob {
         rules: Rules { retry, overlap, expires_at: spec.expires.map(|ms| Timestamp(now.0 + ms)) },
         first: match spec.first {
             Some(ms) => First::At(Timestamp(now.0 + ms)),
-            None if pending && letters => First::OnActivation,
+            None if pending && letters && forbidden => First::OnActivation,
             None => First::Now,
         },
         timeout: spec.timeout.map(Span),

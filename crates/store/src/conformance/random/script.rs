@@ -38,7 +38,7 @@ pub(super) struct Step {
 #[derive(Clone, Debug)]
 pub(super) enum Wish {
     Enqueue(Vec<Spec>),
-    Claim { worker: u8, max: u32, stale: bool, plain_only: bool },
+    Claim { worker: u8, max: u32, sort: ClaimSort },
     Fetch { client: Option<u8>, max: u32, both: bool, tenant: bool },
     Start { job: u8, as_who: AsWho },
     Finish { job: u8, as_who: AsWho, how: How, detail: Detail },
@@ -56,6 +56,14 @@ pub(super) enum Wish {
     Log { job: u8, n: u32, stream: Stream },
     ForgetWorker { worker: u8 },
     Prune { ago: i64, limit: u32 },
+}
+
+/// How a native worker claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClaimSort {
+    Everything,
+    PlainOnly,
+    Stale,
 }
 
 /// A job to enqueue.
@@ -123,7 +131,7 @@ pub(super) struct Filter {
 
 fn specs() -> impl Strategy<Value = Spec> {
     let times = (
-        option::weighted(0.2, 1..2500_i64),
+        option::weighted(0.15, 1..2500_i64),
         option::weighted(0.3, -10..1500_i64),
         option::weighted(0.2, 1..900_u64),
         option::weighted(0.3, 1..900_u64),
@@ -209,12 +217,17 @@ fn about_workers() -> BoxedStrategy<Wish> {
         1 => Just(WorkerEvent::Goodbye),
         2 => Just(WorkerEvent::Died),
     ];
+    let sort = prop_oneof![
+        8 => Just(ClaimSort::Everything),
+        4 => Just(ClaimSort::PlainOnly),
+        1 => Just(ClaimSort::Stale),
+    ];
     let scope = prop_oneof![Just(LapseScope::OverlapAllowed), Just(LapseScope::Everything)];
     prop_oneof![
-        8 => (WORKERS, 1..4_u32, any::<u8>(), any::<bool>()).prop_map(|(worker, max, n, plain_only)| {
-            Wish::Claim { worker, max, stale: n < 16, plain_only }
+        16 => (WORKERS, 1..4_u32, sort).prop_map(|(worker, max, sort)| {
+            Wish::Claim { worker, max, sort }
         }),
-        6 => (WORKERS, option::weighted(0.2, CLIENTS))
+        8 => (WORKERS, option::weighted(0.2, CLIENTS))
             .prop_map(|(worker, plain)| Wish::Register { worker, plain }),
         3 => WORKERS.prop_map(|worker| Wish::Attach { worker }),
         3 => WORKERS.prop_map(|worker| Wish::Renew { worker }),
@@ -274,5 +287,5 @@ fn steps() -> impl Strategy<Value = Step> {
 }
 
 pub(super) fn scripts() -> impl Strategy<Value = Script> {
-    (any::<u8>(), vec(steps(), 1..60)).prop_map(|(n, steps)| Script { charge: n < 50, steps })
+    (any::<u8>(), vec(steps(), 1..100)).prop_map(|(n, steps)| Script { charge: n < 50, steps })
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use outlast_core::limits::{CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX};
 use outlast_proto::v1;
 
 /// The kind of an attempt's end.
@@ -121,6 +122,35 @@ impl Ended {
         self
     }
 
+    /// Replaces an account that no server can store by one that it can: a report that is
+    /// not understood is never answered.
+    pub(crate) fn storable(mut self) -> Self {
+        if self.checkpoint.len() > CHECKPOINT_BYTES_MAX {
+            self.checkpoint = Bytes::new();
+            self.evidence.push_str(" (checkpoint too large to keep)");
+        }
+        if let Some(failure) = &mut self.failure
+            && !(failure.details_json.is_empty() || is_json(&failure.details_json))
+        {
+            failure.details_json = Bytes::new();
+        }
+        if self.ending != Ending::Completed || self.result_json.is_empty() {
+            return self;
+        }
+        let problem = if self.result_json.len() > RESULT_BYTES_MAX {
+            format!("result is larger than {RESULT_BYTES_MAX} bytes")
+        } else if is_json(&self.result_json) {
+            return self;
+        } else {
+            "result is not JSON".to_owned()
+        };
+        let mut failed = Self::failed("invalid_result", problem);
+        if let Some(failure) = &mut failed.failure {
+            failure.retryable = false;
+        }
+        Self { exit_code: self.exit_code, checkpoint: self.checkpoint, ..failed }
+    }
+
     pub(crate) fn into_wire(self, ran: Option<Duration>) -> v1::Finished {
         let (error_type, error_message, error_details_json, retryable) = match self.failure {
             Some(failure) => {
@@ -144,6 +174,10 @@ impl Ended {
             tree_empty: self.tree_empty,
         }
     }
+}
+
+fn is_json(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok()
 }
 
 const fn wire_ending(ending: Ending) -> v1::Ending {

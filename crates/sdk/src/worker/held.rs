@@ -203,15 +203,14 @@ impl Held {
         running
     }
 
-    /// Forgets an attempt whose report was answered; false if it was not waiting for one.
-    pub(crate) fn answered(&mut self, attempt: AttemptId) -> bool {
-        if !matches!(self.entries.get(&attempt), Some(Entry::Ended(_))) {
-            return false;
-        }
+    /// Forgets an attempt whose report was answered, and returns what it reported.
+    pub(crate) fn answered(&mut self, attempt: AttemptId) -> Option<v1::Ending> {
+        let Some(Entry::Ended(report)) = self.entries.get(&attempt) else { return None };
+        let ending = report.ending();
         self.entries.remove(&attempt);
         self.unanswered -= 1;
         self.shared.board().release(attempt);
-        true
+        Some(ending)
     }
 
     /// Makes every claim void: the worker has lapsed. What runs is told to stop and stays

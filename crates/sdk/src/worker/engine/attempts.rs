@@ -61,6 +61,7 @@ impl<H: Handler> Engine<H> {
     fn on_ended(&mut self, attempt: AttemptId, ended: Ended) {
         let Some(running) = self.held.running_mut(attempt) else { return };
         let (ran, void) = (running.watch.elapsed(), running.standing == Standing::Void);
+        let ended = ended.storable();
         let (ending, executed) = (ended.ending, ended.executed);
         if executed {
             self.slots.observe(ran);

@@ -249,7 +249,9 @@ impl<H: Handler> Engine<H> {
         let Some(attempt) = answer.attempt.as_ref().and_then(AttemptId::from_wire) else { return };
         let accepted = answer.verdict() == Verdict::Accepted;
         if answer.finished {
-            if self.held.answered(attempt) && !accepted {
+            let Some(ending) = self.held.answered(attempt) else { return };
+            // That a cancelled job has ended already is no news.
+            if !accepted && ending != v1::Ending::Cancelled {
                 self.summary.refused += 1;
                 let (verdict, reason) = (answer.verdict(), &answer.reason);
                 tracing::warn!(%attempt, ?verdict, reason, "report of an attempt's end refused");

@@ -135,7 +135,7 @@ impl<H: Handler> Engine<H> {
         if unanswered > 0 {
             tracing::warn!(unanswered, "leaving with reports that nobody answered");
         }
-        tracing::info!(?self.summary, "deregistering worker {} (ID: {worker})", self.profile.name);
+        tracing::info!(summary = ?self.summary, "deregistering worker {} (ID: {worker})", self.profile.name);
         self.heart.last().await;
         if let Some(session) = self.link.take() {
             let mut last = Vec::new();

@@ -1,0 +1,104 @@
+use std::sync::mpsc;
+
+use outlast_core::id::{Epoch, JobId};
+use outlast_core::lease::held_digest;
+use outlast_proto::v1::Phase;
+use outlast_sdk::{Control, Ended, RunError, StageEvent, Summary, control};
+
+use crate::control::{Call, Gate};
+use crate::support::{INTERVAL, Server, builder, eventually, job, key, renewed, run};
+
+#[tokio::test]
+async fn beats_say_what_is_held_and_the_list_only_when_asked() {
+    let mut server = Server::start();
+    let gate = Gate::default();
+    let _worker = run(builder(&server), gate.clone());
+    let (stream, hello) = server.attach(1).await;
+    stream.deliver([job(1), job(2)]);
+    gate.started_reach(2).await;
+    eventually("a beat with both", || {
+        server.beats().last().is_some_and(|beat| beat.in_flight == 2)
+    })
+    .await;
+    let beat = server.beats().pop().unwrap();
+    let expected =
+        held_digest([1_u8, 2].map(|n| (JobId(uuid::Uuid::from_bytes([n; 16])), Epoch(1))));
+    assert_eq!((beat.held_digest, beat.worker_id), (expected, hello.worker_id));
+    assert!(server.beats().iter().all(|beat| beat.held.is_empty()));
+
+    server.answer_beats(|_| Ok(outlast_proto::v1::BeatReply { send_held: true, ..renewed() }));
+
+    eventually("a beat with the list", || {
+        server.beats().last().is_some_and(|beat| beat.held.len() == 2)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_beat_may_stop_an_attempt_and_order_a_drain() {
+    let mut server = Server::start();
+    let gate = Gate::default();
+    let worker = run(builder(&server), gate.clone());
+    let (mut stream, _) = server.attach(1).await;
+    stream.deliver([job(1)]);
+    gate.started_reach(1).await;
+    server.answer_beats(|_| {
+        let mut reply = renewed();
+        reply.stop = vec![key(1, 1)];
+        reply.phase = Phase::Draining.into();
+        Ok(reply)
+    });
+    stream.accept().await;
+    drop(stream);
+    assert_eq!(worker.ended().await.unwrap().stopped, 1);
+}
+
+/// A worker on a runtime of its own, with one thread, so that a handler can block it.
+fn run_apart(
+    server: &Server,
+    handler: impl outlast_sdk::Handler,
+) -> (Control, std::thread::JoinHandle<Result<Summary, RunError>>) {
+    let (control, queue) = control();
+    let worker = builder(server).build().unwrap();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(worker.run(handler, queue))
+    });
+    (control, thread)
+}
+
+#[tokio::test]
+async fn beats_go_on_while_the_runtime_is_blocked_and_tell_of_it() {
+    let mut server = Server::start();
+    let (release, blocked) = mpsc::channel::<()>();
+    let blocked = std::sync::Mutex::new(blocked);
+    let handler = Call(move |_| {
+        let _ = blocked.lock().unwrap().recv();
+        Ended::completed("1")
+    });
+    let (control, thread) = run_apart(&server, handler);
+    let (mut stream, _) = server.attach(1).await;
+    stream.deliver([job(1)]);
+    let long = u64::try_from(INTERVAL.as_millis()).unwrap() * 8;
+
+    eventually("a beat tells of the loop's silence", || {
+        server.beats().last().is_some_and(|beat| beat.last_poll_age_ms >= long)
+    })
+    .await;
+
+    release.send(()).unwrap();
+    stream.accept().await;
+    control.tell(StageEvent::TerminateSignal);
+    drop(stream);
+    thread.join().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_beat_that_is_not_answered_does_not_stop_the_next() {
+    let mut server = Server::start();
+    let _worker = run(builder(&server), Gate::default());
+    let (_stream, _) = server.attach(1).await;
+    server.answer_beats(|_| Err(tonic::Status::unavailable("no")));
+    let before = server.beats().len();
+    server.beats_reach(before + 3).await;
+}

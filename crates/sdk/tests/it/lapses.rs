@@ -1,0 +1,98 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use outlast_proto::v1::RefusalCode;
+use outlast_sdk::StopReason;
+use outlast_sdk::clock::boot_now;
+use tonic::Status;
+
+use crate::control::Gate;
+use crate::support::{
+    LEASE, Server, builder, ending, eventually, job, lapsed, number, renewed, run,
+};
+
+#[tokio::test]
+async fn a_lapsed_worker_stops_what_it_held_and_registers_as_another() {
+    let mut server = Server::start();
+    let gate = Gate::default();
+    let _worker = run(builder(&server), gate.clone());
+    let (stream, first) = server.attach(1).await;
+    stream.deliver([job(1)]);
+    gate.started_reach(1).await;
+    let old = first.worker_id.clone();
+    server.answer_beats(move |beat| Ok(if beat.worker_id == old { lapsed() } else { renewed() }));
+
+    let (mut stream, anew) = server.attach(1).await;
+
+    assert_ne!(anew.worker_id, first.worker_id);
+    assert!(!anew.resumed && anew.held.is_empty());
+    eventually("the old attempt is told", || gate.stops() == [(1, StopReason::Stale)]).await;
+    stream.deliver([job(2)]);
+    gate.started_reach(2).await;
+    gate.open();
+    assert_eq!(number(&stream.accept().await.0), 2, "nothing is said about the old one");
+}
+
+#[tokio::test]
+async fn a_refused_attachment_is_a_lapse_too() {
+    let mut server = Server::start();
+    let _worker = run(builder(&server), Gate::default());
+    let (stream, first) = server.attach(1).await;
+    stream.drop_connection();
+    let (stream, _) = server.hello().await;
+    stream.refuse(RefusalCode::Lapsed);
+    let (_, anew) = server.hello().await;
+    assert_ne!(anew.worker_id, first.worker_id);
+    assert!(!anew.resumed);
+}
+
+/// A switch for a server that does not answer beats.
+fn deaf_when(server: &Server) -> Arc<AtomicBool> {
+    let deaf = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&deaf);
+    server.answer_beats(move |_| {
+        if seen.load(Ordering::SeqCst) { Err(Status::unavailable("deaf")) } else { Ok(renewed()) }
+    });
+    deaf
+}
+
+#[tokio::test]
+async fn an_attempt_that_must_not_overlap_ends_before_the_lease_and_others_run_on() {
+    let mut server = Server::start();
+    let gate = Gate::default();
+    let _worker = run(builder(&server), gate.clone());
+    let (stream, _) = server.attach(1).await;
+    let mut forbidden = job(1);
+    forbidden.overlap_forbidden = true;
+    stream.deliver([forbidden, job(2)]);
+    gate.started_reach(2).await;
+
+    deaf_when(&server).store(true, Ordering::SeqCst);
+
+    eventually("the forbidden one is told", || !gate.stops().is_empty()).await;
+    assert_eq!(gate.stops(), [(1, StopReason::DeadlineNear)]);
+    assert_eq!(gate.running(), 1);
+}
+
+#[tokio::test]
+async fn nothing_is_reported_on_a_lease_that_may_have_passed() {
+    let mut server = Server::start();
+    let gate = Gate::default();
+    let _worker = run(builder(&server), gate.clone());
+    let (mut stream, _) = server.attach(1).await;
+    stream.deliver([job(1)]);
+    gate.started_reach(1).await;
+    let deaf = deaf_when(&server);
+    deaf.store(true, Ordering::SeqCst);
+    let began = boot_now();
+    let lease = u64::try_from(LEASE.as_millis()).unwrap();
+    eventually("a lease has passed", || boot_now().since(began).as_millis() > lease).await;
+    gate.open();
+    eventually("the attempt ended", || gate.running() == 0).await;
+    let quiet = tokio::time::timeout(LEASE, stream.finished()).await;
+    assert!(quiet.is_err(), "not a word without a lease");
+
+    deaf.store(false, Ordering::SeqCst);
+
+    assert_eq!(ending(&stream.accept().await.1), outlast_proto::v1::Ending::Completed);
+}

@@ -30,13 +30,6 @@ impl Connection {
         self.answer().await
     }
 
-    /// Gets `path`.
-    pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<(u16, Vec<u8>)> {
-        let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.head);
-        self.stream.write_all(request.as_bytes()).await?;
-        self.answer().await
-    }
-
     async fn answer(&mut self) -> anyhow::Result<(u16, Vec<u8>)> {
         self.buffer.clear();
         let head_end = loop {

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
+use outlast_worker::containment::UnknownContainment;
+use outlast_worker::daemon::{self, DaemonConfig};
 use outlast_worker::guardian::{self, GuardianLink, GuardianOptions};
+use outlast_worker::runtime::UnknownRuntime;
 use outlast_worker::{OwnProgram, shim};
 
 use crate::cli;
@@ -108,20 +111,55 @@ fn engine() -> ExitCode {
         Err(code) => return code,
     };
     log::start(format, Loudness::Info, &environment);
-    match args.config(&environment).and_then(run_engine) {
+    match args.config(&environment).and_then(|config| run_engine(config, &environment)) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            tracing::error!("{}", failure.message);
+            if !failure.message.is_empty() {
+                tracing::error!("{}", failure.message);
+            }
             failure.exit.into()
         }
     }
 }
 
-fn run_engine(config: WorkerConfig) -> Result<Exit, Failure> {
+fn run_engine(config: WorkerConfig, environment: &Environment) -> Result<Exit, Failure> {
+    let config = daemon_config(config, environment)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
-    runtime.block_on(async {
-        let _link = GuardianLink::from_stdin();
-        Err(Failure::failed(format!("no engine in this build for {config:?}")))
+    let code = runtime.block_on(async {
+        let link = GuardianLink::from_stdin()
+            .map_err(|error| Failure::failed(format!("no guardian: {error}")))?;
+        Ok::<i32, Failure>(daemon::run(config, link).await)
+    })?;
+    match code {
+        0 => Ok(Exit::Ok),
+        // The daemon has said why.
+        2 => Err(Failure::usage("")),
+        _ => Err(Failure::failed("")),
+    }
+}
+
+fn daemon_config(
+    config: WorkerConfig,
+    environment: &Environment,
+) -> Result<DaemonConfig, Failure> {
+    let runtimes = config.runtimes.iter().map(|name| name.parse()).collect::<Result<_, _>>();
+    let containment = config.containment.word().parse();
+    Ok(DaemonConfig {
+        server: config.server,
+        token: config.token,
+        name: config.name,
+        heartbeat_interval: config.heartbeat_interval,
+        shutdown_timeout: config.shutdown_timeout,
+        concurrency: config.concurrency,
+        queues: config.queues,
+        labels: config.labels,
+        runtimes: runtimes.map_err(|error: UnknownRuntime| Failure::usage(error.to_string()))?,
+        packs: config.packs,
+        containment: containment
+            .map_err(|error: UnknownContainment| Failure::usage(error.to_string()))?,
+        variables: environment.variables().to_vec(),
+        work_folder: None,
+        program: OwnProgram::running(),
     })
 }

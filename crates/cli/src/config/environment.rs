@@ -37,6 +37,11 @@ impl Environment {
         Self { variables: pairs.iter().map(own).collect() }
     }
 
+    /// All of them.
+    pub(crate) fn variables(&self) -> &[(String, String)] {
+        &self.variables
+    }
+
     /// A variable that is set and not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let found = self.variables.iter().find(|(known, _)| known == name);

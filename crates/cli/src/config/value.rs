@@ -40,6 +40,18 @@ pub(crate) enum Containment {
     Subreaper,
 }
 
+impl Containment {
+    /// The word for it.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::PidNamespace => "pidns",
+            Self::Cgroup => "cgroup",
+            Self::Subreaper => "subreaper",
+        }
+    }
+}
+
 pub(crate) fn text(value: &Value) -> Result<String, &'static str> {
     match value {
         Value::String(text) => Ok(text.clone()),

@@ -8,7 +8,6 @@ use super::value::{self, Containment};
 use super::{ConfigError, Settings};
 
 /// Everything a worker needs to know, checked.
-#[expect(dead_code, reason = "read when there is an engine to start")]
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerConfig {
     /// The server's base address.

@@ -249,8 +249,9 @@ impl<H: Harness> View<'_, H> {
     fn about_time(&self, wish: &Wish) -> Command {
         let now = self.now();
         match wish {
-            Wish::Sweep { limit, watched } => {
-                Command::Sweep(Sweep { limit: *limit, watched: Span(*watched) })
+            // Which rows a store looks at first when there are too many is its own affair.
+            Wish::Sweep { watched } => {
+                Command::Sweep(Sweep { limit: 100, watched: Span(*watched) })
             }
             Wish::Strand { class, ago, limit } => Command::Strand(Strand {
                 class: ClassId(*class),

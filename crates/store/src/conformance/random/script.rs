@@ -50,7 +50,7 @@ pub(super) enum Wish {
     Tell { worker: u8, event: WorkerEvent, session: Option<bool> },
     Lapse { worker: u8, watched: bool, scope: LapseScope, mass: bool },
     Order { job: u8, order: Order, tenant: bool },
-    Sweep { limit: u32, watched: u64 },
+    Sweep { watched: u64 },
     Strand { class: i64, ago: u64, limit: u32 },
     Queue { queue: u8, paused: bool },
     Log { job: u8, n: u32, stream: Stream },
@@ -247,8 +247,8 @@ fn about_the_rest() -> BoxedStrategy<Wish> {
             |(client, max, both, n)| Wish::Fetch { client, max, both, tenant: n < 50 }
         ),
         2 => (CLIENTS, vec(JOBS, 0..3)).prop_map(|(client, jobs)| Wish::Extend { client, jobs }),
-        8 => (1..5_u32, prop_oneof![Just(0_u64), 1..900_u64, Just(10_000)])
-            .prop_map(|(limit, watched)| Wish::Sweep { limit, watched }),
+        8 => prop_oneof![Just(0_u64), 1..900_u64, Just(10_000)]
+            .prop_map(|watched| Wish::Sweep { watched }),
         3 => (1..6_i64, 0..2000_u64, 1..4_u32)
             .prop_map(|(class, ago, limit)| Wish::Strand { class, ago, limit }),
         1 => (0..2_u8, any::<bool>()).prop_map(|(queue, paused)| Wish::Queue { queue, paused }),

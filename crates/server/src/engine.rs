@@ -441,6 +441,20 @@ impl Board {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use outlast_core::budget::ScheduledTimeout;
+    use outlast_core::id::JobId;
+    use outlast_core::job::Rules;
+    use outlast_packs::PackSet;
+    use outlast_proto::v1::ServerMessage;
+    use outlast_proto::v1::server_message::Body;
+    use outlast_store::command::{
+        Attach, ClassKey, First, NewJob, Origin, Payload, Registration, Route, WorkerRole,
+    };
+    use outlast_store::model::ModelStore;
+    use outlast_store::store::ManualClock;
+
     use super::*;
 
     /// The sweeper once woke itself for ever by putting back what it had taken.
@@ -455,5 +469,78 @@ mod tests {
         assert!(tokio::time::timeout(moment, board.due_changed.notified()).await.is_err());
         board.due_at(Timestamp(400));
         assert!(tokio::time::timeout(moment, board.due_changed.notified()).await.is_ok());
+    }
+
+    /// Every second job once waited for the monitor's next look.
+    #[tokio::test]
+    async fn job_is_pushed_to_a_waiting_worker_without_any_other_input() {
+        let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+        let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
+        let engine = Engine::start(store, settings);
+        let worker = WorkerId(Uuid::from_u128(1));
+        let mut pushed = attach_sdk_worker(&engine, worker).await;
+        for n in 1..=5 {
+            engine.submit(Command::Enqueue(Box::new(noop_job(n)))).await.unwrap();
+            let message = tokio::time::timeout(Duration::from_secs(5), pushed.recv()).await;
+            let message = message.expect("the job should be pushed at once").unwrap().unwrap();
+            assert!(matches!(message.body, Some(Body::Deliveries(_))), "{message:?}");
+        }
+    }
+
+    async fn attach_sdk_worker(
+        engine: &Engine<ModelStore>,
+        worker: WorkerId,
+    ) -> mpsc::UnboundedReceiver<Result<ServerMessage, tonic::Status>> {
+        let lease = Span::from_secs(15);
+        let profile = roster::Profile {
+            name: "w".into(),
+            role: WorkerRole::Sdk,
+            queues: vec!["default".into()],
+            runtimes: Vec::new(),
+            labels: BTreeMap::new(),
+            types: ["noop".to_owned()].into(),
+        };
+        let registration = Registration {
+            id: worker,
+            name: profile.name.clone(),
+            role: profile.role,
+            concurrency: 10,
+            queues: profile.queues.clone(),
+            runtimes: Vec::new(),
+            labels: BTreeMap::new(),
+            lease,
+            about: "{}".into(),
+            plain_id: None,
+        };
+        engine.submit(Command::Register(Box::new(registration))).await.unwrap();
+        engine.submit(Command::Attach(Attach { worker, lease })).await.unwrap();
+        let (push, pushed) = mpsc::unbounded_channel();
+        let closer = CancellationToken::new().drop_guard();
+        let session = roster::Session::new((worker, 1), profile, push, closer);
+        engine.send(Input::Attached(Box::new(session))).await.unwrap();
+        let capacity = Input::Capacity { worker, session: 1, slots: 10, prefetch: 0 };
+        engine.send(capacity).await.unwrap();
+        pushed
+    }
+
+    fn noop_job(n: u128) -> NewJob {
+        NewJob {
+            id: JobId(Uuid::from_u128(n)),
+            class: ClassKey {
+                queue: "default".into(),
+                job_type: "noop".into(),
+                route: Route::Plain,
+                tenant: None,
+                isolated: false,
+            },
+            priority: 0,
+            payload: Payload { args: "[]".into(), ..Payload::default() },
+            rules: Rules::standard(),
+            first: First::Now,
+            timeout: None,
+            visibility: None,
+            scheduled_timeout: ScheduledTimeout::Never,
+            origin: Origin::Ojs,
+        }
     }
 }

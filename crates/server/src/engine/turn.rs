@@ -109,6 +109,9 @@ impl<S: Store> Turn<S> {
         let ops = self.gather.take();
         if !ops.is_empty() {
             self.commit(ops).await;
+            // What the batch made claimable, or freed, goes out now: the next input may be
+            // a long time coming.
+            self.plan_claims();
         }
         for session in self.roster.sessions.values_mut() {
             session.flush();

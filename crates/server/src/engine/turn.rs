@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
-use outlast_core::job::State;
+use outlast_core::job::{Refusal, State};
 use outlast_core::time::Timestamp;
 use outlast_proto::v1::order::What;
 use outlast_proto::v1::server_message::Body;
@@ -13,7 +13,7 @@ use outlast_proto::v1::{
 use outlast_store::command::{
     Claim, ClaimFrom, Claimant, EndDetail, Ending as AttemptEnding, Fence, Finish, Reporter,
 };
-use outlast_store::reply::{Applied, Claimed, Moved};
+use outlast_store::reply::{Applied, Claimed, MoveRefusal, Moved};
 use outlast_store::{Batch, BatchId, Command, Reply, Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
@@ -467,7 +467,9 @@ impl<S: Store> Turn<S> {
         let (verdict, reason) = match reply {
             Reply::Moved(Ok(_)) => (Verdict::Accepted, String::new()),
             Reply::Moved(Err(refusal)) => {
-                if finished {
+                // A cancelled job's attempt ends after the job has: that is no news.
+                let ended_by_cancel = MoveRefusal::Refused(Refusal::Terminal(State::Cancelled));
+                if finished && *refusal != ended_by_cancel {
                     tracing::info!(%job, %epoch, %refusal, "late report refused");
                 }
                 (convert::verdict(refusal), refusal.to_string())

@@ -30,7 +30,7 @@ pub(crate) fn reason(key: &ClassKey, board: &Board, _window: Span) -> String {
         Eligible::Yes if key.isolated => {
             "waits for a worker that holds nothing else: two workers died under it".into()
         }
-        Eligible::Yes => "waits for its turn: every eligible worker is busy".into(),
+        Eligible::Yes => "waits for its turn".into(),
         Eligible::Paused => format!("queue {} is paused", key.queue),
         Eligible::Nobody(why) => why,
     }

@@ -30,7 +30,7 @@ use script::Script;
 /// Seeds of every run: a failure repeats.
 const SEEDS: [u64; 3] = [1, 2, 3];
 /// Scripts for each seed.
-const SCRIPTS: u32 = 40;
+const SCRIPTS: u32 = 16;
 
 /// Plays random scripts from fixed seeds; panics with the seed and the shortest script
 /// that fails.

@@ -65,7 +65,10 @@ fn law_of_change(before: &JobRecord, now: &JobRecord) -> Option<&'static str> {
         (now.epoch >= before.epoch, "epochs never fall"),
         (now.life >= before.life, "lives never fall"),
         (now.life.get() <= before.life.get() + 1, "a batch replays a job once"),
-        (same_life || before.state == State::Discarded, "only discarded jobs are replayed"),
+        (
+            same_life || !matches!(before.state, State::Completed | State::Cancelled),
+            "completed and cancelled jobs are never replayed",
+        ),
         (
             !same_life || !before.state.is_terminal() || before.state == now.state,
             "a terminal state never changes within a life",

@@ -44,9 +44,10 @@ impl Conditions {
         }
         if let Some(worker) = query.worker {
             all.add(
-                "coalesce((select a.worker from active a where a.seq = j.seq),
-                    (select t.worker from attempt_row t where t.seq = j.seq
-                     order by t.epoch desc limit 1)) = ?",
+                "case when exists (select 1 from active a where a.seq = j.seq)
+                    then (select a.worker from active a where a.seq = j.seq)
+                    else (select t.worker from attempt_row t where t.seq = j.seq
+                        order by t.epoch desc limit 1) end = ?",
                 worker.0.as_bytes().to_vec(),
             );
         }
@@ -62,7 +63,8 @@ impl Conditions {
         );
         all.flag(
             query.started,
-            "exists (select 1 from active a where a.seq = j.seq and a.started is not null)",
+            "exists (select 1 from active a where a.seq = j.seq and a.started is not null
+                and not a.cancelled)",
         );
         all
     }

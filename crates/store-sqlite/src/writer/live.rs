@@ -304,7 +304,7 @@ impl Writing<'_> {
                 Place::Ready(_) | Place::Pending | Place::Held | Place::Ended => None,
             },
             outcome,
-            holder: worker,
+            holder: worker.filter(|_| outcome.is_none()),
             dead_letter: transition.dead_letter.is_some(),
             at: self.now,
         })

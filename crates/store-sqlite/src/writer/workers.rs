@@ -1,7 +1,7 @@
 //! Workers: registration, leases, and giving them up with what they hold.
 
 use outlast_core::id::WorkerId;
-use outlast_core::job::{Event as JobEvent, EventKind, Overlap};
+use outlast_core::job::{Event as JobEvent, EventKind, Hold, Outcome, Overlap};
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::{Liveness, Standing, WorkerEvent, WorkerRefusal, decide};
 use outlast_store::StoreError;
@@ -17,7 +17,7 @@ use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed, int, standing_words};
 use crate::writer::Writing;
-use crate::writer::live::{Spot, Trace};
+use crate::writer::live::Trace;
 
 /// What a decision about a worker looks at.
 #[derive(Clone, Copy, Debug)]
@@ -328,12 +328,9 @@ impl Writing<'_> {
                 .bench()
                 .decide(&live.job, event, nth)
                 .map_err(|refusal| StoreError::Corrupt(format!("held job: {refusal}")))?;
-            let started = match &live.spot {
-                Spot::Active(held) => held.started.is_some(),
-                Spot::Ready { .. } | Spot::Waiting | Spot::Finished => false,
-            };
+            let lost = transition.hold == Hold::Drop(Outcome::Lost);
             let detail = EndDetail {
-                error: started.then(|| lost_error(loss.evidence)),
+                error: lost.then(|| lost_error(loss.evidence)),
                 evidence: loss.evidence.to_owned(),
                 ..EndDetail::default()
             };

@@ -57,3 +57,8 @@ macro_rules! families {
 }
 
 families!(enqueue, claim, report, race, worker, plain, order, sweep, read, durable);
+
+#[test]
+fn random_sequences_do_what_the_model_does() {
+    conformance::random::check(&Files::new());
+}

@@ -45,12 +45,16 @@ pub(super) fn judge(
             }
         }),
         EndKind::DeadlinePassed => {
-            Ended::interrupted("ended by its deadline: the lease was not renewed")
+            let message = "ended by its deadline: the lease was not renewed";
+            Ended::interrupted(message).because("lease_not_renewed", message)
         }
         EndKind::OomKilled => Ended::failed("oom_killed", "killed for want of memory"),
         EndKind::SpawnFailed { reason } => Ended::failed("spawn_failed", reason.clone()),
         // Nothing of the job's own doing is known: it is not charged for it.
-        EndKind::ShimDied { reason } => Ended::interrupted(format!("lost its shim: {reason}")),
+        EndKind::ShimDied { reason } => {
+            let message = format!("lost its shim: {reason}");
+            Ended::interrupted(message.clone()).because("shim_died", message)
+        }
     };
     ended.evidence = evidence;
     ended.exit_code = ending.code;
@@ -93,3 +97,6 @@ fn said(ending: &Ending, what: &str) -> String {
         None => what.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+use std::time::Duration;
+
+use outlast_core::limits::RESULT_BYTES_MAX;
+use outlast_core::time::BootTime;
+use outlast_packs::PackSet;
+use outlast_sdk::{Ended, Ending as Kind, StopReason};
+
+use super::judge;
+use crate::attempt::{Captured, EndKind, Ending, Oom, OutputSummary};
+
+fn captured(text: &str) -> Captured {
+    Captured { bytes: text.as_bytes().to_vec(), total: u64::try_from(text.len()).unwrap() }
+}
+
+fn ending(kind: EndKind, stdout: &str, stderr: &str) -> Ending {
+    Ending {
+        code: if let EndKind::Exited { code } = kind { Some(code) } else { None },
+        kind,
+        signal: None,
+        tree_empty: true,
+        executed: true,
+        started: BootTime(1),
+        duration: Duration::from_secs(1),
+        output: OutputSummary {
+            stdout: captured(stdout),
+            stderr: captured(stderr),
+            ..OutputSummary::default()
+        },
+    }
+}
+
+fn judged(ending: &Ending, stop: Option<StopReason>) -> Ended {
+    let packs = PackSet::embedded_core().unwrap();
+    judge(packs.get("core.echo").unwrap(), ending, Duration::from_secs(7), stop)
+}
+
+fn check(kind: EndKind, expected: Kind, error_type: Option<&str>) {
+    let ended = judged(&ending(kind.clone(), "", ""), None);
+    assert_eq!(ended.ending, expected, "{kind:?}");
+    let failure = ended.failure.as_ref().map(|failure| failure.error_type.as_str());
+    assert_eq!(failure, error_type, "{kind:?}");
+    assert_eq!(ended.evidence, kind.to_string());
+}
+
+#[test]
+fn every_ending_is_reported_as_what_it_was() {
+    let reason = "why".to_owned();
+    check(EndKind::Exited { code: 0 }, Kind::Completed, None);
+    check(EndKind::Exited { code: 3 }, Kind::Failed, Some("exit_code"));
+    check(EndKind::Signalled { signal: 9, oom: Oom::Unknown }, Kind::Failed, Some("signal"));
+    check(EndKind::OomKilled, Kind::Failed, Some("oom_killed"));
+    check(EndKind::TimedOut, Kind::TimedOut, Some("timeout"));
+    check(EndKind::Cancelled, Kind::Cancelled, None);
+    check(EndKind::Interrupted, Kind::Interrupted, Some("shutdown"));
+    check(EndKind::DeadlinePassed, Kind::Interrupted, Some("lease_not_renewed"));
+    check(EndKind::SpawnFailed { reason: reason.clone() }, Kind::Failed, Some("spawn_failed"));
+    check(EndKind::ShimDied { reason }, Kind::Interrupted, Some("shim_died"));
+}
+
+#[test]
+fn a_failure_is_told_with_the_last_line_of_standard_error() {
+    let ended = judged(&ending(EndKind::Exited { code: 3 }, "", "first\nno such file\n\n"), None);
+    assert_eq!(ended.failure.unwrap().message, "exit code 3: no such file");
+    assert_eq!(ended.exit_code, Some(3));
+}
+
+#[test]
+fn an_end_without_proof_is_told_as_such() {
+    let mut unproved = ending(EndKind::Interrupted, "", "");
+    unproved.tree_empty = false;
+    assert!(!judged(&unproved, Some(StopReason::Forced)).tree_empty);
+}
+
+#[test]
+fn a_result_too_large_to_keep_leaves_the_job_completed_and_says_so() {
+    // Each byte takes six in JSON.
+    let ended = judged(
+        &ending(EndKind::Exited { code: 0 }, &"\u{1}".repeat(RESULT_BYTES_MAX / 2), ""),
+        None,
+    );
+    assert_eq!(ended.ending, Kind::Completed);
+    assert!(ended.result_json.len() <= RESULT_BYTES_MAX);
+    let result: serde_json::Value = serde_json::from_slice(&ended.result_json).unwrap();
+    assert!(result["output_error"].as_str().unwrap().contains("larger"));
+}
+
+#[test]
+fn output_of_which_only_the_end_was_kept_says_how_much_is_missing() {
+    let mut cut = ending(EndKind::Exited { code: 0 }, "tail", "");
+    cut.output.stdout.total = 1004;
+    let ended = judged(&cut, None);
+    let result: serde_json::Value = serde_json::from_slice(&ended.result_json).unwrap();
+    assert_eq!(result["output_missing_bytes"], 1000);
+}

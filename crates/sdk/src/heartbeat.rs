@@ -192,9 +192,13 @@ impl Pulse {
         let before = board.terms;
         drop(board);
         if reply.renewed {
+            // A beat may be answered by a server that has not read this worker's terms yet
+            // and tells its own: only a welcome makes them longer. Beating too often does no
+            // harm, and trusting a lease for too short a time neither.
             let terms = Terms {
-                interval: span_or(reply.heartbeat_interval_ms, before.interval),
-                lease: span_or(reply.lease_ms, before.lease),
+                interval: span_or(reply.heartbeat_interval_ms, before.interval)
+                    .min(before.interval),
+                lease: span_or(reply.lease_ms, before.lease).min(before.lease),
             };
             self.shared.renewed(sent, terms);
         }

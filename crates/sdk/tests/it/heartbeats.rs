@@ -2,7 +2,7 @@ use std::sync::mpsc;
 
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::lease::held_digest;
-use outlast_proto::v1::Phase;
+use outlast_proto::v1::{BeatReply, Phase};
 use outlast_sdk::{Control, Ended, RunError, StageEvent, Summary, control};
 
 use crate::control::{Call, Gate};
@@ -26,12 +26,24 @@ async fn beats_say_what_is_held_and_the_list_only_when_asked() {
     assert_eq!((beat.held_digest, beat.worker_id), (expected, hello.worker_id));
     assert!(server.beats().iter().all(|beat| beat.held.is_empty()));
 
-    server.answer_beats(|_| Ok(outlast_proto::v1::BeatReply { send_held: true, ..renewed() }));
+    server.answer_beats(|_| Ok(BeatReply { send_held: true, ..renewed() }));
 
     eventually("a beat with the list", || {
         server.beats().last().is_some_and(|beat| beat.held.len() == 2)
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_beats_answer_does_not_slow_the_beats_down() {
+    let mut server = Server::start();
+    let _worker = run(builder(&server), Gate::default());
+    server.answer_beats(|_| {
+        let hour = 3_600_000;
+        Ok(BeatReply { heartbeat_interval_ms: hour, lease_ms: hour, ..renewed() })
+    });
+    let (_stream, _) = server.attach(1).await;
+    server.beats_reach(5).await;
 }
 
 #[tokio::test]

@@ -51,11 +51,12 @@ impl Outbox {
         self.reports.len()
     }
 
-    /// Forgets what a new session is told anew. Output stays: nobody else has it.
+    /// Forgets what a new session is told anew. Output and checkpoints stay: nobody else has
+    /// them.
     pub(crate) fn begin_session(&mut self) {
         self.capacity = None;
         self.phase = None;
-        self.reports.clear();
+        self.reports.retain(|report| matches!(report.what, Some(report::What::Checkpoint(_))));
     }
 
     /// Forgets everything about attempts; returns the room that its output took.

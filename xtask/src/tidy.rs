@@ -84,7 +84,8 @@ fn check_file(root: &Path, file: &Path, faults: &mut Vec<String>) -> anyhow::Res
     if lines > LINES_MAX {
         faults.push(format!("{shown}: {lines} lines, more than {LINES_MAX}: split it"));
     }
-    if text.contains("#[allow(") || text.contains("#![allow(") {
+    // Built from two halves, so that this file does not accuse itself.
+    if text.contains(concat!("[", "allow(")) {
         faults.push(format!("{shown}: use #[expect(lint, reason)] instead of allow"));
     }
     Ok(())

@@ -86,8 +86,11 @@ pub(crate) struct Owned {
 /// this process alone.
 pub(crate) fn own(path: &Path, options: &Options) -> Result<Owned, OpenError> {
     let io = |source| OpenError::Io { path: path.to_owned(), source };
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(io)?;
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty())
+        && !folder.is_dir()
+    {
+        let what = format!("folder {} does not exist", folder.display());
+        return Err(io(io::Error::new(io::ErrorKind::NotFound, what)));
     }
     let lock = lock(path)?;
     // SQLite's own message for a file it cannot open does not say why.

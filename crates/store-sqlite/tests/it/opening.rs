@@ -40,3 +40,12 @@ fn store_of_a_newer_outlast_is_refused() {
     drop(db);
     check(&path, "made by a newer outlast");
 }
+
+/// A mistyped path once made folders, as root even at the root of the file system.
+#[test]
+fn folder_that_does_not_exist_is_named_and_not_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    check(&missing.join("outlast.db"), "missing does not exist");
+    assert!(!missing.exists());
+}

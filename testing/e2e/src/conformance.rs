@@ -5,7 +5,9 @@
 //! been started with `--conformance`. An assertion this runner does not understand fails its
 //! case: a case must never pass because it was not read.
 //!
-//!     read the case ──▶ reset ──▶ steps in order, parallel ones together ──▶ verdict
+//! ```text
+//! read the case ──▶ reset ──▶ steps in order, parallel ones together ──▶ verdict
+//! ```
 
 mod assertions;
 mod case;

@@ -5,8 +5,10 @@
 //! under test alone: jobs write an external ledger, and [`judge`] compares ledger, API and
 //! process table.
 //!
-//!     Scene ──starts──▶ Server, Workers ──run──▶ jobs ──append──▶ Ledger
-//!       └────────────── judge: API × Ledger × process table ───────┘
+//! ```text
+//! Scene ──starts──▶ Server, Workers ──run──▶ jobs ──append──▶ Ledger
+//!   └────────────── judge: API × Ledger × process table ───────┘
+//! ```
 //!
 //! Everything a scene starts listens on 127.0.0.1 and is ended by pid when the scene is dropped.
 

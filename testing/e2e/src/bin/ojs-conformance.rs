@@ -1,6 +1,8 @@
 //! Plays the public Open Job Spec conformance cases against any server that can be reset.
 //!
-//!     ojs-conformance --url http://127.0.0.1:8080 --level 0 --level 1
+//! ```text
+//! ojs-conformance --url http://127.0.0.1:8080 --level 0 --level 1
+//! ```
 //!
 //! Exit code 0 when every case stands as it should, 1 when one does not, 2 on bad usage.
 

@@ -96,6 +96,8 @@ pub struct Board {
     paused: RwLock<HashSet<String>>,
     /// What this server has itself seen of renewals (I8).
     leases: Mutex<Watch>,
+    /// The lease that each worker attached here was granted.
+    granted: Mutex<HashMap<WorkerId, Span>>,
 }
 
 /// The server cannot do this now; the same request may go through later.
@@ -406,6 +408,25 @@ impl Board {
 
     pub(crate) fn leases(&self) -> MutexGuard<'_, Watch> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the lease that a worker was granted when it attached.
+    pub(crate) fn grant(&self, worker: WorkerId, lease: Span) {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner).insert(worker, lease);
+    }
+
+    /// Returns the lease that a worker was granted, here or at another server.
+    pub(crate) fn lease_of(&self, worker: WorkerId) -> Option<Span> {
+        let granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        granted.get(&worker).copied().or_else(|| {
+            self.workers().iter().find(|known| known.id == worker).map(|known| known.lease)
+        })
+    }
+
+    /// Forgets a worker that is no longer live.
+    pub(crate) fn forget(&self, worker: WorkerId) {
+        self.leases().forget(worker);
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner).remove(&worker);
     }
 
     pub(crate) fn set_paused(&self, queue: &str, paused: bool) {

@@ -374,7 +374,7 @@ impl<S: Store> Turn<S> {
             Reply::WorkerMoved(Ok(moved)) => {
                 moved.moved.iter().for_each(|job| self.note_moved(job));
                 if !moved.standing.holds_lease() {
-                    self.board.leases().forget(moved.worker);
+                    self.board.forget(moved.worker);
                 }
             }
             Reply::Claimed(Ok(claimed)) => {

@@ -68,6 +68,7 @@ pub(super) async fn attach<S: Store>(
         Err(refusal) => return Err(refused(RefusalCode::Lapsed, refusal.to_string())),
     };
     engine.board().leases().attached(worker);
+    engine.board().grant(worker, lease);
 
     let stored = engine.store().held_by(worker).await.map_err(unavailable)?;
     let stop = reconcile::reconcile(engine, worker, &stored, &hello.held).await?;

@@ -21,11 +21,7 @@ pub(super) async fn answer<S: Store>(
 ) -> Result<BeatReply, Status> {
     let worker = convert::worker_id(&request.worker_id)
         .ok_or_else(|| Status::invalid_argument("worker id must have 16 bytes"))?;
-    let workers = engine.board().workers();
-    let lease = workers
-        .iter()
-        .find(|known| known.id == worker)
-        .map_or_else(|| default_lease(engine), |known| known.lease);
+    let lease = engine.board().lease_of(worker).unwrap_or_else(|| default_lease(engine));
     let interval = Span(lease.0 / u64::from(engine.settings().staleness_multiplier.max(1)));
     let renew = Renew { worker, lease, in_flight: request.in_flight };
     let reply = engine.submit(Command::Renew(renew)).await.map_err(unavailable)?;
@@ -101,4 +97,44 @@ async fn compare<S: Store>(
     engine.send(Input::Digest { worker, reply }).await.map_err(unavailable)?;
     let differs = digest.await.ok().flatten().is_some_and(|digest| digest != request.held_digest);
     Ok((differs, Vec::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use outlast_core::time::Timestamp;
+    use outlast_packs::PackSet;
+    use outlast_proto::v1::Hello;
+    use outlast_store::model::ModelStore;
+    use outlast_store::store::ManualClock;
+    use tokio::sync::mpsc;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::session::attach::attach;
+    use crate::settings::Settings;
+
+    /// The first beat once renewed for the default lease, whatever had been granted.
+    #[tokio::test]
+    async fn first_beat_renews_for_the_lease_that_was_granted() {
+        let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+        let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
+        let engine = Engine::start(store, settings);
+        let worker_id = vec![7; 16];
+        let hello = Hello {
+            worker_id: worker_id.clone().into(),
+            name: "w".into(),
+            role: "sdk".into(),
+            version: engine.settings().version.into(),
+            concurrency: 1,
+            heartbeat_interval_ms: 200,
+            ..Hello::default()
+        };
+        let (push, _messages) = mpsc::unbounded_channel();
+        attach(&engine, hello, push, CancellationToken::new().drop_guard()).await.unwrap();
+        let request = BeatRequest { worker_id: worker_id.into(), ..BeatRequest::default() };
+        let reply = answer(&engine, request).await.unwrap();
+        assert_eq!((reply.heartbeat_interval_ms, reply.lease_ms), (200, 600));
+    }
 }

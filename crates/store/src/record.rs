@@ -64,6 +64,8 @@ pub struct JobRecord {
     pub due: Option<Timestamp>,
     /// Who holds the attempt.
     pub holder: Option<HolderRecord>,
+    /// Who holds or held the latest attempt.
+    pub last_holder: Option<HolderRecord>,
     /// When the latest attempt was claimed.
     pub claimed: Option<Timestamp>,
     /// When the latest attempt started.

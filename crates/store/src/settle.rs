@@ -169,6 +169,9 @@ pub fn timeout_detail(limit: Span) -> EndDetail {
 /// Message Format", and the reason).
 #[must_use]
 pub fn strand_error(limit: Span, age: Span, reason: &str) -> String {
+    // A limit in whole seconds is answered in whole seconds, as the seed has it.
+    let whole = limit.0.is_multiple_of(1000);
+    let age = if whole { Span::from_secs(age.as_secs()) } else { age };
     json!({
         "error": format!(
             "Execution timeout: worker did not pick up task within {} seconds (scheduled for {} seconds)",

@@ -91,6 +91,7 @@ fn base(
         since: Timestamp(0),
         due: None,
         holder: None,
+        last_holder: None,
         claimed: None,
         started: None,
         finished: None,
@@ -238,6 +239,7 @@ fn add_holder(db: &Connection, seq: i64, record: &mut JobRecord) -> Result<bool,
         holder.name = worker_name(db, worker)?;
     }
     (record.claimed, record.started) = (Some(claimed), started);
+    record.last_holder = Some(HolderRecord { visible_until: None, ..holder.clone() });
     record.holder = Some(holder);
     Ok(true)
 }
@@ -245,15 +247,24 @@ fn add_holder(db: &Connection, seq: i64, record: &mut JobRecord) -> Result<bool,
 fn add_last_attempt(db: &Connection, seq: i64, record: &mut JobRecord) -> Result<(), StoreError> {
     let mut select = db
         .prepare_cached(
-            "select claimed, started from attempt_row where seq = ? order by epoch desc limit 1",
+            "select claimed, started, worker, plain from attempt_row
+             where seq = ? order by epoch desc limit 1",
         )
         .map_err(failed)?;
     let found = select
-        .query_row([seq], |row| Ok((row::time(row, 0)?, row::time_opt(row, 1)?)))
+        .query_row([seq], |row| {
+            let worker = row::worker_opt(row, 2)?;
+            let holder = HolderRecord { worker, name: row.get(3)?, visible_until: None };
+            Ok((row::time(row, 0)?, row::time_opt(row, 1)?, holder))
+        })
         .optional()
         .map_err(failed)?;
-    if let Some((claimed, started)) = found {
+    if let Some((claimed, started, mut holder)) = found {
+        if let Some(worker) = holder.worker {
+            holder.name = worker_name(db, worker)?;
+        }
         (record.claimed, record.started) = (Some(claimed), started);
+        record.last_holder = Some(holder);
     }
     Ok(())
 }

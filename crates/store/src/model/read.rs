@@ -71,6 +71,11 @@ impl Row {
                 name: held.plain.clone(),
                 visible_until: held.visible.map(|visible| visible.until),
             }),
+            last_holder: latest.as_ref().map(|attempt| HolderRecord {
+                worker: attempt.worker,
+                name: attempt.worker_name.clone(),
+                visible_until: None,
+            }),
             claimed: latest.as_ref().map(|attempt| attempt.claimed),
             started: latest.and_then(|attempt| attempt.started),
             finished: self.finished,
@@ -150,7 +155,7 @@ impl Tables {
     }
 
     fn named(&self, mut record: JobRecord) -> JobRecord {
-        if let Some(holder) = &mut record.holder {
+        for holder in [&mut record.holder, &mut record.last_holder].into_iter().flatten() {
             holder.name = self.name(holder.worker).or_else(|| holder.name.take());
         }
         record

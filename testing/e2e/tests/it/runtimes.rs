@@ -33,24 +33,3 @@ fn a_failing_job_is_retried_and_the_failures_are_counted() {
     assert_eq!(scene.api().attempts(&job)[0]["exit_code"], 7);
     scene.judge();
 }
-
-#[test]
-fn the_same_idempotency_key_makes_one_job() {
-    let scene = Scene::start();
-    let client = reqwest::blocking::Client::new();
-    let body = json!({"action_ref": "core.echo", "parameters": {"message": "once"}});
-    let send = |body: &serde_json::Value| {
-        let url = format!("{}/executions", scene.api().url());
-        let request = client.post(url).header("Idempotency-Key", "k-1").json(body);
-        let reply = request.send().unwrap();
-        let status = reply.status().as_u16();
-        (status, reply.json::<serde_json::Value>().unwrap())
-    };
-    let (first, second) = (send(&body), send(&body));
-    assert_eq!(first.0, 201, "{}", first.1);
-    assert!((200..300).contains(&second.0), "{}", second.1);
-    assert_eq!(first.1["data"]["id"], second.1["data"]["id"]);
-    let other = json!({"action_ref": "core.echo", "parameters": {"message": "twice"}});
-    assert_eq!(send(&other).0, 409);
-    assert!(scene.cancel(first.1["data"]["id"].as_str().unwrap()).is_success());
-}

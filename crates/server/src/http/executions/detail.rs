@@ -47,10 +47,12 @@ pub(super) async fn logs<S: Store>(mut call: Call<S>) -> Result<Answer, Failure>
         }
         None | Some("json") => Ok(Answer::object(|object| {
             object.array("data", &page.lines, piece);
-            match page.lines.last() {
-                Some(last) => object.number("next_after", last.id),
-                None => object.number("next_after", after),
-            }
+            // Also of an empty page: whoever follows goes on from here.
+            let next = page.lines.last().map_or(after, |last| last.id);
+            object.object("pagination", |object| {
+                object.number("limit", u64::from(limit));
+                object.number("next_cursor", next);
+            });
         })),
         Some(_) => Err(Fault::field("format", "must be `json` or `text`").into()),
     }

@@ -71,7 +71,7 @@ pub(super) fn fields<S: Store>(object: &mut Object<'_>, app: &App<S>, record: &J
 }
 
 fn worker(object: &mut Object<'_>, record: &JobRecord) {
-    let holder = record.holder.as_ref();
+    let holder = record.last_holder.as_ref();
     match holder.filter(|holder| holder.worker.is_some() || holder.name.is_some()) {
         None => object.raw("worker", "null"),
         Some(holder) => object.object("worker", |object| {

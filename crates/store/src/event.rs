@@ -78,6 +78,9 @@ pub enum EventName {
     JobReplayed,
     #[serde(rename = "job.interruption_budget_spent")]
     JobInterruptionBudgetSpent,
+    /// An execution reached its terminal status, whichever (seed 001, "ExecutionCompleted").
+    #[serde(rename = "execution.completed")]
+    ExecutionCompleted,
     #[serde(rename = "queue.paused")]
     QueuePaused,
     #[serde(rename = "queue.resumed")]

@@ -12,7 +12,7 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use serde_json::json;
 
-use crate::command::{EndDetail, Ending, Fence, Finish, Reporter};
+use crate::command::{EndDetail, Ending, Fence, Finish, Origin, Reporter};
 use crate::event::{Event, EventName};
 use crate::record::StoredJob;
 use crate::reply::MoveRefusal;
@@ -247,6 +247,11 @@ pub fn events_of(facts: &Facts<'_>, transition: &Transition) -> Vec<Event> {
     }
     if transition.alarm.is_some() {
         push(EventName::JobInterruptionBudgetSpent);
+    }
+    // A cancelled execution has ended when it was cancelled, not when its tree is gone.
+    let ends = transition.to.is_terminal() && transition.from != transition.to;
+    if ends && facts.job.origin == Origin::Execution {
+        push(EventName::ExecutionCompleted);
     }
     events
 }

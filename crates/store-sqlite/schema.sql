@@ -110,9 +110,6 @@ CREATE TABLE job_row (
     id blob not null unique,
     class integer not null,
     priority integer not null,
-    args text not null,
-    meta text not null,
-    extra text not null,
     rules text,
     timeout_ms integer,
     visibility_ms integer,
@@ -120,7 +117,10 @@ CREATE TABLE job_row (
     origin integer not null,
     created integer not null,
     scheduled_for integer,
-    expires_at integer
+    expires_at integer,
+    args text not null,
+    meta text not null,
+    extra text not null
 );
 
 CREATE TABLE log (

@@ -21,15 +21,13 @@ create table queue (
     paused integer not null
 ) without rowid;
 
--- The immutable part of a job: one insert, never updated.
+-- The immutable part of a job: one insert, never updated. The payload comes last, so that
+-- moves need not read past it.
 create table job_row (
     seq integer primary key,
     id blob not null unique,
     class integer not null,
     priority integer not null,
-    args text not null,
-    meta text not null,
-    extra text not null,
     rules text,
     timeout_ms integer,
     visibility_ms integer,
@@ -37,7 +35,10 @@ create table job_row (
     origin integer not null,
     created integer not null,
     scheduled_for integer,
-    expires_at integer
+    expires_at integer,
+    args text not null,
+    meta text not null,
+    extra text not null
 );
 
 -- Claimable jobs, in the order of claiming: rank is -2 × priority, less 1 at the front.

@@ -15,7 +15,7 @@ use outlast_store::command::{ClassId, ClassKey, EndDetail, Payload};
 use outlast_store::record::StoredJob;
 use outlast_store::reply::Moved;
 use outlast_store::settle::{Facts, events_of};
-use rusqlite::{OptionalExtension as _, Row};
+use rusqlite::{OptionalExtension as _, Row, ToSql};
 
 use crate::row::{self, failed, int};
 use crate::writer::Writing;
@@ -24,6 +24,7 @@ use crate::writer::Writing;
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) seq: i64,
+    /// Its immutable part, the payload left out.
     pub(crate) stored: Arc<StoredJob>,
     pub(crate) job: Job,
     pub(crate) spot: Spot,
@@ -94,6 +95,46 @@ pub(crate) fn stored(
     read().map_err(failed)
 }
 
+/// How many columns [`stored`] reads.
+const STORED_COLUMNS: usize = 14;
+
+/// A job without its payload, which no move looks at, and its attempt if it is held.
+macro_rules! moving {
+    () => {
+        "select j.seq, j.id, j.class, j.priority, '', '', '', j.rules, j.timeout_ms,
+                j.visibility_ms, j.strand_ms, j.origin, j.created, j.scheduled_for,
+                a.epoch, a.life, a.failures, a.losses, a.interruptions, a.isolated, a.worker,
+                a.plain, a.claimed, a.started, a.visibility_ms, a.cancelled
+         from job_row j left join active a on a.seq = j.seq "
+    };
+}
+
+/// Reads the attempt under way, if there is one, from column `at` on.
+fn active(row: &Row<'_>, at: usize, stored: &StoredJob) -> rusqlite::Result<Option<(Job, Spot)>> {
+    if row.get_ref(at)? == rusqlite::types::ValueRef::Null {
+        return Ok(None);
+    }
+    let held = Held {
+        worker: row::worker_opt(row, at + 6)?,
+        plain: row.get(at + 7)?,
+        claimed: row::time(row, at + 8)?,
+        started: row::time_opt(row, at + 9)?,
+        visibility: row::span_opt(row, at + 10)?,
+        cancelled: row.get(at + 11)?,
+    };
+    let state = if held.cancelled { State::Cancelled } else { State::Active };
+    let job = Job {
+        state,
+        epoch: row::epoch(row, at)?,
+        life: row::life(row, at + 1)?,
+        spent: row::spent(row, at + 2)?,
+        isolated: row.get(at + 5)?,
+        holder: Some(Holder { worker: held.worker, started: held.started }),
+        rules: stored.rules.clone(),
+    };
+    Ok(Some((job, Spot::Active(held))))
+}
+
 /// Returns the rank of a job in its class: ascending rank is the order of claiming.
 pub(crate) fn rank(priority: i8, turn: Turn) -> i64 {
     -2 * i64::from(priority) - i64::from(turn == Turn::Front)
@@ -119,60 +160,28 @@ impl Writing<'_> {
 
     /// Loads a job by its id; `None` when there is none.
     pub(crate) fn find(&self, id: JobId) -> Result<Option<Live>, StoreError> {
-        let mut select =
-            self.db.prepare_cached("select seq from job_row where id = ?").map_err(failed)?;
-        let seq: Option<i64> = select
-            .query_row([id.0.as_bytes().as_slice()], |row| row.get(0))
-            .optional()
-            .map_err(failed)?;
-        seq.map(|seq| self.load(seq)).transpose()
+        self.look(concat!(moving!(), "where j.id = ?"), id.0.as_bytes().as_slice())
     }
 
     /// Loads a job wherever it is.
     pub(crate) fn load(&self, seq: i64) -> Result<Live, StoreError> {
-        let stored = self.stored_by_seq(seq)?;
-        let found = match self.load_active(seq, &stored)? {
+        let found = self.look(concat!(moving!(), "where j.seq = ?"), seq)?;
+        found.ok_or_else(|| StoreError::Corrupt(format!("no job row {seq}")))
+    }
+
+    /// Reports are mostly about held jobs: one statement finds the job and its attempt.
+    fn look(&self, sql: &str, key: impl ToSql) -> Result<Option<Live>, StoreError> {
+        let mut select = self.db.prepare_cached(sql).map_err(failed)?;
+        let mut rows = select.query([key]).map_err(failed)?;
+        let Some(row) = rows.next().map_err(failed)? else { return Ok(None) };
+        let (seq, stored) = stored(row, |class| self.classes.key(class).cloned())?;
+        let found = match active(row, STORED_COLUMNS, &stored).map_err(failed)? {
             Some(found) => Some(found),
             None => self.load_elsewhere(seq, &stored)?,
         };
         let (job, spot) =
             found.ok_or_else(|| StoreError::Corrupt(format!("job {} is nowhere", stored.id)))?;
-        Ok(Live { seq, stored, job, spot })
-    }
-
-    fn load_active(&self, seq: i64, stored: &StoredJob) -> Result<Option<(Job, Spot)>, StoreError> {
-        let mut select = self
-            .db
-            .prepare_cached(
-                "select epoch, life, failures, losses, interruptions, isolated, worker, plain,
-                        claimed, started, visibility_ms, cancelled
-                 from active where seq = ?",
-            )
-            .map_err(failed)?;
-        select
-            .query_row([seq], |row| {
-                let held = Held {
-                    worker: row::worker_opt(row, 6)?,
-                    plain: row.get(7)?,
-                    claimed: row::time(row, 8)?,
-                    started: row::time_opt(row, 9)?,
-                    visibility: row::span_opt(row, 10)?,
-                    cancelled: row.get(11)?,
-                };
-                let state = if held.cancelled { State::Cancelled } else { State::Active };
-                let job = Job {
-                    state,
-                    epoch: row::epoch(row, 0)?,
-                    life: row::life(row, 1)?,
-                    spent: row::spent(row, 2)?,
-                    isolated: row.get(5)?,
-                    holder: Some(Holder { worker: held.worker, started: held.started }),
-                    rules: stored.rules.clone(),
-                };
-                Ok((job, Spot::Active(held)))
-            })
-            .optional()
-            .map_err(failed)
+        Ok(Some(Live { seq, stored: Arc::new(stored), job, spot }))
     }
 
     fn load_elsewhere(

@@ -3,7 +3,7 @@
 use outlast_core::id::JobId;
 use outlast_core::job::{Event as JobEvent, EventKind, Hold};
 use outlast_store::StoreError;
-use outlast_store::command::{EndDetail, Extend, Finish, Progress, Start};
+use outlast_store::command::{EndDetail, Ending, Extend, Finish, Progress, Start};
 use outlast_store::reply::{MoveRefusal, Moved};
 use outlast_store::settle::{check_fence, decide_finish, evidence_of, refusal_of};
 use rusqlite::OptionalExtension as _;
@@ -38,7 +38,8 @@ impl Writing<'_> {
             holder.started = holder.started.or(finish.detail.started);
         }
         let worker = live.job.holder.and_then(|holder| holder.worker);
-        let alone = self.holds_one(worker)?;
+        // Counting costs as much as the worker holds, so it is done for those who ask.
+        let alone = finish.ending == Ending::Lost && self.holds_one(worker)?;
         let decided = decide_finish(&live.job, finish, plain_name(&live), alone, &self.bench());
         let transition = match decided {
             Ok(transition) => transition,

@@ -117,6 +117,7 @@ fn page(worker: &Value) -> String {
         ("queues", text("queues")),
         ("runtimes", text("runtimes")),
         ("labels", text("labels")),
+        ("containment", text("about.containment")),
         ("started", when(worker, "started")),
         ("heartbeat", when(worker, "last_heartbeat")),
     ])

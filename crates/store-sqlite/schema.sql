@@ -10,7 +10,7 @@ CREATE INDEX finished_at on finished (at);
 
 CREATE UNIQUE INDEX log_chunk on log (seq, epoch, n);
 
-CREATE INDEX ready_strand on ready (class, since + strand_ms) where strand_ms is not null;
+CREATE INDEX ready_strand on ready (class, strand_ms, since, seq) where strand_ms is not null;
 
 CREATE INDEX waiting_due on waiting (due) where due is not null;
 

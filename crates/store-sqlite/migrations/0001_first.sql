@@ -56,7 +56,8 @@ create table ready (
     primary key (class, rank, seq)
 ) without rowid;
 
-create index ready_strand on ready (class, since + strand_ms) where strand_ms is not null;
+-- A class has few different limits, so the next to strand is found by a step for each.
+create index ready_strand on ready (class, strand_ms, since, seq) where strand_ms is not null;
 
 -- Scheduled, retryable and pending jobs.
 create table waiting (

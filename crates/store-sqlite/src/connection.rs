@@ -53,6 +53,17 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
+    /// The place does not allow what durability needs.
+    #[error(
+        "store cannot be made durable here (journal mode {journal}, synchronous {synchronous}): \
+         put it on a local disk"
+    )]
+    NotDurable {
+        /// Journal mode that SQLite gave.
+        journal: String,
+        /// Level of synchronisation that SQLite gave.
+        synchronous: i64,
+    },
     /// The file is something else.
     #[error("{path} is not a SQLite database")]
     NotADatabase {
@@ -104,9 +115,15 @@ pub(crate) fn own(path: &Path, options: &Options) -> Result<Owned, OpenError> {
 fn prepare_writer(writer: &mut Connection, options: &Options) -> Result<(), OpenError> {
     keep_plans(writer)?;
     writer.busy_timeout(BUSY_WAIT)?;
-    writer.pragma_update(None, "journal_mode", "wal")?;
-    let synchronous = if options.unsafe_no_fsync { "off" } else { "full" };
+    // Both pragmas give in silently where they cannot be had, so their word is not taken.
+    let journal: String =
+        writer.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
+    let (synchronous, level) = if options.unsafe_no_fsync { ("off", 0) } else { ("full", 2) };
     writer.pragma_update(None, "synchronous", synchronous)?;
+    let found: i64 = writer.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+    if journal != "wal" || found != level {
+        return Err(OpenError::NotDurable { journal, synchronous: found });
+    }
     writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     writer.pragma_update(None, "cache_size", WRITER_CACHE_KIB)?;
     writer.pragma_update(None, "temp_store", "memory")?;
@@ -161,9 +178,11 @@ pub(crate) fn reader(path: &Path) -> Result<Connection, rusqlite::Error> {
 
 /// Returns the latest time that the store has acted at.
 pub(crate) fn persisted_time(connection: &Connection) -> Result<Timestamp, rusqlite::Error> {
-    let events: Option<i64> =
-        connection.query_row("select max(at) from event_batch", [], |row| row.get(0))?;
-    let beats: Option<i64> =
-        connection.query_row("select max(last_heartbeat_ms) from worker", [], |row| row.get(0))?;
-    Ok(Timestamp(events.max(beats).unwrap_or(0)))
+    let latest: Option<i64> = connection.query_row(
+        "select max(at) from (select max(at) as at from event_batch
+             union all select cast(value as integer) from meta where key = 'time')",
+        [],
+        |row| row.get(0),
+    )?;
+    Ok(Timestamp(latest.unwrap_or(0)))
 }

@@ -1,6 +1,6 @@
 //! The writer thread: one transaction a batch, commands in order.
 //!
-//! - [`live`]: loading a job where it is, and applying a transition to it
+//! - [`live`]: loading a job where it is; [`transition`]: moving it
 //! - [`enqueue`], [`claim`], [`report`], [`workers`], [`sweep`], [`orders`]: the commands
 //! - [`classes`]: what is known of classes and queues without asking the database
 
@@ -12,6 +12,7 @@ mod orders;
 mod prune;
 mod report;
 mod sweep;
+mod transition;
 mod workers;
 
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use outlast_core::budget::Budgets;
 use outlast_core::time::Timestamp;
 use outlast_store::event::Event;
 use outlast_store::settle::Bench;
-use outlast_store::{Applied, Batch, Clock, Command, Reply, StoreError, codec};
+use outlast_store::{Applied, Batch, BatchId, Clock, Command, Reply, StoreError, codec};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
@@ -126,6 +127,7 @@ fn apply(
     now: Timestamp,
 ) -> Result<Applied, StoreError> {
     let transaction = db.unchecked_transaction().map_err(failed)?;
+    let changes = db.total_changes();
     let mut writing = Writing {
         db,
         classes,
@@ -140,16 +142,51 @@ fn apply(
         writing.command = at;
         replies.push(writing.obey(command)?);
     }
-    if !writing.events.is_empty() {
-        let mut insert = db
-            .prepare_cached("insert into event_batch (server, n, at, body) values (?, ?, ?, ?)")
-            .map_err(failed)?;
-        let server = batch.id.server.as_bytes().as_slice();
-        let body = codec::events_text(&writing.events);
-        insert.execute((server, crate::row::int(batch.id.n), now.0, body)).map_err(failed)?;
+    let events = writing.events;
+    if !events.is_empty() {
+        log_events(db, batch.id, now, &events)?;
+    } else if db.total_changes() > changes {
+        keep_time(db, now)?;
     }
-    transaction.commit().map_err(failed)?;
+    transaction.commit().map_err(in_doubt)?;
     Ok(Applied { at: now, replies })
+}
+
+fn log_events(
+    db: &Connection,
+    id: BatchId,
+    now: Timestamp,
+    events: &[Event],
+) -> Result<(), StoreError> {
+    let mut insert = db
+        .prepare_cached("insert into event_batch (server, n, at, body) values (?, ?, ?, ?)")
+        .map_err(failed)?;
+    let server = id.server.as_bytes().as_slice();
+    let body = codec::events_text(events);
+    insert.execute((server, crate::row::int(id.n), now.0, body)).map_err(failed)?;
+    Ok(())
+}
+
+/// Keeps the time of a batch that logs no event, so that a store whose wall clock was set
+/// back does not open in its own past.
+fn keep_time(db: &Connection, now: Timestamp) -> Result<(), StoreError> {
+    let mut keep = db
+        .prepare_cached(
+            "insert into meta (key, value) values ('time', ?1)
+             on conflict (key) do update set value = ?1",
+        )
+        .map_err(failed)?;
+    keep.execute([now.0.to_string()]).map_err(failed)?;
+    Ok(())
+}
+
+/// When the disk fails a commit, the batch may already be whole in the write-ahead log: it
+/// is not seen now, but would be found after a crash.
+fn in_doubt(error: rusqlite::Error) -> StoreError {
+    match failed(error) {
+        StoreError::Unavailable(what) => StoreError::Ambiguous(what),
+        certain => certain,
+    }
 }
 
 impl Writing<'_> {

@@ -12,6 +12,9 @@ use crate::row::{self, failed, int};
 
 /// Counting matches stops here.
 const COUNT_MAX: u32 = 10_000;
+/// With more claimable jobs than this, walking all jobs from the newest meets a page of
+/// them soon; with fewer, it could walk past a million that have ended.
+const READY_FEW: u32 = 20_000;
 
 /// A query's conditions in SQL, with their values.
 struct Conditions {
@@ -26,13 +29,13 @@ const STATE: &str = "coalesce((select f.state from finished f where f.seq = j.se
     (select w.state from waiting w where w.seq = j.seq), 'available')";
 
 impl Conditions {
-    fn of(query: &JobQuery) -> Self {
+    fn of(db: &Connection, query: &JobQuery) -> Result<Self, StoreError> {
         let mut all = Self {
             from: "job_row j join class c on c.id = j.class",
             wheres: Vec::new(),
             values: Vec::new(),
         };
-        all.states(&query.states);
+        all.states(db, &query.states)?;
         if let Some(queue) = &query.queue {
             all.add("c.queue = ?", queue.clone());
         }
@@ -66,13 +69,14 @@ impl Conditions {
             "exists (select 1 from active a where a.seq = j.seq and a.started is not null
                 and not a.cancelled)",
         );
-        all
+        Ok(all)
     }
 
-    /// Drives the query from the table that holds just the wanted states, if there is one.
-    fn states(&mut self, states: &[State]) {
+    /// Drives the query from the tables that hold just the wanted states, where they are
+    /// the smaller ones.
+    fn states(&mut self, db: &Connection, states: &[State]) -> Result<(), StoreError> {
         if states.is_empty() {
-            return;
+            return Ok(());
         }
         let names: Vec<String> = states.iter().map(|state| format!("'{state}'")).collect();
         let names = names.join(", ");
@@ -87,9 +91,12 @@ impl Conditions {
         } else if states.iter().all(resting) {
             self.from = "waiting w join job_row j on j.seq = w.seq join class c on c.id = j.class";
             self.wheres.push(format!("w.state in ({names})"));
+        } else if !states.iter().any(|state| state.is_terminal()) && few_ready(db)? {
+            self.wheres.push(among_live(states, &names));
         } else {
             self.wheres.push(format!("{STATE} in ({names})"));
         }
+        Ok(())
     }
 
     fn add(&mut self, condition: &str, value: impl Into<Value>) {
@@ -112,8 +119,27 @@ impl Conditions {
     }
 }
 
+/// Returns whether collecting the claimable jobs is cheaper than looking for them among all.
+fn few_ready(db: &Connection) -> Result<bool, StoreError> {
+    let sql = format!("select count(*) from (select 1 from ready limit {})", READY_FEW + 1);
+    let count = column(db, &sql, Vec::new())?;
+    Ok(count.first().is_some_and(|count| *count <= i64::from(READY_FEW)))
+}
+
+/// Returns the condition that a job is in one of the live states, whose names are given.
+fn among_live(states: &[State], names: &str) -> String {
+    let mut seqs = vec![format!("select seq from waiting where state in ({names})")];
+    if states.contains(&State::Available) {
+        seqs.push("select seq from ready".into());
+    }
+    if states.contains(&State::Active) {
+        seqs.push("select seq from active where not cancelled".into());
+    }
+    format!("j.seq in ({})", seqs.join(" union all "))
+}
+
 pub(crate) fn jobs(db: &Connection, query: &JobQuery) -> Result<JobPage, StoreError> {
-    let conditions = Conditions::of(query);
+    let conditions = Conditions::of(db, query)?;
     let before = cursor(&query.page)?;
     let sql = conditions.sql("j.seq", "and j.seq < ? order by j.seq desc limit ?");
     let mut values = conditions.values.clone();

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use outlast_core::job::State;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::query::{ClassBacklog, QueueStats};
 use rusqlite::Connection;
 
-use crate::row::failed;
+use crate::row::{self, failed};
 use crate::writer::class_of;
 
 pub(crate) fn backlog(db: &Connection) -> Result<Vec<ClassBacklog>, StoreError> {
@@ -27,50 +28,34 @@ pub(crate) fn backlog(db: &Connection) -> Result<Vec<ClassBacklog>, StoreError> 
     Ok(classes)
 }
 
-/// One count: how to read it and where it goes.
-type Count = (&'static str, fn(&mut QueueStats, u64));
-
-const COUNTS: [Count; 8] = [
-    (
-        "select c.queue, count(*) from ready x join class c on c.id = x.class group by c.queue",
-        |stats, n| stats.available = n,
-    ),
-    (
-        "select c.queue, count(*) from active x join job_row j on j.seq = x.seq
-         join class c on c.id = j.class where not x.cancelled group by c.queue",
-        |stats, n| stats.active = n,
-    ),
-    (
-        "select c.queue, count(*) from waiting x join job_row j on j.seq = x.seq
-         join class c on c.id = j.class where x.state = 'scheduled' group by c.queue",
-        |stats, n| stats.scheduled = n,
-    ),
-    (
-        "select c.queue, count(*) from waiting x join job_row j on j.seq = x.seq
-         join class c on c.id = j.class where x.state = 'retryable' group by c.queue",
-        |stats, n| stats.retryable = n,
-    ),
-    (
-        "select c.queue, count(*) from waiting x join job_row j on j.seq = x.seq
-         join class c on c.id = j.class where x.state = 'pending' group by c.queue",
-        |stats, n| stats.pending = n,
-    ),
-    (
-        "select c.queue, count(*) from finished x join job_row j on j.seq = x.seq
-         join class c on c.id = j.class where x.state = 'completed' group by c.queue",
-        |stats, n| stats.completed = n,
-    ),
-    (
-        "select c.queue, count(*) from finished x join job_row j on j.seq = x.seq
-         join class c on c.id = j.class where x.state = 'cancelled' group by c.queue",
-        |stats, n| stats.cancelled = n,
-    ),
-    (
-        "select c.queue, count(*) from finished x join job_row j on j.seq = x.seq
-         join class c on c.id = j.class where x.state = 'discarded' group by c.queue",
-        |stats, n| stats.discarded = n,
-    ),
+/// Queue, state and count: each table is read once.
+const COUNTS: [&str; 4] = [
+    "select c.queue, 'available', count(*) from ready x join class c on c.id = x.class
+     group by c.queue",
+    "select c.queue, 'active', count(*) from active x join job_row j on j.seq = x.seq
+     join class c on c.id = j.class where not x.cancelled group by c.queue",
+    "select c.queue, x.state, sum(x.n) from
+         (select j.class as class, w.state as state, count(*) as n
+          from waiting w join job_row j on j.seq = w.seq group by 1, 2) x
+     join class c on c.id = x.class group by 1, 2",
+    "select c.queue, x.state, sum(x.n) from
+         (select j.class as class, f.state as state, count(*) as n
+          from finished f join job_row j on j.seq = f.seq group by 1, 2) x
+     join class c on c.id = x.class group by 1, 2",
 ];
+
+fn count_of(stats: &mut QueueStats, state: State) -> &mut u64 {
+    match state {
+        State::Scheduled => &mut stats.scheduled,
+        State::Available => &mut stats.available,
+        State::Pending => &mut stats.pending,
+        State::Active => &mut stats.active,
+        State::Completed => &mut stats.completed,
+        State::Retryable => &mut stats.retryable,
+        State::Cancelled => &mut stats.cancelled,
+        State::Discarded => &mut stats.discarded,
+    }
+}
 
 pub(crate) fn all(db: &Connection) -> Result<Vec<QueueStats>, StoreError> {
     let mut queues: BTreeMap<String, QueueStats> = BTreeMap::new();
@@ -87,13 +72,14 @@ pub(crate) fn all(db: &Connection) -> Result<Vec<QueueStats>, StoreError> {
         let paused: bool = row.get(1).map_err(failed)?;
         queues.insert(name.clone(), QueueStats { name, paused, ..QueueStats::default() });
     }
-    for (sql, set) in COUNTS {
+    for sql in COUNTS {
         let mut count = db.prepare_cached(sql).map_err(failed)?;
         let mut rows = count.query([]).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
             let name: String = row.get(0).map_err(failed)?;
+            let state = row::state(row, 1).map_err(failed)?;
             if let Some(stats) = queues.get_mut(&name) {
-                set(stats, row.get(1).map_err(failed)?);
+                *count_of(stats, state) = row.get(2).map_err(failed)?;
             }
         }
     }

@@ -10,7 +10,8 @@ use outlast_store::settle::queue_event;
 use crate::row::{failed, int};
 use crate::writer::Writing;
 use crate::writer::classes::Classes;
-use crate::writer::live::{Live, Trace};
+use crate::writer::live::Live;
+use crate::writer::transition::Trace;
 
 type Outcome = Result<Moved, MoveRefusal>;
 

@@ -10,7 +10,8 @@ use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed, int};
 use crate::writer::Writing;
-use crate::writer::live::{Live, Spot, Trace};
+use crate::writer::live::{Live, Spot};
+use crate::writer::transition::Trace;
 
 type Outcome = Result<Moved, MoveRefusal>;
 

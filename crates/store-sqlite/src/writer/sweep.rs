@@ -8,9 +8,12 @@ use outlast_store::command::{EndDetail, Strand, Sweep};
 use outlast_store::reply::{Stranded, Swept};
 use outlast_store::settle::{strand_error, timeout_detail, visibility_detail};
 
+use rusqlite::OptionalExtension as _;
+
 use crate::row::{failed, int};
 use crate::writer::Writing;
-use crate::writer::live::{Live, Spot, Trace};
+use crate::writer::live::{Live, Spot};
+use crate::writer::transition::Trace;
 
 const SWEEPER: &str = "sweeper";
 
@@ -116,12 +119,7 @@ impl Writing<'_> {
     }
 
     pub(super) fn strand(&mut self, strand: &Strand) -> Result<Stranded, StoreError> {
-        let due = self.seqs(
-            "select seq from ready where class = ?1 and strand_ms is not null
-                 and since + strand_ms <= ?2 and ?3 + strand_ms <= ?2
-             order by since + strand_ms, seq limit ?4",
-            (strand.class.0, self.now.0, strand.since.0, i64::from(strand.limit)),
-        )?;
+        let due = self.stranded(strand)?;
         let mut found = Stranded::default();
         for (nth, seq) in due.into_iter().enumerate() {
             let live = self.load(seq)?;
@@ -148,17 +146,66 @@ impl Writing<'_> {
         Ok(found)
     }
 
+    /// Returns the jobs that waited for their whole limit since they became claimable and
+    /// since the class has no eligible worker, longest overdue first.
+    fn stranded(&self, strand: &Strand) -> Result<Vec<i64>, StoreError> {
+        let mut due = Vec::new();
+        for (limit_ms, _) in self.limits_of(strand)? {
+            let since_max = self.now.0.saturating_sub(limit_ms);
+            if strand.since.0 > since_max {
+                continue;
+            }
+            let mut select = self
+                .db
+                .prepare_cached(
+                    "select since, seq from ready
+                     where class = ?1 and strand_ms = ?2 and since <= ?3
+                     order by since, seq limit ?4",
+                )
+                .map_err(failed)?;
+            let rows = select
+                .query_map((strand.class.0, limit_ms, since_max, strand.limit), |row| {
+                    Ok((row.get::<_, i64>(0)?.saturating_add(limit_ms), row.get(1)?))
+                })
+                .map_err(failed)?;
+            for row in rows {
+                due.push(row.map_err(failed)?);
+            }
+        }
+        due.sort_unstable();
+        due.truncate(usize::try_from(strand.limit).unwrap_or(usize::MAX));
+        Ok(due.into_iter().map(|(_, seq): (i64, i64)| seq).collect())
+    }
+
     fn next_strand(&self, strand: &Strand) -> Result<Option<Timestamp>, StoreError> {
-        let mut select = self
+        let limits = self.limits_of(strand)?;
+        let next = limits
+            .into_iter()
+            .map(|(limit_ms, since)| since.max(strand.since.0).saturating_add(limit_ms))
+            .min();
+        Ok(next.map(Timestamp))
+    }
+
+    /// Returns the different limits of a class's claimable jobs, each with the time since
+    /// when the first of them waits: one step in the index for each, however many jobs wait.
+    fn limits_of(&self, strand: &Strand) -> Result<Vec<(i64, i64)>, StoreError> {
+        let mut step = self
             .db
             .prepare_cached(
-                "select min(max(since, ?2) + strand_ms) from ready
-                 where class = ?1 and strand_ms is not null",
+                "select strand_ms, since from ready where class = ?1 and strand_ms > ?2
+                 order by strand_ms, since limit 1",
             )
             .map_err(failed)?;
-        let next: Option<i64> =
-            select.query_row((strand.class.0, strand.since.0), |row| row.get(0)).map_err(failed)?;
-        Ok(next.map(Timestamp))
+        let mut limits: Vec<(i64, i64)> = Vec::new();
+        loop {
+            let after = limits.last().map_or(-1, |(limit_ms, _)| *limit_ms);
+            let found = step
+                .query_row((strand.class.0, after), |row| Ok((row.get(0)?, row.get(1)?)))
+                .optional()
+                .map_err(failed)?;
+            let Some(found) = found else { return Ok(limits) };
+            limits.push(found);
+        }
     }
 
     fn seqs(&self, sql: &str, params: impl rusqlite::Params) -> Result<Vec<i64>, StoreError> {

@@ -17,7 +17,7 @@ use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed, int, standing_words};
 use crate::writer::Writing;
-use crate::writer::live::Trace;
+use crate::writer::transition::Trace;
 
 /// What a decision about a worker looks at.
 #[derive(Clone, Copy, Debug)]

@@ -49,6 +49,20 @@ fn sweeps_read_what_is_due_first() {
 }
 
 #[test]
+fn strand_steps_over_a_million_waiting_jobs() {
+    check(
+        "select strand_ms, since from ready where class = ?1 and strand_ms > ?2
+         order by strand_ms, since limit 1",
+        "SEARCH ready USING COVERING INDEX ready_strand",
+    );
+    check(
+        "select since, seq from ready where class = ?1 and strand_ms = ?2 and since <= ?3
+         order by since, seq limit ?4",
+        "SEARCH ready USING COVERING INDEX ready_strand",
+    );
+}
+
+#[test]
 fn lapse_finds_what_a_worker_holds() {
     check(
         "select seq from active where worker = ? order by seq",
@@ -59,4 +73,9 @@ fn lapse_finds_what_a_worker_holds() {
 #[test]
 fn report_finds_its_job_by_id() {
     check("select seq from job_row where id = ?", "USING COVERING INDEX sqlite_autoindex_job_row");
+    check(
+        "select j.seq, j.rules, a.epoch from job_row j left join active a on a.seq = j.seq
+         where j.id = ?",
+        "SEARCH a USING INTEGER PRIMARY KEY",
+    );
 }

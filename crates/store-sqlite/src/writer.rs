@@ -222,3 +222,6 @@ impl Writing<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

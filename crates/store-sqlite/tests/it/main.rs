@@ -1,8 +1,10 @@
 //! What only a real database can show; the contract itself is in `outlast_store`.
-#![expect(clippy::unwrap_used, reason = "these are tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
 mod clock;
 mod contract;
+mod crash;
+mod hand;
 mod opening;
 mod plans;
 mod schema;

@@ -1,0 +1,93 @@
+//! What needs a hand on the writer's own connection.
+
+use std::path::Path;
+
+use outlast_core::budget::ScheduledTimeout;
+use outlast_core::id::JobId;
+use outlast_core::job::Rules;
+use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
+use outlast_store::store::ManualClock;
+use rusqlite::StatementStatus;
+use uuid::Uuid;
+
+use super::*;
+use crate::connection::{Options, own};
+
+fn owned(folder: &Path) -> Owned {
+    own(&folder.join("outlast.db"), &Options::default()).unwrap()
+}
+
+fn batch(n: u64, payload_bytes: usize) -> Batch {
+    let job = NewJob {
+        id: JobId(Uuid::from_u128(n.into())),
+        class: ClassKey {
+            queue: "default".into(),
+            job_type: "core.noop".into(),
+            route: Route::Plain,
+            tenant: None,
+            isolated: false,
+        },
+        priority: 0,
+        payload: Payload { args: "x".repeat(payload_bytes), ..Payload::default() },
+        rules: Rules::standard(),
+        first: First::Now,
+        timeout: None,
+        visibility: None,
+        scheduled_timeout: ScheduledTimeout::Never,
+        origin: Origin::Ojs,
+    };
+    let id = BatchId { server: Uuid::from_u128(1), n };
+    let commands = vec![Command::Enqueue(Box::new(job))];
+    Batch { id, jitter_seed: 0, budgets: Budgets::DEFAULT, commands }
+}
+
+#[test]
+fn batch_that_does_not_fit_on_the_disk_leaves_no_trace_and_the_next_goes_through() {
+    let folder = tempfile::tempdir().unwrap();
+    let owned = owned(folder.path());
+    let pages: i64 = owned.writer.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+    owned
+        .writer
+        .pragma_update_and_check(None, "max_page_count", pages + 10, |_row| Ok(()))
+        .unwrap();
+    let clock = Arc::new(ManualClock::at(Timestamp(1)));
+    let (asks, thread) = start(owned, clock, Timestamp(0)).unwrap();
+    let apply = |batch| {
+        let (reply, answer) = oneshot::channel();
+        asks.send(Ask::Apply(batch, reply)).unwrap();
+        answer.blocking_recv().unwrap()
+    };
+
+    // The class is made by the batch that fails, and must be made again.
+    let full = apply(batch(1, 1_000_000)).unwrap_err();
+    assert!(matches!(full, StoreError::Full(_)), "{full}");
+    apply(batch(2, 10)).unwrap();
+
+    drop(asks);
+    thread.join().unwrap();
+    let db = Connection::open(folder.path().join("outlast.db")).unwrap();
+    let found: (u32, u32) = db
+        .query_row("select (select count(*) from job), (select count(*) from class)", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .unwrap();
+    assert_eq!(found, (1, 1));
+}
+
+#[test]
+fn statement_is_prepared_once_whatever_is_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let owned = owned(folder.path());
+    let mut select = owned
+        .writer
+        .prepare(
+            "select j.seq, a.epoch from job_row j left join active a on a.seq = j.seq
+             where j.id = ?",
+        )
+        .unwrap();
+    for id in 0..3_u128 {
+        let mut rows = select.query([id.to_be_bytes().as_slice()]).unwrap();
+        assert!(rows.next().unwrap().is_none());
+    }
+    assert_eq!(select.get_status(StatementStatus::RePrepare), 0);
+}

@@ -1,0 +1,77 @@
+//! What a server would ask of a store, for tests that need a real file.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use outlast_core::budget::{Budgets, ScheduledTimeout};
+use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::job::Rules;
+use outlast_core::time::Span;
+use outlast_store::command::{
+    Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, EndDetail, Ending, Fence, Finish, First,
+    NewJob, Origin, Payload, Registration, Reporter, Route, WorkerRole,
+};
+use outlast_store::{Batch, BatchId, Command};
+use uuid::Uuid;
+
+pub(crate) const LEASE: Span = Span::from_secs(15);
+
+pub(crate) fn batch(n: u64, commands: Vec<Command>) -> Batch {
+    let id = BatchId { server: Uuid::from_u128(1), n };
+    Batch { id, jitter_seed: n, budgets: Budgets::DEFAULT, commands }
+}
+
+/// The batch that makes a worker known and attaches its first session.
+pub(crate) fn arrival(worker: WorkerId) -> Vec<Command> {
+    let registration = Registration {
+        id: worker,
+        name: "shell-1".into(),
+        role: WorkerRole::Action,
+        concurrency: 10,
+        queues: vec!["default".into()],
+        runtimes: vec!["shell".into()],
+        labels: BTreeMap::new(),
+        lease: LEASE,
+        about: "{}".into(),
+        plain_id: None,
+    };
+    let attach = Attach { worker, lease: LEASE };
+    vec![Command::Register(Box::new(registration)), Command::Attach(attach)]
+}
+
+pub(crate) fn enqueue(id: JobId) -> Command {
+    Command::Enqueue(Box::new(NewJob {
+        id,
+        class: ClassKey {
+            queue: "default".into(),
+            job_type: "core.noop".into(),
+            route: Route::Action { runtime: "shell".into(), labels: BTreeMap::new() },
+            tenant: None,
+            isolated: false,
+        },
+        priority: 0,
+        payload: Payload { args: "[{}]".into(), ..Payload::default() },
+        rules: Rules::standard(),
+        first: First::Now,
+        timeout: None,
+        visibility: None,
+        scheduled_timeout: ScheduledTimeout::Never,
+        origin: Origin::Execution,
+    }))
+}
+
+pub(crate) fn claim(worker: WorkerId, max: NonZeroU32) -> Command {
+    let claimant = Claimant::Native { worker, session: 1 };
+    Command::Claim(Claim { claimant, from: ClaimFrom::Classes(vec![ClassId(1)]), max })
+}
+
+pub(crate) fn complete(worker: WorkerId, job: JobId, epoch: Epoch) -> Command {
+    let fence = Fence { epoch: Some(epoch), worker: Some(Reporter::Native(worker)), attempt: None };
+    Command::Finish(Box::new(Finish {
+        job,
+        fence,
+        ending: Ending::Completed,
+        detail: EndDetail { result: Some(format!("\"{job}\"")), ..EndDetail::default() },
+        by: format!("worker {worker}"),
+    }))
+}

@@ -382,11 +382,16 @@ impl Board {
         let mut since = self.contact_since.lock().unwrap_or_else(PoisonError::into_inner);
         if !reached {
             *since = None;
+            self.leases().lost_contact();
         } else if was_down || since.is_none() {
             *since = Some(boot_time());
             // Silence while the store was out of reach may have been ours.
             self.leases().lost_contact();
         }
+    }
+
+    pub(crate) fn is_store_down(&self) -> bool {
+        self.store_down.load(Ordering::Acquire)
     }
 
     /// Returns how long contact with the store has lasted without a break.

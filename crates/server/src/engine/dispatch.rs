@@ -114,7 +114,9 @@ fn plan_isolated(roster: &mut Roster) -> Vec<Planned> {
         let Some(class) = classes.get(id).filter(|class| class.key.isolated) else { continue };
         let idle = sessions
             .values_mut()
-            .filter(|session| session.held.is_empty() && session.room(false) > 0)
+            .filter(|session| {
+                session.held.is_empty() && session.pending == 0 && session.room(false) > 0
+            })
             .filter(|session| planned.iter().all(|claim| claim.worker != session.worker))
             .find_map(|session| {
                 session.can_take(*id, &class.key).then_some((session.worker, session.number))

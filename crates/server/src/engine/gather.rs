@@ -7,8 +7,9 @@ use std::collections::{HashSet, VecDeque};
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::time::Timestamp;
+use outlast_core::worker::liveness::WorkerEvent;
 use outlast_store::Command;
-use outlast_store::command::{ClassId, First};
+use outlast_store::command::{ClassId, First, WorkerMove};
 
 use crate::engine::input::ReplySender;
 
@@ -71,7 +72,11 @@ impl Gather {
         while let Some(op) = self.waiting.pop_front() {
             let size = weight_of(&op.command);
             let fits = weight == 0 || weight + size <= WEIGHT_MAX;
-            let free = job_of(&op.command).is_none_or(|job| jobs.insert(job));
+            let in_turn = match &op.command {
+                Command::Worker(step) if is_last_word(step) => later.is_empty(),
+                _ => true,
+            };
+            let free = in_turn && job_of(&op.command).is_none_or(|job| jobs.insert(job));
             if fits && free {
                 weight += size;
                 batch.push(op);
@@ -87,6 +92,10 @@ impl Gather {
         batch.sort_by_key(|op| lane_of(&op.command));
         batch
     }
+}
+
+fn is_last_word(step: &WorkerMove) -> bool {
+    matches!(step.event, WorkerEvent::Goodbye | WorkerEvent::Died)
 }
 
 fn weight_of(command: &Command) -> usize {
@@ -112,6 +121,8 @@ fn job_of(command: &Command) -> Option<JobId> {
 
 fn lane_of(command: &Command) -> Lane {
     match command {
+        // A last word moves what is still held: it must not overtake the reports before it.
+        Command::Worker(step) if is_last_word(step) => Lane::Finish,
         Command::Renew(_)
         | Command::Register(_)
         | Command::Attach(_)
@@ -150,5 +161,45 @@ pub(crate) fn due_of(command: &Command) -> Option<Timestamp> {
         Command::Enqueue(job) => of_job(job),
         Command::EnqueueAll(jobs) => jobs.iter().filter_map(of_job).min(),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outlast_store::command::{Fence, Start};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn start(job: u128) -> Op {
+        let start = Start { job: JobId(Uuid::from_u128(job)), fence: Fence::default() };
+        Op { command: Command::Start(start), sink: Sink::None }
+    }
+
+    fn goodbye() -> Op {
+        let step = WorkerMove {
+            worker: WorkerId(Uuid::from_u128(1)),
+            event: WorkerEvent::Goodbye,
+            session: None,
+            by: String::new(),
+            evidence: String::new(),
+        };
+        Op { command: Command::Worker(step), sink: Sink::None }
+    }
+
+    fn goodbyes(batch: &[Op]) -> usize {
+        batch.iter().filter(|op| matches!(op.command, Command::Worker(_))).count()
+    }
+
+    /// A goodbye once moved attempts whose reports were in the same batch, or deferred.
+    #[test]
+    fn goodbye_never_overtakes_a_report_that_came_before_it() {
+        let mut gather = Gather::default();
+        // The second word about job 1 waits for the next batch, and the goodbye with it.
+        [start(1), start(1), goodbye()].into_iter().for_each(|op| gather.push(op));
+        assert_eq!(goodbyes(&gather.take()), 0);
+        let second = gather.take();
+        assert!(matches!(second.last().unwrap().command, Command::Worker(_)));
+        assert_eq!((second.len(), gather.is_empty()), (2, true));
     }
 }

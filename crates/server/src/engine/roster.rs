@@ -37,6 +37,8 @@ pub(crate) struct Session {
     /// Whether the worker's phase allows new work.
     pub(crate) running: bool,
     pub(crate) held: HashMap<JobId, HeldHere>,
+    /// Jobs asked of the store for it and not answered yet.
+    pub(crate) pending: u32,
     /// How long ago its loop turned, by its latest beat.
     pub(crate) poll_age: Span,
     /// Which classes it can take, as found so far.
@@ -162,6 +164,7 @@ impl Session {
             prefetch: 0,
             running: true,
             held: HashMap::new(),
+            pending: 0,
             poll_age: Span::ZERO,
             fits: HashMap::new(),
             outbox: Outbox::default(),
@@ -176,7 +179,7 @@ impl Session {
         if !gets_work {
             return 0;
         }
-        let held = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
+        let held = u32::try_from(self.held.len()).unwrap_or(u32::MAX).saturating_add(self.pending);
         let limit = self.slots + if with_prefetch { self.prefetch } else { 0 };
         limit.saturating_sub(held)
     }

@@ -199,6 +199,12 @@ impl<S: Store> Turn<S> {
             return session.send(refused(RefusalCode::Unavailable, "server is stopping"));
         }
         let worker = session.worker;
+        let newer =
+            self.roster.sessions.get(&worker).is_some_and(|now| now.number > session.number);
+        if newer {
+            let reason = "a newer session of this worker is attached";
+            return session.send(refused(RefusalCode::Superseded, reason));
+        }
         if let Some(old) = self.roster.sessions.insert(worker, session) {
             old.send(refused(
                 RefusalCode::Superseded,
@@ -288,6 +294,9 @@ impl<S: Store> Turn<S> {
         }
         for planned in dispatch::plan(&mut self.roster) {
             let Some(max) = std::num::NonZeroU32::new(planned.max) else { continue };
+            if let Some(session) = self.roster.current(planned.worker, planned.session) {
+                session.pending = session.pending.saturating_add(planned.max);
+            }
             let command = Command::Claim(Claim {
                 claimant: Claimant::Native { worker: planned.worker, session: planned.session },
                 from: ClaimFrom::Classes(planned.classes.clone()),
@@ -344,11 +353,9 @@ impl<S: Store> Turn<S> {
             commands,
         };
         let result = self.store.apply(batch).await;
-        let unreached = matches!(
-            result,
-            Err(StoreError::Unavailable(_) | StoreError::Ambiguous(_) | StoreError::Closed)
-        );
-        self.board.contact(!unreached);
+        // A store that takes no writes takes no renewals: silence then says nothing (I8).
+        let reached = matches!(result, Ok(_) | Err(StoreError::Rejected(_)));
+        self.board.contact(reached);
         result
     }
 
@@ -373,7 +380,8 @@ impl<S: Store> Turn<S> {
             }
             Reply::WorkerMoved(Ok(moved)) => {
                 moved.moved.iter().for_each(|job| self.note_moved(job));
-                if !moved.standing.holds_lease() {
+                // What it still holds is judged by the same watch, not by a new one.
+                if !moved.standing.holds_lease() && moved.kept == 0 {
                     self.board.forget(moved.worker);
                 }
             }
@@ -491,6 +499,9 @@ impl<S: Store> Turn<S> {
         classes: &[outlast_store::command::ClassId],
         asked: u32,
     ) {
+        if let Some(session) = self.roster.current(worker, number) {
+            session.pending = session.pending.saturating_sub(asked);
+        }
         let claimed = match reply {
             Reply::Claimed(Ok(claimed)) => claimed,
             Reply::Claimed(Err(refusal)) => {
@@ -542,17 +553,19 @@ impl<S: Store> Turn<S> {
     fn fail(&mut self, error: &StoreError, sinks: Vec<Sink>) {
         tracing::error!(%error, "batch failed");
         let unavailable = Unavailable::new(error.to_string());
-        let mut reports_lost = false;
+        let mut sessions_in_doubt = false;
         for sink in sinks {
             match sink {
                 Sink::Caller(caller) | Sink::Queue { caller, .. } => {
                     drop(caller.send(Err(unavailable.clone())));
                 }
-                Sink::Report { .. } => reports_lost = true,
-                Sink::Session { .. } | Sink::Strand(_) | Sink::None => {}
+                // Whether the claim took effect is not known: re-attaching finds out.
+                Sink::Report { .. } | Sink::Session { .. } => sessions_in_doubt = true,
+                Sink::Strand(class) => self.stranded.looked(class, self.board.store_time()),
+                Sink::None => {}
             }
         }
-        if reports_lost {
+        if sessions_in_doubt {
             self.close_sessions(&error.to_string());
         }
     }

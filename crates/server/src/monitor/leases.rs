@@ -53,6 +53,9 @@ async fn look<S: Store>(engine: &Engine<S>) -> Span {
         }
     };
     engine.board().set_workers(workers);
+    if engine.board().is_store_down() {
+        return engine.settings().check_interval;
+    }
     let workers = engine.board().workers();
     let now = boot_time();
     let (given_up, next) = judge(engine, &workers, now);
@@ -70,7 +73,8 @@ async fn look<S: Store>(engine: &Engine<S>) -> Span {
         engine.counters().lapsed(deactivated);
         tracing::info!("Deactivated {deactivated} worker(s) with stale heartbeats");
     }
-    if given_up.is_empty() { next.since(boot_time()) } else { Span::ZERO }
+    // What was refused, or failed, is not tried again at once.
+    if given_up.is_empty() { next.since(boot_time()) } else { engine.settings().check_interval }
 }
 
 fn judge<S: Store>(

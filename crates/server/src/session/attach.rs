@@ -70,6 +70,10 @@ pub(super) async fn attach<S: Store>(
     engine.board().leases().attached(worker);
     engine.board().grant(worker, lease);
 
+    // A worker that has gone on to another stream holds what this hello cannot know of.
+    if push.is_closed() {
+        return Err(refused(RefusalCode::Superseded, "the stream was left while it attached"));
+    }
     let stored = engine.store().held_by(worker).await.map_err(unavailable)?;
     let stop = reconcile::reconcile(engine, worker, &stored, &hello.held).await?;
     let phase = settle_phase(engine, worker, attached.standing.phase, hello.phase()).await?;

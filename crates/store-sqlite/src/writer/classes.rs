@@ -52,6 +52,10 @@ impl Classes {
         self.known(id).ok_or_else(|| StoreError::Corrupt(format!("no class {}", id.0)))
     }
 
+    pub(crate) fn has(&self, key: &ClassKey) -> bool {
+        self.by_key.contains_key(key)
+    }
+
     /// Returns the class, made now if there is none.
     pub(crate) fn get_or_make(
         &mut self,

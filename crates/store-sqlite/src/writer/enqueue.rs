@@ -7,6 +7,7 @@ use std::sync::Arc;
 use outlast_core::budget::Spent;
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::{Answer, Hold, Place, State, Transition, Turn};
+use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::codec;
 use outlast_store::command::{First, NewJob};
@@ -22,10 +23,15 @@ type Outcome = Result<Enqueued, EnqueueRefusal>;
 
 impl Writing<'_> {
     pub(super) fn enqueue(&mut self, job: NewJob) -> Result<Outcome, StoreError> {
-        if let Some(refusal) = self.enqueue_refusal(&job)? {
-            return Ok(Err(refusal));
+        let id = job.id;
+        if is_expired(&job, self.now) {
+            return Ok(Err(EnqueueRefusal::Expired(id)));
         }
-        self.insert(job).map(Ok)
+        // The insert itself finds a known id; only a class must not be made in vain.
+        if !self.classes.has(&job.class) && self.seq_of(id)?.is_some() {
+            return Ok(Err(EnqueueRefusal::DuplicateId(id)));
+        }
+        Ok(self.insert(job)?.ok_or(EnqueueRefusal::DuplicateId(id)))
     }
 
     pub(super) fn enqueue_all(
@@ -41,11 +47,17 @@ impl Writing<'_> {
                 return Ok(Err((at, refusal)));
             }
         }
-        jobs.into_iter().map(|job| self.insert(job)).collect::<Result<_, _>>().map(Ok)
+        let mut stored = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let id = job.id;
+            let lost = || StoreError::Corrupt(format!("job {id} appeared while it was stored"));
+            stored.push(self.insert(job)?.ok_or_else(lost)?);
+        }
+        Ok(Ok(stored))
     }
 
     fn enqueue_refusal(&self, job: &NewJob) -> Result<Option<EnqueueRefusal>, StoreError> {
-        if job.rules.expires_at.is_some_and(|at| at <= self.now) {
+        if is_expired(job, self.now) {
             return Ok(Some(EnqueueRefusal::Expired(job.id)));
         }
         let known = self.seq_of(job.id)?.is_some();
@@ -58,7 +70,8 @@ impl Writing<'_> {
         select.query_row([id.0.as_bytes().as_slice()], |row| row.get(0)).optional().map_err(failed)
     }
 
-    fn insert(&mut self, job: NewJob) -> Result<Enqueued, StoreError> {
+    /// Stores a job, or returns `None` when its id is known.
+    fn insert(&mut self, job: NewJob) -> Result<Option<Enqueued>, StoreError> {
         let class = self.classes.get_or_make(self.db, &job.class)?;
         let (state, place) = match job.first {
             First::Now => (State::Available, Place::Ready(Turn::InOrder)),
@@ -85,7 +98,7 @@ impl Writing<'_> {
             created: self.now,
             scheduled_for,
         };
-        let seq = self.insert_job_row(&stored)?;
+        let Some(seq) = self.insert_job_row(&stored)? else { return Ok(None) };
         let newborn = Transition {
             from: state,
             epoch: Epoch::ZERO,
@@ -111,15 +124,16 @@ impl Writing<'_> {
             self.execute("insert into expiry (at, seq) values (?, ?)", (at.0, seq))?;
         }
         self.events.push(enqueued_event(&stored, state));
-        Ok(Enqueued { id: stored.id, class, state, at: self.now })
+        Ok(Some(Enqueued { id: stored.id, class, state, at: self.now }))
     }
 
-    fn insert_job_row(&self, job: &StoredJob) -> Result<i64, StoreError> {
-        self.execute(
+    fn insert_job_row(&self, job: &StoredJob) -> Result<Option<i64>, StoreError> {
+        let stored = self.execute(
             "insert into job_row (id, class, priority, args, meta, extra, rules, timeout_ms,
                                   visibility_ms, strand_ms, origin, created, scheduled_for,
                                   expires_at)
-             values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+             values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+             on conflict (id) do nothing",
             (
                 job.id.0.as_bytes().as_slice(),
                 job.class.0,
@@ -137,6 +151,10 @@ impl Writing<'_> {
                 job.rules.expires_at.map(|at| at.0),
             ),
         )?;
-        Ok(self.db.last_insert_rowid())
+        Ok((stored == 1).then(|| self.db.last_insert_rowid()))
     }
+}
+
+fn is_expired(job: &NewJob, now: Timestamp) -> bool {
+    job.rules.expires_at.is_some_and(|at| at <= now)
 }

@@ -25,6 +25,8 @@ pub(crate) struct Live {
     pub(crate) stored: Arc<StoredJob>,
     pub(crate) job: Job,
     pub(crate) spot: Spot,
+    /// Whether an attempt left a checkpoint.
+    pub(crate) checkpoint: bool,
 }
 
 /// Where a job's moving part is.
@@ -84,6 +86,8 @@ pub(crate) fn stored(
 
 /// How many columns [`stored`] reads.
 const STORED_COLUMNS: usize = 14;
+/// How many columns [`active`] reads.
+const ACTIVE_COLUMNS: usize = 12;
 
 /// A job without its payload, which no move looks at, and its attempt if it is held.
 macro_rules! moving {
@@ -91,7 +95,8 @@ macro_rules! moving {
         "select j.seq, j.id, j.class, j.priority, '', '', '', j.rules, j.timeout_ms,
                 j.visibility_ms, j.strand_ms, j.origin, j.created, j.scheduled_for,
                 a.epoch, a.life, a.failures, a.losses, a.interruptions, a.isolated, a.worker,
-                a.plain, a.claimed, a.started, a.visibility_ms, a.cancelled
+                a.plain, a.claimed, a.started, a.visibility_ms, a.cancelled,
+                exists (select 1 from checkpoint k where k.seq = j.seq)
          from job_row j left join active a on a.seq = j.seq "
     };
 }
@@ -162,13 +167,14 @@ impl Writing<'_> {
         let mut rows = select.query([key]).map_err(failed)?;
         let Some(row) = rows.next().map_err(failed)? else { return Ok(None) };
         let (seq, stored) = stored(row, |class| self.classes.key(class).cloned())?;
+        let checkpoint = row.get(STORED_COLUMNS + ACTIVE_COLUMNS).map_err(failed)?;
         let found = match active(row, STORED_COLUMNS, &stored).map_err(failed)? {
             Some(found) => Some(found),
             None => self.load_elsewhere(seq, &stored)?,
         };
         let (job, spot) =
             found.ok_or_else(|| StoreError::Corrupt(format!("job {} is nowhere", stored.id)))?;
-        Ok(Some(Live { seq, stored: Arc::new(stored), job, spot }))
+        Ok(Some(Live { seq, stored: Arc::new(stored), job, spot, checkpoint }))
     }
 
     fn load_elsewhere(

@@ -49,7 +49,7 @@ impl Writing<'_> {
                 (live.seq, reason.as_str(), self.now.0),
             )?;
         }
-        self.keep_checkpoint(live.seq, transition, trace.detail)?;
+        self.keep_checkpoint(live, transition, trace.detail)?;
         if let Some(at) = live.stored.rules.expires_at
             && !transition.to.is_terminal()
         {
@@ -273,16 +273,18 @@ impl Writing<'_> {
 
     fn keep_checkpoint(
         &self,
-        seq: i64,
+        live: &Live,
         to: &Transition,
         detail: &EndDetail,
     ) -> Result<(), StoreError> {
         if to.to.is_terminal() {
-            self.execute("delete from checkpoint where seq = ?", [seq])?;
+            if live.checkpoint {
+                self.execute("delete from checkpoint where seq = ?", [live.seq])?;
+            }
         } else if let Some(bytes) = &detail.checkpoint {
             self.execute(
                 "insert or replace into checkpoint (seq, bytes) values (?, ?)",
-                (seq, bytes),
+                (live.seq, bytes),
             )?;
         }
         Ok(())

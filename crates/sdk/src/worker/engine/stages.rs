@@ -122,7 +122,9 @@ impl<H: Handler> Engine<H> {
             return;
         }
         let since = *self.drain.empty_since.get_or_insert(now);
-        if self.held.unanswered() == 0 || since.after(ANSWERS_MAX) <= now {
+        // While the grace lasts there is time to wait for a server that restarts.
+        let patience_over = self.stage != Stage::Draining && since.after(ANSWERS_MAX) <= now;
+        if self.held.unanswered() == 0 || patience_over {
             self.apply(StageEvent::Empty, "nothing is held any more", now);
         }
     }

@@ -105,3 +105,14 @@ fn isolated_job_goes_alone_to_an_idle_worker() {
     check(&mut roster(sessions, "default", true, 5), &[(2, 1)]);
     check(&mut roster(vec![session(1, 10, 1)], "default", true, 5), &[]);
 }
+
+/// Claims were once planned twice while they were on their way to the store.
+#[test]
+fn jobs_asked_for_and_not_answered_yet_take_room() {
+    let mut asked = session(1, 10, 2);
+    asked.pending = 7;
+    check(&mut roster(vec![asked], "default", false, 100), &[(1, 1)]);
+    let mut asked = session(1, 10, 0);
+    asked.pending = 1;
+    check(&mut roster(vec![asked], "default", true, 5), &[]);
+}

@@ -24,7 +24,7 @@ use outlast_core::time::Timestamp;
 use outlast_store::event::Event;
 use outlast_store::settle::Bench;
 use outlast_store::{Applied, Batch, BatchId, Clock, Command, Reply, StoreError, codec};
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use crate::connection::Owned;
@@ -126,7 +126,10 @@ fn apply(
     batch: Batch,
     now: Timestamp,
 ) -> Result<Applied, StoreError> {
-    let transaction = db.unchecked_transaction().map_err(failed)?;
+    // Immediate: the writer waits for whoever else writes (an operator's SQL) before it reads.
+    // Once it has read, SQLite would not wait but fail the batch.
+    let transaction =
+        Transaction::new_unchecked(db, TransactionBehavior::Immediate).map_err(failed)?;
     let changes = db.total_changes();
     let mut writing = Writing {
         db,

@@ -5,7 +5,7 @@ use std::path::Path;
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::job::Rules;
-use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
+use outlast_store::command::{ClassKey, First, JobOrder, NewJob, Origin, Payload, Route};
 use outlast_store::store::ManualClock;
 use rusqlite::StatementStatus;
 use uuid::Uuid;
@@ -92,4 +92,29 @@ fn statement_is_prepared_once_whatever_is_bound() {
         prepared += select.get_status(StatementStatus::RePrepare);
     }
     assert_eq!(prepared, 0);
+}
+
+thread_local! {
+    static OPERATOR: std::cell::RefCell<Option<Connection>> = const { std::cell::RefCell::new(None) };
+}
+
+/// People run the SQL of the operations guide while the server runs.
+#[test]
+fn batch_waits_for_an_operators_transaction_also_when_it_reads_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut owned = owned(folder.path());
+    let operator = Connection::open(folder.path().join("outlast.db")).unwrap();
+    operator.execute_batch("begin immediate; insert into meta values ('note', 'x')").unwrap();
+    OPERATOR.set(Some(operator));
+    // The writer waits, and meanwhile the operator commits.
+    let operator_commits =
+        |_tries| OPERATOR.take().is_some_and(|operator| operator.execute_batch("commit").is_ok());
+    owned.writer.busy_handler(Some(operator_commits)).unwrap();
+
+    let mut batch = batch(1, 10);
+    let order = JobOrder { job: JobId(Uuid::nil()), tenant: None, by: "test".into() };
+    batch.commands.insert(0, Command::Cancel(order));
+    let mut classes = Classes::load(&owned.writer).unwrap();
+    let applied = apply(&owned.writer, &mut classes, batch, Timestamp(1)).unwrap();
+    assert!(matches!(applied.replies[1], Reply::Enqueued(Ok(_))), "{:?}", applied.replies);
 }

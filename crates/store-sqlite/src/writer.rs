@@ -25,6 +25,7 @@ use outlast_store::event::Event;
 use outlast_store::settle::Bench;
 use outlast_store::{Applied, Batch, BatchId, Clock, Command, Reply, StoreError, codec};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rustix::fs::{FlockOperation, flock};
 use tokio::sync::oneshot;
 
 use crate::connection::Owned;
@@ -94,7 +95,10 @@ fn close(owned: Owned) {
     if let Err((_, error)) = writer.close() {
         tracing::warn!(path = %path.display(), %error, "failed to close the store cleanly");
     }
-    drop(lock);
+    // Closing the file is not enough: a process that is just being started has a copy of it.
+    if let Err(error) = flock(&lock, FlockOperation::Unlock) {
+        tracing::warn!(path = %path.display(), %error, "failed to give up the store's lock");
+    }
 }
 
 fn refresh(

@@ -118,3 +118,17 @@ fn batch_waits_for_an_operators_transaction_also_when_it_reads_first() {
     let applied = apply(&owned.writer, &mut classes, batch, Timestamp(1)).unwrap();
     assert!(matches!(applied.replies[1], Reply::Enqueued(Ok(_))), "{:?}", applied.replies);
 }
+
+/// A process that is just being started holds a copy of every open file for a moment.
+#[test]
+fn closed_store_is_free_though_a_child_still_has_its_lock_file_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = owned(folder.path());
+    let childs_copy = first.lock.try_clone().unwrap();
+    let clock = Arc::new(ManualClock::at(Timestamp(1)));
+    let (asks, thread) = start(first, clock, Timestamp(0)).unwrap();
+    drop(asks);
+    thread.join().unwrap();
+    own(&folder.path().join("outlast.db"), &Options::default()).unwrap();
+    drop(childs_copy);
+}

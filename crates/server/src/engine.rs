@@ -296,7 +296,7 @@ impl<S: Store> Engine<S> {
             State::Pending => Some("waits for activation".into()),
             State::Available => {
                 let key = &job.job.key;
-                Some(waiting::reason(key, self.board(), self.settings().reconnect_window))
+                Some(waiting::reason(key, self.board()))
             }
             State::Active | State::Completed | State::Cancelled | State::Discarded => None,
         }

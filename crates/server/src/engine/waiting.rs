@@ -25,7 +25,7 @@ pub(crate) enum Eligible {
 }
 
 /// Returns why a claimable job of the class waits.
-pub(crate) fn reason(key: &ClassKey, board: &Board, _window: Span) -> String {
+pub(crate) fn reason(key: &ClassKey, board: &Board) -> String {
     match eligible(key, board) {
         Eligible::Yes if key.isolated => {
             "waits for a worker that holds nothing else: two workers died under it".into()

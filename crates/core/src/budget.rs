@@ -12,7 +12,8 @@ use crate::time::Span;
 pub struct Spent {
     /// Attempts charged against the retry policy's `max_attempts`.
     pub failures: u32,
-    /// Started attempts ended by the death of their worker.
+    /// Attempts ended by the death of their worker, after they started as far as is known;
+    /// from the second one in vain on also those of which no start is known.
     pub losses: u32,
     /// Attempts ended by shutdown, drain or eviction.
     pub interruptions: u32,

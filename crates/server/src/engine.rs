@@ -172,6 +172,7 @@ impl<S: Store> Engine<S> {
         });
         let metrics = Arc::new(Metrics::new());
         let server = Uuid::now_v7();
+        let inputs_of_loop = (inputs.downgrade(), receiver);
         let shared = Shared {
             store: store.clone(),
             settings: settings.clone(),
@@ -180,7 +181,7 @@ impl<S: Store> Engine<S> {
             board: Arc::clone(&board),
             metrics: Arc::clone(&metrics),
         };
-        tokio::spawn(turn::run(store, settings, server, (board, metrics), receiver));
+        tokio::spawn(turn::run(store, settings, server, (board, metrics), inputs_of_loop));
         Self { shared: Arc::new(shared) }
     }
 
@@ -549,7 +550,7 @@ mod tests {
         pushed
     }
 
-    fn noop_job(n: u128) -> NewJob {
+    pub(super) fn noop_job(n: u128) -> NewJob {
         NewJob {
             id: JobId(Uuid::from_u128(n)),
             class: ClassKey {

@@ -340,11 +340,14 @@ impl Job {
         }
     }
 
-    /// The worker was given up. Only a started attempt is charged, and a job that may
-    /// start once is taken as started unless its worker said otherwise.
+    /// The worker was given up. An attempt of which no start is known is free the first
+    /// time, and after a mass loss, which suspects no job. It may have started all the same:
+    /// a start is stored only once it has lasted a moment, and a job that kills its worker
+    /// sooner would else be handed out for ever.
     fn lose(&self, suspicion: Suspicion, budgets: &Budgets) -> Transition {
         let started = self.holder.is_some_and(|holder| holder.started.is_some());
-        if !started && !self.rules.is_at_most_once() {
+        let free = suspicion == Suspicion::None || !self.was_handed_out_in_vain();
+        if !started && free && !self.rules.is_at_most_once() {
             return self.give_back(Outcome::Undelivered, Turn::Front, self.spent);
         }
         let losses = self.spent.losses.saturating_add(1);
@@ -360,6 +363,14 @@ impl Job {
             isolated: self.isolated || (losses >= 2 && suspicion != Suspicion::None),
             ..self.give_back(Outcome::Lost, Turn::Front, spent)
         }
+    }
+
+    /// Whether an earlier claim ended without being charged to any budget: every claim
+    /// raises the epoch, every charge one of the three counts.
+    fn was_handed_out_in_vain(&self) -> bool {
+        let Spent { failures, losses, interruptions } = self.spent;
+        let charged = u64::from(failures) + u64::from(losses) + u64::from(interruptions);
+        self.epoch.0.saturating_sub(1) > charged
     }
 
     /// A plain OJS client fell silent: the standard says this spends an attempt.

@@ -59,11 +59,34 @@ fn fail() -> Event<'static> {
 }
 
 #[test]
-fn attempt_that_never_started_charges_nothing_when_its_worker_dies() {
+fn attempt_that_never_started_charges_nothing_the_first_time_its_worker_dies() {
     let lost = judged(&active(rules(3), false), lose(true, false)).unwrap();
     assert_eq!(lost.spent, Spent::default());
     assert_eq!(lost.hold, Hold::Drop(Outcome::Undelivered));
     assert_eq!(lost.place, Place::Ready(Turn::Front));
+}
+
+/// A job that killed its worker before its start was stored was once handed out for ever.
+#[test]
+fn job_whose_workers_die_before_its_start_is_known_is_isolated_and_given_up() {
+    let mut job = Job::new(State::Available, rules(3));
+    let mut told = Vec::new();
+    for _death in 0..4 {
+        let claim = Event::Claim { worker: Some(worker()), starts: false };
+        let held = after(&job, &judged(&job, claim).unwrap());
+        let lost = judged(&held, lose(held.isolated, false)).unwrap();
+        told.push((lost.spent.losses, lost.isolated, lost.dead_letter));
+        job = after(&held, &lost);
+    }
+    let poison = Some(DeadLetterReason::PoisonSuspect);
+    assert_eq!(told, [(0, false, None), (1, false, None), (2, true, None), (3, true, poison)]);
+}
+
+#[test]
+fn attempt_that_never_started_charges_nothing_after_a_mass_loss() {
+    let job = Job { epoch: Epoch(9), ..active(rules(3), false) };
+    assert_eq!(judged(&job, lose(true, true)).unwrap().spent, Spent::default());
+    assert_eq!(judged(&job, lose(true, false)).unwrap().spent.losses, 1);
 }
 
 #[test]

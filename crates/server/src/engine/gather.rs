@@ -40,7 +40,7 @@ pub(crate) enum Sink {
     None,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy)]
 enum Lane {
     Renew,
     Finish,
@@ -48,48 +48,66 @@ enum Lane {
     Enqueue,
 }
 
-/// Operations that wait for a batch, in order of arrival.
+/// Lanes in the order in which a batch takes from them.
+const LANES: usize = 4;
+
+/// Weight kept for the enqueues of a batch, so that reports and claims that never stop
+/// delay no producer for ever.
+const ENQUEUE_SHARE: usize = WEIGHT_MAX / 4;
+
+/// Operations that wait for a batch: in order of arrival within a lane.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
-    waiting: VecDeque<Op>,
+    lanes: [VecDeque<Op>; LANES],
 }
 
 impl Gather {
     pub(crate) fn push(&mut self, op: Op) {
-        self.waiting.push_back(op);
+        let lane = lane_of(&op.command) as usize;
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.push_back(op);
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.lanes.iter().all(VecDeque::is_empty)
     }
 
-    /// Takes the next batch in lane order.
+    /// Takes the next batch in lane order. An operation about a job that is in the batch
+    /// already stays where it was, and so does what does not fit.
     pub(crate) fn take(&mut self) -> Vec<Op> {
-        let mut batch = Vec::with_capacity(self.waiting.len().min(WEIGHT_MAX));
+        let waiting: usize = self.lanes.iter().map(VecDeque::len).sum();
+        let mut batch = Vec::with_capacity(waiting.min(WEIGHT_MAX));
         let mut jobs = HashSet::with_capacity(batch.capacity());
-        let mut later = VecDeque::new();
         let mut weight = 0_usize;
-        while let Some(op) = self.waiting.pop_front() {
-            let size = weight_of(&op.command);
-            let fits = weight == 0 || weight + size <= WEIGHT_MAX;
-            let in_turn = match &op.command {
-                Command::Worker(step) if is_last_word(step) => later.is_empty(),
-                _ => true,
+        for (at, lane) in self.lanes.iter_mut().enumerate() {
+            let limit = match at == Lane::Enqueue as usize {
+                true => WEIGHT_MAX.max(weight + ENQUEUE_SHARE),
+                false => WEIGHT_MAX,
             };
-            let free = in_turn && job_of(&op.command).is_none_or(|job| jobs.insert(job));
-            if fits && free {
-                weight += size;
-                batch.push(op);
-            } else {
-                later.push_back(op);
+            let before = batch.len();
+            let mut later = VecDeque::new();
+            while weight < limit {
+                let Some(op) = lane.pop_front() else { break };
+                let size = weight_of(&op.command);
+                // The first of a lane goes whatever its size: it would else wait for ever.
+                let fits = batch.len() == before || weight + size <= limit;
+                // A last word moves what is still held: it comes after every report
+                // before it, those that wait for the next batch included.
+                let in_turn = match &op.command {
+                    Command::Worker(step) if is_last_word(step) => later.is_empty(),
+                    _ => true,
+                };
+                if fits && in_turn && job_of(&op.command).is_none_or(|job| jobs.insert(job)) {
+                    weight += size;
+                    batch.push(op);
+                } else {
+                    later.push_back(op);
+                }
             }
-            if weight >= WEIGHT_MAX {
-                break;
-            }
+            later.append(lane);
+            *lane = later;
         }
-        later.append(&mut self.waiting);
-        self.waiting = later;
-        batch.sort_by_key(|op| lane_of(&op.command));
         batch
     }
 }
@@ -189,6 +207,26 @@ mod tests {
 
     fn goodbyes(batch: &[Op]) -> usize {
         batch.iter().filter(|op| matches!(op.command, Command::Worker(_))).count()
+    }
+
+    fn bulk(jobs: u128) -> Op {
+        let job = |n| crate::engine::tests::noop_job(n);
+        Op { command: Command::EnqueueAll((0..jobs).map(job).collect()), sink: Sink::None }
+    }
+
+    /// Beats once waited for every bulk that had come before them.
+    #[test]
+    fn flood_of_bulks_delays_no_report_and_reports_do_not_starve_a_bulk() {
+        let mut gather = Gather::default();
+        let huge = WEIGHT_MAX as u128 * 2;
+        gather.push(bulk(huge));
+        gather.push(bulk(huge));
+        (1..=WEIGHT_MAX as u128 + 5).for_each(|job| gather.push(start(job)));
+        let first = gather.take();
+        assert_eq!(first.len(), WEIGHT_MAX + 1);
+        assert!(matches!(first[0].command, Command::Start(_)));
+        assert!(matches!(first[WEIGHT_MAX].command, Command::EnqueueAll(_)));
+        assert_eq!((gather.take().len(), gather.is_empty()), (5 + 1, true));
     }
 
     /// A goodbye once moved attempts whose reports were in the same batch, or deferred.

@@ -39,6 +39,8 @@ struct Turn<S> {
     settings: Settings,
     server: Uuid,
     batches: u64,
+    /// Where what is done beside the loop comes back to it.
+    inputs: mpsc::WeakSender<Input>,
     board: Arc<Board>,
     metrics: Arc<Metrics>,
     roster: Roster,
@@ -65,13 +67,14 @@ pub(crate) async fn run<S: Store>(
     settings: Settings,
     server: Uuid,
     (board, metrics): (Arc<Board>, Arc<Metrics>),
-    mut inputs: mpsc::Receiver<Input>,
+    (own, mut inputs): (mpsc::WeakSender<Input>, mpsc::Receiver<Input>),
 ) {
     let mut turn = Turn {
         store,
         settings,
         server,
         batches: 0,
+        inputs: own,
         board,
         metrics,
         roster: Roster::default(),
@@ -103,7 +106,7 @@ pub(crate) async fn run<S: Store>(
 impl<S: Store> Turn<S> {
     async fn once(&mut self) {
         if self.backlog_wanted {
-            self.read_backlog().await;
+            self.read_backlog();
         }
         self.plan_claims();
         let ops = self.gather.take();
@@ -279,13 +282,23 @@ impl<S: Store> Turn<S> {
         }
     }
 
-    async fn read_backlog(&mut self) {
-        // After an error the monitor's next look, a second later at most, makes up for it.
+    /// Has the backlog read beside the loop, which never waits for a read: a slow query of
+    /// someone else's would hold up every heartbeat.
+    fn read_backlog(&mut self) {
         self.backlog_wanted = false;
-        match self.store.backlog().await {
-            Ok(classes) => self.set_backlog(classes),
-            Err(error) => tracing::warn!(%error, "failed to read the backlog"),
-        }
+        let (store, inputs) = (self.store.clone(), self.inputs.clone());
+        tokio::spawn(async move {
+            match store.backlog().await {
+                Ok(classes) => {
+                    if let Some(inputs) = inputs.upgrade() {
+                        // A loop that has ended needs no backlog.
+                        drop(inputs.send(Input::Backlog(classes)).await);
+                    }
+                }
+                // The monitor's next look, a second later at most, makes up for it.
+                Err(error) => tracing::warn!(%error, "failed to read the backlog"),
+            }
+        });
     }
 
     fn plan_claims(&mut self) {
@@ -317,31 +330,39 @@ impl<S: Store> Turn<S> {
         let due = ops.iter().filter_map(|op| due_of(&op.command)).min();
         let (commands, sinks): (Vec<Command>, Vec<Sink>) =
             ops.into_iter().map(|op| (op.command, op.sink)).unzip();
-        match self.apply(commands).await {
-            Ok(applied) => {
+        let spare = (commands.len() > 1).then(|| commands.clone());
+        match (self.apply_as_one(commands).await, spare) {
+            (Ok(applied), _) => {
                 if let Some(due) = due {
                     self.board.due_at(due);
                 }
                 self.answer(applied, sinks);
             }
-            Err(error) => self.fail(&error, sinks),
+            (Err(StoreError::Rejected(why)), Some(spare)) => {
+                tracing::error!(why, "batch was rejected, applying its commands one by one");
+                self.commit_one_by_one(spare, sinks, due).await;
+            }
+            (Err(error), _) => self.fail(&error, sinks),
         }
     }
 
-    /// Applies a batch; one that the store cannot take is applied command by command, so
-    /// that only the bad one fails.
-    async fn apply(&mut self, commands: Vec<Command>) -> Result<Applied, StoreError> {
-        let spare = (commands.len() > 1).then(|| commands.clone());
-        let first = self.apply_as_one(commands).await;
-        let (Err(StoreError::Rejected(why)), Some(spare)) = (&first, spare) else { return first };
-        tracing::error!(why, "batch was rejected, applying its commands one by one");
-        let mut applied = Applied { at: Timestamp(0), replies: Vec::with_capacity(spare.len()) };
-        for command in spare {
-            let one = self.apply_as_one(vec![command]).await?;
-            applied.at = one.at;
-            applied.replies.extend(one.replies);
+    /// Applies each command in a transaction of its own, so that only the bad one fails:
+    /// those before it and after it are answered with what became of them.
+    async fn commit_one_by_one(
+        &mut self,
+        commands: Vec<Command>,
+        sinks: Vec<Sink>,
+        due: Option<Timestamp>,
+    ) {
+        for (command, sink) in commands.into_iter().zip(sinks) {
+            match self.apply_as_one(vec![command]).await {
+                Ok(applied) => self.answer(applied, vec![sink]),
+                Err(error) => self.fail(&error, vec![sink]),
+            }
         }
-        Ok(applied)
+        if let Some(due) = due {
+            self.board.due_at(due);
+        }
     }
 
     async fn apply_as_one(&mut self, commands: Vec<Command>) -> Result<Applied, StoreError> {

@@ -252,7 +252,9 @@ impl Writing<'_> {
         let moved = if standing.holds_lease() {
             Vec::new()
         } else {
-            let loss = Loss { mass: false, by: &step.by, evidence: &step.evidence };
+            // Whoever says goodbye was not killed: no job is suspected.
+            let mass = step.event == WorkerEvent::Goodbye;
+            let loss = Loss { mass, by: &step.by, evidence: &step.evidence };
             self.move_held(step.worker, LapseScope::Everything, &loss)?
         };
         let kept = self.count_held(step.worker)?;

@@ -96,7 +96,9 @@ impl Tx<'_> {
         }
         let before = row.standing;
         let standing = decide(before, order.event)?;
-        let word = Word { by: &order.by, evidence: &order.evidence, mass: false };
+        // Whoever says goodbye was not killed: no job is suspected.
+        let mass = order.event == WorkerEvent::Goodbye;
+        let word = Word { by: &order.by, evidence: &order.evidence, mass };
         if standing != before {
             self.stand(order.worker, standing, order.event, word);
         }

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use super::{NOW, active, judged, rules, worker};
 use crate::budget::{Budgets, Spent};
+use crate::id::Epoch;
 use crate::job::{Answer, Event, EventKind, Hold, Job, Place, Refusal, Rules, State, Turn};
 use crate::retry::OnExhaustion;
 use crate::worker::lifecycle::{self, Stage, StageEvent};
@@ -73,6 +74,7 @@ fn running() -> Vec<(&'static str, Job)> {
     letters.rules.retry.on_exhaustion = OnExhaustion::DeadLetter;
     vec![
         ("handed over", active(rules(3), false)),
+        ("handed over, once before in vain", Job { epoch: Epoch(2), ..active(rules(3), false) }),
         ("started", started.clone()),
         ("last attempt", spent(2, 0, 0)),
         ("last attempt, dead letter asked for", letters),

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::command::{
-    config as show_config, dead_letters, demo, dev, jobs, migrate, queues, run, server, worker,
-    workers,
+    config as show_config, dead_letters, demo, dev, jobs, migrate, queues, run, server, token,
+    worker, workers,
 };
 use crate::config::Environment;
 use crate::exit::{Exit, Failure};
@@ -63,6 +63,9 @@ enum Command {
     /// Show the configuration
     #[command(subcommand)]
     Config(show_config::Command),
+    /// Make a bearer token, or the hash that a server is configured with
+    #[command(subcommand)]
+    Token(token::Command),
 }
 
 impl Command {
@@ -76,7 +79,8 @@ impl Command {
             | Self::Queues(_)
             | Self::Workers(_)
             | Self::DeadLetters(_)
-            | Self::Config(_) => Loudness::Warnings,
+            | Self::Config(_)
+            | Self::Token(_) => Loudness::Warnings,
         }
     }
 
@@ -93,6 +97,7 @@ impl Command {
             Self::DeadLetters(command) => wait_for(dead_letters::run(command, environment)),
             Self::Migrate(args) => wait_for(migrate::run(args, environment)),
             Self::Config(command) => show_config::run(command, environment),
+            Self::Token(command) => token::run(command),
         }
     }
 }
@@ -136,7 +141,8 @@ pub(crate) fn engine_args(
         | Command::Workers(_)
         | Command::DeadLetters(_)
         | Command::Migrate(_)
-        | Command::Config(_) => Err(Exit::Usage.into()),
+        | Command::Config(_)
+        | Command::Token(_) => Err(Exit::Usage.into()),
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod queues;
 pub(crate) mod run;
 pub(crate) mod server;
 mod store;
+pub(crate) mod token;
 pub(crate) mod worker;
 pub(crate) mod workers;
 

@@ -2,6 +2,7 @@
 //!
 //! A handler takes a [`call::Call`] and returns an [`answer::Answer`] or a
 //! [`error::Failure`]; nothing else decides on status codes, content types or error bodies.
+//! What a request's token must allow is said where its route is added ([`route`]).
 //!
 //! ```text
 //! request ─▶ Call ─▶ handler ─▶ Answer  ─▶ response
@@ -20,6 +21,7 @@ mod ojs;
 mod orders;
 mod page;
 mod plan;
+mod route;
 mod show;
 mod workers;
 
@@ -27,17 +29,20 @@ use std::any::Any;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::{Request, State};
 use axum::response::Response;
-use axum::routing::{MethodFilter, MethodRouter};
+use http::Method;
 use outlast_core::time::{BootTime, Timestamp};
 use outlast_store::Store;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::Engine;
+use crate::access::Need;
 use crate::clock::boot_time;
 use call::{Call, Caller};
 use error::Failure;
 use ojs::plain::PlainWorkers;
+use route::Routes;
 
 /// What every handler may use.
 #[derive(Debug)]
@@ -67,78 +72,40 @@ impl<S: Store> App<S> {
 pub fn router<S: Store>(engine: Engine<S>) -> Router {
     let app = App { engine, plain: Arc::new(PlainWorkers::default()), started: boot_time() };
     let conformance = app.engine.settings().conformance;
-    let routes = Router::new()
+    let routes = Routes::new()
         .merge(ojs::routes(conformance))
         .merge(executions::routes())
         .merge(catalog::routes())
         .merge(workers::routes())
-        .merge(health::routes())
-        .fallback(unknown_path)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(CatchPanicLayer::custom(panicked));
-    routes.with_state(app)
+        .merge(health::routes());
+    let (router, _all) = routes.into_parts();
+    router
+        .fallback(unknown_path::<S>)
+        .method_not_allowed_fallback(wrong_method::<S>)
+        .layer(CatchPanicLayer::custom(panicked))
+        .with_state(app)
 }
 
-/// Makes a route of a handler.
-fn on<S, F, Fut>(method: MethodFilter, handler: F) -> MethodRouter<App<S>>
-where
-    S: Store,
-    F: Fn(Call<S>) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<answer::Answer, Failure>> + Send,
-{
-    axum::routing::on(
-        method,
-        move |axum::extract::State(app): axum::extract::State<App<S>>,
-              request: axum::extract::Request| {
-            let handler = handler.clone();
-            async move {
-                let (call, caller) = Call::new(app, request);
-                match caller.check() {
-                    Ok(()) => caller.respond(handler(call).await),
-                    Err(failure) => caller.respond(Err(failure)),
-                }
-            }
-        },
-    )
+async fn unknown_path<S: Store>(State(app): State<App<S>>, request: Request) -> Response {
+    nowhere(app, request, |_method, path| Failure::not_found(format!("there is nothing at {path}")))
 }
 
-fn get<S, F, Fut>(handler: F) -> MethodRouter<App<S>>
-where
-    S: Store,
-    F: Fn(Call<S>) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<answer::Answer, Failure>> + Send,
-{
-    on(MethodFilter::GET, handler)
+async fn wrong_method<S: Store>(State(app): State<App<S>>, request: Request) -> Response {
+    nowhere(app, request, |method, path| Failure::Method(format!("{path} does not allow {method}")))
 }
 
-fn post<S, F, Fut>(handler: F) -> MethodRouter<App<S>>
-where
-    S: Store,
-    F: Fn(Call<S>) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<answer::Answer, Failure>> + Send,
-{
-    on(MethodFilter::POST, handler)
-}
-
-fn delete<S, F, Fut>(handler: F) -> MethodRouter<App<S>>
-where
-    S: Store,
-    F: Fn(Call<S>) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<answer::Answer, Failure>> + Send,
-{
-    on(MethodFilter::DELETE, handler)
-}
-
-async fn unknown_path(request: axum::extract::Request) -> Response {
-    let (parts, _body) = request.into_parts();
-    let failure = Failure::not_found(format!("there is nothing at {}", parts.uri.path()));
-    Caller::of(&parts).respond(Err(failure))
-}
-
-async fn wrong_method(request: axum::extract::Request) -> Response {
-    let (parts, _body) = request.into_parts();
-    let failure = Failure::Method(format!("{} does not allow {}", parts.uri.path(), parts.method));
-    Caller::of(&parts).respond(Err(failure))
+/// Answers where there is no route. Who may not read is not told which those are.
+fn nowhere<S: Store>(
+    app: App<S>,
+    request: Request,
+    failure: fn(&Method, &str) -> Failure,
+) -> Response {
+    let (call, caller) = Call::new(app, request);
+    let refused = match call.allowed(Need::Read) {
+        Ok(call) => failure(call.method(), call.path()),
+        Err(refused) => refused,
+    };
+    caller.respond(Err(refused))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the layer hands the panic over by value")]

@@ -14,8 +14,10 @@
 //! - [`monitor`]: what happens by time alone: leases, timers, stranded jobs, retention
 //! - [`serve`]: listener, limits on connections, and the order of a shutdown
 //! - [`settings`]: what the operator may set
+//! - [`access`]: bearer tokens, roles, and what each allows
 //! - [`clock`]: the crate's only reader of clocks
 
+pub mod access;
 pub mod clock;
 pub mod engine;
 pub mod http;

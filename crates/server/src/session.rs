@@ -26,8 +26,10 @@ use outlast_proto::v1::{BeatReply, BeatRequest, ServerMessage, WorkerMessage};
 use outlast_store::Store;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::access::{Denied, Need};
 use crate::engine::Engine;
 
 /// Largest message of a session: a batch of reports with results.
@@ -46,6 +48,19 @@ pub struct Sessions<S: Store> {
     engine: Engine<S>,
 }
 
+impl<S: Store> Sessions<S> {
+    /// Only who may work gets a session, or keeps one alive.
+    fn allow(&self, metadata: &MetadataMap) -> Result<(), Status> {
+        let shown = metadata.get("authorization").and_then(|value| value.to_str().ok());
+        let access = &self.engine.settings().access;
+        match access.check(shown, Need::Work, format_args!("a worker's session")) {
+            Ok(_) => Ok(()),
+            Err(Denied::Unauthenticated(message)) => Err(Status::unauthenticated(message)),
+            Err(Denied::Forbidden(message)) => Err(Status::permission_denied(message)),
+        }
+    }
+}
+
 #[tonic::async_trait]
 impl<S: Store> SessionApi for Sessions<S> {
     type AttachStream = Pin<Box<dyn Stream<Item = Result<ServerMessage, Status>> + Send>>;
@@ -54,12 +69,14 @@ impl<S: Store> SessionApi for Sessions<S> {
         &self,
         request: Request<Streaming<WorkerMessage>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
+        self.allow(request.metadata())?;
         let (push, messages) = mpsc::unbounded_channel();
         tokio::spawn(stream::run(self.engine.clone(), request.into_inner(), push));
         Ok(Response::new(Box::pin(UnboundedReceiverStream::new(messages))))
     }
 
     async fn beat(&self, request: Request<BeatRequest>) -> Result<Response<BeatReply>, Status> {
+        self.allow(request.metadata())?;
         beat::answer(&self.engine, request.into_inner()).await.map(Response::new)
     }
 }

@@ -7,11 +7,15 @@ use outlast_core::limits;
 use outlast_core::time::Span;
 use outlast_packs::PackSet;
 
+use crate::access::Access;
+
 /// Settings in force for the life of a server process.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Known actions.
     pub packs: Arc<PackSet>,
+    /// Who may do what (`server.tokens`).
+    pub access: Arc<Access>,
     /// Largest request body in bytes (`server.max_body`).
     pub max_body: usize,
     /// How long a shutdown waits for requests under way (`server.shutdown_timeout`).
@@ -48,9 +52,10 @@ pub struct Settings {
 impl Settings {
     /// Returns the defaults of the configuration with these packs.
     #[must_use]
-    pub const fn with_packs(packs: Arc<PackSet>) -> Self {
+    pub fn with_packs(packs: Arc<PackSet>) -> Self {
         Self {
             packs,
+            access: Arc::default(),
             max_body: limits::BODY_BYTES_MAX,
             shutdown_timeout: Span::from_secs(30),
             budgets: Budgets::DEFAULT,

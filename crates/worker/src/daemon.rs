@@ -50,6 +50,9 @@ const CLEAN: i32 = 0;
 const FAULT: i32 = 1;
 /// Exit code when what it was told cannot be used.
 const USAGE: i32 = 2;
+/// Exit code when the server does not let this worker in: its token is missing, unknown or
+/// for something else.
+const NOT_ALLOWED: i32 = 5;
 
 /// Everything a worker is told.
 #[derive(Clone, Debug)]
@@ -131,7 +134,7 @@ fn exit_code(ended: Result<Summary, RunError>) -> i32 {
         Ok(_) => CLEAN,
         Err(error) => {
             tracing::error!("worker ended: {error}");
-            FAULT
+            if matches!(error, RunError::NotAllowed(_)) { NOT_ALLOWED } else { FAULT }
         }
     }
 }

@@ -31,10 +31,12 @@ pub use self::link::{GuardianEvent, GuardianLink};
 use crate::clock::boot_now;
 use crate::process::{OwnProgram, descendants, sys};
 
-/// Exit code of a worker whose engine failed. 0 and 2 are the engine's own to give.
+/// Exit code of a worker whose engine failed. 0, 2 and 5 are the engine's own to give.
 const FAULT: i32 = 1;
 /// Exit code for wrong usage, passed on from the engine.
 const USAGE: i32 = 2;
+/// Exit code when the server does not let the worker in, passed on from the engine.
+const NOT_ALLOWED: i32 = 5;
 
 /// How long the shims of a dead engine have to end their trees before they are killed.
 const SHIMS_MAX: Duration = Duration::from_millis(500);
@@ -53,7 +55,7 @@ pub struct GuardianOptions {
 }
 
 /// Runs a worker's main process and returns its exit code: 0 after a clean drain, 1 on a
-/// fault, 2 on wrong usage. Must be called while the process has one thread.
+/// fault, 2 on wrong usage, 5 when the server does not let it in. Must be called while the process has one thread.
 #[must_use]
 pub fn run(options: &GuardianOptions) -> i32 {
     match start(options) {
@@ -173,7 +175,7 @@ enum Next {
 
 fn exit_code(status: WaitStatus) -> i32 {
     match status.exit_status() {
-        Some(code @ (0 | FAULT | USAGE)) => code,
+        Some(code @ (0 | FAULT | USAGE | NOT_ALLOWED)) => code,
         Some(code) => {
             tracing::error!(code, "engine ended with an unknown code");
             FAULT

@@ -15,6 +15,7 @@ const OJS_MEDIA_TYPE: &str = "application/openjobspec+json";
 pub struct Api {
     url: String,
     client: Client,
+    token: Option<String>,
 }
 
 /// What the server answered.
@@ -59,7 +60,14 @@ impl Api {
     #[must_use]
     pub fn new(url: &str) -> Self {
         let client = Client::builder().timeout(REQUEST_TIMEOUT).build().expect("an HTTP client");
-        Self { url: url.to_owned(), client }
+        Self { url: url.to_owned(), client, token: None }
+    }
+
+    /// Shows this bearer token from now on.
+    #[must_use]
+    pub fn with_token(mut self, token: &str) -> Self {
+        self.token = Some(token.to_owned());
+        self
     }
 
     /// Returns the server's URL.
@@ -81,6 +89,9 @@ impl Api {
         body: Option<Vec<u8>>,
     ) -> Result<Reply, reqwest::Error> {
         let mut request = self.client.request(method, format!("{}{path}", self.url));
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
         if let Some(body) = body {
             request = request.header("Content-Type", content_type).body(body);
         }

@@ -125,6 +125,13 @@ impl Scene {
         &self.ledger
     }
 
+    /// Shows this bearer token to the server from now on.
+    #[must_use]
+    pub fn acting_as(mut self, token: &str) -> Self {
+        self.api = self.api.clone().with_token(token);
+        self
+    }
+
     /// Returns the folder of everything.
     #[must_use]
     pub fn folder(&self) -> &Path {

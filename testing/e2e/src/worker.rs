@@ -123,6 +123,12 @@ impl Worker {
         &self.id
     }
 
+    /// Returns everything it wrote so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
     /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {

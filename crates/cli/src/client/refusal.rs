@@ -39,7 +39,8 @@ fn exit(status: u16) -> Exit {
 
 fn hint(status: u16) -> Option<&'static str> {
     match status {
-        401 | 403 => Some("give a token with --token or OUTLAST_TOKEN"),
+        401 => Some("give a token with --token or OUTLAST_TOKEN"),
+        403 => Some("this needs a token of another role"),
         429 | 502..=504 => Some("try again in a moment"),
         _ => None,
     }

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use outlast_server::access::{Access, Need};
 use rustix::process::Signal;
 
 use self::supervise::Supervised;
@@ -82,9 +83,18 @@ fn check(args: &Args, environment: &Environment) -> Result<(), Failure> {
         Flag::new("worker.concurrency", "--concurrency", args.concurrency.clone()),
     ];
     let settings = Settings::load(args.config.as_deref(), environment, flags)?;
-    ServerConfig::new(&settings, Switches::default())?;
-    WorkerConfig::new(&settings)?;
-    Ok(())
+    let server = ServerConfig::new(&settings, Switches::default())?;
+    let worker = WorkerConfig::new(&settings)?;
+    let shown = worker.token.map(|token| format!("Bearer {token}"));
+    let access = Access::new(server.tokens);
+    let allowed = access.check(shown.as_deref(), Need::Work, format_args!("a worker's session"));
+    match allowed {
+        Ok(_) => Ok(()),
+        Err(denied) => Err(Failure::usage(format!("the worker would be turned away: {denied}"))
+            .with_hint(
+                "with `server.tokens`, set OUTLAST_TOKEN or `worker.token` to one for workers",
+            )),
+    }
 }
 
 fn make_folder(folder: &Path) -> Result<(), Failure> {

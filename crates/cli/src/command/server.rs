@@ -8,6 +8,7 @@ use clap::Args as ClapArgs;
 use outlast_core::budget::{Budgets, InterruptionCharge};
 use outlast_core::time::Span;
 use outlast_packs::PackSet;
+use outlast_server::access::Access;
 use outlast_server::{ServeError, Server, Settings as ServerSettings};
 use outlast_store::Store;
 
@@ -49,6 +50,8 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
     let settings = Settings::load(args.config.as_deref(), environment, flags)?;
     let switches = Switches { insecure: args.insecure, conformance: args.conformance };
     let config = ServerConfig::new(&settings, switches)?;
+    // They may hold tokens in plain.
+    drop(settings);
     let packs = PackSet::load(&config.packs).map_err(|error| Failure::usage(error.to_string()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
@@ -91,9 +94,8 @@ fn warn_of_switches(config: &ServerConfig) {
     if config.switches.conformance {
         tracing::warn!("--conformance: POST /ojs/v1/admin/reset empties the store");
     }
-    if !config.tokens.is_empty() {
-        let tokens = config.tokens.len();
-        tracing::warn!(tokens, "`server.tokens` is kept, but this version does not check tokens");
+    if !config.tokens.is_empty() && !config.listen.ip().is_loopback() {
+        tracing::warn!("tokens cross the network in plain: put TLS in front of {}", config.listen);
     }
 }
 
@@ -110,6 +112,7 @@ fn failed(error: ServeError) -> Failure {
 fn server_settings(config: &ServerConfig, packs: PackSet) -> ServerSettings {
     ServerSettings {
         max_body: usize::try_from(config.max_body).unwrap_or(usize::MAX),
+        access: Arc::new(Access::new(config.tokens.clone())),
         shutdown_timeout: length(config.shutdown_timeout),
         budgets: Budgets {
             losses: config.loss_budget,

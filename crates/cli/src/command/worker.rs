@@ -91,6 +91,7 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
         0 => Ok(Exit::Ok),
         // The engine has said why.
         2 => Err(Failure::usage("")),
+        5 => Err(Failure::new(Exit::NotAllowed, "")),
         _ => Err(Failure::failed("")),
     }
 }
@@ -135,6 +136,7 @@ fn run_engine(config: WorkerConfig, environment: &Environment) -> Result<Exit, F
         0 => Ok(Exit::Ok),
         // The daemon has said why.
         2 => Err(Failure::usage("")),
+        5 => Err(Failure::new(Exit::NotAllowed, "")),
         _ => Err(Failure::failed("")),
     }
 }

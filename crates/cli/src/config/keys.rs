@@ -40,7 +40,7 @@ pub(crate) const ALL: &[Key] = &[
     Key {
         name: "server.tokens",
         default: "",
-        about: "bearer tokens: a list of {token or token_sha256, role, name}",
+        about: "bearer tokens: a list of {name, role, token or sha256}",
         secret: true,
         check: |v| value::tokens(v).map(drop),
     },

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::value::{self, Database, Interruptions, Token};
+use outlast_server::access::KnownToken;
+
+use super::value::{self, Database, Interruptions};
 use super::{ConfigError, Settings};
 
 /// Everything a server needs to know, checked.
@@ -19,7 +21,7 @@ pub(crate) struct ServerConfig {
     /// Folders with packs.
     pub(crate) packs: Vec<PathBuf>,
     /// Tokens that it knows.
-    pub(crate) tokens: Vec<Token>,
+    pub(crate) tokens: Vec<KnownToken>,
     /// Largest request body in bytes.
     pub(crate) max_body: u64,
     /// How long an execution waits while no live worker can run it.
@@ -93,22 +95,18 @@ impl ServerConfig {
     }
 
     fn refuse_open_door(&self, settings: &Settings) -> Result<(), ConfigError> {
-        if self.listen.ip().is_loopback() || self.switches.insecure {
+        let guarded = !self.tokens.is_empty();
+        if guarded || self.listen.ip().is_loopback() || self.switches.insecure {
             return Ok(());
         }
         let listen = settings.setting("server.listen")?;
         let origin = &listen.origin;
-        let hint = "listen on 127.0.0.1 and put a proxy that checks who comes in front of it, \
+        let hint = "set `server.tokens` (`outlast token new` makes one), listen on 127.0.0.1, \
                     or say --insecure if everybody who can reach this address may do everything";
-        let reason = if self.tokens.is_empty() {
-            "would let anybody in: `server.tokens` is not set"
-        } else {
-            // Starting as if tokens protected it would be worse than not starting.
-            "would let anybody in: this version keeps `server.tokens` but does not check them yet"
-        };
-        Err(ConfigError::together(
-            format!("listening on {} ({origin}) {reason}", self.listen),
-            hint,
-        ))
+        let message = format!(
+            "listening on {} ({origin}) would let anybody in: `server.tokens` is not set",
+            self.listen
+        );
+        Err(ConfigError::together(message, hint))
     }
 }

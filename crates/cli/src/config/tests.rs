@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use outlast_server::access::TokenHash;
 use serde_json::{Value, json};
 
 use super::client::ClientConfig;
@@ -264,6 +265,8 @@ fn server_open_to_others_must_be_wanted() {
     let refusal = server(listen_flag("0.0.0.0:80"), "", Switches::default()).unwrap_err();
     assert!(refusal.to_string().contains("0.0.0.0:80 (flag --listen)"), "{refusal}");
     server(listen_flag("0.0.0.0:80"), "", insecure).unwrap();
+    let tokens = "[{token: abcdefghijklmnop, role: admin}]";
+    server(listen_flag("0.0.0.0:80"), tokens, Switches::default()).unwrap();
 }
 
 #[test]
@@ -271,13 +274,23 @@ fn tokens_are_read_and_never_shown() {
     let tokens = "[{token: abcdefghijklmnop, role: admin, name: ci}]";
     let config = server(Vec::new(), tokens, Switches::default()).unwrap();
     assert_eq!(config.tokens.len(), 1);
+    let hash = TokenHash::of("abcdefghijklmnop");
+    for same in ["sha256", "token_sha256"] {
+        let hashed = format!("[{{{same}: {hash}, role: admin, name: ci}}]");
+        let again = server(Vec::new(), &hashed, Switches::default()).unwrap();
+        assert_eq!(again.tokens, config.tokens);
+    }
     assert!(!format!("{config:?}").contains("abcdefghijklmnop"));
     let environment = Environment::of(&[("OUTLAST_SERVER__TOKENS", tokens)]);
     let settings = Settings::load(None, &environment, Vec::new()).unwrap();
     assert_eq!(settings.setting("server.tokens").unwrap().shown(), "hidden");
-    for wrong in
-        ["[{token: short, role: admin}]", "[{role: admin}]", "[{token_sha256: x, role: viewer}]"]
-    {
+    for wrong in [
+        "[{token: short, role: admin}]",
+        "[{role: admin}]",
+        "[{sha256: x, role: viewer}]",
+        "[{token: abcdefghijklmnop, role: chief}]",
+        "[{token: abcdefghijklmnop, role: viewer}, {token: abcdefghijklmnop, role: admin}]",
+    ] {
         let error = server(Vec::new(), wrong, Switches::default()).unwrap_err();
         assert!(error.to_string().starts_with("`server.tokens` is `hidden`"), "{error}");
     }

@@ -81,6 +81,8 @@ pub(crate) struct Engine<H> {
 struct SessionState {
     /// This identity was welcomed before.
     resumed: bool,
+    /// Since when the server turns us away although it welcomed us before.
+    denied_since: Option<BootTime>,
     /// What the last hello said.
     hello_phase: v1::Phase,
     /// The phase that the server last heard or ordered.

@@ -23,6 +23,7 @@ use uuid::Uuid;
 use super::App;
 use super::answer::Answer;
 use super::error::{self, Failure};
+use crate::access::{KnownToken, Need};
 
 /// Longest a client may take to send a body: a slow one must not hold a connection.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,13 +38,32 @@ pub(crate) struct Call<S: Store> {
     pub(crate) app: App<S>,
     parts: Parts,
     body: Body,
+    /// The token that was shown; none where the server knows none.
+    who: Option<KnownToken>,
 }
 
 impl<S: Store> Call<S> {
     pub(crate) fn new(app: App<S>, request: Request) -> (Self, Caller) {
         let (parts, body) = request.into_parts();
         let caller = Caller::of(&parts);
-        (Self { app, parts, body }, caller)
+        (Self { app, parts, body, who: None }, caller)
+    }
+
+    /// Goes on if the token that was shown allows what the request needs.
+    pub(crate) fn allowed(mut self, need: Need) -> Result<Self, Failure> {
+        let settings = self.app.engine.settings();
+        let shown = self.header(header::AUTHORIZATION.as_str());
+        let what = format_args!("{} {}", self.method(), self.path());
+        self.who = settings.access.check(shown, need, what)?.cloned();
+        Ok(self)
+    }
+
+    pub(crate) const fn method(&self) -> &Method {
+        &self.parts.method
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.parts.uri.path()
     }
 
     /// Reads the body, bounded in length and in time.
@@ -134,7 +154,11 @@ impl<S: Store> Call<S> {
     /// Returns who asks, for the event log.
     pub(crate) fn by(&self) -> String {
         let agent = self.header(header::USER_AGENT.as_str()).unwrap_or("unnamed client");
-        format!("api: {}", agent.chars().take(100).collect::<String>())
+        let agent = agent.chars().take(100).collect::<String>();
+        match &self.who {
+            Some(token) => format!("api: {} ({agent})", token.name),
+            None => format!("api: {agent}"),
+        }
     }
 }
 
@@ -243,6 +267,9 @@ impl Caller {
         let headers = response.headers_mut();
         if let Some(seconds) = failure.retry_after() {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Ok(id) = HeaderValue::from_str(&id) {
             headers.insert("x-request-id", id);

@@ -1,6 +1,5 @@
 //! Actions and packs: what executions may name.
 
-use axum::Router;
 use outlast_packs::{Action, OutputFormat, Overlap, Pack};
 use outlast_store::Store;
 use outlast_wire::json::Object;
@@ -8,14 +7,15 @@ use outlast_wire::json::Object;
 use super::answer::Answer;
 use super::call::Call;
 use super::error::Failure;
-use super::{App, get};
+use super::route::{Routes, get};
+use crate::access::Need;
 
-pub(super) fn routes<S: Store>() -> Router<App<S>> {
-    Router::new()
-        .route("/api/v1/actions", get(actions))
-        .route("/api/v1/actions/{ref}", get(one_action))
-        .route("/api/v1/packs", get(packs))
-        .route("/api/v1/packs/{ref}", get(one_pack))
+pub(super) fn routes<S: Store>() -> Routes<S> {
+    Routes::new()
+        .add(get("/api/v1/actions", Need::Read, "Lists actions"), actions)
+        .add(get("/api/v1/actions/{ref}", Need::Read, "Shows an action"), one_action)
+        .add(get("/api/v1/packs", Need::Read, "Lists packs"), packs)
+        .add(get("/api/v1/packs/{ref}", Need::Read, "Shows a pack"), one_pack)
 }
 
 async fn actions<S: Store>(call: Call<S>) -> Result<Answer, Failure> {

@@ -11,6 +11,7 @@ use outlast_store::reply::{EnqueueRefusal, MoveRefusal, WorkerMoveRefusal};
 use outlast_wire::ojs::error::Code;
 use outlast_wire::{Fault, FaultKind};
 
+use crate::access::Denied;
 use crate::engine::{ClaimError, OrderError, Unavailable};
 
 /// Why a request was not carried out.
@@ -24,6 +25,8 @@ pub(crate) enum Failure {
     TooLarge { max: usize },
     /// The body took too long to come.
     TooSlow,
+    /// No token that the server knows, or one that does not allow this.
+    Denied(Denied),
     /// There is no such thing.
     NotFound(String),
     /// The path knows other methods.
@@ -70,6 +73,8 @@ impl Failure {
             }
             Self::TooLarge { .. } => Code::PayloadTooLarge,
             Self::TooSlow => Code::RequestTimeout,
+            Self::Denied(Denied::Unauthenticated(_)) => Code::Unauthenticated,
+            Self::Denied(Denied::Forbidden(_)) => Code::PermissionDenied,
             Self::NotFound(_) => Code::NotFound,
             Self::Method(_) => Code::MethodNotAllowed,
             Self::Conflict(_) => Code::Conflict,
@@ -84,7 +89,8 @@ impl Failure {
     pub(crate) fn message(&self) -> Cow<'_, str> {
         match self {
             Self::Fault(fault) => Cow::Borrowed(&fault.message),
-            Self::Parameters { message, .. }
+            Self::Denied(Denied::Unauthenticated(message) | Denied::Forbidden(message))
+            | Self::Parameters { message, .. }
             | Self::NotFound(message)
             | Self::Method(message)
             | Self::Conflict(message)
@@ -124,6 +130,8 @@ pub(crate) const fn status(code: Code) -> StatusCode {
         Code::ValidationError => StatusCode::UNPROCESSABLE_ENTITY,
         Code::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
         Code::NotFound => StatusCode::NOT_FOUND,
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Code::Duplicate | Code::Conflict => StatusCode::CONFLICT,
@@ -135,6 +143,12 @@ pub(crate) const fn status(code: Code) -> StatusCode {
 impl From<Fault> for Failure {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
+    }
+}
+
+impl From<Denied> for Failure {
+    fn from(denied: Denied) -> Self {
+        Self::Denied(denied)
     }
 }
 

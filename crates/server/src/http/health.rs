@@ -1,25 +1,26 @@
 //! Health, metrics, and the plain status page.
 
-use axum::Router;
 use http::StatusCode;
 use outlast_store::Store;
 
 use super::answer::Answer;
 use super::call::Call;
 use super::error::Failure;
-use super::{App, get, page};
+use super::page;
+use super::route::{Routes, get};
+use crate::access::Need;
 use crate::clock::boot_time;
 
 /// The Prometheus text format, for clients that ask for a version of it.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-pub(super) fn routes<S: Store>() -> Router<App<S>> {
-    Router::new()
-        .route("/health/live", get(live))
-        .route("/health/ready", get(ready))
-        .route("/health", get(ready))
-        .route("/metrics", get(metrics))
-        .route("/", get(page::status))
+pub(super) fn routes<S: Store>() -> Routes<S> {
+    Routes::new()
+        .add(get("/health/live", Need::Nothing, "Says whether the process answers"), live)
+        .add(get("/health/ready", Need::Nothing, "Says whether the store answers"), ready)
+        .add(get("/health", Need::Read, "Says whether the store answers"), ready)
+        .add(get("/metrics", Need::Read, "Shows metrics for Prometheus"), metrics)
+        .add(get("/", Need::Read, "Shows a plain status page"), page::status)
 }
 
 /// Answers as long as the process can answer at all.

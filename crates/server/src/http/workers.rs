@@ -1,6 +1,5 @@
 //! Workers: look, quiet, resume, drain, forget.
 
-use axum::Router;
 use outlast_core::id::WorkerId;
 use outlast_core::time::Timestamp;
 use outlast_store::record::WorkerRecord;
@@ -8,19 +7,23 @@ use outlast_store::{Command, Reply, Store};
 use outlast_wire::json::Object;
 use uuid::Uuid;
 
+use super::App;
 use super::answer::Answer;
 use super::call::Call;
 use super::error::Failure;
-use super::{App, delete, get, post};
+use super::route::{Routes, delete, get, post};
+use crate::access::Need;
 use crate::engine::{WorkerOrder, unexpected};
 
-pub(super) fn routes<S: Store>() -> Router<App<S>> {
-    Router::new()
-        .route("/api/v1/workers", get(list))
-        .route("/api/v1/workers/{id}", get(show).merge(delete(forget)))
-        .route("/api/v1/workers/{id}/quiet", post(quiet))
-        .route("/api/v1/workers/{id}/resume", post(resume))
-        .route("/api/v1/workers/{id}/drain", post(drain))
+pub(super) fn routes<S: Store>() -> Routes<S> {
+    let path = |rest: &str| format!("/api/v1/workers/{{id}}{rest}");
+    Routes::new()
+        .add(get("/api/v1/workers", Need::Read, "Lists workers"), list)
+        .add(get(path(""), Need::Read, "Shows a worker"), show)
+        .add(delete(path(""), Need::Operate, "Forgets a stopped or lapsed worker"), forget)
+        .add(post(path("/quiet"), Need::Operate, "Gives it no new work"), quiet)
+        .add(post(path("/resume"), Need::Operate, "Gives it work again"), resume)
+        .add(post(path("/drain"), Need::Operate, "Lets it finish and stop"), drain)
 }
 
 /// Finds a worker by its identity, by the id it gave itself, or by its name; of several

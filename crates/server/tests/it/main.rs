@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+mod access;
 mod api;
 mod beats;
 mod executions;

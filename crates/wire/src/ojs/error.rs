@@ -18,6 +18,10 @@ pub enum Code {
     PayloadTooLarge,
     /// The body took too long to come.
     RequestTimeout,
+    /// No bearer token, or none that the server knows.
+    Unauthenticated,
+    /// The token's role does not allow it.
+    PermissionDenied,
     /// There is no such thing.
     NotFound,
     /// The path knows other methods.
@@ -36,12 +40,14 @@ pub enum Code {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::InvalidPayload,
         Self::InvalidRequest,
         Self::ValidationError,
         Self::PayloadTooLarge,
         Self::RequestTimeout,
+        Self::Unauthenticated,
+        Self::PermissionDenied,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::Duplicate,
@@ -60,6 +66,8 @@ impl Code {
             Self::ValidationError => "validation_error",
             Self::PayloadTooLarge => "payload_too_large",
             Self::RequestTimeout => "request_timeout",
+            Self::Unauthenticated => "unauthenticated",
+            Self::PermissionDenied => "permission_denied",
             Self::NotFound => "not_found",
             Self::MethodNotAllowed => "method_not_allowed",
             Self::Duplicate => "duplicate",
@@ -85,6 +93,10 @@ impl Code {
             Self::ValidationError => "correct what `details` or the message names",
             Self::PayloadTooLarge => "keep large data elsewhere and send a reference to it",
             Self::RequestTimeout => "send the whole body without long pauses",
+            Self::Unauthenticated => {
+                "send `Authorization: Bearer TOKEN`; the command line takes --token or OUTLAST_TOKEN"
+            }
+            Self::PermissionDenied => "use a token of a role that the message names",
             Self::NotFound => "check the id or the path; finished jobs are kept for a limited time",
             Self::MethodNotAllowed => "use a method that the `Allow` header lists",
             Self::Duplicate => "leave `id` out to get a new one, or look the job up by its id",

@@ -13,6 +13,7 @@
     reason = "the whole target is tests, helpers included"
 )]
 
+mod access;
 mod bad_input;
 mod containment;
 mod durability;

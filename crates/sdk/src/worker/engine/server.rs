@@ -79,6 +79,7 @@ impl<H: Handler> Engine<H> {
         self.link.up(session);
         self.say_attached(number);
         self.session.resumed = true;
+        self.session.denied_since = None;
         self.session.capacity = None;
         self.outbox.begin_session();
         self.settle_phase();
@@ -147,13 +148,20 @@ impl<H: Handler> Engine<H> {
                 self.link.retry_later();
             }
             AttachError::Refused { code, reason } => self.on_refused(code, reason, now),
-            AttachError::NotAllowed(reason) if self.session.resumed => {
-                // Tokens change while servers restart; what runs is worth waiting for.
+            AttachError::NotAllowed(reason) if self.may_be_let_in_again(now) => {
                 tracing::error!(reason, "server does not allow this worker, trying again");
                 self.link.retry_later();
             }
             AttachError::NotAllowed(reason) => self.give_up(RunError::NotAllowed(reason), now),
         }
+    }
+
+    /// Tokens change while servers restart, and what runs is worth waiting for: as long as a
+    /// lease, after which this server has moved it.
+    fn may_be_let_in_again(&mut self, now: BootTime) -> bool {
+        let since = *self.session.denied_since.get_or_insert(now);
+        let lease = self.shared.board().terms.lease;
+        self.session.resumed && now < since.after(lease)
     }
 
     fn on_refused(&mut self, code: RefusalCode, reason: String, now: BootTime) {

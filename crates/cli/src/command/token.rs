@@ -1,0 +1,72 @@
+//! `outlast token`: makes bearer tokens, and the hash that a server is configured with.
+
+use std::io::Read;
+
+use clap::{Args as ClapArgs, Subcommand};
+use outlast_server::access::{Role, TokenHash};
+
+use crate::config::value::{self, TOKEN_LENGTH_MIN};
+use crate::exit::{Exit, Failure};
+use crate::output::{print, say};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a new token: the token on stdout, the lines for `server.tokens` on stderr
+    New(NewArgs),
+    /// Read a token from stdin and print its SHA-256, as `server.tokens` takes it
+    Hash,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct NewArgs {
+    /// admin, operator, producer, worker or viewer
+    #[arg(long, default_value = "producer", value_parser = parse_role)]
+    role: Role,
+    /// Who it is for [default: the role]
+    #[arg(long)]
+    name: Option<String>,
+}
+
+pub(crate) fn run(command: Command) -> Result<Exit, Failure> {
+    match command {
+        Command::New(args) => new(args)?,
+        Command::Hash => print(&format!("{}\n", TokenHash::of(&from_stdin()?)))?,
+    }
+    Ok(Exit::Ok)
+}
+
+fn new(args: NewArgs) -> Result<(), Failure> {
+    let random: [u8; 32] = rand::random();
+    let token = random.iter().fold("outlast_".to_owned(), |text, byte| format!("{text}{byte:02x}"));
+    let NewArgs { role, name } = args;
+    let name = name.unwrap_or_else(|| role.to_string());
+    let hash = TokenHash::of(&token);
+    // JSON is YAML, and quotes what needs it.
+    let name = serde_json::Value::from(name);
+    print(&format!("{token}\n"))?;
+    say(&format!(
+        "shown once; the server's configuration needs only its hash:\n\n\
+         server:\n  tokens:\n    - {{name: {name}, role: {role}, sha256: {hash}}}\n"
+    ));
+    Ok(())
+}
+
+/// An argument would be seen by everybody on this machine.
+fn from_stdin() -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = std::io::stdin().take(64 * 1024).read_to_string(&mut text);
+    read.map_err(|error| Failure::usage(format!("no token can be read from stdin: {error}")))?;
+    let token = text.trim();
+    if token.len() < TOKEN_LENGTH_MIN {
+        let message = format!("a token has at least {TOKEN_LENGTH_MIN} characters");
+        return Err(Failure::usage(message).with_hint("`outlast token new` makes a safe one"));
+    }
+    Ok(token.to_owned())
+}
+
+fn parse_role(name: &str) -> Result<Role, String> {
+    value::role(name).ok_or_else(|| {
+        let names = Role::ALL.map(Role::as_str).join(", ");
+        format!("roles are {names}")
+    })
+}

@@ -1,0 +1,317 @@
+//! Who may do what: bearer tokens, their roles, and what each role allows.
+//!
+//! ```text
+//! Authorization: Bearer … ─▶ SHA-256 ─▶ known? ─▶ role ─▶ may it do this?
+//!                                        └ no: 401          └ no: 403, naming who may
+//! ```
+//!
+//! A token is known here by its hash alone, so neither memory nor a store nor a log can give
+//! one away. A server without tokens is open to whoever reaches it; that it then listens to
+//! this machine only is decided where it is configured.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+/// What a token may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Everything.
+    Admin,
+    /// Everything about jobs, queues and workers, except being a worker.
+    Operator,
+    /// Enqueue, cancel, read.
+    Producer,
+    /// Take jobs and report on them, read.
+    Worker,
+    /// Read.
+    Viewer,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 5] =
+        [Self::Admin, Self::Operator, Self::Producer, Self::Worker, Self::Viewer];
+
+    /// Returns the role's name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Operator => "operator",
+            Self::Producer => "producer",
+            Self::Worker => "worker",
+            Self::Viewer => "viewer",
+        }
+    }
+
+    /// The one table of roles.
+    ///
+    /// | | read | produce | work | operate | administer |
+    /// |---|---|---|---|---|---|
+    /// | viewer | x | | | | |
+    /// | producer | x | x | | | |
+    /// | worker | x | | x | | |
+    /// | operator | x | x | | x | |
+    /// | admin | x | x | x | x | x |
+    #[must_use]
+    pub const fn allows(self, need: Need) -> bool {
+        match need {
+            Need::Nothing | Need::Read => true,
+            Need::Produce => matches!(self, Self::Admin | Self::Operator | Self::Producer),
+            // An operator's token, often on a laptop, cannot take jobs and make up results.
+            Need::Work => matches!(self, Self::Admin | Self::Worker),
+            Need::Operate => matches!(self, Self::Admin | Self::Operator),
+            Need::Administer => matches!(self, Self::Admin),
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a request needs its token to allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// No token at all: probes of liveness and readiness.
+    Nothing,
+    /// Looking at anything: jobs, workers, queues, metrics, events.
+    Read,
+    /// Enqueueing and cancelling jobs.
+    Produce,
+    /// Being a worker: the native session; fetch, ack, nack and heartbeat.
+    Work,
+    /// Orders to workers and queues, retries, dead letters.
+    Operate,
+    /// Emptying the store.
+    Administer,
+}
+
+impl Need {
+    /// Returns the roles that allow it, the smallest first, in words.
+    fn roles(self) -> String {
+        let mut names: Vec<_> =
+            Role::ALL.iter().rev().filter(|role| role.allows(self)).map(|r| r.as_str()).collect();
+        let last = names.pop().unwrap_or("admin");
+        if names.is_empty() { last.to_owned() } else { format!("{} or {last}", names.join(", ")) }
+    }
+}
+
+/// The SHA-256 of a token.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TokenHash([u8; 32]);
+
+impl TokenHash {
+    /// Hashes a token.
+    #[must_use]
+    pub fn of(token: &str) -> Self {
+        Self(Sha256::digest(token.as_bytes()).into())
+    }
+
+    /// Returns the bytes of the hash.
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl fmt::Display for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenHash(hidden)")
+    }
+}
+
+/// The text is no SHA-256.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not 64 hexadecimal digits")]
+pub struct NoHash;
+
+impl FromStr for TokenHash {
+    type Err = NoHash;
+
+    fn from_str(text: &str) -> Result<Self, NoHash> {
+        let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
+        let digits: Option<Vec<u8>> = text.as_bytes().iter().map(digit).collect();
+        let pairs = digits.ok_or(NoHash)?;
+        let bytes: Vec<u8> = pairs
+            .chunks_exact(2)
+            .map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit))
+            .collect();
+        let whole = pairs.len() == 64;
+        bytes.try_into().ok().filter(|_| whole).map(Self).ok_or(NoHash)
+    }
+}
+
+/// A token that the server knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownToken {
+    /// Who it was given to, for messages and the event log.
+    pub name: String,
+    /// What it may be used for.
+    pub role: Role,
+    /// Its hash.
+    pub hash: TokenHash,
+}
+
+/// All tokens that a server knows.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    tokens: Vec<KnownToken>,
+}
+
+/// Why a request is not allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// No token, or none that is known.
+    #[error("{0}")]
+    Unauthenticated(String),
+    /// The token's role does not allow it.
+    #[error("{0}")]
+    Forbidden(String),
+}
+
+impl Access {
+    /// Knows these tokens; an empty list lets everybody do everything.
+    #[must_use]
+    pub const fn new(tokens: Vec<KnownToken>) -> Self {
+        Self { tokens }
+    }
+
+    /// Checks an `Authorization` header against what a request needs, and returns the token
+    /// that was shown. Without tokens there is none to show.
+    ///
+    /// # Errors
+    /// Returns what is wrong with the token or too small about its role.
+    pub fn check(
+        &self,
+        authorization: Option<&str>,
+        need: Need,
+        what: fmt::Arguments<'_>,
+    ) -> Result<Option<&KnownToken>, Denied> {
+        if self.tokens.is_empty() || need == Need::Nothing {
+            return Ok(None);
+        }
+        let token = self.identify(authorization)?;
+        if token.role.allows(need) {
+            return Ok(Some(token));
+        }
+        let KnownToken { name, role, .. } = token;
+        let roles = need.roles();
+        Err(Denied::Forbidden(format!(
+            "token {name:?} has the role {role}; {what} needs the role {roles}"
+        )))
+    }
+
+    fn identify(&self, authorization: Option<&str>) -> Result<&KnownToken, Denied> {
+        let refuse = |message: &str| Denied::Unauthenticated(message.to_owned());
+        let header = authorization
+            .ok_or_else(|| refuse("this server wants a bearer token and none was shown"))?;
+        let (scheme, token) = header.trim().split_once(' ').unwrap_or((header, ""));
+        if !scheme.eq_ignore_ascii_case("bearer") || token.trim().is_empty() {
+            return Err(refuse("the Authorization header is not of the form `Bearer TOKEN`"));
+        }
+        let shown = TokenHash::of(token.trim());
+        // Every hash is compared, so that the time taken tells nothing about any of them.
+        let mut found = None;
+        for known in &self.tokens {
+            if known.hash.is(&shown) {
+                found = Some(known);
+            }
+        }
+        found.ok_or_else(|| refuse("the bearer token is not known to this server"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access() -> Access {
+        let token = |role: Role| KnownToken {
+            name: format!("a {role}"),
+            role,
+            hash: TokenHash::of(&format!("secret-{role}")),
+        };
+        Access::new(Role::ALL.map(token).to_vec())
+    }
+
+    fn check(authorization: Option<&str>, need: Need) -> Result<(), Denied> {
+        access().check(authorization, need, format_args!("this")).map(drop)
+    }
+
+    #[test]
+    fn every_role_allows_what_the_table_says() {
+        let table = [
+            (Need::Read, "viewer producer worker operator admin"),
+            (Need::Produce, "producer operator admin"),
+            (Need::Work, "worker admin"),
+            (Need::Operate, "operator admin"),
+            (Need::Administer, "admin"),
+        ];
+        for (need, allowed) in table {
+            for role in Role::ALL {
+                let shown = format!("Bearer secret-{role}");
+                let allows = allowed.split(' ').any(|word| word == role.as_str());
+                assert_eq!(check(Some(&shown), need).is_ok(), allows, "{role} {need:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn refusal_names_the_token_its_role_and_the_roles_that_would_do() {
+        let refused = check(Some("Bearer secret-viewer"), Need::Produce);
+        let message = r#"token "a viewer" has the role viewer; this needs the role producer, operator or admin"#;
+        assert_eq!(refused, Err(Denied::Forbidden(message.to_owned())));
+    }
+
+    #[test]
+    fn whatever_is_no_known_token_is_unauthenticated() {
+        let long = format!("Bearer {}", "x".repeat(10_000));
+        for header in [
+            None,
+            Some(""),
+            Some("Bearer"),
+            Some("Bearer "),
+            Some("Basic secret-admin"),
+            Some("secret-admin"),
+            Some("Bearer secret-admin2"),
+            Some(long.as_str()),
+        ] {
+            let refused = check(header, Need::Read);
+            assert!(matches!(refused, Err(Denied::Unauthenticated(_))), "{header:?}");
+        }
+        assert_eq!(check(Some("bearer  secret-admin"), Need::Administer), Ok(()));
+    }
+
+    #[test]
+    fn without_tokens_everybody_may_do_everything() {
+        let open = Access::default();
+        assert_eq!(open.check(None, Need::Administer, format_args!("this")), Ok(None));
+    }
+
+    #[test]
+    fn a_hash_is_read_back_as_it_was_written() {
+        let hash = TokenHash::of("abc");
+        let text = hash.to_string();
+        assert_eq!(text, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(text.to_uppercase().parse(), Ok(hash));
+        for wrong in ["", "ba78", &text[1..], &format!("{text}0"), &text.replace('b', "g")] {
+            assert_eq!(wrong.parse::<TokenHash>(), Err(NoHash), "{wrong}");
+        }
+    }
+}

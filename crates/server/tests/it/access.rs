@@ -1,0 +1,95 @@
+//! Bearer tokens over HTTP: which role reaches which route.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use http::{Method, Request};
+use outlast_server::access::{Access, KnownToken, Role, TokenHash};
+
+use crate::api::{Api, Reply};
+
+fn guarded() -> Api {
+    let token = |role: Role| KnownToken {
+        name: format!("{role}'s"),
+        role,
+        hash: TokenHash::of(&format!("secret-{role}")),
+    };
+    let access = Access::new(Role::ALL.map(token).to_vec());
+    Api::with(|settings| settings.access = Arc::new(access))
+}
+
+async fn ask(api: &Api, method: Method, path: &str, role: Option<Role>) -> Reply {
+    let mut request = Request::builder().method(method).uri(path);
+    if let Some(role) = role {
+        request = request.header("authorization", format!("Bearer secret-{role}"));
+    }
+    api.send(request.body(Body::empty()).expect("a request")).await
+}
+
+#[tokio::test]
+async fn every_role_reaches_its_routes_and_no_others() {
+    let api = guarded();
+    let all = "viewer producer worker operator admin";
+    for (method, path, allowed) in [
+        (Method::GET, "/api/v1/executions", all),
+        (Method::GET, "/metrics", all),
+        (Method::GET, "/", all),
+        (Method::GET, "/ojs/manifest", all),
+        (Method::POST, "/executions", "producer operator admin"),
+        (Method::POST, "/ojs/v1/jobs", "producer operator admin"),
+        (Method::DELETE, "/ojs/v1/jobs/x", "producer operator admin"),
+        (Method::POST, "/ojs/v1/workers/fetch", "worker admin"),
+        (Method::POST, "/ojs/v1/workers/ack", "worker admin"),
+        (Method::POST, "/ojs/v1/workers/nack", "worker admin"),
+        (Method::POST, "/ojs/v1/workers/heartbeat", "worker admin"),
+        (Method::POST, "/api/v1/workers/x/drain", "operator admin"),
+        (Method::DELETE, "/api/v1/workers/x", "operator admin"),
+        (Method::POST, "/ojs/v1/queues/q/pause", "operator admin"),
+        (Method::DELETE, "/ojs/v1/dead-letter/x", "operator admin"),
+    ] {
+        for role in Role::ALL {
+            let reply = ask(&api, method.clone(), path, Some(role)).await;
+            let let_in = reply.status != 403 && reply.status != 401;
+            let expected = allowed.split(' ').any(|word| word == role.as_str());
+            assert_eq!(let_in, expected, "{role} {method} {path}: {}", reply.text);
+        }
+        let reply = ask(&api, method.clone(), path, None).await;
+        reply.refused(401, "unauthenticated");
+        assert_eq!(reply.header("www-authenticate"), "Bearer");
+    }
+}
+
+#[tokio::test]
+async fn a_role_too_small_is_told_which_would_do() {
+    let api = guarded();
+    for path in ["/executions", "/ojs/v1/jobs"] {
+        let reply = ask(&api, Method::POST, path, Some(Role::Viewer)).await;
+        let error = reply.refused(403, "permission_denied");
+        let message = format!(
+            "token \"viewer's\" has the role viewer; POST {path} needs the role producer, \
+             operator or admin"
+        );
+        assert_eq!(error["message"], message);
+    }
+}
+
+#[tokio::test]
+async fn probes_need_no_token_and_nothing_else_says_what_exists() {
+    let api = guarded();
+    for path in ["/health/live", "/health/ready"] {
+        ask(&api, Method::GET, path, None).await.expect(200);
+    }
+    for path in ["/nonsense", "/executions/x/y/z"] {
+        ask(&api, Method::GET, path, None).await.refused(401, "unauthenticated");
+        ask(&api, Method::GET, path, Some(Role::Viewer)).await.refused(404, "not_found");
+    }
+    ask(&api, Method::PUT, "/executions", None).await.refused(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn the_standards_paths_refuse_in_the_standards_type() {
+    let api = guarded();
+    let reply = ask(&api, Method::GET, "/ojs/v1/queues", None).await;
+    assert_eq!(reply.header("content-type"), "application/openjobspec+json");
+    assert_eq!(reply.header("ojs-version"), "1.0");
+}

@@ -8,6 +8,10 @@ CREATE INDEX event_batch_at on event_batch (at);
 
 CREATE INDEX finished_at on finished (at);
 
+CREATE INDEX idempotency_expires on idempotency (expires);
+
+CREATE INDEX idempotency_jobs on idempotency (first, last);
+
 CREATE UNIQUE INDEX log_chunk on log (seq, epoch, n);
 
 CREATE INDEX ready_strand on ready (class, strand_ms, since, seq) where strand_ms is not null;
@@ -104,6 +108,14 @@ CREATE TABLE finished (
     error text,
     ended_by text not null
 );
+
+CREATE TABLE idempotency (
+    key blob primary key,
+    request blob not null,
+    expires integer not null,
+    first integer not null,
+    last integer not null
+) without rowid;
 
 CREATE TABLE job_row (
     seq integer primary key,

@@ -4,7 +4,10 @@ use rusqlite::Connection;
 
 use crate::connection::OpenError;
 
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_first.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_first.sql"),
+    include_str!("../migrations/0002_idempotency.sql"),
+];
 
 /// Version of the schema that this build knows.
 pub const SCHEMA_VERSION: usize = MIGRATIONS.len();

@@ -1,13 +1,14 @@
 //! The writer thread: one transaction a batch, commands in order.
 //!
 //! - [`live`]: loading a job where it is; [`transition`]: moving it
-//! - [`enqueue`], [`claim`], [`report`], [`workers`], [`sweep`], [`orders`]: the commands
+//! - [`enqueue`], [`once`], [`claim`], [`report`], [`workers`], [`sweep`], [`orders`]: the commands
 //! - [`classes`]: what is known of classes and queues without asking the database
 
 mod claim;
 mod classes;
 mod enqueue;
 mod live;
+mod once;
 mod orders;
 mod prune;
 mod report;
@@ -205,6 +206,7 @@ impl Writing<'_> {
         Ok(match command {
             Command::Enqueue(job) => Reply::Enqueued(self.enqueue(*job)?),
             Command::EnqueueAll(jobs) => Reply::EnqueuedAll(self.enqueue_all(jobs)?),
+            Command::EnqueueOnce(once) => Reply::Onced(self.enqueue_once(*once)?),
             Command::Claim(claim) => Reply::Claimed(self.claim(&claim)?),
             Command::Start(start) => Reply::Moved(self.start(&start)?),
             Command::Finish(finish) => Reply::Moved(self.finish(&finish)?),

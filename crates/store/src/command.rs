@@ -10,6 +10,8 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use uuid::Uuid;
 
+use crate::once::Once;
+
 /// Commands to apply as one transaction.
 #[derive(Clone, Debug)]
 pub struct Batch {
@@ -39,6 +41,8 @@ pub enum Command {
     Enqueue(Box<NewJob>),
     /// Stores several jobs, or none of them.
     EnqueueAll(Vec<NewJob>),
+    /// Stores jobs once for a key.
+    EnqueueOnce(Box<Once>),
     /// Takes jobs for a claimant.
     Claim(Claim),
     /// Notes that an attempt started.

@@ -31,6 +31,7 @@ macro_rules! cases {
 pub mod claim;
 pub mod durable;
 pub mod enqueue;
+pub mod once;
 pub mod order;
 pub mod plain;
 pub mod race;
@@ -86,6 +87,7 @@ pub fn check<H: Harness>(harness: &H, cases: &[Case<H>]) {
 pub fn check_all<H: Harness>(harness: &H) {
     for family in [
         enqueue::cases(),
+        once::cases(),
         claim::cases(),
         report::cases(),
         race::cases(),

@@ -7,6 +7,7 @@
 //! Map:
 //! - [`store`]: the trait
 //! - [`command`], [`reply`]: what can be asked of a batch, and what comes back
+//! - [`once`]: enqueueing once for a key
 //! - [`record`]: what is stored, as read back
 //! - [`query`]: what can be read outside a batch
 //! - [`event`]: the event log's entries
@@ -21,6 +22,7 @@ pub mod command;
 pub mod conformance;
 pub mod event;
 pub mod model;
+pub mod once;
 pub mod query;
 pub mod record;
 pub mod reply;

@@ -11,6 +11,7 @@
 mod claim;
 mod enqueue;
 mod log;
+mod once;
 mod order;
 mod prune;
 mod read;
@@ -92,6 +93,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
     match command {
         Command::Enqueue(job) => Reply::Enqueued(tx.enqueue(job)),
         Command::EnqueueAll(jobs) => Reply::EnqueuedAll(tx.enqueue_all(jobs)),
+        Command::EnqueueOnce(once) => Reply::Onced(tx.enqueue_once(once)),
         Command::Claim(claim) => Reply::Claimed(tx.claim(claim)),
         Command::Start(start) => Reply::Moved(tx.start(start)),
         Command::Finish(finish) => Reply::Moved(tx.finish(finish)),

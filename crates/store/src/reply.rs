@@ -8,6 +8,7 @@ use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
 
 use crate::command::{ClassId, ClassKey};
+use crate::once::{OnceRefusal, Onced};
 use crate::record::StoredJob;
 
 /// A batch that was committed.
@@ -26,6 +27,8 @@ pub enum Reply {
     Enqueued(Result<Enqueued, EnqueueRefusal>),
     /// Of `EnqueueAll`: all of them or the first refusal with its position.
     EnqueuedAll(Result<Vec<Enqueued>, (usize, EnqueueRefusal)>),
+    /// Of `EnqueueOnce`.
+    Onced(Result<Onced, OnceRefusal>),
     /// Of `Claim`.
     Claimed(Result<Vec<Claimed>, ClaimRefusal>),
     /// Of `Start`, `Finish`, `Cancel`, `Activate`, `Replay`, `Progress`.

@@ -119,6 +119,7 @@ fn is_last_word(step: &WorkerMove) -> bool {
 fn weight_of(command: &Command) -> usize {
     match command {
         Command::EnqueueAll(jobs) => jobs.len(),
+        Command::EnqueueOnce(once) => once.jobs.len(),
         Command::Claim(claim) => usize::try_from(claim.max.get()).unwrap_or(usize::MAX).min(64),
         _ => 1,
     }
@@ -160,9 +161,11 @@ fn lane_of(command: &Command) -> Lane {
         | Command::Progress(_)
         | Command::ForgetWorker(_) => Lane::Finish,
         Command::Claim(_) => Lane::Claim,
-        Command::Enqueue(_) | Command::EnqueueAll(_) | Command::Log(_) | Command::Prune(_) => {
-            Lane::Enqueue
-        }
+        Command::Enqueue(_)
+        | Command::EnqueueAll(_)
+        | Command::EnqueueOnce(_)
+        | Command::Log(_)
+        | Command::Prune(_) => Lane::Enqueue,
     }
 }
 
@@ -178,6 +181,7 @@ pub(crate) fn due_of(command: &Command) -> Option<Timestamp> {
     match command {
         Command::Enqueue(job) => of_job(job),
         Command::EnqueueAll(jobs) => jobs.iter().filter_map(of_job).min(),
+        Command::EnqueueOnce(once) => once.jobs.iter().filter_map(of_job).min(),
         _ => None,
     }
 }

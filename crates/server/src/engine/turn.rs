@@ -13,6 +13,7 @@ use outlast_proto::v1::{
 use outlast_store::command::{
     Claim, ClaimFrom, Claimant, EndDetail, Ending as AttemptEnding, Fence, Finish, Reporter,
 };
+use outlast_store::once::Onced;
 use outlast_store::reply::{Applied, Claimed, MoveRefusal, Moved};
 use outlast_store::{Batch, BatchId, Command, Reply, Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
@@ -392,7 +393,9 @@ impl<S: Store> Turn<S> {
     fn note(&mut self, reply: &Reply) {
         match reply {
             Reply::Enqueued(Ok(job)) => self.note_enqueued(job),
-            Reply::EnqueuedAll(Ok(jobs)) => jobs.iter().for_each(|job| self.note_enqueued(job)),
+            Reply::EnqueuedAll(Ok(jobs)) | Reply::Onced(Ok(Onced::Stored(jobs))) => {
+                jobs.iter().for_each(|job| self.note_enqueued(job))
+            }
             Reply::Moved(Ok(moved)) => self.note_moved(moved),
             Reply::Swept(swept) => swept.moved.iter().for_each(|moved| self.note_moved(moved)),
             Reply::Stranded(found) => {

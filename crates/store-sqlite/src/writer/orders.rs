@@ -106,7 +106,7 @@ impl Writing<'_> {
                  delete from active; delete from attempt_row; delete from finished;
                  delete from dead_letter_row; delete from checkpoint; delete from log;
                  delete from event_batch; delete from worker; delete from queue;
-                 delete from class;",
+                 delete from class; delete from idempotency;",
             )
             .map_err(failed)?;
         *self.classes = Classes::load(self.db)?;

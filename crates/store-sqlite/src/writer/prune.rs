@@ -10,6 +10,11 @@ use crate::writer::Writing;
 impl Writing<'_> {
     pub(super) fn prune(&mut self, prune: &Prune) -> Result<Pruned, StoreError> {
         let limit = i64::from(prune.limit);
+        let keys = self.execute(
+            "delete from idempotency where key in
+                 (select key from idempotency where expires <= ? order by expires, key limit ?)",
+            (self.now.0, limit),
+        )?;
         let old = self.old_jobs(prune.finished_before.0, limit)?;
         for seq in &old {
             self.delete_job(*seq)?;
@@ -30,11 +35,12 @@ impl Writing<'_> {
         Ok(Pruned {
             jobs: u32::try_from(old.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers).unwrap_or(u32::MAX),
-            more: full(old.len()) || full(workers) || full(events),
+            more: full(old.len()) || full(workers) || full(events) || full(keys),
         })
     }
 
-    /// Dead letters wait for a person, and a cancelled job for its process tree.
+    /// Dead letters wait for a person, a cancelled job for its process tree, and the job of a
+    /// key for its producer.
     fn old_jobs(&self, before: i64, limit: i64) -> Result<Vec<i64>, StoreError> {
         let mut select = self
             .db
@@ -42,6 +48,8 @@ impl Writing<'_> {
                 "select seq from finished where at < ?1
                      and not exists (select 1 from dead_letter_row d where d.seq = finished.seq)
                      and not exists (select 1 from active a where a.seq = finished.seq)
+                     and coalesce((select i.last from idempotency i where i.first <= finished.seq
+                                   order by i.first desc limit 1) < finished.seq, true)
                  order by at, seq limit ?2",
             )
             .map_err(failed)?;

@@ -24,6 +24,22 @@ fn migrations_from_empty_make_the_schema_of_the_snapshot() {
     }
 }
 
+/// A store of the first version has data in it; what comes later must not need it empty.
+#[test]
+fn migrations_from_the_first_version_make_the_same_schema() {
+    let mut old = Connection::open_in_memory().unwrap();
+    old.execute_batch(include_str!("../../migrations/0001_first.sql")).unwrap();
+    old.execute_batch("insert into queue (name, paused) values ('q', 1)").unwrap();
+    old.pragma_update(None, "user_version", 1).unwrap();
+    let ran = outlast_store_sqlite::migrate(&mut old).unwrap();
+    assert_eq!(ran, outlast_store_sqlite::SCHEMA_VERSION - 1);
+    let mut new = Connection::open_in_memory().unwrap();
+    outlast_store_sqlite::migrate(&mut new).unwrap();
+    assert_eq!(schema(&old), schema(&new));
+    let queues: u32 = old.query_row("select count(*) from queue", [], |row| row.get(0)).unwrap();
+    assert_eq!(queues, 1);
+}
+
 #[test]
 fn migrating_twice_changes_nothing() {
     let mut db = Connection::open_in_memory().unwrap();

@@ -10,6 +10,7 @@ use crate::reply::Pruned;
 impl Tx<'_> {
     pub(super) fn prune(&mut self, prune: &Prune) -> Pruned {
         let limit = usize::try_from(prune.limit).unwrap_or(usize::MAX);
+        let keys = self.prune_keys(limit);
         let jobs = self.prunable_jobs(prune, limit);
         for seq in &jobs {
             self.tables.remove(*seq);
@@ -22,17 +23,19 @@ impl Tx<'_> {
         Pruned {
             jobs: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
-            more: [jobs.len(), workers.len(), batches].contains(&limit),
+            more: [jobs.len(), workers.len(), batches, keys].contains(&limit),
         }
     }
 
-    /// Jobs that ended long ago, oldest first. Dead letters wait for a person, and a
-    /// cancelled job that is still held for its attempt's end.
+    /// Jobs that ended long ago, oldest first. Dead letters wait for a person, a cancelled
+    /// job that is still held for its attempt's end, and the job of a key for its producer.
     fn prunable_jobs(&self, prune: &Prune, limit: usize) -> Vec<Seq> {
+        let keyed = self.keyed_jobs();
         let mut found: Vec<_> = self
             .tables
             .rows
             .iter()
+            .filter(|(_, row)| !keyed.contains(&row.stored.id))
             .filter(|(_, row)| row.job.state.is_terminal() && row.held.is_none())
             .filter(|(_, row)| row.dead_letter.is_none() && row.since < prune.finished_before)
             .map(|(seq, row)| (row.since, *seq))

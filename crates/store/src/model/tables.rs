@@ -11,6 +11,8 @@ use uuid::Uuid;
 
 use crate::command::{ClassId, ClassKey};
 use crate::event::Event;
+use crate::model::once::Key;
+use crate::once::Fingerprint;
 use crate::query::LogLine;
 use crate::record::{AttemptRecord, StoredJob, WorkerRecord};
 
@@ -36,6 +38,7 @@ pub(super) struct Tables {
     pub(super) workers: BTreeMap<WorkerId, WorkerRecord>,
     /// Queues that someone paused or resumed, and whether they are paused.
     pub(super) paused: BTreeMap<String, bool>,
+    pub(super) keys: BTreeMap<Fingerprint, Key>,
     pub(super) events: BTreeMap<Uuid, BTreeMap<u64, Vec<Event>>>,
 }
 

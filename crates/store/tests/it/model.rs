@@ -36,6 +36,11 @@ fn jobs_are_stored_as_the_contract_says() {
 }
 
 #[test]
+fn jobs_of_a_key_are_stored_once_as_the_contract_says() {
+    check(&Model, &conformance::once::cases());
+}
+
+#[test]
 fn jobs_are_claimed_as_the_contract_says() {
     check(&Model, &conformance::claim::cases());
 }

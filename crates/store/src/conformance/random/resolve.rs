@@ -18,6 +18,7 @@ use crate::command::{
 };
 use crate::conformance::Harness;
 use crate::model::ModelStore;
+use crate::once::Once;
 use crate::record::WorkerRecord;
 use crate::store::Store as _;
 
@@ -64,6 +65,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
     match command {
         Command::Enqueue(job) => vec![job.id],
         Command::EnqueueAll(jobs) => jobs.iter().map(|job| job.id).collect(),
+        Command::EnqueueOnce(once) => once.jobs.iter().map(|job| job.id).collect(),
         Command::Start(start) => vec![start.job],
         Command::Finish(finish) => vec![finish.job],
         Command::Progress(progress) => vec![progress.job],
@@ -163,6 +165,7 @@ impl<H: Harness> View<'_, H> {
     fn command(&self, wish: &Wish) -> Command {
         match wish {
             Wish::Enqueue(specs) => self.enqueue(specs),
+            Wish::EnqueueOnce { key, request, specs } => self.enqueue_once(*key, *request, specs),
             Wish::Claim { worker, max, sort } => self.claim(*worker, *max, *sort),
             Wish::Fetch { client: who, max, both, tenant } => {
                 let mut queues = vec![queue_name(1), queue_name(0)];
@@ -325,6 +328,17 @@ impl<H: Harness> View<'_, H> {
             Order::Replay => Command::Replay(given),
             Order::ForgetDeadLetter => Command::ForgetDeadLetter(given),
         }
+    }
+
+    /// Mostly the same request for a key; the key is kept for less than a script lasts.
+    fn enqueue_once(&self, key: u8, request: u8, specs: &[Spec]) -> Command {
+        let now = self.now();
+        Command::EnqueueOnce(Box::new(Once {
+            key: [key; 32],
+            request: [request / 7; 32],
+            keep: Span(2000),
+            jobs: specs.iter().map(|spec| new_job(spec, now)).collect(),
+        }))
     }
 
     fn enqueue(&self, specs: &[Spec]) -> Command {

@@ -38,6 +38,7 @@ pub(super) struct Step {
 #[derive(Clone, Debug)]
 pub(super) enum Wish {
     Enqueue(Vec<Spec>),
+    EnqueueOnce { key: u8, request: u8, specs: Vec<Spec> },
     Claim { worker: u8, max: u32, sort: ClaimSort },
     Fetch { client: Option<u8>, max: u32, both: bool, tenant: bool },
     Start { job: u8, as_who: AsWho },
@@ -196,6 +197,9 @@ fn about_jobs() -> BoxedStrategy<Wish> {
     let stream = prop_oneof![Just(Stream::Stdout), Just(Stream::Stderr), Just(Stream::Worker)];
     prop_oneof![
         10 => vec(specs(), 1..4).prop_map(Wish::Enqueue),
+        3 => (0..3_u8, 0..8_u8, vec(specs(), 1..3)).prop_map(|(key, request, specs)| {
+            Wish::EnqueueOnce { key, request, specs }
+        }),
         8 => (JOBS, as_who()).prop_map(|(job, as_who)| Wish::Start { job, as_who }),
         16 => (JOBS, as_who(), how(), detail()).prop_map(|(job, as_who, how, detail)| {
             Wish::Finish { job, as_who, how, detail }

@@ -1,0 +1,59 @@
+//! Enqueueing once for a key.
+
+use std::collections::HashSet;
+
+use outlast_core::id::JobId;
+use outlast_core::time::Timestamp;
+
+use crate::model::tx::Tx;
+use crate::once::{Fingerprint, Once, OnceRefusal, Onced};
+
+/// A key that was used.
+#[derive(Clone, Debug)]
+pub(super) struct Key {
+    request: Fingerprint,
+    expires: Timestamp,
+    jobs: Vec<JobId>,
+}
+
+impl Tx<'_> {
+    pub(super) fn enqueue_once(&mut self, once: &Once) -> Result<Onced, OnceRefusal> {
+        let now = self.now();
+        if let Some(key) = self.tables.keys.get(&once.key).filter(|key| key.expires > now) {
+            return match key.request == once.request {
+                true => Ok(Onced::Before(key.jobs.clone())),
+                false => Err(OnceRefusal::OtherRequest),
+            };
+        }
+        let refused = |(position, refusal)| OnceRefusal::Job(position, refusal);
+        let stored = self.enqueue_all(&once.jobs).map_err(refused)?;
+        let key = Key {
+            request: once.request,
+            expires: now.after(once.keep),
+            jobs: stored.iter().map(|stored| stored.id).collect(),
+        };
+        self.tables.keys.insert(once.key, key);
+        Ok(Onced::Stored(stored))
+    }
+
+    /// Drops expired keys, the oldest first; returns how many.
+    pub(super) fn prune_keys(&mut self, limit: usize) -> usize {
+        let now = self.now();
+        let keys = self.tables.keys.iter();
+        let mut old: Vec<_> = keys
+            .filter(|(_, key)| key.expires <= now)
+            .map(|(name, key)| (key.expires, *name))
+            .collect();
+        old.sort_unstable();
+        old.truncate(limit);
+        for (_, name) in &old {
+            self.tables.keys.remove(name);
+        }
+        old.len()
+    }
+
+    /// Jobs that a key stands for.
+    pub(super) fn keyed_jobs(&self) -> HashSet<JobId> {
+        self.tables.keys.values().flat_map(|key| key.jobs.iter().copied()).collect()
+    }
+}

@@ -1,0 +1,52 @@
+//! Enqueueing once for a key, however often a producer asks.
+//!
+//! ```text
+//! no such key, or expired ─▶ jobs stored, key kept     one transaction
+//! key, same request       ─▶ the jobs of the first time, nothing stored
+//! key, other request      ─▶ refused
+//! ```
+//!
+//! A request that is refused leaves no key, so it may be mended and sent again. The jobs of
+//! a kept key are not pruned: whoever asks again is shown them.
+
+use outlast_core::id::JobId;
+use outlast_core::time::Span;
+
+use crate::command::NewJob;
+use crate::reply::{EnqueueRefusal, Enqueued};
+
+/// A hash: what a key or a request is known by here.
+pub type Fingerprint = [u8; 32];
+
+/// Jobs to be stored once: all of them or none.
+#[derive(Clone, Debug)]
+pub struct Once {
+    /// The key, together with whose it is.
+    pub key: Fingerprint,
+    /// What was asked for with it.
+    pub request: Fingerprint,
+    /// How long the key is kept.
+    pub keep: Span,
+    /// The jobs, at least one.
+    pub jobs: Vec<NewJob>,
+}
+
+/// What a key stands for now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Onced {
+    /// The jobs were stored just now.
+    Stored(Vec<Enqueued>),
+    /// They had been stored before.
+    Before(Vec<JobId>),
+}
+
+/// Why nothing was stored for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OnceRefusal {
+    /// The key stands for something else.
+    #[error("key was used for another request")]
+    OtherRequest,
+    /// The job at this position is refused.
+    #[error("{1}")]
+    Job(usize, EnqueueRefusal),
+}

@@ -479,6 +479,7 @@ mod tests {
     use outlast_store::command::{
         Attach, ClassKey, First, NewJob, Origin, Payload, Registration, Route, WorkerRole,
     };
+    use outlast_store::event::EventQuery;
     use outlast_store::model::ModelStore;
     use outlast_store::store::ManualClock;
 
@@ -512,6 +513,33 @@ mod tests {
             let message = message.expect("the job should be pushed at once").unwrap().unwrap();
             assert!(matches!(message.body, Some(Body::Deliveries(_))), "{message:?}");
         }
+    }
+
+    /// Enqueue and claim were once two commits, and an idle system twice as slow.
+    #[tokio::test]
+    async fn job_is_claimed_for_a_free_worker_in_the_batch_that_stores_it() {
+        let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+        let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
+        let engine = Engine::start(store, settings);
+        let mut pushed = attach_sdk_worker(&engine, WorkerId(Uuid::from_u128(1))).await;
+        // The first of its class makes the class known.
+        for n in 1..=2 {
+            engine.submit(Command::Enqueue(Box::new(noop_job(n)))).await.unwrap();
+            let pushed = tokio::time::timeout(Duration::from_secs(5), pushed.recv()).await;
+            assert!(matches!(pushed, Ok(Some(Ok(_)))));
+        }
+        let query = EventQuery {
+            after: None,
+            names: Vec::new(),
+            queues: Vec::new(),
+            job: Some(JobId(Uuid::from_u128(2))),
+            limit: 10,
+        };
+        let page = engine.store().events(query).await.unwrap();
+        let batches: Vec<_> =
+            page.events.iter().map(|(cursor, _)| cursor.rsplit_once('.').unwrap().0).collect();
+        assert_eq!(batches.len(), 2, "enqueued and claimed: {page:?}");
+        assert_eq!(batches[0], batches[1]);
     }
 
     async fn attach_sdk_worker(

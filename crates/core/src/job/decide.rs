@@ -369,7 +369,9 @@ impl Job {
     /// raises the epoch, every charge one of the three counts.
     fn was_handed_out_in_vain(&self) -> bool {
         let Spent { failures, losses, interruptions } = self.spent;
-        let charged = u64::from(failures) + u64::from(losses) + u64::from(interruptions);
+        let charged = u64::from(failures)
+            .saturating_add(u64::from(losses))
+            .saturating_add(u64::from(interruptions));
         self.epoch.0.saturating_sub(1) > charged
     }
 

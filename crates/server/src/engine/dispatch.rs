@@ -50,7 +50,7 @@ struct Candidate {
 }
 
 fn candidates(roster: &mut Roster, taken: &[WorkerId], with_prefetch: bool) -> Vec<Candidate> {
-    let Roster { sessions, classes, waiting } = roster;
+    let Roster { sessions, classes, waiting, .. } = roster;
     let mut found: Vec<Candidate> = sessions
         .values_mut()
         .filter(|session| session.room(with_prefetch) > 0 && !taken.contains(&session.worker))
@@ -108,7 +108,7 @@ fn share_out(candidates: Vec<Candidate>, prefetching: bool) -> Vec<Planned> {
 }
 
 fn plan_isolated(roster: &mut Roster) -> Vec<Planned> {
-    let Roster { sessions, classes, waiting } = roster;
+    let Roster { sessions, classes, waiting, .. } = roster;
     let mut planned: Vec<Planned> = Vec::new();
     for id in waiting.iter() {
         let Some(class) = classes.get(id).filter(|class| class.key.isolated) else { continue };

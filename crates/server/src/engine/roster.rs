@@ -250,11 +250,26 @@ pub(crate) struct Class {
 pub(crate) struct Roster {
     pub(crate) sessions: HashMap<WorkerId, Session>,
     pub(crate) classes: BTreeMap<ClassId, Class>,
+    ids: HashMap<ClassKey, ClassId>,
     /// Classes with `ready` above zero.
     pub(crate) waiting: HashSet<ClassId>,
 }
 
 impl Roster {
+    /// Makes a class known and returns how many claimable jobs it has, as far as is known.
+    pub(crate) fn learn(&mut self, id: ClassId, key: &ClassKey) -> u64 {
+        let Self { classes, ids, .. } = self;
+        let class = classes.entry(id).or_insert_with(|| {
+            ids.insert(key.clone(), id);
+            Class { key: key.clone(), ready: 0 }
+        });
+        class.ready
+    }
+
+    pub(crate) fn class_of(&self, key: &ClassKey) -> Option<ClassId> {
+        self.ids.get(key).copied()
+    }
+
     /// Notes that a class has `count` more claimable jobs. Returns false when the class is
     /// not known here, so that the backlog must be read.
     pub(crate) fn add_ready(&mut self, id: ClassId, count: u64) -> bool {

@@ -1,5 +1,6 @@
 //! One turn of the loop, and what is done with its replies.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
@@ -11,7 +12,8 @@ use outlast_proto::v1::{
     Delivery, RefusalCode, Refused, ReportAnswer, RevokeAttempt, SetPhase, StopAttempt, Verdict,
 };
 use outlast_store::command::{
-    Claim, ClaimFrom, Claimant, EndDetail, Ending as AttemptEnding, Fence, Finish, Reporter,
+    Claim, ClaimFrom, Claimant, ClassId, EndDetail, Ending as AttemptEnding, Fence, Finish, First,
+    Reporter,
 };
 use outlast_store::once::Onced;
 use outlast_store::reply::{Applied, Claimed, MoveRefusal, Moved};
@@ -23,7 +25,7 @@ use crate::clock::boot_time;
 use crate::engine::dispatch;
 use crate::engine::gather::{Gather, Op, Sink, due_of};
 use crate::engine::input::{Input, SessionReport};
-use crate::engine::roster::{Class, HeldHere, HeldProgress, Roster, Session};
+use crate::engine::roster::{HeldHere, HeldProgress, Roster, Session};
 use crate::engine::{Board, Unavailable, WorkerOrder};
 use crate::metrics::Metrics;
 use crate::session::convert;
@@ -110,8 +112,9 @@ impl<S: Store> Turn<S> {
             self.read_backlog();
         }
         self.plan_claims();
-        let ops = self.gather.take();
+        let mut ops = self.gather.take();
         if !ops.is_empty() {
+            self.claim_what_arrives(&mut ops);
             self.commit(ops).await;
             // What the batch made claimable, or freed, goes out now: the next input may be
             // a long time coming.
@@ -270,13 +273,9 @@ impl<S: Store> Turn<S> {
 
     fn set_backlog(&mut self, classes: Vec<outlast_store::query::ClassBacklog>) {
         for class in classes {
-            let known = self
-                .roster
-                .classes
-                .entry(class.id)
-                .or_insert_with(|| Class { key: class.key.clone(), ready: 0 });
+            let known = self.roster.learn(class.id, &class.key);
             // What is known to wait keeps its count; the backlog only says that some do.
-            if class.ready && known.ready == 0 {
+            if class.ready && known == 0 {
                 self.roster.set_ready(class.id, 1);
                 self.board.wake_plain(&class.key.queue);
             }
@@ -303,9 +302,53 @@ impl<S: Store> Turn<S> {
     }
 
     fn plan_claims(&mut self) {
-        if !matches!(self.ending, Ending::Not) {
+        for op in self.claims() {
+            self.gather.push(op);
+        }
+    }
+
+    /// Adds claims of what the batch itself makes claimable, where somebody is free for
+    /// it: job and claim are then one transaction, and an idle system waits for the disk
+    /// once instead of twice.
+    fn claim_what_arrives(&mut self, ops: &mut Vec<Op>) {
+        if self.roster.sessions.is_empty() {
             return;
         }
+        let mut arriving: HashMap<ClassId, u64> = HashMap::new();
+        let jobs = ops.iter().flat_map(|op| match &op.command {
+            Command::Enqueue(job) => std::slice::from_ref(&**job),
+            Command::EnqueueAll(jobs) => jobs.as_slice(),
+            _ => &[],
+        });
+        for job in jobs.filter(|job| job.first == First::Now) {
+            if let Some(class) = self.roster.class_of(&job.class) {
+                *arriving.entry(class).or_default() += 1;
+            }
+        }
+        if arriving.is_empty() {
+            return;
+        }
+        let before: Vec<(ClassId, u64)> = arriving
+            .into_iter()
+            .filter_map(|(class, count)| {
+                let ready = self.roster.classes.get(&class)?.ready;
+                self.roster.add_ready(class, count);
+                Some((class, ready))
+            })
+            .collect();
+        ops.extend(self.claims());
+        // They count once they are stored.
+        for (class, ready) in before {
+            self.roster.set_ready(class, ready);
+        }
+    }
+
+    /// Returns claims for every session that has room, for classes with claimable jobs.
+    fn claims(&mut self) -> Vec<Op> {
+        if !matches!(self.ending, Ending::Not) {
+            return Vec::new();
+        }
+        let mut claims = Vec::new();
         for planned in dispatch::plan(&mut self.roster) {
             let Some(max) = std::num::NonZeroU32::new(planned.max) else { continue };
             if let Some(session) = self.roster.current(planned.worker, planned.session) {
@@ -322,8 +365,9 @@ impl<S: Store> Turn<S> {
                 classes: planned.classes,
                 max: planned.max,
             };
-            self.gather.push(Op { command, sink });
+            claims.push(Op { command, sink });
         }
+        claims
     }
 
     async fn commit(&mut self, ops: Vec<Op>) {
@@ -430,7 +474,7 @@ impl<S: Store> Turn<S> {
         }
     }
 
-    fn note_ready(&mut self, class: outlast_store::command::ClassId) {
+    fn note_ready(&mut self, class: ClassId) {
         if !self.roster.add_ready(class, 1) {
             self.backlog_wanted = true;
             return;
@@ -520,7 +564,7 @@ impl<S: Store> Turn<S> {
         &mut self,
         reply: Reply,
         (worker, number): (WorkerId, u64),
-        classes: &[outlast_store::command::ClassId],
+        classes: &[ClassId],
         asked: u32,
     ) {
         if let Some(session) = self.roster.current(worker, number) {

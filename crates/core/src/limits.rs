@@ -4,6 +4,10 @@ use crate::time::Span;
 
 /// Largest request body, unless configured: a job is a message, not a file.
 pub const BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Longest `Idempotency-Key`.
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+/// How long one is kept: whoever has not asked again by then will not.
+pub const IDEMPOTENCY_KEY_KEPT: Span = Span::from_secs(24 * 3600);
 /// Deepest JSON accepted: keeps recursive readers away from the end of their stack.
 pub const JSON_DEPTH_MAX: usize = 64;
 /// Largest result of a job.

@@ -18,6 +18,7 @@ mod error;
 mod executions;
 mod health;
 mod ojs;
+mod once;
 mod orders;
 mod page;
 mod plan;

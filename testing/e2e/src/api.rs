@@ -129,6 +129,25 @@ impl Api {
         self.try_post(path, body).unwrap_or_else(|error| panic!("POST {path}: {error:?}"))
     }
 
+    /// Sends JSON with headers.
+    ///
+    /// # Panics
+    ///
+    /// When no answer comes.
+    #[track_caller]
+    #[must_use]
+    pub fn post_with(&self, path: &str, headers: &[(&str, &str)], body: &Value) -> Reply {
+        let mut request = self.client.post(format!("{}{path}", self.url)).body(body.to_string());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        let sent = request.send().and_then(reply);
+        sent.unwrap_or_else(|error| panic!("POST {path}: {error:?}"))
+    }
+
     /// Gets a path.
     ///
     /// # Panics

@@ -10,17 +10,19 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
     /// Set where it is not JSON in the caller's flavour.
     pub(crate) content_type: Option<&'static str>,
+    /// Whether the same request was answered before.
+    pub(crate) replayed: bool,
 }
 
 impl Answer {
     /// Answers 200 with a document.
     pub(crate) const fn ok(body: Vec<u8>) -> Self {
-        Self { status: StatusCode::OK, body, content_type: None }
+        Self { status: StatusCode::OK, body, content_type: None, replayed: false }
     }
 
     /// Answers 201 with a document.
     pub(crate) const fn created(body: Vec<u8>) -> Self {
-        Self { status: StatusCode::CREATED, body, content_type: None }
+        Self { status: StatusCode::CREATED, body, content_type: None, replayed: false }
     }
 
     /// Answers 200 with an object.
@@ -30,7 +32,13 @@ impl Answer {
 
     /// Answers 200 with text of another type.
     pub(crate) const fn text(content_type: &'static str, body: Vec<u8>) -> Self {
-        Self { status: StatusCode::OK, body, content_type: Some(content_type) }
+        Self { status: StatusCode::OK, body, content_type: Some(content_type), replayed: false }
+    }
+
+    /// Says that the same request was answered before.
+    pub(crate) const fn replayed(mut self, replayed: bool) -> Self {
+        self.replayed = replayed;
+        self
     }
 
     /// Changes the status.

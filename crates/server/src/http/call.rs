@@ -9,7 +9,7 @@ use axum::extract::{FromRequestParts as _, RawPathParams, Request};
 use axum::response::Response;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use outlast_core::id::JobId;
 use outlast_core::limits::PAGE_MAX;
@@ -20,9 +20,9 @@ use outlast_wire::ojs::error::ErrorBody;
 use outlast_wire::ojs::{names, quirks};
 use uuid::Uuid;
 
-use super::App;
 use super::answer::Answer;
 use super::error::{self, Failure};
+use super::{App, once};
 use crate::access::{KnownToken, Need};
 
 /// Longest a client may take to send a body: a slow one must not hold a connection.
@@ -60,6 +60,15 @@ impl<S: Store> Call<S> {
 
     pub(crate) const fn method(&self) -> &Method {
         &self.parts.method
+    }
+
+    pub(crate) const fn headers(&self) -> &HeaderMap {
+        &self.parts.headers
+    }
+
+    /// Returns the token that was shown, where the server knows any.
+    pub(crate) const fn token(&self) -> Option<&KnownToken> {
+        self.who.as_ref()
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -246,7 +255,12 @@ impl Caller {
         match result {
             Ok(answer) => {
                 let kind = answer.content_type.unwrap_or(self.content_type);
-                self.response(answer.status, kind, answer.body)
+                let mut response = self.response(answer.status, kind, answer.body);
+                if answer.replayed {
+                    let told = HeaderValue::from_static("true");
+                    response.headers_mut().insert(once::REPLAYED, told);
+                }
+                response
             }
             Err(failure) => self.refuse(&failure),
         }

@@ -37,6 +37,12 @@ impl Shown {
         Ok(Self { record, errors, args })
     }
 
+    /// Shows a job as it was before anything happened to it.
+    pub(crate) fn newborn<S: Store>(app: &App<S>, record: JobRecord) -> Self {
+        let args = masked(&record.job, &app.engine.settings().packs);
+        Self { record, errors: Vec::new(), args }
+    }
+
     pub(crate) fn view(&self) -> JobView<'_> {
         let record = &self.record;
         let course = Course {

@@ -7,6 +7,7 @@ mod api;
 mod beats;
 mod executions;
 mod hardening;
+mod idempotency;
 mod jobs;
 mod reports;
 mod workers;

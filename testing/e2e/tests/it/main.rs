@@ -19,6 +19,7 @@ mod containment;
 mod durability;
 mod exclusivity;
 mod frozen_worker;
+mod idempotency;
 mod no_worker;
 mod ojs_conformance;
 mod output;

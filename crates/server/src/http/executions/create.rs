@@ -8,13 +8,21 @@ use crate::engine::unexpected;
 use crate::http::answer::Answer;
 use crate::http::call::Call;
 use crate::http::error::Failure;
+use crate::http::once::{self, Door, Key};
 use crate::http::{orders, plan};
 
 pub(super) async fn create<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let key = Key::of(&call)?;
     let body = call.body().await?;
     let request = Request::read(&body)?;
     let now = call.app.now().await?;
     let job = plan::execution(&call.app, request, now)?;
+    if let Some(key) = key {
+        let request = once::request(Door::Execution, None, &body);
+        let done = key.enqueue(&call.app, request, vec![job]).await?;
+        let written = done.jobs.first().map(|record| view::newborn(&call.app, record));
+        return Ok(Answer::created(written.unwrap_or_default()).replayed(done.replayed));
+    }
     let id = job.id;
     match call.app.engine.submit(Command::Enqueue(Box::new(job))).await? {
         Reply::Enqueued(stored) => stored.map_err(Failure::Enqueue)?,

@@ -18,6 +18,12 @@ pub(super) fn document<S: Store>(app: &App<S>, record: &JobRecord) -> Vec<u8> {
     object(|object| object.object("data", |object| fields(object, app, record)))
 }
 
+/// Writes one execution as it was before anything happened to it, whatever has by now.
+pub(super) fn newborn<S: Store>(app: &App<S>, record: &JobRecord) -> Vec<u8> {
+    let write = |object: &mut Object<'_>| with_reason(object, app, record, None);
+    object(|object| object.object("data", write))
+}
+
 /// Returns an execution's status.
 pub(super) fn status(record: &JobRecord) -> Status {
     let timed_out = record.error.as_deref().is_some_and(|error| {
@@ -35,6 +41,15 @@ pub(super) fn status(record: &JobRecord) -> Status {
 
 /// Writes an execution's fields.
 pub(super) fn fields<S: Store>(object: &mut Object<'_>, app: &App<S>, record: &JobRecord) {
+    with_reason(object, app, record, app.engine.waiting_reason(record).as_deref());
+}
+
+fn with_reason<S: Store>(
+    object: &mut Object<'_>,
+    app: &App<S>,
+    record: &JobRecord,
+    waiting_reason: Option<&str>,
+) {
     let job = &record.job;
     object.plain("id", job.id);
     object.text("action_ref", &job.key.job_type);
@@ -52,7 +67,7 @@ pub(super) fn fields<S: Store>(object: &mut Object<'_>, app: &App<S>, record: &J
     object.number("losses", record.spent.losses);
     object.number("interruptions", record.spent.interruptions);
     worker(object, record);
-    object.text_or_null("waiting_reason", app.engine.waiting_reason(record).as_deref());
+    object.text_or_null("waiting_reason", waiting_reason);
     // What a stranded execution has to say is its result.
     let stranded = record.error.as_deref().filter(|_| record.ended_by == "stranded");
     object.raw_or_null("result", record.result.as_deref().or(stranded));

@@ -12,15 +12,28 @@ use crate::engine::unexpected;
 use crate::http::answer::{Answer, object};
 use crate::http::call::Call;
 use crate::http::error::Failure;
+use crate::http::once::{self, Door, Key};
 use crate::http::show::Shown;
 use crate::http::{App, orders, plan};
 
 /// Stores one job. This is the hot path: the body is read once and kept as text.
 pub(super) async fn enqueue<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let key = Key::of(&call)?;
     let body = call.body().await?;
     let tenant = call.tenant()?;
     let envelope = enqueue::one(&body)?;
     let (job, planned) = plan::ojs(&call.app, envelope, tenant.as_deref()).await?;
+    if let Some(key) = key {
+        let request = once::request(Door::Job, tenant.as_deref(), &body);
+        let done = key.enqueue(&call.app, request, vec![job]).await?;
+        let written = object(|object| {
+            for record in done.jobs {
+                let shown = Shown::newborn(&call.app, record);
+                object.object("job", |object| shown.view().fields(object));
+            }
+        });
+        return Ok(Answer::created(written).replayed(done.replayed));
+    }
     let stored = match call.app.engine.submit(Command::Enqueue(Box::new(job))).await? {
         Reply::Enqueued(stored) => stored.map_err(Failure::Enqueue)?,
         other => return Err(unexpected("an enqueue", &other).into()),
@@ -34,6 +47,7 @@ pub(super) async fn enqueue<S: Store>(mut call: Call<S>) -> Result<Answer, Failu
 
 /// Stores several jobs, or none of them.
 pub(super) async fn enqueue_all<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let key = Key::of(&call)?;
     let body = call.body().await?;
     let tenant = call.tenant()?;
     let envelopes = enqueue::bulk(&body)?;
@@ -47,6 +61,17 @@ pub(super) async fn enqueue_all<S: Store>(mut call: Call<S>) -> Result<Answer, F
         let (job, planned) = plan::ojs(&call.app, envelope, tenant.as_deref()).await?;
         jobs.push(job);
         all.push(planned);
+    }
+    if let Some(key) = key {
+        let request = once::request(Door::Batch, tenant.as_deref(), &body);
+        let done = key.enqueue(&call.app, request, jobs).await?;
+        let shown: Vec<_> =
+            done.jobs.into_iter().map(|record| Shown::newborn(&call.app, record)).collect();
+        let written = object(|object| {
+            object.number("count", shown.len());
+            object.array("jobs", &shown, |out, shown| shown.view().write(out));
+        });
+        return Ok(Answer::created(written).replayed(done.replayed));
     }
     let stored = match call.app.engine.submit(Command::EnqueueAll(jobs)).await? {
         Reply::EnqueuedAll(stored) => {

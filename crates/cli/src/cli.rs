@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::command::{
-    config as show_config, dead_letters, demo, dev, jobs, migrate, queues, run, server, token,
-    worker, workers,
+    config as show_config, dead_letters, demo, dev, doctor, jobs, migrate, queues, run, server,
+    token, worker, workers,
 };
 use crate::config::Environment;
 use crate::exit::{Exit, Failure};
@@ -58,6 +58,8 @@ enum Command {
     /// Look at jobs that used up a budget, retry or remove them
     #[command(subcommand, name = "dead-letters")]
     DeadLetters(dead_letters::Command),
+    /// Check configuration, server, store, clocks, limits and packs
+    Doctor(doctor::Args),
     /// Apply the store's migrations
     Migrate(migrate::Args),
     /// Show the configuration
@@ -79,6 +81,7 @@ impl Command {
             | Self::Queues(_)
             | Self::Workers(_)
             | Self::DeadLetters(_)
+            | Self::Doctor(_)
             | Self::Config(_)
             | Self::Token(_) => Loudness::Warnings,
         }
@@ -95,6 +98,7 @@ impl Command {
             Self::Queues(command) => wait_for(queues::run(command, environment)),
             Self::Workers(command) => wait_for(workers::run(command, environment)),
             Self::DeadLetters(command) => wait_for(dead_letters::run(command, environment)),
+            Self::Doctor(args) => wait_for(doctor::run(args, environment)),
             Self::Migrate(args) => wait_for(migrate::run(args, environment)),
             Self::Config(command) => show_config::run(command, environment),
             Self::Token(command) => token::run(command),
@@ -140,6 +144,7 @@ pub(crate) fn engine_args(
         | Command::Queues(_)
         | Command::Workers(_)
         | Command::DeadLetters(_)
+        | Command::Doctor(_)
         | Command::Migrate(_)
         | Command::Config(_)
         | Command::Token(_) => Err(Exit::Usage.into()),

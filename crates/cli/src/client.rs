@@ -40,6 +40,11 @@ impl Client {
         Ok(Self { http, config })
     }
 
+    /// The server that is asked.
+    pub(crate) fn server(&self) -> &str {
+        &self.config.server
+    }
+
     pub(crate) async fn get(&self, path: &[&str], query: &[Query<'_>]) -> Result<Value, Failure> {
         self.send(Method::GET, self.url(path, query)?, None).await
     }

@@ -4,6 +4,7 @@ pub(crate) mod config;
 pub(crate) mod dead_letters;
 pub(crate) mod demo;
 pub(crate) mod dev;
+pub(crate) mod doctor;
 mod follow;
 pub(crate) mod jobs;
 pub(crate) mod migrate;
@@ -39,6 +40,16 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// How to print.
+    pub(crate) const fn format(&self) -> Format {
+        self.output
+    }
+
+    /// What the flags say about the server to ask.
+    pub(crate) fn server_and_token(&self) -> (Option<String>, Option<String>) {
+        (self.server.clone(), self.token.clone())
+    }
+
     fn client(&self, environment: &Environment) -> Result<Client, Failure> {
         let config = ClientConfig::new(self.server.clone(), self.token.clone(), environment)?;
         Client::new(config)

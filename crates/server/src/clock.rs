@@ -1,7 +1,23 @@
 //! The crate's only reader of clocks.
 
-use outlast_core::time::BootTime;
+use std::time::Duration;
+
+use outlast_core::time::{BootTime, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
+
+/// Returns a time to measure short stretches with.
+pub(crate) fn precise() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// Returns this machine's wall clock, which people may set: to be compared, never to decide.
+pub(crate) fn wall() -> Timestamp {
+    let now = clock_gettime(ClockId::Realtime);
+    let millis = now.tv_nsec / 1_000_000;
+    Timestamp(now.tv_sec.saturating_mul(1000).saturating_add(millis))
+}
 
 /// Returns this machine's CLOCK_BOOTTIME, which runs on through suspend and never jumps.
 #[must_use]

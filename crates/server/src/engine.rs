@@ -33,7 +33,7 @@ use outlast_core::job::State;
 use outlast_core::lease::Watch;
 use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
-use outlast_store::command::{Claim, ClaimFrom, WorkerMove};
+use outlast_store::command::{Claim, ClaimFrom, ClassKey, WorkerMove};
 use outlast_store::record::{JobRecord, WorkerRecord};
 use outlast_store::reply::{ClaimRefusal, Claimed, WorkerMoveRefusal, WorkerMoved};
 use outlast_store::{Command, Reply, Store};
@@ -147,6 +147,15 @@ pub enum OrderError {
     /// The worker cannot be ordered so.
     #[error(transparent)]
     Refused(#[from] WorkerMoveRefusal),
+}
+
+/// Why nobody takes the claimable jobs of a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Untaken {
+    /// The queue is paused.
+    Paused,
+    /// No live worker may; the words say which were considered.
+    Nobody(String),
 }
 
 /// Whether the server can serve.
@@ -300,6 +309,16 @@ impl<S: Store> Engine<S> {
                 Some(waiting::reason(key, self.board()))
             }
             State::Active | State::Completed | State::Cancelled | State::Discarded => None,
+        }
+    }
+
+    /// Returns why jobs of a class wait although they are claimable; `None` when a worker
+    /// takes them in turn.
+    pub(crate) fn nobody_takes(&self, key: &ClassKey) -> Option<Untaken> {
+        match waiting::eligible(key, self.board()) {
+            waiting::Eligible::Yes => None,
+            waiting::Eligible::Paused => Some(Untaken::Paused),
+            waiting::Eligible::Nobody(why) => Some(Untaken::Nobody(why)),
         }
     }
 

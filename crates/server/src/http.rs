@@ -14,6 +14,7 @@
 mod answer;
 mod call;
 mod catalog;
+mod doctor;
 mod error;
 mod executions;
 mod health;
@@ -50,12 +51,18 @@ use route::Routes;
 pub(crate) struct App<S: Store> {
     engine: Engine<S>,
     plain: Arc<PlainWorkers>,
+    disk: Arc<doctor::LastLook>,
     started: BootTime,
 }
 
 impl<S: Store> Clone for App<S> {
     fn clone(&self) -> Self {
-        Self { engine: self.engine.clone(), plain: Arc::clone(&self.plain), started: self.started }
+        Self {
+            engine: self.engine.clone(),
+            plain: Arc::clone(&self.plain),
+            disk: Arc::clone(&self.disk),
+            started: self.started,
+        }
     }
 }
 
@@ -71,13 +78,14 @@ impl<S: Store> App<S> {
 
 /// Returns all routes over `engine`.
 pub fn router<S: Store>(engine: Engine<S>) -> Router {
-    let app = App { engine, plain: Arc::new(PlainWorkers::default()), started: boot_time() };
+    let app = App { engine, plain: Arc::default(), disk: Arc::default(), started: boot_time() };
     let conformance = app.engine.settings().conformance;
     let routes = Routes::new()
         .merge(ojs::routes(conformance))
         .merge(executions::routes())
         .merge(catalog::routes())
         .merge(workers::routes())
+        .merge(doctor::routes())
         .merge(health::routes());
     let (router, _all) = routes.into_parts();
     router

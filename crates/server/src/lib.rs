@@ -12,6 +12,7 @@
 //! - [`http`]: OJS and executions APIs
 //! - [`session`]: the gRPC worker session and its beats
 //! - [`monitor`]: what happens by time alone: leases, timers, stranded jobs, retention
+//! - [`probe`]: how fast and how full the disk below a store is
 //! - [`serve`]: listener, limits on connections, and the order of a shutdown
 //! - [`settings`]: what the operator may set
 //! - [`access`]: bearer tokens, roles, and what each allows
@@ -23,6 +24,7 @@ pub mod engine;
 pub mod http;
 pub mod metrics;
 pub mod monitor;
+pub mod probe;
 pub mod serve;
 pub mod session;
 pub mod settings;

@@ -10,6 +10,7 @@ use outlast_core::time::Timestamp;
 use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::query::{
     ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueueStats,
+    StoreFacts,
 };
 use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
 use outlast_store::{Applied, Batch, Clock, Store, StoreError};
@@ -32,6 +33,7 @@ struct Inner {
     thread: Mutex<Option<JoinHandle<()>>>,
     readers: Readers,
     path: PathBuf,
+    durable: bool,
 }
 
 impl SqliteStore {
@@ -51,7 +53,13 @@ impl SqliteStore {
         let (asks, thread) = writer::start(owned, clock, latest).map_err(io)?;
         let readers = Readers::new(path.to_owned());
         let path = path.to_owned();
-        let inner = Inner { asks, thread: Mutex::new(Some(thread)), readers, path };
+        let inner = Inner {
+            asks,
+            thread: Mutex::new(Some(thread)),
+            readers,
+            path,
+            durable: !options.unsafe_no_fsync,
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -126,6 +134,18 @@ impl Store for SqliteStore {
 
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         self.read(read::queue::next_due).await
+    }
+
+    fn facts(&self) -> StoreFacts {
+        let parent = self.inner.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = parent.unwrap_or_else(|| Path::new(".")).to_owned();
+        // SQLite was asked for both when the store was opened, and said so.
+        let durability = if self.inner.durable {
+            "journal_mode=wal, synchronous=full"
+        } else {
+            "journal_mode=wal, synchronous=off"
+        };
+        StoreFacts { kind: "sqlite", folder: Some(folder), durability, durable: self.inner.durable }
     }
 
     async fn close(&self) -> Result<(), StoreError> {

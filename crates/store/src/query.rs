@@ -1,5 +1,7 @@
 //! What can be read outside a batch.
 
+use std::path::PathBuf;
+
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, State};
 use outlast_core::time::Timestamp;
@@ -141,4 +143,17 @@ pub struct LogLine {
 pub struct LogPage {
     /// The pieces.
     pub lines: Vec<LogLine>,
+}
+
+/// Where a store keeps its data, and how safely.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreFacts {
+    /// `sqlite`, `postgres`, or `memory`.
+    pub kind: &'static str,
+    /// The folder on this machine that it writes to, if it is one.
+    pub folder: Option<PathBuf>,
+    /// What makes a commit durable, in the backend's own words.
+    pub durability: &'static str,
+    /// Whether a commit survives a power cut.
+    pub durable: bool,
 }

@@ -11,6 +11,7 @@ use crate::command::Batch;
 use crate::event::{EventPage, EventQuery};
 use crate::query::{
     ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueueStats,
+    StoreFacts,
 };
 use crate::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
 use crate::reply::Applied;
@@ -78,6 +79,12 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// Returns when something is due next without any command: a timer, a visibility, a
     /// time limit, an expiry. `None` when nothing is.
     fn next_due(&self) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
+
+    /// Returns where the data is and what makes it durable. A store that does not say keeps
+    /// it in memory.
+    fn facts(&self) -> StoreFacts {
+        StoreFacts { kind: "memory", folder: None, durability: "none", durable: false }
+    }
 
     /// Flushes and closes; every later call fails with [`StoreError::Closed`].
     fn close(&self) -> impl Future<Output = Result<(), StoreError>> + Send;

@@ -31,6 +31,8 @@ use outlast_packs::PackSet;
 use outlast_sdk::{Control, Role, RunError, StageEvent, Summary, Worker, control};
 use serde_json::json;
 
+pub use self::surroundings::{Outer, needed_to_stop};
+
 use self::actions::Actions;
 use self::run_action::ActionRunner;
 use self::work_root::WorkRoot;
@@ -155,7 +157,7 @@ async fn start(
     config: DaemonConfig,
     control: Control,
 ) -> Result<(Worker, ActionRunner, WorkRoot), StartError> {
-    surroundings::check(&config.variables, config.shutdown_timeout + KILL_AFTER + RELEASE);
+    surroundings::check(&config.variables, needed_to_stop(config.shutdown_timeout));
     let packs = PackSet::load(&config.packs)?;
     let parent = config.work_folder.clone().unwrap_or_else(std::env::temp_dir);
     let root = WorkRoot::create(&parent)

@@ -24,7 +24,11 @@ impl ClientConfig {
             Flag::new("worker.server", "--server", server),
             Flag::new("worker.token", "--token", token),
         ];
-        let settings = Settings::load(None, &environment.for_clients(), flags)?;
+        Self::of(&Settings::load(None, &environment.for_clients(), flags)?)
+    }
+
+    /// The server and token of these settings.
+    pub(crate) fn of(settings: &Settings) -> Result<Self, ConfigError> {
         let token = settings.get("worker.token", value::text)?;
         Ok(Self {
             server: settings.get("worker.server", value::url)?,

@@ -59,7 +59,7 @@ impl Environment {
     }
 
     /// Only what says which server to ask, and how.
-    pub(super) fn for_clients(&self) -> Self {
+    pub(crate) fn for_clients(&self) -> Self {
         let wanted = |name: &str| {
             matches!(name, "OJS_URL" | "OUTLAST_SERVER" | "OJS_AUTH_TOKEN" | "OUTLAST_TOKEN")
         };

@@ -15,6 +15,7 @@ const COMMANDS: &[&[&str]] = &[
     &["queues"],
     &["workers"],
     &["dead-letters"],
+    &["doctor"],
     &["migrate"],
     &["config", "show"],
 ];

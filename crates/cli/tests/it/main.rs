@@ -5,6 +5,7 @@
 mod commands;
 mod configuration;
 mod dev;
+mod doctor;
 mod help;
 mod running;
 mod stub;

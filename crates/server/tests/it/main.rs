@@ -5,6 +5,7 @@
 mod access;
 mod api;
 mod beats;
+mod doctor;
 mod executions;
 mod hardening;
 mod idempotency;

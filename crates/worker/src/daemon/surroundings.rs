@@ -5,20 +5,39 @@
 use std::path::Path;
 use std::time::Duration;
 
+use super::RELEASE;
+use crate::attempt::KILL_AFTER;
+
 /// Somebody who kills a process that does not end in time.
-#[derive(Debug, PartialEq, Eq)]
-struct Outer {
-    who: &'static str,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Outer {
+    /// Its name.
+    pub who: &'static str,
     /// What it allows unless told otherwise.
-    usual: Duration,
+    pub usual: Duration,
     /// How to allow more.
-    setting: &'static str,
+    pub setting: &'static str,
+}
+
+impl Outer {
+    /// Finds who started us, as far as that can be seen.
+    #[must_use]
+    pub fn of(variables: &[(String, String)]) -> Option<Self> {
+        outer(variables, Path::new("/.dockerenv").exists())
+    }
+}
+
+/// Returns what a shutdown may take with this grace for running jobs: SIGTERM, SIGKILL, and
+/// telling the server come on top.
+#[must_use]
+pub fn needed_to_stop(grace: Duration) -> Duration {
+    grace + KILL_AFTER + RELEASE
 }
 
 /// Says what a shutdown may take, and warns if the host probably does not wait that long.
 pub(super) fn check(variables: &[(String, String)], needed: Duration) {
-    let in_docker = Path::new("/.dockerenv").exists();
-    let Some(outer) = outer(variables, in_docker) else { return };
+    let Some(outer) = Outer::of(variables) else { return };
     let Outer { who, usual, setting } = outer;
     if needed > usual {
         tracing::warn!(

@@ -16,6 +16,7 @@
 mod access;
 mod bad_input;
 mod containment;
+mod doctor;
 mod durability;
 mod exclusivity;
 mod frozen_worker;

@@ -1,0 +1,243 @@
+//! What is on this host: the configuration, packs, the port, a store that was named.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::Duration;
+
+use outlast_packs::PackSet;
+use outlast_server::probe;
+
+use super::check::{Check, Verdict};
+use super::{Args, Subject, flags};
+use crate::client::Client;
+use crate::config::client::ClientConfig;
+use crate::config::server::{ServerConfig, Switches};
+use crate::config::value::{self, Database};
+use crate::config::worker::WorkerConfig;
+use crate::config::{Environment, Origin, Settings};
+use crate::exit::Failure;
+
+/// A commit waits for one of these; slower than this and the disk is what limits everything.
+const FSYNC_WARN_MS: f64 = 20.0;
+/// Below this a store may be full before anybody looks.
+const FREE_WARN: f64 = 1024.0 * 1024.0 * 1024.0;
+/// Below this it will be.
+const FREE_FAIL: f64 = 100.0 * 1024.0 * 1024.0;
+/// Where SQLite keeps the versions of its file format: 2 in both means a write-ahead log.
+const FORMAT_VERSIONS: std::ops::Range<usize> = 18..20;
+/// Longest a neighbour on this host may take to say that it is an Outlast server.
+const NEIGHBOUR_MAX: Duration = Duration::from_secs(2);
+
+/// Loads and checks the settings; on a fault the defaults stand in, so that the rest can be
+/// looked at.
+pub(super) fn configuration(
+    args: &Args,
+    environment: &Environment,
+    checks: &mut Vec<Check>,
+) -> Result<Settings, Failure> {
+    const NAME: &str = "configuration";
+    let loaded = Settings::load(args.config.as_deref(), environment, flags(args));
+    let checked = loaded.and_then(|settings| {
+        // That a server off loopback wants tokens depends on a flag that is not known here.
+        ServerConfig::new(&settings, Switches { insecure: true, conformance: false })?;
+        WorkerConfig::new(&settings)?;
+        Ok(settings)
+    });
+    match checked {
+        Ok(settings) => {
+            let set = settings.iter().filter(|setting| setting.origin != Origin::Default).count();
+            let file = args
+                .config
+                .as_ref()
+                .map_or_else(|| "no file".to_owned(), |path| format!("file {}", path.display()));
+            checks.push(Check::ok(NAME, format!("{file}, settings given: {set}")));
+            Ok(settings)
+        }
+        Err(error) => {
+            let failure = Failure::from(error);
+            let fix = failure.hint.unwrap_or_else(|| "see `outlast config show`".to_owned());
+            checks.push(Check::fail(NAME, failure.message, fix));
+            // What was said on the command line still says which server to ask.
+            Ok(Settings::load(None, &environment.for_clients(), flags(args))?)
+        }
+    }
+}
+
+/// Reads every pack; says which keys in them have no effect.
+pub(super) fn packs(settings: &Settings, checks: &mut Vec<Check>) -> PackSet {
+    const NAME: &str = "packs";
+    let folders = |key| settings.get(key, value::paths).unwrap_or_default();
+    let folders = [folders("server.packs"), folders("worker.packs")].concat();
+    let packs = match PackSet::load(&folders) {
+        Ok(packs) => packs,
+        Err(error) => {
+            let fix = "mend the file; server and worker refuse to start with it";
+            checks.push(Check::fail(NAME, error.to_string(), fix));
+            return PackSet::embedded_core().unwrap_or_default();
+        }
+    };
+    let fact = format!("packs: {}, actions: {}", packs.packs().count(), packs.actions().count());
+    checks.push(Check::ok(NAME, fact));
+    // What the built-in pack carries along for others is nobody's mistake here.
+    let notes: Vec<String> = packs
+        .packs()
+        .filter(|pack| !pack.built_in)
+        .flat_map(|pack| pack.notes().iter().map(ToString::to_string))
+        .collect();
+    checks.extend(notes.into_iter().map(|note| {
+        Check::warn("pack keys", note, "nothing to do if it is meant for another system")
+    }));
+    packs
+}
+
+/// Looks at the store's file and its disk if a store on this host was named.
+pub(super) fn store(subject: &Subject<'_>, checks: &mut Vec<Check>) {
+    const NAME: &str = "local store";
+    let named = subject
+        .settings
+        .setting("server.database")
+        .is_ok_and(|setting| setting.origin != Origin::Default);
+    if !named {
+        let fact = "no --database on this host was named; the server tells about its own";
+        return checks.push(Check::skipped(NAME, fact));
+    }
+    let path = match subject.settings.get("server.database", value::database) {
+        Ok(Database::Sqlite(path)) => path,
+        Ok(Database::Postgres(_)) => {
+            let fix = "use the embedded store: --database sqlite:PATH";
+            return checks.push(Check::fail(NAME, "this version has no PostgreSQL store", fix));
+        }
+        Err(error) => return checks.push(Check::skipped(NAME, error.to_string())),
+    };
+    let parent = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = parent.unwrap_or_else(|| Path::new("."));
+    if !folder.is_dir() {
+        let fact = format!("folder {} does not exist", folder.display());
+        return checks.push(Check::fail(NAME, fact, "make the folder, or name another store"));
+    }
+    checks.push(file_check(NAME, &path));
+    let shown = folder.display().to_string();
+    checks.push(match probe::fsync(folder) {
+        Ok(found) => Check {
+            name: "local fsync",
+            ..fsync_check(&shown, millis(found.median), millis(found.slowest))
+        },
+        Err(error) => Check::fail(
+            "local fsync",
+            format!("{shown} cannot be written to: {error}"),
+            "run as the user that the server runs as, or make the folder writable for it",
+        ),
+    });
+    checks.push(match probe::disk(folder) {
+        Ok(disk) => {
+            Check { name: "local disk", ..disk_check(&shown, bytes(disk.free), bytes(disk.total)) }
+        }
+        Err(error) => Check::fail("local disk", error.to_string(), "name a store on a local disk"),
+    });
+}
+
+/// Reads the head of the file; opening it as a store would change it.
+fn file_check(name: &'static str, path: &Path) -> Check {
+    use std::io::Read as _;
+    let shown = path.display();
+    let mut head = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(100).read_to_end(&mut head));
+    match read {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Check::ok(name, format!("{shown} does not exist yet; the server makes it"))
+        }
+        Err(error) => {
+            let fix = "run as the user that the server runs as";
+            Check::fail(name, format!("{shown} cannot be read: {error}"), fix)
+        }
+        Ok(0) => Check::ok(name, format!("{shown} is empty; the server fills it")),
+        Ok(_) if !head.starts_with(b"SQLite format 3\0") => {
+            let fix = "name the store's own file with --database sqlite:PATH";
+            Check::fail(name, format!("{shown} is not a SQLite database"), fix)
+        }
+        Ok(_) if head.get(FORMAT_VERSIONS) != Some(&[2, 2]) => {
+            let fix = "the server changes it at its start; do not open the file with other tools";
+            Check::warn(name, format!("{shown} has no write-ahead log"), fix)
+        }
+        Ok(_) => Check::ok(name, format!("{shown} is a store with a write-ahead log")),
+    }
+}
+
+/// Whether a server could listen where the settings say, or does so already.
+pub(super) async fn port(subject: &Subject<'_>, checks: &mut Vec<Check>) {
+    const NAME: &str = "port";
+    let Ok(address) = subject.settings.get("server.listen", value::listen) else { return };
+    let Ok(setting) = subject.settings.setting("server.listen") else { return };
+    match TcpListener::bind(address) {
+        Ok(_) => checks.push(Check::ok(NAME, format!("{address} is free for a server"))),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            let config = ClientConfig { server: format!("http://{address}"), token: None };
+            let is_ours = match Client::new(config) {
+                Ok(neighbour) => is_outlast(&neighbour).await,
+                Err(_) => false,
+            };
+            // A default that nobody chose is no fault when somebody else uses it.
+            let chosen = setting.origin != Origin::Default;
+            let verdict = if chosen { Verdict::Fail } else { Verdict::Warn };
+            let fix = "end what listens there, or choose another server.listen";
+            checks.push(if is_ours {
+                Check::ok(NAME, format!("an Outlast server listens on {address}"))
+            } else {
+                let fact = format!("{address} is taken by something that is no Outlast server");
+                Check::wrong(NAME, verdict, fact, fix)
+            });
+        }
+        Err(error) => {
+            let fact = format!("{address} cannot be listened on: {error}");
+            checks.push(Check::fail(
+                NAME,
+                fact,
+                "choose an address of this host, a port over 1023",
+            ));
+        }
+    }
+}
+
+async fn is_outlast(neighbour: &Client) -> bool {
+    let asked = tokio::time::timeout(NEIGHBOUR_MAX, neighbour.get(&["health", "live"], &[])).await;
+    asked.is_ok_and(|answer| answer.is_ok_and(|answer| answer.get("uptime_seconds").is_some()))
+}
+
+/// The verdict on a disk's speed; also for the server's.
+pub(super) fn fsync_check(folder: &str, median_ms: f64, slowest_ms: f64) -> Check {
+    const NAME: &str = "store fsync";
+    let fact = format!("{median_ms:.2} ms in {folder}, slowest {slowest_ms:.2} ms");
+    let check = if median_ms > FSYNC_WARN_MS {
+        let fix = "put the store on a faster local disk: every commit waits this long";
+        Check::warn(NAME, fact, fix)
+    } else {
+        Check::ok(NAME, fact)
+    };
+    check.with_number(median_ms, "ms")
+}
+
+/// The verdict on a disk's room; also for the server's.
+pub(super) fn disk_check(folder: &str, free: f64, total: f64) -> Check {
+    const NAME: &str = "store disk";
+    const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
+    let percent = if total > 0.0 { free / total * 100.0 } else { 0.0 };
+    let fact = format!("{:.1} GiB ({percent:.0} %) free in {folder}", free / GIB);
+    let fix = "free some space: a full store accepts no job; retention.finished keeps less";
+    let check = if free < FREE_FAIL {
+        Check::fail(NAME, fact, fix)
+    } else if free < FREE_WARN {
+        Check::warn(NAME, fact, fix)
+    } else {
+        Check::ok(NAME, fact)
+    };
+    check.with_number(free, "bytes")
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a number for people")]
+fn bytes(count: u64) -> f64 {
+    count as f64
+}

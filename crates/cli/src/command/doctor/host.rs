@@ -1,0 +1,178 @@
+//! What this host offers a worker: interpreters, containment, limits, time to stop.
+
+use std::collections::BTreeSet;
+
+use outlast_packs::{Overlap, Runner};
+use outlast_worker::OwnProgram;
+use outlast_worker::containment::{Choice, Containment};
+use outlast_worker::daemon::{Outer, needed_to_stop};
+use outlast_worker::environment::HostEnvironment;
+use outlast_worker::runtime::{Interpreters, Runtime};
+use rustix::process::{Resource, getpid, getrlimit, set_child_subreaper};
+
+use super::Subject;
+use super::check::Check;
+use crate::config::value;
+use crate::output::span;
+
+/// File descriptors of a worker that runs nothing, and of each attempt: pipes, folders, logs.
+const FILES_IDLE: u64 = 64;
+const FILES_PER_ATTEMPT: u64 = 12;
+/// A server needs one a connection, and this many connections are nothing unusual.
+const FILES_SERVER: u64 = 1024;
+/// Shells do not pass SIGTERM on to what they started.
+const DEAF_INITS: &[&str] = &["sh", "bash", "dash", "ash", "busybox"];
+
+pub(super) async fn check(subject: &Subject<'_>, checks: &mut Vec<Check>) {
+    let host = HostEnvironment::allowed_of(subject.environment.variables().iter().cloned());
+    let interpreters = Interpreters::find(host.path()).await;
+    for runtime in Runtime::ALL {
+        checks.push(interpreter(subject, &interpreters, runtime));
+    }
+    checks.push(containment(subject).await);
+    checks.push(open_files(subject));
+    checks.push(reaping());
+    checks.push(grace(subject));
+}
+
+fn interpreter(subject: &Subject<'_>, found: &Interpreters, runtime: Runtime) -> Check {
+    let name = match runtime {
+        Runtime::Shell => "runtime shell",
+        Runtime::Python => "runtime python",
+        Runtime::Node => "runtime node",
+    };
+    let needed = needed_by(subject, runtime);
+    let by = if needed.is_empty() {
+        "no pack needs it".to_owned()
+    } else {
+        format!("needed by pack {}", needed.into_iter().collect::<Vec<_>>().join(", "))
+    };
+    let wanted = subject.settings.get("worker.runtimes", value::runtimes).unwrap_or_default();
+    match found.get(runtime) {
+        Ok(interpreter) => {
+            let version = match interpreter.version.as_str() {
+                "" => String::new(),
+                version => format!(" {version}"),
+            };
+            let program = interpreter.program.display();
+            Check::ok(name, format!("{runtime}{version} at {program}, {by}"))
+        }
+        Err(missing) => {
+            let fact = format!("{missing}; {by}");
+            if wanted.iter().any(|wanted| wanted == runtime.name()) {
+                let fix = "install it, or take it out of worker.runtimes";
+                Check::fail(name, fact, fix)
+            } else if by.starts_with("no pack") {
+                Check::ok(name, fact)
+            } else {
+                Check::warn(name, fact, "install it where these jobs are to run")
+            }
+        }
+    }
+}
+
+/// Packs with an action of this runtime that is switched on.
+fn needed_by(subject: &Subject<'_>, runtime: Runtime) -> BTreeSet<String> {
+    let runner = match runtime {
+        Runtime::Shell => Runner::Shell,
+        Runtime::Python => Runner::Python,
+        Runtime::Node => Runner::Node,
+    };
+    let actions = subject.packs.actions();
+    let needing = actions.filter(|action| action.enabled && action.runner == runner);
+    needing.map(|action| action.pack.clone()).collect()
+}
+
+/// Runs a trial in each kind, as a worker does at its start.
+async fn containment(subject: &Subject<'_>) -> Check {
+    const NAME: &str = "containment";
+    let word = subject.settings.get("worker.containment", value::containment);
+    let choice: Choice = word.ok().and_then(|kind| kind.word().parse().ok()).unwrap_or_default();
+    let forbids = |action: &&outlast_packs::Action| action.overlap == Overlap::Forbidden;
+    let forbidding: Vec<&str> =
+        subject.packs.actions().filter(forbids).map(|action| action.reference.as_str()).collect();
+    let probe = match Containment::probe(choice, &OwnProgram::running()).await {
+        Ok(probe) => probe,
+        Err(error) => {
+            let fix = "let the worker make namespaces or a cgroup of its own, or set \
+                       worker.containment to auto";
+            return Check::fail(NAME, error.to_string(), fix);
+        }
+    };
+    let kind = probe.chosen;
+    if kind.proves_death() {
+        return Check::ok(NAME, format!("{kind}; `overlap: forbidden` can be kept"));
+    }
+    let refused: Vec<String> =
+        probe.refused.iter().map(|kind| format!("{}: {}", kind.kind, kind.reason)).collect();
+    let why = if refused.is_empty() { "asked for".to_owned() } else { refused.join("; ") };
+    let fix = "allow user namespaces, or delegate a cgroup to the worker (Delegate=yes)";
+    if forbidding.is_empty() {
+        Check::warn(NAME, format!("{kind} ({why}); `overlap: forbidden` is not offered"), fix)
+    } else {
+        let actions = forbidding.join(", ");
+        Check::fail(NAME, format!("{kind} ({why}); {actions} cannot run here"), fix)
+    }
+}
+
+fn open_files(subject: &Subject<'_>) -> Check {
+    const NAME: &str = "open files";
+    let concurrency = subject.settings.get("worker.concurrency", value::concurrency).unwrap_or(10);
+    let needed = FILES_IDLE + u64::from(concurrency) * FILES_PER_ATTEMPT;
+    let Some(limit) = getrlimit(Resource::Nofile).current else {
+        return Check::ok(NAME, "no limit");
+    };
+    let fact = format!("limit {limit}; {concurrency} jobs at the same time need about {needed}");
+    let fix = "raise it: LimitNOFILE=65536 in a unit, or ulimit -n 65536";
+    let check = if limit < needed {
+        Check::fail(NAME, fact, fix)
+    } else if limit < FILES_SERVER {
+        Check::warn(NAME, format!("{fact}; a server may need {FILES_SERVER}"), fix)
+    } else {
+        Check::ok(NAME, fact)
+    };
+    #[expect(clippy::cast_precision_loss, reason = "a number for people")]
+    let number = limit as f64;
+    check.with_number(number, "files")
+}
+
+/// Whether orphans will be reaped, and whether signals will come through.
+fn reaping() -> Check {
+    const NAME: &str = "reaping";
+    if let Err(error) = set_child_subreaper(Some(getpid())) {
+        let fact = format!("this process cannot become a subreaper: {error}");
+        return Check::fail(NAME, fact, "run on Linux 3.4 or newer, without a filter on prctl");
+    }
+    let init = std::fs::read_to_string("/proc/1/comm").unwrap_or_default().trim().to_owned();
+    let fact = format!("a worker reaps its orphans itself; process 1 is {init}");
+    let in_container = ["/.dockerenv", "/run/.containerenv"]
+        .iter()
+        .any(|mark| std::path::Path::new(mark).exists());
+    if in_container && DEAF_INITS.contains(&init.as_str()) {
+        let fix = "start outlast in exec form (CMD [\"outlast\", \"worker\"]) so that it is \
+                   process 1: a shell does not pass SIGTERM on";
+        return Check::warn(NAME, fact, fix);
+    }
+    Check::ok(NAME, fact)
+}
+
+fn grace(subject: &Subject<'_>) -> Check {
+    const NAME: &str = "time to stop";
+    let Ok(grace) = subject.settings.get("worker.shutdown_timeout", value::duration) else {
+        return Check::skipped(NAME, "worker.shutdown_timeout cannot be read");
+    };
+    let needed = needed_to_stop(grace);
+    let seconds = needed.as_secs_f64();
+    let needs = format!("a worker needs up to {} (grace {})", span(needed), span(grace));
+    let check = match Outer::of(subject.environment.variables()) {
+        None => Check::ok(NAME, format!("{needs}; nobody is seen here that would kill it earlier")),
+        Some(outer) if needed > outer.usual => {
+            let fact = format!("{needs}; {} usually kills after {}", outer.who, span(outer.usual));
+            Check::warn(NAME, fact, outer.setting)
+        }
+        Some(outer) => {
+            Check::ok(NAME, format!("{needs}; {} usually waits {}", outer.who, span(outer.usual)))
+        }
+    };
+    check.with_number(seconds, "s")
+}

@@ -1,0 +1,88 @@
+//! What the server says about itself, judged from here.
+
+mod judge;
+
+use serde_json::Value;
+
+use self::judge::{clocks, queues, store, versions, workers};
+use super::check::Check;
+use crate::client::Client;
+use crate::clock;
+use crate::exit::{Exit, Failure};
+
+/// How often the server is asked before its latency is believed.
+const ASKED: usize = 5;
+/// A server in the same room answers within this.
+const SLOW_MS: f64 = 250.0;
+/// What is skipped when the server says nothing.
+const UNASKED: &[&str] = &[
+    "version skew",
+    "clock skew",
+    "store clock",
+    "store durability",
+    "store fsync",
+    "store disk",
+    "queues",
+    "oldest waiting",
+    "unstarted",
+    "workers",
+];
+
+/// Asks the server and judges the answers.
+pub(super) async fn check(client: &Client, checks: &mut Vec<Check>) {
+    match reach(client).await {
+        Ok(reached) => checks.push(reached),
+        Err(failure) => return unreached(&failure, checks),
+    }
+    let before = clock::now();
+    let answer = client.get(&["api", "v1", "doctor"], &[]).await;
+    let after = clock::now();
+    match answer {
+        Ok(answer) => {
+            let told = answer.get("data").unwrap_or(&Value::Null);
+            checks.push(versions(told));
+            checks.extend(clocks(told, before, after));
+            checks.extend(store(told));
+            checks.extend(queues(told));
+            checks.extend(workers(told));
+        }
+        Err(failure) if failure.exit == Exit::NotFound => {
+            let fact = "the server has no /api/v1/doctor";
+            checks.push(Check::fail("version skew", fact, "run server and client of one version"));
+            skip(checks, "the server cannot tell");
+        }
+        Err(failure) => unreached(&failure, checks),
+    }
+}
+
+/// Whether the server answers and is ready, and how soon.
+async fn reach(client: &Client) -> Result<Check, Failure> {
+    let mut taken = Vec::new();
+    for _ in 0..ASKED {
+        let before = clock::moment();
+        client.get(&["health", "ready"], &[]).await?;
+        taken.push(clock::moment().since(before).as_secs_f64() * 1000.0);
+    }
+    taken.sort_by(f64::total_cmp);
+    let median = taken.get(ASKED / 2).copied().unwrap_or_default();
+    let fact = format!("{} is ready and answers in {median:.1} ms", client.server());
+    let check = if median > SLOW_MS {
+        Check::warn("reach", fact, "look at the network between here and the server, and its load")
+    } else {
+        Check::ok("reach", fact)
+    };
+    Ok(check.with_number(median, "ms"))
+}
+
+fn unreached(failure: &Failure, checks: &mut Vec<Check>) {
+    let fix = failure.hint.clone().unwrap_or_else(|| "look at the server's log".to_owned());
+    checks.push(Check::fail("reach", failure.message.clone(), fix));
+    skip(checks, "no answer from the server");
+}
+
+fn skip(checks: &mut Vec<Check>, why: &str) {
+    let known: Vec<&str> = checks.iter().map(|check| check.name).collect();
+    let missing = UNASKED.iter().filter(|name| !known.contains(name));
+    let skipped: Vec<Check> = missing.map(|name| Check::skipped(name, why)).collect();
+    checks.extend(skipped);
+}

@@ -1,0 +1,255 @@
+//! From the server's numbers to verdicts. Plain functions of what it said.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::super::check::{Check, Verdict};
+use super::super::files::{disk_check, fsync_check};
+use crate::output::{at, span, text_at};
+
+/// Times that are shown and schedules that are given are off by this much at most.
+const SKEW_WARN: f64 = 1.0;
+const SKEW_FAIL: f64 = 30.0;
+/// A job that waits longer than this for its turn deserves a look.
+const WAITS_WARN: f64 = 300.0;
+/// Things of one kind that are named before it says "and more".
+const NAMED: usize = 3;
+
+fn number(item: &Value, path: &str) -> Option<f64> {
+    at(item, path)?.as_f64()
+}
+
+fn list<'a>(told: &'a Value, name: &str) -> &'a [Value] {
+    told.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// A few of them by name.
+fn few(names: &[String]) -> String {
+    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(NAMED) {
+        Some(more) if more > 0 => format!("{shown} and {more} more"),
+        _ => shown,
+    }
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
+}
+
+fn length(seconds: f64) -> String {
+    span(Duration::try_from_secs_f64(seconds.abs()).unwrap_or_default())
+}
+
+pub(super) fn versions(told: &Value) -> Check {
+    let (ours, theirs) = (env!("CARGO_PKG_VERSION"), text_at(told, "version"));
+    let fact = format!("server {theirs}, client {ours}");
+    let fix = "upgrade the older one; one minor version apart is the most that works";
+    match minor_distance(ours, &theirs) {
+        _ if ours == theirs => Check::ok("version skew", fact).with_number(0.0, "minor versions"),
+        Some(apart @ 0..=1) => Check::warn("version skew", fact, "upgrade the older one")
+            .with_number(f64::from(apart), "minor versions"),
+        Some(apart) => {
+            Check::fail("version skew", fact, fix).with_number(f64::from(apart), "minor versions")
+        }
+        None => Check::fail("version skew", fact, fix),
+    }
+}
+
+/// How many minor versions apart two versions are; none if their major versions differ.
+fn minor_distance(ours: &str, theirs: &str) -> Option<u32> {
+    let parts = |text: &str| -> Option<(u32, u32)> {
+        let mut parts = text.split('.');
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    };
+    let ((major, minor), (other_major, other_minor)) = (parts(ours)?, parts(theirs)?);
+    (major == other_major).then_some(minor.abs_diff(other_minor))
+}
+
+pub(super) fn clocks(told: &Value, before: Timestamp, after: Timestamp) -> Vec<Check> {
+    let time = |path: &str| text_at(told, path).parse::<Timestamp>().ok();
+    let (Some(wall), Some(store)) = (time("wall_time"), time("store_time")) else {
+        let why = "the server told no time";
+        return vec![Check::skipped("clock skew", why), Check::skipped("store clock", why)];
+    };
+    // The server looked at its clock at some moment between these two.
+    let late = wall.duration_since(after).as_secs_f64();
+    let early = wall.duration_since(before).as_secs_f64();
+    let skew = if late > 0.0 {
+        late
+    } else if early < 0.0 {
+        early
+    } else {
+        0.0
+    };
+    let drift = store.duration_since(wall).as_secs_f64();
+    vec![
+        skewed("clock skew", skew, "the server's wall clock", "this host's"),
+        skewed("store clock", drift, "the store's clock", "the server's wall clock"),
+    ]
+}
+
+fn skewed(name: &'static str, skew: f64, whose: &str, than: &str) -> Check {
+    let direction = if skew < 0.0 { "behind" } else { "ahead of" };
+    let fact = format!("{whose} is {} {direction} {than}", length(skew));
+    let fix = "set the clocks by NTP; leases do not depend on it, shown times and schedules do";
+    let verdict = if skew.abs() > SKEW_FAIL { Verdict::Fail } else { Verdict::Warn };
+    let check = if skew.abs() > SKEW_WARN {
+        Check::wrong(name, verdict, fact, fix)
+    } else {
+        Check::ok(name, fact)
+    };
+    check.with_number(skew, "s")
+}
+
+pub(super) fn store(told: &Value) -> Vec<Check> {
+    let kind = text_at(told, "store.kind");
+    let fact = format!("{kind}: {}", text_at(told, "store.durability"));
+    let durable = if at(told, "store.durable").and_then(Value::as_bool) == Some(true) {
+        Check::ok("store durability", fact)
+    } else {
+        let fix = "restart the server without --unsafe-no-fsync: a power cut loses accepted jobs";
+        Check::fail("store durability", fact, fix)
+    };
+    let folder = text_at(told, "store.folder");
+    let fsync = match (number(told, "store.fsync.median_ms"), text_at(told, "store.fsync_error")) {
+        (Some(median), _) => {
+            let slowest = number(told, "store.fsync.slowest_ms").unwrap_or(median);
+            fsync_check(&folder, median, slowest)
+        }
+        (None, error) if error != "-" => {
+            Check::fail("store fsync", error, format!("make {folder} writable for the server"))
+        }
+        (None, _) => Check::skipped("store fsync", format!("a {kind} store has no disk here")),
+    };
+    let free = number(told, "store.disk.free_bytes").zip(number(told, "store.disk.total_bytes"));
+    let disk = match free {
+        Some((free, total)) => disk_check(&folder, free, total),
+        None => Check::skipped("store disk", format!("a {kind} store has no disk here")),
+    };
+    vec![durable, fsync, disk]
+}
+
+pub(super) fn queues(told: &Value) -> Vec<Check> {
+    vec![untaken(told), oldest(told), unstarted(told)]
+}
+
+/// Jobs that wait although nobody may take them.
+fn untaken(told: &Value) -> Check {
+    const NAME: &str = "queues";
+    let worded = |class: &&Value| {
+        let (queue, kind) = (text_at(class, "queue"), text_at(class, "type"));
+        format!("{kind} in queue {queue}: {}", text_at(class, "reason"))
+    };
+    let is_paused =
+        |class: &&Value| class.get("paused").and_then(Value::as_bool).unwrap_or_default();
+    let (paused, stranded): (Vec<&Value>, Vec<&Value>) =
+        list(told, "untaken").iter().partition(is_paused);
+    if !stranded.is_empty() {
+        let names: Vec<String> = stranded.iter().map(worded).collect();
+        let kinds = counted(stranded.len(), "kind of job waits", "kinds of jobs wait");
+        let fact = format!("{kinds} with nobody to run them: {}", few(&names));
+        let fix = "start a worker that serves this queue, runtime and labels, with the same packs";
+        return Check::fail(NAME, fact, fix).with_number(count(stranded.len()), "classes");
+    }
+    if !paused.is_empty() {
+        let mut names: Vec<String> = paused.iter().map(|class| text_at(class, "queue")).collect();
+        names.dedup();
+        let fact = format!("jobs wait in paused queues: {}", few(&names));
+        let fix = format!("outlast queues resume {}", names.first().map_or("QUEUE", |name| name));
+        return Check::warn(NAME, fact, fix).with_number(count(names.len()), "paused queues");
+    }
+    let queues = counted(list(told, "queues").len(), "queue", "queues");
+    Check::ok(NAME, format!("{queues}; nothing waits that nobody can run"))
+        .with_number(0.0, "classes")
+}
+
+fn oldest(told: &Value) -> Check {
+    const NAME: &str = "oldest waiting";
+    let waits = |queue: &Value| {
+        let seconds = number(queue, "oldest_waits_seconds")?;
+        Some((seconds, text_at(queue, "name"), text_at(queue, "available")))
+    };
+    let waiting = list(told, "queues").iter().filter_map(waits);
+    let Some((seconds, queue, available)) = waiting.max_by(|a, b| a.0.total_cmp(&b.0)) else {
+        return Check::ok(NAME, "no job waits").with_number(0.0, "s");
+    };
+    let fact = format!("{} in queue {queue}, one of {available}", length(seconds));
+    let check = if seconds > WAITS_WARN {
+        let fix = "more workers or a higher --concurrency, if the wait is too long";
+        Check::warn(NAME, fact, fix)
+    } else {
+        Check::ok(NAME, fact)
+    };
+    check.with_number(seconds, "s")
+}
+
+/// Jobs that a worker was given and did not start.
+fn unstarted(told: &Value) -> Check {
+    const NAME: &str = "unstarted";
+    let limit = number(told, "start_timeout_seconds").unwrap_or_default();
+    let worded = |job: &Value| {
+        let (id, worker) = (text_at(job, "id"), text_at(job, "worker"));
+        format!("{id} at worker {worker}")
+    };
+    let jobs: Vec<String> = list(told, "unstarted").iter().map(worded).collect();
+    let number = count(jobs.len());
+    if jobs.is_empty() {
+        let fact = format!("no claimed job waits for its start longer than {}", length(limit));
+        return Check::ok(NAME, fact).with_number(number, "jobs");
+    }
+    let jobs_word = counted(jobs.len(), "claimed job has", "claimed jobs have");
+    let fact = format!("{jobs_word} not started for {}: {}", length(limit), few(&jobs));
+    let fix = "look at the worker's log; its lease decides when it does not answer";
+    Check::warn(NAME, fact, fix).with_number(number, "jobs")
+}
+
+/// Who is silent, late, or does not listen.
+pub(super) fn workers(told: &Value) -> Vec<Check> {
+    const NAME: &str = "workers";
+    let all = list(told, "workers");
+    let is_held = |worker: &&Value| worker.get("holds_lease") == Some(&Value::Bool(true));
+    let held: Vec<&Value> = all.iter().filter(is_held).collect();
+    let troubled: Vec<String> = held.iter().filter_map(|worker| trouble(worker)).collect();
+    let number = count(held.len());
+    if held.is_empty() {
+        let fact = "no worker is connected";
+        let fix = "start one: outlast worker --server URL";
+        return vec![Check::warn(NAME, fact, fix).with_number(number, "workers")];
+    }
+    if !troubled.is_empty() {
+        let of = counted(held.len(), "worker", "workers");
+        let fact = format!("{} of {of} in trouble: {}", troubled.len(), few(&troubled));
+        let fix = "look at their hosts and logs; nothing is moved before their lease is over";
+        return vec![Check::warn(NAME, fact, fix).with_number(count(troubled.len()), "workers")];
+    }
+    let running = held.iter().filter(|worker| text_at(worker, "state") == "running").count();
+    let fact = format!("{} beat in time, {running} take work", held.len());
+    vec![Check::ok(NAME, fact).with_number(number, "workers")]
+}
+
+fn trouble(worker: &Value) -> Option<String> {
+    let name = text_at(worker, "name");
+    let age = number(worker, "heartbeat_age_seconds")?;
+    let interval = number(worker, "interval_seconds")?;
+    let lease = number(worker, "lease_seconds")?;
+    if text_at(worker, "state") == "suspect" {
+        return Some(format!("{name} is suspect, last heartbeat {} ago", length(age)));
+    }
+    if let Some(deaf) = number(worker, "deaf_seconds") {
+        return Some(format!("{name} beats but has taken nothing for {}", length(deaf)));
+    }
+    // One beat on its way is no lateness.
+    (age > interval * 2.0).then(|| {
+        let (age, lease) = (length(age), length(lease));
+        format!("{name} is late: last heartbeat {age} ago, lease {lease}")
+    })
+}
+
+fn count(number: usize) -> f64 {
+    f64::from(u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! What only the server can know about its own health: numbers, without a verdict.
+//!
+//! The verdicts are the asking side's (`outlast doctor`), which knows what it compares with.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use outlast_core::job::State;
+use outlast_core::time::{BootTime, Span, Timestamp};
+use outlast_store::Store;
+use outlast_store::command::Route as JobRoute;
+use outlast_store::query::{ClassBacklog, JobQuery, Page, QueueStats, StoreFacts};
+use outlast_store::record::{JobRecord, WorkerRecord};
+use outlast_wire::json::Object;
+use tokio::sync::Mutex;
+
+use super::App;
+use super::answer::Answer;
+use super::call::Call;
+use super::error::Failure;
+use super::route::{Routes, get};
+use crate::access::Need;
+use crate::clock::{boot_time, wall};
+use crate::engine::Untaken;
+use crate::probe::{self, Disk, Fsync};
+
+/// How long a look at the disk is good for: whoever may read cannot keep the disk busy.
+const LOOK_FRESH: Span = Span::from_secs(5);
+/// Most classes and jobs that are named.
+const NAMED_MAX: usize = 50;
+/// Most claimed jobs that are looked at for one that was not started.
+const UNSTARTED_MAX: u32 = 500;
+
+pub(super) fn routes<S: Store>() -> Routes<S> {
+    Routes::new().add(
+        get("/api/v1/doctor", Need::Read, "Shows what `outlast doctor` judges the server by"),
+        doctor,
+    )
+}
+
+/// The latest look at the disk, and when it was taken.
+#[derive(Debug, Default)]
+pub(super) struct LastLook(Mutex<Option<(BootTime, Arc<Look>)>>);
+
+#[derive(Debug)]
+struct Look {
+    fsync: Result<Fsync, String>,
+    disk: Result<Disk, String>,
+}
+
+impl LastLook {
+    async fn at(&self, folder: PathBuf) -> Arc<Look> {
+        let mut last = self.0.lock().await;
+        if let Some((at, look)) = last.as_ref()
+            && boot_time().since(*at) < LOOK_FRESH
+        {
+            return Arc::clone(look);
+        }
+        let worded = |error: std::io::Error| error.to_string();
+        let looking = tokio::task::spawn_blocking(move || Look {
+            fsync: probe::fsync(&folder).map_err(worded),
+            disk: probe::disk(&folder).map_err(worded),
+        });
+        let look = looking.await.unwrap_or_else(|error| Look {
+            fsync: Err(error.to_string()),
+            disk: Err(error.to_string()),
+        });
+        let look = Arc::new(look);
+        *last = Some((boot_time(), Arc::clone(&look)));
+        look
+    }
+}
+
+async fn doctor<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+    let app = &call.app;
+    let store = app.engine.store();
+    let now = store.now().await?;
+    let wall = wall();
+    let facts = store.facts();
+    let look = match &facts.folder {
+        Some(folder) => Some(app.disk.at(folder.clone()).await),
+        None => None,
+    };
+    let (workers, queues) = (store.workers().await?, store.queues().await?);
+    let untaken = untaken(app).await?;
+    let unstarted = unstarted(app, now).await?;
+    let limit = app.engine.settings().start_timeout;
+    Ok(Answer::object(|object| {
+        object.object("data", |object| {
+            object.text("version", app.engine.settings().version);
+            object.time("wall_time", wall);
+            object.time("store_time", now);
+            object.object("store", |object| about_store(object, &facts, look.as_deref()));
+            object.array("untaken", &untaken, |out, (class, why)| {
+                let mut object = Object::begin(out);
+                about_class(&mut object, class, why);
+                object.end();
+            });
+            object.array("queues", &queues, |out, queue| {
+                let mut object = Object::begin(out);
+                about_queue(&mut object, queue, now);
+                object.end();
+            });
+            object.number("start_timeout_seconds", seconds(limit));
+            object.array("unstarted", &unstarted, |out, job| {
+                let mut object = Object::begin(out);
+                about_unstarted(&mut object, job, now);
+                object.end();
+            });
+            object.array("workers", &workers, |out, worker| {
+                let mut object = Object::begin(out);
+                about_worker(&mut object, app, worker, now);
+                object.end();
+            });
+        });
+    }))
+}
+
+/// Classes with claimable jobs that nobody takes.
+async fn untaken<S: Store>(app: &App<S>) -> Result<Vec<(ClassBacklog, Untaken)>, Failure> {
+    let classes = app.engine.store().backlog().await?.into_iter().filter(|class| class.ready);
+    let judged = classes.filter_map(|class| {
+        let why = app.engine.nobody_takes(&class.key)?;
+        Some((class, why))
+    });
+    Ok(judged.take(NAMED_MAX).collect())
+}
+
+/// Claimed jobs that have not started within the time that a worker has for it.
+async fn unstarted<S: Store>(app: &App<S>, now: Timestamp) -> Result<Vec<JobRecord>, Failure> {
+    let query = JobQuery {
+        states: vec![State::Active],
+        queue: None,
+        job_type: None,
+        worker: None,
+        abandoned: None,
+        timed_out: None,
+        started: Some(false),
+        tenant: None,
+        page: Page { limit: UNSTARTED_MAX, cursor: None },
+    };
+    let limit = app.engine.settings().start_timeout;
+    let late = |job: &JobRecord| {
+        // Only a native worker tells of a start, and only of one that lasts.
+        let native = job.holder.as_ref().is_some_and(|holder| holder.worker.is_some());
+        native && job.claimed.is_some_and(|claimed| now.since(claimed) > limit)
+    };
+    let jobs = app.engine.store().jobs(query).await?.jobs;
+    Ok(jobs.into_iter().filter(late).take(NAMED_MAX).collect())
+}
+
+fn about_store(object: &mut Object<'_>, facts: &StoreFacts, look: Option<&Look>) {
+    object.text("kind", facts.kind);
+    let folder = facts.folder.as_ref().map(|folder| folder.display().to_string());
+    object.text_or_null("folder", folder.as_deref());
+    object.text("durability", facts.durability);
+    object.flag("durable", facts.durable);
+    let Some(look) = look else { return };
+    match &look.fsync {
+        Ok(fsync) => object.object("fsync", |object| {
+            object.number("median_ms", millis(fsync.median));
+            object.number("slowest_ms", millis(fsync.slowest));
+            object.number("rounds", fsync.rounds);
+        }),
+        Err(error) => object.text("fsync_error", error),
+    }
+    match &look.disk {
+        Ok(disk) => object.object("disk", |object| {
+            object.number("free_bytes", disk.free);
+            object.number("total_bytes", disk.total);
+        }),
+        Err(error) => object.text("disk_error", error),
+    }
+}
+
+fn about_class(object: &mut Object<'_>, class: &ClassBacklog, why: &Untaken) {
+    object.text("queue", &class.key.queue);
+    object.text("type", &class.key.job_type);
+    match &class.key.route {
+        JobRoute::Action { runtime, .. } => object.text("runtime", runtime),
+        JobRoute::Plain => object.raw("runtime", "null"),
+    }
+    match why {
+        Untaken::Paused => {
+            object.flag("paused", true);
+            object.text("reason", &format!("queue {} is paused", class.key.queue));
+        }
+        Untaken::Nobody(reason) => {
+            object.flag("paused", false);
+            object.text("reason", reason);
+        }
+    }
+}
+
+fn about_queue(object: &mut Object<'_>, queue: &QueueStats, now: Timestamp) {
+    object.text("name", &queue.name);
+    object.flag("paused", queue.paused);
+    object.number("available", queue.available);
+    object.number("active", queue.active);
+    match queue.oldest_available {
+        Some(oldest) => object.number("oldest_waits_seconds", seconds(now.since(oldest))),
+        None => object.raw("oldest_waits_seconds", "null"),
+    }
+}
+
+fn about_unstarted(object: &mut Object<'_>, job: &JobRecord, now: Timestamp) {
+    object.plain("id", job.job.id);
+    object.text("queue", &job.job.key.queue);
+    let worker = job.holder.as_ref().and_then(|holder| holder.name.as_deref());
+    object.text_or_null("worker", worker);
+    let claimed = job.claimed.unwrap_or(now);
+    object.number("claimed_seconds_ago", seconds(now.since(claimed)));
+}
+
+fn about_worker<S: Store>(
+    object: &mut Object<'_>,
+    app: &App<S>,
+    worker: &WorkerRecord,
+    now: Timestamp,
+) {
+    let interval = Span(worker.lease.0 / u64::from(app.engine.settings().staleness_multiplier));
+    object.plain("id", worker.id);
+    object.text("name", &worker.name);
+    object.text("state", worker.standing.state());
+    object.flag("holds_lease", worker.standing.holds_lease());
+    object.number("in_flight", worker.in_flight);
+    object.number("heartbeat_age_seconds", seconds(now.since(worker.last_heartbeat)));
+    object.number("interval_seconds", seconds(interval));
+    object.number("lease_seconds", seconds(worker.lease));
+    let sessions = app.engine.board().sessions();
+    let deaf = sessions.iter().find(|view| view.worker == worker.id).and_then(|view| view.deaf);
+    match deaf {
+        Some(age) => object.number("deaf_seconds", seconds(age)),
+        None => object.raw("deaf_seconds", "null"),
+    }
+}
+
+fn seconds(span: Span) -> String {
+    format!("{}.{:03}", span.as_secs(), span.as_millis() % 1000)
+}
+
+fn millis(duration: std::time::Duration) -> String {
+    format!("{:.3}", duration.as_secs_f64() * 1000.0)
+}

@@ -1,0 +1,81 @@
+//! `outlast doctor` beside a real server and real workers.
+
+use std::time::Duration;
+
+use outlast_e2e::process::{Finished, run_to_end};
+use outlast_e2e::wait::{LEASE, eventually, within};
+use outlast_e2e::{Run, Scene, WorkerOptions};
+use serde_json::Value;
+
+fn doctor(scene: &Scene) -> (Finished, Value) {
+    let url = scene.server().url();
+    let arguments = ["doctor", "-o", "json", "--server", &url];
+    let said = run_to_end(&arguments, Duration::from_secs(60));
+    let told = serde_json::from_str(&said.stdout).expect("JSON on stdout");
+    (said, told)
+}
+
+fn check<'a>(told: &'a Value, name: &str) -> &'a Value {
+    let checks = told["checks"].as_array().expect("checks");
+    checks.iter().find(|check| check["check"] == name).unwrap_or_else(|| panic!("{name}: {told}"))
+}
+
+#[test]
+fn all_is_well_with_a_server_and_a_worker() {
+    let scene = Scene::start();
+    let _worker = scene.worker("one");
+    let (said, told) = doctor(&scene);
+    assert_eq!(said.code, Some(0), "{told}");
+    for name in ["reach", "store durability", "queues", "version skew", "clock skew"] {
+        assert_eq!(check(&told, name)["verdict"], "ok", "{told}");
+    }
+    assert!(check(&told, "store fsync")["value"].as_f64().is_some_and(|ms| ms > 0.0), "{told}");
+    assert!(check(&told, "store disk")["value"].as_f64().is_some_and(|free| free > 0.0), "{told}");
+}
+
+#[test]
+fn work_that_no_worker_can_run_fails_with_the_reason_until_one_can() {
+    let scene = Scene::start();
+    let narrow = WorkerOptions::named("narrow").flag("--runtimes", "python");
+    let _narrow = scene.worker_with(&narrow);
+    let job = scene.run(Run::short());
+    let (said, told) = doctor(&scene);
+    assert_eq!(said.code, Some(1), "{told}");
+    let queues = check(&told, "queues");
+    assert_eq!(queues["verdict"], "fail", "{told}");
+    let fact = queues["fact"].as_str().unwrap_or_default();
+    assert!(fact.contains("ledger.run") && fact.contains("runtime shell"), "{fact}");
+    let _able = scene.worker("able");
+    scene.await_status(&job, "completed", within(LEASE));
+    assert_eq!(check(&doctor(&scene).1, "queues")["verdict"], "ok");
+    scene.judge();
+}
+
+#[test]
+fn a_frozen_worker_is_named_and_does_not_fail() {
+    let scene = Scene::start();
+    let worker = scene.worker("icy");
+    let _frozen = worker.freeze_engine();
+    let told = eventually("doctor names the worker", within(LEASE), || {
+        let (said, told) = doctor(&scene);
+        let named = check(&told, "workers")["fact"].as_str()?.contains("icy");
+        let warned = check(&told, "workers")["verdict"] == "warn";
+        (named && warned).then_some((said, told))
+    });
+    assert_eq!(told.0.code, Some(0), "{}", told.1);
+}
+
+#[test]
+fn a_dead_server_fails_the_reach_and_its_store_can_be_looked_at() {
+    let mut scene = Scene::start();
+    scene.server_mut().kill();
+    let url = scene.server().url();
+    let database = format!("sqlite:{}", scene.folder().join("outlast.db").display());
+    let arguments = ["doctor", "-o", "json", "--server", &url, "--database", &database];
+    let said = run_to_end(&arguments, Duration::from_secs(60));
+    let told: Value = serde_json::from_str(&said.stdout).expect("JSON on stdout");
+    assert_eq!(said.code, Some(1), "{told}");
+    assert_eq!(check(&told, "reach")["verdict"], "fail", "{told}");
+    assert_eq!(check(&told, "local store")["verdict"], "ok", "{told}");
+    assert_eq!(check(&told, "local fsync")["verdict"], "ok", "{told}");
+}

@@ -208,7 +208,7 @@ CREATE TABLE worker (
     evidence text not null,
     about text not null,
     plain_id text
-) without rowid;
+, attachment integer not null default 0) without rowid;
 
 CREATE VIEW attempt as
 select

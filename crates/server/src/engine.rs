@@ -587,7 +587,7 @@ mod tests {
             plain_id: None,
         };
         engine.submit(Command::Register(Box::new(registration))).await.unwrap();
-        engine.submit(Command::Attach(Attach { worker, lease })).await.unwrap();
+        engine.submit(Command::Attach(Attach { worker, attachment: 1, lease })).await.unwrap();
         let (push, pushed) = mpsc::unbounded_channel();
         let closer = CancellationToken::new().drop_guard();
         let session = roster::Session::new((worker, 1), profile, push, closer);

@@ -114,7 +114,7 @@ impl Hand {
             about: "{}".into(),
             plain_id: None,
         };
-        let attach = Command::Attach(Attach { worker: WORKER, lease });
+        let attach = Command::Attach(Attach { worker: WORKER, attachment: 1, lease });
         self.apply(vec![Command::Register(Box::new(registration)), attach]).await?;
         Ok(())
     }

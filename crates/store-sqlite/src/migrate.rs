@@ -7,6 +7,7 @@ use crate::connection::OpenError;
 const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_first.sql"),
     include_str!("../migrations/0002_idempotency.sql"),
+    include_str!("../migrations/0003_attachment.sql"),
 ];
 
 /// Version of the schema that this build knows.

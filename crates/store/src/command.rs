@@ -393,10 +393,13 @@ impl WorkerRole {
 }
 
 /// A session that attaches.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Attach {
     /// The worker.
     pub worker: WorkerId,
+    /// Which of its attachments this is, by its own count: one that comes after a later
+    /// one is refused, since it cannot know what the later one was given.
+    pub attachment: u64,
     /// Lease from now on.
     pub lease: Span,
 }

@@ -104,6 +104,8 @@ pub struct Held {
     pub started: bool,
     /// Whether the job was cancelled and only its process tree is awaited.
     pub cancelled: bool,
+    /// Whether it must be alone on its worker.
+    pub isolated: bool,
     /// When it was claimed.
     pub claimed: Timestamp,
 }
@@ -170,6 +172,8 @@ pub struct WorkerRecord {
     pub renewal: u64,
     /// Number of its latest session.
     pub session: u64,
+    /// Number of its latest attachment, by its own count.
+    pub attachment: u64,
     /// Length of its lease.
     pub lease: Span,
     /// When its lease ends by the store's clock.

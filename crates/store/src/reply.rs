@@ -175,6 +175,14 @@ pub enum RenewRefusal {
     /// The worker must register anew.
     #[error(transparent)]
     Refused(#[from] WorkerRefusal),
+    /// The worker has attached again since it said this.
+    #[error("attachment {said} was left by its worker for attachment {current}")]
+    Abandoned {
+        /// The attachment that was asked for.
+        said: u64,
+        /// The latest one.
+        current: u64,
+    },
 }
 
 /// A session was attached.

@@ -71,6 +71,9 @@ pub struct Hello {
     /// false on the first attach of this process
     #[prost(bool, tag = "14")]
     pub resumed: bool,
+    /// rises with every hello of this process
+    #[prost(uint64, tag = "15")]
+    pub attachment: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AttemptKey {

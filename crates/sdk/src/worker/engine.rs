@@ -83,6 +83,8 @@ struct SessionState {
     resumed: bool,
     /// Since when the server turns us away although it welcomed us before.
     denied_since: Option<BootTime>,
+    /// How many hellos this identity has said.
+    attachment: u64,
     /// What the last hello said.
     hello_phase: v1::Phase,
     /// The phase that the server last heard or ordered.

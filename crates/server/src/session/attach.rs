@@ -55,15 +55,19 @@ pub(super) async fn attach<S: Store>(
         register(engine, registration).await?;
         tracing::info!("worker {} (ID: {worker}) registered", profile.name);
     }
-    let attached = match attach_session(engine, worker, lease).await? {
+    let attach = Attach { worker, attachment: hello.attachment, lease };
+    let attached = match attach_session(engine, attach).await? {
         Ok(attached) => attached,
         Err(RenewRefusal::UnknownWorker) => {
             // The store was reset or restored: the worker is as good as new.
             let registration = convert::registration(worker, &hello, &profile, lease);
             register(engine, registration).await?;
-            attach_session(engine, worker, lease)
+            attach_session(engine, attach)
                 .await?
                 .map_err(|refusal| refused(RefusalCode::Lapsed, refusal.to_string()))?
+        }
+        Err(refusal @ RenewRefusal::Abandoned { .. }) => {
+            return Err(refused(RefusalCode::Superseded, refusal.to_string()));
         }
         Err(refusal) => return Err(refused(RefusalCode::Lapsed, refusal.to_string())),
     };
@@ -88,7 +92,7 @@ pub(super) async fn attach<S: Store>(
             epoch: held.epoch,
             delivered: boot_time(),
             progress: if held.started { HeldProgress::Started } else { HeldProgress::Delivered },
-            isolated: false,
+            isolated: held.isolated,
         };
         session.held.insert(held.job, here);
     }
@@ -126,10 +130,9 @@ async fn register<S: Store>(
 
 async fn attach_session<S: Store>(
     engine: &Engine<S>,
-    worker: WorkerId,
-    lease: Span,
+    attach: Attach,
 ) -> Result<Result<Attached, RenewRefusal>, Unavailable> {
-    match engine.submit(Command::Attach(Attach { worker, lease })).await? {
+    match engine.submit(Command::Attach(attach)).await? {
         Reply::Attached(attached) => Ok(attached),
         other => Err(unexpected("an attachment", &other)),
     }

@@ -61,6 +61,7 @@ fn refuse(refusal: RenewRefusal) -> BeatReply {
     let code = match refusal {
         // Not known here is not dead: the next attachment makes it known again.
         RenewRefusal::UnknownWorker => RefusalCode::Unspecified,
+        RenewRefusal::Abandoned { .. } => RefusalCode::Superseded,
         RenewRefusal::Refused(
             WorkerRefusal::Lapsed | WorkerRefusal::Gone | WorkerRefusal::Draining,
         )

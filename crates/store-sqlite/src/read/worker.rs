@@ -15,7 +15,7 @@ pub(crate) fn all(db: &Connection) -> Result<Vec<WorkerRecord>, StoreError> {
             "select w.id, w.name, w.worker_role, w.phase, w.liveness, w.concurrency, w.queues,
                     w.runtimes, w.labels, w.last_heartbeat_ms, w.created_ms, w.updated_ms,
                     w.renewal_seq, w.session_seq, w.lease_ms, w.lease_until_ms, w.evidence,
-                    w.about, w.plain_id
+                    w.about, w.plain_id, w.attachment
              from worker w order by w.created_ms desc, w.id desc",
         )
         .map_err(failed)?;
@@ -66,13 +66,15 @@ fn of_row(row: &Row<'_>) -> rusqlite::Result<WorkerRecord> {
         evidence: row.get(16)?,
         about: row.get(17)?,
         plain_id: row.get(18)?,
+        attachment: row.get(19)?,
     })
 }
 
 pub(crate) fn held_by(db: &Connection, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
     let mut select = db
         .prepare_cached(
-            "select j.id, a.epoch, a.started is not null, a.cancelled, a.claimed
+            "select j.id, a.epoch, a.started is not null, a.cancelled, a.claimed,
+                    a.isolated
              from active a join job_row j on j.seq = a.seq where a.worker = ? order by a.seq",
         )
         .map_err(failed)?;
@@ -84,6 +86,7 @@ pub(crate) fn held_by(db: &Connection, worker: WorkerId) -> Result<Vec<Held>, St
                 started: row.get(2)?,
                 cancelled: row.get(3)?,
                 claimed: row::time(row, 4)?,
+                isolated: row.get(5)?,
             })
         })
         .map_err(failed)?;

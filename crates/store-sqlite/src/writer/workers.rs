@@ -24,6 +24,7 @@ use crate::writer::transition::Trace;
 pub(super) struct Known {
     pub(super) standing: Standing,
     pub(super) session: u64,
+    attachment: u64,
     renewal: u64,
     lease_until: Timestamp,
 }
@@ -40,7 +41,7 @@ impl Writing<'_> {
         let mut select = self
             .db
             .prepare_cached(
-                "select phase, liveness, session_seq, renewal_seq, lease_until_ms
+                "select phase, liveness, session_seq, renewal_seq, lease_until_ms, attachment
                  from worker where id = ?",
             )
             .map_err(failed)?;
@@ -51,6 +52,7 @@ impl Writing<'_> {
                     session: row.get(2)?,
                     renewal: row.get(3)?,
                     lease_until: row::time(row, 4)?,
+                    attachment: row.get(5)?,
                 })
             })
             .optional()
@@ -148,14 +150,21 @@ impl Writing<'_> {
         &mut self,
         attach: &Attach,
     ) -> Result<Result<Attached, RenewRefusal>, StoreError> {
+        if let Some(Known { standing, attachment: current, .. }) =
+            self.worker_standing(attach.worker)?
+            && attach.attachment < current
+            && decide(standing, WorkerEvent::Attach).is_ok()
+        {
+            return Ok(Err(RenewRefusal::Abandoned { said: attach.attachment, current }));
+        }
         let known = match self.beat(attach.worker, WorkerEvent::Attach, attach.lease)? {
             Ok(known) => known,
             Err(refusal) => return Ok(Err(refusal)),
         };
         let session = known.session + 1;
         self.execute(
-            "update worker set session_seq = ? where id = ?",
-            (int(session), attach.worker.to_string()),
+            "update worker set session_seq = ?, attachment = ? where id = ?",
+            (int(session), int(attach.attachment), attach.worker.to_string()),
         )?;
         let by = format!("worker {}", attach.worker);
         let name = EventName::WorkerAttached;

@@ -35,7 +35,7 @@ pub(crate) fn arrival(worker: WorkerId) -> Vec<Command> {
         about: "{}".into(),
         plain_id: None,
     };
-    let attach = Attach { worker, lease: LEASE };
+    let attach = Attach { worker, attachment: 1, lease: LEASE };
     vec![Command::Register(Box::new(registration)), Command::Attach(attach)]
 }
 

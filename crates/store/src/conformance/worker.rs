@@ -4,7 +4,7 @@ use outlast_core::job::{DeadLetterReason, Outcome, Overlap, Refusal, State};
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Liveness, Standing, WorkerEvent, WorkerRefusal};
 
-use crate::command::{Command, Ending, LapseScope, Renew, WorkerMove};
+use crate::command::{Attach, Command, Ending, LapseScope, Renew, WorkerMove};
 use crate::conformance::Harness;
 use crate::conformance::world::{Hand, LEASE, World, failed, lapse, rules};
 use crate::reply::{MoveRefusal, RenewRefusal, Reply, WorkerMoveRefusal};
@@ -32,7 +32,20 @@ cases![
     late_report_of_a_lapsed_worker_is_refused,
     only_a_dead_worker_that_holds_nothing_is_forgotten,
     held_attempts_are_listed_with_their_epochs,
+    attachment_that_its_worker_left_changes_nothing,
 ];
+
+/// A hello that came late on a stream its worker had left once handed back running work.
+fn attachment_that_its_worker_left_changes_nothing<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    world.attach(hand.worker);
+    let before = world.row(hand.worker);
+    world.wait(Span(500));
+    let late = Attach { worker: hand.worker, attachment: 1, lease: LEASE };
+    let refused = RenewRefusal::Abandoned { said: 1, current: 2 };
+    assert_eq!(world.one(Command::Attach(late)), Reply::Attached(Err(refused)));
+    assert_eq!(world.row(hand.worker), before);
+}
 
 fn registration_is_safe_to_repeat_and_refreshes<H: Harness>(world: &mut World<'_, H>) {
     let mut registration = world.registration();

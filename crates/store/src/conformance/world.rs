@@ -192,7 +192,8 @@ impl<'h, H: Harness> World<'h, H> {
     }
 
     pub(crate) fn attach(&mut self, worker: WorkerId) -> u64 {
-        match self.one(Command::Attach(Attach { worker, lease: LEASE })) {
+        let attachment = self.row(worker).attachment + 1;
+        match self.one(Command::Attach(Attach { worker, attachment, lease: LEASE })) {
             Reply::Attached(Ok(attached)) => attached.session,
             other => panic!("not attached: {other:?}"),
         }

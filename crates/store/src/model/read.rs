@@ -188,6 +188,7 @@ impl Tables {
                     started: row.started().is_some(),
                     cancelled: row.job.state == State::Cancelled,
                     claimed: row.held.as_ref()?.claimed,
+                    isolated: row.job.isolated,
                 })
             })
             .collect()

@@ -63,8 +63,13 @@ impl Tx<'_> {
 
     pub(super) fn attach(&mut self, attach: &Attach) -> Result<Attached, RenewRefusal> {
         let row = self.renewed(attach.worker, WorkerEvent::Attach)?;
+        if attach.attachment < row.attachment {
+            let (said, current) = (attach.attachment, row.attachment);
+            return Err(RenewRefusal::Abandoned { said, current });
+        }
         let session = row.session + 1;
-        let row = WorkerRecord { session, lease: attach.lease, ..row };
+        let (attachment, lease) = (attach.attachment, attach.lease);
+        let row = WorkerRecord { session, attachment, lease, ..row };
         let standing = row.standing;
         let by = format!("worker {}", row.id);
         self.tell(worker_event(row.id, EventName::WorkerAttached, self.now(), &by, ""));
@@ -217,6 +222,7 @@ fn fresh(new: &Registration, now: Timestamp) -> WorkerRecord {
         updated: now,
         renewal: 0,
         session: 0,
+        attachment: 0,
         lease: new.lease,
         lease_until: now.after(new.lease),
         in_flight: 0,

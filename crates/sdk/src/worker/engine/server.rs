@@ -45,6 +45,7 @@ impl<H: Handler> Engine<H> {
     fn hello(&mut self) -> Hello {
         let phase = wire_phase(self.stage);
         self.session.hello_phase = phase;
+        self.session.attachment += 1;
         let board = self.shared.board();
         let profile = &self.profile;
         Hello {
@@ -62,6 +63,7 @@ impl<H: Handler> Engine<H> {
             phase: phase.into(),
             about_json: profile.about_json.clone(),
             resumed: self.session.resumed,
+            attachment: self.session.attachment,
         }
     }
 

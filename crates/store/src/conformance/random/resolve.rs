@@ -110,6 +110,11 @@ impl<H: Harness> View<'_, H> {
         self.worker(n).map_or_else(|| worker_id(n), |row| row.id)
     }
 
+    /// The number of the worker's next attachment.
+    fn next_attachment(&self, n: u8) -> u64 {
+        self.worker(n).map_or(1, |row| row.attachment + 1)
+    }
+
     /// The worker's id, or another one when it can never come back.
     fn registering(&self, n: u8) -> WorkerId {
         match self.worker(n) {
@@ -217,8 +222,10 @@ impl<H: Harness> View<'_, H> {
                 lease: LEASE,
                 in_flight: 0,
             }),
-            Wish::Attach { worker } => {
-                Command::Attach(Attach { worker: self.worker_id(*worker), lease: LEASE })
+            Wish::Attach { worker, late } => {
+                let attachment = if *late { 0 } else { self.next_attachment(*worker) };
+                let worker = self.worker_id(*worker);
+                Command::Attach(Attach { worker, attachment, lease: LEASE })
             }
             Wish::Tell { worker, event, session } => {
                 let current = self.worker(*worker).map_or(0, |row| row.session);

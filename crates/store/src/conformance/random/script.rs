@@ -47,7 +47,7 @@ pub(super) enum Wish {
     Extend { client: u8, jobs: Vec<u8> },
     Renew { worker: u8 },
     Register { worker: u8, plain: Option<u8> },
-    Attach { worker: u8 },
+    Attach { worker: u8, late: bool },
     Tell { worker: u8, event: WorkerEvent, session: Option<bool> },
     Lapse { worker: u8, watched: bool, scope: LapseScope, mass: bool },
     Order { job: u8, order: Order, tenant: bool },
@@ -233,7 +233,8 @@ fn about_workers() -> BoxedStrategy<Wish> {
         }),
         8 => (WORKERS, option::weighted(0.2, CLIENTS))
             .prop_map(|(worker, plain)| Wish::Register { worker, plain }),
-        3 => WORKERS.prop_map(|worker| Wish::Attach { worker }),
+        3 => (WORKERS, any::<u8>())
+            .prop_map(|(worker, n)| Wish::Attach { worker, late: n < 40 }),
         3 => WORKERS.prop_map(|worker| Wish::Renew { worker }),
         4 => (WORKERS, event, option::of(any::<bool>()))
             .prop_map(|(worker, event, session)| Wish::Tell { worker, event, session }),

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
-    config as show_config, dead_letters, demo, dev, doctor, jobs, migrate, queues, run, server,
-    token, worker, workers,
+    completions, config as show_config, dead_letters, demo, dev, doctor, jobs, man, migrate,
+    queues, run, server, token, worker, workers,
 };
 use crate::config::Environment;
 use crate::exit::{Exit, Failure};
@@ -62,6 +62,10 @@ enum Command {
     Doctor(doctor::Args),
     /// Apply the store's migrations
     Migrate(migrate::Args),
+    /// Print a completion script for a shell
+    Completions(completions::Args),
+    /// Print the manual page, or write one a command into a folder
+    Man(man::Args),
     /// Show the configuration
     #[command(subcommand)]
     Config(show_config::Command),
@@ -82,6 +86,8 @@ impl Command {
             | Self::Workers(_)
             | Self::DeadLetters(_)
             | Self::Doctor(_)
+            | Self::Completions(_)
+            | Self::Man(_)
             | Self::Config(_)
             | Self::Token(_) => Loudness::Warnings,
         }
@@ -99,11 +105,18 @@ impl Command {
             Self::Workers(command) => wait_for(workers::run(command, environment)),
             Self::DeadLetters(command) => wait_for(dead_letters::run(command, environment)),
             Self::Doctor(args) => wait_for(doctor::run(args, environment)),
+            Self::Completions(args) => completions::run(&args, tree()),
+            Self::Man(args) => man::run(&args, tree()),
             Self::Migrate(args) => wait_for(migrate::run(args, environment)),
             Self::Config(command) => show_config::run(command, environment),
             Self::Token(command) => token::run(command),
         }
     }
+}
+
+/// The whole command line, for what is made of it: help, manual, completion.
+pub(crate) fn tree() -> clap::Command {
+    Cli::command()
 }
 
 /// Runs the program and says how it ended.
@@ -145,6 +158,8 @@ pub(crate) fn engine_args(
         | Command::Workers(_)
         | Command::DeadLetters(_)
         | Command::Doctor(_)
+        | Command::Completions(_)
+        | Command::Man(_)
         | Command::Migrate(_)
         | Command::Config(_)
         | Command::Token(_) => Err(Exit::Usage.into()),

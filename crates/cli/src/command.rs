@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod dead_letters;
 pub(crate) mod demo;
@@ -7,6 +8,7 @@ pub(crate) mod dev;
 pub(crate) mod doctor;
 mod follow;
 pub(crate) mod jobs;
+pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod queues;
 pub(crate) mod run;

@@ -7,7 +7,7 @@ use super::Target;
 use crate::client::Client;
 use crate::config::Environment;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Column, at, fields, text_at, when};
+use crate::output::{self, Column, Format, at, fields, text_at, when};
 
 /// How many letters are read at a time.
 const PAGE: usize = 500;
@@ -110,7 +110,7 @@ async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
 
 async fn show(args: &One, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
-    let answer = client.get(&["ojs", "v1", "jobs", &args.id], &[]).await?;
+    let answer = client.get(&["ojs", "v1", "dead-letter", &args.id], &[]).await?;
     let letter = answer.get("job").cloned().unwrap_or(answer);
     output::print_one(args.target.output, &letter, page)?;
     Ok(Exit::Ok)
@@ -163,6 +163,9 @@ async fn purge(args: &Purge, environment: &Environment) -> Result<Exit, Failure>
             client.delete(&["ojs", "v1", "dead-letter", id]).await?;
             removed += 1;
         }
+    }
+    if args.target.format() != Format::Table {
+        output::print_one(args.target.format(), &json!({"removed": removed}), Value::to_string)?;
     }
     output::say(&format!("{removed} dead letters removed\n"));
     Ok(Exit::Ok)

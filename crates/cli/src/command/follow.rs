@@ -26,6 +26,8 @@ pub(super) enum LogSink {
     Beside,
     /// One JSON document a piece, to stdout.
     Lines,
+    /// Nowhere yet: the caller prints all of it at the end.
+    Kept,
 }
 
 /// How waiting ended.
@@ -44,11 +46,12 @@ pub(super) struct Follow<'a> {
     id: &'a str,
     sink: LogSink,
     after: Option<String>,
+    kept: Vec<Value>,
 }
 
 impl<'a> Follow<'a> {
     pub(super) fn new(client: &'a Client, id: &'a str, sink: LogSink) -> Self {
-        Self { client, id, sink, after: None }
+        Self { client, id, sink, after: None, kept: Vec::new() }
     }
 
     /// Prints what comes until the job has ended, or for `limit`.
@@ -106,20 +109,13 @@ impl<'a> Follow<'a> {
                 return Ok(any);
             }
             any = true;
-            pieces.iter().try_for_each(|piece| self.show(piece))?;
+            pieces.into_iter().try_for_each(|piece| self.show(piece))?;
         }
     }
 
-    /// All output that was not read yet.
-    pub(super) async fn collect(&mut self) -> Result<Vec<Value>, Failure> {
-        let mut all = Vec::new();
-        loop {
-            let pieces = self.next_page().await?;
-            if pieces.is_empty() {
-                return Ok(all);
-            }
-            all.extend(pieces);
-        }
+    /// All output there was, if the sink keeps it.
+    pub(super) fn into_kept(self) -> Vec<Value> {
+        self.kept
     }
 
     async fn next_page(&mut self) -> Result<Vec<Value>, Failure> {
@@ -138,11 +134,15 @@ impl<'a> Follow<'a> {
         Ok(pieces)
     }
 
-    fn show(&self, piece: &Value) -> Result<(), Failure> {
+    fn show(&mut self, piece: Value) -> Result<(), Failure> {
         let text = piece.get("text").and_then(Value::as_str).unwrap_or_default();
         let is_error = piece.get("stream").and_then(Value::as_str) == Some("stderr");
         match self.sink {
             LogSink::Lines => print(&format!("{piece}\n")),
+            LogSink::Kept => {
+                self.kept.push(piece);
+                Ok(())
+            }
             LogSink::Streams if !is_error => {
                 // A program that reads gets the bytes; a terminal gets no commands from a job.
                 if output::is_terminal() { print(&escape_lines(text)) } else { print(text) }

@@ -23,7 +23,7 @@ pub(crate) enum Command {
     Show(One),
     /// Cancel jobs
     Cancel(Many),
-    /// Give ended jobs a new life
+    /// Give failed and abandoned jobs a new life
     Retry(Many),
     /// Print a job's output
     Logs(Logs),
@@ -179,19 +179,25 @@ async fn each(args: &Many, environment: &Environment, verb: &str) -> Result<Exit
 async fn logs(args: &Logs, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
     let format = args.target.output;
-    let sink = if format == Format::Table { LogSink::Streams } else { LogSink::Lines };
+    let sink = match format {
+        Format::Table => LogSink::Streams,
+        Format::Json => LogSink::Kept,
+        Format::Jsonl => LogSink::Lines,
+    };
     let mut follow = Follow::new(&client, &args.id, sink);
     if args.follow {
         follow.until_it_ends(None).await?;
+        // One document is whole when the job has ended.
+        if format == Format::Json {
+            output::print_list(format, &follow.into_kept(), &[])?;
+        }
         return Ok(Exit::Ok);
     }
     // A job without output still has to exist.
     client.get(&["api", "v1", "executions", &args.id], &[]).await?;
+    follow.print_new().await?;
     if format == Format::Json {
-        let lines = follow.collect().await?;
-        output::print_list(format, &lines, &[])?;
-    } else {
-        follow.print_new().await?;
+        output::print_list(format, &follow.into_kept(), &[])?;
     }
     Ok(Exit::Ok)
 }

@@ -7,7 +7,7 @@ use super::{Target, jobs};
 use crate::client::Client;
 use crate::config::Environment;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Column, fields, text_at, when};
+use crate::output::{self, Column, Format, fields, text_at, when};
 
 /// More workers than this are not listed at once.
 const LIST_MAX: u32 = 10_000;
@@ -98,7 +98,11 @@ async fn order(args: &One, environment: &Environment, verb: &str) -> Result<Exit
 async fn forget(args: &One, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
     let id = resolve(&client, &args.worker).await?;
-    client.delete(&["api", "v1", "workers", &id]).await?;
+    let answer = client.delete(&["api", "v1", "workers", &id]).await?;
+    if args.target.format() != Format::Table {
+        let answer = answer.get("data").cloned().unwrap_or(answer);
+        output::print_one(args.target.format(), &answer, Value::to_string)?;
+    }
     output::say(&format!("worker {id} forgotten\n"));
     Ok(Exit::Ok)
 }

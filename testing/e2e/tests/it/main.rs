@@ -21,6 +21,7 @@ mod durability;
 mod exclusivity;
 mod frozen_worker;
 mod idempotency;
+mod json_shapes;
 mod no_worker;
 mod ojs_conformance;
 mod output;

@@ -29,7 +29,7 @@ pub use action::{
     Action, Delivery, EntryPoint, Format, OutputFormat, Overlap, Program, RetrySpec, Runner,
 };
 pub use error::PackError;
-pub use pack::{Note, Pack};
+pub use pack::{Note, Origin, Pack};
 pub use parameters::Violation;
 pub use render::{PARAMETER_FILE_VARIABLE, Rendered};
 pub use set::PackSet;

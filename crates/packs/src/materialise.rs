@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use include_dir::{Dir, DirEntry, File};
 
 use crate::error::PackError;
+use crate::pack::Origin;
 use crate::set::{CORE, PackSet};
 
 const FOLDER_MODE: u32 = 0o700;
@@ -24,7 +25,7 @@ impl PackSet {
     /// # Errors
     /// When a file cannot be written, or `folder` is a link or somebody else's.
     pub fn materialise(&self, folder: &Path) -> Result<(), PackError> {
-        for pack in self.packs().filter(|pack| pack.built_in) {
+        for pack in self.packs().filter(|pack| pack.origin == Origin::BuiltIn) {
             let target = folder.join(&pack.reference);
             private_folder(folder).and_then(|()| write_folder(&CORE, &target)).map_err(
                 |source| PackError::io(target.display().to_string(), "write built-in pack", source),

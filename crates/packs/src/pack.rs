@@ -26,10 +26,21 @@ pub struct Pack {
     pub enabled: bool,
     /// Words to find it by.
     pub tags: Vec<String>,
-    /// Whether it is part of the binary.
-    pub built_in: bool,
+    /// Where it is from.
+    pub origin: Origin,
     actions: Vec<Arc<Action>>,
     notes: Vec<Note>,
+}
+
+/// Where a pack is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// Part of the binary.
+    BuiltIn,
+    /// Read from a folder.
+    Folder,
+    /// Read from a folder, in place of the built-in pack of the same name.
+    Replacement,
 }
 
 /// Something in a pack that has no effect here, though nothing is wrong with it.
@@ -80,9 +91,21 @@ const DESCRIPTIVE: &[&str] = &[
     "runtime_deps",
 ];
 
-/// Folders that other systems act on and this one does not.
-const PASSED_OVER: &[&str] =
-    &["sensors", "triggers", "rules", "workflows", "policies", "runtimes", "permission_sets"];
+/// Folders and files that other systems act on and this one does not.
+const PASSED_OVER: &[&str] = &[
+    "sensors",
+    "triggers",
+    "rules",
+    "workflows",
+    "policies",
+    "queues",
+    "runtimes",
+    "permission_sets",
+    "permissions",
+    "config.schema.yaml",
+    "requirements.txt",
+    "package.json",
+];
 
 impl Pack {
     /// The actions, in the order of their files' names.
@@ -120,12 +143,30 @@ impl Pack {
             version: manifest.version,
             enabled: manifest.enabled.unwrap_or(true),
             tags: manifest.tags.unwrap_or_default(),
-            built_in: matches!(source, Source::Embedded(_)),
+            origin: match source {
+                Source::Embedded(_) => Origin::BuiltIn,
+                Source::Folder { .. } => Origin::Folder,
+            },
             actions: Vec::new(),
             notes,
         };
         pack.read_actions(source)?;
         Ok(pack)
+    }
+
+    /// Notes that this pack, whose manifest is `file`, stands in for the built-in one.
+    pub(crate) fn replace(&mut self, built_in: &Self, file: &str) {
+        self.origin = Origin::Replacement;
+        let here =
+            |action: &&Arc<Action>| !self.actions.iter().any(|a| a.reference == action.reference);
+        let gone: Vec<&str> =
+            built_in.actions.iter().filter(here).map(|action| action.reference.as_str()).collect();
+        let mut message = format!("replaces the built-in pack {} as a whole", self.reference);
+        if !gone.is_empty() {
+            message.push_str(", without ");
+            message.push_str(&gone.join(", "));
+        }
+        self.notes.insert(0, Note::new(file, message));
     }
 
     fn read_actions(&mut self, source: &Source) -> Result<(), PackError> {
@@ -177,6 +218,6 @@ pub(crate) fn is_name(text: &str) -> bool {
 
 fn passed_over(source: &Source) -> Result<Vec<Note>, PackError> {
     let names = source.names("")?;
-    let folders = PASSED_OVER.iter().filter(|folder| names.iter().any(|name| name == *folder));
-    Ok(folders.map(|folder| Note::new(&source.label(folder), "folder has no effect")).collect())
+    let found = PASSED_OVER.iter().filter(|passed| names.iter().any(|name| name == *passed));
+    Ok(found.map(|passed| Note::new(&source.label(passed), "has no effect")).collect())
 }

@@ -10,7 +10,7 @@ use include_dir::{Dir, include_dir};
 
 use crate::action::Action;
 use crate::error::PackError;
-use crate::pack::Pack;
+use crate::pack::{Origin, Pack};
 use crate::source::Source;
 
 /// The built-in pack's files.
@@ -35,6 +35,10 @@ impl PackSet {
     }
 
     /// The built-in pack and those in `folders`: each is one pack, or holds packs.
+    ///
+    /// A pack with the name of the built-in one takes its place as a whole: a set in which one
+    /// `core.sleep` takes `seconds` and the next action of `core` comes from somebody else
+    /// would be nobody's pack. The pack says so in [`Pack::origin`] and in a note.
     ///
     /// # Errors
     /// The first fault found, naming its file.
@@ -71,20 +75,24 @@ impl PackSet {
         self.actions.values().map(Arc::as_ref)
     }
 
-    /// Every pack, the built-in one first.
+    /// Every pack, in the order in which they were read; the built-in one first, if it is there.
     pub fn packs(&self) -> impl Iterator<Item = &Pack> {
         self.packs.iter().map(Arc::as_ref)
     }
 
     fn add(&mut self, source: &Source) -> Result<(), PackError> {
-        let pack = Arc::new(Pack::read(source)?);
-        if let Some(other) = self.packs.iter().find(|other| other.reference == pack.reference) {
-            let whose = if other.built_in { "built in" } else { "read from another folder" };
-            return Err(PackError::new(
-                source.label("pack.yaml"),
-                format!("pack `{}` is already {whose}", pack.reference),
-                "give the pack another ref, or leave one of them out",
-            ));
+        let mut pack = Pack::read(source)?;
+        if let Some(at) = self.packs.iter().position(|other| other.reference == pack.reference) {
+            if self.packs[at].origin != Origin::BuiltIn {
+                return Err(PackError::new(
+                    source.label("pack.yaml"),
+                    format!("pack `{}` is already read from another folder", pack.reference),
+                    "give the pack another ref, or leave one of them out",
+                ));
+            }
+            let built_in = self.packs.remove(at);
+            self.actions.retain(|_, action| action.pack != built_in.reference);
+            pack.replace(&built_in, &source.label("pack.yaml"));
         }
         for action in pack.actions() {
             match self.actions.entry(action.reference.clone()) {
@@ -92,7 +100,7 @@ impl PackSet {
                 btree_map::Entry::Occupied(_) => return Err(duplicate(source, action)),
             };
         }
-        self.packs.push(pack);
+        self.packs.push(Arc::new(pack));
         Ok(())
     }
 }

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use outlast_core::limits::KILL_CONFIRM_MAX;
-use outlast_packs::PackSet;
+use outlast_packs::{Origin, PackSet};
 use outlast_sdk::{Control, Role, RunError, StageEvent, Summary, Worker, control};
 use serde_json::json;
 
@@ -159,6 +159,12 @@ async fn start(
 ) -> Result<(Worker, ActionRunner, WorkRoot), StartError> {
     surroundings::check(&config.variables, needed_to_stop(config.shutdown_timeout));
     let packs = PackSet::load(&config.packs)?;
+    for pack in packs.packs().filter(|pack| pack.origin == Origin::Replacement) {
+        tracing::info!(
+            pack = pack.reference,
+            "a pack read from a folder replaces the built-in one"
+        );
+    }
     let parent = config.work_folder.clone().unwrap_or_else(std::env::temp_dir);
     let root = WorkRoot::create(&parent)
         .map_err(|error| StartError::WorkRoot { folder: parent.display().to_string(), error })?;
@@ -190,6 +196,7 @@ async fn start(
         packs_folder: root.packs(),
         attempts_folder: root.attempts(),
         control,
+        server: Some(config.server).filter(|url| !url.contains('@')),
     };
     Ok((worker, runner, root))
 }

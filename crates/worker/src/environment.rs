@@ -73,7 +73,7 @@ pub struct JobIdentity {
 }
 
 impl JobIdentity {
-    fn variables(&self) -> [(String, String); 5] {
+    fn variables(&self) -> [(String, String); 6] {
         let checkpoint = self.checkpoint.to_string_lossy().into_owned();
         [
             ("OUTLAST_JOB_ID".to_owned(), self.job_id.clone()),
@@ -81,6 +81,8 @@ impl JobIdentity {
             ("OUTLAST_EPOCH".to_owned(), self.epoch.to_string()),
             ("OUTLAST_IDEMPOTENCY_KEY".to_owned(), self.idempotency_key.clone()),
             ("OUTLAST_CHECKPOINT".to_owned(), checkpoint),
+            // The name under which packs written for Attune ask for the same thing.
+            ("ATTUNE_EXEC_ID".to_owned(), self.job_id.clone()),
         ]
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use outlast_core::budget::{Budgets, InterruptionCharge};
 use outlast_core::time::Span;
-use outlast_packs::PackSet;
+use outlast_packs::{Origin, PackSet};
 use outlast_server::access::Access;
 use outlast_server::{ServeError, Server, Settings as ServerSettings};
 use outlast_store::Store;
@@ -53,6 +53,12 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
     // They may hold tokens in plain.
     drop(settings);
     let packs = PackSet::load(&config.packs).map_err(|error| Failure::usage(error.to_string()))?;
+    for pack in packs.packs().filter(|pack| pack.origin == Origin::Replacement) {
+        tracing::info!(
+            pack = pack.reference,
+            "a pack read from a folder replaces the built-in one"
+        );
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     runtime.block_on(async {

@@ -63,11 +63,8 @@ fn a_pack_or_an_action_defined_twice_is_refused() {
     let twice = Demo::new()
         .action("", "")
         .file("demo/actions/two.yaml", "ref: demo.it\nrunner_type: shell\nentry_point: it.sh\n");
-    let core = Demo::new()
-        .file("demo/pack.yaml", "ref: core\n")
-        .file("demo/actions/echo.yaml", "runner_type: shell\nentry_point: echo.sh\n")
-        .file("demo/actions/echo.sh", "");
-    insta::assert_snapshot!(format!("{}\n{}", twice.fault(), core.fault()));
+    let packs = Demo::new().action("", "").file("other/pack.yaml", "ref: demo\n");
+    insta::assert_snapshot!(format!("{}\n{}", twice.fault(), packs.fault()));
 }
 
 #[test]

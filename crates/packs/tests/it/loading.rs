@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
-use outlast_packs::{Delivery, EntryPoint, Format, OutputFormat, Overlap, PackSet, Runner};
+use outlast_packs::{Delivery, EntryPoint, Format, Origin, OutputFormat, Overlap, PackSet, Runner};
 use serde_json::json;
 
 use crate::fixture::{Demo, with_action};
@@ -24,6 +24,31 @@ fn the_same_folder_twice_is_read_once() {
     let demo = Demo::new().action("", "");
     let twice = [demo.path().to_owned(), demo.path().join("demo/../demo")];
     assert_eq!(PackSet::load(&twice).unwrap().packs().count(), 2);
+}
+
+#[test]
+fn a_pack_named_as_the_built_in_one_replaces_it_as_a_whole() {
+    let demo = Demo::new()
+        .file("demo/pack.yaml", "ref: core\nlabel: Mine\n")
+        .file("demo/actions/echo.yaml", "runner_type: shell\nentry_point: echo.sh\n")
+        .file("demo/actions/echo.sh", "#!/bin/sh\n");
+    let set = demo.load().unwrap();
+    let [pack] = set.packs().collect::<Vec<_>>()[..] else { panic!("one pack, not {set:?}") };
+    assert_eq!((pack.label.as_str(), pack.origin), ("Mine", Origin::Replacement));
+    let names: Vec<&str> = set.actions().map(|action| action.reference.as_str()).collect();
+    assert_eq!(names, ["core.echo"], "nothing of the built-in pack is left");
+    let note = pack.notes().first().unwrap().to_string();
+    assert!(
+        note.ends_with(
+            "demo/pack.yaml: replaces the built-in pack core as a whole, without core.echo_node, \
+         core.echo_python, core.fail, core.http_request, core.noop, core.sleep"
+        ),
+        "{note}"
+    );
+    // Nothing is left to write to disk either.
+    let folder = tempfile::tempdir().unwrap();
+    set.materialise(folder.path()).unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]

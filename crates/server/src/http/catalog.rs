@@ -1,6 +1,6 @@
 //! Actions and packs: what executions may name.
 
-use outlast_packs::{Action, OutputFormat, Overlap, Pack};
+use outlast_packs::{Action, Origin, OutputFormat, Overlap, Pack};
 use outlast_store::Store;
 use outlast_wire::json::Object;
 
@@ -101,7 +101,10 @@ fn pack(object: &mut Object<'_>, pack: &Pack) {
     object.text("description", &pack.description);
     object.text_or_null("version", pack.version.as_deref());
     object.flag("enabled", pack.enabled);
-    object.flag("built_in", pack.built_in);
+    object.flag("built_in", pack.origin == Origin::BuiltIn);
+    object.flag("replaces_built_in", pack.origin == Origin::Replacement);
     object.texts("tags", pack.tags.iter().map(String::as_str));
     object.texts("actions", pack.actions().iter().map(|action| action.reference.as_str()));
+    let notes: Vec<String> = pack.notes().iter().map(ToString::to_string).collect();
+    object.texts("notes", notes.iter().map(String::as_str));
 }

@@ -31,6 +31,8 @@ pub(super) struct ActionRunner {
     pub(super) packs_folder: PathBuf,
     pub(super) attempts_folder: PathBuf,
     pub(super) control: Control,
+    /// The server's address as jobs may know it; nothing if it holds a password.
+    pub(super) server: Option<String>,
 }
 
 /// Everything that an attempt of an action needs.
@@ -118,6 +120,8 @@ impl ActionRunner {
         // What a job leaves in its temporary folder goes with the attempt.
         env.retain(|(name, _)| name != "TMPDIR");
         env.push(("TMPDIR".to_owned(), path_text(&folder.working())));
+        // Scripts written for Attune ask for the server under this name.
+        env.extend(self.server.iter().map(|url| ("ATTUNE_API_URL".to_owned(), url.clone())));
         Ok(env)
     }
 

@@ -41,6 +41,7 @@ fn secrets_of_the_worker_stay_with_the_worker() {
 fn job_is_told_who_it_is() {
     let variables = HostEnvironment::allowed_of([]).for_job(&identity(), &[]).unwrap();
     assert_eq!(value(&variables, "OUTLAST_JOB_ID"), Some("job-1"));
+    assert_eq!(value(&variables, "ATTUNE_EXEC_ID"), Some("job-1"));
     assert_eq!(value(&variables, "OUTLAST_ATTEMPT"), Some("2"));
     assert_eq!(value(&variables, "OUTLAST_EPOCH"), Some("7"));
     assert_eq!(value(&variables, "OUTLAST_IDEMPOTENCY_KEY"), Some("key-1"));

@@ -19,6 +19,7 @@ mod containment;
 mod doctor;
 mod durability;
 mod exclusivity;
+mod foreign_pack;
 mod frozen_worker;
 mod idempotency;
 mod json_shapes;

@@ -81,7 +81,7 @@ pub(super) fn packs(settings: &Settings, checks: &mut Vec<Check>) -> PackSet {
     // What the built-in pack carries along for others is nobody's mistake here.
     let notes: Vec<String> = packs
         .packs()
-        .filter(|pack| !pack.built_in)
+        .filter(|pack| pack.origin != outlast_packs::Origin::BuiltIn)
         .flat_map(|pack| pack.notes().iter().map(ToString::to_string))
         .collect();
     checks.extend(notes.into_iter().map(|note| {

@@ -37,7 +37,7 @@ use outlast_store::command::{Claim, ClaimFrom, ClassKey, WorkerMove};
 use outlast_store::record::{JobRecord, WorkerRecord};
 use outlast_store::reply::{ClaimRefusal, Claimed, WorkerMoveRefusal, WorkerMoved};
 use outlast_store::{Command, Reply, Store};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -86,6 +86,8 @@ pub struct Board {
     pub(crate) due_changed: Notify,
     /// Woken when a lease may end earlier than the monitor thought.
     pub(crate) lease_changed: Notify,
+    /// Counts commits, so that streams of events wait for the next one.
+    pub(crate) commits: watch::Sender<u64>,
     store_down: AtomicBool,
     stopping: CancellationToken,
     /// The store's time at a boot time, from the latest batch.
@@ -322,6 +324,12 @@ impl<S: Store> Engine<S> {
         }
     }
 
+    /// Says that the server is on its way out: it is no longer ready, and whoever waits for
+    /// something to come, in a long poll or a stream, is sent away.
+    pub fn begin_stop(&self) {
+        self.board().stop();
+    }
+
     /// Returns whether the server can serve.
     #[must_use]
     pub fn health(&self) -> Health {
@@ -392,7 +400,12 @@ impl Board {
         self.stopping.is_cancelled()
     }
 
-    pub(crate) fn stop(&self) {
+    /// Returns what is cancelled when the server begins to stop.
+    pub(crate) fn stopping(&self) -> CancellationToken {
+        self.stopping.clone()
+    }
+
+    fn stop(&self) {
         self.stopping.cancel();
     }
 
@@ -552,6 +565,7 @@ mod tests {
             names: Vec::new(),
             queues: Vec::new(),
             job: Some(JobId(Uuid::from_u128(2))),
+            worker: None,
             limit: 10,
         };
         let page = engine.store().events(query).await.unwrap();

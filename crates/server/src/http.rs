@@ -16,6 +16,7 @@ mod call;
 mod catalog;
 mod doctor;
 mod error;
+mod events;
 mod executions;
 mod health;
 mod ojs;
@@ -25,6 +26,7 @@ mod page;
 mod plan;
 mod route;
 mod show;
+mod stream;
 mod workers;
 
 use std::any::Any;
@@ -86,6 +88,7 @@ pub fn router<S: Store>(engine: Engine<S>) -> Router {
         .merge(catalog::routes())
         .merge(workers::routes())
         .merge(doctor::routes())
+        .merge(events::routes())
         .merge(health::routes());
     let (router, _all) = routes.into_parts();
     router

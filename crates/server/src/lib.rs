@@ -14,6 +14,7 @@
 //! - [`monitor`]: what happens by time alone: leases, timers, stranded jobs, retention
 //! - [`probe`]: how fast and how full the disk below a store is
 //! - [`serve`]: listener, limits on connections, and the order of a shutdown
+//! - `stall`: connections whose other end does not read
 //! - [`settings`]: what the operator may set
 //! - [`access`]: bearer tokens, roles, and what each allows
 //! - [`clock`]: the crate's only reader of clocks
@@ -28,6 +29,7 @@ pub mod probe;
 pub mod serve;
 pub mod session;
 pub mod settings;
+mod stall;
 
 pub use engine::{Engine, Unavailable};
 pub use serve::{ServeError, Server};

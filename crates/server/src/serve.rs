@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 use crate::engine::input::Input;
 use crate::engine::{Engine, millis};
 use crate::settings::Settings;
+use crate::stall::Impatient;
 use crate::{http, monitor, session};
 
 /// Longest a client may take to send a request's head, and to leave a kept-alive
@@ -142,7 +143,7 @@ async fn stop<S: Store>(
     (monitors, stop_monitors): (TaskTracker, CancellationToken),
 ) -> Result<(), ServeError> {
     tracing::info!("graceful shutdown: no new connections, finishing requests under way");
-    engine.board().stop();
+    engine.begin_stop();
     // The loop gone is no reason not to stop the rest.
     drop(engine.send(Input::CloseSessions).await);
     stop_connections.cancel();
@@ -180,7 +181,10 @@ async fn connection(stream: TcpStream, app: Router, stop: CancellationToken) {
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
     let service = TowerToHyperService::new(app);
-    let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let serving = builder.serve_connection_with_upgrades(
+        TokioIo::new(Impatient::new(stream, stop.clone())),
+        service,
+    );
     tokio::pin!(serving);
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,

@@ -132,6 +132,10 @@ impl Store for SqliteStore {
         self.read(move |db| read::event::page(db, &query)).await
     }
 
+    async fn events_end(&self) -> Result<String, StoreError> {
+        self.read(read::event::end).await
+    }
+
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         self.read(read::queue::next_due).await
     }

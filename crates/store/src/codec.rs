@@ -209,6 +209,16 @@ impl EventName {
         }
     }
 
+    /// Returns whether some event may match a pattern.
+    #[must_use]
+    pub fn is_pattern(pattern: &str) -> bool {
+        let family = |prefix| ["job.", "execution.", "queue.", "worker."].contains(&prefix);
+        match pattern.strip_suffix('*') {
+            Some(prefix) => prefix.is_empty() || family(prefix),
+            None => serde_json::from_value::<Self>(pattern.into()).is_ok(),
+        }
+    }
+
     /// Returns whether a pattern (`job.completed`, `job.*`) matches the event.
     #[must_use]
     pub fn matches(self, pattern: &str) -> bool {

@@ -114,6 +114,8 @@ pub struct EventQuery {
     pub queues: Vec<String>,
     /// Only about this job.
     pub job: Option<JobId>,
+    /// Only about this worker, or done by it.
+    pub worker: Option<WorkerId>,
     /// How many at most.
     pub limit: u32,
 }

@@ -170,6 +170,10 @@ impl Store for ModelStore {
         self.open()?.events(&query)
     }
 
+    async fn events_end(&self) -> Result<String, StoreError> {
+        Ok(self.open()?.events_end())
+    }
+
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         Ok(self.open()?.next_due())
     }

@@ -76,6 +76,9 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
         query: EventQuery,
     ) -> impl Future<Output = Result<EventPage, StoreError>> + Send;
 
+    /// Returns the cursor after every event there is: what is read from there is new.
+    fn events_end(&self) -> impl Future<Output = Result<String, StoreError>> + Send;
+
     /// Returns when something is due next without any command: a timer, a visibility, a
     /// time limit, an expiry. `None` when nothing is.
     fn next_due(&self) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;

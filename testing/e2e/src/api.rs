@@ -8,6 +8,7 @@ use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+const STREAM_TIMEOUT: Duration = Duration::from_secs(120);
 const OJS_MEDIA_TYPE: &str = "application/openjobspec+json";
 
 /// A client of one server.
@@ -127,6 +128,24 @@ impl Api {
     #[must_use]
     pub fn post(&self, path: &str, body: &Value) -> Reply {
         self.try_post(path, body).unwrap_or_else(|error| panic!("POST {path}: {error:?}"))
+    }
+
+    /// Opens a stream of events after a cursor; it is read as it comes.
+    ///
+    /// # Panics
+    ///
+    /// When no answer comes.
+    #[track_caller]
+    #[must_use]
+    pub fn stream(&self, path: &str, last_event_id: &str) -> Response {
+        let mut request = self.client.get(format!("{}{path}", self.url)).timeout(STREAM_TIMEOUT);
+        if !last_event_id.is_empty() {
+            request = request.header("Last-Event-ID", last_event_id);
+        }
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        request.send().unwrap_or_else(|error| panic!("GET {path}: {error:?}"))
     }
 
     /// Sends JSON with headers.

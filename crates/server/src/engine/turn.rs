@@ -427,6 +427,7 @@ impl<S: Store> Turn<S> {
 
     fn answer(&mut self, applied: Applied, sinks: Vec<Sink>) {
         self.board.set_clock(applied.at);
+        self.board.commits.send_modify(|count| *count = count.wrapping_add(1));
         for (reply, sink) in applied.replies.into_iter().zip(sinks) {
             self.note(&reply);
             self.settle(reply, sink);

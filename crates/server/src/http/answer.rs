@@ -1,5 +1,6 @@
 //! What a handler answers when all is well.
 
+use axum::body::Body;
 use http::StatusCode;
 use outlast_wire::json::Object;
 
@@ -10,6 +11,8 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
     /// Set where it is not JSON in the caller's flavour.
     pub(crate) content_type: Option<&'static str>,
+    /// Set where the answer has no end yet; then there is no body.
+    pub(crate) stream: Option<Body>,
     /// Whether the same request was answered before.
     pub(crate) replayed: bool,
 }
@@ -17,12 +20,24 @@ pub(crate) struct Answer {
 impl Answer {
     /// Answers 200 with a document.
     pub(crate) const fn ok(body: Vec<u8>) -> Self {
-        Self { status: StatusCode::OK, body, content_type: None, replayed: false }
+        Self { status: StatusCode::OK, body, content_type: None, stream: None, replayed: false }
     }
 
     /// Answers 201 with a document.
     pub(crate) const fn created(body: Vec<u8>) -> Self {
-        Self { status: StatusCode::CREATED, body, content_type: None, replayed: false }
+        Self {
+            status: StatusCode::CREATED,
+            body,
+            content_type: None,
+            stream: None,
+            replayed: false,
+        }
+    }
+
+    /// Answers with something that goes on.
+    pub(crate) const fn stream(status: StatusCode, kind: &'static str, stream: Body) -> Self {
+        let content_type = Some(kind);
+        Self { status, body: Vec::new(), content_type, stream: Some(stream), replayed: false }
     }
 
     /// Answers 200 with an object.
@@ -32,7 +47,13 @@ impl Answer {
 
     /// Answers 200 with text of another type.
     pub(crate) const fn text(content_type: &'static str, body: Vec<u8>) -> Self {
-        Self { status: StatusCode::OK, body, content_type: Some(content_type), replayed: false }
+        Self {
+            status: StatusCode::OK,
+            body,
+            content_type: Some(content_type),
+            stream: None,
+            replayed: false,
+        }
     }
 
     /// Says that the same request was answered before.

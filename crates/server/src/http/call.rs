@@ -256,6 +256,13 @@ impl Caller {
             Ok(answer) => {
                 let kind = answer.content_type.unwrap_or(self.content_type);
                 let mut response = self.response(answer.status, kind, answer.body);
+                if let Some(stream) = answer.stream.filter(|_| !self.is_head) {
+                    *response.body_mut() = stream;
+                    let headers = response.headers_mut();
+                    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+                    // A proxy that collects an answer would hold it back.
+                    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+                }
                 if answer.replayed {
                     let told = HeaderValue::from_static("true");
                     response.headers_mut().insert(once::REPLAYED, told);

@@ -73,12 +73,21 @@ impl Api {
         Self { router: router(engine.clone()), engine }
     }
 
+    pub(crate) fn stop(&self) {
+        self.engine.begin_stop();
+    }
+
     pub(crate) async fn send(&self, request: Request<Body>) -> Reply {
         let response = self.router.clone().oneshot(request).await.expect("an answer");
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
         let text = String::from_utf8(bytes.to_vec()).expect("text");
         Reply { status: parts.status, headers: parts.headers, text }
+    }
+
+    /// Sends a request and returns the answer with its body still to come.
+    pub(crate) async fn open(&self, request: Request<Body>) -> http::Response<Body> {
+        self.router.clone().oneshot(request).await.expect("an answer")
     }
 
     pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Reply {

@@ -4,7 +4,7 @@
 use outlast_store::StoreError;
 use outlast_store::codec;
 use outlast_store::event::{Event, EventPage, EventQuery};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _};
 use uuid::Uuid;
 
 use crate::row::failed;
@@ -37,7 +37,7 @@ impl Place {
 
 pub(crate) fn page(db: &Connection, query: &EventQuery) -> Result<EventPage, StoreError> {
     let mut place = match &query.after {
-        None => Place::START,
+        None => start(db, query)?,
         Some(text) => Place::parse(text)
             .ok_or_else(|| StoreError::Rejected(format!("`{text}` is not an event cursor")))?,
     };
@@ -72,11 +72,46 @@ pub(crate) fn page(db: &Connection, query: &EventQuery) -> Result<EventPage, Sto
     Ok(EventPage { events, next: place.text() })
 }
 
+/// Nothing is told of a job before it is stored.
+fn start(db: &Connection, query: &EventQuery) -> Result<Place, StoreError> {
+    let Some(job) = query.job else { return Ok(Place::START) };
+    let mut select = db
+        .prepare_cached(
+            "select server, n from event_batch
+             where at >= (select created from job_row where id = ?)
+             order by at, server, n limit 1",
+        )
+        .map_err(failed)?;
+    let found = select.query_row([job.0.as_bytes().as_slice()], |row| {
+        Ok(Place { server: row.get(0)?, n: row.get(1)?, i: -1 })
+    });
+    Ok(found.optional().map_err(failed)?.unwrap_or(Place::START))
+}
+
+/// The cursor after everything there is.
+pub(crate) fn end(db: &Connection) -> Result<String, StoreError> {
+    let mut select = db
+        .prepare_cached(
+            "select server, n, body from event_batch order by server desc, n desc limit 1",
+        )
+        .map_err(failed)?;
+    let found = select.query_row([], |row| {
+        let body: String = row.get(2)?;
+        Ok((Place { server: row.get(0)?, n: row.get(1)?, i: -1 }, body))
+    });
+    let Some((place, body)) = found.optional().map_err(failed)? else {
+        return Ok(Place::START.text());
+    };
+    let events = codec::events_of_text(&body)?.len();
+    Ok(Place { i: i64::try_from(events).unwrap_or(i64::MAX) - 1, ..place }.text())
+}
+
 fn matches(event: &Event, query: &EventQuery) -> bool {
     let named =
         query.names.is_empty() || query.names.iter().any(|pattern| event.kind.matches(pattern));
     let queued = query.queues.is_empty()
         || event.queue.as_ref().is_some_and(|queue| query.queues.contains(queue));
     let about = query.job.is_none() || event.job == query.job;
-    named && queued && about
+    let done_by = query.worker.is_none() || event.worker == query.worker;
+    named && queued && about && done_by
 }

@@ -68,8 +68,14 @@ fn everything<H: Harness>(world: &World<'_, H>) -> Vec<String> {
         tenant: None,
         page: page.clone(),
     };
-    let events =
-        EventQuery { after: None, names: Vec::new(), queues: Vec::new(), job: None, limit: 1000 };
+    let events = EventQuery {
+        after: None,
+        names: Vec::new(),
+        queues: Vec::new(),
+        job: None,
+        worker: None,
+        limit: 1000,
+    };
     let store = world.store();
     let jobs = world.ask(store.jobs(query));
     let attempts: Vec<_> = jobs.jobs.iter().map(|job| world.attempts(job.job.id)).collect();

@@ -164,7 +164,14 @@ fn workers_are_listed_latest_first<H: Harness>(world: &mut World<'_, H>) {
 }
 
 fn all_events() -> EventQuery {
-    EventQuery { after: None, names: Vec::new(), queues: Vec::new(), job: None, limit: 1000 }
+    EventQuery {
+        after: None,
+        names: Vec::new(),
+        queues: Vec::new(),
+        job: None,
+        worker: None,
+        limit: 1000,
+    }
 }
 
 fn events<H: Harness>(world: &World<'_, H>, query: EventQuery) -> Vec<Event> {
@@ -234,6 +241,11 @@ fn event_cursor_continues_where_it_stopped<H: Harness>(world: &mut World<'_, H>)
     let id = world.add_plain();
     let new = events(world, EventQuery { after: query.after, ..all_events() });
     assert_eq!(new.iter().map(|event| event.job).collect::<Vec<_>>(), [Some(id)]);
+    let end = world.ask(world.store().events_end());
+    let after_end = || EventQuery { after: Some(end.clone()), ..all_events() };
+    assert_eq!(events(world, after_end()), []);
+    world.add_plain();
+    assert_eq!(events(world, after_end()).len(), 1);
 }
 
 fn events_are_filtered_by_name_queue_and_job<H: Harness>(world: &mut World<'_, H>) {
@@ -250,6 +262,8 @@ fn events_are_filtered_by_name_queue_and_job<H: Harness>(world: &mut World<'_, H
     assert_eq!(count(world, EventQuery { job: Some(id), ..all_events() }), 2);
     assert_eq!(count(world, EventQuery { queues: vec!["other".into()], ..all_events() }), 2);
     // What was looked at and did not match is not looked at again.
+    let by = EventQuery { worker: Some(hand.worker), ..all_events() };
+    assert_eq!(count(world, by), 4, "registered, attached, and two claims");
     let none = world.ask(world.store().events(named("queue.paused")));
     assert_eq!(none.events.len(), 0);
     assert_eq!(count(world, EventQuery { after: Some(none.next), ..all_events() }), 0);

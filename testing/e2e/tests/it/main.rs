@@ -32,4 +32,5 @@ mod runtimes;
 mod server_restart;
 mod shutdown;
 mod signals;
+mod streams;
 mod worker_death;

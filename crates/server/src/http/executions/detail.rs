@@ -14,7 +14,7 @@ use crate::http::answer::Answer;
 use crate::http::call::Call;
 use crate::http::error::Failure;
 use crate::http::ojs::events as event_log;
-use crate::http::orders;
+use crate::http::{orders, stream};
 
 pub(super) async fn show<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
     let id = call.job().await?;
@@ -69,23 +69,16 @@ fn piece(out: &mut Vec<u8>, line: &LogLine) {
     object.end();
 }
 
+/// What happened to the execution: a page, or from its first event on as a stream.
 pub(super) async fn events<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
     let job = known(&mut call).await?;
-    let page = call.page()?;
-    let query = EventQuery {
-        after: call.query("after").or(page.cursor),
-        names: call.list("types"),
-        queues: Vec::new(),
-        job: Some(job),
-        limit: page.limit,
-    };
-    let (events, next) = event_log::read(&call.app, query).await?;
-    Ok(Answer::object(|object| {
-        object.array("data", &events, |out, (cursor, event)| {
-            event_log::write(out, cursor, event);
-        });
-        object.text_or_null("next_cursor", next.as_deref());
-    }))
+    let mut query = EventQuery { job: Some(job), ..stream::filter(&mut call).await? };
+    query.after = stream::cursor(&call);
+    if stream::is_wanted(&call, false)? {
+        return stream::answer(call, query).await;
+    }
+    query.limit = call.page()?.limit;
+    event_log::list_as_data(&call.app, query).await
 }
 
 pub(super) async fn attempts<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {

@@ -1,37 +1,52 @@
 //! The event log in the standard's shape.
 
-use outlast_core::id::JobId;
-use outlast_store::Store;
-use outlast_store::event::{Event, EventQuery};
+use outlast_store::event::{Event, EventPage, EventQuery};
+use outlast_store::{Store, StoreError};
 use outlast_wire::Fault;
 use outlast_wire::json::Object;
-use uuid::Uuid;
 
 use crate::http::App;
 use crate::http::answer::Answer;
 use crate::http::call::Call;
 use crate::http::error::Failure;
+use crate::http::stream;
 
 /// Most pages looked at to fill one answer: a filter that matches little must not hold a
 /// reader for ever.
 const PAGES_MAX: usize = 64;
 
-pub(super) async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
-    let job = call.query("job_id").map(|id| Uuid::try_parse(&id).map(JobId));
-    let job = job.transpose().map_err(|_not| Fault::field("job_id", "is not a UUID"))?;
-    let page = call.page()?;
-    let query = EventQuery {
-        after: call.query("after").or(page.cursor),
-        names: call.list("types"),
-        queues: call.list("queues"),
-        job,
-        limit: page.limit,
-    };
+pub(super) async fn list<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let mut query = stream::filter(&mut call).await?;
+    query.after = stream::cursor(&call);
+    query.limit = call.page()?.limit;
     let (events, next) = read(&call.app, query).await?;
     Ok(Answer::object(|object| {
         object.array("events", &events, |out, (cursor, event)| write(out, cursor, event));
         object.text_or_null("next_cursor", next.as_deref());
     }))
+}
+
+/// Answers with a page of events under `data`.
+pub(crate) async fn list_as_data<S: Store>(
+    app: &App<S>,
+    query: EventQuery,
+) -> Result<Answer, Failure> {
+    let (events, next) = read(app, query).await?;
+    Ok(Answer::object(|object| {
+        object.array("data", &events, |out, (cursor, event)| write(out, cursor, event));
+        object.text_or_null("next_cursor", next.as_deref());
+    }))
+}
+
+/// Reads one page; a cursor that the store does not know is the reader's fault.
+pub(crate) async fn page<S: Store>(app: &App<S>, query: &EventQuery) -> Result<EventPage, Failure> {
+    let page = app.engine.store().events(query.clone()).await;
+    page.map_err(|error| match error {
+        StoreError::Rejected(_) if query.after.is_some() => {
+            Fault::field("cursor", "is not one that this server gave out").into()
+        }
+        other => other.into(),
+    })
 }
 
 /// Reads on until the page is full or nothing is left.
@@ -42,7 +57,7 @@ pub(crate) async fn read<S: Store>(
     let limit = query.limit;
     let mut events = Vec::new();
     for _ in 0..PAGES_MAX {
-        let page = app.engine.store().events(query.clone()).await?;
+        let page = page(app, &query).await?;
         let moved_on = query.after.as_ref() != Some(&page.next) && !page.next.is_empty();
         events.extend(page.events);
         if moved_on {

@@ -99,6 +99,7 @@ pub(super) fn reads<H: Harness>(
         names: Vec::new(),
         queues: Vec::new(),
         job: None,
+        worker: None,
         limit: 10_000,
     };
     let plain =

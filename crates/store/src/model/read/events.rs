@@ -40,10 +40,20 @@ fn matches(event: &Event, query: &EventQuery) -> bool {
     let named = query.names.is_empty() || query.names.iter().any(|name| event.kind.matches(name));
     let queued = query.queues.is_empty()
         || event.queue.as_ref().is_some_and(|queue| query.queues.contains(queue));
-    named && queued && query.job.is_none_or(|job| event.job == Some(job))
+    let done_by = query.worker.is_none() || event.worker == query.worker;
+    named && queued && done_by && query.job.is_none_or(|job| event.job == Some(job))
 }
 
 impl Tables {
+    /// The cursor after everything there is.
+    pub(in crate::model) fn events_end(&self) -> String {
+        let last = |(server, batches): (&Uuid, &BTreeMap<u64, Vec<Event>>)| {
+            let (n, events) = batches.last_key_value()?;
+            Some((*server, (*n, events.len().saturating_sub(1))))
+        };
+        text(&self.events.iter().filter_map(last).collect())
+    }
+
     pub(in crate::model) fn events(&self, query: &EventQuery) -> Result<EventPage, StoreError> {
         let mut vector = query.after.as_deref().map_or(Ok(Vector::new()), parse)?;
         let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);

@@ -1,0 +1,30 @@
+//! `GET /api/v1/events`: the event log as a stream, or a page of it.
+
+use outlast_store::Store;
+
+use super::answer::Answer;
+use super::call::Call;
+use super::error::Failure;
+use super::ojs::events as event_log;
+use super::route::{Routes, get};
+use super::stream;
+use crate::access::Need;
+
+pub(super) fn routes<S: Store>() -> Routes<S> {
+    Routes::new().add(get("/api/v1/events", Need::Read, "Streams events as they happen"), events)
+}
+
+/// A stream unless JSON is asked for. It begins with what happens next, a page with the
+/// oldest event that is kept, and both after a cursor where one is given.
+async fn events<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let mut query = stream::filter(&mut call).await?;
+    query.after = stream::cursor(&call);
+    if !stream::is_wanted(&call, true)? {
+        query.limit = call.page()?.limit;
+        return event_log::list_as_data(&call.app, query).await;
+    }
+    if query.after.is_none() {
+        query.after = Some(call.app.engine.store().events_end().await?);
+    }
+    stream::answer(call, query).await
+}

@@ -1,0 +1,184 @@
+//! Events as they are committed: Server-Sent Events that can be resumed.
+//!
+//! ```text
+//! cursor ─▶ read a page ─▶ some: send, each with `id:` = its cursor, and read on
+//!              ▲             └ none: wait for a commit; a comment every few seconds
+//!              └──woken by a commit────┘            stop or too slow: end, to be resumed
+//! ```
+//!
+//! A stream holds one page at most and reads the next when the last one was taken, so a slow
+//! reader costs nothing but its connection, and loses nothing: the log is the buffer.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::stream;
+use http::StatusCode;
+use outlast_core::id::{JobId, WorkerId};
+use outlast_store::Store;
+use outlast_store::event::{EventName, EventQuery};
+use outlast_wire::Fault;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::answer::Answer;
+use super::call::Call;
+use super::error::Failure;
+use super::ojs::events as event_log;
+use super::{App, workers};
+use crate::clock::boot_time;
+use crate::stall::WRITE_STALL_MAX;
+
+/// Most events in one page.
+const PAGE: u32 = 200;
+/// Silence after which a comment is sent, so that both ends know that the other is there.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// What a reader should wait before it comes back, in milliseconds.
+const RETRY_MS: u32 = 1000;
+
+/// Returns whether a request wants a stream rather than a page.
+pub(super) fn is_wanted<S: Store>(call: &Call<S>, otherwise: bool) -> Result<bool, Failure> {
+    match call.query("stream").as_deref() {
+        Some("true" | "1") => return Ok(true),
+        Some("false" | "0") => return Ok(false),
+        Some(_) => return Err(Fault::field("stream", "must be `true` or `false`").into()),
+        None => {}
+    }
+    let accept = call.header("accept").unwrap_or_default();
+    if accept.contains("text/event-stream") {
+        return Ok(true);
+    }
+    Ok(otherwise && !accept.contains("application/json"))
+}
+
+/// Reads which events a request is about.
+pub(super) async fn filter<S: Store>(call: &mut Call<S>) -> Result<EventQuery, Failure> {
+    let (names, queues) = (list(call, "type", "types"), list(call, "queue", "queues"));
+    if let Some(name) = names.iter().find(|name| !EventName::is_pattern(name)) {
+        let problem = format!("holds {name:?}, which names no event; `job.*` is every one of jobs");
+        return Err(Fault::field("type", problem).into());
+    }
+    let job = call.query("execution").or_else(|| call.query("job_id"));
+    let job = job.map(|id| Uuid::try_parse(&id).map(JobId)).transpose();
+    let job = job.map_err(|_not| Fault::field("execution", "is not a UUID"))?;
+    let worker = match call.query("worker") {
+        None => None,
+        // A worker that is forgotten may still be in the log.
+        Some(name) => Some(match Uuid::try_parse(&name) {
+            Ok(id) => WorkerId(id),
+            Err(_name) => workers::find(&call.app, &name).await?.id,
+        }),
+    };
+    Ok(EventQuery { after: None, names, queues, job, worker, limit: PAGE })
+}
+
+/// Returns a list of the query by either of its names.
+fn list<S: Store>(call: &Call<S>, name: &str, other: &str) -> Vec<String> {
+    let list = call.list(name);
+    if list.is_empty() { call.list(other) } else { list }
+}
+
+/// Returns where a stream goes on: after the last event that the reader has seen, if it says.
+pub(super) fn cursor<S: Store>(call: &Call<S>) -> Option<String> {
+    let last = call.header("last-event-id").map(ToOwned::to_owned);
+    let last = last.filter(|cursor| !cursor.is_empty());
+    last.or_else(|| call.query("cursor")).or_else(|| call.query("after"))
+}
+
+/// Answers with a stream of what `query` is about. Without a cursor it begins with what the
+/// query alone would give.
+pub(super) async fn answer<S: Store>(
+    call: Call<S>,
+    mut query: EventQuery,
+) -> Result<Answer, Failure> {
+    // Before the first byte, so that a bad cursor is a refusal and not a stream that ends.
+    let first = event_log::page(&call.app, &query).await?;
+    let commits = call.app.engine.board().commits.subscribe();
+    let mut greeting = format!("retry: {RETRY_MS}\n\n").into_bytes();
+    for (cursor, event) in &first.events {
+        write(&mut greeting, cursor, event);
+    }
+    query.after = Some(first.next);
+    let reader = Reader { app: call.app, query, commits, sent: None };
+    let rest = stream::unfold(reader, Reader::next);
+    let head = stream::iter([Ok::<_, std::convert::Infallible>(Bytes::from(greeting))]);
+    let body = Body::from_stream(futures_util::StreamExt::chain(head, rest));
+    Ok(Answer::stream(StatusCode::OK, "text/event-stream", body))
+}
+
+fn write(out: &mut Vec<u8>, cursor: &str, event: &outlast_store::event::Event) {
+    out.extend_from_slice(b"id: ");
+    out.extend_from_slice(cursor.as_bytes());
+    out.extend_from_slice(b"\ndata: ");
+    // JSON as it is written here has no line breaks.
+    event_log::write(out, cursor, event);
+    out.extend_from_slice(b"\n\n");
+}
+
+/// One stream under way.
+struct Reader<S: Store> {
+    app: App<S>,
+    query: EventQuery,
+    /// Changes with every commit.
+    commits: watch::Receiver<u64>,
+    /// When the latest piece was handed on.
+    sent: Option<outlast_core::time::BootTime>,
+}
+
+type Piece = Result<Bytes, std::convert::Infallible>;
+
+impl<S: Store> Reader<S> {
+    async fn next(mut self) -> Option<(Piece, Self)> {
+        let stalled = self.sent.is_some_and(|sent| {
+            u128::from(boot_time().since(sent).as_millis()) > WRITE_STALL_MAX.as_millis()
+        });
+        let stopping = self.app.engine.board().stopping();
+        if stalled || stopping.is_cancelled() {
+            return None;
+        }
+        let piece = tokio::select! {
+            biased;
+            () = stopping.cancelled() => return None,
+            piece = self.piece() => piece?,
+        };
+        self.sent = Some(boot_time());
+        Some((Ok(piece), self))
+    }
+
+    /// Waits for events, or for as long as silence may last; nothing when the log is gone.
+    async fn piece(&mut self) -> Option<Bytes> {
+        let silence = tokio::time::sleep(HEARTBEAT);
+        tokio::pin!(silence);
+        loop {
+            // Noted before looking: what is committed meanwhile is looked for again.
+            self.commits.mark_unchanged();
+            let page = match event_log::page(&self.app, &self.query).await {
+                Ok(page) => page,
+                Err(failure) => {
+                    // The reader comes back when the store does.
+                    tracing::warn!("event stream ended: {}", failure.message());
+                    return None;
+                }
+            };
+            let looked_on = self.query.after.as_ref() != Some(&page.next);
+            self.query.after = Some(page.next);
+            if !page.events.is_empty() {
+                let mut out = Vec::with_capacity(page.events.len() * 384);
+                for (cursor, event) in &page.events {
+                    write(&mut out, cursor, event);
+                }
+                return Some(Bytes::from(out));
+            }
+            if looked_on {
+                // Nothing that matches so far; there may be more behind it.
+                tokio::task::yield_now().await;
+                continue;
+            }
+            tokio::select! {
+                changed = self.commits.changed() => changed.ok()?,
+                () = &mut silence => return Some(Bytes::from_static(b": still here\n\n")),
+            }
+        }
+    }
+}

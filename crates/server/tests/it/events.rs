@@ -1,0 +1,231 @@
+//! Streams of events: order, filters, resumption, and how they end.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use http::Request;
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+
+/// A reader of a stream.
+struct Reader {
+    body: Body,
+    unread: String,
+}
+
+/// One event, with the cursor in its `id:` line.
+#[derive(Debug)]
+struct Told {
+    id: String,
+    event: Value,
+}
+
+impl Told {
+    fn kind(&self) -> &str {
+        self.event["type"].as_str().expect("a type")
+    }
+}
+
+impl Reader {
+    async fn open(api: &Api, path: &str, headers: &[(&str, &str)]) -> Self {
+        let mut request = Request::get(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = api.open(request.body(Body::empty()).expect("a request")).await;
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        assert_eq!(response.headers()["cache-control"], "no-store");
+        let mut reader = Self { body: response.into_body(), unread: String::new() };
+        assert_eq!(reader.block().await.as_deref(), Some("retry: 1000"));
+        reader
+    }
+
+    /// Returns the next block of lines; nothing when the stream has ended.
+    async fn block(&mut self) -> Option<String> {
+        loop {
+            if let Some((block, rest)) = self.unread.split_once("\n\n") {
+                let (block, rest) = (block.to_owned(), rest.to_owned());
+                self.unread = rest;
+                return Some(block);
+            }
+            let frame = tokio::time::timeout(Duration::from_secs(30), self.body.frame());
+            let frame = frame.await.expect("a frame or the end within the bound")?;
+            let data = frame.expect("a sound frame").into_data().expect("data");
+            self.unread.push_str(std::str::from_utf8(&data).expect("text"));
+        }
+    }
+
+    async fn next(&mut self) -> Option<Told> {
+        loop {
+            let block = self.block().await?;
+            if block.starts_with(':') {
+                continue;
+            }
+            let (id, data) = block.split_once('\n').expect("two lines");
+            let id = id.strip_prefix("id: ").expect("an id").to_owned();
+            let data = data.strip_prefix("data: ").expect("data");
+            let event: Value = serde_json::from_str(data).expect("JSON");
+            assert_eq!(event["id"], *id);
+            return Some(Told { id, event });
+        }
+    }
+
+    async fn take(&mut self, count: usize) -> Vec<Told> {
+        let mut told = Vec::new();
+        while told.len() < count {
+            told.push(self.next().await.expect("another event"));
+        }
+        told
+    }
+}
+
+fn kinds(told: &[Told]) -> Vec<&str> {
+    told.iter().map(Told::kind).collect()
+}
+
+#[tokio::test]
+async fn a_stream_tells_what_happens_from_now_on_and_of_what_before_with_a_cursor() {
+    let api = Api::start();
+    api.enqueue(json!({})).await;
+    let mut live = Reader::open(&api, "/api/v1/events", &[]).await;
+    let id = api.enqueue(json!({"queue": "q"})).await;
+    let told = live.next().await.expect("an event");
+    assert_eq!((told.kind(), &told.event["data"]["job_id"]), ("job.enqueued", &json!(id)));
+    assert_eq!(told.event["data"]["queue"], "q");
+    let next = api.enqueue(json!({})).await;
+    for (path, headers) in [
+        (format!("/api/v1/events?cursor={}", told.id), vec![]),
+        ("/api/v1/events".to_owned(), vec![("last-event-id", &*told.id)]),
+    ] {
+        let mut resumed = Reader::open(&api, &path, &headers).await;
+        let told = resumed.next().await.expect("an event");
+        assert_eq!(told.event["data"]["job_id"], json!(next), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_comes_back_misses_nothing_and_sees_nothing_twice() {
+    let api = Api::start();
+    let mut reader = Reader::open(&api, "/api/v1/events", &[]).await;
+    let mut seen = Vec::new();
+    for round in 0..5 {
+        for _ in 0..7 {
+            api.enqueue(json!({})).await;
+        }
+        for told in reader.take(3 + round % 2).await {
+            seen.push(told);
+        }
+        let last = seen.last().expect("an event").id.clone();
+        reader = Reader::open(&api, "/api/v1/events", &[("last-event-id", &last)]).await;
+    }
+    seen.extend(reader.take(35 - seen.len()).await);
+    let page = api.get("/ojs/v1/events?limit=100").await.expect(200);
+    let all: Vec<&Value> = page["events"].as_array().expect("a list").iter().collect();
+    assert_eq!(seen.iter().map(|told| &told.event).collect::<Vec<_>>(), all);
+}
+
+#[tokio::test]
+async fn a_stream_is_narrowed_by_execution_queue_type_and_worker() {
+    let api = Api::start();
+    let id = api.enqueue(json!({"queue": "q"})).await;
+    let open = async |filter: &str| {
+        let begin = api.get("/ojs/v1/events?limit=1&type=queue.paused").await.expect(200);
+        assert_eq!(begin["events"], json!([]));
+        Reader::open(&api, &format!("/api/v1/events?{filter}"), &[]).await
+    };
+    let mut of_job = open(&format!("execution={id}")).await;
+    let mut of_queue = open("queue=q,other").await;
+    let mut of_type = open("type=job.completed,job.failed").await;
+    let mut of_nobody = open("worker=01890a5d-ac96-774b-bcce-b302099a8057").await;
+    api.enqueue(json!({})).await;
+    let fetch = json!({"queues": ["q"], "worker_id": "w"});
+    api.post("/ojs/v1/workers/fetch", fetch).await.expect(200);
+    api.ack(json!({"job_id": id})).await.expect(200);
+    for reader in [&mut of_job, &mut of_queue] {
+        let told = reader.take(2).await;
+        assert!(told.iter().all(|told| told.event["data"]["job_id"] == json!(id)), "{told:?}");
+        assert_eq!(told[0].kind(), "job.claimed");
+    }
+    assert_eq!(of_type.next().await.expect("an event").kind(), "job.completed");
+    api.stop();
+    assert!(of_nobody.next().await.is_none());
+}
+
+#[tokio::test]
+async fn the_stream_of_an_execution_begins_with_its_first_event() {
+    let api = Api::start();
+    api.enqueue(json!({})).await;
+    let id = api.enqueue(json!({})).await;
+    let path = format!("/api/v1/executions/{id}/events");
+    let asked = format!("{path}?stream=true");
+    let by_header = [("accept", "text/event-stream")];
+    for (path, headers) in [(&asked, &[][..]), (&path, &by_header)] {
+        let mut reader = Reader::open(&api, path, headers).await;
+        let told = reader.take(1).await;
+        assert_eq!(
+            (kinds(&told), &told[0].event["data"]["job_id"]),
+            (vec!["job.enqueued"], &json!(id))
+        );
+    }
+    let page = api.get(&path).await.expect(200);
+    assert_eq!(page["data"][0]["type"], "job.enqueued");
+    let mut reader = Reader::open(&api, &asked, &[]).await;
+    api.delete(&format!("/ojs/v1/jobs/{id}")).await.expect(200);
+    assert_eq!(kinds(&reader.take(2).await), ["job.enqueued", "job.cancelled"]);
+    api.get("/api/v1/executions/01890a5d-ac96-774b-bcce-b302099a8057/events?stream=true")
+        .await
+        .refused(404, "not_found");
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_is_broken_by_a_comment() {
+    let api = Api::start();
+    let mut reader = Reader::open(&api, "/api/v1/events", &[]).await;
+    assert_eq!(reader.block().await.as_deref(), Some(": still here"));
+    assert_eq!(reader.block().await.as_deref(), Some(": still here"));
+    api.enqueue(json!({})).await;
+    assert_eq!(reader.next().await.expect("an event").kind(), "job.enqueued");
+}
+
+#[tokio::test]
+async fn streams_end_when_the_server_stops() {
+    let api = Api::start();
+    let mut reader = Reader::open(&api, "/api/v1/events", &[]).await;
+    api.stop();
+    assert!(reader.block().await.is_none());
+}
+
+#[tokio::test]
+async fn wrong_cursors_and_filters_are_refused_before_anything_is_streamed() {
+    let api = Api::start();
+    for (query, named) in [
+        ("cursor=nonsense", "cursor"),
+        ("type=job.nonsense", "job.nonsense"),
+        ("execution=x", "execution"),
+        ("stream=perhaps", "stream"),
+    ] {
+        for path in ["/api/v1/events", "/ojs/v1/events"] {
+            if path.starts_with("/ojs") && query.starts_with("stream") {
+                continue;
+            }
+            let error = api.get(&format!("{path}?{query}")).await.refused(400, "invalid_request");
+            let message = error["message"].as_str().expect("text");
+            assert!(message.contains(named), "{path} {query}: {message}");
+        }
+    }
+    api.get("/api/v1/events?worker=nobody").await.refused(404, "not_found");
+}
+
+#[tokio::test]
+async fn a_page_is_given_to_who_asks_for_json() {
+    let api = Api::start();
+    let id = api.enqueue(json!({})).await;
+    let page = api.get("/api/v1/events?stream=false").await.expect(200);
+    assert_eq!(page["data"][0]["data"]["job_id"], json!(id));
+    let cursor = page["next_cursor"].as_str().expect("a cursor");
+    let rest = api.get(&format!("/api/v1/events?stream=false&cursor={cursor}")).await.expect(200);
+    assert_eq!(rest["data"], json!([]));
+}

@@ -57,3 +57,18 @@ impl Target {
         Client::new(config)
     }
 }
+
+/// What server and worker are started with, as text, for a test that compares.
+#[cfg(test)]
+pub(crate) fn as_started(
+    server: &crate::config::server::ServerConfig,
+    worker: crate::config::worker::WorkerConfig,
+) -> String {
+    let packs = outlast_packs::PackSet::default();
+    let settings = server::server_settings(server, packs);
+    let daemon = worker::daemon_config(worker, &Environment::default()).map(|mut daemon| {
+        daemon.variables.clear();
+        daemon
+    });
+    format!("{:?} {settings:?} {daemon:?}", server.packs)
+}

@@ -30,6 +30,7 @@ use serde_json::Value;
 
 pub(crate) use environment::Environment;
 pub(crate) use error::ConfigError;
+use error::excerpt;
 pub(crate) use keys::Key;
 
 /// Where a value came from.
@@ -70,6 +71,8 @@ pub(crate) struct Setting {
     pub(crate) value: Value,
     /// Where it was written.
     pub(crate) origin: Origin,
+    /// The line of the file that it was written on, with the value marked.
+    excerpt: String,
 }
 
 /// A key set on the command line.
@@ -111,8 +114,10 @@ impl Settings {
     ) -> Result<Self, ConfigError> {
         let mut settings = Self::defaults();
         if let Some(path) = file {
-            for (name, value, origin) in file::read(path)? {
-                settings.set(&name, value, origin)?;
+            for entry in file::read(path)? {
+                let set = settings.set(&entry.name, entry.value, entry.origin);
+                set.map_err(|error| error.with_excerpt(&entry.key_marked))?.excerpt =
+                    entry.value_marked;
             }
         }
         for (name, value, variable) in environment.settings()? {
@@ -148,18 +153,24 @@ impl Settings {
     fn defaults() -> Self {
         let entry = |key: &'static Key| {
             let value = Value::String(key.default.to_owned());
-            (key.name, Setting { key, value, origin: Origin::Default })
+            (key.name, Setting { key, value, origin: Origin::Default, excerpt: String::new() })
         };
         Self { entries: keys::ALL.iter().map(entry).collect() }
     }
 
-    fn set(&mut self, name: &str, value: Value, origin: Origin) -> Result<(), ConfigError> {
+    fn set(
+        &mut self,
+        name: &str,
+        value: Value,
+        origin: Origin,
+    ) -> Result<&mut Setting, ConfigError> {
         let Some(setting) = self.entries.get_mut(name) else {
             return Err(ConfigError::unknown(name, origin));
         };
         setting.value = value;
         setting.origin = origin;
-        Ok(())
+        setting.excerpt.clear();
+        Ok(setting)
     }
 }
 
@@ -170,6 +181,8 @@ impl Setting {
             value: self.shown(),
             origin: self.origin.clone(),
             expected: expected.to_owned(),
+            // A line of a file with a secret is not repeated.
+            excerpt: if self.key.secret { String::new() } else { excerpt(&self.excerpt) },
         }
     }
 

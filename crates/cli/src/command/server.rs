@@ -115,7 +115,7 @@ fn failed(error: ServeError) -> Failure {
     }
 }
 
-fn server_settings(config: &ServerConfig, packs: PackSet) -> ServerSettings {
+pub(super) fn server_settings(config: &ServerConfig, packs: PackSet) -> ServerSettings {
     ServerSettings {
         max_body: usize::try_from(config.max_body).unwrap_or(usize::MAX),
         access: Arc::new(Access::new(config.tokens.clone())),

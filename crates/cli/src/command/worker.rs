@@ -141,7 +141,10 @@ fn run_engine(config: WorkerConfig, environment: &Environment) -> Result<Exit, F
     }
 }
 
-fn daemon_config(config: WorkerConfig, environment: &Environment) -> Result<DaemonConfig, Failure> {
+pub(super) fn daemon_config(
+    config: WorkerConfig,
+    environment: &Environment,
+) -> Result<DaemonConfig, Failure> {
     let runtimes = config.runtimes.iter().map(|name| name.parse()).collect::<Result<_, _>>();
     let containment = config.containment.word().parse();
     Ok(DaemonConfig {

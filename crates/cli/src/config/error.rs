@@ -4,20 +4,23 @@ use std::path::PathBuf;
 
 use super::{Origin, keys};
 use crate::exit::Failure;
+use crate::output::escape_lines;
 
 /// Why the configuration cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// No such key.
-    #[error("unknown setting `{name}` ({origin})")]
+    #[error("unknown setting `{name}` ({origin}){excerpt}")]
     Unknown {
         /// The key as it was written.
         name: String,
         /// Where.
         origin: Origin,
+        /// The line of the file, if it was one.
+        excerpt: String,
     },
     /// The key exists, its value makes no sense.
-    #[error("`{key}` is `{value}` ({origin}), which is not {expected}")]
+    #[error("`{key}` is `{value}` ({origin}), which is not {expected}{excerpt}")]
     Wrong {
         /// The key.
         key: String,
@@ -27,6 +30,8 @@ pub(crate) enum ConfigError {
         origin: Origin,
         /// What would be right.
         expected: String,
+        /// The line of the file, if it was one.
+        excerpt: String,
     },
     /// Each value is fine, together they are not.
     #[error("{message}")]
@@ -56,7 +61,18 @@ pub(crate) enum ConfigError {
 
 impl ConfigError {
     pub(crate) fn unknown(name: &str, origin: Origin) -> Self {
-        Self::Unknown { name: name.to_owned(), origin }
+        Self::Unknown { name: name.to_owned(), origin, excerpt: String::new() }
+    }
+
+    /// Shows the line of the file below what is wrong with it.
+    pub(super) fn with_excerpt(mut self, marked: &str) -> Self {
+        match &mut self {
+            Self::Unknown { excerpt: shown, .. } | Self::Wrong { excerpt: shown, .. } => {
+                *shown = excerpt(marked);
+            }
+            Self::Together { .. } | Self::Unreadable { .. } | Self::Malformed { .. } => {}
+        }
+        self
     }
 
     pub(crate) fn together(message: impl Into<String>, hint: impl Into<String>) -> Self {
@@ -65,7 +81,7 @@ impl ConfigError {
 
     fn hint(&self) -> String {
         match self {
-            Self::Unknown { name, origin: Origin::Environment(_) } => {
+            Self::Unknown { name, origin: Origin::Environment(_), .. } => {
                 let nearest = keys::nearest(name);
                 format!("did you mean {} (`{nearest}`)?", keys::variable(nearest))
             }
@@ -85,6 +101,11 @@ impl ConfigError {
             }
         }
     }
+}
+
+/// Lines to put below a message; nothing when there are none.
+pub(super) fn excerpt(marked: &str) -> String {
+    if marked.is_empty() { String::new() } else { format!("\n{}", escape_lines(marked)) }
 }
 
 impl From<ConfigError> for Failure {

@@ -1,4 +1,5 @@
-//! The YAML file: sections with keys, each value with the line it stands on.
+//! The YAML file: sections with keys, each value with the line it stands on and an excerpt to
+//! show when it is wrong.
 //!
 //! What a key means is not known here, only that a file has two levels.
 
@@ -8,12 +9,25 @@ use std::path::Path;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
-use serde_saphyr::Spanned;
+use serde_saphyr::{Location, Spanned};
 
 use super::{ConfigError, Origin, keys};
 
-/// Reads a file as `section.key`, value and origin, in the file's order.
-pub(super) fn read(path: &Path) -> Result<Vec<(String, Value, Origin)>, ConfigError> {
+/// One line of a file that sets a key.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// `section.key`.
+    pub(super) name: String,
+    pub(super) value: Value,
+    pub(super) origin: Origin,
+    /// The line with the key marked.
+    pub(super) key_marked: String,
+    /// The line with the value marked.
+    pub(super) value_marked: String,
+}
+
+/// Reads a file's entries, in the file's order.
+pub(super) fn read(path: &Path) -> Result<Vec<Entry>, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable {
         path: path.to_owned(),
         reason: error.to_string(),
@@ -21,7 +35,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, Value, Origin)>, ConfigEr
     parse(path, &text)
 }
 
-fn parse(path: &Path, text: &str) -> Result<Vec<(String, Value, Origin)>, ConfigError> {
+fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
     let malformed = |error: &dyn fmt::Display| ConfigError::Malformed {
         path: path.to_owned(),
         detail: error.to_string(),
@@ -34,7 +48,9 @@ fn parse(path: &Path, text: &str) -> Result<Vec<(String, Value, Origin)>, Config
     // reading wants every section to hold keys.
     for (section, _) in &sections {
         if !keys::ALL.iter().any(|key| key.name.split('.').next() == Some(&section.value)) {
-            return Err(ConfigError::unknown(&section.value, at(section.referenced.line())));
+            let origin = at(section.referenced.line());
+            let marked = marked(text, section.referenced, section.value.chars().count());
+            return Err(ConfigError::unknown(&section.value, origin).with_excerpt(&marked));
         }
     }
     let sections: Option<Pairs<Option<Pairs<Spanned<Value>>>>> =
@@ -42,12 +58,30 @@ fn parse(path: &Path, text: &str) -> Result<Vec<(String, Value, Origin)>, Config
     let mut found = Vec::new();
     for (section, entries) in sections.map(|pairs| pairs.0).unwrap_or_default() {
         for (key, value) in entries.map(|pairs| pairs.0).unwrap_or_default() {
-            let name = format!("{}.{}", section.value, key.value);
-            let origin = at(key.referenced.line());
-            found.push((name, value.value, origin));
+            found.push(Entry {
+                name: format!("{}.{}", section.value, key.value),
+                origin: at(key.referenced.line()),
+                key_marked: marked(text, key.referenced, key.value.chars().count()),
+                value_marked: marked(text, value.referenced, usize::MAX),
+                value: value.value,
+            });
         }
     }
     Ok(found)
+}
+
+/// A line of the file with what stands at `place` underlined, to its end or for `length`.
+fn marked(text: &str, place: Location, length: usize) -> String {
+    let number = place.line();
+    let index = usize::try_from(number).unwrap_or_default().saturating_sub(1);
+    let Some(line) = text.lines().nth(index) else { return String::new() };
+    let before = usize::try_from(place.column()).unwrap_or_default().saturating_sub(1);
+    let rest: String = line.chars().skip(before).collect();
+    // A comment is not part of the value.
+    let value = rest.split_once(" #").map_or(rest.as_str(), |(value, _)| value).trim_end();
+    let carets = "^".repeat(value.chars().count().min(length).max(1));
+    let (margin, blanks) = (" ".repeat(number.to_string().len()), " ".repeat(before));
+    format!("{number} | {}\n{margin} | {blanks}{carets}", line.trim_end())
 }
 
 /// A mapping as pairs, in order, with the place of every key.

@@ -84,6 +84,8 @@ fn unknown_key_in_a_file_names_line_and_nearest_key() {
     let given = Given::file("worker:\n  name: w\n  heartbeat_intervall: 5\n");
     insta::assert_snapshot!(given.refusal(&[]), @r"
     error: unknown setting `worker.heartbeat_intervall` (o.yaml:3)
+      3 |   heartbeat_intervall: 5
+        |   ^^^^^^^^^^^^^^^^^^^
     hint: did you mean `worker.heartbeat_interval`?
     ");
 }
@@ -116,6 +118,8 @@ fn wrong_value_names_key_value_origin_and_what_would_be_right() {
     let given = Given::file("worker:\n  shutdown_timeout: soon\n");
     insta::assert_snapshot!(given.refusal(&[]), @r"
     error: `worker.shutdown_timeout` is `soon` (o.yaml:2), which is not a duration: seconds such as 30 or 0.5, or 200ms, 30s, 5m, 2h, 7d
+      2 |   shutdown_timeout: soon
+        |                     ^^^^
     hint: worker.shutdown_timeout: how long running jobs may take at a stop; default 30
     ");
 }
@@ -294,4 +298,80 @@ fn tokens_are_read_and_never_shown() {
         let error = server(Vec::new(), wrong, Switches::default()).unwrap_err();
         assert!(error.to_string().starts_with("`server.tokens` is `hidden`"), "{error}");
     }
+}
+
+/// A value for every key that is not its default.
+const OTHERS: &[(&str, &str)] = &[
+    ("server.listen", "127.0.0.1:9"),
+    ("server.database", "sqlite:other.db"),
+    ("server.shutdown_timeout", "31"),
+    ("server.packs", "/p"),
+    ("server.tokens", "[{token: abcdefghijklmnop, role: admin, name: ci}]"),
+    ("server.max_body", "2 MiB"),
+    ("executor.scheduled_timeout", "301"),
+    ("executor.start_timeout", "31"),
+    ("executor.timeout_check_interval", "2"),
+    ("executor.enable_timeout_monitor", "false"),
+    ("executor.interruptions", "charge"),
+    ("executor.loss_budget", "4"),
+    ("executor.interruption_budget", "11"),
+    ("ojs.lease", "31"),
+    ("retention.finished", "8d"),
+    ("retention.workers", "9d"),
+    ("worker.server", "http://127.0.0.1:9"),
+    ("worker.token", "sesame"),
+    ("worker.name", "w9"),
+    ("worker.heartbeat_interval", "6"),
+    ("worker.heartbeat_staleness_multiplier", "4"),
+    ("worker.reconnect_window", "6"),
+    ("worker.shutdown_timeout", "32"),
+    ("worker.concurrency", "11"),
+    ("worker.queues", "mail"),
+    ("worker.labels", "zone=a"),
+    ("worker.runtimes", "shell"),
+    ("worker.packs", "/p"),
+    ("worker.containment", "pidns"),
+];
+
+#[test]
+fn every_key_reaches_server_or_worker() {
+    let made = |environment: &[(&str, &str)]| {
+        let settings = Settings::load(None, &Environment::of(environment), Vec::new()).unwrap();
+        let server = ServerConfig::new(&settings, Switches::default()).unwrap();
+        let worker = WorkerConfig::new(&settings).unwrap();
+        let started = crate::command::as_started(&server, worker.clone());
+        format!("{} {} {:?} {started}", server.listen, worker.server, server.database)
+    };
+    let default = made(&[]);
+    for key in keys::ALL {
+        let other = OTHERS.iter().find(|(name, _)| *name == key.name);
+        let (_, other) = other.unwrap_or_else(|| panic!("give {} another value here", key.name));
+        let variable = keys::variable(key.name);
+        let changed = made(&[(variable.as_str(), other)]);
+        assert_ne!(changed, default, "{} has no effect", key.name);
+    }
+}
+
+#[test]
+fn every_key_refuses_a_value_of_the_wrong_type_and_shows_the_line() {
+    for key in keys::ALL {
+        let (section, name) = key.name.split_once('.').unwrap();
+        let refusal = Given::file(&format!("{section}:\n  {name}: [{{}}]\n")).refusal(&[]);
+        let shown = if key.secret { "1 hidden" } else { "[{}]" };
+        let expected = format!("error: `{}` is `{shown}` (o.yaml:2), which is not ", key.name);
+        assert!(refusal.starts_with(&expected), "{refusal}");
+        // A line with a secret is not repeated.
+        assert_eq!(refusal.contains("2 |"), !key.secret, "{refusal}");
+    }
+}
+
+#[test]
+fn excerpt_marks_the_value_and_leaves_the_comment_out() {
+    let given = Given::file("worker:\n  concurrency: many  # as many as fit\n");
+    insta::assert_snapshot!(given.refusal(&[]), @r"
+    error: `worker.concurrency` is `many` (o.yaml:2), which is not a whole number from 1 to 10000
+      2 |   concurrency: many  # as many as fit
+        |                ^^^^
+    hint: worker.concurrency: jobs at the same time, 1 to 10000; default 10
+    ");
 }

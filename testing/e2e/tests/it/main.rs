@@ -30,6 +30,7 @@ mod races;
 mod real_races;
 mod runtimes;
 mod server_restart;
+mod settings;
 mod shutdown;
 mod signals;
 mod streams;

@@ -56,7 +56,8 @@ pub(super) fn configuration(
         Err(error) => {
             let failure = Failure::from(error);
             let fix = failure.hint.unwrap_or_else(|| "see `outlast config show`".to_owned());
-            checks.push(Check::fail(NAME, failure.message, fix));
+            let fact = failure.message.lines().next().unwrap_or_default();
+            checks.push(Check::fail(NAME, fact, fix));
             // What was said on the command line still says which server to ask.
             Ok(Settings::load(None, &environment.for_clients(), flags(args))?)
         }

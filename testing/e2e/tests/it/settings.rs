@@ -1,0 +1,97 @@
+//! Keys of the YAML file that no other test sets: each is seen to have its effect.
+
+use std::time::Duration;
+
+use outlast_e2e::wait::{LEASE, SWEEP, eventually, stays, within};
+use outlast_e2e::{Run, Scene, ServerOptions, WorkerOptions};
+use serde_json::json;
+
+#[test]
+fn a_body_over_the_limit_is_refused() {
+    let scene = Scene::with(ServerOptions::default().set("server.max_body", json!("2 KiB")));
+    let job = |size: usize| json!({"type": "t", "args": ["x".repeat(size)]});
+    let answer = |size| scene.api().post("/ojs/v1/jobs", &job(size)).status;
+    assert_eq!((answer(100), answer(4096)), (201, 413));
+}
+
+#[test]
+fn what_ended_is_kept_as_long_as_retention_says() {
+    let options = ServerOptions::default()
+        .set("retention.finished", json!("500ms"))
+        .set("retention.workers", json!("500ms"));
+    let scene = Scene::with(options);
+    let mut worker = scene.worker("one");
+    let job = scene.api().post("/api/v1/executions", &json!({"action_ref": "core.noop"}));
+    let job = job.expect(201)["data"]["id"].as_str().expect("an id").to_owned();
+    eventually("the job is deleted", within(LEASE), || {
+        scene.api().try_execution(&job).is_none().then_some(())
+    });
+    worker.terminate();
+    assert_eq!(worker.await_end(within(LEASE)), Some(0));
+    eventually("the worker is deleted", within(LEASE), || {
+        scene.api().try_worker(worker.id()).is_none().then_some(())
+    });
+}
+
+#[test]
+fn without_the_timeout_monitor_nothing_fails_for_lack_of_a_worker() {
+    let options = ServerOptions::default()
+        .set("executor.enable_timeout_monitor", json!(false))
+        .set("executor.scheduled_timeout", json!(0.2));
+    let scene = Scene::with(options);
+    let job = scene.run(Run::short());
+    stays("it waits", SWEEP * 10 + Duration::from_millis(500), || {
+        let shown = scene.api().execution(&job);
+        (shown["status"] != "requested").then(|| shown.to_string())
+    });
+    let _worker = scene.worker("late");
+    scene.await_status(&job, "completed", within(LEASE));
+    scene.judge();
+}
+
+#[test]
+fn a_plain_fetch_is_visible_again_after_the_configured_lease() {
+    let scene = Scene::with(ServerOptions::default().set("ojs.lease", json!("500ms")));
+    let job = scene.api().ojs_enqueue("plain", &json!({}));
+    assert_eq!(scene.api().ojs_fetch("default", "w", 1).len(), 1);
+    eventually("it is fetched again", within(LEASE), || {
+        let again = scene.api().ojs_fetch("default", "v", 1);
+        again.first().filter(|found| found["id"] == job.as_str()).map(|_| ())
+    });
+}
+
+#[test]
+fn charged_interruptions_spend_the_retries() {
+    let options = ServerOptions::default().set("executor.interruptions", json!("charge"));
+    let scene = Scene::with(options);
+    let brief = WorkerOptions::named("brief").shutdown_timeout(Duration::from_millis(200));
+    let mut worker = scene.worker_with(&brief);
+    let run = Run::holding(Duration::from_secs(60)).with("retry", json!({"max_attempts": 1}));
+    let job = scene.run(run);
+    scene.await_start(&job, 1, within(LEASE));
+    worker.terminate();
+    assert_eq!(worker.await_end(within(Duration::from_secs(10))), Some(0));
+    let shown = eventually("the job has ended", within(LEASE), || {
+        Some(scene.api().execution(&job)).filter(|shown| shown["state"] == "discarded")
+    });
+    assert_eq!(shown["interruptions"], 1, "{shown}");
+}
+
+#[test]
+fn the_workers_own_keys_are_what_it_registers_with() {
+    let options = ServerOptions::default()
+        .set("worker.queues", json!(["mail", "bills"]))
+        .set("worker.labels", json!({"zone": "a"}))
+        .set("worker.runtimes", json!(["shell"]))
+        .set("worker.containment", json!("subreaper"));
+    let scene = Scene::with(options);
+    let worker = scene.worker("one");
+    let shown = scene.api().try_worker(worker.id()).expect("it is registered");
+    assert_eq!(shown["queues"], json!(["mail", "bills"]), "{shown}");
+    assert_eq!(shown["labels"], json!({"zone": "a"}), "{shown}");
+    assert_eq!(shown["runtimes"], json!(["shell"]), "{shown}");
+    assert_eq!(shown["about"]["containment"], "subreaper", "{shown}");
+    let job = scene.run(Run::short().with("queue", json!("bills")));
+    scene.await_status(&job, "completed", within(LEASE));
+    scene.judge();
+}

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
-    completions, config as show_config, dead_letters, demo, dev, doctor, jobs, man, migrate,
-    queues, run, server, token, worker, workers,
+    completions, config as show_config, dead_letters, demo, dev, doctor, health, jobs, man,
+    migrate, queues, run, server, token, worker, workers,
 };
 use crate::config::Environment;
 use crate::exit::{Exit, Failure};
@@ -60,6 +60,8 @@ enum Command {
     DeadLetters(dead_letters::Command),
     /// Check configuration, server, store, clocks, limits and packs
     Doctor(doctor::Args),
+    /// Say by the exit code whether a server is ready or a worker takes work
+    Health(health::Args),
     /// Apply the store's migrations
     Migrate(migrate::Args),
     /// Print a completion script for a shell
@@ -86,6 +88,7 @@ impl Command {
             | Self::Workers(_)
             | Self::DeadLetters(_)
             | Self::Doctor(_)
+            | Self::Health(_)
             | Self::Completions(_)
             | Self::Man(_)
             | Self::Config(_)
@@ -105,6 +108,7 @@ impl Command {
             Self::Workers(command) => wait_for(workers::run(command, environment)),
             Self::DeadLetters(command) => wait_for(dead_letters::run(command, environment)),
             Self::Doctor(args) => wait_for(doctor::run(args, environment)),
+            Self::Health(args) => wait_for(health::run(args, environment)),
             Self::Completions(args) => completions::run(&args, tree()),
             Self::Man(args) => man::run(&args, tree()),
             Self::Migrate(args) => wait_for(migrate::run(args, environment)),
@@ -158,6 +162,7 @@ pub(crate) fn engine_args(
         | Command::Workers(_)
         | Command::DeadLetters(_)
         | Command::Doctor(_)
+        | Command::Health(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Migrate(_)

@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod dev;
 pub(crate) mod doctor;
 mod follow;
+pub(crate) mod health;
 pub(crate) mod jobs;
 pub(crate) mod man;
 pub(crate) mod migrate;

@@ -153,3 +153,29 @@ fn purging_everything_must_be_asked_for() {
     let said = outlast(&["dead-letters", "purge", "--all", "--server", &stub.url]);
     assert_eq!((said.code, said.err.as_str()), (0, "1 dead letters removed\n"));
 }
+
+#[test]
+fn health_of_a_server_is_an_exit_code() {
+    let ready = Stub::always(200, r#"{"status":"ready","ready":true}"#);
+    let said = outlast(&["health", "--server", &ready.url]);
+    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (0, "", ""));
+    assert_eq!(ready.asked()[0].line, "GET /health/ready");
+    let full = Stub::always(503, r#"{"status":"unavailable","ready":false}"#);
+    assert_ne!(outlast(&["health", "server", "--server", &full.url]).code, 0);
+    assert_eq!(outlast(&["health", "--server", "http://127.0.0.1:1"]).code, 6);
+}
+
+#[test]
+fn health_of_a_worker_is_whether_the_one_of_its_name_takes_work() {
+    let workers = r#"{"data":[{"id":"1","name":"a","state":"running"},
+        {"id":"2","name":"b","state":"draining"}],"pagination":{"next_cursor":null}}"#;
+    let stub = Stub::always(200, workers);
+    let health = |name: &str| {
+        let environment = [("OUTLAST_WORKER__NAME", name), ("OUTLAST_SERVER", &stub.url)];
+        let said = outlast_with(&["health", "worker"], &environment);
+        (said.code, said.err.trim_end().to_owned())
+    };
+    assert_eq!(health("a"), (0, String::new()));
+    assert_eq!(health("b"), (1, "error: worker b is draining".to_owned()));
+    assert_eq!(health("c"), (1, "error: no worker c is active".to_owned()));
+}

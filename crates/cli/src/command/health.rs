@@ -1,0 +1,70 @@
+//! `outlast health`: one question and an exit code, for the probes of Docker and Kubernetes.
+//!
+//! An image without a shell or curl can run it. It asks the server in both cases: a worker
+//! listens nowhere, and whether it takes work is what the server knows about it.
+//!
+//! ```text
+//! server ── ready: the store answers, no stop under way ──▶ 0
+//! worker ── one of its name is registered and running ────▶ 0, else 1: quiet, draining, unknown
+//! ```
+
+use clap::{Args as ClapArgs, ValueEnum};
+use serde_json::Value;
+
+use super::{Target, jobs};
+use crate::client::Client;
+use crate::config::worker::WorkerConfig;
+use crate::config::{Environment, Settings};
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Format, text_at};
+
+/// More workers than this are not looked through.
+const LIST_MAX: u32 = 10_000;
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    /// What must be well: server, or the worker of this configuration's name
+    #[arg(value_enum, default_value_t = Subject::Server, hide_possible_values = true)]
+    subject: Subject,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Subject {
+    Server,
+    Worker,
+}
+
+pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
+    let client = args.target.client(environment)?;
+    let answer = match args.subject {
+        Subject::Server => client.get(&["health", "ready"], &[]).await?,
+        Subject::Worker => worker(&client, environment).await?,
+    };
+    match args.target.format() {
+        Format::Table => {}
+        format @ (Format::Json | Format::Jsonl) => {
+            output::print_one(format, &answer, Value::to_string)?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// The worker that a worker started with this environment is, provided that it takes work.
+async fn worker(client: &Client, environment: &Environment) -> Result<Value, Failure> {
+    let settings = Settings::load(None, environment, Vec::new())?;
+    let name = WorkerConfig::new(&settings)?.name;
+    let filters = [("status", Some("active".to_owned()))];
+    let found = jobs::pages(client, &["api", "v1", "workers"], &filters, LIST_MAX).await?;
+    let own = found.items.into_iter().filter(|worker| text_at(worker, "name") == name);
+    let (running, others): (Vec<Value>, Vec<Value>) =
+        own.partition(|worker| text_at(worker, "state") == "running");
+    match (running.into_iter().next(), others.first()) {
+        (Some(worker), _) => Ok(worker),
+        (None, Some(other)) => {
+            Err(Failure::failed(format!("worker {name} is {}", text_at(other, "state"))))
+        }
+        (None, None) => Err(Failure::failed(format!("no worker {name} is active"))),
+    }
+}

@@ -95,6 +95,7 @@ pub struct HolderRecord {
 
 /// An attempt that a worker holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "three independent facts")]
 pub struct Held {
     /// The job.
     pub job: JobId,

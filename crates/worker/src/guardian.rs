@@ -82,8 +82,6 @@ fn start(options: &GuardianOptions) -> io::Result<Guardian> {
     // A frozen engine must not freeze us when a pipe's worth of signals has come.
     rustix::io::ioctl_fionbio(&link, true)?;
     let mut command = Command::new(options.program.path());
-    // The allocator otherwise takes a whole arena at once: 20 MB that a worker never uses.
-    command.env("MIMALLOC_ARENA_EAGER_COMMIT", "0");
     command.args(&options.engine_args).stdin(reading);
     sys::start_in_own_session(&mut command);
     let engine = command.spawn()?;

@@ -120,6 +120,8 @@ fn weight_of(command: &Command) -> usize {
     match command {
         Command::EnqueueAll(jobs) => jobs.len(),
         Command::EnqueueOnce(once) => once.jobs.len(),
+        // A few KiB of output cost as much as a job.
+        Command::Log(chunk) => 1 + chunk.bytes.len() / 4096,
         Command::Claim(claim) => usize::try_from(claim.max.get()).unwrap_or(usize::MAX).min(64),
         _ => 1,
     }

@@ -1,5 +1,7 @@
 //! The messages after the welcome, until the stream ends.
 
+use std::collections::VecDeque;
+
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_proto::v1::server_message::Body;
@@ -7,6 +9,7 @@ use outlast_proto::v1::worker_message::Body as Said;
 use outlast_proto::v1::{Phase, RefusalCode, Refused, ServerMessage, WorkerMessage};
 use outlast_store::command::WorkerMove;
 use outlast_store::{Command, Reply, Store};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 
@@ -15,6 +18,12 @@ use crate::engine::input::{Input, Push};
 use crate::engine::{Engine, Unavailable, unexpected};
 use crate::session::attach::{Identity, attach, refused};
 use crate::session::convert;
+
+/// Most chunks of output of one session that wait for a batch.
+const UNKEPT_MAX: usize = 64;
+
+/// Chunks of output on their way into the store.
+type Unkept = VecDeque<oneshot::Receiver<Result<Reply, Unavailable>>>;
 
 /// How a stream ended.
 enum End {
@@ -68,6 +77,7 @@ async fn listen<S: Store>(
     identity: Identity,
     messages: &mut Streaming<WorkerMessage>,
 ) -> End {
+    let mut unkept = Unkept::default();
     loop {
         let said = match messages.message().await {
             Ok(Some(WorkerMessage { body: Some(said) })) => said,
@@ -78,7 +88,7 @@ async fn listen<S: Store>(
         if let Said::Goodbye(goodbye) = said {
             return End::Goodbye(goodbye.why);
         }
-        if let Err(error) = hear(engine, identity, said).await {
+        if let Err(error) = hear(engine, identity, &mut unkept, said).await {
             return End::Dropped(error.reason);
         }
     }
@@ -87,6 +97,7 @@ async fn listen<S: Store>(
 async fn hear<S: Store>(
     engine: &Engine<S>,
     Identity { worker, session }: Identity,
+    unkept: &mut Unkept,
     said: Said,
 ) -> Result<(), Unavailable> {
     match said {
@@ -107,9 +118,16 @@ async fn hear<S: Store>(
         }
         Said::Logs(logs) => {
             for command in logs.chunks.into_iter().filter_map(convert::log) {
-                // Output is not answered: it is kept by the next batch.
-                let (reply, _) = tokio::sync::oneshot::channel();
+                let (reply, kept) = oneshot::channel();
                 engine.send(Input::Submit { command, reply }).await?;
+                unkept.push_back(kept);
+                // A job that prints faster than the disk takes waits for the disk.
+                if unkept.len() > UNKEPT_MAX
+                    && let Some(kept) = unkept.pop_front()
+                {
+                    // Output is not answered, whatever became of it.
+                    drop(kept.await);
+                }
             }
             Ok(())
         }

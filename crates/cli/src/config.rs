@@ -175,12 +175,12 @@ impl Settings {
 }
 
 impl Setting {
-    fn wrong(&self, expected: &str) -> ConfigError {
+    fn wrong(&self, expected: &'static str) -> ConfigError {
         ConfigError::Wrong {
-            key: self.key.name.to_owned(),
+            key: self.key.name,
             value: self.shown(),
             origin: self.origin.clone(),
-            expected: expected.to_owned(),
+            expected,
             // A line of a file with a secret is not repeated.
             excerpt: if self.key.secret { String::new() } else { excerpt(&self.excerpt) },
         }

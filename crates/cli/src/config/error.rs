@@ -23,13 +23,13 @@ pub(crate) enum ConfigError {
     #[error("`{key}` is `{value}` ({origin}), which is not {expected}{excerpt}")]
     Wrong {
         /// The key.
-        key: String,
+        key: &'static str,
         /// What was written.
         value: String,
         /// Where.
         origin: Origin,
         /// What would be right.
-        expected: String,
+        expected: &'static str,
         /// The line of the file, if it was one.
         excerpt: String,
     },

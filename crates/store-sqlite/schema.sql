@@ -146,6 +146,13 @@ CREATE TABLE log (
     primary key (seq, id)
 ) without rowid;
 
+CREATE TABLE log_size (
+    seq integer not null,
+    epoch integer not null,
+    bytes integer not null,
+    primary key (seq, epoch)
+) without rowid;
+
 CREATE TABLE meta (
     key text primary key,
     value text not null

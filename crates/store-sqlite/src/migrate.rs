@@ -8,6 +8,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_first.sql"),
     include_str!("../migrations/0002_idempotency.sql"),
     include_str!("../migrations/0003_attachment.sql"),
+    include_str!("../migrations/0004_log_size.sql"),
 ];
 
 /// Version of the schema that this build knows.

@@ -6,6 +6,7 @@ use outlast_store::StoreError;
 use outlast_store::command::{EndDetail, JobOrder, LogChunk, QueueOrder, Stream};
 use outlast_store::reply::{MoveRefusal, Moved, Reply};
 use outlast_store::settle::queue_event;
+use rusqlite::OptionalExtension as _;
 
 use crate::row::{failed, int};
 use crate::writer::Writing;
@@ -77,25 +78,31 @@ impl Writing<'_> {
         if chunk.stream != Stream::Worker && self.log_size(seq, chunk)? > limits::LOG_BYTES_MAX {
             return Ok(Reply::Done);
         }
-        self.execute(
+        let stored = self.execute(
             "insert or ignore into log (seq, id, epoch, n, stream, at, bytes)
              values (?1, (select coalesce(max(id), 0) + 1 from log where seq = ?1),
                      ?2, ?3, ?4, ?5, ?6)",
             (seq, int(chunk.epoch.0), chunk.n, stream, self.now.0, &chunk.bytes),
         )?;
+        if stored == 1 {
+            let bytes = i64::try_from(chunk.bytes.len()).unwrap_or(i64::MAX);
+            self.execute(
+                "insert into log_size (seq, epoch, bytes) values (?1, ?2, ?3)
+                 on conflict (seq, epoch) do update set bytes = bytes + ?3",
+                (seq, int(chunk.epoch.0), bytes),
+            )?;
+        }
         Ok(Reply::Done)
     }
 
     /// Returns what the attempt's output would come to with this chunk.
     fn log_size(&self, seq: i64, chunk: &LogChunk) -> Result<usize, StoreError> {
-        let mut sum = self
+        let mut select = self
             .db
-            .prepare_cached(
-                "select coalesce(sum(length(bytes)), 0) from log where seq = ? and epoch = ?",
-            )
+            .prepare_cached("select bytes from log_size where seq = ? and epoch = ?")
             .map_err(failed)?;
-        let kept: u64 =
-            sum.query_row((seq, int(chunk.epoch.0)), |row| row.get(0)).map_err(failed)?;
+        let kept = select.query_row((seq, int(chunk.epoch.0)), |row| row.get(0)).optional();
+        let kept: u64 = kept.map_err(failed)?.unwrap_or(0);
         Ok(usize::try_from(kept).unwrap_or(usize::MAX).saturating_add(chunk.bytes.len()))
     }
 
@@ -105,6 +112,7 @@ impl Writing<'_> {
                 "delete from job_row; delete from ready; delete from waiting; delete from expiry;
                  delete from active; delete from attempt_row; delete from finished;
                  delete from dead_letter_row; delete from checkpoint; delete from log;
+                 delete from log_size;
                  delete from event_batch; delete from worker; delete from queue;
                  delete from class; delete from idempotency;",
             )

@@ -67,6 +67,7 @@ impl Writing<'_> {
             "delete from finished where seq = ?",
             "delete from attempt_row where seq = ?",
             "delete from log where seq = ?",
+            "delete from log_size where seq = ?",
             "delete from checkpoint where seq = ?",
             "delete from job_row where seq = ?",
         ] {

@@ -1,8 +1,8 @@
 //! What an attempt is told while it runs, and what it may say.
 
 use std::future::pending;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::delivery::AttemptId;
 use crate::ended::Ended;
+use crate::worker::attempt::Life;
 
 /// Output of all attempts together that may wait to be sent.
 pub(crate) const LOG_BYTES_WAITING: usize = 1024 * 1024;
@@ -54,9 +55,28 @@ pub enum LogStream {
 pub(crate) enum AttemptEvent {
     /// Output, and how many bytes of room it took.
     Log(AttemptId, v1::LogChunk, usize),
-    Checkpoint(AttemptId, Bytes),
+    /// There is a newer checkpoint; the newest is taken out when this is heard.
+    Checkpoint(AttemptId, Arc<LatestCheckpoint>),
     Started(AttemptId),
     Ended(AttemptId, Ended),
+    /// Its handler is gone, but nobody can say that its work has ended.
+    Astray(AttemptId),
+}
+
+/// The newest checkpoint that the engine has not heard of: a handler that writes them faster
+/// than they can be sent fills one place and no more.
+#[derive(Debug, Default)]
+pub(crate) struct LatestCheckpoint(Mutex<Option<Bytes>>);
+
+impl LatestCheckpoint {
+    /// Puts it there; true if the place was empty, so that somebody must be told.
+    fn put(&self, bytes: Bytes) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(bytes).is_none()
+    }
+
+    pub(crate) fn take(&self) -> Option<Bytes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 /// What all attempts of a worker share.
@@ -80,22 +100,28 @@ pub struct AttemptContext {
     outlet: Arc<Outlet>,
     chunks: AtomicU32,
     dropped: AtomicU64,
+    checkpoint: Arc<LatestCheckpoint>,
+    /// While somebody has this, the attempt's work may go on. The last field: what is said
+    /// when it is dropped comes after everything else.
+    life: Arc<Life>,
 }
 
 impl AttemptContext {
     pub(crate) fn new(
         attempt: AttemptId,
         stop: watch::Receiver<Option<StopReason>>,
-        overlap_forbidden: bool,
-        outlet: &Arc<Outlet>,
+        life: &Arc<Life>,
     ) -> Self {
+        let outlet = &life.outlet;
         Self {
             attempt,
             stop,
-            deadline: overlap_forbidden.then(|| outlet.deadline.subscribe()),
+            deadline: life.overlap_forbidden.then(|| outlet.deadline.subscribe()),
             outlet: Arc::clone(outlet),
             chunks: AtomicU32::new(0),
             dropped: AtomicU64::new(0),
+            checkpoint: Arc::default(),
+            life: Arc::clone(life),
         }
     }
 
@@ -109,6 +135,13 @@ impl AttemptContext {
     #[must_use]
     pub fn stop_reason(&self) -> Option<StopReason> {
         *self.stop.borrow()
+    }
+
+    /// Whether it is over already, with work of it still going on: its handler was dropped, or
+    /// has returned and left something behind.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.life.is_over()
     }
 
     /// Waits until the attempt must end. Safe to drop while waiting.
@@ -158,8 +191,8 @@ impl AttemptContext {
     pub fn checkpoint(&self, bytes: impl Into<Bytes>) -> bool {
         let bytes = bytes.into();
         let fits = bytes.len() <= CHECKPOINT_BYTES_MAX;
-        if fits {
-            self.tell(AttemptEvent::Checkpoint(self.attempt, bytes));
+        if fits && self.checkpoint.put(bytes) {
+            self.tell(AttemptEvent::Checkpoint(self.attempt, Arc::clone(&self.checkpoint)));
         }
         fits
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use outlast_core::limits::{CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX};
 use outlast_proto::v1;
+use outlast_wire::json;
 
 /// The kind of an attempt's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +123,15 @@ impl Ended {
         self
     }
 
+    /// Says that trying again cannot help.
+    #[must_use]
+    pub fn permanently(mut self) -> Self {
+        if let Some(failure) = &mut self.failure {
+            failure.retryable = false;
+        }
+        self
+    }
+
     /// Replaces an account that no server can store by one that it can: a report that is
     /// not understood is never answered.
     pub(crate) fn storable(mut self) -> Self {
@@ -130,7 +140,8 @@ impl Ended {
             self.evidence.push_str(" (checkpoint too large to keep)");
         }
         if let Some(failure) = &mut self.failure
-            && !(failure.details_json.is_empty() || is_json(&failure.details_json))
+            && !failure.details_json.is_empty()
+            && json::document(&failure.details_json).is_err()
         {
             failure.details_json = Bytes::new();
         }
@@ -139,16 +150,19 @@ impl Ended {
         }
         let problem = if self.result_json.len() > RESULT_BYTES_MAX {
             format!("result is larger than {RESULT_BYTES_MAX} bytes")
-        } else if is_json(&self.result_json) {
-            return self;
         } else {
-            "result is not JSON".to_owned()
+            match json::document(&self.result_json) {
+                Ok(_) => return self,
+                Err(problem) => format!("result {problem}"),
+            }
         };
-        let mut failed = Self::failed("invalid_result", problem);
-        if let Some(failure) = &mut failed.failure {
-            failure.retryable = false;
+        let failed = Self::failed("invalid_result", problem).permanently();
+        Self {
+            exit_code: self.exit_code,
+            checkpoint: self.checkpoint,
+            tree_empty: self.tree_empty,
+            ..failed
         }
-        Self { exit_code: self.exit_code, checkpoint: self.checkpoint, ..failed }
     }
 
     pub(crate) fn into_wire(self, ran: Option<Duration>) -> v1::Finished {
@@ -174,10 +188,6 @@ impl Ended {
             tree_empty: self.tree_empty,
         }
     }
-}
-
-fn is_json(bytes: &[u8]) -> bool {
-    serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok()
 }
 
 const fn wire_ending(ending: Ending) -> v1::Ending {

@@ -25,4 +25,22 @@ pub trait Handler: Send + Sync + 'static {
     fn keeps_time(&self) -> bool {
         false
     }
+
+    /// Says what ends an attempt's work.
+    fn ends(&self) -> Ends {
+        Ends::WithTheContext
+    }
+}
+
+/// What ends an attempt's work, and so what is known when its handler was cut short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ends {
+    /// All of it holds on to the [`AttemptContext`] or to what the handler's future owns: when
+    /// those are gone it has ended. The process ends itself rather than let an attempt that
+    /// forbids overlap run on after its deadline.
+    #[default]
+    WithTheContext,
+    /// It is elsewhere, in processes that keep the deadline themselves. Only the handler's own
+    /// account says that they are gone.
+    ByItself,
 }

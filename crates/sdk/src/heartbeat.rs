@@ -19,8 +19,10 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::transport::Channel;
 
 use crate::clock::{boot_now, duration};
+use crate::handler::Ends;
 use crate::session::{Address, client, request_deadline};
 use crate::shared::{Shared, Terms};
+use crate::watchdog;
 
 /// The least time a beat gets: below that, a busy host could never answer in time.
 const DEADLINE_MIN: Duration = Duration::from_millis(150);
@@ -60,14 +62,21 @@ impl Heart {
         address: Address,
         shared: Arc<Shared>,
         beaten: mpsc::UnboundedSender<Beaten>,
+        ends: Ends,
     ) -> std::io::Result<Self> {
         let (words, queue) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let pulse = Pulse { address, shared, beaten, client: None };
-        std::thread::Builder::new()
-            .name("heartbeat".to_owned())
-            .stack_size(256 * 1024)
-            .spawn(move || runtime.block_on(pulse.run(queue)))?;
+        std::thread::Builder::new().name("heartbeat".to_owned()).stack_size(256 * 1024).spawn(
+            move || {
+                runtime.block_on(async move {
+                    if ends == Ends::WithTheContext {
+                        tokio::spawn(watchdog::watch(Arc::clone(&pulse.shared)));
+                    }
+                    pulse.run(queue).await;
+                });
+            },
+        )?;
         Ok(Self { words })
     }
 

@@ -30,12 +30,13 @@ mod handler;
 mod heartbeat;
 mod session;
 mod shared;
+mod watchdog;
 mod worker;
 
 pub use self::context::{AttemptContext, LogStream, StopReason};
 pub use self::delivery::{AttemptId, Delivery};
 pub use self::ended::{Ended, Ending, Failure};
-pub use self::handler::Handler;
+pub use self::handler::{Ends, Handler};
 pub use self::session::BadAddress;
 pub use self::worker::control::{Control, ControlQueue, control};
 pub use self::worker::summary::{RunError, Summary};

@@ -4,14 +4,14 @@
 //! answered truthfully even while the engine's runtime is blocked.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outlast_core::id::WorkerId;
 use outlast_core::lease::held_digest;
 use outlast_core::time::{BootTime, Span};
 use outlast_proto::v1;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 use crate::clock::boot_now;
@@ -30,6 +30,9 @@ pub(crate) struct Shared {
     last_turn: AtomicU64,
     /// When the lease ends at the latest, by what this worker knows.
     lease_end: AtomicU64,
+    /// Attempts that forbid overlap and are running.
+    forbidden: AtomicU32,
+    pub(crate) forbidden_began: Notify,
     deadline: watch::Sender<BootTime>,
 }
 
@@ -64,6 +67,8 @@ impl Shared {
             }),
             last_turn: AtomicU64::new(boot_now().0),
             lease_end: AtomicU64::new(0),
+            forbidden: AtomicU32::new(0),
+            forbidden_began: Notify::new(),
             deadline,
         })
     }
@@ -90,6 +95,29 @@ impl Shared {
         if before < end.0 {
             self.deadline.send_replace(BootTime(end.0.saturating_sub(margin(terms.lease).0)));
         }
+    }
+
+    pub(crate) fn forbidden_run(&self, count: u32) {
+        if self.forbidden.swap(count, Ordering::AcqRel) == 0 && count > 0 {
+            self.forbidden_began.notify_one();
+        }
+    }
+
+    /// When the process must have ended unless the lease is renewed before; `None` while
+    /// nothing runs that forbids overlap, or no lease is held. Later than the deadline that attempts are told:
+    /// whoever keeps that one never sees this one.
+    pub(crate) fn last_instant(&self) -> Option<BootTime> {
+        if !self.runs_forbidden() {
+            return None;
+        }
+        let lease = self.board().terms.lease;
+        let end = self.lease_end();
+        // A lease that was taken away is the engine's matter.
+        (end > BootTime::default()).then(|| BootTime(end.0.saturating_sub(margin(lease).0 / 2)))
+    }
+
+    pub(crate) fn runs_forbidden(&self) -> bool {
+        self.forbidden.load(Ordering::Acquire) > 0
     }
 
     /// Forgets the lease: the worker has lapsed.

@@ -7,7 +7,7 @@
 //! - `attempt`: one handler's run, fenced off from the rest
 //! - [`control`]: what the process around tells the worker
 
-mod attempt;
+pub(crate) mod attempt;
 pub(crate) mod control;
 mod engine;
 mod held;
@@ -67,6 +67,7 @@ struct Patience {
     shutdown_timeout: Duration,
     stop_window: Duration,
     force_window: Duration,
+    refuses_forbidden: bool,
 }
 
 /// A worker, ready to run.
@@ -109,6 +110,7 @@ impl Worker {
                 shutdown_timeout: Duration::from_secs(30),
                 stop_window: Duration::from_secs(5),
                 force_window: Duration::from_millis(500),
+                refuses_forbidden: false,
             },
         }
     }
@@ -206,6 +208,13 @@ impl WorkerBuilder {
     /// How long a handler that must end at once has before it is dropped.
     pub const fn force_window(mut self, window: Duration) -> Self {
         self.patience.force_window = window;
+        self
+    }
+
+    /// Runs no job that forbids overlap: such a job fails for good when it is handed over.
+    /// Otherwise the process ends itself when one of them cannot be stopped by its deadline.
+    pub const fn refuse_overlap_forbidden(mut self) -> Self {
+        self.patience.refuses_forbidden = true;
         self
     }
 

@@ -51,6 +51,22 @@ pub fn syntax(error: &serde_json::Error) -> Fault {
     ))
 }
 
+/// Checks that bytes are one JSON document that every reader of ours can read, and returns it
+/// as text. Worker and server ask this one function, so that they cannot disagree.
+///
+/// # Errors
+/// Returns what is wrong with it, worded to follow its name.
+pub fn document(bytes: &[u8]) -> Result<&str, String> {
+    if depth(bytes) > JSON_DEPTH_MAX {
+        return Err(format!("is nested more than {JSON_DEPTH_MAX} levels deep"));
+    }
+    let text = std::str::from_utf8(bytes)
+        .map_err(|error| format!("is not UTF-8 text at byte {}", error.valid_up_to()))?;
+    serde_json::from_str::<&RawValue>(text)
+        .map(RawValue::get)
+        .map_err(|error| format!("is not JSON: {error}"))
+}
+
 /// Returns how deeply arrays and objects are nested in what may be JSON.
 #[must_use]
 pub fn depth(body: &[u8]) -> usize {

@@ -1,7 +1,17 @@
-//! One handler's run, fenced off: whatever it does, exactly one end comes back.
+//! One handler's run, fenced off: whatever it does, exactly one end comes back, and the end
+//! says no more than is known.
+//!
+//! ```text
+//! handler returns, panics, runs out of time, or is dropped ─▶ Life::over
+//!     nobody has the context any more ─▶ the work has ended
+//!     somebody has (a thread, a task) ─▶ it may go on
+//!         overlap allowed:   told at once, as not proved empty
+//!         overlap forbidden: told when the last one lets go, and not before
+//! ```
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -11,7 +21,7 @@ use tokio::task::AbortHandle;
 use crate::context::{AttemptContext, AttemptEvent, Outlet, StopReason};
 use crate::delivery::{AttemptId, Delivery};
 use crate::ended::Ended;
-use crate::handler::Handler;
+use crate::handler::{Ends, Handler};
 
 /// Stops a run.
 #[derive(Debug)]
@@ -26,20 +36,26 @@ pub(crate) fn start<H: Handler>(
     delivery: Delivery,
     outlet: &Arc<Outlet>,
 ) -> Reins {
-    let attempt = delivery.attempt;
     let (stop, stop_seen) = watch::channel(None);
-    let context = AttemptContext::new(attempt, stop_seen, delivery.overlap_forbidden, outlet);
+    let life = Arc::new(Life {
+        attempt: delivery.attempt,
+        overlap_forbidden: delivery.overlap_forbidden,
+        ends: handler.ends(),
+        outlet: Arc::clone(outlet),
+        over: AtomicBool::new(false),
+        end: Mutex::new(None),
+    });
+    let context = AttemptContext::new(delivery.attempt, stop_seen, &life);
     let limit = delivery.timeout.filter(|_| !handler.keeps_time());
-    let mut end = End { attempt, outlet: Arc::clone(outlet), told: false };
+    let run = Run { life };
     let handler = Arc::clone(handler);
     let task = tokio::spawn(async move {
-        let run = AssertUnwindSafe(handler.run(delivery, context)).catch_unwind();
-        let ended = match within(limit, run).await {
-            Some(Ok(ended)) => ended,
-            Some(Err(panic)) => panicked(panic.as_ref()),
-            None => Ended::timed_out(limit.unwrap_or_default()),
-        };
-        end.tell(ended);
+        let work = AssertUnwindSafe(handler.run(delivery, context)).catch_unwind();
+        match within(limit, work).await {
+            Some(Ok(ended)) => run.ended(ended),
+            Some(Err(panic)) => run.cut_short(panicked(panic.as_ref())),
+            None => run.cut_short(Ended::timed_out(limit.unwrap_or_default())),
+        }
     });
     Reins { stop, abort: task.abort_handle() }
 }
@@ -51,7 +67,8 @@ async fn within<T>(limit: Option<Duration>, work: impl Future<Output = T>) -> Op
     }
 }
 
-fn panicked(panic: &(dyn std::any::Any + Send)) -> Ended {
+/// An attempt failed by a panic; its message is the error's.
+pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Ended {
     let message = panic
         .downcast_ref::<&str>()
         .map(|message| (*message).to_owned())
@@ -60,25 +77,85 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Ended {
     Ended::failed("panic", message)
 }
 
-/// Tells the end even when the task is dropped halfway.
-struct End {
+/// What everything that works on an attempt holds on to.
+#[derive(Debug)]
+pub(crate) struct Life {
     attempt: AttemptId,
-    outlet: Arc<Outlet>,
-    told: bool,
+    pub(crate) overlap_forbidden: bool,
+    ends: Ends,
+    pub(crate) outlet: Arc<Outlet>,
+    over: AtomicBool,
+    /// The end, until it may be told.
+    end: Mutex<Option<Ended>>,
 }
 
-impl End {
-    fn tell(&mut self, ended: Ended) {
-        self.told = true;
+impl Life {
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    fn tell(&self, event: AttemptEvent) {
         // Closed only when the worker has left without waiting for this attempt.
-        let _ = self.outlet.events.send(AttemptEvent::Ended(self.attempt, ended));
+        let _ = self.outlet.events.send(event);
     }
 }
 
-impl Drop for End {
+/// Nobody works on the attempt any more: an end that was held back is told.
+impl Drop for Life {
     fn drop(&mut self) {
-        if !self.told {
-            self.tell(Ended::interrupted("dropped: it did not end when it was told to"));
+        let end = self.end.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(ended) = end {
+            self.tell(AttemptEvent::Ended(self.attempt, ended));
+        }
+    }
+}
+
+/// The task's hold on the attempt.
+struct Run {
+    life: Arc<Life>,
+}
+
+impl Run {
+    /// The handler has given its own account.
+    fn ended(&self, ended: Ended) {
+        self.over(ended);
+    }
+
+    /// The handler did not get to the end of it.
+    fn cut_short(&self, mut ended: Ended) {
+        if self.life.ends == Ends::ByItself {
+            ended.tree_empty = false;
+        }
+        self.over(ended);
+    }
+
+    fn over(&self, mut ended: Ended) {
+        let life = &self.life;
+        life.over.store(true, Ordering::Release);
+        // Contexts are not copied any more once there is none: one holder is this one.
+        let is_shared = Arc::strong_count(life) > 1;
+        if life.overlap_forbidden && !ended.tree_empty {
+            tracing::error!(attempt = %life.attempt, "an attempt that must not overlap is astray");
+            return life.tell(AttemptEvent::Astray(life.attempt));
+        }
+        if life.overlap_forbidden {
+            // The end of what is still at work is the end of the attempt.
+            *life.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+            return;
+        }
+        if is_shared {
+            ended.tree_empty = false;
+            tracing::warn!(attempt = %life.attempt, "attempt is over, but work of it goes on");
+        }
+        life.tell(AttemptEvent::Ended(life.attempt, ended));
+    }
+}
+
+/// Tells the end even when the task is dropped halfway.
+impl Drop for Run {
+    fn drop(&mut self) {
+        if !self.life.is_over() {
+            self.cut_short(Ended::interrupted("dropped: it did not end when it was told to"));
         }
     }
 }

@@ -71,6 +71,8 @@ pub(crate) struct Engine<H> {
     /// When every attempt is looked at again.
     look_again_at: BootTime,
     drain: DrainState,
+    /// An attempt that cannot be stopped, and when the process ends with it.
+    astray: Option<(BootTime, AttemptId)>,
     summary: Summary,
     fatal: Option<RunError>,
     exit: Option<Exit>,
@@ -136,7 +138,7 @@ impl<H: Handler> Engine<H> {
         let (tell_beaten, beaten) = mpsc::unbounded_channel();
         let deadline = watch::Sender::new(BootTime::default());
         let shared = Shared::new(terms, deadline.clone());
-        let heart = Heart::start(address.clone(), Arc::clone(&shared), tell_beaten)
+        let heart = Heart::start(address.clone(), Arc::clone(&shared), tell_beaten, handler.ends())
             .map_err(RunError::Heartbeat)?;
         let outlet = Outlet {
             events: tell_engine,
@@ -164,6 +166,7 @@ impl<H: Handler> Engine<H> {
             asked_for_beat: false,
             look_again_at: BootTime::default(),
             drain: DrainState::default(),
+            astray: None,
             summary: Summary::default(),
             fatal: None,
             exit: None,

@@ -10,6 +10,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use outlast_core::time::BootTime;
 use outlast_proto::v1;
 
@@ -54,6 +55,8 @@ pub(crate) struct Running {
     pub(crate) overlap_forbidden: bool,
     /// When it is dropped, once it was told to stop.
     pub(crate) drop_at: Option<BootTime>,
+    /// The newest it has stored; empty if it has none.
+    pub(crate) checkpoint: Bytes,
 }
 
 /// What the server knows of a running attempt.
@@ -161,7 +164,14 @@ impl Held {
         self.busy.running += 1;
         self.busy.isolated += u32::from(running.isolated);
         self.busy.forbidden += u32::from(running.overlap_forbidden);
+        self.shared.forbidden_run(self.busy.forbidden);
         self.entries.insert(attempt, Entry::Running(Box::new(running)));
+    }
+
+    /// Keeps the report of an attempt that was taken to be started and was not.
+    pub(crate) fn refused(&mut self, attempt: AttemptId, report: v1::Finished) {
+        self.entries.insert(attempt, Entry::Ended(Box::new(report)));
+        self.unanswered += 1;
     }
 
     /// Every attempt that waits.
@@ -188,6 +198,7 @@ impl Held {
                 self.busy.running -= 1;
                 self.busy.isolated -= u32::from(running.isolated);
                 self.busy.forbidden -= u32::from(running.overlap_forbidden);
+                self.shared.forbidden_run(self.busy.forbidden);
                 Some(running)
             }
             // One end only: the first one counts.

@@ -1,12 +1,15 @@
 //! What is to be sent, coalesced: whatever is ready when the transport has room goes as one
 //! message of its sort. There is no timer: idle adds no delay, load makes larger messages.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
+use bytes::Bytes;
 use outlast_proto::v1::worker_message::Body;
 use outlast_proto::v1::{
-    Capacity, LogChunk, LogChunks, PhaseChange, Report, Reports, WorkerMessage, report,
+    Capacity, Checkpoint, LogChunk, LogChunks, PhaseChange, Report, Reports, WorkerMessage, report,
 };
+
+use crate::delivery::AttemptId;
 
 /// Most reports in one message.
 const REPORTS_MAX: usize = 512;
@@ -20,7 +23,21 @@ pub(crate) struct Outbox {
     phase: Option<PhaseChange>,
     /// Output, and how many bytes of room each piece took.
     logs: VecDeque<(LogChunk, usize)>,
-    reports: VecDeque<Report>,
+    reports: VecDeque<Queued>,
+    /// The newest checkpoint of each attempt that has one to be sent.
+    checkpoints: HashMap<AttemptId, Bytes>,
+}
+
+/// What an attempt has to say, in order.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are reports, and a box each would be an allocation a job"
+)]
+enum Queued {
+    Report(Report),
+    /// The place of a checkpoint in the order; which one it is is decided when it is sent.
+    Checkpoint(AttemptId),
 }
 
 /// A message, and how many bytes of output there is room for again once it is sent.
@@ -44,7 +61,19 @@ impl Outbox {
     }
 
     pub(crate) fn report(&mut self, report: Report) {
-        self.reports.push_back(report);
+        self.reports.push_back(Queued::Report(report));
+    }
+
+    /// Queues a checkpoint, in the place of one that was not sent yet.
+    pub(crate) fn checkpoint(&mut self, attempt: AttemptId, bytes: Bytes) {
+        if self.checkpoints.insert(attempt, bytes).is_none() {
+            self.reports.push_back(Queued::Checkpoint(attempt));
+        }
+    }
+
+    /// Forgets a checkpoint that goes with the report of the attempt's end.
+    pub(crate) fn forget_checkpoint(&mut self, attempt: AttemptId) {
+        self.checkpoints.remove(&attempt);
     }
 
     pub(crate) fn reports_waiting(&self) -> usize {
@@ -56,12 +85,13 @@ impl Outbox {
     pub(crate) fn begin_session(&mut self) {
         self.capacity = None;
         self.phase = None;
-        self.reports.retain(|report| matches!(report.what, Some(report::What::Checkpoint(_))));
+        self.reports.retain(|report| matches!(report, Queued::Checkpoint(_)));
     }
 
     /// Forgets everything about attempts; returns the room that its output took.
     pub(crate) fn forget_attempts(&mut self) -> usize {
         self.reports.clear();
+        self.checkpoints.clear();
         self.logs.drain(..).map(|(_, room)| room).sum()
     }
 
@@ -111,8 +141,16 @@ impl Outbox {
         let mut bytes = 0_usize;
         while reports.len() < REPORTS_MAX
             && bytes < MESSAGE_BYTES
-            && let Some(report) = self.reports.pop_front()
+            && let Some(queued) = self.reports.pop_front()
         {
+            let report = match queued {
+                Queued::Report(report) => report,
+                Queued::Checkpoint(attempt) => {
+                    let Some(bytes) = self.checkpoints.remove(&attempt) else { continue };
+                    let what = report::What::Checkpoint(Checkpoint { bytes });
+                    Report { attempt: Some(attempt.to_wire()), what: Some(what) }
+                }
+            };
             bytes += weight(&report);
             reports.push(report);
         }
@@ -138,7 +176,11 @@ mod tests {
     use outlast_proto::v1::worker_message::Body;
     use outlast_proto::v1::{Capacity, Finished, LogChunk, Report, report};
 
+    use outlast_core::id::{Epoch, JobId};
+    use uuid::Uuid;
+
     use super::{Outbox, REPORTS_MAX};
+    use crate::delivery::AttemptId;
 
     fn finished(bytes: usize) -> Report {
         let end = Finished { result_json: vec![b'1'; bytes].into(), ..Finished::default() };
@@ -175,6 +217,31 @@ mod tests {
             outbox.report(finished(1024 * 1024));
         }
         assert_eq!(bodies(&mut outbox, true), ["reports", "reports"]);
+    }
+
+    #[test]
+    fn of_checkpoints_that_wait_only_the_newest_of_each_attempt_is_sent() {
+        let mut outbox = Outbox::default();
+        let attempt = |n| AttemptId { job: JobId(Uuid::from_u128(n)), epoch: Epoch(1) };
+        for n in 0..100_u8 {
+            outbox.checkpoint(attempt(1), vec![n].into());
+            outbox.checkpoint(attempt(2), vec![n, n].into());
+        }
+        // A session that ends before they are sent takes nothing away.
+        outbox.begin_session();
+        let Some(Body::Reports(sent)) = outbox.next(true).unwrap().message.body else {
+            panic!("expected reports")
+        };
+        let kept: Vec<_> = sent
+            .reports
+            .into_iter()
+            .map(|report| match report.what {
+                Some(report::What::Checkpoint(kept)) => kept.bytes,
+                other => panic!("expected a checkpoint, got {other:?}"),
+            })
+            .collect();
+        assert_eq!(kept, [vec![99], vec![99, 99]]);
+        assert!(!outbox.has_next(true));
     }
 
     #[test]

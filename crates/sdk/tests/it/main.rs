@@ -6,6 +6,7 @@
     reason = "helpers of tests: failing loudly is the point"
 )]
 
+mod astray;
 mod control;
 mod drain;
 mod heartbeats;

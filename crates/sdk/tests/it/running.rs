@@ -141,6 +141,18 @@ async fn a_result_that_no_server_can_store_fails_its_attempt() {
 }
 
 #[tokio::test]
+async fn a_result_nested_deeper_than_servers_read_fails_its_attempt() {
+    let mut server = Server::start();
+    let deep = format!("{}{}", "[".repeat(65), "]".repeat(65));
+    let _worker = run(builder(&server), Call(move |_| Ended::completed(deep.clone())));
+    let (mut stream, _) = server.attach(1).await;
+    stream.deliver([job(1)]);
+    let (_, end) = stream.accept().await;
+    assert_eq!((ending(&end), end.error_type.as_str()), (Ending::Failed, "invalid_result"));
+    assert!(end.error_message.contains("64 levels"), "{}", end.error_message);
+}
+
+#[tokio::test]
 async fn output_is_numbered_bounded_and_comes_before_the_end() {
     let mut server = Server::start();
     let _worker = run(builder(&server), Talker);

@@ -13,7 +13,7 @@ use outlast_store::command::{
     EndDetail, Ending, Finish, LogChunk, Progress, Registration, Start, Stream, WorkerRole,
 };
 use outlast_store::reply::MoveRefusal;
-use serde_json::json;
+use outlast_wire::json;
 use uuid::Uuid;
 
 use crate::engine::WorkerOrder;
@@ -93,10 +93,10 @@ pub(crate) fn registration(
     lease: Span,
 ) -> Registration {
     let mut about: serde_json::Value =
-        serde_json::from_str(&hello.about_json).unwrap_or_else(|_not_json| json!({}));
+        serde_json::from_str(&hello.about_json).unwrap_or_else(|_not_json| serde_json::json!({}));
     if let Some(about) = about.as_object_mut() {
-        about.insert("version".into(), json!(hello.version));
-        about.insert("types".into(), json!(hello.types));
+        about.insert("version".into(), serde_json::json!(hello.version));
+        about.insert("types".into(), serde_json::json!(hello.types));
     }
     Registration {
         id: worker,
@@ -128,8 +128,9 @@ pub(crate) fn report(
             (Command::Progress(Box::new(Progress { job, fence, checkpoint })), false)
         }
         v1::report::What::Finished(end) => {
-            let ending = ending(&end)?;
-            let detail = detail(end, now)?;
+            let end = readable(end);
+            let ending = ending(&end);
+            let detail = detail(end, now);
             let by = format!("worker {worker}");
             (Command::Finish(Box::new(Finish { job, fence, ending, detail, by })), true)
         }
@@ -137,10 +138,46 @@ pub(crate) fn report(
     Ok(SessionReport { job, epoch, command, finished })
 }
 
-fn ending(end: &v1::Finished) -> Result<Ending, String> {
-    Ok(match end.ending() {
+/// Replaces an account that cannot be stored by one that can: an end that is not answered
+/// would be held, and sent again, for ever.
+fn readable(mut end: v1::Finished) -> v1::Finished {
+    if end.checkpoint.len() > limits::CHECKPOINT_BYTES_MAX {
+        end.checkpoint = bytes::Bytes::new();
+        end.evidence.push_str(" (checkpoint too large to keep)");
+    }
+    if !end.error_details_json.is_empty()
+        && let Err(problem) = json::document(&end.error_details_json)
+    {
+        end.error_details_json = bytes::Bytes::new();
+        end.evidence = format!("{} (error details not kept: they {problem})", end.evidence);
+    }
+    let problem = match end.ending() {
+        v1::Ending::Unspecified => "report does not say how the attempt ended".to_owned(),
+        v1::Ending::Completed if end.result_json.len() > limits::RESULT_BYTES_MAX => {
+            format!("result is larger than {} bytes", limits::RESULT_BYTES_MAX)
+        }
+        v1::Ending::Completed if !end.result_json.is_empty() => {
+            match json::document(&end.result_json) {
+                Ok(_) => return end,
+                Err(problem) => format!("result {problem}"),
+            }
+        }
+        _ => return end,
+    };
+    v1::Finished {
+        ending: v1::Ending::Failed.into(),
+        result_json: bytes::Bytes::new(),
+        error_type: "invalid_result".to_owned(),
+        error_message: problem,
+        not_retryable: true,
+        ..end
+    }
+}
+
+fn ending(end: &v1::Finished) -> Ending {
+    match end.ending() {
         v1::Ending::Completed => Ending::Completed,
-        v1::Ending::Failed => {
+        v1::Ending::Failed | v1::Ending::Unspecified => {
             Ending::Failed { error_type: end.error_type.clone(), retryable: !end.not_retryable }
         }
         v1::Ending::TimedOut => Ending::TimedOut,
@@ -148,35 +185,29 @@ fn ending(end: &v1::Finished) -> Result<Ending, String> {
         // and if the cancel was not the store's the job must run again.
         v1::Ending::Interrupted | v1::Ending::Cancelled => Ending::Interrupted,
         v1::Ending::NotStarted => Ending::NotStarted,
-        v1::Ending::Unspecified => return Err("report does not say how the attempt ended".into()),
-    })
+    }
 }
 
-fn detail(end: v1::Finished, now: Timestamp) -> Result<EndDetail, String> {
-    if end.result_json.len() > limits::RESULT_BYTES_MAX {
-        return Err(format!("result is larger than {} bytes", limits::RESULT_BYTES_MAX));
-    }
+/// What is kept of an account that is [`readable`].
+fn detail(end: v1::Finished, now: Timestamp) -> EndDetail {
     let completed = end.ending() == v1::Ending::Completed;
     let result = (completed && !end.result_json.is_empty())
-        .then(|| json_text(&end.result_json, "result"))
-        .transpose()?;
-    let error = (!completed && !end.error_type.is_empty()).then(|| error_json(&end)).transpose()?;
+        .then(|| String::from_utf8_lossy(&end.result_json).trim().to_owned());
+    let error = (!completed && !end.error_type.is_empty()).then(|| error_json(&end));
     let started = end
         .ran_ms
         .map(|ran| Timestamp(now.0.saturating_sub(i64::try_from(ran).unwrap_or(i64::MAX))));
-    let checkpoint = (!end.checkpoint.is_empty())
-        .then(|| bounded_checkpoint(end.checkpoint.to_vec()))
-        .transpose()?;
+    let checkpoint = (!end.checkpoint.is_empty()).then(|| end.checkpoint.to_vec());
     let proof =
         if end.tree_empty || end.ran_ms.is_none() { "" } else { " (tree not proved empty)" };
-    Ok(EndDetail {
+    EndDetail {
         result,
         error,
         started,
         exit_code: end.exit_code,
         checkpoint,
         evidence: format!("{}{proof}", end.evidence),
-    })
+    }
 }
 
 fn bounded_checkpoint(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
@@ -186,22 +217,17 @@ fn bounded_checkpoint(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-fn json_text(bytes: &[u8], what: &str) -> Result<String, String> {
-    let text: &serde_json::value::RawValue =
-        serde_json::from_slice(bytes).map_err(|error| format!("{what} is not JSON: {error}"))?;
-    Ok(text.get().to_owned())
-}
-
-fn error_json(end: &v1::Finished) -> Result<String, String> {
-    let mut error = json!({ "type": end.error_type, "message": end.error_message });
-    if !end.error_details_json.is_empty()
-        && let Some(error) = error.as_object_mut()
-    {
-        let details: serde_json::Value = serde_json::from_slice(&end.error_details_json)
-            .map_err(|error| format!("error details are not JSON: {error}"))?;
-        error.insert("details".into(), details);
+fn error_json(end: &v1::Finished) -> String {
+    let mut out = Vec::new();
+    let mut error = json::Object::begin(&mut out);
+    error.text("type", &end.error_type);
+    error.text("message", &end.error_message);
+    if let Ok(details) = json::document(&end.error_details_json) {
+        // As it was sent: what passed the check once is not read again.
+        error.raw("details", details);
     }
-    Ok(error.to_string())
+    error.end();
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// Returns the command that keeps a piece of output, or `None` when it names no attempt.
@@ -213,4 +239,55 @@ pub(crate) fn log(chunk: v1::LogChunk) -> Option<Command> {
     };
     let (job, epoch) = attempt(chunk.attempt.as_ref()?)?;
     Some(Command::Log(LogChunk { job, epoch, n: chunk.n, stream, bytes: chunk.bytes.to_vec() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(end: v1::Finished) -> Finish {
+        let attempt = Some(key(JobId(Uuid::from_u128(1)), Epoch(1)));
+        let told = v1::Report { attempt, what: Some(v1::report::What::Finished(end)) };
+        let heard = report(WorkerId(Uuid::nil()), told, Timestamp(0)).unwrap();
+        let Command::Finish(finish) = heard.command else { panic!("expected a finish") };
+        *finish
+    }
+
+    #[test]
+    fn an_end_that_cannot_be_stored_is_a_failure_and_is_never_left_unanswered() {
+        let deep = format!("{}{}", "[".repeat(65), "]".repeat(65)).into_bytes();
+        let large = format!("\"{}\"", "x".repeat(limits::RESULT_BYTES_MAX)).into_bytes();
+        for result in [b"{not json".to_vec(), b"\"\xff\"".to_vec(), deep, large] {
+            let end = v1::Finished {
+                ending: v1::Ending::Completed.into(),
+                result_json: result.into(),
+                ..v1::Finished::default()
+            };
+            let finish = heard(end);
+            let expected = Ending::Failed { error_type: "invalid_result".into(), retryable: false };
+            assert_eq!(finish.ending, expected, "{:?}", finish.detail.error);
+            assert!(finish.detail.error.unwrap().contains("result"));
+            assert_eq!(finish.detail.result, None);
+        }
+        assert!(matches!(heard(v1::Finished::default()).ending, Ending::Failed { .. }));
+    }
+
+    #[test]
+    fn details_are_kept_as_sent_and_unreadable_ones_are_left_out_by_name() {
+        let end = |details: &'static str| v1::Finished {
+            ending: v1::Ending::Failed.into(),
+            error_type: "e".into(),
+            error_message: "m".into(),
+            error_details_json: details.as_bytes().into(),
+            ..v1::Finished::default()
+        };
+        let kept = heard(end("{\"n\":1e999}")).detail;
+        assert_eq!(
+            kept.error.as_deref(),
+            Some("{\"type\":\"e\",\"message\":\"m\",\"details\":{\"n\":1e999}}")
+        );
+        let dropped = heard(end("{")).detail;
+        assert_eq!(dropped.error.as_deref(), Some("{\"type\":\"e\",\"message\":\"m\"}"));
+        assert!(dropped.evidence.contains("details not kept"), "{}", dropped.evidence);
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use outlast_packs::{Action, PARAMETER_FILE_VARIABLE};
 use outlast_sdk::{
-    AttemptContext, Control, Delivery, Ended, Handler, LogStream, StageEvent, StopReason,
+    AttemptContext, Control, Delivery, Ended, Ends, Handler, LogStream, StageEvent, StopReason,
 };
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -45,6 +45,11 @@ struct Prepared {
 impl Handler for ActionRunner {
     fn keeps_time(&self) -> bool {
         true
+    }
+
+    /// Shims keep the deadline, and only they know when a tree is gone.
+    fn ends(&self) -> Ends {
+        Ends::ByItself
     }
 
     async fn run(&self, delivery: Delivery, context: AttemptContext) -> Ended {

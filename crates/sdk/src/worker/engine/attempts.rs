@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use outlast_core::limits::START_PERSIST_AFTER;
 use outlast_core::time::{BootTime, Span};
 use outlast_proto::v1::{self, Report, report};
 
 use super::{Engine, TICK_MIN};
 use crate::clock::{Stopwatch, boot_now, duration, span};
-use crate::context::{AttemptEvent, StopReason};
+use crate::context::{AttemptEvent, LatestCheckpoint, StopReason};
 use crate::delivery::AttemptId;
 use crate::ended::{Ended, Ending};
 use crate::handler::Handler;
 use crate::shared::margin;
+use crate::watchdog;
 use crate::worker::attempt;
 use crate::worker::held::{Entry, Running, Standing};
 
@@ -29,6 +31,9 @@ const WAIT_MAX: Span = Span::from_millis(500);
 /// How long before its deadline an attempt that forbids overlap is asked to end.
 const NEAR_MAX: Span = Span::from_secs(2);
 
+/// How long a process that must end waits for what else it has to say.
+const LAST_WORDS: Span = Span::from_millis(250);
+
 impl<H: Handler> Engine<H> {
     pub(super) fn on_attempt(&mut self, event: AttemptEvent) {
         match event {
@@ -44,24 +49,30 @@ impl<H: Handler> Engine<H> {
                     self.outlet.log_room.add_permits(room);
                 }
             }
-            AttemptEvent::Checkpoint(attempt, bytes) => {
-                if self
-                    .held
-                    .running_mut(attempt)
-                    .is_some_and(|running| running.standing != Standing::Void)
-                {
-                    let what = report::What::Checkpoint(v1::Checkpoint { bytes });
-                    self.report(attempt, what);
-                }
-            }
+            AttemptEvent::Checkpoint(attempt, latest) => self.on_checkpoint(attempt, &latest),
             AttemptEvent::Started(attempt) => self.announce(attempt),
+            AttemptEvent::Astray(attempt) => self.end_the_process_soon(attempt, boot_now()),
+        }
+    }
+
+    fn on_checkpoint(&mut self, attempt: AttemptId, latest: &LatestCheckpoint) {
+        let Some(bytes) = latest.take() else { return };
+        let Some(running) = self.held.running_mut(attempt) else { return };
+        if running.standing != Standing::Void {
+            running.checkpoint = bytes.clone();
+            self.outbox.checkpoint(attempt, bytes);
         }
     }
 
     fn on_ended(&mut self, attempt: AttemptId, ended: Ended) {
         let Some(running) = self.held.running_mut(attempt) else { return };
         let (ran, void) = (running.watch.elapsed(), running.standing == Standing::Void);
-        let ended = ended.storable();
+        let mut ended = ended.storable();
+        // Its end is kept until it is answered, and the checkpoint with it.
+        if ended.checkpoint.is_empty() && ended.ending != Ending::Completed {
+            ended.checkpoint = std::mem::take(&mut running.checkpoint);
+        }
+        self.outbox.forget_checkpoint(attempt);
         let (ending, executed) = (ended.ending, ended.executed);
         if executed {
             self.slots.observe(ran);
@@ -166,6 +177,9 @@ impl<H: Handler> Engine<H> {
     fn start(&mut self, delivery: crate::delivery::Delivery, now: BootTime) {
         let attempt = delivery.attempt;
         let (isolated, overlap_forbidden) = (delivery.isolated, delivery.overlap_forbidden);
+        if overlap_forbidden && self.patience.refuses_forbidden {
+            return self.refuse(attempt);
+        }
         // With a single attempt the claim counts as its start: say so before it can be lost.
         let announce_at =
             if delivery.max_attempts == 1 { now } else { now.after(START_PERSIST_AFTER) };
@@ -176,6 +190,7 @@ impl<H: Handler> Engine<H> {
             isolated,
             overlap_forbidden,
             drop_at: None,
+            checkpoint: Bytes::new(),
         };
         self.held.started(attempt, running);
         if announce_at <= now {
@@ -183,6 +198,16 @@ impl<H: Handler> Engine<H> {
         } else {
             self.announcements.push_back((announce_at, attempt));
         }
+    }
+
+    /// Fails an attempt that this worker will not run, before anything of it has begun.
+    fn refuse(&mut self, attempt: AttemptId) {
+        let message = "this worker runs no job that forbids overlap";
+        let ended = Ended::failed("overlap_refused", message).permanently();
+        let report = Ended { executed: false, ..ended }.into_wire(None);
+        self.report(attempt, report::What::Finished(report.clone()));
+        self.held.refused(attempt, report);
+        self.summary.failed += 1;
     }
 
     /// Does what has become due.
@@ -209,12 +234,37 @@ impl<H: Handler> Engine<H> {
     }
 
     fn drop_deaf_attempts(&mut self, now: BootTime) {
+        let mut astray = None;
         for (attempt, running) in self.held.all_running() {
             if running.drop_at.is_some_and(|at| at <= now) {
                 tracing::warn!(%attempt, reason = ?running.told(), "attempt did not end, dropping it");
                 running.reins.abort.abort();
                 running.drop_at = None;
+                // A cancelled one keeps its place, and its lease, for as long as it takes.
+                let keeps_its_place = running.told() == Some(StopReason::Cancelled);
+                if running.overlap_forbidden && !keeps_its_place {
+                    astray = Some(attempt);
+                }
             }
+        }
+        if let Some(attempt) = astray {
+            self.end_the_process_soon(attempt, now);
+        }
+        self.end_the_process_if_due(now);
+    }
+
+    fn end_the_process_soon(&mut self, attempt: AttemptId, now: BootTime) {
+        self.astray.get_or_insert_with(|| (now.after(LAST_WORDS), attempt));
+    }
+
+    /// An attempt that forbids overlap was dropped and its work goes on: nothing short of the
+    /// end of the process ends it. Others had a moment to be told of.
+    fn end_the_process_if_due(&mut self, now: BootTime) {
+        let Some((_, attempt)) = self.astray.filter(|(at, _)| *at <= now) else { return };
+        self.astray = None;
+        if self.held.running_mut(attempt).is_some() {
+            let why = format!("attempt {attempt} forbids overlap and cannot be stopped");
+            watchdog::end_the_process(&why);
         }
     }
 

@@ -141,6 +141,12 @@ impl<H: Handler> Engine<H> {
         for attempt in started {
             self.announce(attempt);
         }
+        // Sent is not received: the newest checkpoint of what still runs goes again.
+        for (attempt, running) in self.held.all_running() {
+            if running.standing != Standing::Void && !running.checkpoint.is_empty() {
+                self.outbox.checkpoint(attempt, running.checkpoint.clone());
+            }
+        }
     }
 
     fn on_not_attached(&mut self, error: AttachError, now: BootTime) {

@@ -22,6 +22,7 @@
 pub mod api;
 pub mod binary;
 pub mod conformance;
+pub mod document;
 pub mod judge;
 pub mod ledger;
 pub mod pack;

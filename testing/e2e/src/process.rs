@@ -86,12 +86,22 @@ impl Process {
     /// When it cannot be started.
     #[must_use]
     pub fn start(name: &str, arguments: &[String], folder: &Path) -> Self {
+        Self::spawn(name, command(arguments), folder)
+    }
+
+    /// Starts a prepared command; both outputs go to `folder/name.log`.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be started.
+    #[must_use]
+    pub fn spawn(name: &str, mut command: Command, folder: &Path) -> Self {
         static STARTED: AtomicU64 = AtomicU64::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let mark = format!("{}-{number}", std::process::id());
         let log = folder.join(format!("{number}-{name}.log"));
         let output = File::create(&log).expect("a log file");
-        let child = command(arguments)
+        let child = command
             .env(MARK, &mark)
             .stdout(output.try_clone().expect("a second handle"))
             .stderr(output)

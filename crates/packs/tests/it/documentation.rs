@@ -25,7 +25,7 @@ fn write_examples(folder: &Path) {
 fn examples_of_the_documentation_run_and_have_no_notes() {
     let folder = tempfile::tempdir().unwrap();
     write_examples(folder.path());
-    let set = PackSet::load(&[folder.path().to_owned()]).unwrap();
+    let set = PackSet::load(&[folder.path().join("packs")]).unwrap();
     assert_eq!(set.packs().flat_map(|pack| pack.notes()).next(), None);
 
     let hello = set.get("greet.hello").unwrap();

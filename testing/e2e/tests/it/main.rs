@@ -17,6 +17,7 @@ mod access;
 mod bad_input;
 mod containment;
 mod doctor;
+mod documentation;
 mod durability;
 mod exclusivity;
 mod foreign_pack;

@@ -1,0 +1,205 @@
+//! Running one page: a folder, the servers and workers it starts, the ids it has shown.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::expect::{self, Ids};
+use super::{Block, Step};
+use crate::binary;
+use crate::process::{self, Process};
+use crate::wait::poll;
+
+/// What a command may begin with.
+const MAY_RUN: &[&str] = &["outlast", "curl", "ls", "cat", "mkdir", "chmod", "echo"];
+/// Commands that only look: they are asked again until they show what the page says.
+const LOOKS: &[&str] = &["list", "show", "stats", "doctor"];
+/// Where a page says its server is.
+const WRITTEN: &[&str] = &["127.0.0.1:8080", "localhost:8080"];
+/// The worker of a page is called this wherever it runs.
+const WORKER_NAME: &str = "laptop";
+const UNREASONED: &str = "commands that are not run; begin the block with ```console, or with \
+                          ```sh not run: and the reason";
+/// A demonstration is the longest thing a page does.
+const STEP_MAX: Duration = Duration::from_secs(240);
+const LOOK_MAX: Duration = Duration::from_secs(20);
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// A page that is being run.
+#[derive(Debug)]
+pub struct Session {
+    // Dropped in this order: what runs before the folder it writes to.
+    services: Vec<Process>,
+    address: Option<String>,
+    ids: Ids,
+    folder: TempDir,
+}
+
+impl Session {
+    /// Runs a page from top to bottom.
+    ///
+    /// # Errors
+    /// What is not as the page says, with its line.
+    ///
+    /// # Panics
+    /// When a process or file cannot be had.
+    pub fn run(page: &str) -> Result<(), String> {
+        let folder = tempfile::Builder::new().prefix("outlast-page-").tempdir().expect("a folder");
+        // On a terminal, curl shows no progress.
+        std::fs::write(folder.path().join(".curlrc"), "silent\nshow-error\n").expect("a file");
+        let mut session = Self { services: Vec::new(), address: None, ids: Ids::new(), folder };
+        for block in super::blocks(page) {
+            match block {
+                Block::File { path, text } => session.write(&path, &text),
+                Block::Unrun { line, reason } if reason.is_empty() => {
+                    return Err(format!("line {line}: {UNREASONED}"));
+                }
+                Block::Unrun { .. } => {}
+                Block::Step(step) => session
+                    .step(&step)
+                    .map_err(|fault| format!("line {}: $ {}\n{fault}", step.line, step.command))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.folder.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("a file lies in a folder")).expect("a folder");
+        std::fs::write(path, text).expect("writing a page's file");
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), String> {
+        let words: Vec<&str> = step.command.split_whitespace().collect();
+        let first = words.first().copied().unwrap_or_default();
+        if !MAY_RUN.contains(&first) {
+            return Err(format!("`{first}` is not run; see CONTRIBUTING.md for what is"));
+        }
+        if let ("outlast", Some(role @ &("dev" | "server" | "worker"))) = (first, words.get(1)) {
+            return self.serve(role, &words[2..], &step.shown);
+        }
+        if self.address.is_none() && matches!(first, "outlast" | "curl") {
+            self.serve("dev", &[], &[])?;
+        }
+        let only_looks = words.iter().take(3).any(|word| LOOKS.contains(word));
+        let mut last = Err("it was not run".to_owned());
+        let bound = if only_looks { LOOK_MAX } else { Duration::ZERO };
+        let _done = poll(bound, || {
+            last = self.command(step);
+            last.is_ok().then_some(())
+        });
+        last
+    }
+
+    fn command(&mut self, step: &Step) -> Result<(), String> {
+        let command = expect::with_ids(&self.at_home(&step.command), &self.ids);
+        let (printed, code) = self.shell(&command);
+        if code != Some(step.code) {
+            return Err(format!("ended with {code:?}, not {}; it printed:\n{printed}", step.code));
+        }
+        let printed = self.as_written(&printed);
+        expect::check(&step.shown, &printed, &mut self.ids)
+            .map_err(|line| format!("does not print\n  {line}\nbut\n{printed}"))
+    }
+
+    /// Runs a command line; what it prints and its code.
+    fn shell(&self, command: &str) -> (String, Option<i32>) {
+        // One stream for both, so that lines come in the order in which a terminal shows them.
+        let command = format!("exec 2>&1\n{command}");
+        let mut shell = Command::new("timeout");
+        shell.arg(STEP_MAX.as_secs().to_string()).args(["sh", "-c", &command]);
+        let shell = self.surround(&mut shell).stdin(Stdio::null());
+        let output = shell.output().expect("a shell starts");
+        (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
+    }
+
+    /// Starts what stays; a second server takes the first one's place.
+    fn serve(&mut self, role: &str, words: &[&str], shown: &[String]) -> Result<(), String> {
+        let mut arguments = vec![role.to_owned()];
+        arguments.extend(words.iter().map(|word| self.at_home(word)));
+        let is_server = role != "worker";
+        if is_server {
+            self.stop_services();
+            if let Some(at) = arguments.iter().position(|word| word == "--listen") {
+                arguments.drain(at..(at + 2).min(arguments.len()));
+            }
+            arguments.extend(["--listen".to_owned(), "127.0.0.1:0".to_owned()]);
+        }
+        let mut command = process::command(&arguments);
+        self.surround(&mut command);
+        let mut service = Process::spawn(role, command, self.folder.path());
+        let sign = match role {
+            "dev" => "Outlast is at http://",
+            "server" => "listening on http://",
+            _ => "registered",
+        };
+        let line = service.await_line(sign, START_MAX);
+        if is_server {
+            let address = line.split(sign).nth(1).unwrap_or_default();
+            let is_part = |c: &char| c.is_ascii_digit() || ".:".contains(*c);
+            self.address = Some(address.chars().take_while(is_part).collect());
+        }
+        let seen = poll(START_MAX, || {
+            let log = self.as_written(&service.log());
+            expect::check(shown, &log, &mut self.ids.clone()).ok()
+        });
+        let log = service.log();
+        self.services.push(service);
+        seen.ok_or_else(|| format!("does not print what is shown but\n{log}"))
+    }
+
+    /// The page's folder, its server, and the binary under test.
+    fn surround<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        let program = binary::outlast().parent().map(Path::to_owned).unwrap_or_default();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path: Vec<PathBuf> =
+            std::iter::once(program).chain(std::env::split_paths(&path)).collect();
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("OUTLAST_") || text.starts_with("OJS_") {
+                command.env_remove(&name);
+            }
+        }
+        command
+            .current_dir(self.folder.path())
+            .env("PATH", std::env::join_paths(path).expect("folders without colons"))
+            .env("CURL_HOME", self.folder.path())
+            .env("OUTLAST_WORKER__NAME", WORKER_NAME);
+        if let Some(address) = &self.address {
+            command.env("OUTLAST_SERVER", format!("http://{address}"));
+        }
+        command
+    }
+
+    /// With the real address where the page has 8080.
+    fn at_home(&self, text: &str) -> String {
+        let Some(address) = &self.address else { return text.to_owned() };
+        WRITTEN.iter().fold(text.to_owned(), |text, written| text.replace(written, address))
+    }
+
+    /// With 8080 where the real address is.
+    fn as_written(&self, text: &str) -> String {
+        match &self.address {
+            Some(address) => text.replace(address, WRITTEN[0]),
+            None => text.to_owned(),
+        }
+    }
+
+    fn stop_services(&mut self) {
+        // Workers first, as one would.
+        for mut service in self.services.drain(..).rev() {
+            service.signal(Signal::TERM);
+            let _code = service.await_end(START_MAX);
+        }
+        self.address = None;
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.services.drain(..).rev().for_each(drop);
+    }
+}

@@ -1,0 +1,68 @@
+//! Nothing in the documentation is untrue: its commands are run.
+
+use std::path::{Path, PathBuf};
+
+use outlast_e2e::document::{Block, Session, blocks};
+
+/// Pages without a command that is run, and why.
+const NOTHING_TO_RUN: &[(&str, &str)] =
+    &[("glossary.md", "words"), ("state-machine.md", "written by a test of the rules")];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn run(page: &Path) -> Result<(), String> {
+    let text = std::fs::read_to_string(page).expect("a page");
+    let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Session::run(&text).map_err(|fault| format!("{name}, {fault}"))
+}
+
+#[test]
+fn the_readme_is_true() {
+    let page = root().join("README.md");
+    let text = std::fs::read_to_string(&page).expect("the README");
+    assert!(blocks(&text).len() > 5, "the README shows commands that are run");
+    run(&page).unwrap_or_else(|fault| panic!("{fault}"));
+}
+
+#[test]
+fn the_pages_in_docs_are_true() {
+    let faults: Vec<String> = pages().iter().filter_map(|page| run(page).err()).collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+}
+
+fn pages() -> Vec<PathBuf> {
+    let mut pages: Vec<PathBuf> = std::fs::read_dir(root().join("docs"))
+        .expect("docs")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .collect();
+    pages.sort();
+    pages
+}
+
+#[test]
+fn a_page_without_commands_is_known_for_it() {
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).expect("a page");
+        let runs = blocks(&text).iter().any(|block| matches!(block, Block::Step(_)));
+        let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let excused = NOTHING_TO_RUN.iter().any(|(known, _)| *known == name);
+        assert_ne!(runs, excused, "{name}: show a command, or name it in NOTHING_TO_RUN with why");
+    }
+}
+
+#[test]
+fn a_page_that_lies_is_found_out() {
+    let lies = [
+        ("```console\n$ outlast jobs show nonsense\n```\n", "ended with"),
+        ("```console\n$ outlast --version\nsomething else\n```\n", "does not print"),
+        ("```console\n$ rm -rf x\n```\n", "is not run"),
+        ("\n```sh\nrm -rf x\n```\n", "and the reason"),
+    ];
+    for (page, why) in lies {
+        let fault = Session::run(page).expect_err("it lies");
+        assert!(fault.contains(why) && fault.starts_with("line 2"), "{fault}");
+    }
+}

@@ -37,7 +37,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("outlast-e2e", &["outlast-wire"]),
-    ("outlast-bench", &["outlast-core", "outlast-sdk"]),
     ("xtask", &[]),
 ];
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
-    completions, config as show_config, dead_letters, demo, dev, doctor, health, jobs, man,
+    bench, completions, config as show_config, dead_letters, demo, dev, doctor, health, jobs, man,
     migrate, queues, run, server, token, worker, workers,
 };
 use crate::config::Environment;
@@ -40,6 +40,8 @@ enum Command {
     Dev(dev::Args),
     /// Prove on this machine that no job is lost: load, a drain, a kill, an external ledger
     Demo(demo::Args),
+    /// Measure a server, or one of its own, beside the ceilings of this machine
+    Bench(bench::Args),
     /// Start a server
     Server(server::Args),
     /// Start a worker
@@ -82,6 +84,7 @@ impl Command {
         match self {
             Self::Dev(_) | Self::Server(_) | Self::Worker(_) | Self::Migrate(_) => Loudness::Info,
             Self::Demo(_)
+            | Self::Bench(_)
             | Self::Run(_)
             | Self::Jobs(_)
             | Self::Queues(_)
@@ -100,6 +103,7 @@ impl Command {
         match self {
             Self::Dev(args) => wait_for(dev::run(args, log_format, environment)),
             Self::Demo(args) => wait_for(demo::run(args, environment)),
+            Self::Bench(args) => wait_for(bench::run(args, environment)),
             Self::Server(args) => server::run(args, environment),
             Self::Worker(args) => worker::run(args, environment),
             Self::Run(args) => wait_for(run::run(args, environment)),
@@ -155,6 +159,7 @@ pub(crate) fn engine_args(
         Command::Worker(args) => Ok((cli.log_format, args)),
         Command::Dev(_)
         | Command::Demo(_)
+        | Command::Bench(_)
         | Command::Server(_)
         | Command::Run(_)
         | Command::Jobs(_)

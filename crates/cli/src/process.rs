@@ -1,6 +1,6 @@
 //! Children of this program: its own roles, started as processes of their own.
 //!
-//! `dev` and `demo` use it; the processes of a worker are the worker's own business. A child is
+//! `dev`, `demo` and `bench` use it; the processes of a worker are the worker's own business. A child is
 //! signalled through a pidfd, so a signal never reaches somebody who got its number later. Every
 //! child has a process group of its own: a terminal's Ctrl-C reaches us alone, and we decide
 //! the order. A child ends when we do, however that happens (see [`end_with`]).
@@ -53,7 +53,7 @@ impl Child {
         let program = std::env::current_exe().map_err(cannot)?;
         #[expect(
             clippy::disallowed_methods,
-            reason = "dev and demo start this program's own roles; attempts are the worker's"
+            reason = "dev, demo and bench start this program's own roles; attempts are the worker's"
         )]
         let mut command = Command::new(program);
         let parent = rustix::process::getpid().as_raw_nonzero().to_string();
@@ -95,6 +95,19 @@ impl Child {
             rustix::process::kill_process(pid, Signal::KILL).unwrap_or_default();
         }
         self.signal(Signal::KILL);
+    }
+
+    /// Kills its children and leaves it alone: of a worker, the engine but not the guardian.
+    pub(crate) fn kill_children(&self) {
+        for pid in tree::children(self.pid) {
+            rustix::process::kill_process(pid, Signal::KILL).unwrap_or_default();
+        }
+    }
+
+    /// Resident memory in KiB: its own, and that of its children.
+    pub(crate) fn resident_kib(&self) -> (u64, u64) {
+        let children = tree::children(self.pid);
+        (tree::resident_kib(self.pid), children.into_iter().map(tree::resident_kib).sum())
     }
 
     pub(crate) fn has_ended(&self) -> bool {

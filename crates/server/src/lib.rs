@@ -18,8 +18,10 @@
 //! - [`settings`]: what the operator may set
 //! - [`access`]: bearer tokens, roles, and what each allows
 //! - [`clock`]: the crate's only reader of clocks
+//! - [`ceiling`]: what HTTP alone manages, for comparison
 
 pub mod access;
+pub mod ceiling;
 pub mod clock;
 pub mod engine;
 pub mod http;

@@ -164,7 +164,7 @@ async fn stop<S: Store>(
 }
 
 /// Serves one connection, HTTP/1 or HTTP/2, until it ends or the server stops.
-async fn connection(stream: TcpStream, app: Router, stop: CancellationToken) {
+pub(crate) async fn connection(stream: TcpStream, app: Router, stop: CancellationToken) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "failed to set TCP_NODELAY");
     }

@@ -12,10 +12,12 @@
 //! - [`clock`]: the store's clock, which never runs backwards
 //! - [`connection`]: opening, durability, exclusive ownership, migrations
 //! - [`writer`] obeys commands, [`read`] answers queries
+//! - [`ceiling`]: what SQLite manages without us, for comparison
 //!
 //! Nothing here decides: jobs are loaded, `outlast_core` is asked, and its answer is
 //! applied as a compare-and-set on (seq, epoch).
 
+pub mod ceiling;
 mod clock;
 mod connection;
 mod migrate;

@@ -81,6 +81,12 @@ pub fn with_argument(argument: &str) -> Vec<ProcessId> {
     having("cmdline", |entries| entries.contains(argument))
 }
 
+/// Returns living processes one of whose arguments contains this text.
+#[must_use]
+pub fn with_argument_containing(text: &str) -> Vec<ProcessId> {
+    having("cmdline", |entries| entries.iter().any(|entry| entry.contains(text)))
+}
+
 fn having(file: &str, holds: impl Fn(&BTreeSet<&str>) -> bool) -> Vec<ProcessId> {
     let holds = |pid: &ProcessId| {
         let Ok(content) = fs::read(format!("/proc/{pid}/{file}")) else { return false };

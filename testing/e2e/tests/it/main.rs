@@ -15,6 +15,7 @@
 
 mod access;
 mod bad_input;
+mod bench;
 mod containment;
 mod doctor;
 mod documentation;

@@ -1,0 +1,248 @@
+//! `outlast bench`: measures a server, and beside it what the machine itself manages.
+//!
+//! ```text
+//! ceilings ─▶ store filled beforehand ─▶ enqueue, bulk, drain, latency ─▶ restart ─▶ report
+//! ```
+//!
+//! Every measurement warms up, runs in rounds and leaves nothing behind. Absolute numbers say
+//! more about the machine than about the program: read them against the ceilings.
+
+mod ceilings;
+mod connection;
+mod drain;
+mod enqueue;
+mod figures;
+mod hands;
+mod latency;
+mod place;
+mod plan;
+mod preload;
+mod produce;
+mod report;
+mod restart;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use serde_json::{Map, Value};
+
+use self::figures::Figure;
+use self::place::Place;
+use self::plan::Plan;
+use self::preload::Preload;
+use self::report::Report;
+use crate::config::Environment;
+use crate::config::client::ClientConfig;
+use crate::exit::{Exit, Failure};
+use crate::output::{Format, print_one, say};
+use crate::signals::Interrupts;
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum What {
+    /// Everything
+    All,
+    /// Jobs a second over HTTP, one a request
+    Enqueue,
+    /// Jobs a second over HTTP, many a request
+    Bulk,
+    /// No-op jobs a second through a worker of the SDK with default settings
+    Drain,
+    /// From an enqueue to the start of its handler, on an idle system
+    Latency,
+    /// From a kill -9 of an engine, a worker or a server until work goes on
+    Restart,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    /// What to measure [default: all]
+    #[arg(value_enum, value_name = "WHAT")]
+    what: Vec<What>,
+    /// Server to measure [default: OUTLAST_SERVER or OJS_URL; else one of its own]
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
+    /// Bearer token [default: OUTLAST_TOKEN or OJS_AUTH_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
+    /// Measure a server of its own on a temporary store, whatever the environment says
+    #[arg(long, conflicts_with = "server")]
+    embedded: bool,
+    /// Folder in which the temporary store is made [default: where temporary files belong]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Rounds of each measurement
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Jobs a round [default: enqueue 50000, bulk 200000, drain 100000, latency 1000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    jobs: Option<u32>,
+    /// Seconds a round of enqueue and bulk, instead of a number of jobs
+    #[arg(long, value_name = "N", conflicts_with = "jobs", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// Producers at the same time, a connection each [default: enqueue 16, bulk 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    producers: Option<u16>,
+    /// Jobs in a request of bulk
+    #[arg(long, value_name = "N", default_value_t = 1000,
+          value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    batch: u16,
+    /// Jobs put in beforehand that wait where no worker looks
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    preload: u32,
+    /// Jobs run beforehand
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    finished: u32,
+    /// Seconds for which each ceiling of the machine is measured
+    #[arg(long, value_name = "N", default_value = "1", value_parser = seconds)]
+    ceiling_seconds: Duration,
+    /// How to print: table, json or jsonl
+    #[arg(short, long, value_enum, default_value_t = Format::Table, hide_possible_values = true,
+          value_name = "FORMAT")]
+    output: Format,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || "not a number of seconds above 0, such as 5 or 0.5".to_owned();
+    let number: f64 = text.parse().map_err(|_parse| wrong())?;
+    let length = Duration::try_from_secs_f64(number).map_err(|_range| wrong())?;
+    if length.is_zero() { Err(wrong()) } else { Ok(length) }
+}
+
+impl Args {
+    fn plan(&self) -> Plan {
+        // What is more than fits here was refused above.
+        let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        Plan {
+            rounds: usize::from(self.rounds),
+            jobs: self.jobs.map(count),
+            time: self.seconds,
+            producers: self.producers.map(usize::from),
+            batch: usize::from(self.batch),
+            ceiling_time: self.ceiling_seconds,
+        }
+    }
+
+    fn preload(&self) -> Preload {
+        let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        Preload { waiting: count(self.preload), finished: count(self.finished) }
+    }
+
+    /// What was asked for; a server that was named is not ours to kill.
+    fn wanted(&self, is_named: bool) -> Result<BTreeSet<What>, Failure> {
+        let measurable = [What::Enqueue, What::Bulk, What::Drain, What::Latency];
+        let mut wanted: BTreeSet<What> = self.what.iter().copied().collect();
+        if is_named && wanted.contains(&What::Restart) {
+            let what = "restart kills its server, so it measures one of its own only";
+            return Err(Failure::usage(what).with_hint("add --embedded, or leave --server out"));
+        }
+        if wanted.is_empty() || wanted.remove(&What::All) {
+            wanted.extend(measurable);
+            if !is_named {
+                wanted.insert(What::Restart);
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// The server that was named, if one was.
+    fn named(&self, environment: &Environment) -> Result<Option<ClientConfig>, Failure> {
+        let around =
+            ["OUTLAST_SERVER", "OJS_URL"].iter().any(|name| environment.get(name).is_some());
+        if self.embedded || (self.server.is_none() && !around) {
+            return Ok(None);
+        }
+        Ok(Some(ClientConfig::new(self.server.clone(), self.token.clone(), environment)?))
+    }
+}
+
+pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
+    let named = args.named(environment)?;
+    let wanted = args.wanted(named.is_some())?;
+    let mut interrupts = Interrupts::new()?;
+    let report = tokio::select! {
+        measured = Box::pin(measure(&args, named, &wanted)) => measured?,
+        // Dropping the measurement kills its processes and removes its folder.
+        () = interrupts.next() => return Err(Failure::failed("stopped before the end")),
+    };
+    print_one(args.output, &report.to_json(), report::table)?;
+    Ok(Exit::Ok)
+}
+
+async fn measure(
+    args: &Args,
+    named: Option<ClientConfig>,
+    wanted: &BTreeSet<What>,
+) -> Result<Report, Failure> {
+    let plan = args.plan();
+    let folder = place::folder(args.data.as_deref())?;
+    say("ceilings of this machine\n");
+    let producers = plan.producers.unwrap_or(16);
+    let ceilings = ceilings::measure(folder.path(), plan.ceiling_time, producers).await?;
+    let server = named.as_ref().map(|config| config.server.clone());
+    let mut found = Found::default();
+    if wanted.iter().any(|what| *what != What::Restart) {
+        let place = match named {
+            Some(config) => Place::named(config)?,
+            None => Place::embedded(folder.path()).await?,
+        };
+        found.measure(&place, &plan, args.preload(), wanted).await?;
+        place.leave().await?;
+    }
+    if wanted.contains(&What::Restart) {
+        let folder = place::folder(args.data.as_deref())?;
+        let (figures, (guardian, engine)) = restart::measure(folder.path(), &plan).await?;
+        found.figures.extend(figures);
+        found.remember("worker_guardian", Some(guardian));
+        found.remember("worker_engine", Some(engine));
+    }
+    Ok(Report {
+        figures: found.figures,
+        ceilings,
+        resident_kib: Value::Object(found.resident_kib),
+        preloaded: found.preloaded,
+        server,
+    })
+}
+
+/// What was found so far.
+#[derive(Debug, Default)]
+struct Found {
+    figures: Vec<Figure>,
+    resident_kib: Map<String, Value>,
+    preloaded: Value,
+}
+
+impl Found {
+    async fn measure(
+        &mut self,
+        place: &Place,
+        plan: &Plan,
+        preload: Preload,
+        wanted: &BTreeSet<What>,
+    ) -> Result<(), Failure> {
+        self.remember("server_idle", place.resident_kib());
+        self.preloaded = preload.fill(place).await?;
+        for what in wanted {
+            let figure = match what {
+                What::Enqueue => enqueue::single(place, plan).await?,
+                What::Bulk => enqueue::bulk(place, plan).await?,
+                What::Drain => drain::measure(place, plan).await?,
+                What::Latency => latency::measure(place, plan).await?,
+                What::Restart | What::All => continue,
+            };
+            self.figures.push(figure);
+        }
+        self.remember("server_after", place.resident_kib());
+        preload.clear(place).await
+    }
+
+    fn remember(&mut self, who: &str, kib: Option<u64>) {
+        if let Some(kib) = kib {
+            self.resident_kib.insert(who.to_owned(), kib.into());
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The stage: a server and two workers as children, and jobs that write when they start.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::super::place::{server_args, start, start_server, stop, with_lines};
+use crate::client::Client;
+use crate::clock::{self, Moment};
+use crate::config::client::ClientConfig;
+use crate::exit::{Exit, Failure};
+use crate::output::text_at;
+use crate::process::Child;
+
+/// How long a job's first attempt sleeps; later ones end at once.
+pub(super) const LONG: f64 = 120.0;
+pub(super) const SHORT: f64 = 1.0;
+/// Precision of what is read from the ledger.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// How often the API is asked, and how often a server that is away is tried.
+const ASK_EVERY: Duration = Duration::from_millis(5);
+/// A lease and more: by then a job runs again, or something is broken.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+const STOP_MAX: Duration = Duration::from_secs(40);
+const WORKERS: usize = 2;
+
+const PACK: &str = "ref: bench\nlabel: Bench\nversion: 1.0.0\n";
+const ACTION: &str = "ref: bench.note\nlabel: Note, sleep the first time\nrunner_type: shell\n\
+                      entry_point: note.sh\nparameter_delivery: env\nparameters:\n  \
+                      ledger: {type: string, required: true}\n  \
+                      seconds: {type: number, required: true}\n";
+const SCRIPT: &str = r#"#!/bin/sh
+set -eu
+first="$ATTUNE_ACTION_LEDGER.$OUTLAST_JOB_ID"
+if [ -e "$first" ]; then again=yes; else again=; : > "$first"; fi
+echo "$OUTLAST_JOB_ID $OUTLAST_EPOCH" >> "$ATTUNE_ACTION_LEDGER"
+[ "$again" ] || exec sleep "$ATTUNE_ACTION_SECONDS"
+"#;
+
+/// Everything that runs. Dropping it kills the processes.
+#[derive(Debug)]
+pub(super) struct Stage {
+    // Dropped in this order: workers first.
+    workers: Vec<Child>,
+    server: Child,
+    url: String,
+    client: Client,
+    folder: PathBuf,
+    started: usize,
+    /// Workers that may end because we killed something of theirs.
+    struck: usize,
+}
+
+impl Stage {
+    /// Starts the server and the workers in `folder`, and waits until all are there.
+    pub(super) async fn set(folder: &Path) -> Result<Self, Failure> {
+        write_pack(&folder.join("packs/bench")).map_err(|error| {
+            Failure::failed(format!("cannot write to {}: {error}", folder.display()))
+        })?;
+        let (server, url) = start_server(folder, "127.0.0.1:0").await?;
+        let client = Client::new(ClientConfig { server: url.clone(), token: None })?;
+        let folder = folder.to_owned();
+        let mut stage =
+            Self { workers: Vec::new(), server, url, client, folder, started: 0, struck: 0 };
+        stage.start_missing()?;
+        let there = stage.await_workers().await;
+        stage.explain(there)?;
+        Ok(stage)
+    }
+
+    /// Starts workers until there are as many as there should be.
+    fn start_missing(&mut self) -> Result<(), Failure> {
+        while self.workers.len() < WORKERS {
+            self.started += 1;
+            let name = format!("bench-{}", self.started);
+            let packs = self.folder.join("packs");
+            let mut args: Vec<OsString> = vec!["worker".into(), "--server".into()];
+            args.extend([OsString::from(&self.url), "--name".into(), OsString::from(&name)]);
+            args.extend(["--packs".into(), packs.into()]);
+            self.workers.push(start(&self.folder, &name, args)?);
+        }
+        Ok(())
+    }
+
+    /// Waits until as many workers as there should be are in service; one that has ended because
+    /// it was struck is replaced.
+    pub(super) async fn await_workers(&mut self) -> Result<(), Failure> {
+        let begun = clock::moment();
+        loop {
+            let answer = self.client.get(&["api", "v1", "workers"], &[]).await?;
+            let workers = answer.get("data").and_then(Value::as_array);
+            let active = |worker: &&Value| text_at(worker, "state") == "running";
+            if workers.into_iter().flatten().filter(active).count() >= WORKERS {
+                return Ok(());
+            }
+            self.replace_struck()?;
+            in_time(begun, "the workers did not register")?;
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+    }
+
+    fn replace_struck(&mut self) -> Result<(), Failure> {
+        while let Some(ended) = self.workers.iter().position(Child::has_ended) {
+            if self.struck == 0 {
+                let name = self.workers.get(ended).map_or("", Child::name);
+                return Err(Failure::failed(format!("worker {name} ended by itself")));
+            }
+            self.struck -= 1;
+            self.workers.remove(ended);
+        }
+        self.start_missing()
+    }
+
+    /// Resident memory of a worker: guardian, engine.
+    pub(super) fn worker_memory(&self) -> (u64, u64) {
+        self.workers.first().map_or((0, 0), Child::resident_kib)
+    }
+
+    /// Enqueues a job whose first attempt sleeps so long.
+    pub(super) async fn submit(&self, seconds: f64) -> Result<String, Failure> {
+        let parameters = json!({"ledger": self.ledger(), "seconds": seconds});
+        let body = json!({"action_ref": "bench.note", "parameters": parameters});
+        let answer = self.client.post(&["api", "v1", "executions"], &body).await?;
+        let id = answer.pointer("/data/id").and_then(Value::as_str).map(ToOwned::to_owned);
+        id.ok_or_else(|| Failure::failed("the server accepted a job without telling its id"))
+    }
+
+    /// Enqueues a job as soon as the server is back.
+    pub(super) async fn submit_when_back(&self) -> Result<String, Failure> {
+        let begun = clock::moment();
+        loop {
+            match self.submit(0.0).await {
+                Err(failure) if failure.exit == Exit::Unreachable => {}
+                other => return other,
+            }
+            in_time(begun, "the server did not come back")?;
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+    }
+
+    /// Waits until a job has started so many times, and returns when that was seen.
+    pub(super) async fn await_start(&self, job: &str, count: usize) -> Result<Moment, Failure> {
+        let begun = clock::moment();
+        while self.starts(job)? < count {
+            in_time(begun, &format!("job {job} did not start {count} times"))?;
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(clock::moment())
+    }
+
+    /// How often a job has started, as it wrote down itself.
+    pub(super) fn starts(&self, job: &str) -> Result<usize, Failure> {
+        match std::fs::read_to_string(self.ledger()) {
+            Ok(text) => Ok(text.lines().filter(|line| line.starts_with(job)).count()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(Failure::failed(format!("cannot read the jobs' ledger: {error}"))),
+        }
+    }
+
+    pub(super) async fn await_completed(&self, job: &str) -> Result<(), Failure> {
+        let begun = clock::moment();
+        loop {
+            let status = text_at(&self.execution(job).await?, "data.status");
+            if status == "completed" {
+                return Ok(());
+            }
+            in_time(begun, &format!("job {job} is still {status}"))?;
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+    }
+
+    /// The worker that runs a job. The server may hear of the start a little after the ledger.
+    pub(super) async fn holder(&self, job: &str) -> Result<String, Failure> {
+        let begun = clock::moment();
+        loop {
+            let name = text_at(&self.execution(job).await?, "data.worker.name");
+            if self.workers.iter().any(|worker| worker.name() == name) {
+                return Ok(name);
+            }
+            in_time(begun, &format!("nobody holds job {job}"))?;
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+    }
+
+    async fn execution(&self, job: &str) -> Result<Value, Failure> {
+        self.client.get(&["api", "v1", "executions", job], &[]).await
+    }
+
+    /// Kills a worker: all of it, or its engine alone. Returns when.
+    pub(super) fn kill(&mut self, name: &str, whole: bool) -> Result<Moment, Failure> {
+        let worker = self.workers.iter().find(|worker| worker.name() == name);
+        let worker = worker.ok_or_else(|| Failure::failed(format!("no worker {name}")))?;
+        let now = clock::moment();
+        if whole {
+            worker.kill_with_children();
+        } else {
+            worker.kill_children();
+        }
+        self.struck += 1;
+        Ok(now)
+    }
+
+    /// Kills the server and starts it again on the same address as soon as it is gone. Returns
+    /// when it was killed.
+    pub(super) async fn restart_server(&mut self) -> Result<Moment, Failure> {
+        let killed = clock::moment();
+        self.server.signal(Signal::KILL);
+        self.server.ended().await;
+        let listen = self.url.strip_prefix("http://").unwrap_or(&self.url);
+        self.server = start(&self.folder, "server", server_args(&self.folder, listen))?;
+        Ok(killed)
+    }
+
+    /// Ends everything in order: workers first, then the server.
+    pub(super) async fn clear(self) -> Result<(), Failure> {
+        for worker in &self.workers {
+            stop(worker, STOP_MAX).await?;
+        }
+        stop(&self.server, STOP_MAX).await
+    }
+
+    /// Adds to a failure what the server and the workers said last.
+    pub(super) fn explain<T>(&self, outcome: Result<T, Failure>) -> Result<T, Failure> {
+        outcome
+            .map_err(|failure| self.workers.iter().chain([&self.server]).fold(failure, with_lines))
+    }
+
+    fn ledger(&self) -> PathBuf {
+        self.folder.join("ledger")
+    }
+}
+
+/// Whether there is time left to wait for `what`.
+fn in_time(begun: Moment, what: &str) -> Result<(), Failure> {
+    if clock::moment().since(begun) < WAIT_MAX {
+        return Ok(());
+    }
+    Err(Failure::failed(format!("{what} within {WAIT_MAX:?}")))
+}
+
+fn write_pack(pack: &Path) -> std::io::Result<()> {
+    let actions = pack.join("actions");
+    std::fs::create_dir_all(&actions)?;
+    std::fs::write(pack.join("pack.yaml"), PACK)?;
+    std::fs::write(actions.join("note.yaml"), ACTION)?;
+    std::fs::write(actions.join("note.sh"), SCRIPT)
+}

@@ -13,6 +13,7 @@ mod exit;
 mod log;
 mod output;
 mod process;
+mod service_manager;
 mod signals;
 
 use std::process::ExitCode;

@@ -105,9 +105,14 @@ enum StartError {
 }
 
 /// Runs the engine to its end and returns the exit code. Wants a current-thread runtime:
-/// the heartbeat has a thread of its own.
-pub async fn run(config: DaemonConfig, link: GuardianLink) -> i32 {
+/// the heartbeat has a thread of its own. `on_registered` is called once the server knows it.
+pub async fn run(config: DaemonConfig, link: GuardianLink, on_registered: fn()) -> i32 {
     let (control, queue) = control();
+    let registered = control.clone();
+    let waiter = tokio::spawn(async move {
+        registered.registered().await;
+        on_registered();
+    });
     // From the first moment on: a signal during a slow start is not lost.
     let listener = tokio::spawn(listen(link, control.clone()));
     let code = match start(config, control).await {
@@ -127,6 +132,7 @@ pub async fn run(config: DaemonConfig, link: GuardianLink) -> i32 {
         }
     };
     listener.abort();
+    waiter.abort();
     code
 }
 

@@ -17,6 +17,7 @@ use crate::config::server::{ServerConfig, Switches};
 use crate::config::value::Interruptions;
 use crate::config::{Environment, Flag, Settings};
 use crate::exit::{Exit, Failure};
+use crate::service_manager;
 use crate::signals::Interrupts;
 
 #[derive(Debug, ClapArgs)]
@@ -62,6 +63,7 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     runtime.block_on(async {
+        service_manager::keep_watchdog(environment);
         let settings = server_settings(&config, packs);
         serve(store::open(&config.database)?, settings, &config).await
     })
@@ -77,15 +79,14 @@ async fn serve<S: Store>(
     let mut interrupts = Interrupts::new()?;
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let server = Server::bind(store, settings, config.listen).await.map_err(failed)?;
-    // Without a service manager there is nobody to tell, and that is no fault.
-    sd_notify::notify(&[sd_notify::NotifyState::Ready]).unwrap_or_default();
+    service_manager::ready();
     let running = server.run(async { stopped.await.unwrap_or_default() });
     tokio::pin!(running);
     tokio::select! {
         ended = &mut running => return ended.map(|()| Exit::Ok).map_err(failed),
         () = interrupts.next() => {}
     }
-    sd_notify::notify(&[sd_notify::NotifyState::Stopping]).unwrap_or_default();
+    service_manager::stopping();
     stop.send(()).unwrap_or_default();
     tokio::select! {
         ended = &mut running => ended.map(|()| Exit::Ok).map_err(failed),

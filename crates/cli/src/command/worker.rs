@@ -16,6 +16,7 @@ use crate::config::worker::WorkerConfig;
 use crate::config::{Environment, Flag, Settings};
 use crate::exit::{Exit, Failure};
 use crate::log::{self, Loudness};
+use crate::service_manager;
 
 /// The hidden subcommand of a worker's engine.
 const ENGINE: &str = "engine";
@@ -128,9 +129,10 @@ fn run_engine(config: WorkerConfig, environment: &Environment) -> Result<Exit, F
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     let code = runtime.block_on(async {
+        service_manager::keep_watchdog(environment);
         let link = GuardianLink::from_stdin()
             .map_err(|error| Failure::failed(format!("no guardian: {error}")))?;
-        Ok::<i32, Failure>(daemon::run(config, link).await)
+        Ok::<i32, Failure>(daemon::run(config, link, service_manager::ready).await)
     })?;
     match code {
         0 => Ok(Exit::Ok),

@@ -17,6 +17,7 @@ mod access;
 mod bad_input;
 mod bench;
 mod containment;
+mod deployment;
 mod doctor;
 mod documentation;
 mod durability;

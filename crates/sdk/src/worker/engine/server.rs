@@ -108,6 +108,7 @@ impl<H: Handler> Engine<H> {
                 about = containment,
                 "worker {name} (ID: {worker}) registered"
             );
+            self.control.say_registered();
         }
     }
 

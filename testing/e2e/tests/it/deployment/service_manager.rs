@@ -1,0 +1,88 @@
+//! What server and worker tell a service manager: systemd's protocol, without systemd.
+
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::time::Duration;
+
+use outlast_e2e::process::{Process, command};
+use outlast_e2e::wait::within;
+use rustix::process::Signal;
+
+const START: Duration = Duration::from_secs(30);
+
+/// The manager's end: a socket, and the two variables that lead to it.
+struct Manager {
+    socket: UnixDatagram,
+    variables: Vec<(String, String)>,
+}
+
+impl Manager {
+    fn at(path: &Path) -> Self {
+        let socket = UnixDatagram::bind(path).unwrap();
+        socket.set_read_timeout(Some(START)).unwrap();
+        let variables = vec![
+            ("NOTIFY_SOCKET".to_owned(), path.display().to_string()),
+            ("WATCHDOG_USEC".to_owned(), "200000".to_owned()),
+        ];
+        Self { socket, variables }
+    }
+
+    fn start(&self, name: &str, words: &[&str], folder: &Path) -> Process {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let mut command = command(&words);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        Process::spawn(name, command, folder)
+    }
+
+    /// Reads messages up to this one, and returns those before it.
+    fn await_message(&self, wanted: &str) -> Vec<String> {
+        let mut before = Vec::new();
+        loop {
+            let mut message = [0; 256];
+            let read = self.socket.recv(&mut message);
+            let read = read.unwrap_or_else(|error| panic!("no {wanted}: {error}, {before:?}"));
+            let message = String::from_utf8_lossy(&message[..read]).trim().to_owned();
+            if message == wanted {
+                return before;
+            }
+            before.push(message);
+        }
+    }
+}
+
+#[test]
+fn server_and_worker_say_when_they_are_ready_and_that_they_still_turn() {
+    let folder = tempfile::tempdir().unwrap();
+    let manager = Manager::at(&folder.path().join("server.socket"));
+    let database = format!("sqlite:{}", folder.path().join("outlast.db").display());
+    let words = ["server", "--listen", "127.0.0.1:0", "--database", database.as_str()];
+    let mut server = manager.start("server", &words, folder.path());
+    manager.await_message("READY=1");
+    let line = server.await_line("listening on http://", START);
+    let url = line.split("listening on ").nth(1).unwrap().split_whitespace().next().unwrap();
+    manager.await_message("WATCHDOG=1");
+
+    let of_worker = Manager::at(&folder.path().join("worker.socket"));
+    let words = ["worker", "--server", url, "--name", "one"];
+    let mut worker = of_worker.start("worker", &words, folder.path());
+    of_worker.await_message("READY=1");
+    assert!(worker.log().contains("registered"), "{}", worker.log());
+    of_worker.await_message("WATCHDOG=1");
+
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.await_end(within(START)), Some(0));
+    server.signal(Signal::TERM);
+    manager.await_message("STOPPING=1");
+    assert_eq!(server.await_end(within(START)), Some(0));
+}
+
+#[test]
+fn a_worker_that_no_server_knows_is_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let manager = Manager::at(&folder.path().join("worker.socket"));
+    let words = ["worker", "--server", "http://127.0.0.1:1", "--name", "one"];
+    let _worker = manager.start("worker", &words, folder.path());
+    for _ in 0..5 {
+        assert_eq!(manager.await_message("WATCHDOG=1"), Vec::<String>::new());
+    }
+}

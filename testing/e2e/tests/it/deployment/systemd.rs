@@ -1,0 +1,78 @@
+//! Units: what systemd says of them, and that their times fit.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::{grace, longest_stop, outlast, text};
+
+const UNITS: [&str; 3] = [
+    "systemd/outlast-server.service",
+    "systemd/outlast-worker.service",
+    "systemd/outlast-worker@.service",
+];
+
+#[test]
+fn systemd_finds_no_fault_in_the_units() {
+    let folder = tempfile::tempdir().unwrap();
+    for unit in UNITS {
+        let binary = outlast_e2e::binary::outlast().display().to_string();
+        let name = Path::new(unit).file_name().unwrap().to_str().unwrap();
+        // A template is looked at through one of its instances.
+        let path = folder.path().join(name.replace('@', "@mail"));
+        fs::write(&path, text(unit).replace("/usr/local/bin/outlast", &binary)).unwrap();
+        let verify = Command::new("systemd-analyze").arg("verify").arg(&path).output();
+        // systemd is not needed to build or to run Outlast: where it is, it is asked.
+        let Ok(said) = verify else {
+            eprintln!("NOT HERE: systemd-analyze, so systemd was not asked about deploy/systemd");
+            return;
+        };
+        let faults = String::from_utf8_lossy(&said.stderr);
+        let ours: Vec<&str> = faults.lines().filter(|line| line.contains("outlast")).collect();
+        assert!(said.status.success() && ours.is_empty(), "{unit}: {faults}");
+    }
+}
+
+#[test]
+fn units_wait_longer_than_a_stop_takes_and_signal_the_guardian_alone() {
+    for unit in UNITS {
+        let content = text(unit);
+        let value = |key: &str| {
+            let line = content.lines().find_map(|line| line.strip_prefix(&format!("{key}=")));
+            line.unwrap_or_else(|| panic!("{unit} has no {key}"))
+        };
+        let stop: u64 = value("TimeoutStopSec").parse().unwrap();
+        assert_eq!(stop, grace() + 10, "{unit}");
+        assert!(stop > longest_stop(), "{unit}");
+        assert_eq!(value("KillMode"), "mixed", "{unit}");
+        assert_eq!(value("Type"), "notify", "{unit}");
+        assert!(value("WatchdogSec").parse::<u64>().unwrap() >= 30, "{unit}");
+        assert_eq!(value("Restart"), "on-failure", "{unit}");
+        assert_ne!(value("User"), "root", "{unit}");
+        let (program, command) = value("ExecStart").split_once(' ').unwrap();
+        assert_eq!(program, "/usr/local/bin/outlast");
+        let role = command.split(' ').next().unwrap();
+        let known =
+            outlast(&[&command.split(' ').collect::<Vec<_>>()[..], &["--help"]].concat(), &[]);
+        assert!(known.status.success(), "{command}");
+        // A worker's engine speaks, not its main process.
+        let speaker = if role == "worker" { "all" } else { "main" };
+        assert_eq!(value("NotifyAccess"), speaker, "{unit}");
+        if role == "worker" {
+            assert_eq!((value("Delegate"), value("OOMPolicy")), ("yes", "continue"), "{unit}");
+            // Each of these would take namespaces, cgroups or /proc from containment.
+            for setting in [
+                "RestrictNamespaces",
+                "ProtectKernelTunables",
+                "ProtectControlGroups",
+                "ProtectProc",
+                "PrivateUsers",
+                "SystemCallFilter",
+                "PrivatePIDs",
+            ] {
+                let set = content.lines().any(|line| line.starts_with(&format!("{setting}=")));
+                assert!(!set, "{unit} sets {setting}");
+            }
+        }
+    }
+}

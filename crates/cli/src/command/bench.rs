@@ -1,7 +1,7 @@
 //! `outlast bench`: measures a server, and beside it what the machine itself manages.
 //!
 //! ```text
-//! ceilings ─▶ store filled beforehand ─▶ enqueue, bulk, drain, latency ─▶ restart ─▶ report
+//! command line ─▶ course: ceilings, memory, enqueue, bulk, drain, latency, restart ─▶ report
 //! ```
 //!
 //! Every measurement warms up, runs in rounds and leaves nothing behind. Absolute numbers say
@@ -9,34 +9,34 @@
 
 mod ceilings;
 mod connection;
+mod course;
 mod drain;
 mod enqueue;
 mod figures;
+mod fill;
 mod hands;
 mod latency;
+mod memory;
 mod place;
 mod plan;
-mod preload;
 mod produce;
 mod report;
 mod restart;
+mod stage;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
-use serde_json::{Map, Value};
 
-use self::figures::Figure;
-use self::place::Place;
+use self::course::Course;
+use self::fill::Fill;
 use self::plan::Plan;
-use self::preload::Preload;
-use self::report::Report;
 use crate::config::Environment;
 use crate::config::client::ClientConfig;
 use crate::exit::{Exit, Failure};
-use crate::output::{Format, print_one, say};
+use crate::output::{Format, print_one};
 use crate::signals::Interrupts;
 
 /// What can be measured.
@@ -44,6 +44,8 @@ use crate::signals::Interrupts;
 enum What {
     /// Everything
     All,
+    /// Resident memory of an idle server and an idle worker
+    Memory,
     /// Jobs a second over HTTP, one a request
     Enqueue,
     /// Jobs a second over HTTP, many a request
@@ -54,6 +56,16 @@ enum What {
     Latency,
     /// From a kill -9 of an engine, a worker or a server until work goes on
     Restart,
+}
+
+impl What {
+    /// Whether any server will do. The others start, and kill, processes of their own.
+    const fn is_of_a_server(self) -> bool {
+        match self {
+            Self::Enqueue | Self::Bulk | Self::Drain | Self::Latency => true,
+            Self::All | Self::Memory | Self::Restart => false,
+        }
+    }
 }
 
 #[derive(Debug, ClapArgs)]
@@ -77,7 +89,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Jobs a round [default: enqueue 50000, bulk 200000, drain 100000, latency 1000]
+    /// Jobs a round [default: enqueue 50000, bulk 100000, drain 100000, latency 1000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     jobs: Option<u32>,
     /// Seconds a round of enqueue and bulk, instead of a number of jobs
@@ -90,10 +102,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1000,
           value_parser = clap::value_parser!(u16).range(1..=10_000))]
     batch: u16,
-    /// Jobs put in beforehand that wait where no worker looks
+    /// Measure again with so many jobs waiting in the same queue
     #[arg(long, value_name = "N", default_value_t = 0)]
-    preload: u32,
-    /// Jobs run beforehand
+    waiting: u32,
+    /// Measure again with so many jobs in the same queue that no connected worker can take
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    unserved: u32,
+    /// Measure again with so many jobs finished
     #[arg(long, value_name = "N", default_value_t = 0)]
     finished: u32,
     /// Seconds for which each ceiling of the machine is measured
@@ -126,24 +141,25 @@ impl Args {
         }
     }
 
-    fn preload(&self) -> Preload {
+    fn fill(&self) -> Fill {
         let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-        Preload { waiting: count(self.preload), finished: count(self.finished) }
+        Fill {
+            waiting: count(self.waiting),
+            unserved: count(self.unserved),
+            finished: count(self.finished),
+        }
     }
 
-    /// What was asked for; a server that was named is not ours to kill.
+    /// What was asked for; a server that was named is not ours to start or kill.
     fn wanted(&self, is_named: bool) -> Result<BTreeSet<What>, Failure> {
-        let measurable = [What::Enqueue, What::Bulk, What::Drain, What::Latency];
         let mut wanted: BTreeSet<What> = self.what.iter().copied().collect();
-        if is_named && wanted.contains(&What::Restart) {
-            let what = "restart kills its server, so it measures one of its own only";
-            return Err(Failure::usage(what).with_hint("add --embedded, or leave --server out"));
-        }
         if wanted.is_empty() || wanted.remove(&What::All) {
-            wanted.extend(measurable);
-            if !is_named {
-                wanted.insert(What::Restart);
-            }
+            let all = What::value_variants().iter().copied().filter(|what| *what != What::All);
+            wanted.extend(all.filter(|what| !is_named || what.is_of_a_server()));
+        }
+        if is_named && !wanted.iter().all(|what| what.is_of_a_server()) {
+            let what = "memory and restart are measured on servers started for it, not a named one";
+            return Err(Failure::usage(what).with_hint("add --embedded, or leave --server out"));
         }
         Ok(wanted)
     }
@@ -162,87 +178,14 @@ impl Args {
 pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
     let named = args.named(environment)?;
     let wanted = args.wanted(named.is_some())?;
+    let (plan, fill) = (args.plan(), args.fill());
+    let course = Course { wanted, plan, fill, named, data: args.data };
     let mut interrupts = Interrupts::new()?;
     let report = tokio::select! {
-        measured = Box::pin(measure(&args, named, &wanted)) => measured?,
+        measured = Box::pin(course.run()) => measured?,
         // Dropping the measurement kills its processes and removes its folder.
         () = interrupts.next() => return Err(Failure::failed("stopped before the end")),
     };
     print_one(args.output, &report.to_json(), report::table)?;
     Ok(Exit::Ok)
-}
-
-async fn measure(
-    args: &Args,
-    named: Option<ClientConfig>,
-    wanted: &BTreeSet<What>,
-) -> Result<Report, Failure> {
-    let plan = args.plan();
-    let folder = place::folder(args.data.as_deref())?;
-    say("ceilings of this machine\n");
-    let producers = plan.producers.unwrap_or(16);
-    let ceilings = ceilings::measure(folder.path(), plan.ceiling_time, producers).await?;
-    let server = named.as_ref().map(|config| config.server.clone());
-    let mut found = Found::default();
-    if wanted.iter().any(|what| *what != What::Restart) {
-        let place = match named {
-            Some(config) => Place::named(config)?,
-            None => Place::embedded(folder.path()).await?,
-        };
-        found.measure(&place, &plan, args.preload(), wanted).await?;
-        place.leave().await?;
-    }
-    if wanted.contains(&What::Restart) {
-        let folder = place::folder(args.data.as_deref())?;
-        let (figures, (guardian, engine)) = restart::measure(folder.path(), &plan).await?;
-        found.figures.extend(figures);
-        found.remember("worker_guardian", Some(guardian));
-        found.remember("worker_engine", Some(engine));
-    }
-    Ok(Report {
-        figures: found.figures,
-        ceilings,
-        resident_kib: Value::Object(found.resident_kib),
-        preloaded: found.preloaded,
-        server,
-    })
-}
-
-/// What was found so far.
-#[derive(Debug, Default)]
-struct Found {
-    figures: Vec<Figure>,
-    resident_kib: Map<String, Value>,
-    preloaded: Value,
-}
-
-impl Found {
-    async fn measure(
-        &mut self,
-        place: &Place,
-        plan: &Plan,
-        preload: Preload,
-        wanted: &BTreeSet<What>,
-    ) -> Result<(), Failure> {
-        self.remember("server_idle", place.resident_kib());
-        self.preloaded = preload.fill(place).await?;
-        for what in wanted {
-            let figure = match what {
-                What::Enqueue => enqueue::single(place, plan).await?,
-                What::Bulk => enqueue::bulk(place, plan).await?,
-                What::Drain => drain::measure(place, plan).await?,
-                What::Latency => latency::measure(place, plan).await?,
-                What::Restart | What::All => continue,
-            };
-            self.figures.push(figure);
-        }
-        self.remember("server_after", place.resident_kib());
-        preload.clear(place).await
-    }
-
-    fn remember(&mut self, who: &str, kib: Option<u64>) {
-        if let Some(kib) = kib {
-            self.resident_kib.insert(who.to_owned(), kib.into());
-        }
-    }
 }

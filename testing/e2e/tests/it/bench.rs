@@ -8,7 +8,7 @@ use outlast_e2e::process::{Finished, run_to_end};
 use outlast_e2e::wait::eventually;
 use outlast_e2e::{Process, Scene, process_table};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const RUN: Duration = Duration::from_secs(120);
 
@@ -89,50 +89,60 @@ fn rates_and_latency_are_measured_on_a_server_of_its_own() {
     ] {
         assert!(report["ceilings"][ceiling].as_f64().unwrap() > 0.0, "{report}");
     }
-    assert!(report["resident_kib"]["server_idle"].as_u64().unwrap() > 0, "{report}");
-    assert!(report["server"].is_null(), "{report}");
+    assert!(report["server"].is_null() && report["filled"].is_null(), "{report}");
+}
+
+#[test]
+fn every_figure_of_a_filled_store_stands_beside_that_of_an_empty_one() {
+    let what = ["enqueue", "bulk", "drain", "latency"];
+    let sizes = ["--rounds", "1", "--jobs", "20", "--batch", "10"];
+    let fill = ["--waiting", "30", "--unserved", "20", "--finished", "10"];
+    let report = bench(&[&what[..], &sizes, &fill, &["--embedded"]].concat());
+    assert_eq!(report["filled"], json!({"waiting": 30, "unserved": 20, "finished": 10}));
+    assert_eq!(names(&report)[..4], what);
+    for name in what {
+        assert!(result(&report, name)["of_empty"].is_null(), "{report}");
+        let filled = result(&report, &format!("{name}.filled"));
+        assert_eq!(filled["jobs"], 20, "{filled}");
+        assert!(filled["of_empty"].as_f64().unwrap() > 0.0, "{filled}");
+    }
 }
 
 #[test]
 fn a_named_server_has_run_every_job_that_was_counted_and_keeps_none_waiting() {
     let scene = Scene::start();
     let url = scene.server().url();
-    let report = bench(&[
-        "enqueue",
-        "bulk",
-        "--server",
-        &url,
-        "--jobs",
-        "25",
-        "--batch",
-        "5",
-        "--rounds",
-        "2",
-        "--preload",
-        "7",
-        "--finished",
-        "3",
-    ]);
+    let sizes = ["--jobs", "25", "--batch", "5", "--rounds", "2"];
+    let fill = ["--waiting", "7", "--unserved", "5", "--finished", "3"];
+    let report = bench(&[&["enqueue", "drain", "--server", &url], &sizes[..], &fill].concat());
     assert_eq!(report["server"], url);
-    assert_eq!(report["preloaded"]["waiting"], 7);
-    assert_eq!(report["preloaded"]["finished"], 3);
-    let stats = scene.api().get("/ojs/v1/queues").expect(200);
-    let queues: Vec<&str> =
-        stats["queues"].as_array().unwrap().iter().filter_map(|q| q["name"].as_str()).collect();
-    let counts = |what: &str| {
-        let name = queues.iter().find(|name| name.starts_with(&format!("bench-{what}-")));
-        let path = format!("/ojs/v1/queues/{}/stats", name.expect("a queue of the measurement"));
-        scene.api().get(&path).expect(200)["stats"].clone()
-    };
-    for what in ["enqueue", "bulk"] {
-        let result = result(&report, what);
-        assert_eq!(result["jobs"], 50, "{result}");
-        let sent = 50 + result["warm_up_jobs"].as_u64().unwrap();
-        let stats = counts(what);
-        assert_eq!((&stats["completed"], &stats["available"]), (&sent.into(), &0.into()));
+    assert_eq!(names(&report), ["enqueue", "drain", "enqueue.filled", "drain.filled"]);
+    let results = report["results"].as_array().unwrap().iter();
+    let sent: u64 = results
+        .map(|result| result["jobs"].as_u64().unwrap() + result["warm_up_jobs"].as_u64().unwrap())
+        .sum();
+    let queues = scene.api().get("/ojs/v1/queues").expect(200);
+    let queues = queues["queues"].as_array().unwrap().iter();
+    let names = queues.filter_map(|queue| queue["name"].as_str());
+    let (mut completed, mut available) = (0, 0);
+    for name in names.filter(|name| name.starts_with("bench-")) {
+        let stats = scene.api().get(&format!("/ojs/v1/queues/{name}/stats")).expect(200);
+        completed += stats["stats"]["completed"].as_u64().unwrap();
+        available += stats["stats"]["available"].as_u64().unwrap();
     }
-    assert_eq!(counts("waiting")["completed"], 7, "what waited is run in the end");
-    assert_eq!(counts("finished")["completed"], 3);
+    assert_eq!((completed, available), (sent + 7 + 5 + 3, 0));
+}
+
+#[test]
+fn memory_of_an_idle_server_and_an_idle_worker_is_measured() {
+    let report = bench(&["memory", "--rounds", "1"]);
+    let expected = ["memory.server", "memory.worker.engine", "memory.worker.guardian"];
+    assert_eq!(names(&report), expected);
+    for name in expected {
+        let result = result(&report, name);
+        assert_eq!(check_shape(result, &[]), 1);
+        assert_eq!(result["rounds_unit"], "MiB");
+    }
 }
 
 #[test]
@@ -145,8 +155,6 @@ fn restarts_are_measured_by_killing_an_engine_a_worker_and_a_server() {
         assert_eq!(check_shape(result, &["p50_ms", "p99_ms"]), 1);
         assert_eq!((&result["kills"], &result["rounds_unit"]), (&1.into(), &"ms".into()));
     }
-    assert!(report["resident_kib"]["worker_engine"].as_u64().unwrap() > 0, "{report}");
-    assert!(report["resident_kib"]["worker_guardian"].as_u64().unwrap() > 0, "{report}");
 }
 
 #[test]
@@ -175,6 +183,7 @@ fn what_cannot_be_measured_is_refused_in_words() {
     };
     let nowhere = "http://127.0.0.1:1";
     refused(&["restart", "--server", nowhere], 2, "--embedded");
+    refused(&["memory", "--server", nowhere], 2, "--embedded");
     refused(&["enqueue", "--server", "https://127.0.0.1:1"], 2, "http://");
     refused(&["enqueue", "--server", nowhere], 6, "cannot be reached");
     refused(&["speed"], 2, "enqueue");

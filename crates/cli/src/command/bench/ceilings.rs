@@ -97,7 +97,7 @@ async fn http(length: Duration, producers: usize) -> Result<f64, Failure> {
 }
 
 async fn requests(address: &Address, length: Duration, producers: usize) -> Result<f64, Failure> {
-    let request = enqueue::request(address, "bench");
+    let request = enqueue::request(address, "bench", enqueue::NOOP);
     let mut producers = Producers::connect(address, producers).await?;
     producers.send(&request, Extent::Time(length / 10)).await?;
     let produced = producers.send(&request, Extent::Time(length)).await?;

@@ -1,5 +1,6 @@
 //! Drain: no-op jobs enqueued beforehand, run by one worker of the SDK with default settings.
 
+use super::enqueue::NOOP;
 use super::figures::{Figure, Unit, rate};
 use super::place::Place;
 use super::plan::Plan;
@@ -9,14 +10,13 @@ use crate::output::say;
 
 pub(super) async fn measure(place: &Place, plan: &Plan) -> Result<Figure, Failure> {
     let mut figure = Figure::new("drain", Unit::PerSecond);
-    let queue = place.queue("drain");
     let jobs = plan.jobs.unwrap_or(100_000);
     let warm_up = jobs.div_ceil(10);
-    enqueue::fill(place, &queue, warm_up).await?;
-    hands::drain(place, &queue, warm_up).await?;
+    enqueue::fill(place, NOOP, warm_up).await?;
+    hands::drain(place, &[NOOP], warm_up).await?;
     for round in 1..=plan.rounds {
-        enqueue::fill(place, &queue, jobs).await?;
-        let rate = rate(jobs, hands::drain(place, &queue, jobs).await?);
+        enqueue::fill(place, NOOP, jobs).await?;
+        let rate = rate(jobs, hands::drain(place, &[NOOP], jobs).await?);
         say(&format!("drain {round}/{}: {rate:.0}/s\n", plan.rounds));
         figure.rounds.push(rate);
     }

@@ -14,43 +14,48 @@ use crate::output::say;
 
 /// Type of the jobs that do nothing.
 pub(super) const NOOP: &str = "bench.noop";
+/// Type of the jobs whose start is timed. Another, so that they never wait behind the others.
+pub(super) const PROMPT: &str = "bench.prompt";
+/// Type of the jobs that no worker takes.
+pub(super) const UNSERVED: &str = "bench.unserved";
+/// Producers of single enqueues.
+pub(super) const PRODUCERS: usize = 16;
 /// Jobs of one request when a store is filled without measuring.
 const FILL_BATCH: usize = 1_000;
 /// Connections that fill a store.
 const FILLERS: usize = 4;
 
-fn job(queue: &str) -> String {
-    format!(r#"{{"type":"{NOOP}","args":[{{"n":1}}],"options":{{"queue":"{queue}"}}}}"#)
+fn job(queue: &str, kind: &str) -> String {
+    format!(r#"{{"type":"{kind}","args":[{{"n":1}}],"options":{{"queue":"{queue}"}}}}"#)
 }
 
 /// The request that enqueues one job.
-pub(super) fn request(address: &Address, queue: &str) -> Arc<[u8]> {
-    address.post("/ojs/v1/jobs", &job(queue))
+pub(super) fn request(address: &Address, queue: &str, kind: &str) -> Arc<[u8]> {
+    address.post("/ojs/v1/jobs", &job(queue, kind))
 }
 
 /// The request that enqueues many.
-fn bulk_request(address: &Address, queue: &str, jobs: usize) -> Arc<[u8]> {
+fn bulk_request(place: &Place, kind: &str, jobs: usize) -> Arc<[u8]> {
     let mut body = String::from("{\"jobs\":[");
     for number in 0..jobs {
         let comma = if number == 0 { "" } else { "," };
         // Writing to a string cannot fail.
-        write!(body, "{comma}{}", job(queue)).unwrap_or_default();
+        write!(body, "{comma}{}", job(place.queue(), kind)).unwrap_or_default();
     }
     body.push_str("]}");
-    address.post("/ojs/v1/jobs/batch", &body)
+    place.address().post("/ojs/v1/jobs/batch", &body)
 }
 
 /// Enqueues exactly so many jobs as fast as it goes.
-pub(super) async fn fill(place: &Place, queue: &str, jobs: usize) -> Result<(), Failure> {
-    let address = place.address();
+pub(super) async fn fill(place: &Place, kind: &str, jobs: usize) -> Result<(), Failure> {
     let (full, rest) = (jobs / FILL_BATCH, jobs % FILL_BATCH);
-    let mut fillers = Producers::connect(address, FILLERS).await?;
+    let mut fillers = Producers::connect(place.address(), FILLERS).await?;
     if full > 0 {
-        let request = bulk_request(address, queue, FILL_BATCH);
+        let request = bulk_request(place, kind, FILL_BATCH);
         fillers.send(&request, Extent::Requests(full)).await?;
     }
     if rest > 0 {
-        let request = bulk_request(address, queue, rest);
+        let request = bulk_request(place, kind, rest);
         fillers.send(&request, Extent::Requests(1)).await?;
     }
     Ok(())
@@ -58,21 +63,19 @@ pub(super) async fn fill(place: &Place, queue: &str, jobs: usize) -> Result<(), 
 
 /// Rounds of single enqueues.
 pub(super) async fn single(place: &Place, plan: &Plan) -> Result<Figure, Failure> {
-    let queue = place.queue("enqueue");
-    let request = request(place.address(), &queue);
-    let producers = plan.producers.unwrap_or(16);
-    let sending = Sending { queue, request, batch: 1, jobs: plan.jobs.unwrap_or(50_000) };
+    let request = request(place.address(), place.queue(), NOOP);
+    let producers = plan.producers.unwrap_or(PRODUCERS);
+    let sending = Sending { request, batch: 1, jobs: plan.jobs.unwrap_or(50_000) };
     sending.measure(place, plan, Figure::new("enqueue", Unit::PerSecond), producers).await
 }
 
 /// Rounds of bulk enqueues.
 pub(super) async fn bulk(place: &Place, plan: &Plan) -> Result<Figure, Failure> {
-    let queue = place.queue("bulk");
-    let jobs = plan.jobs.unwrap_or(200_000);
+    let jobs = plan.jobs.unwrap_or(100_000);
     let batch = plan.batch.min(jobs);
-    let request = bulk_request(place.address(), &queue, batch);
+    let request = bulk_request(place, NOOP, batch);
     let producers = plan.producers.unwrap_or(4);
-    let sending = Sending { queue, request, batch, jobs };
+    let sending = Sending { request, batch, jobs };
     let mut figure = Figure::new("bulk", Unit::PerSecond);
     figure.note("batch", batch);
     sending.measure(place, plan, figure, producers).await
@@ -80,7 +83,6 @@ pub(super) async fn bulk(place: &Place, plan: &Plan) -> Result<Figure, Failure> 
 
 /// What is sent in every round.
 struct Sending {
-    queue: String,
     request: Arc<[u8]>,
     /// Jobs of a request.
     batch: usize,
@@ -122,7 +124,7 @@ impl Sending {
     /// Runs what was enqueued, so that every round finds an empty queue and nothing is left in
     /// the end. It also shows that every accepted job was there.
     async fn clear(&self, place: &Place, produced: &Produced) -> Result<(), Failure> {
-        hands::drain(place, &self.queue, produced.lengths.len() * self.batch).await?;
+        hands::drain(place, &[NOOP], produced.lengths.len() * self.batch).await?;
         Ok(())
     }
 }

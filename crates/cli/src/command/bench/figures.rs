@@ -11,12 +11,24 @@ pub(super) enum Unit {
     PerSecond,
     /// Milliseconds; less is better.
     Milliseconds,
+    /// Mebibytes; less is better.
+    Mebibytes,
+}
+
+impl Unit {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::PerSecond => "per_second",
+            Self::Milliseconds => "ms",
+            Self::Mebibytes => "MiB",
+        }
+    }
 }
 
 /// What one measurement found.
 #[derive(Debug)]
 pub(super) struct Figure {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     pub(super) unit: Unit,
     /// One number a round, in the unit.
     pub(super) rounds: Vec<f64>,
@@ -27,12 +39,28 @@ pub(super) struct Figure {
 }
 
 impl Figure {
-    pub(super) fn new(name: &'static str, unit: Unit) -> Self {
-        Self { name, unit, rounds: Vec::new(), lengths: Vec::new(), about: Map::new() }
+    pub(super) fn new(name: &str, unit: Unit) -> Self {
+        Self {
+            name: name.to_owned(),
+            unit,
+            rounds: Vec::new(),
+            lengths: Vec::new(),
+            about: Map::new(),
+        }
     }
 
     pub(super) fn note(&mut self, name: &str, value: impl Into<Value>) {
         self.about.insert(name.to_owned(), value.into());
+    }
+
+    /// How good this is compared with `other`: 1 is as good, less is worse.
+    pub(super) fn part_of(&self, other: &Self) -> Option<f64> {
+        let (ours, theirs) = (median(&self.rounds), median(&other.rounds));
+        let part = match self.unit {
+            Unit::PerSecond => ours / theirs,
+            Unit::Milliseconds | Unit::Mebibytes => theirs / ours,
+        };
+        part.is_finite().then_some(part)
     }
 
     /// The figure as it is printed: names and meaning of these fields are fixed.
@@ -41,7 +69,7 @@ impl Figure {
         lengths.sort_unstable();
         let per_second = match self.unit {
             Unit::PerSecond => rounded(median(&self.rounds)),
-            Unit::Milliseconds => Value::Null,
+            Unit::Milliseconds | Unit::Mebibytes => Value::Null,
         };
         let at = |percent| percentile(&lengths, percent).map_or(Value::Null, |l| rounded(ms(l)));
         let rounds: Vec<Value> = self.rounds.iter().copied().map(rounded).collect();
@@ -51,10 +79,8 @@ impl Figure {
             "p50_ms": at(50),
             "p99_ms": at(99),
             "rounds": rounds,
-            "rounds_unit": match self.unit {
-                Unit::PerSecond => "per_second",
-                Unit::Milliseconds => "ms",
-            },
+            "rounds_unit": self.unit.name(),
+            "median": rounded(median(&self.rounds)),
             "min": rounded(spread(&self.rounds).0),
             "max": rounded(spread(&self.rounds).1),
         });
@@ -160,9 +186,22 @@ mod tests {
         let expected = serde_json::json!({
             "name": "enqueue", "per_second": 20.0, "p50_ms": 2.0, "p99_ms": 3.0,
             "rounds": [10.0, 30.0, 20.0], "rounds_unit": "per_second",
-            "min": 10.0, "max": 30.0, "jobs": 60,
+            "median": 20.0, "min": 10.0, "max": 30.0, "jobs": 60,
         });
         assert_eq!(figure.to_json(), expected);
+    }
+
+    #[test]
+    fn half_as_good_is_half_the_rate_or_twice_the_time() {
+        let cases = [
+            (Unit::PerSecond, 50.0, 100.0, Some(0.5)),
+            (Unit::Milliseconds, 4.0, 2.0, Some(0.5)),
+            (Unit::PerSecond, 50.0, 0.0, None),
+        ];
+        for (unit, ours, theirs, expected) in cases {
+            let figure = |round| Figure { rounds: vec![round], ..Figure::new("it", unit) };
+            assert_eq!(figure(ours).part_of(&figure(theirs)), expected);
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
-use super::enqueue::NOOP;
+use super::enqueue::PROMPT;
 use super::place::Place;
 use crate::clock::{self, Moment};
 use crate::exit::Failure;
@@ -30,12 +30,12 @@ struct Hands {
 }
 
 impl Hands {
-    fn start<H: Handler>(place: &Place, queue: &str, handler: H) -> Result<Self, Failure> {
+    fn start<H: Handler>(place: &Place, types: &[&str], handler: H) -> Result<Self, Failure> {
         let worker = Worker::builder(place.config().server.clone())
             .token(place.config().token.clone())
             .name("bench")
-            .queues([queue])
-            .types([NOOP])
+            .queues([place.queue()])
+            .types(types.iter().copied())
             .build()
             .map_err(|error| Failure::usage(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
@@ -81,9 +81,10 @@ impl Handler for Counting {
     }
 }
 
-/// Runs the `jobs` jobs of `queue`; returns the time from the worker's start to the start of
-/// the last handler. All are reported when it returns.
-pub(super) async fn drain(place: &Place, queue: &str, jobs: usize) -> Result<Duration, Failure> {
+/// Runs so many jobs of these types; returns the time from the worker's start to the start of
+/// the last handler. All are reported when it returns; if there are more jobs, a few more than
+/// asked for are run before it has stopped.
+pub(super) async fn drain(place: &Place, types: &[&str], jobs: usize) -> Result<Duration, Failure> {
     if jobs == 0 {
         return Ok(Duration::ZERO);
     }
@@ -91,7 +92,7 @@ pub(super) async fn drain(place: &Place, queue: &str, jobs: usize) -> Result<Dur
     let done = Arc::new(Notify::new());
     let handler = Counting { left: Arc::clone(&left), done: Arc::clone(&done) };
     let begun = clock::moment();
-    let hands = Hands::start(place, queue, handler)?;
+    let hands = Hands::start(place, types, handler)?;
     let mut seen = jobs;
     while tokio::time::timeout(STANDSTILL_MAX, done.notified()).await.is_err() {
         let now = left.load(Ordering::Relaxed);
@@ -124,9 +125,9 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn start(place: &Place, queue: &str) -> Result<Self, Failure> {
+    pub(super) fn start(place: &Place) -> Result<Self, Failure> {
         let (started, starts) = mpsc::unbounded_channel();
-        let hands = Hands::start(place, queue, Telling { started })?;
+        let hands = Hands::start(place, &[PROMPT], Telling { started })?;
         Ok(Self { hands, starts })
     }
 

@@ -19,10 +19,9 @@ const WARM_UP: usize = 50;
 
 pub(super) async fn measure(place: &Place, plan: &Plan) -> Result<Figure, Failure> {
     let mut figure = Figure::new("latency", Unit::Milliseconds);
-    let queue = place.queue("latency");
-    let request = enqueue::request(place.address(), &queue);
+    let request = enqueue::request(place.address(), place.queue(), enqueue::PROMPT);
     let jobs = plan.jobs.unwrap_or(1_000);
-    let mut watch = Watch::start(place, &queue)?;
+    let mut watch = Watch::start(place)?;
     let mut connection = place.address().connect().await?;
     let mut lengths = Vec::with_capacity(jobs * plan.rounds);
     for _ in 0..WARM_UP + jobs * plan.rounds {

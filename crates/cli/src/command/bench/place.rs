@@ -20,32 +20,38 @@ const STOP_MAX: Duration = Duration::from_secs(40);
 /// A server to measure.
 #[derive(Debug)]
 pub(super) struct Place {
-    // Killed, if it still runs, before the folder it writes to is removed by its owner.
+    // Dropped in this order: killed, if it still runs, before its store is removed.
     server: Option<Child>,
+    #[expect(dead_code, reason = "kept for its end, which removes the store")]
+    folder: Option<TempDir>,
     config: ClientConfig,
     address: Address,
-    /// Part of the names of our queues, so that nobody else's job is taken.
-    mark: String,
+    /// Named so that nobody else's job is taken.
+    queue: String,
 }
 
 impl Place {
     /// A server that somebody else runs.
     pub(super) fn named(config: ClientConfig) -> Result<Self, Failure> {
-        Self::at(None, config)
+        Self::at(None, None, config)
     }
 
-    /// Starts a server on a new store in `folder`.
-    pub(super) async fn embedded(folder: &Path) -> Result<Self, Failure> {
-        let (server, url) = start_server(folder, "127.0.0.1:0").await?;
-        Self::at(Some(server), ClientConfig { server: url, token: None })
+    /// Starts a server on a new store in `folder`, which ends with it.
+    pub(super) async fn embedded(folder: TempDir) -> Result<Self, Failure> {
+        let (server, url) = start_server(folder.path(), "127.0.0.1:0").await?;
+        Self::at(Some(server), Some(folder), ClientConfig { server: url, token: None })
     }
 
-    fn at(server: Option<Child>, config: ClientConfig) -> Result<Self, Failure> {
+    fn at(
+        server: Option<Child>,
+        folder: Option<TempDir>,
+        config: ClientConfig,
+    ) -> Result<Self, Failure> {
         let address = Address::of(&config)?;
         let id = Uuid::now_v7().simple().to_string();
         // The end of it: the beginning is the time, which two runs may share.
-        let mark = id.get(20..).unwrap_or(&id).to_owned();
-        Ok(Self { server, config, address, mark })
+        let queue = format!("bench-{}", id.get(20..).unwrap_or(&id));
+        Ok(Self { server, folder, config, address, queue })
     }
 
     pub(super) const fn config(&self) -> &ClientConfig {
@@ -60,9 +66,9 @@ impl Place {
         self.server.is_some()
     }
 
-    /// The queue of a measurement.
-    pub(super) fn queue(&self, what: &str) -> String {
-        format!("bench-{what}-{}", self.mark)
+    /// The queue that is measured here.
+    pub(super) fn queue(&self) -> &str {
+        &self.queue
     }
 
     /// Resident memory of our own server.

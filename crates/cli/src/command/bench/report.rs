@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::figures::{Figure, rounded};
+use super::figures::Figure;
 use crate::output::{Table, at, text_at};
 
 /// Everything one run found.
@@ -10,9 +10,8 @@ use crate::output::{Table, at, text_at};
 pub(super) struct Report {
     pub(super) figures: Vec<Figure>,
     pub(super) ceilings: Value,
-    pub(super) resident_kib: Value,
-    /// Jobs that were in the store beforehand.
-    pub(super) preloaded: Value,
+    /// Jobs that were in the store of the figures called filled.
+    pub(super) filled: Value,
     /// Address of the server that was named; none for our own.
     pub(super) server: Option<String>,
 }
@@ -24,8 +23,7 @@ impl Report {
         json!({
             "results": results,
             "ceilings": self.ceilings,
-            "resident_kib": self.resident_kib,
-            "preloaded": self.preloaded,
+            "filled": self.filled,
             "server": self.server,
             "cores": cores,
             "version": env!("CARGO_PKG_VERSION"),
@@ -55,19 +53,26 @@ pub(super) fn table(report: &Value) -> String {
 }
 
 fn results(report: &Value) -> Table {
-    let mut table = Table::new(&["WHAT", "MEDIAN", "MIN-MAX OF ROUNDS", "P50", "P99"]);
+    let mut table =
+        Table::new(&["WHAT", "MEDIAN", "MIN-MAX OF ROUNDS", "P50", "P99", "OF EMPTY STORE"]);
     for result in report["results"].as_array().into_iter().flatten() {
         let number = |name: &str| result.get(name).and_then(Value::as_f64);
-        let (least, most) = (number("min").unwrap_or(0.0), number("max").unwrap_or(0.0));
-        let (median, range) = match number("per_second") {
-            Some(rate) => {
-                (format!("{}/s", whole(rate)), format!("{}-{}", whole(least), whole(most)))
-            }
-            None => ("-".to_owned(), format!("{}-{} ms", precise(least), precise(most))),
+        let of_round = |name| number(name).map_or_else(|| "-".to_owned(), precise);
+        let unit = match text_at(result, "rounds_unit").as_str() {
+            "per_second" => "/s".to_owned(),
+            other => format!(" {other}"),
         };
         let length =
             |name| number(name).map_or_else(|| "-".to_owned(), |n| format!("{} ms", precise(n)));
-        table.row(vec![text_at(result, "name"), median, range, length("p50_ms"), length("p99_ms")]);
+        let part = number("of_empty").map(|part| format!("{:.0} %", part * 100.0));
+        table.row(vec![
+            text_at(result, "name"),
+            format!("{}{unit}", of_round("median")),
+            format!("{}-{}{unit}", of_round("min"), of_round("max")),
+            length("p50_ms"),
+            length("p99_ms"),
+            part.unwrap_or_else(|| "-".to_owned()),
+        ]);
     }
     table
 }
@@ -78,20 +83,12 @@ fn circumstances(report: &Value) -> String {
         None => "a server of its own, client on the same machine",
     };
     let [version, cores, time] = ["version", "cores", "at"].map(|name| text_at(report, name));
-    let mut lines = vec![format!("outlast {version}, {cores} cores, {whose}, {time}")];
-    for name in ["waiting", "finished"] {
-        let count = report["preloaded"].get(name).and_then(Value::as_f64).unwrap_or(0.0);
-        if count > 0.0 {
-            lines.push(format!("in the store beforehand: {} jobs {name}", whole(count)));
-        }
-    }
-    let memory = report["resident_kib"].as_object();
-    for (name, kib) in memory.into_iter().flatten() {
-        let mib = kib.as_f64().unwrap_or(0.0) / 1024.0;
-        lines.push(format!("resident memory, {}: {mib:.1} MiB", name.replace('_', " ")));
-    }
-    lines.push(String::new());
-    lines.join("\n")
+    let run = format!("outlast {version}, {cores} cores, {whose}, {time}\n");
+    let Some(filled) = at(report, "filled").and_then(Value::as_object) else { return run };
+    let count = |count: &Value| whole(count.as_f64().unwrap_or(0.0));
+    let counts: Vec<_> =
+        filled.iter().map(|(name, jobs)| format!("{} {name}", count(jobs))).collect();
+    format!("{run}filled: a store with {} jobs\n", counts.join(", "))
 }
 
 /// Thousands in groups, so that a rate is read at a glance.
@@ -107,8 +104,13 @@ fn whole(number: f64) -> String {
     grouped
 }
 
+/// As many digits as are read, whatever the unit.
 fn precise(number: f64) -> String {
-    if number >= 100.0 { whole(number) } else { rounded(number).to_string() }
+    match number {
+        ..10.0 => format!("{number:.2}"),
+        10.0..100.0 => format!("{number:.1}"),
+        _ => whole(number),
+    }
 }
 
 #[cfg(test)]
@@ -129,21 +131,25 @@ mod tests {
     fn table_has_a_row_a_result_and_says_what_was_in_the_store() {
         let report = json!({
             "results": [
-                {"name": "enqueue", "per_second": 31_000.0, "p50_ms": 0.5, "p99_ms": 1.25,
-                 "min": 30_000.0, "max": 32_000.0},
+                {"name": "drain.filled", "per_second": 31_000.0, "p50_ms": 0.5, "p99_ms": 1.25,
+                 "rounds_unit": "per_second", "median": 31_000.0, "min": 30_000.0,
+                 "max": 32_000.0, "of_empty": 0.934},
                 {"name": "restart.engine", "per_second": null, "p50_ms": 612.0, "p99_ms": 700.0,
-                 "min": 600.0, "max": 700.0},
+                 "rounds_unit": "ms", "median": 612.0, "min": 600.0, "max": 700.0},
+                {"name": "memory.server", "per_second": null, "p50_ms": null, "p99_ms": null,
+                 "rounds_unit": "MiB", "median": 30.04, "min": 29.0, "max": 31.0},
             ],
             "ceilings": {"fsync_per_second": 2400.0},
-            "preloaded": {"waiting": 5, "finished": 0},
-            "resident_kib": {"server_idle": 30_720},
+            "filled": {"waiting": 5000, "finished": 0},
             "server": null, "cores": 2, "version": "0.1.0", "at": "now",
         });
         let text = table(&report);
-        assert!(text.contains("31,000/s") && text.contains("30,000-32,000"), "{text}");
-        assert!(text.contains("612 ms") && text.contains("600-700 ms"), "{text}");
-        assert!(text.contains("2,400"), "{text}");
-        assert!(text.contains("5 jobs waiting") && !text.contains("finished"), "{text}");
-        assert!(text.contains("server idle: 30.0 MiB"), "{text}");
+        let has =
+            |words: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").contains(words);
+        assert!(has("drain.filled 31,000/s 30,000-32,000/s 0.50 ms 1.25 ms 93 %"), "{text}");
+        assert!(has("restart.engine 612 ms 600-700 ms 612 ms 700 ms -"), "{text}");
+        assert!(has("memory.server 30.0 MiB 29.0-31.0 MiB - - -"), "{text}");
+        assert!(has("durable 4 KiB appends 2,400"), "{text}");
+        assert!(has("0 finished") && has("5,000 waiting"), "{text}");
     }
 }

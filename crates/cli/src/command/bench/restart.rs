@@ -9,14 +9,12 @@
 //!
 //! When a job runs is read from a file that the jobs write and no part of Outlast knows.
 
-mod stage;
-
 use std::path::Path;
 use std::time::Duration;
 
-use self::stage::Stage;
 use super::figures::{Figure, Unit, ms};
 use super::plan::Plan;
+use super::stage::{self, Stage};
 use crate::exit::Failure;
 use crate::output::say;
 
@@ -38,20 +36,19 @@ impl Victim {
     }
 }
 
-/// Figures of all three, and the resident memory of an idle worker: guardian, engine.
-pub(super) async fn measure(
-    folder: &Path,
-    plan: &Plan,
-) -> Result<(Vec<Figure>, (u64, u64)), Failure> {
-    let mut stage = Stage::set(folder).await?;
-    let memory = stage.worker_memory();
+/// Workers: one is killed, another takes over.
+const FLEET: usize = 2;
+
+/// Figures of all three.
+pub(super) async fn measure(folder: &Path, plan: &Plan) -> Result<Vec<Figure>, Failure> {
+    let mut stage = Stage::set(folder, FLEET).await?;
     let mut figures = Vec::new();
     for victim in [Victim::Engine, Victim::Worker, Victim::Server] {
         let measured = rounds(&mut stage, victim, plan.rounds).await;
         figures.push(stage.explain(measured)?);
     }
     stage.clear().await?;
-    Ok((figures, memory))
+    Ok(figures)
 }
 
 async fn rounds(stage: &mut Stage, victim: Victim, count: usize) -> Result<Figure, Failure> {

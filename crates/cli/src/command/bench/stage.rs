@@ -1,4 +1,4 @@
-//! The stage: a server and two workers as children, and jobs that write when they start.
+//! The stage: a server and workers as children, and jobs that write when they start.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::super::place::{server_args, start, start_server, stop, with_lines};
+use super::place::{server_args, start, start_server, stop, with_lines};
 use crate::client::Client;
 use crate::clock::{self, Moment};
 use crate::config::client::ClientConfig;
@@ -25,7 +25,6 @@ const ASK_EVERY: Duration = Duration::from_millis(5);
 /// A lease and more: by then a job runs again, or something is broken.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(40);
-const WORKERS: usize = 2;
 
 const PACK: &str = "ref: bench\nlabel: Bench\nversion: 1.0.0\n";
 const ACTION: &str = "ref: bench.note\nlabel: Note, sleep the first time\nrunner_type: shell\n\
@@ -49,14 +48,16 @@ pub(super) struct Stage {
     url: String,
     client: Client,
     folder: PathBuf,
+    /// How many workers there should be.
+    fleet: usize,
     started: usize,
     /// Workers that may end because we killed something of theirs.
     struck: usize,
 }
 
 impl Stage {
-    /// Starts the server and the workers in `folder`, and waits until all are there.
-    pub(super) async fn set(folder: &Path) -> Result<Self, Failure> {
+    /// Starts the server and so many workers in `folder`, and waits until all are there.
+    pub(super) async fn set(folder: &Path, fleet: usize) -> Result<Self, Failure> {
         write_pack(&folder.join("packs/bench")).map_err(|error| {
             Failure::failed(format!("cannot write to {}: {error}", folder.display()))
         })?;
@@ -64,7 +65,7 @@ impl Stage {
         let client = Client::new(ClientConfig { server: url.clone(), token: None })?;
         let folder = folder.to_owned();
         let mut stage =
-            Self { workers: Vec::new(), server, url, client, folder, started: 0, struck: 0 };
+            Self { workers: Vec::new(), server, url, client, folder, fleet, started: 0, struck: 0 };
         stage.start_missing()?;
         let there = stage.await_workers().await;
         stage.explain(there)?;
@@ -73,7 +74,7 @@ impl Stage {
 
     /// Starts workers until there are as many as there should be.
     fn start_missing(&mut self) -> Result<(), Failure> {
-        while self.workers.len() < WORKERS {
+        while self.workers.len() < self.fleet {
             self.started += 1;
             let name = format!("bench-{}", self.started);
             let packs = self.folder.join("packs");
@@ -93,7 +94,7 @@ impl Stage {
             let answer = self.client.get(&["api", "v1", "workers"], &[]).await?;
             let workers = answer.get("data").and_then(Value::as_array);
             let active = |worker: &&Value| text_at(worker, "state") == "running";
-            if workers.into_iter().flatten().filter(active).count() >= WORKERS {
+            if workers.into_iter().flatten().filter(active).count() >= self.fleet {
                 return Ok(());
             }
             self.replace_struck()?;
@@ -114,9 +115,18 @@ impl Stage {
         self.start_missing()
     }
 
-    /// Resident memory of a worker: guardian, engine.
-    pub(super) fn worker_memory(&self) -> (u64, u64) {
-        self.workers.first().map_or((0, 0), Child::resident_kib)
+    pub(super) fn server_kib(&self) -> u64 {
+        self.server.resident_kib().0
+    }
+
+    /// Resident memory of the first worker's own process, which guards the engine.
+    pub(super) fn guardian_kib(&self) -> u64 {
+        self.workers.first().map_or(0, |worker| worker.resident_kib().0)
+    }
+
+    /// Resident memory of the first worker's engine.
+    pub(super) fn engine_kib(&self) -> u64 {
+        self.workers.first().map_or(0, |worker| worker.resident_kib().1)
     }
 
     /// Enqueues a job whose first attempt sleeps so long.

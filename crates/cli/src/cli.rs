@@ -30,7 +30,7 @@ struct Cli {
     command: Command,
 }
 
-const AFTER_HELP: &str = "\
+pub(crate) const AFTER_HELP: &str = "\
 Exit codes: 0 ok, 1 the operation or job failed, 2 usage, 3 not found, 4 conflict, 5 not allowed,
 6 server unreachable, 124 wait timed out.";
 
@@ -125,6 +125,17 @@ impl Command {
 /// The whole command line, for what is made of it: help, manual, completion.
 pub(crate) fn tree() -> clap::Command {
     Cli::command()
+}
+
+/// The flags of server and worker that set a key, with nothing given.
+#[cfg(test)]
+pub(crate) fn flags() -> Vec<crate::config::Flag> {
+    let parsed = |role| Cli::try_parse_from(["outlast", role]).map(|cli| cli.command);
+    let (server, worker) = (parsed("server"), parsed("worker"));
+    let (Ok(Command::Server(server)), Ok(Command::Worker(worker))) = (server, worker) else {
+        return Vec::new();
+    };
+    [server.flags(), worker.flags()].concat()
 }
 
 /// Runs the program and says how it ended.

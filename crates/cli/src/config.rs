@@ -11,10 +11,10 @@
 //! is loaded, whichever command asks; an unknown key is an error that names its nearest neighbour.
 
 pub(crate) mod client;
-mod environment;
+pub(crate) mod environment;
 mod error;
 mod file;
-mod keys;
+pub(crate) mod keys;
 pub(crate) mod server;
 pub(crate) mod value;
 pub(crate) mod worker;
@@ -103,6 +103,9 @@ impl Flag {
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     entries: BTreeMap<&'static str, Setting>,
+    /// Keys that were asked for, in that order: the reference says who reads what.
+    #[cfg(test)]
+    pub(crate) read: std::cell::RefCell<Vec<&'static str>>,
 }
 
 impl Settings {
@@ -129,7 +132,7 @@ impl Settings {
             }
         }
         for setting in settings.entries.values() {
-            (setting.key.check)(&setting.value).map_err(|expected| setting.wrong(expected))?;
+            (setting.key.kind.check)(&setting.value).map_err(|expected| setting.wrong(expected))?;
         }
         Ok(settings)
     }
@@ -147,7 +150,11 @@ impl Settings {
 
     /// One setting as it was written.
     pub(crate) fn setting(&self, name: &str) -> Result<&Setting, ConfigError> {
-        self.entries.get(name).ok_or_else(|| ConfigError::unknown(name, Origin::Default))
+        let found = self.entries.get(name);
+        let setting = found.ok_or_else(|| ConfigError::unknown(name, Origin::Default))?;
+        #[cfg(test)]
+        self.read.borrow_mut().push(setting.key.name);
+        Ok(setting)
     }
 
     fn defaults() -> Self {
@@ -155,7 +162,11 @@ impl Settings {
             let value = Value::String(key.default.to_owned());
             (key.name, Setting { key, value, origin: Origin::Default, excerpt: String::new() })
         };
-        Self { entries: keys::ALL.iter().map(entry).collect() }
+        Self {
+            entries: keys::ALL.iter().map(entry).collect(),
+            #[cfg(test)]
+            read: std::cell::RefCell::default(),
+        }
     }
 
     fn set(

@@ -13,6 +13,8 @@ mod exit;
 mod log;
 mod output;
 mod process;
+#[cfg(test)]
+mod reference;
 mod service_manager;
 mod signals;
 

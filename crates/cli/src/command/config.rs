@@ -39,8 +39,11 @@ pub(crate) fn run(command: Command, environment: &Environment) -> Result<Exit, F
     ServerConfig::new(&settings, Switches { insecure: true, conformance: false })?;
     WorkerConfig::new(&settings)?;
     let items: Vec<Value> = settings.iter().map(|setting| item(setting, show.origin)).collect();
-    let mut columns: Vec<Column> =
-        vec![("KEY", |item| text_at(item, "key")), ("VALUE", |item| text_at(item, "value"))];
+    let mut columns: Vec<Column> = vec![
+        ("KEY", |item| text_at(item, "key")),
+        ("VALUE", |item| text_at(item, "value")),
+        ("UNIT", |item| text_at(item, "unit")),
+    ];
     if show.origin {
         columns.push(("ORIGIN", |item| text_at(item, "origin")));
     }
@@ -52,7 +55,11 @@ pub(crate) fn run(command: Command, environment: &Environment) -> Result<Exit, F
 fn item(setting: &Setting, with_origin: bool) -> Value {
     let value =
         if setting.key.secret { Value::String(setting.shown()) } else { setting.value.clone() };
-    let mut item = json!({"key": setting.key.name, "value": value});
+    let mut item = json!({
+        "key": setting.key.name,
+        "value": value,
+        "unit": setting.key.kind.unit,
+    });
     if with_origin {
         item["origin"] = Value::String(setting.origin.to_string());
     }

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// sqlite:PATH or postgres://… [default: sqlite:outlast.db]
+    /// Store, as sqlite:PATH [default: sqlite:outlast.db]
     #[arg(long, value_name = "DATABASE")]
     database: Option<String>,
     /// Folder with packs; may be given several times
@@ -42,14 +42,21 @@ pub(crate) struct Args {
     conformance: bool,
 }
 
+impl Args {
+    /// The keys that flags set.
+    pub(crate) fn flags(self) -> Vec<Flag> {
+        vec![
+            Flag::new("server.listen", "--listen", self.listen),
+            Flag::new("server.database", "--database", self.database),
+            Flag::many("server.packs", "--packs", self.packs),
+        ]
+    }
+}
+
 pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
-    let flags = vec![
-        Flag::new("server.listen", "--listen", args.listen),
-        Flag::new("server.database", "--database", args.database),
-        Flag::many("server.packs", "--packs", args.packs),
-    ];
-    let settings = Settings::load(args.config.as_deref(), environment, flags)?;
     let switches = Switches { insecure: args.insecure, conformance: args.conformance };
+    let file = args.config.clone();
+    let settings = Settings::load(file.as_deref(), environment, args.flags())?;
     let config = ServerConfig::new(&settings, switches)?;
     // They may hold tokens in plain.
     drop(settings);

@@ -63,7 +63,14 @@ pub(crate) struct Args {
 
 impl Args {
     fn config(self, environment: &Environment) -> Result<WorkerConfig, Failure> {
-        let flags = vec![
+        let file = self.config.clone();
+        let settings = Settings::load(file.as_deref(), environment, self.flags())?;
+        Ok(WorkerConfig::new(&settings)?)
+    }
+
+    /// The keys that flags set.
+    pub(crate) fn flags(self) -> Vec<Flag> {
+        vec![
             Flag::new("worker.server", "--server", self.server),
             Flag::new("worker.token", "--token", self.token),
             Flag::new("worker.name", "--name", self.name),
@@ -75,9 +82,7 @@ impl Args {
             Flag::new("worker.shutdown_timeout", "--shutdown-timeout", self.shutdown_timeout),
             Flag::new("worker.heartbeat_interval", "--heartbeat-interval", self.heartbeat_interval),
             Flag::new("worker.containment", "--containment", self.containment),
-        ];
-        let settings = Settings::load(self.config.as_deref(), environment, flags)?;
-        Ok(WorkerConfig::new(&settings)?)
+        ]
     }
 }
 

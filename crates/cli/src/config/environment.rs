@@ -6,7 +6,7 @@
 use super::{ConfigError, Origin, keys};
 
 /// Other names of keys, the weakest first.
-const ALIASES: &[(&str, &str)] = &[
+pub(crate) const ALIASES: &[(&str, &str)] = &[
     ("OJS_SHUTDOWN_GRACE_PERIOD", "worker.shutdown_timeout"),
     ("OJS_GRACE_PERIOD", "worker.shutdown_timeout"),
     ("OJS_URL", "worker.server"),

@@ -1,8 +1,6 @@
-//! Every key there is: name, default, what it is for, and the check of its value.
+//! Every key there is: name, default, what it is for, and what is written as its value.
 
 use std::cmp::Reverse;
-
-use serde_json::Value;
 
 use super::value::{self, Parse};
 
@@ -17,8 +15,8 @@ pub(crate) struct Key {
     pub(crate) about: &'static str,
     /// Whether its value must not be shown.
     pub(crate) secret: bool,
-    /// Whether a value makes sense; says what would.
-    pub(crate) check: Parse<()>,
+    /// What is written as its value.
+    pub(crate) kind: Kind,
 }
 
 impl Key {
@@ -27,100 +25,97 @@ impl Key {
     }
 }
 
+/// What is written as a key's value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    /// The unit of a bare number, or what else it is.
+    pub(crate) unit: &'static str,
+    /// Whether a value makes sense; says what would.
+    pub(crate) check: Parse<()>,
+}
+
+const ADDRESS: Kind = kind("address and port", |v| value::listen(v).map(drop));
+const DATABASE: Kind = kind("sqlite:PATH", |v| value::database(v).map(drop));
+const DURATION: Kind = kind("seconds", |v| value::duration(v).map(drop));
+const HEARTBEAT: Kind = kind("seconds", |v| value::heartbeat(v).map(drop));
+const SIZE: Kind = kind("bytes", |v| value::size(v).map(drop));
+const COUNT: Kind = kind("number", |v| value::count(v).map(drop));
+const MULTIPLIER: Kind = kind("number", |v| value::multiplier(v).map(drop));
+const CONCURRENCY: Kind = kind("number", |v| value::concurrency(v).map(drop));
+const FLAG: Kind = kind("true or false", |v| value::flag(v).map(drop));
+const INTERRUPTIONS: Kind = kind("free or charge", |v| value::interruptions(v).map(drop));
+const CONTAINMENT: Kind = kind("word", |v| value::containment(v).map(drop));
+const URL: Kind = kind("URL", |v| value::url(v).map(drop));
+const TEXT: Kind = kind("text", |v| value::text(v).map(drop));
+const NAMES: Kind = kind("list", |v| value::names(v).map(drop));
+const PATHS: Kind = kind("list", |v| value::paths(v).map(drop));
+const RUNTIMES: Kind = kind("list", |v| value::runtimes(v).map(drop));
+const TOKENS: Kind = kind("list", |v| value::tokens(v).map(drop));
+const LABELS: Kind = kind("mapping", |v| value::labels(v).map(drop));
+
 /// All of them, in the order in which they are documented.
 pub(crate) const ALL: &[Key] = &[
-    key("server.listen", "127.0.0.1:8080", "address and port to listen on", |v| {
-        value::listen(v).map(drop)
-    }),
-    key("server.database", "sqlite:outlast.db", "where jobs are stored", |v| {
-        value::database(v).map(drop)
-    }),
-    key("server.shutdown_timeout", "30", "how long open requests may take at a stop", span),
-    key("server.packs", "", "folders with packs, beside the built-in one", list),
-    Key {
-        name: "server.tokens",
-        default: "",
-        about: "bearer tokens: a list of {name, role, token or sha256}",
-        secret: true,
-        check: |v| value::tokens(v).map(drop),
-    },
-    key("server.max_body", "1 MiB", "largest request body", |v| value::size(v).map(drop)),
-    key("executor.scheduled_timeout", "300", "how long an execution waits without a worker", span),
-    key("executor.start_timeout", "30", "how long a worker may take to start a job", span),
-    key("executor.timeout_check_interval", "1", "longest time between two sweeps", span),
-    key("executor.enable_timeout_monitor", "true", "whether sweeps run on this server", |v| {
-        value::flag(v).map(drop)
-    }),
-    key("executor.interruptions", "free", "whether a shutdown spends a retry", |v| {
-        value::interruptions(v).map(drop)
-    }),
-    key("executor.loss_budget", "3", "worker deaths a job may suffer", count),
-    key("executor.interruption_budget", "10", "shutdowns a job may suffer", count),
-    key("ojs.lease", "30", "lease of a job fetched by a plain OJS client", span),
-    key("retention.finished", "7d", "how long finished jobs are kept", span),
-    key("retention.workers", "7d", "how long stopped and lapsed workers are kept", span),
-    key("worker.server", "http://127.0.0.1:8080", "the server to work for", |v| {
-        value::url(v).map(drop)
-    }),
-    Key {
-        name: "worker.token",
-        default: "",
-        about: "bearer token shown to the server",
-        secret: true,
-        check: |v| value::text(v).map(drop),
-    },
-    key("worker.name", "", "label of the worker; the host's name if none", text),
-    key("worker.heartbeat_interval", "5", "time between two heartbeats, 0.1 to 300 s", |v| {
-        value::heartbeat(v).map(drop)
-    }),
+    key("server.listen", "127.0.0.1:8080", "address and port to listen on", ADDRESS),
+    key("server.database", "sqlite:outlast.db", "where jobs are stored", DATABASE),
+    key("server.shutdown_timeout", "30", "how long open requests may take at a stop", DURATION),
+    key("server.packs", "", "folders with packs, beside the built-in one", PATHS),
+    secret("server.tokens", "bearer tokens: a list of {name, role, token or sha256}", TOKENS),
+    key("server.max_body", "1 MiB", "largest request body", SIZE),
+    key(
+        "executor.scheduled_timeout",
+        "300",
+        "how long an execution waits without a worker",
+        DURATION,
+    ),
+    key("executor.start_timeout", "30", "how long a worker may take to start a job", DURATION),
+    key("executor.timeout_check_interval", "1", "longest time between two sweeps", DURATION),
+    key("executor.enable_timeout_monitor", "true", "whether sweeps run on this server", FLAG),
+    key("executor.interruptions", "free", "whether a shutdown spends a retry", INTERRUPTIONS),
+    key("executor.loss_budget", "3", "worker deaths a job may suffer", COUNT),
+    key("executor.interruption_budget", "10", "shutdowns a job may suffer", COUNT),
+    key("ojs.lease", "30", "lease of a job fetched by a plain OJS client", DURATION),
+    key("retention.finished", "7d", "how long finished jobs are kept", DURATION),
+    key("retention.workers", "7d", "how long stopped and lapsed workers are kept", DURATION),
+    key("worker.server", "http://127.0.0.1:8080", "the server to work for", URL),
+    secret("worker.token", "bearer token shown to the server", TEXT),
+    key("worker.name", "", "label of the worker; the host's name if none", TEXT),
+    key("worker.heartbeat_interval", "5", "time between two heartbeats, 0.1 to 300 s", HEARTBEAT),
     key(
         "worker.heartbeat_staleness_multiplier",
         "3",
         "a lease is this many heartbeat intervals, 2 to 100",
-        |v| value::multiplier(v).map(drop),
+        MULTIPLIER,
     ),
-    key("worker.reconnect_window", "5", "how long a dropped worker may take to come back", span),
-    key("worker.shutdown_timeout", "30", "how long running jobs may take at a stop", span),
-    key("worker.concurrency", "10", "jobs at the same time, 1 to 10000", |v| {
-        value::concurrency(v).map(drop)
-    }),
-    key("worker.queues", "default", "queues to take jobs from", |v| value::names(v).map(drop)),
-    key("worker.labels", "", "labels as name=value", |v| value::labels(v).map(drop)),
-    key("worker.runtimes", "", "shell, python, node; all that are found if none", |v| {
-        value::runtimes(v).map(drop)
-    }),
-    key("worker.packs", "", "folders with packs, beside the built-in one", list),
+    key(
+        "worker.reconnect_window",
+        "5",
+        "how long a dropped worker may take to come back",
+        DURATION,
+    ),
+    key("worker.shutdown_timeout", "30", "how long running jobs may take at a stop", DURATION),
+    key("worker.concurrency", "10", "jobs at the same time, 1 to 10000", CONCURRENCY),
+    key("worker.queues", "default", "queues to take jobs from", NAMES),
+    key("worker.labels", "", "labels as name=value", LABELS),
+    key("worker.runtimes", "", "shell, python, node; all that are found if none", RUNTIMES),
+    key("worker.packs", "", "folders with packs, beside the built-in one", PATHS),
     key(
         "worker.containment",
         "auto",
         "how process trees are held: auto, pidns, cgroup, subreaper",
-        |v| value::containment(v).map(drop),
+        CONTAINMENT,
     ),
 ];
 
-const fn key(
-    name: &'static str,
-    default: &'static str,
-    about: &'static str,
-    check: Parse<()>,
-) -> Key {
-    Key { name, default, about, secret: false, check }
+const fn kind(unit: &'static str, check: Parse<()>) -> Kind {
+    Kind { unit, check }
 }
 
-fn span(value: &Value) -> Result<(), &'static str> {
-    value::duration(value).map(drop)
+const fn key(name: &'static str, default: &'static str, about: &'static str, kind: Kind) -> Key {
+    Key { name, default, about, secret: false, kind }
 }
 
-fn count(value: &Value) -> Result<(), &'static str> {
-    value::count(value).map(drop)
-}
-
-fn text(value: &Value) -> Result<(), &'static str> {
-    value::text(value).map(drop)
-}
-
-fn list(value: &Value) -> Result<(), &'static str> {
-    value::paths(value).map(drop)
+const fn secret(name: &'static str, about: &'static str, kind: Kind) -> Key {
+    Key { name, default: "", about, secret: true, kind }
 }
 
 /// The key of that name.

@@ -73,7 +73,8 @@ impl Session {
     }
 
     fn step(&mut self, step: &Step) -> Result<(), String> {
-        let words: Vec<&str> = step.command.split_whitespace().collect();
+        let is_variable = |word: &&str| word.contains('=') && !word.starts_with('-');
+        let words: Vec<&str> = step.command.split_whitespace().skip_while(is_variable).collect();
         let first = words.first().copied().unwrap_or_default();
         if !MAY_RUN.contains(&first) {
             return Err(format!("`{first}` is not run; see CONTRIBUTING.md for what is"));

@@ -1,0 +1,33 @@
+//! The reference in `docs/`, written from the code: what the command line and the configuration
+//! are is said once, where they are defined.
+
+mod commands;
+mod settings;
+
+use std::path::Path;
+
+/// Writes the page anew if asked to, and compares it with the one that is kept.
+fn check(name: &str, page: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, page).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    let first = kept.lines().zip(page.lines()).find(|(kept, page)| kept != page);
+    assert!(
+        kept == page,
+        "docs/{name} differs from the code, first at {first:?}; \
+         if the change is meant, UPDATE_DOCS=1 cargo test -p outlast-cli writes it anew"
+    );
+}
+
+/// A row of a table.
+fn row(cells: &[&str]) -> String {
+    let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+    format!("| {} |\n", cells.join(" | "))
+}
+
+/// The head of a table.
+fn head(names: &[&str]) -> String {
+    format!("{}|{}\n", row(names), "---|".repeat(names.len()))
+}

@@ -1,0 +1,161 @@
+//! `docs/configuration.md`: every key, and who reads it.
+
+use super::{check, head, row};
+use crate::cli;
+use crate::config::environment::ALIASES;
+use crate::config::keys::{self, Key};
+use crate::config::server::{ServerConfig, Switches};
+use crate::config::worker::WorkerConfig;
+use crate::config::{Environment, Settings};
+
+const HEAD: &str = "# Configuration
+
+Written by a test from the table that the program itself uses (`UPDATE_DOCS=1 cargo test -p outlast-cli`
+writes it anew; a difference fails the test).
+
+A value comes from a flag, else from the environment, else from the YAML file that `--config` names, else it
+is the default. There is no file unless one is named. An unknown key or variable and a value that makes no
+sense end the command with code 2 and name what would be right. `outlast config show` prints every key with its
+value, `--origin` also where it came from; `outlast doctor` checks what fits together.
+
+- *seconds*: a number, fractions allowed, or `200ms`, `30s`, `5m`, `2h`, `7d`
+- *bytes*: a number, or `512 KiB`, `1 MiB`, `2 GiB`
+- *list*: `[a, b]` in YAML, `a,b` in the environment and in flags; `--packs` may be given several times
+- *mapping*: `{zone: a}` in YAML, `zone=a` elsewhere
+
+`outlast server` and `outlast worker` read the keys as the tables say; `outlast dev` hands them to both,
+but listens where `--listen` says and stores below `--data`; `outlast migrate` reads `server.database`,
+`outlast doctor` and `outlast config show` read all. Other commands read no file: they take `--server`
+and `--token`, or the short variables of `worker.server` and `worker.token`.
+
+";
+
+const OTHER: &str = "## Other variables
+
+| Variable | Meaning |
+|---|---|
+| `OUTLAST_LOG` | which log lines there are, such as `debug` or `outlast_server=debug,info` |
+| `NO_COLOR` | no colours, if it is set to anything |
+| `NOTIFY_SOCKET`, `WATCHDOG_USEC` | set by systemd: it is told when server and worker are ready, stop, and still turn |
+
+## A file with every default
+
+";
+
+const SHOWN: &str = "
+```console
+$ outlast config show --origin --config outlast.yaml
+KEY … VALUE … ORIGIN … MEANING
+…
+server.max_body … 1 MiB … outlast.yaml:10 … largest request body
+…
+
+$ OUTLAST_SERVER__MAX_BODY=2097152 outlast config show --origin --config outlast.yaml
+server.max_body … 2097152 … environment OUTLAST_SERVER__MAX_BODY … largest request body
+```
+";
+
+const SECTIONS: &[(&str, &str)] = &[
+    ("server", "What a server listens on and keeps"),
+    ("executor", "When jobs are taken back, and what a job may suffer"),
+    ("ojs", "Plain Open Job Spec clients"),
+    ("retention", "How long things are kept"),
+    ("worker", "Workers. What a worker proposes, its server answers with what is in force"),
+];
+
+fn section(key: &Key) -> &'static str {
+    key.name.split_once('.').map_or("", |(section, _)| section)
+}
+
+fn page() -> String {
+    let settings = Settings::load(None, &Environment::of(&[]), Vec::new()).unwrap();
+    ServerConfig::new(&settings, Switches::default()).unwrap();
+    let server = settings.read.take();
+    WorkerConfig::new(&settings).unwrap();
+    let worker = settings.read.take();
+    let mut page = HEAD.to_owned();
+    for (name, about) in SECTIONS {
+        page.extend([format!("## `{name}`\n\n{about}.\n\n")]);
+        page.push_str(&head(&["Key", "Default", "Unit", "Meaning", "Variable", "Flag", "Read by"]));
+        for key in keys::ALL.iter().filter(|key| section(key) == *name) {
+            let readers = [("server", &server), ("worker", &worker)];
+            let readers: Vec<&str> = readers
+                .into_iter()
+                .filter(|(_, read)| read.contains(&key.name))
+                .map(|(reader, _)| reader)
+                .collect();
+            assert!(!readers.is_empty(), "{} has no effect", key.name);
+            page.push_str(&describe(key, &readers.join(", ")));
+        }
+        page.push('\n');
+    }
+    format!("{page}{OTHER}```yaml file=outlast.yaml\n{}```\n{SHOWN}", file())
+}
+
+fn describe(key: &Key, readers: &str) -> String {
+    let default = match key.default {
+        "" => "–".to_owned(),
+        default => format!("`{default}`"),
+    };
+    let mut variables = vec![keys::variable(key.name)];
+    variables.extend(
+        ALIASES.iter().rev().filter(|(_, of)| *of == key.name).map(|(name, _)| (*name).to_owned()),
+    );
+    let flags = cli::flags();
+    let flag = flags.iter().find(|flag| flag.key == key.name);
+    let flag = flag.map_or_else(|| "–".to_owned(), |flag| format!("`{}`", flag.flag));
+    let variables = format!("`{}`", variables.join("`, `"));
+    row(&[
+        &format!("`{}`", key.name),
+        &default,
+        key.kind.unit,
+        key.about,
+        &variables,
+        &flag,
+        readers,
+    ])
+}
+
+/// A file that says what is so without it.
+fn file() -> String {
+    let mut text = String::new();
+    for (name, _) in SECTIONS {
+        text.extend([format!("{name}:\n")]);
+        for key in keys::ALL.iter().filter(|key| section(key) == *name) {
+            let short = key.name.trim_start_matches(name).trim_start_matches('.');
+            let value = match (key.default, key.kind.unit) {
+                ("", "list") => "[]",
+                ("", "mapping") => "{}",
+                ("", _) => "\"\"",
+                (default, _) => default,
+            };
+            text.extend([format!("  {short}: {value}\n")]);
+        }
+    }
+    text
+}
+
+#[test]
+fn page_of_the_configuration_says_what_the_program_reads() {
+    check("configuration.md", &page());
+}
+
+#[test]
+fn every_key_is_in_a_section_of_the_page() {
+    let known = |key: &&Key| !SECTIONS.iter().any(|(name, _)| *name == section(key));
+    assert_eq!(keys::ALL.iter().find(known).map(|key| key.name), None);
+}
+
+#[test]
+fn file_with_every_default_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("outlast.yaml");
+    std::fs::write(&path, file()).unwrap();
+    let none = Environment::of(&[]);
+    let read = |file| {
+        let settings = Settings::load(file, &none, Vec::new()).unwrap();
+        let server = ServerConfig::new(&settings, Switches::default()).unwrap();
+        (format!("{server:?}"), format!("{:?}", WorkerConfig::new(&settings).unwrap()))
+    };
+    assert_eq!(read(Some(path.as_path())), read(None));
+}

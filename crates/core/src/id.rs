@@ -30,6 +30,14 @@ impl Epoch {
     }
 }
 
+impl std::str::FromStr for JobId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
 macro_rules! show_as_inner {
     ($($name:ident),*) => {$(
         impl fmt::Display for $name {

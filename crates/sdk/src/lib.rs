@@ -1,4 +1,5 @@
-//! Worker SDK for Outlast: a session with a server, and handlers that run its jobs.
+//! SDK for Outlast: a client that enqueues jobs and follows them, and a worker that has a
+//! session with a server and runs jobs with handlers.
 //!
 //! ```text
 //!            ┌────────────── engine (your runtime) ─────────────┐
@@ -10,6 +11,7 @@
 //! ```
 //!
 //! Map:
+//! - [`Client`]: enqueue, look, wait, cancel, follow events
 //! - [`Worker`]: one process start that serves jobs; [`Handler`] is what you write
 //! - [`AttemptContext`]: what an attempt is told while it runs, and what it may say
 //! - [`Ended`]: how it ended
@@ -22,6 +24,7 @@
 //! last. Whether a job is tried again is never decided here.
 #![warn(missing_docs)]
 
+mod client;
 pub mod clock;
 mod context;
 mod delivery;
@@ -33,6 +36,10 @@ mod shared;
 mod watchdog;
 mod worker;
 
+pub use self::client::{
+    AttemptError, Client, ClientBuilder, ClientError, Event, EventData, EventFilter, Events, Job,
+    NewJob, Refusal, Retry, Unsuccessful,
+};
 pub use self::context::{AttemptContext, LogStream, StopReason};
 pub use self::delivery::{AttemptId, Delivery};
 pub use self::ended::{Ended, Ending, Failure};
@@ -42,4 +49,6 @@ pub use self::worker::control::{Control, ControlQueue, control};
 pub use self::worker::summary::{RunError, Summary};
 pub use self::worker::{Role, Worker, WorkerBuilder};
 pub use bytes::Bytes;
+pub use outlast_core::id::{Epoch, JobId};
+pub use outlast_core::job::State as JobState;
 pub use outlast_core::worker::lifecycle::StageEvent;

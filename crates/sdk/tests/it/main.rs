@@ -1,4 +1,5 @@
 //! The worker against a scripted server: real sockets, real time, every message in view.
+//! Below `live`, client and worker against the real server, as a process.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,10 +8,13 @@
 )]
 
 mod astray;
+mod client;
 mod control;
 mod drain;
 mod heartbeats;
 mod lapses;
+mod live;
 mod running;
+mod scripted_http;
 mod sessions;
 mod support;

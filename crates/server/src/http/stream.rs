@@ -95,7 +95,12 @@ pub(super) async fn answer<S: Store>(
     // Before the first byte, so that a bad cursor is a refusal and not a stream that ends.
     let first = event_log::page(&call.app, &query).await?;
     let commits = call.app.engine.board().commits.subscribe();
-    let mut greeting = format!("retry: {RETRY_MS}\n\n").into_bytes();
+    let mut greeting = format!("retry: {RETRY_MS}\n").into_bytes();
+    if first.events.is_empty() {
+        // So that a reader who has seen no event yet loses none either.
+        write_cursor(&mut greeting, &first.next);
+    }
+    greeting.push(b'\n');
     for (cursor, event) in &first.events {
         write(&mut greeting, cursor, event);
     }
@@ -114,6 +119,15 @@ fn write(out: &mut Vec<u8>, cursor: &str, event: &outlast_store::event::Event) {
     // JSON as it is written here has no line breaks.
     event_log::write(out, cursor, event);
     out.extend_from_slice(b"\n\n");
+}
+
+/// Says where a stream is while there is no event to say it.
+fn write_cursor(out: &mut Vec<u8>, cursor: &str) {
+    if !cursor.is_empty() {
+        out.extend_from_slice(b"id: ");
+        out.extend_from_slice(cursor.as_bytes());
+        out.push(b'\n');
+    }
 }
 
 /// One stream under way.
@@ -177,8 +191,17 @@ impl<S: Store> Reader<S> {
             }
             tokio::select! {
                 changed = self.commits.changed() => changed.ok()?,
-                () = &mut silence => return Some(Bytes::from_static(b": still here\n\n")),
+                () = &mut silence => return Some(self.still_here()),
             }
         }
+    }
+
+    /// A sign of life, and how far the log was read: whoever comes back need not read what
+    /// did not concern him again.
+    fn still_here(&self) -> Bytes {
+        let mut out = b": still here\n".to_vec();
+        write_cursor(&mut out, self.query.after.as_deref().unwrap_or_default());
+        out.push(b'\n');
+        Bytes::from(out)
     }
 }

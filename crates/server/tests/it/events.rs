@@ -13,6 +13,8 @@ use crate::api::Api;
 struct Reader {
     body: Body,
     unread: String,
+    /// Where it began, where no event says so.
+    begun: Option<String>,
 }
 
 /// One event, with the cursor in its `id:` line.
@@ -38,8 +40,10 @@ impl Reader {
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         assert_eq!(response.headers()["cache-control"], "no-store");
-        let mut reader = Self { body: response.into_body(), unread: String::new() };
-        assert_eq!(reader.block().await.as_deref(), Some("retry: 1000"));
+        let mut reader = Self { body: response.into_body(), unread: String::new(), begun: None };
+        let greeting = reader.block().await.expect("a greeting");
+        let rest = greeting.strip_prefix("retry: 1000").expect("how long to wait");
+        reader.begun = rest.strip_prefix("\nid: ").map(ToOwned::to_owned);
         reader
     }
 
@@ -183,11 +187,25 @@ async fn the_stream_of_an_execution_begins_with_its_first_event() {
 #[tokio::test(start_paused = true)]
 async fn silence_is_broken_by_a_comment() {
     let api = Api::start();
+    api.enqueue(json!({})).await;
     let mut reader = Reader::open(&api, "/api/v1/events", &[]).await;
-    assert_eq!(reader.block().await.as_deref(), Some(": still here"));
-    assert_eq!(reader.block().await.as_deref(), Some(": still here"));
+    let here = format!(": still here\nid: {}", reader.begun.clone().expect("a cursor"));
+    assert_eq!(reader.block().await, Some(here.clone()));
+    assert_eq!(reader.block().await, Some(here));
     api.enqueue(json!({})).await;
     assert_eq!(reader.next().await.expect("an event").kind(), "job.enqueued");
+}
+
+#[tokio::test]
+async fn a_reader_who_has_seen_no_event_resumes_where_it_began() {
+    let api = Api::start();
+    api.enqueue(json!({"queue": "before"})).await;
+    let reader = Reader::open(&api, "/api/v1/events", &[]).await;
+    let begun = reader.begun.clone().expect("a cursor");
+    drop(reader);
+    api.enqueue(json!({"queue": "meanwhile"})).await;
+    let mut reader = Reader::open(&api, "/api/v1/events", &[("last-event-id", &begun)]).await;
+    assert_eq!(reader.take(1).await[0].event["data"]["queue"], "meanwhile");
 }
 
 #[tokio::test]

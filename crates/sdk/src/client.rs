@@ -1,0 +1,253 @@
+//! Enqueue jobs and follow them, over HTTP.
+//!
+//! ```text
+//! Client ─▶ http: one request, tried again while that is safe ─▶ server
+//!    ├─ NewJob    what is wanted         ─▶ POST   enqueue, enqueue_all
+//!    ├─ Job       what the server knows  ◀─ GET    get, wait, cancel, retry
+//!    └─ Events    what happens, in order ◀─ stream of Server-Sent Events
+//! ```
+//!
+//! A request is sent again only if that cannot do a thing twice: an enqueue carries an
+//! `Idempotency-Key`, which the client makes where its caller gives none.
+
+mod error;
+mod events;
+mod http;
+mod instant;
+mod job;
+mod new_job;
+mod sse;
+mod wait;
+
+use std::time::Duration;
+
+use outlast_core::id::JobId;
+use outlast_core::limits::BULK_JOBS_MAX;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+pub use self::error::{ClientError, Refusal};
+pub use self::events::{Event, EventData, EventFilter, Events};
+use self::http::{Ask, Http, Repeat};
+pub use self::job::{AttemptError, Job, Unsuccessful};
+pub use self::new_job::{NewJob, Retry};
+use crate::session::BadAddress;
+
+/// Enqueues jobs and follows them. Cheap to clone; all clones share their connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: Http,
+}
+
+/// Describes a [`Client`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ClientBuilder {
+    url: String,
+    token: Option<String>,
+    connect_timeout: Duration,
+    request_timeout: Duration,
+    retry_for: Duration,
+}
+
+#[derive(Deserialize)]
+struct OneJob {
+    job: Job,
+}
+
+#[derive(Deserialize)]
+struct ManyJobs {
+    jobs: Vec<Job>,
+}
+
+impl Client {
+    /// Makes a client of the server at `url`, such as `http://127.0.0.1:8080`, with every
+    /// option at its default.
+    ///
+    /// # Errors
+    /// When the address cannot be used.
+    pub fn new(url: impl Into<String>) -> Result<Self, BadAddress> {
+        Self::builder(url).build()
+    }
+
+    /// Describes a client of the server at `url`.
+    pub fn builder(url: impl Into<String>) -> ClientBuilder {
+        ClientBuilder {
+            url: url.into(),
+            token: None,
+            connect_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(10),
+            retry_for: Duration::from_secs(30),
+        }
+    }
+
+    /// Stores a job. When this returns, the job survives whatever happens to the server.
+    ///
+    /// # Errors
+    /// When the arguments are no JSON, or the server refuses the job or cannot be reached.
+    /// Only [`ClientError::Unreachable`] leaves open whether the job was stored; the same
+    /// job under the same [`NewJob::idempotency_key`] may then be enqueued again.
+    pub async fn enqueue(&self, job: NewJob) -> Result<Job, ClientError> {
+        let (envelope, key) = job.into_parts()?;
+        let body = encoded("job", &envelope)?;
+        let path = ["ojs", "v1", "jobs"];
+        let answer = self.http.send(Ask::post(&path, body).keyed(key)?).await?;
+        answer.read::<OneJob>().map(|answer| answer.job)
+    }
+
+    /// Stores several jobs in one transaction, all of them or none; at most 10,000, within
+    /// the server's limit of a request's size (1 MiB unless it is configured).
+    ///
+    /// # Errors
+    /// As [`Self::enqueue`]; and when a job brings an idempotency key of its own, as what is
+    /// stored together is repeated together.
+    pub async fn enqueue_all(
+        &self,
+        jobs: impl IntoIterator<Item = NewJob>,
+    ) -> Result<Vec<Job>, ClientError> {
+        self.enqueue_all_keyed(None, jobs).await
+    }
+
+    /// As [`Self::enqueue_all`], with an idempotency key for the whole of it.
+    ///
+    /// # Errors
+    /// As [`Self::enqueue_all`].
+    pub async fn enqueue_all_once(
+        &self,
+        idempotency_key: impl Into<String>,
+        jobs: impl IntoIterator<Item = NewJob>,
+    ) -> Result<Vec<Job>, ClientError> {
+        self.enqueue_all_keyed(Some(idempotency_key.into()), jobs).await
+    }
+
+    async fn enqueue_all_keyed(
+        &self,
+        key: Option<String>,
+        jobs: impl IntoIterator<Item = NewJob>,
+    ) -> Result<Vec<Job>, ClientError> {
+        let mut envelopes: Vec<Box<RawValue>> = Vec::new();
+        for job in jobs {
+            let (envelope, key) = job.into_parts()?;
+            if let Some(key) = key {
+                let problem = format!("a job of a bulk has the idempotency key {key:?}");
+                return Err(ClientError::usage(problem, "give one key to `enqueue_all_once`"));
+            }
+            if envelopes.len() == BULK_JOBS_MAX {
+                let problem = format!("a bulk holds more than {BULK_JOBS_MAX} jobs");
+                return Err(ClientError::usage(problem, "enqueue them in several"));
+            }
+            let raw = serde_json::value::to_raw_value(&envelope);
+            envelopes.push(raw.map_err(|source| ClientError::Encode { what: "job", source })?);
+        }
+        if envelopes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let body = encoded("jobs", &serde_json::json!({ "jobs": envelopes }))?;
+        let path = ["ojs", "v1", "jobs", "batch"];
+        let answer = self.http.send(Ask::post(&path, body).keyed(key)?).await?;
+        answer.read::<ManyJobs>().map(|answer| answer.jobs)
+    }
+
+    /// Looks a job up.
+    ///
+    /// # Errors
+    /// When it is not known ([`ClientError::is_not_found`]), or the server cannot be reached.
+    pub async fn get(&self, id: JobId) -> Result<Job, ClientError> {
+        let id = id.to_string();
+        let answer = self.http.send(Ask::get(&["ojs", "v1", "jobs", &id])).await?;
+        answer.read::<OneJob>().map(|answer| answer.job)
+    }
+
+    /// Cancels a job. It is `cancelled` from now on; an attempt that runs is told to stop.
+    /// Cancelling a job that is cancelled already changes nothing and is no error.
+    ///
+    /// # Errors
+    /// When the job is not known, or has completed or been discarded
+    /// ([`ClientError::is_conflict`]), or the server cannot be reached.
+    pub async fn cancel(&self, id: JobId) -> Result<Job, ClientError> {
+        let text = id.to_string();
+        let path = ["ojs", "v1", "jobs", &text, "cancel"];
+        let ask = Ask::post(&path, Vec::new()).repeated(Repeat::Safe);
+        match self.http.send(ask).await {
+            Ok(answer) => answer.read::<OneJob>().map(|answer| answer.job),
+            Err(error) if error.is_conflict() => {
+                let job = self.get(id).await?;
+                if job.state == crate::JobState::Cancelled { Ok(job) } else { Err(error) }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives a discarded job a new life: its budgets begin anew. Needs a token of an operator.
+    ///
+    /// It is sent once, unless no connection came about: repeated, it could begin a life more.
+    ///
+    /// # Errors
+    /// When the job is not known or not discarded, or the server cannot be reached.
+    pub async fn retry(&self, id: JobId) -> Result<Job, ClientError> {
+        let text = id.to_string();
+        let path = ["api", "v1", "executions", &text, "retry"];
+        self.http.send(Ask::post(&path, Vec::new()).repeated(Repeat::IfNotSent)).await?;
+        self.get(id).await
+    }
+
+    /// Waits until a job has ended, however it ended, for at most `patience`.
+    ///
+    /// It follows the job's events and so learns of the end at once; where events cannot be
+    /// had it asks again and again. A server that restarts meanwhile is waited for.
+    ///
+    /// # Errors
+    /// [`ClientError::WaitTimedOut`] with the job as it was last seen, when patience is over;
+    /// when the job is not known, or the server does not allow to read it.
+    pub async fn wait(&self, id: JobId, patience: Duration) -> Result<Job, ClientError> {
+        wait::wait(self, id, patience).await
+    }
+
+    /// Follows what happens on the server. Nothing is sent before the first
+    /// [`Events::next`].
+    #[must_use]
+    pub fn events(&self, filter: EventFilter) -> Events {
+        Events::new(self.http.clone(), filter)
+    }
+}
+
+impl ClientBuilder {
+    /// Bearer token to show. Default: none.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// Longest time that a connection may take to come about. Default: 5 s.
+    pub const fn connect_timeout(mut self, longest: Duration) -> Self {
+        self.connect_timeout = longest;
+        self
+    }
+
+    /// Longest time that one request may take, its answer included. Default: 10 s. Event
+    /// streams have no such end; one that is silent for 30 s is taken to be lost.
+    pub const fn request_timeout(mut self, longest: Duration) -> Self {
+        self.request_timeout = longest;
+        self
+    }
+
+    /// How long a request is sent again, with growing pauses, while the server cannot be
+    /// reached or says that it cannot serve now. Default: 30 s. Zero sends everything once,
+    /// and enqueues without a key that nobody asked for.
+    pub const fn retry_for(mut self, period: Duration) -> Self {
+        self.retry_for = period;
+        self
+    }
+
+    /// Makes the client. Nothing is sent.
+    ///
+    /// # Errors
+    /// When the address or the token cannot be used.
+    pub fn build(self) -> Result<Client, BadAddress> {
+        Ok(Client { http: Http::new(self)? })
+    }
+}
+
+fn encoded(what: &'static str, value: &impl serde::Serialize) -> Result<Vec<u8>, ClientError> {
+    serde_json::to_vec(value).map_err(|source| ClientError::Encode { what, source })
+}

@@ -1,0 +1,198 @@
+//! Why a request of the client came to nothing.
+
+use std::fmt;
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use serde_json::Value;
+
+use super::Job;
+
+/// Why a request came to nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The server answered that it does not do this. Nothing has been done, except that a
+    /// status of 500 and above leaves it open.
+    #[error("{0}")]
+    Refused(Box<Refusal>),
+    /// No answer came: whether anything was done is not known.
+    #[error("server {server} cannot be reached (tried {tries} times): {reason}")]
+    Unreachable {
+        /// The server.
+        server: String,
+        /// How often it was tried.
+        tries: u32,
+        /// What was wrong the last time.
+        reason: String,
+    },
+    /// The job had not ended when patience was over.
+    #[error("job had not ended after {waited:?}{}", last_seen(.job.as_deref()))]
+    WaitTimedOut {
+        /// How long it was waited for.
+        waited: Duration,
+        /// The job as it was last seen, if it was.
+        job: Option<Box<Job>>,
+    },
+    /// What was to be sent is no JSON.
+    #[error("{what} cannot be written as JSON")]
+    Encode {
+        /// Which part.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// What came back is not what was asked for.
+    #[error("{what} cannot be read from what the server says")]
+    Decode {
+        /// What was to be read.
+        what: String,
+        /// Why it cannot.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The call makes no sense. Nothing was sent.
+    #[error("{problem}; {remedy}")]
+    Usage {
+        /// What is wrong.
+        problem: String,
+        /// What would be right.
+        remedy: &'static str,
+    },
+}
+
+fn last_seen(job: Option<&Job>) -> String {
+    match job {
+        Some(job) => format!("; it is {}", job.state),
+        None => "; it was never seen".to_owned(),
+    }
+}
+
+/// What a server says when it refuses a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// Status of HTTP.
+    pub status: u16,
+    /// A fixed word, such as `validation_error`; `http_NNN` where the server gave none.
+    pub code: String,
+    /// What is wrong, naming the thing.
+    pub message: String,
+    /// What to do about it, if the server says.
+    pub hint: Option<String>,
+    /// More about it; null if there is nothing.
+    pub details: Value,
+    /// Names the request in the server's log.
+    pub request_id: Option<String>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "server refused: {} ({} {})", self.message, self.status, self.code)?;
+        match &self.hint {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Refusal {
+    pub(super) fn read(status: StatusCode, body: &[u8]) -> Self {
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let error = &body["error"];
+        let text = |name: &str| error[name].as_str().map(ToOwned::to_owned);
+        Self {
+            status: status.as_u16(),
+            code: text("code").unwrap_or_else(|| format!("http_{}", status.as_u16())),
+            message: text("message")
+                .unwrap_or_else(|| status.canonical_reason().unwrap_or("no reason given").into()),
+            hint: text("hint"),
+            details: error["details"].clone(),
+            request_id: text("request_id"),
+        }
+    }
+}
+
+impl ClientError {
+    pub(super) const fn usage(problem: String, remedy: &'static str) -> Self {
+        Self::Usage { problem, remedy }
+    }
+
+    /// What the server said, if it refused.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Refused(refusal) => Some(refusal),
+            Self::Unreachable { .. }
+            | Self::WaitTimedOut { .. }
+            | Self::Encode { .. }
+            | Self::Decode { .. }
+            | Self::Usage { .. } => None,
+        }
+    }
+
+    /// Status of HTTP, if the server refused.
+    #[must_use]
+    pub fn status(&self) -> Option<u16> {
+        self.refusal().map(|refusal| refusal.status)
+    }
+
+    /// The server's word for why it refused, if it did.
+    #[must_use]
+    pub fn code(&self) -> Option<&str> {
+        self.refusal().map(|refusal| refusal.code.as_str())
+    }
+
+    /// What to do about it, if the server says.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        self.refusal().and_then(|refusal| refusal.hint.as_deref())
+    }
+
+    /// Whether the thing does not exist, or not any more.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self.status(), Some(404 | 410))
+    }
+
+    /// Whether the state of the thing does not allow what was asked for.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        self.status() == Some(409)
+    }
+
+    /// Whether the token is missing or wrong, or its role does not allow this.
+    #[must_use]
+    pub fn is_not_allowed(&self) -> bool {
+        matches!(self.status(), Some(401 | 403))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::StatusCode;
+
+    use super::{ClientError, Refusal};
+
+    #[test]
+    fn a_refusal_says_what_is_wrong_and_what_to_do() {
+        let body = br#"{"error":{"code":"invalid_request","message":"field `queue` must be a text",
+            "hint":"correct the field","details":{"field":"queue"},"request_id":"r1"}}"#;
+        let refusal = Refusal::read(StatusCode::BAD_REQUEST, body);
+        assert_eq!(refusal.details["field"], "queue");
+        let error = ClientError::Refused(Box::new(refusal));
+        assert_eq!((error.status(), error.code()), (Some(400), Some("invalid_request")));
+        assert_eq!(
+            error.to_string(),
+            "server refused: field `queue` must be a text (400 invalid_request); \
+             correct the field"
+        );
+    }
+
+    #[test]
+    fn a_refusal_by_something_else_than_the_server_is_told_by_its_status() {
+        let refusal = Refusal::read(StatusCode::BAD_GATEWAY, b"<html>");
+        assert_eq!(refusal.to_string(), "server refused: Bad Gateway (502 http_502)");
+    }
+}

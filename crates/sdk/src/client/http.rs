@@ -1,0 +1,301 @@
+//! One request to the server, tried again while that is safe.
+//!
+//! ```text
+//! send ─▶ answered: done
+//!     ├─▶ refused, for good: told
+//!     └─▶ no answer, or refused for now ─▶ may it be repeated? ─no─▶ told
+//!              ▲                                  └─yes─▶ pause, with jitter,
+//!              └────────────────────────────────────────  at least `Retry-After`
+//! ```
+
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, redirect};
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+use super::{ClientBuilder, ClientError, Refusal};
+use crate::clock::Stopwatch;
+use crate::session::backoff::Backoff;
+use crate::session::{Address, BadAddress};
+
+/// Longest pause that a server may ask for: a slip of its clock must not stop a client.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+
+/// How requests are sent; all clones share their connections.
+#[derive(Clone, Debug)]
+pub(super) struct Http {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    client: reqwest::Client,
+    server: Url,
+    request_timeout: Duration,
+    retry_for: Duration,
+}
+
+/// What is asked.
+#[derive(Debug)]
+pub(super) struct Ask<'a> {
+    method: Method,
+    path: &'a [&'a str],
+    query: Vec<(&'static str, String)>,
+    body: Option<Bytes>,
+    repeat: Repeat,
+    key: Option<HeaderValue>,
+}
+
+/// When a request may be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// Whenever it was not answered.
+    Safe,
+    /// Only if it certainly was not sent.
+    IfNotSent,
+    /// Whenever it was not answered, with an idempotency key that is made for it.
+    WithKey,
+}
+
+/// What came back from a request that was carried out.
+#[derive(Debug)]
+pub(super) struct Answer {
+    what: String,
+    body: Bytes,
+}
+
+/// Why a try came to nothing.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// No answer.
+    Unanswered { reason: String, sent: bool },
+    /// An answer that is no success.
+    Refused { refusal: Box<Refusal>, retry_after: Option<Duration> },
+}
+
+impl<'a> Ask<'a> {
+    pub(super) const fn get(path: &'a [&'a str]) -> Self {
+        let (method, repeat) = (Method::GET, Repeat::Safe);
+        Self { method, path, query: Vec::new(), body: None, repeat, key: None }
+    }
+
+    /// A POST with JSON, or with nothing.
+    pub(super) fn post(path: &'a [&'a str], json: Vec<u8>) -> Self {
+        let (method, repeat) = (Method::POST, Repeat::IfNotSent);
+        let body = (!json.is_empty()).then(|| Bytes::from(json));
+        Self { method, path, query: Vec::new(), body, repeat, key: None }
+    }
+
+    pub(super) const fn repeated(mut self, repeat: Repeat) -> Self {
+        self.repeat = repeat;
+        self
+    }
+
+    pub(super) fn query(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.query.push((name, value.into()));
+        self
+    }
+
+    /// Makes it safe to repeat, under the caller's key or one of its own.
+    pub(super) fn keyed(mut self, key: Option<String>) -> Result<Self, ClientError> {
+        let Some(key) = key else { return Ok(self.repeated(Repeat::WithKey)) };
+        let value = HeaderValue::from_str(&key).map_err(|_invalid| {
+            let problem = format!("{key:?} cannot be an idempotency key");
+            ClientError::usage(problem, "use printable ASCII characters")
+        })?;
+        self.key = Some(value);
+        Ok(self.repeated(Repeat::Safe))
+    }
+}
+
+impl Answer {
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, ClientError> {
+        serde_json::from_slice(&self.body)
+            .map_err(|source| ClientError::Decode { what: self.what.clone(), source })
+    }
+}
+
+impl Http {
+    pub(super) fn new(builder: ClientBuilder) -> Result<Self, BadAddress> {
+        let ClientBuilder { url, token, connect_timeout, request_timeout, retry_for } = builder;
+        let bad = |reason: String| BadAddress { what: url.clone(), reason };
+        // The same addresses as a worker's.
+        Address::new(&url, token.as_deref())?;
+        let server = Url::parse(&url).map_err(|error| bad(error.to_string()))?;
+        let mut headers = HeaderMap::new();
+        if let Some(token) = token
+            && let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {token}"))
+        {
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        let client = reqwest::Client::builder()
+            // A proxy for the web at large is not meant for the job server; and a token is
+            // not to be shown to whoever a redirection names.
+            .no_proxy()
+            .redirect(redirect::Policy::none())
+            .connect_timeout(connect_timeout)
+            .tcp_nodelay(true)
+            .default_headers(headers)
+            .user_agent(concat!("outlast-sdk/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| bad(deepest(&error)))?;
+        Ok(Self { inner: Arc::new(Inner { client, server, request_timeout, retry_for }) })
+    }
+
+    pub(super) async fn send(&self, mut ask: Ask<'_>) -> Result<Answer, ClientError> {
+        let patience = self.inner.retry_for;
+        if ask.repeat == Repeat::WithKey && !patience.is_zero() {
+            ask.key = HeaderValue::from_str(&Uuid::now_v7().to_string()).ok();
+        }
+        let watch = Stopwatch::start();
+        let mut backoff = Backoff::default();
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let failed = match self.once(&ask).await {
+                Ok(answer) => return Ok(answer),
+                Err(failed) => failed,
+            };
+            let pause = failed.pause(&mut backoff);
+            if !failed.may_repeat(ask.repeat) || watch.elapsed() + pause >= patience {
+                return Err(self.error(failed, tries));
+            }
+            tracing::debug!(path = ?ask.path, tries, ?pause, ?failed, "asking again");
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn once(&self, ask: &Ask<'_>) -> Result<Answer, Failed> {
+        let request = self.request(ask)?.timeout(self.inner.request_timeout);
+        let response = success(request.send().await.map_err(unanswered)?).await?;
+        let body = response.bytes().await.map_err(unanswered)?;
+        Ok(Answer { what: format!("answer to {} /{}", ask.method, ask.path.join("/")), body })
+    }
+
+    /// Opens a stream of events, once.
+    pub(super) async fn stream(&self, ask: &Ask<'_>) -> Result<Response, Failed> {
+        let request = self.request(ask)?.header(ACCEPT, "text/event-stream");
+        let opened = async { success(request.send().await.map_err(unanswered)?).await };
+        match tokio::time::timeout(self.inner.request_timeout, opened).await {
+            Ok(opened) => opened,
+            Err(_) => {
+                let reason = format!("no answer within {:?}", self.inner.request_timeout);
+                Err(Failed::Unanswered { reason, sent: true })
+            }
+        }
+    }
+
+    fn request(&self, ask: &Ask<'_>) -> Result<RequestBuilder, Failed> {
+        let mut url = self.inner.server.clone();
+        match url.path_segments_mut() {
+            Ok(mut segments) => {
+                segments.pop_if_empty().extend(ask.path);
+            }
+            // An address with a host, which this is, always has a path.
+            Err(()) => {
+                let reason = "its address has no path".to_owned();
+                return Err(Failed::Unanswered { reason, sent: false });
+            }
+        }
+        if !ask.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(&ask.query);
+        }
+        let mut request = self.inner.client.request(ask.method.clone(), url);
+        if let Some(key) = &ask.key {
+            request = request.header("idempotency-key", key);
+        }
+        if let Some(body) = &ask.body {
+            request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
+        }
+        Ok(request)
+    }
+
+    pub(super) fn error(&self, failed: Failed, tries: u32) -> ClientError {
+        match failed {
+            Failed::Refused { refusal, .. } => ClientError::Refused(refusal),
+            Failed::Unanswered { reason, .. } => {
+                let server = self.inner.server.as_str().to_owned();
+                ClientError::Unreachable { server, tries, reason }
+            }
+        }
+    }
+}
+
+impl Failed {
+    /// Whether the same may go through later.
+    pub(super) fn is_for_now(&self) -> bool {
+        match self {
+            Self::Unanswered { .. } => true,
+            Self::Refused { refusal, .. } => matches!(refusal.status, 429 | 502..=504),
+        }
+    }
+
+    fn may_repeat(&self, repeat: Repeat) -> bool {
+        match repeat {
+            Repeat::Safe | Repeat::WithKey => self.is_for_now(),
+            Repeat::IfNotSent => matches!(self, Self::Unanswered { sent: false, .. }),
+        }
+    }
+
+    /// How long to wait before the next try: what is due by itself, or what the server asks
+    /// for and up to a quarter more, so that not everybody comes back at once.
+    pub(super) fn pause(&self, backoff: &mut Backoff) -> Duration {
+        let jitter = rand::random_range(0.0..1.0);
+        let due = backoff.next(jitter);
+        match self {
+            Self::Refused { retry_after: Some(asked), .. } => {
+                due.max(asked.mul_f64(1.0 + jitter / 4.0))
+            }
+            Self::Refused { retry_after: None, .. } | Self::Unanswered { .. } => due,
+        }
+    }
+}
+
+async fn success(response: Response) -> Result<Response, Failed> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    let retry_after = retry_after(response.headers());
+    // What cannot be read is told by its status alone.
+    let body = response.bytes().await.unwrap_or_default();
+    let refusal = Box::new(Refusal::read(status, &body));
+    // A request that was cut off on its way is one that was never answered.
+    if status == StatusCode::REQUEST_TIMEOUT {
+        return Err(Failed::Unanswered { reason: refusal.message, sent: true });
+    }
+    Err(Failed::Refused { refusal, retry_after })
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "errors are handed over by value")]
+fn unanswered(error: reqwest::Error) -> Failed {
+    let reason = if error.is_timeout() && !error.is_connect() {
+        "no answer in time".to_owned()
+    } else {
+        deepest(&error)
+    };
+    Failed::Unanswered { reason, sent: !error.is_connect() && !error.is_builder() }
+}
+
+/// The last cause says what happened; those above it say that something did.
+pub(super) fn deepest(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    match error.source() {
+        Some(_) => cause.to_string(),
+        None => error.to_string(),
+    }
+}

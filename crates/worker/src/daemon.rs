@@ -89,6 +89,15 @@ pub struct DaemonConfig {
     pub program: OwnProgram,
 }
 
+/// Who is told how far the worker is, each once at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Tell {
+    /// The server knows the worker.
+    pub ready: fn(),
+    /// It drains or ends.
+    pub stopping: fn(),
+}
+
 /// Why the engine does not start.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
@@ -105,13 +114,17 @@ enum StartError {
 }
 
 /// Runs the engine to its end and returns the exit code. Wants a current-thread runtime:
-/// the heartbeat has a thread of its own. `on_registered` is called once the server knows it.
-pub async fn run(config: DaemonConfig, link: GuardianLink, on_registered: fn()) -> i32 {
+/// the heartbeat has a thread of its own.
+pub async fn run(config: DaemonConfig, link: GuardianLink, tell: Tell) -> i32 {
     let (control, queue) = control();
-    let registered = control.clone();
-    let waiter = tokio::spawn(async move {
-        registered.registered().await;
-        on_registered();
+    let standing = control.clone();
+    let teller = tokio::spawn(async move {
+        tokio::select! {
+            () = standing.registered() => (tell.ready)(),
+            () = standing.leaving() => return (tell.stopping)(),
+        }
+        standing.leaving().await;
+        (tell.stopping)();
     });
     // From the first moment on: a signal during a slow start is not lost.
     let listener = tokio::spawn(listen(link, control.clone()));
@@ -132,7 +145,7 @@ pub async fn run(config: DaemonConfig, link: GuardianLink, on_registered: fn()) 
         }
     };
     listener.abort();
-    waiter.abort();
+    teller.abort();
     code
 }
 

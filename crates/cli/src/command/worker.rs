@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
 use outlast_worker::containment::UnknownContainment;
-use outlast_worker::daemon::{self, DaemonConfig};
+use outlast_worker::daemon::{self, DaemonConfig, Tell};
 use outlast_worker::guardian::{self, GuardianLink, GuardianOptions};
 use outlast_worker::runtime::UnknownRuntime;
 use outlast_worker::{OwnProgram, shim};
@@ -133,11 +133,12 @@ fn run_engine(config: WorkerConfig, environment: &Environment) -> Result<Exit, F
     let config = daemon_config(config, environment)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    let tell = Tell { ready: service_manager::ready, stopping: service_manager::stopping };
     let code = runtime.block_on(async {
         service_manager::keep_watchdog(environment);
         let link = GuardianLink::from_stdin()
             .map_err(|error| Failure::failed(format!("no guardian: {error}")))?;
-        Ok::<i32, Failure>(daemon::run(config, link, service_manager::ready).await)
+        Ok::<i32, Failure>(daemon::run(config, link, tell).await)
     })?;
     match code {
         0 => Ok(Exit::Ok),

@@ -1,5 +1,5 @@
-//! What the process around a worker tells it: signals, a dead guardian, a full disk. And the one
-//! thing it asks back: whether the server knows the worker.
+//! What the process around a worker tells it: signals, a dead guardian, a full disk. And what it
+//! asks back: whether the server knows the worker, and whether the worker is on its way out.
 
 use std::future::pending;
 
@@ -10,22 +10,29 @@ use tokio::sync::{mpsc, watch};
 #[derive(Clone, Debug)]
 pub struct Control {
     events: mpsc::UnboundedSender<StageEvent>,
-    registered: watch::Receiver<bool>,
+    standing: watch::Receiver<Standing>,
+}
+
+/// How far the worker has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Standing {
+    registered: bool,
+    leaving: bool,
 }
 
 /// The worker's end of a [`Control`].
 #[derive(Debug)]
 pub struct ControlQueue {
     events: Option<mpsc::UnboundedReceiver<StageEvent>>,
-    registered: watch::Sender<bool>,
+    standing: watch::Sender<Standing>,
 }
 
 /// Makes both ends.
 #[must_use]
 pub fn control() -> (Control, ControlQueue) {
     let (events, queue) = mpsc::unbounded_channel();
-    let (say, registered) = watch::channel(false);
-    (Control { events, registered }, ControlQueue { events: Some(queue), registered: say })
+    let (say, standing) = watch::channel(Standing::default());
+    (Control { events, standing }, ControlQueue { events: Some(queue), standing: say })
 }
 
 impl Control {
@@ -41,7 +48,16 @@ impl Control {
 
     /// Waits until a server has registered the worker; for ever if none does before its end.
     pub async fn registered(&self) {
-        if self.registered.clone().wait_for(|registered| *registered).await.is_err() {
+        self.stands(|standing| standing.registered).await;
+    }
+
+    /// Waits until the worker drains or ends; for ever if it ends without either.
+    pub async fn leaving(&self) {
+        self.stands(|standing| standing.leaving).await;
+    }
+
+    async fn stands(&self, reached: fn(&Standing) -> bool) {
+        if self.standing.clone().wait_for(reached).await.is_err() {
             pending().await
         }
     }
@@ -49,7 +65,11 @@ impl Control {
 
 impl ControlQueue {
     pub(crate) fn say_registered(&self) {
-        self.registered.send_replace(true);
+        self.standing.send_modify(|standing| standing.registered = true);
+    }
+
+    pub(crate) fn say_leaving(&self) {
+        self.standing.send_modify(|standing| standing.leaving = true);
     }
 
     /// Waits for the next event; for ever once every [`Control`] is gone.

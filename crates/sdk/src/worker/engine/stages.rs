@@ -58,6 +58,9 @@ impl<H: Handler> Engine<H> {
         if stage != before {
             tracing::info!(from = ?before, to = ?stage, why, "worker changes its phase");
         }
+        if wire_phase(stage) == v1::Phase::Draining {
+            self.control.say_leaving();
+        }
         match act {
             Act::None => {}
             Act::TakeNoWork | Act::TakeWork => self.tell_phase(why),

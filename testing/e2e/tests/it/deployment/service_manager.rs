@@ -4,8 +4,8 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::Duration;
 
-use outlast_e2e::process::{Process, command};
-use outlast_e2e::wait::within;
+use outlast_e2e::process::{Process, command, run_to_end};
+use outlast_e2e::wait::{eventually, within};
 use rustix::process::Signal;
 
 const START: Duration = Duration::from_secs(30);
@@ -70,10 +70,54 @@ fn server_and_worker_say_when_they_are_ready_and_that_they_still_turn() {
     of_worker.await_message("WATCHDOG=1");
 
     worker.signal(Signal::TERM);
+    of_worker.await_message("STOPPING=1");
     assert_eq!(worker.await_end(within(START)), Some(0));
     server.signal(Signal::TERM);
     manager.await_message("STOPPING=1");
     assert_eq!(server.await_end(within(START)), Some(0));
+}
+
+#[test]
+fn a_worker_with_a_job_says_at_once_that_it_stops_and_the_job_knows_nothing_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let pack = folder.path().join("packs/spy");
+    std::fs::create_dir_all(pack.join("actions")).unwrap();
+    std::fs::write(pack.join("pack.yaml"), "ref: spy\n").unwrap();
+    let action = "ref: spy.look\nrunner_type: shell\nentry_point: look.sh\n";
+    std::fs::write(pack.join("actions/look.yaml"), action).unwrap();
+    let script = "#!/bin/sh\nenv\nwhile [ ! -e \"$HOME/go\" ]; do sleep 0.05; done\n";
+    std::fs::write(pack.join("actions/look.sh"), script).unwrap();
+    let packs = folder.path().join("packs").display().to_string();
+    let database = format!("sqlite:{}", folder.path().join("outlast.db").display());
+    let words = ["server", "--listen", "127.0.0.1:0", "--packs", &packs, "--database", &database];
+    let words: Vec<String> = words.map(ToOwned::to_owned).into();
+    let mut server = Process::start("server", &words, folder.path());
+    let line = server.await_line("listening on http://", START);
+    let url = line.split("listening on ").nth(1).unwrap().split_whitespace().next().unwrap();
+
+    let mut manager = Manager::at(&folder.path().join("worker.socket"));
+    manager.variables.push(("HOME".to_owned(), folder.path().display().to_string()));
+    let words = ["worker", "--server", url, "--packs", &packs, "--name", "one"];
+    let mut worker = manager.start("worker", &words, folder.path());
+    manager.await_message("READY=1");
+    let started = run_to_end(&["run", "spy.look", "--server", url, "-o", "json"], START);
+    let job: serde_json::Value = serde_json::from_str(&started.stdout).unwrap();
+    let job = job["id"].as_str().unwrap().to_owned();
+    let log = eventually("the job has looked around", START, || {
+        let said = run_to_end(&["jobs", "logs", &job, "--server", url], START).stdout;
+        said.contains("OUTLAST_JOB_ID").then_some(said)
+    });
+    for name in ["NOTIFY_SOCKET", "WATCHDOG"] {
+        assert!(!log.contains(name), "{log}");
+    }
+
+    worker.signal(Signal::TERM);
+    manager.await_message("STOPPING=1");
+    // It still turns while the job may finish.
+    manager.await_message("WATCHDOG=1");
+    assert_eq!(worker.ended(), None, "its job runs");
+    std::fs::write(folder.path().join("go"), "").unwrap();
+    assert_eq!(worker.await_end(within(START)), Some(0));
 }
 
 #[test]

@@ -1,24 +1,25 @@
 //! `outlast run`: enqueue one job; with `--wait` follow its output and end as it ends.
 
+mod parameters;
+
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Target;
 use super::follow::{Follow, LogSink, Waited};
 use super::jobs::show::summary;
+use crate::client::Client;
 use crate::config::{Environment, value};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format, at, escape, text_at};
-
-const PARAMETER_HINT: &str = "write name=text, or name:=json as in duration:=20";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     /// What to run, such as core.echo
     action: String,
-    /// Parameter: name=text, or name:=json for numbers, lists and the like
+    /// Parameter: name=value, or name:=json for lists and the like
     #[arg(short, long = "parameter", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
     /// Follow the output and end with the job's outcome
@@ -47,10 +48,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     let body = body(&args)?;
     let timeout = duration("--timeout", args.timeout.as_deref())?;
     let client = args.target.client(environment)?;
-    let answer = client.post(&["api", "v1", "executions"], &body).await.map_err(|failure| {
-        // The server's hint is for those who send JSON themselves.
-        if failure.exit == Exit::Usage { failure.with_hint(PARAMETER_HINT) } else { failure }
-    })?;
+    let answer = enqueue(&client, body).await?;
     let job = answer.get("data").cloned().unwrap_or(answer);
     if !args.wait {
         output::print_one(args.target.output, &job, summary)?;
@@ -72,14 +70,27 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     if timed_out { Err(still_going(id, &job)) } else { outcome(id, &job) }
 }
 
-fn body(args: &Args) -> Result<Value, Failure> {
-    let mut parameters = Map::new();
-    for given in &args.parameters {
-        let (name, value) = parameter(given)?;
-        if parameters.insert(name.clone(), value).is_some() {
-            return Err(Failure::usage(format!("parameter `{name}` is given twice")));
-        }
+/// Asks for the job; once more with numbers where the action wants numbers, if it was refused.
+async fn enqueue(client: &Client, mut body: Value) -> Result<Value, Failure> {
+    const PATH: &[&str] = &["api", "v1", "executions"];
+    let refused = match client.post(PATH, &body).await {
+        // The server's hint is for those who send JSON themselves.
+        Err(failure) if failure.exit == Exit::Usage => failure.with_hint(parameters::HINT),
+        answer => return answer,
+    };
+    let action = text_at(&body, "action_ref");
+    let Ok(known) = client.get(&["api", "v1", "actions", &action], &[]).await else {
+        return Err(refused);
+    };
+    let schema = at(&known, "data.parameters").cloned().unwrap_or_default();
+    if !parameters::fit(&mut body["parameters"], &schema) {
+        return Err(refused);
     }
+    client.post(PATH, &body).await.map_err(|failure| failure.with_hint(parameters::HINT))
+}
+
+fn body(args: &Args) -> Result<Value, Failure> {
+    let parameters = parameters::read(&args.parameters)?;
     let mut body = json!({"action_ref": args.action, "parameters": parameters});
     if let Some(queue) = &args.queue {
         body["queue"] = json!(queue);
@@ -94,23 +105,6 @@ fn body(args: &Args) -> Result<Value, Failure> {
         body["delay"] = json!(delay.as_secs_f64());
     }
     Ok(body)
-}
-
-/// `name=text` or `name:=json`.
-fn parameter(given: &str) -> Result<(String, Value), Failure> {
-    let wrong = || Failure::usage(format!("`{given}` is no parameter")).with_hint(PARAMETER_HINT);
-    let (name, text) = given.split_once('=').ok_or_else(wrong)?;
-    let (name, value) = match name.strip_suffix(':') {
-        None => (name, Value::String(text.to_owned())),
-        Some(name) => {
-            let value = serde_json::from_str(text).map_err(|error| {
-                let message = format!("parameter `{name}` is not JSON: {error}");
-                Failure::usage(message).with_hint(PARAMETER_HINT)
-            })?;
-            (name, value)
-        }
-    };
-    if name.is_empty() { Err(wrong()) } else { Ok((name.to_owned(), value)) }
 }
 
 fn duration(flag: &str, given: Option<&str>) -> Result<Option<Duration>, Failure> {
@@ -151,25 +145,5 @@ fn worded(status: &str) -> &str {
         "cancelled" => "was cancelled",
         "abandoned" => "was abandoned: its workers died under it",
         other => other,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parameter;
-    use serde_json::json;
-
-    #[test]
-    fn parameters_are_text_unless_marked_as_json() {
-        assert_eq!(parameter("a=1=2").unwrap(), ("a".to_owned(), json!("1=2")));
-        assert_eq!(parameter("a:=[1]").unwrap(), ("a".to_owned(), json!([1])));
-        assert_eq!(parameter("a=").unwrap(), ("a".to_owned(), json!("")));
-    }
-
-    #[test]
-    fn malformed_parameters_are_refused() {
-        for given in ["a", "=x", ":=1", "a:={"] {
-            assert!(parameter(given).is_err(), "{given}");
-        }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// Only this status: active or inactive
-    #[arg(long)]
+    #[arg(long, value_parser = ["active", "inactive"], hide_possible_values = true)]
     status: Option<String>,
     #[command(flatten)]
     target: Target,

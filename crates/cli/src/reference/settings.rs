@@ -26,7 +26,8 @@ value, `--origin` also where it came from; `outlast doctor` checks what fits tog
 `outlast server` and `outlast worker` read the keys as the tables say; `outlast dev` hands them to both,
 but listens where `--listen` says and stores below `--data`; `outlast migrate` reads `server.database`,
 `outlast doctor` and `outlast config show` read all. Other commands read no file: they take `--server`
-and `--token`, or the short variables of `worker.server` and `worker.token`.
+and `--token`, or the short variables of `worker.server` and `worker.token`; `outlast health worker`
+asks after the worker that `worker.name` in the environment names.
 
 ";
 

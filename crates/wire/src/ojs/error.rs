@@ -97,10 +97,13 @@ impl Code {
                 "send `Authorization: Bearer TOKEN`; the command line takes --token or OUTLAST_TOKEN"
             }
             Self::PermissionDenied => "use a token of a role that the message names",
-            Self::NotFound => "check the id or the path; finished jobs are kept for a limited time",
+            Self::NotFound => {
+                "check the name or id; packs are read when the server starts (--packs), finished \
+                 jobs are kept for a limited time"
+            }
             Self::MethodNotAllowed => "use a method that the `Allow` header lists",
             Self::Duplicate => "leave `id` out to get a new one, or look the job up by its id",
-            Self::Conflict => "read the present state first; somebody else was faster",
+            Self::Conflict => "look at its present state; it does not allow this",
             Self::Unsupported => "see /ojs/manifest for what this server offers",
             Self::Unavailable => "try again after the time in `Retry-After`",
             Self::Internal => "report it with its `request_id`",

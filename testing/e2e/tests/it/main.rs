@@ -22,6 +22,7 @@ mod doctor;
 mod documentation;
 mod durability;
 mod exclusivity;
+mod exit_codes;
 mod foreign_pack;
 mod frozen_worker;
 mod idempotency;

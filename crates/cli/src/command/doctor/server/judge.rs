@@ -109,7 +109,7 @@ pub(super) fn store(told: &Value) -> Vec<Check> {
     let durable = if at(told, "store.durable").and_then(Value::as_bool) == Some(true) {
         Check::ok("store durability", fact)
     } else {
-        let fix = "restart the server without --unsafe-no-fsync: a power cut loses accepted jobs";
+        let fix = "a power cut loses accepted jobs: switch the store's durability on again";
         Check::fail("store durability", fact, fix)
     };
     let folder = text_at(told, "store.folder");

@@ -121,6 +121,8 @@ fn page(worker: &Value) -> String {
         ("queues", text("queues")),
         ("runtimes", text("runtimes")),
         ("labels", text("labels")),
+        ("host", text("about.host")),
+        ("process", text("about.pid")),
         ("containment", text("about.containment")),
         ("started", when(worker, "started")),
         ("heartbeat", when(worker, "last_heartbeat")),

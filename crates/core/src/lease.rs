@@ -15,6 +15,7 @@ use std::collections::HashMap;
 
 use crate::id::{Epoch, JobId, WorkerId};
 use crate::time::{BootTime, Span};
+use crate::worker::liveness::Liveness;
 
 /// What one server has itself seen of the workers' renewals.
 #[derive(Debug, Default)]
@@ -54,14 +55,21 @@ pub enum Verdict {
 }
 
 impl Watch {
-    /// Notes the renewal number that the store showed for a worker at `now`.
-    pub fn observe(&mut self, worker: WorkerId, renewal: u64, now: BootTime) {
+    /// Notes the renewal number and the liveness that the store showed for a worker at `now`.
+    ///
+    /// A renewal takes a drop back only if it came after it, and then the store shows the
+    /// worker live. One that came before the drop may well be seen for the first time now.
+    pub fn observe(&mut self, worker: WorkerId, renewal: u64, liveness: Liveness, now: BootTime) {
         let seen = self.seen.entry(worker).or_insert(Seen { renewal, since: now, dropped: None });
         // A number read from the store may be older than one seen since: it says nothing.
         if seen.renewal == UNKNOWN {
             seen.renewal = renewal;
         } else if seen.renewal < renewal {
-            *seen = Seen { renewal, since: now, dropped: None };
+            let dropped = match liveness {
+                Liveness::Live => None,
+                Liveness::Suspect | Liveness::Lapsed | Liveness::Gone => seen.dropped,
+            };
+            *seen = Seen { renewal, since: now, dropped };
         }
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::worker::liveness::Liveness;
 use uuid::Uuid;
 
 const PATIENCE: Patience =
@@ -14,7 +15,7 @@ fn at(secs: u64) -> BootTime {
 
 fn watching_since(secs: u64) -> Watch {
     let mut watch = Watch::default();
-    watch.observe(worker(), 1, at(secs));
+    watch.observe(worker(), 1, Liveness::Live, at(secs));
     watch
 }
 
@@ -28,14 +29,14 @@ fn silence_for_the_whole_lease_lapses() {
 #[test]
 fn renewal_starts_the_watch_anew() {
     let mut watch = watching_since(100);
-    watch.observe(worker(), 2, at(110));
+    watch.observe(worker(), 2, Liveness::Live, at(110));
     assert_eq!(watch.judge(worker(), PATIENCE, at(120)), Verdict::WaitUntil(at(125)));
 }
 
 #[test]
 fn same_renewal_seen_again_does_not_prolong() {
     let mut watch = watching_since(100);
-    watch.observe(worker(), 1, at(114));
+    watch.observe(worker(), 1, Liveness::Live, at(114));
     assert_eq!(watch.judge(worker(), PATIENCE, at(115)), Verdict::LeasePassed);
 }
 
@@ -50,11 +51,10 @@ fn drop_shortens_to_the_reconnect_window() {
 
 #[test]
 fn beat_or_attachment_after_a_drop_takes_the_suspicion_back() {
-    for restore in
-        [(|watch: &mut Watch| watch.observe(worker(), 2, at(103))) as fn(&mut Watch), |watch| {
-            watch.attached(worker())
-        }]
-    {
+    for restore in [
+        (|watch: &mut Watch| watch.observe(worker(), 2, Liveness::Live, at(103))) as fn(&mut Watch),
+        |watch| watch.attached(worker()),
+    ] {
         let mut watch = watching_since(100);
         watch.dropped(worker(), at(102));
         restore(&mut watch);
@@ -62,12 +62,25 @@ fn beat_or_attachment_after_a_drop_takes_the_suspicion_back() {
     }
 }
 
+/// Workers killed shortly after a beat once kept their work for the whole lease.
+#[test]
+fn beat_from_before_a_drop_that_is_seen_after_it_is_no_sign_of_life() {
+    let mut watch = watching_since(100);
+    watch.dropped(worker(), at(105));
+    watch.observe(worker(), 2, Liveness::Suspect, at(105));
+    assert_eq!(watch.judge(worker(), PATIENCE, at(109)), Verdict::WaitUntil(at(110)));
+    assert_eq!(watch.judge(worker(), PATIENCE, at(110)), Verdict::WindowPassed);
+    // What may not overlap waits for the lease that this beat renewed.
+    assert_eq!(watch.judge(worker(), PATIENCE, at(120)), Verdict::LeasePassed);
+    assert_ne!(watch.judge(worker(), PATIENCE, at(119)), Verdict::LeasePassed);
+}
+
 #[test]
 fn lost_contact_with_the_store_lapses_nobody() {
     let mut watch = watching_since(100);
     watch.lost_contact();
     assert!(matches!(watch.judge(worker(), PATIENCE, at(500)), Verdict::WaitUntil(_)));
-    watch.observe(worker(), 1, at(500));
+    watch.observe(worker(), 1, Liveness::Live, at(500));
     assert_eq!(watch.judge(worker(), PATIENCE, at(501)), Verdict::WaitUntil(at(515)));
 }
 
@@ -75,6 +88,6 @@ fn lost_contact_with_the_store_lapses_nobody() {
 fn drop_seen_before_the_first_renewal_number_counts() {
     let mut watch = Watch::default();
     watch.dropped(worker(), at(100));
-    watch.observe(worker(), 7, at(101));
+    watch.observe(worker(), 7, Liveness::Live, at(101));
     assert_eq!(watch.judge(worker(), PATIENCE, at(105)), Verdict::WindowPassed);
 }

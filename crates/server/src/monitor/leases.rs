@@ -91,7 +91,7 @@ fn judge<S: Store>(
             leases.forget(worker.id);
             continue;
         }
-        leases.observe(worker.id, worker.renewal, now);
+        leases.observe(worker.id, worker.renewal, worker.standing.liveness, now);
         let patience =
             Patience { lease: worker.lease, reconnect_window: engine.settings().reconnect_window };
         match leases.judge(worker.id, patience, now) {

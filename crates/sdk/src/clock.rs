@@ -44,4 +44,9 @@ impl Stopwatch {
     pub(crate) fn elapsed(self) -> Duration {
         self.0.elapsed()
     }
+
+    /// The instant so long after its start, if there is one.
+    pub(crate) fn at(self, after: Duration) -> Option<Instant> {
+        self.0.checked_add(after)
+    }
 }

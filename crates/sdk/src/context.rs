@@ -9,7 +9,9 @@ use bytes::Bytes;
 use outlast_core::limits::CHECKPOINT_BYTES_MAX;
 use outlast_core::time::BootTime;
 use outlast_proto::v1;
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::delivery::AttemptId;
 use crate::ended::Ended;
@@ -144,6 +146,28 @@ impl AttemptContext {
         self.life.is_over()
     }
 
+    /// Whether it was told to stop, without holding on to the attempt.
+    pub(crate) fn stop_seen(&self) -> watch::Receiver<Option<StopReason>> {
+        self.stop.clone()
+    }
+
+    /// A token that is cancelled when the attempt must end, or is over while work of it goes
+    /// on. It does not hold on to the attempt.
+    pub(crate) fn cancellation(&self, runtime: &Handle) -> CancellationToken {
+        let (token, is_new) = self.life.token();
+        if is_new {
+            let (mut stop, token) = (self.stop.clone(), token.clone());
+            runtime.spawn(async move {
+                tokio::select! {
+                    // An engine that is gone can order nothing, and its attempts are over.
+                    _ = stop.wait_for(Option::is_some) => token.cancel(),
+                    () = token.cancelled() => {}
+                }
+            });
+        }
+        token
+    }
+
     /// Waits until the attempt must end. Safe to drop while waiting.
     pub async fn stopped(&self) -> StopReason {
         self.stop_at_least(StopReason::Cancelled).await
@@ -197,30 +221,57 @@ impl AttemptContext {
         fits
     }
 
+    /// Hands on a piece of output, if there is room for it now: what finds none is dropped,
+    /// and a mark says how much that was.
+    pub fn log_now(&self, stream: LogStream, bytes: impl Into<Bytes>) {
+        let mut bytes: Bytes = bytes.into();
+        while !bytes.is_empty() {
+            let piece = bytes.split_to(bytes.len().min(LOG_CHUNK_BYTES));
+            let found = self.take_room(piece.len());
+            self.send_or_drop(stream, piece, found);
+        }
+    }
+
     /// Hands on a piece of output. It never holds the attempt back for long: what finds no
     /// room is dropped, and a mark says how much that was.
     pub async fn log(&self, stream: LogStream, bytes: impl Into<Bytes>) {
         let mut bytes: Bytes = bytes.into();
         while !bytes.is_empty() {
             let piece = bytes.split_to(bytes.len().min(LOG_CHUNK_BYTES));
-            if self.find_room(piece.len()).await {
-                self.mark_dropped();
-                let room = piece.len();
-                self.send_chunk(stream, piece, room);
-            } else {
-                let lost = u64::try_from(piece.len()).unwrap_or(u64::MAX);
-                self.dropped.fetch_add(lost, Ordering::Relaxed);
+            let found = self.find_room(piece.len()).await;
+            self.send_or_drop(stream, piece, found);
+        }
+    }
+
+    fn send_or_drop(&self, stream: LogStream, piece: Bytes, found_room: bool) {
+        if found_room {
+            self.mark_dropped();
+            let room = piece.len();
+            self.send_chunk(stream, piece, room);
+        } else {
+            let lost = u64::try_from(piece.len()).unwrap_or(u64::MAX);
+            self.dropped.fetch_add(lost, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes room that is there now. It comes back when the piece was sent: see the engine's
+    /// outbox.
+    fn take_room(&self, bytes: usize) -> bool {
+        let Ok(wanted) = u32::try_from(bytes) else { return false };
+        match self.outlet.log_room.try_acquire_many(wanted) {
+            Ok(room) => {
+                room.forget();
+                true
             }
+            Err(_) => false,
         }
     }
 
     async fn find_room(&self, bytes: usize) -> bool {
-        let Ok(wanted) = u32::try_from(bytes) else { return false };
-        // Room comes back when the piece was sent: see the engine's outbox.
-        if let Ok(room) = self.outlet.log_room.try_acquire_many(wanted) {
-            room.forget();
+        if self.take_room(bytes) {
             return true;
         }
+        let Ok(wanted) = u32::try_from(bytes) else { return false };
         if !*self.outlet.attached.borrow() {
             return false;
         }

@@ -132,6 +132,13 @@ impl Ended {
         self
     }
 
+    /// Says that nothing was executed, so that there are no effects.
+    #[must_use]
+    pub const fn unrun(mut self) -> Self {
+        self.executed = false;
+        self
+    }
+
     /// Replaces an account that no server can store by one that it can: a report that is
     /// not understood is never answered.
     pub(crate) fn storable(mut self) -> Self {

@@ -12,8 +12,11 @@
 //!
 //! Map:
 //! - [`Client`]: enqueue, look, wait, cancel, follow events
-//! - [`Worker`]: one process start that serves jobs; [`Handler`] is what you write
-//! - [`AttemptContext`]: what an attempt is told while it runs, and what it may say
+//! - [`Worker`]: one process start that serves jobs; [`WorkerBuilder::handle`] takes what you
+//!   write, a function for each job type
+//! - [`JobContext`]: what an attempt is told while it runs, and what it may say
+//! - [`HandlerError`]: why it failed, and whether another attempt can help
+//! - [`Handler`], [`AttemptContext`]: the same without types, for what runs jobs of any type
 //! - [`Ended`]: how it ended
 //! - [`Control`]: signals and orders from the process around it
 //! - [`clock`]: the only clock reader
@@ -30,9 +33,11 @@ mod context;
 mod delivery;
 mod ended;
 mod handler;
+mod handlers;
 mod heartbeat;
 mod session;
 mod shared;
+mod signals;
 mod watchdog;
 mod worker;
 
@@ -44,11 +49,14 @@ pub use self::context::{AttemptContext, LogStream, StopReason};
 pub use self::delivery::{AttemptId, Delivery};
 pub use self::ended::{Ended, Ending, Failure};
 pub use self::handler::{Ends, Handler};
+pub use self::handlers::{BoxError, HandlerError, JobContext};
 pub use self::session::BadAddress;
+pub use self::watchdog::LEASE_OVER_EXIT_CODE;
 pub use self::worker::control::{Control, ControlQueue, control};
-pub use self::worker::summary::{RunError, Summary};
+pub use self::worker::summary::{BuildError, RunError, Summary};
 pub use self::worker::{Role, Worker, WorkerBuilder};
 pub use bytes::Bytes;
 pub use outlast_core::id::{Epoch, JobId};
 pub use outlast_core::job::State as JobState;
 pub use outlast_core::worker::lifecycle::StageEvent;
+pub use tokio_util::sync::CancellationToken;

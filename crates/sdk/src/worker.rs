@@ -21,12 +21,16 @@ use std::time::Duration;
 
 use outlast_core::limits;
 use outlast_core::time::Span;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use self::control::ControlQueue;
 use self::engine::Engine;
-use self::summary::{RunError, Summary};
+use self::summary::{BuildError, RunError, Summary};
 use crate::handler::Handler;
-use crate::session::{Address, BadAddress};
+use crate::handlers::{BoxError, Handlers, JobContext};
+use crate::session::Address;
+use crate::signals::Signals;
 
 /// Which jobs a worker is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +80,7 @@ pub struct Worker {
     profile: Profile,
     patience: Patience,
     address: Address,
+    handlers: Handlers,
 }
 
 /// Describes a [`Worker`].
@@ -86,10 +91,11 @@ pub struct WorkerBuilder {
     token: Option<String>,
     profile: Profile,
     patience: Patience,
+    handlers: Handlers,
 }
 
 impl Worker {
-    /// Describes a worker for the server at `url`: ten slots on queue `default`, no types.
+    /// Describes a worker for the server at `url`, such as `http://127.0.0.1:8080`.
     pub fn builder(url: impl Into<String>) -> WorkerBuilder {
         WorkerBuilder {
             url: url.into(),
@@ -112,10 +118,44 @@ impl Worker {
                 force_window: Duration::from_millis(500),
                 refuses_forbidden: false,
             },
+            handlers: Handlers::default(),
         }
     }
 
-    /// Serves jobs until it is told to stop and has drained, whatever the server does
+    /// Serves jobs with its handlers until the process is told to end, and drains.
+    ///
+    /// From here on the process's signals are this worker's: the first SIGTERM or SIGINT
+    /// drains it, a second one ends what is left at once, and a third ends the process with
+    /// exit code 1. SIGTSTP makes it take no new work, SIGCONT takes that back. After it has
+    /// returned, one more SIGTERM or SIGINT ends the process with exit code 1.
+    ///
+    /// # Errors
+    /// When the server refuses this worker for good, or the system has no thread left or
+    /// gives no signals.
+    pub async fn run_with_signals(self) -> Result<Summary, RunError> {
+        let (control, queue) = control::control();
+        let _signals = Signals::listen(control).await.map_err(RunError::Signals)?;
+        let handlers = self.handlers.clone();
+        self.run(handlers, queue).await
+    }
+
+    /// Serves jobs with its handlers until `stop` is ready, and drains. Signals are left
+    /// alone.
+    ///
+    /// # Errors
+    /// When the server refuses this worker for good, or the system has no thread left.
+    pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<Summary, RunError> {
+        let (control, queue) = control::control();
+        let handlers = self.handlers.clone();
+        let mut ended = Box::pin(self.run(handlers, queue));
+        tokio::select! {
+            ended = &mut ended => return ended,
+            () = stop => control.terminate(),
+        }
+        ended.await
+    }
+
+    /// Serves jobs with a [`Handler`] of your own, in place of typed ones, until it is told to stop and has drained, whatever the server does
     /// meanwhile.
     ///
     /// # Errors
@@ -130,61 +170,106 @@ impl Worker {
 }
 
 impl WorkerBuilder {
-    /// Label of the worker.
+    /// Runs jobs of this type with an async function of their arguments. The type is
+    /// announced to the server; no [`Self::types`] is needed.
+    ///
+    /// A job's only argument is read as an `A`; of several, all together are one, a tuple
+    /// say. Arguments that do not fit fail the job for good. What it returns is the job's
+    /// result. See [`HandlerError`](crate::HandlerError) for what an error means.
+    ///
+    /// It must not block: what does is for [`Self::handle_blocking`].
+    pub fn handle<A, R, E, F, Fut>(mut self, job_type: impl Into<String>, handler: F) -> Self
+    where
+        A: DeserializeOwned + 'static,
+        R: Serialize,
+        E: Into<BoxError>,
+        F: Fn(A, JobContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        self.handlers.add_async(job_type.into(), handler);
+        self
+    }
+
+    /// Runs jobs of this type with a function that may block: each attempt has a thread of
+    /// its own. It should look at [`JobContext::is_cancelled`] now and then, as nobody can
+    /// end a thread: one that goes on after the worker's end ends with the process.
+    pub fn handle_blocking<A, R, E, F>(mut self, job_type: impl Into<String>, handler: F) -> Self
+    where
+        A: DeserializeOwned + Send + 'static,
+        R: Serialize,
+        E: Into<BoxError>,
+        F: Fn(A, JobContext) -> Result<R, E> + Send + Sync + 'static,
+    {
+        self.handlers.add_blocking(job_type.into(), handler);
+        self
+    }
+
+    /// Says that two attempts of a job of this type must never run at the same time, not
+    /// even while the network is cut: the handler runs only jobs that say so themselves. If
+    /// the lease is not renewed, the attempt is told to end, and one that does not end before
+    /// the lease does takes the process with it, with exit code
+    /// [`LEASE_OVER_EXIT_CODE`](crate::LEASE_OVER_EXIT_CODE).
+    pub fn overlap_forbidden(mut self, job_type: impl Into<String>) -> Self {
+        self.handlers.forbid_overlap(job_type.into());
+        self
+    }
+
+    /// Label of the worker. Default: `worker`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.profile.name = name.into();
         self
     }
 
-    /// Which jobs it is for.
+    /// Which jobs it is for. Default: [`Role::Sdk`].
     pub const fn role(mut self, role: Role) -> Self {
         self.profile.role = role;
         self
     }
 
-    /// Bearer token to show.
+    /// Bearer token to show. Default: none.
     pub fn token(mut self, token: Option<String>) -> Self {
         self.token = token;
         self
     }
 
-    /// Queues to serve; `*` is every queue.
+    /// Queues to serve; `*` is every queue. Default: `default`.
     pub fn queues<T: Into<String>>(mut self, queues: impl IntoIterator<Item = T>) -> Self {
         self.profile.queues = queues.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Attempts at the same time.
+    /// Attempts at the same time, from 1 to 10,000. Default: 10.
     pub fn concurrency(mut self, slots: u32) -> Self {
         self.profile.concurrency = slots.clamp(1, limits::CONCURRENCY_MAX);
         self
     }
 
-    /// Runtimes it offers.
+    /// Runtimes it offers, for a worker that runs actions. Default: none.
     pub fn runtimes<T: Into<String>>(mut self, runtimes: impl IntoIterator<Item = T>) -> Self {
         self.profile.runtimes = runtimes.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Labels it carries.
+    /// Labels it carries. Default: none.
     pub fn labels(mut self, labels: BTreeMap<String, String>) -> Self {
         self.profile.labels = labels;
         self
     }
 
-    /// Job types it can run.
+    /// Job types that it can run with a [`Handler`] of your own. Default: none.
     pub fn types<T: Into<String>>(mut self, types: impl IntoIterator<Item = T>) -> Self {
         self.profile.types = types.into_iter().map(Into::into).collect();
         self
     }
 
-    /// More about it, a JSON object: host, process id, containment.
+    /// More about it, a JSON object: host, process id, containment. Default: nothing.
     pub fn about_json(mut self, about: impl Into<String>) -> Self {
         self.profile.about_json = about.into();
         self
     }
 
-    /// Time between two beats to propose; the server decides.
+    /// Time between two beats to propose, from 100 ms to 5 min; the server decides. A lease
+    /// is three beats, unless the server is set up otherwise. Default: 5 s.
     pub fn heartbeat_interval(mut self, interval: Duration) -> Self {
         let (least, most) = (limits::HEARTBEAT_MIN, limits::HEARTBEAT_MAX);
         let ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
@@ -193,26 +278,28 @@ impl WorkerBuilder {
         self
     }
 
-    /// How long attempts may go on when it drains.
+    /// How long attempts may go on when it drains; then they are told to stop. Default: 30 s.
     pub const fn shutdown_timeout(mut self, grace: Duration) -> Self {
         self.patience.shutdown_timeout = grace;
         self
     }
 
-    /// How long a handler that was told to stop has before it is dropped.
+    /// How long a handler that was told to stop has before it is dropped. Default: 5 s.
     pub const fn stop_window(mut self, window: Duration) -> Self {
         self.patience.stop_window = window;
         self
     }
 
-    /// How long a handler that must end at once has before it is dropped.
+    /// How long a handler that must end at once has before it is dropped. Default: 500 ms.
     pub const fn force_window(mut self, window: Duration) -> Self {
         self.patience.force_window = window;
         self
     }
 
-    /// Runs no job that forbids overlap: such a job fails for good when it is handed over.
-    /// Otherwise the process ends itself when one of them cannot be stopped by its deadline.
+    /// Runs no job that forbids overlap, as this process must not be ended: such a job fails
+    /// for good when it is handed over, and [`Self::overlap_forbidden`] is refused. Default:
+    /// they run, and the process ends itself when one of them cannot be stopped by its
+    /// deadline.
     pub const fn refuse_overlap_forbidden(mut self) -> Self {
         self.patience.refuses_forbidden = true;
         self
@@ -221,9 +308,22 @@ impl WorkerBuilder {
     /// Makes the worker.
     ///
     /// # Errors
-    /// When the address or the token cannot be used.
-    pub fn build(self) -> Result<Worker, BadAddress> {
-        let address = Address::new(&self.url, self.token.as_deref())?;
-        Ok(Worker { profile: self.profile, patience: self.patience, address })
+    /// When the address or the token cannot be used, a type has two handlers, or what was
+    /// said about a handler cannot be kept.
+    pub fn build(self) -> Result<Worker, BuildError> {
+        let Self { url, token, mut profile, patience, mut handlers } = self;
+        let address = Address::new(&url, token.as_deref())?;
+        handlers.settle()?;
+        if patience.refuses_forbidden
+            && let Some(job_type) = handlers.forbids_overlap()
+        {
+            return Err(BuildError::MayNotEnd(job_type.to_owned()));
+        }
+        for job_type in handlers.types() {
+            if !profile.types.contains(job_type) {
+                profile.types.push(job_type.clone());
+            }
+        }
+        Ok(Worker { profile, patience, address, handlers })
     }
 }

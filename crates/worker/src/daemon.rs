@@ -108,7 +108,7 @@ enum StartError {
     #[error("work folder cannot be made below {folder}: {error}")]
     WorkRoot { folder: String, error: std::io::Error },
     #[error("{0}")]
-    Settings(#[from] outlast_sdk::BadAddress),
+    Settings(#[from] outlast_sdk::BuildError),
     #[error("nothing to run: no action fits the runtimes that are here ({found})")]
     NoActions { found: String },
 }

@@ -11,12 +11,13 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::context::{AttemptContext, AttemptEvent, Outlet, StopReason};
 use crate::delivery::{AttemptId, Delivery};
@@ -43,6 +44,7 @@ pub(crate) fn start<H: Handler>(
         ends: handler.ends(),
         outlet: Arc::clone(outlet),
         over: AtomicBool::new(false),
+        token: OnceLock::new(),
         end: Mutex::new(None),
     });
     let context = AttemptContext::new(delivery.attempt, stop_seen, &life);
@@ -85,6 +87,8 @@ pub(crate) struct Life {
     ends: Ends,
     pub(crate) outlet: Arc<Outlet>,
     over: AtomicBool,
+    /// Cancelled when it must end, or is over; there once somebody has asked for it.
+    token: OnceLock<CancellationToken>,
     /// The end, until it may be told.
     end: Mutex<Option<Ended>>,
 }
@@ -92,6 +96,20 @@ pub(crate) struct Life {
 impl Life {
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
+    }
+
+    /// Returns the attempt's token, and whether it is asked for the first time.
+    pub(crate) fn token(&self) -> (CancellationToken, bool) {
+        let mut is_new = false;
+        let token = self.token.get_or_init(|| {
+            is_new = true;
+            CancellationToken::new()
+        });
+        // It may have ended before there was a token to cancel.
+        if self.is_over() {
+            token.cancel();
+        }
+        (token.clone(), is_new)
     }
 
     fn tell(&self, event: AttemptEvent) {
@@ -132,6 +150,9 @@ impl Run {
     fn over(&self, mut ended: Ended) {
         let life = &self.life;
         life.over.store(true, Ordering::Release);
+        if let Some(token) = life.token.get() {
+            token.cancel();
+        }
         // Contexts are not copied any more once there is none: one holder is this one.
         let is_shared = Arc::strong_count(life) > 1;
         if life.overlap_forbidden && !ended.tree_empty {

@@ -131,7 +131,7 @@ impl<H: Handler> Engine<H> {
         handler: Arc<H>,
         control: ControlQueue,
     ) -> Result<Self, RunError> {
-        let Worker { profile, patience, address } = worker;
+        let Worker { profile, patience, address, handlers: _ } = worker;
         let interval = span(patience.heartbeat_interval);
         let terms = Terms { interval, lease: Span(interval.0.saturating_mul(LEASE_BEATS)) };
         let (tell_engine, events) = mpsc::unbounded_channel();

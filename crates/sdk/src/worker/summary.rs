@@ -26,6 +26,27 @@ pub struct Summary {
     pub left_at_once: bool,
 }
 
+/// Why a worker cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The address or the token cannot be used.
+    #[error(transparent)]
+    Address(#[from] BadAddress),
+    /// Two handlers for one type.
+    #[error("job type {0:?} has two handlers; it can have one")]
+    TwoHandlers(String),
+    /// Something was said about a type that has no handler.
+    #[error("job type {0:?} forbids overlap but has no handler; add one with `handle`")]
+    NoHandler(String),
+    /// A handler whose jobs forbid overlap, in a process that must not be ended.
+    #[error(
+        "job type {0:?} forbids overlap, and this worker runs no such job because its process \
+         must not be ended; let it be ended, or serve the type from a process of its own"
+    )]
+    MayNotEnd(String),
+}
+
 /// Why a worker cannot go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -40,6 +61,9 @@ pub enum RunError {
     /// The token is missing, wrong, or not for workers.
     #[error("server does not allow this worker: {0}")]
     NotAllowed(String),
+    /// The process's signals cannot be listened to.
+    #[error("signals cannot be listened to")]
+    Signals(#[source] std::io::Error),
     /// The heartbeat's thread cannot be started.
     #[error("heartbeat cannot be started")]
     Heartbeat(#[source] std::io::Error),

@@ -11,6 +11,7 @@ mod astray;
 mod client;
 mod control;
 mod drain;
+mod handlers;
 mod heartbeats;
 mod lapses;
 mod live;

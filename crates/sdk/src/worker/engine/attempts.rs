@@ -203,8 +203,8 @@ impl<H: Handler> Engine<H> {
     /// Fails an attempt that this worker will not run, before anything of it has begun.
     fn refuse(&mut self, attempt: AttemptId) {
         let message = "this worker runs no job that forbids overlap";
-        let ended = Ended::failed("overlap_refused", message).permanently();
-        let report = Ended { executed: false, ..ended }.into_wire(None);
+        let ended = Ended::failed("overlap_refused", message).permanently().unrun();
+        let report = ended.into_wire(None);
         self.report(attempt, report::What::Finished(report.clone()));
         self.held.refused(attempt, report);
         self.summary.failed += 1;

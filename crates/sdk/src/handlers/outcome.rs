@@ -1,0 +1,139 @@
+//! What a handler returned, as the end of its attempt.
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::error::{BoxError, HandlerError, Verdict};
+use super::job_context::StopSeen;
+use crate::context::StopReason;
+use crate::ended::Ended;
+
+pub(super) fn ended<R: Serialize, E: Into<BoxError>>(
+    returned: Result<R, E>,
+    stop: &StopSeen,
+) -> Ended {
+    match returned {
+        Ok(result) => match serde_json::to_vec(&result) {
+            Ok(json) if json == b"null" => Ended::completed(Bytes::new()),
+            Ok(json) => Ended::completed(json),
+            Err(error) => {
+                let message = format!("result cannot be written as JSON: {error}");
+                Ended::failed("invalid_result", message).permanently()
+            }
+        },
+        Err(error) => failed(error.into().as_ref(), stop.reason()),
+    }
+}
+
+/// An attempt that was told to stop and then failed has failed because of that, unless it
+/// says otherwise.
+fn failed(error: &(dyn std::error::Error + 'static), stop: Option<StopReason>) -> Ended {
+    let told = verdict(error);
+    let text = chain(error);
+    match (stop, told) {
+        (_, Some(Verdict { error_type, details, retryable: false, .. })) => {
+            with_details(Ended::failed(error_type, text).permanently(), details)
+        }
+        (Some(StopReason::Cancelled), _) => Ended::cancelled(format!("stopped: {text}")),
+        (
+            Some(
+                StopReason::Stale
+                | StopReason::DeadlineNear
+                | StopReason::Interrupted
+                | StopReason::Forced,
+            ),
+            _,
+        ) => Ended::interrupted(format!("stopped: {text}")),
+        (None, Some(Verdict { error_type, details, .. })) => {
+            with_details(Ended::failed(error_type, text), details)
+        }
+        (None, None) => Ended::failed("error", text),
+    }
+}
+
+/// Finds what the handler says about it, whatever it is wrapped in.
+fn verdict<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Verdict> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(HandlerError(verdict)) = error.downcast_ref() {
+            return Some(verdict);
+        }
+        next = error.source();
+    }
+    None
+}
+
+fn with_details(mut ended: Ended, details: &serde_json::Value) -> Ended {
+    if let Some(failure) = &mut ended.failure
+        && !details.is_null()
+    {
+        failure.details_json = details.to_string().into();
+    }
+    ended
+}
+
+/// The error and its causes, as far as they add something.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::failed;
+    use crate::context::StopReason;
+    use crate::ended::{Ended, Ending};
+    use crate::handlers::error::{BoxError, HandlerError};
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("mail was not sent")]
+    struct Wrapped(#[source] BoxError);
+
+    fn end(error: impl Into<BoxError>, stop: Option<StopReason>) -> Ended {
+        failed(error.into().as_ref(), stop)
+    }
+
+    #[test]
+    fn an_error_is_told_with_its_causes_and_is_tried_again() {
+        let ended = end(Wrapped("no route".into()), None);
+        let failure = ended.failure.unwrap();
+        assert_eq!(failure.error_type, "error");
+        assert_eq!(failure.message, "mail was not sent: no route");
+        assert!(failure.retryable);
+    }
+
+    #[test]
+    fn what_the_handler_says_counts_however_deep_it_says_it() {
+        let verdict = HandlerError::permanent("bad_address", "no @").with_details(json!({"n": 1}));
+        let failure = end(Wrapped(verdict.into()), None).failure.unwrap();
+        assert_eq!(failure.error_type, "bad_address");
+        assert_eq!(&failure.details_json[..], br#"{"n":1}"#);
+        assert!(!failure.retryable);
+    }
+
+    #[test]
+    fn an_attempt_that_was_told_to_stop_is_not_charged_for_it() {
+        for (reason, ending) in [
+            (StopReason::Interrupted, Ending::Interrupted),
+            (StopReason::Forced, Ending::Interrupted),
+            (StopReason::DeadlineNear, Ending::Interrupted),
+            (StopReason::Stale, Ending::Interrupted),
+            (StopReason::Cancelled, Ending::Cancelled),
+        ] {
+            assert_eq!(end("gave up", Some(reason)).ending, ending, "{reason:?}");
+        }
+        let for_good = end(HandlerError::permanent("x", "y"), Some(StopReason::Interrupted));
+        assert_eq!(for_good.ending, Ending::Failed);
+    }
+}

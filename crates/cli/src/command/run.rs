@@ -5,7 +5,7 @@ mod parameters;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Target;
 use super::follow::{Follow, LogSink, Waited};
@@ -14,6 +14,9 @@ use crate::client::Client;
 use crate::config::{Environment, value};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format, at, escape, text_at};
+
+const ANY_TYPE_HINT: &str = "packs are read when the server starts (--packs); a job for a worker \
+                             of your own goes with --any-type";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
@@ -25,6 +28,9 @@ pub(crate) struct Args {
     /// Follow the output and end with the job's outcome
     #[arg(short, long)]
     wait: bool,
+    /// Take any job type, for a worker of your own: Open Job Spec, the parameters its argument
+    #[arg(long)]
+    any_type: bool,
     /// How long to wait for it; the job goes on. Exit code 124
     #[arg(long, value_name = "DURATION", requires = "wait")]
     timeout: Option<String>,
@@ -48,7 +54,11 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     let body = body(&args)?;
     let timeout = duration("--timeout", args.timeout.as_deref())?;
     let client = args.target.client(environment)?;
-    let answer = enqueue(&client, body).await?;
+    let answer = if args.any_type {
+        enqueue_any(&client, &args).await?
+    } else {
+        enqueue(&client, body).await?
+    };
     let job = answer.get("data").cloned().unwrap_or(answer);
     if !args.wait {
         output::print_one(args.target.output, &job, summary)?;
@@ -74,6 +84,9 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
 async fn enqueue(client: &Client, mut body: Value) -> Result<Value, Failure> {
     const PATH: &[&str] = &["api", "v1", "executions"];
     let refused = match client.post(PATH, &body).await {
+        Err(failure) if failure.exit == Exit::NotFound => {
+            return Err(failure.with_hint(ANY_TYPE_HINT));
+        }
         // The server's hint is for those who send JSON themselves.
         Err(failure) if failure.exit == Exit::Usage => failure.with_hint(parameters::HINT),
         answer => return answer,
@@ -105,6 +118,32 @@ fn body(args: &Args) -> Result<Value, Failure> {
         body["delay"] = json!(delay.as_secs_f64());
     }
     Ok(body)
+}
+
+/// Asks for a job of any type, and for how it looks as an execution.
+async fn enqueue_any(client: &Client, args: &Args) -> Result<Value, Failure> {
+    let mut options = Map::new();
+    if let Some(queue) = &args.queue {
+        options.insert("queue".to_owned(), json!(queue));
+    }
+    if let Some(priority) = args.priority {
+        options.insert("priority".to_owned(), json!(priority));
+    }
+    let times = [
+        ("timeout_ms", duration("--time-limit", args.time_limit.as_deref())?),
+        ("delay_ms", duration("--delay", args.delay.as_deref())?),
+    ];
+    for (name, time) in times {
+        if let Some(time) = time {
+            let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            options.insert(name.to_owned(), json!(ms));
+        }
+    }
+    let parameters = parameters::read(&args.parameters)?;
+    let body = json!({"type": args.action, "args": [parameters], "options": options});
+    let answer = client.post(&["ojs", "v1", "jobs"], &body).await?;
+    let id = text_at(&answer, "job.id");
+    client.get(&["api", "v1", "executions", &id], &[]).await
 }
 
 fn duration(flag: &str, given: Option<&str>) -> Result<Option<Duration>, Failure> {

@@ -27,6 +27,8 @@ fn every_exit_code_of_the_contract_is_met() {
         (&["workers", "list", "--status", "nonsense"], 2),
         (&["dead-letters", "purge"], 2),
         (&["run", "nobody.knows"], 3),
+        (&["run", "nobody.knows", "--any-type", "-p", "a=b", "--queue", "q", "--delay", "1h"], 0),
+        (&["run", "nobody.knows", "--any-type", "--wait", "--timeout", "200ms"], 124),
         (&["jobs", "show", NOBODY], 3),
         (&["jobs", "logs", NOBODY], 3),
         (&["jobs", "list", "--worker", "nobody"], 3),

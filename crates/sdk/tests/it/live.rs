@@ -1,6 +1,7 @@
 //! Client and worker against the real server.
 
 mod client;
+mod worker;
 
 use outlast_e2e::Scene;
 

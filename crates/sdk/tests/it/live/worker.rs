@@ -1,0 +1,173 @@
+//! The examples as processes: they work, drain, go quiet, are forced, and are killed.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use outlast_e2e::process::Process;
+use outlast_e2e::wait::eventually;
+use outlast_e2e::{Api, Scene};
+use outlast_sdk::{Client, Job, JobId, JobState, NewJob};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::runtime::Runtime;
+
+const BOUND: Duration = Duration::from_secs(30);
+
+/// A server, and a client whose calls are waited for.
+struct Stage {
+    scene: Scene,
+    client: Client,
+    runtime: Runtime,
+}
+
+impl Stage {
+    fn set() -> Self {
+        let scene = Scene::start();
+        let client = Client::new(scene.server().url()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Self { scene, client, runtime }
+    }
+
+    /// Starts an example with the server's address.
+    #[expect(clippy::disallowed_methods, reason = "an example is seen from outside")]
+    fn example(&self, name: &str) -> Process {
+        let test = std::env::current_exe().unwrap();
+        let built = test.parent().and_then(Path::parent).unwrap().join("examples").join(name);
+        assert!(built.is_file(), "cargo build -p outlast-sdk --examples makes {}", built.display());
+        let mut command = Command::new(built);
+        command.arg(self.scene.server().url()).stdin(Stdio::null());
+        Process::spawn(name, command, self.scene.folder())
+    }
+
+    /// Starts the example worker and waits until it is registered.
+    fn worker(&self) -> Process {
+        let mut worker = self.example("worker");
+        let _ = worker.await_line("registered", BOUND);
+        worker
+    }
+
+    fn report(&self, rows: u32) -> JobId {
+        self.enqueue(NewJob::new("report.build", json!({"title": "spring", "rows": rows})))
+    }
+
+    fn enqueue(&self, job: NewJob) -> JobId {
+        self.runtime.block_on(self.client.enqueue(job.queue("reports"))).unwrap().id
+    }
+
+    fn job(&self, id: JobId) -> Job {
+        self.runtime.block_on(self.client.get(id)).unwrap()
+    }
+
+    fn ended(&self, id: JobId) -> Job {
+        self.runtime.block_on(self.client.wait(id, BOUND)).unwrap()
+    }
+
+    /// Waits until the server knows that a job runs.
+    fn await_running(&self, id: JobId) {
+        eventually("it runs", BOUND, || self.job(id).started_at.map(|_| ()));
+    }
+
+    const fn api(&self) -> &Api {
+        self.scene.api()
+    }
+}
+
+#[test]
+fn the_examples_work_together() {
+    let stage = Stage::set();
+    let mut worker = stage.worker();
+    let mut producer = stage.example("producer");
+    assert_eq!(producer.await_end(BOUND), Some(0), "{}", producer.log());
+    assert!(producer.log().contains("job.enqueued"), "{}", producer.log());
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.await_end(BOUND), Some(0));
+    assert!(worker.log().contains("completed: 1"), "{}", worker.log());
+}
+
+#[test]
+fn a_worker_that_is_told_to_end_ends_what_runs_and_takes_nothing_new() {
+    let stage = Stage::set();
+    let mut worker = stage.worker();
+    let running = stage.report(40);
+    stage.await_running(running);
+    worker.signal(Signal::TERM);
+    let _ = worker.await_line("draining", BOUND);
+    let late = stage.report(1);
+    assert_eq!(worker.await_end(BOUND), Some(0));
+    assert_eq!(stage.job(running).state, JobState::Completed);
+    assert_eq!(stage.job(late).state, JobState::Available);
+    let workers = stage.api().get("/api/v1/workers").expect(200);
+    assert_eq!(workers["data"][0]["state"], "stopped", "it said goodbye");
+}
+
+#[test]
+fn a_second_signal_hands_everything_back_at_once_even_from_a_thread_that_blocks() {
+    let stage = Stage::set();
+    let mut worker = stage.worker();
+    // Nobody ever writes to it: reading it blocks for ever.
+    let pipe = stage.scene.folder().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let blocked = stage.enqueue(NewJob::new("file.count_lines", &pipe));
+    let long = stage.report(1_000_000);
+    for id in [blocked, long] {
+        stage.await_running(id);
+    }
+    worker.signal(Signal::INT);
+    let _ = worker.await_line("draining", BOUND);
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.await_end(BOUND), Some(0));
+    for id in [blocked, long] {
+        let job = stage.job(id);
+        assert_eq!((job.state, job.attempt), (JobState::Available, 0), "{job:?}");
+    }
+}
+
+#[test]
+fn a_third_signal_ends_the_process_whatever_it_still_waits_for() {
+    let stage = Stage::set();
+    let mut worker = stage.worker();
+    let long = stage.report(1_000_000);
+    stage.await_running(long);
+    // A server that hears nothing: leaving it in order would take a while.
+    stage.scene.server().process().signal(Signal::STOP);
+    for heard in ["draining", "shutdown is forced"] {
+        worker.signal(Signal::TERM);
+        let _ = worker.await_line(heard, BOUND);
+    }
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.await_end(BOUND), Some(1));
+}
+
+#[test]
+fn a_stopped_worker_takes_no_work_until_it_is_continued() {
+    let stage = Stage::set();
+    let worker = stage.worker();
+    worker.signal(Signal::TSTP);
+    stage.scene.await_named_worker("reports", "quiet", BOUND);
+    let job = stage.report(1);
+    worker.signal(Signal::CONT);
+    assert_eq!(stage.ended(job).state, JobState::Completed);
+    assert!(worker.log().contains("SIGTSTP"), "{}", worker.log());
+}
+
+#[test]
+fn the_next_worker_goes_on_where_a_killed_one_was() {
+    let stage = Stage::set();
+    let mut worker = stage.worker();
+    let job = stage.report(150);
+    let output = format!("/api/v1/executions/{job}/logs?format=text");
+    // The second line follows the first checkpoint by a second.
+    eventually("progress", BOUND, || {
+        (stage.api().get(&output).text.matches("progress").count() >= 2).then_some(())
+    });
+    worker.kill();
+    let _second = stage.worker();
+    let ended = stage.ended(job).completed().unwrap();
+    let result = ended.result.unwrap();
+    assert!(result["resumed_at"].as_u64().unwrap() > 0, "{result}");
+    assert_eq!(result["rows"], 150);
+    let outcomes = stage.api().outcomes(&job.to_string());
+    assert_eq!(outcomes, ["lost", "completed"]);
+}

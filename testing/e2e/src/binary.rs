@@ -23,7 +23,7 @@ pub fn outlast() -> &'static Path {
         let profile_dir = profile_dir();
         let binary = profile_dir.join("outlast");
         if !binary.is_file() {
-            build(&profile_dir);
+            build(&profile_dir, &binary, &["--package", "outlast-cli"]);
         }
         assert!(binary.is_file(), "no binary at {}", binary.display());
         binary
@@ -40,20 +40,35 @@ fn profile_dir() -> PathBuf {
     dir.to_owned()
 }
 
-/// Builds the binary once, however many tests ask at the same time.
-fn build(profile_dir: &Path) {
+/// Returns the path of an example of the SDK, built if it is not there.
+///
+/// # Panics
+///
+/// When it cannot be built.
+#[must_use]
+pub fn sdk_example(name: &str) -> PathBuf {
+    let profile_dir = profile_dir();
+    let path = profile_dir.join("examples").join(name);
+    if !path.is_file() {
+        build(&profile_dir, &path, &["--package", "outlast-sdk", "--example", name]);
+    }
+    path
+}
+
+/// Builds a program once, however many tests ask at the same time.
+fn build(profile_dir: &Path, program: &Path, what: &[&str]) {
     let lock = File::create(profile_dir.join(".outlast-e2e.lock")).expect("a lock file");
     lock.lock().expect("the lock");
-    if profile_dir.join("outlast").is_file() {
+    if program.is_file() {
         return;
     }
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--quiet", "--package", "outlast-cli", "--target-dir"]);
+    build.args(["build", "--quiet"]).args(what).arg("--target-dir");
     build.arg(profile_dir.parent().expect("a target folder"));
     build.current_dir(env!("CARGO_MANIFEST_DIR"));
     if profile_dir.ends_with("release") {
         build.arg("--release");
     }
     let status = build.stdin(Stdio::null()).status().expect("cargo runs");
-    assert!(status.success(), "cargo build of outlast-cli failed: {status}");
+    assert!(status.success(), "cargo build of {} failed: {status}", program.display());
 }

@@ -35,6 +35,8 @@ pub struct Session {
     services: Vec<Process>,
     address: Option<String>,
     ids: Ids,
+    /// The Rust program that the page showed last.
+    program: Option<String>,
     folder: TempDir,
 }
 
@@ -50,7 +52,8 @@ impl Session {
         let folder = tempfile::Builder::new().prefix("outlast-page-").tempdir().expect("a folder");
         // On a terminal, curl shows no progress.
         std::fs::write(folder.path().join(".curlrc"), "silent\nshow-error\n").expect("a file");
-        let mut session = Self { services: Vec::new(), address: None, ids: Ids::new(), folder };
+        let mut session =
+            Self { services: Vec::new(), address: None, ids: Ids::new(), program: None, folder };
         for block in super::blocks(page) {
             match block {
                 Block::File { path, text } => session.write(&path, &text),
@@ -66,7 +69,10 @@ impl Session {
         Ok(())
     }
 
-    fn write(&self, path: &str, text: &str) {
+    fn write(&mut self, path: &str, text: &str) {
+        if path.ends_with("src/main.rs") {
+            self.program = Some(text.to_owned());
+        }
         let path = self.folder.path().join(path);
         std::fs::create_dir_all(path.parent().expect("a file lies in a folder")).expect("a folder");
         std::fs::write(path, text).expect("writing a page's file");
@@ -76,6 +82,9 @@ impl Session {
         let is_variable = |word: &&str| word.contains('=') && !word.starts_with('-');
         let words: Vec<&str> = step.command.split_whitespace().skip_while(is_variable).collect();
         let first = words.first().copied().unwrap_or_default();
+        if words == ["cargo", "run"] {
+            return self.run_program();
+        }
         if !MAY_RUN.contains(&first) {
             return Err(format!("`{first}` is not run; see CONTRIBUTING.md for what is"));
         }
@@ -93,6 +102,25 @@ impl Session {
             last.is_ok().then_some(())
         });
         last
+    }
+
+    /// Starts the page's program: building it takes too long, so it must be one of the SDK's
+    /// examples, which are built anyway.
+    fn run_program(&mut self) -> Result<(), String> {
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/sdk/examples");
+        let is_it = |path: &PathBuf| std::fs::read_to_string(path).ok() == self.program;
+        let found = std::fs::read_dir(examples).expect("the SDK's examples");
+        let found = found.map(|entry| entry.expect("an entry").path()).find(is_it);
+        let Some(found) = found.as_deref().and_then(Path::file_stem) else {
+            return Err("no example of the SDK is the program that the page shows".to_owned());
+        };
+        let mut command = Command::new(binary::sdk_example(&found.to_string_lossy()));
+        self.surround(&mut command);
+        command.args(self.address.iter().map(|address| format!("http://{address}")));
+        let mut service = Process::spawn("program", command, self.folder.path());
+        let _line = service.await_line("registered", START_MAX);
+        self.services.push(service);
+        Ok(())
     }
 
     fn command(&mut self, step: &Step) -> Result<(), String> {

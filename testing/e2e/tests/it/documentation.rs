@@ -32,7 +32,12 @@ fn the_readme_is_true() {
 
 #[test]
 fn the_pages_in_docs_are_true() {
-    let faults: Vec<String> = pages().iter().filter_map(|page| run(page).err()).collect();
+    // Pages mostly wait, and know nothing of each other.
+    let pages = pages();
+    let faults: Vec<String> = std::thread::scope(|scope| {
+        let runs: Vec<_> = pages.iter().map(|page| scope.spawn(|| run(page).err())).collect();
+        runs.into_iter().filter_map(|run| run.join().expect("a page ends")).collect()
+    });
     assert!(faults.is_empty(), "{}", faults.join("\n\n"));
 }
 

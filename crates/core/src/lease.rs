@@ -10,6 +10,10 @@
 //! first seen ──renewed──▶ seen anew … ──unchanged for its length──▶ may lapse
 //! any of them ──contact with the store lost──▶ forgotten
 //! ```
+//!
+//! A renewal that its worker does not hear of helps nobody: the worker ends what it must by
+//! its own clock, and the server would wait for ever. So whoever has been welcomed and has
+//! not said a word since, for a whole lease, is not renewed any more.
 
 use std::collections::HashMap;
 
@@ -21,6 +25,8 @@ use crate::worker::liveness::Liveness;
 #[derive(Debug, Default)]
 pub struct Watch {
     seen: HashMap<WorkerId, Seen>,
+    /// Since when a worker's welcomes have not been followed by a word.
+    unheard: HashMap<WorkerId, BootTime>,
 }
 
 /// Stands for the renewal number of a worker that was not read from the store yet; real
@@ -87,15 +93,34 @@ impl Watch {
         }
     }
 
+    /// Notes that a worker was sent a welcome; whether it arrives is not known yet.
+    pub fn welcomed(&mut self, worker: WorkerId, now: BootTime) {
+        self.unheard.entry(worker).or_insert(now);
+    }
+
+    /// Notes that a worker said something after its welcome: it hears us.
+    pub fn heard(&mut self, worker: WorkerId) {
+        self.unheard.remove(&worker);
+    }
+
+    /// Returns whether a worker seems to hear nothing of what it is told: for a whole lease
+    /// it has been welcomed, once or many times, and has said nothing since.
+    #[must_use]
+    pub fn is_unheard(&self, worker: WorkerId, lease: Span, now: BootTime) -> bool {
+        self.unheard.get(&worker).is_some_and(|since| since.after(lease) <= now)
+    }
+
     /// Forgets a worker that is no longer live.
     pub fn forget(&mut self, worker: WorkerId) {
         self.seen.remove(&worker);
+        self.unheard.remove(&worker);
     }
 
     /// Starts watching everyone anew: contact with the store was lost, so silence may
     /// have been ours.
     pub fn lost_contact(&mut self) {
         self.seen.clear();
+        self.unheard.clear();
     }
 
     /// Judges one worker's silence at `now`.

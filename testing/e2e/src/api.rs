@@ -156,6 +156,21 @@ impl Api {
     #[track_caller]
     #[must_use]
     pub fn post_with(&self, path: &str, headers: &[(&str, &str)], body: &Value) -> Reply {
+        let sent = self.try_post_with(path, headers, body);
+        sent.unwrap_or_else(|error| panic!("POST {path}: {error:?}"))
+    }
+
+    /// Sends JSON with headers; `Err` when no answer came.
+    ///
+    /// # Errors
+    ///
+    /// When the connection fails.
+    pub fn try_post_with(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> Result<Reply, reqwest::Error> {
         let mut request = self.client.post(format!("{}{path}", self.url)).body(body.to_string());
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -163,8 +178,7 @@ impl Api {
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }
-        let sent = request.send().and_then(reply);
-        sent.unwrap_or_else(|error| panic!("POST {path}: {error:?}"))
+        request.send().and_then(reply)
     }
 
     /// Gets a path.

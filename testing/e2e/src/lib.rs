@@ -36,6 +36,7 @@ pub mod worker;
 
 pub use api::{Api, Reply};
 pub use process::Process;
+pub use proxy::{Proxy, Weather};
 pub use scene::{Run, Scene};
 pub use server::{Server, ServerOptions};
 pub use worker::{Worker, WorkerOptions};

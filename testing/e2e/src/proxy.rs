@@ -24,6 +24,11 @@ pub enum Weather {
     DropReplies,
     /// Swallows everything, keeps connections open, accepts new ones.
     BlackHole,
+    /// Keeps everything back, and passes it on when the weather clears: a partition, as TCP sees it.
+    Hold,
+    /// Ends connections towards the server and leaves clients in the belief that they stand, also
+    /// when the weather has cleared.
+    HalfOpen,
     /// Cuts every connection, refuses new ones.
     Cut,
 }
@@ -123,7 +128,18 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 fn forward(mut from: TcpStream, mut to: TcpStream, way: Way, shared: &Shared) {
     let mut chunk = vec![0; CHUNK];
     let prepared = from.set_nonblocking(false).and_then(|()| from.set_read_timeout(Some(LOOK)));
+    let mut severed = false;
     while prepared.is_ok() && !shared.is_over() && shared.weather() != Weather::Cut {
+        severed |= shared.weather() == Weather::HalfOpen;
+        if severed {
+            let server = if matches!(way, Way::Request) { &to } else { &from };
+            // The other direction's thread may have done it.
+            let _closed = server.shutdown(Shutdown::Both);
+        }
+        if severed || shared.weather() == Weather::Hold {
+            thread::sleep(LOOK);
+            continue;
+        }
         let read = match from.read(&mut chunk) {
             Ok(0) => break,
             Ok(read) => read,
@@ -139,6 +155,14 @@ fn forward(mut from: TcpStream, mut to: TcpStream, way: Way, shared: &Shared) {
                 true
             }
             (Weather::DropRequests | Weather::DropReplies | Weather::BlackHole, _) => false,
+            // What was read just before waits here, so that nothing is lost.
+            (Weather::Hold, _) => {
+                while shared.weather() == Weather::Hold && !shared.is_over() {
+                    thread::sleep(LOOK);
+                }
+                true
+            }
+            (Weather::HalfOpen, _) => false,
             (Weather::Cut, _) => break,
         };
         if passes && to.write_all(&chunk[..read]).is_err() {
@@ -178,9 +202,14 @@ mod tests {
     fn the_weather_decides_what_comes_through() {
         assert!(echoes(Weather::Clear));
         assert!(echoes(Weather::Delay(Duration::from_millis(20))));
-        for weather in
-            [Weather::DropRequests, Weather::DropReplies, Weather::BlackHole, Weather::Cut]
-        {
+        for weather in [
+            Weather::DropRequests,
+            Weather::DropReplies,
+            Weather::BlackHole,
+            Weather::Hold,
+            Weather::HalfOpen,
+            Weather::Cut,
+        ] {
             assert!(!echoes(weather), "{weather:?}");
         }
     }

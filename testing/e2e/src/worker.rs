@@ -17,6 +17,7 @@ pub struct WorkerOptions {
     name: String,
     concurrency: u32,
     shutdown_timeout: Duration,
+    heartbeat: Duration,
     arguments: Vec<String>,
     server: Option<String>,
 }
@@ -29,6 +30,7 @@ impl WorkerOptions {
             name: name.to_owned(),
             concurrency: 4,
             shutdown_timeout: Duration::from_secs(10),
+            heartbeat: HEARTBEAT,
             arguments: Vec::new(),
             server: None,
         }
@@ -45,6 +47,13 @@ impl WorkerOptions {
     #[must_use]
     pub const fn shutdown_timeout(mut self, grace: Duration) -> Self {
         self.shutdown_timeout = grace;
+        self
+    }
+
+    /// Sets the heartbeat interval it proposes.
+    #[must_use]
+    pub const fn heartbeat(mut self, interval: Duration) -> Self {
+        self.heartbeat = interval;
         self
     }
 
@@ -102,7 +111,7 @@ impl Worker {
             "--concurrency",
             &options.concurrency.to_string(),
             "--heartbeat-interval",
-            &format!("{}ms", HEARTBEAT.as_millis()),
+            &format!("{}ms", options.heartbeat.as_millis()),
             "--shutdown-timeout",
             &format!("{}ms", options.shutdown_timeout.as_millis()),
             "--packs",

@@ -91,3 +91,18 @@ fn drop_seen_before_the_first_renewal_number_counts() {
     watch.observe(worker(), 7, Liveness::Live, at(101));
     assert_eq!(watch.judge(worker(), PATIENCE, at(105)), Verdict::WindowPassed);
 }
+
+#[test]
+fn welcomes_without_a_word_for_a_whole_lease_mean_that_nothing_is_heard() {
+    let lease = Span::from_secs(15);
+    let mut watch = Watch::default();
+    watch.welcomed(worker(), at(0));
+    watch.welcomed(worker(), at(14));
+    assert!(!watch.is_unheard(worker(), lease, at(14)));
+    assert!(watch.is_unheard(worker(), lease, at(15)), "the first welcome counts");
+    watch.heard(worker());
+    assert!(!watch.is_unheard(worker(), lease, at(100)));
+    watch.welcomed(worker(), at(100));
+    watch.lost_contact();
+    assert!(!watch.is_unheard(worker(), lease, at(200)), "the silence may have been ours");
+}

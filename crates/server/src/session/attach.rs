@@ -50,6 +50,7 @@ pub(super) async fn attach<S: Store>(
     let interval = engine.settings().grant_interval(Span(hello.heartbeat_interval_ms));
     let lease = engine.settings().lease_of(interval);
 
+    check_heard(engine, worker, lease)?;
     if !hello.resumed {
         let registration = convert::registration(worker, &hello, &profile, lease);
         register(engine, registration).await?;
@@ -96,6 +97,7 @@ pub(super) async fn attach<S: Store>(
         };
         session.held.insert(held.job, here);
     }
+    engine.board().leases().welcomed(worker, boot_time());
     session.send(Body::Welcome(Welcome {
         heartbeat_interval_ms: interval.0,
         lease_ms: lease.0,
@@ -111,6 +113,15 @@ pub(super) async fn attach<S: Store>(
     let identity = Identity { worker, session: attached.session };
     engine.send(Input::Attached(Box::new(session))).await?;
     Ok(identity)
+}
+
+/// Refuses who hears nothing of what it is told: an attachment would only prolong its lease.
+fn check_heard<S: Store>(engine: &Engine<S>, worker: WorkerId, lease: Span) -> Result<(), Refused> {
+    if engine.board().leases().is_unheard(worker, lease, boot_time()) {
+        let reason = "welcomed for a whole lease and never heard from since";
+        return Err(refused(RefusalCode::Lapsed, reason));
+    }
+    Ok(())
 }
 
 fn unavailable(error: outlast_store::StoreError) -> Unavailable {

@@ -10,6 +10,7 @@ use outlast_store::{Command, Reply, Store};
 use tokio::sync::oneshot;
 use tonic::Status;
 
+use crate::clock::boot_time;
 use crate::engine::input::Input;
 use crate::engine::{Engine, Unavailable};
 use crate::session::{convert, reconcile};
@@ -22,6 +23,12 @@ pub(super) async fn answer<S: Store>(
     let worker = convert::worker_id(&request.worker_id)
         .ok_or_else(|| Status::invalid_argument("worker id must have 16 bytes"))?;
     let lease = engine.board().lease_of(worker).unwrap_or_else(|| default_lease(engine));
+    // One whose engine stands still cannot have answered its welcome: that is another matter.
+    let turns = request.last_poll_age_ms < lease.0;
+    if turns && engine.board().leases().is_unheard(worker, lease, boot_time()) {
+        engine.counters().beat(false);
+        return Ok(unheard());
+    }
     let interval = Span(lease.0 / u64::from(engine.settings().staleness_multiplier.max(1)));
     let renew = Renew { worker, lease, in_flight: request.in_flight };
     let reply = engine.submit(Command::Renew(renew)).await.map_err(unavailable)?;
@@ -51,6 +58,16 @@ pub(super) async fn answer<S: Store>(
 
 fn default_lease<S: Store>(engine: &Engine<S>) -> Span {
     engine.settings().lease_of(engine.settings().grant_interval(Span::ZERO))
+}
+
+/// In case it is heard after all: the next session makes everything well.
+fn unheard() -> BeatReply {
+    BeatReply {
+        renewed: false,
+        refusal: RefusalCode::Unavailable.into(),
+        reason: "no session has stood for a whole lease".into(),
+        ..BeatReply::default()
+    }
 }
 
 fn unavailable(error: Unavailable) -> Status {

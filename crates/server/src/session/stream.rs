@@ -85,6 +85,7 @@ async fn listen<S: Store>(
             Ok(None) => return End::Dropped("stream ended without goodbye".into()),
             Err(status) => return End::Dropped(format!("connection lost: {}", status.message())),
         };
+        engine.board().leases().heard(identity.worker);
         if let Said::Goodbye(goodbye) = said {
             return End::Goodbye(goodbye.why);
         }

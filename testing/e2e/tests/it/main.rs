@@ -27,6 +27,7 @@ mod foreign_pack;
 mod frozen_worker;
 mod idempotency;
 mod json_shapes;
+mod network;
 mod no_worker;
 mod ojs_conformance;
 mod output;

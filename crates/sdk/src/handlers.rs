@@ -142,8 +142,8 @@ impl Handler for Handlers {
         };
         if entry.forbids_overlap && !delivery.overlap_forbidden {
             let message = format!(
-                "the handler of {:?} must not overlap, and the job does not say so: enqueue it \
-                 with overlap `forbidden`",
+                "the handler of {:?} must not overlap, and the job allows it: enqueue it with \
+                 option `overlap` = `forbidden`",
                 delivery.job_type
             );
             return Ended::failed("overlap_allowed", message).permanently().unrun();

@@ -99,6 +99,14 @@ impl NewJob {
         self.option("timeout_ms", millis(longest))
     }
 
+    /// Two of its attempts must never run at the same time, not even while the network is
+    /// cut: a worker that cannot renew its lease ends the attempt, if need be with its process,
+    /// before another may have the job. Default: they may, until the one that is cut off
+    /// notices.
+    pub fn overlap_forbidden(self) -> Self {
+        self.option("overlap", json!("forbidden"))
+    }
+
     /// From when on it must not be started any more. Default: never.
     pub fn expires(self, at: SystemTime) -> Self {
         self.option("expires_at", json!(instant::text(at)))

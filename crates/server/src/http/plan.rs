@@ -65,7 +65,7 @@ pub(crate) async fn ojs<'a, S: Store>(
     let default = || action.map_or_else(RetryPolicy::standard, default_policy);
     let rules = Rules {
         retry: envelope.retry.clone().unwrap_or_else(default),
-        overlap: action.map_or(Overlap::Allowed, overlap_of),
+        overlap: envelope.overlap.unwrap_or_else(|| action.map_or(Overlap::Allowed, overlap_of)),
         expires_at: expires,
     };
     let id = envelope.id.unwrap_or_else(|| JobId(Uuid::now_v7()));

@@ -138,7 +138,8 @@ fn delay(value: &Value) -> Result<When, Fault> {
         .ok_or_else(|| Fault::field("delay", "must be seconds, a duration such as `5m`, or a time"))
 }
 
-fn overlap(word: &str) -> Result<Overlap, Fault> {
+/// Reads whether attempts may overlap.
+pub(crate) fn overlap(word: &str) -> Result<Overlap, Fault> {
     match word {
         "allowed" => Ok(Overlap::Allowed),
         "forbidden" => Ok(Overlap::Forbidden),

@@ -11,6 +11,7 @@ mod received;
 use std::borrow::Cow;
 
 use outlast_core::id::JobId;
+use outlast_core::job::Overlap;
 use outlast_core::retry::RetryPolicy;
 use outlast_core::time::Span;
 use serde::Deserialize;
@@ -20,6 +21,7 @@ use serde_json::value::RawValue;
 pub use received::Received;
 
 use crate::duration;
+use crate::execution::request;
 use crate::fault::Fault;
 use crate::json;
 use crate::ojs::{names, retry};
@@ -50,6 +52,8 @@ pub struct Envelope<'a> {
     pub expires: Option<When>,
     /// Its retry policy, if it brings one.
     pub retry: Option<RetryPolicy>,
+    /// Whether attempts may overlap, if it says so.
+    pub overlap: Option<Overlap>,
     /// What else must be given back: an object of `options` and the fields that are not
     /// known, as sent; empty when there is nothing.
     pub extra: String,
@@ -133,6 +137,10 @@ fn when(field: &str, raw: &RawValue) -> Result<When, Fault> {
 fn policy(raw: &RawValue) -> Result<RetryPolicy, Fault> {
     let value: Value = serde_json::from_str(raw.get()).map_err(|error| json::syntax(&error))?;
     retry::policy(&value, RetryPolicy::standard(), retry::Unknown::Ignored)
+}
+
+fn overlap(raw: &RawValue) -> Result<Overlap, Fault> {
+    request::overlap(&text_of(raw).unwrap_or_default())
 }
 
 fn queue(raw: &RawValue) -> Result<Cow<'_, str>, Fault> {

@@ -1,5 +1,6 @@
 //! What producers send.
 
+use outlast_core::job::Overlap;
 use outlast_core::time::{Span, Timestamp};
 use outlast_wire::ojs::enqueue::{bulk, one};
 use outlast_wire::time::When;
@@ -50,6 +51,15 @@ fn options_at_the_root_count_where_options_say_nothing() {
     let body = br#"{"type":"a","args":[],"queue":"root","priority":7,"options":{"queue":"q"}}"#;
     let job = one(body).expect("a job");
     assert_eq!((&*job.queue, job.priority), ("q", 7));
+}
+
+#[test]
+fn a_job_says_whether_its_attempts_may_overlap() {
+    let job = one(br#"{"type":"a","args":[],"options":{"overlap":"forbidden"}}"#).expect("a job");
+    assert_eq!(job.overlap, Some(Overlap::Forbidden));
+    assert_eq!(one(br#"{"type":"a","args":[]}"#).expect("a job").overlap, None);
+    check_names(r#"{"type":"a","args":[],"options":{"overlap":"never"}}"#, "overlap");
+    check_names(r#"{"type":"a","args":[],"options":{"overlap":true}}"#, "overlap");
 }
 
 #[test]

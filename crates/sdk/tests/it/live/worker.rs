@@ -2,16 +2,19 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outlast_e2e::process::Process;
 use outlast_e2e::wait::eventually;
 use outlast_e2e::{Api, Scene};
-use outlast_sdk::{Client, Job, JobId, JobState, NewJob};
+use outlast_sdk::{Client, Job, JobContext, JobId, JobState, NewJob, Worker};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
 
 const BOUND: Duration = Duration::from_secs(30);
 
@@ -170,4 +173,53 @@ fn the_next_worker_goes_on_where_a_killed_one_was() {
     assert_eq!(result["rows"], 150);
     let outcomes = stage.api().outcomes(&job.to_string());
     assert_eq!(outcomes, ["lost", "completed"]);
+}
+
+/// Counts the attempts that run at the same time, and those that ever ran.
+#[derive(Debug, Default)]
+struct Counted {
+    now: AtomicUsize,
+    ever: AtomicUsize,
+}
+
+#[test]
+fn a_job_that_forbids_overlap_is_run_by_a_handler_that_wants_it_so() {
+    let stage = Stage::set();
+    let counted = Arc::new(Counted::default());
+    let counts = Arc::clone(&counted);
+    let worker = Worker::builder(stage.scene.server().url())
+        .queues(["reports"])
+        .heartbeat_interval(Duration::from_millis(200))
+        .handle("alone", move |(): (), job: JobContext| {
+            let counts = Arc::clone(&counts);
+            async move {
+                assert_eq!(counts.now.fetch_add(1, Ordering::SeqCst), 0, "nobody else");
+                let attempt = counts.ever.fetch_add(1, Ordering::SeqCst);
+                if attempt == 0 {
+                    // Until the lease is over: it cannot be renewed.
+                    job.cancelled().await;
+                }
+                counts.now.fetch_sub(1, Ordering::SeqCst);
+                if attempt == 0 { Err("cut off") } else { Ok(job.stop_reason().is_none()) }
+            }
+        })
+        .overlap_forbidden("alone")
+        .build()
+        .unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let workers = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let running = workers.spawn(worker.run_until(async {
+        let _ = stopped.await;
+    }));
+    let job = stage.enqueue(NewJob::new("alone", ()).overlap_forbidden());
+    stage.await_running(job);
+    stage.scene.server().process().signal(Signal::STOP);
+    eventually("it was told to end", BOUND, || {
+        (counted.now.load(Ordering::SeqCst) == 0).then_some(())
+    });
+    stage.scene.server().process().signal(Signal::CONT);
+    let ended = stage.ended(job).completed().unwrap();
+    assert_eq!((ended.result, counted.ever.load(Ordering::SeqCst)), (Some(json!(true)), 2));
+    drop(stop);
+    workers.block_on(running).unwrap().unwrap();
 }

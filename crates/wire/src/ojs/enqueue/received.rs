@@ -7,7 +7,7 @@ use outlast_core::time::Span;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{Envelope, length, millis, policy, priority, queue, text_of, when};
+use super::{Envelope, length, millis, overlap, policy, priority, queue, text_of, when};
 use crate::fault::Fault;
 use crate::json;
 use crate::ojs::names;
@@ -60,6 +60,7 @@ struct Wanted<'a> {
     delay_ms: Option<&'a RawValue>,
     expires_at: Option<&'a RawValue>,
     retry: Option<&'a RawValue>,
+    overlap: Option<&'a RawValue>,
 }
 
 impl<'a> Wanted<'a> {
@@ -77,6 +78,7 @@ impl<'a> Wanted<'a> {
             "delay_ms" => &mut self.delay_ms,
             "expires_at" => &mut self.expires_at,
             "retry" => &mut self.retry,
+            "overlap" => &mut self.overlap,
             _ => return None,
         })
     }
@@ -117,6 +119,7 @@ impl<'a> Received<'a> {
             first: wanted.first()?,
             expires: wanted.expires_at.map(|raw| when("expires_at", raw)).transpose()?,
             retry: wanted.retry.map(policy).transpose()?,
+            overlap: wanted.overlap.map(overlap).transpose()?,
             extra: self.extra(options),
         })
     }

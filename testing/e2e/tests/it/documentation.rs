@@ -63,6 +63,25 @@ fn a_page_without_commands_is_known_for_it() {
 }
 
 #[test]
+fn every_link_between_pages_leads_somewhere() {
+    let mut pages = pages();
+    let top = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"];
+    pages.extend(top.into_iter().map(|name| root().join(name)));
+    let mut dead = Vec::new();
+    for page in &pages {
+        let text = std::fs::read_to_string(page).expect("a page");
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for link in links.filter(|link| !link.contains("://") && !link.starts_with('#')) {
+            let path = link.split('#').next().unwrap_or_default();
+            if !page.parent().expect("a folder").join(path).exists() {
+                dead.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert_eq!(dead, Vec::<String>::new());
+}
+
+#[test]
 fn a_page_that_lies_is_found_out() {
     let lies = [
         ("```console\n$ outlast jobs show nonsense\n```\n", "ended with"),

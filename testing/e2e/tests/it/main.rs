@@ -23,6 +23,7 @@ mod documentation;
 mod durability;
 mod exclusivity;
 mod exit_codes;
+mod fleet;
 mod foreign_pack;
 mod frozen_worker;
 mod idempotency;

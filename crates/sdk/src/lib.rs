@@ -1,5 +1,6 @@
-//! SDK for Outlast: a client that enqueues jobs and follows them, and a worker that has a
-//! session with a server and runs jobs with handlers.
+#![doc = include_str!("../README.md")]
+//!
+//! # Inside
 //!
 //! ```text
 //!            ┌────────────── engine (your runtime) ─────────────┐

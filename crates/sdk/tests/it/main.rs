@@ -15,6 +15,7 @@ mod handlers;
 mod heartbeats;
 mod lapses;
 mod live;
+mod readme;
 mod running;
 mod scripted_http;
 mod sessions;

@@ -76,7 +76,12 @@ fn nobody(key: &ClassKey, board: &Board) -> String {
         Route::Plain => WorkerRole::Sdk,
     };
     let of_role: Vec<&WorkerRecord> = workers.iter().filter(|worker| worker.role == role).collect();
-    if of_role.is_empty() {
+    // A worker that has only just attached is not among the records that were last read.
+    let fresh = sessions.iter().filter(|view| {
+        view.profile.role == role && !workers.iter().any(|worker| worker.id == view.worker)
+    });
+    let fresh: Vec<_> = fresh.collect();
+    if of_role.is_empty() && fresh.is_empty() {
         return format!("no eligible worker: no worker with {wanted} has registered");
     }
     let mut misfits: BTreeMap<Misfit, usize> = BTreeMap::new();
@@ -84,6 +89,12 @@ fn nobody(key: &ClassKey, board: &Board) -> String {
     for worker in of_role {
         match profile_of(worker, &sessions).fits(key) {
             Ok(()) => able.push(worker),
+            Err(misfit) => *misfits.entry(misfit).or_default() += 1,
+        }
+    }
+    for view in fresh {
+        match view.profile.fits(key) {
+            Ok(()) => return format!("no eligible worker: {} takes none now", view.profile.name),
             Err(misfit) => *misfits.entry(misfit).or_default() += 1,
         }
     }

@@ -97,3 +97,22 @@ fn the_reason_names_workers_that_were_considered_and_why_none_is_eligible() {
     scene.await_status(&job, "completed", within(LEASE));
     scene.judge();
 }
+
+#[test]
+fn a_worker_that_has_only_just_come_is_considered() {
+    // The list of workers is read from the store once a minute: only its session tells of it.
+    let options = ServerOptions::default()
+        .set("executor.timeout_check_interval", json!(60))
+        .set("worker.heartbeat_interval", json!(20));
+    let scene = Scene::with(options);
+    let elsewhere = WorkerOptions::named("elsewhere").heartbeat(Duration::from_secs(20));
+    let _worker = scene.worker_with(&elsewhere.flag("--queues", "mail"));
+    let job = scene.run(Run::short());
+    let reason = eventually("the worker is named", Duration::from_secs(10), || {
+        let reason = scene.api().execution(&job)["waiting_reason"].as_str()?.to_owned();
+        reason.contains("1 not serving queue default").then_some(reason)
+    });
+    assert!(reason.starts_with("no eligible worker"), "{reason}");
+    assert!(scene.cancel(&job).is_success());
+    scene.judge();
+}

@@ -10,6 +10,7 @@ use serde_json::Value;
 use self::compare::{Compared, compare};
 use super::ledger::{Ledger, Mark};
 use super::load::Load;
+use super::stage::KILLED;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::exit::Failure;
@@ -31,6 +32,8 @@ pub(super) struct Account {
 pub(super) struct Attempt {
     pub(super) epoch: u64,
     pub(super) outcome: String,
+    /// Its worker was killed: a program may have begun without anybody being told.
+    pub(super) killed: bool,
 }
 
 /// How the demo ended.
@@ -91,6 +94,7 @@ async fn account(client: &Client, id: &str) -> Result<Account, Failure> {
     let attempt = |attempt: &Value| Attempt {
         epoch: attempt.get("epoch").and_then(Value::as_u64).unwrap_or(0),
         outcome: text_at(attempt, "outcome"),
+        killed: text_at(attempt, "worker.name") == KILLED,
     };
     Ok(Account { status, attempts: attempts.iter().map(attempt).collect() })
 }
@@ -103,12 +107,13 @@ impl Verdict {
         self.completed += usize::from(completed);
         self.lost += usize::from(!has_ended);
         let outcome = |wanted: &str| account.attempts.iter().any(|one| one.outcome == wanted);
+        let died = account.attempts.iter().any(|one| one.killed && one.outcome == "undelivered");
         self.interrupted += usize::from(outcome("interrupted"));
         let starts = lines.iter().filter(|line| line.mark == Mark::Start);
         if starts.count() < 2 {
             return;
         }
-        if !outcome("lost") {
+        if !outcome("lost") && !died {
             self.rerun_after_drain += usize::from(outcome("interrupted"));
             return;
         }

@@ -23,6 +23,8 @@ use crate::process::{Child, Echo, Launch, worded};
 const CONCURRENCY: &str = "4";
 /// Shorter than the long jobs, so that the drain has something to interrupt and hand on.
 const DRAIN: &str = "1s";
+/// The worker that is killed.
+pub(super) const KILLED: &str = "demo-2";
 const REGISTER_MAX: Duration = Duration::from_secs(20);
 const BUSY_MAX: Duration = Duration::from_secs(5);
 const STOP_MAX: Duration = Duration::from_secs(20);
@@ -137,7 +139,7 @@ impl Stage {
             let jobs = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
             let busy: BTreeSet<String> =
                 jobs.iter().map(|job| text_at(job, "worker.name")).collect();
-            if busy.contains("demo-1") && busy.contains("demo-2") {
+            if busy.contains("demo-1") && busy.contains(KILLED) {
                 break;
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -159,11 +161,10 @@ impl Stage {
     /// Ends everything in order: workers first, then the server. Whatever does not end well is a
     /// fault, the killed worker excepted.
     pub(super) async fn clear(self, verdict: &mut Verdict) {
-        let killed = "demo-2";
-        for worker in self.workers.iter().filter(|worker| worker.name() != killed) {
+        for worker in self.workers.iter().filter(|worker| worker.name() != KILLED) {
             worker.signal(Signal::TERM);
         }
-        let others = self.workers.iter().filter(|worker| worker.name() != killed);
+        let others = self.workers.iter().filter(|worker| worker.name() != KILLED);
         for child in others.chain([&self.server]) {
             if child.name() == "server" {
                 child.signal(Signal::TERM);

@@ -3,7 +3,7 @@
 //! Running twice is allowed where a worker was killed or drained under the first run, and only
 //! there. One committed outcome is demanded always.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::ledger::{Line, Mark};
 use super::Account;
@@ -27,6 +27,8 @@ pub(super) fn compare(account: &Account, lines: &[Line]) -> Compared {
     }
     let outcomes: BTreeMap<u64, &str> =
         account.attempts.iter().map(|attempt| (attempt.epoch, attempt.outcome.as_str())).collect();
+    let died: BTreeSet<u64> =
+        account.attempts.iter().filter(|one| one.killed).map(|one| one.epoch).collect();
     if outcomes.len() != account.attempts.len() {
         faults.push("has two attempts of one epoch".to_owned());
     }
@@ -50,6 +52,8 @@ pub(super) fn compare(account: &Account, lines: &[Line]) -> Compared {
         }
         match outcomes.get(&line.epoch).copied() {
             Some("completed" | "lost" | "interrupted") => {}
+            // Killed between the program's line and telling the server that it started.
+            Some("undelivered") if died.contains(&line.epoch) => {}
             Some(outcome) => {
                 faults.push(format!("ran at epoch {}, which the API calls {outcome}", line.epoch));
             }
@@ -78,9 +82,14 @@ mod tests {
     use crate::clock;
 
     fn check(attempts: &[(u64, &str)], lines: &[(u64, Mark)]) -> Compared {
+        check_on(false, attempts, lines)
+    }
+
+    fn check_on(killed: bool, attempts: &[(u64, &str)], lines: &[(u64, Mark)]) -> Compared {
         let attempt = |(epoch, outcome): &(u64, &str)| Attempt {
             epoch: *epoch,
             outcome: (*outcome).to_owned(),
+            killed,
         };
         let seen = clock::moment();
         let line = |(epoch, mark): &(u64, Mark)| Line { epoch: *epoch, mark: *mark, seen };
@@ -106,6 +115,14 @@ mod tests {
         assert_eq!(check(&[(1, "interrupted"), (2, "completed")], &lines).faults.len(), 0);
         assert_eq!(check(&[(1, "failed"), (2, "completed")], &lines).faults.len(), 1);
         assert_eq!(check(&[(2, "completed")], &lines).faults.len(), 1);
+    }
+
+    #[test]
+    fn only_a_killed_worker_may_begin_a_run_that_nobody_heard_of() {
+        let lines = [(1, Mark::Start), (2, Mark::Start), (2, Mark::End)];
+        let attempts = [(1, "undelivered"), (2, "completed")];
+        assert_eq!(check_on(true, &attempts, &lines).faults.len(), 0);
+        assert_eq!(check_on(false, &attempts, &lines).faults.len(), 1);
     }
 
     #[test]

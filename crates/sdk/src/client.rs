@@ -31,7 +31,7 @@ pub use self::events::{Event, EventData, EventFilter, Events};
 use self::http::{Ask, Http, Repeat};
 pub use self::job::{AttemptError, Job, Unsuccessful};
 pub use self::new_job::{NewJob, Retry};
-use crate::session::BadAddress;
+use crate::session::{BadAddress, Token};
 
 /// Enqueues jobs and follows them. Cheap to clone; all clones share their connections.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub struct Client {
 #[must_use]
 pub struct ClientBuilder {
     url: String,
-    token: Option<String>,
+    token: Option<Token>,
     connect_timeout: Duration,
     request_timeout: Duration,
     retry_for: Duration,
@@ -137,7 +137,7 @@ impl Client {
                 return Err(ClientError::usage(problem, "enqueue them in several"));
             }
             let raw = serde_json::value::to_raw_value(&envelope);
-            envelopes.push(raw.map_err(|source| ClientError::Encode { what: "job", source })?);
+            envelopes.push(raw.map_err(|source| ClientError::encode("job", source))?);
         }
         if envelopes.is_empty() {
             return Ok(Vec::new());
@@ -214,7 +214,7 @@ impl Client {
 impl ClientBuilder {
     /// Bearer token to show. Default: none.
     pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.token = Some(token.into());
+        self.token = Some(Token(token.into()));
         self
     }
 
@@ -249,5 +249,5 @@ impl ClientBuilder {
 }
 
 fn encoded(what: &'static str, value: &impl serde::Serialize) -> Result<Vec<u8>, ClientError> {
-    serde_json::to_vec(value).map_err(|source| ClientError::Encode { what, source })
+    serde_json::to_vec(value).map_err(|source| ClientError::encode(what, source))
 }

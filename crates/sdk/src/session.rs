@@ -11,6 +11,7 @@
 pub(crate) mod backoff;
 pub(crate) mod link;
 
+use std::fmt;
 use std::time::Duration;
 
 use outlast_core::time::BootTime;
@@ -75,6 +76,16 @@ pub(crate) enum AttachError {
     NotAllowed(String),
 }
 
+/// A bearer token that shows itself to servers only.
+#[derive(Clone)]
+pub(crate) struct Token(pub(crate) String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
 /// The address or the token cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot use {what}: {reason}")]
@@ -86,7 +97,7 @@ pub struct BadAddress {
 }
 
 impl Address {
-    pub(crate) fn new(url: &str, token: Option<&str>) -> Result<Self, BadAddress> {
+    pub(crate) fn new(url: &str, token: Option<&Token>) -> Result<Self, BadAddress> {
         let bad = |what: &str, reason: String| BadAddress { what: what.to_owned(), reason };
         let endpoint = Endpoint::from_shared(url.to_owned())
             .map_err(|error| bad(url, error.to_string()))?
@@ -97,7 +108,7 @@ impl Address {
             return Err(bad(url, "only http:// is spoken".to_owned()));
         }
         let token = token
-            .map(|token| {
+            .map(|Token(token)| {
                 let mut value = MetadataValue::try_from(format!("Bearer {token}"))
                     .map_err(|_invalid| bad("the token", "it is not plain ASCII".to_owned()))?;
                 value.set_sensitive(true);

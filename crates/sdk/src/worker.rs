@@ -29,7 +29,7 @@ use self::engine::Engine;
 use self::summary::{BuildError, RunError, Summary};
 use crate::handler::Handler;
 use crate::handlers::{BoxError, Handlers, JobContext};
-use crate::session::Address;
+use crate::session::{Address, Token};
 use crate::signals::Signals;
 
 /// Which jobs a worker is for.
@@ -88,7 +88,7 @@ pub struct Worker {
 #[must_use]
 pub struct WorkerBuilder {
     url: String,
-    token: Option<String>,
+    token: Option<Token>,
     profile: Profile,
     patience: Patience,
     handlers: Handlers,
@@ -130,12 +130,12 @@ impl Worker {
     /// returned, one more SIGTERM or SIGINT ends the process with exit code 1.
     ///
     /// # Errors
-    /// When the server refuses this worker for good, or the system has no thread left or
-    /// gives no signals.
+    /// When it has no handler, the server refuses it for good, or the system has no thread
+    /// left or gives no signals.
     pub async fn run_with_signals(self) -> Result<Summary, RunError> {
+        let handlers = self.own_handlers()?;
         let (control, queue) = control::control();
         let _signals = Signals::listen(control).await.map_err(RunError::Signals)?;
-        let handlers = self.handlers.clone();
         self.run(handlers, queue).await
     }
 
@@ -143,16 +143,24 @@ impl Worker {
     /// alone.
     ///
     /// # Errors
-    /// When the server refuses this worker for good, or the system has no thread left.
+    /// When it has no handler, the server refuses it for good, or the system has no thread
+    /// left.
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<Summary, RunError> {
+        let handlers = self.own_handlers()?;
         let (control, queue) = control::control();
-        let handlers = self.handlers.clone();
         let mut ended = Box::pin(self.run(handlers, queue));
         tokio::select! {
             ended = &mut ended => return ended,
             () = stop => control.terminate(),
         }
         ended.await
+    }
+
+    fn own_handlers(&self) -> Result<Handlers, RunError> {
+        match self.handlers.types().next() {
+            Some(_) => Ok(self.handlers.clone()),
+            None => Err(RunError::NoHandler),
+        }
     }
 
     /// Serves jobs with a [`Handler`] of your own, in place of typed ones, until it is told to stop and has drained, whatever the server does
@@ -228,7 +236,7 @@ impl WorkerBuilder {
 
     /// Bearer token to show. Default: none.
     pub fn token(mut self, token: Option<String>) -> Self {
-        self.token = token;
+        self.token = token.map(Token);
         self
     }
 
@@ -312,7 +320,7 @@ impl WorkerBuilder {
     /// said about a handler cannot be kept.
     pub fn build(self) -> Result<Worker, BuildError> {
         let Self { url, token, mut profile, patience, mut handlers } = self;
-        let address = Address::new(&url, token.as_deref())?;
+        let address = Address::new(&url, token.as_ref())?;
         handlers.settle()?;
         if patience.refuses_forbidden
             && let Some(job_type) = handlers.forbids_overlap()

@@ -1,6 +1,7 @@
 //! Why a request of the client came to nothing.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::StatusCode;
@@ -41,7 +42,7 @@ pub enum ClientError {
         what: &'static str,
         /// Why.
         #[source]
-        source: serde_json::Error,
+        source: Arc<serde_json::Error>,
     },
     /// What came back is not what was asked for.
     #[error("{what} cannot be read from what the server says")]
@@ -115,6 +116,10 @@ impl Refusal {
 }
 
 impl ClientError {
+    pub(super) fn encode(what: &'static str, source: impl Into<Arc<serde_json::Error>>) -> Self {
+        Self::Encode { what, source: source.into() }
+    }
+
     pub(super) const fn usage(problem: String, remedy: &'static str) -> Self {
         Self::Usage { problem, remedy }
     }

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::{ClientBuilder, ClientError, Refusal};
 use crate::clock::Stopwatch;
 use crate::session::backoff::Backoff;
-use crate::session::{Address, BadAddress};
+use crate::session::{Address, BadAddress, Token};
 
 /// Longest pause that a server may ask for: a slip of its clock must not stop a client.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
@@ -125,10 +125,10 @@ impl Http {
         let ClientBuilder { url, token, connect_timeout, request_timeout, retry_for } = builder;
         let bad = |reason: String| BadAddress { what: url.clone(), reason };
         // The same addresses as a worker's.
-        Address::new(&url, token.as_deref())?;
+        Address::new(&url, token.as_ref())?;
         let server = Url::parse(&url).map_err(|error| bad(error.to_string()))?;
         let mut headers = HeaderMap::new();
-        if let Some(token) = token
+        if let Some(Token(token)) = token
             && let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {token}"))
         {
             value.set_sensitive(true);

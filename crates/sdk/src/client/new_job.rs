@@ -1,5 +1,6 @@
 //! A job as its producer wants it.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -22,14 +23,14 @@ use super::{ClientError, instant};
 ///     .retry(Retry::attempts(5).never_for(["unknown_address"]))
 ///     .meta("tenant", 7);
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[must_use]
 pub struct NewJob {
     job_type: String,
     /// Kept until it is sent: then there is somebody to tell of an error.
-    args: Result<Value, serde_json::Error>,
+    args: Result<Value, Arc<serde_json::Error>>,
     meta: Map<String, Value>,
-    meta_error: Option<serde_json::Error>,
+    meta_error: Option<Arc<serde_json::Error>>,
     options: Map<String, Value>,
     idempotency_key: Option<String>,
 }
@@ -54,7 +55,7 @@ impl NewJob {
     fn with(job_type: impl Into<String>, args: Result<Value, serde_json::Error>) -> Self {
         Self {
             job_type: job_type.into(),
-            args,
+            args: args.map_err(Arc::new),
             meta: Map::new(),
             meta_error: None,
             options: Map::new(),
@@ -124,7 +125,7 @@ impl NewJob {
             Ok(value) => {
                 self.meta.insert(name.into(), value);
             }
-            Err(error) => self.meta_error = Some(error),
+            Err(error) => self.meta_error = Some(Arc::new(error)),
         }
         self
     }
@@ -146,9 +147,9 @@ impl NewJob {
 
     /// Returns what is sent, and the key.
     pub(super) fn into_parts(self) -> Result<(Value, Option<String>), ClientError> {
-        let args = self.args.map_err(|source| ClientError::Encode { what: "args", source })?;
+        let args = self.args.map_err(|source| ClientError::encode("args", source))?;
         if let Some(source) = self.meta_error {
-            return Err(ClientError::Encode { what: "meta", source });
+            return Err(ClientError::encode("meta", source));
         }
         if !args.is_array() {
             let problem = format!("args of a {:?} are no list", self.job_type);

@@ -61,6 +61,9 @@ pub enum RunError {
     /// The token is missing, wrong, or not for workers.
     #[error("server does not allow this worker: {0}")]
     NotAllowed(String),
+    /// There is nothing that it could run.
+    #[error("worker has no handler; add one with `WorkerBuilder::handle`")]
+    NoHandler,
     /// The process's signals cannot be listened to.
     #[error("signals cannot be listened to")]
     Signals(#[source] std::io::Error),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast_sdk::{Client, ClientError, EventFilter, JobId, JobState, NewJob};
+use outlast_sdk::{Client, ClientError, EventFilter, JobId, JobState, NewJob, Worker};
 
 use crate::scripted_http::{Answer, ScriptedHttp};
 use crate::support::within;
@@ -96,15 +96,20 @@ async fn a_refusal_is_told_once_and_in_the_words_of_the_server() {
     let body = r#"{"error":{"code":"permission_denied","message":"role viewer may not enqueue",
         "hint":"use a token of a producer"}}"#;
     let server = ScriptedHttp::start([Answer::Says(403, body, &[])]).await;
-    let client = Client::builder(&server.url).token("secret").build().unwrap();
+    let client = Client::builder(&server.url).token("my-token").build().unwrap();
     let error = within(client.enqueue(NewJob::new("t", 1))).await.unwrap_err();
     assert!(error.is_not_allowed());
     assert_eq!((error.status(), error.code()), (Some(403), Some("permission_denied")));
     assert_eq!(error.hint(), Some("use a token of a producer"));
     let asked = server.asked();
     assert_eq!(asked.len(), 1);
-    assert_eq!(asked[0].header("authorization"), Some("Bearer secret"));
-    assert!(!format!("{client:?}").contains("secret"));
+    assert_eq!(asked[0].header("authorization"), Some("Bearer my-token"));
+    let builders = (
+        Client::builder(&server.url).token("hidden"),
+        Worker::builder(&server.url).token(Some("hidden".to_owned())),
+    );
+    assert!(!format!("{client:?}").contains("my-token"), "{client:?}");
+    assert!(!format!("{builders:?}").contains("hidden"), "{builders:?}");
 }
 
 #[tokio::test]

@@ -335,6 +335,9 @@ async fn what_cannot_be_kept_is_refused_when_the_worker_is_made() {
     assert_eq!(refused, BuildError::TwoHandlers("t".to_owned()));
     let refused = Worker::builder("ftp://127.0.0.1").handle("t", add).build().unwrap_err();
     assert!(matches!(refused, BuildError::Address(_)), "{refused}");
+    let idle = Worker::builder("http://127.0.0.1:1").build().unwrap();
+    let refused = within(idle.run_until(std::future::pending())).await.unwrap_err();
+    assert!(matches!(refused, RunError::NoHandler), "{refused}");
 }
 
 /// Where a subscriber writes.

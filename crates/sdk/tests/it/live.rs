@@ -1,14 +1,20 @@
 //! Client and worker against the real server.
 
 mod client;
+mod roles;
 mod worker;
 
-use outlast_e2e::Scene;
+use outlast_e2e::{Scene, ServerOptions};
 
 /// Runs `test` beside a server of its own. The harness blocks, so it stays outside of the
 /// runtime.
 pub(crate) fn with_server(test: impl AsyncFnOnce(&mut Scene)) {
-    let mut scene = Scene::start();
+    with_options(ServerOptions::default(), test);
+}
+
+/// As [`with_server`], with a server that is set up in a certain way.
+pub(crate) fn with_options(options: ServerOptions, test: impl AsyncFnOnce(&mut Scene)) {
+    let mut scene = Scene::with(options);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(test(&mut scene));

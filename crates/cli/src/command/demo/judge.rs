@@ -133,12 +133,9 @@ impl Verdict {
         row("completed", self.completed.to_string());
         row("lost", self.lost.to_string());
         let (kill, drain) = (self.rerun_after_kill, self.rerun_after_drain);
-        let twice = match kill + drain {
-            0 => "0".to_owned(),
-            all => {
-                format!("{all}: {kill} their worker was killed, {drain} the drain handed them on")
-            }
-        };
+        let all = kill + drain;
+        let twice =
+            format!("{all}: {kill} their worker was killed, {drain} the drain handed them on");
         row("run more than once", twice);
         row("interrupted", format!("{} by the drain, no retry spent", self.interrupted));
         let again = match (self.first_again, self.last_again) {

@@ -21,16 +21,18 @@ mod executions;
 mod health;
 mod ojs;
 mod once;
+mod openapi;
 mod orders;
 mod page;
 mod plan;
 mod route;
+mod shape;
 mod show;
 mod stream;
 mod workers;
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -55,6 +57,8 @@ pub(crate) struct App<S: Store> {
     plain: Arc<PlainWorkers>,
     disk: Arc<doctor::LastLook>,
     started: BootTime,
+    /// The answer of `/openapi.json`, written once the routes are known.
+    description: Arc<OnceLock<Vec<u8>>>,
 }
 
 impl<S: Store> Clone for App<S> {
@@ -64,6 +68,7 @@ impl<S: Store> Clone for App<S> {
             plain: Arc::clone(&self.plain),
             disk: Arc::clone(&self.disk),
             started: self.started,
+            description: Arc::clone(&self.description),
         }
     }
 }
@@ -80,7 +85,13 @@ impl<S: Store> App<S> {
 
 /// Returns all routes over `engine`.
 pub fn router<S: Store>(engine: Engine<S>) -> Router {
-    let app = App { engine, plain: Arc::default(), disk: Arc::default(), started: boot_time() };
+    let app = App {
+        engine,
+        plain: Arc::default(),
+        disk: Arc::default(),
+        started: boot_time(),
+        description: Arc::default(),
+    };
     let conformance = app.engine.settings().conformance;
     let routes = Routes::new()
         .merge(ojs::routes(conformance))
@@ -89,8 +100,12 @@ pub fn router<S: Store>(engine: Engine<S>) -> Router {
         .merge(workers::routes())
         .merge(doctor::routes())
         .merge(events::routes())
-        .merge(health::routes());
-    let (router, _all) = routes.into_parts();
+        .merge(health::routes())
+        .merge(openapi::routes());
+    let (router, all) = routes.into_parts();
+    let described = openapi::document(&all, app.engine.settings().version).to_string();
+    // Nobody else has it yet.
+    app.description.set(described.into_bytes()).unwrap_or_default();
     router
         .fallback(unknown_path::<S>)
         .method_not_allowed_fallback(wrong_method::<S>)

@@ -8,14 +8,19 @@ use super::answer::Answer;
 use super::call::Call;
 use super::error::Failure;
 use super::route::{Routes, get};
+use super::shape::Shape;
 use crate::access::Need;
 
 pub(super) fn routes<S: Store>() -> Routes<S> {
     Routes::new()
-        .add(get("/api/v1/actions", Need::Read, "Lists actions"), actions)
-        .add(get("/api/v1/actions/{ref}", Need::Read, "Shows an action"), one_action)
-        .add(get("/api/v1/packs", Need::Read, "Lists packs"), packs)
-        .add(get("/api/v1/packs/{ref}", Need::Read, "Shows a pack"), one_pack)
+        .add(
+            get("/api/v1/actions", Need::Read, "Lists actions", Shape::Actions)
+                .query(&[("pack", "Only of this pack")]),
+            actions,
+        )
+        .add(get("/api/v1/actions/{ref}", Need::Read, "Shows an action", Shape::Action), one_action)
+        .add(get("/api/v1/packs", Need::Read, "Lists packs", Shape::Packs), packs)
+        .add(get("/api/v1/packs/{ref}", Need::Read, "Shows a pack", Shape::Pack), one_pack)
 }
 
 async fn actions<S: Store>(call: Call<S>) -> Result<Answer, Failure> {

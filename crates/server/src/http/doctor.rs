@@ -19,6 +19,7 @@ use super::answer::Answer;
 use super::call::Call;
 use super::error::Failure;
 use super::route::{Routes, get};
+use super::shape::Shape;
 use crate::access::Need;
 use crate::clock::{boot_time, wall};
 use crate::engine::Untaken;
@@ -33,7 +34,12 @@ const UNSTARTED_MAX: u32 = 500;
 
 pub(super) fn routes<S: Store>() -> Routes<S> {
     Routes::new().add(
-        get("/api/v1/doctor", Need::Read, "Shows what `outlast doctor` judges the server by"),
+        get(
+            "/api/v1/doctor",
+            Need::Read,
+            "Shows what `outlast doctor` judges the server by",
+            Shape::Doctor,
+        ),
         doctor,
     )
 }

@@ -7,11 +7,27 @@ use super::call::Call;
 use super::error::Failure;
 use super::ojs::events as event_log;
 use super::route::{Routes, get};
+use super::shape::Shape;
 use super::stream;
 use crate::access::Need;
 
+const FILTERS: &[(&str, &str)] = &[
+    ("execution", "Only events about this job"),
+    ("worker", "Only about this worker, or done by it; by id or name"),
+    ("queue", "Only of these queues"),
+    ("type", "Only of these types, such as `job.completed,job.failed` or `worker.*`"),
+    ("cursor", "Only events after this one; as is the header Last-Event-ID"),
+    ("stream", "`false` for a page of JSON, as is `Accept: application/json`"),
+    ("limit", "Most events of a page"),
+];
+
 pub(super) fn routes<S: Store>() -> Routes<S> {
-    Routes::new().add(get("/api/v1/events", Need::Read, "Streams events as they happen"), events)
+    Routes::new().add(
+        get("/api/v1/events", Need::Read, "Streams events as they happen", Shape::Events)
+            .query(FILTERS)
+            .streams(),
+        events,
+    )
 }
 
 /// A stream unless JSON is asked for. It begins with what happens next, a page with the

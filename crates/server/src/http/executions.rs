@@ -10,21 +10,68 @@ mod view;
 use outlast_store::Store;
 
 use super::route::{Routes, get, post};
+use super::shape::Shape;
 use crate::access::Need;
 
 pub(super) fn routes<S: Store>() -> Routes<S> {
     ["/api/v1/executions", "/executions"].into_iter().map(below).fold(Routes::new(), Routes::merge)
 }
 
+const LIST: &[(&str, &str)] = &[
+    ("status", "Only executions of this status"),
+    ("action_ref", "Only of this action"),
+    ("worker", "Only of this worker, by id or name"),
+    ("queue", "Only of this queue"),
+    ("limit", "Most rows; 50 unless said"),
+    ("cursor", "Where the page before ended"),
+];
+const LOGS: &[(&str, &str)] = &[
+    ("after", "Only pieces after this number"),
+    ("limit", "Most pieces"),
+    ("format", "`json`, or `text` for the bytes as they were"),
+];
+const EVENTS: &[(&str, &str)] = &[
+    ("stream", "`true` for Server-Sent Events that go on"),
+    ("type", "Only events of these types, such as `job.completed,job.failed` or `worker.*`"),
+    ("limit", "Most events of a page"),
+    ("cursor", "Only events after this one"),
+];
+
 fn below<S: Store>(root: &'static str) -> Routes<S> {
     let path = |rest: &str| format!("{root}{rest}");
     Routes::new()
-        .add(post(root, Need::Produce, "Enqueues an execution of an action"), create::create)
-        .add(get(root, Need::Read, "Lists executions"), list::list)
-        .add(get(path("/{id}"), Need::Read, "Shows an execution"), detail::show)
-        .add(post(path("/{id}/cancel"), Need::Produce, "Cancels an execution"), detail::cancel)
-        .add(post(path("/{id}/retry"), Need::Operate, "Gives it a new life"), detail::retry)
-        .add(get(path("/{id}/logs"), Need::Read, "Shows its output"), detail::logs)
-        .add(get(path("/{id}/events"), Need::Read, "Lists its events"), detail::events)
-        .add(get(path("/{id}/attempts"), Need::Read, "Lists its attempts"), detail::attempts)
+        .add(
+            post(root, Need::Produce, "Enqueues an execution of an action", Shape::Execution)
+                .enqueues(Shape::ExecutionRequest),
+            create::create,
+        )
+        .add(get(root, Need::Read, "Lists executions", Shape::Executions).query(LIST), list::list)
+        .add(get(path("/{id}"), Need::Read, "Shows an execution", Shape::Execution), detail::show)
+        .add(
+            post(path("/{id}/cancel"), Need::Produce, "Cancels an execution", Shape::Execution),
+            detail::cancel,
+        )
+        .add(
+            post(path("/{id}/retry"), Need::Operate, "Gives it a new life", Shape::Execution),
+            detail::retry,
+        )
+        .add(
+            get(path("/{id}/logs"), Need::Read, "Shows its output", Shape::Logs).query(LOGS),
+            detail::logs,
+        )
+        .add(
+            get(
+                path("/{id}/events"),
+                Need::Read,
+                "Lists its events, or streams them",
+                Shape::Events,
+            )
+            .query(EVENTS)
+            .streams(),
+            detail::events,
+        )
+        .add(
+            get(path("/{id}/attempts"), Need::Read, "Lists its attempts", Shape::Attempts),
+            detail::attempts,
+        )
 }

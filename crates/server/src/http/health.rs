@@ -8,6 +8,7 @@ use super::call::Call;
 use super::error::Failure;
 use super::page;
 use super::route::{Routes, get};
+use super::shape::Shape;
 use crate::access::Need;
 use crate::clock::boot_time;
 
@@ -16,11 +17,22 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub(super) fn routes<S: Store>() -> Routes<S> {
     Routes::new()
-        .add(get("/health/live", Need::Nothing, "Says whether the process answers"), live)
-        .add(get("/health/ready", Need::Nothing, "Says whether the store answers"), ready)
-        .add(get("/health", Need::Read, "Says whether the store answers"), ready)
-        .add(get("/metrics", Need::Read, "Shows metrics for Prometheus"), metrics)
-        .add(get("/", Need::Read, "Shows a plain status page"), page::status)
+        .add(
+            get("/health/live", Need::Nothing, "Says whether the process answers", Shape::Live),
+            live,
+        )
+        .add(
+            get("/health/ready", Need::Nothing, "Says whether the store answers", Shape::Ready)
+                .statuses(&[200, 503]),
+            ready,
+        )
+        .add(
+            get("/health", Need::Read, "Says whether the store answers", Shape::Ready)
+                .statuses(&[200, 503]),
+            ready,
+        )
+        .add(get("/metrics", Need::Read, "Shows metrics for Prometheus", Shape::Text), metrics)
+        .add(get("/", Need::Read, "Shows a plain status page", Shape::Page), page::status)
 }
 
 /// Answers as long as the process can answer at all.

@@ -17,66 +17,133 @@ mod service;
 use outlast_store::Store;
 
 use super::route::{Routes, delete, get, post};
+use super::shape::Shape;
 use crate::access::Need;
+
+const LETTERS: &[(&str, &str)] = &[
+    ("queue", "Only of this queue"),
+    ("limit", "Most rows; 50 unless said"),
+    ("cursor", "Where the page before ended"),
+    ("offset", "Rows to leave out"),
+];
+const EVENTS: &[(&str, &str)] = &[
+    ("job_id", "Only events about this job"),
+    ("types", "Only of these types"),
+    ("queues", "Only of these queues"),
+    ("limit", "Most events"),
+    ("after", "Only events after this one"),
+];
 
 pub(super) fn routes<S: Store>(conformance: bool) -> Routes<S> {
     let routes = jobs().merge(working()).merge(queues()).merge(dead_letters()).merge(service());
     if !conformance {
         return routes;
     }
-    let reset = post("/ojs/v1/admin/reset", Need::Administer, "Empties the store");
+    let reset = post("/ojs/v1/admin/reset", Need::Administer, "Empties the store", Shape::Reset);
     routes.add(reset, service::reset)
 }
 
 fn jobs<S: Store>() -> Routes<S> {
     Routes::new()
-        .add(post("/ojs/v1/jobs", Need::Produce, "Enqueues a job"), jobs::enqueue)
         .add(
-            post("/ojs/v1/jobs/batch", Need::Produce, "Enqueues jobs, all or none"),
+            post("/ojs/v1/jobs", Need::Produce, "Enqueues a job", Shape::NewJob)
+                .enqueues(Shape::JobRequest),
+            jobs::enqueue,
+        )
+        .add(
+            post("/ojs/v1/jobs/batch", Need::Produce, "Enqueues jobs, all or none", Shape::NewJobs)
+                .enqueues(Shape::BatchRequest),
             jobs::enqueue_all,
         )
-        .add(get("/ojs/v1/jobs/{id}", Need::Read, "Shows a job"), jobs::show)
-        .add(delete("/ojs/v1/jobs/{id}", Need::Produce, "Cancels a job"), jobs::cancel)
-        .add(post("/ojs/v1/jobs/{id}/cancel", Need::Produce, "Cancels a job"), jobs::cancel)
+        .add(get("/ojs/v1/jobs/{id}", Need::Read, "Shows a job", Shape::Job), jobs::show)
+        .add(delete("/ojs/v1/jobs/{id}", Need::Produce, "Cancels a job", Shape::Job), jobs::cancel)
+        .add(
+            post("/ojs/v1/jobs/{id}/cancel", Need::Produce, "Cancels a job", Shape::Job),
+            jobs::cancel,
+        )
 }
 
 fn working<S: Store>() -> Routes<S> {
     let beat = "Keeps a worker and its jobs alive";
     Routes::new()
-        .add(post("/ojs/v1/workers/fetch", Need::Work, "Takes jobs"), reports::fetch)
-        .add(post("/ojs/v1/workers/ack", Need::Work, "Reports success"), reports::ack)
-        .add(post("/ojs/v1/workers/nack", Need::Work, "Reports a failure"), reports::nack)
-        .add(post("/ojs/v1/workers/heartbeat", Need::Work, beat), beats::beat)
-        .add(post("/ojs/v1/workers/beat", Need::Work, beat), beats::beat)
-        .add(get("/ojs/v1/workers/{id}/health", Need::Read, "Shows a worker"), beats::health)
+        .add(
+            post("/ojs/v1/workers/fetch", Need::Work, "Takes jobs", Shape::Fetched)
+                .takes(Shape::Fetch),
+            reports::fetch,
+        )
+        .add(
+            post("/ojs/v1/workers/ack", Need::Work, "Reports success", Shape::Acked)
+                .takes(Shape::Ack),
+            reports::ack,
+        )
+        .add(
+            post("/ojs/v1/workers/nack", Need::Work, "Reports a failure", Shape::Nacked)
+                .takes(Shape::Nack),
+            reports::nack,
+        )
+        .add(
+            post("/ojs/v1/workers/heartbeat", Need::Work, beat, Shape::Beaten).takes(Shape::Beat),
+            beats::beat,
+        )
+        .add(
+            post("/ojs/v1/workers/beat", Need::Work, beat, Shape::Beaten).takes(Shape::Beat),
+            beats::beat,
+        )
+        .add(
+            get("/ojs/v1/workers/{id}/health", Need::Read, "Shows a worker", Shape::WorkerHealth)
+                .statuses(&[200, 503]),
+            beats::health,
+        )
 }
 
 fn queues<S: Store>() -> Routes<S> {
     let stats = "Counts a queue's jobs";
     let path = |rest: &str| format!("/ojs/v1/queues/{{name}}{rest}");
     Routes::new()
-        .add(get("/ojs/v1/queues", Need::Read, "Lists queues"), queues::list)
-        .add(get(path(""), Need::Read, stats), queues::stats)
-        .add(get(path("/stats"), Need::Read, stats), queues::stats)
-        .add(post(path("/pause"), Need::Operate, "Stops handing out jobs"), queues::pause)
-        .add(post(path("/resume"), Need::Operate, "Hands out jobs again"), queues::resume)
+        .add(get("/ojs/v1/queues", Need::Read, "Lists queues", Shape::Queues), queues::list)
+        .add(get(path(""), Need::Read, stats, Shape::QueueStats), queues::stats)
+        .add(get(path("/stats"), Need::Read, stats, Shape::QueueStats), queues::stats)
+        .add(
+            post(path("/pause"), Need::Operate, "Stops handing out jobs", Shape::QueueOrder),
+            queues::pause,
+        )
+        .add(
+            post(path("/resume"), Need::Operate, "Hands out jobs again", Shape::QueueOrder),
+            queues::resume,
+        )
 }
 
 fn dead_letters<S: Store>() -> Routes<S> {
     let path = |rest: &str| format!("/ojs/v1/dead-letter{rest}");
     Routes::new()
-        .add(get(path(""), Need::Read, "Lists dead letters"), dead_letters::list)
-        .add(get(path("/{id}"), Need::Read, "Shows a dead letter"), dead_letters::show)
-        .add(delete(path("/{id}"), Need::Operate, "Removes a dead letter"), dead_letters::forget)
         .add(
-            post(path("/{id}/retry"), Need::Operate, "Gives a job a new life"),
+            get(path(""), Need::Read, "Lists dead letters", Shape::DeadLetters).query(LETTERS),
+            dead_letters::list,
+        )
+        .add(get(path("/{id}"), Need::Read, "Shows a dead letter", Shape::Job), dead_letters::show)
+        .add(
+            delete(path("/{id}"), Need::Operate, "Removes a dead letter", Shape::DeadLetterGone),
+            dead_letters::forget,
+        )
+        .add(
+            post(path("/{id}/retry"), Need::Operate, "Gives a job a new life", Shape::Job),
             dead_letters::retry,
         )
 }
 
 fn service<S: Store>() -> Routes<S> {
     Routes::new()
-        .add(get("/ojs/manifest", Need::Read, "Says what is served"), service::manifest)
-        .add(get("/ojs/v1/health", Need::Read, "Says whether the server is well"), service::health)
-        .add(get("/ojs/v1/events", Need::Read, "Lists events"), events::list)
+        .add(
+            get("/ojs/manifest", Need::Read, "Says what is served", Shape::Manifest),
+            service::manifest,
+        )
+        .add(
+            get("/ojs/v1/health", Need::Read, "Says whether the server is well", Shape::Health)
+                .statuses(&[200, 503]),
+            service::health,
+        )
+        .add(
+            get("/ojs/v1/events", Need::Read, "Lists events", Shape::OjsEvents).query(EVENTS),
+            events::list,
+        )
 }

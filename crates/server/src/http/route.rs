@@ -12,6 +12,7 @@ use super::App;
 use super::answer::Answer;
 use super::call::Call;
 use super::error::Failure;
+use super::shape::Shape;
 use crate::access::Need;
 
 /// What is said about a route where it is added.
@@ -21,23 +22,86 @@ pub(crate) struct Route {
     pub(crate) path: Cow<'static, str>,
     pub(crate) need: Need,
     /// What it does, in half a line.
-    #[expect(dead_code, reason = "read by the description of the API, which comes next")]
     pub(crate) about: &'static str,
+    /// What it answers when all is well.
+    pub(crate) gives: Shape,
+    /// The statuses of that.
+    pub(crate) statuses: &'static [u16],
+    /// What it wants to be sent.
+    pub(crate) takes: Option<Shape>,
+    /// Parameters of the query, each with what it does.
+    pub(crate) query: &'static [(&'static str, &'static str)],
+    /// Whether an `Idempotency-Key` is honoured.
+    pub(crate) keyed: bool,
+    /// Whether it may answer with a stream of events.
+    pub(crate) streams: bool,
+}
+
+type Path = Cow<'static, str>;
+
+impl Route {
+    fn new(method: Method, path: Path, need: Need, about: &'static str, gives: Shape) -> Self {
+        Self {
+            method,
+            path,
+            need,
+            about,
+            gives,
+            statuses: &[200],
+            takes: None,
+            query: &[],
+            keyed: false,
+            streams: false,
+        }
+    }
+
+    pub(crate) const fn takes(mut self, shape: Shape) -> Self {
+        self.takes = Some(shape);
+        self
+    }
+
+    pub(crate) const fn statuses(mut self, statuses: &'static [u16]) -> Self {
+        self.statuses = statuses;
+        self
+    }
+
+    pub(crate) const fn query(mut self, query: &'static [(&'static str, &'static str)]) -> Self {
+        self.query = query;
+        self
+    }
+
+    /// Says that it enqueues: answered with 201, safe to repeat under a key.
+    pub(crate) const fn enqueues(mut self, shape: Shape) -> Self {
+        self.takes = Some(shape);
+        self.statuses = &[201];
+        self.keyed = true;
+        self
+    }
+
+    pub(crate) const fn streams(mut self) -> Self {
+        self.streams = true;
+        self
+    }
 }
 
 /// A route that reads.
-pub(crate) fn get(path: impl Into<Cow<'static, str>>, need: Need, about: &'static str) -> Route {
-    Route { method: Method::GET, path: path.into(), need, about }
+pub(crate) fn get(path: impl Into<Path>, need: Need, about: &'static str, gives: Shape) -> Route {
+    Route::new(Method::GET, path.into(), need, about, gives)
 }
 
 /// A route that changes something.
-pub(crate) fn post(path: impl Into<Cow<'static, str>>, need: Need, about: &'static str) -> Route {
-    Route { method: Method::POST, path: path.into(), need, about }
+pub(crate) fn post(path: impl Into<Path>, need: Need, about: &'static str, gives: Shape) -> Route {
+    Route::new(Method::POST, path.into(), need, about, gives)
 }
 
 /// A route that removes something.
-pub(crate) fn delete(path: impl Into<Cow<'static, str>>, need: Need, about: &'static str) -> Route {
-    Route { method: Method::DELETE, path: path.into(), need, about }
+pub(crate) fn delete(
+    path: impl Into<Path>,
+    need: Need,
+    about: &'static str,
+    gives: Shape,
+) -> Route {
+    Route::new(Method::DELETE, path.into(), need, about, gives)
 }
 
 /// Routes that were added.

@@ -12,18 +12,29 @@ use super::answer::Answer;
 use super::call::Call;
 use super::error::Failure;
 use super::route::{Routes, delete, get, post};
+use super::shape::Shape;
 use crate::access::Need;
 use crate::engine::{WorkerOrder, unexpected};
+
+const QUERY: &[(&str, &str)] = &[
+    ("status", "`active` or `inactive`"),
+    ("state", "Only workers in this state"),
+    ("worker_role", "Only workers of this role"),
+    ("name", "Only workers of this name"),
+];
 
 pub(super) fn routes<S: Store>() -> Routes<S> {
     let path = |rest: &str| format!("/api/v1/workers/{{id}}{rest}");
     Routes::new()
-        .add(get("/api/v1/workers", Need::Read, "Lists workers"), list)
-        .add(get(path(""), Need::Read, "Shows a worker"), show)
-        .add(delete(path(""), Need::Operate, "Forgets a stopped or lapsed worker"), forget)
-        .add(post(path("/quiet"), Need::Operate, "Gives it no new work"), quiet)
-        .add(post(path("/resume"), Need::Operate, "Gives it work again"), resume)
-        .add(post(path("/drain"), Need::Operate, "Lets it finish and stop"), drain)
+        .add(get("/api/v1/workers", Need::Read, "Lists workers", Shape::Workers).query(QUERY), list)
+        .add(get(path(""), Need::Read, "Shows a worker", Shape::Worker), show)
+        .add(
+            delete(path(""), Need::Operate, "Forgets a stopped or lapsed worker", Shape::Forgotten),
+            forget,
+        )
+        .add(post(path("/quiet"), Need::Operate, "Gives it no new work", Shape::Worker), quiet)
+        .add(post(path("/resume"), Need::Operate, "Gives it work again", Shape::Worker), resume)
+        .add(post(path("/drain"), Need::Operate, "Lets it finish and stop", Shape::Worker), drain)
 }
 
 /// Finds a worker by its identity, by the id it gave itself, or by its name; of several

@@ -11,5 +11,6 @@ mod executions;
 mod hardening;
 mod idempotency;
 mod jobs;
+mod openapi;
 mod reports;
 mod workers;

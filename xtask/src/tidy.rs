@@ -16,6 +16,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("outlast-proto", &[]),
     ("outlast-wire", &["outlast-core", "outlast-store"]),
     ("outlast-store", &["outlast-core"]),
+    ("outlast-store-postgres", &["outlast-core", "outlast-store"]),
     ("outlast-store-sqlite", &["outlast-core", "outlast-store"]),
     (
         "outlast-server",
@@ -31,11 +32,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "outlast-sdk",
             "outlast-server",
             "outlast-store",
+            "outlast-store-postgres",
             "outlast-store-sqlite",
             "outlast-wire",
             "outlast-worker",
         ],
     ),
+    ("outlast-cluster", &[]),
     ("outlast-e2e", &["outlast-wire"]),
     ("xtask", &[]),
 ];

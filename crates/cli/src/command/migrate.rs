@@ -11,7 +11,7 @@ use crate::output::say;
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// Store, as sqlite:PATH [default: sqlite:outlast.db]
+    /// Store, as sqlite:PATH or postgres://USER@HOST/NAME [default: sqlite:outlast.db]
     #[arg(long, value_name = "DATABASE")]
     database: Option<String>,
     /// YAML file with settings

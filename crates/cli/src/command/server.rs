@@ -10,9 +10,8 @@ use outlast_core::time::Span;
 use outlast_packs::{Origin, PackSet};
 use outlast_server::access::Access;
 use outlast_server::{ServeError, Server, Settings as ServerSettings};
-use outlast_store::Store;
 
-use super::store;
+use super::store::{self, AnyStore};
 use crate::config::server::{ServerConfig, Switches};
 use crate::config::value::Interruptions;
 use crate::config::{Environment, Flag, Settings};
@@ -25,7 +24,7 @@ pub(crate) struct Args {
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// Store, as sqlite:PATH [default: sqlite:outlast.db]
+    /// Store, as sqlite:PATH or postgres://USER@HOST/NAME [default: sqlite:outlast.db]
     #[arg(long, value_name = "DATABASE")]
     database: Option<String>,
     /// Folder with packs; may be given several times
@@ -72,13 +71,13 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
     runtime.block_on(async {
         service_manager::keep_watchdog(environment);
         let settings = server_settings(&config, packs);
-        serve(store::open(&config.database)?, settings, &config).await
+        serve(store::open(&config.database).await?, settings, &config).await
     })
 }
 
 /// Serves until told to stop. The second time it is told, it stops without order.
-async fn serve<S: Store>(
-    store: S,
+async fn serve(
+    store: AnyStore,
     settings: ServerSettings,
     config: &ServerConfig,
 ) -> Result<Exit, Failure> {

@@ -35,7 +35,8 @@ pub(crate) struct Kind {
 }
 
 const ADDRESS: Kind = kind("address and port", |v| value::listen(v).map(drop));
-const DATABASE: Kind = kind("sqlite:PATH", |v| value::database(v).map(drop));
+const DATABASE: Kind =
+    kind("sqlite:PATH or postgres://USER@HOST/NAME", |v| value::database(v).map(drop));
 const DURATION: Kind = kind("seconds", |v| value::duration(v).map(drop));
 const HEARTBEAT: Kind = kind("seconds", |v| value::heartbeat(v).map(drop));
 const SIZE: Kind = kind("bytes", |v| value::size(v).map(drop));

@@ -59,10 +59,17 @@ fn missing_pack_folder_is_named() {
 }
 
 #[test]
-fn postgres_is_refused_in_plain_words() {
-    let said = outlast(&["migrate", "--database", "postgres://me:secret@db/o"]);
-    assert_eq!(said.code, 2);
-    assert!(said.err.contains("PostgreSQL"), "{}", said.err);
+fn postgres_that_is_not_there_is_named_without_its_password() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("postgres://me:secret@127.0.0.1:{port}/o");
+    let said = outlast(&["migrate", "--database", &address]);
+    assert_eq!(said.code, 1, "{}", said.err);
+    assert!(said.err.contains(&format!("PostgreSQL at 127.0.0.1:{port}")), "{}", said.err);
+    assert!(!said.err.contains("secret"), "{}", said.err);
+    let said =
+        outlast(&["migrate", "--database", "postgres://me:secret@127.0.0.1/o?sslmode=require"]);
+    assert_eq!(said.code, 2, "{}", said.err);
+    assert!(said.err.contains("sslmode=require"), "{}", said.err);
     assert!(!said.err.contains("secret"), "{}", said.err);
 }
 

@@ -45,7 +45,8 @@ pub fn check_seed<H: Harness>(harness: &H, seed: u64, scripts: u32) {
     let config = Config {
         cases: scripts,
         failure_persistence: None,
-        max_shrink_iters: 4000,
+        // A store that is slow is given few scripts, and few tries to shorten one.
+        max_shrink_iters: scripts * scripts * 16,
         ..Config::default()
     };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed.to_le_bytes().repeat(4));

@@ -1,0 +1,134 @@
+//! One store or the other: what serves is compiled once, whatever it stores in.
+
+use outlast_core::id::{JobId, WorkerId};
+use outlast_core::time::Timestamp;
+use outlast_store::event::{EventPage, EventQuery};
+use outlast_store::query::{
+    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueueStats,
+    StoreFacts,
+};
+use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
+use outlast_store::{Applied, Batch, Store, StoreError};
+use outlast_store_postgres::PostgresStore;
+use outlast_store_sqlite::SqliteStore;
+
+/// The store that the configuration named.
+#[derive(Clone, Debug)]
+pub(crate) enum AnyStore {
+    Sqlite(SqliteStore),
+    Postgres(PostgresStore),
+}
+
+impl Store for AnyStore {
+    async fn apply(&self, batch: Batch) -> Result<Applied, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.apply(batch).await,
+            Self::Postgres(store) => store.apply(batch).await,
+        }
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.now().await,
+            Self::Postgres(store) => store.now().await,
+        }
+    }
+
+    async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.job(id).await,
+            Self::Postgres(store) => store.job(id).await,
+        }
+    }
+
+    async fn jobs(&self, query: JobQuery) -> Result<JobPage, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.jobs(query).await,
+            Self::Postgres(store) => store.jobs(query).await,
+        }
+    }
+
+    async fn attempts(&self, id: JobId) -> Result<Vec<AttemptRecord>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.attempts(id).await,
+            Self::Postgres(store) => store.attempts(id).await,
+        }
+    }
+
+    async fn logs(&self, query: LogQuery) -> Result<LogPage, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.logs(query).await,
+            Self::Postgres(store) => store.logs(query).await,
+        }
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.workers().await,
+            Self::Postgres(store) => store.workers().await,
+        }
+    }
+
+    async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.held_by(worker).await,
+            Self::Postgres(store) => store.held_by(worker).await,
+        }
+    }
+
+    async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.backlog().await,
+            Self::Postgres(store) => store.backlog().await,
+        }
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.queues().await,
+            Self::Postgres(store) => store.queues().await,
+        }
+    }
+
+    async fn dead_letters(&self, page: Page) -> Result<DeadLetterPage, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.dead_letters(page).await,
+            Self::Postgres(store) => store.dead_letters(page).await,
+        }
+    }
+
+    async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.events(query).await,
+            Self::Postgres(store) => store.events(query).await,
+        }
+    }
+
+    async fn events_end(&self) -> Result<String, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.events_end().await,
+            Self::Postgres(store) => store.events_end().await,
+        }
+    }
+
+    async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.next_due().await,
+            Self::Postgres(store) => store.next_due().await,
+        }
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Sqlite(store) => store.close().await,
+            Self::Postgres(store) => store.close().await,
+        }
+    }
+
+    fn facts(&self) -> StoreFacts {
+        match self {
+            Self::Sqlite(store) => store.facts(),
+            Self::Postgres(store) => store.facts(),
+        }
+    }
+}

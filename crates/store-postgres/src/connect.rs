@@ -1,0 +1,220 @@
+//! Addresses, session settings, durability.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outlast_store::Clock;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::{Client, Config, NoTls};
+
+use crate::failure::words;
+use crate::link::Link;
+use crate::migrate;
+
+/// Longest that connecting may take.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// Longest that a read may take, so that none holds old rows back for long.
+const READ_LIMIT_MS: u32 = 30_000;
+/// Longest that one statement of a batch may take.
+const WRITE_LIMIT_MS: u32 = 10_000;
+/// Longest that a batch waits for a row that another transaction holds.
+const LOCK_LIMIT_MS: u32 = 2_000;
+
+/// How to open a store.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Runs without waiting for the disk: a crash of PostgreSQL loses acknowledged jobs.
+    /// For experiments only.
+    pub unsafe_no_fsync: bool,
+    /// A clock to use instead of PostgreSQL's, for tests.
+    pub clock: Option<Arc<dyn Clock>>,
+}
+
+/// Why a store could not be opened. Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The address is not one.
+    #[error(
+        "`{url}` is not a PostgreSQL address: {reason}; it looks like postgres://user:password@host:5432/database"
+    )]
+    Address {
+        /// The address, its password left out.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The server cannot be reached, or does not let us in.
+    #[error("cannot connect to PostgreSQL at {place}: {reason}")]
+    Connect {
+        /// Host and port.
+        place: String,
+        /// What was said.
+        reason: String,
+    },
+    /// A statement of the opening failed.
+    #[error("cannot use the database: {0}")]
+    Refused(String),
+    /// The server is too old.
+    #[error("PostgreSQL is version {found}; 15 or later is needed")]
+    TooOld {
+        /// Its version.
+        found: String,
+    },
+    /// The server would acknowledge what a power cut loses.
+    #[error(
+        "PostgreSQL runs with {setting} = off: acknowledged jobs would be lost in a crash; \
+         switch it on"
+    )]
+    NotDurable {
+        /// The setting.
+        setting: String,
+    },
+    /// The store was made by a newer Outlast.
+    #[error(
+        "store has schema version {found}, this build knows {known}: it was made by a newer outlast"
+    )]
+    NewerSchema {
+        /// Version found.
+        found: usize,
+        /// Version known.
+        known: usize,
+    },
+}
+
+impl From<tokio_postgres::Error> for OpenError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Refused(words(&error))
+    }
+}
+
+/// Where the store is and how its sessions are set.
+#[derive(Clone, Debug)]
+pub(crate) struct Address {
+    config: Config,
+    durable: bool,
+}
+
+impl Address {
+    pub(crate) fn parse(url: &str, durable: bool) -> Result<Self, OpenError> {
+        let wrong = |reason: String| OpenError::Address { url: without_password(url), reason };
+        let mut config: Config = url.parse().map_err(|error| wrong(words(&error)))?;
+        if config.get_ssl_mode() == SslMode::Require {
+            return Err(wrong("sslmode=require is not supported by this build".into()));
+        }
+        if config.get_dbname().is_none() {
+            return Err(wrong("it names no database".into()));
+        }
+        config.ssl_mode(SslMode::Disable).connect_timeout(CONNECT_LIMIT).keepalives(true);
+        config.keepalives_idle(Duration::from_secs(5)).tcp_user_timeout(Duration::from_secs(10));
+        if config.get_application_name().is_none() {
+            config.application_name("outlast");
+        }
+        Ok(Self { config, durable })
+    }
+
+    /// Returns host and port, for messages.
+    pub(crate) fn place(&self) -> String {
+        let hosts: Vec<String> = self
+            .config
+            .get_hosts()
+            .iter()
+            .map(|host| match host {
+                tokio_postgres::config::Host::Tcp(name) => name.clone(),
+                tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
+            })
+            .collect();
+        let port = self.config.get_ports().first().copied().unwrap_or(5432);
+        format!("{}:{port}", hosts.first().map_or("localhost", String::as_str))
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Opens a connection; returns it with what ends the task that reads from it.
+    pub(crate) async fn connect(&self) -> Result<(Client, tokio::task::AbortHandle), OpenError> {
+        let failed = |reason| OpenError::Connect { place: self.place(), reason };
+        let connecting = tokio::time::timeout(CONNECT_LIMIT, self.config.connect(NoTls)).await;
+        let (client, connection) = connecting
+            .map_err(|_elapsed| failed(format!("no answer within {} s", CONNECT_LIMIT.as_secs())))?
+            .map_err(|error| failed(words(&error)))?;
+        let reader = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(error = %words(&error), "connection to PostgreSQL ended");
+            }
+        });
+        Ok((client, reader.abort_handle()))
+    }
+
+    /// Opens a connection for writing.
+    pub(crate) async fn writer(&self) -> Result<Link, OpenError> {
+        let (client, reader) = self.connect().await?;
+        let link = Link::new(client, reader);
+        link.set(&self.writer_settings()).await?;
+        Ok(link)
+    }
+
+    /// Statements of the writer look up rows by key: a plan that reads a whole table can
+    /// only be a mistake about sizes that change a million-fold within minutes.
+    fn writer_settings(&self) -> String {
+        let synchronous = if self.durable { "" } else { "set synchronous_commit = off;" };
+        format!(
+            "set search_path = public; set timezone = 'UTC'; set jit = off;
+             set plan_cache_mode = force_generic_plan; set enable_seqscan = off;
+             set statement_timeout = {WRITE_LIMIT_MS}; set lock_timeout = {LOCK_LIMIT_MS};
+             set idle_in_transaction_session_timeout = {WRITE_LIMIT_MS}; {synchronous}"
+        )
+    }
+
+    /// What every connection that reads is told first.
+    pub(crate) fn reader_settings() -> String {
+        format!(
+            "set search_path = public; set timezone = 'UTC'; set jit = off;
+             set default_transaction_read_only = on; set statement_timeout = {READ_LIMIT_MS}"
+        )
+    }
+
+    /// Checks version and durability, and brings the schema up to date.
+    pub(crate) async fn open(&self) -> Result<(), OpenError> {
+        let (mut client, _reader) = self.connect().await?;
+        let row = client
+            .query_one(
+                "select current_setting('server_version'),
+                        current_setting('server_version_num')::int,
+                        current_setting('fsync'), current_setting('synchronous_commit'),
+                        current_setting('full_page_writes')",
+                &[],
+            )
+            .await?;
+        if row.try_get::<_, i32>(1)? < 150_000 {
+            return Err(OpenError::TooOld { found: row.try_get(0)? });
+        }
+        for (at, setting) in [(2, "fsync"), (3, "synchronous_commit"), (4, "full_page_writes")] {
+            if self.durable && row.try_get::<_, &str>(at)? == "off" {
+                return Err(OpenError::NotDurable { setting: setting.to_owned() });
+            }
+        }
+        migrate::migrate(&mut client).await?;
+        Ok(())
+    }
+}
+
+impl Link {
+    /// Sets up the session.
+    async fn set(&self, settings: &str) -> Result<(), OpenError> {
+        Ok(self.client().batch_execute(settings).await?)
+    }
+}
+
+/// Returns an address that may be shown.
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    match rest.rsplit_once('@') {
+        Some((user, place)) => {
+            let user = user.split_once(':').map_or(user, |(user, _)| user);
+            format!("{scheme}://{user}@{place}")
+        }
+        None => url.to_owned(),
+    }
+}

@@ -1,0 +1,94 @@
+//! What PostgreSQL says, in the store's terms.
+
+use outlast_store::StoreError;
+use tokio_postgres::error::{Severity, SqlState};
+
+/// Why statements of a transaction were not carried out.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The transaction is rolled back for sure, and may go through if it is tried again: a
+    /// deadlock, or a row that another transaction has just made.
+    Again(Conflict, String),
+    /// The connection is gone or hangs, and the transaction was not committed on it yet.
+    Broken(String),
+    /// The transaction is rolled back for sure.
+    Certain(StoreError),
+}
+
+/// With what a transaction collided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Conflict {
+    /// With another transaction's locks.
+    Locks,
+    /// With a row of the same key.
+    Key,
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Certain(error)
+    }
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let words = words(&error);
+        let Some(said) = error.as_db_error() else {
+            // A value that does not fit its column never left this process.
+            return if error.is_closed() || std::error::Error::source(&error).is_some_and(is_io) {
+                Self::Broken(words)
+            } else {
+                Self::Certain(StoreError::Rejected(words))
+            };
+        };
+        let code = said.code();
+        if *code == SqlState::T_R_DEADLOCK_DETECTED
+            || *code == SqlState::T_R_SERIALIZATION_FAILURE
+            || *code == SqlState::LOCK_NOT_AVAILABLE
+        {
+            return Self::Again(Conflict::Locks, words);
+        }
+        if *code == SqlState::UNIQUE_VIOLATION {
+            return Self::Again(Conflict::Key, words);
+        }
+        if matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic)) {
+            return Self::Broken(words);
+        }
+        Self::Certain(of_code(code, words))
+    }
+}
+
+fn is_io(source: &(dyn std::error::Error + 'static)) -> bool {
+    source.is::<std::io::Error>()
+}
+
+fn of_code(code: &SqlState, words: String) -> StoreError {
+    if *code == SqlState::DISK_FULL {
+        return StoreError::Full(words);
+    }
+    let class = code.code().get(..2).unwrap_or_default();
+    match class {
+        // Connection, resources, intervention by an operator, the system, read-only.
+        "08" | "53" | "57" | "58" | "25" => StoreError::Unavailable(words),
+        "XX" | "OL" => StoreError::Corrupt(words),
+        _ => StoreError::Rejected(words),
+    }
+}
+
+/// Returns an error with what PostgreSQL itself said, which `Display` leaves out.
+pub(crate) fn words(error: &tokio_postgres::Error) -> String {
+    match (error.as_db_error(), std::error::Error::source(error)) {
+        (Some(said), _) => format!("{} ({})", said.message(), said.code().code()),
+        (None, Some(source)) => format!("{error}: {source}"),
+        (None, None) => error.to_string(),
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Again(_, words) | Failure::Broken(words) => Self::Unavailable(words),
+            Failure::Certain(error) => error,
+        }
+    }
+}

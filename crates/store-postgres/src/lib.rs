@@ -1,0 +1,31 @@
+//! The shared store: PostgreSQL 15 or later, for any number of servers.
+//!
+//! Every batch is one transaction on the one connection that writes. What a batch needs is
+//! loaded and locked set-wise, decided in memory, and written set-wise: a batch of a
+//! thousand commands costs a handful of statements and three round trips.
+//!
+//! ```text
+//! apply ─batch─▶ begin, lock, load ─▶ decide in order ─▶ writes by table, events, commit ─▶ replies
+//! reads ───────▶ a pool of connections with a time limit
+//! ```
+//!
+//! - [`link`]: one connection, its prepared statements, and pipelining
+//! - [`connect`]: addresses, session settings, durability
+//! - [`migrate`]: forward-only migrations under an advisory lock
+//! - [`writer`] obeys commands, [`read`] answers queries
+//!
+//! Nothing here decides: jobs are loaded, `outlast_core` is asked, and its answer is
+//! applied as a compare-and-set on (seq, epoch).
+
+mod connect;
+mod failure;
+mod link;
+mod migrate;
+mod postgres_store;
+mod read;
+mod row;
+mod writer;
+
+pub use connect::{OpenError, Options};
+pub use migrate::SCHEMA_VERSION;
+pub use postgres_store::PostgresStore;

@@ -1,0 +1,130 @@
+//! One connection: its prepared statements, and pipelining.
+//!
+//! Statements are sent in order without waiting for the answers of those before; the
+//! first that fails ends the transaction, and PostgreSQL refuses the rest.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+use tokio::task::AbortHandle;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Row, Statement};
+
+use crate::failure::Failure;
+
+/// A value of a statement.
+pub(crate) type Value = Box<dyn ToSql + Sync + Send>;
+
+/// A statement with its values.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) sql: &'static str,
+    pub(crate) values: Vec<Value>,
+}
+
+impl Ask {
+    pub(crate) const fn new(sql: &'static str, values: Vec<Value>) -> Self {
+        Self { sql, values }
+    }
+
+    /// A statement without values.
+    pub(crate) const fn plain(sql: &'static str) -> Self {
+        Self { sql, values: Vec::new() }
+    }
+}
+
+/// Boxes the values of a statement.
+macro_rules! values {
+    ($($value:expr),* $(,)?) => { vec![$(Box::new($value) as $crate::link::Value),*] };
+}
+pub(crate) use values;
+
+/// A connection in use by one caller.
+pub(crate) struct Link {
+    client: Client,
+    statements: HashMap<&'static str, Statement>,
+    /// Ends the task that reads from the connection.
+    reader: AbortHandle,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("closed", &self.client.is_closed()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // A half-sent transaction must not be finished by whoever comes next.
+        self.reader.abort();
+    }
+}
+
+impl Link {
+    pub(crate) fn new(client: Client, reader: AbortHandle) -> Self {
+        Self { client, statements: HashMap::new(), reader }
+    }
+
+    pub(crate) const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Sends statements in order and returns the rows of each.
+    pub(crate) async fn run(&mut self, asks: &[Ask]) -> Result<Vec<Vec<Row>>, Failure> {
+        self.prepare(asks).await?;
+        let calls = asks.iter().filter_map(|ask| {
+            let statement = self.statements.get(ask.sql)?;
+            let values: Vec<&(dyn ToSql + Sync)> =
+                ask.values.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect();
+            let client = &self.client;
+            Some(Box::pin(async move { client.query(statement, &values).await }) as Call<'_>)
+        });
+        in_order(calls.collect()).await
+    }
+
+    async fn prepare(&mut self, asks: &[Ask]) -> Result<(), Failure> {
+        for ask in asks {
+            if !self.statements.contains_key(ask.sql) {
+                let statement = self.client.prepare(ask.sql).await?;
+                self.statements.insert(ask.sql, statement);
+            }
+        }
+        Ok(())
+    }
+}
+
+type Call<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>, tokio_postgres::Error>> + Send + 'a>>;
+
+/// Polls calls in order until all are done, so that they are sent in order; returns what
+/// they gave, or the error of the first that failed: those after it only say that one did.
+async fn in_order(mut calls: Vec<Call<'_>>) -> Result<Vec<Vec<Row>>, Failure> {
+    let mut open: Vec<Option<Result<Vec<Row>, tokio_postgres::Error>>> = Vec::new();
+    open.resize_with(calls.len(), || None);
+    let mut given = Vec::with_capacity(calls.len());
+    poll_fn(move |context| {
+        for (call, place) in calls.iter_mut().zip(open.iter_mut()).skip(given.len()) {
+            if place.is_none()
+                && let Poll::Ready(result) = call.as_mut().poll(context)
+            {
+                *place = Some(result);
+            }
+        }
+        while let Some(result) = open.get_mut(given.len()).and_then(Option::take) {
+            match result {
+                Ok(rows) => given.push(rows),
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+        if given.len() < open.len() {
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(std::mem::take(&mut given)))
+    })
+    .await
+}

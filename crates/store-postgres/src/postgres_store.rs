@@ -1,0 +1,129 @@
+//! The store itself: one writer, several readers.
+
+use std::sync::Arc;
+
+use outlast_core::id::{JobId, WorkerId};
+use outlast_core::time::Timestamp;
+use outlast_store::event::{EventPage, EventQuery};
+use outlast_store::query::{
+    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueueStats,
+    StoreFacts,
+};
+use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
+use outlast_store::{Applied, Batch, Store, StoreError};
+use tokio::sync::Mutex;
+
+use crate::connect::{Address, OpenError, Options};
+use crate::read::{self, Readers};
+use crate::writer::Writer;
+
+/// Jobs in PostgreSQL. Clones share the connections.
+#[derive(Clone, Debug)]
+pub struct PostgresStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    writer: Mutex<Option<Writer>>,
+    readers: Readers,
+    place: String,
+    durable: bool,
+}
+
+impl PostgresStore {
+    /// Connects, checks version and durability, and brings the schema up to date.
+    ///
+    /// # Errors
+    /// Returns why the store cannot be used; nothing has changed then.
+    pub async fn open(url: &str, options: &Options) -> Result<Self, OpenError> {
+        let durable = !options.unsafe_no_fsync;
+        let address = Address::parse(url, durable)?;
+        address.open().await?;
+        let readers = Readers::new(&address);
+        let place = address.place();
+        let writer = Mutex::new(Some(Writer::new(address, options.clock.clone())));
+        Ok(Self { inner: Arc::new(Inner { writer, readers, place, durable }) })
+    }
+
+    /// Returns host and port of the PostgreSQL server.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.inner.place
+    }
+}
+
+impl Store for PostgresStore {
+    async fn apply(&self, batch: Batch) -> Result<Applied, StoreError> {
+        let mut writer = self.inner.writer.lock().await;
+        writer.as_mut().ok_or(StoreError::Closed)?.apply(&batch).await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        let mut writer = self.inner.writer.lock().await;
+        writer.as_mut().ok_or(StoreError::Closed)?.now().await
+    }
+
+    async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {
+        read::job::by_id(&self.inner.readers.get().await?, id).await
+    }
+
+    async fn jobs(&self, query: JobQuery) -> Result<JobPage, StoreError> {
+        read::list::jobs(&self.inner.readers.get().await?, &query).await
+    }
+
+    async fn attempts(&self, id: JobId) -> Result<Vec<AttemptRecord>, StoreError> {
+        read::attempt::of_job(&self.inner.readers.get().await?, id).await
+    }
+
+    async fn logs(&self, query: LogQuery) -> Result<LogPage, StoreError> {
+        read::log::of_job(&self.inner.readers.get().await?, &query).await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
+        read::worker::all(&self.inner.readers.get().await?).await
+    }
+
+    async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
+        read::worker::held_by(&self.inner.readers.get().await?, worker).await
+    }
+
+    async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError> {
+        read::queue::backlog(&self.inner.readers.get().await?).await
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {
+        read::queue::all(&self.inner.readers.get().await?).await
+    }
+
+    async fn dead_letters(&self, page: Page) -> Result<DeadLetterPage, StoreError> {
+        read::list::dead_letters(&self.inner.readers.get().await?, &page).await
+    }
+
+    async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError> {
+        read::event::page(&self.inner.readers.get().await?, &query).await
+    }
+
+    async fn events_end(&self) -> Result<String, StoreError> {
+        read::event::end(&self.inner.readers.get().await?).await
+    }
+
+    async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
+        read::queue::next_due(&self.inner.readers.get().await?).await
+    }
+
+    fn facts(&self) -> StoreFacts {
+        let durable = self.inner.durable;
+        let durability =
+            if durable { "fsync=on, synchronous_commit=on" } else { "synchronous_commit=off" };
+        StoreFacts { kind: "postgres", folder: None, durability, durable }
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.inner.readers.close();
+        if let Some(mut writer) = self.inner.writer.lock().await.take() {
+            writer.close();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! Answers to queries, on connections of their own that only read. Each answer is one
+//! statement where it must be consistent in itself.
+//!
+//! - [`job`]: jobs with everything about them · [`list`]: lists of jobs and dead letters
+//! - [`attempt`], [`log`], [`worker`], [`queue`], [`event`]: what their names say
+
+pub(crate) mod attempt;
+pub(crate) mod event;
+pub(crate) mod job;
+pub(crate) mod list;
+pub(crate) mod log;
+pub(crate) mod queue;
+pub(crate) mod worker;
+
+use std::time::Duration;
+
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod};
+use outlast_store::StoreError;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{NoTls, Row};
+
+use crate::connect::Address;
+use crate::failure::Failure;
+
+/// Connections that read at the same time.
+const READERS: usize = 4;
+/// Longest that a query waits for a free connection.
+const WAIT_LIMIT: Duration = Duration::from_secs(5);
+
+/// A value of a query.
+type Value<'a> = &'a (dyn ToSql + Sync);
+
+/// Connections that read.
+#[derive(Clone, Debug)]
+pub(crate) struct Readers {
+    pool: Pool,
+}
+
+/// A connection in use.
+pub(crate) struct Reader {
+    client: Object,
+}
+
+impl Readers {
+    pub(crate) fn new(address: &Address) -> Self {
+        let how = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_config(address.config().clone(), NoTls, how);
+        let set = Hook::async_fn(|client: &mut deadpool_postgres::ClientWrapper, _| {
+            Box::pin(async move {
+                let settings = Address::reader_settings();
+                client.batch_execute(&settings).await.map_err(HookError::Backend)
+            })
+        });
+        let building = Pool::builder(manager)
+            .max_size(READERS)
+            .runtime(deadpool_postgres::Runtime::Tokio1)
+            .wait_timeout(Some(WAIT_LIMIT))
+            .create_timeout(Some(WAIT_LIMIT))
+            .post_create(set);
+        #[expect(clippy::expect_used, reason = "fails only without a runtime, which is named")]
+        let pool = building.build().expect("a pool with a runtime");
+        Self { pool }
+    }
+
+    pub(crate) async fn get(&self) -> Result<Reader, StoreError> {
+        use deadpool_postgres::PoolError;
+        let client = self.pool.get().await.map_err(|error| match error {
+            PoolError::Closed => StoreError::Closed,
+            PoolError::Backend(error) => Failure::from(error).into(),
+            other => StoreError::Unavailable(other.to_string()),
+        })?;
+        Ok(Reader { client })
+    }
+
+    pub(crate) fn close(&self) {
+        self.pool.close();
+    }
+}
+
+impl Reader {
+    async fn all(&self, sql: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
+        let asked = async {
+            let statement = self.client.prepare_cached(sql).await?;
+            self.client.query(&statement, values).await
+        };
+        asked.await.map_err(|error| Failure::from(error).into())
+    }
+
+    async fn one(&self, sql: &str, values: &[Value<'_>]) -> Result<Option<Row>, StoreError> {
+        Ok(self.all(sql, values).await?.into_iter().next())
+    }
+}

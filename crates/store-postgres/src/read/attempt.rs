@@ -1,0 +1,55 @@
+//! A job's attempts: the ended ones, and the one under way.
+
+use outlast_core::id::JobId;
+use outlast_core::job::{Outcome, State};
+use outlast_store::StoreError;
+use outlast_store::record::AttemptRecord;
+use tokio_postgres::Row;
+
+use crate::read::Reader;
+use crate::row::{self, get};
+
+pub(crate) async fn of_job(reader: &Reader, id: JobId) -> Result<Vec<AttemptRecord>, StoreError> {
+    let rows = reader
+        .all(
+            "select x.epoch, x.life, x.number, x.worker, coalesce(w.name, x.plain), x.claimed,
+                    x.started, x.finished, x.outcome, x.next_state, x.error, x.exit_code, x.by,
+                    x.evidence
+             from job_row j
+             cross join lateral (
+                 select t.epoch, t.life, t.number, t.worker, t.plain, t.claimed, t.started,
+                        t.finished, t.outcome, t.next_state, t.error, t.exit_code, t.by,
+                        t.evidence
+                 from attempt_row t where t.seq = j.seq
+                 union all
+                 select a.epoch, a.life, a.failures + 1, a.worker, a.plain, a.claimed, a.started,
+                        null, null, null, null, null, '', ''
+                 from active a where a.seq = j.seq) x
+             left join worker w on w.id = x.worker
+             where j.id = $1 order by x.epoch",
+            &[&id.0],
+        )
+        .await?;
+    rows.iter().map(attempt).collect()
+}
+
+fn attempt(row: &Row) -> Result<AttemptRecord, StoreError> {
+    let outcome: Option<&str> = get(row, 8)?;
+    let next_state: Option<&str> = get(row, 9)?;
+    Ok(AttemptRecord {
+        epoch: row::epoch(row, 0)?,
+        life: row::life(row, 1)?,
+        attempt: row::small(row, 2)?,
+        worker: row::worker_opt(row, 3)?,
+        worker_name: get(row, 4)?,
+        claimed: row::time(row, 5)?,
+        started: row::time_opt(row, 6)?,
+        finished: row::time_opt(row, 7)?,
+        outcome: outcome.and_then(Outcome::parse),
+        next_state: next_state.and_then(State::parse),
+        error: get(row, 10)?,
+        exit_code: get(row, 11)?,
+        by: get(row, 12)?,
+        evidence: get(row, 13)?,
+    })
+}

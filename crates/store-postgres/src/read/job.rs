@@ -1,0 +1,171 @@
+//! Jobs with everything about them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use outlast_core::id::{Epoch, JobId};
+use outlast_core::job::{DeadLetterReason, State};
+use outlast_core::time::Timestamp;
+use outlast_store::StoreError;
+use outlast_store::command::ClassKey;
+use outlast_store::record::{HolderRecord, JobRecord};
+use tokio_postgres::Row;
+
+use crate::read::Reader;
+use crate::row::{self, STORED, get, stored_columns};
+
+/// A job wherever its moving part is, its holder or latest attempt, its latest error and
+/// its dead letter: one statement, so one moment.
+macro_rules! select_record {
+    ($where:literal) => {
+        concat!(
+            "select ", stored_columns!(), ",
+                k.queue, k.job_type, k.route, k.tenant, k.isolated,
+                case when f.seq is not null then f.state when a.seq is not null then 'active'
+                     when w.seq is not null then w.state
+                     when r.seq is not null then 'available' end,
+                coalesce(f.epoch, a.epoch, w.epoch, r.epoch),
+                coalesce(f.life, a.life, w.life, r.life),
+                coalesce(f.failures, a.failures, w.failures, r.failures),
+                coalesce(f.losses, a.losses, w.losses, r.losses),
+                coalesce(f.interruptions, a.interruptions, w.interruptions, r.interruptions),
+                coalesce(f.isolated, a.isolated, w.isolated, r.isolated),
+                f.at, f.attempt, f.shown, f.result, f.error, f.ended_by,
+                w.due, coalesce(w.since, r.since),
+                a.worker, a.plain, a.claimed, a.started, a.visible_until,
+                t.worker, t.plain, t.claimed, t.started,
+                e.error, d.reason, n.name
+             from job_row j
+             join class k on k.id = j.class
+             left join finished f on f.seq = j.seq
+             left join active a on a.seq = j.seq
+             left join waiting w on w.seq = j.seq
+             left join lateral (
+                 select r.*, c.isolated from class c
+                 join ready r on r.class = c.id and r.seq = j.seq
+                     and r.rank = any(array[-2 * j.priority::bigint, -2 * j.priority::bigint - 1])
+                 where c.queue = k.queue and c.job_type = k.job_type and c.route = k.route
+                     and c.tenant = k.tenant
+             ) r on f.seq is null and a.seq is null and w.seq is null
+             left join lateral (
+                 select t.* from attempt_row t where t.seq = j.seq order by t.epoch desc limit 1
+             ) t on a.seq is null
+             left join lateral (
+                 select t.error from attempt_row t
+                 where t.seq = j.seq and t.life = coalesce(f.life, a.life, w.life, r.life)
+                     and t.error is not null
+                 order by t.epoch desc limit 1
+             ) e on true
+             left join dead_letter_row d on d.seq = j.seq
+             left join worker n on n.id = coalesce(a.worker, t.worker) ",
+            $where
+        )
+    };
+}
+
+/// Returns the job of that id.
+pub(crate) async fn by_id(reader: &Reader, id: JobId) -> Result<Option<JobRecord>, StoreError> {
+    let found = reader.one(select_record!("where j.id = $1"), &[&id.0]).await?;
+    found.map(|row| record(&row)).transpose()
+}
+
+/// Returns the jobs of these numbers, by number.
+pub(crate) async fn by_seqs(
+    reader: &Reader,
+    seqs: &[i64],
+) -> Result<HashMap<i64, JobRecord>, StoreError> {
+    let rows = reader.all(select_record!("where j.seq = any($1)"), &[&seqs]).await?;
+    rows.iter().map(|row| Ok((get(row, 0)?, record(row)?))).collect()
+}
+
+const CLASS: usize = STORED;
+const MOVING: usize = CLASS + 5;
+const FINISHED: usize = MOVING + 7;
+const WAITING: usize = FINISHED + 6;
+const HELD: usize = WAITING + 2;
+const LATEST: usize = HELD + 5;
+const REST: usize = LATEST + 4;
+
+fn key(row: &Row) -> Result<Arc<ClassKey>, StoreError> {
+    let tenant: String = get(row, CLASS + 3)?;
+    Ok(Arc::new(ClassKey {
+        queue: get(row, CLASS)?,
+        job_type: get(row, CLASS + 1)?,
+        route: outlast_store::codec::route_of(get(row, CLASS + 2)?)?,
+        tenant: (!tenant.is_empty()).then_some(tenant),
+        isolated: get(row, CLASS + 4)?,
+    }))
+}
+
+fn record(row: &Row) -> Result<JobRecord, StoreError> {
+    let (_, job) = row::stored(row, |_class| key(row))?;
+    let state: Option<&str> = get(row, MOVING)?;
+    let state = state.ok_or_else(|| StoreError::Corrupt(format!("job {} is nowhere", job.id)))?;
+    let state =
+        State::parse(state).ok_or_else(|| StoreError::Corrupt(format!("no state `{state}`")))?;
+    let spent = row::spent(row, MOVING + 3)?;
+    let mut record = JobRecord {
+        job: Arc::new(job),
+        state,
+        epoch: row::epoch(row, MOVING + 1)?,
+        life: row::life(row, MOVING + 2)?,
+        spent,
+        attempt: spent.failures,
+        isolated: get(row, MOVING + 6)?,
+        since: row::time_opt(row, WAITING + 1)?.unwrap_or(Timestamp(0)),
+        due: row::time_opt(row, WAITING)?,
+        holder: None,
+        last_holder: None,
+        claimed: None,
+        started: None,
+        finished: None,
+        result: None,
+        error: None,
+        ended_by: String::new(),
+        dead_letter: None,
+    };
+    if state.is_terminal() {
+        let at = row::time(row, FINISHED)?;
+        let shown: bool = get(row, FINISHED + 2)?;
+        record.since = at;
+        record.attempt = row::small(row, FINISHED + 1)?;
+        record.finished = shown.then_some(at);
+        record.result = get(row, FINISHED + 3)?;
+        record.error = get(row, FINISHED + 4)?;
+        record.ended_by = get(row, FINISHED + 5)?;
+    }
+    add_holder(row, &mut record)?;
+    if record.error.is_none() && state != State::Completed {
+        record.error = get(row, REST)?;
+    }
+    if state == State::Discarded {
+        let reason: Option<&str> = get(row, REST + 1)?;
+        record.dead_letter = reason.and_then(DeadLetterReason::parse);
+    }
+    Ok(record)
+}
+
+/// Adds who holds the attempt, or who held the latest.
+fn add_holder(row: &Row, record: &mut JobRecord) -> Result<(), StoreError> {
+    let name: Option<String> = get(row, REST + 2)?;
+    let held: Option<Timestamp> = row::time_opt(row, HELD + 2)?;
+    let at = if held.is_some() { HELD } else { LATEST };
+    let Some(claimed) = row::time_opt(row, at + 2)? else { return Ok(()) };
+    if record.epoch == Epoch::ZERO {
+        return Ok(());
+    }
+    if record.state == State::Active {
+        record.since = claimed;
+        record.attempt = record.spent.failures.saturating_add(1);
+    }
+    let worker = row::worker_opt(row, at)?;
+    let name = if worker.is_some() { name } else { get(row, at + 1)? };
+    let latest = HolderRecord { worker, name, visible_until: None };
+    (record.claimed, record.started) = (Some(claimed), row::time_opt(row, at + 3)?);
+    if held.is_some() {
+        let visible_until = row::time_opt(row, HELD + 4)?;
+        record.holder = Some(HolderRecord { visible_until, ..latest.clone() });
+    }
+    record.last_holder = Some(latest);
+    Ok(())
+}

@@ -1,0 +1,216 @@
+//! Columns to and from the store's types.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use outlast_core::budget::{ScheduledTimeout, Spent};
+use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::job::State;
+use outlast_core::time::{Span, Timestamp};
+use outlast_core::worker::liveness::{Liveness, Phase, Standing};
+use outlast_store::command::{ClassId, ClassKey, Origin, Payload};
+use outlast_store::record::StoredJob;
+use outlast_store::{StoreError, codec};
+use tokio_postgres::Row;
+use tokio_postgres::types::FromSql;
+use uuid::Uuid;
+
+/// Reads a column; one of another type than the schema has is damage.
+pub(crate) fn get<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, StoreError> {
+    row.try_get(at).map_err(|error| StoreError::Corrupt(format!("column {at}: {error}")))
+}
+
+/// Returns a count as PostgreSQL keeps it.
+pub(crate) fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Returns a small count as PostgreSQL keeps it.
+pub(crate) fn int4(value: u32) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+/// Returns text that PostgreSQL takes: it knows no NUL.
+pub(crate) fn text(value: &str) -> String {
+    value.replace('\0', "\u{fffd}")
+}
+
+pub(crate) fn count(row: &Row, at: usize) -> Result<u64, StoreError> {
+    Ok(u64::try_from(get::<i64>(row, at)?).unwrap_or(0))
+}
+
+pub(crate) fn small(row: &Row, at: usize) -> Result<u32, StoreError> {
+    Ok(u32::try_from(get::<i32>(row, at)?).unwrap_or(0))
+}
+
+pub(crate) fn span(value: Option<Span>) -> Option<i64> {
+    value.map(|span| int(span.0))
+}
+
+pub(crate) fn time(row: &Row, at: usize) -> Result<Timestamp, StoreError> {
+    get(row, at).map(Timestamp)
+}
+
+pub(crate) fn time_opt(row: &Row, at: usize) -> Result<Option<Timestamp>, StoreError> {
+    Ok(get::<Option<i64>>(row, at)?.map(Timestamp))
+}
+
+pub(crate) fn span_opt(row: &Row, at: usize) -> Result<Option<Span>, StoreError> {
+    Ok(get::<Option<i64>>(row, at)?.map(|ms| Span(u64::try_from(ms).unwrap_or(0))))
+}
+
+pub(crate) fn epoch(row: &Row, at: usize) -> Result<Epoch, StoreError> {
+    count(row, at).map(Epoch)
+}
+
+pub(crate) fn life(row: &Row, at: usize) -> Result<NonZeroU32, StoreError> {
+    Ok(NonZeroU32::new(small(row, at)?).unwrap_or(NonZeroU32::MIN))
+}
+
+/// Reads failures, losses and interruptions, in this order, from column `at` on.
+pub(crate) fn spent(row: &Row, at: usize) -> Result<Spent, StoreError> {
+    Ok(Spent {
+        failures: small(row, at)?,
+        losses: small(row, at + 1)?,
+        interruptions: small(row, at + 2)?,
+    })
+}
+
+pub(crate) fn job_id(row: &Row, at: usize) -> Result<JobId, StoreError> {
+    get(row, at).map(JobId)
+}
+
+pub(crate) fn worker_opt(row: &Row, at: usize) -> Result<Option<WorkerId>, StoreError> {
+    Ok(get::<Option<Uuid>>(row, at)?.map(WorkerId))
+}
+
+pub(crate) fn state(row: &Row, at: usize) -> Result<State, StoreError> {
+    parsed(row, at, State::parse)
+}
+
+/// Reads a word; one that is not known is damage.
+pub(crate) fn parsed<T>(
+    row: &Row,
+    at: usize,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<T, StoreError> {
+    let word: &str = get(row, at)?;
+    parse(word).ok_or_else(|| StoreError::Corrupt(format!("`{word}` is not a word of column {at}")))
+}
+
+/// The columns that [`stored`] reads, with the payload.
+macro_rules! stored_columns {
+    () => {
+        "j.seq, j.id, j.class, j.priority, j.rules, j.timeout_ms, j.visibility_ms, j.strand_ms,
+         j.origin, j.created, j.scheduled_for, j.args, j.meta, j.extra"
+    };
+}
+pub(crate) use stored_columns;
+
+/// The columns that [`stored`] reads, without the payload, which no move looks at.
+macro_rules! moving_columns {
+    () => {
+        "j.seq, j.id, j.class, j.priority, j.rules, j.timeout_ms, j.visibility_ms, j.strand_ms,
+         j.origin, j.created, j.scheduled_for, '', '', ''"
+    };
+}
+pub(crate) use moving_columns;
+
+/// How many columns [`stored`] reads.
+pub(crate) const STORED: usize = 14;
+
+/// Reads the immutable part of a job and its number.
+pub(crate) fn stored(
+    row: &Row,
+    key_of: impl FnOnce(ClassId) -> Result<Arc<ClassKey>, StoreError>,
+) -> Result<(i64, StoredJob), StoreError> {
+    let class = ClassId(get(row, 2)?);
+    let job = StoredJob {
+        id: job_id(row, 1)?,
+        class,
+        key: key_of(class)?,
+        priority: i8::try_from(get::<i16>(row, 3)?).unwrap_or(0),
+        payload: Payload { args: get(row, 11)?, meta: get(row, 12)?, extra: get(row, 13)? },
+        rules: codec::rules_of(get(row, 4)?)?,
+        timeout: span_opt(row, 5)?,
+        visibility: span_opt(row, 6)?,
+        scheduled_timeout: scheduled_timeout(get(row, 7)?),
+        origin: origin_of(get(row, 8)?),
+        created: time(row, 9)?,
+        scheduled_for: time_opt(row, 10)?,
+    };
+    Ok((get(row, 0)?, job))
+}
+
+/// Reads a class from columns id, queue, `job_type`, route, tenant, isolated.
+pub(crate) fn class_of(row: &Row) -> Result<(ClassId, ClassKey), StoreError> {
+    let tenant: String = get(row, 4)?;
+    let key = ClassKey {
+        queue: get(row, 1)?,
+        job_type: get(row, 2)?,
+        route: codec::route_of(get(row, 3)?)?,
+        tenant: (!tenant.is_empty()).then_some(tenant),
+        isolated: get(row, 5)?,
+    };
+    Ok((ClassId(get(row, 0)?), key))
+}
+
+pub(crate) const fn origin_number(origin: Origin) -> i16 {
+    match origin {
+        Origin::Ojs => 0,
+        Origin::Execution => 1,
+    }
+}
+
+const fn origin_of(number: i16) -> Origin {
+    if number == 0 { Origin::Ojs } else { Origin::Execution }
+}
+
+pub(crate) fn strand_ms(timeout: ScheduledTimeout) -> Option<i64> {
+    match timeout {
+        ScheduledTimeout::Never => None,
+        ScheduledTimeout::After(span) => Some(int(span.0)),
+    }
+}
+
+fn scheduled_timeout(ms: Option<i64>) -> ScheduledTimeout {
+    let span = ms.map(|ms| Span(u64::try_from(ms).unwrap_or(0)));
+    span.map_or(ScheduledTimeout::Never, ScheduledTimeout::After)
+}
+
+pub(crate) const fn phase_number(phase: Phase) -> i16 {
+    match phase {
+        Phase::Running => 0,
+        Phase::Quiet => 1,
+        Phase::Draining => 2,
+    }
+}
+
+pub(crate) const fn liveness_number(liveness: Liveness) -> i16 {
+    match liveness {
+        Liveness::Live => 0,
+        Liveness::Suspect => 1,
+        Liveness::Lapsed => 2,
+        Liveness::Gone => 3,
+    }
+}
+
+pub(crate) const fn standing(phase: i16, liveness: i16) -> Standing {
+    let phase = match phase {
+        0 => Phase::Running,
+        1 => Phase::Quiet,
+        _ => Phase::Draining,
+    };
+    let liveness = match liveness {
+        0 => Liveness::Live,
+        1 => Liveness::Suspect,
+        2 => Liveness::Lapsed,
+        _ => Liveness::Gone,
+    };
+    Standing { phase, liveness }
+}
+
+/// Returns the words in the columns `status` and `state`.
+pub(crate) const fn standing_words(standing: Standing) -> (&'static str, &'static str) {
+    (if standing.is_active() { "active" } else { "inactive" }, standing.state())
+}

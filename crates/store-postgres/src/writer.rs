@@ -1,0 +1,357 @@
+//! The one connection that writes: a transaction a batch, commands in order.
+//!
+//! ```text
+//! begin, time, numbers, workers, held jobs   one round trip: everything locked in one order
+//!   ─▶ each command: decide, note what it writes (claims and sweeps look for themselves)
+//!   ─▶ writes by table, the batch's events, commit               one round trip
+//! ```
+//!
+//! - [`need`]: what a batch needs, loaded and locked ahead
+//! - [`tables`]: what a batch writes, by table
+//! - [`live`]: loading a job where it is; [`transition`]: moving it
+//! - [`enqueue`], [`once`], [`claim`], [`report`], [`workers`], [`sweep`], [`orders`], [`prune`]:
+//!   the commands
+//! - [`classes`]: what is known of classes without asking
+//!
+//! Locks are taken in one order (workers by id, then jobs by number; claims and sweeps pass
+//! over what is locked), so that servers do not wait for each other in a ring. A batch that
+//! collides all the same is rolled back and tried again whole.
+
+mod claim;
+mod classes;
+mod enqueue;
+mod live;
+mod need;
+mod once;
+mod orders;
+mod prune;
+mod report;
+mod sweep;
+mod tables;
+mod transition;
+mod workers;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use outlast_core::budget::Budgets;
+use outlast_core::id::{JobId, WorkerId};
+use outlast_core::time::Timestamp;
+use outlast_store::event::Event;
+use outlast_store::settle::Bench;
+use outlast_store::{Applied, Batch, BatchId, Clock, Command, Reply, StoreError, codec};
+use tokio_postgres::Row;
+
+use crate::connect::Address;
+use crate::failure::{Conflict, Failure};
+use crate::link::{Ask, Link, Value, values};
+use crate::row::{self, int};
+use classes::Classes;
+use live::Live;
+use tables::Tables;
+use workers::Known;
+
+/// How often a batch that collides with other transactions is tried.
+const TRIES: u32 = 5;
+/// Longest that a batch may take before the connection counts as dead: longer than any of
+/// its statements may.
+const BATCH_LIMIT: Duration = Duration::from_secs(12);
+
+/// What writes. One caller at a time.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    address: Address,
+    clock: Option<Arc<dyn Clock>>,
+    link: Option<Link>,
+    classes: Classes,
+    latest: Timestamp,
+}
+
+/// How a try of a batch ended otherwise than well.
+enum Miss {
+    /// It did not take effect.
+    Failed(Failure),
+    /// The commit was sent, and what came of it is not known. If it took effect, this is
+    /// what it did.
+    InDoubt(Applied, String),
+}
+
+impl From<Failure> for Miss {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<StoreError> for Miss {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(address: Address, clock: Option<Arc<dyn Clock>>) -> Self {
+        let classes = Classes::default();
+        Self { address, clock, link: None, classes, latest: Timestamp(i64::MIN) }
+    }
+
+    /// Applies a batch: once, whatever becomes of connections on the way.
+    pub(crate) async fn apply(&mut self, batch: &Batch) -> Result<Applied, StoreError> {
+        let mut careful = false;
+        let mut last = String::new();
+        for _ in 0..TRIES {
+            // Whoever is dropped half-way leaves no half transaction behind: the link is
+            // only put back when it is clean.
+            let reused = self.link.take().filter(|link| !link.is_closed());
+            let fresh = reused.is_none();
+            let mut link = match reused {
+                Some(link) => link,
+                None => self.connect().await?,
+            };
+            let trying = self.attempt(&mut link, batch, careful);
+            let tried = tokio::time::timeout(BATCH_LIMIT, Box::pin(trying)).await;
+            let miss = match tried {
+                Ok(Ok(applied)) => {
+                    self.latest = applied.at;
+                    self.link = Some(link);
+                    return Ok(applied);
+                }
+                Ok(Err(miss)) => miss,
+                Err(_elapsed) => Miss::Failed(Failure::Broken("no answer in time".into())),
+            };
+            self.classes = Classes::default();
+            match miss {
+                Miss::Failed(Failure::Again(conflict, words)) => {
+                    careful |= conflict == Conflict::Key;
+                    tracing::debug!(error = words, "batch collided, trying again");
+                    last = words;
+                    self.roll_back(link).await;
+                }
+                // An idle connection may have died unnoticed: a new one tells.
+                Miss::Failed(Failure::Broken(words)) if !fresh => last = words,
+                Miss::Failed(Failure::Broken(words)) => return Err(StoreError::Unavailable(words)),
+                Miss::Failed(Failure::Certain(error)) => {
+                    self.roll_back(link).await;
+                    return Err(error);
+                }
+                Miss::InDoubt(applied, words) => {
+                    drop(link);
+                    if self.took_effect(batch.id).await.map_err(|_unreachable| {
+                        StoreError::Ambiguous(format!("connection lost while committing: {words}"))
+                    })? {
+                        self.latest = applied.at;
+                        return Ok(applied);
+                    }
+                    last = words;
+                }
+            }
+        }
+        Err(StoreError::Unavailable(format!("batch collided {TRIES} times: {last}")))
+    }
+
+    async fn connect(&self) -> Result<Link, StoreError> {
+        self.address.writer().await.map_err(|error| StoreError::Unavailable(error.to_string()))
+    }
+
+    async fn roll_back(&mut self, mut link: Link) {
+        let ended = tokio::time::timeout(BATCH_LIMIT, link.run(&[Ask::plain("rollback")])).await;
+        if matches!(ended, Ok(Ok(_))) {
+            self.link = Some(link);
+        }
+    }
+
+    /// Looks a batch of unknown outcome up, on a new connection. The batch holds its
+    /// server's lock until it is committed or rolled back, so once we have it, it is decided.
+    async fn took_effect(&mut self, id: BatchId) -> Result<bool, StoreError> {
+        let mut link = self.connect().await?;
+        let looked = link
+            .run(&[
+                Ask::plain("begin"),
+                lock_of(id),
+                Ask::new(
+                    "select 1 from event_batch where server = $1 and n = $2",
+                    values![id.server, int(id.n)],
+                ),
+                Ask::plain("commit"),
+            ])
+            .await?;
+        self.link = Some(link);
+        Ok(looked.get(2).is_some_and(|rows| !rows.is_empty()))
+    }
+
+    async fn attempt(
+        &mut self,
+        link: &mut Link,
+        batch: &Batch,
+        careful: bool,
+    ) -> Result<Applied, Miss> {
+        let mut writing = Writing {
+            link,
+            classes: &mut self.classes,
+            budgets: &batch.budgets,
+            seed: batch.jitter_seed,
+            now: self.latest,
+            command: 0,
+            events: Vec::with_capacity(batch.commands.len()),
+            tables: Tables::default(),
+            careful,
+            numbers: VecDeque::new(),
+            known: HashSet::new(),
+            lives: HashMap::new(),
+            absent: HashSet::new(),
+            workers: HashMap::new(),
+            held: HashMap::new(),
+        };
+        writing.begin(batch, self.clock.as_deref()).await?;
+        let mut replies = Vec::with_capacity(batch.commands.len());
+        while let Some(command) = batch.commands.get(replies.len()) {
+            writing.command = replies.len();
+            match command {
+                Command::Claim(_) => {
+                    let rest = batch.commands.get(replies.len()..).unwrap_or_default();
+                    replies.append(&mut writing.claims(rest).await?);
+                }
+                other => replies.push(writing.obey(other).await?),
+            }
+        }
+        let applied = Applied { at: writing.now, replies };
+        writing.commit(batch.id, applied).await
+    }
+
+    /// Tells the time.
+    pub(crate) async fn now(&mut self) -> Result<Timestamp, StoreError> {
+        if let Some(clock) = &self.clock {
+            self.latest = self.latest.max(clock.now());
+            return Ok(self.latest);
+        }
+        let mut link = match self.link.take().filter(|link| !link.is_closed()) {
+            Some(link) => link,
+            None => self.connect().await?,
+        };
+        let told = link.run(&[Ask::plain(NOW)]).await?;
+        self.link = Some(link);
+        let row = told.first().and_then(|rows| rows.first());
+        let row = row.ok_or_else(|| StoreError::Corrupt("no time was told".into()))?;
+        self.latest = self.latest.max(row::time(row, 0)?);
+        Ok(self.latest)
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.link = None;
+    }
+}
+
+/// The store's time in milliseconds.
+const NOW: &str = "select (extract(epoch from clock_timestamp()) * 1000)::bigint";
+
+/// Locks what says that a batch of this server is under way.
+fn lock_of(id: BatchId) -> Ask {
+    let (high, low) = id.server.as_u64_pair();
+    let key = i64::from_ne_bytes((high ^ low).to_ne_bytes());
+    Ask::new("select pg_advisory_xact_lock($1)", values![key])
+}
+
+/// One batch under way.
+struct Writing<'a> {
+    link: &'a mut Link,
+    classes: &'a mut Classes,
+    budgets: &'a Budgets,
+    seed: u64,
+    now: Timestamp,
+    command: usize,
+    events: Vec<Event>,
+    /// What has yet to be written.
+    tables: Tables,
+    /// Whether `known` was read: which of the new jobs are there already.
+    careful: bool,
+    /// Numbers for the jobs that the batch stores.
+    numbers: VecDeque<i64>,
+    /// Ids of jobs that are stored, of those that the batch would store.
+    known: HashSet<JobId>,
+    /// Jobs that the batch names, loaded and locked.
+    lives: HashMap<JobId, Live>,
+    /// Jobs that the batch names and that are not there.
+    absent: HashSet<JobId>,
+    /// Workers that the batch names, locked; `None` for those that are not there.
+    workers: HashMap<WorkerId, Option<Known>>,
+    /// How many attempts a worker holds, and how many of those are not cancelled; right
+    /// until the batch moves a job.
+    held: HashMap<WorkerId, (u32, u32)>,
+}
+
+impl Writing<'_> {
+    fn bench(&self) -> Bench<'_> {
+        Bench { budgets: self.budgets, seed: self.seed, command: self.command, now: self.now }
+    }
+
+    /// Writes what has been noted, then asks; one round trip.
+    async fn ask(&mut self, sql: &'static str, values: Vec<Value>) -> Result<Vec<Row>, Failure> {
+        let mut all = self.ask_all(vec![Ask::new(sql, values)]).await?;
+        Ok(all.pop().unwrap_or_default())
+    }
+
+    /// Writes what has been noted, then asks all; one round trip.
+    async fn ask_all(&mut self, asks: Vec<Ask>) -> Result<Vec<Vec<Row>>, Failure> {
+        let mut all = self.tables.take();
+        let writes = all.len();
+        all.extend(asks);
+        let mut rows = self.link.run(&all).await?;
+        Ok(rows.split_off(writes.min(rows.len())))
+    }
+
+    /// Notes a statement to be written with the rest.
+    fn write(&mut self, sql: &'static str, values: Vec<Value>) {
+        self.tables.others.push(Ask::new(sql, values));
+    }
+
+    async fn commit(&mut self, id: BatchId, applied: Applied) -> Result<Applied, Miss> {
+        let mut asks = self.tables.take();
+        if !self.events.is_empty() {
+            asks.push(Ask::new(
+                "insert into event_batch (server, n, at, body) values ($1, $2, $3, $4)",
+                values![
+                    id.server,
+                    int(id.n),
+                    self.now.0,
+                    row::text(&codec::events_text(&self.events))
+                ],
+            ));
+        }
+        asks.push(Ask::plain("commit"));
+        match self.link.run(&asks).await {
+            Ok(_) => Ok(applied),
+            Err(Failure::Broken(words)) => Err(Miss::InDoubt(applied, words)),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    async fn obey(&mut self, command: &Command) -> Result<Reply, Failure> {
+        Ok(match command {
+            Command::Enqueue(job) => Reply::Enqueued(self.enqueue(job).await?),
+            Command::EnqueueAll(jobs) => Reply::EnqueuedAll(self.enqueue_all(jobs).await?),
+            Command::EnqueueOnce(once) => Reply::Onced(self.enqueue_once(once).await?),
+            // Claims that follow each other are one round trip: see `claims`.
+            Command::Claim(_) => return Err(StoreError::Rejected("a claim alone".into()).into()),
+            Command::Start(start) => Reply::Moved(self.start(start).await?),
+            Command::Finish(finish) => Reply::Moved(self.finish(finish).await?),
+            Command::Extend(extend) => Reply::Extended(self.extend(extend).await?),
+            Command::Renew(renew) => Reply::Renewed(self.renew(renew).await?),
+            Command::Register(registration) => Reply::Registered(self.register(registration)?),
+            Command::Attach(attach) => Reply::Attached(self.attach(attach)),
+            Command::Worker(step) => Reply::WorkerMoved(self.move_worker(step).await?),
+            Command::Lapse(lapse) => Reply::WorkerMoved(self.lapse(lapse).await?),
+            Command::Cancel(order) => Reply::Moved(self.cancel(order).await?),
+            Command::Activate(order) => Reply::Moved(self.activate(order).await?),
+            Command::Replay(order) => Reply::Moved(self.replay(order).await?),
+            Command::ForgetDeadLetter(order) => self.forget_dead_letter(order).await?,
+            Command::Sweep(sweep) => Reply::Swept(self.sweep(sweep).await?),
+            Command::Strand(strand) => Reply::Stranded(self.strand(strand).await?),
+            Command::Queue(order) => self.queue(order),
+            Command::Log(chunk) => self.log(chunk).await?,
+            Command::Progress(progress) => Reply::Moved(self.progress(progress).await?),
+            Command::ForgetWorker(worker) => self.forget_worker(*worker).await?,
+            Command::Prune(prune) => Reply::Pruned(self.prune(prune).await?),
+            Command::Reset => self.reset().await?,
+        })
+    }
+}

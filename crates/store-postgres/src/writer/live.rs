@@ -1,0 +1,319 @@
+//! Loading a job where it is, locked.
+//!
+//! A job is in exactly one of ready, waiting, active, finished; a cancelled one whose
+//! process tree is awaited is in active and finished. Each statement sees what is committed
+//! when it begins, so a job that another server moves meanwhile may be seen nowhere: then
+//! it is looked for again.
+
+use std::sync::Arc;
+
+use outlast_core::id::{JobId, WorkerId};
+use outlast_core::job::{Holder, Job, State, Turn};
+use outlast_core::time::{Span, Timestamp};
+use outlast_store::StoreError;
+use outlast_store::command::ClassId;
+use outlast_store::record::StoredJob;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use crate::failure::{Conflict, Failure};
+use crate::link::{Ask, values};
+use crate::row::{self, STORED, get, moving_columns};
+use crate::writer::Writing;
+
+/// How often a job that moves under our eyes is looked for.
+const LOOKS: u32 = 20;
+
+/// A job with where its row is.
+#[derive(Clone, Debug)]
+pub(super) struct Live {
+    pub(super) seq: i64,
+    /// Its immutable part, the payload left out.
+    pub(super) stored: Arc<StoredJob>,
+    pub(super) job: Job,
+    pub(super) spot: Spot,
+    /// Whether an attempt left a checkpoint.
+    pub(super) checkpoint: bool,
+}
+
+/// Where a job's moving part is.
+#[derive(Clone, Debug)]
+pub(super) enum Spot {
+    Ready {
+        class: ClassId,
+        rank: i64,
+        since: Timestamp,
+    },
+    Waiting,
+    /// Also of a cancelled job whose tree is awaited.
+    Active(Held),
+    Finished,
+}
+
+/// The row of an attempt under way.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) worker: Option<WorkerId>,
+    pub(super) plain: Option<String>,
+    pub(super) claimed: Timestamp,
+    pub(super) started: Option<Timestamp>,
+    pub(super) visibility: Option<Span>,
+    pub(super) cancelled: bool,
+}
+
+/// Returns the rank of a job in its class: ascending rank is the order of claiming.
+pub(crate) fn rank(priority: i8, turn: Turn) -> i64 {
+    -2 * i64::from(priority) - i64::from(turn == Turn::Front)
+}
+
+/// Columns after the immutable part: whether there is a checkpoint, then epoch, life, the
+/// budgets, and whether it must run alone.
+macro_rules! moving {
+    ($alias:literal) => {
+        concat!(
+            moving_columns!(),
+            ", exists (select 1 from checkpoint k where k.seq = j.seq), ",
+            $alias,
+            ".epoch, ",
+            $alias,
+            ".life, ",
+            $alias,
+            ".failures, ",
+            $alias,
+            ".losses, ",
+            $alias,
+            ".interruptions, "
+        )
+    };
+}
+
+/// Selects held jobs; a condition, an order and a lock follow.
+macro_rules! select_active {
+    ($rest:literal) => {
+        concat!(
+            "select ",
+            moving!("a"),
+            "a.isolated, a.worker, a.plain, a.claimed, a.started, a.visibility_ms, a.cancelled
+             from active a join job_row j on j.seq = a.seq ",
+            $rest
+        )
+    };
+}
+pub(super) use select_active;
+
+/// Selects waiting jobs.
+macro_rules! select_waiting {
+    ($rest:literal) => {
+        concat!(
+            "select ",
+            moving!("w"),
+            "w.isolated, w.state
+             from waiting w join job_row j on j.seq = w.seq ",
+            $rest
+        )
+    };
+}
+pub(super) use select_waiting;
+
+/// Selects claimable jobs.
+macro_rules! select_ready {
+    ($rest:literal) => {
+        concat!(
+            "select ",
+            moving!("r"),
+            "c.isolated, r.class, r.rank, r.since
+             from ready r join class c on c.id = r.class join job_row j on j.seq = r.seq ",
+            $rest
+        )
+    };
+}
+pub(super) use moving;
+pub(super) use select_ready;
+
+/// Reads a job that was found in some table.
+type Of<W> = fn(&W, &Row) -> Result<Live, StoreError>;
+
+const EPOCH: usize = STORED + 1;
+const MORE: usize = EPOCH + 6;
+
+impl Writing<'_> {
+    /// Reads a row of [`select_active`].
+    pub(super) fn of_active(&self, row: &Row) -> Result<Live, StoreError> {
+        let held = Held {
+            worker: row::worker_opt(row, MORE)?,
+            plain: get(row, MORE + 1)?,
+            claimed: row::time(row, MORE + 2)?,
+            started: row::time_opt(row, MORE + 3)?,
+            visibility: row::span_opt(row, MORE + 4)?,
+            cancelled: get(row, MORE + 5)?,
+        };
+        let state = if held.cancelled { State::Cancelled } else { State::Active };
+        let holder = Some(Holder { worker: held.worker, started: held.started });
+        self.live(row, (state, holder), Spot::Active(held))
+    }
+
+    /// Reads a row of [`select_waiting`].
+    pub(super) fn of_waiting(&self, row: &Row) -> Result<Live, StoreError> {
+        self.live(row, (row::state(row, MORE)?, None), Spot::Waiting)
+    }
+
+    /// Reads a row of [`select_ready`].
+    pub(super) fn of_ready(&self, row: &Row) -> Result<Live, StoreError> {
+        let spot = Spot::Ready {
+            class: ClassId(get(row, MORE)?),
+            rank: get(row, MORE + 1)?,
+            since: row::time(row, MORE + 2)?,
+        };
+        self.live(row, (State::Available, None), spot)
+    }
+
+    fn of_finished(&self, row: &Row) -> Result<Live, StoreError> {
+        self.live(row, (row::state(row, MORE)?, None), Spot::Finished)
+    }
+
+    fn live(
+        &self,
+        row: &Row,
+        (state, holder): (State, Option<Holder>),
+        spot: Spot,
+    ) -> Result<Live, StoreError> {
+        let (seq, stored) = row::stored(row, |class| self.classes.key(class).cloned())?;
+        let job = Job {
+            state,
+            epoch: row::epoch(row, EPOCH)?,
+            life: row::life(row, EPOCH + 1)?,
+            spent: row::spent(row, EPOCH + 2)?,
+            isolated: get(row, EPOCH + 5)?,
+            holder,
+            rules: stored.rules.clone(),
+        };
+        Ok(Live { seq, stored: Arc::new(stored), job, spot, checkpoint: get(row, STORED)? })
+    }
+
+    /// Makes sure that the classes of these rows are known.
+    pub(super) async fn learn_classes_of(&mut self, rows: &[Row]) -> Result<(), Failure> {
+        let mut ids = Vec::with_capacity(rows.len());
+        for row in rows {
+            ids.push(ClassId(get(row, 2)?));
+        }
+        self.learn_classes(ids).await
+    }
+
+    /// Takes a job by its id, locked; `None` when there is none.
+    pub(super) async fn find(&mut self, id: JobId) -> Result<Option<Live>, Failure> {
+        if let Some(live) = self.lives.remove(&id) {
+            return Ok(Some(live));
+        }
+        if self.absent.contains(&id) {
+            return Ok(None);
+        }
+        self.look_for(vec![id.0]).await?;
+        Ok(self.lives.remove(&id))
+    }
+
+    /// Loads and locks jobs wherever they are.
+    pub(super) async fn look_for(&mut self, mut ids: Vec<Uuid>) -> Result<(), Failure> {
+        let asks = vec![held_by_id(ids.clone())];
+        let found = self.ask_all(asks).await?;
+        self.take_held(&found.concat(), &mut ids).await?;
+        for _ in 0..LOOKS {
+            if ids.is_empty() {
+                return Ok(());
+            }
+            self.look_elsewhere(&mut ids).await?;
+        }
+        let words = format!("{} jobs moved on and on", ids.len());
+        Err(Failure::Again(Conflict::Locks, words))
+    }
+
+    /// Keeps held jobs that were found, and takes their ids off the list.
+    pub(super) async fn take_held(
+        &mut self,
+        rows: &[Row],
+        ids: &mut Vec<Uuid>,
+    ) -> Result<(), Failure> {
+        self.learn_classes_of(rows).await?;
+        for row in rows {
+            let live = self.of_active(row)?;
+            self.lives.insert(live.stored.id, live);
+        }
+        ids.retain(|id| !self.lives.contains_key(&JobId(*id)));
+        Ok(())
+    }
+
+    async fn look_elsewhere(&mut self, ids: &mut Vec<Uuid>) -> Result<(), Failure> {
+        let found = self
+            .ask_all(vec![
+                Ask::new("select id from job_row where id = any($1::uuid[])", values![ids.clone()]),
+                Ask::new(
+                    concat!(
+                        "select ",
+                        moving!("f"),
+                        "f.isolated, f.state
+                         from job_row j join finished f on f.seq = j.seq
+                         where j.id = any($1::uuid[])
+                             and not exists (select 1 from active a where a.seq = f.seq)
+                         order by f.seq for update of f"
+                    ),
+                    values![ids.clone()],
+                ),
+                Ask::new(
+                    select_waiting!("where j.id = any($1::uuid[]) order by w.seq for update of w"),
+                    values![ids.clone()],
+                ),
+                Ask::new(READY_BY_ID, values![ids.clone()]),
+                held_by_id(ids.clone()),
+            ])
+            .await?;
+        for rows in found.iter().skip(1) {
+            self.learn_classes_of(rows).await?;
+        }
+        let [exist, finished, waiting, ready, active] = found.as_slice() else {
+            return Err(StoreError::Corrupt("answers are missing".into()).into());
+        };
+        let mut there = std::collections::HashSet::new();
+        for row in exist {
+            there.insert(get::<Uuid>(row, 0)?);
+        }
+        let read: [(&Vec<Row>, Of<Self>); 4] = [
+            (finished, Self::of_finished),
+            (waiting, Self::of_waiting),
+            (ready, Self::of_ready),
+            (active, Self::of_active),
+        ];
+        for (rows, of) in read {
+            for row in rows {
+                let live = of(self, row)?;
+                self.lives.insert(live.stored.id, live);
+            }
+        }
+        for id in ids.iter().filter(|id| !there.contains(*id)) {
+            self.absent.insert(JobId(*id));
+        }
+        ids.retain(|id| there.contains(id) && !self.lives.contains_key(&JobId(*id)));
+        Ok(())
+    }
+}
+
+/// Selects and locks the held ones of these jobs.
+pub(super) fn held_by_id(ids: Vec<Uuid>) -> Ask {
+    Ask::new(
+        select_active!("where j.id = any($1::uuid[]) order by a.seq for update of a"),
+        values![ids],
+    )
+}
+
+/// A claimable job is at one of four places: in its class or the isolated twin, in order or
+/// at the front.
+const READY_BY_ID: &str = concat!(
+    "select ",
+    moving!("r"),
+    "c.isolated, r.class, r.rank, r.since
+     from job_row j
+     join class b on b.id = j.class
+     join class c on c.queue = b.queue and c.job_type = b.job_type and c.route = b.route
+         and c.tenant = b.tenant
+     join ready r on r.class = c.id and r.seq = j.seq
+         and r.rank = any(array[-2 * j.priority::bigint, -2 * j.priority::bigint - 1])
+     where j.id = any($1::uuid[]) order by r.seq for update of r"
+);

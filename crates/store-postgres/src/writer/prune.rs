@@ -1,0 +1,87 @@
+//! Deleting what need not be kept any longer.
+
+use outlast_store::StoreError;
+use outlast_store::command::Prune;
+use outlast_store::reply::Pruned;
+
+use crate::failure::Failure;
+use crate::link::{Ask, values};
+use crate::row::get;
+use crate::writer::Writing;
+
+/// Dead letters wait for a person, a cancelled job for its process tree, and the job of a
+/// key for its producer.
+const OLD_JOBS: &str = "select f.seq from finished f where f.at < $1
+         and not exists (select 1 from dead_letter_row d where d.seq = f.seq)
+         and not exists (select 1 from active a where a.seq = f.seq)
+         and not exists (select 1 from idempotency_job i where i.seq = f.seq)
+     order by f.at, f.seq limit $2 for update of f skip locked";
+
+impl Writing<'_> {
+    pub(super) async fn prune(&mut self, prune: &Prune) -> Result<Pruned, Failure> {
+        let limit = i64::from(prune.limit);
+        let before = prune.finished_before.0;
+        let keys = self
+            .ask(
+                "with old as (
+                     delete from idempotency where key in
+                         (select key from idempotency where expires <= $1
+                          order by expires, key limit $2)
+                     returning key),
+                 jobs as (delete from idempotency_job i using old where i.key = old.key)
+                 select 1 from old",
+                values![self.now.0, limit],
+            )
+            .await?;
+        let old = self.ask(OLD_JOBS, values![before, limit]).await?;
+        let seqs: Vec<i64> =
+            old.iter().map(|row| get(row, 0)).collect::<Result<_, StoreError>>()?;
+        if !seqs.is_empty() {
+            self.delete_jobs(&seqs);
+        }
+        let answers = self
+            .ask_all(vec![
+                Ask::new(
+                    "delete from event_batch where (server, n) in
+                         (select server, n from event_batch where at < $1 order by at limit $2)
+                     returning 1",
+                    values![before, limit],
+                ),
+                Ask::new(
+                    "delete from worker where id in
+                         (select w.id from worker w where w.liveness >= 2 and w.updated_ms < $1
+                          and not exists (select 1 from active a where a.worker = w.id)
+                          order by w.updated_ms limit $2 for update skip locked)
+                     returning 1",
+                    values![prune.workers_before.0, limit],
+                ),
+            ])
+            .await?;
+        let [events, workers] = answers.as_slice() else {
+            return Err(StoreError::Corrupt("answers are missing".into()).into());
+        };
+        let full = |count: usize| i64::try_from(count).is_ok_and(|count| count >= limit);
+        Ok(Pruned {
+            jobs: u32::try_from(seqs.len()).unwrap_or(u32::MAX),
+            workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
+            more: [keys.len(), seqs.len(), events.len(), workers.len()].into_iter().any(full),
+        })
+    }
+
+    fn delete_jobs(&mut self, seqs: &[i64]) {
+        // Whoever is named later in the batch is looked for again.
+        self.lives.clear();
+        for sql in [
+            "delete from expiry e using job_row j
+             where j.seq = any($1::bigint[]) and e.at = j.expires_at and e.seq = j.seq",
+            "delete from finished where seq = any($1::bigint[])",
+            "delete from attempt_row where seq = any($1::bigint[])",
+            "delete from log where seq = any($1::bigint[])",
+            "delete from log_size where seq = any($1::bigint[])",
+            "delete from checkpoint where seq = any($1::bigint[])",
+            "delete from job_row where seq = any($1::bigint[])",
+        ] {
+            self.write(sql, values![seqs.to_vec()]);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What holders say about their attempts.
+
+use outlast_core::id::JobId;
+use outlast_core::job::EventKind;
+use outlast_core::job::{Event as JobEvent, Hold};
+use outlast_store::command::{EndDetail, Ending, Extend, Finish, Progress, Start};
+use outlast_store::reply::{MoveRefusal, Moved};
+use outlast_store::settle::{check_fence, decide_finish, evidence_of, kind_of_ending, refusal_of};
+use uuid::Uuid;
+
+use crate::failure::Failure;
+use crate::link::values;
+use crate::row::{get, text};
+use crate::writer::Writing;
+use crate::writer::live::{Live, Spot};
+use crate::writer::tables::CheckpointRow;
+use crate::writer::transition::Trace;
+
+type Outcome = Result<Moved, MoveRefusal>;
+
+impl Writing<'_> {
+    pub(super) async fn start(&mut self, start: &Start) -> Result<Outcome, Failure> {
+        let Some(live) = self.find(start.job).await? else {
+            return Ok(Err(MoveRefusal::NotFound));
+        };
+        if let Err(refusal) = check_fence(&live.job, &start.fence, plain_name(&live)) {
+            return Ok(Err(refusal.into()));
+        }
+        let transition = match self.bench().decide(&live.job, JobEvent::Start, 0) {
+            Ok(transition) => transition,
+            Err(refusal) => return Ok(Err(refusal.into())),
+        };
+        let by = holder_words(&live);
+        let detail = EndDetail::default();
+        let trace = Trace { kind: EventKind::Start, by: &by, detail: &detail, ended_by: "" };
+        self.carry_out(&live, &transition, &trace).await.map(Ok)
+    }
+
+    pub(super) async fn finish(&mut self, finish: &Finish) -> Result<Outcome, Failure> {
+        let Some(mut live) = self.find(finish.job).await? else {
+            return Ok(Err(MoveRefusal::NotFound));
+        };
+        if let Some(holder) = &mut live.job.holder {
+            holder.started = holder.started.or(finish.detail.started);
+        }
+        let worker = live.job.holder.and_then(|holder| holder.worker);
+        // Counting costs a round trip, so it is done for those who ask.
+        let alone = match worker {
+            Some(worker) if finish.ending == Ending::Lost => self.count_held(worker).await?.1 == 1,
+            Some(_) | None => false,
+        };
+        let decided = decide_finish(&live.job, finish, plain_name(&live), alone, &self.bench());
+        let transition = match decided {
+            Ok(transition) => transition,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let detail = EndDetail { evidence: evidence_of(finish), ..finish.detail.clone() };
+        let kind = kind_of_ending(&finish.ending);
+        let trace = Trace { kind, by: &finish.by, detail: &detail, ended_by: "" };
+        let moved = self.carry_out(&live, &transition, &trace).await?;
+        Ok(refusal_of(&transition).map_or(Ok(moved), |refusal| Err(refusal.into())))
+    }
+
+    pub(super) async fn progress(&mut self, progress: &Progress) -> Result<Outcome, Failure> {
+        let Some(live) = self.find(progress.job).await? else {
+            return Ok(Err(MoveRefusal::NotFound));
+        };
+        if let Err(refusal) = check_fence(&live.job, &progress.fence, plain_name(&live)) {
+            return Ok(Err(refusal.into()));
+        }
+        // Starting again changes nothing: it asks whether the attempt still counts.
+        let transition = match self.bench().decide(&live.job, JobEvent::Start, 0) {
+            Ok(transition) => transition,
+            Err(refusal) => return Ok(Err(refusal.into())),
+        };
+        if let Some(bytes) = &progress.checkpoint {
+            self.tables.checkpoints.push(CheckpointRow { seq: live.seq, bytes: bytes.clone() });
+        }
+        Ok(Ok(Moved {
+            job: live.stored.id,
+            class: live.stored.class,
+            from: transition.from,
+            state: transition.from,
+            epoch: transition.epoch,
+            attempt: transition.attempt,
+            due: None,
+            outcome: None,
+            holder: match transition.hold {
+                Hold::Keep(holder) | Hold::Take(holder) => holder.worker,
+                Hold::None | Hold::Drop(_) => None,
+            },
+            dead_letter: false,
+            at: self.now,
+        }))
+    }
+
+    /// Prolongs plain attempts to their full visibility from now.
+    pub(super) async fn extend(&mut self, extend: &Extend) -> Result<Vec<JobId>, Failure> {
+        let name = text(&extend.worker);
+        let rows = if extend.jobs.is_empty() {
+            self.ask(
+                "with mine as materialized (
+                     select a.seq from active a
+                     where a.plain = $1 and a.visible_until is not null and not a.cancelled
+                     order by a.seq for update),
+                 longer as (
+                     update active a set visible_until = $2 + a.visibility_ms
+                     from mine where a.seq = mine.seq returning a.seq)
+                 select j.id from longer join job_row j on j.seq = longer.seq order by j.seq",
+                values![name, self.now.0],
+            )
+            .await?
+        } else {
+            let ids: Vec<Uuid> = extend.jobs.iter().map(|job| job.0).collect();
+            self.ask(
+                "with mine as materialized (
+                     select a.seq from job_row j join active a on a.seq = j.seq
+                     where j.id = any($3::uuid[]) and a.visible_until is not null
+                         and not a.cancelled and (a.plain is null or a.plain = $1)
+                     order by a.seq for update of a),
+                 longer as (
+                     update active a set visible_until = $2 + a.visibility_ms
+                     from mine where a.seq = mine.seq returning a.seq)
+                 select j.id from longer join job_row j on j.seq = longer.seq order by j.seq",
+                values![name, self.now.0, ids],
+            )
+            .await?
+        };
+        let mut extended = Vec::with_capacity(rows.len());
+        for row in &rows {
+            extended.push(JobId(get(row, 0)?));
+        }
+        // As they were named.
+        if !extend.jobs.is_empty() {
+            let place = |id: &JobId| extend.jobs.iter().position(|named| named == id);
+            extended.sort_by_key(place);
+        }
+        Ok(extended)
+    }
+}
+
+/// Returns the id that a plain holder gave itself.
+fn plain_name(live: &Live) -> Option<&str> {
+    match &live.spot {
+        Spot::Active(held) => held.plain.as_deref(),
+        Spot::Ready { .. } | Spot::Waiting | Spot::Finished => None,
+    }
+}
+
+fn holder_words(live: &Live) -> String {
+    match &live.spot {
+        Spot::Active(held) => held.worker.map_or_else(
+            || held.plain.clone().unwrap_or_default(),
+            |worker| format!("worker {worker}"),
+        ),
+        Spot::Ready { .. } | Spot::Waiting | Spot::Finished => String::new(),
+    }
+}

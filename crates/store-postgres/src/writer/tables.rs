@@ -1,0 +1,299 @@
+//! What a batch writes, gathered by table: one statement for all rows of a sort.
+
+use crate::link::{Ask, values};
+use uuid::Uuid;
+
+/// Declares the rows of one statement: a struct for a row, one for all of them as columns,
+/// and the statement that takes the columns in this order.
+macro_rules! rows {
+    ($(#[$doc:meta])* $row:ident, $rows:ident, $sql:expr, { $($column:ident: $type:ty),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(super) struct $row { $(pub(super) $column: $type),* }
+
+        #[derive(Debug, Default)]
+        pub(super) struct $rows { len: i64, $($column: Vec<$type>),* }
+
+        impl $rows {
+            pub(super) fn push(&mut self, row: $row) {
+                self.len += 1;
+                $(self.$column.push(row.$column);)*
+            }
+
+            fn take(&mut self) -> Option<Ask> {
+                if self.len == 0 {
+                    return None;
+                }
+                let all = std::mem::take(self);
+                Some(Ask::new($sql, values![$(all.$column),*, all.len]))
+            }
+        }
+    };
+}
+
+rows! {
+    /// A job leaves the claimable ones: the compare-and-set.
+    ReadyGone, ReadyGones,
+    "with gone as (
+         delete from ready r using unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[])
+             k(class, rank, seq, epoch)
+         where r.class = k.class and r.rank = k.rank and r.seq = k.seq and r.epoch = k.epoch
+         returning 1)
+     select outlast.exactly(count(*), $5) from gone",
+    { class: i64, rank: i64, seq: i64, epoch: i64 }
+}
+
+rows! {
+    /// A job leaves those that wait.
+    WaitingGone, WaitingGones,
+    "with gone as (
+         delete from waiting w using unnest($1::bigint[], $2::bigint[], $3::text[])
+             k(seq, epoch, state)
+         where w.seq = k.seq and w.epoch = k.epoch and w.state = k.state
+         returning 1)
+     select outlast.exactly(count(*), $4) from gone",
+    { seq: i64, epoch: i64, state: &'static str }
+}
+
+rows! {
+    /// An attempt is over.
+    ActiveGone, ActiveGones,
+    "with gone as (
+         delete from active a using unnest($1::bigint[], $2::bigint[]) k(seq, epoch)
+         where a.seq = k.seq and a.epoch = k.epoch
+         returning 1)
+     select outlast.exactly(count(*), $3) from gone",
+    { seq: i64, epoch: i64 }
+}
+
+rows! {
+    /// An attempt stays held, changed.
+    ActiveKept, ActiveKepts,
+    "with kept as (
+         update active a set started = k.started, cancelled = k.cancelled
+         from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::boolean[])
+             k(seq, epoch, started, cancelled)
+         where a.seq = k.seq and a.epoch = k.epoch
+         returning 1)
+     select outlast.exactly(count(*), $5) from kept",
+    { seq: i64, epoch: i64, started: Option<i64>, cancelled: bool }
+}
+
+rows! {
+    /// A job leaves those that have ended, to live again.
+    FinishedGone, FinishedGones,
+    "with gone as (
+         delete from finished f using unnest($1::bigint[], $2::bigint[], $3::text[])
+             k(seq, epoch, state)
+         where f.seq = k.seq and f.epoch = k.epoch and f.state = k.state
+         returning 1),
+     letters as (
+         delete from dead_letter_row d where d.seq = any($1::bigint[]))
+     select outlast.exactly(count(*), $4) from gone",
+    { seq: i64, epoch: i64, state: &'static str }
+}
+
+rows! {
+    /// A job is stored.
+    JobRow, JobRows,
+    "with stored as (
+         insert into job_row (seq, id, class, priority, rules, timeout_ms, visibility_ms,
+                              strand_ms, origin, created, scheduled_for, expires_at, args, meta,
+                              extra)
+         select * from unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::smallint[], $5::text[],
+                              $6::bigint[], $7::bigint[], $8::bigint[], $9::smallint[],
+                              $10::bigint[], $11::bigint[], $12::bigint[], $13::text[],
+                              $14::text[], $15::text[])
+         returning 1)
+     select outlast.exactly(count(*), $16) from stored",
+    {
+        seq: i64, id: Uuid, class: i64, priority: i16, rules: Option<String>,
+        timeout_ms: Option<i64>, visibility_ms: Option<i64>, strand_ms: Option<i64>,
+        origin: i16, created: i64, scheduled_for: Option<i64>, expires_at: Option<i64>,
+        args: String, meta: String, extra: String,
+    }
+}
+
+rows! {
+    /// A job becomes claimable.
+    ReadyRow, ReadyRows,
+    "with put as (
+         insert into ready (class, rank, seq, epoch, life, failures, losses, interruptions, since,
+                            strand_ms, expires)
+         select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::int[],
+                              $6::int[], $7::int[], $8::int[], $9::bigint[], $10::bigint[],
+                              $11::bigint[])
+         returning 1)
+     select outlast.exactly(count(*), $12) from put",
+    {
+        class: i64, rank: i64, seq: i64, epoch: i64, life: i32, failures: i32, losses: i32,
+        interruptions: i32, since: i64, strand_ms: Option<i64>, expires: Option<i64>,
+    }
+}
+
+rows! {
+    /// A job waits for its time, or for someone.
+    WaitingRow, WaitingRows,
+    "with put as (
+         insert into waiting (seq, state, due, epoch, life, failures, losses, interruptions,
+                              isolated, since)
+         select * from unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::int[],
+                              $6::int[], $7::int[], $8::int[], $9::boolean[], $10::bigint[])
+         returning 1)
+     select outlast.exactly(count(*), $11) from put",
+    {
+        seq: i64, state: &'static str, due: Option<i64>, epoch: i64, life: i32, failures: i32,
+        losses: i32, interruptions: i32, isolated: bool, since: i64,
+    }
+}
+
+rows! {
+    /// An attempt is held.
+    ActiveRow, ActiveRows,
+    "with put as (
+         insert into active (seq, epoch, life, failures, losses, interruptions, isolated, worker,
+                             plain, claimed, started, visible_until, visibility_ms, deadline,
+                             cancelled)
+         select k.*, false
+         from unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::int[], $6::int[],
+                     $7::boolean[], $8::uuid[], $9::text[], $10::bigint[], $11::bigint[],
+                     $12::bigint[], $13::bigint[], $14::bigint[]) k
+         returning 1)
+     select outlast.exactly(count(*), $15) from put",
+    {
+        seq: i64, epoch: i64, life: i32, failures: i32, losses: i32, interruptions: i32,
+        isolated: bool, worker: Option<Uuid>, plain: Option<String>, claimed: i64,
+        started: Option<i64>, visible_until: Option<i64>, visibility_ms: Option<i64>,
+        deadline: Option<i64>,
+    }
+}
+
+rows! {
+    /// A job has ended.
+    FinishedRow, FinishedRows,
+    "with put as (
+         insert into finished (seq, state, at, epoch, life, failures, losses, interruptions,
+                               isolated, attempt, shown, result, error, ended_by)
+         select * from unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::int[],
+                              $6::int[], $7::int[], $8::int[], $9::boolean[], $10::int[],
+                              $11::boolean[], $12::text[], $13::text[], $14::text[])
+         returning 1)
+     select outlast.exactly(count(*), $15) from put",
+    {
+        seq: i64, state: &'static str, at: i64, epoch: i64, life: i32, failures: i32, losses: i32,
+        interruptions: i32, isolated: bool, attempt: i32, shown: bool, result: Option<String>,
+        error: Option<String>, ended_by: &'static str,
+    }
+}
+
+rows! {
+    /// An attempt that has ended.
+    AttemptRow, AttemptRows,
+    "with put as (
+         insert into attempt_row (seq, epoch, life, number, worker, plain, claimed, started,
+                                  finished, outcome, next_state, error, exit_code, by, evidence)
+         select * from unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::uuid[],
+                              $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::text[],
+                              $11::text[], $12::text[], $13::int[], $14::text[], $15::text[])
+         returning 1)
+     select outlast.exactly(count(*), $16) from put",
+    {
+        seq: i64, epoch: i64, life: i32, number: i32, worker: Option<Uuid>, plain: Option<String>,
+        claimed: i64, started: Option<i64>, finished: i64, outcome: &'static str,
+        next_state: &'static str, error: Option<String>, exit_code: Option<i32>, by: String,
+        evidence: String,
+    }
+}
+
+rows! {
+    /// A job waits for a person.
+    DeadLetterRow, DeadLetterRows,
+    "with put as (
+         insert into dead_letter_row (seq, reason, at)
+         select * from unnest($1::bigint[], $2::text[], $3::bigint[])
+         on conflict (seq) do update set reason = excluded.reason, at = excluded.at
+         returning 1)
+     select outlast.exactly(count(*), $4) from put",
+    { seq: i64, reason: &'static str, at: i64 }
+}
+
+rows! {
+    /// What an attempt leaves to the next.
+    CheckpointRow, CheckpointRows,
+    "with put as (
+         insert into checkpoint (seq, bytes)
+         select * from unnest($1::bigint[], $2::bytea[])
+         on conflict (seq) do update set bytes = excluded.bytes
+         returning 1)
+     select outlast.exactly(count(*), $3) from put",
+    { seq: i64, bytes: Vec<u8> }
+}
+
+rows! {
+    /// A job that needs its checkpoint no more.
+    CheckpointGone, CheckpointGones,
+    "with gone as (
+         delete from checkpoint c using unnest($1::bigint[]) k(seq) where c.seq = k.seq
+         returning 1)
+     select outlast.exactly(count(*), $2) from gone",
+    { seq: i64 }
+}
+
+rows! {
+    /// A job that must not be started after a time. It may be there already.
+    ExpiryRow, ExpiryRows,
+    "insert into expiry (at, seq)
+     select k.at, k.seq from unnest($1::bigint[], $2::bigint[]) k(at, seq)
+     where $3::bigint > 0
+     on conflict do nothing",
+    { at: i64, seq: i64 }
+}
+
+/// All that a batch has yet to write.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    pub(super) ready_gone: ReadyGones,
+    pub(super) waiting_gone: WaitingGones,
+    pub(super) active_gone: ActiveGones,
+    pub(super) finished_gone: FinishedGones,
+    pub(super) checkpoint_gone: CheckpointGones,
+    pub(super) active_kept: ActiveKepts,
+    pub(super) jobs: JobRows,
+    pub(super) ready: ReadyRows,
+    pub(super) waiting: WaitingRows,
+    pub(super) active: ActiveRows,
+    pub(super) finished: FinishedRows,
+    pub(super) attempts: AttemptRows,
+    pub(super) dead_letters: DeadLetterRows,
+    pub(super) checkpoints: CheckpointRows,
+    pub(super) expiries: ExpiryRows,
+    /// Statements about workers, queues and the like, in order.
+    pub(super) others: Vec<Ask>,
+}
+
+impl Tables {
+    /// Takes the statements that write all of it: rows go before others come, since a job
+    /// may come back to the table that it left.
+    pub(super) fn take(&mut self) -> Vec<Ask> {
+        let by_table = [
+            self.ready_gone.take(),
+            self.waiting_gone.take(),
+            self.active_gone.take(),
+            self.finished_gone.take(),
+            self.checkpoint_gone.take(),
+            self.active_kept.take(),
+            self.jobs.take(),
+            self.ready.take(),
+            self.waiting.take(),
+            self.active.take(),
+            self.finished.take(),
+            self.attempts.take(),
+            self.dead_letters.take(),
+            self.checkpoints.take(),
+            self.expiries.take(),
+        ];
+        let mut asks: Vec<Ask> = by_table.into_iter().flatten().collect();
+        asks.append(&mut self.others);
+        asks
+    }
+}

@@ -1,0 +1,85 @@
+//! The contract suite and random sequences against the model, on a real PostgreSQL.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use outlast_cluster::Database;
+use outlast_store::conformance::{self, Harness};
+use outlast_store::{Clock, Store as _};
+use outlast_store_postgres::{Options, PostgresStore};
+
+struct Databases {
+    runtime: tokio::runtime::Runtime,
+    /// One database for all cases of a test: each finds it empty.
+    database: Database,
+}
+
+impl Databases {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        Self { runtime, database: Database::new().unwrap() }
+    }
+
+    fn connect(&self, clock: Arc<dyn Clock>) -> PostgresStore {
+        let options = Options { unsafe_no_fsync: true, clock: Some(clock) };
+        self.runtime.block_on(PostgresStore::open(&self.database.url, &options)).unwrap()
+    }
+}
+
+impl Harness for Databases {
+    type Store = PostgresStore;
+
+    fn open(&self, clock: Arc<dyn Clock>) -> PostgresStore {
+        let store = self.connect(clock);
+        let reset = outlast_store::Batch {
+            id: outlast_store::BatchId { server: uuid::Uuid::max(), n: 0 },
+            jitter_seed: 0,
+            budgets: outlast_core::budget::Budgets::DEFAULT,
+            commands: vec![outlast_store::Command::Reset],
+        };
+        self.runtime.block_on(store.apply(reset)).unwrap();
+        store
+    }
+
+    fn reopen(&self, store: PostgresStore, clock: Arc<dyn Clock>) -> PostgresStore {
+        self.runtime.block_on(store.close()).unwrap();
+        self.connect(clock)
+    }
+
+    fn block_on<F: Future>(&self, call: F) -> F::Output {
+        self.runtime.block_on(call)
+    }
+}
+
+macro_rules! families {
+    ($($family:ident),* $(,)?) => {$(
+        #[test]
+        fn $family() {
+            conformance::check(&Databases::new(), &conformance::$family::cases());
+        }
+    )*};
+}
+
+families!(enqueue, once, claim, report, race, worker, plain, order, sweep, read, durable);
+
+/// Scripts for each seed: a step of one costs hundreds of queries.
+const SCRIPTS: u32 = 5;
+
+#[test]
+fn random_sequences_of_the_first_seed_do_what_the_model_does() {
+    conformance::random::check_seed(&Databases::new(), 1, SCRIPTS);
+}
+
+#[test]
+fn random_sequences_of_the_second_seed_do_what_the_model_does() {
+    conformance::random::check_seed(&Databases::new(), 2, SCRIPTS);
+}
+
+#[test]
+fn random_sequences_of_the_third_seed_do_what_the_model_does() {
+    conformance::random::check_seed(&Databases::new(), 3, SCRIPTS);
+}

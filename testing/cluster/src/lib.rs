@@ -1,0 +1,252 @@
+//! A throw-away PostgreSQL for tests, from the system's own programs: `initdb` from PATH or
+//! from `/usr/lib/postgresql/*/bin`, in a temporary folder that goes when it is dropped. As
+//! root, which PostgreSQL refuses to run as, it runs as `nobody`.
+//!
+//! Tests that need only a database of their own share one cluster: the one that
+//! `OUTLAST_TEST_POSTGRES` names (`postgres://user@host:port`), else one of their own.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// The user and group that everyone may become and nobody is.
+const NOBODY: u32 = 65_534;
+/// Longest that starting or stopping may take on a loaded machine.
+const LIMIT: Duration = Duration::from_secs(60);
+const SHARED: &str = "OUTLAST_TEST_POSTGRES";
+
+/// How a cluster is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Sessions are cut, and everything is written: `pg_ctl stop -m fast`.
+    Fast,
+    /// As after a crash: `pg_ctl stop -m immediate`.
+    Immediate,
+    /// `kill -9` of every process.
+    Kill,
+}
+
+/// A cluster of our own.
+#[derive(Debug)]
+pub struct Cluster {
+    programs: PathBuf,
+    folder: TempDir,
+    port: u16,
+    settings: Vec<String>,
+    server: Option<Child>,
+}
+
+/// A database of a test's own.
+#[derive(Debug)]
+pub struct Database {
+    /// Its address.
+    pub url: String,
+    /// The cluster it is in, if that is ours alone.
+    pub cluster: Option<Cluster>,
+}
+
+impl Database {
+    /// Makes a new, empty database where one can be made.
+    ///
+    /// # Errors
+    /// Returns what is missing or failed.
+    pub fn new() -> anyhow::Result<Self> {
+        if let Ok(shared) = std::env::var(SHARED) {
+            let base = shared.trim_end_matches('/').to_owned();
+            let name = unique_name();
+            create(&base, &name)?;
+            return Ok(Self { url: format!("{base}/{name}"), cluster: None });
+        }
+        // What is tested by most is meaning, not the disk.
+        let cluster = Cluster::start(&["fsync=off", "full_page_writes=off"])?;
+        Ok(Self { url: cluster.create_database()?, cluster: Some(cluster) })
+    }
+}
+
+fn unique_name() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("t{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn create(base: &str, name: &str) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let address = format!("{base}/postgres");
+        let (client, connection) = tokio_postgres::connect(&address, tokio_postgres::NoTls).await?;
+        let talking = tokio::spawn(connection);
+        client.batch_execute(&format!("create database {name}")).await?;
+        talking.abort();
+        Ok(())
+    })
+}
+
+/// Finds the folder of PostgreSQL's programs.
+fn programs() -> anyhow::Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if let Some(found) = std::env::split_paths(&path).find(|dir| dir.join("initdb").exists()) {
+        return Ok(found);
+    }
+    let mut versions: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path().join("bin")))
+        .filter(|bin| bin.join("initdb").exists())
+        .collect();
+    versions.sort();
+    versions
+        .pop()
+        .context("initdb is neither in PATH nor in /usr/lib/postgresql/*/bin: install postgresql")
+}
+
+impl Cluster {
+    /// Makes a cluster with these settings (`name=value`) and starts it.
+    ///
+    /// # Errors
+    /// Returns what is missing or failed.
+    pub fn start(settings: &[&str]) -> anyhow::Result<Self> {
+        let programs = programs()?;
+        let folder = tempfile::Builder::new().prefix("outlast-pg-").tempdir()?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let mut cluster = Self { programs, folder, port, settings, server: None };
+        if is_root() {
+            chown(cluster.folder.path(), Some(NOBODY), Some(NOBODY))?;
+        }
+        let made = cluster
+            .command("initdb")
+            .args(["-U", "outlast", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"])
+            .arg("-D")
+            .arg(cluster.data())
+            .output()?;
+        ensure!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        cluster.start_again()?;
+        Ok(cluster)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(self.programs.join(program));
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        if is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command
+    }
+
+    /// Starts the server of the cluster, which is not running, and waits until it takes
+    /// connections.
+    ///
+    /// # Errors
+    /// Returns what it said when it does not start.
+    pub fn start_again(&mut self) -> anyhow::Result<()> {
+        let end = Instant::now() + LIMIT;
+        loop {
+            match self.try_start(end) {
+                Ok(()) => return Ok(()),
+                // Processes of a server that was killed may take a moment to notice.
+                Err(error) if Instant::now() >= end => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    }
+
+    fn try_start(&mut self, end: Instant) -> anyhow::Result<()> {
+        let said = self.folder.path().join("log");
+        let log = File::create(&said)?;
+        let mut command = self.command("postgres");
+        command.arg("-D").arg(self.data()).arg("-k").arg(self.folder.path());
+        command.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]);
+        for setting in &self.settings {
+            command.args(["-c", setting]);
+        }
+        let mut server = command.stdout(Stdio::null()).stderr(log).spawn()?;
+        loop {
+            let text = std::fs::read_to_string(&said).unwrap_or_default();
+            if text.contains("database system is ready to accept connections") {
+                self.server = Some(server);
+                return Ok(());
+            }
+            if server.try_wait()?.is_some() || Instant::now() >= end {
+                drop(server.kill());
+                drop(server.wait());
+                bail!("postgres does not start: {text}");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Stops the server and waits until it is gone.
+    ///
+    /// # Errors
+    /// Returns what failed.
+    pub fn stop(&mut self, how: Stop) -> anyhow::Result<()> {
+        let Some(mut server) = self.server.take() else { return Ok(()) };
+        let pid = Pid::from_child(&server);
+        match how {
+            Stop::Fast => kill_process(pid, Signal::INT)?,
+            Stop::Immediate => kill_process(pid, Signal::QUIT)?,
+            Stop::Kill => {
+                // The postmaster first: it must not start anything anew.
+                let children = children_of(pid);
+                kill_process(pid, Signal::KILL)?;
+                for child in children {
+                    // It may have ended by itself.
+                    let _ = kill_process(child, Signal::KILL);
+                }
+            }
+        }
+        server.wait()?;
+        Ok(())
+    }
+
+    /// Makes a new, empty database and returns its address.
+    ///
+    /// # Errors
+    /// Returns what failed.
+    pub fn create_database(&self) -> anyhow::Result<String> {
+        let name = unique_name();
+        create(&self.url(), &name)?;
+        Ok(format!("{}/{name}", self.url()))
+    }
+
+    /// Returns the address of the cluster, without a database.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgres://outlast@127.0.0.1:{}", self.port)
+    }
+
+    /// Returns the port that the server listens on.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Nothing in it is worth keeping.
+        drop(self.stop(Stop::Kill));
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn children_of(parent: Pid) -> Vec<Pid> {
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}

@@ -1,7 +1,8 @@
 //! How inputs become one batch.
 //!
-//! Lanes in order: renew, finish, claim, enqueue, so that a flood of enqueues delays no
-//! heartbeat. At most one operation per job: a second one waits for the next batch.
+//! Lanes in order: renew, output, finish, claim, enqueue, so that a flood of enqueues delays
+//! no heartbeat. At most one operation per job: a second one waits for the next batch. Output
+//! is kept before the end that follows it: who follows a job stops reading when it has ended.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -43,17 +44,22 @@ pub(crate) enum Sink {
 #[derive(Clone, Copy)]
 enum Lane {
     Renew,
+    Output,
     Finish,
     Claim,
     Enqueue,
 }
 
 /// Lanes in the order in which a batch takes from them.
-const LANES: usize = 4;
+const LANES: usize = 5;
 
 /// Weight kept for the enqueues of a batch, so that reports and claims that never stop
 /// delay no producer for ever.
 const ENQUEUE_SHARE: usize = WEIGHT_MAX / 4;
+
+/// Most weight that output takes of a batch, so that jobs that print without end delay
+/// nobody else's.
+const OUTPUT_SHARE: usize = WEIGHT_MAX / 4;
 
 /// Operations that wait for a batch: in order of arrival within a lane.
 #[derive(Debug, Default)]
@@ -79,12 +85,10 @@ impl Gather {
         let waiting: usize = self.lanes.iter().map(VecDeque::len).sum();
         let mut batch = Vec::with_capacity(waiting.min(WEIGHT_MAX));
         let mut jobs = HashSet::with_capacity(batch.capacity());
+        let mut printing = HashSet::new();
         let mut weight = 0_usize;
         for (at, lane) in self.lanes.iter_mut().enumerate() {
-            let limit = match at == Lane::Enqueue as usize {
-                true => WEIGHT_MAX.max(weight + ENQUEUE_SHARE),
-                false => WEIGHT_MAX,
-            };
+            let limit = limit(at, weight);
             let before = batch.len();
             let mut later = VecDeque::new();
             while weight < limit {
@@ -92,10 +96,13 @@ impl Gather {
                 let size = weight_of(&op.command);
                 // The first of a lane goes whatever its size: it would else wait for ever.
                 let fits = batch.len() == before || weight + size <= limit;
-                // A last word moves what is still held: it comes after every report
-                // before it, those that wait for the next batch included.
                 let in_turn = match &op.command {
+                    // A last word moves what is still held: it comes after every report
+                    // before it, those that wait for the next batch included.
                     Command::Worker(step) if is_last_word(step) => later.is_empty(),
+                    // Output stays in order.
+                    Command::Log(_) => later.is_empty(),
+                    Command::Finish(finish) => !printing.contains(&finish.job),
                     _ => true,
                 };
                 if fits && in_turn && job_of(&op.command).is_none_or(|job| jobs.insert(job)) {
@@ -107,8 +114,30 @@ impl Gather {
             }
             later.append(lane);
             *lane = later;
+            // Output that did not fit holds back the end of its job, and nothing else of it.
+            if at == Lane::Output as usize {
+                printing.extend(lane.iter().filter_map(|op| printed_by(&op.command)));
+            }
         }
         batch
+    }
+}
+
+/// Returns the weight up to which a lane fills a batch that has `weight` already.
+fn limit(lane: usize, weight: usize) -> usize {
+    if lane == Lane::Enqueue as usize {
+        WEIGHT_MAX.max(weight + ENQUEUE_SHARE)
+    } else if lane == Lane::Output as usize {
+        WEIGHT_MAX.min(weight + OUTPUT_SHARE)
+    } else {
+        WEIGHT_MAX
+    }
+}
+
+fn printed_by(command: &Command) -> Option<JobId> {
+    match command {
+        Command::Log(chunk) => Some(chunk.job),
+        _ => None,
     }
 }
 
@@ -162,11 +191,11 @@ fn lane_of(command: &Command) -> Lane {
         | Command::Queue(_)
         | Command::Progress(_)
         | Command::ForgetWorker(_) => Lane::Finish,
+        Command::Log(_) => Lane::Output,
         Command::Claim(_) => Lane::Claim,
         Command::Enqueue(_)
         | Command::EnqueueAll(_)
         | Command::EnqueueOnce(_)
-        | Command::Log(_)
         | Command::Prune(_) => Lane::Enqueue,
     }
 }
@@ -190,7 +219,7 @@ pub(crate) fn due_of(command: &Command) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
-    use outlast_store::command::{Fence, Start};
+    use outlast_store::command::{EndDetail, Ending, Fence, Finish, LogChunk, Start, Stream};
     use uuid::Uuid;
 
     use super::*;
@@ -233,6 +262,65 @@ mod tests {
         assert!(matches!(first[0].command, Command::Start(_)));
         assert!(matches!(first[WEIGHT_MAX].command, Command::EnqueueAll(_)));
         assert_eq!((gather.take().len(), gather.is_empty()), (5 + 1, true));
+    }
+
+    fn output(job: u128, n: u32, bytes: usize) -> Op {
+        let (job, epoch) = (JobId(Uuid::from_u128(job)), Epoch(1));
+        let chunk = LogChunk { job, epoch, n, stream: Stream::Stdout, bytes: vec![b'x'; bytes] };
+        Op { command: Command::Log(chunk), sink: Sink::None }
+    }
+
+    fn finish(job: u128) -> Op {
+        let finish = Finish {
+            job: JobId(Uuid::from_u128(job)),
+            fence: Fence::default(),
+            ending: Ending::Completed,
+            detail: EndDetail::default(),
+            by: String::new(),
+        };
+        Op { command: Command::Finish(Box::new(finish)), sink: Sink::None }
+    }
+
+    fn chunks(batch: &[Op]) -> Vec<u32> {
+        batch
+            .iter()
+            .filter_map(|op| match &op.command {
+                Command::Log(chunk) => Some(chunk.n),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn ends(batch: &[Op]) -> usize {
+        batch.iter().filter(|op| matches!(op.command, Command::Finish(_))).count()
+    }
+
+    /// Behind a flood of enqueues a job's output was once kept after its end, and whoever
+    /// followed the job missed it.
+    #[test]
+    fn output_is_kept_before_the_end_that_came_after_it_whatever_else_there_is_to_do() {
+        let mut gather = Gather::default();
+        (0..3).for_each(|_| gather.push(bulk(WEIGHT_MAX as u128)));
+        gather.push(output(1, 0, 10));
+        gather.push(finish(1));
+        let first = gather.take();
+        assert!(matches!(first[0].command, Command::Log(_)));
+        assert!(matches!(first[1].command, Command::Finish(_)));
+    }
+
+    #[test]
+    fn output_that_waits_stays_in_order_and_holds_back_the_end_of_its_own_job_only() {
+        let mut gather = Gather::default();
+        let share = OUTPUT_SHARE * 4096;
+        [output(1, 0, share / 2), output(1, 1, share), output(1, 2, 10), finish(1), finish(2)]
+            .into_iter()
+            .for_each(|op| gather.push(op));
+        let first = gather.take();
+        assert_eq!((chunks(&first), ends(&first)), (vec![0], 1));
+        let second = gather.take();
+        assert_eq!((chunks(&second), ends(&second)), (vec![1], 0));
+        let third = gather.take();
+        assert_eq!((chunks(&third), ends(&third), gather.is_empty()), (vec![2], 1, true));
     }
 
     /// A goodbye once moved attempts whose reports were in the same batch, or deferred.

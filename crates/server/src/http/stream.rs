@@ -20,6 +20,7 @@ use outlast_store::Store;
 use outlast_store::event::{EventName, EventQuery};
 use outlast_wire::Fault;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::answer::Answer;
@@ -185,6 +186,10 @@ impl<S: Store> Reader<S> {
                 return Some(Bytes::from(out));
             }
             if looked_on {
+                if silence.deadline() <= Instant::now() {
+                    // A long log of what does not concern the reader is silence to him.
+                    return Some(self.still_here());
+                }
                 // Nothing that matches so far; there may be more behind it.
                 tokio::task::yield_now().await;
                 continue;

@@ -5,7 +5,12 @@ use std::time::Duration;
 use axum::body::Body;
 use http::Request;
 use http_body_util::BodyExt as _;
+use outlast_core::budget::Budgets;
+use outlast_store::command::QueueOrder;
+use outlast_store::{Batch, BatchId, Command, Store as _};
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use uuid::Uuid;
 
 use crate::api::Api;
 
@@ -194,6 +199,36 @@ async fn silence_is_broken_by_a_comment() {
     assert_eq!(reader.block().await, Some(here));
     api.enqueue(json!({})).await;
     assert_eq!(reader.next().await.expect("an event").kind(), "job.enqueued");
+}
+
+/// A reader of something rare on a busy server was once told nothing, not even how far the
+/// log was read: it came back to the same place for ever.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_passes_much_over_says_how_far_it_is() {
+    let api = Api::start();
+    let mut reader = Reader::open(&api, "/api/v1/events?type=worker.lapsed", &[]).await;
+    let begun = reader.begun.clone();
+    let (store, (under_way, begins)) = (api.engine.store().clone(), oneshot::channel());
+    let busy = tokio::spawn(async move {
+        let mut under_way = Some(under_way);
+        for n in 1.. {
+            let pause = QueueOrder { queue: "q".into(), paused: true, by: "test".into() };
+            let batch = Batch {
+                id: BatchId { server: Uuid::nil(), n },
+                jitter_seed: 0,
+                budgets: Budgets::DEFAULT,
+                commands: vec![Command::Queue(pause)],
+            };
+            store.apply(batch).await.expect("a batch");
+            under_way.take().map(|under_way| under_way.send(()));
+            tokio::time::advance(Duration::from_millis(100)).await;
+        }
+    });
+    begins.await.expect("a first batch");
+    let block = reader.block().await.expect("a sign of life");
+    busy.abort();
+    let here = block.strip_prefix(": still here\nid: ").expect("a cursor");
+    assert_ne!(Some(here), begun.as_deref());
 }
 
 #[tokio::test]

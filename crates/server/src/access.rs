@@ -192,6 +192,12 @@ impl Access {
         Self { tokens }
     }
 
+    /// Whether everybody may do everything.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
     /// Checks an `Authorization` header against what a request needs, and returns the token
     /// that was shown. Without tokens there is none to show.
     ///
@@ -203,7 +209,7 @@ impl Access {
         need: Need,
         what: fmt::Arguments<'_>,
     ) -> Result<Option<&KnownToken>, Denied> {
-        if self.tokens.is_empty() || need == Need::Nothing {
+        if self.is_open() || need == Need::Nothing {
             return Ok(None);
         }
         let token = self.identify(authorization)?;

@@ -24,6 +24,7 @@ mod once;
 mod openapi;
 mod orders;
 mod page;
+mod page_origin;
 mod plan;
 mod route;
 mod shape;

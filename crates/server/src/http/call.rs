@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use super::answer::Answer;
 use super::error::{self, Failure};
-use super::{App, once};
+use super::{App, once, page_origin};
 use crate::access::{KnownToken, Need};
 
 /// Longest a client may take to send a body: a slow one must not hold a connection.
@@ -55,6 +55,9 @@ impl<S: Store> Call<S> {
         let shown = self.header(header::AUTHORIZATION.as_str());
         let what = format_args!("{} {}", self.method(), self.path());
         self.who = settings.access.check(shown, need, what)?.cloned();
+        if settings.access.is_open() && !matches!(need, Need::Nothing | Need::Read) {
+            page_origin::check(self.headers())?;
+        }
         Ok(self)
     }
 

@@ -93,3 +93,39 @@ async fn the_standards_paths_refuse_in_the_standards_type() {
     assert_eq!(reply.header("content-type"), "application/openjobspec+json");
     assert_eq!(reply.header("ojs-version"), "1.0");
 }
+
+/// Any page that a user of this machine looked at could once start executions.
+#[tokio::test]
+async fn pages_of_others_give_no_orders_to_a_server_without_tokens() {
+    let post = async |api: &Api, origin: &str, host: &str, token: Option<&str>| {
+        let mut request = Request::post("/executions").header("host", host);
+        if !origin.is_empty() {
+            request = request.header("origin", origin);
+        }
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let body = r#"{"action_ref":"core.noop"}"#;
+        api.send(request.body(Body::from(body)).expect("a request")).await
+    };
+    let open = Api::start();
+    for (origin, host, status) in [
+        ("", "127.0.0.1:8080", 201),
+        ("", "jobs.example", 201),
+        ("http://127.0.0.1:8080", "127.0.0.1:8080", 201),
+        ("http://localhost:8080", "localhost:8080", 201),
+        ("http://[::1]:8080", "[::1]:8080", 201),
+        ("https://evil.example", "127.0.0.1:8080", 403),
+        ("http://127.0.0.1:9999", "127.0.0.1:8080", 403),
+        ("null", "127.0.0.1:8080", 403),
+        // A name that stands for our address at the moment.
+        ("http://evil.example:8080", "evil.example:8080", 403),
+    ] {
+        let reply = post(&open, origin, host, None).await;
+        assert_eq!(reply.status, status, "{origin} {host}: {}", reply.text);
+    }
+    let guarded = guarded();
+    let reply =
+        post(&guarded, "https://app.example", "jobs.example", Some("secret-producer")).await;
+    assert_eq!(reply.status, 201, "a token is proof enough: {}", reply.text);
+}

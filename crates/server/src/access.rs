@@ -78,7 +78,7 @@ impl fmt::Display for Role {
 /// What a request needs its token to allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// No token at all: probes of liveness and readiness.
+    /// No token at all: probes of liveness and readiness, the description of the API.
     Nothing,
     /// Looking at anything: jobs, workers, queues, metrics, events.
     Read,

@@ -52,6 +52,17 @@ impl Failure {
         Self::NotFound(format!("job {id} is not known"))
     }
 
+    /// Judges why a page could not be read; a cursor that the store does not know is its
+    /// reader's fault.
+    pub(crate) fn of_page(error: StoreError, has_cursor: bool) -> Self {
+        match error {
+            StoreError::Rejected(_) if has_cursor => {
+                Fault::field("cursor", "is not one that this server gave out").into()
+            }
+            other => other.into(),
+        }
+    }
+
     /// Names the job that a refusal is about.
     pub(crate) fn moving(job: JobId, refusal: &MoveRefusal) -> Self {
         match refusal {

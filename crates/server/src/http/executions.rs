@@ -8,6 +8,7 @@ mod list;
 mod view;
 
 use outlast_store::Store;
+use outlast_wire::ojs::error::Code;
 
 use super::route::{Routes, get, post};
 use super::shape::Shape;
@@ -42,21 +43,26 @@ fn below<S: Store>(root: &'static str) -> Routes<S> {
     Routes::new()
         .add(
             post(root, Need::Produce, "Enqueues an execution of an action", Shape::Execution)
-                .enqueues(Shape::ExecutionRequest),
+                .enqueues(Shape::ExecutionRequest)
+                .refuses(&[Code::NotFound]),
             create::create,
         )
         .add(get(root, Need::Read, "Lists executions", Shape::Executions).query(LIST), list::list)
         .add(get(path("/{id}"), Need::Read, "Shows an execution", Shape::Execution), detail::show)
         .add(
-            post(path("/{id}/cancel"), Need::Produce, "Cancels an execution", Shape::Execution),
+            post(path("/{id}/cancel"), Need::Produce, "Cancels an execution", Shape::Execution)
+                .refuses(&[Code::Conflict]),
             detail::cancel,
         )
         .add(
-            post(path("/{id}/retry"), Need::Operate, "Gives it a new life", Shape::Execution),
+            post(path("/{id}/retry"), Need::Operate, "Gives it a new life", Shape::Execution)
+                .refuses(&[Code::Conflict]),
             detail::retry,
         )
         .add(
-            get(path("/{id}/logs"), Need::Read, "Shows its output", Shape::Logs).query(LOGS),
+            get(path("/{id}/logs"), Need::Read, "Shows its output", Shape::Logs)
+                .query(LOGS)
+                .also("text/plain"),
             detail::logs,
         )
         .add(

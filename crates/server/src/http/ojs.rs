@@ -15,6 +15,7 @@ mod reports;
 mod service;
 
 use outlast_store::Store;
+use outlast_wire::ojs::error::Code;
 
 use super::route::{Routes, delete, get, post};
 use super::shape::Shape;
@@ -33,6 +34,9 @@ const EVENTS: &[(&str, &str)] = &[
     ("limit", "Most events"),
     ("after", "Only events after this one"),
 ];
+
+/// What a report is refused for.
+const REPORT: &[Code] = &[Code::NotFound, Code::Conflict];
 
 pub(super) fn routes<S: Store>(conformance: bool) -> Routes<S> {
     let routes = jobs().merge(working()).merge(queues()).merge(dead_letters()).merge(service());
@@ -56,9 +60,14 @@ fn jobs<S: Store>() -> Routes<S> {
             jobs::enqueue_all,
         )
         .add(get("/ojs/v1/jobs/{id}", Need::Read, "Shows a job", Shape::Job), jobs::show)
-        .add(delete("/ojs/v1/jobs/{id}", Need::Produce, "Cancels a job", Shape::Job), jobs::cancel)
         .add(
-            post("/ojs/v1/jobs/{id}/cancel", Need::Produce, "Cancels a job", Shape::Job),
+            delete("/ojs/v1/jobs/{id}", Need::Produce, "Cancels a job", Shape::Job)
+                .refuses(&[Code::Conflict]),
+            jobs::cancel,
+        )
+        .add(
+            post("/ojs/v1/jobs/{id}/cancel", Need::Produce, "Cancels a job", Shape::Job)
+                .refuses(&[Code::Conflict]),
             jobs::cancel,
         )
 }
@@ -68,25 +77,32 @@ fn working<S: Store>() -> Routes<S> {
     Routes::new()
         .add(
             post("/ojs/v1/workers/fetch", Need::Work, "Takes jobs", Shape::Fetched)
-                .takes(Shape::Fetch),
+                .takes(Shape::Fetch)
+                .refuses(&[Code::Conflict]),
             reports::fetch,
         )
         .add(
             post("/ojs/v1/workers/ack", Need::Work, "Reports success", Shape::Acked)
-                .takes(Shape::Ack),
+                .takes(Shape::Ack)
+                .refuses(REPORT),
             reports::ack,
         )
         .add(
             post("/ojs/v1/workers/nack", Need::Work, "Reports a failure", Shape::Nacked)
-                .takes(Shape::Nack),
+                .takes(Shape::Nack)
+                .refuses(REPORT),
             reports::nack,
         )
         .add(
-            post("/ojs/v1/workers/heartbeat", Need::Work, beat, Shape::Beaten).takes(Shape::Beat),
+            post("/ojs/v1/workers/heartbeat", Need::Work, beat, Shape::Beaten)
+                .takes(Shape::Beat)
+                .refuses(&[Code::Conflict]),
             beats::beat,
         )
         .add(
-            post("/ojs/v1/workers/beat", Need::Work, beat, Shape::Beaten).takes(Shape::Beat),
+            post("/ojs/v1/workers/beat", Need::Work, beat, Shape::Beaten)
+                .takes(Shape::Beat)
+                .refuses(&[Code::Conflict]),
             beats::beat,
         )
         .add(
@@ -126,7 +142,8 @@ fn dead_letters<S: Store>() -> Routes<S> {
             dead_letters::forget,
         )
         .add(
-            post(path("/{id}/retry"), Need::Operate, "Gives a job a new life", Shape::Job),
+            post(path("/{id}/retry"), Need::Operate, "Gives a job a new life", Shape::Job)
+                .refuses(&[Code::Conflict]),
             dead_letters::retry,
         )
 }

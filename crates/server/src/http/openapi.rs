@@ -1,18 +1,20 @@
 //! `/openapi.json`: the API described by its own routes.
 
 use outlast_store::Store;
+use outlast_wire::ojs::error::Code;
 use serde_json::{Map, Value, json};
 
 use super::answer::Answer;
 use super::call::Call;
+use super::error;
 use super::error::Failure;
-use super::route::{Route, Routes, get};
+use super::route::{EVENT_STREAM, Route, Routes, get};
 use super::shape::{self, Shape};
 use crate::access::{Need, Role};
 
 pub(super) fn routes<S: Store>() -> Routes<S> {
     let about = "Describes this API";
-    Routes::new().add(get("/openapi.json", Need::Read, about, Shape::Description), describe)
+    Routes::new().add(get("/openapi.json", Need::Nothing, about, Shape::Description), describe)
 }
 
 async fn describe<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
@@ -95,7 +97,7 @@ fn parameters(route: &Route) -> Value {
         let name = "Idempotency-Key";
         all.push(json!({"name": name, "in": "header", "description": about, "schema": schema}));
     }
-    if route.streams {
+    if route.also == Some(EVENT_STREAM) {
         let about = "The `id` of the last event that was seen: the stream goes on after it";
         let name = "Last-Event-ID";
         all.push(json!({"name": name, "in": "header", "description": about, "schema": text}));
@@ -104,22 +106,34 @@ fn parameters(route: &Route) -> Value {
 }
 
 fn responses(route: &Route) -> Value {
-    let error = || json!({"schema": {"$ref": "#/components/schemas/Error"}});
-    let media = media_type(route);
-    let refused = |about: &str| json!({"description": about, "content": {media: error()}});
-    let mut answers = json!({"default": refused("Refused; the message says why")});
+    let mut answers = json!({});
     let mut good = content(route, route.gives);
-    if route.streams {
-        good["text/event-stream"] = json!({"schema": {"type": "string"}});
+    if let Some(media_type) = route.also {
+        good[media_type] = json!({"schema": {"type": "string"}});
     }
     for status in route.statuses {
         answers[status.to_string()] = json!({"description": route.about, "content": good});
     }
-    if route.need != Need::Nothing {
-        answers["401"] = refused("No bearer token, or one that is not known");
-        answers["403"] = refused("The token's role does not allow it");
+    for code in route.codes() {
+        refusal(&mut answers[error::status(code).as_str()], media_type(route), code);
     }
     answers
+}
+
+/// Adds a refusal to the answer of its status.
+fn refusal(answer: &mut Value, media: &str, code: Code) {
+    let told = format!("`{}`: {}", code.as_str(), code.about());
+    let codes = answer["x-codes"].as_array().cloned().unwrap_or_default();
+    let said = answer["description"].as_str().map(|said| format!("{said}. {told}"));
+    if codes.is_empty() {
+        let schema = answer["content"][media]["schema"].take();
+        let refused = json!({"$ref": "#/components/schemas/Error"});
+        // A service that is unwell says so in its own shape too.
+        let either = if schema.is_null() { refused } else { json!({"anyOf": [schema, refused]}) };
+        answer["content"][media]["schema"] = either;
+    }
+    answer["description"] = said.unwrap_or(told).into();
+    answer["x-codes"] = codes.into_iter().chain([code.as_str().into()]).collect();
 }
 
 fn content(route: &Route, shape: Shape) -> Value {
@@ -127,5 +141,5 @@ fn content(route: &Route, shape: Shape) -> Value {
 }
 
 fn media_type(route: &Route) -> &'static str {
-    if route.path.starts_with("/ojs") { "application/openjobspec+json" } else { "application/json" }
+    if route.is_of_the_standard() { "application/openjobspec+json" } else { "application/json" }
 }

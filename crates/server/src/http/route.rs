@@ -7,6 +7,7 @@ use axum::extract::{Request, State};
 use axum::routing::MethodFilter;
 use http::Method;
 use outlast_store::Store;
+use outlast_wire::ojs::error::Code;
 
 use super::App;
 use super::answer::Answer;
@@ -33,9 +34,14 @@ pub(crate) struct Route {
     pub(crate) query: &'static [(&'static str, &'static str)],
     /// Whether an `Idempotency-Key` is honoured.
     pub(crate) keyed: bool,
-    /// Whether it may answer with a stream of events.
-    pub(crate) streams: bool,
+    /// The media type that it answers with when asked to, beside its own.
+    pub(crate) also: Option<&'static str>,
+    /// What it may refuse for, beyond what follows from the rest.
+    pub(crate) refuses: &'static [Code],
 }
+
+/// The media type of a stream of events.
+pub(crate) const EVENT_STREAM: &str = "text/event-stream";
 
 type Path = Cow<'static, str>;
 
@@ -51,7 +57,8 @@ impl Route {
             takes: None,
             query: &[],
             keyed: false,
-            streams: false,
+            also: None,
+            refuses: &[],
         }
     }
 
@@ -78,9 +85,61 @@ impl Route {
         self
     }
 
-    pub(crate) const fn streams(mut self) -> Self {
-        self.streams = true;
+    /// Says that it streams events where that is wanted.
+    pub(crate) const fn streams(self) -> Self {
+        self.also(EVENT_STREAM)
+    }
+
+    pub(crate) const fn also(mut self, media_type: &'static str) -> Self {
+        self.also = Some(media_type);
         self
+    }
+
+    pub(crate) const fn refuses(mut self, codes: &'static [Code]) -> Self {
+        self.refuses = codes;
+        self
+    }
+
+    pub(crate) fn is_of_the_standard(&self) -> bool {
+        self.path.starts_with("/ojs")
+    }
+
+    /// Whether parts of the request other than its body are checked.
+    fn is_picky(&self) -> bool {
+        let named = self.path.contains("{name}");
+        // Jobs of the standard are looked up for a tenant.
+        let owned = self.is_of_the_standard() && self.path.contains("{id}");
+        named || owned || self.query.iter().any(|(name, _)| *name == "limit")
+    }
+
+    fn names_something(&self) -> bool {
+        // Any name will do for a queue that is paused.
+        let shown = self.path.contains('{') && self.gives != Shape::QueueOrder;
+        shown || self.query.iter().any(|(name, _)| *name == "worker")
+    }
+
+    /// Returns every code it may be refused with, in the catalogue's order.
+    pub(crate) fn codes(&self) -> Vec<Code> {
+        let may = |code: &Code| match code {
+            Code::InvalidPayload | Code::PayloadTooLarge | Code::RequestTimeout => {
+                self.takes.is_some()
+            }
+            Code::InvalidRequest => self.takes.is_some() || self.is_picky(),
+            Code::Unauthenticated => self.need != Need::Nothing,
+            // Every role may read.
+            Code::PermissionDenied => !matches!(self.need, Need::Nothing | Need::Read),
+            Code::NotFound => self.names_something(),
+            // The standard's version is checked of every request.
+            Code::Unsupported => self.is_of_the_standard(),
+            Code::ValidationError | Code::Conflict => self.keyed,
+            Code::Duplicate => self.keyed && self.is_of_the_standard(),
+            Code::Unavailable => !self.gives.is_at_hand(),
+            Code::Internal => true,
+            // Of no route: there is none.
+            Code::MethodNotAllowed => false,
+        };
+        let all = Code::ALL.into_iter();
+        all.filter(|code| may(code) || self.refuses.contains(code)).collect()
     }
 }
 

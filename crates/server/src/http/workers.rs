@@ -5,6 +5,7 @@ use outlast_core::time::Timestamp;
 use outlast_store::record::WorkerRecord;
 use outlast_store::{Command, Reply, Store};
 use outlast_wire::json::Object;
+use outlast_wire::ojs::error::Code;
 use uuid::Uuid;
 
 use super::App;
@@ -29,12 +30,25 @@ pub(super) fn routes<S: Store>() -> Routes<S> {
         .add(get("/api/v1/workers", Need::Read, "Lists workers", Shape::Workers).query(QUERY), list)
         .add(get(path(""), Need::Read, "Shows a worker", Shape::Worker), show)
         .add(
-            delete(path(""), Need::Operate, "Forgets a stopped or lapsed worker", Shape::Forgotten),
+            delete(path(""), Need::Operate, "Forgets a stopped or lapsed worker", Shape::Forgotten)
+                .refuses(&[Code::Conflict]),
             forget,
         )
-        .add(post(path("/quiet"), Need::Operate, "Gives it no new work", Shape::Worker), quiet)
-        .add(post(path("/resume"), Need::Operate, "Gives it work again", Shape::Worker), resume)
-        .add(post(path("/drain"), Need::Operate, "Lets it finish and stop", Shape::Worker), drain)
+        .add(
+            post(path("/quiet"), Need::Operate, "Gives it no new work", Shape::Worker)
+                .refuses(&[Code::Conflict]),
+            quiet,
+        )
+        .add(
+            post(path("/resume"), Need::Operate, "Gives it work again", Shape::Worker)
+                .refuses(&[Code::Conflict]),
+            resume,
+        )
+        .add(
+            post(path("/drain"), Need::Operate, "Lets it finish and stop", Shape::Worker)
+                .refuses(&[Code::Conflict]),
+            drain,
+        )
 }
 
 /// Finds a worker by its identity, by the id it gave itself, or by its name; of several

@@ -74,9 +74,9 @@ async fn a_role_too_small_is_told_which_would_do() {
 }
 
 #[tokio::test]
-async fn probes_need_no_token_and_nothing_else_says_what_exists() {
+async fn probes_and_the_description_need_no_token_and_nothing_else_says_what_exists() {
     let api = guarded();
-    for path in ["/health/live", "/health/ready"] {
+    for path in ["/health/live", "/health/ready", "/openapi.json"] {
         ask(&api, Method::GET, path, None).await.expect(200);
     }
     for path in ["/nonsense", "/executions/x/y/z"] {

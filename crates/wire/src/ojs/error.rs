@@ -78,6 +78,29 @@ impl Code {
         }
     }
 
+    /// Returns what it says, in a few words.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::InvalidPayload => "the body is missing, not JSON, or nested too deeply",
+            Self::InvalidRequest => {
+                "a field, parameter or header is missing or not what it must be"
+            }
+            Self::ValidationError => "a retry policy or an action's parameters break a rule",
+            Self::PayloadTooLarge => "the body is longer than `server.max_body`",
+            Self::RequestTimeout => "the body took too long to come",
+            Self::Unauthenticated => "no bearer token, or none that the server knows",
+            Self::PermissionDenied => "the token's role does not allow it",
+            Self::NotFound => "there is no such thing",
+            Self::MethodNotAllowed => "the path knows other methods",
+            Self::Duplicate => "a job of that id is known",
+            Self::Conflict => "its state does not allow this, or someone else holds it",
+            Self::Unsupported => "the standard knows it; this server does not offer it",
+            Self::Unavailable => "the store cannot be reached now, or the server stops",
+            Self::Internal => "a fault of the server",
+        }
+    }
+
     /// Returns whether the same request may succeed later.
     #[must_use]
     pub const fn is_retryable(self) -> bool {

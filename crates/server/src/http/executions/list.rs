@@ -36,7 +36,9 @@ pub(super) async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
         Some(status) => narrowed(query, status),
         None => query,
     };
-    let page = call.app.engine.store().jobs(query).await?;
+    let has_cursor = query.page.cursor.is_some();
+    let page = call.app.engine.store().jobs(query).await;
+    let page = page.map_err(|error| Failure::of_page(error, has_cursor))?;
     Ok(Answer::object(|object| {
         object.array("data", &page.jobs, |out, record| {
             let mut object = Object::begin(out);

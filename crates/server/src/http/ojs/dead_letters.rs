@@ -27,7 +27,9 @@ pub(super) async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
     let mut total = 0;
     for _ in 0..PAGES_MAX {
         let page = Page { limit, cursor: next.take() };
-        let page = call.app.engine.store().dead_letters(page).await?;
+        let has_cursor = page.cursor.is_some();
+        let page = call.app.engine.store().dead_letters(page).await;
+        let page = page.map_err(|error| Failure::of_page(error, has_cursor))?;
         total = page.total;
         next = page.next;
         for letter in page.letters.into_iter().filter(wanted) {

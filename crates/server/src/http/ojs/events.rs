@@ -1,8 +1,7 @@
 //! The event log in the standard's shape.
 
+use outlast_store::Store;
 use outlast_store::event::{Event, EventPage, EventQuery};
-use outlast_store::{Store, StoreError};
-use outlast_wire::Fault;
 use outlast_wire::json::Object;
 
 use crate::http::App;
@@ -38,15 +37,10 @@ pub(crate) async fn list_as_data<S: Store>(
     }))
 }
 
-/// Reads one page; a cursor that the store does not know is the reader's fault.
+/// Reads one page.
 pub(crate) async fn page<S: Store>(app: &App<S>, query: &EventQuery) -> Result<EventPage, Failure> {
     let page = app.engine.store().events(query.clone()).await;
-    page.map_err(|error| match error {
-        StoreError::Rejected(_) if query.after.is_some() => {
-            Fault::field("cursor", "is not one that this server gave out").into()
-        }
-        other => other.into(),
-    })
+    page.map_err(|error| Failure::of_page(error, query.after.is_some()))
 }
 
 /// Reads on until the page is full or nothing is left.

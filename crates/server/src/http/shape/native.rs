@@ -1,0 +1,180 @@
+//! Shapes of executions, workers and what they come with.
+
+use serde_json::{Value, json};
+
+use super::schema::{
+    any, data, flag, int, list, number, object, one_of, open, or_null, state, text, texts, time,
+    uuid,
+};
+
+pub(super) fn execution() -> Value {
+    let somebody = object(&[("id", or_null(uuid())), ("name", or_null(text()))]);
+    object(&[
+        ("id", uuid()),
+        ("action_ref", text()),
+        ("parameters", any()),
+        (
+            "status",
+            one_of(&[
+                "requested",
+                "scheduled",
+                "running",
+                "completed",
+                "failed",
+                "timeout",
+                "cancelled",
+                "abandoned",
+            ]),
+        ),
+        ("state", state()),
+        ("queue", text()),
+        ("priority", int()),
+        ("attempt", int()),
+        ("epoch", int()),
+        ("life", int()),
+        ("max_attempts", int()),
+        ("failures", int()),
+        ("losses", int()),
+        ("interruptions", int()),
+        ("worker", or_null(somebody)),
+        ("waiting_reason", or_null(text())),
+        ("result", any()),
+        ("error", any()),
+        ("ended_by", or_null(text())),
+        ("dead_letter", or_null(text())),
+        ("created", time()),
+        ("scheduled", or_null(time())),
+        ("started", or_null(time())),
+        ("finished", or_null(time())),
+        ("due", or_null(time())),
+        ("timeout", or_null(number())),
+        ("scheduled_timeout", or_null(number())),
+        ("overlap", one_of(&["allowed", "forbidden"])),
+        ("labels", texts()),
+        ("attempts_url", text()),
+    ])
+}
+
+pub(super) fn execution_request() -> Value {
+    let duration = || json!({"type": ["number", "string"]});
+    object(&[
+        ("action_ref", text()),
+        ("parameters?", any()),
+        ("queue?", text()),
+        ("priority?", json!({"type": "integer", "minimum": -100, "maximum": 100})),
+        ("timeout?", duration()),
+        ("scheduled_timeout?", duration()),
+        ("retry?", any()),
+        ("labels?", texts()),
+        ("overlap?", one_of(&["allowed", "forbidden"])),
+        ("delay?", duration()),
+    ])
+}
+
+pub(super) fn attempt() -> Value {
+    object(&[
+        ("attempt", int()),
+        ("epoch", int()),
+        ("life", int()),
+        ("charged", int()),
+        ("worker", or_null(object(&[("id", or_null(uuid())), ("name", or_null(text()))]))),
+        ("claimed", time()),
+        ("started", or_null(time())),
+        ("finished", or_null(time())),
+        ("outcome", or_null(text())),
+        ("next_state", or_null(state())),
+        ("error", any()),
+        ("exit_code", or_null(int())),
+        ("by", text()),
+        ("evidence", text()),
+    ])
+}
+
+pub(super) fn event() -> Value {
+    let about = object(&[
+        ("job_id?", uuid()),
+        ("job_type?", text()),
+        ("queue?", text()),
+        ("state?", state()),
+        ("attempt?", int()),
+        ("epoch?", int()),
+        ("outcome?", text()),
+        ("duration_ms?", int()),
+        ("worker_id?", uuid()),
+        ("by", text()),
+        ("evidence", text()),
+    ]);
+    object(&[
+        ("specversion", text()),
+        ("id", text()),
+        ("type", text()),
+        ("source", text()),
+        ("time", time()),
+        ("subject?", text()),
+        ("data", about),
+    ])
+}
+
+pub(super) fn action() -> Value {
+    object(&[
+        ("ref", text()),
+        ("pack", text()),
+        ("label", text()),
+        ("description", text()),
+        ("runner_type", one_of(&["shell", "python", "node"])),
+        ("enabled", flag()),
+        ("parameters", open(&[])),
+        ("parameter_delivery", one_of(&["stdin", "file", "env"])),
+        ("parameter_format", one_of(&["json", "yaml", "dotenv"])),
+        ("output_format", one_of(&["text", "json", "yaml", "jsonl"])),
+        ("timeout", or_null(number())),
+        ("interruptible", flag()),
+        ("overlap", one_of(&["allowed", "forbidden"])),
+        ("required_labels", texts()),
+        ("tags", list(text())),
+    ])
+}
+
+pub(super) fn worker() -> Value {
+    object(&[
+        ("id", uuid()),
+        ("name", text()),
+        ("worker_role", one_of(&["action", "sdk", "ojs", "sensor"])),
+        ("status", one_of(&["active", "inactive"])),
+        ("state", one_of(&["running", "quiet", "draining", "suspect", "lapsed", "stopped"])),
+        ("runtimes", list(text())),
+        ("queues", list(text())),
+        ("labels", texts()),
+        ("concurrency", int()),
+        ("in_flight", int()),
+        ("last_heartbeat", time()),
+        ("heartbeat_age_seconds", number()),
+        ("started", time()),
+        ("updated", time()),
+        ("lease_until", time()),
+        ("evidence", text()),
+        ("about", any()),
+        ("plain_id", or_null(text())),
+    ])
+}
+
+pub(super) fn doctor() -> Value {
+    let store = open(&[
+        ("kind", text()),
+        ("folder", or_null(text())),
+        ("durability", text()),
+        ("durable", flag()),
+    ]);
+    let rows = || list(open(&[]));
+    data(object(&[
+        ("version", text()),
+        ("wall_time", time()),
+        ("store_time", time()),
+        ("store", store),
+        ("untaken", rows()),
+        ("queues", rows()),
+        ("start_timeout_seconds", number()),
+        ("unstarted", rows()),
+        ("workers", rows()),
+    ]))
+}

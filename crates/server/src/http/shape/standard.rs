@@ -1,0 +1,200 @@
+//! Shapes of the Open Job Spec: jobs, reports, queues, dead letters, the server itself.
+
+use serde_json::{Value, json};
+
+use super::Shape;
+use super::schema::{
+    any, flag, int, list, named, object, one_of, open, or_null, state, text, time, uuid,
+};
+
+impl Shape {
+    pub(super) fn of_the_standard(self) -> Value {
+        match self {
+            Self::Job => open(&[("job", named("Job"))]),
+            Self::NewJob => object(&[("job", named("Job"))]),
+            Self::NewJobs => object(&[("count", int()), ("jobs", list(named("Job")))]),
+            Self::Fetched => object(&[("jobs", list(named("Job")))]),
+            Self::JobRequest => named("JobRequest"),
+            Self::BatchRequest => object(&[("jobs", list(named("JobRequest")))]),
+            Self::Acked => reported(&[("completed_at", time())]),
+            Self::Nacked => reported(&[
+                ("max_attempts", int()),
+                ("next_attempt_at?", time()),
+                ("retry_delay_ms?", int()),
+                ("discarded_at?", time()),
+                ("completed_at?", time()),
+                ("dead_letter?", flag()),
+            ]),
+            Self::Fetch => open(&[
+                ("queues", list(text())),
+                ("worker_id?", text()),
+                ("count?", int()),
+                ("visibility_timeout_ms?", int()),
+                ("wait_ms?", int()),
+            ]),
+            Self::Ack => report(&[("result?", any())]),
+            Self::Nack => report(&[("error?", open(&[])), ("requeue?", flag())]),
+            Self::Beat => open(&[
+                ("worker_id", text()),
+                ("active_jobs?", any()),
+                ("active_job_ids?", list(text())),
+                ("state?", text()),
+                ("concurrency?", int()),
+                ("queues?", list(text())),
+                ("hostname?", text()),
+            ]),
+            Self::Beaten => object(&[
+                ("acknowledged", flag()),
+                ("state", one_of(&["running", "quiet", "terminate"])),
+                ("worker_id", text()),
+                ("incarnation", uuid()),
+                ("jobs_extended", list(uuid())),
+                ("stale_jobs", list(uuid())),
+                ("server_time", time()),
+            ]),
+            Self::WorkerHealth => object(&[
+                ("worker_id", text()),
+                ("state", text()),
+                ("status", one_of(&["healthy", "degraded"])),
+                ("active_jobs", int()),
+                ("last_heartbeat", time()),
+            ]),
+            other => other.of_queues(),
+        }
+    }
+
+    /// What the standard answers about queues, dead letters and the server itself.
+    fn of_queues(self) -> Value {
+        match self {
+            Self::Queues => {
+                object(&[("queues", list(named("Queue"))), ("pagination", offsets(&[]))])
+            }
+            Self::QueueStats => object(&[
+                ("queue", json!({"anyOf": [named("Queue"), text()]})),
+                ("status", text()),
+                ("stats", object(&counts())),
+                ("computed_at", time()),
+            ]),
+            Self::QueueOrder => {
+                let queue = [("name", text()), ("paused", flag()), ("status", text())];
+                object(&[("queue", object(&queue))])
+            }
+            Self::DeadLetters => object(&[
+                ("jobs", list(named("Job"))),
+                ("pagination", offsets(&[("next_cursor", or_null(text()))])),
+            ]),
+            Self::DeadLetterGone => object(&[("deleted", flag()), ("job_id", uuid())]),
+            Self::Health => object(&[
+                ("status", one_of(&["ok", "unhealthy"])),
+                ("version", text()),
+                ("uptime_seconds", int()),
+                ("backend", object(&[("type", text()), ("status", text())])),
+            ]),
+            Self::Reset => object(&[("reset", flag())]),
+            // The manifest; every other shape has its schema above.
+            _ => open(&[("specversion", text()), ("capabilities", open(&[]))]),
+        }
+    }
+}
+
+fn counts() -> Vec<(&'static str, Value)> {
+    let states = [
+        "available",
+        "active",
+        "scheduled",
+        "pending",
+        "retryable",
+        "completed",
+        "cancelled",
+        "discarded",
+    ];
+    let mut fields: Vec<_> = states.into_iter().map(|state| (state, int())).collect();
+    fields.push(("oldest_available_at?", time()));
+    fields
+}
+
+pub(super) fn queue() -> Value {
+    let mut fields = vec![("name", text()), ("status", text()), ("paused", flag())];
+    fields.extend(counts());
+    object(&fields)
+}
+
+/// Whatever else its producer sent is given back.
+pub(super) fn job() -> Value {
+    open(&[
+        ("specversion", text()),
+        ("id", uuid()),
+        ("type", text()),
+        ("state", state()),
+        ("queue", text()),
+        ("args", json!({"type": "array"})),
+        ("meta?", open(&[])),
+        ("priority", int()),
+        ("attempt", int()),
+        ("max_attempts", int()),
+        ("created_at", time()),
+        ("enqueued_at", time()),
+        ("scheduled_at?", time()),
+        ("expires_at?", time()),
+        ("started_at?", time()),
+        ("completed_at?", time()),
+        ("cancelled_at?", time()),
+        ("discarded_at?", time()),
+        ("next_attempt_at?", time()),
+        ("retry_delay_ms?", int()),
+        ("result?", any()),
+        ("error?", open(&[])),
+        ("errors?", list(open(&[]))),
+        ("epoch?", int()),
+        ("lease?", text()),
+    ])
+}
+
+pub(super) fn job_request() -> Value {
+    let options = open(&[
+        ("queue?", text()),
+        ("priority?", int()),
+        ("timeout_ms?", int()),
+        ("visibility_timeout_ms?", int()),
+        ("delay_until?", text()),
+        ("expires_at?", text()),
+        ("retry?", open(&[])),
+    ]);
+    open(&[
+        ("type", text()),
+        ("args?", json!({"type": "array"})),
+        ("id?", uuid()),
+        ("meta?", open(&[])),
+        ("options?", options),
+    ])
+}
+
+fn report(more: &[(&str, Value)]) -> Value {
+    let mut fields = vec![
+        ("job_id", uuid()),
+        ("worker_id?", text()),
+        ("attempt?", int()),
+        ("lease?", json!({"type": ["string", "integer"]})),
+    ];
+    fields.extend_from_slice(more);
+    open(&fields)
+}
+
+fn reported(more: &[(&str, Value)]) -> Value {
+    let mut fields = vec![
+        ("acknowledged", flag()),
+        ("id", uuid()),
+        ("job_id", uuid()),
+        ("state", state()),
+        ("attempt", int()),
+    ];
+    fields.extend_from_slice(more);
+    object(&fields)
+}
+
+fn offsets(more: &[(&str, Value)]) -> Value {
+    let mut fields =
+        vec![("total", int()), ("limit", int()), ("offset", int()), ("has_more", flag())];
+    fields.extend_from_slice(more);
+    object(&fields)
+}

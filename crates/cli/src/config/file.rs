@@ -38,7 +38,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Entry>, ConfigError> {
 fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
     let malformed = |error: &dyn fmt::Display| ConfigError::Malformed {
         path: path.to_owned(),
-        detail: error.to_string(),
+        detail: error.to_string().lines().map(without_tokens).collect::<Vec<_>>().join("\n"),
     };
     let at = |line: u64| Origin::File { path: path.to_owned(), line };
     let sections: Option<Pairs<Option<Spanned<Value>>>> =
@@ -49,7 +49,11 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
     for (section, _) in &sections {
         if !keys::ALL.iter().any(|key| key.name.split('.').next() == Some(&section.value)) {
             let origin = at(section.referenced.line());
-            let marked = marked(text, section.referenced, section.value.chars().count());
+            let marked = if is_secret(&section.value) {
+                String::new()
+            } else {
+                marked(text, section.referenced, section.value.chars().count())
+            };
             return Err(ConfigError::unknown(&section.value, origin).with_excerpt(&marked));
         }
     }
@@ -58,16 +62,38 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
     let mut found = Vec::new();
     for (section, entries) in sections.map(|pairs| pairs.0).unwrap_or_default() {
         for (key, value) in entries.map(|pairs| pairs.0).unwrap_or_default() {
+            let name = format!("{}.{}", section.value, key.value);
             found.push(Entry {
-                name: format!("{}.{}", section.value, key.value),
                 origin: at(key.referenced.line()),
-                key_marked: marked(text, key.referenced, key.value.chars().count()),
+                key_marked: if is_secret(&name) {
+                    String::new()
+                } else {
+                    marked(text, key.referenced, key.value.chars().count())
+                },
+                name,
                 value_marked: marked(text, value.referenced, usize::MAX),
                 value: value.value,
             });
         }
     }
     Ok(found)
+}
+
+/// Whether a key, or the one that is most likely meant by it, must not be shown.
+fn is_secret(name: &str) -> bool {
+    let meant = keys::find(name).or_else(|| keys::find(keys::nearest(name)));
+    meant.is_some_and(|key| key.secret)
+}
+
+/// A line of what a reader of YAML says, which shows the lines around a fault: what stands
+/// after the name of a token is cut off.
+fn without_tokens(line: &str) -> String {
+    let name = line.to_ascii_lowercase().find("tok");
+    let value = name.and_then(|at| Some(at + line.get(at..)?.find([':', '='])? + 1));
+    match value.and_then(|at| line.get(..at)) {
+        Some(shown) => format!("{shown} …"),
+        None => line.to_owned(),
+    }
 }
 
 /// A line of the file with what stands at `place` underlined, to its end or for `length`.

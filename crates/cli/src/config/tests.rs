@@ -124,6 +124,21 @@ fn wrong_value_names_key_value_origin_and_what_would_be_right() {
     ");
 }
 
+/// What a server says at its start stands in the journal.
+#[test]
+fn tokens_in_a_file_that_is_wrong_are_not_repeated() {
+    for (text, named) in [
+        ("worker:\n  tokken: hush-hush-hush-hush\n", "worker.tokken"),
+        ("token: hush-hush-hush-hush\n", "unknown setting `token`"),
+        ("server:\n  tokns:\n    - {role: admin, token: hush-hush}\n", "server.tokns"),
+        ("worker:\n  token: hush-hush-hush\n name: x\n", "line 3"),
+        ("server:\n  tokens:\n    - {name: a role: b, Token: hush-hush\n", "malformed"),
+    ] {
+        let refusal = Given::file(text).refusal(&[]);
+        assert!(refusal.contains(named) && !refusal.contains("hush"), "{refusal}");
+    }
+}
+
 #[test]
 fn malformed_file_is_refused_with_the_line() {
     for text in

@@ -29,10 +29,9 @@ impl ClientConfig {
 
     /// The server and token of these settings.
     pub(crate) fn of(settings: &Settings) -> Result<Self, ConfigError> {
-        let token = settings.get("worker.token", value::text)?;
         Ok(Self {
             server: settings.get("worker.server", value::url)?,
-            token: Some(token).filter(|token| !token.is_empty()),
+            token: settings.get("worker.token", value::shown_token)?,
         })
     }
 }

@@ -51,6 +51,7 @@ const TEXT: Kind = kind("text", |v| value::text(v).map(drop));
 const NAMES: Kind = kind("list", |v| value::names(v).map(drop));
 const PATHS: Kind = kind("list", |v| value::paths(v).map(drop));
 const RUNTIMES: Kind = kind("list", |v| value::runtimes(v).map(drop));
+const TOKEN: Kind = kind("text", |v| value::shown_token(v).map(drop));
 const TOKENS: Kind = kind("list", |v| value::tokens(v).map(drop));
 const LABELS: Kind = kind("mapping", |v| value::labels(v).map(drop));
 
@@ -78,7 +79,7 @@ pub(crate) const ALL: &[Key] = &[
     key("retention.finished", "7d", "how long finished jobs are kept", DURATION),
     key("retention.workers", "7d", "how long stopped and lapsed workers are kept", DURATION),
     key("worker.server", "http://127.0.0.1:8080", "the server to work for", URL),
-    secret("worker.token", "bearer token shown to the server", TEXT),
+    secret("worker.token", "bearer token shown to the server", TOKEN),
     key("worker.name", "", "label of the worker; the host's name if none", TEXT),
     key("worker.heartbeat_interval", "5", "time between two heartbeats, 0.1 to 300 s", HEARTBEAT),
     key(

@@ -288,6 +288,21 @@ fn server_open_to_others_must_be_wanted() {
     server(listen_flag("0.0.0.0:80"), tokens, Switches::default()).unwrap();
 }
 
+/// Secrets that come from files often end with the end of a line.
+#[test]
+fn blanks_around_a_token_are_no_part_of_it() {
+    let variable = |value| Environment::of(&[("OUTLAST_TOKEN", value)]);
+    let shown = |value| ClientConfig::new(None, None, &variable(value));
+    let token = "abcdefghijklmnop";
+    assert_eq!(shown("abcdefghijklmnop\n").unwrap().token.as_deref(), Some(token));
+    assert_eq!(shown(" \n").unwrap().token, None);
+    let refusal = shown("abcdefgh ijklmnop").unwrap_err().to_string();
+    assert!(refusal.contains("`hidden` (environment OUTLAST_TOKEN)"), "{refusal}");
+    let known =
+        server(Vec::new(), "[{token: ' abcdefghijklmnop ', role: admin}]", Switches::default());
+    assert_eq!(known.unwrap().tokens[0].hash, TokenHash::of(token));
+}
+
 #[test]
 fn tokens_are_read_and_never_shown() {
     let tokens = "[{token: abcdefghijklmnop, role: admin, name: ci}]";

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 pub(crate) use amount::{concurrency, count, duration, heartbeat, multiplier, size};
 pub(crate) use place::{Database, database, listen, url};
-pub(crate) use token::{TOKEN_LENGTH_MIN, role, tokens};
+pub(crate) use token::{TOKEN_LENGTH_MIN, role, shown as shown_token, tokens};
 
 /// Reads a value or says what would be right.
 pub(crate) type Parse<T> = fn(&Value) -> Result<T, &'static str>;

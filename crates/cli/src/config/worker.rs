@@ -38,10 +38,9 @@ impl WorkerConfig {
     /// Reads the settings.
     pub(crate) fn new(settings: &Settings) -> Result<Self, ConfigError> {
         let name = settings.get("worker.name", value::text)?;
-        let token = settings.get("worker.token", value::text)?;
         Ok(Self {
             server: settings.get("worker.server", value::url)?,
-            token: Some(token).filter(|token| !token.is_empty()),
+            token: settings.get("worker.token", value::shown_token)?,
             name: if name.is_empty() { host_name() } else { name },
             heartbeat_interval: settings.get("worker.heartbeat_interval", value::heartbeat)?,
             shutdown_timeout: settings.get("worker.shutdown_timeout", value::duration)?,

@@ -38,6 +38,16 @@ pub(crate) fn tokens(value: &Value) -> Result<Vec<KnownToken>, &'static str> {
     Ok(tokens)
 }
 
+/// A token to be shown; blanks around it are not part of it.
+pub(crate) fn shown(value: &Value) -> Result<Option<String>, &'static str> {
+    let text = super::text(value)?;
+    let token = text.trim();
+    if !token.chars().all(|c| c.is_ascii_graphic()) {
+        return Err("a token: printable ASCII without blanks");
+    }
+    Ok((!token.is_empty()).then(|| token.to_owned()))
+}
+
 /// A role by its name.
 pub(crate) fn role(name: &str) -> Option<Role> {
     Role::ALL.into_iter().find(|role| role.as_str() == name)
@@ -46,7 +56,11 @@ pub(crate) fn role(name: &str) -> Option<Role> {
 fn token(written: Written) -> Result<KnownToken, &'static str> {
     let role = role(&written.role).ok_or(EXPECTED)?;
     let hash = match (written.token, written.sha256) {
-        (Some(token), None) if token.len() >= TOKEN_LENGTH_MIN => TokenHash::of(&token),
+        // Blanks around it, such as the end of a secret's file, are not part of it: what is
+        // shown to a server is read the same way.
+        (Some(token), None) if token.trim().len() >= TOKEN_LENGTH_MIN => {
+            TokenHash::of(token.trim())
+        }
         (Some(_), None) => return Err("safe: a token has at least 16 characters"),
         (None, Some(hash)) => {
             hash.parse().map_err(|_no_hash| "right: sha256 has 64 hexadecimal digits")?

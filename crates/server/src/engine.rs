@@ -184,6 +184,7 @@ impl<S: Store> Engine<S> {
         let metrics = Arc::new(Metrics::new());
         let server = Uuid::now_v7();
         let inputs_of_loop = (inputs.downgrade(), receiver);
+        hear_others(&store, inputs.downgrade());
         let shared = Shared {
             store: store.clone(),
             settings: settings.clone(),
@@ -347,6 +348,21 @@ impl<S: Store> Engine<S> {
     pub fn metrics(&self) -> String {
         self.shared.metrics.render(self.board())
     }
+}
+
+/// Has what other servers on the store tell brought to the loop.
+fn hear_others<S: Store>(store: &S, inputs: mpsc::WeakSender<Input>) {
+    let (hear, mut heard) = mpsc::unbounded_channel();
+    // Whoever hears it when the loop has ended needs it no more.
+    store.listen(Arc::new(move |it| drop(hear.send(it))));
+    tokio::spawn(async move {
+        while let Some(it) = heard.recv().await {
+            let Some(inputs) = inputs.upgrade() else { return };
+            if inputs.send(Input::Heard(it)).await.is_err() {
+                return;
+            }
+        }
+    });
 }
 
 pub(crate) fn unexpected(what: &str, reply: &Reply) -> Unavailable {

@@ -11,6 +11,7 @@
 //!
 //! - [`link`]: one connection, its prepared statements, and pipelining
 //! - [`connect`]: addresses, session settings, durability
+//! - [`line`]: what servers tell each other
 //! - [`migrate`]: forward-only migrations under an advisory lock
 //! - [`writer`] obeys commands, [`read`] answers queries
 //!
@@ -19,6 +20,7 @@
 
 mod connect;
 mod failure;
+mod line;
 mod link;
 mod migrate;
 mod postgres_store;

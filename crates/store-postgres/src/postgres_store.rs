@@ -10,10 +10,12 @@ use outlast_store::query::{
     StoreFacts,
 };
 use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
+use outlast_store::signal::{Heard, Signal};
 use outlast_store::{Applied, Batch, Store, StoreError};
 use tokio::sync::Mutex;
 
 use crate::connect::{Address, OpenError, Options};
+use crate::line::Line;
 use crate::read::{self, Readers};
 use crate::writer::Writer;
 
@@ -27,6 +29,8 @@ pub struct PostgresStore {
 struct Inner {
     writer: Mutex<Option<Writer>>,
     readers: Readers,
+    line: Line,
+    address: Address,
     place: String,
     durable: bool,
 }
@@ -42,8 +46,10 @@ impl PostgresStore {
         address.open().await?;
         let readers = Readers::new(&address);
         let place = address.place();
-        let writer = Mutex::new(Some(Writer::new(address, options.clock.clone())));
-        Ok(Self { inner: Arc::new(Inner { writer, readers, place, durable }) })
+        let writer = Mutex::new(Some(Writer::new(address.clone(), options.clock.clone())));
+        let line = Line::new();
+        let inner = Inner { writer, readers, line, address, place, durable };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Returns host and port of the PostgreSQL server.
@@ -119,7 +125,16 @@ impl Store for PostgresStore {
         StoreFacts { kind: "postgres", folder: None, durability, durable }
     }
 
+    fn tell(&self, signals: Vec<Signal>) {
+        self.inner.line.tell(signals);
+    }
+
+    fn listen(&self, hear: Arc<dyn Fn(Heard) + Send + Sync>) {
+        self.inner.line.keep(self.inner.address.clone(), hear);
+    }
+
     async fn close(&self) -> Result<(), StoreError> {
+        self.inner.line.close();
         self.inner.readers.close();
         if let Some(mut writer) = self.inner.writer.lock().await.take() {
             writer.close();

@@ -27,6 +27,7 @@ pub mod query;
 pub mod record;
 pub mod reply;
 pub mod settle;
+pub mod signal;
 pub mod store;
 
 pub use command::{Batch, BatchId, Command};

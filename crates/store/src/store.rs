@@ -15,6 +15,7 @@ use crate::query::{
 };
 use crate::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
 use crate::reply::Applied;
+use crate::signal::{Heard, Signal};
 
 /// Where jobs live. One writer path ([`Store::apply`]), and reads that never block it.
 ///
@@ -88,6 +89,13 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     fn facts(&self) -> StoreFacts {
         StoreFacts { kind: "memory", folder: None, durability: "none", durable: false }
     }
+
+    /// Tells the other servers on this store, without waiting for it. A store that has one
+    /// server has nobody to tell.
+    fn tell(&self, _signals: Vec<Signal>) {}
+
+    /// Has what the other servers tell given to `hear`, from now until the store is closed.
+    fn listen(&self, _hear: Arc<dyn Fn(Heard) + Send + Sync>) {}
 
     /// Flushes and closes; every later call fails with [`StoreError::Closed`].
     fn close(&self) -> impl Future<Output = Result<(), StoreError>> + Send;

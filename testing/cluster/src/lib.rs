@@ -22,7 +22,8 @@ use tempfile::TempDir;
 const NOBODY: u32 = 65_534;
 /// Longest that starting or stopping may take on a loaded machine.
 const LIMIT: Duration = Duration::from_secs(60);
-const SHARED: &str = "OUTLAST_TEST_POSTGRES";
+/// Variable that names the cluster which tests share.
+pub const SHARED: &str = "OUTLAST_TEST_POSTGRES";
 
 /// How a cluster is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +67,7 @@ impl Database {
             create(&base, &name)?;
             return Ok(Self { url: format!("{base}/{name}"), cluster: None });
         }
-        // What is tested by most is meaning, not the disk.
-        let cluster = Cluster::start(&["fsync=off", "full_page_writes=off"])?;
+        let cluster = Cluster::start(&[])?;
         Ok(Self { url: cluster.create_database()?, cluster: Some(cluster) })
     }
 }

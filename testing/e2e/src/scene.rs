@@ -102,6 +102,19 @@ impl Scene {
         Self { server, api, ledger, accepted: Mutex::default(), folder }
     }
 
+    /// Starts another server on the same store.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start.
+    #[must_use]
+    pub fn another_server(&self, name: &str) -> Server {
+        let folder = self.folder.path().join(name);
+        std::fs::create_dir(&folder).expect("a folder");
+        let options = ServerOptions::default().database(self.server.database());
+        Server::start(&folder, &self.folder.path().join("packs"), &options)
+    }
+
     /// Returns the server, to kill it or to start it again.
     pub const fn server_mut(&mut self) -> &mut Server {
         &mut self.server

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use outlast_cluster::{Cluster, Database};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -19,6 +20,18 @@ const ANNOUNCEMENT: &str = "listening on http://";
 pub struct ServerOptions {
     settings: BTreeMap<String, BTreeMap<String, Value>>,
     arguments: Vec<String>,
+    store: Store,
+}
+
+/// Where a server keeps its jobs.
+#[derive(Clone, Debug)]
+enum Store {
+    /// In a file of its own; in a database of its own if `OUTLAST_TEST_STORE=postgres`.
+    Own,
+    /// In a PostgreSQL database of its own.
+    Postgres,
+    /// In this store.
+    Named(String),
 }
 
 impl Default for ServerOptions {
@@ -36,7 +49,7 @@ impl ServerOptions {
     /// The server's own defaults.
     #[must_use]
     pub const fn bare() -> Self {
-        Self { settings: BTreeMap::new(), arguments: Vec::new() }
+        Self { settings: BTreeMap::new(), arguments: Vec::new(), store: Store::Own }
     }
 
     /// Sets a configuration key such as `executor.scheduled_timeout`.
@@ -58,6 +71,20 @@ impl ServerOptions {
         self
     }
 
+    /// Keeps jobs in a PostgreSQL database of its own.
+    #[must_use]
+    pub fn postgres(mut self) -> Self {
+        self.store = Store::Postgres;
+        self
+    }
+
+    /// Keeps jobs in this store.
+    #[must_use]
+    pub fn database(mut self, address: &str) -> Self {
+        self.store = Store::Named(address.to_owned());
+        self
+    }
+
     /// Writes the configuration file. JSON is YAML.
     pub(crate) fn write(&self, path: &Path) {
         let text = serde_json::to_string_pretty(&self.settings).expect("settings are JSON");
@@ -72,6 +99,9 @@ pub struct Server {
     arguments: Vec<String>,
     folder: PathBuf,
     address: String,
+    database: String,
+    // Dropped last: the server writes to it.
+    own: Option<Database>,
 }
 
 impl Server {
@@ -80,9 +110,21 @@ impl Server {
     pub fn start(folder: &Path, packs: &Path, options: &ServerOptions) -> Self {
         let config = folder.join("outlast.yaml");
         options.write(&config);
+        let own = match &options.store {
+            Store::Postgres => Some(new_database()),
+            Store::Own if std::env::var("OUTLAST_TEST_STORE").is_ok_and(|it| it == "postgres") => {
+                Some(new_database())
+            }
+            Store::Own | Store::Named(_) => None,
+        };
+        let database = match (&own, &options.store) {
+            (Some(own), _) => own.url.clone(),
+            (None, Store::Named(address)) => address.clone(),
+            (None, _) => format!("sqlite:{}", folder.join("outlast.db").display()),
+        };
         let mut arguments = vec![
             "--database".to_owned(),
-            format!("sqlite:{}", folder.join("outlast.db").display()),
+            database.clone(),
             "--config".to_owned(),
             config.display().to_string(),
             "--packs".to_owned(),
@@ -90,13 +132,24 @@ impl Server {
         ];
         arguments.extend(options.arguments.iter().cloned());
         let (process, address) = launch(&arguments, folder, "127.0.0.1:0");
-        Self { process, arguments, folder: folder.to_owned(), address }
+        Self { process, arguments, folder: folder.to_owned(), address, database, own }
     }
 
     /// Returns `http://127.0.0.1:PORT`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// Returns the address of its store.
+    #[must_use]
+    pub fn database(&self) -> &str {
+        &self.database
+    }
+
+    /// Returns the PostgreSQL cluster that is its alone, to stop it and start it again.
+    pub fn cluster_mut(&mut self) -> Option<&mut Cluster> {
+        self.own.as_mut()?.cluster.as_mut()
     }
 
     /// Kills the server where it stands.
@@ -121,6 +174,10 @@ impl Server {
     pub const fn process(&self) -> &Process {
         &self.process
     }
+}
+
+fn new_database() -> Database {
+    Database::new().expect("a PostgreSQL database")
 }
 
 fn launch(arguments: &[String], folder: &Path, listen: &str) -> (Process, String) {

@@ -3,6 +3,7 @@
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::time::{BootTime, Span};
 use outlast_proto::v1::ServerMessage;
+use outlast_store::signal::Heard;
 use outlast_store::{Command, Reply};
 use tokio::sync::{mpsc, oneshot};
 
@@ -42,6 +43,8 @@ pub(crate) enum Input {
     Strand { reply: oneshot::Sender<()> },
     /// A monitor looked into the store: these classes have claimable jobs.
     Backlog(Vec<outlast_store::query::ClassBacklog>),
+    /// What other servers on the store tell, or that something of it may have been missed.
+    Heard(Heard),
     /// Digest of the attempts that the loop thinks a worker holds, if it is attached here.
     Digest { worker: WorkerId, reply: oneshot::Sender<Option<u64>> },
     /// The server is about to stop: sessions are told to go elsewhere.

@@ -31,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::session::convert;
 use crate::settings::Settings;
 
+mod others;
 mod strand;
 
 /// Most inputs handled before a batch is made.
@@ -49,6 +50,7 @@ struct Turn<S> {
     roster: Roster,
     gather: Gather,
     stranded: strand::Stranded,
+    others: others::Others,
     backlog_wanted: bool,
     views_stale: bool,
     ending: Ending,
@@ -83,6 +85,7 @@ pub(crate) async fn run<S: Store>(
         roster: Roster::default(),
         gather: Gather::default(),
         stranded: strand::Stranded::default(),
+        others: others::Others::default(),
         backlog_wanted: true,
         views_stale: false,
         ending: Ending::Not,
@@ -123,6 +126,7 @@ impl<S: Store> Turn<S> {
         for session in self.roster.sessions.values_mut() {
             session.flush();
         }
+        self.tell_others();
         if std::mem::take(&mut self.views_stale) {
             self.board.set_sessions(self.roster.views());
         }
@@ -163,7 +167,12 @@ impl<S: Store> Turn<S> {
                     session.running = running;
                 }
             }
-            Input::Order { worker, order, by } => self.order(worker, order, by),
+            Input::Order { worker, order, by } => {
+                if !self.order(worker, order, &by) {
+                    self.others.phase(worker, order, by);
+                }
+            }
+            Input::Heard(heard) => self.hear(heard),
             Input::Given { worker } => self.give_up(worker),
             Input::Overdue { before } => self.revoke_overdue(before),
             Input::Strand { reply } => {
@@ -235,11 +244,13 @@ impl<S: Store> Turn<S> {
         }
     }
 
-    fn order(&mut self, worker: WorkerId, order: WorkerOrder, by: String) {
-        let Some(session) = self.roster.sessions.get_mut(&worker) else { return };
+    /// Hands an order to a worker's session; returns whether it is attached here.
+    fn order(&mut self, worker: WorkerId, order: WorkerOrder, by: &str) -> bool {
+        let Some(session) = self.roster.sessions.get_mut(&worker) else { return false };
         session.running = order == WorkerOrder::Resume;
         let phase = convert::phase_of(order).into();
-        session.order(What::Phase(SetPhase { phase, by }));
+        session.order(What::Phase(SetPhase { phase, by: by.to_owned() }));
+        true
     }
 
     fn give_up(&mut self, worker: WorkerId) {
@@ -280,6 +291,11 @@ impl<S: Store> Turn<S> {
                 self.board.wake_plain(&class.key.queue);
             }
         }
+    }
+
+    fn set_paused(&mut self, queue: &str, paused: bool) {
+        self.board.set_paused(queue, paused);
+        self.backlog_wanted |= !paused;
     }
 
     /// Has the backlog read beside the loop, which never waits for a read: a slow query of
@@ -476,6 +492,7 @@ impl<S: Store> Turn<S> {
     }
 
     fn note_ready(&mut self, class: ClassId) {
+        self.others.ready(class);
         if !self.roster.add_ready(class, 1) {
             self.backlog_wanted = true;
             return;
@@ -497,12 +514,19 @@ impl<S: Store> Turn<S> {
         }
         let cancelled_under =
             moved.holder.filter(|_| moved.state == State::Cancelled && moved.outcome.is_none());
-        if let Some(session) =
-            cancelled_under.and_then(|worker| self.roster.sessions.get_mut(&worker))
+        if let Some(worker) = cancelled_under
+            && !self.stop_cancelled(worker, moved.job, moved.epoch)
         {
-            let attempt = Some(convert::key(moved.job, moved.epoch));
-            session.order(What::Stop(StopAttempt { attempt, why: "cancelled".into() }));
+            self.others.cancelled(worker, moved.job, moved.epoch);
         }
+    }
+
+    /// Has a worker stop a cancelled attempt; returns whether it is attached here.
+    fn stop_cancelled(&mut self, worker: WorkerId, job: JobId, epoch: Epoch) -> bool {
+        let Some(session) = self.roster.sessions.get_mut(&worker) else { return false };
+        let attempt = Some(convert::key(job, epoch));
+        session.order(What::Stop(StopAttempt { attempt, why: "cancelled".into() }));
+        true
     }
 
     fn settle(&mut self, reply: Reply, sink: Sink) {
@@ -526,8 +550,8 @@ impl<S: Store> Turn<S> {
                 }
             }
             Sink::Queue { queue, paused, caller } => {
-                self.board.set_paused(&queue, paused);
-                self.backlog_wanted |= !paused;
+                self.set_paused(&queue, paused);
+                self.others.queue(queue, paused);
                 drop(caller.send(Ok(reply)));
             }
             Sink::None => {}

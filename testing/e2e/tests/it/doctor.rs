@@ -29,8 +29,11 @@ fn all_is_well_with_a_server_and_a_worker() {
     for name in ["reach", "store durability", "queues", "version skew", "clock skew"] {
         assert_eq!(check(&told, name)["verdict"], "ok", "{told}");
     }
-    assert!(check(&told, "store fsync")["value"].as_f64().is_some_and(|ms| ms > 0.0), "{told}");
-    assert!(check(&told, "store disk")["value"].as_f64().is_some_and(|free| free > 0.0), "{told}");
+    if scene.server().database().starts_with("sqlite:") {
+        for name in ["store fsync", "store disk"] {
+            assert!(check(&told, name)["value"].as_f64().is_some_and(|it| it > 0.0), "{told}");
+        }
+    }
 }
 
 #[test]

@@ -36,6 +36,7 @@ mod races;
 mod real_races;
 mod runtimes;
 mod server_restart;
+mod servers;
 mod settings;
 mod shutdown;
 mod signals;

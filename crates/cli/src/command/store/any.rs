@@ -1,5 +1,7 @@
 //! One store or the other: what serves is compiled once, whatever it stores in.
 
+use std::sync::Arc;
+
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::event::{EventPage, EventQuery};
@@ -8,6 +10,7 @@ use outlast_store::query::{
     StoreFacts,
 };
 use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
+use outlast_store::signal::{Heard, Signal};
 use outlast_store::{Applied, Batch, Store, StoreError};
 use outlast_store_postgres::PostgresStore;
 use outlast_store_sqlite::SqliteStore;
@@ -122,6 +125,20 @@ impl Store for AnyStore {
         match self {
             Self::Sqlite(store) => store.close().await,
             Self::Postgres(store) => store.close().await,
+        }
+    }
+
+    fn tell(&self, signals: Vec<Signal>) {
+        match self {
+            Self::Sqlite(store) => store.tell(signals),
+            Self::Postgres(store) => store.tell(signals),
+        }
+    }
+
+    fn listen(&self, hear: Arc<dyn Fn(Heard) + Send + Sync>) {
+        match self {
+            Self::Sqlite(store) => store.listen(hear),
+            Self::Postgres(store) => store.listen(hear),
         }
     }
 

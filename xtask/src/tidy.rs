@@ -39,7 +39,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("outlast-cluster", &[]),
-    ("outlast-e2e", &["outlast-wire"]),
+    ("outlast-e2e", &["outlast-cluster"]),
     ("xtask", &[]),
 ];
 

@@ -196,7 +196,7 @@ fn detail(end: v1::Finished, now: Timestamp) -> EndDetail {
     let error = (!completed && !end.error_type.is_empty()).then(|| error_json(&end));
     let started = end
         .ran_ms
-        .map(|ran| Timestamp(now.0.saturating_sub(i64::try_from(ran).unwrap_or(i64::MAX))));
+        .map(|ran| Timestamp(now.0.saturating_sub(i64::try_from(ran).unwrap_or(i64::MAX)).max(0)));
     let checkpoint = (!end.checkpoint.is_empty()).then(|| end.checkpoint.to_vec());
     let proof =
         if end.tree_empty || end.ran_ms.is_none() { "" } else { " (tree not proved empty)" };

@@ -529,6 +529,7 @@ mod tests {
     };
     use outlast_store::event::EventQuery;
     use outlast_store::model::ModelStore;
+    use outlast_store::once::Once;
     use outlast_store::store::ManualClock;
 
     use super::*;
@@ -571,24 +572,32 @@ mod tests {
         let engine = Engine::start(store, settings);
         let mut pushed = attach_sdk_worker(&engine, WorkerId(Uuid::from_u128(1))).await;
         // The first of its class makes the class known.
-        for n in 1..=2 {
-            engine.submit(Command::Enqueue(Box::new(noop_job(n)))).await.unwrap();
+        let once =
+            Once { key: [1; 32], request: [1; 32], keep: Span(1_000), jobs: vec![noop_job(3)] };
+        for command in [
+            Command::Enqueue(Box::new(noop_job(1))),
+            Command::Enqueue(Box::new(noop_job(2))),
+            Command::EnqueueOnce(Box::new(once)),
+        ] {
+            engine.submit(command).await.unwrap();
             let pushed = tokio::time::timeout(Duration::from_secs(5), pushed.recv()).await;
             assert!(matches!(pushed, Ok(Some(Ok(_)))));
         }
-        let query = EventQuery {
-            after: None,
-            names: Vec::new(),
-            queues: Vec::new(),
-            job: Some(JobId(Uuid::from_u128(2))),
-            worker: None,
-            limit: 10,
-        };
-        let page = engine.store().events(query).await.unwrap();
-        let batches: Vec<_> =
-            page.events.iter().map(|(cursor, _)| cursor.rsplit_once('.').unwrap().0).collect();
-        assert_eq!(batches.len(), 2, "enqueued and claimed: {page:?}");
-        assert_eq!(batches[0], batches[1]);
+        for job in [2, 3] {
+            let query = EventQuery {
+                after: None,
+                names: Vec::new(),
+                queues: Vec::new(),
+                job: Some(JobId(Uuid::from_u128(job))),
+                worker: None,
+                limit: 10,
+            };
+            let page = engine.store().events(query).await.unwrap();
+            let batches: Vec<_> =
+                page.events.iter().map(|(cursor, _)| cursor.rsplit_once('.').unwrap().0).collect();
+            assert_eq!(batches.len(), 2, "enqueued and claimed: {page:?}");
+            assert_eq!(batches[0], batches[1]);
+        }
     }
 
     async fn attach_sdk_worker(

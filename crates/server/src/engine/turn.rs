@@ -334,6 +334,8 @@ impl<S: Store> Turn<S> {
         let jobs = ops.iter().flat_map(|op| match &op.command {
             Command::Enqueue(job) => std::slice::from_ref(&**job),
             Command::EnqueueAll(jobs) => jobs.as_slice(),
+            // If they are there already a claim comes back short, which does no harm.
+            Command::EnqueueOnce(once) => once.jobs.as_slice(),
             _ => &[],
         });
         for job in jobs.filter(|job| job.first == First::Now) {

@@ -7,7 +7,9 @@
 //! ```
 //!
 //! A stream holds one page at most and reads the next when the last one was taken, so a slow
-//! reader costs nothing but its connection, and loses nothing: the log is the buffer.
+//! reader costs nothing but its connection, and loses nothing: the log is the buffer. The
+//! more streams there are, the longer each pauses between its looks at the log: whoever waits
+//! for a job has one, and all of them together must leave the machine to the jobs.
 
 use std::time::Duration;
 
@@ -35,6 +37,13 @@ use crate::stall::WRITE_STALL_MAX;
 const PAGE: u32 = 200;
 /// Silence after which a comment is sent, so that both ends know that the other is there.
 const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Pause between two looks of a stream, for each stream there is: 10,000 looks a second in all.
+const PAUSE_A_STREAM: Duration = Duration::from_micros(100);
+/// Longest such pause; a timer knows no shorter one than the other.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// More commits than this since the last look may be more than one look takes in.
+const LOOK: u64 = 10_000;
 /// What a reader should wait before it comes back, in milliseconds.
 const RETRY_MS: u32 = 1000;
 
@@ -106,7 +115,8 @@ pub(super) async fn answer<S: Store>(
         write(&mut greeting, cursor, event);
     }
     query.after = Some(first.next);
-    let reader = Reader { app: call.app, query, commits, sent: None };
+    let (seen, again_at) = (*commits.borrow(), Instant::now());
+    let reader = Reader { app: call.app, query, commits, seen, again_at, sent: None };
     let rest = stream::unfold(reader, Reader::next);
     let head = stream::iter([Ok::<_, std::convert::Infallible>(Bytes::from(greeting))]);
     let body = Body::from_stream(futures_util::StreamExt::chain(head, rest));
@@ -137,6 +147,10 @@ struct Reader<S: Store> {
     query: EventQuery,
     /// Changes with every commit.
     commits: watch::Receiver<u64>,
+    /// How many there were at the last look.
+    seen: u64,
+    /// When the log may be looked at again.
+    again_at: Instant,
     /// When the latest piece was handed on.
     sent: Option<outlast_core::time::BootTime>,
 }
@@ -166,8 +180,10 @@ impl<S: Store> Reader<S> {
         let silence = tokio::time::sleep(HEARTBEAT);
         tokio::pin!(silence);
         loop {
+            tokio::time::sleep_until(self.again_at).await;
             // Noted before looking: what is committed meanwhile is looked for again.
-            self.commits.mark_unchanged();
+            let commits = *self.commits.borrow_and_update();
+            let is_behind = commits.wrapping_sub(std::mem::replace(&mut self.seen, commits)) > LOOK;
             let page = match event_log::page(&self.app, &self.query).await {
                 Ok(page) => page,
                 Err(failure) => {
@@ -178,6 +194,10 @@ impl<S: Store> Reader<S> {
             };
             let looked_on = self.query.after.as_ref() != Some(&page.next);
             self.query.after = Some(page.next);
+            let is_full = page.events.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX);
+            if !is_full && !is_behind {
+                self.again_at = Instant::now() + pause(self.streams());
+            }
             if !page.events.is_empty() {
                 let mut out = Vec::with_capacity(page.events.len() * 384);
                 for (cursor, event) in &page.events {
@@ -201,6 +221,11 @@ impl<S: Store> Reader<S> {
         }
     }
 
+    /// How many streams there are.
+    fn streams(&self) -> usize {
+        self.app.engine.board().commits.receiver_count()
+    }
+
     /// A sign of life, and how far the log was read: whoever comes back need not read what
     /// did not concern him again.
     fn still_here(&self) -> Bytes {
@@ -208,5 +233,25 @@ impl<S: Store> Reader<S> {
         write_cursor(&mut out, self.query.after.as_deref().unwrap_or_default());
         out.push(b'\n');
         Bytes::from(out)
+    }
+}
+
+/// Returns how long a stream pauses between two looks, of so many that there are.
+fn pause(streams: usize) -> Duration {
+    let pause = PAUSE_A_STREAM.saturating_mul(u32::try_from(streams).unwrap_or(u32::MAX));
+    if pause < PAUSE_MIN { Duration::ZERO } else { pause.min(PAUSE_MAX) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::pause;
+
+    #[test]
+    fn a_few_streams_look_at_once_and_a_thousand_share_what_the_store_can_give() {
+        for (streams, ms) in [(1, 0), (9, 0), (10, 1), (1_000, 100), (1_000_000, 1_000)] {
+            assert_eq!(pause(streams), Duration::from_millis(ms), "{streams}");
+        }
     }
 }

@@ -43,7 +43,7 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
-    target: SocketAddr,
+    target: Mutex<SocketAddr>,
     weather: Mutex<Weather>,
     over: AtomicBool,
 }
@@ -67,6 +67,7 @@ impl Proxy {
         listener.set_nonblocking(true).expect("a listener that can be stopped");
         let address = listener.local_addr().expect("its address");
         let weather = Mutex::new(Weather::Clear);
+        let target = Mutex::new(target);
         let shared = Arc::new(Shared { target, weather, over: AtomicBool::new(false) });
         let acceptor = thread::spawn({
             let shared = Arc::clone(&shared);
@@ -79,6 +80,16 @@ impl Proxy {
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// Leads new connections to another target, as a load balancer does.
+    ///
+    /// # Panics
+    ///
+    /// When the address cannot be read.
+    pub fn lead_to(&self, target: &str) {
+        let target = target.trim_start_matches("http://").parse().expect("an address");
+        *self.shared.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
     }
 
     /// Changes the weather, for open connections as well.
@@ -116,7 +127,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         if shared.weather() == Weather::Cut {
             continue;
         }
-        let Ok(server) = TcpStream::connect(shared.target) else { continue };
+        let target = *shared.target.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(server) = TcpStream::connect(target) else { continue };
         for (from, to, way) in [(&client, &server, Way::Request), (&server, &client, Way::Reply)] {
             let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else { continue };
             let shared = Arc::clone(shared);

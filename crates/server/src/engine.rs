@@ -11,12 +11,14 @@
 //! ```
 //!
 //! - [`gather`]: how inputs become one batch: lanes, and one operation per job
+//! - [`fetchers`]: from which queues plain clients fetch
 //! - [`dispatch`]: which session gets how many jobs of which classes; pure
 //! - [`roster`]: the sessions and what they hold
 //! - [`turn`]: one turn of the loop, and what is done with its replies
 //! - [`waiting`]: why a job waits, in words
 
 pub mod dispatch;
+mod fetchers;
 mod gather;
 pub mod input;
 pub mod roster;
@@ -75,8 +77,8 @@ struct Shared<S> {
 /// What the loop shows to everyone else. Written by the loop and the monitors only.
 #[derive(Debug, Default)]
 pub struct Board {
-    /// Woken when a plain job of the queue becomes claimable.
-    plain: Mutex<HashMap<String, Arc<Notify>>>,
+    /// Plain clients that fetch, and wait for jobs to become claimable.
+    pub(crate) fetchers: fetchers::Fetchers,
     /// Every worker, at most a moment old.
     pub(crate) workers: RwLock<Arc<Vec<WorkerRecord>>>,
     /// Sessions as they are now, for reasons and for metrics.
@@ -92,8 +94,6 @@ pub struct Board {
     stopping: CancellationToken,
     /// The store's time at a boot time, from the latest batch.
     clock: Mutex<Option<(Timestamp, BootTime)>>,
-    /// When each queue was last fetched from by a plain client.
-    pub(crate) fetched: Mutex<HashMap<String, BootTime>>,
     contact_since: Mutex<Option<BootTime>>,
     paused: RwLock<HashSet<String>>,
     /// What this server has itself seen of renewals (I8).
@@ -254,11 +254,10 @@ impl<S: Store> Engine<S> {
             ClaimFrom::Queues { queues, .. } => queues.clone(),
             ClaimFrom::Classes(_) => Vec::new(),
         };
-        self.board().note_fetch(&queues);
+        let notifies = self.board().fetchers.fetch(&queues, boot_time());
         let end = tokio::time::Instant::now() + millis(wait.unwrap_or(Span::ZERO));
         loop {
             // Listen before looking: a job enqueued in between wakes us.
-            let notifies: Vec<_> = queues.iter().map(|queue| self.board().plain(queue)).collect();
             let woken: Vec<_> = notifies.iter().map(|notify| Box::pin(notify.notified())).collect();
             let claimed = match self.submit(Command::Claim(claim.clone())).await? {
                 Reply::Claimed(claimed) => claimed?,
@@ -375,23 +374,8 @@ pub(crate) const fn millis(span: Span) -> Duration {
 }
 
 impl Board {
-    fn plain(&self, queue: &str) -> Arc<Notify> {
-        let mut plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(plain.entry(queue.to_owned()).or_default())
-    }
-
     pub(crate) fn wake_plain(&self, queue: &str) {
-        let plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(notify) = plain.get(queue) {
-            notify.notify_waiters();
-        }
-    }
-
-    fn note_fetch(&self, queues: &[String]) {
-        let mut fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner);
-        for queue in queues {
-            fetched.insert(queue.clone(), boot_time());
-        }
+        self.fetchers.wake(queue);
     }
 
     /// Notes that something is due at `at`; wakes the sweeper if that is earlier than all

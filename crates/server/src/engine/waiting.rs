@@ -1,18 +1,13 @@
 //! Why a job waits, in words that an operator can act on.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 
-use outlast_core::time::Span;
 use outlast_store::command::{ClassKey, Route, WorkerRole};
 use outlast_store::record::WorkerRecord;
 
 use crate::clock::boot_time;
 use crate::engine::Board;
 use crate::engine::roster::{Misfit, Profile};
-
-/// How recently a plain client must have fetched from a queue to count as serving it.
-const PLAIN_FRESH: Span = Span::from_secs(60);
 
 /// Whether anyone may take jobs of a class, and if nobody, why.
 pub(crate) enum Eligible {
@@ -53,15 +48,10 @@ pub(crate) fn eligible(key: &ClassKey, board: &Board) -> Eligible {
             view.profile.name
         ));
     }
-    if key.route == Route::Plain && fetched_lately(key, board) {
+    if key.route == Route::Plain && board.fetchers.serve(&key.queue, boot_time()) {
         return Eligible::Yes;
     }
     Eligible::Nobody(nobody(key, board))
-}
-
-fn fetched_lately(key: &ClassKey, board: &Board) -> bool {
-    let fetched = board.fetched.lock().unwrap_or_else(PoisonError::into_inner);
-    fetched.get(&key.queue).is_some_and(|at| boot_time().since(*at) <= PLAIN_FRESH)
 }
 
 fn nobody(key: &ClassKey, board: &Board) -> String {

@@ -104,8 +104,8 @@ impl Shared {
     }
 
     /// When the process must have ended unless the lease is renewed before; `None` while
-    /// nothing runs that forbids overlap, or no lease is held. Later than the deadline that attempts are told:
-    /// whoever keeps that one never sees this one.
+    /// nothing runs that forbids overlap, or no lease is held. Later than the deadline that
+    /// attempts are told: whoever keeps that one never sees this one.
     pub(crate) fn last_instant(&self) -> Option<BootTime> {
         if !self.runs_forbidden() {
             return None;

@@ -163,8 +163,8 @@ impl Worker {
         }
     }
 
-    /// Serves jobs with a [`Handler`] of your own, in place of typed ones, until it is told to stop and has drained, whatever the server does
-    /// meanwhile.
+    /// Serves jobs with a [`Handler`] of your own, in place of typed ones, until it is told to
+    /// stop and has drained, whatever the server does meanwhile.
     ///
     /// # Errors
     /// When the server refuses this worker for good, or the system has no thread left.

@@ -55,7 +55,8 @@ pub struct GuardianOptions {
 }
 
 /// Runs a worker's main process and returns its exit code: 0 after a clean drain, 1 on a
-/// fault, 2 on wrong usage, 5 when the server does not let it in. Must be called while the process has one thread.
+/// fault, 2 on wrong usage, 5 when the server does not let it in. Must be called while the
+/// process has one thread.
 #[must_use]
 pub fn run(options: &GuardianOptions) -> i32 {
     match start(options) {

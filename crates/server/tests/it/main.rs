@@ -9,6 +9,7 @@ mod doctor;
 mod events;
 mod executions;
 mod hardening;
+mod http_reference;
 mod idempotency;
 mod jobs;
 mod openapi;

@@ -9,6 +9,7 @@ const NOTHING_TO_RUN: &[(&str, &str)] = &[
     ("cli.md", "written by a test from the definition of the command line"),
     ("comparison.md", "about others, with links"),
     ("glossary.md", "words"),
+    ("http.md", "written by a test of the routes"),
     ("state-machine.md", "written by a test of the rules"),
 ];
 

@@ -1,0 +1,229 @@
+//! The page `docs/http.md`, written from `/openapi.json`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use outlast_wire::ojs::error::Code;
+use serde_json::Value;
+
+use crate::api::Api;
+
+const INTRO: &str = "\
+# HTTP reference
+
+Written by a test from the server's own routes (`UPDATE_DOCS=1 cargo test -p outlast-server`
+writes it anew; a difference fails the test). A running server describes itself in the same
+words at `/openapi.json`, as OpenAPI 3.1.
+
+- Every path below `/api/v1/executions` is served below `/executions` too.
+- A server with tokens wants `Authorization: Bearer TOKEN`, and its role must be one of those
+  named; a server without tokens lets everybody in who reaches it.
+- Bodies are JSON in UTF-8, at most `server.max_body` (1 MiB) long and 64 levels deep. Paths
+  below `/ojs` speak `application/openjobspec+json`, and refuse an `OJS-Version` other than 1.
+- `X-Request-Id` is given back, and named in the server's log beside what went wrong.
+- Durations are seconds or text such as `200ms`, `30s`, `5m`; times are RFC 3339 in UTC.
+- Lists come in pages: send `next_cursor` back as `cursor` for the next one; `null` is the end.
+- Fields may be added to answers at any time: leave alone what you do not know.
+";
+
+const ERRORS: &str = "\
+An error is `{\"error\": {\"code\", \"message\", \"retryable\", \"request_id\", \"hint\", …}}`;
+`details` holds more where there is more. A 503 says in `Retry-After` when to come back. Any
+path refuses other methods with 405 `method_not_allowed`, and names its own in `Allow`.
+";
+
+const TAGS: [(&str, &str); 7] = [
+    ("executions", "Executions"),
+    ("events", "Events"),
+    ("workers", "Workers"),
+    ("actions", "Actions"),
+    ("packs", "Packs"),
+    ("open job spec", "Open Job Spec"),
+    ("service", "The service itself"),
+];
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn fields(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flatten()
+}
+
+/// Says what a value of a schema is.
+fn kind(schema: &Value) -> String {
+    if let Some(name) = text(&schema["$ref"]).rsplit('/').next().filter(|name| !name.is_empty()) {
+        return format!("[{name}](#{})", name.to_lowercase());
+    }
+    let several = |kinds: &Vec<Value>, one: fn(&Value) -> String| {
+        kinds.iter().map(one).collect::<Vec<_>>().join(" or ")
+    };
+    if let Some(kinds) = schema["anyOf"].as_array() {
+        return several(kinds, kind);
+    }
+    if let Some(words) = schema["enum"].as_array() {
+        return several(words, |word| format!("`{}`", text(word)));
+    }
+    match &schema["type"] {
+        Value::Array(kinds) => several(kinds, |kind| text(kind).replace("string", "text")),
+        Value::String(name) => match (name.as_str(), text(&schema["format"])) {
+            ("string", "uuid") => "UUID".to_owned(),
+            ("string", "date-time") => "time".to_owned(),
+            ("string", _) => "text".to_owned(),
+            ("array", _) if schema["items"].is_object() => {
+                format!("list of {}", kind(&schema["items"]))
+            }
+            ("array", _) => "list".to_owned(),
+            ("object", _) => object(schema),
+            ("integer", _) => range(schema),
+            ("boolean", _) => "true or false".to_owned(),
+            (other, _) => other.to_owned(),
+        },
+        _ => "any JSON".to_owned(),
+    }
+}
+
+fn range(schema: &Value) -> String {
+    match (schema["minimum"].as_i64(), schema["maximum"].as_i64()) {
+        (Some(least), Some(most)) => format!("integer from {least} to {most}"),
+        _ => "integer".to_owned(),
+    }
+}
+
+/// Writes an object in one line.
+fn object(schema: &Value) -> String {
+    let more = &schema["additionalProperties"];
+    if more.is_object() {
+        return format!("names with {} each", kind(more));
+    }
+    let mut all: Vec<String> = fields(&schema["properties"])
+        .map(|(name, schema)| format!("`{name}`: {}", kind(schema)))
+        .collect();
+    if all.is_empty() {
+        return "object".to_owned();
+    }
+    if more == true {
+        all.push("…".to_owned());
+    }
+    format!("{{ {} }}", all.join(", "))
+}
+
+/// Writes the fields of an object as a table.
+fn table(page: &mut String, schema: &Value) {
+    page.push_str("\n| Field | | |\n|---|---|---|\n");
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
+    for (name, schema_of) in fields(&schema["properties"]) {
+        let may = if required.iter().any(|field| field == name) { "" } else { "may be missing" };
+        writeln!(page, "| `{name}` | {} | {may} |", kind(schema_of)).expect("a line");
+    }
+    if schema["additionalProperties"] == true {
+        page.push_str("| … | whatever else | |\n");
+    }
+}
+
+fn operation(page: &mut String, path: &str, method: &str, operation: &Value) {
+    writeln!(page, "\n### `{} {path}`\n", method.to_uppercase()).expect("a line");
+    let roles = operation["x-roles"].as_array();
+    let roles = roles.map(|roles| roles.iter().map(text).collect::<Vec<_>>().join(", "));
+    let who =
+        roles.map_or_else(|| "No token is needed.".to_owned(), |roles| format!("Roles: {roles}."));
+    writeln!(page, "{}. {who}", text(&operation["summary"])).expect("a line");
+    let parameters = operation["parameters"].as_array().expect("a list");
+    let named: Vec<_> = parameters.iter().filter(|parameter| parameter["in"] != "path").collect();
+    if !named.is_empty() {
+        page.push_str("\n| Parameter | |\n|---|---|\n");
+    }
+    for parameter in named {
+        let place = if parameter["in"] == "header" { " (header)" } else { "" };
+        let (name, about) = (text(&parameter["name"]), text(&parameter["description"]));
+        writeln!(page, "| `{name}`{place} | {} |", about.replace('|', "\\|")).expect("a line");
+    }
+    for (_media, content) in fields(&operation["requestBody"]["content"]) {
+        let schema = &content["schema"];
+        if schema["properties"].is_object() {
+            page.push_str("\nSend:\n");
+            table(page, schema);
+        } else {
+            writeln!(page, "\nSend: {}", kind(schema)).expect("a line");
+        }
+    }
+    let (mut given, mut refused) = (Vec::new(), Vec::new());
+    let mut answers: Vec<_> = fields(&operation["responses"]).collect();
+    answers.sort_unstable_by_key(|(status, _)| *status);
+    for (status, answer) in answers {
+        let gives = fields(&answer["content"]).map(|(media, content)| told(media, content));
+        let gives: Vec<_> = gives.filter(|told| !told.is_empty()).collect();
+        if !gives.is_empty() {
+            given.push(format!("{status} with {}", gives.join(", or ")));
+        }
+        let codes = answer["x-codes"].as_array().into_iter().flatten();
+        refused.extend(codes.map(|code| format!("{status} `{}`", text(code))));
+    }
+    writeln!(page, "\nAnswers {}.", given.join("; ")).expect("a line");
+    writeln!(page, "\nRefuses with {}.", refused.join(", ")).expect("a line");
+}
+
+/// Says what is answered in a media type; errors are told by their codes.
+fn told(media: &str, content: &Value) -> String {
+    if !media.ends_with("json") {
+        return format!("`{media}`");
+    }
+    let told = kind(&content["schema"]);
+    let error = kind(&serde_json::json!({"$ref": "#/components/schemas/Error"}));
+    let told = told.replace(&format!(" or {error}"), "");
+    if told == error { String::new() } else { told }
+}
+
+fn page(document: &Value) -> String {
+    let mut page = INTRO.to_owned();
+    for (tag, title) in TAGS {
+        writeln!(page, "\n## {title}").expect("a line");
+        for (path, methods) in fields(&document["paths"]) {
+            if path.starts_with("/executions") {
+                continue;
+            }
+            for (method, about) in fields(methods).filter(|(_, about)| about["tags"][0] == tag) {
+                operation(&mut page, path, method, about);
+            }
+        }
+    }
+    write!(
+        page,
+        "\n## Errors\n\n{ERRORS}\n| Code | Says | What to do | Again? |\n|---|---|---|---|\n"
+    )
+    .expect("lines");
+    for code in Code::ALL {
+        let again = if code.is_retryable() { "yes" } else { "" };
+        let (name, about, hint) = (code.as_str(), code.about(), code.hint());
+        writeln!(page, "| `{name}` | {about} | {hint} | {again} |").expect("a line");
+    }
+    page.push_str("\n## Shapes\n");
+    for (name, schema) in fields(&document["components"]["schemas"]) {
+        writeln!(page, "\n### {name}").expect("a line");
+        table(&mut page, schema);
+    }
+    page
+}
+
+#[tokio::test]
+async fn the_reference_says_what_the_routes_are() {
+    let document = Api::start().get("/openapi.json").await.expect(200);
+    for methods in document["paths"].as_object().expect("paths").values() {
+        for (_method, about) in fields(methods) {
+            assert!(TAGS.iter().any(|(tag, _)| about["tags"][0] == *tag), "{about:#}");
+        }
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/http.md");
+    let page = page(&document);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &page).expect("docs");
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    let first = kept.lines().zip(page.lines()).find(|(kept, page)| kept != page);
+    assert!(
+        kept == page,
+        "docs/http.md differs from the routes, first at {first:?}; \
+         if the change is meant, UPDATE_DOCS=1 cargo test -p outlast-server writes it anew"
+    );
+}

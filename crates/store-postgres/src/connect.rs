@@ -20,6 +20,10 @@ const WRITE_LIMIT_MS: u32 = 10_000;
 /// Longest that a batch waits for a row that another transaction holds.
 const LOCK_LIMIT_MS: u32 = 2_000;
 
+/// What every session is told, whatever its role or database was given.
+const SESSION: &str = "set search_path = public; set timezone = 'UTC'; set jit = off;
+             set default_transaction_isolation = 'read committed';";
+
 /// How to open a store.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -160,7 +164,8 @@ impl Address {
     fn writer_settings(&self) -> String {
         let synchronous = if self.durable { "" } else { "set synchronous_commit = off;" };
         format!(
-            "set search_path = public; set timezone = 'UTC'; set jit = off;
+            "{SESSION}
+             set default_transaction_read_only = off;
              set plan_cache_mode = force_generic_plan; set enable_seqscan = off;
              set statement_timeout = {WRITE_LIMIT_MS}; set lock_timeout = {LOCK_LIMIT_MS};
              set idle_in_transaction_session_timeout = {WRITE_LIMIT_MS}; {synchronous}"
@@ -170,7 +175,7 @@ impl Address {
     /// What every connection that reads is told first.
     pub(crate) fn reader_settings() -> String {
         format!(
-            "set search_path = public; set timezone = 'UTC'; set jit = off;
+            "{SESSION}
              set default_transaction_read_only = on; set statement_timeout = {READ_LIMIT_MS}"
         )
     }
@@ -195,6 +200,11 @@ impl Address {
                 return Err(OpenError::NotDurable { setting: setting.to_owned() });
             }
         }
+        client
+            .batch_execute(&format!(
+                "{SESSION} set default_transaction_read_only = off; set statement_timeout = 0"
+            ))
+            .await?;
         migrate::migrate(&mut client).await?;
         Ok(())
     }

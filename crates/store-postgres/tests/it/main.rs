@@ -1,4 +1,8 @@
 //! Tests of the store on a real PostgreSQL.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
 mod contract;
+mod hand;
+mod opening;
+mod schema;
+mod seeds;

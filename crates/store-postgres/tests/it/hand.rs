@@ -1,0 +1,199 @@
+//! What servers would ask of a store, for tests in which several of them meet in one
+//! database.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use outlast_core::budget::{Budgets, ScheduledTimeout};
+use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::job::Rules;
+use outlast_core::retry::{OnExhaustion, RetryPolicy};
+use outlast_core::time::Span;
+use outlast_core::worker::liveness::WorkerEvent;
+use outlast_store::command::{
+    Attach, Claim, ClaimFrom, Claimant, ClassKey, EndDetail, Ending, Fence, Finish, First,
+    JobOrder, Lapse, LapseScope, NewJob, Origin, Payload, Registration, Renew, Reporter, Route,
+    WorkerMove, WorkerRole,
+};
+use outlast_store::reply::Claimed;
+use outlast_store::{Applied, Batch, BatchId, Command, Reply, Store as _, StoreError};
+use outlast_store_postgres::{Options, PostgresStore};
+use tokio_postgres::{Client, NoTls};
+use uuid::Uuid;
+
+pub(crate) const LEASE: Span = Span::from_secs(15);
+
+/// Runs a test that talks to a real PostgreSQL.
+pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(test)
+}
+
+/// Opens a connection past the store.
+pub(crate) async fn sql(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// Asks for one number.
+pub(crate) async fn number(client: &Client, sql: &str) -> i64 {
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+pub(crate) fn new_id() -> Uuid {
+    static COUNT: AtomicU64 = AtomicU64::new(1);
+    let n = COUNT.fetch_add(1, Ordering::Relaxed);
+    Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0000 | u128::from(n))
+}
+
+/// One server's way to the store.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) store: PostgresStore,
+    pub(crate) id: Uuid,
+    batches: AtomicU64,
+}
+
+impl Server {
+    /// Opens a store that need not survive a power cut.
+    pub(crate) async fn open(url: &str) -> Self {
+        let options = Options { unsafe_no_fsync: true, ..Options::default() };
+        Self::with(url, &options).await
+    }
+
+    pub(crate) async fn with(url: &str, options: &Options) -> Self {
+        let store = PostgresStore::open(url, options).await.unwrap();
+        Self { store, id: new_id(), batches: AtomicU64::new(0) }
+    }
+
+    pub(crate) async fn try_apply(&self, commands: Vec<Command>) -> Result<Applied, StoreError> {
+        let n = self.batches.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = BatchId { server: self.id, n };
+        self.store.apply(Batch { id, jitter_seed: n, budgets: Budgets::DEFAULT, commands }).await
+    }
+
+    pub(crate) async fn apply(&self, commands: Vec<Command>) -> Vec<Reply> {
+        self.try_apply(commands).await.unwrap().replies
+    }
+
+    pub(crate) async fn one(&self, command: Command) -> Reply {
+        self.apply(vec![command]).await.remove(0)
+    }
+
+    /// Makes a worker known and attaches its first session.
+    pub(crate) async fn worker(&self) -> WorkerId {
+        let worker = WorkerId(new_id());
+        let replies = self.apply(arrival(worker)).await;
+        assert!(matches!(replies.as_slice(), [Reply::Registered(Ok(_)), Reply::Attached(Ok(_))]));
+        worker
+    }
+
+    /// Stores jobs of the class `work`.
+    pub(crate) async fn add(&self, count: usize) -> Vec<JobId> {
+        let jobs: Vec<NewJob> = (0..count).map(|_| job()).collect();
+        let ids = jobs.iter().map(|job| job.id).collect();
+        let reply = self.one(Command::EnqueueAll(jobs)).await;
+        assert!(matches!(reply, Reply::EnqueuedAll(Ok(_))), "{reply:?}");
+        ids
+    }
+
+    /// Takes jobs of any class.
+    pub(crate) async fn claim(&self, worker: WorkerId, max: u32) -> Vec<Claimed> {
+        match self.one(self.claiming(worker, max).await).await {
+            Reply::Claimed(Ok(claimed)) => claimed,
+            other => panic!("nothing may be claimed: {other:?}"),
+        }
+    }
+
+    pub(crate) async fn claiming(&self, worker: WorkerId, max: u32) -> Command {
+        let classes = self.store.backlog().await.unwrap().into_iter().map(|class| class.id);
+        let from = ClaimFrom::Classes(classes.collect());
+        let claimant = Claimant::Native { worker, session: 1 };
+        Command::Claim(Claim { claimant, from, max: NonZeroU32::new(max).unwrap() })
+    }
+
+    /// Returns the number of a worker's latest renewal.
+    pub(crate) async fn renewal(&self, worker: WorkerId) -> u64 {
+        let workers = self.store.workers().await.unwrap();
+        workers.iter().find(|row| row.id == worker).unwrap().renewal
+    }
+}
+
+pub(crate) fn registration(worker: WorkerId) -> Registration {
+    Registration {
+        id: worker,
+        name: "shell-1".into(),
+        role: WorkerRole::Action,
+        concurrency: 10,
+        queues: vec!["default".into()],
+        runtimes: vec!["shell".into()],
+        labels: BTreeMap::new(),
+        lease: LEASE,
+        about: "{}".into(),
+        plain_id: None,
+    }
+}
+
+pub(crate) fn arrival(worker: WorkerId) -> Vec<Command> {
+    let attach = Attach { worker, attachment: 1, lease: LEASE };
+    vec![Command::Register(Box::new(registration(worker))), Command::Attach(attach)]
+}
+
+/// A job with a new id that is tried three times, then a dead letter.
+pub(crate) fn job() -> NewJob {
+    let on_exhaustion = OnExhaustion::DeadLetter;
+    let retry =
+        RetryPolicy { max_attempts: 3, jitter: false, on_exhaustion, ..RetryPolicy::standard() };
+    NewJob {
+        id: JobId(new_id()),
+        class: ClassKey {
+            queue: "default".into(),
+            job_type: "work".into(),
+            route: Route::Plain,
+            tenant: None,
+            isolated: false,
+        },
+        priority: 0,
+        payload: Payload { args: "[{}]".into(), ..Payload::default() },
+        rules: Rules { retry, ..Rules::standard() },
+        first: First::Now,
+        timeout: None,
+        visibility: None,
+        scheduled_timeout: ScheduledTimeout::Never,
+        origin: Origin::Execution,
+    }
+}
+
+pub(crate) fn enqueue(job: NewJob) -> Command {
+    Command::Enqueue(Box::new(job))
+}
+
+pub(crate) fn finish(worker: WorkerId, job: JobId, epoch: Epoch, ending: Ending) -> Command {
+    let fence = Fence { epoch: Some(epoch), worker: Some(Reporter::Native(worker)), attempt: None };
+    let detail = EndDetail { result: Some("1".into()), ..EndDetail::default() };
+    let by = format!("worker {worker}");
+    Command::Finish(Box::new(Finish { job, fence, ending, detail, by }))
+}
+
+pub(crate) fn renew(worker: WorkerId) -> Command {
+    Command::Renew(Renew { worker, lease: LEASE, in_flight: 0 })
+}
+
+pub(crate) fn lapse(worker: WorkerId, renewal: u64) -> Command {
+    let scope = LapseScope::Everything;
+    let (by, evidence) = ("sweeper".into(), "silent".into());
+    Command::Lapse(Lapse { worker, renewal, scope, mass: true, by, evidence })
+}
+
+pub(crate) fn goodbye(worker: WorkerId) -> Command {
+    let (by, evidence) = ("worker".into(), "goodbye".into());
+    let event = WorkerEvent::Goodbye;
+    Command::Worker(WorkerMove { worker, event, session: None, by, evidence })
+}
+
+pub(crate) fn order(job: JobId) -> JobOrder {
+    JobOrder { job, tenant: None, by: "operator".into() }
+}

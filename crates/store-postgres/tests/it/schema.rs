@@ -1,0 +1,118 @@
+//! The schema is what the snapshot says: a change of it is seen in review. Migrations run
+//! once, however many servers start.
+
+use outlast_cluster::Database;
+use outlast_store_postgres::{OpenError, Options, PostgresStore, SCHEMA_VERSION};
+use tokio_postgres::Client;
+
+use crate::hand::{number, run, sql};
+
+const LAX: Options = Options { unsafe_no_fsync: true, clock: None };
+
+/// Everything that migrations make, a line each. Of views only the columns: how a server
+/// prints their text changes from version to version. Partitions come and go.
+const DESCRIBE: &str = "
+with things as (
+    select c.oid, format('%I.%I', n.nspname, c.relname) as name, c.relkind, c.reloptions
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname in ('public', 'outlast') and c.relkind in ('r', 'p', 'v', 'S')
+        and not c.relispartition),
+lines (name, part, place, line) as (
+    select name, 0, '',
+        case relkind when 'v' then 'view ' when 'S' then 'sequence ' else 'table ' end || name
+        || coalesce(' partition by ' || pg_get_partkeydef(oid), '')
+        || coalesce(' with (' || array_to_string(reloptions, ', ') || ')', '')
+    from things
+    union all
+    select t.name, 1, lpad(a.attnum::text, 4),
+        format('    %I %s', a.attname, format_type(a.atttypid, a.atttypmod))
+        || case when a.attnotnull then ' not null' else '' end
+        || case when a.attgenerated = 's' then ' generated as ' else '' end
+        || case when d.adbin is not null and a.attgenerated = '' then ' default ' else '' end
+        || coalesce(pg_get_expr(d.adbin, d.adrelid), '')
+    from things t
+    join pg_attribute a on a.attrelid = t.oid and a.attnum > 0 and not a.attisdropped
+    left join pg_attrdef d on d.adrelid = t.oid and d.adnum = a.attnum
+    where t.relkind <> 'S'
+    union all
+    select t.name, 2, o.conname, format('    %I %s', o.conname, pg_get_constraintdef(o.oid))
+    from things t join pg_constraint o on o.conrelid = t.oid and o.contype <> 'n'
+    union all
+    select t.name, 3, i.indexrelid::regclass::text, '    ' || pg_get_indexdef(i.indexrelid)
+    from things t join pg_index i on i.indrelid = t.oid
+    where not exists (select 1 from pg_constraint o where o.conindid = i.indexrelid)
+    union all
+    select t.name, 4, g.tgname, '    ' || pg_get_triggerdef(g.oid)
+    from things t join pg_trigger g on g.tgrelid = t.oid and not g.tgisinternal
+    union all
+    select 'function ' || p.oid::regprocedure::text, 5, '', pg_get_functiondef(p.oid)
+    from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+    where n.nspname in ('public', 'outlast'))
+select line from lines order by part > 4, name collate \"C\", part, place collate \"C\"";
+
+async fn schema(client: &Client) -> String {
+    let rows = client.query(DESCRIBE, &[]).await.unwrap();
+    let mut text = String::new();
+    for row in rows {
+        let line: String = row.get(0);
+        if !line.starts_with(' ') && !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[test]
+fn migrations_from_empty_make_the_schema_of_the_snapshot() {
+    let database = Database::new().unwrap();
+    let found = run(async {
+        PostgresStore::open(&database.url, &LAX).await.unwrap();
+        schema(&sql(&database.url).await).await
+    });
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/schema.sql");
+    let snapshot = std::fs::read_to_string(path).unwrap_or_default();
+    if found != snapshot {
+        let fresh = std::env::temp_dir().join("outlast-postgres-schema.sql");
+        std::fs::write(&fresh, found).unwrap();
+        panic!("schema.sql is out of date: review and copy {}", fresh.display());
+    }
+}
+
+#[test]
+fn servers_that_start_together_migrate_once() {
+    let database = Database::new().unwrap();
+    run(async {
+        let opening: Vec<_> = (0..8)
+            .map(|_| {
+                let url = database.url.clone();
+                tokio::spawn(async move { PostgresStore::open(&url, &LAX).await.map(|_| ()) })
+            })
+            .collect();
+        for opened in opening {
+            opened.await.unwrap().unwrap();
+        }
+        let client = sql(&database.url).await;
+        let ran = number(&client, "select count(*) from outlast.migration").await;
+        assert_eq!(ran, i64::try_from(SCHEMA_VERSION).unwrap());
+    });
+}
+
+#[test]
+fn schema_of_a_newer_outlast_is_refused_and_left_alone() {
+    let database = Database::new().unwrap();
+    run(async {
+        PostgresStore::open(&database.url, &LAX).await.unwrap();
+        let client = sql(&database.url).await;
+        let newer = SCHEMA_VERSION + 1;
+        let insert = format!("insert into outlast.migration (version) values ({newer})");
+        client.batch_execute(&insert).await.unwrap();
+        let error = PostgresStore::open(&database.url, &LAX).await.unwrap_err();
+        let words = error.to_string();
+        assert!(matches!(error, OpenError::NewerSchema { .. }), "{words}");
+        assert!(words.contains(&format!("version {newer}")), "{words}");
+        let count = number(&client, "select count(*) from outlast.migration").await;
+        assert_eq!(count, i64::try_from(newer).unwrap());
+    });
+}

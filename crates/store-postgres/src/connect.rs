@@ -12,7 +12,7 @@ use crate::link::Link;
 use crate::migrate;
 
 /// Longest that connecting may take.
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// Longest that a read may take, so that none holds old rows back for long.
 const READ_LIMIT_MS: u32 = 30_000;
 /// Longest that one statement of a batch may take.
@@ -136,13 +136,17 @@ impl Address {
         &self.config
     }
 
+    fn silent(&self) -> OpenError {
+        let reason = format!("no answer within {} s", CONNECT_LIMIT.as_secs());
+        OpenError::Connect { place: self.place(), reason }
+    }
+
     /// Opens a connection; returns it with what ends the task that reads from it.
     pub(crate) async fn connect(&self) -> Result<(Client, tokio::task::AbortHandle), OpenError> {
-        let failed = |reason| OpenError::Connect { place: self.place(), reason };
         let connecting = tokio::time::timeout(CONNECT_LIMIT, self.config.connect(NoTls)).await;
         let (client, connection) = connecting
-            .map_err(|_elapsed| failed(format!("no answer within {} s", CONNECT_LIMIT.as_secs())))?
-            .map_err(|error| failed(words(&error)))?;
+            .map_err(|_elapsed| self.silent())?
+            .map_err(|error| OpenError::Connect { place: self.place(), reason: words(&error) })?;
         let reader = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(error = %words(&error), "connection to PostgreSQL ended");
@@ -155,13 +159,15 @@ impl Address {
     pub(crate) async fn writer(&self) -> Result<Link, OpenError> {
         let (client, reader) = self.connect().await?;
         let link = Link::new(client, reader);
-        link.set(&self.writer_settings()).await?;
+        let settings = self.writer_settings();
+        let set = tokio::time::timeout(CONNECT_LIMIT, link.set(&settings)).await;
+        set.map_err(|_elapsed| self.silent())??;
         Ok(link)
     }
 
     /// Statements of the writer look up rows by key: a plan that reads a whole table can
     /// only be a mistake about sizes that change a million-fold within minutes.
-    fn writer_settings(&self) -> String {
+    pub(crate) fn writer_settings(&self) -> String {
         let synchronous = if self.durable { "" } else { "set synchronous_commit = off;" };
         format!(
             "{SESSION}

@@ -3,6 +3,9 @@
 use outlast_store::StoreError;
 use tokio_postgres::error::{Severity, SqlState};
 
+/// What `outlast.exactly` says.
+const MISSED: &str = "OL001";
+
 /// Why statements of a transaction were not carried out.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -34,11 +37,13 @@ impl From<tokio_postgres::Error> for Failure {
     fn from(error: tokio_postgres::Error) -> Self {
         let words = words(&error);
         let Some(said) = error.as_db_error() else {
-            // A value that does not fit its column never left this process.
-            return if error.is_closed() || std::error::Error::source(&error).is_some_and(is_io) {
-                Self::Broken(words)
-            } else {
+            // A value that does not fit its column never left this process. Everything else
+            // that PostgreSQL did not say leaves open what it did.
+            let ours = ["error serializing parameter", "error encoding message", "expected "];
+            return if ours.iter().any(|start| words.starts_with(start)) {
                 Self::Certain(StoreError::Rejected(words))
+            } else {
+                Self::Broken(words)
             };
         };
         let code = said.code();
@@ -46,6 +51,11 @@ impl From<tokio_postgres::Error> for Failure {
             || *code == SqlState::T_R_SERIALIZATION_FAILURE
             || *code == SqlState::LOCK_NOT_AVAILABLE
         {
+            return Self::Again(Conflict::Locks, words);
+        }
+        // A compare-and-set hits what was locked, unless the row was not there to be locked:
+        // two servers may register one worker.
+        if code.code() == MISSED {
             return Self::Again(Conflict::Locks, words);
         }
         if *code == SqlState::UNIQUE_VIOLATION {
@@ -56,10 +66,6 @@ impl From<tokio_postgres::Error> for Failure {
         }
         Self::Certain(of_code(code, words))
     }
-}
-
-fn is_io(source: &(dyn std::error::Error + 'static)) -> bool {
-    source.is::<std::io::Error>()
 }
 
 fn of_code(code: &SqlState, words: String) -> StoreError {

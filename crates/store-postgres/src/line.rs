@@ -90,7 +90,8 @@ impl Line {
 async fn keep(address: Address, own: Uuid, mut told: UnboundedReceiver<Signal>, hear: Hear) {
     let mut pause = PAUSE_MIN;
     loop {
-        match join(&address, own, &hear).await {
+        let joining = tokio::time::timeout(PROBE, join(&address, own, &hear)).await;
+        match joining.unwrap_or_else(|_elapsed| Err("no answer in time".to_owned())) {
             Ok(joined) => {
                 pause = PAUSE_MIN;
                 hear(Heard::Missed);

@@ -71,6 +71,11 @@ impl Link {
         &self.client
     }
 
+    /// Returns every statement that was prepared.
+    pub(crate) fn statements(&self) -> Vec<&'static str> {
+        self.statements.keys().copied().collect()
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.client.is_closed()
     }
@@ -112,7 +117,12 @@ async fn in_order(mut calls: Vec<Call<'_>>) -> Result<Vec<Vec<Row>>, Failure> {
             if place.is_none()
                 && let Poll::Ready(result) = call.as_mut().poll(context)
             {
+                let failed = result.is_err();
                 *place = Some(result);
+                // One that could not even be sent must not be followed by a commit.
+                if failed {
+                    break;
+                }
             }
         }
         while let Some(result) = open.get_mut(given.len()).and_then(Option::take) {

@@ -57,6 +57,21 @@ impl PostgresStore {
     pub fn place(&self) -> &str {
         &self.inner.place
     }
+
+    /// Returns every statement that the writer's present connection has run, so that their
+    /// plans can be looked at.
+    #[doc(hidden)]
+    pub async fn writer_statements(&self) -> Vec<&'static str> {
+        let writer = self.inner.writer.lock().await;
+        writer.as_ref().map(Writer::statements).unwrap_or_default()
+    }
+
+    /// Returns what the writer's connection is told first.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn writer_settings(&self) -> String {
+        self.inner.address.writer_settings()
+    }
 }
 
 impl Store for PostgresStore {

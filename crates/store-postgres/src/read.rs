@@ -27,6 +27,10 @@ const READERS: usize = 4;
 /// Longest that a query waits for a free connection.
 const WAIT_LIMIT: Duration = Duration::from_secs(5);
 
+/// Longest that an answer is waited for: a little longer than PostgreSQL may think, for one
+/// that hangs.
+const ANSWER_LIMIT: Duration = Duration::from_secs(35);
+
 /// A value of a query.
 type Value<'a> = &'a (dyn ToSql + Sync);
 
@@ -83,7 +87,10 @@ impl Reader {
             let statement = self.client.prepare_cached(sql).await?;
             self.client.query(&statement, values).await
         };
-        asked.await.map_err(|error| Failure::from(error).into())
+        let Ok(answer) = tokio::time::timeout(ANSWER_LIMIT, asked).await else {
+            return Err(StoreError::Unavailable("no answer in time".into()));
+        };
+        answer.map_err(|error| Failure::from(error).into())
     }
 
     async fn one(&self, sql: &str, values: &[Value<'_>]) -> Result<Option<Row>, StoreError> {

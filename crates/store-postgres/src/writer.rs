@@ -41,6 +41,7 @@ use outlast_core::time::Timestamp;
 use outlast_store::event::Event;
 use outlast_store::settle::Bench;
 use outlast_store::{Applied, Batch, BatchId, Clock, Command, Reply, StoreError, codec};
+use tokio::time::Instant;
 use tokio_postgres::Row;
 
 use crate::connect::Address;
@@ -53,10 +54,17 @@ use tables::Tables;
 use workers::Known;
 
 /// How often a batch that collides with other transactions is tried.
-const TRIES: u32 = 5;
-/// Longest that a batch may take before the connection counts as dead: longer than any of
-/// its statements may.
-const BATCH_LIMIT: Duration = Duration::from_secs(12);
+const TRIES: u32 = 8;
+/// Pause before the second try; each later one doubles it.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Longest that one try of a batch may take before the connection counts as dead: longer
+/// than any of its statements may.
+const BATCH_LIMIT: Duration = Duration::from_secs(11);
+/// Longest that a batch is tried at all. Nothing is begun after it, so `apply` returns even
+/// when PostgreSQL hangs without a word.
+const APPLY_LIMIT: Duration = Duration::from_secs(12);
+/// Longest that telling the time, rolling back, or looking a batch up may take.
+const SHORT_LIMIT: Duration = Duration::from_secs(3);
 
 /// What writes. One caller at a time.
 #[derive(Debug)]
@@ -66,6 +74,9 @@ pub(crate) struct Writer {
     link: Option<Link>,
     classes: Classes,
     latest: Timestamp,
+    /// What a batch did if its commit, which was sent, took effect. It outlives the try, so
+    /// that one which is given up for silence is known to be in doubt.
+    doubt: Option<Applied>,
 }
 
 /// How a try of a batch ended otherwise than well.
@@ -92,14 +103,21 @@ impl From<StoreError> for Miss {
 impl Writer {
     pub(crate) fn new(address: Address, clock: Option<Arc<dyn Clock>>) -> Self {
         let classes = Classes::default();
-        Self { address, clock, link: None, classes, latest: Timestamp(i64::MIN) }
+        Self { address, clock, link: None, classes, latest: Timestamp(i64::MIN), doubt: None }
     }
 
     /// Applies a batch: once, whatever becomes of connections on the way.
     pub(crate) async fn apply(&mut self, batch: &Batch) -> Result<Applied, StoreError> {
+        let end = Instant::now() + APPLY_LIMIT;
         let mut careful = false;
         let mut last = String::new();
-        for _ in 0..TRIES {
+        for try_number in 0..TRIES {
+            if try_number > 0 {
+                tokio::time::sleep(PAUSE * 2_u32.saturating_pow(try_number - 1)).await;
+            }
+            if Instant::now() >= end {
+                return Err(StoreError::Unavailable(format!("no answer in time: {last}")));
+            }
             // Whoever is dropped half-way leaves no half transaction behind: the link is
             // only put back when it is clean.
             let reused = self.link.take().filter(|link| !link.is_closed());
@@ -108,16 +126,13 @@ impl Writer {
                 Some(link) => link,
                 None => self.connect().await?,
             };
-            let trying = self.attempt(&mut link, batch, careful);
-            let tried = tokio::time::timeout(BATCH_LIMIT, Box::pin(trying)).await;
-            let miss = match tried {
-                Ok(Ok(applied)) => {
+            let miss = match self.attempt_until(end, &mut link, batch, careful).await {
+                Ok(applied) => {
                     self.latest = applied.at;
                     self.link = Some(link);
                     return Ok(applied);
                 }
-                Ok(Err(miss)) => miss,
-                Err(_elapsed) => Miss::Failed(Failure::Broken("no answer in time".into())),
+                Err(miss) => miss,
             };
             self.classes = Classes::default();
             match miss {
@@ -136,9 +151,7 @@ impl Writer {
                 }
                 Miss::InDoubt(applied, words) => {
                     drop(link);
-                    if self.took_effect(batch.id).await.map_err(|_unreachable| {
-                        StoreError::Ambiguous(format!("connection lost while committing: {words}"))
-                    })? {
+                    if self.took_effect(batch.id, &words).await? {
                         self.latest = applied.at;
                         return Ok(applied);
                     }
@@ -149,20 +162,54 @@ impl Writer {
         Err(StoreError::Unavailable(format!("batch collided {TRIES} times: {last}")))
     }
 
+    /// Tries a batch once, and gives the connection up when it says nothing.
+    async fn attempt_until(
+        &mut self,
+        end: Instant,
+        link: &mut Link,
+        batch: &Batch,
+        careful: bool,
+    ) -> Result<Applied, Miss> {
+        self.doubt = None;
+        let end = end.min(Instant::now() + BATCH_LIMIT);
+        let trying = Box::pin(self.attempt(link, batch, careful));
+        match tokio::time::timeout_at(end, trying).await {
+            Ok(tried) => tried,
+            Err(_elapsed) => {
+                let words = "no answer in time".to_owned();
+                Err(match self.doubt.take() {
+                    Some(applied) => Miss::InDoubt(applied, words),
+                    None => Miss::Failed(Failure::Broken(words)),
+                })
+            }
+        }
+    }
+
     async fn connect(&self) -> Result<Link, StoreError> {
         self.address.writer().await.map_err(|error| StoreError::Unavailable(error.to_string()))
     }
 
     async fn roll_back(&mut self, mut link: Link) {
-        let ended = tokio::time::timeout(BATCH_LIMIT, link.run(&[Ask::plain("rollback")])).await;
+        let ended = tokio::time::timeout(SHORT_LIMIT, link.run(&[Ask::plain("rollback")])).await;
         if matches!(ended, Ok(Ok(_))) {
             self.link = Some(link);
         }
     }
 
-    /// Looks a batch of unknown outcome up, on a new connection. The batch holds its
-    /// server's lock until it is committed or rolled back, so once we have it, it is decided.
-    async fn took_effect(&mut self, id: BatchId) -> Result<bool, StoreError> {
+    /// Looks a batch of unknown outcome up, on a new connection.
+    async fn took_effect(&mut self, id: BatchId, words: &str) -> Result<bool, StoreError> {
+        let looking = tokio::time::timeout(SHORT_LIMIT, Box::pin(self.look_up(id))).await;
+        match looking {
+            Ok(Ok(took)) => Ok(took),
+            Ok(Err(_)) | Err(_) => {
+                Err(StoreError::Ambiguous(format!("connection lost while committing: {words}")))
+            }
+        }
+    }
+
+    /// The batch holds its server's lock until it is committed or rolled back, so once we
+    /// have it, it is decided.
+    async fn look_up(&mut self, id: BatchId) -> Result<bool, StoreError> {
         let mut link = self.connect().await?;
         let looked = link
             .run(&[
@@ -188,6 +235,7 @@ impl Writer {
         let mut writing = Writing {
             link,
             classes: &mut self.classes,
+            doubt: &mut self.doubt,
             budgets: &batch.budgets,
             seed: batch.jitter_seed,
             now: self.latest,
@@ -228,12 +276,20 @@ impl Writer {
             Some(link) => link,
             None => self.connect().await?,
         };
-        let told = link.run(&[Ask::plain(NOW)]).await?;
+        let asks = [Ask::plain(NOW)];
+        let asking = tokio::time::timeout(SHORT_LIMIT, link.run(&asks)).await;
+        let silent = |_elapsed| StoreError::Unavailable("no answer in time".into());
+        let told = asking.map_err(silent)??;
         self.link = Some(link);
         let row = told.first().and_then(|rows| rows.first());
         let row = row.ok_or_else(|| StoreError::Corrupt("no time was told".into()))?;
         self.latest = self.latest.max(row::time(row, 0)?);
         Ok(self.latest)
+    }
+
+    /// Returns every statement that the present connection was asked to run.
+    pub(crate) fn statements(&self) -> Vec<&'static str> {
+        self.link.as_ref().map(Link::statements).unwrap_or_default()
     }
 
     pub(crate) fn close(&mut self) {
@@ -255,6 +311,7 @@ fn lock_of(id: BatchId) -> Ask {
 struct Writing<'a> {
     link: &'a mut Link,
     classes: &'a mut Classes,
+    doubt: &'a mut Option<Applied>,
     budgets: &'a Budgets,
     seed: u64,
     now: Timestamp,
@@ -318,7 +375,11 @@ impl Writing<'_> {
             ));
         }
         asks.push(Ask::plain("commit"));
-        match self.link.run(&asks).await {
+        *self.doubt = Some(applied);
+        let ran = self.link.run(&asks).await;
+        let missing = || StoreError::Corrupt("a batch without replies".into());
+        let applied = self.doubt.take().ok_or_else(missing)?;
+        match ran {
             Ok(_) => Ok(applied),
             Err(Failure::Broken(words)) => Err(Miss::InDoubt(applied, words)),
             Err(failure) => Err(failure.into()),

@@ -211,6 +211,48 @@ impl Cluster {
         Ok(())
     }
 
+    /// Stops one process of the server where it is, without a word to anyone.
+    ///
+    /// # Errors
+    /// Returns that there is no such process.
+    pub fn freeze(&self, pid: i32) -> anyhow::Result<()> {
+        signal(pid, Signal::STOP)
+    }
+
+    /// Lets a process that was frozen go on.
+    ///
+    /// # Errors
+    /// Returns that there is no such process.
+    pub fn thaw(&self, pid: i32) -> anyhow::Result<()> {
+        signal(pid, Signal::CONT)
+    }
+
+    /// Freezes the whole server.
+    ///
+    /// # Errors
+    /// Returns what failed.
+    pub fn freeze_all(&self) -> anyhow::Result<()> {
+        self.signal_all(Signal::STOP)
+    }
+
+    /// Lets the whole server go on.
+    ///
+    /// # Errors
+    /// Returns what failed.
+    pub fn thaw_all(&self) -> anyhow::Result<()> {
+        self.signal_all(Signal::CONT)
+    }
+
+    fn signal_all(&self, what: Signal) -> anyhow::Result<()> {
+        let server = self.server.as_ref().context("the server does not run")?;
+        let pid = Pid::from_child(server);
+        kill_process(pid, what)?;
+        for child in children_of(pid) {
+            kill_process(child, what)?;
+        }
+        Ok(())
+    }
+
     /// Makes a new, empty database and returns its address.
     ///
     /// # Errors
@@ -239,6 +281,10 @@ impl Drop for Cluster {
         // Nothing in it is worth keeping.
         drop(self.stop(Stop::Kill));
     }
+}
+
+fn signal(pid: i32, what: Signal) -> anyhow::Result<()> {
+    Ok(kill_process(Pid::from_raw(pid).context("no process id")?, what)?)
 }
 
 fn is_root() -> bool {

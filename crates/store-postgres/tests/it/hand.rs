@@ -43,6 +43,28 @@ pub(crate) async fn number(client: &Client, sql: &str) -> i64 {
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
 
+/// Checks that every job is in exactly one place; a cancelled one that is held is also among
+/// the ended ones.
+pub(crate) async fn check_places(client: &Client) {
+    let row = client
+        .query_one(
+            "with places as (
+                 select seq from ready union all select seq from waiting
+                 union all select seq from active where not cancelled
+                 union all select seq from finished)
+             select (select count(*) from job_row), count(*), count(distinct p.seq),
+                 count(j.seq), (select count(*) from active a where a.cancelled and not exists
+                     (select 1 from finished f where f.seq = a.seq and f.state = 'cancelled'))
+             from places p left join job_row j on j.seq = p.seq",
+            &[],
+        )
+        .await
+        .unwrap();
+    let counts: Vec<i64> = (0..5).map(|at| row.get(at)).collect();
+    let jobs = counts[0];
+    assert_eq!(counts, [jobs, jobs, jobs, jobs, 0], "jobs, places, different, known, astray");
+}
+
 pub(crate) fn new_id() -> Uuid {
     static COUNT: AtomicU64 = AtomicU64::new(1);
     let n = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -85,8 +107,12 @@ impl Server {
 
     /// Makes a worker known and attaches its first session.
     pub(crate) async fn worker(&self) -> WorkerId {
+        self.worker_of(LEASE).await
+    }
+
+    pub(crate) async fn worker_of(&self, lease: Span) -> WorkerId {
         let worker = WorkerId(new_id());
-        let replies = self.apply(arrival(worker)).await;
+        let replies = self.apply(arrival(worker, lease)).await;
         assert!(matches!(replies.as_slice(), [Reply::Registered(Ok(_)), Reply::Attached(Ok(_))]));
         worker
     }
@@ -122,7 +148,7 @@ impl Server {
     }
 }
 
-pub(crate) fn registration(worker: WorkerId) -> Registration {
+fn registration(worker: WorkerId, lease: Span) -> Registration {
     Registration {
         id: worker,
         name: "shell-1".into(),
@@ -131,15 +157,15 @@ pub(crate) fn registration(worker: WorkerId) -> Registration {
         queues: vec!["default".into()],
         runtimes: vec!["shell".into()],
         labels: BTreeMap::new(),
-        lease: LEASE,
+        lease,
         about: "{}".into(),
         plain_id: None,
     }
 }
 
-pub(crate) fn arrival(worker: WorkerId) -> Vec<Command> {
-    let attach = Attach { worker, attachment: 1, lease: LEASE };
-    vec![Command::Register(Box::new(registration(worker))), Command::Attach(attach)]
+pub(crate) fn arrival(worker: WorkerId, lease: Span) -> Vec<Command> {
+    let attach = Attach { worker, attachment: 1, lease };
+    vec![Command::Register(Box::new(registration(worker, lease))), Command::Attach(attach)]
 }
 
 /// A job with a new id that is tried three times, then a dead letter.

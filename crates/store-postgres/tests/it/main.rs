@@ -4,5 +4,7 @@
 mod contract;
 mod hand;
 mod opening;
+mod outages;
+mod races;
 mod schema;
 mod seeds;

@@ -1,0 +1,317 @@
+//! Several servers at one database at the same time: whatever the order in which they get
+//! through, one wins, and nothing is left between two places.
+
+use std::collections::{BTreeSet, HashSet};
+
+use outlast_cluster::Database;
+use outlast_core::id::{JobId, WorkerId};
+use outlast_core::job::State;
+use outlast_core::time::Span;
+use outlast_store::command::Ending;
+use outlast_store::event::{EventName, EventQuery};
+use outlast_store::once::{Once, Onced};
+use outlast_store::reply::{Claimed, WorkerMoveRefusal};
+use outlast_store::{Command, Reply, Store as _};
+
+use crate::hand::{
+    LEASE, Server, arrival, check_places, enqueue, finish, job, lapse, new_id, number, order,
+    renew, run, sql,
+};
+
+const ROUNDS: usize = 25;
+/// A lease that has passed as soon as it is given.
+const NONE: Span = Span(0);
+
+async fn two(database: &Database) -> (Server, Server) {
+    (Server::open(&database.url).await, Server::open(&database.url).await)
+}
+
+async fn held(server: &Server, worker: WorkerId) -> usize {
+    server.store.held_by(worker).await.unwrap().len()
+}
+
+#[test]
+fn renewal_and_lapse_at_once_have_one_winner_which_decides_about_the_jobs() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (a, b) = two(&database).await;
+        for round in 0..ROUNDS {
+            a.add(3).await;
+            let worker = a.worker_of(NONE).await;
+            let count = a.claim(worker, 3).await.len();
+            let renewal = a.renewal(worker).await;
+            let (renewed, lapsed) =
+                tokio::join!(a.one(renew(worker)), b.one(lapse(worker, renewal)));
+            let kept = held(&a, worker).await;
+            match (renewed, lapsed) {
+                (Reply::Renewed(Ok(_)), Reply::WorkerMoved(Err(WorkerMoveRefusal::Renewed))) => {
+                    assert_eq!(kept, count, "round {round}");
+                }
+                (Reply::Renewed(Err(_)), Reply::WorkerMoved(Ok(moved))) => {
+                    assert_eq!((kept, moved.moved.len()), (0, count), "round {round}");
+                }
+                other => panic!("both or none won: {other:?}"),
+            }
+        }
+        check_places(&sql(&database.url).await).await;
+    });
+}
+
+#[test]
+fn claim_and_lapse_at_once_leave_nothing_with_the_lapsed_worker() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (a, b) = two(&database).await;
+        for round in 0..ROUNDS {
+            a.add(3).await;
+            let worker = a.worker_of(NONE).await;
+            let renewal = a.renewal(worker).await;
+            let claiming = a.claiming(worker, 3).await;
+            let (_, lapsed) = tokio::join!(a.one(claiming), b.one(lapse(worker, renewal)));
+            assert!(matches!(lapsed, Reply::WorkerMoved(Ok(_))), "{lapsed:?}");
+            assert_eq!(held(&b, worker).await, 0, "round {round}");
+        }
+        check_places(&sql(&database.url).await).await;
+    });
+}
+
+#[test]
+fn worker_that_registers_at_two_servers_at_once_is_one_worker_with_two_sessions() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (a, b) = two(&database).await;
+        for _ in 0..ROUNDS {
+            let worker = WorkerId(new_id());
+            let (one, other) =
+                tokio::join!(a.apply(arrival(worker, LEASE)), b.apply(arrival(worker, LEASE)));
+            let mut sessions = BTreeSet::new();
+            for replies in [one, other] {
+                let Some(Reply::Attached(Ok(attached))) = replies.last() else {
+                    panic!("not attached: {replies:?}")
+                };
+                sessions.insert(attached.session);
+            }
+            assert_eq!(sessions, BTreeSet::from([1, 2]));
+        }
+    });
+}
+
+#[test]
+fn jobs_of_one_key_sent_to_two_servers_at_once_are_stored_once() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (a, b) = two(&database).await;
+        for round in 0..ROUNDS {
+            let key = [u8::try_from(round).unwrap(); 32];
+            let once = || {
+                let jobs = vec![job(), job()];
+                let keep = Span::from_secs(60);
+                Command::EnqueueOnce(Box::new(Once { key, request: [1; 32], keep, jobs }))
+            };
+            let replies = tokio::join!(a.one(once()), b.one(once()));
+            match replies {
+                (
+                    Reply::Onced(Ok(Onced::Stored(stored))),
+                    Reply::Onced(Ok(Onced::Before(before))),
+                )
+                | (
+                    Reply::Onced(Ok(Onced::Before(before))),
+                    Reply::Onced(Ok(Onced::Stored(stored))),
+                ) => {
+                    let stored: Vec<JobId> = stored.iter().map(|job| job.id).collect();
+                    assert_eq!(stored, before);
+                }
+                other => panic!("stored twice or never: {other:?}"),
+            }
+        }
+        let client = sql(&database.url).await;
+        let count = number(&client, "select count(*) from job_row").await;
+        assert_eq!(count, i64::try_from(2 * ROUNDS).unwrap());
+        check_places(&client).await;
+    });
+}
+
+#[test]
+fn no_job_is_claimed_twice_and_none_is_left() {
+    const JOBS: usize = 600;
+    let database = Database::new().unwrap();
+    run(async {
+        let first = Server::open(&database.url).await;
+        first.add(JOBS).await;
+        let claiming: Vec<_> = (0..4)
+            .map(|_| {
+                let url = database.url.clone();
+                tokio::spawn(async move {
+                    let server = Server::open(&url).await;
+                    let worker = server.worker().await;
+                    let mut ids = Vec::new();
+                    // What others have locked is passed over: only an empty store is the end.
+                    while server.store.backlog().await.unwrap().iter().any(|class| class.ready) {
+                        let claimed = server.claim(worker, 7).await;
+                        ids.extend(claimed.iter().map(|claimed| claimed.job.id));
+                    }
+                    ids
+                })
+            })
+            .collect();
+        let mut all = Vec::new();
+        for claimer in claiming {
+            all.extend(claimer.await.unwrap());
+        }
+        let different: HashSet<&JobId> = all.iter().collect();
+        assert_eq!((all.len(), different.len()), (JOBS, JOBS));
+        check_places(&sql(&database.url).await).await;
+    });
+}
+
+/// A job, held.
+async fn one_held(server: &Server) -> (WorkerId, u64, Claimed) {
+    server.add(1).await;
+    let worker = server.worker_of(NONE).await;
+    let claimed = server.claim(worker, 1).await.remove(0);
+    (worker, server.renewal(worker).await, claimed)
+}
+
+async fn state(server: &Server, id: JobId) -> State {
+    server.store.job(id).await.unwrap().unwrap().state
+}
+
+fn accepted(reply: &Reply) -> bool {
+    match reply {
+        Reply::Moved(moved) => moved.is_ok(),
+        other => panic!("not of a move: {other:?}"),
+    }
+}
+
+#[test]
+fn finish_and_cancel_at_once_have_one_winner() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (a, b) = two(&database).await;
+        for _ in 0..ROUNDS {
+            let (worker, _, Claimed { job, epoch, .. }) = one_held(&a).await;
+            let finishing = a.one(finish(worker, job.id, epoch, Ending::Completed));
+            let (_, cancelled) = tokio::join!(finishing, b.one(Command::Cancel(order(job.id))));
+            let expected = if accepted(&cancelled) { State::Cancelled } else { State::Completed };
+            assert_eq!(state(&a, job.id).await, expected);
+            assert_eq!(held(&a, worker).await, 0, "its end was reported");
+        }
+        check_places(&sql(&database.url).await).await;
+    });
+}
+
+#[test]
+fn finish_and_lapse_at_once_have_one_winner() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (a, b) = two(&database).await;
+        for _ in 0..ROUNDS {
+            let (worker, renewal, Claimed { job, epoch, .. }) = one_held(&a).await;
+            let finishing = a.one(finish(worker, job.id, epoch, Ending::Completed));
+            let (finished, lapsed) = tokio::join!(finishing, b.one(lapse(worker, renewal)));
+            let Reply::WorkerMoved(Ok(lapsed)) = lapsed else { panic!("{lapsed:?}") };
+            assert_eq!(accepted(&finished), lapsed.moved.is_empty());
+            assert_eq!(state(&a, job.id).await == State::Completed, accepted(&finished));
+            // It must not be in the way of the next round.
+            b.one(Command::Cancel(order(job.id))).await;
+        }
+        check_places(&sql(&database.url).await).await;
+    });
+}
+
+#[test]
+fn cancel_and_lapse_at_once_leave_the_job_cancelled_and_free() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (a, b) = two(&database).await;
+        for _ in 0..ROUNDS {
+            let (worker, renewal, Claimed { job, .. }) = one_held(&a).await;
+            let (cancelled, lapsed) =
+                tokio::join!(a.one(Command::Cancel(order(job.id))), b.one(lapse(worker, renewal)));
+            assert!(accepted(&cancelled) && matches!(lapsed, Reply::WorkerMoved(Ok(_))));
+            assert_eq!(state(&a, job.id).await, State::Cancelled);
+            assert_eq!(held(&a, worker).await, 0);
+        }
+        check_places(&sql(&database.url).await).await;
+    });
+}
+
+fn after(cursor: Option<String>) -> EventQuery {
+    let (names, queues) = (Vec::new(), Vec::new());
+    EventQuery { after: cursor, names, queues, job: None, worker: None, limit: 100 }
+}
+
+/// Reads on from a cursor and returns the jobs that were stored, and the cursor after them.
+async fn read_on(server: &Server, cursor: Option<String>) -> (Vec<JobId>, Option<String>) {
+    let page = server.store.events(after(cursor)).await.unwrap();
+    let stored = page.events.iter().filter(|(_, event)| event.kind == EventName::JobEnqueued);
+    (stored.filter_map(|(_, event)| event.job).collect(), Some(page.next))
+}
+
+#[test]
+fn reader_of_events_misses_nothing_of_servers_that_commit_in_turns() {
+    const BATCHES: usize = 150;
+    let database = Database::new().unwrap();
+    run(async {
+        let (a, b) = two(&database).await;
+        let reader = Server::open(&database.url).await;
+        let write = |server: Server| async move {
+            let mut ids = Vec::new();
+            for _ in 0..BATCHES {
+                ids.extend(server.add(2).await);
+            }
+            ids
+        };
+        let writing = (tokio::spawn(write(a)), tokio::spawn(write(b)));
+        let (mut seen, mut cursor) = (Vec::new(), None);
+        while !(writing.0.is_finished() && writing.1.is_finished()) {
+            let (stored, next) = read_on(&reader, cursor).await;
+            seen.extend(stored);
+            cursor = next;
+        }
+        loop {
+            let (stored, next) = read_on(&reader, cursor).await;
+            if stored.is_empty() {
+                break;
+            }
+            seen.extend(stored);
+            cursor = next;
+        }
+        let mut wanted = [writing.0.await.unwrap(), writing.1.await.unwrap()].concat();
+        wanted.sort();
+        seen.sort();
+        assert_eq!(seen, wanted);
+    });
+}
+
+/// The batch of one server begins first and is committed last: its number in any common
+/// count would be behind what the reader has seen.
+#[test]
+fn events_committed_late_come_after_the_readers_place() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (a, b) = two(&database).await;
+        let blocked = a.add(1).await.remove(0);
+        let mut client = sql(&database.url).await;
+        let lock = client.transaction().await.unwrap();
+        lock.execute("select from ready for update", &[]).await.unwrap();
+        let waiting = tokio::spawn(async move {
+            let late = job();
+            let id = late.id;
+            a.apply(vec![enqueue(late), Command::Cancel(order(blocked))]).await;
+            id
+        });
+        let watcher = sql(&database.url).await;
+        let stuck = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'
+                     and datname = current_database()";
+        while number(&watcher, stuck).await == 0 {
+            tokio::task::yield_now().await;
+        }
+        let early = b.add(1).await.remove(0);
+        let (seen, cursor) = read_on(&b, None).await;
+        assert_eq!(seen, [blocked, early]);
+        lock.commit().await.unwrap();
+        let late = waiting.await.unwrap();
+        assert_eq!(read_on(&b, cursor).await.0, [late]);
+    });
+}

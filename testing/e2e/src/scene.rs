@@ -177,6 +177,17 @@ impl Scene {
     /// When the server refuses the job.
     #[track_caller]
     pub fn try_run(&self, run: Run) -> Option<String> {
+        self.try_run_at(&self.api, &[], run)
+    }
+
+    /// Accepts a job into the scene by way of any of its servers, with headers; `None` when
+    /// that server does not answer, or answers that it cannot now.
+    ///
+    /// # Panics
+    ///
+    /// When the server refuses the job.
+    #[track_caller]
+    pub fn try_run_at(&self, api: &Api, headers: &[(&str, &str)], run: Run) -> Option<String> {
         let mut parameters = run.parameters;
         let leaves_trace =
             run.action.starts_with("ledger.") && !run.action.starts_with("ledger.deaf");
@@ -187,7 +198,11 @@ impl Scene {
         body.insert("action_ref".to_owned(), json!(run.action));
         body.insert("parameters".to_owned(), Value::Object(parameters));
         let never_overlaps = body.get("overlap").is_some_and(|overlap| overlap == "forbidden");
-        let reply = self.api.try_post("/api/v1/executions", &Value::Object(body)).ok()?;
+        let body = Value::Object(body);
+        let reply = api.try_post_with("/api/v1/executions", headers, &body).ok()?;
+        if reply.status == 503 {
+            return None;
+        }
         let body = reply.expect(201);
         let id = body["data"]["id"].as_str().expect("an id").to_owned();
         // A flood writes no end: its output is its trace.

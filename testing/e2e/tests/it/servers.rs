@@ -1,7 +1,8 @@
 //! Several servers on one PostgreSQL: whatever door an order comes in by, the worker hears it,
 //! and whatever server a worker loses, its work goes on.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use outlast_cluster::{Cluster, Stop};
 use outlast_e2e::scene::await_ready;
@@ -114,4 +115,86 @@ fn postgresql_that_goes_away_and_returns_costs_no_job_and_no_attempt() {
         assert_eq!(scene.api().outcomes(&job), ["completed"], "after {how:?}");
     }
     scene.judge();
+}
+
+/// How long servers and workers are killed at random.
+const STORM: Duration = Duration::from_secs(60);
+/// A producer's pause: what two cores run beside all the rest.
+const PACE: Duration = Duration::from_millis(160);
+
+/// Producers repeat with the same key until some server has answered, as an SDK does.
+fn produce(scene: &Scene, servers: &[Api], over: &AtomicBool) -> usize {
+    let mut made = 0;
+    while !over.load(Ordering::Relaxed) {
+        let key = format!("storm-{:?}-{made}", std::thread::current().id());
+        let mut turn = made;
+        let run = || Run::holding(Duration::from_millis(if made % 10 == 0 { 1500 } else { 50 }));
+        loop {
+            let server = &servers[turn % servers.len()];
+            let headers = [("idempotency-key", key.as_str())];
+            if scene.try_run_at(server, &headers, run()).is_some() {
+                break;
+            }
+            turn += 1;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        made += 1;
+        std::thread::sleep(PACE);
+    }
+    made
+}
+
+/// The scene's own server only looks on: it is asked at the end.
+#[test]
+fn three_servers_and_six_workers_killed_at_random_lose_nothing_and_double_nothing() {
+    let scene = scene();
+    let mut servers = ["first", "second", "third"].map(|name| scene.another_server(name));
+    let apis = [at(&servers[0]), at(&servers[1]), at(&servers[2])];
+    let balancers: Vec<Proxy> = (0..6).map(|n| Proxy::to(apis[n % 3].url())).collect();
+    let start = |n: usize, life: usize| {
+        let name = format!("w{n}-{life}");
+        scene.worker_with(&WorkerOptions::named(&name).through(&balancers[n].url()))
+    };
+    let mut workers: Vec<_> = (0..6).map(|n| start(n, 0)).collect();
+    let over = AtomicBool::new(false);
+    let end = Instant::now() + STORM;
+    let mut dice = Dice(1);
+    let made: usize = std::thread::scope(|threads| {
+        let producers: Vec<_> =
+            (0..2).map(|_| threads.spawn(|| produce(&scene, &apis, &over))).collect();
+        for life in 1.. {
+            if Instant::now() >= end {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1500));
+            if dice.roll(2) == 0 {
+                let down = dice.roll(3);
+                for (n, balancer) in balancers.iter().enumerate() {
+                    balancer.lead_to(apis[(down + 1 + n % 2) % 3].url());
+                }
+                servers[down].kill();
+                std::thread::sleep(Duration::from_millis(300));
+                servers[down].start_again();
+            } else {
+                let n = dice.roll(6);
+                workers[n].kill_whole();
+                workers[n] = start(n, life);
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        producers.into_iter().map(|it| it.join().expect("a producer")).sum()
+    });
+    assert!(made > 100, "{made} jobs came in");
+    scene.judge();
+}
+
+/// A fixed sequence: what fails can be repeated (Knuth's MMIX generator).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap_or(0) % sides
+    }
 }

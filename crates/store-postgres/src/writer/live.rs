@@ -67,12 +67,13 @@ pub(crate) fn rank(priority: i8, turn: Turn) -> i64 {
 }
 
 /// Columns after the immutable part: whether there is a checkpoint, then epoch, life, the
-/// budgets, and whether it must run alone.
+/// budgets, and whether it must run alone. The checkpoint is looked for by a subquery that
+/// no plan can turn into one read of all checkpoints, as `exists` was.
 macro_rules! moving {
     ($alias:literal) => {
         concat!(
             moving_columns!(),
-            ", exists (select 1 from checkpoint k where k.seq = j.seq), ",
+            ", coalesce((select true from checkpoint k where k.seq = j.seq), false), ",
             $alias,
             ".epoch, ",
             $alias,

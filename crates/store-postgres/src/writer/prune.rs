@@ -17,22 +17,27 @@ const OLD_JOBS: &str = "select f.seq from finished f where f.at < $1
          and not exists (select 1 from idempotency_job i where i.seq = f.seq)
      order by f.at, f.seq limit $2 for update of f skip locked";
 
+/// Rows are found once, in the order of an index, and then deleted by their place in the
+/// table: no plan joins a whole table to the few that are old.
+const OLD_KEYS: &str = "with old as materialized (
+         select i.ctid as place, i.key from idempotency i where i.expires <= $1
+         order by i.expires, i.key limit $2 for update skip locked),
+     gone as (
+         delete from idempotency where ctid = any(array(select place from old))),
+     jobs as (
+         delete from idempotency_job where key = any(array(select key from old)))
+     select 1 from old";
+
+const OLD_EVENTS: &str = "with old as materialized (
+         select b.ctid as place from event_batch b where b.at < $1
+         order by b.at limit $2 for update skip locked)
+     delete from event_batch where ctid = any(array(select place from old)) returning 1";
+
 impl Writing<'_> {
     pub(super) async fn prune(&mut self, prune: &Prune) -> Result<Pruned, Failure> {
         let limit = i64::from(prune.limit);
         let before = prune.finished_before.0;
-        let keys = self
-            .ask(
-                "with old as (
-                     delete from idempotency where key in
-                         (select key from idempotency where expires <= $1
-                          order by expires, key limit $2)
-                     returning key),
-                 jobs as (delete from idempotency_job i using old where i.key = old.key)
-                 select 1 from old",
-                values![self.now.0, limit],
-            )
-            .await?;
+        let keys = self.ask(OLD_KEYS, values![self.now.0, limit]).await?;
         let old = self.ask(OLD_JOBS, values![before, limit]).await?;
         let seqs: Vec<i64> =
             old.iter().map(|row| get(row, 0)).collect::<Result<_, StoreError>>()?;
@@ -41,12 +46,7 @@ impl Writing<'_> {
         }
         let answers = self
             .ask_all(vec![
-                Ask::new(
-                    "delete from event_batch where (server, n) in
-                         (select server, n from event_batch where at < $1 order by at limit $2)
-                     returning 1",
-                    values![before, limit],
-                ),
+                Ask::new(OLD_EVENTS, values![before, limit]),
                 Ask::new(
                     "delete from worker where id in
                          (select w.id from worker w where w.liveness >= 2 and w.updated_ms < $1
@@ -72,8 +72,11 @@ impl Writing<'_> {
         // Whoever is named later in the batch is looked for again.
         self.lives.clear();
         for sql in [
-            "delete from expiry e using job_row j
-             where j.seq = any($1::bigint[]) and e.at = j.expires_at and e.seq = j.seq",
+            "delete from expiry where ctid = any(array(
+                 select e.ctid from job_row j cross join lateral (
+                     select e.ctid from expiry e where e.at = j.expires_at and e.seq = j.seq
+                     limit 1) e
+                 where j.seq = any($1::bigint[])))",
             "delete from finished where seq = any($1::bigint[])",
             "delete from attempt_row where seq = any($1::bigint[])",
             "delete from log where seq = any($1::bigint[])",

@@ -61,11 +61,11 @@ impl Writing<'_> {
         let due = self
             .ask(
                 "with due as materialized (
-                     select e.at, e.seq from expiry e where e.at <= $1
+                     select e.ctid as place, e.at, e.seq from expiry e where e.at <= $1
                          and not exists (select 1 from active a where a.seq = e.seq)
                      order by e.at, e.seq limit $2 for update skip locked),
                  gone as (
-                     delete from expiry e using due where e.at = due.at and e.seq = due.seq)
+                     delete from expiry where ctid = any(array(select place from due)))
                  select j.id from due join job_row j on j.seq = due.seq order by due.at, due.seq",
                 values![self.now.0, limit],
             )

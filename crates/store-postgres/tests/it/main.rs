@@ -3,8 +3,10 @@
 
 mod contract;
 mod hand;
+mod load;
 mod opening;
 mod outages;
+mod plans;
 mod races;
 mod schema;
 mod seeds;

@@ -1,0 +1,145 @@
+//! With a million jobs stored, every statement of the writer finds its rows by an index:
+//! as its session is set up, and also when PostgreSQL is free to read whole tables.
+
+use std::sync::Arc;
+
+use outlast_cluster::Cluster;
+use tokio_postgres::Client;
+
+use crate::hand::{Server, run, sql};
+use crate::load::Player;
+
+/// Tables that grow with the number of jobs.
+const BIG: [&str; 13] = [
+    "job_row",
+    "ready",
+    "waiting",
+    "active",
+    "finished",
+    "attempt_row",
+    "expiry",
+    "dead_letter_row",
+    "checkpoint",
+    "log",
+    "log_size",
+    "event_batch",
+    "idempotency_job",
+];
+
+/// A million jobs: most are claimable, the others are in every other place.
+const MILLION: &str = "
+alter table job_row set unlogged;
+alter table ready set unlogged;
+alter table finished set unlogged;
+alter table attempt_row set unlogged;
+insert into class (id, queue, job_type, route, tenant, isolated)
+    select g, 'default', 'million-' || g, '', '', false from generate_series(100, 119) g;
+insert into job_row (seq, id, class, priority, origin, created, args, meta, extra)
+    select g, ('0190' || lpad(to_hex(g), 28, '0'))::uuid, 100 + g % 20, 0, 1, 1, '[]', '', ''
+    from generate_series(10000001, 11000000) g;
+insert into ready (class, rank, seq, epoch, life, failures, losses, interruptions, since,
+                   strand_ms)
+    select 100 + g % 20, 0, g, 0, 1, 0, 0, 0, 1, case when g % 10 = 0 then 60000 end
+    from generate_series(10000001, 10700000) g;
+insert into waiting (seq, state, due, epoch, life, failures, losses, interruptions, isolated,
+                     since)
+    select g, 'scheduled', 9000000000000 + g, 0, 1, 0, 0, 0, false, 1
+    from generate_series(10700001, 10780000) g;
+insert into active (seq, epoch, life, failures, losses, interruptions, isolated, worker, plain,
+                    claimed, visible_until, visibility_ms, deadline, cancelled)
+    select g, 1, 1, 0, 0, 0, false,
+        case when g % 2 = 0 then ('0190' || lpad(to_hex(g % 1000), 28, '0'))::uuid end,
+        case when g % 2 = 1 then 'plain-' || g % 1000 end, 1,
+        case when g % 2 = 1 then 9000000000000 + g end, 30000,
+        case when g % 2 = 1 then 9000000000000 + g end, false
+    from generate_series(10780001, 10820000) g;
+insert into finished (seq, state, at, epoch, life, failures, losses, interruptions, isolated,
+                      attempt, shown, ended_by)
+    select g, 'completed', g, 1, 1, 0, 0, 0, false, 1, true, ''
+    from generate_series(10820001, 11000000) g;
+insert into attempt_row (seq, epoch, life, number, claimed, finished, outcome, next_state, by,
+                         evidence)
+    select g, 1, 1, 1, 1, 1, 'completed', 'completed', '', ''
+    from generate_series(10820001, 11000000) g;
+insert into expiry select 9000000000000 + g, g from generate_series(10000001, 10050000) g;
+insert into dead_letter_row select g, 'exhausted', g from generate_series(10820001, 10840000) g;
+insert into checkpoint select g, 'x' from generate_series(10700001, 10720000) g;
+insert into log select g, 1, 1, 0, 0, 1, 'x' from generate_series(10820001, 10840000) g;
+insert into log_size select g, 1, 1 from generate_series(10820001, 10840000) g;
+insert into event_batch select '01900000-0000-7000-8000-000000000000', g, g, '[]'
+    from generate_series(1, 50000) g;
+insert into idempotency select decode(lpad(to_hex(g), 64, '0'), 'hex'), 'x', 9000000000000 + g
+    from generate_series(10000001, 10030000) g;
+insert into idempotency_job select g, decode(lpad(to_hex(g), 64, '0'), 'hex')
+    from generate_series(10000001, 10030000) g;
+analyze";
+
+/// Returns the plan of a statement whose values are not known, as the writer's session asks
+/// for it.
+async fn plan(client: &Client, sql: &str) -> String {
+    let values = (1..30).take_while(|n| sql.contains(&format!("${n}"))).count();
+    let nothing = vec!["null"; values].join(", ");
+    let call = if values == 0 { String::new() } else { format!("({nothing})") };
+    client.batch_execute(&format!("deallocate all; prepare asked as {sql}")).await.unwrap();
+    let rows = client.query(&format!("explain execute asked{call}"), &[]).await.unwrap();
+    rows.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns what is wrong with a plan: a big table that is read as a whole, or an index of one
+/// that is.
+fn fault(plan: &str) -> Option<String> {
+    let lines: Vec<&str> = plan.lines().collect();
+    for (at, line) in lines.iter().enumerate() {
+        let Some((how, rest)) = line.split_once(" on ") else { continue };
+        let table = rest.split([' ', '_']).next().unwrap_or_default();
+        let name = rest.split(' ').next().unwrap_or_default();
+        let big = BIG.contains(&name)
+            || how.contains("Bitmap Index") && BIG.iter().any(|big| big.starts_with(table));
+        if !big || !how.contains("Scan") || how.contains("Bitmap Heap") {
+            continue;
+        }
+        let more = lines.iter().skip(at + 1).take_while(|line| !line.contains("->"));
+        if !more.into_iter().any(|line| line.contains("Index Cond") || line.contains("TID Cond")) {
+            return Some(line.trim().to_owned());
+        }
+    }
+    None
+}
+
+fn is_planned(sql: &str) -> bool {
+    let first = sql.split_whitespace().next().unwrap_or_default();
+    ["select", "with", "insert", "update", "delete"].contains(&first)
+}
+
+#[test]
+fn every_statement_of_the_writer_finds_its_rows_by_an_index_among_a_million_jobs() {
+    let cluster =
+        Cluster::start(&["fsync=off", "full_page_writes=off", "max_wal_size=4GB"]).unwrap();
+    let url = cluster.create_database().unwrap();
+    run(async {
+        let server = Server::open(&url).await;
+        let store = server.store.clone();
+        let mut player = Player::new(server, 7, &Arc::default());
+        // Work of every sort, so that the writer has asked all that it ever asks.
+        for _ in 0..400 {
+            player.play().await;
+        }
+        let statements = store.writer_statements().await;
+        let asked: Vec<&str> = statements.into_iter().filter(|sql| is_planned(sql)).collect();
+        assert!(asked.len() >= 50, "only {} statements were asked", asked.len());
+        let client = sql(&url).await;
+        client.batch_execute(MILLION).await.unwrap();
+        let mut faults = Vec::new();
+        client.batch_execute(&store.writer_settings()).await.unwrap();
+        for seqscan in ["off", "on"] {
+            client.batch_execute(&format!("set enable_seqscan = {seqscan}")).await.unwrap();
+            for sql in &asked {
+                let plan = plan(&client, sql).await;
+                if let Some(fault) = fault(&plan) {
+                    faults.push(format!("seqscan {seqscan}: {fault}\n{sql}\n{plan}"));
+                }
+            }
+        }
+        assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n\n"));
+    });
+}

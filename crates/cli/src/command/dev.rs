@@ -139,9 +139,11 @@ fn shared_args(args: &Args, log_format: LogFormat) -> Vec<OsString> {
     format.into_iter().chain(packs).chain(config).collect()
 }
 
-/// The server has said itself why; only its code is passed on.
+/// The server has said itself why; only its code is passed on. Its output ends a moment
+/// before it does.
 async fn not_started(server: &Supervised) -> Failure {
-    match server.child().ended_within(Duration::ZERO).await.and_then(|status| status.code()) {
+    let ended = server.child().ended_within(Duration::from_secs(1)).await;
+    match ended.and_then(|status| status.code()) {
         Some(2) => Failure::usage("the server did not start"),
         Some(_) => Failure::failed("the server did not start"),
         None => Failure::failed("the server did not say its address in time"),

@@ -22,6 +22,9 @@ use lines::Lines;
 
 use crate::exit::Failure;
 
+/// How long the last lines of a child that ended may take; somebody else may hold its stderr.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
+
 /// What to start.
 #[derive(Debug)]
 pub(crate) struct Launch {
@@ -126,14 +129,23 @@ impl Child {
         tokio::time::timeout(limit, self.ended()).await.ok()
     }
 
-    /// The address a server announces, as `http://ADDR`; `None` if it ended instead.
+    /// The address a server announces, as `http://ADDR`; `None` if it ended instead, and then its
+    /// last words have been passed on.
     pub(crate) async fn address(&self, limit: Duration) -> Option<String> {
         let mut address = self.lines.address();
         let announced = tokio::time::timeout(limit, address.wait_for(Option::is_some));
         tokio::select! {
-            found = announced => found.ok()?.ok()?.clone(),
-            _ = self.ended() => None,
+            found = announced => match found {
+                Ok(Ok(found)) => return found.clone(),
+                Ok(Err(_no_more_lines)) => {}
+                Err(_too_late) => return None,
+            },
+            _ = self.ended() => {}
         }
+        // The end of the process and that of its lines are seen by two threads.
+        let both = async { tokio::join!(self.ended(), self.lines.all_read()) };
+        tokio::time::timeout(LAST_WORDS_MAX, both).await.ok();
+        None
     }
 
     /// The last lines it logged.

@@ -70,6 +70,12 @@ impl Lines {
         self.address.clone()
     }
 
+    /// Waits until there are no more lines, and all of them were passed on.
+    pub(super) async fn all_read(&self) {
+        let mut address = self.address();
+        while address.changed().await.is_ok() {}
+    }
+
     pub(super) fn last(&self) -> Vec<String> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.iter().cloned().collect()

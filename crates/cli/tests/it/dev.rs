@@ -20,3 +20,17 @@ fn data_folder_that_cannot_be_made_is_named() {
     assert_eq!(said.code, 1);
     assert!(said.err.contains("/proc/nowhere/data cannot be made"), "{}", said.err);
 }
+
+#[test]
+fn reason_why_the_server_did_not_start_is_never_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    // Its end and its last words race to us: often enough to see both come first.
+    for _ in 0..10 {
+        let given = ["dev", "--listen", "127.0.0.1:0", "--packs", "/nowhere/packs", "--data"];
+        let said = outlast(&[&given[..], &[data.to_str().unwrap()]].concat());
+        assert_eq!(said.code, 2, "{}", said.err);
+        assert!(said.err.contains("/nowhere/packs: cannot find pack folder"), "{}", said.err);
+        assert!(said.err.contains("the server did not start"), "{}", said.err);
+    }
+}

@@ -4,7 +4,7 @@ mod parameters;
 
 use std::time::Duration;
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, value_parser};
 use serde_json::{Map, Value, json};
 
 use super::Target;
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long)]
     queue: Option<String>,
     /// From -100 (last) to 100 (first)
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, allow_negative_numbers = true, value_parser = value_parser!(i8).range(-100..=100))]
     priority: Option<i8>,
     /// Longest an attempt may run
     #[arg(long, value_name = "DURATION")]

@@ -110,3 +110,12 @@ fn logs_as_json_are_one_list() {
     let shown: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!(shown.as_array().unwrap().len(), 2);
 }
+
+#[test]
+fn priority_out_of_range_is_refused_with_the_range() {
+    for given in ["101", "-101", "500"] {
+        let said = outlast(&["run", "x.y", "--priority", given]);
+        assert_eq!(said.code, 2, "{}", said.err);
+        assert!(said.err.contains("-100..=100"), "{}", said.err);
+    }
+}

@@ -114,6 +114,10 @@ impl Address {
         if config.get_application_name().is_none() {
             config.application_name("outlast");
         }
+        // From the first statement on: a database or role may have a limit of its own.
+        let given = config.get_options().unwrap_or_default();
+        let options = format!("{given} -c statement_timeout={READ_LIMIT_MS}");
+        config.options(options.trim());
         Ok(Self { config, durable })
     }
 

@@ -7,18 +7,21 @@ use outlast_e2e::wait::{HEARTBEAT, LEASE, SWEEP, eventually, within};
 use outlast_e2e::{Run, Scene};
 use serde_json::json;
 
+/// Longer than a second worker takes to start on a loaded machine.
+const HOLD: Duration = Duration::from_secs(6);
+
 #[test]
 fn a_pause_shorter_than_the_lease_changes_nothing() {
     let scene = Scene::start();
     let worker = scene.worker("drowsy");
-    let job = scene.run(Run::holding(Duration::from_millis(1500)));
+    let job = scene.run(Run::holding(HOLD));
     scene.await_start(&job, 1, within(LEASE));
     let _idle = scene.worker("idle");
     let frozen = worker.freeze_engine();
     // The pause is what is tested; nothing is awaited here.
     thread::sleep(HEARTBEAT * 2);
     drop(frozen);
-    let done = scene.await_status(&job, "completed", within(LEASE * 2));
+    let done = scene.await_status(&job, "completed", within(LEASE * 2 + HOLD));
     assert_eq!(scene.api().outcomes(&job), ["completed"]);
     assert_eq!((&done["epoch"], &done["losses"]), (&json!(1), &json!(0)), "{done}");
     assert_eq!(done["worker"]["id"], worker.id());
@@ -29,16 +32,16 @@ fn a_pause_shorter_than_the_lease_changes_nothing() {
 fn the_late_report_of_a_worker_that_slept_through_its_lease_is_refused() {
     let scene = Scene::start();
     let sleeper = scene.worker("sleeper");
-    let job = scene.run(Run::holding(Duration::from_millis(1500)));
+    let job = scene.run(Run::holding(HOLD));
     scene.await_start(&job, 1, within(LEASE));
     let heir = scene.worker("heir");
     let frozen = sleeper.freeze_engine();
     scene.await_start(&job, 2, within(LEASE + SWEEP));
-    eventually("the stale attempt is done, untold", within(LEASE * 2), || {
+    eventually("the stale attempt is done, untold", within(LEASE * 2 + HOLD), || {
         scene.ledger().of(&job)[0].ended.then_some(())
     });
     drop(frozen);
-    let done = scene.await_status(&job, "completed", within(LEASE * 2));
+    let done = scene.await_status(&job, "completed", within(LEASE * 2 + HOLD));
     assert_eq!(scene.api().outcomes(&job), ["lost", "completed"]);
     assert_eq!(done["worker"]["id"], heir.id(), "{done}");
     assert!(done["result"].to_string().contains("epoch=2"), "{done}");
@@ -67,12 +70,12 @@ fn a_worker_that_wakes_after_its_lease_ends_its_stale_attempts() {
 fn a_frozen_engine_does_not_keep_a_forbidden_overlap_alive() {
     let scene = Scene::start();
     let sleeper = scene.worker("sleeper");
-    let run = Run::holding(Duration::from_secs(3)).with("overlap", json!("forbidden"));
+    let run = Run::holding(HOLD).with("overlap", json!("forbidden"));
     let job = scene.run(run);
     scene.await_start(&job, 1, within(LEASE));
     let _heir = scene.worker("heir");
     let frozen = sleeper.freeze_engine();
-    scene.await_status(&job, "completed", within(LEASE + SWEEP + Duration::from_secs(3)));
+    scene.await_status(&job, "completed", within(LEASE + SWEEP + HOLD));
     drop(frozen);
     let traces = scene.ledger().of(&job);
     assert!(!traces[0].ended, "the shim's deadline ended the first attempt: {traces:?}");

@@ -18,18 +18,21 @@ fn behind_a_proxy(scene: &Scene) -> (Proxy, Worker) {
     (proxy, worker)
 }
 
+/// Longer than a second worker takes to start on a loaded machine.
+const HOLD: Duration = Duration::from_secs(6);
+
 #[test]
 fn a_partition_shorter_than_the_lease_moves_nothing() {
     let scene = Scene::start();
     let (proxy, far) = behind_a_proxy(&scene);
-    let job = scene.run(Run::holding(Duration::from_millis(1500)));
+    let job = scene.run(Run::holding(HOLD));
     scene.await_start(&job, 1, within(LEASE));
     let _idle = scene.worker("idle");
     proxy.set(Weather::Hold);
     // The pause is what is tested; nothing is awaited here.
     thread::sleep(HEARTBEAT * 2);
     proxy.set(Weather::Clear);
-    let done = scene.await_status(&job, "completed", within(LEASE * 2));
+    let done = scene.await_status(&job, "completed", within(LEASE * 2 + HOLD));
     assert_eq!(scene.api().outcomes(&job), ["completed"]);
     assert_eq!(done["worker"]["id"], far.id());
     scene.judge();
@@ -40,14 +43,14 @@ fn a_partition_shorter_than_the_lease_moves_nothing() {
 fn moves_on_and_refuses_the_late_report(weather: Weather) {
     let scene = Scene::start();
     let (proxy, _far) = behind_a_proxy(&scene);
-    let job = scene.run(Run::holding(Duration::from_millis(1500)));
+    let job = scene.run(Run::holding(HOLD));
     scene.await_start(&job, 1, within(LEASE));
     let heir = scene.worker("heir");
     proxy.set(weather);
     scene.await_start(&job, 2, within(LEASE + SWEEP));
-    let done = scene.await_status(&job, "completed", within(LEASE * 2));
+    let done = scene.await_status(&job, "completed", within(LEASE * 2 + HOLD));
     assert_eq!(done["worker"]["id"], heir.id(), "{done}");
-    eventually("the attempt that is cut off goes on to its end", within(LEASE * 2), || {
+    eventually("the attempt that is cut off goes on to its end", within(LEASE * 2 + HOLD), || {
         scene.ledger().of(&job)[0].ended.then_some(())
     });
     proxy.set(Weather::Clear);

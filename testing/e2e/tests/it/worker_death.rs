@@ -7,13 +7,13 @@ use outlast_e2e::wait::{LEASE, RECONNECT, SWEEP, eventually, within};
 use outlast_e2e::{Run, Scene};
 use serde_json::json;
 
-const HOLD: Duration = Duration::from_millis(1500);
-
 #[test]
 fn jobs_of_a_killed_worker_run_again_elsewhere_with_a_higher_epoch() {
     let scene = Scene::start();
     let mut doomed = scene.worker("doomed");
-    let jobs = [scene.run(Run::holding(HOLD)), scene.run(Run::holding(HOLD))];
+    // Longer than an heir takes to start, on whatever machine.
+    let first = || Run::holding_once(Duration::from_secs(120));
+    let jobs = [scene.run(first()), scene.run(first())];
     for job in &jobs {
         scene.await_start(job, 1, within(LEASE));
     }
@@ -21,7 +21,7 @@ fn jobs_of_a_killed_worker_run_again_elsewhere_with_a_higher_epoch() {
     doomed.kill_whole();
     let killed = since_boot();
     for job in &jobs {
-        let done = scene.await_status(job, "completed", within(RECONNECT + SWEEP + HOLD));
+        let done = scene.await_status(job, "completed", within(RECONNECT + SWEEP + LEASE));
         assert_eq!(scene.api().outcomes(job), ["lost", "completed"]);
         assert_eq!(done["worker"]["id"], heir.id(), "{done}");
         assert_eq!((&done["losses"], &done["failures"]), (&json!(1), &json!(0)), "{done}");
@@ -56,11 +56,12 @@ fn the_history_of_a_lost_attempt_names_its_worker_and_the_evidence() {
 fn a_job_that_forbids_overlap_waits_until_its_first_attempt_is_certainly_dead() {
     let scene = Scene::start();
     let mut doomed = scene.worker("doomed");
-    let job = scene.run(Run::holding(HOLD).with("overlap", json!("forbidden")));
+    let job =
+        scene.run(Run::holding_once(Duration::from_secs(120)).with("overlap", json!("forbidden")));
     scene.await_start(&job, 1, within(LEASE));
     let _heir = scene.worker("heir");
     doomed.kill_whole();
-    scene.await_status(&job, "completed", within(LEASE + SWEEP + HOLD));
+    scene.await_status(&job, "completed", within(LEASE + SWEEP + LEASE));
     assert_eq!(scene.api().outcomes(&job), ["lost", "completed"]);
     scene.judge();
 }

@@ -114,6 +114,24 @@ impl<S: Store> Call<S> {
         Ok(name)
     }
 
+    /// Refuses a parameter of the query that is not among the `known` ones, if those are
+    /// all there are.
+    pub(super) fn asking_only(
+        self,
+        known: Option<&'static [(&'static str, &'static str)]>,
+    ) -> Result<Self, Failure> {
+        let (Some(known), Some(query)) = (known, self.parts.uri.query()) else { return Ok(self) };
+        let names =
+            query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(name, _)| name));
+        let strange = names.filter(|name| !name.is_empty()).map(decoded);
+        let strange: Vec<String> =
+            strange.filter(|name| known.iter().all(|(one, _)| one != name)).collect();
+        let Some(name) = strange.first() else { return Ok(self) };
+        let all: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        let problem = format!("is not a parameter here; there are {}", all.join(", "));
+        Err(Fault::field(name, problem).into())
+    }
+
     /// Returns a parameter of the query, empty ones left out.
     pub(crate) fn query(&self, name: &str) -> Option<String> {
         let query = self.parts.uri.query()?;

@@ -19,6 +19,10 @@ const FILTERS: &[(&str, &str)] = &[
     ("cursor", "Only events after this one; as is the header Last-Event-ID"),
     ("stream", "`false` for a page of JSON, as is `Accept: application/json`"),
     ("limit", "Most events of a page"),
+    ("job_id", "The same as `execution`, as the standard has it"),
+    ("types", "The same as `type`"),
+    ("queues", "The same as `queue`"),
+    ("after", "The same as `cursor`"),
 ];
 
 pub(super) fn routes<S: Store>() -> Routes<S> {

@@ -36,6 +36,11 @@ const EVENTS: &[(&str, &str)] = &[
     ("type", "Only events of these types, such as `job.completed,job.failed` or `worker.*`"),
     ("limit", "Most events of a page"),
     ("cursor", "Only events after this one"),
+    ("types", "The same as `type`"),
+    ("after", "The same as `cursor`"),
+    ("queue", "Only events of these queues"),
+    ("queues", "The same as `queue`"),
+    ("worker", "Only events by this worker, by id or name"),
 ];
 
 fn below<S: Store>(root: &'static str) -> Routes<S> {

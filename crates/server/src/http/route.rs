@@ -109,7 +109,15 @@ impl Route {
         let named = self.path.contains("{name}");
         // Jobs of the standard are looked up for a tenant.
         let owned = self.is_of_the_standard() && self.path.contains("{id}");
-        named || owned || self.query.iter().any(|(name, _)| *name == "limit")
+        let asked = self.query.iter().any(|(name, _)| *name == "limit");
+        named || owned || asked || self.is_exact()
+    }
+
+    /// Whether a parameter of the query that it does not know is refused: a slip there would
+    /// be a filter that does not filter. The standard lets servers pass over what they do
+    /// not know, and its clients may send it.
+    fn is_exact(&self) -> bool {
+        !self.query.is_empty() && !self.is_of_the_standard()
     }
 
     fn names_something(&self) -> bool {
@@ -182,11 +190,13 @@ impl<S: Store> Routes<S> {
         Fut: Future<Output = Result<Answer, Failure>> + Send,
     {
         let need = route.need;
+        let known = route.is_exact().then_some(route.query);
         let serve = move |State(app): State<App<S>>, request: Request| {
             let handler = handler.clone();
             async move {
                 let (call, caller) = Call::new(app, request);
                 let call = call.allowed(need).and_then(|call| caller.check().map(|()| call));
+                let call = call.and_then(|call| call.asking_only(known));
                 match call {
                     Ok(call) => caller.respond(handler(call).await),
                     Err(failure) => caller.respond(Err(failure)),

@@ -45,6 +45,25 @@ async fn a_wrong_request_is_refused_by_name() {
     assert_eq!(list["pagination"]["total"], 0, "nothing was stored");
 }
 
+/// A slip in a filter once listed everything.
+#[tokio::test]
+async fn parameter_of_a_query_that_is_not_known_is_refused_by_name() {
+    let api = Api::start();
+    for (path, slip) in [
+        ("/api/v1/executions?statsu=running", "statsu"),
+        ("/executions?status=running&lmit=3", "lmit"),
+        ("/api/v1/events?stream=false&tpye=job.*", "tpye"),
+        ("/api/v1/workers?stat%65s=running", "states"),
+        ("/api/v1/actions?pac=core", "pac"),
+    ] {
+        let error = api.get(path).await.refused(400, "invalid_request");
+        assert_eq!(error["details"]["field"], slip, "{error}");
+    }
+    // The standard lets its clients send what a server does not know.
+    api.get("/ojs/v1/events?unknown=1").await.expect(200);
+    api.get("/health/live?probe=1").await.expect(200);
+}
+
 #[tokio::test]
 async fn options_of_an_execution_take_effect() {
     let api = Api::start();

@@ -1,6 +1,7 @@
 table outlast.migration
     version integer not null
     at timestamp with time zone not null default clock_timestamp()
+    digest text
     migration_pkey PRIMARY KEY (version)
 
 table public.active with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, autovacuum_vacuum_cost_delay=0)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_store::Clock;
+use outlast_store::migration::{Mismatch, Standing};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config, NoTls};
 
@@ -74,15 +75,16 @@ pub enum OpenError {
         /// The setting.
         setting: String,
     },
-    /// The store was made by a newer Outlast.
-    #[error(
-        "store has schema version {found}, this build knows {known}: it was made by a newer outlast"
-    )]
-    NewerSchema {
-        /// Version found.
-        found: usize,
-        /// Version known.
-        known: usize,
+    /// The store was made by another build of Outlast.
+    #[error(transparent)]
+    Schema(#[from] Mismatch),
+    /// Migrations have to wait too long.
+    #[error("the database cannot be migrated now: {why}, for more than {seconds} s")]
+    Busy {
+        /// What is in the way.
+        why: &'static str,
+        /// How long was waited.
+        seconds: u32,
     },
 }
 
@@ -190,9 +192,30 @@ impl Address {
         )
     }
 
-    /// Checks version and durability, and brings the schema up to date.
-    pub(crate) async fn open(&self) -> Result<(), OpenError> {
+    /// Checks version and durability, and brings the schema up to date; returns which
+    /// migrations ran.
+    pub(crate) async fn open(&self) -> Result<Vec<&'static str>, OpenError> {
         let (mut client, _reader) = self.connect().await?;
+        self.check(&client).await?;
+        client
+            .batch_execute(&format!(
+                "{SESSION} set default_transaction_read_only = off; set statement_timeout = 0"
+            ))
+            .await?;
+        migrate::migrate(&mut client).await
+    }
+
+    /// Tells which migrations opening would run, and changes nothing.
+    pub(crate) async fn look(&self) -> Result<Standing, OpenError> {
+        let (client, _reader) = self.connect().await?;
+        self.check(&client).await?;
+        let settings = Self::reader_settings();
+        client.batch_execute(&format!("{settings}; set lock_timeout = {LOCK_LIMIT_MS}")).await?;
+        migrate::look(&client).await
+    }
+
+    /// Checks version and durability.
+    async fn check(&self, client: &Client) -> Result<(), OpenError> {
         let row = client
             .query_one(
                 "select current_setting('server_version'),
@@ -210,12 +233,6 @@ impl Address {
                 return Err(OpenError::NotDurable { setting: setting.to_owned() });
             }
         }
-        client
-            .batch_execute(&format!(
-                "{SESSION} set default_transaction_read_only = off; set statement_timeout = 0"
-            ))
-            .await?;
-        migrate::migrate(&mut client).await?;
         Ok(())
     }
 }

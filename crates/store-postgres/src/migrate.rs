@@ -1,46 +1,123 @@
 //! Forward-only migrations under an advisory lock, so that servers may start together. A
-//! newer schema is refused.
+//! newer schema is refused, and so is one that another build made.
+//!
+//! ```text
+//! look ─nothing pending─▶ done: no lock was taken, and no right to change tables is needed
+//!      ─pending─────────▶ lock, look again, apply, note, commit: all of it or nothing
+//! ```
 
-use tokio_postgres::Client;
+use outlast_store::migration::{Found, Migration, Standing, standing};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, GenericClient};
 
 use crate::connect::OpenError;
 
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_first.sql")];
+const MIGRATIONS: &[Migration] =
+    &[Migration { name: "0001_first", text: include_str!("../migrations/0001_first.sql") }];
 
 /// Version of the schema that this build knows.
 pub const SCHEMA_VERSION: usize = MIGRATIONS.len();
 
 /// The lock that whoever migrates holds: `outlast` as a number.
 const LOCK: i64 = 0x6f75_746c_6173_7400;
+/// Longest that others are waited for who migrate the same database.
+const OTHERS_LIMIT_S: u32 = 60;
+/// Longest that a table is waited for. Whoever wants it afterwards waits behind us, the
+/// servers that run included.
+const TABLE_LIMIT_S: u32 = 10;
 
-/// Brings the schema up to date; returns how many migrations ran.
-pub(crate) async fn migrate(client: &mut Client) -> Result<usize, OpenError> {
+/// Tells how far the schema was brought.
+pub(crate) async fn look(client: &impl GenericClient) -> Result<Standing, OpenError> {
+    Ok(standing(MIGRATIONS, &found(client).await?)?)
+}
+
+/// Brings the schema up to date; returns which migrations ran.
+pub(crate) async fn migrate(client: &mut Client) -> Result<Vec<&'static str>, OpenError> {
+    if look(client).await?.pending.is_empty() {
+        return Ok(Vec::new());
+    }
     let step = client.transaction().await?;
-    step.execute("select pg_advisory_xact_lock($1)", &[&LOCK]).await?;
+    step.batch_execute(&format!("set local lock_timeout = '{OTHERS_LIMIT_S}s'")).await?;
+    let locked = step.execute("select pg_advisory_xact_lock($1)", &[&LOCK]).await;
+    locked.map_err(|error| busy(error, "another program migrates it", OTHERS_LIMIT_S))?;
+    step.batch_execute(&format!("set local lock_timeout = '{TABLE_LIMIT_S}s'")).await?;
+    let table = "another session holds a lock on one of its tables";
+    let ran = apply(&step).await.map_err(|error| busy(error, table, TABLE_LIMIT_S))?;
+    step.commit().await?;
+    for migration in &ran {
+        tracing::info!(migration, "store was migrated");
+    }
+    Ok(ran)
+}
+
+async fn apply(step: &tokio_postgres::Transaction<'_>) -> Result<Vec<&'static str>, Stop> {
     step.batch_execute(
         "set local search_path = public;
          create schema if not exists outlast;
          create table if not exists outlast.migration (
              version integer primary key,
              at timestamptz not null default clock_timestamp()
-         )",
+         );
+         alter table outlast.migration add column if not exists digest text",
     )
     .await?;
-    let found = version(&step).await?;
-    if found > SCHEMA_VERSION {
-        return Err(OpenError::NewerSchema { found, known: SCHEMA_VERSION });
-    }
-    for (done, migration) in MIGRATIONS.iter().enumerate().skip(found) {
-        step.batch_execute(migration).await?;
+    let standing = look(step).await?;
+    for (done, migration) in MIGRATIONS.iter().enumerate().skip(standing.applied.len()) {
+        step.batch_execute(migration.text).await?;
         let now = i32::try_from(done + 1).unwrap_or(i32::MAX);
-        step.execute("insert into outlast.migration (version) values ($1)", &[&now]).await?;
+        let note = "insert into outlast.migration (version, digest) values ($1, $2)";
+        step.execute(note, &[&now, &migration.digest()]).await?;
     }
-    step.commit().await?;
-    Ok(SCHEMA_VERSION - found)
+    Ok(standing.pending)
 }
 
-async fn version(step: &tokio_postgres::Transaction<'_>) -> Result<usize, OpenError> {
-    let row =
-        step.query_one("select coalesce(max(version), 0) from outlast.migration", &[]).await?;
-    Ok(usize::try_from(row.try_get::<_, i32>(0)?).unwrap_or(0))
+/// Why migrating stopped.
+enum Stop {
+    Said(tokio_postgres::Error),
+    Refused(OpenError),
+}
+
+impl From<tokio_postgres::Error> for Stop {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Said(error)
+    }
+}
+
+impl From<OpenError> for Stop {
+    fn from(error: OpenError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+fn busy(stop: impl Into<Stop>, why: &'static str, seconds: u32) -> OpenError {
+    match stop.into() {
+        Stop::Said(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+            OpenError::Busy { why, seconds }
+        }
+        Stop::Said(error) => error.into(),
+        Stop::Refused(error) => error,
+    }
+}
+
+async fn found(client: &impl GenericClient) -> Result<Found, OpenError> {
+    let columns = "select attname from pg_attribute
+                   where attrelid = to_regclass('outlast.migration') and attnum > 0
+                       and not attisdropped";
+    let columns = client.query(columns, &[]).await?;
+    if columns.is_empty() {
+        return Ok(Found::default());
+    }
+    // Early builds kept no digest.
+    let names: Result<Vec<&str>, _> = columns.iter().map(|row| row.try_get(0)).collect();
+    let digest = if names?.contains(&"digest") { "digest" } else { "null::text" };
+    let select = format!("select version, {digest} from outlast.migration");
+    let mut found = Found::default();
+    for row in client.query(&select, &[]).await? {
+        let version = usize::try_from(row.try_get::<_, i32>(0)?).unwrap_or(0);
+        found.version = found.version.max(version);
+        if let Some(digest) = row.try_get(1)? {
+            found.digests.push((version, digest));
+        }
+    }
+    Ok(found)
 }

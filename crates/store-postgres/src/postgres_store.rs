@@ -5,6 +5,7 @@ use std::sync::Arc;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::event::{EventPage, EventQuery};
+use outlast_store::migration::Standing;
 use outlast_store::query::{
     ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueueStats,
     StoreFacts,
@@ -50,6 +51,22 @@ impl PostgresStore {
         let line = Line::new();
         let inner = Inner { writer, readers, line, address, place, durable };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Brings the schema of a database up to date; returns which migrations ran.
+    ///
+    /// # Errors
+    /// Returns why the database cannot be used; nothing has changed then.
+    pub async fn migrate(url: &str) -> Result<Vec<&'static str>, OpenError> {
+        Address::parse(url, false)?.open().await
+    }
+
+    /// Tells which migrations `migrate` would run, and changes nothing.
+    ///
+    /// # Errors
+    /// Returns why the database cannot be used.
+    pub async fn standing(url: &str) -> Result<Standing, OpenError> {
+        Address::parse(url, false)?.look().await
     }
 
     /// Returns host and port of the PostgreSQL server.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use outlast_core::time::Timestamp;
 use outlast_store::Clock;
+use outlast_store::migration::Mismatch;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::{FlockOperation, flock};
@@ -70,16 +71,9 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
-    /// The store was made by a newer Outlast.
-    #[error(
-        "store has schema version {found}, this build knows {known}: it was made by a newer outlast"
-    )]
-    NewerSchema {
-        /// Version found.
-        found: usize,
-        /// Version known.
-        known: usize,
-    },
+    /// The store was made by another build of Outlast.
+    #[error(transparent)]
+    Schema(#[from] Mismatch),
     /// SQLite refuses.
     #[error("cannot open the store: {0}")]
     Sqlite(#[from] rusqlite::Error),
@@ -90,6 +84,8 @@ pub enum OpenError {
 pub(crate) struct Owned {
     pub(crate) writer: Connection,
     pub(crate) path: PathBuf,
+    /// Migrations that ran.
+    pub(crate) migrated: Vec<&'static str>,
     /// Released by the kernel when the process ends, however it ends.
     pub(crate) lock: File,
 }
@@ -108,11 +104,16 @@ pub(crate) fn own(path: &Path, options: &Options) -> Result<Owned, OpenError> {
     // SQLite's own message for a file it cannot open does not say why.
     drop(OpenOptions::new().read(true).append(true).create(true).open(path).map_err(io)?);
     let mut writer = Connection::open(path)?;
-    prepare_writer(&mut writer, options).map_err(|error| named(error, path))?;
-    Ok(Owned { writer, path: path.to_owned(), lock })
+    let prepared = prepare_writer(&mut writer, options);
+    let migrated = prepared.map_err(|error| named(error, path))?;
+    Ok(Owned { writer, path: path.to_owned(), migrated, lock })
 }
 
-fn prepare_writer(writer: &mut Connection, options: &Options) -> Result<(), OpenError> {
+/// Returns which migrations ran.
+fn prepare_writer(
+    writer: &mut Connection,
+    options: &Options,
+) -> Result<Vec<&'static str>, OpenError> {
     keep_plans(writer)?;
     writer.busy_timeout(BUSY_WAIT)?;
     // Both pragmas give in silently where they cannot be had, so their word is not taken.
@@ -127,8 +128,7 @@ fn prepare_writer(writer: &mut Connection, options: &Options) -> Result<(), Open
     writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     writer.pragma_update(None, "cache_size", WRITER_CACHE_KIB)?;
     writer.pragma_update(None, "temp_store", "memory")?;
-    migrate(writer)?;
-    Ok(())
+    migrate(writer)
 }
 
 /// Prepares each statement once. Without the planner's promise of stability SQLite prepares
@@ -140,7 +140,7 @@ fn keep_plans(connection: &Connection) -> Result<(), rusqlite::Error> {
     Ok(())
 }
 
-fn named(error: OpenError, path: &Path) -> OpenError {
+pub(crate) fn named(error: OpenError, path: &Path) -> OpenError {
     match error {
         OpenError::Sqlite(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
             OpenError::NotADatabase { path: path.to_owned() }

@@ -1,36 +1,97 @@
-//! Forward-only migrations, counted in `user_version`. A newer schema is refused.
+//! Forward-only migrations, counted in `user_version`; what was applied is kept in `meta`. A
+//! newer schema is refused, and so is one that another build made.
 
-use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+
+use outlast_store::migration::{Found, Migration, Standing, standing};
+use rusqlite::{Connection, OpenFlags};
 
 use crate::connection::OpenError;
 
-const MIGRATIONS: &[&str] = &[
-    include_str!("../migrations/0001_first.sql"),
-    include_str!("../migrations/0002_idempotency.sql"),
-    include_str!("../migrations/0003_attachment.sql"),
-    include_str!("../migrations/0004_log_size.sql"),
+const MIGRATIONS: &[Migration] = &[
+    Migration { name: "0001_first", text: include_str!("../migrations/0001_first.sql") },
+    Migration {
+        name: "0002_idempotency",
+        text: include_str!("../migrations/0002_idempotency.sql"),
+    },
+    Migration { name: "0003_attachment", text: include_str!("../migrations/0003_attachment.sql") },
+    Migration { name: "0004_log_size", text: include_str!("../migrations/0004_log_size.sql") },
 ];
 
 /// Version of the schema that this build knows.
 pub const SCHEMA_VERSION: usize = MIGRATIONS.len();
 
-/// Brings the schema up to date; returns how many migrations ran.
+/// What the keys in `meta` begin with; the number of the migration follows.
+const KEY: &str = "migration ";
+
+/// Brings the schema up to date; returns which migrations ran.
 ///
 /// # Errors
-/// Returns [`OpenError::NewerSchema`] for a store made by a newer Outlast, else what
-/// SQLite says. A failed migration leaves the schema as it was.
-pub fn migrate(connection: &mut Connection) -> Result<usize, OpenError> {
-    let found: u32 =
-        connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0))?;
-    let found = usize::try_from(found).unwrap_or(usize::MAX);
-    if found > SCHEMA_VERSION {
-        return Err(OpenError::NewerSchema { found, known: SCHEMA_VERSION });
-    }
-    for (done, migration) in MIGRATIONS.iter().enumerate().skip(found) {
+/// Returns why the store is not for this build, else what SQLite says. A failed migration
+/// leaves the schema as it was.
+pub fn migrate(connection: &mut Connection) -> Result<Vec<&'static str>, OpenError> {
+    let standing = standing(MIGRATIONS, &found(connection)?)?;
+    for (done, migration) in MIGRATIONS.iter().enumerate().skip(standing.applied.len()) {
         let step = connection.transaction()?;
-        step.execute_batch(migration)?;
+        step.execute_batch(migration.text)?;
+        step.execute(
+            "insert into meta (key, value) values (?1, ?2)
+             on conflict (key) do update set value = excluded.value",
+            (format!("{KEY}{}", done + 1), migration.digest()),
+        )?;
         step.pragma_update(None, "user_version", u32::try_from(done + 1).unwrap_or(u32::MAX))?;
         step.commit()?;
+        tracing::info!(migration = migration.name, "store was migrated");
     }
-    Ok(SCHEMA_VERSION - found)
+    Ok(standing.pending)
+}
+
+/// Looks how far the store at `path` was brought, and changes nothing: a server may have it
+/// open. A store that is not there yet lacks everything.
+pub(crate) fn look(path: &Path) -> Result<Standing, OpenError> {
+    let io = |source| OpenError::Io { path: path.to_owned(), source };
+    match std::fs::metadata(path) {
+        Ok(found) if found.len() > 0 => {}
+        Ok(_) => return Ok(standing(MIGRATIONS, &Found::default())?),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(standing(MIGRATIONS, &Found::default())?);
+        }
+        Err(error) => return Err(io(error)),
+    }
+    let connection = open_to_look(path)?;
+    Ok(standing(MIGRATIONS, &found(&connection)?)?)
+}
+
+/// A write-ahead log holds what the file does not say yet. Without one nobody has the store
+/// open, and a look would leave files of SQLite's behind; `immutable` makes none.
+fn open_to_look(path: &Path) -> Result<Connection, rusqlite::Error> {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let has_log = std::fs::metadata(PathBuf::from(log)).is_ok_and(|found| found.len() > 0);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    if has_log {
+        return Connection::open_with_flags(path, flags);
+    }
+    let place = escaped(&path.display().to_string());
+    let address = format!("file:{place}?immutable=1");
+    Connection::open_with_flags(address, flags | OpenFlags::SQLITE_OPEN_URI)
+}
+
+/// Returns a path as an address has it.
+fn escaped(path: &str) -> String {
+    path.replace('%', "%25").replace('?', "%3f").replace('#', "%23")
+}
+
+fn found(connection: &Connection) -> Result<Found, rusqlite::Error> {
+    let version: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let version = usize::try_from(version).unwrap_or(usize::MAX);
+    if version == 0 || version > SCHEMA_VERSION {
+        return Ok(Found { version, digests: Vec::new() });
+    }
+    let mut select = connection.prepare(
+        "select cast(substr(key, 1 + length(?1)) as integer), value from meta
+         where substr(key, 1, length(?1)) = ?1",
+    )?;
+    let digests = select.query_map([KEY], |row| Ok((row.get::<_, usize>(0)?, row.get(1)?)))?;
+    Ok(Found { version, digests: digests.collect::<Result<_, _>>()? })
 }

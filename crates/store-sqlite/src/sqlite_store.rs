@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::event::{EventPage, EventQuery};
+use outlast_store::migration::Standing;
 use outlast_store::query::{
     ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueueStats,
     StoreFacts,
@@ -17,7 +18,8 @@ use outlast_store::{Applied, Batch, Clock, Store, StoreError};
 use tokio::sync::oneshot;
 
 use crate::clock::{BootClock, wall};
-use crate::connection::{OpenError, Options, own, persisted_time};
+use crate::connection::{OpenError, Options, named, own, persisted_time};
+use crate::migrate::look;
 use crate::read::{self, Readers};
 use crate::writer::{self, Ask};
 
@@ -61,6 +63,24 @@ impl SqliteStore {
             durable: !options.unsafe_no_fsync,
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Brings the schema of the store at `path` up to date, making it if there is none;
+    /// returns which migrations ran.
+    ///
+    /// # Errors
+    /// Returns what is wrong with the file, or that a server has it open.
+    pub fn migrate(path: &Path) -> Result<Vec<&'static str>, OpenError> {
+        own(path, &Options::default()).map(|owned| owned.migrated)
+    }
+
+    /// Tells which migrations `migrate` would run, and changes nothing. A server may have the
+    /// store open.
+    ///
+    /// # Errors
+    /// Returns what is wrong with the file.
+    pub fn standing(path: &Path) -> Result<Standing, OpenError> {
+        look(path).map_err(|error| named(error, path))
     }
 
     /// Returns the file that the store is in.

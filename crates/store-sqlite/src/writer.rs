@@ -92,7 +92,7 @@ fn run(owned: Owned, clock: &dyn Clock, mut latest: Timestamp, asks: &Receiver<A
 }
 
 fn close(owned: Owned) {
-    let Owned { writer, path, lock } = owned;
+    let Owned { writer, path, lock, migrated: _ } = owned;
     if let Err((_, error)) = writer.close() {
         tracing::warn!(path = %path.display(), %error, "failed to close the store cleanly");
     }

@@ -11,6 +11,7 @@
 //! - [`record`]: what is stored, as read back
 //! - [`query`]: what can be read outside a batch
 //! - [`event`]: the event log's entries
+//! - [`migration`]: how far a store was brought
 //! - [`settle`], [`codec`]: what every store does and keeps the same way
 //! - [`model`]: the whole contract over maps, per job, with the core's `decide`
 //! - `conformance`: the suite that the model and every store pass (feature `conformance`)
@@ -21,6 +22,7 @@ pub mod command;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod event;
+pub mod migration;
 pub mod model;
 pub mod once;
 pub mod query;

@@ -1,15 +1,23 @@
-//! `outlast migrate`: bring the store to this version, as the server also does at its start.
+//! `outlast migrate`: bring the store to this version, as the server also does at its start;
+//! or with `--check` tell what would be done.
 
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use outlast_store::migration::Standing;
+use serde_json::{Value, json};
 
 use super::store;
 use crate::config::{Environment, Flag, Settings, value};
 use crate::exit::{Exit, Failure};
-use crate::output::say;
+use crate::output::{Format, print_list, say, text_at};
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 the store is up to date, 4 (with --check) migrations are pending, 1 the store cannot
+be used or was made by another build of outlast.";
 
 #[derive(Debug, ClapArgs)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Store, as sqlite:PATH or postgres://USER@HOST/NAME [default: sqlite:outlast.db]
     #[arg(long, value_name = "DATABASE")]
@@ -17,13 +25,56 @@ pub(crate) struct Args {
     /// YAML file with settings
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Tell which migrations would run, and change nothing; servers may run meanwhile
+    #[arg(long)]
+    check: bool,
+    /// How to print what --check found: table, json or jsonl
+    #[arg(
+        short,
+        long,
+        value_enum,
+        requires = "check",
+        hide_possible_values = true,
+        value_name = "FORMAT"
+    )]
+    output: Option<Format>,
 }
 
 pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
     let flags = vec![Flag::new("server.database", "--database", args.database)];
     let settings = Settings::load(args.config.as_deref(), environment, flags)?;
     let database = settings.get("server.database", value::database)?;
-    store::migrate(&database).await?;
-    say(&format!("{} is up to date\n", settings.setting("server.database")?.shown()));
+    let shown = settings.setting("server.database")?.shown();
+    if args.check {
+        let standing = store::standing(&database).await?;
+        return tell(&standing, &shown, args.output.unwrap_or(Format::Table));
+    }
+    let ran = store::migrate(&database).await?;
+    say(&match ran.as_slice() {
+        [] => format!("{shown} was up to date\n"),
+        ran => format!("{shown} is up to date; applied {}\n", ran.join(", ")),
+    });
     Ok(Exit::Ok)
+}
+
+fn tell(standing: &Standing, shown: &str, format: Format) -> Result<Exit, Failure> {
+    let item = |state: &'static str| move |name: &&'static str| json!({ "migration": name, "state": state });
+    let applied = standing.applied.iter().map(item("applied"));
+    let items: Vec<Value> = applied.chain(standing.pending.iter().map(item("pending"))).collect();
+    let columns: &[crate::output::Column] = &[
+        ("MIGRATION", |item| text_at(item, "migration")),
+        ("STATE", |item| text_at(item, "state")),
+    ];
+    print_list(format, &items, columns)?;
+    let count = standing.pending.len();
+    if count == 0 {
+        say(&format!("{shown} is up to date\n"));
+        return Ok(Exit::Ok);
+    }
+    say(&format!(
+        "{shown} lacks {count} of {}; `outlast migrate` applies them, and so does a server at its \
+         start\n",
+        items.len()
+    ));
+    Ok(Exit::Conflict)
 }

@@ -2,14 +2,23 @@
 
 mod any;
 
-use outlast_store::Store as _;
+use std::path::Path;
+use std::time::Duration;
+
+use outlast_store::migration::{Mismatch, Standing};
 use outlast_store_postgres::PostgresStore;
 use outlast_store_sqlite::{OpenError, Options, SqliteStore};
 
 pub(super) use any::AnyStore;
 
+use crate::clock;
 use crate::config::value::Database;
 use crate::exit::Failure;
+
+/// Longest that `migrate` waits for another process which has an embedded store open.
+const OTHERS_LIMIT: Duration = Duration::from_secs(10);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Opens a store, and brings its schema up to date.
 pub(super) async fn open(database: &Database) -> Result<AnyStore, Failure> {
@@ -26,10 +35,44 @@ pub(super) async fn open(database: &Database) -> Result<AnyStore, Failure> {
     }
 }
 
-/// Brings the schema up to date; opening does it.
-pub(super) async fn migrate(database: &Database) -> Result<(), Failure> {
-    let store = open(database).await?;
-    store.close().await.map_err(|error| Failure::failed(error.to_string()))
+/// Brings the schema up to date; returns which migrations ran.
+pub(super) async fn migrate(database: &Database) -> Result<Vec<&'static str>, Failure> {
+    match database {
+        Database::Sqlite(path) => migrate_file(path).await,
+        Database::Postgres(url) => {
+            PostgresStore::migrate(url).await.map_err(|error| unreached(&error))
+        }
+    }
+}
+
+/// Tells which migrations would run, and changes nothing.
+pub(super) async fn standing(database: &Database) -> Result<Standing, Failure> {
+    match database {
+        Database::Sqlite(path) => SqliteStore::standing(path).map_err(|error| unopened(&error)),
+        Database::Postgres(url) => {
+            PostgresStore::standing(url).await.map_err(|error| unreached(&error))
+        }
+    }
+}
+
+/// Whoever has the store open brings it up to date: then there is nothing left to do.
+async fn migrate_file(path: &Path) -> Result<Vec<&'static str>, Failure> {
+    let begun = clock::moment();
+    loop {
+        let error = match SqliteStore::migrate(path) {
+            Err(error @ OpenError::InUse { .. }) => error,
+            ended => return ended.map_err(|error| unopened(&error)),
+        };
+        // It may be looked at while it is made, so what is wrong with it counts only at the end.
+        let standing = SqliteStore::standing(path);
+        if standing.is_ok_and(|standing| standing.pending.is_empty()) {
+            return Ok(Vec::new());
+        }
+        if clock::moment().since(begun) > OTHERS_LIMIT {
+            return Err(unopened(&error));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 fn unopened(error: &OpenError) -> Failure {
@@ -39,16 +82,35 @@ fn unopened(error: &OpenError) -> Failure {
             failure.with_hint("stop the other server, or give this one a file of its own")
         }
         OpenError::Io { .. } => failure.with_hint("--database sqlite:PATH takes another file"),
+        OpenError::Schema(mismatch) => failure.with_hint(other_build(mismatch)),
         _ => failure,
     }
 }
 
 fn unreached(error: &outlast_store_postgres::OpenError) -> Failure {
     use outlast_store_postgres::OpenError;
+    let failure = Failure::failed(error.to_string());
     match error {
         OpenError::Address { .. } => Failure::usage(error.to_string()),
-        OpenError::Connect { .. } => Failure::failed(error.to_string())
-            .with_hint("is PostgreSQL running there, and is the user let in?"),
-        _ => Failure::failed(error.to_string()),
+        OpenError::Connect { .. } => {
+            failure.with_hint("is PostgreSQL running there, and is the user let in?")
+        }
+        OpenError::Schema(mismatch) => failure.with_hint(other_build(mismatch)),
+        OpenError::Busy { .. } => failure.with_hint(
+            "nothing has changed; see pg_stat_activity and pg_locks for who holds it, and try again",
+        ),
+        _ => failure,
+    }
+}
+
+fn other_build(mismatch: &Mismatch) -> &'static str {
+    match mismatch {
+        Mismatch::Newer { .. } => {
+            "nothing has changed; run that version or a later one: migrations go forward only"
+        }
+        _ => {
+            "nothing has changed; run the build that made the store, or restore a backup from \
+              before it did"
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! once, however many servers start.
 
 use outlast_cluster::Database;
+use outlast_store::migration::Mismatch;
 use outlast_store_postgres::{OpenError, Options, PostgresStore, SCHEMA_VERSION};
 use tokio_postgres::Client;
 
@@ -110,9 +111,64 @@ fn schema_of_a_newer_outlast_is_refused_and_left_alone() {
         client.batch_execute(&insert).await.unwrap();
         let error = PostgresStore::open(&database.url, &LAX).await.unwrap_err();
         let words = error.to_string();
-        assert!(matches!(error, OpenError::NewerSchema { .. }), "{words}");
+        assert!(matches!(error, OpenError::Schema(Mismatch::Newer { .. })), "{words}");
         assert!(words.contains(&format!("version {newer}")), "{words}");
         let count = number(&client, "select count(*) from outlast.migration").await;
         assert_eq!(count, i64::try_from(newer).unwrap());
+    });
+}
+
+#[test]
+fn looking_at_a_database_changes_nothing_and_takes_no_lock_that_anybody_waits_for() {
+    let database = Database::new().unwrap();
+    run(async {
+        let pending = async || PostgresStore::standing(&database.url).await.unwrap().pending.len();
+        assert_eq!(pending().await, SCHEMA_VERSION);
+        let client = sql(&database.url).await;
+        let made = "select count(*) from pg_namespace where nspname = 'outlast'";
+        assert_eq!(number(&client, made).await, 0);
+        let ran = PostgresStore::migrate(&database.url).await.unwrap();
+        assert_eq!(ran.len(), SCHEMA_VERSION);
+        // Whoever migrates would have to wait for this one.
+        let mut other = sql(&database.url).await;
+        let held = other.transaction().await.unwrap();
+        held.batch_execute(
+            "lock table job_row, active, worker in access exclusive mode;
+             select pg_advisory_xact_lock(8031453519325393920)",
+        )
+        .await
+        .unwrap();
+        assert_eq!(pending().await, 0);
+        assert!(PostgresStore::migrate(&database.url).await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn database_of_an_early_build_without_digests_is_taken_as_it_is() {
+    let database = Database::new().unwrap();
+    run(async {
+        PostgresStore::migrate(&database.url).await.unwrap();
+        let client = sql(&database.url).await;
+        client.batch_execute("alter table outlast.migration drop column digest").await.unwrap();
+        assert!(PostgresStore::standing(&database.url).await.unwrap().pending.is_empty());
+        PostgresStore::open(&database.url, &LAX).await.unwrap();
+    });
+}
+
+#[test]
+fn database_that_another_build_migrated_is_refused_and_left_alone() {
+    let database = Database::new().unwrap();
+    run(async {
+        PostgresStore::migrate(&database.url).await.unwrap();
+        let client = sql(&database.url).await;
+        let change = "update outlast.migration set digest = 'another' where version = 1";
+        assert_eq!(client.execute(change, &[]).await.unwrap(), 1);
+        let opened = PostgresStore::open(&database.url, &LAX).await.map(|_| ());
+        for refused in [PostgresStore::standing(&database.url).await.map(|_| ()), opened] {
+            let error = refused.unwrap_err();
+            let words = error.to_string();
+            assert!(matches!(error, OpenError::Schema(Mismatch::Different { .. })), "{words}");
+            assert!(words.contains("0001_first"), "{words}");
+        }
     });
 }

@@ -1,5 +1,9 @@
 //! The schema is what the snapshot says: a change of it is seen in review.
 
+use std::path::Path;
+
+use outlast_store::migration::Mismatch;
+use outlast_store_sqlite::{OpenError, Options, SqliteStore};
 use rusqlite::Connection;
 
 fn schema(db: &Connection) -> String {
@@ -32,7 +36,7 @@ fn migrations_from_the_first_version_make_the_same_schema() {
     old.execute_batch("insert into queue (name, paused) values ('q', 1)").unwrap();
     old.pragma_update(None, "user_version", 1).unwrap();
     let ran = outlast_store_sqlite::migrate(&mut old).unwrap();
-    assert_eq!(ran, outlast_store_sqlite::SCHEMA_VERSION - 1);
+    assert_eq!(ran.len(), outlast_store_sqlite::SCHEMA_VERSION - 1);
     let mut new = Connection::open_in_memory().unwrap();
     outlast_store_sqlite::migrate(&mut new).unwrap();
     assert_eq!(schema(&old), schema(&new));
@@ -43,9 +47,59 @@ fn migrations_from_the_first_version_make_the_same_schema() {
 #[test]
 fn migrating_twice_changes_nothing() {
     let mut db = Connection::open_in_memory().unwrap();
-    assert_eq!(
-        outlast_store_sqlite::migrate(&mut db).unwrap(),
-        outlast_store_sqlite::SCHEMA_VERSION
-    );
-    assert_eq!(outlast_store_sqlite::migrate(&mut db).unwrap(), 0);
+    let ran = outlast_store_sqlite::migrate(&mut db).unwrap();
+    assert_eq!(ran.len(), outlast_store_sqlite::SCHEMA_VERSION);
+    assert!(outlast_store_sqlite::migrate(&mut db).unwrap().is_empty());
+}
+
+fn pending(path: &Path) -> usize {
+    SqliteStore::standing(path).unwrap().pending.len()
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn looking_at_a_store_changes_nothing_whether_it_is_absent_old_or_open() {
+    let folder = tempfile::tempdir().unwrap();
+    // What an address would take for more than a name.
+    let path = folder.path().join("out?last%20#.db");
+    assert_eq!(pending(&path), outlast_store_sqlite::SCHEMA_VERSION);
+    assert!(files(folder.path()).is_empty());
+    let old = Connection::open(&path).unwrap();
+    old.execute_batch(include_str!("../../migrations/0001_first.sql")).unwrap();
+    old.pragma_update(None, "user_version", 1).unwrap();
+    drop(old);
+    let bytes = std::fs::read(&path).unwrap();
+    assert_eq!(pending(&path), outlast_store_sqlite::SCHEMA_VERSION - 1);
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    assert_eq!(files(folder.path()), ["out?last%20#.db"]);
+    // What is applied may still be in the log alone.
+    let open = SqliteStore::open(&path, &Options::default()).unwrap();
+    assert_eq!(pending(&path), 0);
+    drop(open);
+    assert_eq!(pending(&path), 0);
+}
+
+#[test]
+fn store_that_another_build_migrated_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("outlast.db");
+    assert!(!SqliteStore::migrate(&path).unwrap().is_empty());
+    let db = Connection::open(&path).unwrap();
+    let change = "update meta set value = 'another' where key = 'migration 2'";
+    assert_eq!(db.execute(change, []).unwrap(), 1);
+    drop(db);
+    let opened = SqliteStore::open(&path, &Options::default()).map(|_| ());
+    for refused in [SqliteStore::standing(&path).map(|_| ()), opened] {
+        let error = refused.unwrap_err();
+        let words = error.to_string();
+        assert!(matches!(error, OpenError::Schema(Mismatch::Different { .. })), "{words}");
+        assert!(words.contains("0002_idempotency"), "{words}");
+    }
 }

@@ -28,6 +28,7 @@ mod foreign_pack;
 mod frozen_worker;
 mod idempotency;
 mod json_shapes;
+mod migrations;
 mod network;
 mod no_worker;
 mod ojs_conformance;

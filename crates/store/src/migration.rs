@@ -1,0 +1,129 @@
+//! Migrations: the steps that bring a store to this build's layout, compared with those that
+//! a store was brought through.
+//!
+//! They go forward only, and one that was released never changes. A store keeps a digest of
+//! each that it applied, so that a build which would have applied something else notices.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest as _, Sha256};
+
+/// One step, as this build has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Migration {
+    /// Its name, which begins with its number.
+    pub name: &'static str,
+    /// Its statements.
+    pub text: &'static str,
+}
+
+impl Migration {
+    /// Returns what a store keeps to know the step again.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        Sha256::digest(self.text.as_bytes()).iter().fold(String::new(), |mut text, byte| {
+            // Writing to a string cannot fail.
+            let _written = write!(text, "{byte:02x}");
+            text
+        })
+    }
+}
+
+/// What a store says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// How many steps it was brought through.
+    pub version: usize,
+    /// What it keeps of each, by number; nothing for one that an early build applied.
+    pub digests: Vec<(usize, String)>,
+}
+
+/// How far a store was brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Steps that were applied, in order.
+    pub applied: Vec<&'static str>,
+    /// Steps that have yet to be applied, in order.
+    pub pending: Vec<&'static str>,
+}
+
+/// Why this build cannot use a store.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Mismatch {
+    /// The store was made by a newer Outlast.
+    #[error(
+        "store has schema version {found}, this build knows {known}: it was made by a newer outlast"
+    )]
+    Newer {
+        /// Version found.
+        found: usize,
+        /// Version known.
+        known: usize,
+    },
+    /// The store was brought through a step that this build has in another form.
+    #[error(
+        "migration {name} was applied to this store in another form than this build has: \
+         another build of outlast made it"
+    )]
+    Different {
+        /// The step.
+        name: &'static str,
+    },
+}
+
+/// Compares what a store says with the steps of this build.
+///
+/// # Errors
+/// Returns why this build must leave the store alone.
+pub fn standing(known: &[Migration], found: &Found) -> Result<Standing, Mismatch> {
+    if found.version > known.len() {
+        return Err(Mismatch::Newer { found: found.version, known: known.len() });
+    }
+    for (number, digest) in &found.digests {
+        let step = number.checked_sub(1).and_then(|at| known.get(at));
+        if let Some(step) = step.filter(|step| step.digest() != *digest) {
+            return Err(Mismatch::Different { name: step.name });
+        }
+    }
+    let names: Vec<&'static str> = known.iter().map(|step| step.name).collect();
+    let (applied, pending) = names.split_at(found.version);
+    Ok(Standing { applied: applied.to_vec(), pending: pending.to_vec() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Found, Migration, Mismatch, standing};
+
+    const KNOWN: &[Migration] = &[
+        Migration { name: "0001_first", text: "create table a (b)" },
+        Migration { name: "0002_second", text: "create table c (d)" },
+    ];
+
+    fn found(version: usize, digests: &[(usize, String)]) -> Found {
+        Found { version, digests: digests.to_vec() }
+    }
+
+    #[test]
+    fn store_that_is_behind_lists_what_is_pending() {
+        let half = standing(KNOWN, &found(1, &[(1, KNOWN[0].digest())])).unwrap();
+        assert_eq!((half.applied, half.pending), (vec!["0001_first"], vec!["0002_second"]));
+        let new = standing(KNOWN, &Found::default()).unwrap();
+        assert_eq!(new.pending.len(), 2);
+    }
+
+    #[test]
+    fn step_of_an_early_build_that_kept_no_digest_is_taken_on_trust() {
+        let all = standing(KNOWN, &found(2, &[(2, KNOWN[1].digest())])).unwrap();
+        assert_eq!(all.applied.len(), 2);
+    }
+
+    #[test]
+    fn newer_store_and_different_step_are_told_apart() {
+        let newer = standing(KNOWN, &found(3, &[])).unwrap_err();
+        assert_eq!(newer, Mismatch::Newer { found: 3, known: 2 });
+        let digests = [(1, KNOWN[0].digest()), (2, "another".to_owned())];
+        let different = standing(KNOWN, &found(2, &digests)).unwrap_err();
+        assert_eq!(different, Mismatch::Different { name: "0002_second" });
+    }
+}

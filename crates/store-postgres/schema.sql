@@ -86,6 +86,13 @@ table public.dead_letter_row
     at bigint not null
     dead_letter_row_pkey PRIMARY KEY (seq)
 
+table public.duty with (fillfactor=50)
+    name text not null
+    holder uuid not null
+    epoch bigint not null
+    until bigint not null
+    duty_pkey PRIMARY KEY (name)
+
 view public.event
     server uuid
     n bigint

@@ -78,6 +78,13 @@ CREATE TABLE dead_letter_row (
     at integer not null
 );
 
+CREATE TABLE duty (
+    name text primary key,
+    holder blob not null,
+    epoch integer not null,
+    until integer not null
+) without rowid;
+
 CREATE TABLE event_batch (
     server blob not null,
     n integer not null,

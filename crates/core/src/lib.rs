@@ -8,6 +8,7 @@
 //! - [`budget`]: the three budgets an ended attempt may be charged to
 //! - [`retry`]: when a failed job is tried again
 //! - [`lease`]: who may speak for an attempt, and when time alone may end that right
+//! - [`duty`]: what one server does for all of them
 //! - [`worker`]: how a worker lives, drains and is given up
 //! - [`limits`]: every bound with its reason
 //!
@@ -21,6 +22,7 @@
 #![warn(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 pub mod budget;
+pub mod duty;
 pub mod id;
 pub mod job;
 pub mod lease;

@@ -4,7 +4,9 @@
 //! - [`sweep`]: timers, expiries, visibilities and time limits, at the next deadline
 //! - [`stranded`]: executions that no live worker can run; attempts that never started
 //! - [`retention`]: what need not be kept any longer
+//! - [`duty`]: what only one server does, held by a lease in the store
 
+mod duty;
 mod leases;
 mod retention;
 mod stranded;
@@ -32,6 +34,6 @@ pub(crate) fn start<S: Store>(engine: &Engine<S>, tasks: &TaskTracker, stop: &Ca
     }
     spawn!(leases::run);
     spawn!(sweep::run);
-    spawn!(retention::run);
+    tasks.spawn(retention::run(engine.clone(), stop.clone()));
     spawn!(stranded::run);
 }

@@ -12,8 +12,10 @@ use tokio_postgres::{Client, GenericClient};
 
 use crate::connect::OpenError;
 
-const MIGRATIONS: &[Migration] =
-    &[Migration { name: "0001_first", text: include_str!("../migrations/0001_first.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { name: "0001_first", text: include_str!("../migrations/0001_first.sql") },
+    Migration { name: "0002_duty", text: include_str!("../migrations/0002_duty.sql") },
+];
 
 /// Version of the schema that this build knows.
 pub const SCHEMA_VERSION: usize = MIGRATIONS.len();

@@ -9,8 +9,8 @@
 //! - [`need`]: what a batch needs, loaded and locked ahead
 //! - [`tables`]: what a batch writes, by table
 //! - [`live`]: loading a job where it is; [`transition`]: moving it
-//! - [`enqueue`], [`once`], [`claim`], [`report`], [`workers`], [`sweep`], [`orders`], [`prune`]:
-//!   the commands
+//! - [`enqueue`], [`once`], [`claim`], [`report`], [`workers`], [`sweep`], [`orders`], [`prune`],
+//!   [`duty`]: the commands
 //! - [`classes`]: what is known of classes without asking
 //!
 //! Locks are taken in one order (workers by id, then jobs by number; claims and sweeps pass
@@ -19,6 +19,7 @@
 
 mod claim;
 mod classes;
+mod duty;
 mod enqueue;
 mod live;
 mod need;
@@ -411,6 +412,7 @@ impl Writing<'_> {
             Command::Log(chunk) => self.log(chunk).await?,
             Command::Progress(progress) => Reply::Moved(self.progress(progress).await?),
             Command::ForgetWorker(worker) => self.forget_worker(*worker).await?,
+            Command::Duty(ask) => Reply::Duty(self.duty(ask).await?),
             Command::Prune(prune) => Reply::Pruned(self.prune(prune).await?),
             Command::Reset => self.reset().await?,
         })

@@ -16,6 +16,7 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration { name: "0003_attachment", text: include_str!("../migrations/0003_attachment.sql") },
     Migration { name: "0004_log_size", text: include_str!("../migrations/0004_log_size.sql") },
+    Migration { name: "0005_duty", text: include_str!("../migrations/0005_duty.sql") },
 ];
 
 /// Version of the schema that this build knows.

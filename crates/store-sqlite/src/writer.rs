@@ -6,6 +6,7 @@
 
 mod claim;
 mod classes;
+mod duty;
 mod enqueue;
 mod live;
 mod once;
@@ -226,6 +227,7 @@ impl Writing<'_> {
             Command::Log(chunk) => self.log(&chunk)?,
             Command::Progress(progress) => Reply::Moved(self.progress(&progress)?),
             Command::ForgetWorker(worker) => self.forget_worker(worker)?,
+            Command::Duty(ask) => Reply::Duty(self.duty(&ask)?),
             Command::Prune(prune) => Reply::Pruned(self.prune(&prune)?),
             Command::Reset => self.reset()?,
         })

@@ -82,6 +82,8 @@ pub enum Command {
     Progress(Box<Progress>),
     /// Forgets a worker that is no longer live.
     ForgetWorker(WorkerId),
+    /// Takes, keeps or gives back what one server does for all.
+    Duty(DutyAsk),
     /// Deletes what is older than it must be kept.
     Prune(Prune),
     /// Drops every job, queue and worker. Conformance runs only.
@@ -548,12 +550,39 @@ pub struct Progress {
 
 /// A look for what need not be kept any longer. Dead letters are kept until someone
 /// deals with them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Prune {
+    /// The duty under which it is done; refused when another server has taken it over.
+    pub duty: DutyFence,
     /// Jobs that ended before this go, with their attempts and output; events too.
     pub finished_before: Timestamp,
     /// Lapsed and stopped workers whose row changed last before this go.
     pub workers_before: Timestamp,
     /// How many rows of each sort at most.
     pub limit: u32,
+}
+
+/// The duty of deleting what need not be kept.
+pub const RETENTION: &str = "retention";
+
+/// A server asks for a duty; see [`outlast_core::duty`].
+#[derive(Clone, Debug)]
+pub struct DutyAsk {
+    /// Which duty.
+    pub name: String,
+    /// The server process that asks.
+    pub holder: Uuid,
+    /// For how long from now it takes or keeps the duty; `None` gives it back.
+    pub hold: Option<Span>,
+}
+
+/// Under which lease of a duty something is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DutyFence {
+    /// Which duty.
+    pub name: String,
+    /// The server process that holds it.
+    pub holder: Uuid,
+    /// The epoch of its lease.
+    pub epoch: Epoch,
 }

@@ -30,6 +30,7 @@ macro_rules! cases {
 
 pub mod claim;
 pub mod durable;
+pub mod duty;
 pub mod enqueue;
 pub mod once;
 pub mod order;
@@ -95,6 +96,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         plain::cases(),
         order::cases(),
         sweep::cases(),
+        duty::cases(),
         read::cases(),
         durable::cases(),
     ] {

@@ -9,6 +9,7 @@
 //! ```
 
 mod claim;
+mod duty;
 mod enqueue;
 mod log;
 mod once;
@@ -24,6 +25,7 @@ mod worker;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use outlast_core::duty::Duty;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 
@@ -65,6 +67,14 @@ impl ModelStore {
             return Err(StoreError::Closed);
         }
         Ok(self.tables.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns who has a duty, or had it last.
+    ///
+    /// # Errors
+    /// Returns [`StoreError::Closed`] after a close.
+    pub fn duty(&self, name: &str) -> Result<Option<Duty>, StoreError> {
+        Ok(self.open()?.duties.get(name).copied())
     }
 
     /// Applies a batch at once; what [`Store::apply`] does.
@@ -113,6 +123,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::Log(chunk) => tx.log(chunk),
         Command::Progress(progress) => Reply::Moved(tx.progress(progress)),
         Command::ForgetWorker(worker) => tx.forget_worker(*worker),
+        Command::Duty(ask) => Reply::Duty(tx.duty(ask)),
         Command::Prune(prune) => Reply::Pruned(tx.prune(prune)),
         Command::Reset => {
             tx.reset();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use outlast_core::duty::{Duty, DutyRefusal};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Outcome, Refusal, State};
 use outlast_core::time::Timestamp;
@@ -48,8 +49,10 @@ pub enum Reply {
     Swept(Swept),
     /// Of `Strand`.
     Stranded(Stranded),
-    /// Of `Prune`.
-    Pruned(Pruned),
+    /// Of `Duty`: the lease as it is now, or why it is not the asker's.
+    Duty(Result<Duty, DutyRefusal>),
+    /// Of `Prune`; refused when it was asked for under a duty that is another's now.
+    Pruned(Result<Pruned, DutyRefusal>),
     /// Of `Queue`, `Log`, `Reset`, and of `ForgetWorker` and `ForgetDeadLetter` when there
     /// was something to forget.
     Done,

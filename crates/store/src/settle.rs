@@ -2,6 +2,7 @@
 //! that the model and the databases decide and tell the same.
 
 use outlast_core::budget::Budgets;
+use outlast_core::duty::{self, Duty, DutyRefusal};
 use outlast_core::id::WorkerId;
 use outlast_core::job::{
     Answer, Event as JobEvent, EventKind, Hold, Job, Outcome, Refusal, State, Transition, decide,
@@ -12,7 +13,7 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use serde_json::json;
 
-use crate::command::{EndDetail, Ending, Fence, Finish, Origin, Reporter};
+use crate::command::{DutyAsk, EndDetail, Ending, Fence, Finish, Origin, Reporter};
 use crate::event::{Event, EventName};
 use crate::record::StoredJob;
 use crate::reply::MoveRefusal;
@@ -369,5 +370,20 @@ pub const fn kind_of_ending(ending: &Ending) -> EventKind {
         Ending::NotStarted => EventKind::Release,
         Ending::Requeued => EventKind::Requeue,
         Ending::Lost => EventKind::Lose,
+    }
+}
+
+/// What becomes of a duty that a server asks for.
+///
+/// # Errors
+/// Returns why it is not the asker's; nothing is to be written then.
+pub fn answer_duty(
+    found: Option<Duty>,
+    ask: &DutyAsk,
+    now: Timestamp,
+) -> Result<Duty, DutyRefusal> {
+    match ask.hold {
+        Some(span) => duty::hold(found, ask.holder, span, now),
+        None => duty::give_back(found, ask.holder, now),
     }
 }

@@ -196,6 +196,7 @@ fn lane_of(command: &Command) -> Lane {
         Command::Enqueue(_)
         | Command::EnqueueAll(_)
         | Command::EnqueueOnce(_)
+        | Command::Duty(_)
         | Command::Prune(_) => Lane::Enqueue,
     }
 }

@@ -6,6 +6,7 @@ mod access;
 mod api;
 mod beats;
 mod doctor;
+mod duties;
 mod events;
 mod executions;
 mod hardening;

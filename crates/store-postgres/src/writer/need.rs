@@ -78,6 +78,7 @@ impl Need {
             | Command::Strand(_)
             | Command::Queue(_)
             | Command::Log(_)
+            | Command::Duty(_)
             | Command::Prune(_)
             | Command::Reset => {}
         }

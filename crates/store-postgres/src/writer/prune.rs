@@ -1,5 +1,6 @@
 //! Deleting what need not be kept any longer.
 
+use outlast_core::duty::DutyRefusal;
 use outlast_store::StoreError;
 use outlast_store::command::Prune;
 use outlast_store::reply::Pruned;
@@ -34,7 +35,13 @@ const OLD_EVENTS: &str = "with old as materialized (
      delete from event_batch where ctid = any(array(select place from old)) returning 1";
 
 impl Writing<'_> {
-    pub(super) async fn prune(&mut self, prune: &Prune) -> Result<Pruned, Failure> {
+    pub(super) async fn prune(
+        &mut self,
+        prune: &Prune,
+    ) -> Result<Result<Pruned, DutyRefusal>, Failure> {
+        if let Err(refusal) = self.check_duty(&prune.duty).await? {
+            return Ok(Err(refusal));
+        }
         let limit = i64::from(prune.limit);
         let before = prune.finished_before.0;
         let keys = self.ask(OLD_KEYS, values![self.now.0, limit]).await?;
@@ -61,11 +68,11 @@ impl Writing<'_> {
             return Err(StoreError::Corrupt("answers are missing".into()).into());
         };
         let full = |count: usize| i64::try_from(count).is_ok_and(|count| count >= limit);
-        Ok(Pruned {
+        Ok(Ok(Pruned {
             jobs: u32::try_from(seqs.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
             more: [keys.len(), seqs.len(), events.len(), workers.len()].into_iter().any(full),
-        })
+        }))
     }
 
     fn delete_jobs(&mut self, seqs: &[i64]) {

@@ -8,6 +8,8 @@ use outlast_store::conformance::{self, Harness};
 use outlast_store::{Clock, Store as _};
 use outlast_store_postgres::{Options, PostgresStore};
 
+use crate::hand::sql;
+
 struct Databases {
     runtime: tokio::runtime::Runtime,
     /// One database for all cases of a test: each finds it empty.
@@ -41,7 +43,12 @@ impl Harness for Databases {
             budgets: outlast_core::budget::Budgets::DEFAULT,
             commands: vec![outlast_store::Command::Reset],
         };
-        self.runtime.block_on(store.apply(reset)).unwrap();
+        self.runtime.block_on(async {
+            store.apply(reset).await.unwrap();
+            // No command forgets who has a duty.
+            let client = sql(&self.database.url).await;
+            client.batch_execute("truncate duty").await.unwrap();
+        });
         store
     }
 
@@ -64,7 +71,7 @@ macro_rules! families {
     )*};
 }
 
-families!(enqueue, once, claim, report, race, worker, plain, order, sweep, read, durable);
+families!(enqueue, once, claim, report, race, worker, plain, order, sweep, duty, read, durable);
 
 /// Scripts for each seed: a step of one costs hundreds of queries.
 const SCRIPTS: u32 = 5;

@@ -9,10 +9,12 @@ use outlast_cluster::Database;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    Claim, ClaimFrom, Claimant, ClassId, EndDetail, Ending, Extend, Fence, Finish, First, LogChunk,
-    NewJob, Progress, Prune, QueueOrder, Reporter, Start, Strand, Stream, Sweep,
+    Claim, ClaimFrom, Claimant, ClassId, DutyAsk, DutyFence, EndDetail, Ending, Extend, Fence,
+    Finish, First, LogChunk, NewJob, Progress, Prune, QueueOrder, RETENTION, Reporter, Start,
+    Strand, Stream, Sweep,
 };
 use outlast_store::once::Once;
+use outlast_store::reply::Claimed;
 use outlast_store::{Command, Reply};
 use tokio::time::Instant;
 
@@ -40,6 +42,10 @@ pub(crate) struct World {
     jobs: Vec<JobId>,
     workers: Vec<WorkerId>,
     held: Vec<(Option<WorkerId>, JobId, Epoch)>,
+    /// Epoch of the duty of retention, as seen last.
+    duty: u64,
+    /// How often it was pruned, and how often that was refused.
+    pruned: [u32; 2],
 }
 
 #[derive(Debug)]
@@ -78,9 +84,14 @@ impl Player {
         let replies = self.server.try_apply(commands).await.unwrap().replies;
         let mut world = self.world.lock().unwrap();
         for (reply, claimant) in replies.into_iter().zip(claimants) {
-            if let Reply::Claimed(Ok(claimed)) = reply {
-                let held = claimed.iter().map(|claimed| (claimant, claimed.job.id, claimed.epoch));
-                world.held.extend(held);
+            match reply {
+                Reply::Claimed(Ok(claimed)) => {
+                    let attempt = |it: &Claimed| (claimant, it.job.id, it.epoch);
+                    world.held.extend(claimed.iter().map(attempt));
+                }
+                Reply::Duty(Ok(duty)) => world.duty = world.duty.max(duty.epoch.0),
+                Reply::Pruned(pruned) => world.pruned[usize::from(pruned.is_err())] += 1,
+                _ => {}
             }
         }
         let excess = world.held.len().saturating_sub(200);
@@ -143,7 +154,7 @@ impl Player {
             11..21 => self.about_an_attempt(),
             21..24 => self.ordering(),
             24..27 => self.about_a_worker(),
-            _ => vec![self.of_time(now)],
+            _ => self.of_time(now),
         }
     }
 
@@ -230,11 +241,11 @@ impl Player {
         }]
     }
 
-    fn of_time(&mut self, now: Timestamp) -> Command {
-        match self.dice.below(8) {
+    fn of_time(&mut self, now: Timestamp) -> Vec<Command> {
+        vec![match self.dice.below(8) {
             0 => {
                 let before = Timestamp(now.0 - 500);
-                Command::Prune(Prune { finished_before: before, workers_before: before, limit: 20 })
+                return self.retention(before);
             }
             1 => {
                 let class = ClassId(1 + i64::try_from(self.dice.below(3)).unwrap());
@@ -246,7 +257,20 @@ impl Player {
                 Command::Queue(QueueOrder { queue, paused: self.dice.below(3) == 0, by })
             }
             _ => Command::Sweep(Sweep { limit: 20, watched: Span(60_000) }),
-        }
+        }]
+    }
+
+    /// A server asks for the duty and prunes as if it had it: under the epoch that was seen
+    /// last, or the next.
+    fn retention(&mut self, before: Timestamp) -> Vec<Command> {
+        let (name, holder) = (RETENTION.to_owned(), self.server.id);
+        let hold = (self.dice.below(4) > 0).then_some(Span(30));
+        let seen = self.world.lock().unwrap().duty;
+        let epoch = Epoch(seen + u64::try_from(self.dice.below(2)).unwrap());
+        let duty = DutyFence { name: name.clone(), holder, epoch };
+        let (finished_before, workers_before) = (before, before);
+        let prune = Prune { duty, finished_before, workers_before, limit: 20 };
+        vec![Command::Duty(DutyAsk { name, holder, hold }), Command::Prune(prune)]
     }
 }
 
@@ -263,7 +287,7 @@ fn claimant(command: &Command) -> Option<WorkerId> {
 fn random_work_of_three_servers_ends_with_every_job_in_one_place() {
     let database = Database::new().unwrap();
     run(async {
-        let world = Arc::default();
+        let world: Arc<Mutex<World>> = Arc::default();
         let end = Instant::now() + Duration::from_secs(6);
         let mut playing = Vec::new();
         for seed in 1..=3 {
@@ -275,6 +299,8 @@ fn random_work_of_three_servers_ends_with_every_job_in_one_place() {
         }
         let client = sql(&database.url).await;
         check_places(&client).await;
+        let [pruned, refused] = world.lock().unwrap().pruned;
+        assert!(pruned > 5 && refused > 5, "pruned {pruned} times, refused {refused} times");
         let ended = "select count(*) from attempt_row";
         assert!(number(&client, ended).await > 20, "attempts ended");
         // What becomes of an attempt is said once.

@@ -4,10 +4,11 @@
 use std::collections::{BTreeSet, HashSet};
 
 use outlast_cluster::Database;
-use outlast_core::id::{JobId, WorkerId};
+use outlast_core::duty::DutyRefusal;
+use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::State;
-use outlast_core::time::Span;
-use outlast_store::command::Ending;
+use outlast_core::time::{Span, Timestamp};
+use outlast_store::command::{DutyAsk, DutyFence, Ending, Prune, RETENTION};
 use outlast_store::event::{EventName, EventQuery};
 use outlast_store::once::{Once, Onced};
 use outlast_store::reply::{Claimed, WorkerMoveRefusal};
@@ -313,5 +314,72 @@ fn events_committed_late_come_after_the_readers_place() {
         lock.commit().await.unwrap();
         let late = waiting.await.unwrap();
         assert_eq!(read_on(&b, cursor).await.0, [late]);
+    });
+}
+
+fn retention(server: &Server, hold: Option<Span>) -> Command {
+    let (name, holder) = (RETENTION.to_owned(), server.id);
+    Command::Duty(DutyAsk { name, holder, hold })
+}
+
+fn prune(server: &Server, epoch: u64) -> Command {
+    let duty = DutyFence { name: RETENTION.to_owned(), holder: server.id, epoch: Epoch(epoch) };
+    let all = Timestamp(i64::MAX);
+    Command::Prune(Prune { duty, finished_before: all, workers_before: all, limit: 10 })
+}
+
+#[test]
+fn duty_that_servers_ask_for_at_once_is_one_server_s() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (a, b) = two(&database).await;
+        let mut epoch = 0;
+        for round in 0..ROUNDS {
+            let long = Some(Span::from_secs(60));
+            let replies = tokio::join!(a.one(retention(&a, long)), b.one(retention(&b, long)));
+            let (winner, duty) = match replies {
+                (Reply::Duty(Ok(duty)), Reply::Duty(Err(DutyRefusal::Elsewhere(of)))) => {
+                    assert_eq!(duty, of, "round {round}");
+                    (&a, duty)
+                }
+                (Reply::Duty(Err(DutyRefusal::Elsewhere(of))), Reply::Duty(Ok(duty))) => {
+                    assert_eq!(duty, of, "round {round}");
+                    (&b, duty)
+                }
+                other => panic!("both or none has it: {other:?}"),
+            };
+            assert_eq!(duty.holder, winner.id);
+            assert!(duty.epoch.0 == epoch || duty.epoch.0 == epoch + 1, "{duty:?}");
+            epoch = duty.epoch.0;
+            assert!(matches!(winner.one(retention(winner, None)).await, Reply::Duty(Ok(_))));
+        }
+    });
+}
+
+/// What is done under a duty is whole before another has it.
+#[test]
+fn prune_and_a_takeover_at_once_leave_no_prune_under_a_stale_epoch() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (a, b) = two(&database).await;
+        let watcher = sql(&database.url).await;
+        for round in 0..ROUNDS {
+            let id = a.add(1).await.remove(0);
+            a.one(Command::Cancel(order(id))).await;
+            let Reply::Duty(Ok(of_a)) = a.one(retention(&a, Some(NONE))).await else { panic!() };
+            let (pruned, taken) =
+                tokio::join!(a.one(prune(&a, of_a.epoch.0)), b.one(retention(&b, Some(NONE))));
+            assert!(matches!(taken, Reply::Duty(Ok(_))), "{taken:?}");
+            let left = number(&watcher, "select count(*) from job_row").await;
+            match pruned {
+                Reply::Pruned(Ok(pruned)) => assert_eq!((pruned.jobs, left), (1, 0)),
+                Reply::Pruned(Err(_)) => assert_eq!(left, 1, "round {round}"),
+                other => panic!("not a prune's reply: {other:?}"),
+            }
+            let late = a.one(prune(&a, of_a.epoch.0)).await;
+            assert!(matches!(late, Reply::Pruned(Err(DutyRefusal::Elsewhere(_)))), "{late:?}");
+            let Reply::Duty(Ok(of_b)) = b.one(retention(&b, Some(NONE))).await else { panic!() };
+            b.one(prune(&b, of_b.epoch.0)).await;
+        }
     });
 }

@@ -1,5 +1,6 @@
 //! Deleting what need not be kept any longer.
 
+use outlast_core::duty::DutyRefusal;
 use outlast_store::StoreError;
 use outlast_store::command::Prune;
 use outlast_store::reply::Pruned;
@@ -8,7 +9,13 @@ use crate::row::failed;
 use crate::writer::Writing;
 
 impl Writing<'_> {
-    pub(super) fn prune(&mut self, prune: &Prune) -> Result<Pruned, StoreError> {
+    pub(super) fn prune(
+        &mut self,
+        prune: &Prune,
+    ) -> Result<Result<Pruned, DutyRefusal>, StoreError> {
+        if let Err(refusal) = self.check_duty(&prune.duty)? {
+            return Ok(Err(refusal));
+        }
         let limit = i64::from(prune.limit);
         let keys = self.execute(
             "delete from idempotency where key in
@@ -32,11 +39,11 @@ impl Writing<'_> {
             (prune.workers_before.0, limit),
         )?;
         let full = |count: usize| i64::try_from(count).is_ok_and(|count| count >= limit);
-        Ok(Pruned {
+        Ok(Ok(Pruned {
             jobs: u32::try_from(old.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers).unwrap_or(u32::MAX),
             more: full(old.len()) || full(workers) || full(events) || full(keys),
-        })
+        }))
     }
 
     /// Dead letters wait for a person, a cancelled job for its process tree, and the job of a

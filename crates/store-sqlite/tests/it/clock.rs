@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use outlast_core::id::WorkerId;
+use outlast_core::id::{Epoch, WorkerId};
 use outlast_core::time::Timestamp;
-use outlast_store::command::{Prune, Renew};
+use outlast_store::command::{DutyAsk, DutyFence, Prune, RETENTION, Renew};
 use outlast_store::store::ManualClock;
 use outlast_store::{Clock as _, Command, Store as _};
 use outlast_store_sqlite::{BootClock, Options, SqliteStore};
@@ -67,7 +67,11 @@ fn quiet_batches_hold_the_clock_too() {
     assert!(now >= latest, "{now:?} is before {latest:?}");
 
     let everything = Timestamp(i64::MAX);
-    let prune = Prune { finished_before: everything, workers_before: everything, limit: 100 };
-    let (now, latest) = reopened_after(vec![arrival(worker), vec![Command::Prune(prune)]]);
+    let (name, holder, hold) = (RETENTION.to_owned(), Uuid::from_u128(8), Some(LEASE));
+    let duty = DutyFence { name: name.clone(), holder, epoch: Epoch(1) };
+    let (finished_before, workers_before) = (everything, everything);
+    let prune = Prune { duty, finished_before, workers_before, limit: 100 };
+    let quiet = vec![Command::Duty(DutyAsk { name, holder, hold }), Command::Prune(prune)];
+    let (now, latest) = reopened_after(vec![arrival(worker), quiet]);
     assert!(now >= latest, "{now:?} is before {latest:?}");
 }

@@ -56,7 +56,7 @@ macro_rules! families {
     )*};
 }
 
-families!(enqueue, once, claim, report, race, worker, plain, order, sweep, read, durable);
+families!(enqueue, once, claim, report, race, worker, plain, order, sweep, duty, read, durable);
 
 #[test]
 fn random_sequences_do_what_the_model_does() {

@@ -5,7 +5,7 @@ use outlast_core::job::{Outcome, State};
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 
-use crate::command::{Command, Ending, First, Prune, Strand, Sweep};
+use crate::command::{Command, Ending, First, Strand, Sweep};
 use crate::conformance::Harness;
 use crate::conformance::world::{VISIBILITY, World, failed};
 use crate::reply::{Reply, Stranded, Swept};
@@ -223,11 +223,8 @@ fn stranding_leaves_the_isolated_twin_alone<H: Harness>(world: &mut World<'_, H>
 }
 
 fn prune<H: Harness>(world: &mut World<'_, H>, before: Timestamp) -> (u32, u32) {
-    let prune = Prune { finished_before: before, workers_before: before, limit: 100 };
-    match world.one(Command::Prune(prune)) {
-        Reply::Pruned(pruned) => (pruned.jobs, pruned.workers),
-        other => panic!("not a prune's reply: {other:?}"),
-    }
+    let pruned = world.prune(before);
+    (pruned.jobs, pruned.workers)
 }
 
 fn prune_deletes_what_ended_long_ago_and_keeps_dead_letters<H: Harness>(world: &mut World<'_, H>) {

@@ -13,14 +13,14 @@ use outlast_core::worker::liveness::WorkerEvent;
 use uuid::Uuid;
 
 use crate::command::{
-    Attach, Batch, BatchId, Claim, ClaimFrom, Claimant, ClassKey, Command, EndDetail, Ending,
-    Fence, Finish, First, JobOrder, Lapse, LapseScope, NewJob, Origin, Payload, Registration,
-    Reporter, Route, Start, Sweep, WorkerMove, WorkerRole,
+    Attach, Batch, BatchId, Claim, ClaimFrom, Claimant, ClassKey, Command, DutyAsk, DutyFence,
+    EndDetail, Ending, Fence, Finish, First, JobOrder, Lapse, LapseScope, NewJob, Origin, Payload,
+    Prune, RETENTION, Registration, Reporter, Route, Start, Sweep, WorkerMove, WorkerRole,
 };
 use crate::conformance::Harness;
 use crate::record::{AttemptRecord, JobRecord, WorkerRecord};
 use crate::reply::{
-    Applied, ClaimRefusal, Claimed, MoveRefusal, Moved, Reply, Swept, WorkerMoveRefusal,
+    Applied, ClaimRefusal, Claimed, MoveRefusal, Moved, Pruned, Reply, Swept, WorkerMoveRefusal,
     WorkerMoved,
 };
 use crate::store::{ManualClock, Store, StoreError};
@@ -308,6 +308,27 @@ impl<'h, H: Harness> World<'h, H> {
         match self.one(Command::Sweep(sweep)) {
             Reply::Swept(swept) => swept,
             other => panic!("not a sweep's reply: {other:?}"),
+        }
+    }
+
+    /// Takes the duty of retention for a server and returns what to show with its work.
+    pub(crate) fn retention(&mut self) -> DutyFence {
+        let (name, holder) = (RETENTION.to_owned(), self.server);
+        let hold = Some(Span::from_secs(60));
+        match self.one(Command::Duty(DutyAsk { name: name.clone(), holder, hold })) {
+            Reply::Duty(Ok(duty)) => DutyFence { name, holder, epoch: duty.epoch },
+            other => panic!("the duty is another's: {other:?}"),
+        }
+    }
+
+    /// Deletes what is older than a time.
+    pub(crate) fn prune(&mut self, before: Timestamp) -> Pruned {
+        let duty = self.retention();
+        let (finished_before, workers_before) = (before, before);
+        let prune = Prune { duty, finished_before, workers_before, limit: 100 };
+        match self.one(Command::Prune(prune)) {
+            Reply::Pruned(Ok(pruned)) => pruned,
+            other => panic!("not a prune's reply: {other:?}"),
         }
     }
 

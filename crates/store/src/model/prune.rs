@@ -1,5 +1,6 @@
 //! Forgetting what need not be kept any longer.
 
+use outlast_core::duty::DutyRefusal;
 use outlast_core::id::WorkerId;
 
 use crate::command::Prune;
@@ -8,7 +9,8 @@ use crate::model::tx::Tx;
 use crate::reply::Pruned;
 
 impl Tx<'_> {
-    pub(super) fn prune(&mut self, prune: &Prune) -> Pruned {
+    pub(super) fn prune(&mut self, prune: &Prune) -> Result<Pruned, DutyRefusal> {
+        self.check_duty(&prune.duty)?;
         let limit = usize::try_from(prune.limit).unwrap_or(usize::MAX);
         let keys = self.prune_keys(limit);
         let jobs = self.prunable_jobs(prune, limit);
@@ -20,11 +22,11 @@ impl Tx<'_> {
             self.tables.workers.remove(worker);
         }
         let batches = self.prune_events(prune, limit);
-        Pruned {
+        Ok(Pruned {
             jobs: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
             more: [jobs.len(), workers.len(), batches, keys].contains(&limit),
-        }
+        })
     }
 
     /// Jobs that ended long ago, oldest first. Dead letters wait for a person, a cancelled

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use outlast_core::duty::Duty;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Job, Place, State, Turn};
 use outlast_core::time::{Span, Timestamp};
@@ -39,6 +40,7 @@ pub(super) struct Tables {
     /// Queues that someone paused or resumed, and whether they are paused.
     pub(super) paused: BTreeMap<String, bool>,
     pub(super) keys: BTreeMap<Fingerprint, Key>,
+    pub(super) duties: BTreeMap<String, Duty>,
     pub(super) events: BTreeMap<Uuid, BTreeMap<u64, Vec<Event>>>,
 }
 
@@ -218,8 +220,9 @@ impl Tables {
         workers
     }
 
-    /// Drops everything but the time.
+    /// Drops everything but the time and who has which duty: their epochs never fall.
     pub(super) fn reset(&mut self) {
-        *self = Self { now: self.now, ..Self::default() };
+        let duties = std::mem::take(&mut self.duties);
+        *self = Self { now: self.now, duties, ..Self::default() };
     }
 }

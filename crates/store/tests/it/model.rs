@@ -76,6 +76,11 @@ fn time_passes_as_the_contract_says() {
 }
 
 #[test]
+fn duties_are_held_as_the_contract_says() {
+    check(&Model, &conformance::duty::cases());
+}
+
+#[test]
 fn reads_tell_what_the_contract_says() {
     check(&Model, &conformance::read::cases());
 }

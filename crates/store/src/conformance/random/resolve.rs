@@ -12,9 +12,10 @@ use uuid::Uuid;
 
 use super::script::{AsWho, ClaimSort, Detail, How, JOBS, Order, Spec, Step, Wish};
 use crate::command::{
-    Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, Command, EndDetail, Ending, Extend,
-    Fence, Finish, First, JobOrder, Lapse, LogChunk, NewJob, Origin, Payload, Progress, Prune,
-    QueueOrder, Registration, Renew, Reporter, Route, Start, Strand, Sweep, WorkerMove, WorkerRole,
+    Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, Command, DutyAsk, DutyFence, EndDetail,
+    Ending, Extend, Fence, Finish, First, JobOrder, Lapse, LogChunk, NewJob, Origin, Payload,
+    Progress, Prune, QueueOrder, RETENTION, Registration, Renew, Reporter, Route, Start, Strand,
+    Sweep, WorkerMove, WorkerRole,
 };
 use crate::conformance::Harness;
 use crate::model::ModelStore;
@@ -31,6 +32,10 @@ pub(super) fn job_id(n: u8) -> JobId {
 /// The first worker of that name; later ones count on from it.
 pub(super) fn worker_id(n: u8) -> WorkerId {
     WorkerId(Uuid::from_u128(0x2000 + (u128::from(n) << 8)))
+}
+
+fn server_id(n: u8) -> Uuid {
+    Uuid::from_u128(0x3000 + u128::from(n))
 }
 
 pub(super) fn queue_name(n: u8) -> String {
@@ -85,6 +90,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         | Command::Strand(_)
         | Command::Queue(_)
         | Command::ForgetWorker(_)
+        | Command::Duty(_)
         | Command::Prune(_)
         | Command::Reset => Vec::new(),
     }
@@ -208,9 +214,11 @@ impl<H: Harness> View<'_, H> {
             | Wish::Tell { .. }
             | Wish::Lapse { .. }
             | Wish::ForgetWorker { .. } => self.about_worker(wish),
-            Wish::Sweep { .. } | Wish::Strand { .. } | Wish::Queue { .. } | Wish::Prune { .. } => {
-                self.about_time(wish)
-            }
+            Wish::Sweep { .. }
+            | Wish::Strand { .. }
+            | Wish::Queue { .. }
+            | Wish::Duty { .. }
+            | Wish::Prune { .. } => self.about_time(wish),
         }
     }
 
@@ -273,13 +281,26 @@ impl<H: Harness> View<'_, H> {
                 let (queue, by) = (queue_name(*queue), "someone".into());
                 Command::Queue(QueueOrder { queue, paused: *paused, by })
             }
-            Wish::Prune { ago, limit } => {
-                let before = Timestamp(now.0 - ago);
-                let limit = *limit;
-                Command::Prune(Prune { finished_before: before, workers_before: before, limit })
+            Wish::Duty { server, hold } => {
+                let (name, holder) = (RETENTION.to_owned(), server_id(*server));
+                Command::Duty(DutyAsk { name, holder, hold: hold.map(Span) })
+            }
+            Wish::Prune { ago, limit, stale } => {
+                let (duty, limit) = (self.duty(*stale), *limit);
+                let (finished_before, workers_before) =
+                    (Timestamp(now.0 - ago), Timestamp(now.0 - ago));
+                Command::Prune(Prune { duty, finished_before, workers_before, limit })
             }
             other => panic!("not about time: {other:?}"),
         }
+    }
+
+    /// The duty of retention as it is now, or as it was one epoch ago.
+    fn duty(&self, stale: bool) -> DutyFence {
+        let found = self.model.duty(RETENTION).expect("the model is open");
+        let (holder, epoch) = found.map_or_else(|| (server_id(0), 1), |it| (it.holder, it.epoch.0));
+        let epoch = Epoch(epoch - u64::from(stale));
+        DutyFence { name: RETENTION.to_owned(), holder, epoch }
     }
 
     fn claim(&self, worker: u8, max: u32, sort: ClaimSort) -> Command {

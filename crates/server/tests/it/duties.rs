@@ -1,0 +1,187 @@
+//! Several servers at one store: what is done once is done by one of them, and by another
+//! when that one goes away.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outlast_core::budget::ScheduledTimeout;
+use outlast_core::duty::Duty;
+use outlast_core::id::JobId;
+use outlast_core::job::Rules;
+use outlast_core::time::{Span, Timestamp};
+use outlast_packs::PackSet;
+use outlast_server::{Server, Settings};
+use outlast_store::command::{
+    ClassKey, First, JobOrder, NewJob, Origin, Payload, RETENTION, Route,
+};
+use outlast_store::model::ModelStore;
+use outlast_store::store::ManualClock;
+use outlast_store::{Batch, BatchId, Clock as _, Command, Store as _};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+/// Kept for less than it takes to look twice.
+const KEPT: Span = Span(50);
+/// More than the lease of the duty.
+const LEASE_OVER: u32 = 60_000;
+
+/// A server with a runtime of its own, so that it can die all at once.
+struct Process {
+    runtime: Runtime,
+    id: Uuid,
+    stop: oneshot::Sender<()>,
+    ended: tokio::task::JoinHandle<()>,
+}
+
+impl Process {
+    fn start(store: &ModelStore) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let packs = Arc::new(PackSet::default());
+        let mut settings = Settings::with_packs(packs);
+        (settings.retention_finished, settings.retention_workers) = (KEPT, KEPT);
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let bound = runtime.block_on(Server::bind(store.clone(), settings, address));
+        let server = bound.expect("a free port");
+        let id = server.engine().server_id();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let ended = runtime.spawn(async move {
+            let shutdown = async move { drop(stopped.await) };
+            server.run(shutdown).await.expect("a clean stop");
+        });
+        Self { runtime, id, stop, ended }
+    }
+
+    /// Stops in order.
+    fn stop(self) {
+        self.stop.send(()).expect("the server runs");
+        self.runtime.block_on(self.ended).expect("the server ends");
+    }
+
+    /// Ends without a word.
+    fn die(self) {
+        self.runtime.shutdown_background();
+    }
+}
+
+struct Scene {
+    clock: ManualClock,
+    store: ModelStore,
+    runtime: Runtime,
+    batches: u64,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let clock = ManualClock::at(Timestamp(1_700_000_000_000));
+        let store = ModelStore::new(Arc::new(clock.clone()));
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        Self { clock, store, runtime, batches: 0 }
+    }
+
+    fn pause(&self, ms: u64) {
+        self.runtime.block_on(async { tokio::time::sleep(Duration::from_millis(ms)).await });
+    }
+
+    fn duty(&self) -> Option<Duty> {
+        self.store.reopen().duty(RETENTION).expect("the store is open")
+    }
+
+    fn await_duty(&self, of: &str, wanted: impl Fn(Duty) -> bool) -> Duty {
+        for _ in 0..1500 {
+            if let Some(duty) = self.duty().filter(|duty| wanted(*duty)) {
+                return duty;
+            }
+            self.pause(10);
+        }
+        panic!("{of}: {:?}", self.duty());
+    }
+
+    fn await_gone(&self, id: JobId) {
+        for _ in 0..1500 {
+            self.clock.advance(10);
+            let store = self.store.reopen();
+            if self.runtime.block_on(store.job(id)).expect("the store is open").is_none() {
+                return;
+            }
+            self.pause(10);
+        }
+        panic!("job {id} is not deleted");
+    }
+
+    /// A job that has ended.
+    fn ended(&mut self) -> JobId {
+        self.batches += 1;
+        let job = JobId(Uuid::from_u128(u128::from(self.batches)));
+        let new = NewJob {
+            id: job,
+            class: ClassKey {
+                queue: "default".into(),
+                job_type: "work".into(),
+                route: Route::Plain,
+                tenant: None,
+                isolated: false,
+            },
+            priority: 0,
+            payload: Payload { args: "[]".into(), ..Payload::default() },
+            rules: Rules::standard(),
+            first: First::Now,
+            timeout: None,
+            visibility: None,
+            scheduled_timeout: ScheduledTimeout::Never,
+            origin: Origin::Ojs,
+        };
+        let cancel = JobOrder { job, tenant: None, by: "test".into() };
+        let batch = Batch {
+            id: BatchId { server: Uuid::from_u128(7), n: self.batches },
+            jitter_seed: 1,
+            budgets: outlast_core::budget::Budgets::DEFAULT,
+            commands: vec![Command::Enqueue(Box::new(new)), Command::Cancel(cancel)],
+        };
+        self.store.reopen().apply_now(&batch).expect("the store is open");
+        job
+    }
+}
+
+#[test]
+fn one_server_deletes_what_is_old_until_it_stops_and_then_another_does() {
+    let mut scene = Scene::new();
+    let one = Process::start(&scene.store.reopen());
+    let first = scene.await_duty("the first has it", |duty| duty.holder == one.id);
+    let job = scene.ended();
+    scene.await_gone(job);
+    let two = Process::start(&scene.store.reopen());
+    let (id_of_one, id_of_two) = (one.id, two.id);
+    assert_eq!(scene.duty().map(|duty| duty.holder), Some(id_of_one));
+    let before = scene.clock.now();
+    one.stop();
+    let second = scene.await_duty("the second has it", |duty| duty.holder == id_of_two);
+    assert_eq!(second.epoch, first.epoch.next());
+    assert!(scene.clock.now() == before, "a lease that is given back need not pass");
+    let job = scene.ended();
+    scene.await_gone(job);
+    two.stop();
+}
+
+#[test]
+fn duty_of_a_server_that_dies_is_another_s_when_its_lease_is_over() {
+    let mut scene = Scene::new();
+    let one = Process::start(&scene.store.reopen());
+    let first = scene.await_duty("the first has it", |duty| duty.holder == one.id);
+    let two = Process::start(&scene.store.reopen());
+    one.die();
+    let job = scene.ended();
+    // Time stands still: the second asks, and waits.
+    scene.pause(500);
+    assert_eq!(scene.duty().map(|duty| duty.epoch), Some(first.epoch));
+    scene.clock.advance(LEASE_OVER);
+    let second = scene.await_duty("the second has it", |duty| duty.holder == two.id);
+    assert_eq!(second.epoch, first.epoch.next());
+    scene.await_gone(job);
+    two.stop();
+}

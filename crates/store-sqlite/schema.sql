@@ -10,7 +10,7 @@ CREATE INDEX finished_at on finished (at);
 
 CREATE INDEX idempotency_expires on idempotency (expires);
 
-CREATE INDEX idempotency_jobs on idempotency (first, last);
+CREATE INDEX idempotency_job_key on idempotency_job (key, seq);
 
 CREATE UNIQUE INDEX log_chunk on log (seq, epoch, n);
 
@@ -119,10 +119,12 @@ CREATE TABLE finished (
 CREATE TABLE idempotency (
     key blob primary key,
     request blob not null,
-    expires integer not null,
-    first integer not null,
-    last integer not null
-) without rowid;
+    expires integer not null) without rowid;
+
+CREATE TABLE idempotency_job (
+    seq integer primary key,
+    key blob not null
+);
 
 CREATE TABLE job_row (
     seq integer primary key,
@@ -182,6 +184,13 @@ CREATE TABLE ready (
     since integer not null,
     strand_ms integer,
     primary key (class, rank, seq)
+) without rowid;
+
+CREATE TABLE transfer (
+    export text primary key,
+    section text not null,
+    stored integer not null,
+    done integer not null
 ) without rowid;
 
 CREATE TABLE waiting (

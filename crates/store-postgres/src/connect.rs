@@ -86,6 +86,21 @@ pub enum OpenError {
         /// How long was waited.
         seconds: u32,
     },
+    /// The store was made by an older Outlast, and is only to be read.
+    #[error("the store lacks migrations: {}", pending.join(", "))]
+    Behind {
+        /// What it lacks.
+        pending: Vec<&'static str>,
+    },
+    /// An import into the store was not finished.
+    #[error("the store is half imported: it holds a part of an export")]
+    HalfImported,
+    /// An import wants a store that nobody uses.
+    #[error("the store at {place} is in use: a server or another import is connected to it")]
+    InUse {
+        /// Host and port.
+        place: String,
+    },
 }
 
 impl From<tokio_postgres::Error> for OpenError {
@@ -99,6 +114,16 @@ impl From<tokio_postgres::Error> for OpenError {
 pub(crate) struct Address {
     config: Config,
     durable: bool,
+}
+
+/// A connection on which a store was opened.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) client: Client,
+    /// Ends the task that reads from the connection.
+    pub(crate) reader: tokio::task::AbortHandle,
+    /// Migrations that ran.
+    pub(crate) migrated: Vec<&'static str>,
 }
 
 impl Address {
@@ -166,7 +191,12 @@ impl Address {
         let (client, reader) = self.connect().await?;
         let link = Link::new(client, reader);
         let settings = self.writer_settings();
-        let set = tokio::time::timeout(CONNECT_LIMIT, link.set(&settings)).await;
+        let setting = async {
+            link.set(&settings).await?;
+            // An import may have begun since the store was opened.
+            Self::refuse_half_imported(link.client()).await
+        };
+        let set = tokio::time::timeout(CONNECT_LIMIT, setting).await;
         set.map_err(|_elapsed| self.silent())??;
         Ok(link)
     }
@@ -192,17 +222,23 @@ impl Address {
         )
     }
 
-    /// Checks version and durability, and brings the schema up to date; returns which
-    /// migrations ran.
-    pub(crate) async fn open(&self) -> Result<Vec<&'static str>, OpenError> {
-        let (mut client, _reader) = self.connect().await?;
+    /// Checks version and durability, and brings the schema up to date.
+    pub(crate) async fn open(&self) -> Result<Opened, OpenError> {
+        let (mut client, reader) = self.connect().await?;
         self.check(&client).await?;
         client
             .batch_execute(&format!(
                 "{SESSION} set default_transaction_read_only = off; set statement_timeout = 0"
             ))
             .await?;
-        migrate::migrate(&mut client).await
+        let migrated = migrate::migrate(&mut client).await?;
+        Ok(Opened { client, reader, migrated })
+    }
+
+    /// Refuses a store into which an import was begun and not finished.
+    pub(crate) async fn refuse_half_imported(client: &Client) -> Result<(), OpenError> {
+        let half = client.query_opt("select 1 from transfer where not done", &[]).await?;
+        half.map_or(Ok(()), |_| Err(OpenError::HalfImported))
     }
 
     /// Tells which migrations opening would run, and changes nothing.

@@ -13,6 +13,7 @@
 //! - [`connect`]: addresses, session settings, durability
 //! - [`line`]: what servers tell each other
 //! - [`migrate`]: forward-only migrations under an advisory lock
+//! - [`transfer`]: moving a store
 //! - [`writer`] obeys commands, [`read`] answers queries
 //!
 //! Nothing here decides: jobs are loaded, `outlast_core` is asked, and its answer is
@@ -26,8 +27,10 @@ mod migrate;
 mod postgres_store;
 mod read;
 mod row;
+mod transfer;
 mod writer;
 
 pub use connect::{OpenError, Options};
 pub use migrate::SCHEMA_VERSION;
 pub use postgres_store::PostgresStore;
+pub use transfer::{PostgresSource, PostgresTarget};

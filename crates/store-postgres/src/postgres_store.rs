@@ -44,7 +44,8 @@ impl PostgresStore {
     pub async fn open(url: &str, options: &Options) -> Result<Self, OpenError> {
         let durable = !options.unsafe_no_fsync;
         let address = Address::parse(url, durable)?;
-        address.open().await?;
+        let opened = address.open().await?;
+        Address::refuse_half_imported(&opened.client).await?;
         let readers = Readers::new(&address);
         let place = address.place();
         let writer = Mutex::new(Some(Writer::new(address.clone(), options.clock.clone())));
@@ -58,7 +59,7 @@ impl PostgresStore {
     /// # Errors
     /// Returns why the database cannot be used; nothing has changed then.
     pub async fn migrate(url: &str) -> Result<Vec<&'static str>, OpenError> {
-        Address::parse(url, false)?.open().await
+        Address::parse(url, false)?.open().await.map(|opened| opened.migrated)
     }
 
     /// Tells which migrations `migrate` would run, and changes nothing.

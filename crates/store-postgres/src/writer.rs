@@ -299,7 +299,7 @@ impl Writer {
 }
 
 /// The store's time in milliseconds.
-const NOW: &str = "select (extract(epoch from clock_timestamp()) * 1000)::bigint";
+pub(crate) const NOW: &str = "select (extract(epoch from clock_timestamp()) * 1000)::bigint";
 
 /// Locks what says that a batch of this server is under way.
 fn lock_of(id: BatchId) -> Ask {

@@ -74,6 +74,20 @@ pub enum OpenError {
     /// The store was made by another build of Outlast.
     #[error(transparent)]
     Schema(#[from] Mismatch),
+    /// The store was made by an older Outlast, and is only to be read.
+    #[error("{path} lacks migrations: {}", pending.join(", "))]
+    Behind {
+        /// The file.
+        path: PathBuf,
+        /// What it lacks.
+        pending: Vec<&'static str>,
+    },
+    /// An import into the store was not finished.
+    #[error("{path} is half imported: it holds a part of an export")]
+    HalfImported {
+        /// The file.
+        path: PathBuf,
+    },
     /// SQLite refuses.
     #[error("cannot open the store: {0}")]
     Sqlite(#[from] rusqlite::Error),
@@ -185,4 +199,10 @@ pub(crate) fn persisted_time(connection: &Connection) -> Result<Timestamp, rusql
         |row| row.get(0),
     )?;
     Ok(Timestamp(latest.unwrap_or(0)))
+}
+
+/// Returns whether an import into the store was begun and not finished.
+pub(crate) fn half_imported(connection: &Connection) -> Result<bool, rusqlite::Error> {
+    connection
+        .query_row("select exists (select 1 from transfer where not done)", [], |row| row.get(0))
 }

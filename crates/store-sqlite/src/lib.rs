@@ -12,6 +12,7 @@
 //! - [`clock`]: the store's clock, which never runs backwards
 //! - [`connection`]: opening, durability, exclusive ownership, migrations
 //! - [`writer`] obeys commands, [`read`] answers queries
+//! - [`transfer`]: moving a store
 //! - [`ceiling`]: what SQLite manages without us, for comparison
 //!
 //! Nothing here decides: jobs are loaded, `outlast_core` is asked, and its answer is
@@ -24,9 +25,11 @@ mod migrate;
 mod read;
 mod row;
 mod sqlite_store;
+mod transfer;
 mod writer;
 
 pub use clock::BootClock;
 pub use connection::{OpenError, Options};
 pub use migrate::{SCHEMA_VERSION, migrate};
 pub use sqlite_store::SqliteStore;
+pub use transfer::{SqliteSource, SqliteTarget};

@@ -17,6 +17,11 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0003_attachment", text: include_str!("../migrations/0003_attachment.sql") },
     Migration { name: "0004_log_size", text: include_str!("../migrations/0004_log_size.sql") },
     Migration { name: "0005_duty", text: include_str!("../migrations/0005_duty.sql") },
+    Migration {
+        name: "0006_idempotency_job",
+        text: include_str!("../migrations/0006_idempotency_job.sql"),
+    },
+    Migration { name: "0007_transfer", text: include_str!("../migrations/0007_transfer.sql") },
 ];
 
 /// Version of the schema that this build knows.
@@ -59,8 +64,7 @@ pub(crate) fn look(path: &Path) -> Result<Standing, OpenError> {
         }
         Err(error) => return Err(io(error)),
     }
-    let connection = open_to_look(path)?;
-    Ok(standing(MIGRATIONS, &found(&connection)?)?)
+    standing_of(&open_to_look(path)?)
 }
 
 /// A write-ahead log holds what the file does not say yet. Without one nobody has the store
@@ -81,6 +85,11 @@ fn open_to_look(path: &Path) -> Result<Connection, rusqlite::Error> {
 /// Returns a path as an address has it.
 fn escaped(path: &str) -> String {
     path.replace('%', "%25").replace('?', "%3f").replace('#', "%23")
+}
+
+/// Tells how far a store that is open was brought.
+pub(crate) fn standing_of(connection: &Connection) -> Result<Standing, OpenError> {
+    Ok(standing(MIGRATIONS, &found(connection)?)?)
 }
 
 fn found(connection: &Connection) -> Result<Found, rusqlite::Error> {

@@ -18,7 +18,7 @@ use outlast_store::{Applied, Batch, Clock, Store, StoreError};
 use tokio::sync::oneshot;
 
 use crate::clock::{BootClock, wall};
-use crate::connection::{OpenError, Options, named, own, persisted_time};
+use crate::connection::{OpenError, Options, half_imported, named, own, persisted_time};
 use crate::migrate::look;
 use crate::read::{self, Readers};
 use crate::writer::{self, Ask};
@@ -46,6 +46,9 @@ impl SqliteStore {
     /// Returns what is wrong with the file; nothing has changed then.
     pub fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
         let owned = own(path, options)?;
+        if half_imported(&owned.writer)? {
+            return Err(OpenError::HalfImported { path: path.to_owned() });
+        }
         let latest = persisted_time(&owned.writer)?;
         let clock: Arc<dyn Clock> = match &options.clock {
             Some(clock) => Arc::clone(clock),

@@ -13,6 +13,7 @@
 //! - [`event`]: the event log's entries
 //! - [`migration`]: how far a store was brought
 //! - [`settle`], [`codec`]: what every store does and keeps the same way
+//! - [`transfer`]: moving all that a store holds into another one
 //! - [`model`]: the whole contract over maps, per job, with the core's `decide`
 //! - `conformance`: the suite that the model and every store pass (feature `conformance`)
 #![warn(missing_docs)]
@@ -31,6 +32,7 @@ pub mod reply;
 pub mod settle;
 pub mod signal;
 pub mod store;
+pub mod transfer;
 
 pub use command::{Batch, BatchId, Command};
 pub use reply::{Applied, Reply};

@@ -44,6 +44,44 @@ impl Places {
     }
 }
 
+/// A cursor that an embedded store gave out before it was moved here. Its servers wrote one
+/// after the other: what it has not seen is later.
+struct Moved {
+    server: Uuid,
+    place: Place,
+    at: i64,
+}
+
+impl Moved {
+    fn parse(text: &str) -> Option<Self> {
+        let (place, at) = text.split_once('@')?;
+        let (server, place) = place.split_once('=')?;
+        let (n, i) = place.split_once('.')?;
+        let place = (n.parse().ok()?, i.parse().ok()?);
+        Some(Self { server: Uuid::parse_str(server).ok()?, place, at: at.parse().ok()? })
+    }
+
+    async fn places(&self, reader: &Reader) -> Result<Places, StoreError> {
+        let rows = reader
+            .all(
+                "select s.server, (
+                     select b.n from event_batch b
+                     where b.server = s.server and (b.at, b.server) < ($1::bigint, $2::uuid)
+                     order by b.n desc limit 1)
+                 from (select distinct server from event_batch) s",
+                &[&self.at, &self.server],
+            )
+            .await?;
+        let mut places = BTreeMap::from([(self.server, self.place)]);
+        for row in &rows {
+            if let Some(n) = get::<Option<i64>>(row, 1)? {
+                places.entry(get(row, 0)?).or_insert((n, i64::MAX));
+            }
+        }
+        Ok(Places(places))
+    }
+}
+
 /// The servers in the log, one step in the index for each.
 const SERVERS: &str = "with recursive s(server) as (
          (select server from event_batch order by server limit 1)
@@ -56,8 +94,11 @@ const SERVERS: &str = "with recursive s(server) as (
 pub(crate) async fn page(reader: &Reader, query: &EventQuery) -> Result<EventPage, StoreError> {
     let mut places = match &query.after {
         None => Places::default(),
-        Some(text) => Places::parse(text)
-            .ok_or_else(|| StoreError::Rejected(format!("`{text}` is not an event cursor")))?,
+        Some(text) => match Moved::parse(text) {
+            Some(moved) => moved.places(reader).await?,
+            None => Places::parse(text)
+                .ok_or_else(|| StoreError::Rejected(format!("`{text}` is not an event cursor")))?,
+        },
     };
     let oldest = oldest(reader, query).await?;
     let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);

@@ -1,5 +1,5 @@
-//! Enqueueing once for a key. The jobs of one command follow each other without a gap, so a
-//! key needs only the first and the last.
+//! Enqueueing once for a key. Each job of it says so in a row of its own: in a store that was
+//! moved, the numbers of a key's jobs need not follow each other.
 
 use outlast_core::id::JobId;
 use outlast_store::StoreError;
@@ -10,20 +10,17 @@ use rusqlite::OptionalExtension as _;
 use crate::row::{self, failed};
 use crate::writer::Writing;
 
-/// A key that is in force: what it was used for, and its jobs.
-type Key = (Vec<u8>, i64, i64);
-
 impl Writing<'_> {
     pub(super) fn enqueue_once(
         &mut self,
         once: Once,
     ) -> Result<Result<Onced, OnceRefusal>, StoreError> {
         let Once { key, request, keep, jobs } = once;
-        if let Some((earlier, first, last)) = self.key(&key)? {
+        if let Some(earlier) = self.key(&key)? {
             if earlier != request {
                 return Ok(Err(OnceRefusal::OtherRequest));
             }
-            return Ok(Ok(Onced::Before(self.jobs_between(first, last)?)));
+            return Ok(Ok(Onced::Before(self.jobs_of(&key)?)));
         }
         let stored = match self.enqueue_all(jobs)? {
             Ok(stored) => stored,
@@ -33,25 +30,25 @@ impl Writing<'_> {
         Ok(Ok(Onced::Stored(stored)))
     }
 
-    fn key(&self, key: &Fingerprint) -> Result<Option<Key>, StoreError> {
+    /// Returns what a key that is in force was used for.
+    fn key(&self, key: &Fingerprint) -> Result<Option<Vec<u8>>, StoreError> {
         let mut select = self
             .db
-            .prepare_cached(
-                "select request, first, last from idempotency where key = ? and expires > ?",
-            )
+            .prepare_cached("select request from idempotency where key = ? and expires > ?")
             .map_err(failed)?;
-        let found = select.query_row((key.as_slice(), self.now.0), |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-        });
+        let found = select.query_row((key.as_slice(), self.now.0), |row| row.get(0));
         found.optional().map_err(failed)
     }
 
-    fn jobs_between(&self, first: i64, last: i64) -> Result<Vec<JobId>, StoreError> {
+    fn jobs_of(&self, key: &Fingerprint) -> Result<Vec<JobId>, StoreError> {
         let mut select = self
             .db
-            .prepare_cached("select id from job_row where seq between ? and ? order by seq")
+            .prepare_cached(
+                "select j.id from idempotency_job i join job_row j on j.seq = i.seq
+                 where i.key = ? order by i.seq",
+            )
             .map_err(failed)?;
-        let rows = select.query_map((first, last), |row| row::job_id(row, 0)).map_err(failed)?;
+        let rows = select.query_map([key.as_slice()], |row| row::job_id(row, 0)).map_err(failed)?;
         rows.collect::<Result<_, _>>().map_err(failed)
     }
 
@@ -62,18 +59,19 @@ impl Writing<'_> {
         expires: i64,
         stored: &[Enqueued],
     ) -> Result<(), StoreError> {
-        let last = match stored.last() {
-            Some(job) => self.seq_of(job.id)?,
-            None => None,
-        };
-        let last = last.ok_or_else(|| StoreError::Rejected("a key without jobs".to_owned()))?;
-        let first = last + 1 - i64::try_from(stored.len()).unwrap_or(i64::MAX);
         // The same key may be there still, expired and not pruned.
+        self.execute("delete from idempotency_job where key = ?", [key.as_slice()])?;
         self.execute(
-            "insert or replace into idempotency (key, request, expires, first, last)
-             values (?, ?, ?, ?, ?)",
-            (key.as_slice(), request.as_slice(), expires, first, last),
+            "insert or replace into idempotency (key, request, expires) values (?, ?, ?)",
+            (key.as_slice(), request.as_slice(), expires),
         )?;
+        for job in stored {
+            let seq = self.seq_of(job.id)?;
+            self.execute(
+                "insert into idempotency_job (seq, key) values (?, ?)",
+                (seq, key.as_slice()),
+            )?;
+        }
         Ok(())
     }
 }

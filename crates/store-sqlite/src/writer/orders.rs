@@ -114,7 +114,7 @@ impl Writing<'_> {
                  delete from dead_letter_row; delete from checkpoint; delete from log;
                  delete from log_size;
                  delete from event_batch; delete from worker; delete from queue;
-                 delete from class; delete from idempotency;",
+                 delete from class; delete from idempotency; delete from idempotency_job;",
             )
             .map_err(failed)?;
         *self.classes = Classes::load(self.db)?;

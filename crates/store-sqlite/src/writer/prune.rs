@@ -17,11 +17,7 @@ impl Writing<'_> {
             return Ok(Err(refusal));
         }
         let limit = i64::from(prune.limit);
-        let keys = self.execute(
-            "delete from idempotency where key in
-                 (select key from idempotency where expires <= ? order by expires, key limit ?)",
-            (self.now.0, limit),
-        )?;
+        let keys = self.prune_keys(limit)?;
         let old = self.old_jobs(prune.finished_before.0, limit)?;
         for seq in &old {
             self.delete_job(*seq)?;
@@ -46,6 +42,19 @@ impl Writing<'_> {
         }))
     }
 
+    fn prune_keys(&self, limit: i64) -> Result<usize, StoreError> {
+        self.execute(
+            "delete from idempotency_job where key in
+                 (select key from idempotency where expires <= ? order by expires, key limit ?)",
+            (self.now.0, limit),
+        )?;
+        self.execute(
+            "delete from idempotency where key in
+                 (select key from idempotency where expires <= ? order by expires, key limit ?)",
+            (self.now.0, limit),
+        )
+    }
+
     /// Dead letters wait for a person, a cancelled job for its process tree, and the job of a
     /// key for its producer.
     fn old_jobs(&self, before: i64, limit: i64) -> Result<Vec<i64>, StoreError> {
@@ -55,8 +64,7 @@ impl Writing<'_> {
                 "select seq from finished where at < ?1
                      and not exists (select 1 from dead_letter_row d where d.seq = finished.seq)
                      and not exists (select 1 from active a where a.seq = finished.seq)
-                     and coalesce((select i.last from idempotency i where i.first <= finished.seq
-                                   order by i.first desc limit 1) < finished.seq, true)
+                     and not exists (select 1 from idempotency_job i where i.seq = finished.seq)
                  order by at, seq limit ?2",
             )
             .map_err(failed)?;

@@ -16,6 +16,7 @@ mod script;
 use std::sync::Arc;
 
 use outlast_core::budget::{Budgets, InterruptionCharge};
+use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use uuid::Uuid;
 
@@ -49,13 +50,29 @@ pub fn check_seed<H: Harness>(harness: &H, seed: u64, scripts: u32) {
         max_shrink_iters: scripts * scripts * 16,
         ..Config::default()
     };
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed.to_le_bytes().repeat(4));
-    let mut runner = TestRunner::new_with_rng(config, rng);
-    let result = runner
-        .run(&script::scripts(), |script| play(harness, &script).map_err(TestCaseError::fail));
+    let mut runner = TestRunner::new_with_rng(config, chance(seed));
+    let result = runner.run(&script::scripts(), |script| {
+        let store = play(harness, &script).map_err(TestCaseError::fail)?;
+        harness.block_on(store.close()).map_err(|error| TestCaseError::fail(error.to_string()))
+    });
     if let Err(failure) = result {
         panic!("seed {seed}: {failure}");
     }
+}
+
+/// Returns a store in which a random script of some length was played.
+pub fn fill<H: Harness>(harness: &H, seed: u64) -> H::Store {
+    let mut runner = TestRunner::new_with_rng(Config::default(), chance(seed));
+    loop {
+        let script = script::scripts().new_tree(&mut runner).expect("a script").current();
+        if script.steps.len() > 80 {
+            return play(harness, &script).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        }
+    }
+}
+
+fn chance(seed: u64) -> TestRng {
+    TestRng::from_seed(RngAlgorithm::ChaCha, &seed.to_le_bytes().repeat(4))
 }
 
 fn budgets(script: &Script) -> Budgets {
@@ -64,7 +81,7 @@ fn budgets(script: &Script) -> Budgets {
     Budgets { losses: 2, interruptions: 2, interruption_charge }
 }
 
-fn play<H: Harness>(harness: &H, script: &Script) -> Result<(), String> {
+fn play<H: Harness>(harness: &H, script: &Script) -> Result<H::Store, String> {
     let clock = ManualClock::at(START);
     let model = ModelStore::new(Arc::new(clock.clone()));
     let mut store = harness.open(Arc::new(clock.clone()));
@@ -87,5 +104,5 @@ fn play<H: Harness>(harness: &H, script: &Script) -> Result<(), String> {
             .map_err(|difference| format!("{difference}\n{}", told()))?;
         laws.hold(harness, &model).map_err(|broken| format!("{broken}\n{}", told()))?;
     }
-    harness.block_on(store.close()).map_err(|error| error.to_string())
+    Ok(store)
 }

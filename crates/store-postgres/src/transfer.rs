@@ -1,0 +1,295 @@
+//! Moving a shared store: reading it as it is at one moment, and filling an empty one.
+//!
+//! Reading is one transaction of `repeatable read`: no server feels it, and old rows are
+//! kept until it ends. Filling wants the database for itself: from its first row on servers
+//! refuse the store, until the import is done.
+
+mod sql;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use outlast_core::time::Timestamp;
+use outlast_store::StoreError;
+use outlast_store::transfer::row::Row;
+use outlast_store::transfer::section::Section;
+use outlast_store::transfer::{Page, Progress, Source, SourceFacts, Target};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use tokio_postgres::{Client, Statement};
+
+use crate::connect::{Address, OpenError, Options};
+use crate::failure::Failure;
+use crate::migrate::{SCHEMA_VERSION, look};
+use crate::row::get;
+
+/// Longest that one statement of a move may take.
+const STATEMENT_LIMIT_MS: u32 = 120_000;
+/// Longest that an answer is waited for: a little longer, for a PostgreSQL that hangs.
+const ANSWER_LIMIT: Duration = Duration::from_secs(130);
+/// How long sessions of a program that has just ended may take to go.
+const GO_LIMIT: Duration = Duration::from_secs(5);
+/// Pause before they are looked for again.
+const GO_PAUSE: Duration = Duration::from_millis(50);
+/// The lock that whoever imports holds: `outlast` as a number, and 1.
+const LOCK: i64 = 0x6f75_746c_6173_7401;
+
+/// A connection of a move, with its prepared statements.
+#[derive(Debug)]
+struct Session {
+    client: Client,
+    reader: AbortHandle,
+    statements: HashMap<String, Statement>,
+    time: Timestamp,
+    /// Rows that are asked for at once, for each section: as many as make a page.
+    rows: HashMap<&'static str, usize>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// A store as it was when it was opened for this.
+#[derive(Debug)]
+pub struct PostgresSource {
+    session: Session,
+}
+
+impl PostgresSource {
+    /// Opens the store for reading; servers may be using it.
+    ///
+    /// # Errors
+    /// Returns why it cannot be read.
+    pub async fn open(url: &str, options: &Options) -> Result<Self, OpenError> {
+        let address = Address::parse(url, !options.unsafe_no_fsync)?;
+        let (client, reader) = address.connect().await?;
+        let session = Session::new(client, reader, "outlast export").await?;
+        session.client.batch_execute("begin isolation level repeatable read, read only").await?;
+        let pending = look(&session.client).await?.pending;
+        if !pending.is_empty() {
+            return Err(OpenError::Behind { pending });
+        }
+        Address::refuse_half_imported(&session.client).await?;
+        Ok(Self { session: session.at(options).await? })
+    }
+}
+
+impl Source for PostgresSource {
+    fn facts(&self) -> SourceFacts {
+        self.session.facts()
+    }
+
+    async fn page(
+        &mut self,
+        section: &'static Section,
+        after: Option<&Row>,
+        page: Page,
+    ) -> Result<Vec<Row>, StoreError> {
+        self.session.page(section, after, page).await
+    }
+}
+
+/// A store that is being filled.
+#[derive(Debug)]
+pub struct PostgresTarget {
+    session: Session,
+}
+
+impl PostgresTarget {
+    /// Opens the store, brings its schema up to date, and takes it for this import alone.
+    ///
+    /// # Errors
+    /// Returns why it cannot be used, or that a server or another import uses it.
+    pub async fn open(url: &str, options: &Options) -> Result<Self, OpenError> {
+        let address = Address::parse(url, !options.unsafe_no_fsync)?;
+        let opened = address.open().await?;
+        let session = Session::new(opened.client, opened.reader, "outlast import").await?;
+        if options.unsafe_no_fsync {
+            session.client.batch_execute("set synchronous_commit = off").await?;
+        }
+        let end = Instant::now() + GO_LIMIT;
+        while !alone(&session.client).await? {
+            if Instant::now() >= end {
+                return Err(OpenError::InUse { place: address.place() });
+            }
+            tokio::time::sleep(GO_PAUSE).await;
+        }
+        Ok(Self { session: session.at(options).await? })
+    }
+}
+
+/// Takes the lock of imports, and looks for servers. A server that opened the store before
+/// an import marked it has its line by then, or finds the mark when it first writes.
+async fn alone(client: &Client) -> Result<bool, OpenError> {
+    let row = client
+        .query_one(
+            "select pg_try_advisory_lock($1), exists (
+                 select 1 from pg_stat_activity
+                 where datname = current_database() and pid <> pg_backend_pid()
+                     and application_name in ('outlast', 'outlast line'))",
+            &[&LOCK],
+        )
+        .await?;
+    Ok(row.try_get::<_, bool>(0)? && !row.try_get::<_, bool>(1)?)
+}
+
+impl Source for PostgresTarget {
+    fn facts(&self) -> SourceFacts {
+        self.session.facts()
+    }
+
+    async fn page(
+        &mut self,
+        section: &'static Section,
+        after: Option<&Row>,
+        page: Page,
+    ) -> Result<Vec<Row>, StoreError> {
+        self.session.page(section, after, page).await
+    }
+}
+
+impl Target for PostgresTarget {
+    async fn progress(&mut self) -> Result<Option<Progress>, StoreError> {
+        let asked = self.session.client.query_opt(
+            "select export, section, stored, done from transfer order by done, export desc limit 1",
+            &[],
+        );
+        let row = within(asked).await?;
+        let of_row = |row: tokio_postgres::Row| {
+            let stored: i64 = get(&row, 2)?;
+            Ok(Progress {
+                export: get(&row, 0)?,
+                section: get(&row, 1)?,
+                stored: u64::try_from(stored).unwrap_or(0),
+                done: get(&row, 3)?,
+            })
+        };
+        row.map(of_row).transpose()
+    }
+
+    async fn write(
+        &mut self,
+        section: &'static Section,
+        rows: Vec<Row>,
+        at: &Progress,
+    ) -> Result<(), StoreError> {
+        let insert = self.session.prepared(sql::insert(section)).await?;
+        let columns = sql::columns(section, rows);
+        let values: Vec<sql::Param<'_>> =
+            columns.iter().map(|column| &**column as sql::Param<'_>).collect();
+        let step = within(self.session.client.transaction()).await?;
+        within(step.execute(&insert, &values)).await?;
+        within(keep(step.client(), at)).await?;
+        within(step.commit()).await
+    }
+
+    async fn settle(&mut self, time: Timestamp) -> Result<(), StoreError> {
+        let session = &self.session;
+        within(session.client.batch_execute(sql::SETTLE)).await?;
+        // This store's clock is PostgreSQL's, which nobody sets from here.
+        if session.time < time {
+            let behind_ms = time.0.saturating_sub(session.time.0);
+            tracing::warn!(
+                behind_ms,
+                "PostgreSQL's clock is behind the time of the export: leases and timers are \
+                 judged later by that much"
+            );
+        }
+        Ok(())
+    }
+
+    async fn keep(&mut self, at: &Progress) -> Result<(), StoreError> {
+        within(keep(&self.session.client, at)).await
+    }
+}
+
+async fn keep(client: &Client, at: &Progress) -> Result<(), tokio_postgres::Error> {
+    let stored = crate::row::int(at.stored);
+    client
+        .execute(
+            "insert into transfer (export, section, stored, done) values ($1, $2, $3, $4)
+             on conflict (export) do update
+                 set section = excluded.section, stored = excluded.stored, done = excluded.done",
+            &[&at.export, &at.section, &stored, &at.done],
+        )
+        .await
+        .map(|_| ())
+}
+
+/// Waits for an answer, but not for ever.
+async fn within<T>(
+    asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, StoreError> {
+    match tokio::time::timeout(ANSWER_LIMIT, asked).await {
+        Ok(answer) => answer.map_err(|error| Failure::from(error).into()),
+        Err(_elapsed) => Err(StoreError::Unavailable("no answer in time".into())),
+    }
+}
+
+impl Session {
+    /// Rows are read by key, in order: a plan that sorts a whole table for each page can
+    /// only be a mistake about its size.
+    async fn new(client: Client, reader: AbortHandle, name: &str) -> Result<Self, OpenError> {
+        let settings = format!(
+            "set search_path = public; set timezone = 'UTC'; set jit = off;
+             set default_transaction_isolation = 'read committed';
+             set default_transaction_read_only = off; set lock_timeout = '10s';
+             set idle_in_transaction_session_timeout = 0;
+             set statement_timeout = {STATEMENT_LIMIT_MS};
+             set plan_cache_mode = force_generic_plan; set enable_seqscan = off;
+             set enable_bitmapscan = off; set application_name = '{name}'"
+        );
+        client.batch_execute(&settings).await?;
+        Ok(Self {
+            client,
+            reader,
+            statements: HashMap::new(),
+            time: Timestamp::default(),
+            rows: HashMap::new(),
+        })
+    }
+
+    /// Looks at the clock.
+    async fn at(mut self, options: &Options) -> Result<Self, OpenError> {
+        let told = self.client.query_one(crate::writer::NOW, &[]).await?;
+        let told = Timestamp(told.try_get(0)?);
+        self.time = options.clock.as_ref().map_or(told, |clock| clock.now());
+        Ok(self)
+    }
+
+    fn facts(&self) -> SourceFacts {
+        SourceFacts { kind: "postgres", schema: SCHEMA_VERSION, time: self.time }
+    }
+
+    async fn prepared(&mut self, sql: String) -> Result<Statement, StoreError> {
+        if let Some(statement) = self.statements.get(&sql) {
+            return Ok(statement.clone());
+        }
+        let statement = within(self.client.prepare(&sql)).await?;
+        self.statements.insert(sql, statement.clone());
+        Ok(statement)
+    }
+
+    async fn page(
+        &mut self,
+        section: &'static Section,
+        after: Option<&Row>,
+        page: Page,
+    ) -> Result<Vec<Row>, StoreError> {
+        let select = self.prepared(sql::select(section, after.is_some())).await?;
+        let wanted = self.rows.entry(section.name).or_insert(sql::FIRST_ROWS);
+        let limit = (*wanted).clamp(1, page.rows);
+        let key = after.map_or(&[][..], Vec::as_slice).iter().take(section.key);
+        let values = key.map(sql::value).chain([sql::count(limit)]).collect();
+        let asked = sql::read(&self.client, &select, (section, values), page.bytes);
+        let rows = match tokio::time::timeout(ANSWER_LIMIT, asked).await {
+            Ok(rows) => rows?,
+            Err(_elapsed) => return Err(StoreError::Unavailable("no answer in time".into())),
+        };
+        // So that few rows are sent in vain when they are long.
+        *wanted = if rows.len() < limit { (rows.len() * 2).max(1) } else { limit * 4 };
+        Ok(rows)
+    }
+}

@@ -1,0 +1,283 @@
+//! What a store holds: its tables and columns, named as every store names them.
+//!
+//! What a store derives from these (generated columns, copies that save a join, counters,
+//! progress of imports) is not listed; each store's tests name it, with the reason.
+
+/// A table, in the order in which its rows are moved.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Section {
+    /// Name of the table and, with `.jsonl`, of the file.
+    pub name: &'static str,
+    /// The columns; the key first.
+    pub columns: &'static [Column],
+    /// How many of the columns are the key, by which rows are ordered.
+    pub key: usize,
+}
+
+/// A column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: &'static str,
+    /// What is in it.
+    pub sort: Sort,
+    /// Whether it may be empty.
+    pub nullable: bool,
+}
+
+/// What is in a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    /// A whole number.
+    Int,
+    /// Yes or no.
+    Flag,
+    /// Text without NUL, which not every store takes.
+    Text,
+    /// A UUID.
+    Id,
+    /// Bytes.
+    Bytes,
+}
+
+const fn of(name: &'static str, sort: Sort) -> Column {
+    Column { name, sort, nullable: false }
+}
+
+const fn int(name: &'static str) -> Column {
+    of(name, Sort::Int)
+}
+
+const fn flag(name: &'static str) -> Column {
+    of(name, Sort::Flag)
+}
+
+const fn text(name: &'static str) -> Column {
+    of(name, Sort::Text)
+}
+
+const fn id(name: &'static str) -> Column {
+    of(name, Sort::Id)
+}
+
+const fn bytes(name: &'static str) -> Column {
+    of(name, Sort::Bytes)
+}
+
+/// A column that may be empty.
+const fn maybe(column: Column) -> Column {
+    Column { nullable: true, ..column }
+}
+
+impl Section {
+    /// Returns the section of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static Self> {
+        SECTIONS.iter().find(|section| section.name == name)
+    }
+
+    /// Returns the columns of the key.
+    #[must_use]
+    pub fn key_columns(&self) -> &'static [Column] {
+        self.columns.get(..self.key).unwrap_or(self.columns)
+    }
+
+    /// Returns the name of the section's file.
+    #[must_use]
+    pub fn file(&self) -> String {
+        format!("{}.jsonl", self.name)
+    }
+}
+
+/// Everything that is moved. A job's row goes before what is about the job.
+pub static SECTIONS: &[Section] = &[
+    Section {
+        name: "class",
+        key: 1,
+        columns: &[
+            int("id"),
+            text("queue"),
+            text("job_type"),
+            text("route"),
+            text("tenant"),
+            flag("isolated"),
+        ],
+    },
+    Section { name: "queue", key: 1, columns: &[text("name"), flag("paused")] },
+    Section {
+        name: "job_row",
+        key: 1,
+        columns: &[
+            int("seq"),
+            id("id"),
+            int("class"),
+            int("priority"),
+            maybe(text("rules")),
+            maybe(int("timeout_ms")),
+            maybe(int("visibility_ms")),
+            maybe(int("strand_ms")),
+            int("origin"),
+            int("created"),
+            maybe(int("scheduled_for")),
+            maybe(int("expires_at")),
+            text("args"),
+            text("meta"),
+            text("extra"),
+        ],
+    },
+    Section {
+        name: "ready",
+        key: 3,
+        columns: &[
+            int("class"),
+            int("rank"),
+            int("seq"),
+            int("epoch"),
+            int("life"),
+            int("failures"),
+            int("losses"),
+            int("interruptions"),
+            int("since"),
+            maybe(int("strand_ms")),
+        ],
+    },
+    Section {
+        name: "waiting",
+        key: 1,
+        columns: &[
+            int("seq"),
+            text("state"),
+            maybe(int("due")),
+            int("epoch"),
+            int("life"),
+            int("failures"),
+            int("losses"),
+            int("interruptions"),
+            flag("isolated"),
+            int("since"),
+        ],
+    },
+    Section {
+        name: "active",
+        key: 1,
+        columns: &[
+            int("seq"),
+            int("epoch"),
+            int("life"),
+            int("failures"),
+            int("losses"),
+            int("interruptions"),
+            flag("isolated"),
+            maybe(id("worker")),
+            maybe(text("plain")),
+            int("claimed"),
+            maybe(int("started")),
+            maybe(int("visible_until")),
+            maybe(int("visibility_ms")),
+            maybe(int("deadline")),
+            flag("cancelled"),
+        ],
+    },
+    Section {
+        name: "finished",
+        key: 1,
+        columns: &[
+            int("seq"),
+            text("state"),
+            int("at"),
+            int("epoch"),
+            int("life"),
+            int("failures"),
+            int("losses"),
+            int("interruptions"),
+            flag("isolated"),
+            int("attempt"),
+            flag("shown"),
+            maybe(text("result")),
+            maybe(text("error")),
+            text("ended_by"),
+        ],
+    },
+    Section {
+        name: "attempt_row",
+        key: 2,
+        columns: &[
+            int("seq"),
+            int("epoch"),
+            int("life"),
+            int("number"),
+            maybe(id("worker")),
+            maybe(text("plain")),
+            int("claimed"),
+            maybe(int("started")),
+            int("finished"),
+            text("outcome"),
+            text("next_state"),
+            maybe(text("error")),
+            maybe(int("exit_code")),
+            text("by"),
+            text("evidence"),
+        ],
+    },
+    Section { name: "expiry", key: 2, columns: &[int("at"), int("seq")] },
+    Section { name: "dead_letter_row", key: 1, columns: &[int("seq"), text("reason"), int("at")] },
+    Section { name: "checkpoint", key: 1, columns: &[int("seq"), bytes("bytes")] },
+    Section {
+        name: "log",
+        key: 2,
+        columns: &[
+            int("seq"),
+            int("id"),
+            int("epoch"),
+            int("n"),
+            int("stream"),
+            int("at"),
+            bytes("bytes"),
+        ],
+    },
+    Section { name: "log_size", key: 2, columns: &[int("seq"), int("epoch"), int("bytes")] },
+    Section {
+        name: "event_batch",
+        key: 2,
+        columns: &[id("server"), int("n"), int("at"), text("body")],
+    },
+    Section {
+        name: "idempotency",
+        key: 1,
+        columns: &[bytes("key"), bytes("request"), int("expires")],
+    },
+    Section { name: "idempotency_job", key: 1, columns: &[int("seq"), bytes("key")] },
+    Section {
+        name: "duty",
+        key: 1,
+        columns: &[text("name"), id("holder"), int("epoch"), int("until")],
+    },
+    Section {
+        name: "worker",
+        key: 1,
+        columns: &[
+            id("id"),
+            text("name"),
+            text("worker_role"),
+            text("status"),
+            text("state"),
+            int("phase"),
+            int("liveness"),
+            int("concurrency"),
+            text("queues"),
+            text("runtimes"),
+            text("labels"),
+            int("renewal_seq"),
+            int("session_seq"),
+            int("attachment"),
+            int("lease_ms"),
+            int("lease_until_ms"),
+            int("last_heartbeat_ms"),
+            int("created_ms"),
+            int("updated_ms"),
+            text("evidence"),
+            text("about"),
+            maybe(text("plain_id")),
+        ],
+    },
+];

@@ -224,6 +224,13 @@ table public.ready with (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_
     ready_pkey PRIMARY KEY (class, rank, seq)
     CREATE INDEX ready_strand ON public.ready USING btree (class, strand_ms, since, seq) WHERE (strand_ms IS NOT NULL)
 
+table public.transfer
+    export uuid not null
+    section text not null
+    stored bigint not null
+    done boolean not null
+    transfer_pkey PRIMARY KEY (export)
+
 table public.waiting with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, autovacuum_vacuum_cost_delay=0)
     seq bigint not null
     state text not null

@@ -10,3 +10,4 @@ mod plans;
 mod races;
 mod schema;
 mod seeds;
+mod transfer;

@@ -9,13 +9,13 @@ use outlast_store::conformance::{self, Harness};
 use outlast_store::{Clock, Store as _};
 use outlast_store_sqlite::{Options, SqliteStore};
 
-struct Files {
+pub(crate) struct Files {
     runtime: tokio::runtime::Runtime,
     folders: Mutex<HashMap<PathBuf, tempfile::TempDir>>,
 }
 
 impl Files {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         Self { runtime, folders: Mutex::default() }
     }

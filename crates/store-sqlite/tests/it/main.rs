@@ -9,3 +9,4 @@ mod opening;
 mod plans;
 mod schema;
 mod seeds;
+mod transfer;

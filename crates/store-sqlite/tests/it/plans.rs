@@ -79,3 +79,17 @@ fn report_finds_its_job_by_id() {
         "SEARCH a USING INTEGER PRIMARY KEY",
     );
 }
+
+#[test]
+fn events_are_read_in_the_order_of_time() {
+    check(
+        "select server, n, at, body from event_batch where (at, server, n) >= (?1, ?2, ?3)
+         order by at, server, n limit ?4",
+        "SEARCH event_batch USING INDEX event_batch_at ((at,server,n)>(?,?,?))",
+    );
+    check(
+        "select server, n, at, body from event_batch
+         order by at desc, server desc, n desc limit 1",
+        "USING INDEX event_batch_at",
+    );
+}

@@ -10,6 +10,8 @@
 //!      ▲────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
+//! - [`beats`]: renewals, which wait for nothing else
+//! - [`contact`]: whether the store takes writes, and since when without a break
 //! - [`gather`]: how inputs become one batch: lanes, and one operation per job
 //! - [`fetchers`]: from which queues plain clients fetch
 //! - [`dispatch`]: which session gets how many jobs of which classes; pure
@@ -17,6 +19,8 @@
 //! - [`turn`]: one turn of the loop, and what is done with its replies
 //! - [`waiting`]: why a job waits, in words
 
+mod beats;
+pub(crate) mod contact;
 pub mod dispatch;
 mod fetchers;
 mod gather;
@@ -26,7 +30,7 @@ mod turn;
 mod waiting;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -35,7 +39,7 @@ use outlast_core::job::State;
 use outlast_core::lease::Watch;
 use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
-use outlast_store::command::{Claim, ClaimFrom, ClassKey, WorkerMove};
+use outlast_store::command::{Claim, ClaimFrom, ClassKey, Lapse, WorkerMove};
 use outlast_store::record::{JobRecord, WorkerRecord};
 use outlast_store::reply::{ClaimRefusal, Claimed, WorkerMoveRefusal, WorkerMoved};
 use outlast_store::{Command, Reply, Store};
@@ -70,6 +74,7 @@ struct Shared<S> {
     settings: Settings,
     server: Uuid,
     inputs: mpsc::Sender<Input>,
+    beats: mpsc::Sender<beats::Beat>,
     board: Arc<Board>,
     metrics: Arc<Metrics>,
 }
@@ -90,11 +95,11 @@ pub struct Board {
     pub(crate) lease_changed: Notify,
     /// Counts commits, so that streams of events wait for the next one.
     pub(crate) commits: watch::Sender<u64>,
-    store_down: AtomicBool,
+    /// Whether the store takes writes, and since when without a break (I8).
+    pub(crate) contact: contact::Contact,
     stopping: CancellationToken,
     /// The store's time at a boot time, from the latest batch.
     clock: Mutex<Option<(Timestamp, BootTime)>>,
-    contact_since: Mutex<Option<BootTime>>,
     paused: RwLock<HashSet<String>>,
     /// What this server has itself seen of renewals (I8).
     leases: Mutex<Watch>,
@@ -176,9 +181,10 @@ impl<S: Store> Engine<S> {
     #[must_use]
     pub fn start(store: S, settings: Settings) -> Self {
         let (inputs, receiver) = mpsc::channel(INPUTS_MAX);
+        let (beats, beating) = mpsc::channel(beats::WAITING_MAX);
         let board = Arc::new(Board {
             next_due: AtomicI64::new(i64::MAX),
-            contact_since: Mutex::new(Some(boot_time())),
+            contact: contact::Contact::new(boot_time()),
             ..Board::default()
         });
         let metrics = Arc::new(Metrics::new());
@@ -190,9 +196,12 @@ impl<S: Store> Engine<S> {
             settings: settings.clone(),
             server,
             inputs,
+            beats,
             board: Arc::clone(&board),
             metrics: Arc::clone(&metrics),
         };
+        let shown = (Arc::clone(&board), Arc::clone(&metrics));
+        tokio::spawn(beats::run(store.clone(), settings.clone(), shown, beating));
         tokio::spawn(turn::run(store, settings, server, (board, metrics), inputs_of_loop));
         Self { shared: Arc::new(shared) }
     }
@@ -202,8 +211,29 @@ impl<S: Store> Engine<S> {
     /// # Errors
     /// Returns [`Unavailable`] when the store is out of reach or the server stops.
     pub async fn submit(&self, command: Command) -> Result<Reply, Unavailable> {
+        // Beats, reports and whatever else a worker needs are tried; producers would only queue
+        // behind what does not move, and cannot know for how long.
+        if is_enqueue(&command) && !self.board().contact.is_well(boot_time()) {
+            return Err(Unavailable::new("the store does not take jobs at the moment"));
+        }
         let (reply, answer) = oneshot::channel();
         self.send(Input::Submit { command, reply }).await?;
+        answer.await.unwrap_or_else(|_closed| Err(Unavailable::new("server is stopping")))
+    }
+
+    /// Puts a command into the next batch of heartbeats, which wait for nothing else.
+    pub(crate) async fn beat(&self, command: Command) -> Result<Reply, Unavailable> {
+        let (reply, answer) = oneshot::channel();
+        let stopping = || Unavailable::new("server is stopping");
+        self.shared.beats.send((command, reply)).await.map_err(|_closed| stopping())?;
+        answer.await.unwrap_or_else(|_closed| Err(stopping()))
+    }
+
+    /// Submits a lapse that was judged at `judged`. It is not carried out if contact with the
+    /// store was broken since: what was seen before says nothing then.
+    pub(crate) async fn lapse(&self, lapse: Lapse, judged: BootTime) -> Result<Reply, Unavailable> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Input::Lapse { lapse, judged, reply }).await?;
         answer.await.unwrap_or_else(|_closed| Err(Unavailable::new("server is stopping")))
     }
 
@@ -334,10 +364,10 @@ impl<S: Store> Engine<S> {
     #[must_use]
     pub fn health(&self) -> Health {
         let stopping = self.board().is_stopping();
-        let down = self.board().store_down.load(Ordering::Relaxed);
+        let well = self.board().contact.is_well(boot_time());
         Health {
-            ready: !stopping && !down,
-            store: if down { "unreachable" } else { "ok" },
+            ready: !stopping && well,
+            store: if well { "ok" } else { "unreachable" },
             stopping,
         }
     }
@@ -362,6 +392,10 @@ fn hear_others<S: Store>(store: &S, inputs: mpsc::WeakSender<Input>) {
             }
         }
     });
+}
+
+const fn is_enqueue(command: &Command) -> bool {
+    matches!(command, Command::Enqueue(_) | Command::EnqueueAll(_) | Command::EnqueueOnce(_))
 }
 
 pub(crate) fn unexpected(what: &str, reply: &Reply) -> Unavailable {
@@ -409,28 +443,19 @@ impl Board {
         self.stopping.cancel();
     }
 
-    /// Notes whether the store answered, and since when it has without a break (I8).
-    pub(crate) fn contact(&self, reached: bool) {
-        let was_down = self.store_down.swap(!reached, Ordering::AcqRel);
-        let mut since = self.contact_since.lock().unwrap_or_else(PoisonError::into_inner);
-        if !reached {
-            *since = None;
-            self.leases().lost_contact();
-        } else if was_down || since.is_none() {
-            *since = Some(boot_time());
-            // Silence while the store was out of reach may have been ours.
+    /// Notes how a write ended. Silence while the store took none may have been ours, so
+    /// everybody is watched anew.
+    pub(crate) fn wrote(&self, lane: contact::Lane, reached: bool) {
+        if self.contact.wrote(lane, reached, boot_time()) {
             self.leases().lost_contact();
         }
     }
 
-    pub(crate) fn is_store_down(&self) -> bool {
-        self.store_down.load(Ordering::Acquire)
-    }
-
-    /// Returns how long contact with the store has lasted without a break.
-    pub(crate) fn contact_length(&self) -> Span {
-        let since = *self.contact_since.lock().unwrap_or_else(PoisonError::into_inner);
-        since.map_or(Span::ZERO, |since| boot_time().since(since))
+    /// Notes that contact with the store was not proven for a while: everybody is watched
+    /// anew.
+    pub(crate) fn unproven(&self) {
+        self.contact.unproven(boot_time());
+        self.leases().lost_contact();
     }
 
     pub(crate) fn set_clock(&self, at: Timestamp) {

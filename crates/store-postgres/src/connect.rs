@@ -21,6 +21,9 @@ const WRITE_LIMIT_MS: u32 = 10_000;
 /// Longest that a batch waits for a row that another transaction holds.
 const LOCK_LIMIT_MS: u32 = 2_000;
 
+/// Longest that a read waits for a table that another transaction has locked.
+const READ_LOCK_LIMIT_MS: u32 = 5_000;
+
 /// What every session is told, whatever its role or database was given.
 const SESSION: &str = "set search_path = public; set timezone = 'UTC'; set jit = off;
              set default_transaction_isolation = 'read committed';";
@@ -218,7 +221,8 @@ impl Address {
     pub(crate) fn reader_settings() -> String {
         format!(
             "{SESSION}
-             set default_transaction_read_only = on; set statement_timeout = {READ_LIMIT_MS}"
+             set default_transaction_read_only = on; set statement_timeout = {READ_LIMIT_MS};
+             set lock_timeout = {READ_LOCK_LIMIT_MS}"
         )
     }
 
@@ -245,8 +249,7 @@ impl Address {
     pub(crate) async fn look(&self) -> Result<Standing, OpenError> {
         let (client, _reader) = self.connect().await?;
         self.check(&client).await?;
-        let settings = Self::reader_settings();
-        client.batch_execute(&format!("{settings}; set lock_timeout = {LOCK_LIMIT_MS}")).await?;
+        client.batch_execute(&Self::reader_settings()).await?;
         migrate::look(&client).await
     }
 

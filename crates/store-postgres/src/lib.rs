@@ -1,8 +1,8 @@
 //! The shared store: PostgreSQL 15 or later, for any number of servers.
 //!
-//! Every batch is one transaction on the one connection that writes. What a batch needs is
-//! loaded and locked set-wise, decided in memory, and written set-wise: a batch of a
-//! thousand commands costs a handful of statements and three round trips.
+//! Every batch is one transaction on a connection that writes: one for work, one for heartbeats.
+//! What a batch needs is loaded and locked set-wise, decided in memory, and written set-wise: a
+//! batch of a thousand commands costs a handful of statements and three round trips.
 //!
 //! ```text
 //! apply ─batch─▶ begin, lock, load ─▶ decide in order ─▶ writes by table, events, commit ─▶ replies

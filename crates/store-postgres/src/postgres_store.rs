@@ -1,4 +1,4 @@
-//! The store itself: one writer, several readers.
+//! The store itself: two writers, several readers.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use outlast_store::query::{
 };
 use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
 use outlast_store::signal::{Heard, Signal};
-use outlast_store::{Applied, Batch, Store, StoreError};
-use tokio::sync::Mutex;
+use outlast_store::{Applied, Batch, Command, Store, StoreError};
+use tokio::sync::{Mutex, MutexGuard};
 
 use crate::connect::{Address, OpenError, Options};
 use crate::line::Line;
@@ -28,8 +28,11 @@ pub struct PostgresStore {
 
 #[derive(Debug)]
 struct Inner {
-    writer: Mutex<Option<Writer>>,
+    /// One for work and one for heartbeats: what one waits for holds up no batch of the other.
+    writers: [Mutex<Option<Writer>>; 2],
     readers: Readers,
+    /// For what the server itself must know.
+    duties: Readers,
     line: Line,
     address: Address,
     place: String,
@@ -46,11 +49,13 @@ impl PostgresStore {
         let address = Address::parse(url, durable)?;
         let opened = address.open().await?;
         Address::refuse_half_imported(&opened.client).await?;
-        let readers = Readers::new(&address);
+        let readers = Readers::new(&address, read::ASKED);
+        let duties = Readers::new(&address, read::DUTIES);
         let place = address.place();
-        let writer = Mutex::new(Some(Writer::new(address.clone(), options.clock.clone())));
+        let writer = || Mutex::new(Some(Writer::new(address.clone(), options.clock.clone())));
+        let writers = [writer(), writer()];
         let line = Line::new();
-        let inner = Inner { writer, readers, line, address, place, durable };
+        let inner = Inner { writers, readers, duties, line, address, place, durable };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -80,8 +85,19 @@ impl PostgresStore {
     /// plans can be looked at.
     #[doc(hidden)]
     pub async fn writer_statements(&self) -> Vec<&'static str> {
-        let writer = self.inner.writer.lock().await;
+        let writer = self.inner.writers[0].lock().await;
         writer.as_ref().map(Writer::statements).unwrap_or_default()
+    }
+
+    /// Returns the writer that such batches prefer, or the other one if that is free first.
+    async fn writer(&self, beats: bool) -> MutexGuard<'_, Option<Writer>> {
+        let [work, beat] = &self.inner.writers;
+        let (first, second) = if beats { (beat, work) } else { (work, beat) };
+        tokio::select! {
+            biased;
+            writer = first.lock() => writer,
+            writer = second.lock() => writer,
+        }
     }
 
     /// Returns what the writer's connection is told first.
@@ -94,12 +110,13 @@ impl PostgresStore {
 
 impl Store for PostgresStore {
     async fn apply(&self, batch: Batch) -> Result<Applied, StoreError> {
-        let mut writer = self.inner.writer.lock().await;
+        let beats = matches!(batch.commands.first(), Some(Command::Renew(_) | Command::Lapse(_)));
+        let mut writer = self.writer(beats).await;
         writer.as_mut().ok_or(StoreError::Closed)?.apply(&batch).await
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
-        let mut writer = self.inner.writer.lock().await;
+        let mut writer = self.writer(false).await;
         writer.as_mut().ok_or(StoreError::Closed)?.now().await
     }
 
@@ -120,15 +137,15 @@ impl Store for PostgresStore {
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
-        read::worker::all(&self.inner.readers.get().await?).await
+        read::worker::all(&self.inner.duties.get().await?).await
     }
 
     async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
-        read::worker::held_by(&self.inner.readers.get().await?, worker).await
+        read::worker::held_by(&self.inner.duties.get().await?, worker).await
     }
 
     async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError> {
-        read::queue::backlog(&self.inner.readers.get().await?).await
+        read::queue::backlog(&self.inner.duties.get().await?).await
     }
 
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {
@@ -148,7 +165,7 @@ impl Store for PostgresStore {
     }
 
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
-        read::queue::next_due(&self.inner.readers.get().await?).await
+        read::queue::next_due(&self.inner.duties.get().await?).await
     }
 
     fn facts(&self) -> StoreFacts {
@@ -169,8 +186,11 @@ impl Store for PostgresStore {
     async fn close(&self) -> Result<(), StoreError> {
         self.inner.line.close();
         self.inner.readers.close();
-        if let Some(mut writer) = self.inner.writer.lock().await.take() {
-            writer.close();
+        self.inner.duties.close();
+        for writer in &self.inner.writers {
+            if let Some(mut writer) = writer.lock().await.take() {
+                writer.close();
+            }
         }
         Ok(())
     }

@@ -22,8 +22,11 @@ use tokio_postgres::{NoTls, Row};
 use crate::connect::Address;
 use crate::failure::Failure;
 
-/// Connections that read at the same time.
-const READERS: usize = 4;
+/// Connections that read lists and jobs for whoever asks.
+pub(crate) const ASKED: usize = 4;
+/// Connections that read what leases, claims and sweeps are judged by: however many lists are
+/// read, and however slowly, these go on.
+pub(crate) const DUTIES: usize = 2;
 /// Longest that a query waits for a free connection.
 const WAIT_LIMIT: Duration = Duration::from_secs(5);
 
@@ -46,7 +49,7 @@ pub(crate) struct Reader {
 }
 
 impl Readers {
-    pub(crate) fn new(address: &Address) -> Self {
+    pub(crate) fn new(address: &Address, size: usize) -> Self {
         let how = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(address.config().clone(), NoTls, how);
         let set = Hook::async_fn(|client: &mut deadpool_postgres::ClientWrapper, _| {
@@ -56,7 +59,7 @@ impl Readers {
             })
         });
         let building = Pool::builder(manager)
-            .max_size(READERS)
+            .max_size(size)
             .runtime(deadpool_postgres::Runtime::Tokio1)
             .wait_timeout(Some(WAIT_LIMIT))
             .create_timeout(Some(WAIT_LIMIT))

@@ -1,4 +1,4 @@
-//! The one connection that writes: a transaction a batch, commands in order.
+//! A connection that writes: a transaction a batch, commands in order.
 //!
 //! ```text
 //! begin, time, numbers, workers, held jobs   one round trip: everything locked in one order

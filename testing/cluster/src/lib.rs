@@ -72,6 +72,48 @@ impl Database {
     }
 }
 
+/// A session beside the program under test, for instance one that holds locks. What it holds
+/// is let go when it is dropped.
+#[derive(Debug)]
+pub struct Session {
+    // Dropped in this order: the connection ends with its runtime.
+    client: tokio_postgres::Client,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Session {
+    /// Connects to a database.
+    ///
+    /// # Errors
+    /// Returns why it cannot.
+    pub fn open(url: &str) -> anyhow::Result<Self> {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let client = runtime.block_on(async {
+            let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
+            tokio::spawn(connection);
+            anyhow::Ok(client)
+        })?;
+        Ok(Self { client, runtime })
+    }
+
+    /// Runs statements.
+    ///
+    /// # Errors
+    /// Returns what PostgreSQL said.
+    pub fn run(&self, sql: &str) -> anyhow::Result<()> {
+        Ok(self.runtime.block_on(self.client.batch_execute(sql))?)
+    }
+
+    /// Asks for one number.
+    ///
+    /// # Errors
+    /// Returns what PostgreSQL said.
+    pub fn number(&self, sql: &str) -> anyhow::Result<i64> {
+        Ok(self.runtime.block_on(self.client.query_one(sql, &[]))?.try_get(0)?)
+    }
+}
+
 fn unique_name() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("t{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))

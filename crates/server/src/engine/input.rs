@@ -3,6 +3,7 @@
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::time::{BootTime, Span};
 use outlast_proto::v1::ServerMessage;
+use outlast_store::command::Lapse;
 use outlast_store::signal::Heard;
 use outlast_store::{Command, Reply};
 use tokio::sync::{mpsc, oneshot};
@@ -21,6 +22,8 @@ pub(crate) type Push = mpsc::UnboundedSender<Result<ServerMessage, tonic::Status
 pub(crate) enum Input {
     /// A command for the next batch.
     Submit { command: Command, reply: ReplySender },
+    /// A worker is given up, by what was seen until `judged`.
+    Lapse { lapse: Lapse, judged: BootTime, reply: ReplySender },
     /// A session is attached.
     Attached(Box<Session>),
     /// A session's stream ended.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Refusal, State};
-use outlast_core::time::Timestamp;
+use outlast_core::time::{BootTime, Timestamp};
 use outlast_proto::v1::order::What;
 use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::{
@@ -13,7 +13,7 @@ use outlast_proto::v1::{
 };
 use outlast_store::command::{
     Claim, ClaimFrom, Claimant, ClassId, EndDetail, Ending as AttemptEnding, Fence, Finish, First,
-    Reporter,
+    Lapse, Reporter,
 };
 use outlast_store::once::Onced;
 use outlast_store::reply::{Applied, Claimed, MoveRefusal, Moved};
@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use crate::clock::boot_time;
+use crate::engine::contact::Lane;
 use crate::engine::dispatch;
 use crate::engine::gather::{Gather, Op, Sink, due_of};
 use crate::engine::input::{Input, SessionReport};
@@ -145,6 +146,7 @@ impl<S: Store> Turn<S> {
         );
         match input {
             Input::Submit { command, reply } => self.submit(command, reply),
+            Input::Lapse { lapse, judged, reply } => self.lapse(lapse, judged, reply),
             Input::Attached(session) => self.attach(*session),
             Input::Detached { worker, session } => {
                 if self.roster.current(worker, session).is_some() {
@@ -204,6 +206,17 @@ impl<S: Store> Turn<S> {
         self.gather.push(Op { command, sink });
     }
 
+    /// What was seen before contact broke says nothing, and contact may have broken while this
+    /// waited here.
+    fn lapse(&mut self, lapse: Lapse, judged: BootTime, reply: crate::engine::input::ReplySender) {
+        let now = boot_time();
+        if self.board.contact.length(now) < now.since(judged) {
+            let why = "contact with the store was broken meanwhile";
+            return drop(reply.send(Err(Unavailable::new(why))));
+        }
+        self.gather.push(Op { command: Command::Lapse(lapse), sink: Sink::Caller(reply) });
+    }
+
     fn close_sessions(&mut self, reason: &str) {
         for (_, session) in self.roster.sessions.drain() {
             session.send(refused(RefusalCode::Unavailable, reason));
@@ -261,7 +274,7 @@ impl<S: Store> Turn<S> {
 
     /// Takes back what was delivered before `before` and has not started: the worker must
     /// say that it did not, else the lease decides.
-    fn revoke_overdue(&mut self, before: outlast_core::time::BootTime) {
+    fn revoke_overdue(&mut self, before: BootTime) {
         for session in self.roster.sessions.values_mut() {
             let overdue: Vec<(JobId, Epoch)> = session
                 .held
@@ -428,8 +441,15 @@ impl<S: Store> Turn<S> {
         }
     }
 
-    async fn apply_as_one(&mut self, commands: Vec<Command>) -> Result<Applied, StoreError> {
+    async fn apply_as_one(&mut self, mut commands: Vec<Command>) -> Result<Applied, StoreError> {
         self.batches += 1;
+        self.board.contact.begins(Lane::Work, boot_time());
+        for command in &mut commands {
+            if let Command::Sweep(sweep) = command {
+                // It may have waited here while contact broke.
+                sweep.watched = sweep.watched.min(self.board.contact.length(boot_time()));
+            }
+        }
         let batch = Batch {
             id: BatchId { server: self.server, n: self.batches },
             jitter_seed: rand::random(),
@@ -439,7 +459,7 @@ impl<S: Store> Turn<S> {
         let result = self.store.apply(batch).await;
         // A store that takes no writes takes no renewals: silence then says nothing (I8).
         let reached = matches!(result, Ok(_) | Err(StoreError::Rejected(_)));
-        self.board.contact(reached);
+        self.board.wrote(Lane::Work, reached);
         result
     }
 

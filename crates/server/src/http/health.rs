@@ -1,5 +1,7 @@
 //! Health, metrics, and the plain status page.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use outlast_store::Store;
 
@@ -14,6 +16,9 @@ use crate::clock::boot_time;
 
 /// The Prometheus text format, for clients that ask for a version of it.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Longest that the store is waited for: whoever probes does not wait for ever either.
+const READY_LIMIT: Duration = Duration::from_secs(2);
 
 pub(super) fn routes<S: Store>() -> Routes<S> {
     Routes::new()
@@ -50,11 +55,12 @@ async fn live<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
 async fn ready<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
     let health = call.app.engine.health();
     // The loop notices an outage when it next writes; an idle server asks here.
-    let asked = call.app.engine.store().now().await;
-    let ready = health.ready && asked.is_ok();
+    let asked = tokio::time::timeout(READY_LIMIT, call.app.engine.store().now()).await;
+    let ready = health.ready && matches!(asked, Ok(Ok(_)));
     let store = match &asked {
-        Ok(_) => health.store.to_owned(),
-        Err(error) => error.to_string(),
+        Ok(Ok(_)) => health.store.to_owned(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_elapsed) => format!("no answer within {} s", READY_LIMIT.as_secs()),
     };
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let answer = Answer::object(|object| {

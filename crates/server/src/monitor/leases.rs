@@ -6,12 +6,13 @@ use outlast_core::id::WorkerId;
 use outlast_core::lease::{Patience, Verdict};
 use outlast_core::time::{BootTime, Span};
 use outlast_core::worker::liveness::Liveness;
-use outlast_store::command::{Lapse, LapseScope};
+use outlast_store::command::{Lapse, LapseScope, Renew, Sweep};
 use outlast_store::record::WorkerRecord;
 use outlast_store::reply::{WorkerMoveRefusal, WorkerMoved};
 use outlast_store::{Command, Reply, Store};
 
 use crate::clock::boot_time;
+use crate::engine::contact::Lane;
 use crate::engine::input::Input;
 use crate::engine::{Engine, millis};
 
@@ -48,12 +49,15 @@ async fn look<S: Store>(engine: &Engine<S>) -> Span {
         Ok(workers) => workers,
         Err(error) => {
             tracing::error!("Failed to query active workers for heartbeat check: {error}");
-            engine.board().contact(false);
+            // Nobody was watched meanwhile.
+            engine.board().unproven();
+            prove_contact(engine).await;
             return Span::from_secs(1);
         }
     };
     engine.board().set_workers(workers);
-    if engine.board().is_store_down() {
+    prove_contact(engine).await;
+    if engine.board().contact.is_down() {
         return engine.settings().check_interval;
     }
     let workers = engine.board().workers();
@@ -65,7 +69,8 @@ async fn look<S: Store>(engine: &Engine<S>) -> Span {
     let mut deactivated = 0_usize;
     for (worker, scope) in &given_up {
         let was_live = worker.standing.holds_lease();
-        if lapse(engine, worker, *scope, mass).await && was_live {
+        let lapse = lapse_of(engine, worker, *scope, mass);
+        if give_up(engine, worker, lapse, now).await && was_live {
             deactivated += 1;
         }
     }
@@ -75,6 +80,56 @@ async fn look<S: Store>(engine: &Engine<S>) -> Span {
     }
     // What was refused, or failed, is not tried again at once.
     if given_up.is_empty() { next.since(boot_time()) } else { engine.settings().check_interval }
+}
+
+/// Writes where beats are written, if nothing of our own was for a while: silence says
+/// something only while the store takes beats, here and wherever the silent one is attached.
+async fn prove_contact<S: Store>(engine: &Engine<S>) {
+    let (board, settings) = (engine.board(), engine.settings());
+    let workers = board.workers();
+    let live = || workers.iter().filter(|worker| worker.standing.holds_lease());
+    let lease = settings.lease_of(settings.heartbeat_interval);
+    let lease = live().map(|worker| worker.lease).fold(lease, Span::min);
+    let patience = patience(lease, settings.staleness_multiplier);
+    board.contact.set_patience(patience);
+    let (now, pause) = (boot_time(), settings.check_interval);
+    if board.contact.is_down() && board.contact.idle(Lane::Work, now) >= pause {
+        let sweep = Sweep { limit: 0, watched: Span::ZERO };
+        // What came of it is noted where it is written; so below.
+        drop(engine.submit(Command::Sweep(sweep)).await);
+    }
+    let idle = board.contact.idle(Lane::Beats, now);
+    if idle < pause {
+        return;
+    }
+    // This monitor itself was held up, by a read for instance: contact was not proven.
+    if idle.0 > pause.0 + patience.0 {
+        board.unproven();
+    }
+    // Somebody may hold the very row of the one that is silent.
+    let silent = live().min_by_key(|worker| worker.last_heartbeat).filter(|worker| {
+        let age = board.store_time().map(|now| now.since(worker.last_heartbeat));
+        age.is_some_and(|age| age.0 > worker.lease.0 / 2)
+    });
+    let lapse = Lapse {
+        worker: silent.map_or(WorkerId(uuid::Uuid::nil()), |worker| worker.id),
+        // No worker has this number: it goes the way of a lapse, and is refused.
+        renewal: 0,
+        scope: LapseScope::Everything,
+        mass: false,
+        by: "lease monitor".into(),
+        evidence: String::new(),
+    };
+    let nobody = Renew { worker: WorkerId(uuid::Uuid::nil()), lease, in_flight: 0 };
+    let tried = (engine.beat(Command::Lapse(lapse)), engine.beat(Command::Renew(nobody)));
+    drop(tokio::join!(tried.0, tried.1));
+}
+
+/// How long a write may take so that the beat behind it, and the one that is sent next, still
+/// come within the lease.
+fn patience(lease: Span, multiplier: u32) -> Span {
+    let multiplier = u64::from(multiplier.max(2));
+    Span(lease.0 / multiplier * (multiplier - 1) / 2)
 }
 
 fn judge<S: Store>(
@@ -104,12 +159,12 @@ fn judge<S: Store>(
     (given_up, next)
 }
 
-async fn lapse<S: Store>(
+fn lapse_of<S: Store>(
     engine: &Engine<S>,
     worker: &WorkerRecord,
     scope: LapseScope,
     mass: bool,
-) -> bool {
+) -> Lapse {
     let age =
         engine.board().store_time().map_or(Span::ZERO, |now| now.since(worker.last_heartbeat));
     tracing::warn!(
@@ -128,15 +183,23 @@ async fn lapse<S: Store>(
             format!("no heartbeat for {} s, lease is {} s", seconds(age), seconds(worker.lease))
         }
     };
-    let command = Command::Lapse(Lapse {
+    Lapse {
         worker: worker.id,
         renewal: worker.renewal,
         scope,
         mass,
         by: "lease monitor".into(),
         evidence,
-    });
-    match engine.submit(command).await {
+    }
+}
+
+async fn give_up<S: Store>(
+    engine: &Engine<S>,
+    worker: &WorkerRecord,
+    lapse: Lapse,
+    judged: BootTime,
+) -> bool {
+    match engine.lapse(lapse, judged).await {
         Ok(Reply::WorkerMoved(Ok(moved))) => told(engine, worker.id, &moved).await,
         Ok(Reply::WorkerMoved(Err(WorkerMoveRefusal::Renewed))) => {
             tracing::debug!(worker = worker.name, "lease was renewed meanwhile");

@@ -5,6 +5,7 @@ use outlast_store::command::Sweep;
 use outlast_store::reply::Swept;
 use outlast_store::{Command, Reply, Store};
 
+use crate::clock::boot_time;
 use crate::engine::{Engine, millis};
 
 /// How many jobs one sweep touches at most, of each sort.
@@ -61,7 +62,7 @@ async fn first_look<S: Store>(engine: &Engine<S>) -> Span {
 }
 
 async fn submit<S: Store>(engine: &Engine<S>) -> Option<Swept> {
-    let watched = engine.board().contact_length();
+    let watched = engine.board().contact.length(boot_time());
     let command = Command::Sweep(Sweep { limit: SWEEP_MAX, watched });
     match engine.submit(command).await {
         Ok(Reply::Swept(swept)) => {

@@ -31,7 +31,7 @@ pub(super) async fn answer<S: Store>(
     }
     let interval = Span(lease.0 / u64::from(engine.settings().staleness_multiplier.max(1)));
     let renew = Renew { worker, lease, in_flight: request.in_flight };
-    let reply = engine.submit(Command::Renew(renew)).await.map_err(unavailable)?;
+    let reply = engine.beat(Command::Renew(renew)).await.map_err(unavailable)?;
     let Reply::Renewed(renewed) = reply else {
         return Err(Status::internal("the store gave a reply of another kind"));
     };

@@ -41,5 +41,6 @@ mod servers;
 mod settings;
 mod shutdown;
 mod signals;
+mod stalls;
 mod streams;
 mod worker_death;

@@ -141,7 +141,7 @@ async fn renew<S: Store>(
     in_flight: u32,
 ) -> Result<Option<Standing>, Failure> {
     let renew = Renew { worker, lease: app.engine.settings().ojs_lease, in_flight };
-    match app.engine.submit(Command::Renew(renew)).await? {
+    match app.engine.beat(Command::Renew(renew)).await? {
         Reply::Renewed(renewed) => Ok(renewed.ok().map(|renewed| renewed.standing)),
         other => Err(unexpected("a renewal", &other).into()),
     }

@@ -1,0 +1,111 @@
+//! Renewals have batches of their own, beside the loop: whatever some other write waits for,
+//! a heartbeat does not wait for it.
+
+use std::sync::Arc;
+
+use outlast_store::{Batch, BatchId, Command, Reply, Store, StoreError};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use crate::clock::boot_time;
+use crate::engine::contact::Lane;
+use crate::engine::input::ReplySender;
+use crate::engine::{Board, Unavailable};
+use crate::metrics::Metrics;
+use crate::settings::Settings;
+
+/// Most renewals in one batch.
+const BATCH_MAX: usize = 2_000;
+/// How many renewals may wait before beats wait for a place.
+pub(super) const WAITING_MAX: usize = 16 * 1024;
+
+/// A renewal, and who waits for it.
+pub(super) type Beat = (Command, ReplySender);
+
+/// Runs until every handle is gone.
+pub(super) async fn run<S: Store>(
+    store: S,
+    settings: Settings,
+    (board, metrics): (Arc<Board>, Arc<Metrics>),
+    mut beats: mpsc::Receiver<Beat>,
+) {
+    // Batches of one writer are numbered one after another: these are not the loop's.
+    let mut lane = Beats { store, settings, server: Uuid::now_v7(), batches: 0, board };
+    let mut gathered = Vec::new();
+    while beats.recv_many(&mut gathered, BATCH_MAX).await > 0 {
+        metrics.batch(gathered.len());
+        let (commands, callers): (Vec<_>, Vec<_>) = gathered.drain(..).unzip();
+        lane.commit(commands, callers).await;
+    }
+}
+
+struct Beats<S> {
+    store: S,
+    settings: Settings,
+    server: Uuid,
+    batches: u64,
+    board: Arc<Board>,
+}
+
+impl<S: Store> Beats<S> {
+    async fn commit(&mut self, commands: Vec<Command>, callers: Vec<ReplySender>) {
+        let spare = (commands.len() > 1).then(|| commands.clone());
+        match (self.apply(commands, &callers).await, spare) {
+            (Ok(replies), _) => answer(callers, replies),
+            // One of them is bad: only that one is to fail.
+            (Err(StoreError::Rejected(why)), Some(spare)) => {
+                tracing::error!(why, "renewals were rejected, applying them one by one");
+                for (command, caller) in spare.into_iter().zip(callers) {
+                    let caller = vec![caller];
+                    match self.apply(vec![command], &caller).await {
+                        Ok(replies) => answer(caller, replies),
+                        Err(error) => refuse(caller, &error),
+                    }
+                }
+            }
+            (Err(error), _) => {
+                tracing::error!(%error, "renewals failed");
+                refuse(callers, &error);
+            }
+        }
+    }
+
+    async fn apply(
+        &mut self,
+        commands: Vec<Command>,
+        callers: &[ReplySender],
+    ) -> Result<Vec<Reply>, StoreError> {
+        debug_assert_eq!(commands.len(), callers.len());
+        self.batches += 1;
+        let batch = Batch {
+            id: BatchId { server: self.server, n: self.batches },
+            jitter_seed: rand::random(),
+            budgets: self.settings.budgets,
+            commands,
+        };
+        self.board.contact.begins(Lane::Beats, boot_time());
+        let result = self.store.apply(batch).await;
+        let reached = matches!(result, Ok(_) | Err(StoreError::Rejected(_)));
+        self.board.wrote(Lane::Beats, reached);
+        let applied = result?;
+        self.board.set_clock(applied.at);
+        if applied.replies.iter().any(|reply| matches!(reply, Reply::Renewed(Ok(_)))) {
+            self.board.commits.send_modify(|count| *count = count.wrapping_add(1));
+        }
+        Ok(applied.replies)
+    }
+}
+
+fn answer(callers: Vec<ReplySender>, replies: Vec<Reply>) {
+    for (caller, reply) in callers.into_iter().zip(replies) {
+        // A caller that has gone needs no answer.
+        drop(caller.send(Ok(reply)));
+    }
+}
+
+fn refuse(callers: Vec<ReplySender>, error: &StoreError) {
+    let unavailable = Unavailable::new(error.to_string());
+    for caller in callers {
+        drop(caller.send(Err(unavailable.clone())));
+    }
+}

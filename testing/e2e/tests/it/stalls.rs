@@ -1,0 +1,146 @@
+//! F15, F16: PostgreSQL that stands still, wholly or in part, for longer than a lease. No
+//! worker lapses, nothing is run again, and results are held until they are taken.
+
+use std::thread;
+use std::time::Duration;
+
+use outlast_cluster::{Cluster, Session};
+use outlast_e2e::scene::await_ready;
+use outlast_e2e::wait::{LEASE, eventually, stays, within};
+use outlast_e2e::{Run, Scene, ServerOptions, Worker, WorkerOptions};
+use serde_json::json;
+
+/// How long things stand still.
+const STALL: Duration = Duration::from_secs(4);
+/// What a batch that is stuck takes to be given up, and the next one.
+const OVER: Duration = Duration::from_secs(15);
+
+/// A scene on a database, and a session beside it.
+fn scene() -> (Scene, Session) {
+    let scene = Scene::with(ServerOptions::default().postgres());
+    let beside = Session::open(scene.server().database()).expect("a session");
+    (scene, beside)
+}
+
+/// One job that ends while nothing moves, one that goes on after it.
+fn jobs(scene: &Scene) -> [String; 2] {
+    let ends = scene.run(Run::holding(Duration::from_millis(1500)));
+    let goes_on = scene.run(Run::holding(STALL * 2));
+    for job in [&ends, &goes_on] {
+        scene.await_start(job, 1, within(LEASE));
+    }
+    [ends, goes_on]
+}
+
+/// Checks that the jobs end as if nothing had been, on the worker that had them.
+fn check_unharmed(scene: &Scene, beside: &Session, worker: &Worker, jobs: &[String]) {
+    for job in jobs {
+        let done = scene.await_status(job, "completed", within(OVER + STALL * 2));
+        assert_eq!(scene.api().outcomes(job), ["completed"], "{done}");
+        assert_eq!((&done["epoch"], &done["losses"]), (&json!(1), &json!(0)), "{done}");
+        assert_eq!(done["worker"]["id"], worker.id(), "{done}");
+    }
+    scene.await_worker(worker.id(), "running", within(OVER));
+    let lapsed = "select count(*) from event where type = 'worker.lapsed'";
+    assert_eq!(beside.number(lapsed).expect("events"), 0);
+    scene.judge();
+}
+
+/// What somebody else's session may hold: whole tables, or the rows of all workers.
+const HOLDS: &[&str] = &[
+    "lock table active in access exclusive mode",
+    "lock table worker in access exclusive mode",
+    "lock table worker in exclusive mode",
+    "lock table job_row, ready in access exclusive mode",
+    "lock table event_batch, attempt_row in exclusive mode",
+    "select * from worker for update",
+];
+
+#[test]
+fn locks_that_another_session_holds_for_longer_than_a_lease_cost_no_worker_its_jobs() {
+    let (scene, beside) = scene();
+    let worker = scene.worker("patient");
+    for hold in HOLDS {
+        let jobs = jobs(&scene);
+        let holder = Session::open(scene.server().database()).expect("a session");
+        holder.run(&format!("begin; {hold}")).expect(hold);
+        eventually("the first job ends", within(STALL), || {
+            scene.ledger().of(&jobs[0])[0].ended.then_some(())
+        });
+        // The stall is what is tested; nothing is awaited here.
+        thread::sleep(STALL);
+        drop(holder);
+        check_unharmed(&scene, &beside, &worker, &jobs);
+    }
+}
+
+/// The server that watches is not the one whose beats are stuck.
+#[test]
+fn server_that_only_looks_on_does_not_take_a_stall_for_silence() {
+    let (scene, beside) = scene();
+    let other = scene.another_server("other");
+    let worker = scene.worker_with(&WorkerOptions::named("far").through(&other.url()));
+    for hold in HOLDS {
+        let jobs = jobs(&scene);
+        let holder = Session::open(scene.server().database()).expect("a session");
+        holder.run(&format!("begin; {hold}")).expect(hold);
+        // The stall is what is tested; nothing is awaited here.
+        thread::sleep(STALL);
+        drop(holder);
+        check_unharmed(&scene, &beside, &worker, &jobs);
+    }
+}
+
+#[test]
+fn postgresql_that_freezes_for_longer_than_a_lease_costs_no_job_and_no_attempt() {
+    let cluster = Cluster::start(&[]).expect("PostgreSQL");
+    let database = cluster.create_database().expect("a database");
+    let scene = Scene::with(ServerOptions::default().database(&database));
+    let other = scene.another_server("other");
+    let here = scene.worker("here");
+    let beside = Session::open(&database).expect("a session");
+    let jobs = jobs(&scene);
+    cluster.freeze_all().expect("freezing PostgreSQL");
+    eventually("the server is not ready", within(LEASE), || {
+        (scene.api().get("/health/ready").status == 503).then_some(())
+    });
+    eventually("new jobs are refused", within(OVER), || {
+        let body = json!({ "action_ref": "core.noop" });
+        let reply = scene.api().try_post_with("/executions", &[], &body).ok()?;
+        (reply.status == 503 && reply.headers.contains_key("retry-after")).then_some(())
+    });
+    // The stall is what is tested; nothing is awaited here.
+    thread::sleep(STALL);
+    cluster.thaw_all().expect("thawing PostgreSQL");
+    await_ready(scene.api(), within(OVER));
+    check_unharmed(&scene, &beside, &here, &jobs);
+    drop(other);
+}
+
+/// Whoever reads lists waits for a lock; leases and new work do not wait for whoever reads.
+#[test]
+fn reads_that_are_stuck_hold_up_no_heartbeat() {
+    let (scene, beside) = scene();
+    let worker = scene.worker("steady");
+    let holder = Session::open(scene.server().database()).expect("a session");
+    // Finished jobs are read by lists only.
+    holder
+        .run("begin; lock table finished, dead_letter_row in access exclusive mode")
+        .expect("locks");
+    thread::scope(|threads| {
+        for _ in 0..12 {
+            threads.spawn(|| scene.api().try_get("/api/v1/executions?limit=1000"));
+        }
+        stays("the worker runs", STALL, || {
+            let now = beside.number(
+                "select count(*) from worker where status = 'active'
+                     and last_heartbeat > clock_timestamp() - interval '3 s'",
+            );
+            let live = now.expect("workers");
+            (live != 1).then(|| format!("{live} workers live"))
+        });
+        drop(holder);
+    });
+    let job = scene.run(Run::short());
+    check_unharmed(&scene, &beside, &worker, &[job]);
+}

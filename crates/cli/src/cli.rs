@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
-    bench, completions, config as show_config, dead_letters, demo, dev, doctor, health, jobs, man,
-    migrate, queues, run, server, token, worker, workers,
+    bench, completions, config as show_config, dead_letters, demo, dev, doctor, export, health,
+    import, jobs, man, migrate, queues, run, server, token, worker, workers,
 };
 use crate::config::Environment;
 use crate::exit::{Exit, Failure};
@@ -66,6 +66,10 @@ enum Command {
     Health(health::Args),
     /// Apply the store's migrations
     Migrate(migrate::Args),
+    /// Write all that a store holds into a folder
+    Export(export::Args),
+    /// Bring an export into an empty store, of either kind
+    Import(import::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Print the manual page, or write one a command into a folder
@@ -92,6 +96,8 @@ impl Command {
             | Self::DeadLetters(_)
             | Self::Doctor(_)
             | Self::Health(_)
+            | Self::Export(_)
+            | Self::Import(_)
             | Self::Completions(_)
             | Self::Man(_)
             | Self::Config(_)
@@ -116,6 +122,8 @@ impl Command {
             Self::Completions(args) => completions::run(&args, tree()),
             Self::Man(args) => man::run(&args, tree()),
             Self::Migrate(args) => wait_for(migrate::run(args, environment)),
+            Self::Export(args) => wait_for(export::run(args, environment)),
+            Self::Import(args) => wait_for(import::run(args, environment)),
             Self::Config(command) => show_config::run(command, environment),
             Self::Token(command) => token::run(command),
         }
@@ -182,6 +190,8 @@ pub(crate) fn engine_args(
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Migrate(_)
+        | Command::Export(_)
+        | Command::Import(_)
         | Command::Config(_)
         | Command::Token(_) => Err(Exit::Usage.into()),
     }

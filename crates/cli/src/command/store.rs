@@ -1,6 +1,7 @@
 //! Opening the store that the configuration names. The only place that knows a backend.
 
 mod any;
+mod moved;
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,11 +11,17 @@ use outlast_store_postgres::PostgresStore;
 use outlast_store_sqlite::{OpenError, Options, SqliteStore};
 
 pub(super) use any::AnyStore;
+pub(super) use moved::{AnySource, AnyTarget};
 
 use crate::clock;
 use crate::config::value::Database;
 use crate::exit::Failure;
 
+/// What helps against a store that an import left half filled.
+const HALF: &str = "run `outlast import` with the same folder again: it goes on where it was; \
+                    or start with a new file or database";
+/// What helps against a store that is only to be read and lacks migrations.
+const BEHIND: &str = "run `outlast migrate` first; a server does it at its start";
 /// Longest that `migrate` waits for another process which has an embedded store open.
 const OTHERS_LIMIT: Duration = Duration::from_secs(10);
 /// How often it looks.
@@ -83,6 +90,8 @@ fn unopened(error: &OpenError) -> Failure {
         }
         OpenError::Io { .. } => failure.with_hint("--database sqlite:PATH takes another file"),
         OpenError::Schema(mismatch) => failure.with_hint(other_build(mismatch)),
+        OpenError::Behind { .. } => failure.with_hint(BEHIND),
+        OpenError::HalfImported { .. } => failure.with_hint(HALF),
         _ => failure,
     }
 }
@@ -96,6 +105,8 @@ fn unreached(error: &outlast_store_postgres::OpenError) -> Failure {
             failure.with_hint("is PostgreSQL running there, and is the user let in?")
         }
         OpenError::Schema(mismatch) => failure.with_hint(other_build(mismatch)),
+        OpenError::Behind { .. } => failure.with_hint(BEHIND),
+        OpenError::HalfImported => failure.with_hint(HALF),
         OpenError::Busy { .. } => failure.with_hint(
             "nothing has changed; see pg_stat_activity and pg_locks for who holds it, and try again",
         ),

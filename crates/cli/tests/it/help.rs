@@ -17,6 +17,8 @@ const COMMANDS: &[&[&str]] = &[
     &["dead-letters"],
     &["doctor"],
     &["migrate"],
+    &["export"],
+    &["import"],
     &["config", "show"],
 ];
 

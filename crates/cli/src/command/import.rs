@@ -1,0 +1,72 @@
+//! `outlast import`: an export into an empty store of either kind, checked before and after.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use outlast_store::transfer::Page;
+use outlast_store::transfer::drive;
+
+use super::export::{Teller, failed, print_sections};
+use super::store::{AnySource, AnyTarget};
+use crate::config::{Environment, Flag, Settings, value};
+use crate::exit::{Exit, Failure};
+use crate::output::{Format, say};
+
+const AFTER_HELP: &str = "\
+An import that was cut off is continued by the same command; until it is done, servers refuse the
+store. In the end the store is read back and compared with the export.
+Exit codes: 0 the store holds exactly the export, 4 the store is in use or not empty, 3 there is no
+whole export, 1 the export is damaged, the store differs from it, or the import was cut off.";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Folder that `outlast export` wrote
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    /// Store to fill, as sqlite:PATH or postgres://USER@HOST/NAME [default: sqlite:outlast.db]
+    #[arg(long, value_name = "DATABASE")]
+    database: Option<String>,
+    /// YAML file with settings
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Change nothing: check the export, and with --database that the store holds exactly that
+    #[arg(long)]
+    verify: bool,
+    /// How to print what was imported: table, json or jsonl
+    #[arg(short, long, value_enum, default_value_t = Format::Table, hide_possible_values = true,
+          value_name = "FORMAT")]
+    output: Format,
+}
+
+pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
+    let compare = args.database.is_some();
+    let flags = vec![Flag::new("server.database", "--database", args.database)];
+    let settings = Settings::load(args.config.as_deref(), environment, flags)?;
+    let database = settings.get("server.database", value::database)?;
+    let shown = settings.setting("server.database")?.shown();
+    let folder = args.folder.display();
+    let mut teller = Teller::default();
+    let mut hear = |doing, section, rows| teller.hear(doing, section, rows);
+    if args.verify {
+        let manifest = drive::check(&args.folder, &mut hear).map_err(|error| failed(&error))?;
+        let mut said = format!("{folder} is whole");
+        if compare {
+            let mut source = AnySource::open(&database).await?;
+            let comparing = drive::compare(&mut source, &manifest, Page::STANDARD, &mut hear);
+            comparing.await.map_err(|error| failed(&error))?;
+            said = format!("{said}, and {shown} holds exactly that");
+        }
+        print_sections(args.output, &manifest)?;
+        say(&format!("{said}\n"));
+        return Ok(Exit::Ok);
+    }
+    // A wrong folder is told before a store is made or migrated.
+    outlast_store::transfer::folder::read_manifest(&args.folder).map_err(|error| failed(&error))?;
+    let mut target = AnyTarget::open(&database).await?;
+    let importing = drive::import(&mut target, &args.folder, Page::STANDARD, &mut hear);
+    let manifest = importing.await.map_err(|error| failed(&error))?;
+    print_sections(args.output, &manifest)?;
+    say(&format!("{shown} holds exactly what {folder} does; servers may use it now\n"));
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,147 @@
+//! The two ends of a move, whichever stores they are.
+
+use outlast_core::time::Timestamp;
+use outlast_store::StoreError;
+use outlast_store::transfer::row::Row;
+use outlast_store::transfer::section::Section;
+use outlast_store::transfer::{Page, Progress, Source, SourceFacts, Target};
+use outlast_store_postgres::{PostgresSource, PostgresTarget};
+use outlast_store_sqlite::{Options, SqliteSource, SqliteTarget};
+
+use super::{unopened, unreached};
+use crate::config::value::Database;
+use crate::exit::{Exit, Failure};
+
+/// A store that is read as it is now.
+#[derive(Debug)]
+pub(crate) enum AnySource {
+    Sqlite(SqliteSource),
+    Postgres(PostgresSource),
+}
+
+/// A store that is filled.
+#[derive(Debug)]
+pub(crate) enum AnyTarget {
+    Sqlite(SqliteTarget),
+    Postgres(PostgresTarget),
+}
+
+impl AnySource {
+    pub(crate) async fn open(database: &Database) -> Result<Self, Failure> {
+        match database {
+            Database::Sqlite(path) => {
+                SqliteSource::open(path).map(Self::Sqlite).map_err(|error| unopened(&error))
+            }
+            Database::Postgres(url) => {
+                PostgresSource::open(url, &outlast_store_postgres::Options::default())
+                    .await
+                    .map(Self::Postgres)
+                    .map_err(|error| unreached(&error))
+            }
+        }
+    }
+}
+
+impl AnyTarget {
+    pub(crate) async fn open(database: &Database) -> Result<Self, Failure> {
+        match database {
+            Database::Sqlite(path) => SqliteTarget::open(path, &Options::default())
+                .map(Self::Sqlite)
+                .map_err(|error| match error {
+                    outlast_store_sqlite::OpenError::InUse { .. } => in_use(&error),
+                    other => unopened(&other),
+                }),
+            Database::Postgres(url) => {
+                PostgresTarget::open(url, &outlast_store_postgres::Options::default())
+                    .await
+                    .map(Self::Postgres)
+                    .map_err(|error| match error {
+                        outlast_store_postgres::OpenError::InUse { .. } => in_use(&error),
+                        other => unreached(&other),
+                    })
+            }
+        }
+    }
+}
+
+fn in_use(error: &impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::Conflict, error.to_string())
+        .with_hint("stop whatever uses it, or import into another store; nothing has changed")
+}
+
+impl Source for AnySource {
+    fn facts(&self) -> SourceFacts {
+        match self {
+            Self::Sqlite(store) => store.facts(),
+            Self::Postgres(store) => store.facts(),
+        }
+    }
+
+    async fn page(
+        &mut self,
+        section: &'static Section,
+        after: Option<&Row>,
+        page: Page,
+    ) -> Result<Vec<Row>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.page(section, after, page).await,
+            Self::Postgres(store) => store.page(section, after, page).await,
+        }
+    }
+}
+
+impl Source for AnyTarget {
+    fn facts(&self) -> SourceFacts {
+        match self {
+            Self::Sqlite(store) => store.facts(),
+            Self::Postgres(store) => store.facts(),
+        }
+    }
+
+    async fn page(
+        &mut self,
+        section: &'static Section,
+        after: Option<&Row>,
+        page: Page,
+    ) -> Result<Vec<Row>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.page(section, after, page).await,
+            Self::Postgres(store) => store.page(section, after, page).await,
+        }
+    }
+}
+
+impl Target for AnyTarget {
+    async fn progress(&mut self) -> Result<Option<Progress>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.progress().await,
+            Self::Postgres(store) => store.progress().await,
+        }
+    }
+
+    async fn write(
+        &mut self,
+        section: &'static Section,
+        rows: Vec<Row>,
+        progress: &Progress,
+    ) -> Result<(), StoreError> {
+        match self {
+            Self::Sqlite(store) => store.write(section, rows, progress).await,
+            Self::Postgres(store) => store.write(section, rows, progress).await,
+        }
+    }
+
+    async fn settle(&mut self, time: Timestamp) -> Result<(), StoreError> {
+        match self {
+            Self::Sqlite(store) => store.settle(time).await,
+            Self::Postgres(store) => store.settle(time).await,
+        }
+    }
+
+    async fn keep(&mut self, progress: &Progress) -> Result<(), StoreError> {
+        match self {
+            Self::Sqlite(store) => store.keep(progress).await,
+            Self::Postgres(store) => store.keep(progress).await,
+        }
+    }
+}

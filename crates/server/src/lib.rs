@@ -10,6 +10,7 @@
 //! Map:
 //! - [`engine`]: the handle that everything else talks to, and the one loop behind it
 //! - [`http`]: OJS and executions APIs
+//! - `arrival`: what jobs are that programs stored by SQL
 //! - [`session`]: the gRPC worker session and its beats
 //! - [`monitor`]: what happens by time alone: leases, timers, stranded jobs, retention
 //! - [`probe`]: how fast and how full the disk below a store is
@@ -21,6 +22,7 @@
 //! - [`ceiling`]: what HTTP alone manages, for comparison
 
 pub mod access;
+mod arrival;
 pub mod ceiling;
 pub mod clock;
 pub mod engine;

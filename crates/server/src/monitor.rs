@@ -3,9 +3,11 @@
 //! - [`leases`]: gives up workers that this server has watched being silent
 //! - [`sweep`]: timers, expiries, visibilities and time limits, at the next deadline
 //! - [`stranded`]: executions that no live worker can run; attempts that never started
+//! - [`arrivals`]: jobs that programs stored by SQL and nobody told of
 //! - [`retention`]: what need not be kept any longer
 //! - [`duty`]: what only one server does, held by a lease in the store
 
+mod arrivals;
 mod duty;
 mod leases;
 mod retention;
@@ -34,6 +36,7 @@ pub(crate) fn start<S: Store>(engine: &Engine<S>, tasks: &TaskTracker, stop: &Ca
     }
     spawn!(leases::run);
     spawn!(sweep::run);
+    spawn!(arrivals::run);
     tasks.spawn(retention::run(engine.clone(), stop.clone()));
     spawn!(stranded::run);
 }

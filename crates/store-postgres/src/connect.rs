@@ -95,6 +95,15 @@ pub enum OpenError {
         /// What it lacks.
         pending: Vec<&'static str>,
     },
+    /// What programs stored by SQL is in no export.
+    #[error(
+        "{waiting} jobs that programs stored by SQL wait for a server: let one run on this store \
+         until it has taken them in"
+    )]
+    Arrivals {
+        /// How many.
+        waiting: i64,
+    },
     /// An import into the store was not finished.
     #[error("the store is half imported: it holds a part of an export")]
     HalfImported,

@@ -16,6 +16,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0001_first", text: include_str!("../migrations/0001_first.sql") },
     Migration { name: "0002_duty", text: include_str!("../migrations/0002_duty.sql") },
     Migration { name: "0003_transfer", text: include_str!("../migrations/0003_transfer.sql") },
+    Migration { name: "0004_enqueue", text: include_str!("../migrations/0004_enqueue.sql") },
 ];
 
 /// Version of the schema that this build knows.

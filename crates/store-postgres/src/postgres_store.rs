@@ -168,6 +168,10 @@ impl Store for PostgresStore {
         read::queue::next_due(&self.inner.duties.get().await?).await
     }
 
+    async fn arrivals(&self, only: Option<JobId>) -> Result<bool, StoreError> {
+        read::queue::arrivals(&self.inner.readers.get().await?, only).await
+    }
+
     fn facts(&self) -> StoreFacts {
         let durable = self.inner.durable;
         let durability =

@@ -31,6 +31,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(130);
 const GO_LIMIT: Duration = Duration::from_secs(5);
 /// Pause before they are looked for again.
 const GO_PAUSE: Duration = Duration::from_millis(50);
+/// How long servers may take to take in what programs stored by SQL.
+const TAKE_IN_LIMIT: Duration = Duration::from_secs(5);
 /// The lock that whoever imports holds: `outlast` as a number, and 1.
 const LOCK: i64 = 0x6f75_746c_6173_7401;
 
@@ -66,7 +68,22 @@ impl PostgresSource {
         let address = Address::parse(url, !options.unsafe_no_fsync)?;
         let (client, reader) = address.connect().await?;
         let session = Session::new(client, reader, "outlast export").await?;
-        session.client.batch_execute("begin isolation level repeatable read, read only").await?;
+        let end = Instant::now() + TAKE_IN_LIMIT;
+        loop {
+            session
+                .client
+                .batch_execute("begin isolation level repeatable read, read only")
+                .await?;
+            let waiting = arrivals(&session.client).await?;
+            if waiting == 0 {
+                break;
+            }
+            if Instant::now() >= end {
+                return Err(OpenError::Arrivals { waiting });
+            }
+            session.client.batch_execute("rollback").await?;
+            tokio::time::sleep(GO_PAUSE).await;
+        }
         let pending = look(&session.client).await?.pending;
         if !pending.is_empty() {
             return Err(OpenError::Behind { pending });
@@ -74,6 +91,16 @@ impl PostgresSource {
         Address::refuse_half_imported(&session.client).await?;
         Ok(Self { session: session.at(options).await? })
     }
+}
+
+/// Counts the jobs that no server has taken in: the only ones that are in no section. A store
+/// of an older version has none.
+async fn arrivals(client: &Client) -> Result<i64, OpenError> {
+    let row = client.query_one("select to_regclass('public.arrival') is not null", &[]).await?;
+    if !row.try_get::<_, bool>(0)? {
+        return Ok(0);
+    }
+    Ok(client.query_one("select count(*) from public.arrival", &[]).await?.try_get(0)?)
 }
 
 impl Source for PostgresSource {

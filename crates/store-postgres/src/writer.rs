@@ -9,14 +9,15 @@
 //! - [`need`]: what a batch needs, loaded and locked ahead
 //! - [`tables`]: what a batch writes, by table
 //! - [`live`]: loading a job where it is; [`transition`]: moving it
-//! - [`enqueue`], [`once`], [`claim`], [`report`], [`workers`], [`sweep`], [`orders`], [`prune`],
-//!   [`duty`]: the commands
+//! - [`enqueue`], [`once`], [`arrival`], [`claim`], [`report`], [`workers`], [`sweep`], [`orders`],
+//!   [`prune`], [`duty`]: the commands
 //! - [`classes`]: what is known of classes without asking
 //!
 //! Locks are taken in one order (workers by id, then jobs by number; claims and sweeps pass
 //! over what is locked), so that servers do not wait for each other in a ring. A batch that
 //! collides all the same is rolled back and tried again whole.
 
+mod arrival;
 mod claim;
 mod classes;
 mod duty;
@@ -392,6 +393,7 @@ impl Writing<'_> {
             Command::Enqueue(job) => Reply::Enqueued(self.enqueue(job).await?),
             Command::EnqueueAll(jobs) => Reply::EnqueuedAll(self.enqueue_all(jobs).await?),
             Command::EnqueueOnce(once) => Reply::Onced(self.enqueue_once(once).await?),
+            Command::TakeIn(order) => Reply::TakenIn(self.take_arrivals(order).await?),
             // Claims that follow each other are one round trip: see `claims`.
             Command::Claim(_) => return Err(StoreError::Rejected("a claim alone".into()).into()),
             Command::Start(start) => Reply::Moved(self.start(start).await?),

@@ -163,6 +163,10 @@ impl Store for SqliteStore {
         self.read(read::queue::next_due).await
     }
 
+    async fn arrivals(&self, _only: Option<JobId>) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     fn facts(&self) -> StoreFacts {
         let parent = self.inner.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = parent.unwrap_or_else(|| Path::new(".")).to_owned();

@@ -23,6 +23,7 @@ use std::thread::JoinHandle;
 
 use outlast_core::budget::Budgets;
 use outlast_core::time::Timestamp;
+use outlast_store::arrival::TakenIn;
 use outlast_store::event::Event;
 use outlast_store::settle::Bench;
 use outlast_store::{Applied, Batch, BatchId, Clock, Command, Reply, StoreError, codec};
@@ -208,6 +209,8 @@ impl Writing<'_> {
             Command::Enqueue(job) => Reply::Enqueued(self.enqueue(*job)?),
             Command::EnqueueAll(jobs) => Reply::EnqueuedAll(self.enqueue_all(jobs)?),
             Command::EnqueueOnce(once) => Reply::Onced(self.enqueue_once(*once)?),
+            // Nobody else writes into an embedded store.
+            Command::TakeIn(_) => Reply::TakenIn(TakenIn::default()),
             Command::Claim(claim) => Reply::Claimed(self.claim(&claim)?),
             Command::Start(start) => Reply::Moved(self.start(&start)?),
             Command::Finish(finish) => Reply::Moved(self.finish(&finish)?),

@@ -10,6 +10,7 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use uuid::Uuid;
 
+use crate::arrival::TakeIn;
 use crate::once::Once;
 
 /// Commands to apply as one transaction.
@@ -43,6 +44,8 @@ pub enum Command {
     EnqueueAll(Vec<NewJob>),
     /// Stores jobs once for a key.
     EnqueueOnce(Box<Once>),
+    /// Takes jobs in that programs stored by SQL.
+    TakeIn(TakeIn),
     /// Takes jobs for a claimant.
     Claim(Claim),
     /// Notes that an attempt started.

@@ -8,6 +8,7 @@
 //! - [`store`]: the trait
 //! - [`command`], [`reply`]: what can be asked of a batch, and what comes back
 //! - [`once`]: enqueueing once for a key
+//! - [`arrival`]: jobs that programs stored by SQL
 //! - [`record`]: what is stored, as read back
 //! - [`query`]: what can be read outside a batch
 //! - [`event`]: the event log's entries
@@ -18,6 +19,7 @@
 //! - `conformance`: the suite that the model and every store pass (feature `conformance`)
 #![warn(missing_docs)]
 
+pub mod arrival;
 pub mod codec;
 pub mod command;
 #[cfg(feature = "conformance")]

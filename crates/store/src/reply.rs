@@ -8,6 +8,7 @@ use outlast_core::job::{Outcome, Refusal, State};
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
 
+use crate::arrival::TakenIn;
 use crate::command::{ClassId, ClassKey};
 use crate::once::{OnceRefusal, Onced};
 use crate::record::StoredJob;
@@ -30,6 +31,8 @@ pub enum Reply {
     EnqueuedAll(Result<Vec<Enqueued>, (usize, EnqueueRefusal)>),
     /// Of `EnqueueOnce`.
     Onced(Result<Onced, OnceRefusal>),
+    /// Of `TakeIn`.
+    TakenIn(TakenIn),
     /// Of `Claim`.
     Claimed(Result<Vec<Claimed>, ClaimRefusal>),
     /// Of `Start`, `Finish`, `Cancel`, `Activate`, `Replay`, `Progress`.
@@ -67,7 +70,7 @@ pub struct Enqueued {
     pub id: JobId,
     /// Its class.
     pub class: ClassId,
-    /// `available`, `scheduled` or `pending`.
+    /// `available`, `scheduled` or `pending`; of a refused arrival `discarded`.
     pub state: State,
     /// When.
     pub at: Timestamp,

@@ -16,6 +16,9 @@ pub enum Signal {
     /// Jobs of this class have become claimable.
     #[serde(rename = "r")]
     Ready(i64),
+    /// Programs stored jobs by SQL, which wait to be taken in.
+    #[serde(rename = "a")]
+    Arrived,
     /// A job was cancelled whose attempt a worker holds that is attached elsewhere.
     #[serde(rename = "c")]
     Cancelled {

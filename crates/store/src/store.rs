@@ -84,6 +84,13 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// time limit, an expiry. `None` when nothing is.
     fn next_due(&self) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
 
+    /// Returns whether jobs that programs stored by SQL wait to be taken in. Asked for one of
+    /// them: whether it waits, or has been stored. Only a shared database has any.
+    fn arrivals(
+        &self,
+        only: Option<JobId>,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
     /// Returns where the data is and what makes it durable. A store that does not say keeps
     /// it in memory.
     fn facts(&self) -> StoreFacts {

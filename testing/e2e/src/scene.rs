@@ -212,6 +212,13 @@ impl Scene {
         Some(id)
     }
 
+    /// Takes responsibility for a job of `ledger.run` that came in by another door.
+    pub fn accept(&self, id: &str) {
+        let accepted =
+            Accepted { never_overlaps: false, leaves_trace: true, cancelled_at_epoch: None };
+        self.accepted().insert(id.to_owned(), accepted);
+    }
+
     /// Asks to cancel a job, and holds the server to it if it says yes.
     #[track_caller]
     pub fn cancel(&self, id: &str) -> Reply {

@@ -149,6 +149,7 @@ fn weight_of(command: &Command) -> usize {
     match command {
         Command::EnqueueAll(jobs) => jobs.len(),
         Command::EnqueueOnce(once) => once.jobs.len(),
+        Command::TakeIn(order) => usize::try_from(order.limit).unwrap_or(usize::MAX),
         // A few KiB of output cost as much as a job.
         Command::Log(chunk) => 1 + chunk.bytes.len() / 4096,
         Command::Claim(claim) => usize::try_from(claim.max.get()).unwrap_or(usize::MAX).min(64),
@@ -197,6 +198,7 @@ fn lane_of(command: &Command) -> Lane {
         | Command::EnqueueAll(_)
         | Command::EnqueueOnce(_)
         | Command::Duty(_)
+        | Command::TakeIn(_)
         | Command::Prune(_) => Lane::Enqueue,
     }
 }

@@ -48,6 +48,8 @@ pub(crate) enum Input {
     Backlog(Vec<outlast_store::query::ClassBacklog>),
     /// What other servers on the store tell, or that something of it may have been missed.
     Heard(Heard),
+    /// A monitor looked into the store: jobs that programs stored by SQL wait there.
+    Arrived,
     /// Digest of the attempts that the loop thinks a worker holds, if it is attached here.
     Digest { worker: WorkerId, reply: oneshot::Sender<Option<u64>> },
     /// The server is about to stop: sessions are told to go elsewhere.

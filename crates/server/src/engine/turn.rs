@@ -32,6 +32,7 @@ use crate::metrics::Metrics;
 use crate::session::convert;
 use crate::settings::Settings;
 
+mod arrivals;
 mod others;
 mod strand;
 
@@ -51,6 +52,7 @@ struct Turn<S> {
     roster: Roster,
     gather: Gather,
     stranded: strand::Stranded,
+    arrivals: arrivals::Arrivals,
     others: others::Others,
     backlog_wanted: bool,
     views_stale: bool,
@@ -75,6 +77,7 @@ pub(crate) async fn run<S: Store>(
     (board, metrics): (Arc<Board>, Arc<Metrics>),
     (own, mut inputs): (mpsc::WeakSender<Input>, mpsc::Receiver<Input>),
 ) {
+    let arrivals = arrivals::Arrivals::new(crate::arrival::planner(&settings));
     let mut turn = Turn {
         store,
         settings,
@@ -86,6 +89,7 @@ pub(crate) async fn run<S: Store>(
         roster: Roster::default(),
         gather: Gather::default(),
         stranded: strand::Stranded::default(),
+        arrivals,
         others: others::Others::default(),
         backlog_wanted: true,
         views_stale: false,
@@ -93,7 +97,7 @@ pub(crate) async fn run<S: Store>(
     };
     loop {
         // A class seen for the first time has a job that nobody was told of yet.
-        if turn.gather.is_empty() && !turn.backlog_wanted {
+        if turn.gather.is_empty() && !turn.backlog_wanted && !turn.arrivals.wanted {
             if let Ending::Stopping(done) = turn.ending {
                 // Nobody waits for the answer if the asker has gone.
                 let _ = done.send(());
@@ -115,6 +119,7 @@ impl<S: Store> Turn<S> {
         if self.backlog_wanted {
             self.read_backlog();
         }
+        self.plan_take_in();
         self.plan_claims();
         let mut ops = self.gather.take();
         if !ops.is_empty() {
@@ -182,6 +187,7 @@ impl<S: Store> Turn<S> {
                 let _ = reply.send(());
             }
             Input::Backlog(classes) => self.set_backlog(classes),
+            Input::Arrived => self.arrivals.wanted = true,
             Input::Digest { worker, reply } => {
                 let digest = self.roster.sessions.get(&worker).map(Session::digest);
                 // An asker that has gone needs no answer; so with every reply below.
@@ -479,6 +485,7 @@ impl<S: Store> Turn<S> {
             Reply::EnqueuedAll(Ok(jobs)) | Reply::Onced(Ok(Onced::Stored(jobs))) => {
                 jobs.iter().for_each(|job| self.note_enqueued(job))
             }
+            Reply::TakenIn(taken) => self.note_taken_in(taken),
             Reply::Moved(Ok(moved)) => self.note_moved(moved),
             Reply::Swept(swept) => swept.moved.iter().for_each(|moved| self.note_moved(moved)),
             Reply::Stranded(found) => {

@@ -1,9 +1,10 @@
 //! Orders about one job, whichever API they came by.
 
 use outlast_core::id::JobId;
+use outlast_store::arrival::TakeIn;
 use outlast_store::command::JobOrder;
 use outlast_store::record::JobRecord;
-use outlast_store::reply::Moved;
+use outlast_store::reply::{MoveRefusal, Moved};
 use outlast_store::{Command, Reply, Store};
 
 use super::App;
@@ -16,12 +17,27 @@ pub(crate) async fn job<S: Store>(
     id: JobId,
     tenant: Option<&str>,
 ) -> Result<JobRecord, Failure> {
-    let record = app.engine.store().job(id).await?;
+    let store = app.engine.store();
+    let mut record = store.job(id).await?;
+    if record.is_none() && take_in(app, id).await? {
+        record = store.job(id).await?;
+    }
     let visible = |record: &JobRecord| match tenant {
         Some(tenant) => record.job.key.tenant.as_deref() == Some(tenant),
         None => true,
     };
     record.filter(visible).ok_or_else(|| Failure::no_job(&id.to_string()))
+}
+
+/// Takes a job in that its program stored by SQL a moment ago; returns whether it is stored.
+async fn take_in<S: Store>(app: &App<S>, id: JobId) -> Result<bool, Failure> {
+    if !app.engine.store().arrivals(Some(id)).await? {
+        return Ok(false);
+    }
+    let planner = crate::arrival::planner(app.engine.settings());
+    let order = TakeIn { only: Some(id), limit: 1, watch: None, planner };
+    app.engine.submit(Command::TakeIn(order)).await?;
+    Ok(true)
 }
 
 /// Cancels a job and returns it.
@@ -44,8 +60,21 @@ pub(crate) async fn moved<S: Store>(
     id: JobId,
     command: Command,
 ) -> Result<Moved, Failure> {
+    let again = command.clone();
+    let moved = match submit_move(app, command).await? {
+        // Its program may have committed a moment ago.
+        Err(MoveRefusal::NotFound) if take_in(app, id).await? => submit_move(app, again).await?,
+        moved => moved,
+    };
+    moved.map_err(|refusal| Failure::moving(id, &refusal))
+}
+
+async fn submit_move<S: Store>(
+    app: &App<S>,
+    command: Command,
+) -> Result<Result<Moved, MoveRefusal>, Failure> {
     match app.engine.submit(command).await? {
-        Reply::Moved(moved) => moved.map_err(|refusal| Failure::moving(id, &refusal)),
+        Reply::Moved(moved) => Ok(moved),
         other => Err(unexpected("a move", &other).into()),
     }
 }

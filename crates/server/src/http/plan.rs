@@ -28,6 +28,7 @@ use uuid::Uuid;
 
 use super::App;
 use super::error::Failure;
+use crate::settings::Settings;
 
 /// A job ready to be stored, and what its producer is shown once it is.
 #[derive(Debug)]
@@ -47,21 +48,48 @@ pub(crate) async fn ojs<'a, S: Store>(
     envelope: Envelope<'a>,
     tenant: Option<&str>,
 ) -> Result<(NewJob, Planned<'a>), Failure> {
-    let settings = app.engine.settings();
     let now = match (envelope.first, envelope.expires) {
         (None, None) => Timestamp::default(),
         (Some(_), _) | (_, Some(_)) => app.now().await?,
     };
+    ojs_at(app.engine.settings(), envelope, tenant, now)
+}
+
+/// Plans a job of the standard if the time is `now`.
+pub(crate) fn ojs_at<'a>(
+    settings: &Settings,
+    envelope: Envelope<'a>,
+    tenant: Option<&str>,
+    now: Timestamp,
+) -> Result<(NewJob, Planned<'a>), Failure> {
+    let Some(action) = settings.packs.get(&envelope.job_type) else {
+        return Ok(plain(envelope, tenant, now));
+    };
+    let args = arguments(action, envelope.args)?;
+    Ok(planned(envelope, args, (tenant, now), Some(action)))
+}
+
+/// Plans a job of the standard as one for whoever registered a handler for its type.
+pub(crate) fn plain<'a>(
+    envelope: Envelope<'a>,
+    tenant: Option<&str>,
+    now: Timestamp,
+) -> (NewJob, Planned<'a>) {
+    let args = (envelope.args.to_owned(), Cow::Borrowed(envelope.args));
+    planned(envelope, args, (tenant, now), None)
+}
+
+fn planned<'a>(
+    envelope: Envelope<'a>,
+    (stored, shown): (String, Cow<'a, str>),
+    (tenant, now): (Option<&str>, Timestamp),
+    action: Option<&Action>,
+) -> (NewJob, Planned<'a>) {
     let scheduled = later(envelope.first, now);
     let expires = envelope.expires.map(|when| when.resolve(now));
     let meta = tenant.map_or(Cow::Borrowed(envelope.meta), |tenant| {
         Cow::Owned(quirks::with_tenant(envelope.meta, tenant))
     });
-    let action = settings.packs.get(&envelope.job_type);
-    let (stored, shown) = match action {
-        Some(action) => arguments(action, envelope.args)?,
-        None => (envelope.args.to_owned(), Cow::Borrowed(envelope.args)),
-    };
     let default = || action.map_or_else(RetryPolicy::standard, default_policy);
     let rules = Rules {
         retry: envelope.retry.clone().unwrap_or_else(default),
@@ -92,7 +120,7 @@ pub(crate) async fn ojs<'a, S: Store>(
         rules,
     };
     let max_attempts = job.rules.retry.max_attempts;
-    Ok((job, Planned { envelope, id, meta, args: shown, max_attempts, scheduled, expires }))
+    (job, Planned { envelope, id, meta, args: shown, max_attempts, scheduled, expires })
 }
 
 impl Planned<'_> {

@@ -8,7 +8,8 @@ use outlast_core::budget::Spent;
 use outlast_core::id::Epoch;
 use outlast_core::job::{Answer, Hold, Place, State, Transition, Turn};
 use outlast_core::time::Timestamp;
-use outlast_store::command::{First, NewJob, Payload};
+use outlast_store::command::{EndDetail, First, NewJob, Payload};
+use outlast_store::event::{Event, EventName};
 use outlast_store::record::StoredJob;
 use outlast_store::reply::{EnqueueRefusal, Enqueued};
 use outlast_store::settle::enqueued_event;
@@ -26,7 +27,7 @@ impl Writing<'_> {
         if let Some(refusal) = self.enqueue_refusal(job) {
             return Ok(Err(refusal));
         }
-        self.insert(job).await.map(Ok)
+        self.insert(job, None).await.map(Ok)
     }
 
     pub(super) async fn enqueue_all(
@@ -51,7 +52,7 @@ impl Writing<'_> {
         }
         let mut stored = Vec::with_capacity(jobs.len());
         for job in jobs {
-            stored.push(self.insert(job).await?);
+            stored.push(self.insert(job, None).await?);
         }
         Ok(Ok(stored))
     }
@@ -63,9 +64,15 @@ impl Writing<'_> {
         self.known.contains(&job.id).then_some(EnqueueRefusal::DuplicateId(job.id))
     }
 
-    async fn insert(&mut self, job: &NewJob) -> Result<Enqueued, Failure> {
+    /// Stores a job; one that is refused, for a reason, is stored as discarded.
+    pub(super) async fn insert(
+        &mut self,
+        job: &NewJob,
+        refused: Option<&str>,
+    ) -> Result<Enqueued, Failure> {
         let class = self.get_or_make(&job.class).await?;
         let (state, place) = match job.first {
+            _ if refused.is_some() => (State::Discarded, Place::Ended),
             First::Now => (State::Available, Place::Ready(Turn::InOrder)),
             First::At(at) if at <= self.now => (State::Available, Place::Ready(Turn::InOrder)),
             First::At(at) => (State::Scheduled, Place::Timer(at)),
@@ -96,17 +103,29 @@ impl Writing<'_> {
         let newborn = newborn(state, place);
         match place {
             Place::Ready(turn) => self.put_ready((seq, &stored), class, turn, &newborn),
-            Place::Timer(_) | Place::Pending | Place::Held | Place::Ended => {
-                self.put_waiting(seq, &newborn);
-            }
+            Place::Timer(_) | Place::Pending | Place::Held => self.put_waiting(seq, &newborn),
+            Place::Ended => {}
         }
-        if let Some(at) = stored.rules.expires_at {
+        if let Some(at) = stored.rules.expires_at.filter(|_| refused.is_none()) {
             self.tables.expiries.push(ExpiryRow { at: at.0, seq });
         }
         self.events.push(enqueued_event(&stored, state));
+        if let Some(error) = refused {
+            self.refuse((seq, &stored), &newborn, error);
+        }
         self.known.insert(job.id);
         self.absent.remove(&job.id);
         Ok(Enqueued { id: job.id, class, state, at: self.now })
+    }
+
+    fn refuse(&mut self, (seq, stored): (i64, &StoredJob), newborn: &Transition, error: &str) {
+        let evidence = "refused when it was taken in".to_owned();
+        let detail = EndDetail { error: Some(error.to_owned()), evidence, ..EndDetail::default() };
+        self.put_finished(seq, newborn, &detail, "refused");
+        let told = enqueued_event(stored, State::Discarded);
+        let evidence = detail.evidence;
+        let by = "server".to_owned();
+        self.events.push(Event { kind: EventName::JobDiscarded, by, evidence, ..told });
     }
 
     fn put_job_row(&mut self, seq: i64, job: &StoredJob, payload: &Payload) {

@@ -74,6 +74,7 @@ impl Need {
                 self.workers.insert(worker.0);
             }
             Command::Extend(_)
+            | Command::TakeIn(_)
             | Command::Sweep(_)
             | Command::Strand(_)
             | Command::Queue(_)

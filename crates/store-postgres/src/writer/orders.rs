@@ -120,7 +120,7 @@ impl Writing<'_> {
         self.ask(
             "truncate job_row, ready, waiting, expiry, active, attempt_row, finished,
                  dead_letter_row, checkpoint, log, log_size, event_batch, worker, queue, class,
-                 idempotency, idempotency_job restart identity",
+                 idempotency, idempotency_job, arrival restart identity",
             Vec::new(),
         )
         .await?;

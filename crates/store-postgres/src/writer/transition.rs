@@ -139,7 +139,9 @@ impl Writing<'_> {
             Place::Held => {}
             // A cancelled job's terminal row was made when it was cancelled.
             Place::Ended if transition.from == State::Cancelled => {}
-            Place::Ended => self.put_finished(live.seq, transition, trace),
+            Place::Ended => {
+                self.put_finished(live.seq, transition, trace.detail, trace.ended_by);
+            }
         }
         Ok(own)
     }
@@ -184,9 +186,14 @@ impl Writing<'_> {
         });
     }
 
-    fn put_finished(&mut self, seq: i64, to: &Transition, trace: &Trace<'_>) {
+    pub(super) fn put_finished(
+        &mut self,
+        seq: i64,
+        to: &Transition,
+        detail: &EndDetail,
+        ended_by: &'static str,
+    ) {
         let completed = to.to == State::Completed;
-        let detail = trace.detail;
         // An attempt's error is kept with the attempt.
         let error = detail.error.as_deref().filter(|_| !matches!(to.hold, Hold::Drop(_)));
         self.tables.finished.push(FinishedRow {
@@ -200,10 +207,10 @@ impl Writing<'_> {
             interruptions: int4(to.spent.interruptions),
             isolated: to.isolated,
             attempt: int4(to.attempt),
-            shown: trace.ended_by != "expired",
+            shown: ended_by != "expired",
             result: detail.result.as_deref().filter(|_| completed).map(text),
             error: error.map(text),
-            ended_by: trace.ended_by,
+            ended_by,
         });
     }
 

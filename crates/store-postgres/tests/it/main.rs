@@ -1,6 +1,7 @@
 //! Tests of the store on a real PostgreSQL.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
+mod arrivals;
 mod contract;
 mod hand;
 mod load;

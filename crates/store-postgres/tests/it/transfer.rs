@@ -25,7 +25,11 @@ use crate::hand::{Server, number, run, sql};
 use moving::{Embedded, Moving};
 
 /// Tables that are not moved.
-const TABLES_LEFT_OUT: &[(&str, &str)] = &[("transfer", "how far imports into this store came")];
+const TABLES_LEFT_OUT: &[(&str, &str)] = &[
+    ("transfer", "how far imports into this store came"),
+    ("arrival", "an export waits until it is empty"),
+    ("arrival_watch", "a promise of a moment"),
+];
 
 /// Columns that are not moved.
 const COLUMNS_LEFT_OUT: &[(&str, &str)] = &[

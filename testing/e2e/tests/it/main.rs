@@ -43,4 +43,5 @@ mod shutdown;
 mod signals;
 mod stalls;
 mod streams;
+mod transactions;
 mod worker_death;

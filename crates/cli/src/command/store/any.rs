@@ -121,6 +121,13 @@ impl Store for AnyStore {
         }
     }
 
+    async fn arrivals(&self, only: Option<JobId>) -> Result<bool, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.arrivals(only).await,
+            Self::Postgres(store) => store.arrivals(only).await,
+        }
+    }
+
     async fn close(&self) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(store) => store.close().await,

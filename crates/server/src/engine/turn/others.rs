@@ -73,6 +73,7 @@ impl<S: Store> Turn<S> {
             Heard::Signals(signals) => signals.into_iter().for_each(|signal| self.obey(signal)),
             Heard::Missed => {
                 self.backlog_wanted = true;
+                self.arrivals.wanted = true;
                 self.look_for_missed();
             }
         }
@@ -81,6 +82,7 @@ impl<S: Store> Turn<S> {
     fn obey(&mut self, signal: Signal) {
         match signal {
             Signal::Ready(class) => self.ready_elsewhere(ClassId(class)),
+            Signal::Arrived => self.arrivals.wanted = true,
             Signal::Cancelled { worker, job, epoch } => {
                 let (worker, job, epoch) = (WorkerId(worker), JobId(job), Epoch(epoch));
                 let held = self.roster.sessions.get(&worker).and_then(|it| it.held.get(&job));

@@ -1,0 +1,397 @@
+-- Jobs that programs store by SQL, in their own transactions, until a server takes them in:
+-- a row here is a job as its program wrote it, and nothing else of it is anywhere yet.
+create table arrival (
+    n bigint generated always as identity primary key,
+    id uuid not null,
+    tenant text,
+    envelope text not null,
+    wake boolean not null,
+    constraint arrival_id unique (id)
+) with (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.2
+);
+
+-- Until when some server looks for arrivals again and again, in milliseconds since 1970: while
+-- one does, nobody needs to wake it.
+create table arrival_watch (
+    id integer primary key check (id = 1),
+    until bigint not null
+) with (fillfactor = 50);
+insert into arrival_watch values (1, 0);
+
+-- What a program is told: OL001 is what the server tells itself, OL002 a job that is not as it
+-- must be, OL003 one whose id is taken.
+
+-- A UUIDv7: the time in milliseconds, then chance.
+create function outlast.new_id() returns uuid
+language sql volatile parallel safe as $$
+    select encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
+        placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
+        from 1 for 6), 52, 1), 53, 1), 'hex')::uuid
+$$;
+
+-- What a job's envelope says under a name: in its options, else at its root. Null is nothing.
+create function outlast.wish(job jsonb, name text) returns jsonb
+language sql immutable parallel safe as $$
+    select coalesce(nullif(job -> 'options' -> name, 'null'), nullif(job -> name, 'null'))
+$$;
+
+create function outlast.is_id(given jsonb) returns boolean
+language sql immutable parallel safe as $$
+    select jsonb_typeof(given) = 'string' and given #>> '{}'
+        ~ '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$'
+$$;
+
+create function outlast.is_whole(given jsonb) returns boolean
+language sql immutable parallel safe as $$
+    select jsonb_typeof(given) = 'number' and given #>> '{}' ~ '^[0-9]{1,18}$'
+$$;
+
+-- A length: ISO 8601 without years and months, or seconds, or a number with a unit.
+create function outlast.is_length(given jsonb) returns boolean
+language sql immutable parallel safe as $$
+    select case jsonb_typeof(given)
+        when 'number' then given #>> '{}' ~ '^[0-9]+([.][0-9]+)?$'
+        when 'string' then
+            given #>> '{}' ~ '^[0-9]+([.,][0-9]+)?[smhd]?$' or given #>> '{}' ~ '^[0-9]+ms$'
+            or (given #>> '{}' ~ ('^P([0-9]+([.,][0-9]+)?W)?([0-9]+([.,][0-9]+)?D)?'
+                || '(T([0-9]+([.,][0-9]+)?H)?([0-9]+([.,][0-9]+)?M)?([0-9]+([.,][0-9]+)?S)?)?$')
+                and given #>> '{}' ~ '[WDHMS]$')
+        else false end
+$$;
+
+-- A time: RFC 3339 with an offset, or `+` and a length.
+create function outlast.is_time(given jsonb) returns boolean
+language plpgsql stable parallel safe as $$
+declare
+    words text := given #>> '{}';
+begin
+    if jsonb_typeof(given) <> 'string' then
+        return false;
+    end if;
+    if words like '+P%' then
+        return outlast.is_length(to_jsonb(substring(words from 2)));
+    end if;
+    if words !~ ('^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?'
+            || '([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)$') then
+        return false;
+    end if;
+    perform words::timestamptz;
+    return true;
+exception when data_exception then
+    return false;
+end $$;
+
+-- Says what is wrong with a retry policy; null when nothing is.
+create function outlast.retry_problem(retry jsonb) returns text
+language plpgsql immutable parallel safe as $$
+declare
+    name text;
+    given jsonb;
+begin
+    if jsonb_typeof(retry) <> 'object' then
+        return 'field `retry` must be an object';
+    end if;
+    for name, given in select key, value from jsonb_each(retry) where value <> 'null' loop
+        case name
+        when 'max_attempts' then
+            if not outlast.is_whole(given) or (given #>> '{}')::bigint > 10000 then
+                return 'field `retry.max_attempts` must be a whole number from 0 to 10000';
+            end if;
+        when 'initial_interval_ms', 'max_interval_ms' then
+            if not outlast.is_whole(given) then
+                return format('field `retry.%s` must be a whole number of milliseconds', name);
+            end if;
+        when 'initial_interval', 'max_interval' then
+            if not outlast.is_length(given)
+                    and nullif(retry -> (name || '_ms'), 'null') is null then
+                return format('field `retry.%s` must be an ISO 8601 duration such as `PT1S`',
+                    name);
+            end if;
+        when 'backoff_coefficient' then
+            if jsonb_typeof(given) <> 'number' or (given #>> '{}')::numeric not between 1 and 1000
+            then
+                return 'field `retry.backoff_coefficient` must be a number from 1 to 1000';
+            end if;
+        when 'backoff_strategy', 'backoff_type' then
+            if given not in ('"constant"', '"none"', '"linear"', '"exponential"') then
+                return format('field `retry.%s` must be `constant`, `linear` or `exponential`',
+                    name);
+            end if;
+        when 'jitter' then
+            if jsonb_typeof(given) <> 'boolean' then
+                return 'field `retry.jitter` must be true or false';
+            end if;
+        when 'non_retryable_errors' then
+            if jsonb_typeof(given) <> 'array' or jsonb_array_length(given) > 100
+                or jsonb_path_exists(given, 'strict $[*] ? (@.type() <> "string")')
+            then
+                return 'field `retry.non_retryable_errors` must be an array of at most 100 texts';
+            end if;
+        when 'on_exhaustion' then
+            if given not in ('"discard"', '"dead_letter"') then
+                return 'field `retry.on_exhaustion` must be `discard` or `dead_letter`';
+            end if;
+        else null;
+        end case;
+    end loop;
+    return null;
+end $$;
+
+-- Says what is wrong with the times and lengths of a job; null when nothing is.
+create function outlast.time_problem(job jsonb) returns text
+language plpgsql stable parallel safe as $$
+declare
+    name text;
+    given jsonb;
+begin
+    foreach name in array array['timeout_ms', 'visibility_timeout_ms', 'delay_ms'] loop
+        given := outlast.wish(job, name);
+        if given is not null and (not outlast.is_whole(given) or given = '0') then
+            return format('field `%s` must be a whole number of milliseconds above 0', name);
+        end if;
+    end loop;
+    foreach name in array array['timeout', 'visibility_timeout', 'delay'] loop
+        given := outlast.wish(job, name);
+        if given is not null and outlast.wish(job, name || '_ms') is null
+            and (not outlast.is_length(given) or given #>> '{}' !~ '[1-9]')
+        then
+            return format('field `%s` must be a duration such as `PT30S`', name);
+        end if;
+    end loop;
+    foreach name in array array['scheduled_at', 'delay_until', 'expires_at'] loop
+        given := outlast.wish(job, name);
+        if given is not null and not outlast.is_time(given) then
+            return format('field `%s` must be a time such as `2030-01-31T12:00:00Z`, '
+                || 'or relative such as `+PT30S`', name);
+        end if;
+    end loop;
+    given := outlast.wish(job, 'expires_at');
+    if given #>> '{}' like '+%' then
+        return null;
+    elsif (given #>> '{}')::timestamptz <= clock_timestamp() then
+        return 'field `expires_at` must be a time to come: the job has already expired';
+    end if;
+    return null;
+end $$;
+
+-- Says what is wrong with a job, by the rules of POST /ojs/v1/jobs; null when nothing is.
+create function outlast.problem(job jsonb) returns text
+language plpgsql stable parallel safe as $$
+declare
+    given jsonb;
+    bytes integer;
+begin
+    if job is null or jsonb_typeof(job) <> 'object' then
+        return 'a job must be an object';
+    end if;
+    bytes := octet_length(job::text);
+    if bytes > 1048576 then
+        return format('the job is %s bytes long; at most 1048576 are taken', bytes);
+    end if;
+    if bytes > 128 and jsonb_path_exists(job,
+        'strict $.**{64} ? (@.type() == "object" || @.type() == "array")')
+    then
+        return 'the job is nested more than 64 levels deep';
+    end if;
+    given := nullif(job -> 'type', 'null');
+    if given is null then
+        return 'field `type` is missing';
+    elsif jsonb_typeof(given) <> 'string' then
+        return 'field `type` must be a text';
+    elsif octet_length(given #>> '{}') > 255 or given #>> '{}' !~ '^[a-z][a-z0-9_-]*([.][a-z0-9][a-z0-9_-]*)*$'
+    then
+        return 'field `type` must be lower-case words joined by dots, such as `email.send`';
+    end if;
+    given := nullif(job -> 'args', 'null');
+    if given is null then
+        return 'field `args` is missing';
+    elsif jsonb_typeof(given) <> 'array' then
+        return 'field `args` must be an array';
+    end if;
+    if jsonb_typeof(nullif(job -> 'meta', 'null')) <> 'object' then
+        return 'field `meta` must be an object';
+    end if;
+    if not outlast.is_id(nullif(job -> 'id', 'null')) then
+        return 'field `id` must be a UUIDv7 in lower case';
+    end if;
+    if jsonb_typeof(nullif(job -> 'options', 'null')) <> 'object' then
+        return 'field `options` must be an object';
+    end if;
+    given := outlast.wish(job, 'queue');
+    if jsonb_typeof(given) <> 'string' then
+        return 'field `queue` must be a text';
+    elsif octet_length(given #>> '{}') > 255 or given #>> '{}' !~ '^[a-z0-9][a-z0-9._-]*$' then
+        return 'field `queue` must be lower-case letters, digits, `-`, `_` and `.`, '
+            || 'starting with a letter or digit';
+    end if;
+    given := outlast.wish(job, 'priority');
+    if jsonb_typeof(given) <> 'number' or given #>> '{}' !~ '^-?[0-9]{1,3}$'
+        or (given #>> '{}')::integer not between -100 and 100
+    then
+        return 'field `priority` must be a whole number from -100 to 100';
+    end if;
+    if outlast.wish(job, 'overlap') not in ('"allowed"', '"forbidden"') then
+        return 'field `overlap` must be `allowed` or `forbidden`';
+    end if;
+    given := outlast.wish(job, 'retry');
+    return coalesce(outlast.time_problem(job),
+        case when given is not null then outlast.retry_problem(given) end);
+end $$;
+
+-- Tells the servers to look, as the last thing before a program's commit. PostgreSQL lets
+-- transactions that notify commit one after the other, each waiting for the disk; so this is
+-- left out while a server looks without being told, with time to spare for the commit itself.
+create function outlast.wake() returns trigger
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    if not exists (
+        select 1 from public.arrival_watch w
+        where w.id = 1 and w.until > extract(epoch from clock_timestamp()) * 1000 + 200)
+    then
+        perform pg_notify('outlast', '{"say":["a"]}');
+    end if;
+    return null;
+end $$;
+
+create constraint trigger arrival_wake after insert on arrival
+    deferrable initially deferred for each row when (new.wake) execute function outlast.wake();
+
+-- A time as a job's envelope has it.
+create function outlast.time_text(name text, at timestamptz) returns text
+language plpgsql stable as $$
+begin
+    if at < '0001-01-01 00:00Z' or at >= '10000-01-01 00:00Z' then
+        raise exception 'field `%` must be a time of the years 1 to 9999', name
+            using errcode = 'OL002';
+    end if;
+    return to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+end $$;
+
+-- Refuses a tenant that no request could name.
+create function outlast.tenant_problem(tenant text) returns text
+language sql immutable parallel safe as $$
+    select case when tenant !~ '^[ -~]{1,255}$'
+        then 'field `tenant` must be 1 to 255 printable characters' end
+$$;
+
+-- Stores a job in the caller's transaction and returns its id. The job is there if and only if
+-- the transaction commits; servers are woken at once then, unless `wake` is false.
+create function outlast.enqueue(
+    type text,
+    args jsonb default '[]',
+    queue text default null,
+    priority integer default null,
+    scheduled_at timestamptz default null,
+    expires_at timestamptz default null,
+    timeout interval default null,
+    visibility_timeout interval default null,
+    retry jsonb default null,
+    overlap text default null,
+    meta jsonb default null,
+    tags text[] default null,
+    id uuid default null,
+    tenant text default null,
+    wake boolean default true
+) returns uuid
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    new_id constant uuid := coalesce(enqueue.id, outlast.new_id());
+    options constant jsonb := jsonb_strip_nulls(jsonb_build_object(
+        'queue', queue,
+        'priority', priority,
+        'scheduled_at', outlast.time_text('scheduled_at', scheduled_at),
+        'expires_at', outlast.time_text('expires_at', expires_at),
+        'timeout_ms', (extract(epoch from timeout) * 1000)::bigint,
+        'visibility_timeout_ms', (extract(epoch from visibility_timeout) * 1000)::bigint,
+        'retry', retry,
+        'overlap', overlap,
+        'tags', tags
+    ));
+    job constant jsonb := jsonb_strip_nulls(jsonb_build_object(
+            'type', enqueue.type,
+            'id', new_id,
+            'options', nullif(options, '{}')))
+        || jsonb_build_object('args', args)
+        || case when meta is null then '{}'::jsonb else jsonb_build_object('meta', meta) end;
+    wrong constant text := coalesce(outlast.problem(job), outlast.tenant_problem(tenant));
+begin
+    if wrong is not null then
+        raise exception '%', wrong using errcode = 'OL002';
+    end if;
+    if not exists (select 1 from public.job_row j where j.id = new_id) then
+        insert into public.arrival (id, tenant, envelope, wake)
+        values (new_id, enqueue.tenant, job::text, enqueue.wake)
+        on conflict on constraint arrival_id do nothing;
+    end if;
+    if not found then
+        raise exception 'job % already exists', new_id using errcode = 'OL003';
+    end if;
+    return new_id;
+end $$;
+
+-- Stores several jobs in the caller's transaction and returns their ids in order. A job is an
+-- object as POST /ojs/v1/jobs takes it.
+create function outlast.enqueue_all(
+    jobs jsonb,
+    tenant text default null,
+    wake boolean default true
+) returns setof uuid
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    many integer;
+    stored integer;
+    at bigint;
+    wrong text;
+    ids uuid[];
+    taken uuid;
+begin
+    if jobs is null or jsonb_typeof(jobs) <> 'array' then
+        raise exception 'field `jobs` must be an array of jobs' using errcode = 'OL002';
+    end if;
+    many := jsonb_array_length(jobs);
+    if many = 0 then
+        raise exception 'field `jobs` must hold at least one job' using errcode = 'OL002';
+    elsif many > 10000 then
+        raise exception 'field `jobs` holds % jobs; at most 10000 are taken', many
+            using errcode = 'OL002';
+    end if;
+    select e.n - 1, p.wrong into at, wrong
+        from jsonb_array_elements(jobs) with ordinality e(job, n)
+        cross join lateral (select outlast.problem(e.job) as wrong) p
+        where p.wrong is not null order by e.n limit 1;
+    if wrong is not null then
+        raise exception 'jobs[%]: %', at, wrong using errcode = 'OL002';
+    end if;
+    wrong := outlast.tenant_problem(tenant);
+    if wrong is not null then
+        raise exception '%', wrong using errcode = 'OL002';
+    end if;
+    ids := array(
+        select coalesce((nullif(e.job -> 'id', 'null') #>> '{}')::uuid, outlast.new_id())
+        from jsonb_array_elements(jobs) with ordinality e(job, n) order by e.n);
+    with put as (
+        insert into public.arrival (id, tenant, envelope, wake)
+        select ids[e.n], enqueue_all.tenant, (e.job || jsonb_build_object('id', ids[e.n]))::text,
+            enqueue_all.wake and e.n = 1
+        from jsonb_array_elements(jobs) with ordinality e(job, n)
+        where not exists (select 1 from public.job_row j where j.id = ids[e.n])
+        order by e.n
+        on conflict on constraint arrival_id do nothing returning 1)
+    select count(*) into stored from put;
+    if stored <> many then
+        -- One that is known, or that is here twice.
+        select u.id into taken from unnest(ids) with ordinality u(id, n)
+            where exists (select 1 from public.job_row j where j.id = u.id)
+                or exists (select 1 from unnest(ids) with ordinality v(id, n)
+                           where v.id = u.id and v.n < u.n)
+            order by u.n limit 1;
+        raise exception 'job % already exists', coalesce(taken, ids[1]) using errcode = 'OL003';
+    end if;
+    return query select unnest(ids);
+end $$;
+
+-- Whoever may store jobs is granted it by name.
+revoke execute on function outlast.enqueue from public;
+revoke execute on function outlast.enqueue_all from public;

@@ -59,7 +59,7 @@ view public.attempt
     by text
     evidence text
 
-table public.attempt_row
+table public.attempt_row partition by RANGE (finished)
     seq bigint not null
     epoch bigint not null
     life integer not null
@@ -75,7 +75,7 @@ table public.attempt_row
     exit_code integer
     by text not null
     evidence text not null
-    attempt_row_pkey PRIMARY KEY (seq, epoch)
+    attempt_row_pkey PRIMARY KEY (seq, epoch, finished)
 
 table public.checkpoint
     seq bigint not null
@@ -126,13 +126,13 @@ view public.event
     by text
     evidence text
 
-table public.event_batch
+table public.event_batch partition by RANGE (at)
     server uuid not null
     n bigint not null
     at bigint not null
     body text not null
-    event_batch_pkey PRIMARY KEY (server, n)
-    CREATE INDEX event_batch_at ON public.event_batch USING btree (at)
+    event_batch_pkey PRIMARY KEY (server, n, at)
+    CREATE INDEX event_batch_at ON ONLY public.event_batch USING btree (at)
 
 table public.expiry
     at bigint not null
@@ -206,7 +206,7 @@ table public.job_row
 
 sequence public.job_seq
 
-table public.log
+table public.log partition by RANGE (at)
     seq bigint not null
     id bigint not null
     epoch bigint not null
@@ -214,13 +214,14 @@ table public.log
     stream smallint not null
     at bigint not null
     bytes bytea not null
-    log_pkey PRIMARY KEY (seq, id)
-    CREATE UNIQUE INDEX log_chunk ON public.log USING btree (seq, epoch, n)
+    log_pkey PRIMARY KEY (seq, id, at)
 
 table public.log_size
     seq bigint not null
     epoch bigint not null
     bytes bigint not null
+    chunks bigint not null
+    stored int8multirange not null
     log_size_pkey PRIMARY KEY (seq, epoch)
 
 table public.queue
@@ -292,6 +293,71 @@ table public.worker with (fillfactor=50)
     plain_id text
     worker_pkey PRIMARY KEY (id)
     CREATE INDEX worker_plain ON public.worker USING btree (plain_id, created_ms) WHERE (plain_id IS NOT NULL)
+
+CREATE OR REPLACE FUNCTION outlast.add_day(parent text, day bigint, most bigint)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SET search_path TO 'public'
+AS $function$
+declare
+    part text := outlast.day_name(parent, day);
+    rest text := parent || '_default';
+    key text := case parent when 'attempt_row' then 'finished' else 'at' end;
+    low bigint := day * 86400000;
+    high bigint := low + 86400000;
+    astray bigint;
+begin
+    if to_regclass(part) is not null then
+        return false;
+    end if;
+    execute format('lock table %I in share update exclusive mode', parent);
+    if to_regclass(part) is not null then
+        return false;
+    end if;
+    execute format('lock table %I in access exclusive mode', rest);
+    execute format('select count(*) from (select 1 from %I where %I >= %s and %I < %s limit %s) x',
+        rest, key, low, key, high, most + 1) into astray;
+    if astray > most then
+        return false;
+    end if;
+    execute format('create table %I (like %I)', part, parent);
+    if astray > 0 then
+        execute format('with gone as (delete from %I where %I >= %s and %I < %s returning *)
+            insert into %I select * from gone', rest, key, low, key, high, part);
+    end if;
+    execute format('alter table %I attach partition %I for values from (%s) to (%s)',
+        parent, part, low, high);
+    return true;
+end $function$
+
+CREATE OR REPLACE FUNCTION outlast.day_name(parent text, day bigint)
+ RETURNS text
+ LANGUAGE sql
+ STABLE
+AS $function$
+    select parent || to_char(to_timestamp(day * 86400) at time zone 'UTC', '_YYYYMMDD')
+$function$
+
+CREATE OR REPLACE FUNCTION outlast.drop_day(parent text, day bigint, keep bigint[])
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SET search_path TO 'public'
+AS $function$
+declare
+    part text := outlast.day_name(parent, day);
+begin
+    execute format('lock table %I in access exclusive mode', parent);
+    if to_regclass(part) is null then
+        return false;
+    end if;
+    execute format('alter table %I detach partition %I', parent, part);
+    if cardinality(keep) > 0 then
+        execute format('insert into %I select * from %I where seq = any($1)', parent, part)
+            using keep;
+    end if;
+    execute format('drop table %I', part);
+    return true;
+end $function$
 
 CREATE OR REPLACE FUNCTION outlast.enqueue(type text, args jsonb DEFAULT '[]'::jsonb, queue text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, scheduled_at timestamp with time zone DEFAULT NULL::timestamp with time zone, expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, timeout interval DEFAULT NULL::interval, visibility_timeout interval DEFAULT NULL::interval, retry jsonb DEFAULT NULL::jsonb, overlap text DEFAULT NULL::text, meta jsonb DEFAULT NULL::jsonb, tags text[] DEFAULT NULL::text[], id uuid DEFAULT NULL::uuid, tenant text DEFAULT NULL::text, wake boolean DEFAULT true)
  RETURNS uuid

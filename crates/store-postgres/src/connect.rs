@@ -23,6 +23,10 @@ const LOCK_LIMIT_MS: u32 = 2_000;
 
 /// Longest that a read waits for a table that another transaction has locked.
 const READ_LOCK_LIMIT_MS: u32 = 5_000;
+/// Longest that one statement may take which looks after history: it may read a whole day.
+const TEND_LIMIT_MS: u32 = 120_000;
+/// Longest that it waits for a table.
+const TEND_LOCK_LIMIT_MS: u32 = 100;
 
 /// What every session is told, whatever its role or database was given.
 const SESSION: &str = "set search_path = public; set timezone = 'UTC'; set jit = off;
@@ -224,6 +228,22 @@ impl Address {
              set statement_timeout = {WRITE_LIMIT_MS}; set lock_timeout = {LOCK_LIMIT_MS};
              set idle_in_transaction_session_timeout = {WRITE_LIMIT_MS}; {synchronous}"
         )
+    }
+
+    /// Opens a connection for tending. It waits for a lock for a moment only, since others wait
+    /// behind it.
+    pub(crate) async fn tender(&self) -> Result<Link, OpenError> {
+        let (client, reader) = self.connect().await?;
+        let link = Link::new(client, reader);
+        let settings = format!(
+            "{SESSION}
+             set default_transaction_read_only = off; set synchronous_commit = off;
+             set statement_timeout = {TEND_LIMIT_MS}; set lock_timeout = {TEND_LOCK_LIMIT_MS};
+             set idle_in_transaction_session_timeout = {WRITE_LIMIT_MS}"
+        );
+        let set = tokio::time::timeout(CONNECT_LIMIT, link.set(&settings)).await;
+        set.map_err(|_elapsed| self.silent())??;
+        Ok(link)
     }
 
     /// What every connection that reads is told first.

@@ -13,6 +13,7 @@
 //! - [`connect`]: addresses, session settings, durability
 //! - [`line`]: what servers tell each other
 //! - [`migrate`]: forward-only migrations under an advisory lock
+//! - [`tend`]: history by day, made ahead and dropped whole
 //! - [`transfer`]: moving a store
 //! - [`writer`] obeys commands, [`read`] answers queries
 //!
@@ -27,6 +28,7 @@ mod migrate;
 mod postgres_store;
 mod read;
 mod row;
+mod tend;
 mod transfer;
 mod writer;
 

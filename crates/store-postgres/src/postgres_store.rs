@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use outlast_core::duty::DutyRefusal;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::event::{EventPage, EventQuery};
@@ -12,12 +13,14 @@ use outlast_store::query::{
 };
 use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
 use outlast_store::signal::{Heard, Signal};
-use outlast_store::{Applied, Batch, Command, Store, StoreError};
+use outlast_store::tend::{Tend, Tended};
+use outlast_store::{Applied, Batch, Clock, Command, Store, StoreError};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::connect::{Address, OpenError, Options};
 use crate::line::Line;
 use crate::read::{self, Readers};
+use crate::tend;
 use crate::writer::Writer;
 
 /// Jobs in PostgreSQL. Clones share the connections.
@@ -37,6 +40,7 @@ struct Inner {
     address: Address,
     place: String,
     durable: bool,
+    clock: Option<Arc<dyn Clock>>,
 }
 
 impl PostgresStore {
@@ -55,7 +59,8 @@ impl PostgresStore {
         let writer = || Mutex::new(Some(Writer::new(address.clone(), options.clock.clone())));
         let writers = [writer(), writer()];
         let line = Line::new();
-        let inner = Inner { writers, readers, duties, line, address, place, durable };
+        let clock = options.clock.clone();
+        let inner = Inner { writers, readers, duties, line, address, place, durable, clock };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -118,6 +123,12 @@ impl Store for PostgresStore {
     async fn now(&self) -> Result<Timestamp, StoreError> {
         let mut writer = self.writer(false).await;
         writer.as_mut().ok_or(StoreError::Closed)?.now().await
+    }
+
+    async fn tend(&self, tend: Tend) -> Result<Result<Tended, DutyRefusal>, StoreError> {
+        // A store that is closed opens no connection.
+        drop(self.inner.readers.get().await?);
+        tend::tend(&self.inner.address, self.inner.clock.as_ref(), &tend).await
     }
 
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {

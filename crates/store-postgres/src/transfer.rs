@@ -203,6 +203,10 @@ impl Target for PostgresTarget {
         at: &Progress,
     ) -> Result<(), StoreError> {
         let insert = self.session.prepared(sql::insert(section)).await?;
+        if let Some(times) = sql::times(section, &rows) {
+            let add = self.session.prepared(sql::ADD_DAYS.to_owned()).await?;
+            within(self.session.client.query(&add, &[&section.name, &times])).await?;
+        }
         let columns = sql::columns(section, rows);
         let values: Vec<sql::Param<'_>> =
             columns.iter().map(|column| &**column as sql::Param<'_>).collect();

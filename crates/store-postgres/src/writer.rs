@@ -411,7 +411,7 @@ impl Writing<'_> {
             Command::Sweep(sweep) => Reply::Swept(self.sweep(sweep).await?),
             Command::Strand(strand) => Reply::Stranded(self.strand(strand).await?),
             Command::Queue(order) => self.queue(order),
-            Command::Log(chunk) => self.log(chunk).await?,
+            Command::Log(chunk) => self.log(chunk),
             Command::Progress(progress) => Reply::Moved(self.progress(progress).await?),
             Command::ForgetWorker(worker) => self.forget_worker(*worker).await?,
             Command::Duty(ask) => Reply::Duty(self.duty(ask).await?),

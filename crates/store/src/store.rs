@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
+use outlast_core::duty::DutyRefusal;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 
@@ -16,6 +17,7 @@ use crate::query::{
 use crate::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
 use crate::reply::Applied;
 use crate::signal::{Heard, Signal};
+use crate::tend::{Tend, Tended};
 
 /// Where jobs live. One writer path ([`Store::apply`]), and reads that never block it.
 ///
@@ -95,6 +97,15 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// it in memory.
     fn facts(&self) -> StoreFacts {
         StoreFacts { kind: "memory", folder: None, durability: "none", durable: false }
+    }
+
+    /// Looks after what history is kept in: makes room ahead, and lets go of what is old as a
+    /// whole. A store that deletes history with its jobs has nothing to do.
+    fn tend(
+        &self,
+        _tend: Tend,
+    ) -> impl Future<Output = Result<Result<Tended, DutyRefusal>, StoreError>> + Send {
+        async { Ok(Ok(Tended::default())) }
     }
 
     /// Tells the other servers on this store, without waiting for it. A store that has one

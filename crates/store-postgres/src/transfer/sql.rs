@@ -21,8 +21,46 @@ pub(super) type Param<'a> = &'a (dyn ToSql + Sync);
 pub(super) const FIRST_ROWS: usize = 64;
 
 /// Columns of which the value follows from others, with what makes it of a new row `u`.
-const DERIVED: &[(&str, &str, &str)] =
-    &[("ready", "expires", "(select j.expires_at from job_row j where j.seq = u.seq)")];
+const DERIVED: &[(&str, &str, &str)] = &[
+    ("ready", "expires", "(select j.expires_at from job_row j where j.seq = u.seq)"),
+    (
+        "log_size",
+        "chunks",
+        "(select count(*) from log l where l.seq = u.seq and l.epoch = u.epoch)",
+    ),
+    (
+        "log_size",
+        "stored",
+        "(select coalesce(range_agg(int8range(l.n, l.n + 1)), '{}')
+          from log l where l.seq = u.seq and l.epoch = u.epoch)",
+    ),
+];
+
+/// Tables that may hold rows of jobs that are forgotten: nobody sees them, and the number of
+/// such a job may be another's elsewhere.
+const OF_JOBS: [&str; 2] = ["attempt_row", "log"];
+
+/// Tables that are kept by day, with the column that says which.
+const BY_DAY: [(&str, &str); 3] =
+    [("event_batch", "at"), ("attempt_row", "finished"), ("log", "at")];
+
+/// Makes the days of what is to be stored, but for those of a clock that was wrong.
+pub(super) const ADD_DAYS: &str = "
+    select count(outlast.add_day($1, d.day, 0))
+    from (select distinct at / 86400000 as day from unnest($2::bigint[]) t(at)) d
+    where d.day between extract(epoch from now()) / 86400 - 400
+        and extract(epoch from now()) / 86400";
+
+/// Returns the times of rows that are kept by day.
+pub(super) fn times(section: &Section, rows: &[Row]) -> Option<Vec<i64>> {
+    let (_, name) = BY_DAY.iter().find(|(table, _)| *table == section.name)?;
+    let at = section.columns.iter().position(|column| column.name == *name)?;
+    let time = |row: &Row| match row.get(at) {
+        Some(Cell::Int(time)) => Some(*time),
+        _ => None,
+    };
+    Some(rows.iter().filter_map(time).collect())
+}
 
 /// What follows from the rows: the next number of a job, and what planners know of sizes.
 pub(super) const SETTLE: &str = "
@@ -55,13 +93,18 @@ pub(super) fn select(section: &Section, after: bool) -> String {
     let columns: Vec<String> = section.columns.iter().map(column).collect();
     let key = ordered(section.key_columns());
     let places: Vec<String> = (1..=section.key).map(|n| format!("${n}")).collect();
-    let (from, limit) = if after {
-        (format!("where ({key}) > ({})", places.join(", ")), section.key + 1)
-    } else {
-        (String::new(), 1)
-    };
+    let mut terms = Vec::new();
+    if after {
+        terms.push(format!("({key}) > ({})", places.join(", ")));
+    }
+    if OF_JOBS.contains(&section.name) {
+        terms.push("exists (select 1 from job_row j where j.seq = t.seq)".to_owned());
+    }
+    let limit = if after { section.key + 1 } else { 1 };
+    let from =
+        if terms.is_empty() { String::new() } else { format!("where {}", terms.join(" and ")) };
     let (columns, table) = (columns.join(", "), section.name);
-    format!("select {columns} from {table} {from} order by {key} limit ${limit}")
+    format!("select {columns} from {table} t {from} order by {key} limit ${limit}")
 }
 
 /// Returns the statement that stores rows, given by the column.

@@ -16,6 +16,26 @@ use crate::writer::transition::Trace;
 
 type Outcome = Result<Moved, MoveRefusal>;
 
+/// What is kept of each attempt tells whether the chunk is there and which is the next
+/// number: history is written, and not looked into.
+const STORE_CHUNK: &str = "with job as (
+         select j.seq,
+             (select coalesce(sum(s.chunks), 0)::bigint from log_size s where s.seq = j.seq)
+                 as chunks
+         from job_row j where j.id = $1),
+     stored as (
+         insert into log (seq, id, epoch, n, stream, at, bytes)
+         select j.seq, j.chunks + 1, $2, $3, $4, $5, $6 from job j
+         where not exists (
+             select 1 from log_size s where s.seq = j.seq and s.epoch = $2
+                 and (s.stored @> $3::bigint or s.bytes > $8::bigint - $7::bigint))
+             and $7::bigint <= $8::bigint
+         returning seq)
+     insert into log_size as s (seq, epoch, bytes, chunks, stored)
+     select seq, $2, $7::bigint, 1, int8multirange(int8range($3, $3::bigint + 1)) from stored
+     on conflict (seq, epoch) do update set bytes = s.bytes + excluded.bytes,
+         chunks = s.chunks + 1, stored = s.stored + excluded.stored";
+
 impl Writing<'_> {
     pub(super) async fn cancel(&mut self, order: &JobOrder) -> Result<Outcome, Failure> {
         self.order(order, JobEvent::Cancel, "cancelled").await
@@ -72,7 +92,7 @@ impl Writing<'_> {
 
     /// Stores a piece of output unless it is there already or the attempt has printed
     /// enough. What the worker remarks (that output was cut, why) is never itself cut.
-    pub(super) async fn log(&mut self, chunk: &LogChunk) -> Result<Reply, Failure> {
+    pub(super) fn log(&mut self, chunk: &LogChunk) -> Reply {
         let stream: i16 = match chunk.stream {
             Stream::Stdout => 0,
             Stream::Stderr => 1,
@@ -85,21 +105,10 @@ impl Writing<'_> {
             }
         };
         let size = i64::try_from(chunk.bytes.len()).unwrap_or(i64::MAX);
-        self.ask(
-            "with fits as (
-                 select j.seq from job_row j
-                 where j.id = $1 and $8::bigint <= $9::bigint - coalesce(
-                     (select s.bytes from log_size s where s.seq = j.seq and s.epoch = $2), 0)),
-             stored as (
-                 insert into log (seq, id, epoch, n, stream, at, bytes)
-                 select f.seq,
-                     (select coalesce(max(l.id), 0) + 1 from log l where l.seq = f.seq),
-                     $2, $3, $4, $5, $6
-                 from fits f
-                 on conflict (seq, epoch, n) do nothing returning seq)
-             insert into log_size as s (seq, epoch, bytes)
-             select seq, $2, $7::bigint from stored
-             on conflict (seq, epoch) do update set bytes = s.bytes + excluded.bytes",
+        // Output of one job is numbered by one server at a time.
+        self.write("select 1 from job_row where id = $1 for no key update", values![chunk.job.0]);
+        self.write(
+            STORE_CHUNK,
             values![
                 chunk.job.0,
                 int(chunk.epoch.0),
@@ -108,12 +117,10 @@ impl Writing<'_> {
                 self.now.0,
                 chunk.bytes.clone(),
                 size,
-                size,
                 limit,
             ],
-        )
-        .await?;
-        Ok(Reply::Done)
+        );
+        Reply::Done
     }
 
     pub(super) async fn reset(&mut self) -> Result<Reply, Failure> {

@@ -6,7 +6,7 @@ use outlast_store::command::Prune;
 use outlast_store::reply::Pruned;
 
 use crate::failure::Failure;
-use crate::link::{Ask, values};
+use crate::link::values;
 use crate::row::get;
 use crate::writer::Writing;
 
@@ -29,11 +29,6 @@ const OLD_KEYS: &str = "with old as materialized (
          delete from idempotency_job where key = any(array(select key from old)))
      select 1 from old";
 
-const OLD_EVENTS: &str = "with old as materialized (
-         select b.ctid as place from event_batch b where b.at < $1
-         order by b.at limit $2 for update skip locked)
-     delete from event_batch where ctid = any(array(select place from old)) returning 1";
-
 impl Writing<'_> {
     pub(super) async fn prune(
         &mut self,
@@ -51,30 +46,25 @@ impl Writing<'_> {
         if !seqs.is_empty() {
             self.delete_jobs(&seqs);
         }
-        let answers = self
-            .ask_all(vec![
-                Ask::new(OLD_EVENTS, values![before, limit]),
-                Ask::new(
-                    "delete from worker where id in
+        let workers = self
+            .ask(
+                "delete from worker where id in
                          (select w.id from worker w where w.liveness >= 2 and w.updated_ms < $1
                           and not exists (select 1 from active a where a.worker = w.id)
                           order by w.updated_ms limit $2 for update skip locked)
                      returning 1",
-                    values![prune.workers_before.0, limit],
-                ),
-            ])
+                values![prune.workers_before.0, limit],
+            )
             .await?;
-        let [events, workers] = answers.as_slice() else {
-            return Err(StoreError::Corrupt("answers are missing".into()).into());
-        };
         let full = |count: usize| i64::try_from(count).is_ok_and(|count| count >= limit);
         Ok(Ok(Pruned {
             jobs: u32::try_from(seqs.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
-            more: [keys.len(), seqs.len(), events.len(), workers.len()].into_iter().any(full),
+            more: [keys.len(), seqs.len(), workers.len()].into_iter().any(full),
         }))
     }
 
+    /// What history says of the jobs stays until its day goes; nobody finds it without them.
     fn delete_jobs(&mut self, seqs: &[i64]) {
         // Whoever is named later in the batch is looked for again.
         self.lives.clear();
@@ -85,8 +75,6 @@ impl Writing<'_> {
                      limit 1) e
                  where j.seq = any($1::bigint[])))",
             "delete from finished where seq = any($1::bigint[])",
-            "delete from attempt_row where seq = any($1::bigint[])",
-            "delete from log where seq = any($1::bigint[])",
             "delete from log_size where seq = any($1::bigint[])",
             "delete from checkpoint where seq = any($1::bigint[])",
             "delete from job_row where seq = any($1::bigint[])",

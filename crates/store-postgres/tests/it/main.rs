@@ -4,6 +4,7 @@
 mod arrivals;
 mod contract;
 mod hand;
+mod history;
 mod load;
 mod opening;
 mod outages;

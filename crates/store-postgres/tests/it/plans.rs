@@ -31,7 +31,7 @@ const MILLION: &str = "
 alter table job_row set unlogged;
 alter table ready set unlogged;
 alter table finished set unlogged;
-alter table attempt_row set unlogged;
+alter table attempt_row_default set unlogged;
 insert into class (id, queue, job_type, route, tenant, isolated)
     select g, 'default', 'million-' || g, '', '', false from generate_series(100, 119) g;
 insert into job_row (seq, id, class, priority, origin, created, args, meta, extra)
@@ -65,7 +65,7 @@ insert into expiry select 9000000000000 + g, g from generate_series(10000001, 10
 insert into dead_letter_row select g, 'exhausted', g from generate_series(10820001, 10840000) g;
 insert into checkpoint select g, 'x' from generate_series(10700001, 10720000) g;
 insert into log select g, 1, 1, 0, 0, 1, 'x' from generate_series(10820001, 10840000) g;
-insert into log_size select g, 1, 1 from generate_series(10820001, 10840000) g;
+insert into log_size select g, 1, 1, 1, '{[0,1)}' from generate_series(10820001, 10840000) g;
 insert into event_batch select '01900000-0000-7000-8000-000000000000', g, g, '[]'
     from generate_series(1, 50000) g;
 insert into idempotency select decode(lpad(to_hex(g), 64, '0'), 'hex'), 'x', 9000000000000 + g
@@ -92,7 +92,7 @@ fn fault(plan: &str) -> Option<String> {
     for (at, line) in lines.iter().enumerate() {
         let Some((how, rest)) = line.split_once(" on ") else { continue };
         let table = rest.split([' ', '_']).next().unwrap_or_default();
-        let name = rest.split(' ').next().unwrap_or_default();
+        let name = whole(rest.split(' ').next().unwrap_or_default());
         let big = BIG.contains(&name)
             || how.contains("Bitmap Index") && BIG.iter().any(|big| big.starts_with(table));
         if !big || !how.contains("Scan") || how.contains("Bitmap Heap") {
@@ -104,6 +104,14 @@ fn fault(plan: &str) -> Option<String> {
         }
     }
     None
+}
+
+/// The table that a partition is one of.
+fn whole(name: &str) -> &str {
+    let dated = |(_, day): &(&str, &str)| {
+        *day == "default" || day.len() == 8 && day.bytes().all(|digit| digit.is_ascii_digit())
+    };
+    name.rsplit_once('_').filter(dated).map_or(name, |(table, _)| table)
 }
 
 fn is_planned(sql: &str) -> bool {

@@ -34,6 +34,8 @@ const TABLES_LEFT_OUT: &[(&str, &str)] = &[
 /// Columns that are not moved.
 const COLUMNS_LEFT_OUT: &[(&str, &str)] = &[
     ("ready.expires", "a copy of job_row.expires_at, which saves claims a join"),
+    ("log_size.chunks", "follows from log"),
+    ("log_size.stored", "follows from log"),
     ("worker.last_heartbeat", "generated"),
     ("worker.created", "generated"),
     ("worker.updated", "generated"),
@@ -57,7 +59,7 @@ async fn import<T: Target>(target: &mut T, folder: &Path) -> Result<Manifest, Tr
     drive::import(target, folder, SMALL, &mut |_, _, _| {}).await
 }
 
-async fn into_postgres(url: &str, folder: &Path) -> Result<Manifest, TransferError> {
+pub(crate) async fn into_postgres(url: &str, folder: &Path) -> Result<Manifest, TransferError> {
     import(&mut PostgresTarget::open(url, &LAX).await.unwrap(), folder).await
 }
 

@@ -4,6 +4,7 @@ use outlast_core::duty::DutyRefusal;
 use outlast_store::StoreError;
 use outlast_store::command::Prune;
 use outlast_store::reply::Pruned;
+use outlast_store::tend::day_of;
 
 use crate::row::failed;
 use crate::writer::Writing;
@@ -25,7 +26,7 @@ impl Writing<'_> {
         let events = self.execute(
             "delete from event_batch where (server, n) in
                  (select server, n from event_batch where at < ? order by at limit ?)",
-            (prune.finished_before.0, limit),
+            (day_of(prune.finished_before).0, limit),
         )?;
         let workers = self.execute(
             "delete from worker where id in

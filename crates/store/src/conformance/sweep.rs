@@ -2,15 +2,18 @@
 
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::job::{Outcome, State};
+use outlast_core::retry::OnExhaustion;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 
-use crate::command::{Command, Ending, First, Strand, Sweep};
+use crate::command::{Command, Ending, First, LogChunk, Strand, Stream, Sweep};
 use crate::conformance::Harness;
-use crate::conformance::world::{VISIBILITY, World, failed};
+use crate::conformance::world::{VISIBILITY, World, failed, order};
+use crate::event::EventQuery;
+use crate::query::LogQuery;
 use crate::reply::{Reply, Stranded, Swept};
 use crate::store::Store as _;
-use outlast_core::id::JobId;
+use outlast_core::id::{Epoch, JobId};
 
 cases![
     due_jobs_become_available_in_their_order,
@@ -25,6 +28,8 @@ cases![
     stranding_leaves_the_isolated_twin_alone,
     prune_deletes_what_ended_long_ago_and_keeps_dead_letters,
     prune_keeps_workers_that_live,
+    events_go_by_whole_days,
+    history_of_a_job_that_is_kept_is_kept_however_old,
 ];
 
 fn later<H: Harness>(world: &mut World<'_, H>, after: u64) -> JobId {
@@ -228,7 +233,6 @@ fn prune<H: Harness>(world: &mut World<'_, H>, before: Timestamp) -> (u32, u32) 
 }
 
 fn prune_deletes_what_ended_long_ago_and_keeps_dead_letters<H: Harness>(world: &mut World<'_, H>) {
-    use outlast_core::retry::OnExhaustion;
     let hand = world.worker();
     let completed = world.add_plain();
     let claimed = world.run(hand);
@@ -265,4 +269,71 @@ fn prune_keeps_workers_that_live<H: Harness>(world: &mut World<'_, H>) {
     assert_eq!(prune(world, now).1, 1);
     let left: Vec<_> = world.ask(world.store().workers()).iter().map(|row| row.id).collect();
     assert_eq!(left, [lives.worker]);
+}
+
+const DAY: Span = Span(24 * 3600 * 1000);
+
+fn event_count<H: Harness>(world: &World<'_, H>) -> usize {
+    let (names, queues) = (vec!["job.enqueued".to_owned()], Vec::new());
+    let query = EventQuery { after: None, names, queues, job: None, worker: None, limit: 100 };
+    world.ask(world.store().events(query)).events.len()
+}
+
+fn events_go_by_whole_days<H: Harness>(world: &mut World<'_, H>) {
+    world.add_plain();
+    world.wait(Span::from_secs(3600));
+    prune(world, world.now());
+    assert_eq!(event_count(world), 1);
+    world.wait(DAY);
+    world.add_plain();
+    let before = Timestamp(world.now().0 - 3600 * 1000);
+    prune(world, before);
+    assert_eq!(event_count(world), 1);
+    world.wait(DAY);
+    world.wait(DAY);
+    prune(world, world.now());
+    assert_eq!(event_count(world), 0);
+    world.add_plain();
+    assert_eq!(event_count(world), 1);
+}
+
+fn print<H: Harness>(world: &mut World<'_, H>, job: JobId, n: u32) {
+    let (stream, bytes) = (Stream::Stdout, vec![b'x']);
+    let chunk = LogChunk { job, epoch: Epoch(1), n, stream, bytes };
+    assert_eq!(world.one(Command::Log(chunk)), Reply::Done);
+}
+
+fn history_of_a_job_that_is_kept_is_kept_however_old<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let mut job = world.job();
+    job.rules = crate::conformance::world::rules(1);
+    job.rules.retry.on_exhaustion = OnExhaustion::DeadLetter;
+    let letter = world.add(job);
+    let claimed = world.run(hand);
+    print(world, letter, 0);
+    print(world, letter, 1);
+    world.finish(&claimed, hand, failed()).unwrap();
+    let gone = world.add_plain();
+    let claimed = world.run(hand);
+    print(world, gone, 0);
+    world.finish(&claimed, hand, Ending::Completed).unwrap();
+    let lines = |world: &World<'_, H>, job| {
+        let page = world.ask(world.store().logs(LogQuery { job, after: 0, limit: 10 }));
+        page.lines.iter().map(|line| line.id).collect::<Vec<_>>()
+    };
+    for _ in 0..3 {
+        world.wait(Span(DAY.0 * 3));
+        prune(world, Timestamp(world.now().0 - 1000));
+        assert_eq!((world.attempts(letter).len(), lines(world, letter).len()), (1, 2));
+        assert_eq!((world.attempts(gone).len(), lines(world, gone).len()), (0, 0));
+    }
+    // What is there is known, and what comes is numbered on.
+    for n in [1, 0, 2] {
+        print(world, letter, n);
+    }
+    assert_eq!(lines(world, letter), [1, 2, 3]);
+    world.one(Command::ForgetDeadLetter(order(letter)));
+    prune(world, world.now());
+    assert_eq!((world.find(letter), world.attempts(letter).len()), (None, 0));
+    assert_eq!(lines(world, letter), Vec::<u64>::new());
 }

@@ -24,6 +24,7 @@ use crate::reply::{
     WorkerMoved,
 };
 use crate::store::{ManualClock, Store, StoreError};
+use crate::tend::Tend;
 
 /// When every case begins.
 pub(crate) const START: Timestamp = Timestamp(1_700_000_000_000);
@@ -321,13 +322,18 @@ impl<'h, H: Harness> World<'h, H> {
         }
     }
 
-    /// Deletes what is older than a time.
+    /// Deletes what is older than a time, from history too.
     pub(crate) fn prune(&mut self, before: Timestamp) -> Pruned {
         let duty = self.retention();
         let (finished_before, workers_before) = (before, before);
+        let tend = Tend { duty: duty.clone(), finished_before, limit: 100 };
         let prune = Prune { duty, finished_before, workers_before, limit: 100 };
         match self.one(Command::Prune(prune)) {
-            Reply::Pruned(Ok(pruned)) => pruned,
+            Reply::Pruned(Ok(pruned)) => {
+                let tended = self.ask(self.store().tend(tend)).expect("the duty is ours");
+                assert_eq!(tended.put_off, 0, "nobody else works with the store");
+                pruned
+            }
             other => panic!("not a prune's reply: {other:?}"),
         }
     }

@@ -7,6 +7,7 @@ use crate::command::Prune;
 use crate::model::tables::Seq;
 use crate::model::tx::Tx;
 use crate::reply::Pruned;
+use crate::tend::day_of;
 
 impl Tx<'_> {
     pub(super) fn prune(&mut self, prune: &Prune) -> Result<Pruned, DutyRefusal> {
@@ -62,15 +63,16 @@ impl Tx<'_> {
         found.into_iter().map(|(_, worker)| worker).collect()
     }
 
-    /// Drops old batches of events, oldest first; returns how many.
+    /// Drops batches of events of days that are old, oldest first; returns how many.
     fn prune_events(&mut self, prune: &Prune, limit: usize) -> usize {
+        let before = day_of(prune.finished_before);
         let mut old: Vec<_> = self
             .tables
             .events
             .iter()
             .flat_map(|(server, batches)| batches.iter().map(move |(n, of)| (server, n, of)))
             .filter_map(|(server, n, events)| Some((events.last()?.at, *server, *n)))
-            .filter(|(at, _, _)| *at < prune.finished_before)
+            .filter(|(at, _, _)| *at < before)
             .collect();
         old.sort_unstable();
         old.truncate(limit);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use outlast_core::duty::DutyRefusal;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::event::{EventPage, EventQuery};
@@ -11,6 +12,7 @@ use outlast_store::query::{
 };
 use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
 use outlast_store::signal::{Heard, Signal};
+use outlast_store::tend::{Tend, Tended};
 use outlast_store::{Applied, Batch, Store, StoreError};
 use outlast_store_postgres::PostgresStore;
 use outlast_store_sqlite::SqliteStore;
@@ -125,6 +127,13 @@ impl Store for AnyStore {
         match self {
             Self::Sqlite(store) => store.arrivals(only).await,
             Self::Postgres(store) => store.arrivals(only).await,
+        }
+    }
+
+    async fn tend(&self, tend: Tend) -> Result<Result<Tended, DutyRefusal>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.tend(tend).await,
+            Self::Postgres(store) => store.tend(tend).await,
         }
     }
 

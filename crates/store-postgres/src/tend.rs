@@ -1,0 +1,274 @@
+//! Looking after history: days made ahead, dropped when they are old.
+//!
+//! It runs on a connection of its own and in small transactions, each of which waits for a
+//! lock for a moment only and is put off otherwise: whoever wants the table meanwhile waits
+//! behind us. Locks and the catalog decide, not what was read before, so two servers that
+//! tend at once do no harm; the duty only spares them the work.
+//!
+//! ```text
+//! days ahead that are not there ─▶ made, with what the default partition holds of them
+//! old days: of events                       ─▶ dropped
+//!           no or few jobs of it are stored ─▶ dropped, their rows kept in the default
+//!           many                            ─▶ rows of forgotten jobs are deleted, some at a time
+//! default partition ─▶ the same row by row
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outlast_core::duty::{self, Duty, DutyRefusal};
+use outlast_core::time::Timestamp;
+use outlast_store::tend::{DAY_MS, Tend, Tended, day_of};
+use outlast_store::{Clock, StoreError};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use crate::connect::Address;
+use crate::failure::{Conflict, Failure};
+use crate::link::Link;
+use crate::row::{self, get};
+use crate::writer::NOW;
+
+/// A table that is kept by day.
+struct History {
+    name: &'static str,
+    /// How many rows move to the default partition at most when their day is dropped; `None`
+    /// for what is about no job in particular.
+    kept_max: Option<i64>,
+}
+
+const HISTORY: [History; 3] = [
+    History { name: "event_batch", kept_max: None },
+    History { name: "attempt_row", kept_max: Some(10_000) },
+    // A chunk of output may be long.
+    History { name: "log", kept_max: Some(1_000) },
+];
+
+/// Days that are made ahead. A day without partition costs nothing but tidiness.
+const AHEAD: i64 = 3;
+/// Rows of the default partition that move to a day which is made at last.
+const MOVED_MAX: i64 = 10_000;
+/// Until this long after its end nothing of a day is dropped: the last batches of it may
+/// still be under way.
+const SETTLED_MS: i64 = 60 * 60 * 1000;
+/// Longest that the whole may take, for a PostgreSQL that hangs without a word.
+const TEND_LIMIT: Duration = Duration::from_secs(600);
+
+/// How a step ended otherwise than well.
+enum Stop {
+    Refused(DutyRefusal),
+    Failed(Failure),
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<tokio_postgres::Error> for Stop {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Does all that there is to do now.
+pub(crate) async fn tend(
+    address: &Address,
+    clock: Option<&Arc<dyn Clock>>,
+    tend: &Tend,
+) -> Result<Result<Tended, DutyRefusal>, StoreError> {
+    let tending = async {
+        let link = address.tender().await.map_err(unavailable)?;
+        let mut tender = Tender { link, tend, done: Tended::default() };
+        match tender.all(clock).await {
+            Ok(()) => Ok(Ok(tender.done)),
+            Err(Stop::Refused(refusal)) => Ok(Err(refusal)),
+            Err(Stop::Failed(failure)) => Err(failure.into()),
+        }
+    };
+    let silent = |_elapsed| StoreError::Unavailable("no answer in time".into());
+    tokio::time::timeout(TEND_LIMIT, Box::pin(tending)).await.map_err(silent)?
+}
+
+fn unavailable(error: crate::OpenError) -> StoreError {
+    StoreError::Unavailable(error.to_string())
+}
+
+struct Tender<'a> {
+    link: Link,
+    tend: &'a Tend,
+    done: Tended,
+}
+
+impl Tender<'_> {
+    async fn all(&mut self, clock: Option<&Arc<dyn Clock>>) -> Result<(), Stop> {
+        let now = match clock {
+            Some(clock) => clock.now(),
+            None => row::time(&self.one(NOW, &[]).await?, 0)?,
+        };
+        let today = day_of(now).0 / DAY_MS;
+        let settled = day_of(Timestamp(now.0.saturating_sub(SETTLED_MS)));
+        let before = day_of(self.tend.finished_before).min(settled);
+        for history in &HISTORY {
+            let days = self.days(history).await?;
+            for day in today..=today.saturating_add(AHEAD) {
+                if !days.contains(&day) {
+                    let made = self.add(history, day).await;
+                    self.done.made += u32::from(self.or_later(made)?.unwrap_or(false));
+                }
+            }
+            for day in days.into_iter().filter(|day| *day < before.0 / DAY_MS) {
+                let dropped = self.drop_or_thin(history, day).await;
+                self.or_later(dropped)?;
+            }
+            let thinned = self.thin_default(history, before).await;
+            self.or_later(thinned)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a step off that met somebody else's lock.
+    fn or_later<T>(&mut self, step: Result<T, Stop>) -> Result<Option<T>, Stop> {
+        match step {
+            Ok(done) => Ok(Some(done)),
+            Err(Stop::Failed(Failure::Again(Conflict::Locks | Conflict::Key, words))) => {
+                tracing::debug!(error = words, "put off: somebody works with the table");
+                self.done.put_off += 1;
+                Ok(None)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Returns the days that have a partition of their own, oldest first.
+    async fn days(&self, history: &History) -> Result<Vec<i64>, Stop> {
+        let sql = "select (to_date(right(c.relname, 8), 'YYYYMMDD') - date '1970-01-01')::bigint
+                   from pg_inherits i join pg_class c on c.oid = i.inhrelid
+                   where i.inhparent = $1::text::regclass and c.relname ~ '_[0-9]{8}$' order by 1";
+        let rows = self.all_of(sql, &[&history.name]).await?;
+        rows.iter().map(|row| get(row, 0)).collect::<Result<_, StoreError>>().map_err(Stop::from)
+    }
+
+    async fn add(&mut self, history: &History, day: i64) -> Result<bool, Stop> {
+        self.begin().await?;
+        let sql = "select outlast.add_day($1, $2, $3)";
+        let added = self.one(sql, &[&history.name, &day, &MOVED_MAX]).await;
+        self.end(added).await.and_then(|row| get(&row, 0).map_err(Stop::from))
+    }
+
+    async fn drop_or_thin(&mut self, history: &History, day: i64) -> Result<(), Stop> {
+        let part: String =
+            get(&self.one("select outlast.day_name($1, $2)", &[&history.name, &day]).await?, 0)?;
+        self.begin().await?;
+        let done = self.drop_or_thin_part(history, day, &part).await;
+        self.end(done).await
+    }
+
+    async fn drop_or_thin_part(
+        &mut self,
+        history: &History,
+        day: i64,
+        part: &str,
+    ) -> Result<(), Stop> {
+        let mut keep: Vec<i64> = Vec::new();
+        if let Some(most) = history.kept_max {
+            // Nobody writes into a day that is over, but for an import.
+            self.say(&format!("lock table {part} in share row exclusive mode")).await?;
+            let sql = format!(
+                "select t.seq from {part} t
+                 where exists (select 1 from job_row j where j.seq = t.seq) limit $1"
+            );
+            for row in &self.all_of(&sql, &[&(most + 1)]).await? {
+                keep.push(get(row, 0)?);
+            }
+            if i64::try_from(keep.len()).is_ok_and(|rows| rows > most) {
+                return self.delete(part, FORGOTTEN, None).await;
+            }
+            keep.dedup();
+        }
+        let sql = "select outlast.drop_day($1, $2, $3)";
+        let dropped: bool = get(&self.one(sql, &[&history.name, &day, &keep]).await?, 0)?;
+        self.done.dropped += u32::from(dropped);
+        Ok(())
+    }
+
+    async fn thin_default(&mut self, history: &History, before: Timestamp) -> Result<(), Stop> {
+        let part = format!("{}_default", history.name);
+        self.begin().await?;
+        let done = match history.kept_max {
+            Some(_) => self.delete(&part, FORGOTTEN, None).await,
+            None => self.delete(&part, "t.at < $2", Some(before.0)).await,
+        };
+        self.end(done).await
+    }
+
+    async fn delete(&mut self, part: &str, which: &str, value: Option<i64>) -> Result<(), Stop> {
+        let sql = format!(
+            "delete from {part} where ctid = any(array(
+                 select t.ctid from {part} t where {which} limit $1)) returning 1"
+        );
+        let limit = i64::from(self.tend.limit);
+        let mut values: Vec<&(dyn ToSql + Sync)> = vec![&limit];
+        if let Some(value) = &value {
+            values.push(value);
+        }
+        let gone = u32::try_from(self.all_of(&sql, &values).await?.len()).unwrap_or(u32::MAX);
+        self.done.deleted = self.done.deleted.saturating_add(gone);
+        self.done.more |= gone >= self.tend.limit;
+        Ok(())
+    }
+
+    /// Begins a step, unless the duty is another's now.
+    async fn begin(&self) -> Result<(), Stop> {
+        self.say("begin").await?;
+        let fence = &self.tend.duty;
+        let sql = "select holder, epoch, until from duty where name = $1";
+        let checked = self.all_of(sql, &[&fence.name]).await.and_then(|rows| {
+            let found = rows.first().map(found_duty).transpose()?;
+            duty::check(found, fence.holder, fence.epoch).map_err(Stop::Refused)
+        });
+        if checked.is_err() {
+            self.roll_back().await;
+        }
+        checked
+    }
+
+    async fn roll_back(&self) {
+        // A connection that is gone has rolled back.
+        drop(self.say("rollback").await);
+    }
+
+    async fn end<T>(&self, done: Result<T, Stop>) -> Result<T, Stop> {
+        match done {
+            Ok(done) => {
+                self.say("commit").await?;
+                Ok(done)
+            }
+            Err(stop) => {
+                self.roll_back().await;
+                Err(stop)
+            }
+        }
+    }
+
+    async fn say(&self, sql: &str) -> Result<(), Stop> {
+        Ok(self.link.client().batch_execute(sql).await?)
+    }
+
+    async fn all_of(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Stop> {
+        Ok(self.link.client().query(sql, values).await?)
+    }
+
+    async fn one(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Row, Stop> {
+        Ok(self.link.client().query_one(sql, values).await?)
+    }
+}
+
+/// Rows of jobs that are not stored any more.
+const FORGOTTEN: &str = "not exists (select 1 from job_row j where j.seq = t.seq)";
+
+fn found_duty(row: &Row) -> Result<Duty, StoreError> {
+    let (epoch, until) = (row::epoch(row, 1)?, row::time(row, 2)?);
+    Ok(Duty { holder: get(row, 0)?, epoch, until })
+}

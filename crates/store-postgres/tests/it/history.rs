@@ -1,0 +1,404 @@
+//! History by day: made ahead, dropped when it is old, and never in the way of work.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use outlast_cluster::Database;
+use outlast_core::duty::DutyRefusal;
+use outlast_core::id::{Epoch, JobId};
+use outlast_core::time::{Span, Timestamp};
+use outlast_store::command::{DutyAsk, DutyFence, Ending, LogChunk, Prune, RETENTION, Stream};
+use outlast_store::store::ManualClock;
+use outlast_store::tend::{DAY_MS, Tend, Tended};
+use outlast_store::{Clock as _, Command, Reply, Store as _};
+use outlast_store_postgres::{Options, PostgresSource, PostgresStore};
+use tokio_postgres::Client;
+
+use crate::hand::{Server, check_places, finish, number, order, run, sql};
+use crate::load::Player;
+use crate::transfer::{LAX, export, into_postgres};
+
+/// Noon of a day long before any test runs.
+const NOON: Timestamp = Timestamp(19_000 * DAY_MS + DAY_MS / 2);
+const DAY: u32 = 24 * 3600 * 1000;
+const TABLES: [&str; 3] = ["event_batch", "attempt_row", "log"];
+
+async fn at(url: &str, clock: &ManualClock) -> Server {
+    let options = Options { unsafe_no_fsync: true, clock: Some(Arc::new(clock.clone())) };
+    Server::with(url, &options).await
+}
+
+async fn duty(server: &Server) -> DutyFence {
+    let (name, holder) = (RETENTION.to_owned(), server.id);
+    let hold = Some(Span::from_secs(60));
+    match server.one(Command::Duty(DutyAsk { name: name.clone(), holder, hold })).await {
+        Reply::Duty(Ok(duty)) => DutyFence { name, holder, epoch: duty.epoch },
+        other => panic!("the duty is another's: {other:?}"),
+    }
+}
+
+async fn tend(server: &Server, finished_before: Timestamp) -> Tended {
+    let tend = Tend { duty: duty(server).await, finished_before, limit: 1_000 };
+    server.store.tend(tend).await.unwrap().unwrap()
+}
+
+/// Forgets what ended before a time.
+async fn prune(server: &Server, finished_before: Timestamp) -> u32 {
+    let (duty, workers_before) = (duty(server).await, finished_before);
+    let prune = Prune { duty, finished_before, workers_before, limit: 1_000 };
+    match server.one(Command::Prune(prune)).await {
+        Reply::Pruned(Ok(pruned)) => pruned.jobs,
+        other => panic!("not a prune's reply: {other:?}"),
+    }
+}
+
+async fn days(client: &Client, table: &str) -> Vec<i64> {
+    let sql = "select (to_date(right(inhrelid::regclass::text, 8), 'YYYYMMDD')
+                   - date '1970-01-01')::bigint
+               from pg_inherits where inhparent = $1::text::regclass
+               and inhrelid::regclass::text !~ 'default' order by 1";
+    let rows = client.query(sql, &[&table]).await.unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+async fn count(client: &Client, table: &str) -> i64 {
+    number(client, &format!("select count(*) from {table}")).await
+}
+
+/// Runs a job that prints a line and ends so.
+async fn work(server: &Server, ending: Ending) -> JobId {
+    let worker = server.worker().await;
+    let job = server.add(1).await.remove(0);
+    let claimed = server.claim(worker, 1).await;
+    let (epoch, bytes) = (claimed[0].epoch, b"a line".to_vec());
+    let chunk = LogChunk { job, epoch, n: 0, stream: Stream::Stdout, bytes };
+    server.apply(vec![Command::Log(chunk), finish(worker, job, epoch, ending)]).await;
+    job
+}
+
+fn hopeless() -> Ending {
+    Ending::Failed { error_type: "error".into(), retryable: false }
+}
+
+async fn shown(server: &Server, job: JobId) -> (usize, usize) {
+    let query = outlast_store::query::LogQuery { job, after: 0, limit: 100 };
+    let lines = server.store.logs(query).await.unwrap().lines.len();
+    (server.store.attempts(job).await.unwrap().len(), lines)
+}
+
+#[test]
+fn days_are_made_ahead_by_the_migration_and_by_whoever_has_the_duty() {
+    let database = Database::new().unwrap();
+    run(async {
+        let clock = ManualClock::at(NOON);
+        let server = at(&database.url, &clock).await;
+        let client = sql(&database.url).await;
+        let today = "select floor(extract(epoch from now()) / 86400)::bigint";
+        let today = number(&client, today).await;
+        for table in TABLES {
+            let made = days(&client, table).await;
+            // The day may have changed since.
+            assert!(made.contains(&today) && made.contains(&(today + 2)), "{made:?}, {today}");
+        }
+        let far = Timestamp(0);
+        assert_eq!(tend(&server, far).await, Tended { made: 12, ..Tended::default() });
+        assert_eq!(tend(&server, far).await, Tended::default());
+        clock.advance(DAY);
+        assert_eq!(tend(&server, far).await, Tended { made: 3, ..Tended::default() });
+        assert_eq!(days(&client, "log").await[..5], [19_000, 19_001, 19_002, 19_003, 19_004]);
+        work(&server, Ending::Completed).await;
+        for table in TABLES {
+            assert_eq!(count(&client, &format!("{table}_default")).await, 0);
+            assert!(count(&client, &format!("{table}_20220109")).await > 0, "{table}");
+        }
+    });
+}
+
+#[test]
+fn what_is_in_the_default_partition_moves_to_its_day_when_that_is_made() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = at(&database.url, &ManualClock::at(NOON)).await;
+        let client = sql(&database.url).await;
+        let job = work(&server, Ending::Completed).await;
+        for table in TABLES {
+            assert!(count(&client, &format!("{table}_default")).await > 0, "{table}");
+        }
+        let before = shown(&server, job).await;
+        assert_eq!(before, (1, 1));
+        assert_eq!(tend(&server, Timestamp(0)).await.made, 12);
+        for table in TABLES {
+            assert_eq!(count(&client, &format!("{table}_default")).await, 0);
+            assert!(count(&client, &format!("{table}_20220108")).await > 0, "{table}");
+        }
+        assert_eq!(shown(&server, job).await, before);
+    });
+}
+
+#[test]
+fn day_that_is_old_goes_at_once_and_a_job_that_is_kept_keeps_its_history() {
+    let database = Database::new().unwrap();
+    run(async {
+        let clock = ManualClock::at(NOON);
+        let server = at(&database.url, &clock).await;
+        let client = sql(&database.url).await;
+        tend(&server, Timestamp(0)).await;
+        let letter = work(&server, hopeless()).await;
+        let ended = work(&server, Ending::Completed).await;
+        clock.advance(2 * DAY);
+        let before = Timestamp(clock.now().0 - i64::from(DAY));
+        assert_eq!(prune(&server, before).await, 1);
+        // Its history is there still, and nobody sees it.
+        assert_eq!(count(&client, "attempt_row").await, 2);
+        assert_eq!((shown(&server, ended).await, shown(&server, letter).await), ((0, 0), (1, 1)));
+        assert_eq!(number(&client, "select count(*) from attempt").await, 1);
+        let tended = tend(&server, before).await;
+        assert_eq!((tended.dropped, tended.put_off), (3, 0));
+        for table in TABLES {
+            assert_eq!(days(&client, table).await[0], 19_001, "{table}");
+        }
+        assert_eq!(shown(&server, letter).await, (1, 1));
+        assert_eq!((count(&client, "attempt_row").await, count(&client, "log").await), (1, 1));
+        // A person has dealt with it.
+        server.one(Command::ForgetDeadLetter(order(letter))).await;
+        assert_eq!(prune(&server, before).await, 1);
+        assert_eq!(tend(&server, before).await.deleted, 2);
+        assert_eq!((count(&client, "attempt_row").await, count(&client, "log").await), (0, 0));
+    });
+}
+
+#[test]
+fn of_a_day_with_many_jobs_that_are_kept_the_rest_is_deleted_in_steps() {
+    let database = Database::new().unwrap();
+    run(async {
+        let clock = ManualClock::at(NOON);
+        let server = at(&database.url, &clock).await;
+        let client = sql(&database.url).await;
+        tend(&server, Timestamp(0)).await;
+        let (kept, forgotten) = (10_001, 1_500);
+        let fill = format!(
+            "insert into job_row (seq, id, class, priority, origin, created, args, meta, extra)
+                 select g, gen_random_uuid(), 1, 0, 1, 1, '[]', '', ''
+                 from generate_series(1, {kept}) g;
+             insert into attempt_row (seq, epoch, life, number, claimed, finished, outcome,
+                                      next_state, by, evidence)
+                 select g, 1, 1, 1, 1, {}, 'completed', 'completed', '', ''
+                 from generate_series(1, {kept} + {forgotten}) g",
+            NOON.0
+        );
+        client.batch_execute(&fill).await.unwrap();
+        clock.advance(2 * DAY);
+        let now = clock.now();
+        for (deleted, more) in [(1_000, true), (500, false), (0, false)] {
+            let tended = tend(&server, now).await;
+            assert_eq!((tended.deleted, tended.more), (deleted, more));
+            assert!(days(&client, "attempt_row").await.contains(&19_000));
+        }
+        assert_eq!(count(&client, "attempt_row").await, kept);
+        client.batch_execute("delete from job_row where seq > 5000").await.unwrap();
+        assert_eq!(tend(&server, now).await.dropped, 1);
+        assert_eq!(count(&client, "attempt_row_default").await, 5_000);
+    });
+}
+
+#[test]
+fn day_that_is_just_over_is_kept_however_short_the_retention() {
+    let database = Database::new().unwrap();
+    run(async {
+        let clock = ManualClock::at(NOON);
+        let server = at(&database.url, &clock).await;
+        tend(&server, Timestamp(0)).await;
+        clock.advance(DAY / 2 + 1);
+        assert_eq!(tend(&server, Timestamp(i64::MAX)).await.dropped, 0);
+        clock.advance(3600 * 1000);
+        assert_eq!(tend(&server, Timestamp(i64::MAX)).await.dropped, 3);
+    });
+}
+
+/// Whoever reads for long must not make everybody else wait behind the one who tends.
+#[test]
+fn tending_is_put_off_while_somebody_works_with_a_table() {
+    let database = Database::new().unwrap();
+    run(async {
+        let clock = ManualClock::at(NOON);
+        let server = at(&database.url, &clock).await;
+        tend(&server, Timestamp(0)).await;
+        clock.advance(2 * DAY);
+        let mut other = sql(&database.url).await;
+        let reading = other.transaction().await.unwrap();
+        reading.query("select count(*) from attempt_row", &[]).await.unwrap();
+        let now = clock.now();
+        let tended = tend(&server, now).await;
+        // Days of attempts are neither made nor dropped.
+        assert_eq!((tended.put_off > 0, tended.dropped, tended.made), (true, 4, 4), "{tended:?}");
+        work(&server, Ending::Completed).await;
+        reading.commit().await.unwrap();
+        let tended = tend(&server, now).await;
+        assert_eq!((tended.put_off, tended.dropped, tended.made), (0, 2, 2), "{tended:?}");
+    });
+}
+
+#[test]
+fn whoever_lost_the_duty_tends_nothing() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = at(&database.url, &ManualClock::at(NOON)).await;
+        let (fence, client) = (duty(&server).await, sql(&database.url).await);
+        for stale in [
+            DutyFence { epoch: Epoch(7), ..fence.clone() },
+            DutyFence { holder: uuid::Uuid::nil(), ..fence.clone() },
+        ] {
+            let tend = Tend { duty: stale, finished_before: Timestamp(i64::MAX), limit: 10 };
+            let refused = server.store.tend(tend).await.unwrap();
+            assert!(matches!(refused, Err(DutyRefusal::Elsewhere(_))), "{refused:?}");
+        }
+        assert!(!days(&client, "log").await.contains(&19_000));
+    });
+}
+
+/// The duty may be taken over half-way: two tend at once, while all servers work.
+#[test]
+fn servers_that_work_and_tend_at_once_lose_nothing() {
+    let database = Database::new().unwrap();
+    run(async {
+        let world = Arc::default();
+        let over = Arc::new(AtomicBool::new(false));
+        let mut playing = Vec::new();
+        for seed in 1..=2 {
+            let mut player = Player::new(Server::open(&database.url).await, seed, &world);
+            let over = Arc::clone(&over);
+            playing.push(tokio::spawn(async move {
+                let mut played = 0;
+                while !over.load(Ordering::Relaxed) {
+                    player.play().await;
+                    played += 1;
+                }
+                played
+            }));
+        }
+        let (a, b) = (Server::open(&database.url).await, Server::open(&database.url).await);
+        let client = sql(&database.url).await;
+        let mut dropped = 0;
+        for round in 0..20_i64 {
+            for table in TABLES {
+                let sql = format!("select outlast.add_day('{table}', {}, 0)", 18_000 + round);
+                client.batch_execute(&sql).await.unwrap();
+            }
+            let tend = async |server: &Server| {
+                // Players take and give back the duty too.
+                let (name, holder) = (RETENTION.to_owned(), server.id);
+                let hold = Some(Span(20));
+                let ask = Command::Duty(DutyAsk { name: name.clone(), holder, hold });
+                let Reply::Duty(Ok(taken)) = server.one(ask).await else { return 0 };
+                let duty = DutyFence { name, holder, epoch: taken.epoch };
+                let finished_before = Timestamp(taken.until.0 - i64::from(DAY));
+                let tend = Tend { duty, finished_before, limit: 100 };
+                server.store.tend(tend).await.unwrap().map_or(0, |tended| tended.dropped)
+            };
+            let (by_a, by_b) = tokio::join!(tend(&a), tend(&b));
+            dropped += by_a + by_b;
+        }
+        over.store(true, Ordering::Relaxed);
+        for player in playing {
+            assert!(player.await.unwrap() > 0);
+        }
+        assert!(dropped > 0, "something was dropped under load");
+        check_places(&client).await;
+        let lost = "select count(*) from finished f where f.state = 'completed' and not exists
+                        (select 1 from attempt_row t where t.seq = f.seq and t.epoch = f.epoch)";
+        assert_eq!(number(&client, lost).await, 0);
+    });
+}
+
+#[test]
+fn reset_empties_every_day() {
+    let database = Database::new().unwrap();
+    run(async {
+        let clock = ManualClock::at(NOON);
+        let server = at(&database.url, &clock).await;
+        work(&server, Ending::Completed).await;
+        tend(&server, Timestamp(0)).await;
+        clock.advance(30 * DAY);
+        work(&server, hopeless()).await;
+        server.one(Command::Reset).await;
+        let client = sql(&database.url).await;
+        for table in TABLES {
+            assert_eq!(count(&client, table).await, 0, "{table}");
+        }
+    });
+}
+
+/// A database as the version before this one left it.
+#[test]
+fn migration_moves_what_is_there_to_its_days() {
+    let database = Database::new().unwrap();
+    run(async {
+        let client = sql(&database.url).await;
+        client.batch_execute("set search_path = public; create schema outlast").await.unwrap();
+        for old in [
+            include_str!("../../migrations/0001_first.sql"),
+            include_str!("../../migrations/0002_duty.sql"),
+            "create table outlast.migration (version integer primary key, at timestamptz);
+             insert into outlast.migration values (1, now()), (2, now());
+             create function ago(days bigint) returns bigint language sql as
+                 'select (extract(epoch from now()) * 1000)::bigint - days * 86400000';
+             insert into job_row (seq, id, class, priority, origin, created, args, meta, extra)
+                 values (1, '01900000-0000-7000-8000-000000000001', 1, 0, 1, 1, '[]', '', '');
+             insert into finished values
+                 (1, 'completed', ago(2), 2, 1, 0, 0, 0, false, 1, true, null, null, '');
+             insert into attempt_row select 1, g, 1, 1, null, null, 1, 1, ago(4 - g),
+                 'completed', 'completed', null, 0, '', '' from generate_series(1, 2) g;
+             insert into log select 1, g, 1, g - 1, 0, ago(3), 'x' from generate_series(1, 3) g;
+             insert into log_size values (1, 1, 3), (1, 2, 0);
+             insert into event_batch
+                 select '01900000-0000-7000-8000-000000000009', g, ago(g), '[]'
+                 from generate_series(1, 500, 100) g",
+        ] {
+            client.batch_execute(old).await.unwrap();
+        }
+        let ran = PostgresStore::migrate(&database.url).await.unwrap();
+        assert!(ran.contains(&"0005_history"), "{ran:?}");
+        let server = Server::open(&database.url).await;
+        let job: JobId = "01900000-0000-7000-8000-000000000001".parse().unwrap();
+        assert_eq!(shown(&server, job).await, (2, 3));
+        assert_eq!(count(&client, "attempt_row_default").await, 0);
+        // What a clock that was wrong has left.
+        let astray =
+            [count(&client, "event_batch").await, count(&client, "event_batch_default").await];
+        assert_eq!(astray, [5, 1]);
+        let (epoch, stream, bytes) = (Epoch(1), Stream::Stdout, vec![b'y']);
+        for n in [2, 3] {
+            let bytes = bytes.clone();
+            server.one(Command::Log(LogChunk { job, epoch, n, stream, bytes })).await;
+        }
+        assert_eq!(shown(&server, job).await, (2, 4));
+    });
+}
+
+/// In another store the number of a forgotten job may be another job's.
+#[test]
+fn history_of_forgotten_jobs_does_not_move_and_that_of_others_moves_to_its_days() {
+    let (database, other) = (Database::new().unwrap(), Database::new().unwrap());
+    run(async {
+        let server = Server::open(&database.url).await;
+        let kept = work(&server, hopeless()).await;
+        work(&server, Ending::Completed).await;
+        let now = server.store.now().await.unwrap();
+        assert_eq!(prune(&server, Timestamp(now.0 + 1)).await, 1);
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("export");
+        let source = PostgresSource::open(&database.url, &LAX).await.unwrap();
+        let manifest = export(source, &place).await;
+        for table in ["attempt_row", "log"] {
+            let section = manifest.sections.iter().find(|section| section.name == table);
+            assert_eq!(section.map(|section| section.rows), Some(1), "{table}");
+        }
+        into_postgres(&other.url, &place).await.unwrap();
+        let client = sql(&other.url).await;
+        for table in TABLES {
+            assert_eq!(count(&client, &format!("{table}_default")).await, 0, "{table}");
+        }
+        let moved = Server::open(&other.url).await;
+        assert_eq!(shown(&moved, kept).await, (1, 1));
+    });
+}

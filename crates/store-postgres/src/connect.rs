@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use outlast_store::Clock;
 use outlast_store::migration::{Mismatch, Standing};
-use tokio_postgres::config::SslMode;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::{Client, Config};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::failure::words;
 use crate::link::Link;
 use crate::migrate;
+use crate::tls::Wanted;
 
 /// Longest that connecting may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
@@ -62,6 +64,16 @@ pub enum OpenError {
         /// Host and port.
         place: String,
         /// What was said.
+        reason: String,
+    },
+    /// The server cannot be reached in the way that was asked for.
+    #[error("no connection to PostgreSQL at {place} with sslmode={mode}: {reason}")]
+    Tls {
+        /// Host and port.
+        place: String,
+        /// How connections were to be encrypted.
+        mode: &'static str,
+        /// What is wrong.
         reason: String,
     },
     /// A statement of the opening failed.
@@ -130,6 +142,19 @@ impl From<tokio_postgres::Error> for OpenError {
 pub(crate) struct Address {
     config: Config,
     durable: bool,
+    tls: Tls,
+}
+
+#[derive(Clone)]
+struct Tls {
+    wanted: Wanted,
+    connector: MakeRustlsConnect,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.wanted.fmt(f)
+    }
 }
 
 /// A connection on which a store was opened.
@@ -145,14 +170,17 @@ pub(crate) struct Opened {
 impl Address {
     pub(crate) fn parse(url: &str, durable: bool) -> Result<Self, OpenError> {
         let wrong = |reason: String| OpenError::Address { url: without_password(url), reason };
-        let mut config: Config = url.parse().map_err(|error| wrong(words(&error)))?;
-        if config.get_ssl_mode() == SslMode::Require {
-            return Err(wrong("sslmode=require is not supported by this build".into()));
-        }
+        let (rest, wanted) = Wanted::take(url).map_err(wrong)?;
+        let connector = wanted.connector().map_err(wrong)?;
+        let mut config: Config = rest.parse().map_err(|error| wrong(words(&error)))?;
         if config.get_dbname().is_none() {
             return Err(wrong("it names no database".into()));
         }
-        config.ssl_mode(SslMode::Disable).connect_timeout(CONNECT_LIMIT).keepalives(true);
+        let local = |host: &Host| matches!(host, Host::Unix(_));
+        // A socket of this host is not encrypted, whatever the mode, as with libpq.
+        let mode =
+            if config.get_hosts().iter().all(local) { SslMode::Disable } else { wanted.mode() };
+        config.ssl_mode(mode).connect_timeout(CONNECT_LIMIT).keepalives(true);
         config.keepalives_idle(Duration::from_secs(5)).tcp_user_timeout(Duration::from_secs(10));
         if config.get_application_name().is_none() {
             config.application_name("outlast");
@@ -161,7 +189,22 @@ impl Address {
         let given = config.get_options().unwrap_or_default();
         let options = format!("{given} -c statement_timeout={READ_LIMIT_MS}");
         config.options(options.trim());
-        Ok(Self { config, durable })
+        Ok(Self { config, durable, tls: Tls { wanted, connector } })
+    }
+
+    /// Returns what connections are encrypted with, if they are.
+    pub(crate) fn connector(&self) -> MakeRustlsConnect {
+        self.tls.connector.clone()
+    }
+
+    fn refused(&self, error: &tokio_postgres::Error) -> OpenError {
+        let (place, reason) = (self.place(), words(error));
+        match reason.strip_prefix("error performing TLS handshake: ") {
+            Some(reason) => {
+                OpenError::Tls { place, mode: self.tls.wanted.word(), reason: reason.to_owned() }
+            }
+            None => OpenError::Connect { place, reason },
+        }
     }
 
     /// Returns host and port, for messages.
@@ -171,8 +214,8 @@ impl Address {
             .get_hosts()
             .iter()
             .map(|host| match host {
-                tokio_postgres::config::Host::Tcp(name) => name.clone(),
-                tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
+                Host::Tcp(name) => name.clone(),
+                Host::Unix(path) => path.display().to_string(),
             })
             .collect();
         let port = self.config.get_ports().first().copied().unwrap_or(5432);
@@ -190,10 +233,10 @@ impl Address {
 
     /// Opens a connection; returns it with what ends the task that reads from it.
     pub(crate) async fn connect(&self) -> Result<(Client, tokio::task::AbortHandle), OpenError> {
-        let connecting = tokio::time::timeout(CONNECT_LIMIT, self.config.connect(NoTls)).await;
-        let (client, connection) = connecting
-            .map_err(|_elapsed| self.silent())?
-            .map_err(|error| OpenError::Connect { place: self.place(), reason: words(&error) })?;
+        let connecting = self.config.connect(self.connector());
+        let connecting = tokio::time::timeout(CONNECT_LIMIT, connecting).await;
+        let (client, connection) =
+            connecting.map_err(|_elapsed| self.silent())?.map_err(|error| self.refused(&error))?;
         let reader = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(error = %words(&error), "connection to PostgreSQL ended");

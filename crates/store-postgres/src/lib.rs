@@ -11,6 +11,7 @@
 //!
 //! - [`link`]: one connection, its prepared statements, and pipelining
 //! - [`connect`]: addresses, session settings, durability
+//! - [`tls`]: which server is trusted, as libpq's `sslmode` says
 //! - [`line`]: what servers tell each other
 //! - [`migrate`]: forward-only migrations under an advisory lock
 //! - [`tend`]: history by day, made ahead and dropped whole
@@ -29,6 +30,7 @@ mod postgres_store;
 mod read;
 mod row;
 mod tend;
+mod tls;
 mod transfer;
 mod writer;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use outlast_store::signal::{Heard, Signal};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio_postgres::{AsyncMessage, Client, NoTls};
+use tokio_postgres::{AsyncMessage, Client};
 use uuid::Uuid;
 
 use crate::connect::Address;
@@ -126,7 +126,7 @@ impl Drop for Joined {
 
 async fn join(address: &Address, own: Uuid, hear: &Hear) -> Result<Joined, String> {
     let (client, mut connection) =
-        address.config().connect(NoTls).await.map_err(|error| words(&error))?;
+        address.config().connect(address.connector()).await.map_err(|error| words(&error))?;
     let hear = Arc::clone(hear);
     let reader = tokio::spawn(async move {
         while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod};
 use outlast_store::StoreError;
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{NoTls, Row};
 
 use crate::connect::Address;
 use crate::failure::Failure;
@@ -51,7 +51,7 @@ pub(crate) struct Reader {
 impl Readers {
     pub(crate) fn new(address: &Address, size: usize) -> Self {
         let how = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(address.config().clone(), NoTls, how);
+        let manager = Manager::from_config(address.config().clone(), address.connector(), how);
         let set = Hook::async_fn(|client: &mut deadpool_postgres::ClientWrapper, _| {
             Box::pin(async move {
                 let settings = Address::reader_settings();

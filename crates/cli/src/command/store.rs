@@ -104,6 +104,10 @@ fn unreached(error: &outlast_store_postgres::OpenError) -> Failure {
         OpenError::Connect { .. } => {
             failure.with_hint("is PostgreSQL running there, and is the user let in?")
         }
+        OpenError::Tls { .. } => failure.with_hint(
+            "sslrootcert names the file with the authority that signed PostgreSQL's certificate; \
+             verify-full also wants the host's name in it; sslmode=disable does without TLS",
+        ),
         OpenError::Schema(mismatch) => failure.with_hint(other_build(mismatch)),
         OpenError::Behind { .. } => failure.with_hint(BEHIND),
         OpenError::HalfImported => failure.with_hint(HALF),

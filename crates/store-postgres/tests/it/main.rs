@@ -12,4 +12,5 @@ mod plans;
 mod races;
 mod schema;
 mod seeds;
+mod tls;
 mod transfer;

@@ -169,6 +169,17 @@ impl Server {
         self.process = process;
     }
 
+    /// Starts it again, at the same address and on another store.
+    pub fn start_again_on(&mut self, database: &str) {
+        for argument in &mut self.arguments {
+            if *argument == self.database {
+                database.clone_into(argument);
+            }
+        }
+        database.clone_into(&mut self.database);
+        self.start_again();
+    }
+
     /// Returns the process.
     #[must_use]
     pub const fn process(&self) -> &Process {

@@ -29,6 +29,7 @@ mod frozen_worker;
 mod idempotency;
 mod json_shapes;
 mod migrations;
+mod moving;
 mod network;
 mod no_worker;
 mod ojs_conformance;

@@ -180,7 +180,9 @@ impl Store for PostgresStore {
     }
 
     async fn arrivals(&self, only: Option<JobId>) -> Result<bool, StoreError> {
-        read::queue::arrivals(&self.inner.readers.get().await?, only).await
+        // Whoever asks for one is somebody; whoever asks for any is the server itself.
+        let readers = if only.is_some() { &self.inner.readers } else { &self.inner.duties };
+        read::queue::arrivals(&readers.get().await?, only).await
     }
 
     fn facts(&self) -> StoreFacts {

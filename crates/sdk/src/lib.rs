@@ -20,6 +20,8 @@
 //! - [`Handler`], [`AttemptContext`]: the same without types, for what runs jobs of any type
 //! - [`Ended`]: how it ended
 //! - [`Control`]: signals and orders from the process around it
+//! - [`sql`]: a job in a transaction of your own, for any driver; `postgres` (a feature): the
+//!   same done by `tokio-postgres`
 //! - [`clock`]: the only clock reader
 //!
 //! Promises kept here: a report is kept until it is answered and sent again after a lost
@@ -36,9 +38,12 @@ mod ended;
 mod handler;
 mod handlers;
 mod heartbeat;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod session;
 mod shared;
 mod signals;
+pub mod sql;
 mod watchdog;
 mod worker;
 

@@ -116,11 +116,11 @@ impl Refusal {
 }
 
 impl ClientError {
-    pub(super) fn encode(what: &'static str, source: impl Into<Arc<serde_json::Error>>) -> Self {
+    pub(crate) fn encode(what: &'static str, source: impl Into<Arc<serde_json::Error>>) -> Self {
         Self::Encode { what, source: source.into() }
     }
 
-    pub(super) const fn usage(problem: String, remedy: &'static str) -> Self {
+    pub(crate) const fn usage(problem: String, remedy: &'static str) -> Self {
         Self::Usage { problem, remedy }
     }
 

@@ -146,7 +146,7 @@ impl NewJob {
     }
 
     /// Returns what is sent, and the key.
-    pub(super) fn into_parts(self) -> Result<(Value, Option<String>), ClientError> {
+    pub(crate) fn into_parts(self) -> Result<(Value, Option<String>), ClientError> {
         let args = self.args.map_err(|source| ClientError::encode("args", source))?;
         if let Some(source) = self.meta_error {
             return Err(ClientError::encode("meta", source));

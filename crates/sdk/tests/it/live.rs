@@ -2,6 +2,7 @@
 
 mod client;
 mod roles;
+mod transaction;
 mod worker;
 
 use outlast_e2e::{Scene, ServerOptions};

@@ -11,6 +11,7 @@ const NOTHING_TO_RUN: &[(&str, &str)] = &[
     ("glossary.md", "words"),
     ("http.md", "written by a test of the routes"),
     ("state-machine.md", "written by a test of the rules"),
+    ("transactional-enqueue.md", "its SQL is run by a test of transactions"),
 ];
 
 fn root() -> PathBuf {

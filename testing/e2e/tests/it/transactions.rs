@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use outlast_cluster::Cluster;
 use outlast_e2e::wait::{LEASE, eventually, within};
 use outlast_e2e::{Scene, ServerOptions, WorkerOptions};
 use serde_json::{Value, json};
@@ -174,6 +175,29 @@ fn jobs_of_many_programs_at_two_servers_run_once_each() {
         (program.run(left) == "0" && program.run(done) == ids.len().to_string()).then_some(())
     });
     scene.judge();
+}
+
+/// In a cluster of its own: it makes a role.
+#[test]
+fn sql_in_the_documentation_is_true() {
+    let page = include_str!("../../../../docs/transactional-enqueue.md");
+    let cluster = Cluster::start(&[]).unwrap();
+    let database = cluster.create_database().unwrap();
+    let scene = Scene::with(ServerOptions::default().database(&database));
+    let program = program(&scene);
+    let blocks: Vec<&str> =
+        page.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(blocks.len(), 4);
+    for block in blocks {
+        program.run(block);
+    }
+    eventually("all are taken in", within(LEASE), || {
+        (program.run("select count(*) from job where state in ('available', 'scheduled')") == "4")
+            .then_some(())
+    });
+    // What was granted is enough.
+    program.run("set role shop");
+    program.run("select outlast.enqueue('order.confirm')");
 }
 
 /// What only the server knows: parameters of actions.

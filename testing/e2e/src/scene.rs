@@ -109,9 +109,19 @@ impl Scene {
     /// When it does not start.
     #[must_use]
     pub fn another_server(&self, name: &str) -> Server {
+        self.another_server_with(name, ServerOptions::default())
+    }
+
+    /// Starts another server on the same store, with options of its own.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start.
+    #[must_use]
+    pub fn another_server_with(&self, name: &str, options: ServerOptions) -> Server {
         let folder = self.folder.path().join(name);
         std::fs::create_dir(&folder).expect("a folder");
-        let options = ServerOptions::default().database(self.server.database());
+        let options = options.database(self.server.database());
         Server::start(&folder, &self.folder.path().join("packs"), &options)
     }
 

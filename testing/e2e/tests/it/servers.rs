@@ -198,3 +198,29 @@ impl Dice {
         usize::try_from(self.0 >> 33).unwrap_or(0) % sides
     }
 }
+
+/// Twice the retention of the test, and the 5 s that a duty outlasts two looks by.
+const DUTY_LEASE: Duration = Duration::from_secs(6);
+
+/// What only one server does is done by another when that one is killed.
+#[test]
+fn what_is_old_is_deleted_though_the_server_that_did_so_is_killed() {
+    let brief = |options: ServerOptions| options.set("retention.finished", json!("500ms"));
+    let mut scene = Scene::with(brief(ServerOptions::default().postgres()));
+    let ended = |api: &Api| {
+        let job = api.ojs_enqueue("default", &json!({}));
+        let _cancelled = api.delete(&format!("/ojs/v1/jobs/{job}")).expect(200);
+        job
+    };
+    let await_gone = |api: &Api, job: &str| {
+        eventually("the job is deleted", within(DUTY_LEASE), || {
+            (api.get(&format!("/ojs/v1/jobs/{job}")).status == 404).then_some(())
+        });
+    };
+    let job = ended(scene.api());
+    await_gone(scene.api(), &job);
+    let other = scene.another_server_with("other", brief(ServerOptions::default()));
+    scene.server_mut().kill();
+    let job = ended(&at(&other));
+    await_gone(&at(&other), &job);
+}

@@ -244,6 +244,12 @@ table public.ready with (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_
     ready_pkey PRIMARY KEY (class, rank, seq)
     CREATE INDEX ready_strand ON public.ready USING btree (class, strand_ms, since, seq) WHERE (strand_ms IS NOT NULL)
 
+table public.server_batch with (fillfactor=10, autovacuum_vacuum_threshold=1000)
+    server uuid not null
+    n bigint not null
+    at bigint not null
+    server_batch_pkey PRIMARY KEY (server)
+
 table public.transfer
     export uuid not null
     section text not null
@@ -534,6 +540,24 @@ AS $function$
         placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
         from 1 for 6), 52, 1), 53, 1), 'hex')::uuid
 $function$
+
+CREATE OR REPLACE FUNCTION outlast.open_batch(server_id uuid, batch bigint)
+ RETURNS bigint
+ LANGUAGE plpgsql
+AS $function$
+begin
+    update server_batch set n = batch, at = (extract(epoch from clock_timestamp()) * 1000)::bigint
+    where server = server_id and n < batch;
+    if not found then
+        insert into server_batch (server, n, at)
+        values (server_id, batch, (extract(epoch from clock_timestamp()) * 1000)::bigint)
+        on conflict do nothing;
+        if not found then
+            raise exception 'batch % was applied before', batch using errcode = 'OL002';
+        end if;
+    end if;
+    return (extract(epoch from clock_timestamp()) * 1000)::bigint;
+end $function$
 
 CREATE OR REPLACE FUNCTION outlast.problem(job jsonb)
  RETURNS text

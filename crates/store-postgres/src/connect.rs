@@ -260,14 +260,18 @@ impl Address {
         Ok(link)
     }
 
-    /// Statements of the writer look up rows by key: a plan that reads a whole table can
-    /// only be a mistake about sizes that change a million-fold within minutes.
+    /// Statements of the writer look up rows by key, one after the other: a plan that reads a
+    /// whole table, or a whole index to join it, can only be a mistake about sizes that change
+    /// a million-fold within minutes.
     pub(crate) fn writer_settings(&self) -> String {
         let synchronous = if self.durable { "" } else { "set synchronous_commit = off;" };
         format!(
             "{SESSION}
              set default_transaction_read_only = off;
+             select set_config('default_toast_compression', 'lz4', false) from pg_settings
+             where name = 'default_toast_compression' and 'lz4' = any(enumvals);
              set plan_cache_mode = force_generic_plan; set enable_seqscan = off;
+             set enable_hashjoin = off; set enable_mergejoin = off;
              set statement_timeout = {WRITE_LIMIT_MS}; set lock_timeout = {LOCK_LIMIT_MS};
              set idle_in_transaction_session_timeout = {WRITE_LIMIT_MS}; {synchronous}"
         )

@@ -5,6 +5,8 @@ use tokio_postgres::error::{Severity, SqlState};
 
 /// What `outlast.exactly` says.
 const MISSED: &str = "OL001";
+/// What `outlast.open_batch` says of a batch that is there already.
+const APPLIED: &str = "OL002";
 
 /// Why statements of a transaction were not carried out.
 #[derive(Debug)]
@@ -12,6 +14,8 @@ pub(crate) enum Failure {
     /// The transaction is rolled back for sure, and may go through if it is tried again: a
     /// deadlock, or a row that another transaction has just made.
     Again(Conflict, String),
+    /// An earlier try of the batch took effect after all.
+    Applied(String),
     /// The connection is gone or hangs, and the transaction was not committed on it yet.
     Broken(String),
     /// The transaction is rolled back for sure.
@@ -25,6 +29,8 @@ pub(crate) enum Conflict {
     Locks,
     /// With a row of the same key.
     Key,
+    /// With what was taken for true without looking.
+    Haste,
 }
 
 impl From<StoreError> for Failure {
@@ -53,10 +59,13 @@ impl From<tokio_postgres::Error> for Failure {
         {
             return Self::Again(Conflict::Locks, words);
         }
-        // A compare-and-set hits what was locked, unless the row was not there to be locked:
-        // two servers may register one worker.
+        // A compare-and-set hits what was locked, unless it was not locked: an attempt that
+        // this server remembers, or a worker that two servers register.
         if code.code() == MISSED {
-            return Self::Again(Conflict::Locks, words);
+            return Self::Again(Conflict::Haste, words);
+        }
+        if code.code() == APPLIED {
+            return Self::Applied(words);
         }
         if *code == SqlState::UNIQUE_VIOLATION {
             return Self::Again(Conflict::Key, words);
@@ -93,7 +102,9 @@ pub(crate) fn words(error: &tokio_postgres::Error) -> String {
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Again(_, words) | Failure::Broken(words) => Self::Unavailable(words),
+            Failure::Again(_, words) | Failure::Applied(words) | Failure::Broken(words) => {
+                Self::Unavailable(words)
+            }
             Failure::Certain(error) => error,
         }
     }

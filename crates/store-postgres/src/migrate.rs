@@ -18,6 +18,10 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0003_transfer", text: include_str!("../migrations/0003_transfer.sql") },
     Migration { name: "0004_enqueue", text: include_str!("../migrations/0004_enqueue.sql") },
     Migration { name: "0005_history", text: include_str!("../migrations/0005_history.sql") },
+    Migration {
+        name: "0006_server_batch",
+        text: include_str!("../migrations/0006_server_batch.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

@@ -1,12 +1,18 @@
 //! A connection that writes: a transaction a batch, commands in order.
 //!
 //! ```text
-//! begin, time, numbers, workers, held jobs   one round trip: everything locked in one order
+//! begin, mark, time, workers, jobs     one round trip: everything locked in one order
 //!   ─▶ each command: decide, note what it writes (claims and sweeps look for themselves)
 //!   ─▶ writes by table, the batch's events, commit               one round trip
 //! ```
 //!
+//! A batch in haste does without the first: it decides with what this server remembers of the
+//! attempts that it gave out ([`Memory`]), sends its opening with whatever it sends first,
+//! and the compare-and-set of each row tells whether the memory was true. When it was not,
+//! the batch is rolled back and tried with care.
+//!
 //! - [`need`]: what a batch needs, loaded and locked ahead
+//! - [`memory`]: what is remembered of attempts that were given out
 //! - [`tables`]: what a batch writes, by table
 //! - [`live`]: loading a job where it is; [`transition`]: moving it
 //! - [`enqueue`], [`once`], [`arrival`], [`claim`], [`report`], [`workers`], [`sweep`], [`orders`],
@@ -15,7 +21,9 @@
 //!
 //! Locks are taken in one order (workers by id, then jobs by number; claims and sweeps pass
 //! over what is locked), so that servers do not wait for each other in a ring. A batch that
-//! collides all the same is rolled back and tried again whole.
+//! collides all the same is rolled back and tried again whole. No batch takes effect twice,
+//! also not one that PostgreSQL carries out long after it was given up: the row in
+//! `server_batch` that each one changes first refuses it.
 
 mod arrival;
 mod claim;
@@ -23,6 +31,7 @@ mod classes;
 mod duty;
 mod enqueue;
 mod live;
+mod memory;
 mod need;
 mod once;
 mod orders;
@@ -33,7 +42,7 @@ mod tables;
 mod transition;
 mod workers;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +54,7 @@ use outlast_store::settle::Bench;
 use outlast_store::{Applied, Batch, BatchId, Clock, Command, Reply, StoreError, codec};
 use tokio::time::Instant;
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 use crate::connect::Address;
 use crate::failure::{Conflict, Failure};
@@ -52,6 +62,8 @@ use crate::link::{Ask, Link, Value, values};
 use crate::row::{self, int};
 use classes::Classes;
 use live::Live;
+use memory::Memory;
+use need::Take;
 use tables::Tables;
 use workers::Known;
 
@@ -75,10 +87,15 @@ pub(crate) struct Writer {
     clock: Option<Arc<dyn Clock>>,
     link: Option<Link>,
     classes: Classes,
+    memory: Memory,
     latest: Timestamp,
+    /// The store's time, and when it was told.
+    told: Option<(Timestamp, Instant)>,
     /// What a batch did if its commit, which was sent, took effect. It outlives the try, so
     /// that one which is given up for silence is known to be in doubt.
     doubt: Option<Applied>,
+    /// The server that is known to have its row.
+    marked: Option<Uuid>,
 }
 
 /// How a try of a batch ended otherwise than well.
@@ -104,12 +121,39 @@ impl From<StoreError> for Miss {
 
 impl Writer {
     pub(crate) fn new(address: Address, clock: Option<Arc<dyn Clock>>) -> Self {
-        let classes = Classes::default();
-        Self { address, clock, link: None, classes, latest: Timestamp(i64::MIN), doubt: None }
+        Self {
+            address,
+            clock,
+            link: None,
+            classes: Classes::default(),
+            memory: Memory::default(),
+            latest: Timestamp(i64::MIN),
+            told: None,
+            doubt: None,
+            marked: None,
+        }
     }
 
     /// Applies a batch: once, whatever becomes of connections on the way.
     pub(crate) async fn apply(&mut self, batch: &Batch) -> Result<Applied, StoreError> {
+        let mut sent = None;
+        match self.apply_once(batch, &mut sent).await {
+            // It was not there when it was looked for, but PostgreSQL may have the whole of it
+            // yet to read.
+            Err(StoreError::Unavailable(words)) if sent.is_some() => {
+                Err(StoreError::Ambiguous(words))
+            }
+            applied => applied,
+        }
+    }
+
+    /// Tries until it is known what became of the batch. `sent` is what an earlier try did, if
+    /// its commit takes effect after it was looked for.
+    async fn apply_once(
+        &mut self,
+        batch: &Batch,
+        sent: &mut Option<Applied>,
+    ) -> Result<Applied, StoreError> {
         let end = Instant::now() + APPLY_LIMIT;
         let mut careful = false;
         let mut last = String::new();
@@ -128,6 +172,10 @@ impl Writer {
                 Some(link) => link,
                 None => self.connect().await?,
             };
+            if self.marked != Some(batch.id.server) {
+                mark(&mut link, batch.id).await?;
+                self.marked = Some(batch.id.server);
+            }
             let miss = match self.attempt_until(end, &mut link, batch, careful).await {
                 Ok(applied) => {
                     self.latest = applied.at;
@@ -137,12 +185,20 @@ impl Writer {
                 Err(miss) => miss,
             };
             self.classes = Classes::default();
+            self.memory = Memory::default();
             match miss {
                 Miss::Failed(Failure::Again(conflict, words)) => {
-                    careful |= conflict == Conflict::Key;
+                    careful |= matches!(conflict, Conflict::Key | Conflict::Haste);
                     tracing::debug!(error = words, "batch collided, trying again");
                     last = words;
                     self.roll_back(link).await;
+                }
+                Miss::Failed(Failure::Applied(words)) => {
+                    self.roll_back(link).await;
+                    let lost = || StoreError::Corrupt(words);
+                    let applied: Applied = sent.take().ok_or_else(lost)?;
+                    self.latest = applied.at;
+                    return Ok(applied);
                 }
                 // An idle connection may have died unnoticed: a new one tells.
                 Miss::Failed(Failure::Broken(words)) if !fresh => last = words,
@@ -157,6 +213,7 @@ impl Writer {
                         self.latest = applied.at;
                         return Ok(applied);
                     }
+                    *sent = Some(applied);
                     last = words;
                 }
             }
@@ -209,23 +266,24 @@ impl Writer {
         }
     }
 
-    /// The batch holds its server's lock until it is committed or rolled back, so once we
-    /// have it, it is decided.
+    /// The batch holds its server's row until it is committed or rolled back, so once we
+    /// have it, it is decided. One that has not even begun is refused when it does, if
+    /// another try was faster.
     async fn look_up(&mut self, id: BatchId) -> Result<bool, StoreError> {
         let mut link = self.connect().await?;
         let looked = link
             .run(&[
                 Ask::plain("begin"),
-                lock_of(id),
                 Ask::new(
-                    "select 1 from event_batch where server = $1 and n = $2",
-                    values![id.server, int(id.n)],
+                    "select n from server_batch where server = $1 for update",
+                    values![id.server],
                 ),
                 Ask::plain("commit"),
             ])
             .await?;
         self.link = Some(link);
-        Ok(looked.get(2).is_some_and(|rows| !rows.is_empty()))
+        let Some(row) = looked.get(1).and_then(|rows| rows.first()) else { return Ok(false) };
+        Ok(row::get::<i64>(row, 0)? >= int(id.n))
     }
 
     async fn attempt(
@@ -237,6 +295,8 @@ impl Writer {
         let mut writing = Writing {
             link,
             classes: &mut self.classes,
+            memory: &mut self.memory,
+            told: &mut self.told,
             doubt: &mut self.doubt,
             budgets: &batch.budgets,
             seed: batch.jitter_seed,
@@ -245,7 +305,8 @@ impl Writer {
             events: Vec::with_capacity(batch.commands.len()),
             tables: Tables::default(),
             careful,
-            numbers: VecDeque::new(),
+            opening: Vec::new(),
+            fresh: Vec::new(),
             known: HashSet::new(),
             lives: HashMap::new(),
             absent: HashSet::new(),
@@ -302,17 +363,23 @@ impl Writer {
 /// The store's time in milliseconds.
 pub(crate) const NOW: &str = "select (extract(epoch from clock_timestamp()) * 1000)::bigint";
 
-/// Locks what says that a batch of this server is under way.
-fn lock_of(id: BatchId) -> Ask {
-    let (high, low) = id.server.as_u64_pair();
-    let key = i64::from_ne_bytes((high ^ low).to_ne_bytes());
-    Ask::new("select pg_advisory_xact_lock($1)", values![key])
+/// Makes sure that the server has its row, so that whoever looks for a batch waits for it.
+async fn mark(link: &mut Link, id: BatchId) -> Result<(), StoreError> {
+    let mark = "insert into server_batch (server, n, at)
+                values ($1, -1, (extract(epoch from clock_timestamp()) * 1000)::bigint)
+                on conflict do nothing";
+    let marking = [Ask::new(mark, values![id.server])];
+    let marked = tokio::time::timeout(SHORT_LIMIT, link.run(&marking)).await;
+    marked.map_err(|_elapsed| StoreError::Unavailable("no answer in time".into()))??;
+    Ok(())
 }
 
 /// One batch under way.
 struct Writing<'a> {
     link: &'a mut Link,
     classes: &'a mut Classes,
+    memory: &'a mut Memory,
+    told: &'a mut Option<(Timestamp, Instant)>,
     doubt: &'a mut Option<Applied>,
     budgets: &'a Budgets,
     seed: u64,
@@ -321,10 +388,13 @@ struct Writing<'a> {
     events: Vec<Event>,
     /// What has yet to be written.
     tables: Tables,
-    /// Whether `known` was read: which of the new jobs are there already.
+    /// Whether nothing is taken for true without looking: `known` was read (which of the new
+    /// jobs are there already), and jobs and workers are locked before anything is decided.
     careful: bool,
-    /// Numbers for the jobs that the batch stores.
-    numbers: VecDeque<i64>,
+    /// What opens the transaction and was not sent yet.
+    opening: Vec<(Take, Ask)>,
+    /// Attempts to be remembered once the batch has taken effect.
+    fresh: Vec<Live>,
     /// Ids of jobs that are stored, of those that the batch would store.
     known: HashSet<JobId>,
     /// Jobs that the batch names, loaded and locked.
@@ -351,11 +421,17 @@ impl Writing<'_> {
 
     /// Writes what has been noted, then asks all; one round trip.
     async fn ask_all(&mut self, asks: Vec<Ask>) -> Result<Vec<Vec<Row>>, Failure> {
-        let mut all = self.tables.take();
-        let writes = all.len();
+        let (takes, mut all): (Vec<Take>, Vec<Ask>) =
+            std::mem::take(&mut self.opening).into_iter().unzip();
+        all.append(&mut self.tables.take());
+        let before = all.len();
         all.extend(asks);
         let mut rows = self.link.run(&all).await?;
-        Ok(rows.split_off(writes.min(rows.len())))
+        let asked = rows.split_off(before.min(rows.len()));
+        for (take, rows) in takes.into_iter().zip(rows) {
+            self.take_in(take, &rows)?;
+        }
+        Ok(asked)
     }
 
     /// Notes a statement to be written with the rest.
@@ -364,7 +440,9 @@ impl Writing<'_> {
     }
 
     async fn commit(&mut self, id: BatchId, applied: Applied) -> Result<Applied, Miss> {
-        let mut asks = self.tables.take();
+        let (takes, mut asks): (Vec<Take>, Vec<Ask>) =
+            std::mem::take(&mut self.opening).into_iter().unzip();
+        asks.append(&mut self.tables.take());
         if !self.events.is_empty() {
             asks.push(Ask::new(
                 "insert into event_batch (server, n, at, body) values ($1, $2, $3, $4)",
@@ -382,7 +460,14 @@ impl Writing<'_> {
         let missing = || StoreError::Corrupt("a batch without replies".into());
         let applied = self.doubt.take().ok_or_else(missing)?;
         match ran {
-            Ok(_) => Ok(applied),
+            Ok(rows) => {
+                // It is committed, whatever is made of what the opening told.
+                for (take, rows) in takes.into_iter().zip(rows) {
+                    drop(self.take_in(take, &rows));
+                }
+                self.memory.keep(std::mem::take(&mut self.fresh));
+                Ok(applied)
+            }
             Err(Failure::Broken(words)) => Err(Miss::InDoubt(applied, words)),
             Err(failure) => Err(failure.into()),
         }

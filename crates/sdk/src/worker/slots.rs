@@ -5,7 +5,7 @@ use std::time::Duration;
 use outlast_core::limits::PREFETCH_WORK_MAX;
 
 /// Most jobs fetched ahead, however short they are.
-const PREFETCH_MAX: u32 = 256;
+const PREFETCH_MAX: u32 = 1024;
 
 /// What is busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,8 +80,8 @@ mod tests {
     #[test]
     fn prefetch_is_what_the_slots_get_done_in_twenty_milliseconds() {
         for (concurrency, run_micros, expected) in [
-            (10, 5, 256),
-            (1, 5, 256),
+            (10, 5, 1024),
+            (1, 5, 1024),
             (10, 1_000, 128),
             (1, 1_000, 16),
             (10, 10_000, 16),

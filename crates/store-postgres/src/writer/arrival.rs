@@ -14,21 +14,21 @@ use crate::link::values;
 use crate::row::{get, int};
 use crate::writer::Writing;
 
-/// Rows are found once, in order, and deleted by their place. Numbers are drawn and ids looked
-/// up for those that were found only.
+/// Rows are found once, in order, and deleted by their place. Ids are looked up for those that
+/// were found only.
 const NEXT: &str = "with found as materialized (
          select a.ctid as place, a.n, a.id, a.tenant, a.envelope from arrival a
          order by a.n limit $1 for update skip locked),
      gone as (
          delete from arrival where ctid = any(array(select place from found)))
      select id, tenant, envelope,
-         coalesce((select true from job_row j where j.id = f.id), false), nextval('job_seq')
+         coalesce((select true from job_row j where j.id = f.id), false)
      from (select * from found order by n) f";
 
 const ONE: &str = "with gone as (
          delete from arrival where id = $1 returning id, tenant, envelope)
      select id, tenant, envelope,
-         coalesce((select true from job_row j where j.id = g.id), false), nextval('job_seq')
+         coalesce((select true from job_row j where j.id = g.id), false)
      from gone g";
 
 /// What one server promised, another need not. A promise is kept until half of it is over, so
@@ -59,7 +59,6 @@ impl Writing<'_> {
         order: &TakeIn,
         taken: &mut TakenIn,
     ) -> Result<(), Failure> {
-        self.numbers.push_back(get(row, 4)?);
         let arrival =
             Arrival { id: JobId(get(row, 0)?), tenant: get(row, 1)?, envelope: get(row, 2)? };
         if get(row, 3)? || self.known.contains(&arrival.id) {

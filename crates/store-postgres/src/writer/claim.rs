@@ -10,16 +10,17 @@ use outlast_core::id::Epoch;
 use outlast_core::job::{Event as JobEvent, EventKind, Hold, Holder, Job, State};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::StoreError;
-use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, Command, EndDetail};
+use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, Command, EndDetail, Payload};
 use outlast_store::record::StoredJob;
 use outlast_store::reply::{ClaimRefusal, Claimed, Reply};
 use outlast_store::settle::{Facts, events_of};
 use tokio_postgres::Row;
 
-use crate::failure::Failure;
+use crate::failure::{Conflict, Failure};
 use crate::link::{Ask, values};
 use crate::row::{self, STORED, get, int, int4, stored_columns, text};
 use crate::writer::Writing;
+use crate::writer::live::{Held, Live, Spot};
 use crate::writer::tables::{ActiveRow, ReadyRow};
 
 /// Takes the best of some classes. The rows of `ready` are found by their place in the
@@ -44,10 +45,10 @@ macro_rules! take {
              select ",
             stored_columns!(),
             ", g.class, g.rank, g.epoch, g.life, g.failures,
-                 g.losses, g.interruptions, g.since, g.expires, c.isolated,
+                 g.losses, g.interruptions, g.since,
                  case when g.epoch > 0
                      then (select k.bytes from checkpoint k where k.seq = g.seq) end
-             from gone g join job_row j on j.seq = g.seq join class c on c.id = g.class
+             from gone g join job_row j on j.seq = g.seq
              order by g.rank, g.seq"
         )
     };
@@ -100,16 +101,23 @@ impl Writing<'_> {
                 _ => break,
             }
         }
+        // In haste the workers are locked by the same message that takes for them.
+        let looked = self.opening.is_empty();
         let mut refusals = Vec::with_capacity(natives.len());
         let mut asks = Vec::with_capacity(natives.len());
         for (claim, classes) in &natives {
-            let refusal = self.native_refusal(&claim.claimant);
+            let refusal = self.native_refusal(&claim.claimant).filter(|_| looked);
             if refusal.is_none() {
                 asks.push(self.take_of_classes(classes, claim));
             }
             refusals.push(refusal);
         }
         let mut taken = self.ask_all(asks).await?.into_iter();
+        let refused = |claim: &Claim| self.native_refusal(&claim.claimant).is_some();
+        if !looked && natives.iter().any(|(claim, _)| refused(claim)) {
+            let words = "a worker that claims may not, any more".into();
+            return Err(Failure::Again(Conflict::Haste, words));
+        }
         let mut replies = Vec::with_capacity(natives.len());
         for ((claim, _), refusal) in natives.iter().zip(refusals) {
             self.command = first + replies.len();
@@ -134,6 +142,9 @@ impl Writing<'_> {
     }
 
     async fn claim_alone(&mut self, claim: &Claim) -> Result<Outcome, Failure> {
+        if matches!(claim.claimant, Claimant::Native { .. }) && !self.opening.is_empty() {
+            self.ask_all(Vec::new()).await?;
+        }
         if let Some(refusal) = self.native_refusal(&claim.claimant) {
             return Ok(Err(refusal));
         }
@@ -173,6 +184,12 @@ impl Writing<'_> {
 
     async fn hold_all(&mut self, claim: &Claim, rows: &[Row]) -> Result<Vec<Claimed>, Failure> {
         self.learn_classes_of(rows).await?;
+        // Where a job is claimable: its class, or its twin for isolated ones.
+        let mut places = Vec::with_capacity(rows.len());
+        for row in rows {
+            places.push(ClassId(get(row, STORED)?));
+        }
+        self.learn_classes(places).await?;
         let mut claimed = Vec::with_capacity(rows.len());
         for row in rows {
             let taken = self.taken(row)?;
@@ -186,16 +203,17 @@ impl Writing<'_> {
 
     fn taken(&self, row: &Row) -> Result<Taken, StoreError> {
         let (seq, stored) = row::stored(row, |class| self.classes.key(class).cloned())?;
+        let class = ClassId(get(row, STORED)?);
         Ok(Taken {
-            class: ClassId(get(row, STORED)?),
+            class,
             rank: get(row, STORED + 1)?,
             seq,
             epoch: row::epoch(row, STORED + 2)?,
             life: row::life(row, STORED + 3)?,
             spent: row::spent(row, STORED + 4)?,
             since: get(row, STORED + 7)?,
-            isolated: get(row, STORED + 9)?,
-            checkpoint: get(row, STORED + 10)?,
+            isolated: self.classes.key(class)?.isolated,
+            checkpoint: get(row, STORED + 8)?,
             stored: Arc::new(stored),
         })
     }
@@ -240,6 +258,7 @@ impl Writing<'_> {
             evidence: &EndDetail::default().evidence,
         };
         self.events.extend(events_of(&facts, &transition));
+        self.remember(&taken, job, (holder, transition.next_epoch));
         Ok(Some(Claimed {
             epoch: transition.next_epoch,
             attempt: transition.attempt,
@@ -249,6 +268,30 @@ impl Writing<'_> {
             checkpoint: taken.checkpoint,
             job: taken.stored,
         }))
+    }
+
+    /// Remembers what a native worker was given.
+    fn remember(&mut self, taken: &Taken, job: Job, (holder, epoch): (Holder, Epoch)) {
+        if holder.worker.is_none() {
+            return;
+        }
+        let stored = StoredJob { payload: Payload::default(), ..StoredJob::clone(&taken.stored) };
+        let held = Held {
+            worker: holder.worker,
+            plain: None,
+            claimed: self.now,
+            started: holder.started,
+            visibility: None,
+            cancelled: false,
+        };
+        self.fresh.push(Live {
+            seq: taken.seq,
+            stored: Arc::new(stored),
+            job: Job { state: State::Active, epoch, holder: Some(holder), ..job },
+            spot: Spot::Active(held),
+            checkpoint: taken.checkpoint.is_some(),
+            looked: false,
+        });
     }
 
     fn put_back(&mut self, taken: &Taken) {

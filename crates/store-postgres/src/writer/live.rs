@@ -34,6 +34,8 @@ pub(super) struct Live {
     pub(super) spot: Spot,
     /// Whether an attempt left a checkpoint.
     pub(super) checkpoint: bool,
+    /// Whether it was read in this transaction, and not remembered.
+    pub(super) looked: bool,
 }
 
 /// Where a job's moving part is.
@@ -188,7 +190,14 @@ impl Writing<'_> {
             holder,
             rules: stored.rules.clone(),
         };
-        Ok(Live { seq, stored: Arc::new(stored), job, spot, checkpoint: get(row, STORED)? })
+        Ok(Live {
+            seq,
+            stored: Arc::new(stored),
+            job,
+            spot,
+            checkpoint: get(row, STORED)?,
+            looked: true,
+        })
     }
 
     /// Makes sure that the classes of these rows are known.

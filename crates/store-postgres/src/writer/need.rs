@@ -1,19 +1,25 @@
-//! What a batch needs, loaded and locked ahead in one round trip.
+//! What a batch needs, loaded and locked ahead in one round trip; or, in haste, not at all.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use outlast_core::id::{JobId, WorkerId};
-use outlast_store::command::{Claimant, Command};
-use outlast_store::{Batch, Clock, StoreError};
+use outlast_core::time::{Span, Timestamp};
+use outlast_store::command::{Claimant, Command, Fence};
+use outlast_store::{Batch, BatchId, Clock, StoreError};
+use tokio::time::Instant;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::failure::Failure;
 use crate::link::{Ask, values};
-use crate::row::{self, get};
+use crate::row::{self, get, int};
+use crate::writer::Writing;
 use crate::writer::live::held_by_id;
 use crate::writer::workers::{COUNT_HELD, known_of};
-use crate::writer::{NOW, Writing, lock_of};
+
+/// Longest that the store's time is told by our own clock since PostgreSQL last told it.
+const TOLD_MAX: Duration = Duration::from_secs(1);
 
 /// What the commands of a batch name.
 #[derive(Debug, Default)]
@@ -24,17 +30,30 @@ struct Need {
     new: Vec<Uuid>,
     /// Workers to be changed, or that must not change meanwhile; in the order of locking.
     workers: BTreeSet<Uuid>,
+    /// Whether what is read first, or the exact time, decides: by our own clock a lease that
+    /// another server sees as over may last a moment longer.
+    exact: bool,
     /// Workers whose attempts are counted.
     counted: Vec<Uuid>,
 }
 
 impl Need {
-    fn of(commands: &[Command]) -> Self {
+    /// Gathers it; `remembered` is asked for the attempts that reports are about.
+    fn of(commands: &[Command], mut remembered: impl FnMut(JobId, &Fence) -> bool) -> Self {
         let mut need = Self::default();
         for command in commands {
-            need.add(command);
+            match command {
+                Command::Start(start) if remembered(start.job, &start.fence) => {}
+                Command::Finish(finish) if remembered(finish.job, &finish.fence) => {}
+                other => need.add(other),
+            }
         }
         need
+    }
+
+    fn change(&mut self, worker: WorkerId) {
+        self.workers.insert(worker.0);
+        self.exact = true;
     }
 
     fn add(&mut self, command: &Command) {
@@ -55,126 +74,117 @@ impl Need {
             | Command::Replay(order)
             | Command::ForgetDeadLetter(order) => self.jobs.push(order.job.0),
             Command::Renew(renew) => {
-                self.workers.insert(renew.worker.0);
+                self.change(renew.worker);
                 self.counted.push(renew.worker.0);
             }
-            Command::Register(registration) => {
-                self.workers.insert(registration.id.0);
-            }
-            Command::Attach(attach) => {
-                self.workers.insert(attach.worker.0);
-            }
-            Command::Worker(step) => {
-                self.workers.insert(step.worker.0);
-            }
-            Command::Lapse(lapse) => {
-                self.workers.insert(lapse.worker.0);
-            }
-            Command::ForgetWorker(worker) => {
-                self.workers.insert(worker.0);
-            }
+            Command::Register(registration) => self.change(registration.id),
+            Command::Attach(attach) => self.change(attach.worker),
+            Command::Worker(step) => self.change(step.worker),
+            Command::Lapse(lapse) => self.change(lapse.worker),
+            Command::ForgetWorker(worker) => self.change(*worker),
+            Command::Log(_) => {}
             Command::Extend(_)
             | Command::TakeIn(_)
             | Command::Sweep(_)
             | Command::Strand(_)
             | Command::Queue(_)
-            | Command::Log(_)
             | Command::Duty(_)
             | Command::Prune(_)
-            | Command::Reset => {}
+            | Command::Reset => self.exact = true,
         }
     }
 }
 
 /// What is done with the rows of a statement of the opening.
-#[derive(Clone, Copy)]
-enum Take {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Take {
     Nothing,
     Time,
-    Numbers,
     Known,
     Workers,
     Counts,
-    Held,
 }
 
 impl Writing<'_> {
-    /// Opens the transaction. A careful one looks up which of the new jobs are there
-    /// already, which is only worth it once one was.
+    /// Opens the transaction. A careful one looks at everything first; one in haste is only
+    /// opened by what it sends next.
     pub(super) async fn begin(
         &mut self,
         batch: &Batch,
         clock: Option<&dyn Clock>,
     ) -> Result<(), Failure> {
-        let mut need = Need::of(&batch.commands);
-        let mut asks =
-            vec![(Take::Nothing, Ask::plain("begin")), (Take::Nothing, lock_of(batch.id))];
-        match clock {
-            Some(clock) => self.now = self.now.max(clock.now()),
-            None => asks.push((Take::Time, Ask::plain(NOW))),
+        let need = Need::of(&batch.commands, |job, fence| {
+            let found = if self.careful { None } else { self.memory.take(job, fence) };
+            found.map(|live| self.lives.insert(job, live)).is_some()
+        });
+        self.opening = self.opening_of(batch.id, &need);
+        let reads = !need.jobs.is_empty() || need.exact || self.careful;
+        let told = match clock {
+            Some(clock) => Some(clock.now()),
+            None => self.told_lately(),
+        };
+        if let Some(now) = told {
+            self.now = self.now.max(now);
         }
-        self.say(&need, &mut asks);
-        let (takes, asks): (Vec<Take>, Vec<Ask>) = asks.into_iter().unzip();
-        let found = self.link.run(&asks).await?;
-        for (take, rows) in takes.into_iter().zip(found) {
-            self.take_in(take, &rows, &mut need.jobs).await?;
+        if told.is_some() && !reads {
+            return Ok(());
+        }
+        let asks =
+            if need.jobs.is_empty() { Vec::new() } else { vec![held_by_id(need.jobs.clone())] };
+        let found = self.ask_all(asks).await?;
+        if let (None, Some((now, _))) = (clock, *self.told) {
+            self.now = self.now.max(now);
         }
         for worker in need.workers {
             self.workers.entry(WorkerId(worker)).or_insert(None);
         }
-        if !need.jobs.is_empty() {
-            self.look_for(need.jobs).await?;
+        let mut jobs = need.jobs;
+        self.take_held(&found.concat(), &mut jobs).await?;
+        if !jobs.is_empty() {
+            self.look_for(jobs).await?;
         }
         Ok(())
     }
 
-    fn say(&self, need: &Need, asks: &mut Vec<(Take, Ask)>) {
-        if !need.new.is_empty() {
-            let many = i64::try_from(need.new.len()).unwrap_or(i64::MAX);
-            let sql = "select nextval('job_seq') from generate_series(1, $1::bigint)";
-            asks.push((Take::Numbers, Ask::new(sql, values![many])));
-            if self.careful {
-                let sql = "select id from job_row where id = any($1::uuid[])";
-                asks.push((Take::Known, Ask::new(sql, values![need.new.clone()])));
-            }
-        }
+    /// Returns the store's time by our clock, which loses at most the way of an answer.
+    fn told_lately(&self) -> Option<Timestamp> {
+        let (time, at) = (*self.told)?;
+        let since = at.elapsed();
+        let since = u64::try_from(since.as_millis()).ok().filter(|_| since < TOLD_MAX)?;
+        Some(time.after(Span(since)))
+    }
+
+    fn opening_of(&self, id: BatchId, need: &Need) -> Vec<(Take, Ask)> {
+        let mark = "select outlast.open_batch($1, $2)";
+        let mut asks = vec![
+            (Take::Nothing, Ask::plain("begin")),
+            (Take::Time, Ask::new(mark, values![id.server, int(id.n)])),
+        ];
         if !need.workers.is_empty() {
             let ids: Vec<Uuid> = need.workers.iter().copied().collect();
-            asks.push((
-                Take::Workers,
-                Ask::new(
-                    "select id, phase, liveness, session_seq, renewal_seq, lease_until_ms,
-                            attachment
-                     from worker where id = any($1::uuid[]) order by id for update",
-                    values![ids],
-                ),
-            ));
+            let lock = "select id, phase, liveness, session_seq, renewal_seq, lease_until_ms,
+                               attachment
+                        from worker where id = any($1::uuid[]) order by id for update";
+            asks.push((Take::Workers, Ask::new(lock, values![ids])));
         }
         if !need.counted.is_empty() {
             asks.push((Take::Counts, Ask::new(COUNT_HELD, values![need.counted.clone()])));
         }
-        if !need.jobs.is_empty() {
-            asks.push((Take::Held, held_by_id(need.jobs.clone())));
+        if self.careful && !need.new.is_empty() {
+            let sql = "select id from job_row where id = any($1::uuid[])";
+            asks.push((Take::Known, Ask::new(sql, values![need.new.clone()])));
         }
+        asks
     }
 
-    async fn take_in(
-        &mut self,
-        take: Take,
-        rows: &[Row],
-        jobs: &mut Vec<Uuid>,
-    ) -> Result<(), Failure> {
+    /// Keeps what a statement of the opening told.
+    pub(super) fn take_in(&mut self, take: Take, rows: &[Row]) -> Result<(), StoreError> {
         match take {
             Take::Nothing => {}
             Take::Time => {
                 let row = rows.first();
                 let row = row.ok_or_else(|| StoreError::Corrupt("no time was told".into()))?;
-                self.now = self.now.max(row::time(row, 0)?);
-            }
-            Take::Numbers => {
-                for row in rows {
-                    self.numbers.push_back(get(row, 0)?);
-                }
+                *self.told = Some((row::time(row, 0)?, Instant::now()));
             }
             Take::Known => {
                 for row in rows {
@@ -187,7 +197,6 @@ impl Writing<'_> {
                 }
             }
             Take::Counts => self.take_counts(rows)?,
-            Take::Held => self.take_held(rows, jobs).await?,
         }
         Ok(())
     }

@@ -29,6 +29,9 @@ const OLD_KEYS: &str = "with old as materialized (
          delete from idempotency_job where key = any(array(select key from old)))
      select 1 from old";
 
+/// How long a server's row in `server_batch` is kept at least.
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+
 impl Writing<'_> {
     pub(super) async fn prune(
         &mut self,
@@ -46,6 +49,9 @@ impl Writing<'_> {
         if !seqs.is_empty() {
             self.delete_jobs(&seqs);
         }
+        // Each server that writes changes its own row all the time.
+        let gone = before.min(self.now.0 - DAY_MS);
+        self.write("delete from server_batch where at < $1", values![gone]);
         let workers = self
             .ask(
                 "delete from worker where id in

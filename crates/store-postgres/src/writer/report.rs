@@ -8,7 +8,7 @@ use outlast_store::reply::{MoveRefusal, Moved};
 use outlast_store::settle::{check_fence, decide_finish, evidence_of, kind_of_ending, refusal_of};
 use uuid::Uuid;
 
-use crate::failure::Failure;
+use crate::failure::{Conflict, Failure};
 use crate::link::values;
 use crate::row::{get, text};
 use crate::writer::Writing;
@@ -24,11 +24,11 @@ impl Writing<'_> {
             return Ok(Err(MoveRefusal::NotFound));
         };
         if let Err(refusal) = check_fence(&live.job, &start.fence, plain_name(&live)) {
-            return Ok(Err(refusal.into()));
+            return refused(&live, refusal.into());
         }
         let transition = match self.bench().decide(&live.job, JobEvent::Start, 0) {
             Ok(transition) => transition,
-            Err(refusal) => return Ok(Err(refusal.into())),
+            Err(refusal) => return refused(&live, refusal.into()),
         };
         let by = holder_words(&live);
         let detail = EndDetail::default();
@@ -52,7 +52,7 @@ impl Writing<'_> {
         let decided = decide_finish(&live.job, finish, plain_name(&live), alone, &self.bench());
         let transition = match decided {
             Ok(transition) => transition,
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(refusal) => return refused(&live, refusal),
         };
         let detail = EndDetail { evidence: evidence_of(finish), ..finish.detail.clone() };
         let kind = kind_of_ending(&finish.ending);
@@ -137,6 +137,14 @@ impl Writing<'_> {
         }
         Ok(extended)
     }
+}
+
+/// Refuses a report, unless what it was compared with was only remembered.
+fn refused(live: &Live, refusal: MoveRefusal) -> Result<Outcome, Failure> {
+    if live.looked {
+        return Ok(Err(refusal));
+    }
+    Err(Failure::Again(Conflict::Haste, format!("what was remembered refuses: {refusal:?}")))
 }
 
 /// Returns the id that a plain holder gave itself.

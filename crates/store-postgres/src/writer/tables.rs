@@ -1,7 +1,9 @@
 //! What a batch writes, gathered by table: one statement for all rows of a sort.
 
-use crate::link::{Ask, values};
+use outlast_core::job::State;
 use uuid::Uuid;
+
+use crate::link::{Ask, values};
 
 /// Declares the rows of one statement: a struct for a row, one for all of them as columns,
 /// and the statement that takes the columns in this order.
@@ -31,6 +33,53 @@ macro_rules! rows {
     };
 }
 
+macro_rules! active_gone {
+    () => {
+        "delete from active a
+         using unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::boolean[], $5::boolean[])
+             k(seq, epoch, started, cancelled, checkpoint)
+         where a.seq = k.seq and a.epoch = k.epoch and a.cancelled = k.cancelled
+             and a.started is not distinct from k.started
+             and coalesce((select true from checkpoint c where c.seq = a.seq), false) = k.checkpoint
+         returning 1"
+    };
+}
+
+macro_rules! finished {
+    ($columns:literal) => {
+        concat!(
+            "insert into finished (seq, state, at, epoch, life, failures, losses, interruptions,
+                                   isolated, attempt, shown, result, error, ended_by)
+             select * from unnest(",
+            $columns,
+            ") returning 1"
+        )
+    };
+}
+
+macro_rules! attempt {
+    ($columns:literal) => {
+        concat!(
+            "insert into attempt_row (seq, epoch, life, number, worker, plain, claimed, started,
+                                      finished, outcome, next_state, error, exit_code, by,
+                                      evidence)
+             select * from unnest(",
+            $columns,
+            ") returning 1"
+        )
+    };
+}
+
+macro_rules! new_rows {
+    () => {
+        "unnest($1::uuid[], $2::bigint[], $3::smallint[], $4::text[], $5::bigint[], $6::bigint[],
+                $7::bigint[], $8::smallint[], $9::bigint[], $10::bigint[], $11::bigint[],
+                $12::text[], $13::text[], $14::text[], $15::text[], $16::text[])
+             u(id, class, priority, rules, timeout_ms, visibility_ms, strand_ms, origin, created,
+               scheduled_for, expires_at, args, meta, extra, state, refusal)"
+    };
+}
+
 rows! {
     /// A job leaves the claimable ones: the compare-and-set.
     ReadyGone, ReadyGones,
@@ -56,14 +105,10 @@ rows! {
 }
 
 rows! {
-    /// An attempt is over.
+    /// An attempt is over. It goes if it is what the decision took it for.
     ActiveGone, ActiveGones,
-    "with gone as (
-         delete from active a using unnest($1::bigint[], $2::bigint[]) k(seq, epoch)
-         where a.seq = k.seq and a.epoch = k.epoch
-         returning 1)
-     select outlast.exactly(count(*), $3) from gone",
-    { seq: i64, epoch: i64 }
+    concat!("with gone as (", active_gone!(), ") select outlast.exactly(count(*), $6) from gone"),
+    { seq: i64, epoch: i64, started: Option<i64>, cancelled: bool, checkpoint: bool }
 }
 
 rows! {
@@ -71,12 +116,16 @@ rows! {
     ActiveKept, ActiveKepts,
     "with kept as (
          update active a set started = k.started, cancelled = k.cancelled
-         from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::boolean[])
-             k(seq, epoch, started, cancelled)
-         where a.seq = k.seq and a.epoch = k.epoch
+         from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::boolean[], $5::bigint[],
+                     $6::boolean[]) k(seq, epoch, was_started, was_cancelled, started, cancelled)
+         where a.seq = k.seq and a.epoch = k.epoch and a.cancelled = k.was_cancelled
+             and a.started is not distinct from k.was_started
          returning 1)
-     select outlast.exactly(count(*), $5) from kept",
-    { seq: i64, epoch: i64, started: Option<i64>, cancelled: bool }
+     select outlast.exactly(count(*), $7) from kept",
+    {
+        seq: i64, epoch: i64, was_started: Option<i64>, was_cancelled: bool,
+        started: Option<i64>, cancelled: bool,
+    }
 }
 
 rows! {
@@ -94,25 +143,63 @@ rows! {
 }
 
 rows! {
-    /// A job is stored.
-    JobRow, JobRows,
-    "with stored as (
-         insert into job_row (seq, id, class, priority, rules, timeout_ms, visibility_ms,
-                              strand_ms, origin, created, scheduled_for, expires_at, args, meta,
-                              extra)
-         select * from unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::smallint[], $5::text[],
-                              $6::bigint[], $7::bigint[], $8::bigint[], $9::smallint[],
-                              $10::bigint[], $11::bigint[], $12::bigint[], $13::text[],
-                              $14::text[], $15::text[])
-         returning 1)
-     select outlast.exactly(count(*), $16) from stored",
+    /// A job is stored: claimable, waiting, or refused. Its number is drawn here, in this order.
+    NewRow, NewRows,
+    concat!(
+        "with k as materialized (
+             select nextval('job_seq') as seq, u.* from ", new_rows!(), "),
+         stored as (
+             insert into job_row (seq, id, class, priority, rules, timeout_ms, visibility_ms,
+                                  strand_ms, origin, created, scheduled_for, expires_at, args,
+                                  meta, extra)
+             select seq, id, class, priority, rules, timeout_ms, visibility_ms, strand_ms, origin,
+                    created, scheduled_for, expires_at, args, meta, extra
+             from k
+             returning 1),
+         claimable as (
+             insert into ready (class, rank, seq, epoch, life, failures, losses, interruptions,
+                                since, strand_ms, expires)
+             select class, -2 * priority::bigint, seq, 0, 1, 0, 0, 0, created, strand_ms, expires_at
+             from k where state = 'available'),
+         later as (
+             insert into waiting (seq, state, due, epoch, life, failures, losses, interruptions,
+                                  isolated, since)
+             select seq, state, scheduled_for, 0, 1, 0, 0, 0, false, created
+             from k where state not in ('available', 'discarded')),
+         expiries as (
+             insert into expiry (at, seq)
+             select expires_at, seq from k where expires_at is not null and state <> 'discarded'),
+         refused as (
+             insert into finished (seq, state, at, epoch, life, failures, losses, interruptions,
+                                   isolated, attempt, shown, error, ended_by)
+             select seq, state, created, 0, 1, 0, 0, 0, false, 0, true, refusal, 'refused'
+             from k where state = 'discarded')
+         select outlast.exactly(count(*), $17) from stored"
+    ),
     {
-        seq: i64, id: Uuid, class: i64, priority: i16, rules: Option<String>,
-        timeout_ms: Option<i64>, visibility_ms: Option<i64>, strand_ms: Option<i64>,
-        origin: i16, created: i64, scheduled_for: Option<i64>, expires_at: Option<i64>,
-        args: String, meta: String, extra: String,
+        id: Uuid, class: i64, priority: i16, rules: Option<String>, timeout_ms: Option<i64>,
+        visibility_ms: Option<i64>, strand_ms: Option<i64>, origin: i16, created: i64,
+        scheduled_for: Option<i64>, expires_at: Option<i64>, args: String, meta: String,
+        extra: String, state: &'static str, refusal: Option<String>,
     }
 }
+
+/// The same, when all are claimable and none expires: `args` pass through no heap of rows.
+const ALL_CLAIMABLE: &str = concat!(
+    "with stored as (
+         insert into job_row (seq, id, class, priority, rules, timeout_ms, visibility_ms,
+                              strand_ms, origin, created, args, meta, extra)
+         select nextval('job_seq'), id, class, priority, rules, timeout_ms, visibility_ms,
+                strand_ms, origin, created, args, meta, extra
+         from ",
+    new_rows!(),
+    "    returning seq, class, priority, created, strand_ms),
+     claimable as (
+         insert into ready (class, rank, seq, epoch, life, failures, losses, interruptions, since,
+                            strand_ms)
+         select class, -2 * priority::bigint, seq, 0, 1, 0, 0, 0, created, strand_ms from stored)
+     select outlast.exactly(count(*), $17) from stored"
+);
 
 rows! {
     /// A job becomes claimable.
@@ -171,14 +258,15 @@ rows! {
 rows! {
     /// A job has ended.
     FinishedRow, FinishedRows,
-    "with put as (
-         insert into finished (seq, state, at, epoch, life, failures, losses, interruptions,
-                               isolated, attempt, shown, result, error, ended_by)
-         select * from unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::int[],
-                              $6::int[], $7::int[], $8::int[], $9::boolean[], $10::int[],
-                              $11::boolean[], $12::text[], $13::text[], $14::text[])
-         returning 1)
-     select outlast.exactly(count(*), $15) from put",
+    concat!(
+        "with put as (",
+        finished!(
+            "$1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::int[], $6::int[],
+             $7::int[], $8::int[], $9::boolean[], $10::int[], $11::boolean[], $12::text[],
+             $13::text[], $14::text[]"
+        ),
+        ") select outlast.exactly(count(*), $15) from put"
+    ),
     {
         seq: i64, state: &'static str, at: i64, epoch: i64, life: i32, failures: i32, losses: i32,
         interruptions: i32, isolated: bool, attempt: i32, shown: bool, result: Option<String>,
@@ -189,14 +277,15 @@ rows! {
 rows! {
     /// An attempt that has ended.
     AttemptRow, AttemptRows,
-    "with put as (
-         insert into attempt_row (seq, epoch, life, number, worker, plain, claimed, started,
-                                  finished, outcome, next_state, error, exit_code, by, evidence)
-         select * from unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::uuid[],
-                              $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::text[],
-                              $11::text[], $12::text[], $13::int[], $14::text[], $15::text[])
-         returning 1)
-     select outlast.exactly(count(*), $16) from put",
+    concat!(
+        "with put as (",
+        attempt!(
+            "$1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::uuid[], $6::text[],
+             $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::text[],
+             $13::int[], $14::text[], $15::text[]"
+        ),
+        ") select outlast.exactly(count(*), $16) from put"
+    ),
     {
         seq: i64, epoch: i64, life: i32, number: i32, worker: Option<Uuid>, plain: Option<String>,
         claimed: i64, started: Option<i64>, finished: i64, outcome: &'static str,
@@ -204,6 +293,27 @@ rows! {
         evidence: String,
     }
 }
+
+/// Attempts end, and their jobs with them: what most batches do is one statement.
+const ALL_ENDED: &str = concat!(
+    "with gone as (",
+    active_gone!(),
+    "), ended as (",
+    finished!(
+        "$7::bigint[], $8::text[], $9::bigint[], $10::bigint[], $11::int[], $12::int[],
+         $13::int[], $14::int[], $15::boolean[], $16::int[], $17::boolean[], $18::text[],
+         $19::text[], $20::text[]"
+    ),
+    "), tried as (",
+    attempt!(
+        "$22::bigint[], $23::bigint[], $24::int[], $25::int[], $26::uuid[], $27::text[],
+         $28::bigint[], $29::bigint[], $30::bigint[], $31::text[], $32::text[], $33::text[],
+         $34::int[], $35::text[], $36::text[]"
+    ),
+    ") select outlast.exactly((select count(*) from gone), $6),
+              outlast.exactly((select count(*) from ended), $21),
+              outlast.exactly((select count(*) from tried), $37)"
+);
 
 rows! {
     /// A job waits for a person.
@@ -258,7 +368,7 @@ pub(super) struct Tables {
     pub(super) finished_gone: FinishedGones,
     pub(super) checkpoint_gone: CheckpointGones,
     pub(super) active_kept: ActiveKepts,
-    pub(super) jobs: JobRows,
+    pub(super) new: NewRows,
     pub(super) ready: ReadyRows,
     pub(super) waiting: WaitingRows,
     pub(super) active: ActiveRows,
@@ -275,14 +385,16 @@ impl Tables {
     /// Takes the statements that write all of it: rows go before others come, since a job
     /// may come back to the table that it left.
     pub(super) fn take(&mut self) -> Vec<Ask> {
+        let ended = self.take_ended();
         let by_table = [
             self.ready_gone.take(),
             self.waiting_gone.take(),
+            ended,
             self.active_gone.take(),
             self.finished_gone.take(),
             self.checkpoint_gone.take(),
             self.active_kept.take(),
-            self.jobs.take(),
+            self.take_new(),
             self.ready.take(),
             self.waiting.take(),
             self.active.take(),
@@ -295,5 +407,27 @@ impl Tables {
         let mut asks: Vec<Ask> = by_table.into_iter().flatten().collect();
         asks.append(&mut self.others);
         asks
+    }
+
+    /// Attempts that ended with their jobs, if nothing else was noted about either.
+    fn take_ended(&mut self) -> Option<Ask> {
+        let alone = self.active_gone.len == self.finished.len
+            && self.finished.len == self.attempts.len
+            && self.finished_gone.len == 0;
+        if !alone {
+            return None;
+        }
+        let mut all = self.active_gone.take()?;
+        for more in [self.finished.take()?, self.attempts.take()?] {
+            all.values.extend(more.values);
+        }
+        Some(Ask::new(ALL_ENDED, all.values))
+    }
+
+    fn take_new(&mut self) -> Option<Ask> {
+        let plain = self.new.state.iter().all(|state| *state == State::Available.as_str())
+            && self.new.expires_at.iter().all(Option::is_none);
+        let all = self.new.take()?;
+        Some(if plain { Ask::new(ALL_CLAIMABLE, all.values) } else { all })
     }
 }

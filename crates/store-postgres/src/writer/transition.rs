@@ -3,7 +3,7 @@
 //! It takes the job out of its place by a delete that names its epoch and must hit exactly
 //! one row: that is the compare-and-set. Then it puts the job where it now belongs.
 
-use outlast_core::job::{EventKind, Hold, Outcome, Place, State, Transition, Turn};
+use outlast_core::job::{EventKind, Hold, Holder, Job, Outcome, Place, State, Transition, Turn};
 use outlast_store::command::{ClassId, EndDetail};
 use outlast_store::record::StoredJob;
 use outlast_store::reply::Moved;
@@ -38,6 +38,7 @@ impl Writing<'_> {
     ) -> Result<Moved, Failure> {
         // Whatever was loaded of the job, or counted, is not so any more.
         self.lives.remove(&live.stored.id);
+        self.memory.forget(live.stored.id);
         self.held.clear();
         let held = match &live.spot {
             Spot::Active(held) => Some(held),
@@ -110,16 +111,41 @@ impl Writing<'_> {
                 self.tables.ready_gone.push(row);
             }
             (Spot::Waiting, _) => self.tables.waiting_gone.push(WaitingGone { seq, epoch, state }),
-            (Spot::Active(_), Hold::Keep(holder)) => {
-                let started = holder.started.map(|at| at.0);
+            (Spot::Active(held), Hold::Keep(holder)) => {
                 let cancelled = transition.to == State::Cancelled;
-                self.tables.active_kept.push(ActiveKept { seq, epoch, started, cancelled });
+                self.tables.active_kept.push(ActiveKept {
+                    seq,
+                    epoch,
+                    was_started: held.started.map(|at| at.0),
+                    was_cancelled: held.cancelled,
+                    started: holder.started.map(|at| at.0),
+                    cancelled,
+                });
+                if held.worker.is_some() && !cancelled {
+                    self.remember_started(live, held, holder);
+                }
             }
-            (Spot::Active(_), _) => self.tables.active_gone.push(ActiveGone { seq, epoch }),
+            (Spot::Active(held), _) => self.tables.active_gone.push(ActiveGone {
+                seq,
+                epoch,
+                started: held.started.map(|at| at.0),
+                cancelled: held.cancelled,
+                checkpoint: live.checkpoint,
+            }),
             (Spot::Finished, _) => {
                 self.tables.finished_gone.push(FinishedGone { seq, epoch, state });
             }
         }
+    }
+
+    fn remember_started(&mut self, live: &Live, held: &Held, holder: Holder) {
+        let held = Held { started: holder.started, ..held.clone() };
+        self.fresh.push(Live {
+            job: Job { holder: Some(holder), ..live.job.clone() },
+            spot: Spot::Active(held),
+            looked: false,
+            ..live.clone()
+        });
     }
 
     async fn put_in(

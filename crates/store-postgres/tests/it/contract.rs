@@ -37,8 +37,13 @@ impl Harness for Databases {
 
     fn open(&self, clock: Arc<dyn Clock>) -> PostgresStore {
         let store = self.connect(clock);
+        // Every world is the same server, that begins to count anew.
+        let forget = async {
+            sql(&self.database.url).await.batch_execute("truncate server_batch").await.unwrap();
+        };
+        self.runtime.block_on(forget);
         let reset = outlast_store::Batch {
-            id: outlast_store::BatchId { server: uuid::Uuid::max(), n: 0 },
+            id: outlast_store::BatchId { server: uuid::Uuid::now_v7(), n: 0 },
             jitter_seed: 0,
             budgets: outlast_core::budget::Budgets::DEFAULT,
             commands: vec![outlast_store::Command::Reset],

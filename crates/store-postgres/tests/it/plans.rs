@@ -77,7 +77,7 @@ analyze";
 /// Returns the plan of a statement whose values are not known, as the writer's session asks
 /// for it.
 async fn plan(client: &Client, sql: &str) -> String {
-    let values = (1..30).take_while(|n| sql.contains(&format!("${n}"))).count();
+    let values = (1..99).take_while(|n| sql.contains(&format!("${n}"))).count();
     let nothing = vec!["null"; values].join(", ");
     let call = if values == 0 { String::new() } else { format!("({nothing})") };
     client.batch_execute(&format!("deallocate all; prepare asked as {sql}")).await.unwrap();
@@ -124,6 +124,7 @@ fn every_statement_of_the_writer_finds_its_rows_by_an_index_among_a_million_jobs
     let cluster =
         Cluster::start(&["fsync=off", "full_page_writes=off", "max_wal_size=4GB"]).unwrap();
     let url = cluster.create_database().unwrap();
+    let new = cluster.create_database().unwrap();
     run(async {
         let server = Server::open(&url).await;
         let store = server.store.clone();
@@ -136,8 +137,18 @@ fn every_statement_of_the_writer_finds_its_rows_by_an_index_among_a_million_jobs
         let asked: Vec<&str> = statements.into_iter().filter(|sql| is_planned(sql)).collect();
         assert!(asked.len() >= 50, "only {} statements were asked", asked.len());
         let client = sql(&url).await;
-        client.batch_execute(MILLION).await.unwrap();
         let mut faults = Vec::new();
+        // A plan is made when a statement is first asked: in a new store of empty tables.
+        let settings = Server::open(&new).await.store.writer_settings();
+        let empty = sql(&new).await;
+        empty.batch_execute(&settings).await.unwrap();
+        for sql in &asked {
+            let plan = plan(&empty, sql).await;
+            if let Some(fault) = fault(&plan) {
+                faults.push(format!("empty: {fault}\n{sql}\n{plan}"));
+            }
+        }
+        client.batch_execute(MILLION).await.unwrap();
         client.batch_execute(&store.writer_settings()).await.unwrap();
         for seqscan in ["off", "on"] {
             client.batch_execute(&format!("set enable_seqscan = {seqscan}")).await.unwrap();

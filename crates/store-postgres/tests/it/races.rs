@@ -8,7 +8,9 @@ use outlast_core::duty::DutyRefusal;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::State;
 use outlast_core::time::{Span, Timestamp};
-use outlast_store::command::{DutyAsk, DutyFence, Ending, Prune, RETENTION};
+use outlast_store::command::{
+    DutyAsk, DutyFence, Ending, Fence, Progress, Prune, RETENTION, Reporter,
+};
 use outlast_store::event::{EventName, EventQuery};
 use outlast_store::once::{Once, Onced};
 use outlast_store::reply::{Claimed, WorkerMoveRefusal};
@@ -381,5 +383,71 @@ fn prune_and_a_takeover_at_once_leave_no_prune_under_a_stale_epoch() {
             let Reply::Duty(Ok(of_b)) = b.one(retention(&b, Some(NONE))).await else { panic!() };
             b.one(prune(&b, of_b.epoch.0)).await;
         }
+    });
+}
+
+fn progress(worker: WorkerId, claimed: &Claimed) -> Command {
+    let fence =
+        Fence { epoch: Some(claimed.epoch), worker: Some(Reporter::Native(worker)), attempt: None };
+    let checkpoint = Some(b"half".to_vec());
+    Command::Progress(Box::new(Progress { job: claimed.job.id, fence, checkpoint }))
+}
+
+/// A server decides ends with what it remembers of the attempts that it gave out. What
+/// another server did to them since counts all the same.
+#[test]
+fn what_another_server_did_to_an_attempt_counts_for_a_server_that_remembers_it_otherwise() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (a, b) = two(&database).await;
+        let ended = |worker, claimed: &Claimed| {
+            finish(worker, claimed.job.id, claimed.epoch, Ending::Completed)
+        };
+        let told = |reply: Reply| match reply {
+            Reply::Moved(moved) => moved.map(|moved| (moved.state, moved.outcome)),
+            other => panic!("{other:?}"),
+        };
+        for change in 0..4 {
+            a.add(2).await;
+            let worker = a.worker().await;
+            let pair = a.claim(worker, 2).await;
+            let renewal = a.renewal(worker).await;
+            for claimed in &pair {
+                match change {
+                    0 => drop(b.one(Command::Cancel(order(claimed.job.id))).await),
+                    1 => drop(b.one(progress(worker, claimed)).await),
+                    2 => drop(b.one(ended(worker, claimed)).await),
+                    _ => drop(b.one(lapse(worker, renewal)).await),
+                }
+            }
+            let [remembered, looked_up] = pair.as_slice() else { panic!("{pair:?}") };
+            let from_memory = told(a.one(ended(worker, remembered)).await);
+            let from_table = told(b.one(ended(worker, looked_up)).await);
+            assert_eq!(from_memory, from_table, "change {change}");
+        }
+        let client = sql(&database.url).await;
+        assert_eq!(number(&client, "select count(*) from checkpoint").await, 0);
+        check_places(&client).await;
+    });
+}
+
+/// PostgreSQL may read what was sent to it long after it was given up and sent again.
+#[test]
+fn batch_that_arrives_a_second_time_does_nothing() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        server.add(1).await;
+        let again = outlast_store::Batch {
+            id: outlast_store::BatchId { server: server.id, n: 1 },
+            jitter_seed: 1,
+            budgets: outlast_core::budget::Budgets::DEFAULT,
+            commands: vec![enqueue(job())],
+        };
+        assert!(server.store.apply(again).await.is_err());
+        server.add(1).await;
+        let client = sql(&database.url).await;
+        assert_eq!(number(&client, "select count(*) from job_row").await, 2);
+        check_places(&client).await;
     });
 }

@@ -1,0 +1,46 @@
+//! What this server remembers of the attempts that it gave out, so that their ends need not be
+//! looked up.
+//!
+//! Anybody may have moved such a job since: the statement that moves it names everything that
+//! the decision looked at, and hits nothing when that is no longer so.
+
+use std::collections::HashMap;
+
+use outlast_core::id::JobId;
+use outlast_store::command::{Fence, Reporter};
+
+use crate::writer::live::{Live, Spot};
+
+/// Most attempts remembered; beyond it all are forgotten, and looked up.
+const ATTEMPTS_MAX: usize = 16 * 1024;
+
+/// Attempts held by native workers.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    attempts: HashMap<JobId, Live>,
+}
+
+impl Memory {
+    /// Takes the attempt that a report is about, if it is the one that is remembered.
+    pub(super) fn take(&mut self, job: JobId, fence: &Fence) -> Option<Live> {
+        let live = self.attempts.remove(&job)?;
+        let Spot::Active(held) = &live.spot else { return None };
+        let same_worker = match (&fence.worker, held.worker) {
+            (Some(Reporter::Native(reporter)), Some(worker)) => *reporter == worker,
+            _ => false,
+        };
+        (same_worker && fence.epoch == Some(live.job.epoch)).then_some(live)
+    }
+
+    pub(super) fn forget(&mut self, job: JobId) {
+        self.attempts.remove(&job);
+    }
+
+    /// Remembers attempts as a batch left them.
+    pub(super) fn keep(&mut self, attempts: Vec<Live>) {
+        if self.attempts.len() + attempts.len() > ATTEMPTS_MAX {
+            self.attempts.clear();
+        }
+        self.attempts.extend(attempts.into_iter().map(|live| (live.stored.id, live)));
+    }
+}

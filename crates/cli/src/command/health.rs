@@ -11,15 +11,12 @@
 use clap::{Args as ClapArgs, ValueEnum};
 use serde_json::Value;
 
-use super::{Target, jobs};
+use super::{Target, workers};
 use crate::client::Client;
 use crate::config::worker::WorkerConfig;
 use crate::config::{Environment, Settings};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format, text_at};
-
-/// More workers than this are not looked through.
-const LIST_MAX: u32 = 10_000;
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
@@ -56,8 +53,8 @@ async fn worker(client: &Client, environment: &Environment) -> Result<Value, Fai
     let settings = Settings::load(None, environment, Vec::new())?;
     let name = WorkerConfig::new(&settings)?.name;
     let filters = [("status", Some("active".to_owned()))];
-    let found = jobs::pages(client, &["api", "v1", "workers"], &filters, LIST_MAX).await?;
-    let own = found.items.into_iter().filter(|worker| text_at(worker, "name") == name);
+    let found = workers::all(client, &filters).await?;
+    let own = found.into_iter().filter(|worker| text_at(worker, "name") == name);
     let (running, others): (Vec<Value>, Vec<Value>) =
         own.partition(|worker| text_at(worker, "state") == "running");
     match (running.into_iter().next(), others.first()) {

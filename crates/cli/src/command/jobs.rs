@@ -132,7 +132,7 @@ pub(crate) struct Found {
 }
 
 /// Reads pages until there are `limit` items or no more.
-pub(crate) async fn pages(
+async fn pages(
     client: &Client,
     path: &[&str],
     filters: &[crate::client::Query<'_>],

@@ -3,14 +3,11 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::{Target, jobs};
+use super::Target;
 use crate::client::Client;
 use crate::config::Environment;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Column, Format, fields, text_at, when};
-
-/// More workers than this are not listed at once.
-const LIST_MAX: u32 = 10_000;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -72,8 +69,7 @@ const COLUMNS: &[Column] = &[
 async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
     let filters = [("status", args.status.clone())];
-    let found = jobs::pages(&client, &["api", "v1", "workers"], &filters, LIST_MAX).await?;
-    output::print_list(args.target.output, &found.items, COLUMNS)?;
+    output::print_list(args.target.output, &all(&client, &filters).await?, COLUMNS)?;
     Ok(Exit::Ok)
 }
 
@@ -129,15 +125,24 @@ fn page(worker: &Value) -> String {
     ])
 }
 
+/// The workers that the server lists, which it does on one page.
+pub(super) async fn all(
+    client: &Client,
+    filters: &[crate::client::Query<'_>],
+) -> Result<Vec<Value>, Failure> {
+    let answer = client.get(&["api", "v1", "workers"], filters).await?;
+    Ok(answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default())
+}
+
 /// The id of a worker given by id or name. A name means the active one of that name; when none
 /// is active, the only one.
 pub(crate) async fn resolve(client: &Client, given: &str) -> Result<String, Failure> {
     if uuid::Uuid::try_parse(given).is_ok() {
         return Ok(given.to_owned());
     }
-    let found = jobs::pages(client, &["api", "v1", "workers"], &[], LIST_MAX).await?;
+    let found = all(client, &[]).await?;
     let named: Vec<&Value> =
-        found.items.iter().filter(|worker| text_at(worker, "name") == given).collect();
+        found.iter().filter(|worker| text_at(worker, "name") == given).collect();
     let active = named.iter().filter(|worker| text_at(worker, "status") == "active");
     let active: Vec<&Value> = active.copied().collect();
     match if active.is_empty() { named.as_slice() } else { active.as_slice() } {

@@ -11,6 +11,7 @@
 //!
 //! - [`link`]: one connection, its prepared statements, and pipelining
 //! - [`connect`]: addresses, session settings, durability
+//! - [`examine`]: what PostgreSQL says about itself, for `outlast doctor`
 //! - [`tls`]: which server is trusted, as libpq's `sslmode` says
 //! - [`line`]: what servers tell each other
 //! - [`migrate`]: forward-only migrations under an advisory lock
@@ -22,6 +23,7 @@
 //! applied as a compare-and-set on (seq, epoch).
 
 mod connect;
+mod examine;
 mod failure;
 mod line;
 mod link;
@@ -35,6 +37,7 @@ mod transfer;
 mod writer;
 
 pub use connect::{OpenError, Options};
+pub use examine::{Examined, examine};
 pub use migrate::SCHEMA_VERSION;
 pub use postgres_store::PostgresStore;
 pub use transfer::{PostgresSource, PostgresTarget};

@@ -36,7 +36,7 @@ pub(crate) fn run(command: Command, environment: &Environment) -> Result<Exit, F
     let settings = Settings::load(show.config.as_deref(), environment, Vec::new())?;
     // What would refuse to start says so here as well. The open door is a matter of flags that
     // are not known here, so it is not checked.
-    ServerConfig::new(&settings, Switches { insecure: true, conformance: false })?;
+    ServerConfig::new(&settings, Switches { insecure: true, ..Switches::default() })?;
     WorkerConfig::new(&settings)?;
     let items: Vec<Value> = settings.iter().map(|setting| item(setting, show.origin)).collect();
     let mut columns: Vec<Column> = vec![

@@ -3,6 +3,7 @@
 //! ```text
 //! configuration ─▶ files: config, packs, port, a store on this host ─┐
 //!                ─▶ host: interpreters, containment, limits, stop     ├─▶ checks ─▶ exit code
+//!                ─▶ postgres: a database that was named              ─┤
 //! server ────────▶ reach, versions, clocks, store, queues, workers ───┘
 //! ```
 //!
@@ -12,6 +13,7 @@
 mod check;
 mod files;
 mod host;
+mod postgres;
 mod server;
 
 use std::path::PathBuf;
@@ -33,7 +35,7 @@ pub(crate) struct Args {
     /// YAML file that server or worker are started with
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Store on this host to look at, sqlite:PATH
+    /// Store to look at from here, sqlite:PATH or postgres://USER@HOST/NAME
     #[arg(long, value_name = "DATABASE")]
     database: Option<String>,
     /// Folder with packs; may be given several times
@@ -56,7 +58,9 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     let packs = files::packs(&settings, &mut checks);
     let subject = Subject { settings, environment, packs };
     host::check(&subject, &mut checks).await;
-    files::store(&subject, &mut checks);
+    if let Some(url) = files::store(&subject, &mut checks) {
+        postgres::check(&url, &mut checks).await;
+    }
     let client =
         ClientConfig::of(&subject.settings).map_err(Failure::from).and_then(Client::new)?;
     server::check(&client, &mut checks).await;

@@ -20,6 +20,7 @@ use crate::service_manager;
 use crate::signals::Interrupts;
 
 #[derive(Debug, ClapArgs)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Args {
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
@@ -39,6 +40,10 @@ pub(crate) struct Args {
     /// Serve the reset that conformance runners need. Never for real work
     #[arg(long)]
     conformance: bool,
+    /// Acknowledge jobs before they are on the disk, or use a PostgreSQL that does. A crash
+    /// loses accepted jobs: for experiments only
+    #[arg(long)]
+    unsafe_no_fsync: bool,
 }
 
 impl Args {
@@ -53,7 +58,11 @@ impl Args {
 }
 
 pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
-    let switches = Switches { insecure: args.insecure, conformance: args.conformance };
+    let switches = Switches {
+        insecure: args.insecure,
+        conformance: args.conformance,
+        unsafe_no_fsync: args.unsafe_no_fsync,
+    };
     let file = args.config.clone();
     let settings = Settings::load(file.as_deref(), environment, args.flags())?;
     let config = ServerConfig::new(&settings, switches)?;
@@ -71,7 +80,8 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
     runtime.block_on(async {
         service_manager::keep_watchdog(environment);
         let settings = server_settings(&config, packs);
-        serve(store::open(&config.database).await?, settings, &config).await
+        let unsafe_no_fsync = config.switches.unsafe_no_fsync;
+        serve(store::open(&config.database, unsafe_no_fsync).await?, settings, &config).await
     })
 }
 
@@ -103,6 +113,12 @@ async fn serve(
 fn warn_of_switches(config: &ServerConfig) {
     if config.switches.insecure {
         tracing::warn!("--insecure: everybody who can reach {} may do everything", config.listen);
+    }
+    if config.switches.unsafe_no_fsync {
+        tracing::warn!(
+            "--unsafe-no-fsync: a crash of this machine or of PostgreSQL LOSES ACCEPTED JOBS; \
+             for experiments only"
+        );
     }
     if config.switches.conformance {
         tracing::warn!("--conformance: POST /ojs/v1/admin/reset empties the store");

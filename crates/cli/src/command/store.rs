@@ -27,17 +27,18 @@ const OTHERS_LIMIT: Duration = Duration::from_secs(10);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Opens a store, and brings its schema up to date.
-pub(super) async fn open(database: &Database) -> Result<AnyStore, Failure> {
+/// Opens a store, and brings its schema up to date; durable unless somebody asked for less.
+pub(super) async fn open(database: &Database, unsafe_no_fsync: bool) -> Result<AnyStore, Failure> {
     match database {
-        Database::Sqlite(path) => SqliteStore::open(path, &Options::default())
-            .map(AnyStore::Sqlite)
-            .map_err(|error| unopened(&error)),
+        Database::Sqlite(path) => {
+            let options = Options { unsafe_no_fsync, ..Options::default() };
+            let opened = SqliteStore::open(path, &options);
+            opened.map(AnyStore::Sqlite).map_err(|error| unopened(&error))
+        }
         Database::Postgres(url) => {
-            PostgresStore::open(url, &outlast_store_postgres::Options::default())
-                .await
-                .map(AnyStore::Postgres)
-                .map_err(|error| unreached(&error))
+            let options = outlast_store_postgres::Options { unsafe_no_fsync, clock: None };
+            let opened = PostgresStore::open(url, &options).await;
+            opened.map(AnyStore::Postgres).map_err(|error| unreached(&error))
         }
     }
 }

@@ -56,11 +56,14 @@ pub(crate) struct ServerConfig {
 
 /// What is never in a file, because it weakens a promise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Switches {
     /// Listen to anybody, ask nobody for a token.
     pub(crate) insecure: bool,
     /// Serve what the conformance runner needs, such as a reset of the store.
     pub(crate) conformance: bool,
+    /// Acknowledge jobs before they are on the disk.
+    pub(crate) unsafe_no_fsync: bool,
 }
 
 impl ServerConfig {

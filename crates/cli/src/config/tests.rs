@@ -277,7 +277,7 @@ fn server(flags: Vec<Flag>, tokens: &str, switches: Switches) -> Result<ServerCo
 
 #[test]
 fn server_open_to_others_must_be_wanted() {
-    let insecure = Switches { insecure: true, conformance: false };
+    let insecure = Switches { insecure: true, ..Switches::default() };
     for address in ["127.0.0.1:0", "[::1]:0", "localhost:0"] {
         server(listen_flag(address), "", Switches::default()).unwrap();
     }

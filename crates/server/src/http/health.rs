@@ -67,6 +67,8 @@ async fn ready<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
         object.text("status", if ready { "ready" } else { "unavailable" });
         object.flag("ready", ready);
         object.text("store", &store);
+        // False only with --unsafe-no-fsync.
+        object.flag("durable", call.app.engine.store().facts().durable);
         object.flag("stopping", health.stopping);
         object.text("version", call.app.engine.settings().version);
     });

@@ -17,6 +17,9 @@ pub(super) async fn status<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
     let (queues, workers) = (engine.store().queues().await?, engine.store().workers().await?);
     let now = call.app.now().await?;
     let mut page = Page::new(engine.settings().version);
+    if !engine.store().facts().durable {
+        page.warn("--unsafe-no-fsync: a crash loses accepted jobs. For experiments only.");
+    }
     page.table(
         "Queues",
         &["queue", "waiting", "scheduled", "retrying", "active", "completed", "discarded"],
@@ -63,6 +66,11 @@ impl Page {
         page.push_str(&escaped(version));
         page.push_str("</h1>");
         Self(page)
+    }
+
+    fn warn(&mut self, what: &str) {
+        write!(self.0, "<p role=\"alert\"><strong>{}</strong></p>", escaped(what))
+            .unwrap_or_default();
     }
 
     fn table(&mut self, title: &str, columns: &[&str]) {

@@ -117,6 +117,7 @@ impl Shape {
                 ("status", one_of(&["ready", "unavailable"])),
                 ("ready", flag()),
                 ("store", text()),
+                ("durable", flag()),
                 ("stopping", flag()),
                 ("version", text()),
             ]),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outlast_cluster::{Database, Session};
 use outlast_e2e::process::{Finished, run_to_end};
 use outlast_e2e::wait::{LEASE, eventually, within};
 use outlast_e2e::{Run, Scene, WorkerOptions};
@@ -82,4 +83,32 @@ fn a_dead_server_fails_the_reach_and_its_store_can_be_looked_at() {
     assert_eq!(check(&told, "local store")["verdict"], "ok", "{told}");
     // How quick it is, is the machine's to say.
     assert_ne!(check(&told, "local fsync")["verdict"], "skipped", "{told}");
+}
+
+/// No server is asked: the database is looked at from here.
+fn look_at(database: &str) -> Value {
+    let arguments =
+        ["doctor", "-o", "json", "--server", "http://127.0.0.1:1", "--database", database];
+    let said = run_to_end(&arguments, Duration::from_secs(60));
+    serde_json::from_str(&said.stdout).expect("JSON on stdout")
+}
+
+#[test]
+fn a_database_that_is_named_is_looked_at_before_and_after_it_is_migrated() {
+    let database = Database::new().expect("PostgreSQL");
+    let told = look_at(&database.url);
+    assert_eq!(check(&told, "postgres migrations")["verdict"], "warn", "{told}");
+    let migrated = run_to_end(&["migrate", "--database", &database.url], Duration::from_secs(60));
+    assert_eq!(migrated.code, Some(0), "{migrated:?}");
+    let beside = Session::open(&database.url).expect("a session");
+    beside.run("begin; select 1 from job_row").expect("an open transaction");
+    let told = look_at(&database.url);
+    for name in ["durability", "writes", "rights", "migrations", "clock", "vacuum", "bloat"] {
+        assert_eq!(check(&told, &format!("postgres {name}"))["verdict"], "ok", "{told}");
+    }
+    assert!(check(&told, "postgres commit")["value"].as_f64().is_some_and(|it| it > 0.0), "{told}");
+    let open = check(&told, "postgres transactions")["fact"].as_str().unwrap_or_default();
+    assert!(open.contains("idle in transaction"), "{told}");
+    let away = look_at("postgres://me@127.0.0.1:1/none");
+    assert_eq!(check(&away, "postgres")["verdict"], "fail", "{away}");
 }

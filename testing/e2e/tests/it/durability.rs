@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use outlast_e2e::scene::await_ready;
 use outlast_e2e::wait::{eventually, within};
-use outlast_e2e::{Api, Scene};
+use outlast_e2e::{Api, Scene, ServerOptions};
 use serde_json::{Value, json};
 
 const ROUNDS: usize = 30;
@@ -136,4 +136,35 @@ fn a_completed_job_stays_completed_through_a_kill_of_the_server() {
         assert_eq!(scene.api().ojs_job(id)["state"], "completed");
     }
     assert!(scene.api().ojs_fetch("default", "nobody", 10).is_empty());
+}
+
+/// Whoever gives durability away is told wherever one looks.
+#[test]
+fn server_without_fsync_says_so_everywhere_and_only_if_it_was_asked_for() {
+    let sound = Scene::start();
+    assert_eq!(sound.api().get("/health").body["durable"], true);
+    assert!(!sound.api().get("/").text.contains("no-fsync"));
+    let cluster = outlast_cluster::Cluster::start(&["fsync=off"]).expect("PostgreSQL");
+    let database = cluster.create_database().expect("a database");
+    let embedded = ServerOptions::default().argument("--unsafe-no-fsync");
+    let shared = embedded.clone().database(&database);
+    for options in [embedded, shared] {
+        let scene = Scene::with(options);
+        let health = scene.api().get("/health").expect(200);
+        assert_eq!(health["durable"], false, "{health}");
+        assert!(scene.api().get("/").text.contains("--unsafe-no-fsync"));
+        assert!(scene.server().process().log().contains("LOSES ACCEPTED JOBS"));
+        let url = scene.server().url();
+        let said = outlast_e2e::process::run_to_end(
+            &["doctor", "--server", &url],
+            Duration::from_secs(60),
+        );
+        assert_eq!(said.code, Some(1), "{said:?}");
+    }
+    let refused = outlast_e2e::process::run_to_end(
+        &["server", "--listen", "127.0.0.1:0", "--database", &database],
+        Duration::from_secs(60),
+    );
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("fsync = off"), "{refused:?}");
 }

@@ -39,7 +39,7 @@ pub(super) fn configuration(
     let loaded = Settings::load(args.config.as_deref(), environment, flags(args));
     let checked = loaded.and_then(|settings| {
         // That a server off loopback wants tokens depends on a flag that is not known here.
-        ServerConfig::new(&settings, Switches { insecure: true, conformance: false })?;
+        ServerConfig::new(&settings, Switches { insecure: true, ..Switches::default() })?;
         WorkerConfig::new(&settings)?;
         Ok(settings)
     });
@@ -91,8 +91,9 @@ pub(super) fn packs(settings: &Settings, checks: &mut Vec<Check>) -> PackSet {
     packs
 }
 
-/// Looks at the store's file and its disk if a store on this host was named.
-pub(super) fn store(subject: &Subject<'_>, checks: &mut Vec<Check>) {
+/// Looks at the store's file and its disk if a store on this host was named; returns the
+/// address of a database that was named instead.
+pub(super) fn store(subject: &Subject<'_>, checks: &mut Vec<Check>) -> Option<String> {
     const NAME: &str = "local store";
     let named = subject
         .settings
@@ -100,23 +101,26 @@ pub(super) fn store(subject: &Subject<'_>, checks: &mut Vec<Check>) {
         .is_ok_and(|setting| setting.origin != Origin::Default);
     if !named {
         let fact = "no --database on this host was named; the server tells about its own";
-        return checks.push(Check::skipped(NAME, fact));
+        checks.push(Check::skipped(NAME, fact));
+        return None;
     }
-    let path = match subject.settings.get("server.database", value::database) {
-        Ok(Database::Sqlite(path)) => path,
-        Ok(Database::Postgres(_)) => {
-            let fact = "PostgreSQL is not on this host's disk; the server tells about it";
-            return checks.push(Check::skipped(NAME, fact));
-        }
-        Err(error) => return checks.push(Check::skipped(NAME, error.to_string())),
-    };
+    match subject.settings.get("server.database", value::database) {
+        Ok(Database::Sqlite(path)) => embedded(&path, checks),
+        Ok(Database::Postgres(url)) => return Some(url),
+        Err(error) => checks.push(Check::skipped(NAME, error.to_string())),
+    }
+    None
+}
+
+fn embedded(path: &Path, checks: &mut Vec<Check>) {
+    const NAME: &str = "local store";
     let parent = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = parent.unwrap_or_else(|| Path::new("."));
     if !folder.is_dir() {
         let fact = format!("folder {} does not exist", folder.display());
         return checks.push(Check::fail(NAME, fact, "make the folder, or name another store"));
     }
-    checks.push(file_check(NAME, &path));
+    checks.push(file_check(NAME, path));
     let shown = folder.display().to_string();
     checks.push(match probe::fsync(folder) {
         Ok(found) => Check {

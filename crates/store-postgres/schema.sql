@@ -553,7 +553,7 @@ begin
         values (server_id, batch, (extract(epoch from clock_timestamp()) * 1000)::bigint)
         on conflict do nothing;
         if not found then
-            raise exception 'batch % was applied before', batch using errcode = 'OL002';
+            raise exception 'batch % was applied before', batch using errcode = 'OL004';
         end if;
     end if;
     return (extract(epoch from clock_timestamp()) * 1000)::bigint;

@@ -6,7 +6,7 @@ use tokio_postgres::error::{Severity, SqlState};
 /// What `outlast.exactly` says.
 const MISSED: &str = "OL001";
 /// What `outlast.open_batch` says of a batch that is there already.
-const APPLIED: &str = "OL002";
+const APPLIED: &str = "OL004";
 
 /// Why statements of a transaction were not carried out.
 #[derive(Debug)]

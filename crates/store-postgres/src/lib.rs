@@ -14,6 +14,7 @@
 //! - [`examine`]: what PostgreSQL says about itself, for `outlast doctor`
 //! - [`tls`]: which server is trusted, as libpq's `sslmode` says
 //! - [`line`]: what servers tell each other
+//! - [`ceiling`]: what PostgreSQL itself manages, for `outlast bench`
 //! - [`migrate`]: forward-only migrations under an advisory lock
 //! - [`tend`]: history by day, made ahead and dropped whole
 //! - [`transfer`]: moving a store
@@ -22,6 +23,7 @@
 //! Nothing here decides: jobs are loaded, `outlast_core` is asked, and its answer is
 //! applied as a compare-and-set on (seq, epoch).
 
+pub mod ceiling;
 mod connect;
 mod examine;
 mod failure;

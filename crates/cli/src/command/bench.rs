@@ -82,6 +82,10 @@ pub(crate) struct Args {
     /// Measure a server of its own on a temporary store, whatever the environment says
     #[arg(long, conflicts_with = "server")]
     embedded: bool,
+    /// PostgreSQL on which a server of its own keeps its temporary stores: a database for each,
+    /// made beside the one named here and dropped afterwards
+    #[arg(long, value_name = "URL", conflicts_with = "server")]
+    database: Option<String>,
     /// Folder in which the temporary store is made [default: where temporary files belong]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -118,6 +122,10 @@ pub(crate) struct Args {
     #[arg(short, long, value_enum, default_value_t = Format::Table, hide_possible_values = true,
           value_name = "FORMAT")]
     output: Format,
+}
+
+fn is_postgres(database: &str) -> bool {
+    ["postgres://", "postgresql://"].iter().any(|scheme| database.starts_with(scheme))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -158,8 +166,10 @@ impl Args {
             wanted.extend(all.filter(|what| !is_named || what.is_of_a_server()));
         }
         if is_named && !wanted.iter().all(|what| what.is_of_a_server()) {
-            let what = "memory and restart are measured on servers started for it, not a named one";
-            return Err(Failure::usage(what).with_hint("add --embedded, or leave --server out"));
+            let what = "memory and restart are measured on servers with the embedded store, \
+                        started for it";
+            return Err(Failure::usage(what)
+                .with_hint("add --embedded, or leave --server and --database out"));
         }
         Ok(wanted)
     }
@@ -168,7 +178,7 @@ impl Args {
     fn named(&self, environment: &Environment) -> Result<Option<ClientConfig>, Failure> {
         let around =
             ["OUTLAST_SERVER", "OJS_URL"].iter().any(|name| environment.get(name).is_some());
-        if self.embedded || (self.server.is_none() && !around) {
+        if self.embedded || self.database.is_some() || (self.server.is_none() && !around) {
             return Ok(None);
         }
         Ok(Some(ClientConfig::new(self.server.clone(), self.token.clone(), environment)?))
@@ -177,9 +187,13 @@ impl Args {
 
 pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
     let named = args.named(environment)?;
-    let wanted = args.wanted(named.is_some())?;
+    if let Some(database) = args.database.as_deref().filter(|it| !is_postgres(it)) {
+        let what = format!("--database {database} is not a postgres:// address");
+        return Err(Failure::usage(what).with_hint("for the embedded store leave it out"));
+    }
+    let wanted = args.wanted(named.is_some() || args.database.is_some())?;
     let (plan, fill) = (args.plan(), args.fill());
-    let course = Course { wanted, plan, fill, named, data: args.data };
+    let course = Course { wanted, plan, fill, named, database: args.database, data: args.data };
     let mut interrupts = Interrupts::new()?;
     let report = tokio::select! {
         measured = Box::pin(course.run()) => measured?,

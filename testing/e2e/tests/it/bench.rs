@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use outlast_cluster::{Database, Session};
 use outlast_e2e::process::{Finished, run_to_end};
 use outlast_e2e::wait::eventually;
 use outlast_e2e::{Process, Scene, process_table};
@@ -90,6 +91,25 @@ fn rates_and_latency_are_measured_on_a_server_of_its_own() {
         assert!(report["ceilings"][ceiling].as_f64().unwrap() > 0.0, "{report}");
     }
     assert!(report["server"].is_null() && report["filled"].is_null(), "{report}");
+}
+
+#[test]
+fn on_postgres_every_figure_has_a_database_of_its_own_and_none_is_left() {
+    let database = Database::new().expect("PostgreSQL");
+    let what = ["enqueue", "drain"];
+    let sizes = ["--rounds", "1", "--jobs", "40", "--producers", "3"];
+    let report = bench(&[&what[..], &sizes[..], &["--database", &database.url]].concat());
+    assert_eq!(names(&report), what);
+    for ceiling in
+        ["postgres_commits_per_second", "postgres_rows_per_second", "postgres_claims_per_second"]
+    {
+        assert!(report["ceilings"][ceiling].as_f64().unwrap() > 0.0, "{report}");
+    }
+    let session = Session::open(&database.url).expect("a session");
+    let left = "select count(*) from pg_database where datname like 'outlast\\_bench\\_%'";
+    assert_eq!(session.number(left).unwrap(), 0);
+    let refused = run_to_end(&["bench", "restart", "--database", &database.url], RUN);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
 }
 
 #[test]

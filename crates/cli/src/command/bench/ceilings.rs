@@ -1,6 +1,7 @@
 //! Ceilings of this machine, taken in the same run: what a figure is to be read against.
 //!
 //! - how often a small append can be made durable, one after the other
+//! - what PostgreSQL inserts and gives out, where it is measured
 //! - what SQLite commits with the durability that the store asks for
 //! - what HTTP alone answers to the same client with the same requests
 
@@ -27,9 +28,10 @@ const BATCH_ROWS: usize = 100;
 /// What a small write costs the disk.
 const BLOCK_BYTES: usize = 4096;
 
-/// Measures all of them in `folder`, each for `length`.
+/// Measures all of them in `folder`, and in PostgreSQL if one is named, each for `length`.
 pub(super) async fn measure(
     folder: &Path,
+    database: Option<&str>,
     length: Duration,
     producers: usize,
 ) -> Result<Value, Failure> {
@@ -37,12 +39,26 @@ pub(super) async fn measure(
     let commits = rows(&folder.join("commits.db"), 1, length)?;
     let rows = rows(&folder.join("rows.db"), BATCH_ROWS, length)?;
     let http = http(length, producers).await?;
-    Ok(json!({
+    let mut found = json!({
         "fsync_per_second": rounded(fsync),
         "sqlite_commits_per_second": rounded(commits),
         "sqlite_rows_per_second": rounded(rows),
         "http_per_second": rounded(http),
-    }))
+    });
+    if let Some(url) = database {
+        let measured = outlast_store_postgres::ceiling::measure(url, producers, length).await;
+        let postgres = measured.map_err(|error| unusable(&error))?;
+        found["postgres_commits_per_second"] = rounded(postgres.single_rows);
+        found["postgres_rows_per_second"] = rounded(postgres.many_rows);
+        found["postgres_claims_per_second"] = rounded(postgres.claimed_rows);
+    }
+    Ok(found)
+}
+
+/// Why PostgreSQL cannot be measured.
+pub(super) fn unusable(error: &outlast_store_postgres::OpenError) -> Failure {
+    Failure::failed(format!("cannot measure PostgreSQL: {error}"))
+        .with_hint("the role of --database must be allowed to create databases")
 }
 
 /// Durable appends of a block a second, one after the other.

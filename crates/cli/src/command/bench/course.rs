@@ -27,6 +27,8 @@ pub(super) struct Course {
     pub(super) fill: Fill,
     /// The server that was named; none to start our own.
     pub(super) named: Option<ClientConfig>,
+    /// PostgreSQL for the stores of our own servers; none for the embedded store.
+    pub(super) database: Option<String>,
     /// Where temporary stores are made.
     pub(super) data: Option<PathBuf>,
 }
@@ -63,13 +65,17 @@ impl Course {
         say("ceilings of this machine\n");
         let folder = place::folder(self.data.as_deref())?;
         let producers = self.plan.producers.unwrap_or(enqueue::PRODUCERS);
-        ceilings::measure(folder.path(), self.plan.ceiling_time, producers).await
+        let database = self.database.as_deref();
+        ceilings::measure(folder.path(), database, self.plan.ceiling_time, producers).await
     }
 
     async fn place(&self) -> Result<Place, Failure> {
         match &self.named {
             Some(config) => Place::named(config.clone()),
-            None => Place::embedded(place::folder(self.data.as_deref())?).await,
+            None => {
+                let folder = place::folder(self.data.as_deref())?;
+                Place::own(folder, self.database.as_deref()).await
+            }
         }
     }
 

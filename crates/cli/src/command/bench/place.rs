@@ -4,11 +4,13 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
+use outlast_store_postgres::ceiling::Scratch;
 use rustix::process::Signal;
 use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::super::dev::SERVER_START_MAX;
+use super::ceilings::unusable;
 use super::connection::Address;
 use crate::config::client::ClientConfig;
 use crate::exit::Failure;
@@ -24,6 +26,7 @@ pub(super) struct Place {
     server: Option<Child>,
     #[expect(dead_code, reason = "kept for its end, which removes the store")]
     folder: Option<TempDir>,
+    scratch: Option<Scratch>,
     config: ClientConfig,
     address: Address,
     /// Named so that nobody else's job is taken.
@@ -33,25 +36,31 @@ pub(super) struct Place {
 impl Place {
     /// A server that somebody else runs.
     pub(super) fn named(config: ClientConfig) -> Result<Self, Failure> {
-        Self::at(None, None, config)
+        Self::at(config)
     }
 
-    /// Starts a server on a new store in `folder`, which ends with it.
-    pub(super) async fn embedded(folder: TempDir) -> Result<Self, Failure> {
-        let (server, url) = start_server(folder.path(), "127.0.0.1:0").await?;
-        Self::at(Some(server), Some(folder), ClientConfig { server: url, token: None })
+    /// Starts a server on a new store in `folder`, or in a new database of PostgreSQL; the
+    /// store ends with it.
+    pub(super) async fn own(folder: TempDir, database: Option<&str>) -> Result<Self, Failure> {
+        let scratch = match database {
+            Some(url) => Some(Scratch::create(url).await.map_err(|error| unusable(&error))?),
+            None => None,
+        };
+        let args = match &scratch {
+            Some(scratch) => args_of(scratch.url().into(), folder.path(), "127.0.0.1:0"),
+            None => server_args(folder.path(), "127.0.0.1:0"),
+        };
+        let (server, url) = started(start(folder.path(), "server", args)?).await?;
+        let place = Self::at(ClientConfig { server: url, token: None })?;
+        Ok(Self { server: Some(server), folder: Some(folder), scratch, ..place })
     }
 
-    fn at(
-        server: Option<Child>,
-        folder: Option<TempDir>,
-        config: ClientConfig,
-    ) -> Result<Self, Failure> {
+    fn at(config: ClientConfig) -> Result<Self, Failure> {
         let address = Address::of(&config)?;
         let id = Uuid::now_v7().simple().to_string();
         // The end of it: the beginning is the time, which two runs may share.
         let queue = format!("bench-{}", id.get(20..).unwrap_or(&id));
-        Ok(Self { server, folder, config, address, queue })
+        Ok(Self { server: None, folder: None, scratch: None, config, address, queue })
     }
 
     pub(super) const fn config(&self) -> &ClientConfig {
@@ -78,8 +87,11 @@ impl Place {
 
     /// Stops our own server in order.
     pub(super) async fn leave(self) -> Result<(), Failure> {
-        match &self.server {
-            Some(server) => stop(server, STOP_MAX).await,
+        if let Some(server) = &self.server {
+            stop(server, STOP_MAX).await?;
+        }
+        match self.scratch {
+            Some(scratch) => scratch.remove().await.map_err(|error| unusable(&error)),
             None => Ok(()),
         }
     }
@@ -103,6 +115,10 @@ pub(super) async fn stop(child: &Child, limit: Duration) -> Result<(), Failure> 
 pub(super) fn server_args(folder: &Path, listen: &str) -> Vec<OsString> {
     let mut database = OsString::from("sqlite:");
     database.push(folder.join("outlast.db"));
+    args_of(database, folder, listen)
+}
+
+fn args_of(database: OsString, folder: &Path, listen: &str) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec!["server".into(), "--listen".into(), listen.into()];
     args.extend(["--database".into(), database]);
     let packs = folder.join("packs");
@@ -114,7 +130,10 @@ pub(super) fn server_args(folder: &Path, listen: &str) -> Vec<OsString> {
 
 /// Starts a server on the store in `folder` and waits until it listens; returns its address.
 pub(super) async fn start_server(folder: &Path, listen: &str) -> Result<(Child, String), Failure> {
-    let server = start(folder, "server", server_args(folder, listen))?;
+    started(start(folder, "server", server_args(folder, listen))?).await
+}
+
+async fn started(server: Child) -> Result<(Child, String), Failure> {
     match server.address(SERVER_START_MAX).await {
         Some(url) => Ok((server, url)),
         None => Err(with_lines(Failure::failed("the server did not start"), &server)),

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use outlast_core::budget::{ScheduledTimeout, Spent};
+use outlast_core::duty::Duty;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::State;
 use outlast_core::time::{Span, Timestamp};
@@ -96,6 +97,11 @@ pub(crate) fn parsed<T>(
 ) -> Result<T, StoreError> {
     let word: &str = get(row, at)?;
     parse(word).ok_or_else(|| StoreError::Corrupt(format!("`{word}` is not a word of column {at}")))
+}
+
+/// Reads holder, epoch and end of a duty, in this order.
+pub(crate) fn duty(row: &Row) -> Result<Duty, StoreError> {
+    Ok(Duty { holder: get(row, 0)?, epoch: epoch(row, 1)?, until: time(row, 2)? })
 }
 
 /// The columns that [`stored`] reads, with the payload.

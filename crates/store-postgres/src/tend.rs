@@ -16,7 +16,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::duty::{self, Duty, DutyRefusal};
+use outlast_core::duty::{self, DutyRefusal};
 use outlast_core::time::Timestamp;
 use outlast_store::tend::{DAY_MS, Tend, Tended, day_of};
 use outlast_store::{Clock, StoreError};
@@ -225,7 +225,7 @@ impl Tender<'_> {
         let fence = &self.tend.duty;
         let sql = "select holder, epoch, until from duty where name = $1";
         let checked = self.all_of(sql, &[&fence.name]).await.and_then(|rows| {
-            let found = rows.first().map(found_duty).transpose()?;
+            let found = rows.first().map(row::duty).transpose()?;
             duty::check(found, fence.holder, fence.epoch).map_err(Stop::Refused)
         });
         if checked.is_err() {
@@ -267,8 +267,3 @@ impl Tender<'_> {
 
 /// Rows of jobs that are not stored any more.
 const FORGOTTEN: &str = "not exists (select 1 from job_row j where j.seq = t.seq)";
-
-fn found_duty(row: &Row) -> Result<Duty, StoreError> {
-    let (epoch, until) = (row::epoch(row, 1)?, row::time(row, 2)?);
-    Ok(Duty { holder: get(row, 0)?, epoch, until })
-}

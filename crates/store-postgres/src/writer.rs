@@ -421,9 +421,7 @@ impl Writing<'_> {
 
     /// Writes what has been noted, then asks all; one round trip.
     async fn ask_all(&mut self, asks: Vec<Ask>) -> Result<Vec<Vec<Row>>, Failure> {
-        let (takes, mut all): (Vec<Take>, Vec<Ask>) =
-            std::mem::take(&mut self.opening).into_iter().unzip();
-        all.append(&mut self.tables.take());
+        let (takes, mut all) = self.noted();
         let before = all.len();
         all.extend(asks);
         let mut rows = self.link.run(&all).await?;
@@ -434,15 +432,22 @@ impl Writing<'_> {
         Ok(asked)
     }
 
+    /// Takes what has yet to be sent: the opening, with what its answers are for, and what
+    /// has been noted.
+    fn noted(&mut self) -> (Vec<Take>, Vec<Ask>) {
+        let (takes, mut asks): (Vec<Take>, Vec<Ask>) =
+            std::mem::take(&mut self.opening).into_iter().unzip();
+        asks.append(&mut self.tables.take());
+        (takes, asks)
+    }
+
     /// Notes a statement to be written with the rest.
     fn write(&mut self, sql: &'static str, values: Vec<Value>) {
         self.tables.others.push(Ask::new(sql, values));
     }
 
     async fn commit(&mut self, id: BatchId, applied: Applied) -> Result<Applied, Miss> {
-        let (takes, mut asks): (Vec<Take>, Vec<Ask>) =
-            std::mem::take(&mut self.opening).into_iter().unzip();
-        asks.append(&mut self.tables.take());
+        let (takes, mut asks) = self.noted();
         if !self.events.is_empty() {
             asks.push(Ask::new(
                 "insert into event_batch (server, n, at, body) values ($1, $2, $3, $4)",

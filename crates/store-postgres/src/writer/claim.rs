@@ -183,13 +183,12 @@ impl Writing<'_> {
     }
 
     async fn hold_all(&mut self, claim: &Claim, rows: &[Row]) -> Result<Vec<Claimed>, Failure> {
-        self.learn_classes_of(rows).await?;
-        // Where a job is claimable: its class, or its twin for isolated ones.
-        let mut places = Vec::with_capacity(rows.len());
+        // That of each job, and where it is claimable: the same, or its twin for isolated ones.
+        let mut classes = Vec::with_capacity(2 * rows.len());
         for row in rows {
-            places.push(ClassId(get(row, STORED)?));
+            classes.extend([ClassId(get(row, 2)?), ClassId(get(row, STORED)?)]);
         }
-        self.learn_classes(places).await?;
+        self.learn_classes(classes).await?;
         let mut claimed = Vec::with_capacity(rows.len());
         for row in rows {
             let taken = self.taken(row)?;

@@ -7,7 +7,7 @@ use outlast_store::settle::answer_duty;
 
 use crate::failure::{Conflict, Failure};
 use crate::link::values;
-use crate::row::{self, get, int, text};
+use crate::row::{self, int, text};
 use crate::writer::Writing;
 
 const FOUND: &str = "select holder, epoch, until from duty where name = $1";
@@ -68,8 +68,6 @@ impl Writing<'_> {
 
     async fn found_duty(&mut self, sql: &'static str, name: &str) -> Result<Option<Duty>, Failure> {
         let rows = self.ask(sql, values![text(name)]).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let (epoch, until) = (row::epoch(row, 1)?, row::time(row, 2)?);
-        Ok(Some(Duty { holder: get(row, 0)?, epoch, until }))
+        Ok(rows.first().map(row::duty).transpose()?)
     }
 }

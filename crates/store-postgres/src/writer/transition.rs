@@ -172,7 +172,7 @@ impl Writing<'_> {
         Ok(own)
     }
 
-    pub(super) fn put_ready(
+    fn put_ready(
         &mut self,
         (seq, stored): (i64, &StoredJob),
         class: ClassId,
@@ -194,7 +194,7 @@ impl Writing<'_> {
         });
     }
 
-    pub(super) fn put_waiting(&mut self, seq: i64, to: &Transition) {
+    fn put_waiting(&mut self, seq: i64, to: &Transition) {
         self.tables.waiting.push(WaitingRow {
             seq,
             state: to.to.as_str(),
@@ -212,7 +212,7 @@ impl Writing<'_> {
         });
     }
 
-    pub(super) fn put_finished(
+    fn put_finished(
         &mut self,
         seq: i64,
         to: &Transition,

@@ -82,7 +82,7 @@ impl Shared {
         self.last_turn.store(now.0, Ordering::Relaxed);
     }
 
-    fn turn_age(&self, now: BootTime) -> Span {
+    pub(crate) fn turn_age(&self, now: BootTime) -> Span {
         now.since(BootTime(self.last_turn.load(Ordering::Relaxed)))
     }
 

@@ -4,29 +4,66 @@
 //! it to stop. So the deadline of attempts that forbid overlap is kept a second time, on the
 //! heartbeat's thread: an attempt that is still there shortly before the lease can pass takes
 //! the process with it. What else the process held is lost, and comes back as a loss.
+//!
+//! A process that was frozen past that instant could not keep it, and its attempts stood still
+//! like itself. On waking they get a moment to end by themselves before the process does.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::time::Span;
+use outlast_core::time::{BootTime, Span};
 
 use crate::clock::{Stopwatch, boot_now, duration};
-use crate::shared::Shared;
+use crate::shared::{Shared, margin};
 
 /// How often it looks: a part of the least margin that any lease leaves.
 const LOOK: Span = Span::from_millis(10);
 
+/// What attempts get on waking: well below the second in which a thawed host must be rid of
+/// them.
+const THAW: Span = Span::from_millis(500);
+
 /// Watches for as long as the heartbeat's thread lives.
 pub(crate) async fn watch(shared: Arc<Shared>) {
+    let mut vigil = Vigil::default();
     loop {
         while !shared.runs_forbidden() {
             shared.forbidden_began.notified().await;
+            vigil.looked = boot_now();
         }
         tokio::time::sleep(duration(LOOK)).await;
-        if shared.last_instant().is_some_and(|last| last <= boot_now()) {
+        let frozen_by = Span(margin(shared.board().terms.lease).0 / 2);
+        if vigil.is_over(shared.last_instant(), frozen_by, boot_now()) {
             end_the_process(
                 "the lease was not renewed, and an attempt that forbids overlap runs on",
             );
+        }
+    }
+}
+
+/// What the watch remembers from one look to the next.
+#[derive(Debug, Default)]
+struct Vigil {
+    looked: BootTime,
+    /// The last instant that a freeze has passed over, and when the moment after it ends. One
+    /// moment for each: the next freeze does not add another.
+    spared: Option<(BootTime, BootTime)>,
+}
+
+impl Vigil {
+    /// Says whether the process must end now. A look that comes `frozen_by` late or more was
+    /// held up by a freeze.
+    fn is_over(&mut self, last: Option<BootTime>, frozen_by: Span, now: BootTime) -> bool {
+        let late = now.since(self.looked);
+        self.looked = now;
+        let Some(last) = last.filter(|last| *last <= now) else { return false };
+        match self.spared {
+            Some((spared, until)) if spared == last => until <= now,
+            _ if late >= frozen_by => {
+                self.spared = Some((last, now.after(THAW)));
+                false
+            }
+            _ => true,
         }
     }
 }
@@ -54,4 +91,29 @@ pub(crate) fn end_the_process(why: &str) -> ! {
     }
     tracing::error!(why, "ending the process: it cannot end the attempt alone");
     std::process::exit(LEASE_OVER_EXIT_CODE);
+}
+
+#[cfg(test)]
+mod tests {
+    use outlast_core::time::{BootTime, Span};
+
+    use super::{THAW, Vigil};
+
+    #[test]
+    fn a_freeze_past_the_last_instant_is_followed_by_one_moment_and_no_second_one() {
+        let (last, late) = (Some(BootTime(1_000)), Span::from_millis(500));
+        let mut vigil = Vigil { looked: BootTime(990), spared: None };
+        assert!(!vigil.is_over(last, late, BootTime(9_000)), "it has only just woken");
+        assert!(!vigil.is_over(last, late, BootTime(9_010)));
+        assert!(vigil.is_over(last, late, BootTime(9_000 + THAW.0 + 600)));
+    }
+
+    #[test]
+    fn without_a_freeze_the_last_instant_is_kept() {
+        let (last, late) = (Some(BootTime(1_000)), Span::from_millis(500));
+        let mut vigil = Vigil { looked: BootTime(990), spared: None };
+        assert!(!vigil.is_over(None, late, BootTime(995)));
+        assert!(!vigil.is_over(last, late, BootTime(999)));
+        assert!(vigil.is_over(last, late, BootTime(1_009)));
+    }
 }

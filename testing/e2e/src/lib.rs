@@ -39,4 +39,4 @@ pub use process::Process;
 pub use proxy::{Proxy, Weather};
 pub use scene::{Run, Scene};
 pub use server::{Server, ServerOptions};
-pub use worker::{Worker, WorkerOptions};
+pub use worker::{Frozen, Worker, WorkerOptions};

@@ -190,7 +190,40 @@ impl Worker {
         eventually("the engine is stopped", START_BOUND, || {
             process_table::is_stopped(engine).then_some(())
         });
-        Frozen { engine }
+        Frozen { stopped: vec![engine] }
+    }
+
+    /// Freezes guardian, engine, shims and jobs, as a suspended host or a paused container.
+    ///
+    /// # Panics
+    ///
+    /// When they do not stop.
+    pub fn freeze_whole(&self) -> Frozen {
+        let mut stopped = vec![self.process.pid()];
+        stopped.extend(process_table::descendants(self.process.pid()));
+        for pid in &stopped {
+            process_table::signal(*pid, Signal::STOP);
+        }
+        eventually("the worker is stopped", START_BOUND, || {
+            let stands =
+                |pid: &ProcessId| process_table::is_stopped(*pid) || !process_table::is_alive(*pid);
+            stopped.iter().all(stands).then_some(())
+        });
+        Frozen { stopped }
+    }
+
+    /// Freezes the guardian alone.
+    ///
+    /// # Panics
+    ///
+    /// When it does not stop.
+    pub fn freeze_guardian(&self) -> Frozen {
+        let guardian = self.process.pid();
+        process_table::signal(guardian, Signal::STOP);
+        eventually("the guardian is stopped", START_BOUND, || {
+            process_table::is_stopped(guardian).then_some(())
+        });
+        Frozen { stopped: vec![guardian] }
     }
 
     /// Sends SIGTERM.
@@ -204,14 +237,16 @@ impl Worker {
     }
 }
 
-/// A frozen engine, which thaws when this is dropped.
+/// Frozen processes, which thaw when this is dropped.
 #[derive(Debug)]
 pub struct Frozen {
-    engine: ProcessId,
+    stopped: Vec<ProcessId>,
 }
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        process_table::signal(self.engine, Signal::CONT);
+        for pid in &self.stopped {
+            process_table::signal(*pid, Signal::CONT);
+        }
     }
 }

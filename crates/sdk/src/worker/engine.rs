@@ -32,6 +32,7 @@ use crate::delivery::AttemptId;
 use crate::handler::Handler;
 use crate::heartbeat::{Beaten, Heart};
 use crate::session::link::{Link, LinkEvent};
+use crate::session::request_deadline;
 use crate::shared::{Shared, Terms};
 use crate::worker::control::ControlQueue;
 use crate::worker::held::Held;
@@ -47,6 +48,9 @@ const LEASE_BEATS: u64 = 3;
 /// the heartbeat interval, within these bounds.
 const TICK_MIN: Span = Span::from_millis(20);
 const TICK_MAX: Span = Span::from_millis(250);
+
+/// A loop that did not turn for a heartbeat interval, and at least for so long, was frozen.
+const FREEZE_MIN: Span = Span::from_millis(300);
 
 pub(crate) struct Engine<H> {
     handler: Arc<H>,
@@ -68,6 +72,8 @@ pub(crate) struct Engine<H> {
     session: SessionState,
     /// A beat was asked for because the lease may have passed.
     asked_for_beat: bool,
+    /// After a freeze: how long the beat that it held up may take.
+    thawed_until: Option<BootTime>,
     /// When every attempt is looked at again.
     look_again_at: BootTime,
     drain: DrainState,
@@ -164,6 +170,7 @@ impl<H: Handler> Engine<H> {
             announcements: VecDeque::new(),
             session: SessionState::default(),
             asked_for_beat: false,
+            thawed_until: None,
             look_again_at: BootTime::default(),
             drain: DrainState::default(),
             astray: None,
@@ -184,6 +191,7 @@ impl<H: Handler> Engine<H> {
         loop {
             let wake = self.wait().await;
             let now = boot_now();
+            self.look_for_a_freeze(now);
             self.shared.turned(now);
             self.handle(wake, now);
             self.settle().await;
@@ -223,6 +231,19 @@ impl<H: Handler> Engine<H> {
             .into_iter()
             .flatten()
             .fold(tick, BootTime::min)
+    }
+
+    /// Finds out from the clock that the process stood still: no signal says so. What the
+    /// server thinks of it by now is asked before anything is ended for want of a renewal.
+    fn look_for_a_freeze(&mut self, now: BootTime) {
+        let stood = self.shared.turn_age(now);
+        let interval = self.shared.board().terms.interval;
+        if stood < Span(interval.0.max(FREEZE_MIN.0)) {
+            return;
+        }
+        tracing::warn!(stood_still = ?duration(stood), "worker did not run for a while");
+        self.thawed_until = Some(now.after(span(request_deadline(duration(interval)))));
+        self.heart.beat_now();
     }
 
     fn handle(&mut self, wake: Wake, now: BootTime) {

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use outlast_e2e::wait::{HEARTBEAT, LEASE, SWEEP, eventually, within};
-use outlast_e2e::{Run, Scene};
+use outlast_e2e::wait::{HEARTBEAT, LEASE, SWEEP, eventually, stays, within};
+use outlast_e2e::{Frozen, Run, Scene, Worker};
 use serde_json::json;
 
 /// Longer than a second worker takes to start on a loaded machine.
@@ -79,5 +79,61 @@ fn a_frozen_engine_does_not_keep_a_forbidden_overlap_alive() {
     drop(frozen);
     let traces = scene.ledger().of(&job);
     assert!(!traces[0].ended, "the shim's deadline ended the first attempt: {traces:?}");
+    scene.judge();
+}
+
+/// Freezes a worker that runs a job which forbids overlap and a bystander, and wakes it: it must
+/// go on as a process, and be of use at once.
+fn goes_on_after(pause: Duration, freeze: fn(&Worker) -> Frozen) {
+    let scene = Scene::start();
+    let mut sleeper = scene.worker("sleeper");
+    let forever = || Run::holding_once(HOLD * 20);
+    let forbidden = scene.run(forever().with("overlap", json!("forbidden")));
+    let jobs = [forbidden, scene.run(forever())];
+    for job in &jobs {
+        scene.await_status(job, "running", within(LEASE));
+    }
+    let frozen = freeze(&sleeper);
+    // The pause is what is tested; nothing is awaited here.
+    thread::sleep(pause);
+    drop(frozen);
+    scene.await_named_worker("sleeper", "running", within(LEASE));
+    let after = scene.run(Run::short());
+    scene.await_status(&after, "completed", within(LEASE));
+    // Longer than a process that ends itself for want of anything better would take.
+    stays("the worker lives", LEASE, || sleeper.guardian_mut().ended().map(|_| sleeper.log()));
+    for job in &jobs {
+        let shown = scene.api().execution(job);
+        let (losses, failures) = (shown["losses"].as_u64(), shown["failures"].as_u64());
+        assert!(losses <= Some(1) && failures == Some(0), "{shown}");
+        if shown["status"] != "completed" {
+            assert!(scene.cancel(job).is_success());
+        }
+    }
+    scene.judge();
+}
+
+#[test]
+fn a_worker_with_a_forbidden_overlap_goes_on_after_its_engine_was_frozen() {
+    goes_on_after(LEASE * 7 / 10, Worker::freeze_engine);
+    goes_on_after(LEASE * 2, Worker::freeze_engine);
+}
+
+#[test]
+fn a_worker_with_a_forbidden_overlap_goes_on_after_all_of_it_was_frozen() {
+    goes_on_after(LEASE * 7 / 10, Worker::freeze_whole);
+    goes_on_after(LEASE * 2, Worker::freeze_whole);
+}
+
+#[test]
+fn a_frozen_guardian_changes_nothing() {
+    let scene = Scene::start();
+    let worker = scene.worker("watched");
+    let job = scene.run(Run::holding(LEASE * 2).with("overlap", json!("forbidden")));
+    scene.await_start(&job, 1, within(LEASE));
+    let frozen = worker.freeze_guardian();
+    let done = scene.await_status(&job, "completed", within(LEASE * 3));
+    drop(frozen);
+    assert_eq!((&done["epoch"], &done["worker"]["id"]), (&json!(1), &json!(worker.id())), "{done}");
     scene.judge();
 }

@@ -12,7 +12,7 @@ use crate::clock::{Stopwatch, boot_now, duration, span};
 use crate::context::{AttemptEvent, LatestCheckpoint, StopReason};
 use crate::delivery::AttemptId;
 use crate::ended::{Ended, Ending};
-use crate::handler::Handler;
+use crate::handler::{Ends, Handler};
 use crate::shared::margin;
 use crate::watchdog;
 use crate::worker::attempt;
@@ -295,10 +295,21 @@ impl<H: Handler> Engine<H> {
         }
         let lease = self.shared.board().terms.lease;
         let deadline = BootTime(self.shared.lease_end().0.saturating_sub(margin(lease).0));
+        // After a freeze the lease is not renewed because nothing could be asked for: a beat
+        // is under way, and there is time to hear what it brings.
+        if now < deadline && self.thawed_until.is_some_and(|until| now < until) {
+            return;
+        }
+        let drop_at = match self.handler.ends() {
+            Ends::WithTheContext => deadline,
+            // Its processes have ended by their own clock, or are about to. Only their end
+            // says so, and it takes its time to get here: dropping it would say less.
+            Ends::ByItself => now.after(span(self.patience.stop_window)),
+        };
         for (attempt, running) in self.held.all_running() {
             if running.overlap_forbidden && running.told().is_none() {
                 tracing::warn!(%attempt, "lease was not renewed: ending an attempt that must not overlap");
-                running.tell(StopReason::DeadlineNear, deadline);
+                running.tell(StopReason::DeadlineNear, drop_at);
             }
         }
     }

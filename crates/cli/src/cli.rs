@@ -86,8 +86,9 @@ impl Command {
     /// Commands that serve are heard; commands that ask speak only when something is wrong.
     fn loudness(&self) -> Loudness {
         match self {
-            Self::Dev(_) | Self::Server(_) | Self::Worker(_) | Self::Migrate(_) => Loudness::Info,
-            Self::Demo(_)
+            Self::Server(_) | Self::Worker(_) | Self::Migrate(_) => Loudness::Info,
+            Self::Dev(_)
+            | Self::Demo(_)
             | Self::Bench(_)
             | Self::Run(_)
             | Self::Jobs(_)
@@ -168,14 +169,15 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// What the engine of a worker was started with: the arguments of its guardian.
+/// What the engine of a worker was started with: the arguments of its guardian, and the process
+/// of this program that waits for it, if one does.
 pub(crate) fn engine_args(
     args: impl Iterator<Item = OsString>,
-) -> Result<(LogFormat, worker::Args), ExitCode> {
+) -> Result<(LogFormat, worker::Args, Option<i32>), ExitCode> {
     let args = std::iter::once(OsString::from("outlast")).chain(args);
     let cli = Cli::try_parse_from(args).map_err(|error| refused(&error))?;
     match cli.command {
-        Command::Worker(args) => Ok((cli.log_format, args)),
+        Command::Worker(args) => Ok((cli.log_format, args, cli.parent)),
         Command::Dev(_)
         | Command::Demo(_)
         | Command::Bench(_)

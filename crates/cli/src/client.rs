@@ -10,6 +10,7 @@ use reqwest::{Method, Url};
 use serde_json::Value;
 
 use crate::config::client::ClientConfig;
+use crate::config::value::without_passwords;
 use crate::exit::{Exit, Failure};
 
 /// A server on the same machine or network answers a connection within this, or not at all.
@@ -40,9 +41,9 @@ impl Client {
         Ok(Self { http, config })
     }
 
-    /// The server that is asked.
-    pub(crate) fn server(&self) -> &str {
-        &self.config.server
+    /// The server that is asked, as it may be shown.
+    pub(crate) fn server(&self) -> String {
+        without_passwords(&self.config.server)
     }
 
     pub(crate) async fn get(&self, path: &[&str], query: &[Query<'_>]) -> Result<Value, Failure> {
@@ -58,7 +59,7 @@ impl Client {
     }
 
     fn url(&self, path: &[&str], query: &[Query<'_>]) -> Result<Url, Failure> {
-        let wrong = || Failure::usage(format!("`{}` is no server address", self.config.server));
+        let wrong = || Failure::usage(format!("`{}` is not a server address", self.server()));
         let mut url = Url::parse(&self.config.server).map_err(|_parse| wrong())?;
         match url.path_segments_mut() {
             Ok(mut segments) => {
@@ -92,13 +93,13 @@ impl Client {
             return Ok(Value::Null);
         }
         serde_json::from_str(&text).map_err(|error| {
-            let server = &self.config.server;
+            let server = self.server();
             Failure::failed(format!("{server} does not answer as an Outlast server: {error}"))
         })
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
-        let server = &self.config.server;
+        let server = self.server();
         let reason = deepest(error);
         let what = if error.is_timeout() { "does not answer" } else { "cannot be reached" };
         Failure::new(Exit::Unreachable, format!("server {server} {what}: {reason}")).with_hint(

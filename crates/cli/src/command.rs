@@ -15,6 +15,7 @@ pub(crate) mod jobs;
 pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod queues;
+mod round;
 pub(crate) mod run;
 pub(crate) mod server;
 mod store;

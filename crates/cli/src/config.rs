@@ -203,7 +203,7 @@ impl Setting {
             (Value::String(text), true) if text.is_empty() => String::new(),
             (Value::Array(items), true) => format!("{} hidden", items.len()),
             (_, true) => "hidden".to_owned(),
-            (Value::String(text), false) => text.clone(),
+            (Value::String(text), false) => value::without_passwords(text),
             (other, false) => other.to_string(),
         }
     }

@@ -6,8 +6,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
-/// Exit codes of every command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Exit codes of every command; of several the highest is the worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exit {
     /// The operation or the job succeeded.
     Ok = 0,

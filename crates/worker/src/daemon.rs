@@ -85,6 +85,8 @@ pub struct DaemonConfig {
     pub variables: Vec<(String, String)>,
     /// Where attempts have their folders; the system's temporary folder if not said.
     pub work_folder: Option<PathBuf>,
+    /// Whether the process that started it waits for it, however long a shutdown takes.
+    pub has_patient_parent: bool,
     /// The program to execute as shim.
     pub program: OwnProgram,
 }
@@ -176,7 +178,9 @@ async fn start(
     config: DaemonConfig,
     control: Control,
 ) -> Result<(Worker, ActionRunner, WorkRoot), StartError> {
-    surroundings::check(&config.variables, needed_to_stop(config.shutdown_timeout));
+    if !config.has_patient_parent {
+        surroundings::check(&config.variables, needed_to_stop(config.shutdown_timeout));
+    }
     let packs = PackSet::load(&config.packs)?;
     for pack in packs.packs().filter(|pack| pack.origin == Origin::Replacement) {
         tracing::info!(

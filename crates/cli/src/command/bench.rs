@@ -35,6 +35,7 @@ use self::fill::Fill;
 use self::plan::Plan;
 use crate::config::Environment;
 use crate::config::client::ClientConfig;
+use crate::config::value::without_passwords;
 use crate::exit::{Exit, Failure};
 use crate::output::{Format, print_one};
 use crate::signals::Interrupts;
@@ -188,7 +189,8 @@ impl Args {
 pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
     let named = args.named(environment)?;
     if let Some(database) = args.database.as_deref().filter(|it| !is_postgres(it)) {
-        let what = format!("--database {database} is not a postgres:// address");
+        let shown = without_passwords(database);
+        let what = format!("--database {shown} is not a postgres:// address");
         return Err(Failure::usage(what).with_hint("for the embedded store leave it out"));
     }
     let wanted = args.wanted(named.is_some() || args.database.is_some())?;

@@ -53,8 +53,12 @@ pub(crate) fn run(command: Command, environment: &Environment) -> Result<Exit, F
 }
 
 fn item(setting: &Setting, with_origin: bool) -> Value {
-    let value =
-        if setting.key.secret { Value::String(setting.shown()) } else { setting.value.clone() };
+    // Text may be an address with a password in it; lists and mappings are none.
+    let value = if setting.key.secret || setting.value.is_string() {
+        Value::String(setting.shown())
+    } else {
+        setting.value.clone()
+    };
     let mut item = json!({
         "key": setting.key.name,
         "value": value,

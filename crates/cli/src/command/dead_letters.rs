@@ -4,6 +4,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::Target;
+use super::round::Round;
 use crate::client::Client;
 use crate::config::Environment;
 use crate::exit::{Exit, Failure};
@@ -134,18 +135,19 @@ fn page(letter: &Value) -> String {
 
 async fn retry(args: &Many, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
-    let mut answers = Vec::new();
+    let mut round = Round::default();
     for id in &args.ids {
-        let answer = client.post(&["ojs", "v1", "dead-letter", id, "retry"], &json!({})).await?;
-        answers.push(answer.get("job").cloned().unwrap_or(answer));
+        let answer = client.post(&["ojs", "v1", "dead-letter", id, "retry"], &json!({})).await;
+        round.note(id, answer.map(|answer| answer.get("job").cloned().unwrap_or(answer)));
     }
-    output::print_list(args.target.output, &answers, COLUMNS)?;
-    Ok(Exit::Ok)
+    output::print_list(args.target.output, round.done(), COLUMNS)?;
+    round.end()
 }
 
 async fn purge(args: &Purge, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
     let mut removed = 0_usize;
+    let mut round = Round::default();
     if args.all {
         // Letters that others remove meanwhile are as good as removed, so a page that only holds
         // such ones still brings the end nearer.
@@ -160,15 +162,15 @@ async fn purge(args: &Purge, environment: &Environment) -> Result<Exit, Failure>
         }
     } else {
         for id in &args.ids {
-            client.delete(&["ojs", "v1", "dead-letter", id]).await?;
-            removed += 1;
+            round.note(id, client.delete(&["ojs", "v1", "dead-letter", id]).await);
         }
+        removed = round.done().len();
     }
     if args.target.format() != Format::Table {
         output::print_one(args.target.format(), &json!({"removed": removed}), Value::to_string)?;
     }
     output::say(&format!("{removed} dead letters removed\n"));
-    Ok(Exit::Ok)
+    round.end()
 }
 
 async fn remove(client: &Client, id: &str) -> Result<usize, Failure> {

@@ -27,7 +27,7 @@ use crate::config::{Environment, Flag, Settings};
 use crate::exit::{Exit, Failure};
 use crate::log::LogFormat;
 use crate::output::say;
-use crate::process::Child;
+use crate::process::{Child, Echo};
 use crate::signals::Interrupts;
 
 /// How long a server may take from its start to its announcement.
@@ -60,8 +60,10 @@ pub(crate) async fn run(
     check(&args, environment)?;
     make_folder(&args.data)?;
     let mut interrupts = Interrupts::new()?;
-    let mut server =
-        Supervised::start("server", server_args(&args, args.listen.as_deref(), log_format))?;
+    // Whoever asks for log lines gets all of them.
+    let echo = if environment.log_filter().is_some() { Echo::Stderr } else { Echo::Warnings };
+    let started = server_args(&args, args.listen.as_deref(), log_format);
+    let mut server = Supervised::start("server", started, echo.clone())?;
     let url = tokio::select! {
         url = server.child().address(SERVER_START_MAX) => url,
         () = interrupts.next() => return Ok(Exit::Ok),
@@ -69,10 +71,10 @@ pub(crate) async fn run(
     let Some(url) = url else { return Err(not_started(&server).await) };
     // A port that the system chose is kept: the worker and its user know it by now.
     server.start_later_with(server_args(&args, url.strip_prefix("http://"), log_format));
-    let worker = Supervised::start("worker", worker_args(&args, &url, log_format))?;
+    let worker = Supervised::start("worker", worker_args(&args, &url, log_format), echo)?;
     say(&format!("\n  Outlast is at {url}, its store in {}\n", args.data.display()));
     say("  try: outlast run core.echo -p message=hi --wait\n");
-    say("  Ctrl-C stops the worker, then the server\n\n");
+    say("  Ctrl-C stops the worker, then the server; OUTLAST_LOG=info shows what they do\n\n");
     watch(server, worker, &mut interrupts).await
 }
 

@@ -30,6 +30,22 @@ pub(super) enum LogSink {
     Kept,
 }
 
+/// Where the last piece of output left the terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    /// At the start of a line.
+    Fresh,
+    /// Behind output of stdout or stderr that did not end its line.
+    Open(Onto),
+}
+
+/// Which of our streams something went to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Onto {
+    Stdout,
+    Stderr,
+}
+
 /// How waiting ended.
 #[derive(Debug)]
 pub(super) enum Waited {
@@ -47,11 +63,18 @@ pub(super) struct Follow<'a> {
     sink: LogSink,
     after: Option<String>,
     kept: Vec<Value>,
+    /// The epoch that the last piece was of.
+    epoch: Option<u64>,
+    line: Line,
+    /// Whether the first attempt has a heading too.
+    headings: bool,
 }
 
 impl<'a> Follow<'a> {
     pub(super) fn new(client: &'a Client, id: &'a str, sink: LogSink) -> Self {
-        Self { client, id, sink, after: None, kept: Vec::new() }
+        let (after, kept) = (None, Vec::new());
+        let line = Line::Fresh;
+        Self { client, id, sink, after, kept, epoch: None, line, headings: false }
     }
 
     /// Prints what comes until the job has ended, or for `limit`.
@@ -70,10 +93,12 @@ impl<'a> Follow<'a> {
                     pause = if printed { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
                     last = job;
                     if has_ended(&last) {
+                        self.end_line()?;
                         return Ok(Waited::Ended(last));
                     }
                 }
                 Err(failure) if failure.exit == Exit::Unreachable => {
+                    self.end_line()?;
                     let now = clock::moment();
                     if away.is_none() {
                         say("server away, waiting for it\n");
@@ -87,7 +112,10 @@ impl<'a> Follow<'a> {
             }
             let spent = clock::moment().since(begun);
             match limit.map(|limit| limit.saturating_sub(spent)) {
-                Some(Duration::ZERO) => return Ok(Waited::TimedOut(last)),
+                Some(Duration::ZERO) => {
+                    self.end_line()?;
+                    return Ok(Waited::TimedOut(last));
+                }
                 left => tokio::time::sleep(left.unwrap_or(pause).min(pause)).await,
             }
         }
@@ -96,8 +124,15 @@ impl<'a> Follow<'a> {
     /// One look: the job first, so that output printed before its end is not missed.
     async fn turn(&mut self) -> Result<(Value, bool), Failure> {
         let answer = self.client.get(&["api", "v1", "executions", self.id], &[]).await?;
+        let job = answer.get("data").cloned().unwrap_or(answer);
+        self.has_seen(&job);
         let printed = self.print_new().await?;
-        Ok((answer.get("data").cloned().unwrap_or(answer), printed))
+        Ok((job, printed))
+    }
+
+    /// Learns from the job how its output is to be headed.
+    pub(super) fn has_seen(&mut self, job: &Value) {
+        self.headings |= job.get("attempt").and_then(Value::as_u64).unwrap_or(0) > 1;
     }
 
     /// Prints what was not printed yet; says whether there was any.
@@ -143,15 +178,65 @@ impl<'a> Follow<'a> {
                 self.kept.push(piece);
                 Ok(())
             }
-            LogSink::Streams if !is_error => {
-                // A program that reads gets the bytes; a terminal gets no commands from a job.
-                if output::is_terminal() { print(&escape_lines(text)) } else { print(text) }
-            }
             LogSink::Streams | LogSink::Beside => {
-                say(&escape_lines(text));
-                Ok(())
+                self.begin_attempt(piece.get("epoch").and_then(Value::as_u64))?;
+                let onto = match self.sink {
+                    LogSink::Streams if !is_error => Onto::Stdout,
+                    LogSink::Streams | LogSink::Beside | LogSink::Lines | LogSink::Kept => {
+                        Onto::Stderr
+                    }
+                };
+                if self.line == Line::Open(other(onto)) {
+                    self.end_line()?;
+                }
+                self.line = if text.ends_with('\n') { Line::Fresh } else { Line::Open(onto) };
+                // A program that reads gets the bytes; a terminal gets no commands from a job.
+                match onto {
+                    Onto::Stdout if !output::is_terminal() => print(text),
+                    Onto::Stdout => print(&escape_lines(text)),
+                    Onto::Stderr => {
+                        say(&escape_lines(text));
+                        Ok(())
+                    }
+                }
             }
         }
+    }
+
+    /// Says on stderr, which is for what stands beside the data, where another attempt begins.
+    fn begin_attempt(&mut self, epoch: Option<u64>) -> Result<(), Failure> {
+        let Some(epoch) = epoch.filter(|epoch| self.epoch != Some(*epoch)) else { return Ok(()) };
+        if let Line::Open(Onto::Stdout) = self.line {
+            self.line = Line::Fresh;
+            print("\n")?;
+        }
+        // The output of a job that was run once needs no heading.
+        if self.headings || self.epoch.is_some() || epoch > 1 {
+            self.end_line()?;
+            say(&format!("--- attempt {epoch}\n"));
+        }
+        self.epoch = Some(epoch);
+        Ok(())
+    }
+
+    /// Ends a line that a job left open, so that what follows does not run into it.
+    pub(super) fn end_line(&mut self) -> Result<(), Failure> {
+        match std::mem::replace(&mut self.line, Line::Fresh) {
+            // A program that reads gets the bytes of the job and no others.
+            Line::Open(Onto::Stdout) if output::is_terminal() => print("\n"),
+            Line::Open(_) => {
+                say("\n");
+                Ok(())
+            }
+            Line::Fresh => Ok(()),
+        }
+    }
+}
+
+const fn other(onto: Onto) -> Onto {
+    match onto {
+        Onto::Stdout => Onto::Stderr,
+        Onto::Stderr => Onto::Stdout,
     }
 }
 

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::follow::{Follow, LogSink};
+use super::round::Round;
 use super::{Target, workers};
 use crate::client::Client;
 use crate::config::Environment;
@@ -163,17 +164,17 @@ fn cursor_text(cursor: &Value) -> String {
     cursor.as_str().map_or_else(|| cursor.to_string(), ToOwned::to_owned)
 }
 
-/// Does the same to every job; the first refusal ends the command.
+/// Does the same to every job, whatever becomes of the others.
 async fn each(args: &Many, environment: &Environment, verb: &str) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
-    let mut answers = Vec::new();
+    let mut round = Round::default();
     for id in &args.ids {
         let path = ["api", "v1", "executions", id, verb];
-        let answer = client.post(&path, &json!({})).await?;
-        answers.push(answer.get("data").cloned().unwrap_or(answer));
+        let answer = client.post(&path, &json!({})).await;
+        round.note(id, answer.map(|answer| answer.get("data").cloned().unwrap_or(answer)));
     }
-    output::print_list(args.target.output, &answers, COLUMNS)?;
-    Ok(Exit::Ok)
+    output::print_list(args.target.output, round.done(), COLUMNS)?;
+    round.end()
 }
 
 async fn logs(args: &Logs, environment: &Environment) -> Result<Exit, Failure> {
@@ -194,8 +195,10 @@ async fn logs(args: &Logs, environment: &Environment) -> Result<Exit, Failure> {
         return Ok(Exit::Ok);
     }
     // A job without output still has to exist.
-    client.get(&["api", "v1", "executions", &args.id], &[]).await?;
+    let job = client.get(&["api", "v1", "executions", &args.id], &[]).await?;
+    follow.has_seen(job.get("data").unwrap_or(&job));
     follow.print_new().await?;
+    follow.end_line()?;
     if format == Format::Json {
         output::print_list(format, &follow.into_kept(), &[])?;
     }

@@ -66,6 +66,7 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
     let file = args.config.clone();
     let settings = Settings::load(file.as_deref(), environment, args.flags())?;
     let config = ServerConfig::new(&settings, switches)?;
+    environment.warn_of_strangers();
     // They may hold tokens in plain.
     drop(settings);
     let packs = PackSet::load(&config.packs).map_err(|error| Failure::usage(error.to_string()))?;

@@ -90,6 +90,7 @@ impl Args {
 /// engine with the very same words.
 pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
     args.config(environment)?;
+    environment.warn_of_strangers();
     let mut engine_args = vec![OsString::from(ENGINE)];
     engine_args.extend(std::env::args_os().skip(1));
     let options = GuardianOptions { program: OwnProgram::running(), engine_args };
@@ -113,12 +114,16 @@ pub(crate) fn inner_process() -> Option<ExitCode> {
 
 fn engine() -> ExitCode {
     let environment = Environment::of_process();
-    let (format, args) = match cli::engine_args(std::env::args_os().skip(2)) {
+    let (format, args, parent) = match cli::engine_args(std::env::args_os().skip(2)) {
         Ok(parsed) => parsed,
         Err(code) => return code,
     };
     log::start(format, Loudness::Info, &environment);
-    match args.config(&environment).and_then(|config| run_engine(config, &environment)) {
+    let daemon = args.config(&environment).and_then(|config| daemon_config(config, &environment));
+    // A parent of this same program waits as long as it takes.
+    let daemon =
+        daemon.map(|daemon| DaemonConfig { has_patient_parent: parent.is_some(), ..daemon });
+    match daemon.and_then(|daemon| run_engine(daemon, &environment)) {
         Ok(exit) => exit.into(),
         Err(failure) => {
             if !failure.message.is_empty() {
@@ -129,8 +134,7 @@ fn engine() -> ExitCode {
     }
 }
 
-fn run_engine(config: WorkerConfig, environment: &Environment) -> Result<Exit, Failure> {
-    let config = daemon_config(config, environment)?;
+fn run_engine(config: DaemonConfig, environment: &Environment) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     let tell = Tell { ready: service_manager::ready, stopping: service_manager::stopping };
@@ -170,6 +174,7 @@ pub(super) fn daemon_config(
             .map_err(|error: UnknownContainment| Failure::usage(error.to_string()))?,
         variables: environment.variables().to_vec(),
         work_folder: None,
+        has_patient_parent: false,
         program: OwnProgram::running(),
     })
 }

@@ -1,7 +1,8 @@
 //! The process environment, read once.
 //!
 //! `OUTLAST_SECTION__KEY` sets `section.key`. A few older or shorter names stand for one key;
-//! the long name wins over them.
+//! the long name wins over them. A name that is a key but for its underscores is refused: it
+//! would be ignored otherwise.
 
 use super::{ConfigError, Origin, keys};
 
@@ -13,6 +14,18 @@ pub(crate) const ALIASES: &[(&str, &str)] = &[
     ("OUTLAST_SERVER", "worker.server"),
     ("OJS_AUTH_TOKEN", "worker.token"),
     ("OUTLAST_TOKEN", "worker.token"),
+];
+
+/// Variables with our prefix that set no key: ours, and what a job finds in its environment.
+const OTHERS: &[&str] = &[
+    "OUTLAST_LOG",
+    "OUTLAST_TOKEN_FILE",
+    "OUTLAST_JOB_ID",
+    "OUTLAST_ATTEMPT",
+    "OUTLAST_EPOCH",
+    "OUTLAST_IDEMPOTENCY_KEY",
+    "OUTLAST_CHECKPOINT",
+    "OUTLAST_SECRETS",
 ];
 
 /// Environment variables by name.
@@ -77,7 +90,12 @@ impl Environment {
         }
         for (variable, value) in &self.variables {
             let Some(rest) = variable.strip_prefix("OUTLAST_") else { continue };
-            let Some((section, key)) = rest.split_once("__") else { continue };
+            let Some((section, key)) = rest.split_once("__") else {
+                if let Some(key) = meant(variable) {
+                    return Err(ConfigError::underscores(variable, key));
+                }
+                continue;
+            };
             let name = format!("{}.{}", section.to_lowercase(), key.to_lowercase());
             if keys::find(&name).is_none() {
                 return Err(ConfigError::unknown(&name, Origin::Environment(variable.clone())));
@@ -85,5 +103,67 @@ impl Environment {
             found.push((name, value.clone(), variable.clone()));
         }
         Ok(found)
+    }
+
+    /// Warns of variables with our prefix that have no effect, each with the nearest that has.
+    pub(crate) fn warn_of_strangers(&self) {
+        for variable in self.strangers() {
+            let nearest = keys::variable(keys::nearest(&as_key(variable)));
+            tracing::warn!("{variable} has no effect; did you mean {nearest}?");
+        }
+    }
+
+    fn strangers(&self) -> impl Iterator<Item = &str> {
+        let names = self.variables.iter().map(|(name, _)| name.as_str());
+        names.filter(|name| {
+            name.starts_with("OUTLAST_")
+                && !name.contains("__")
+                && !OTHERS.contains(name)
+                && !ALIASES.iter().any(|(alias, _)| alias == name)
+                && !is_of_kubernetes(name)
+        })
+    }
+}
+
+/// The key that a variable would set if its underscores were right.
+fn meant(variable: &str) -> Option<&'static str> {
+    let plain = |text: &str| text.replace(['_', '.'], "").to_lowercase();
+    let rest = plain(variable.strip_prefix("OUTLAST_")?);
+    let known =
+        |name: &str| OTHERS.contains(&name) || ALIASES.iter().any(|(alias, _)| *alias == name);
+    let found = keys::ALL.iter().find(|key| plain(key.name) == rest);
+    found.map(|key| key.name).filter(|_| !known(variable))
+}
+
+/// `OUTLAST_WORKER_NAME` as `worker.name`.
+fn as_key(variable: &str) -> String {
+    variable.trim_start_matches("OUTLAST_").replacen('_', ".", 1).to_lowercase()
+}
+
+/// What Kubernetes sets in every container for a service whose name begins with `outlast`.
+fn is_of_kubernetes(variable: &str) -> bool {
+    let ends = ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT"];
+    ends.iter().any(|end| variable.ends_with(end))
+        || variable.contains("_SERVICE_PORT_")
+        || variable.contains("_PORT_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Environment;
+
+    #[test]
+    fn variables_without_effect_are_named_but_for_those_of_others() {
+        let names = [
+            "OUTLAST_LOG",
+            "OUTLAST_TOKEN",
+            "OUTLAST_JOB_ID",
+            "OUTLAST_WORKER__NAME",
+            "OUTLAST_SERVER_SERVICE_HOST",
+            "OUTLAST_SERVER_PORT_8080_TCP",
+            "OUTLAST_CONCURENCY",
+        ];
+        let environment = Environment::of(&names.map(|name| (name, "x")));
+        assert_eq!(environment.strangers().collect::<Vec<_>>(), ["OUTLAST_CONCURENCY"]);
     }
 }

@@ -19,6 +19,14 @@ pub(crate) enum ConfigError {
         /// The line of the file, if it was one.
         excerpt: String,
     },
+    /// The variable would set a key if its underscores were right.
+    #[error("{variable} in the environment has no effect")]
+    Underscores {
+        /// The variable.
+        variable: String,
+        /// The key that was meant.
+        key: &'static str,
+    },
     /// The key exists, its value makes no sense.
     #[error("`{key}` is `{value}` ({origin}), which is not {expected}{excerpt}")]
     Wrong {
@@ -64,13 +72,20 @@ impl ConfigError {
         Self::Unknown { name: name.to_owned(), origin, excerpt: String::new() }
     }
 
+    pub(super) fn underscores(variable: &str, key: &'static str) -> Self {
+        Self::Underscores { variable: variable.to_owned(), key }
+    }
+
     /// Shows the line of the file below what is wrong with it.
     pub(super) fn with_excerpt(mut self, marked: &str) -> Self {
         match &mut self {
             Self::Unknown { excerpt: shown, .. } | Self::Wrong { excerpt: shown, .. } => {
                 *shown = excerpt(marked);
             }
-            Self::Together { .. } | Self::Unreadable { .. } | Self::Malformed { .. } => {}
+            Self::Underscores { .. }
+            | Self::Together { .. }
+            | Self::Unreadable { .. }
+            | Self::Malformed { .. } => {}
         }
         self
     }
@@ -86,6 +101,10 @@ impl ConfigError {
                 format!("did you mean {} (`{nearest}`)?", keys::variable(nearest))
             }
             Self::Unknown { name, .. } => format!("did you mean `{}`?", keys::nearest(name)),
+            Self::Underscores { key, .. } => format!(
+                "did you mean {} (`{key}`)? Two underscores stand between section and key",
+                keys::variable(key)
+            ),
             Self::Wrong { key, .. } => match keys::find(key) {
                 Some(key) => {
                     format!("{}: {}; default {}", key.name, key.about, key.default_shown())

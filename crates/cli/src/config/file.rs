@@ -11,6 +11,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::{Location, Spanned};
 
+use super::value::without_passwords;
 use super::{ConfigError, Origin, keys};
 
 /// One line of a file that sets a key.
@@ -38,7 +39,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Entry>, ConfigError> {
 fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
     let malformed = |error: &dyn fmt::Display| ConfigError::Malformed {
         path: path.to_owned(),
-        detail: error.to_string().lines().map(without_tokens).collect::<Vec<_>>().join("\n"),
+        detail: error.to_string().lines().map(without_secrets).collect::<Vec<_>>().join("\n"),
     };
     let at = |line: u64| Origin::File { path: path.to_owned(), line };
     let sections: Option<Pairs<Option<Spanned<Value>>>> =
@@ -86,8 +87,9 @@ fn is_secret(name: &str) -> bool {
 }
 
 /// A line of what a reader of YAML says, which shows the lines around a fault: what stands
-/// after the name of a token is cut off.
-fn without_tokens(line: &str) -> String {
+/// after the name of a token is cut off, and the password of an address is left out.
+fn without_secrets(line: &str) -> String {
+    let line = &without_passwords(line);
     let name = line.to_ascii_lowercase().find("tok");
     let value = name.and_then(|at| Some(at + line.get(at..)?.find([':', '='])? + 1));
     match value.and_then(|at| line.get(..at)) {
@@ -101,6 +103,7 @@ fn marked(text: &str, place: Location, length: usize) -> String {
     let number = place.line();
     let index = usize::try_from(number).unwrap_or_default().saturating_sub(1);
     let Some(line) = text.lines().nth(index) else { return String::new() };
+    let line = without_passwords(line);
     let before = usize::try_from(place.column()).unwrap_or_default().saturating_sub(1);
     let rest: String = line.chars().skip(before).collect();
     // A comment is not part of the value.

@@ -23,6 +23,8 @@ const ANNOUNCEMENT: &str = "listening on http://";
 pub(crate) enum Echo {
     /// To our own stderr.
     Stderr,
+    /// To our own stderr, but for facts that need nobody: information and less.
+    Warnings,
     /// To a file.
     File(PathBuf),
 }
@@ -40,8 +42,9 @@ impl Lines {
         let last = Arc::new(Mutex::new(VecDeque::new()));
         let (announce, address) = watch::channel(None);
         let kept = Arc::clone(&last);
+        let quiet = matches!(echo, Echo::Warnings);
         let mut file = match echo {
-            Echo::Stderr => None,
+            Echo::Stderr | Echo::Warnings => None,
             Echo::File(path) => File::create(path).ok(),
         };
         if let Some(from) = from {
@@ -53,6 +56,7 @@ impl Lines {
                     match &mut file {
                         // A log that cannot be written must not stop the child.
                         Some(file) => writeln!(file, "{line}").unwrap_or_default(),
+                        None if quiet && is_mere_fact(line) => {}
                         None => say(&format!("{line}\n")),
                     }
                     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,6 +97,16 @@ fn for_each_line<R: BufRead>(mut from: R, mut act: impl FnMut(&str)) {
     }
 }
 
+/// Whether a line is a log line below a warning; what a program says otherwise is none.
+fn is_mere_fact(line: &str) -> bool {
+    let levels = ["INFO", "DEBUG", "TRACE"];
+    // A log line begins with its time.
+    let text = line.split_whitespace().nth(1).filter(|_| line.starts_with(char::is_numeric));
+    let json = line.split_once(r#""level":""#).and_then(|(_, rest)| rest.split('"').next());
+    let level = if line.starts_with('{') { json } else { text };
+    level.is_some_and(|level| levels.contains(&level))
+}
+
 /// The address in a server's announcement.
 fn announced(line: &str) -> Option<String> {
     let (_, rest) = line.split_once(ANNOUNCEMENT)?;
@@ -105,7 +119,7 @@ fn announced(line: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::announced;
+    use super::{announced, is_mere_fact};
 
     #[test]
     fn address_is_found_in_text_and_json_lines() {
@@ -114,6 +128,15 @@ mod tests {
         assert_eq!(announced("INFO x: listening on http://127.0.0.1:4711"), found);
         assert_eq!(announced(json), found);
         assert_eq!(announced("INFO connecting to http://127.0.0.1:1"), None);
+    }
+
+    #[test]
+    fn only_log_lines_below_a_warning_are_mere_facts() {
+        assert!(is_mere_fact("2026-11-21T05:57:16Z  INFO outlast: worker is set up"));
+        assert!(is_mere_fact(r#"{"timestamp":"x","level":"INFO","message":"WARN"}"#));
+        for line in ["2026-11-21T05:57:16Z  WARN outlast: full", "error: INFO is no port", ""] {
+            assert!(!is_mere_fact(line), "{line}");
+        }
     }
 
     #[test]

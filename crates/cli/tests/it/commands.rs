@@ -113,6 +113,42 @@ fn ids_cannot_lead_to_another_path() {
     assert_eq!(stub.asked().first().unwrap().line, line);
 }
 
+#[test]
+fn every_job_is_tried_and_every_refusal_is_said() {
+    let stub = Stub::start(|asked, _| match asked.line.as_str() {
+        "POST /api/v1/executions/a/cancel" => {
+            (409, r#"{"error":{"message":"execution a is completed"}}"#.to_owned())
+        }
+        "POST /api/v1/executions/c/cancel" => {
+            (404, r#"{"error":{"message":"job is not known"}}"#.to_owned())
+        }
+        _ => (200, r#"{"data":{"id":"b","status":"cancelled"}}"#.to_owned()),
+    });
+    let said = outlast(&["jobs", "cancel", "a", "b", "c", "--server", &stub.url]);
+    assert_eq!(said.code, 4, "{}", said.err);
+    assert!(said.out.contains("cancelled"), "{}", said.out);
+    for part in ["execution a is completed", "c: job is not known", "2 of 3 refused, 1 done"] {
+        assert!(said.err.contains(part), "{part}: {}", said.err);
+    }
+}
+
+#[test]
+fn output_of_several_attempts_is_told_apart_and_ends_its_lines() {
+    let logs = r#"{"data":[{"n":1,"epoch":1,"stream":"stdout","text":"hello"},
+        {"n":2,"epoch":3,"stream":"stderr","text":"oh"}]}"#;
+    let stub = Stub::start(move |asked, _| {
+        let body = match (asked.line.contains("/logs"), asked.line.contains("after=2")) {
+            (true, true) => r#"{"data":[]}"#,
+            (true, false) => logs,
+            (false, _) => r#"{"data":{"id":"j1","status":"completed","attempt":3}}"#,
+        };
+        (200, body.to_owned())
+    });
+    let said = outlast(&["jobs", "logs", "j1", "--server", &stub.url]);
+    assert_eq!(said.out, "hello\n");
+    assert_eq!(said.err, "--- attempt 1\n--- attempt 3\noh\n");
+}
+
 const WORKERS: &str = r#"{"data":[
     {"id":"old","name":"w1","status":"inactive"},{"id":"new","name":"w1","status":"active"},
     {"id":"a","name":"w2","status":"active"},{"id":"b","name":"w2","status":"active"}]}"#;

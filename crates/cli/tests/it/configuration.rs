@@ -24,6 +24,43 @@ fn unknown_key_stops_server_and_worker_with_2_and_names_the_nearest() {
 }
 
 #[test]
+fn variable_with_one_underscore_is_refused_and_a_stranger_is_warned_of() {
+    let said = outlast_with(&["worker"], &[("OUTLAST_WORKER_CONCURRENCY", "3")]);
+    assert_eq!(said.code, 2, "{}", said.err);
+    assert!(said.err.contains("OUTLAST_WORKER_CONCURRENCY in the environment has no effect"));
+    assert!(said.err.contains("did you mean OUTLAST_WORKER__CONCURRENCY"), "{}", said.err);
+    let variables = [("OUTLAST_LISTEN_ADDR", "x"), ("OUTLAST_SERVER_SERVICE_HOST", "10.0.0.1")];
+    let said = outlast_with(&["server", "--packs", "/nowhere"], &variables);
+    assert!(said.err.contains("OUTLAST_LISTEN_ADDR has no effect"), "{}", said.err);
+    assert!(!said.err.contains("SERVICE_HOST"), "{}", said.err);
+}
+
+#[test]
+fn password_of_a_store_is_shown_nowhere() {
+    let address = "postgres://me:sesame@127.0.0.1:1/o";
+    let variables = [("OUTLAST_SERVER__DATABASE", address)];
+    let said = outlast_with(&["config", "show", "--origin"], &variables);
+    assert!(said.out.contains("postgres://me:***@127.0.0.1:1/o"), "{}", said.out);
+    let (_folder, path) = file("server:\n  databse: postgres://me:sesame@127.0.0.1:1/o\n");
+    let (_folder, bad) = file("server:\n  database: postgress://me:sesame@127.0.0.1:1/o\n");
+    let (_folder, broken) = file("server:\n  database: postgres://me:sesame@h/o\n  [\n");
+    for args in [
+        &["config", "show", "-o", "json"][..],
+        &["config", "show", "--config", &path],
+        &["config", "show", "--config", &bad],
+        &["config", "show", "--config", &broken],
+        &["migrate"],
+        &["migrate", "--check"],
+        &["doctor"],
+        &["server"],
+    ] {
+        let said = outlast_with(args, &variables);
+        let all = said.out + &said.err;
+        assert!(!all.contains("sesame"), "{args:?}: {all}");
+    }
+}
+
+#[test]
 fn wrong_flag_value_names_the_flag() {
     let said = outlast(&["worker", "--concurrency", "0"]);
     assert_eq!(said.code, 2);

@@ -5,6 +5,8 @@
 //! quiet are kept apart, so SIGCONT resumes only what SIGTSTP quieted, and a resume
 //! order only what an order quieted.
 
+use std::fmt;
+
 /// Where the worker is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
@@ -20,6 +22,21 @@ pub enum Stage {
     Forced,
     /// Holds nothing; may exit.
     Stopped,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Running => "running",
+            Self::Quiet(QuietBy::Signal) => "quiet by SIGTSTP",
+            Self::Quiet(QuietBy::Order) => "quiet by order",
+            Self::Quiet(QuietBy::Both) => "quiet by SIGTSTP and by order",
+            Self::Draining => "draining",
+            Self::Stopping => "stopping",
+            Self::Forced => "forced",
+            Self::Stopped => "stopped",
+        })
+    }
 }
 
 /// Why a worker is quiet.

@@ -126,7 +126,9 @@ impl Code {
             }
             Self::MethodNotAllowed => "use a method that the `Allow` header lists",
             Self::Duplicate => "leave `id` out to get a new one, or look the job up by its id",
-            Self::Conflict => "look at its present state; it does not allow this",
+            Self::Conflict => {
+                "the message names the state that is in the way; look the thing up and act on that"
+            }
             Self::Unsupported => "see /ojs/manifest for what this server offers",
             Self::Unavailable => "try again after the time in `Retry-After`",
             Self::Internal => "report it with its `request_id`",

@@ -20,6 +20,7 @@ const WELL_AFTER: Duration = Duration::from_secs(30);
 pub(super) struct Supervised {
     name: &'static str,
     args: Vec<OsString>,
+    echo: Echo,
     child: Child,
     began: Moment,
     pause: Duration,
@@ -27,9 +28,14 @@ pub(super) struct Supervised {
 }
 
 impl Supervised {
-    pub(super) fn start(name: &'static str, args: Vec<OsString>) -> Result<Self, Failure> {
-        let child = launch(name, &args)?;
-        Ok(Self { name, args, child, began: clock::moment(), pause: PAUSE_MIN, again_at: None })
+    pub(super) fn start(
+        name: &'static str,
+        args: Vec<OsString>,
+        echo: Echo,
+    ) -> Result<Self, Failure> {
+        let child = launch(name, &args, &echo)?;
+        let (began, pause) = (clock::moment(), PAUSE_MIN);
+        Ok(Self { name, args, echo, child, began, pause, again_at: None })
     }
 
     /// The process as it runs now, or as it ended last.
@@ -62,15 +68,15 @@ impl Supervised {
         }
     }
 
-    /// Starts it anew.
+    /// Starts it again.
     pub(super) fn start_again(&mut self) -> Result<(), Failure> {
-        self.child = launch(self.name, &self.args)?;
+        self.child = launch(self.name, &self.args, &self.echo)?;
         self.began = clock::moment();
         self.again_at = None;
         Ok(())
     }
 }
 
-fn launch(name: &str, args: &[OsString]) -> Result<Child, Failure> {
-    Child::start(Launch { name: name.to_owned(), args: args.to_vec(), echo: Echo::Stderr })
+fn launch(name: &str, args: &[OsString], echo: &Echo) -> Result<Child, Failure> {
+    Child::start(Launch { name: name.to_owned(), args: args.to_vec(), echo: echo.clone() })
 }

@@ -181,7 +181,8 @@ impl<H: Handler> Engine<H> {
                 self.give_up(RunError::Refused(reason), now);
             }
             RefusalCode::Unspecified | RefusalCode::Superseded | RefusalCode::Unavailable => {
-                tracing::warn!(?code, reason, "server refused the session, trying again");
+                let code = code.as_str_name();
+                tracing::warn!(code, reason, "server refused the session, trying again");
                 self.link.retry_later();
             }
         }
@@ -270,8 +271,8 @@ impl<H: Handler> Engine<H> {
             // That a cancelled job has ended already is no news.
             if !accepted && ending != v1::Ending::Cancelled {
                 self.summary.refused += 1;
-                let (verdict, reason) = (answer.verdict(), &answer.reason);
-                tracing::warn!(%attempt, ?verdict, reason, "report of an attempt's end refused");
+                let (verdict, reason) = (answer.verdict().as_str_name(), &answer.reason);
+                tracing::warn!(%attempt, verdict, reason, "report of an attempt's end refused");
             }
         } else if !accepted {
             tracing::info!(%attempt, reason = answer.reason, "attempt is not ours any more");

@@ -56,7 +56,7 @@ impl<H: Handler> Engine<H> {
         self.stage = stage;
         self.shared.board().phase = wire_phase(stage);
         if stage != before {
-            tracing::info!(from = ?before, to = ?stage, why, "worker changes its phase");
+            tracing::info!(from = %before, to = %stage, why, "worker changes its phase");
         }
         if wire_phase(stage) == v1::Phase::Draining {
             self.control.say_leaving();

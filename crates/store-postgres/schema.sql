@@ -4,6 +4,20 @@ table outlast.migration
     digest text
     migration_pkey PRIMARY KEY (version)
 
+view outlast.tally_counted
+    class bigint
+    scheduled bigint
+    available bigint
+    pending bigint
+    active bigint
+    completed bigint
+    retryable bigint
+    cancelled bigint
+    discarded bigint
+    started bigint
+    exhausted bigint
+    abandoned bigint
+
 table public.active with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, autovacuum_vacuum_cost_delay=0)
     seq bigint not null
     epoch bigint not null
@@ -250,6 +264,22 @@ table public.server_batch with (fillfactor=10, autovacuum_vacuum_threshold=1000)
     at bigint not null
     server_batch_pkey PRIMARY KEY (server)
 
+table public.tally with (fillfactor=40, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    class bigint not null
+    server uuid not null
+    scheduled bigint not null
+    available bigint not null
+    pending bigint not null
+    active bigint not null
+    completed bigint not null
+    retryable bigint not null
+    cancelled bigint not null
+    discarded bigint not null
+    started bigint not null
+    exhausted bigint not null
+    abandoned bigint not null
+    tally_pkey PRIMARY KEY (class, server)
+
 table public.transfer
     export uuid not null
     section text not null
@@ -298,6 +328,8 @@ table public.worker with (fillfactor=50)
     about text not null
     plain_id text
     worker_pkey PRIMARY KEY (id)
+    CREATE INDEX worker_gone ON public.worker USING btree (updated_ms, id) WHERE (liveness >= 2)
+    CREATE INDEX worker_live ON public.worker USING btree (created_ms, id) WHERE (liveness < 2)
     CREATE INDEX worker_plain ON public.worker USING btree (plain_id, created_ms) WHERE (plain_id IS NOT NULL)
 
 CREATE OR REPLACE FUNCTION outlast.add_day(parent text, day bigint, most bigint)
@@ -335,6 +367,18 @@ begin
         parent, part, low, high);
     return true;
 end $function$
+
+CREATE OR REPLACE FUNCTION outlast.count_tally()
+ RETURNS void
+ LANGUAGE sql
+ SET search_path TO 'public'
+AS $function$
+    delete from tally;
+    insert into tally
+        select class, '00000000-0000-0000-0000-000000000000', scheduled, available, pending, active, completed,
+            retryable, cancelled, discarded, started, exhausted, abandoned
+        from outlast.tally_counted;
+$function$
 
 CREATE OR REPLACE FUNCTION outlast.day_name(parent text, day bigint)
  RETURNS text

@@ -75,12 +75,13 @@ impl<S: Store> Server<S> {
         let listener = TcpListener::bind(address).await.map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
         let now = store.now().await?;
-        let queues = store.queues().await?;
-        let workers = store.workers().await?;
+        // Nothing here grows with what has ended: a large store starts as fast as a small one.
+        let pauses = store.pauses().await?;
+        let workers = store.live_workers().await?;
         let engine = Engine::start(store, settings);
         engine.board().set_clock(now);
         engine.board().set_workers(workers);
-        for queue in queues.iter().filter(|queue| queue.paused) {
+        for queue in pauses.iter().filter(|queue| queue.paused) {
             engine.board().set_paused(&queue.name, true);
         }
         Ok(Self { engine, listener, address })

@@ -89,21 +89,27 @@ impl Line {
 
 async fn keep(address: Address, own: Uuid, mut told: UnboundedReceiver<Signal>, hear: Hear) {
     let mut pause = PAUSE_MIN;
+    let mut lost = false;
     loop {
         let joining = tokio::time::timeout(PROBE, join(&address, own, &hear)).await;
         match joining.unwrap_or_else(|_elapsed| Err("no answer in time".to_owned())) {
             Ok(joined) => {
                 pause = PAUSE_MIN;
                 hear(Heard::Missed);
-                let ended = speak(&joined, own, &mut told).await;
+                let say = if lost { vec![Signal::Missed] } else { Vec::new() };
+                let (ended, unsent) = speak(&joined, own, &mut told, say).await;
+                lost = unsent;
                 tracing::warn!(error = ended, "line to the other servers broke");
             }
             Err(error) => {
                 tracing::warn!(%error, "no line to the other servers; they are looked for again");
             }
         }
-        // What could not be told is old by the time there is a line again.
-        while told.try_recv().is_ok() {}
+        // What could not be told is old by the time there is a line again. That jobs are there
+        // the others see by themselves; for the rest they are told to look.
+        while let Ok(signal) = told.try_recv() {
+            lost |= matters(&signal);
+        }
         if told.is_closed() {
             return;
         }
@@ -152,27 +158,40 @@ fn heard(own: Uuid, payload: &str, hear: &Hear) {
     }
 }
 
-/// Sends what is told until the line breaks; returns why it broke.
-async fn speak(joined: &Joined, own: Uuid, told: &mut UnboundedReceiver<Signal>) -> String {
+/// Whether the others must not go without a hint.
+const fn matters(signal: &Signal) -> bool {
+    !matches!(signal, Signal::Ready(_) | Signal::Arrived)
+}
+
+/// Says something, then sends what is told until the line breaks; returns why it broke, and
+/// whether something that matters was lost with it.
+async fn speak(
+    joined: &Joined,
+    own: Uuid,
+    told: &mut UnboundedReceiver<Signal>,
+    mut say: Vec<Signal>,
+) -> (String, bool) {
     loop {
-        let first = match tokio::time::timeout(PROBE, told.recv()).await {
-            Ok(Some(first)) => Some(first),
-            Ok(None) => return "store was closed".to_owned(),
-            // A line that nothing comes through may be dead.
-            Err(_elapsed) => None,
-        };
-        let mut say: Vec<Signal> = first.into_iter().collect();
+        if say.is_empty() {
+            match tokio::time::timeout(PROBE, told.recv()).await {
+                Ok(Some(first)) => say.push(first),
+                Ok(None) => return ("store was closed".to_owned(), false),
+                // A line that nothing comes through may be dead.
+                Err(_elapsed) => {}
+            }
+        }
         if !say.is_empty() {
             tokio::time::sleep(GATHER).await;
             while let Ok(signal) = told.try_recv() {
                 say.push(signal);
             }
         }
-        let sent = tokio::time::timeout(PROBE, send(&joined.client, own, say)).await;
-        match sent {
+        let lost = say.iter().any(matters);
+        let sending = send(&joined.client, own, std::mem::take(&mut say));
+        match tokio::time::timeout(PROBE, sending).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => return words(&error),
-            Err(_elapsed) => return "no answer in time".to_owned(),
+            Ok(Err(error)) => return (words(&error), lost),
+            Err(_elapsed) => return ("no answer in time".to_owned(), lost),
         }
     }
 }

@@ -22,6 +22,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "0006_server_batch",
         text: include_str!("../migrations/0006_server_batch.sql"),
     },
+    Migration { name: "0007_tally", text: include_str!("../migrations/0007_tally.sql") },
 ];
 
 /// Version of the schema that this build knows.

@@ -8,11 +8,12 @@ use outlast_core::time::Timestamp;
 use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::migration::Standing;
 use outlast_store::query::{
-    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueueStats,
-    StoreFacts,
+    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueuePause,
+    QueueStats, StoreFacts,
 };
 use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
 use outlast_store::signal::{Heard, Signal};
+use outlast_store::tally::ClassCounts;
 use outlast_store::tend::{Tend, Tended};
 use outlast_store::{Applied, Batch, Clock, Command, Store, StoreError};
 use tokio::sync::{Mutex, MutexGuard};
@@ -148,7 +149,11 @@ impl Store for PostgresStore {
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
-        read::worker::all(&self.inner.duties.get().await?).await
+        read::worker::all(&self.inner.readers.get().await?).await
+    }
+
+    async fn live_workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
+        read::worker::live(&self.inner.duties.get().await?).await
     }
 
     async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
@@ -157,6 +162,14 @@ impl Store for PostgresStore {
 
     async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError> {
         read::queue::backlog(&self.inner.duties.get().await?).await
+    }
+
+    async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError> {
+        read::queue::tally(&self.inner.duties.get().await?).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError> {
+        read::queue::pauses(&self.inner.duties.get().await?).await
     }
 
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {

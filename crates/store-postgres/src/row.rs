@@ -99,6 +99,15 @@ pub(crate) fn parsed<T>(
     parse(word).ok_or_else(|| StoreError::Corrupt(format!("`{word}` is not a word of column {at}")))
 }
 
+pub(crate) fn parsed_opt<T>(
+    row: &Row,
+    at: usize,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, StoreError> {
+    let found: Option<&str> = get(row, at)?;
+    found.map(|_| parsed(row, at, parse)).transpose()
+}
+
 /// Reads holder, epoch and end of a duty, in this order.
 pub(crate) fn duty(row: &Row) -> Result<Duty, StoreError> {
     Ok(Duty { holder: get(row, 0)?, epoch: epoch(row, 1)?, until: time(row, 2)? })

@@ -17,6 +17,7 @@
 //! - [`live`]: loading a job where it is; [`transition`]: moving it
 //! - [`enqueue`], [`once`], [`arrival`], [`claim`], [`report`], [`workers`], [`sweep`], [`orders`],
 //!   [`prune`], [`duty`]: the commands
+//! - [`tally`]: the live counts that a batch changes
 //! - [`classes`]: what is known of classes without asking
 //!
 //! Locks are taken in one order (workers by id, then jobs by number; claims and sweeps pass
@@ -39,6 +40,7 @@ mod prune;
 mod report;
 mod sweep;
 mod tables;
+mod tally;
 mod transition;
 mod workers;
 
@@ -51,6 +53,7 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::event::Event;
 use outlast_store::settle::Bench;
+use outlast_store::tally::Changes;
 use outlast_store::{Applied, Batch, BatchId, Clock, Command, Reply, StoreError, codec};
 use tokio::time::Instant;
 use tokio_postgres::Row;
@@ -299,10 +302,12 @@ impl Writer {
             told: &mut self.told,
             doubt: &mut self.doubt,
             budgets: &batch.budgets,
+            server: batch.id.server,
             seed: batch.jitter_seed,
             now: self.latest,
             command: 0,
             events: Vec::with_capacity(batch.commands.len()),
+            tally: Changes::default(),
             tables: Tables::default(),
             careful,
             opening: Vec::new(),
@@ -382,10 +387,14 @@ struct Writing<'a> {
     told: &'a mut Option<(Timestamp, Instant)>,
     doubt: &'a mut Option<Applied>,
     budgets: &'a Budgets,
+    /// Whose batch it is.
+    server: Uuid,
     seed: u64,
     now: Timestamp,
     command: usize,
     events: Vec<Event>,
+    /// By how much the batch changes the live counts.
+    tally: Changes,
     /// What has yet to be written.
     tables: Tables,
     /// Whether nothing is taken for true without looking: `known` was read (which of the new
@@ -448,6 +457,7 @@ impl Writing<'_> {
 
     async fn commit(&mut self, id: BatchId, applied: Applied) -> Result<Applied, Miss> {
         let (takes, mut asks) = self.noted();
+        asks.extend(tally::keep(id.server, self.tally.take()));
         if !self.events.is_empty() {
             asks.push(Ask::new(
                 "insert into event_batch (server, n, at, body) values ($1, $2, $3, $4)",

@@ -22,6 +22,7 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0006_idempotency_job.sql"),
     },
     Migration { name: "0007_transfer", text: include_str!("../migrations/0007_transfer.sql") },
+    Migration { name: "0008_tally", text: include_str!("../migrations/0008_tally.sql") },
 ];
 
 /// Version of the schema that this build knows.

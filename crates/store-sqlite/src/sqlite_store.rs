@@ -10,10 +10,11 @@ use outlast_core::time::Timestamp;
 use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::migration::Standing;
 use outlast_store::query::{
-    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueueStats,
-    StoreFacts,
+    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueuePause,
+    QueueStats, StoreFacts,
 };
 use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
+use outlast_store::tally::ClassCounts;
 use outlast_store::{Applied, Batch, Clock, Store, StoreError};
 use tokio::sync::oneshot;
 
@@ -135,12 +136,24 @@ impl Store for SqliteStore {
         self.read(read::worker::all).await
     }
 
+    async fn live_workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
+        self.read(read::worker::live).await
+    }
+
     async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
         self.read(move |db| read::worker::held_by(db, worker)).await
     }
 
     async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError> {
         self.read(read::queue::backlog).await
+    }
+
+    async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError> {
+        self.read(read::queue::tally).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError> {
+        self.read(read::queue::pauses).await
     }
 
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {

@@ -2,6 +2,7 @@
 //!
 //! - [`live`]: loading a job where it is; [`transition`]: moving it
 //! - [`enqueue`], [`once`], [`claim`], [`report`], [`workers`], [`sweep`], [`orders`]: the commands
+//! - [`tally`]: the live counts that a batch changes
 //! - [`classes`]: what is known of classes and queues without asking the database
 
 mod claim;
@@ -14,6 +15,7 @@ mod orders;
 mod prune;
 mod report;
 mod sweep;
+mod tally;
 mod transition;
 mod workers;
 
@@ -26,6 +28,7 @@ use outlast_core::time::Timestamp;
 use outlast_store::arrival::TakenIn;
 use outlast_store::event::Event;
 use outlast_store::settle::Bench;
+use outlast_store::tally::Changes;
 use outlast_store::{Applied, Batch, BatchId, Clock, Command, Reply, StoreError, codec};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use rustix::fs::{FlockOperation, flock};
@@ -125,6 +128,7 @@ pub(crate) struct Writing<'a> {
     pub(crate) now: Timestamp,
     pub(crate) command: usize,
     pub(crate) events: Vec<Event>,
+    pub(crate) tally: Changes,
 }
 
 fn apply(
@@ -146,12 +150,14 @@ fn apply(
         now,
         command: 0,
         events: Vec::with_capacity(batch.commands.len()),
+        tally: Changes::default(),
     };
     let mut replies = Vec::with_capacity(batch.commands.len());
     for (at, command) in batch.commands.into_iter().enumerate() {
         writing.command = at;
         replies.push(writing.obey(command)?);
     }
+    writing.keep_tally()?;
     let events = writing.events;
     if !events.is_empty() {
         log_events(db, batch.id, now, &events)?;

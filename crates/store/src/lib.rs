@@ -13,6 +13,7 @@
 //! - [`query`]: what can be read outside a batch
 //! - [`event`]: the event log's entries
 //! - [`migration`]: how far a store was brought
+//! - [`tally`]: live counts by class and state
 //! - [`tend`]: looking after what history is kept in
 //! - [`settle`], [`codec`]: what every store does and keeps the same way
 //! - [`transfer`]: moving all that a store holds into another one
@@ -35,6 +36,7 @@ pub mod reply;
 pub mod settle;
 pub mod signal;
 pub mod store;
+pub mod tally;
 pub mod tend;
 pub mod transfer;
 

@@ -33,11 +33,13 @@ use crate::arrival::TakenIn;
 use crate::command::{Batch, Command};
 use crate::event::{EventPage, EventQuery};
 use crate::query::{
-    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueueStats,
+    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueuePause,
+    QueueStats,
 };
 use crate::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
 use crate::reply::{Applied, Reply};
 use crate::store::{Clock, Store, StoreError};
+use crate::tally::ClassCounts;
 use tables::Tables;
 use tx::Tx;
 
@@ -164,12 +166,24 @@ impl Store for ModelStore {
         Ok(self.open()?.workers())
     }
 
+    async fn live_workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
+        Ok(self.open()?.live_workers())
+    }
+
     async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
         Ok(self.open()?.held_by(worker))
     }
 
     async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError> {
         Ok(self.open()?.backlog())
+    }
+
+    async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError> {
+        Ok(self.open()?.tally())
+    }
+
+    async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError> {
+        Ok(self.open()?.pauses())
     }
 
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {

@@ -1,5 +1,6 @@
 //! What can be read outside a batch.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
@@ -8,6 +9,7 @@ use outlast_core::time::Timestamp;
 
 use crate::command::{ClassId, ClassKey, Stream};
 use crate::record::JobRecord;
+use crate::tally::ClassCounts;
 
 /// Which page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,9 +88,68 @@ pub struct QueueStats {
     pub cancelled: u64,
     /// Ended without success.
     pub discarded: u64,
-    /// Since when the oldest claimable job waits.
+    /// Since when the oldest claimable job waits. Where very many wait, it is looked for among
+    /// those that are next in line at each priority.
     pub oldest_available: Option<Timestamp>,
 }
+
+impl QueueStats {
+    /// Returns the count of a state.
+    pub const fn count_mut(&mut self, state: State) -> &mut u64 {
+        match state {
+            State::Scheduled => &mut self.scheduled,
+            State::Available => &mut self.available,
+            State::Pending => &mut self.pending,
+            State::Active => &mut self.active,
+            State::Completed => &mut self.completed,
+            State::Retryable => &mut self.retryable,
+            State::Cancelled => &mut self.cancelled,
+            State::Discarded => &mut self.discarded,
+        }
+    }
+}
+
+/// A queue that somebody paused or resumed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuePause {
+    /// Name.
+    pub name: String,
+    /// Whether fetching is stopped.
+    pub paused: bool,
+}
+
+/// Adds the counts of classes up by queue. Since when jobs wait is for the store to add.
+#[must_use]
+pub fn queues_of(pauses: Vec<QueuePause>, tally: &[ClassCounts]) -> BTreeMap<String, QueueStats> {
+    let mut queues = BTreeMap::new();
+    for QueuePause { name, paused } in pauses {
+        let stats = QueueStats { name: name.clone(), paused, ..QueueStats::default() };
+        queues.insert(name, stats);
+    }
+    for class in tally {
+        let name = &class.key.queue;
+        let named = || QueueStats { name: name.clone(), ..QueueStats::default() };
+        let stats = queues.entry(name.clone()).or_insert_with(named);
+        for state in State::ALL {
+            *stats.count_mut(state) += class.counts.state(state);
+        }
+    }
+    queues
+}
+
+/// Returns how many of the claimable jobs that are next in line, at each priority of each of
+/// so many classes, are looked at for the oldest.
+#[must_use]
+pub fn looked_at(classes: usize) -> i64 {
+    let each = OLDEST_LOOKED_MAX / classes.max(1);
+    i64::try_from(each.max(OLDEST_LOOKED_MIN)).unwrap_or(i64::MAX)
+}
+
+/// Claimable jobs that are looked at for the oldest, in all; more take longer than an answer
+/// should.
+const OLDEST_LOOKED_MAX: usize = 20_000;
+/// How many of each class are looked at even so.
+const OLDEST_LOOKED_MIN: usize = 5;
 
 /// A dead letter.
 #[derive(Clone, Debug, PartialEq)]

@@ -55,6 +55,9 @@ pub enum Signal {
         #[serde(rename = "p")]
         paused: bool,
     },
+    /// Hints of this server were lost: whoever hears it looks into the store.
+    #[serde(rename = "m")]
+    Missed,
 }
 
 impl Signal {

@@ -11,12 +11,13 @@ use outlast_core::time::Timestamp;
 use crate::command::Batch;
 use crate::event::{EventPage, EventQuery};
 use crate::query::{
-    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueueStats,
-    StoreFacts,
+    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueuePause,
+    QueueStats, StoreFacts,
 };
 use crate::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
 use crate::reply::Applied;
 use crate::signal::{Heard, Signal};
+use crate::tally::ClassCounts;
 use crate::tend::{Tend, Tended};
 
 /// Where jobs live. One writer path ([`Store::apply`]), and reads that never block it.
@@ -55,6 +56,11 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// Returns every worker that is not forgotten, latest registered first.
     fn workers(&self) -> impl Future<Output = Result<Vec<WorkerRecord>, StoreError>> + Send;
 
+    /// Returns every worker that has a lease or holds an attempt, and the [`GONE_SHOWN`] that
+    /// went last, who explain why a job waits; latest registered first. However many went
+    /// before them, it takes no longer.
+    fn live_workers(&self) -> impl Future<Output = Result<Vec<WorkerRecord>, StoreError>> + Send;
+
     /// Returns the attempts that a worker holds.
     fn held_by(
         &self,
@@ -63,6 +69,12 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// Returns every class and whether it has claimable jobs.
     fn backlog(&self) -> impl Future<Output = Result<Vec<ClassBacklog>, StoreError>> + Send;
+
+    /// Returns every class with its live counts, by number. Nothing is counted for it.
+    fn tally(&self) -> impl Future<Output = Result<Vec<ClassCounts>, StoreError>> + Send;
+
+    /// Returns the queues that somebody paused or resumed, by name.
+    fn pauses(&self) -> impl Future<Output = Result<Vec<QueuePause>, StoreError>> + Send;
 
     /// Returns every queue with its counts, by name.
     fn queues(&self) -> impl Future<Output = Result<Vec<QueueStats>, StoreError>> + Send;
@@ -118,6 +130,9 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// Flushes and closes; every later call fails with [`StoreError::Closed`].
     fn close(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
+
+/// How many of the workers that went are told of with those that live.
+pub const GONE_SHOWN: u32 = 100;
 
 /// A clock that a store reads. The real one never runs backwards.
 pub trait Clock: fmt::Debug + Send + Sync {

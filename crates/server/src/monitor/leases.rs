@@ -45,7 +45,7 @@ fn seconds(span: Span) -> f64 {
 
 /// Looks at every worker once; returns how long nobody can lapse.
 async fn look<S: Store>(engine: &Engine<S>) -> Span {
-    let workers = match engine.store().workers().await {
+    let workers = match engine.store().live_workers().await {
         Ok(workers) => workers,
         Err(error) => {
             tracing::error!("Failed to query active workers for heartbeat check: {error}");

@@ -1,12 +1,14 @@
 //! Queues, classes, and what is due next.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::query::{ClassBacklog, QueueStats};
+use outlast_store::command::ClassId;
+use outlast_store::query::{ClassBacklog, QueuePause, QueueStats, looked_at, queues_of};
+use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
 
 use crate::read::Reader;
 use crate::row::{self, class_of, get};
@@ -28,72 +30,71 @@ pub(crate) async fn backlog(reader: &Reader) -> Result<Vec<ClassBacklog>, StoreE
     Ok(classes)
 }
 
-/// Queue, state and count: each table is read once.
-const COUNTS: &str = "
-    select c.queue, 'available', sum(x.n)::bigint from
-        (select r.class, count(*) as n from ready r group by 1) x
-    join class c on c.id = x.class group by 1
-    union all
-    select c.queue, 'active', sum(x.n)::bigint from
-        (select j.class, count(*) as n from active a join job_row j on j.seq = a.seq
-         where not a.cancelled group by 1) x
-    join class c on c.id = x.class group by 1
-    union all
-    select c.queue, x.state, sum(x.n)::bigint from
-        (select j.class, w.state, count(*) as n
-         from waiting w join job_row j on j.seq = w.seq group by 1, 2) x
-    join class c on c.id = x.class group by 1, 2
-    union all
-    select c.queue, x.state, sum(x.n)::bigint from
-        (select j.class, f.state, count(*) as n
-         from finished f join job_row j on j.seq = f.seq group by 1, 2) x
-    join class c on c.id = x.class group by 1, 2";
+const TALLY: &str = "
+    select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, t.scheduled, t.available, t.pending,
+        t.active, t.completed, t.retryable, t.cancelled, t.discarded,
+        t.started, t.exhausted, t.abandoned
+    from class c left join (
+        select class, sum(scheduled)::bigint as scheduled, sum(available)::bigint as available,
+            sum(pending)::bigint as pending, sum(active)::bigint as active,
+            sum(completed)::bigint as completed, sum(retryable)::bigint as retryable,
+            sum(cancelled)::bigint as cancelled, sum(discarded)::bigint as discarded,
+            sum(started)::bigint as started, sum(exhausted)::bigint as exhausted,
+            sum(abandoned)::bigint as abandoned
+        from tally group by class) t on t.class = c.id
+    order by c.id";
 
-const fn count_of(stats: &mut QueueStats, state: State) -> &mut u64 {
-    match state {
-        State::Scheduled => &mut stats.scheduled,
-        State::Available => &mut stats.available,
-        State::Pending => &mut stats.pending,
-        State::Active => &mut stats.active,
-        State::Completed => &mut stats.completed,
-        State::Retryable => &mut stats.retryable,
-        State::Cancelled => &mut stats.cancelled,
-        State::Discarded => &mut stats.discarded,
+pub(crate) async fn tally(reader: &Reader) -> Result<Vec<ClassCounts>, StoreError> {
+    let rows = reader.all(TALLY, &[]).await?;
+    let mut classes = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let (id, key) = class_of(row)?;
+        let mut values = [0; COLUMNS.len()];
+        for (at, value) in (6..).zip(&mut values) {
+            *value = get::<Option<i64>>(row, at)?.unwrap_or(0);
+        }
+        classes.push(ClassCounts { id, key, counts: Counts::of(values) });
     }
+    Ok(classes)
 }
 
+pub(crate) async fn pauses(reader: &Reader) -> Result<Vec<QueuePause>, StoreError> {
+    let rows =
+        reader.all("select name, paused from queue order by name collate \"C\"", &[]).await?;
+    rows.iter().map(|row| Ok(QueuePause { name: get(row, 0)?, paused: get(row, 1)? })).collect()
+}
+
+/// Those that are next in line at each priority of these classes.
+const OLDEST: &str = "
+    select c.class, min(h.since)
+    from unnest($1::bigint[]) c(class)
+    cross join lateral (
+        with recursive ranks(rank) as (
+            (select r.rank from ready r where r.class = c.class order by r.class, r.rank limit 1)
+            union all
+            select (select r.rank from ready r where r.class = c.class and r.rank > k.rank
+                    order by r.class, r.rank limit 1)
+            from ranks k where k.rank is not null)
+        select k.rank from ranks k where k.rank is not null) k
+    cross join lateral (
+        select r.since from ready r where r.class = c.class and r.rank = k.rank
+        order by r.class, r.rank, r.seq limit $2) h
+    group by c.class";
+
 pub(crate) async fn all(reader: &Reader) -> Result<Vec<QueueStats>, StoreError> {
-    let mut queues: BTreeMap<String, QueueStats> = BTreeMap::new();
-    let names = reader
-        .all(
-            "select q.name, q.paused from queue q
-             union
-             select c.queue, coalesce((select q.paused from queue q where q.name = c.queue), false)
-             from class c",
-            &[],
-        )
-        .await?;
-    for row in &names {
-        let name: String = get(row, 0)?;
-        let stats = QueueStats { name: name.clone(), paused: get(row, 1)?, ..Default::default() };
-        queues.insert(name, stats);
+    let tally = tally(reader).await?;
+    let mut queues = queues_of(pauses(reader).await?, &tally);
+    let waiting: Vec<&ClassCounts> =
+        tally.iter().filter(|class| class.counts.state(State::Available) > 0).collect();
+    let ids: Vec<i64> = waiting.iter().map(|class| class.id.0).collect();
+    let mut oldest = HashMap::new();
+    for row in &reader.all(OLDEST, &[&ids, &looked_at(ids.len())]).await? {
+        oldest.insert(ClassId(get(row, 0)?), row::time(row, 1)?);
     }
-    for row in &reader.all(COUNTS, &[]).await? {
-        let (name, state) = (get::<&str>(row, 0)?, row::state(row, 1)?);
-        if let Some(stats) = queues.get_mut(name) {
-            *count_of(stats, state) = row::count(row, 2)?;
-        }
-    }
-    let oldest = reader
-        .all(
-            "select c.queue, min(r.since) from ready r join class c on c.id = r.class
-             group by c.queue",
-            &[],
-        )
-        .await?;
-    for row in &oldest {
-        if let Some(stats) = queues.get_mut(get::<&str>(row, 0)?) {
-            stats.oldest_available = row::time_opt(row, 1)?;
+    for class in waiting {
+        let since = oldest.get(&class.id).copied();
+        if let Some(stats) = queues.get_mut(&class.key.queue) {
+            stats.oldest_available = [stats.oldest_available, since].into_iter().flatten().min();
         }
     }
     Ok(queues.into_values().collect())

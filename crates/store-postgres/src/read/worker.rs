@@ -4,23 +4,52 @@ use outlast_core::id::WorkerId;
 use outlast_store::StoreError;
 use outlast_store::command::WorkerRole;
 use outlast_store::record::{Held, WorkerRecord};
+use outlast_store::store::GONE_SHOWN;
 use tokio_postgres::Row;
 
 use crate::read::Reader;
 use crate::row::{self, get};
 
-pub(crate) async fn all(reader: &Reader) -> Result<Vec<WorkerRecord>, StoreError> {
-    let rows = reader
-        .all(
+/// Selects workers; where they are found follows.
+macro_rules! select_workers {
+    ($from:literal) => {
+        concat!(
             "select w.id, w.name, w.worker_role, w.phase, w.liveness, w.concurrency, w.queues,
                     w.runtimes, w.labels, w.last_heartbeat_ms, w.created_ms, w.updated_ms,
                     w.renewal_seq, w.session_seq, w.lease_ms, w.lease_until_ms, w.evidence,
                     w.about, w.plain_id, w.attachment,
-                    (select count(*) from active a where a.worker = w.id)
-             from worker w order by w.created_ms desc, w.id desc",
-            &[],
+                    (select count(*) from active a where a.worker = w.id) ",
+            $from,
+            " order by w.created_ms desc, w.id desc"
         )
-        .await?;
+    };
+}
+
+pub(crate) async fn all(reader: &Reader) -> Result<Vec<WorkerRecord>, StoreError> {
+    let rows = reader.all(select_workers!("from worker w"), &[]).await?;
+    rows.iter().map(of_row).collect()
+}
+
+/// Those that have a lease, those that hold something, and the last that went: each found by
+/// an index of its own, which those that went long ago are not in.
+const LIVE: &str = select_workers!(
+    "from (
+         select id from worker where liveness < 2
+         union
+         (select id from worker where liveness >= 2 order by updated_ms desc, id desc limit $1)
+         union
+         (with recursive holders(worker) as (
+             (select worker from active where worker is not null order by worker limit 1)
+             union all
+             select (select a.worker from active a where a.worker > h.worker
+                     order by a.worker limit 1)
+             from holders h where h.worker is not null)
+         select worker from holders where worker is not null)) k
+     join worker w on w.id = k.id"
+);
+
+pub(crate) async fn live(reader: &Reader) -> Result<Vec<WorkerRecord>, StoreError> {
+    let rows = reader.all(LIVE, &[&i64::from(GONE_SHOWN)]).await?;
     rows.iter().map(of_row).collect()
 }
 

@@ -66,7 +66,8 @@ pub(super) fn times(section: &Section, rows: &[Row]) -> Option<Vec<i64>> {
 pub(super) const SETTLE: &str = "
     select setval('job_seq', greatest((select max(seq) from job_row), 1),
         exists (select 1 from job_row));
-    analyze class, queue, job_row, ready, waiting, active, finished, attempt_row, expiry,
+    select outlast.count_tally();
+    analyze class, tally, queue, job_row, ready, waiting, active, finished, attempt_row, expiry,
         dead_letter_row, checkpoint, log, log_size, event_batch, idempotency, idempotency_job,
         duty, worker";
 

@@ -14,6 +14,7 @@ use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, Command, EndDe
 use outlast_store::record::StoredJob;
 use outlast_store::reply::{ClaimRefusal, Claimed, Reply};
 use outlast_store::settle::{Facts, events_of};
+use outlast_store::tally::Before;
 use tokio_postgres::Row;
 
 use crate::failure::{Conflict, Failure};
@@ -241,6 +242,9 @@ impl Writing<'_> {
         let Hold::Take(holder) = transition.hold else {
             return Err(StoreError::Corrupt("a claim that holds nothing".into()));
         };
+        let before =
+            Before { class: taken.class, state: State::Available, started: false, letter: None };
+        self.tally.moved(&before, taken.stored.class, &transition);
         self.lives.remove(&taken.stored.id);
         let visible_until = self.put_active(&taken, (holder, transition.next_epoch), claimant);
         let by = match claimant {

@@ -109,6 +109,7 @@ impl Writing<'_> {
             created: self.now,
             scheduled_for,
         };
+        self.tally.stored(class, state);
         self.events.push(enqueued_event(&stored, state));
         if refused.is_some() {
             self.tell_refusal(&stored);

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use outlast_core::id::{JobId, WorkerId};
-use outlast_core::job::{Holder, Job, State, Turn};
+use outlast_core::job::{DeadLetterReason, Holder, Job, State, Turn};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::StoreError;
 use outlast_store::command::ClassId;
@@ -49,7 +49,8 @@ pub(super) enum Spot {
     Waiting,
     /// Also of a cancelled job whose tree is awaited.
     Active(Held),
-    Finished,
+    /// With why it waits for a person, if it does.
+    Finished(Option<DeadLetterReason>),
 }
 
 /// The row of an attempt under way.
@@ -171,7 +172,8 @@ impl Writing<'_> {
     }
 
     fn of_finished(&self, row: &Row) -> Result<Live, StoreError> {
-        self.live(row, (row::state(row, MORE)?, None), Spot::Finished)
+        let letter = row::parsed_opt(row, MORE + 1, DeadLetterReason::parse)?;
+        self.live(row, (row::state(row, MORE)?, None), Spot::Finished(letter))
     }
 
     fn live(
@@ -259,7 +261,8 @@ impl Writing<'_> {
                     concat!(
                         "select ",
                         moving!("f"),
-                        "f.isolated, f.state
+                        "f.isolated, f.state,
+                             (select d.reason from dead_letter_row d where d.seq = f.seq)
                          from job_row j join finished f on f.seq = j.seq
                          where j.id = any($1::uuid[])
                              and not exists (select 1 from active a where a.seq = f.seq)

@@ -1,6 +1,6 @@
 //! What people order about jobs and queues, and what attempts print.
 
-use outlast_core::job::Event as JobEvent;
+use outlast_core::job::{DeadLetterReason, Event as JobEvent};
 use outlast_core::limits;
 use outlast_store::command::{EndDetail, JobOrder, LogChunk, QueueOrder, Stream};
 use outlast_store::reply::{MoveRefusal, Moved, Reply};
@@ -8,7 +8,7 @@ use outlast_store::settle::queue_event;
 
 use crate::failure::Failure;
 use crate::link::values;
-use crate::row::{int, text};
+use crate::row::{self, int, text};
 use crate::writer::Writing;
 use crate::writer::classes::Classes;
 use crate::writer::live::Live;
@@ -75,9 +75,12 @@ impl Writing<'_> {
     pub(super) async fn forget_dead_letter(&mut self, order: &JobOrder) -> Result<Reply, Failure> {
         let Some(live) = self.find_of_tenant(order).await? else { return Ok(Reply::NotFound) };
         let gone = self
-            .ask("delete from dead_letter_row where seq = $1 returning 1", values![live.seq])
+            .ask("delete from dead_letter_row where seq = $1 returning reason", values![live.seq])
             .await?;
-        Ok(if gone.len() == 1 { Reply::Done } else { Reply::NotFound })
+        let Some(row) = gone.first() else { return Ok(Reply::NotFound) };
+        let reason = row::parsed(row, 0, DeadLetterReason::parse)?;
+        self.tally.letter_gone(live.stored.class, reason);
+        Ok(Reply::Done)
     }
 
     pub(super) fn queue(&mut self, order: &QueueOrder) -> Reply {
@@ -127,12 +130,13 @@ impl Writing<'_> {
         self.ask(
             "truncate job_row, ready, waiting, expiry, active, attempt_row, finished,
                  dead_letter_row, checkpoint, log, log_size, event_batch, worker, queue, class,
-                 idempotency, idempotency_job, arrival restart identity",
+                 idempotency, idempotency_job, arrival, tally restart identity",
             Vec::new(),
         )
         .await?;
         *self.classes = Classes::default();
         self.events.clear();
+        self.tally.clear();
         self.lives.clear();
         self.workers.clear();
         self.held.clear();

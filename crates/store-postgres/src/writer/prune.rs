@@ -1,18 +1,19 @@
 //! Deleting what need not be kept any longer.
 
 use outlast_core::duty::DutyRefusal;
-use outlast_store::StoreError;
-use outlast_store::command::Prune;
+use outlast_store::command::{ClassId, Prune};
 use outlast_store::reply::Pruned;
 
 use crate::failure::Failure;
 use crate::link::values;
-use crate::row::get;
+use crate::row::{self, get};
 use crate::writer::Writing;
 
 /// Dead letters wait for a person, a cancelled job for its process tree, and the job of a
 /// key for its producer.
-const OLD_JOBS: &str = "select f.seq from finished f where f.at < $1
+const OLD_JOBS: &str = "select f.seq,
+         (select j.class from job_row j where j.seq = f.seq), f.state
+     from finished f where f.at < $1
          and not exists (select 1 from dead_letter_row d where d.seq = f.seq)
          and not exists (select 1 from active a where a.seq = f.seq)
          and not exists (select 1 from idempotency_job i where i.seq = f.seq)
@@ -44,11 +45,15 @@ impl Writing<'_> {
         let before = prune.finished_before.0;
         let keys = self.ask(OLD_KEYS, values![self.now.0, limit]).await?;
         let old = self.ask(OLD_JOBS, values![before, limit]).await?;
-        let seqs: Vec<i64> =
-            old.iter().map(|row| get(row, 0)).collect::<Result<_, StoreError>>()?;
+        let mut seqs: Vec<i64> = Vec::with_capacity(old.len());
+        for row in &old {
+            seqs.push(get(row, 0)?);
+            self.tally.deleted(ClassId(get(row, 1)?), row::state(row, 2)?);
+        }
         if !seqs.is_empty() {
             self.delete_jobs(&seqs);
         }
+        let tallies = self.take_tallies_over(limit).await?;
         // Each server that writes changes its own row all the time.
         let gone = before.min(self.now.0 - DAY_MS);
         self.write("delete from server_batch where at < $1", values![gone]);
@@ -66,7 +71,7 @@ impl Writing<'_> {
         Ok(Ok(Pruned {
             jobs: u32::try_from(seqs.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
-            more: [keys.len(), seqs.len(), workers.len()].into_iter().any(full),
+            more: [keys.len(), seqs.len(), workers.len(), tallies].into_iter().any(full),
         }))
     }
 

@@ -151,7 +151,7 @@ fn refused(live: &Live, refusal: MoveRefusal) -> Result<Outcome, Failure> {
 fn plain_name(live: &Live) -> Option<&str> {
     match &live.spot {
         Spot::Active(held) => held.plain.as_deref(),
-        Spot::Ready { .. } | Spot::Waiting | Spot::Finished => None,
+        Spot::Ready { .. } | Spot::Waiting | Spot::Finished(_) => None,
     }
 }
 
@@ -161,6 +161,6 @@ fn holder_words(live: &Live) -> String {
             || held.plain.clone().unwrap_or_default(),
             |worker| format!("worker {worker}"),
         ),
-        Spot::Ready { .. } | Spot::Waiting | Spot::Finished => String::new(),
+        Spot::Ready { .. } | Spot::Waiting | Spot::Finished(_) => String::new(),
     }
 }

@@ -8,6 +8,7 @@ use outlast_store::command::{ClassId, EndDetail};
 use outlast_store::record::StoredJob;
 use outlast_store::reply::Moved;
 use outlast_store::settle::{Facts, events_of};
+use outlast_store::tally::Before;
 
 use crate::failure::Failure;
 use crate::row::{self, int, int4, text};
@@ -42,10 +43,23 @@ impl Writing<'_> {
         self.held.clear();
         let held = match &live.spot {
             Spot::Active(held) => Some(held),
-            Spot::Ready { .. } | Spot::Waiting | Spot::Finished => None,
+            Spot::Ready { .. } | Spot::Waiting | Spot::Finished(_) => None,
         };
         self.take_out(live, transition);
         let class = self.put_in(live, transition, trace).await?;
+        let before = Before {
+            class: match &live.spot {
+                Spot::Ready { class, .. } => *class,
+                Spot::Waiting | Spot::Active(_) | Spot::Finished(_) => live.stored.class,
+            },
+            state: live.job.state,
+            started: held.is_some_and(|held| held.started.is_some() && !held.cancelled),
+            letter: match &live.spot {
+                Spot::Finished(letter) => *letter,
+                Spot::Ready { .. } | Spot::Waiting | Spot::Active(_) => None,
+            },
+        };
+        self.tally.moved(&before, class, transition);
         let mut outcome = None;
         if let (Hold::Drop(how), Some(held)) = (transition.hold, held) {
             outcome = Some(how);
@@ -132,7 +146,7 @@ impl Writing<'_> {
                 cancelled: held.cancelled,
                 checkpoint: live.checkpoint,
             }),
-            (Spot::Finished, _) => {
+            (Spot::Finished(_), _) => {
                 self.tables.finished_gone.push(FinishedGone { seq, epoch, state });
             }
         }

@@ -63,6 +63,27 @@ pub(crate) async fn check_places(client: &Client) {
     let counts: Vec<i64> = (0..5).map(|at| row.get(at)).collect();
     let jobs = counts[0];
     assert_eq!(counts, [jobs, jobs, jobs, jobs, 0], "jobs, places, different, known, astray");
+    check_tally(client).await;
+}
+
+/// Checks that the live counts are those that counting gives.
+pub(crate) async fn check_tally(client: &Client) {
+    let sums: Vec<String> = outlast_store::tally::COLUMNS
+        .iter()
+        .map(|column| format!("coalesce(sum({column}), 0)::bigint as {column}"))
+        .collect();
+    let sums = sums.join(", ");
+    let columns = outlast_store::tally::COLUMNS.join(", ");
+    let kept = format!("select class, {sums} from tally group by class");
+    let counted = format!("select class, {columns} from outlast.tally_counted");
+    let nothing = outlast_store::tally::COLUMNS.map(|column| format!("{column} = 0")).join(" and ");
+    let sql = format!(
+        "select count(*) from (
+             (select * from ({kept}) k where not ({nothing}) except {counted})
+             union all
+             ({counted} except {kept})) d"
+    );
+    assert_eq!(number(client, &sql).await, 0, "classes whose live counts are wrong");
 }
 
 pub(crate) fn new_id() -> Uuid {

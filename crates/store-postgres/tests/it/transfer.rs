@@ -28,6 +28,7 @@ use moving::{Embedded, Moving};
 const TABLES_LEFT_OUT: &[(&str, &str)] = &[
     ("server_batch", "is about the writing of servers that run, and none does then"),
     ("transfer", "how far imports into this store came"),
+    ("tally", "follows from where the jobs are"),
     ("arrival", "an export waits until it is empty"),
     ("arrival_watch", "a promise of a moment"),
 ];

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use outlast_core::job::State;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::query::{ClassBacklog, QueueStats};
-use rusqlite::Connection;
+use outlast_store::query::{ClassBacklog, QueuePause, QueueStats, looked_at, queues_of};
+use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
+use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::row::{self, failed};
+use crate::row::failed;
 use crate::writer::class_of;
 
 pub(crate) fn backlog(db: &Connection) -> Result<Vec<ClassBacklog>, StoreError> {
@@ -28,77 +29,74 @@ pub(crate) fn backlog(db: &Connection) -> Result<Vec<ClassBacklog>, StoreError> 
     Ok(classes)
 }
 
-/// Queue, state and count: each table is read once.
-const COUNTS: [&str; 4] = [
-    "select c.queue, 'available', count(*) from ready x join class c on c.id = x.class
-     group by c.queue",
-    "select c.queue, 'active', count(*) from active x join job_row j on j.seq = x.seq
-     join class c on c.id = j.class where not x.cancelled group by c.queue",
-    "select c.queue, x.state, sum(x.n) from
-         (select j.class as class, w.state as state, count(*) as n
-          from waiting w join job_row j on j.seq = w.seq group by 1, 2) x
-     join class c on c.id = x.class group by 1, 2",
-    "select c.queue, x.state, sum(x.n) from
-         (select j.class as class, f.state as state, count(*) as n
-          from finished f join job_row j on j.seq = f.seq group by 1, 2) x
-     join class c on c.id = x.class group by 1, 2",
-];
-
-fn count_of(stats: &mut QueueStats, state: State) -> &mut u64 {
-    match state {
-        State::Scheduled => &mut stats.scheduled,
-        State::Available => &mut stats.available,
-        State::Pending => &mut stats.pending,
-        State::Active => &mut stats.active,
-        State::Completed => &mut stats.completed,
-        State::Retryable => &mut stats.retryable,
-        State::Cancelled => &mut stats.cancelled,
-        State::Discarded => &mut stats.discarded,
-    }
-}
-
-pub(crate) fn all(db: &Connection) -> Result<Vec<QueueStats>, StoreError> {
-    let mut queues: BTreeMap<String, QueueStats> = BTreeMap::new();
-    let mut names = db
-        .prepare_cached(
-            "select q.name, q.paused from queue q
-             union select c.queue, coalesce((select paused from queue where name = c.queue), 0)
-             from class c",
-        )
-        .map_err(failed)?;
-    let mut rows = names.query([]).map_err(failed)?;
-    while let Some(row) = rows.next().map_err(failed)? {
-        let name: String = row.get(0).map_err(failed)?;
-        let paused: bool = row.get(1).map_err(failed)?;
-        queues.insert(name.clone(), QueueStats { name, paused, ..QueueStats::default() });
-    }
-    for sql in COUNTS {
-        let mut count = db.prepare_cached(sql).map_err(failed)?;
-        let mut rows = count.query([]).map_err(failed)?;
-        while let Some(row) = rows.next().map_err(failed)? {
-            let name: String = row.get(0).map_err(failed)?;
-            let state = row::state(row, 1).map_err(failed)?;
-            if let Some(stats) = queues.get_mut(&name) {
-                *count_of(stats, state) = row.get(2).map_err(failed)?;
-            }
-        }
-    }
-    oldest(db, &mut queues)?;
-    Ok(queues.into_values().collect())
-}
-
-fn oldest(db: &Connection, queues: &mut BTreeMap<String, QueueStats>) -> Result<(), StoreError> {
+pub(crate) fn tally(db: &Connection) -> Result<Vec<ClassCounts>, StoreError> {
     let mut select = db
         .prepare_cached(
-            "select c.queue, min(r.since) from ready r join class c on c.id = r.class
-             group by c.queue",
+            "select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, t.scheduled,
+                    t.available, t.pending, t.active, t.completed, t.retryable, t.cancelled,
+                    t.discarded, t.started, t.exhausted, t.abandoned
+             from class c left join tally t on t.class = c.id order by c.id",
         )
         .map_err(failed)?;
     let mut rows = select.query([]).map_err(failed)?;
+    let mut classes = Vec::new();
     while let Some(row) = rows.next().map_err(failed)? {
-        let name: String = row.get(0).map_err(failed)?;
-        if let Some(stats) = queues.get_mut(&name) {
-            stats.oldest_available = row.get::<_, Option<i64>>(1).map_err(failed)?.map(Timestamp);
+        let (id, key) = class_of(row)?;
+        let mut values = [0; COLUMNS.len()];
+        for (at, value) in (6..).zip(&mut values) {
+            *value = row.get::<_, Option<i64>>(at).map_err(failed)?.unwrap_or(0);
+        }
+        classes.push(ClassCounts { id, key, counts: Counts::of(values) });
+    }
+    Ok(classes)
+}
+
+pub(crate) fn pauses(db: &Connection) -> Result<Vec<QueuePause>, StoreError> {
+    let mut select =
+        db.prepare_cached("select name, paused from queue order by name").map_err(failed)?;
+    let rows = select
+        .query_map([], |row| Ok(QueuePause { name: row.get(0)?, paused: row.get(1)? }))
+        .map_err(failed)?;
+    rows.collect::<Result<_, _>>().map_err(failed)
+}
+
+pub(crate) fn all(db: &Connection) -> Result<Vec<QueueStats>, StoreError> {
+    let tally = tally(db)?;
+    let mut queues = queues_of(pauses(db)?, &tally);
+    oldest(db, &tally, &mut queues)?;
+    Ok(queues.into_values().collect())
+}
+
+fn oldest(
+    db: &Connection,
+    tally: &[ClassCounts],
+    queues: &mut BTreeMap<String, QueueStats>,
+) -> Result<(), StoreError> {
+    let mut next = db
+        .prepare_cached("select rank from ready where class = ? and rank > ? order by rank limit 1")
+        .map_err(failed)?;
+    let mut head = db
+        .prepare_cached(
+            "select min(since) from
+                 (select since from ready where class = ? and rank = ? order by seq limit ?)",
+        )
+        .map_err(failed)?;
+    let waiting: Vec<&ClassCounts> =
+        tally.iter().filter(|class| class.counts.state(State::Available) > 0).collect();
+    let looked = looked_at(waiting.len());
+    for class in waiting {
+        let mut oldest = None;
+        let mut rank = i64::MIN;
+        let mut step = |after: i64| next.query_row((class.id.0, after), |row| row.get(0));
+        while let Some(found) = step(rank).optional().map_err(failed)? {
+            rank = found;
+            let since: Option<i64> =
+                head.query_row((class.id.0, rank, looked), |row| row.get(0)).map_err(failed)?;
+            oldest = [oldest, since].into_iter().flatten().min();
+        }
+        if let (Some(stats), Some(since)) = (queues.get_mut(&class.key.queue), oldest) {
+            let first = stats.oldest_available.map_or(since, |other| other.0.min(since));
+            stats.oldest_available = Some(Timestamp(first));
         }
     }
     Ok(())

@@ -1,42 +1,90 @@
 //! Workers and what they hold.
 
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+
 use outlast_core::id::WorkerId;
 use outlast_store::StoreError;
 use outlast_store::command::WorkerRole;
 use outlast_store::record::{Held, WorkerRecord};
+use outlast_store::store::GONE_SHOWN;
 use rusqlite::{Connection, Row};
 use uuid::Uuid;
 
 use crate::row::{self, failed};
 
-pub(crate) fn all(db: &Connection) -> Result<Vec<WorkerRecord>, StoreError> {
-    let mut select = db
-        .prepare_cached(
+/// Selects workers; which, and in which order, follows.
+macro_rules! select_workers {
+    ($rest:literal) => {
+        concat!(
             "select w.id, w.name, w.worker_role, w.phase, w.liveness, w.concurrency, w.queues,
                     w.runtimes, w.labels, w.last_heartbeat_ms, w.created_ms, w.updated_ms,
                     w.renewal_seq, w.session_seq, w.lease_ms, w.lease_until_ms, w.evidence,
                     w.about, w.plain_id, w.attachment
-             from worker w order by w.created_ms desc, w.id desc",
+             from worker w ",
+            $rest
         )
-        .map_err(failed)?;
-    let rows = select.query_map([], of_row).map_err(failed)?;
-    let mut workers: Vec<WorkerRecord> = rows.collect::<Result<_, _>>().map_err(failed)?;
+    };
+}
+
+/// Each found by an index that those which went long ago are not in, or not looked at in.
+const LIVE: &str = select_workers!("where w.liveness < 2");
+const GONE: &str =
+    select_workers!("where w.liveness >= 2 order by w.updated_ms desc, w.id desc limit ?");
+const ONE: &str = select_workers!("where w.id = ?");
+
+pub(crate) fn all(db: &Connection) -> Result<Vec<WorkerRecord>, StoreError> {
+    let mut workers = found(db, select_workers!(""), [])?;
+    count_held(&held_counts(db)?, &mut workers);
+    Ok(workers)
+}
+
+/// Those that have a lease, those that hold something, and the last that went.
+pub(crate) fn live(db: &Connection) -> Result<Vec<WorkerRecord>, StoreError> {
+    let mut workers = found(db, LIVE, [])?;
+    workers.extend(found(db, GONE, [GONE_SHOWN])?);
+    let counts = held_counts(db)?;
+    let known: HashSet<WorkerId> = workers.iter().map(|worker| worker.id).collect();
+    for holder in counts.keys().filter(|holder| !known.contains(holder)) {
+        workers.extend(found(db, ONE, [holder.to_string()])?);
+    }
+    count_held(&counts, &mut workers);
+    Ok(workers)
+}
+
+fn found(
+    db: &Connection,
+    sql: &str,
+    params: impl rusqlite::Params,
+) -> Result<Vec<WorkerRecord>, StoreError> {
+    let mut select = db.prepare_cached(sql).map_err(failed)?;
+    let rows = select.query_map(params, of_row).map_err(failed)?;
+    rows.collect::<Result<_, _>>().map_err(failed)
+}
+
+fn held_counts(db: &Connection) -> Result<HashMap<WorkerId, u32>, StoreError> {
     let mut count = db
         .prepare_cached(
             "select worker, count(*) from active where worker is not null group by worker",
         )
         .map_err(failed)?;
     let mut held = count.query([]).map_err(failed)?;
-    let mut counts = std::collections::HashMap::new();
+    let mut counts = HashMap::new();
     while let Some(row) = held.next().map_err(failed)? {
-        let worker = row::worker_opt(row, 0).map_err(failed)?;
         let n: u32 = row.get(1).map_err(failed)?;
-        counts.insert(worker, n);
+        if let Some(worker) = row::worker_opt(row, 0).map_err(failed)? {
+            counts.insert(worker, n);
+        }
     }
-    for worker in &mut workers {
-        worker.in_flight = counts.get(&Some(worker.id)).copied().unwrap_or(0);
+    Ok(counts)
+}
+
+/// Notes how much each holds, and puts the latest registered first.
+fn count_held(counts: &HashMap<WorkerId, u32>, workers: &mut [WorkerRecord]) {
+    for worker in &mut *workers {
+        worker.in_flight = counts.get(&worker.id).copied().unwrap_or(0);
     }
-    Ok(workers)
+    workers.sort_by_key(|worker| Reverse((worker.created, worker.id)));
 }
 
 fn of_row(row: &Row<'_>) -> rusqlite::Result<WorkerRecord> {

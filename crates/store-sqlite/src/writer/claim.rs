@@ -11,6 +11,7 @@ use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, EndDetail};
 use outlast_store::record::StoredJob;
 use outlast_store::reply::{ClaimRefusal, Claimed};
 use outlast_store::settle::{Facts, events_of};
+use outlast_store::tally::Before;
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed, int};
@@ -181,6 +182,13 @@ impl Writing<'_> {
             return Err(StoreError::Corrupt(format!("job {} left while claimed", stored.id)));
         }
         debug_assert!(candidate.rank >= rank(stored.priority, outlast_core::job::Turn::Front));
+        let before = Before {
+            class: candidate.class,
+            state: State::Available,
+            started: false,
+            letter: None,
+        };
+        self.tally.moved(&before, stored.class, &transition);
         let Hold::Take(holder) = transition.hold else {
             return Err(StoreError::Corrupt("a claim that holds nothing".into()));
         };

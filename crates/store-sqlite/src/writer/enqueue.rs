@@ -123,6 +123,7 @@ impl Writing<'_> {
         if let Some(at) = expires_at {
             self.execute("insert into expiry (at, seq) values (?, ?)", (at.0, seq))?;
         }
+        self.tally.stored(class, state);
         self.events.push(enqueued_event(&stored, state));
         Ok(Some(Enqueued { id: stored.id, class, state, at: self.now }))
     }

@@ -52,8 +52,9 @@ impl Writing<'_> {
 
     pub(super) fn forget_dead_letter(&mut self, order: &JobOrder) -> Result<Reply, StoreError> {
         let Some(live) = self.find_of_tenant(order)? else { return Ok(Reply::NotFound) };
-        let gone = self.execute("delete from dead_letter_row where seq = ?", [live.seq])?;
-        Ok(if gone == 1 { Reply::Done } else { Reply::NotFound })
+        let Some(reason) = self.take_letter(live.seq)? else { return Ok(Reply::NotFound) };
+        self.tally.letter_gone(live.stored.class, reason);
+        Ok(Reply::Done)
     }
 
     pub(super) fn queue(&mut self, order: &QueueOrder) -> Result<Reply, StoreError> {
@@ -114,11 +115,13 @@ impl Writing<'_> {
                  delete from dead_letter_row; delete from checkpoint; delete from log;
                  delete from log_size;
                  delete from event_batch; delete from worker; delete from queue;
-                 delete from class; delete from idempotency; delete from idempotency_job;",
+                 delete from class; delete from idempotency; delete from idempotency_job;
+                 delete from tally;",
             )
             .map_err(failed)?;
         *self.classes = Classes::load(self.db)?;
         self.events.clear();
+        self.tally.clear();
         Ok(Reply::Done)
     }
 }

@@ -1,12 +1,13 @@
 //! Deleting what need not be kept any longer.
 
 use outlast_core::duty::DutyRefusal;
+use outlast_core::job::State;
 use outlast_store::StoreError;
-use outlast_store::command::Prune;
+use outlast_store::command::{ClassId, Prune};
 use outlast_store::reply::Pruned;
 use outlast_store::tend::day_of;
 
-use crate::row::failed;
+use crate::row::{self, failed};
 use crate::writer::Writing;
 
 impl Writing<'_> {
@@ -20,8 +21,9 @@ impl Writing<'_> {
         let limit = i64::from(prune.limit);
         let keys = self.prune_keys(limit)?;
         let old = self.old_jobs(prune.finished_before.0, limit)?;
-        for seq in &old {
+        for (seq, class, state) in &old {
             self.delete_job(*seq)?;
+            self.tally.deleted(*class, *state);
         }
         let events = self.execute(
             "delete from event_batch where (server, n) in
@@ -58,18 +60,23 @@ impl Writing<'_> {
 
     /// Dead letters wait for a person, a cancelled job for its process tree, and the job of a
     /// key for its producer.
-    fn old_jobs(&self, before: i64, limit: i64) -> Result<Vec<i64>, StoreError> {
+    fn old_jobs(&self, before: i64, limit: i64) -> Result<Vec<(i64, ClassId, State)>, StoreError> {
         let mut select = self
             .db
             .prepare_cached(
-                "select seq from finished where at < ?1
+                "select seq, (select j.class from job_row j where j.seq = finished.seq), state
+                 from finished where at < ?1
                      and not exists (select 1 from dead_letter_row d where d.seq = finished.seq)
                      and not exists (select 1 from active a where a.seq = finished.seq)
                      and not exists (select 1 from idempotency_job i where i.seq = finished.seq)
                  order by at, seq limit ?2",
             )
             .map_err(failed)?;
-        let rows = select.query_map((before, limit), |row| row.get(0)).map_err(failed)?;
+        let rows = select
+            .query_map((before, limit), |row| {
+                Ok((row.get(0)?, ClassId(row.get(1)?), row::state(row, 2)?))
+            })
+            .map_err(failed)?;
         rows.collect::<Result<_, _>>().map_err(failed)
     }
 

@@ -3,12 +3,16 @@
 //! It takes the job out of its place by a delete that names its epoch and must hit exactly
 //! one row: that is the compare-and-set. Then it puts the job where it now belongs.
 
-use outlast_core::job::{EventKind, Hold, Outcome, Place, State, Transition, Turn};
+use outlast_core::job::{
+    DeadLetterReason, EventKind, Hold, Outcome, Place, State, Transition, Turn,
+};
 use outlast_store::StoreError;
 use outlast_store::command::{ClassId, EndDetail};
 use outlast_store::record::StoredJob;
 use outlast_store::reply::Moved;
 use outlast_store::settle::{Facts, events_of};
+use outlast_store::tally::Before;
+use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed, int};
 use crate::writer::Writing;
@@ -36,8 +40,18 @@ impl Writing<'_> {
             Spot::Active(held) => Some(held),
             Spot::Ready { .. } | Spot::Waiting | Spot::Finished => None,
         };
-        self.take_out(live, transition)?;
+        let letter = self.take_out(live, transition)?;
         let class = self.put_in(live, transition, trace)?;
+        let before = Before {
+            class: match &live.spot {
+                Spot::Ready { class, .. } => *class,
+                Spot::Waiting | Spot::Active(_) | Spot::Finished => live.stored.class,
+            },
+            state: live.job.state,
+            started: held.is_some_and(|held| held.started.is_some() && !held.cancelled),
+            letter,
+        };
+        self.tally.moved(&before, class, transition);
         let mut outcome = None;
         if let (Hold::Drop(how), Some(held)) = (transition.hold, held) {
             outcome = Some(how);
@@ -95,9 +109,15 @@ impl Writing<'_> {
         self.events.extend(events_of(&facts, transition));
     }
 
-    /// The compare-and-set: the row goes only if it is where and what it was read as.
-    fn take_out(&self, live: &Live, transition: &Transition) -> Result<(), StoreError> {
+    /// The compare-and-set: the row goes only if it is where and what it was read as. Returns
+    /// why the job waited for a person, if it did.
+    fn take_out(
+        &self,
+        live: &Live,
+        transition: &Transition,
+    ) -> Result<Option<DeadLetterReason>, StoreError> {
         let epoch = int(transition.epoch.0);
+        let mut letter = None;
         let gone = match (&live.spot, transition.hold) {
             (Spot::Ready { class, rank, .. }, _) => self.execute(
                 "delete from ready where class = ? and rank = ? and seq = ? and epoch = ?",
@@ -115,7 +135,7 @@ impl Writing<'_> {
                 self.execute("delete from active where seq = ? and epoch = ?", (live.seq, epoch))?
             }
             (Spot::Finished, _) => {
-                self.execute("delete from dead_letter_row where seq = ?", [live.seq])?;
+                letter = self.take_letter(live.seq)?;
                 self.execute(
                     "delete from finished where seq = ? and epoch = ? and state = ?",
                     (live.seq, epoch, transition.from.as_str()),
@@ -123,11 +143,21 @@ impl Writing<'_> {
             }
         };
         if gone == 1 {
-            Ok(())
+            Ok(letter)
         } else {
             let id = live.stored.id;
             Err(StoreError::Corrupt(format!("job {id} moved while the writer held it")))
         }
+    }
+
+    /// Takes a job off the dead letters; returns why it was one.
+    pub(super) fn take_letter(&self, seq: i64) -> Result<Option<DeadLetterReason>, StoreError> {
+        let mut delete = self
+            .db
+            .prepare_cached("delete from dead_letter_row where seq = ? returning reason")
+            .map_err(failed)?;
+        let reason = |row: &rusqlite::Row<'_>| row::parsed(row, 0, DeadLetterReason::parse);
+        delete.query_row([seq], reason).optional().map_err(failed)
     }
 
     fn put_in(

@@ -20,6 +20,7 @@ use crate::contract::Files;
 /// Tables that are not moved.
 const TABLES_LEFT_OUT: &[(&str, &str)] = &[
     ("meta", "the store's own: its time goes with the manifest, its migrations are its own"),
+    ("tally", "follows from where the jobs are"),
     ("transfer", "how far imports into this store came"),
 ];
 

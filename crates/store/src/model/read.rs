@@ -2,17 +2,21 @@
 
 mod events;
 
+use std::sync::Arc;
+
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Outcome, Place, State};
 use outlast_core::time::Timestamp;
 
+use crate::command::{ClassId, ClassKey};
 use crate::model::tables::{Row, Seq, Tables};
 use crate::query::{
     ClassBacklog, DeadLetter, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
-    QueueStats,
+    QueuePause, QueueStats,
 };
 use crate::record::{AttemptRecord, Held, HolderRecord, JobRecord, WorkerRecord};
-use crate::store::StoreError;
+use crate::store::{GONE_SHOWN, StoreError};
+use crate::tally::{self, ClassCounts, Counts};
 
 /// Counting stops here: a total is for people.
 const TOTAL_MAX: usize = 10_000;
@@ -83,6 +87,17 @@ impl Row {
             error: self.error(),
             ended_by: self.ended_by.to_owned(),
             dead_letter: self.dead_letter.map(|(reason, _)| reason),
+        }
+    }
+
+    /// Whether the job counts in a column of a tally.
+    fn counts_in(&self, column: &str) -> bool {
+        let letter = self.dead_letter.map(|(reason, _)| reason);
+        match column {
+            "started" => self.job.state == State::Active && self.started().is_some(),
+            "exhausted" => letter == Some(DeadLetterReason::Exhausted),
+            "abandoned" => letter.is_some_and(|reason| reason != DeadLetterReason::Exhausted),
+            state => self.job.state.as_str() == state,
         }
     }
 
@@ -179,6 +194,21 @@ impl Tables {
             .collect()
     }
 
+    pub(super) fn live_workers(&self) -> Vec<WorkerRecord> {
+        let mut workers = self.workers();
+        let mut gone: Vec<_> = workers
+            .iter()
+            .filter(|worker| !worker.standing.holds_lease())
+            .map(|worker| (worker.updated, worker.id))
+            .collect();
+        gone.sort_unstable();
+        let shown = usize::try_from(GONE_SHOWN).unwrap_or(usize::MAX);
+        gone.truncate(gone.len().saturating_sub(shown));
+        workers
+            .retain(|worker| worker.in_flight > 0 || !gone.contains(&(worker.updated, worker.id)));
+        workers
+    }
+
     pub(super) fn held_by(&self, worker: WorkerId) -> Vec<Held> {
         self.rows_held_by(worker)
             .filter_map(|(_, row)| {
@@ -205,6 +235,31 @@ impl Tables {
             .collect()
     }
 
+    /// Counts one by one what stores keep as they go.
+    pub(super) fn tally(&self) -> Vec<ClassCounts> {
+        let count = |id: &ClassId| {
+            let mut values = [0; tally::COLUMNS.len()];
+            for row in self.rows.values().filter(|row| row.class == *id) {
+                for (value, column) in values.iter_mut().zip(tally::COLUMNS) {
+                    *value += i64::from(row.counts_in(column));
+                }
+            }
+            Counts::of(values)
+        };
+        let class = |(id, key): (&ClassId, &Arc<ClassKey>)| ClassCounts {
+            id: *id,
+            key: key.as_ref().clone(),
+            counts: count(id),
+        };
+        self.classes.iter().map(class).collect()
+    }
+
+    pub(super) fn pauses(&self) -> Vec<QueuePause> {
+        let pause =
+            |(name, paused): (&String, &bool)| QueuePause { name: name.clone(), paused: *paused };
+        self.paused.iter().map(pause).collect()
+    }
+
     pub(super) fn queues(&self) -> Vec<QueueStats> {
         let mut queues: std::collections::BTreeMap<String, QueueStats> = self
             .classes
@@ -218,17 +273,7 @@ impl Tables {
             .collect();
         for row in self.rows.values() {
             let Some(queue) = queues.get_mut(&row.stored.key.queue) else { continue };
-            let count = match row.job.state {
-                State::Scheduled => &mut queue.scheduled,
-                State::Available => &mut queue.available,
-                State::Pending => &mut queue.pending,
-                State::Active => &mut queue.active,
-                State::Completed => &mut queue.completed,
-                State::Retryable => &mut queue.retryable,
-                State::Cancelled => &mut queue.cancelled,
-                State::Discarded => &mut queue.discarded,
-            };
-            *count += 1;
+            *queue.count_mut(row.job.state) += 1;
             if row.job.state == State::Available {
                 let oldest = queue.oldest_available.map_or(row.since, |at| at.min(row.since));
                 queue.oldest_available = Some(oldest);

@@ -7,11 +7,12 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::query::{
-    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueueStats,
-    StoreFacts,
+    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueuePause,
+    QueueStats, StoreFacts,
 };
 use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
 use outlast_store::signal::{Heard, Signal};
+use outlast_store::tally::ClassCounts;
 use outlast_store::tend::{Tend, Tended};
 use outlast_store::{Applied, Batch, Store, StoreError};
 use outlast_store_postgres::PostgresStore;
@@ -74,6 +75,13 @@ impl Store for AnyStore {
         }
     }
 
+    async fn live_workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.live_workers().await,
+            Self::Postgres(store) => store.live_workers().await,
+        }
+    }
+
     async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
         match self {
             Self::Sqlite(store) => store.held_by(worker).await,
@@ -85,6 +93,20 @@ impl Store for AnyStore {
         match self {
             Self::Sqlite(store) => store.backlog().await,
             Self::Postgres(store) => store.backlog().await,
+        }
+    }
+
+    async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.tally().await,
+            Self::Postgres(store) => store.tally().await,
+        }
+    }
+
+    async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.pauses().await,
+            Self::Postgres(store) => store.pauses().await,
         }
     }
 

@@ -4,6 +4,7 @@
 //! Whoever may have missed something looks into the store and tells itself.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::worker::liveness::Phase;
@@ -14,6 +15,10 @@ use outlast_store::{Store, StoreError};
 use super::Turn;
 use crate::engine::WorkerOrder;
 use crate::engine::input::Input;
+
+/// Pause before what was missed is looked for again: at first, and at most.
+const LOOK_PAUSE_MIN: Duration = Duration::from_millis(200);
+const LOOK_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// What the others are to be told after this turn.
 #[derive(Debug, Default)]
@@ -103,6 +108,7 @@ impl<S: Store> Turn<S> {
                 }
             }
             Signal::Queue { queue, paused } => self.set_paused(&queue, paused),
+            Signal::Missed => self.hear(Heard::Missed),
         }
     }
 
@@ -125,14 +131,25 @@ impl<S: Store> Turn<S> {
         let (store, inputs) = (self.store.clone(), self.inputs.clone());
         let attached: Vec<WorkerId> = self.roster.sessions.keys().copied().collect();
         tokio::spawn(async move {
-            match missed(&store, &attached).await {
-                Ok(signals) => {
-                    if let Some(inputs) = inputs.upgrade() {
-                        // A loop that has ended needs no hints.
-                        drop(inputs.send(Input::Heard(Heard::Signals(signals))).await);
+            let mut pause = LOOK_PAUSE_MIN;
+            // Nobody tells it a second time, so it is looked for until it is found.
+            let signals = loop {
+                match missed(&store, &attached).await {
+                    Ok(signals) => break signals,
+                    Err(StoreError::Closed) => return,
+                    Err(error) => {
+                        tracing::warn!(%error, "failed to look for what was missed; looking again");
                     }
                 }
-                Err(error) => tracing::warn!(%error, "failed to look for what was missed"),
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LOOK_PAUSE_MAX);
+                // A loop that has ended needs no hints.
+                if inputs.upgrade().is_none() {
+                    return;
+                }
+            };
+            if let Some(inputs) = inputs.upgrade() {
+                drop(inputs.send(Input::Heard(Heard::Signals(signals))).await);
             }
         });
     }
@@ -140,10 +157,10 @@ impl<S: Store> Turn<S> {
 
 async fn missed<S: Store>(store: &S, attached: &[WorkerId]) -> Result<Vec<Signal>, StoreError> {
     let mut signals = Vec::new();
-    for queue in store.queues().await? {
+    for queue in store.pauses().await? {
         signals.push(Signal::Queue { queue: queue.name, paused: queue.paused });
     }
-    for worker in store.workers().await?.iter().filter(|it| attached.contains(&it.id)) {
+    for worker in store.live_workers().await?.iter().filter(|it| attached.contains(&it.id)) {
         let order = match worker.standing.phase {
             Phase::Running => WorkerOrder::Resume,
             Phase::Quiet => WorkerOrder::Quiet,

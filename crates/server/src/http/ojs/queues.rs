@@ -99,22 +99,9 @@ async fn of_tenant<S: Store>(
             page: Page { limit: 1, cursor: None },
         };
         let total = app.engine.store().jobs(query).await?.total;
-        *count_of(&mut counts, state) = total;
+        *counts.count_mut(state) = total;
     }
     Ok(counts)
-}
-
-const fn count_of(counts: &mut QueueStats, state: State) -> &mut u64 {
-    match state {
-        State::Scheduled => &mut counts.scheduled,
-        State::Available => &mut counts.available,
-        State::Pending => &mut counts.pending,
-        State::Active => &mut counts.active,
-        State::Completed => &mut counts.completed,
-        State::Retryable => &mut counts.retryable,
-        State::Cancelled => &mut counts.cancelled,
-        State::Discarded => &mut counts.discarded,
-    }
 }
 
 const fn status(paused: bool) -> &'static str {

@@ -81,11 +81,13 @@ pub(super) fn reads<H: Harness>(
         both.same("logs", |it| it.logs(logs), |it| it.logs(logs), |page| page)?;
     }
     both.same("workers", ModelStore::workers, H::Store::workers, |all| all)?;
+    both.same("live workers", ModelStore::live_workers, H::Store::live_workers, |all| all)?;
     let workers = harness.block_on(model.workers()).map_err(|error| error.to_string())?;
     for id in workers.into_iter().map(|row| row.id) {
         both.same("held", |it| it.held_by(id), |it| it.held_by(id), |all| all)?;
     }
     both.same("backlog", ModelStore::backlog, H::Store::backlog, |all| all)?;
+    both.same("tally", ModelStore::tally, H::Store::tally, |all| all)?;
     both.same("queues", ModelStore::queues, H::Store::queues, |all| all)?;
     let page = || Page { limit: 100, cursor: None };
     both.same(

@@ -1,0 +1,219 @@
+//! Live counts: how many jobs each class has in each state, without counting them.
+//!
+//! A store keeps them as rows, one for each class (and server, where several write), and
+//! changes them in the transaction that moves the jobs: one statement for all classes that a
+//! batch touched. So they are exact after every batch, and no total needs a scan.
+//!
+//! What a move changes is said here, once for all stores:
+//!
+//! ```text
+//! stored  +to              moved  -from +to, and `started` with it
+//! deleted -state           dead letter  +reason when made, -reason when gone
+//! ```
+//!
+//! A claimable job counts in the class that it is claimed from (its own, or that one's
+//! isolated twin), any other job in its own. A cancelled job whose processes are awaited is
+//! cancelled.
+
+use std::collections::BTreeMap;
+
+use outlast_core::job::{DeadLetterReason, Hold, State, Transition};
+
+use crate::command::{ClassId, ClassKey};
+
+/// The columns of a tally, in the order of [`Counts::values`].
+pub const COLUMNS: [&str; 11] = [
+    "scheduled",
+    "available",
+    "pending",
+    "active",
+    "completed",
+    "retryable",
+    "cancelled",
+    "discarded",
+    "started",
+    "exhausted",
+    "abandoned",
+];
+
+const STARTED: usize = 8;
+const EXHAUSTED: usize = 9;
+const ABANDONED: usize = 10;
+
+/// How many jobs of a class are where; or by how much that changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts([i64; COLUMNS.len()]);
+
+impl Counts {
+    /// Returns the counts in the order of [`COLUMNS`].
+    #[must_use]
+    pub const fn of(values: [i64; COLUMNS.len()]) -> Self {
+        Self(values)
+    }
+
+    /// Returns them in the order of [`COLUMNS`].
+    #[must_use]
+    pub const fn values(&self) -> &[i64; COLUMNS.len()] {
+        &self.0
+    }
+
+    /// Returns how many jobs are in a state.
+    #[must_use]
+    pub fn state(&self, state: State) -> u64 {
+        self.at(place(state))
+    }
+
+    /// Returns how many are in any of these states.
+    #[must_use]
+    pub fn states(&self, states: &[State]) -> u64 {
+        states.iter().map(|state| self.state(*state)).sum()
+    }
+
+    /// Returns how many active jobs are known to have started.
+    #[must_use]
+    pub fn started(&self) -> u64 {
+        self.at(STARTED)
+    }
+
+    /// Returns how many jobs wait for a person.
+    #[must_use]
+    pub fn dead_letters(&self) -> u64 {
+        self.at(EXHAUSTED) + self.at(ABANDONED)
+    }
+
+    /// Returns how many of these are so after losses.
+    #[must_use]
+    pub fn abandoned(&self) -> u64 {
+        self.at(ABANDONED)
+    }
+
+    /// Returns whether there is nothing to count.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        self.0.iter().all(|count| *count == 0)
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, others: &Self) {
+        for (count, other) in self.0.iter_mut().zip(others.0) {
+            *count += other;
+        }
+    }
+
+    fn at(&self, column: usize) -> u64 {
+        self.0.get(column).copied().and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
+    }
+
+    fn change(&mut self, column: usize, by: i64) {
+        if let Some(count) = self.0.get_mut(column) {
+            *count += by;
+        }
+    }
+}
+
+const fn place(state: State) -> usize {
+    match state {
+        State::Scheduled => 0,
+        State::Available => 1,
+        State::Pending => 2,
+        State::Active => 3,
+        State::Completed => 4,
+        State::Retryable => 5,
+        State::Cancelled => 6,
+        State::Discarded => 7,
+    }
+}
+
+const fn place_of_letter(reason: DeadLetterReason) -> usize {
+    match reason {
+        DeadLetterReason::Exhausted => EXHAUSTED,
+        DeadLetterReason::PoisonSuspect | DeadLetterReason::AtMostOnce => ABANDONED,
+    }
+}
+
+/// A class with its counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassCounts {
+    /// Its number.
+    pub id: ClassId,
+    /// What it routes.
+    pub key: ClassKey,
+    /// How many jobs of it are where.
+    pub counts: Counts,
+}
+
+/// What a tally must know of a job that moves.
+#[derive(Clone, Copy, Debug)]
+pub struct Before {
+    /// Where it counts: the class it is claimable in, else its own.
+    pub class: ClassId,
+    /// Its state.
+    pub state: State,
+    /// Whether it is active and stored as started.
+    pub started: bool,
+    /// Why it waits for a person, if it does.
+    pub letter: Option<DeadLetterReason>,
+}
+
+/// By how much a batch changes the tallies.
+#[derive(Clone, Debug, Default)]
+pub struct Changes(BTreeMap<ClassId, Counts>);
+
+impl Changes {
+    /// A job is stored.
+    pub fn stored(&mut self, class: ClassId, state: State) {
+        self.add(class, place(state), 1);
+    }
+
+    /// A job moves; `class` is where it counts then.
+    pub fn moved(&mut self, before: &Before, class: ClassId, step: &Transition) {
+        self.add(before.class, place(before.state), -1);
+        self.add(class, place(step.to), 1);
+        if before.started {
+            self.add(before.class, STARTED, -1);
+        }
+        let starts = match step.hold {
+            Hold::Take(holder) | Hold::Keep(holder) => holder.started.is_some(),
+            Hold::None | Hold::Drop(_) => false,
+        };
+        if starts && step.to == State::Active {
+            self.add(class, STARTED, 1);
+        }
+        if let Some(reason) = before.letter {
+            self.add(before.class, place_of_letter(reason), -1);
+        }
+        if let Some(reason) = step.dead_letter {
+            self.add(class, place_of_letter(reason), 1);
+        }
+    }
+
+    /// A job does not wait for a person any more, and stays where it is.
+    pub fn letter_gone(&mut self, class: ClassId, reason: DeadLetterReason) {
+        self.add(class, place_of_letter(reason), -1);
+    }
+
+    /// An ended job is deleted; it was no dead letter.
+    pub fn deleted(&mut self, class: ClassId, state: State) {
+        self.add(class, place(state), -1);
+    }
+
+    /// Counts that were kept elsewhere are kept here from now on.
+    pub fn taken_over(&mut self, class: ClassId, counts: &Counts) {
+        self.0.entry(class).or_default().add(counts);
+    }
+
+    /// Forgets what was noted.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Takes what has changed, by class.
+    pub fn take(&mut self) -> Vec<(ClassId, Counts)> {
+        let all = std::mem::take(&mut self.0);
+        all.into_iter().filter(|(_, counts)| !counts.is_zero()).collect()
+    }
+
+    fn add(&mut self, class: ClassId, column: usize, by: i64) {
+        self.0.entry(class).or_default().change(column, by);
+    }
+}

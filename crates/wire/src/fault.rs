@@ -21,6 +21,8 @@ pub enum FaultKind {
     Request,
     /// Well formed, and against a rule: a retry policy, an action's parameters.
     Rule,
+    /// The standard knows it; this server does not offer it.
+    Unsupported,
 }
 
 impl Fault {
@@ -40,6 +42,12 @@ impl Fault {
     #[must_use]
     pub fn rule(field: &str, problem: impl AsRef<str>) -> Self {
         Self::of(FaultKind::Rule, field, problem.as_ref())
+    }
+
+    /// Returns the fault of a field that this server does not honour.
+    #[must_use]
+    pub fn unsupported(field: &str) -> Self {
+        Self::of(FaultKind::Unsupported, field, "is not supported by this server")
     }
 
     fn of(kind: FaultKind, field: &str, problem: &str) -> Self {

@@ -15,29 +15,32 @@ pub(crate) struct Answer {
     pub(crate) stream: Option<Body>,
     /// Whether the same request was answered before.
     pub(crate) replayed: bool,
+    /// An option of the request that is stored and not enforced.
+    pub(crate) unenforced: Option<&'static str>,
 }
 
 impl Answer {
     /// Answers 200 with a document.
     pub(crate) const fn ok(body: Vec<u8>) -> Self {
-        Self { status: StatusCode::OK, body, content_type: None, stream: None, replayed: false }
-    }
-
-    /// Answers 201 with a document.
-    pub(crate) const fn created(body: Vec<u8>) -> Self {
         Self {
-            status: StatusCode::CREATED,
+            status: StatusCode::OK,
             body,
             content_type: None,
             stream: None,
             replayed: false,
+            unenforced: None,
         }
     }
 
+    /// Answers 201 with a document.
+    pub(crate) fn created(body: Vec<u8>) -> Self {
+        Self { status: StatusCode::CREATED, ..Self::ok(body) }
+    }
+
     /// Answers with something that goes on.
-    pub(crate) const fn stream(status: StatusCode, kind: &'static str, stream: Body) -> Self {
+    pub(crate) fn stream(status: StatusCode, kind: &'static str, stream: Body) -> Self {
         let content_type = Some(kind);
-        Self { status, body: Vec::new(), content_type, stream: Some(stream), replayed: false }
+        Self { status, content_type, stream: Some(stream), ..Self::ok(Vec::new()) }
     }
 
     /// Answers 200 with an object.
@@ -46,19 +49,19 @@ impl Answer {
     }
 
     /// Answers 200 with text of another type.
-    pub(crate) const fn text(content_type: &'static str, body: Vec<u8>) -> Self {
-        Self {
-            status: StatusCode::OK,
-            body,
-            content_type: Some(content_type),
-            stream: None,
-            replayed: false,
-        }
+    pub(crate) fn text(content_type: &'static str, body: Vec<u8>) -> Self {
+        Self { content_type: Some(content_type), ..Self::ok(body) }
     }
 
     /// Says that the same request was answered before.
     pub(crate) const fn replayed(mut self, replayed: bool) -> Self {
         self.replayed = replayed;
+        self
+    }
+
+    /// Warns that an option of the request is stored and not enforced.
+    pub(crate) const fn unenforced(mut self, option: Option<&'static str>) -> Self {
+        self.unenforced = option;
         self
     }
 

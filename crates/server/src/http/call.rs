@@ -284,6 +284,12 @@ impl Caller {
                     // A proxy that collects an answer would hold it back.
                     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
                 }
+                if let Some(option) = answer.unenforced {
+                    let warning = format!("299 outlast \"`{option}` is stored and not enforced\"");
+                    if let Ok(warning) = HeaderValue::from_str(&warning) {
+                        response.headers_mut().insert(header::WARNING, warning);
+                    }
+                }
                 if answer.replayed {
                     let told = HeaderValue::from_static("true");
                     response.headers_mut().insert(once::REPLAYED, told);

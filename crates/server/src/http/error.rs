@@ -78,6 +78,7 @@ impl Failure {
                 FaultKind::Payload => Code::InvalidPayload,
                 FaultKind::Request => Code::InvalidRequest,
                 FaultKind::Rule => Code::ValidationError,
+                FaultKind::Unsupported => Code::Unsupported,
             },
             Self::Parameters { .. } | Self::Enqueue(EnqueueRefusal::Expired(_)) => {
                 Code::ValidationError
@@ -137,8 +138,8 @@ impl Failure {
 /// Returns the status that goes with a code.
 pub(crate) const fn status(code: Code) -> StatusCode {
     match code {
-        Code::InvalidPayload | Code::InvalidRequest | Code::Unsupported => StatusCode::BAD_REQUEST,
-        Code::ValidationError => StatusCode::UNPROCESSABLE_ENTITY,
+        Code::InvalidPayload | Code::InvalidRequest => StatusCode::BAD_REQUEST,
+        Code::ValidationError | Code::Unsupported => StatusCode::UNPROCESSABLE_ENTITY,
         Code::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
         Code::Unauthenticated => StatusCode::UNAUTHORIZED,

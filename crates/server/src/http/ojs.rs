@@ -70,6 +70,11 @@ fn jobs<S: Store>() -> Routes<S> {
                 .refuses(&[Code::Conflict]),
             jobs::cancel,
         )
+        .add(
+            post("/ojs/v1/jobs/{id}/activate", Need::Produce, "Activates a job", Shape::Activated)
+                .refuses(&[Code::Conflict]),
+            jobs::activate,
+        )
 }
 
 fn working<S: Store>() -> Routes<S> {

@@ -19,7 +19,7 @@ use outlast_store::reply::Enqueued;
 use outlast_wire::Fault;
 use outlast_wire::execution::request::Request;
 use outlast_wire::json;
-use outlast_wire::ojs::enqueue::Envelope;
+use outlast_wire::ojs::enqueue::{Envelope, FirstWanted};
 use outlast_wire::ojs::job::{Course, JobView};
 use outlast_wire::ojs::quirks;
 use outlast_wire::time::When;
@@ -85,7 +85,14 @@ fn planned<'a>(
     (tenant, now): (Option<&str>, Timestamp),
     action: Option<&Action>,
 ) -> (NewJob, Planned<'a>) {
-    let scheduled = later(envelope.first, now);
+    let (first, scheduled) = match envelope.first {
+        None => (First::Now, None),
+        Some(FirstWanted::OnActivation) => (First::OnActivation, None),
+        Some(FirstWanted::At(when)) => {
+            let at = when.resolve(now);
+            (First::At(at), Some(at))
+        }
+    };
     let expires = envelope.expires.map(|when| when.resolve(now));
     let meta = tenant.map_or(Cow::Borrowed(envelope.meta), |tenant| {
         Cow::Owned(quirks::with_tenant(envelope.meta, tenant))
@@ -112,7 +119,7 @@ fn planned<'a>(
             meta: meta.clone().into_owned(),
             extra: envelope.extra.clone(),
         },
-        first: scheduled.map_or(First::Now, First::At),
+        first,
         timeout: envelope.timeout.or_else(|| action.and_then(timeout_of)),
         visibility: envelope.visibility,
         scheduled_timeout: ScheduledTimeout::Never,
@@ -124,6 +131,11 @@ fn planned<'a>(
 }
 
 impl Planned<'_> {
+    /// Returns the option that is stored and not enforced, if the job brings one.
+    pub(crate) const fn unenforced(&self) -> Option<&'static str> {
+        self.envelope.unenforced
+    }
+
     /// Writes the job as it was stored.
     pub(crate) fn view(&self, stored: &Enqueued) -> JobView<'_> {
         debug_assert_eq!(self.id, stored.id, "answered with another job");

@@ -44,6 +44,7 @@ pub(crate) enum Shape {
     BatchRequest,
     Fetch,
     Fetched,
+    Activated,
     Ack,
     Acked,
     Nack,

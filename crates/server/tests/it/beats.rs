@@ -81,3 +81,20 @@ async fn a_test_directive_counts_in_conformance_runs_only() {
         assert_eq!(body["state"], expected);
     }
 }
+
+/// The Go SDK repeats the state that it was last told until the next answer tells it another.
+#[tokio::test]
+async fn a_resume_outlives_the_echo_of_the_quiet_before_it() {
+    let api = Api::start();
+    api.beat(json!({"worker_id": "w", "state": "running"})).await;
+    api.post("/api/v1/workers/w/quiet", json!({})).await.expect(200);
+    let said = json!({"worker_id": "w", "state": "running"});
+    assert_eq!(api.beat(said).await["state"], "quiet");
+    let echo = json!({"worker_id": "w", "state": "quiet"});
+    assert_eq!(api.beat(echo.clone()).await["state"], "quiet");
+    api.post("/api/v1/workers/w/resume", json!({})).await.expect(200);
+    assert_eq!(api.beat(echo).await["state"], "running");
+    assert_eq!(api.beat(json!({"worker_id": "w", "state": "running"})).await["state"], "running");
+    // Its own word still counts once it has been running.
+    assert_eq!(api.beat(json!({"worker_id": "w", "state": "quiet"})).await["state"], "quiet");
+}

@@ -73,7 +73,7 @@ async fn another_major_version_of_the_standard_is_refused() {
         request.body(Body::empty()).expect("a request")
     };
     api.send(ask("1.7")).await.expect(200);
-    api.send(ask("2.0")).await.refused(400, "unsupported");
+    api.send(ask("2.0")).await.refused(422, "unsupported");
 }
 
 #[tokio::test]

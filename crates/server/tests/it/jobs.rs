@@ -139,6 +139,71 @@ async fn tenants_see_and_cancel_their_own_jobs_only() {
 }
 
 #[tokio::test]
+async fn a_pending_job_waits_for_its_activation() {
+    let api = Api::start();
+    let job = json!({"type": "t", "args": [], "options": {"pending": true}});
+    let stored = api.post("/ojs/v1/jobs", job).await.expect(201)["job"].clone();
+    assert_eq!(stored["state"], "pending");
+    assert!(api.fetch("w").await.is_null());
+    let path = format!("/ojs/v1/jobs/{}/activate", stored["id"].as_str().expect("an id"));
+    let activated = api.post(&path, json!({})).await.expect(200)["job"].clone();
+    assert_eq!(
+        (&activated["state"], &activated["previous_state"]),
+        (&json!("available"), &json!("pending"))
+    );
+    assert!(activated["activated_at"].is_string(), "{activated}");
+    api.post(&path, json!({})).await.refused(409, "conflict");
+    assert_eq!(api.fetch("w").await["id"], stored["id"]);
+    let unknown = "/ojs/v1/jobs/019414d4-0000-7000-8000-000000000000/activate";
+    api.post(unknown, json!({})).await.refused(404, "not_found");
+}
+
+#[tokio::test]
+async fn a_pending_job_names_no_time_and_says_yes_or_no() {
+    let api = Api::start();
+    let with = |options: Value| json!({"type": "t", "args": [], "options": options});
+    let timed = with(json!({"pending": true, "delay_until": "2030-01-01T00:00:00Z"}));
+    api.post("/ojs/v1/jobs", timed).await.refused(422, "validation_error");
+    let word = with(json!({"pending": "yes"}));
+    api.post("/ojs/v1/jobs", word).await.refused(400, "invalid_request");
+    let no = api.post("/ojs/v1/jobs", with(json!({"pending": false}))).await.expect(201);
+    assert_eq!(no["job"]["state"], "available");
+}
+
+#[tokio::test]
+async fn what_is_not_served_yet_is_refused_or_named() {
+    let api = Api::start();
+    let with = |options: Value| json!({"type": "t", "args": [], "options": options});
+    let limited = with(json!({"rate_limit": {"key": "k", "concurrency": 1}}));
+    let error = api.post("/ojs/v1/jobs", limited.clone()).await.refused(422, "unsupported");
+    assert!(error["message"].as_str().is_some_and(|text| text.contains("rate_limit")), "{error}");
+    let bulk = json!({"jobs": [with(json!({})), limited]});
+    api.post("/ojs/v1/jobs/batch", bulk).await.refused(422, "unsupported");
+    // L0-ENV-002 wants jobs with a unique policy accepted and given back at every level.
+    let unique = with(json!({"unique": {"keys": ["type"], "on_conflict": "reject"}}));
+    let reply = api.post("/ojs/v1/jobs", unique).await;
+    reply.expect(201);
+    assert!(reply.header("warning").contains("unique"), "{:?}", reply.headers);
+    let manifest = api.get("/ojs/manifest").await.expect(200);
+    assert_eq!(manifest["extensions"], json!(["graceful-shutdown"]));
+    assert_eq!(manifest["capabilities"]["unique_jobs"], false);
+}
+
+#[tokio::test]
+async fn queue_statistics_name_the_queue_as_the_client_reads_it() {
+    let api = Api::start();
+    api.enqueue(json!({})).await;
+    let path = "/ojs/v1/queues/default/stats";
+    assert_eq!(api.get(path).await.expect(200)["queue"]["name"], "default");
+    let versioned = Request::get(path)
+        .header("ojs-version", "1.0")
+        .header("user-agent", "node")
+        .body(Body::empty())
+        .expect("a request");
+    assert_eq!(api.send(versioned).await.expect(200)["queue"], "default");
+}
+
+#[tokio::test]
 async fn events_are_found_by_type_and_queue() {
     let api = Api::start();
     let id = api.enqueue(json!({"queue": "other"})).await;

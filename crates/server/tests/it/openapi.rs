@@ -186,6 +186,9 @@ async fn look_at_everything_else(api: &mut Described) {
     api.ask(Method::DELETE, &format!("/ojs/v1/jobs/{}", id(0)), None).await.expect(200);
     api.post(&format!("/ojs/v1/jobs/{}/cancel", id(1)), json!({})).await.expect(200);
     api.job(json!({"delay_until": "+PT1H", "expires_at": "2099-01-01T00:00:00Z"})).await;
+    let pending = api.job(json!({"pending": true})).await;
+    api.post(&format!("/ojs/v1/jobs/{pending}/activate"), json!({})).await.expect(200);
+    api.ask(Method::DELETE, &format!("/ojs/v1/jobs/{pending}"), None).await.expect(200);
     for path in ["/ojs/manifest", "/ojs/v1/health", "/ojs/v1/queues", "/ojs/v1/events"] {
         api.get(path).await.expect(200);
     }

@@ -47,16 +47,27 @@ pub struct Envelope<'a> {
     /// Visibility of an attempt.
     pub visibility: Option<Span>,
     /// When it may first run, if not at once.
-    pub first: Option<When>,
+    pub first: Option<FirstWanted>,
     /// From when on it must not be started.
     pub expires: Option<When>,
     /// Its retry policy, if it brings one.
     pub retry: Option<RetryPolicy>,
     /// Whether attempts may overlap, if it says so.
     pub overlap: Option<Overlap>,
+    /// The option that is stored and given back, and not enforced yet, if it brings one.
+    pub unenforced: Option<&'static str>,
     /// What else must be given back: an object of `options` and the fields that are not
     /// known, as sent; empty when there is nothing.
     pub extra: String,
+}
+
+/// When a job wants to be run, if not at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstWanted {
+    /// From this time on.
+    At(When),
+    /// Once it is activated: `pending: true`.
+    OnActivation,
 }
 
 /// The body of a bulk enqueue.
@@ -103,6 +114,10 @@ pub(crate) fn text_of(raw: &RawValue) -> Option<Cow<'_, str>> {
     } else {
         Some(Cow::Borrowed(inner))
     }
+}
+
+fn flag(field: &str, raw: &RawValue) -> Result<bool, Fault> {
+    raw.get().parse().map_err(|_not| Fault::field(field, "must be true or false"))
 }
 
 fn integer<T: TryFrom<i64>>(raw: &RawValue) -> Option<T> {

@@ -39,7 +39,7 @@ pub fn document(version: &str) -> Vec<u8> {
             object.flag(name, *offered);
         }
     });
-    object.texts("extensions", ["graceful-shutdown", "multi-tenancy"]);
+    object.texts("extensions", ["graceful-shutdown"]);
     object.object("endpoints", |object| {
         object.text("base_url", "/ojs/v1");
         object.text("manifest", "/ojs/manifest");

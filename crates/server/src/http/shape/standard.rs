@@ -11,6 +11,7 @@ impl Shape {
     pub(super) fn of_the_standard(self) -> Value {
         match self {
             Self::Job => open(&[("job", named("Job"))]),
+            Self::Activated => open(&[("job", named("Job"))]),
             Self::NewJob => object(&[("job", named("Job"))]),
             Self::NewJobs => object(&[("count", int()), ("jobs", list(named("Job")))]),
             Self::Fetched => object(&[("jobs", list(named("Job")))]),
@@ -159,6 +160,7 @@ pub(super) fn job_request() -> Value {
         ("delay_until?", text()),
         ("expires_at?", text()),
         ("retry?", open(&[])),
+        ("pending?", flag()),
     ]);
     open(&[
         ("type", text()),

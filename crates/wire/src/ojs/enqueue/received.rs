@@ -7,7 +7,9 @@ use outlast_core::time::Span;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{Envelope, length, millis, overlap, policy, priority, queue, text_of, when};
+use super::{
+    Envelope, FirstWanted, flag, length, millis, overlap, policy, priority, queue, text_of, when,
+};
 use crate::fault::Fault;
 use crate::json;
 use crate::ojs::names;
@@ -61,6 +63,9 @@ struct Wanted<'a> {
     expires_at: Option<&'a RawValue>,
     retry: Option<&'a RawValue>,
     overlap: Option<&'a RawValue>,
+    pending: Option<&'a RawValue>,
+    unique: Option<&'a RawValue>,
+    rate_limit: Option<&'a RawValue>,
 }
 
 impl<'a> Wanted<'a> {
@@ -79,6 +84,9 @@ impl<'a> Wanted<'a> {
             "expires_at" => &mut self.expires_at,
             "retry" => &mut self.retry,
             "overlap" => &mut self.overlap,
+            "pending" => &mut self.pending,
+            "unique" => &mut self.unique,
+            "rate_limit" => &mut self.rate_limit,
             _ => return None,
         })
     }
@@ -103,6 +111,9 @@ impl<'a> Received<'a> {
         }
         let id = self.id.map(|raw| names::new_id(&text_of(raw).unwrap_or_default())).transpose()?;
         let (wanted, options) = self.options()?;
+        if wanted.rate_limit.is_some() {
+            return Err(Fault::unsupported("rate_limit"));
+        }
         Ok(Envelope {
             id,
             job_type,
@@ -120,6 +131,7 @@ impl<'a> Received<'a> {
             expires: wanted.expires_at.map(|raw| when("expires_at", raw)).transpose()?,
             retry: wanted.retry.map(policy).transpose()?,
             overlap: wanted.overlap.map(overlap).transpose()?,
+            unenforced: wanted.unique.map(|_policy| "unique"),
             extra: self.extra(options),
         })
     }
@@ -160,7 +172,19 @@ impl<'a> Received<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    fn first(&self) -> Result<Option<When>, Fault> {
+    fn first(&self) -> Result<Option<FirstWanted>, Fault> {
+        let pending = self.pending.map_or(Ok(false), |raw| flag("pending", raw))?;
+        match (pending, self.time()?) {
+            (false, time) => Ok(time.map(FirstWanted::At)),
+            (true, None) => Ok(Some(FirstWanted::OnActivation)),
+            (true, Some(_)) => {
+                let problem = "must be left out of a job with a time: it runs once it is activated";
+                Err(Fault::rule("pending", problem))
+            }
+        }
+    }
+
+    fn time(&self) -> Result<Option<When>, Fault> {
         if let Some(raw) = self.scheduled_at {
             return when("scheduled_at", raw).map(Some);
         }

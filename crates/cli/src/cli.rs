@@ -8,7 +8,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
     bench, completions, config as show_config, dead_letters, demo, dev, doctor, export, health,
-    import, jobs, man, migrate, queues, run, server, token, worker, workers,
+    import, jobs, man, migrate, packs, queues, run, server, token, worker, workers,
 };
 use crate::config::Environment;
 use crate::exit::{Exit, Failure};
@@ -60,6 +60,9 @@ enum Command {
     /// Look at jobs that used up a budget, retry or remove them
     #[command(subcommand, name = "dead-letters")]
     DeadLetters(dead_letters::Command),
+    /// List packs, check them before they are used
+    #[command(subcommand)]
+    Packs(packs::Command),
     /// Check configuration, server, store, clocks, limits and packs
     Doctor(doctor::Args),
     /// Say by the exit code whether a server is ready or a worker takes work
@@ -95,6 +98,7 @@ impl Command {
             | Self::Queues(_)
             | Self::Workers(_)
             | Self::DeadLetters(_)
+            | Self::Packs(_)
             | Self::Doctor(_)
             | Self::Health(_)
             | Self::Export(_)
@@ -118,6 +122,7 @@ impl Command {
             Self::Queues(command) => wait_for(queues::run(command, environment)),
             Self::Workers(command) => wait_for(workers::run(command, environment)),
             Self::DeadLetters(command) => wait_for(dead_letters::run(command, environment)),
+            Self::Packs(command) => wait_for(packs::run(command, environment)),
             Self::Doctor(args) => wait_for(doctor::run(args, environment)),
             Self::Health(args) => wait_for(health::run(args, environment)),
             Self::Completions(args) => completions::run(&args, tree()),
@@ -187,6 +192,7 @@ pub(crate) fn engine_args(
         | Command::Queues(_)
         | Command::Workers(_)
         | Command::DeadLetters(_)
+        | Command::Packs(_)
         | Command::Doctor(_)
         | Command::Health(_)
         | Command::Completions(_)

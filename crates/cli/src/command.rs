@@ -14,6 +14,7 @@ pub(crate) mod import;
 pub(crate) mod jobs;
 pub(crate) mod man;
 pub(crate) mod migrate;
+pub(crate) mod packs;
 pub(crate) mod queues;
 mod round;
 pub(crate) mod run;

@@ -4,6 +4,22 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::Failure;
 
+/// The signal that asks a server to read again what it was started with: SIGHUP.
+#[derive(Debug)]
+pub(crate) struct Hangups(Signal);
+
+impl Hangups {
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let hangups = signal(SignalKind::hangup());
+        hangups.map(Self).map_err(|error| Failure::failed(format!("cannot take signals: {error}")))
+    }
+
+    /// Waits for the next one.
+    pub(crate) async fn next(&mut self) {
+        self.0.recv().await;
+    }
+}
+
 /// Signals that ask this process to end.
 #[derive(Debug)]
 pub(crate) struct Interrupts {

@@ -2,6 +2,8 @@
 
 mod definition;
 mod entry;
+mod retry;
+mod surroundings;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,8 +14,10 @@ use serde_json::Value;
 pub(crate) use definition::Reading;
 pub(crate) use entry::Entry;
 pub use entry::{EntryPoint, Program};
+pub use retry::{OnExhaustion, RetrySpec};
+pub use surroundings::{SecretAs, SecretWish};
 
-use crate::parameters::{Parameters, Violation};
+use crate::parameters::{Parameters, Strictness, Violation};
 use crate::render::{self, Rendered};
 use crate::{output, render::deliverable};
 
@@ -51,6 +55,10 @@ pub struct Action {
     pub overlap: Overlap,
     /// Labels that a worker must carry to run it.
     pub required_labels: BTreeMap<String, String>,
+    /// Variables that it wants in its environment.
+    pub environment: BTreeMap<String, String>,
+    /// Secrets that it wants of the worker, by the name that the script knows.
+    pub secrets: BTreeMap<String, SecretWish>,
     parameters: Parameters,
     entry: Entry,
 }
@@ -110,22 +118,6 @@ pub enum Overlap {
     Forbidden,
 }
 
-/// What an action says about being tried again. What it leaves out is the default's.
-#[derive(Debug, Clone, PartialEq, Default)]
-#[non_exhaustive]
-pub struct RetrySpec {
-    /// Attempts in all, the first included.
-    pub max_attempts: Option<u32>,
-    /// The wait before the second attempt.
-    pub initial_interval: Option<Duration>,
-    /// The longest wait.
-    pub max_interval: Option<Duration>,
-    /// What each wait is multiplied by for the next.
-    pub backoff_coefficient: Option<f64>,
-    /// Whether waits are spread at random.
-    pub jitter: Option<bool>,
-}
-
 impl Action {
     /// Checks parameters and returns them with the defaults filled in.
     ///
@@ -134,7 +126,20 @@ impl Action {
     /// # Errors
     /// Everything that is wrong with them, up to [`crate::limits::VIOLATIONS_MAX`].
     pub fn check(&self, parameters: &Value) -> Result<Value, Vec<Violation>> {
-        let complete = self.parameters.check(parameters)?;
+        self.checked(parameters, Strictness::NamedOnly)
+    }
+
+    /// Checks parameters that were accepted before, perhaps by an earlier version of the pack:
+    /// those that the action does not name pass.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_again(&self, parameters: &Value) -> Result<Value, Vec<Violation>> {
+        self.checked(parameters, Strictness::AsSchema)
+    }
+
+    fn checked(&self, given: &Value, strictness: Strictness) -> Result<Value, Vec<Violation>> {
+        let complete = self.parameters.check(given, strictness)?;
         let undeliverable = deliverable::check(self.delivery, self.format, &complete);
         if undeliverable.is_empty() { Ok(complete) } else { Err(undeliverable) }
     }
@@ -143,6 +148,12 @@ impl Action {
     #[must_use]
     pub fn mask(&self, parameters: &Value) -> Value {
         self.parameters.mask(parameters)
+    }
+
+    /// The texts of secret parameters, for hiding them in what the script prints.
+    #[must_use]
+    pub fn secret_values(&self, parameters: &Value) -> Vec<String> {
+        self.parameters.secret_values(parameters)
     }
 
     /// The parameters as JSON Schema, whatever style the action's file uses.

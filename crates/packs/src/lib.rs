@@ -13,8 +13,10 @@
 //! Parameters are data: no function here builds a command line.
 
 mod action;
+mod digest;
 mod duration;
 mod error;
+mod keys;
 pub mod limits;
 mod materialise;
 mod output;
@@ -26,7 +28,8 @@ mod source;
 mod yaml;
 
 pub use action::{
-    Action, Delivery, EntryPoint, Format, OutputFormat, Overlap, Program, RetrySpec, Runner,
+    Action, Delivery, EntryPoint, Format, OnExhaustion, OutputFormat, Overlap, Program, RetrySpec,
+    Runner, SecretAs, SecretWish,
 };
 pub use error::PackError;
 pub use pack::{Note, Origin, Pack};

@@ -8,6 +8,13 @@ pub const DEFINITION_BYTES_MAX: u64 = 1024 * 1024;
 /// `MAX_ARG_STRLEN`. A longer one makes the start of the program fail.
 pub const VARIABLE_BYTES_MAX: usize = 128 * 1024;
 
+/// Most files of one pack that its digest covers: far above any real pack, low enough that a
+/// wrong path does not read a whole disk.
+pub const DIGEST_FILES_MAX: usize = 20_000;
+
+/// Longest content of one file that the digest covers; of a longer one its length counts.
+pub const DIGEST_FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
 /// How many violations one check names: enough to correct a request, few enough to read.
 pub const VIOLATIONS_MAX: usize = 20;
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::action::{Action, Reading};
+use crate::digest;
 use crate::error::PackError;
+use crate::keys;
 use crate::source::Source;
 use crate::yaml::{At, Document, line};
 
@@ -28,8 +30,11 @@ pub struct Pack {
     pub tags: Vec<String>,
     /// Where it is from.
     pub origin: Origin,
+    /// What its files say, as a SHA-256 in hexadecimal: the same files, the same digest.
+    pub digest: String,
     actions: Vec<Arc<Action>>,
     notes: Vec<Note>,
+    faults: Vec<(String, Arc<PackError>)>,
 }
 
 /// Where a pack is from.
@@ -70,27 +75,6 @@ struct Manifest {
     tags: Option<Vec<String>>,
 }
 
-/// Keys that say something to people only.
-const DESCRIPTIVE: &[&str] = &[
-    "ref",
-    "label",
-    "description",
-    "version",
-    "enabled",
-    "tags",
-    "name",
-    "author",
-    "email",
-    "license",
-    "homepage",
-    "repository",
-    "keywords",
-    "meta",
-    "system",
-    "is_standard",
-    "runtime_deps",
-];
-
 /// Folders and files that other systems act on and this one does not.
 const PASSED_OVER: &[&str] = &[
     "sensors",
@@ -120,6 +104,11 @@ impl Pack {
         &self.notes
     }
 
+    /// Actions whose files are faulty, by reference, and what is wrong with them.
+    pub fn faults(&self) -> impl Iterator<Item = (&str, &PackError)> {
+        self.faults.iter().map(|(name, fault)| (name.as_str(), fault.as_ref()))
+    }
+
     pub(crate) fn read(source: &Source) -> Result<Self, PackError> {
         let file = source.label("pack.yaml");
         let text = source.text("pack.yaml")?.ok_or_else(|| {
@@ -129,11 +118,7 @@ impl Pack {
         let keys = document.mapping()?;
         let manifest: Manifest = document.read()?;
         let reference = reference(&document, &manifest)?;
-        let mut notes: Vec<Note> = keys
-            .keys()
-            .filter(|key| !DESCRIPTIVE.contains(&key.as_str()))
-            .map(|key| Note::key(document.file(), key))
-            .collect();
+        let mut notes = document.check_keys(&keys, &keys::PACK)?;
         notes.extend(passed_over(source)?);
 
         let mut pack = Self {
@@ -149,6 +134,8 @@ impl Pack {
             },
             actions: Vec::new(),
             notes,
+            faults: Vec::new(),
+            digest: digest::of(source)?,
         };
         pack.read_actions(source)?;
         Ok(pack)
@@ -179,9 +166,17 @@ impl Pack {
             let Some(text) = source.text(&path)? else { continue };
             let document = Document::new(source.label(&path), text);
             let reading = Reading { source, document: &document, pack: self, stem };
-            let read = reading.action()?;
-            self.notes.extend(read.notes);
-            self.actions.extend(read.action.map(Arc::new));
+            match reading.action() {
+                Ok(read) => {
+                    self.notes.extend(read.notes);
+                    self.actions.extend(read.action.map(Arc::new));
+                }
+                // One slip must not take the others along.
+                Err(fault) => {
+                    let name = format!("{}.{stem}", self.reference);
+                    self.faults.push((name, Arc::new(fault)));
+                }
+            }
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 mod defaults;
 mod schema;
 mod secrets;
+mod unknown;
 
 use std::fmt;
 
@@ -35,6 +36,15 @@ impl fmt::Display for Violation {
     }
 }
 
+/// What is thought of parameters that the schema does not name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strictness {
+    /// They are slips, unless the schema says something about them.
+    NamedOnly,
+    /// What the schema says, and JSON Schema lets them through unless told otherwise.
+    AsSchema,
+}
+
 /// The parameters of one action.
 #[derive(Debug)]
 pub(crate) struct Parameters {
@@ -55,7 +65,11 @@ impl Parameters {
         &self.schema
     }
 
-    pub(crate) fn check(&self, given: &Value) -> Result<Value, Vec<Violation>> {
+    pub(crate) fn check(
+        &self,
+        given: &Value,
+        strictness: Strictness,
+    ) -> Result<Value, Vec<Violation>> {
         let mut complete = match given {
             Value::Null => Value::Object(Map::new()),
             Value::Object(_) => given.clone(),
@@ -64,9 +78,20 @@ impl Parameters {
                 return Err(vec![Violation { path: String::new(), message }]);
             }
         };
+        let mut violations = match strictness {
+            Strictness::NamedOnly => unknown::check(&self.schema, &complete),
+            Strictness::AsSchema => Vec::new(),
+        };
         defaults::fill(&self.schema, &mut complete);
-        let violations: Vec<Violation> =
-            self.validator.iter_errors(&complete).take(VIOLATIONS_MAX).map(violation).collect();
+        let told = |error: &ValidationError<'_>| {
+            let others = matches!(error.kind(), ValidationErrorKind::AdditionalProperties { .. });
+            others && error.instance_path().to_string().is_empty()
+        };
+        let errors = self.validator.iter_errors(&complete);
+        let is_told = !violations.is_empty();
+        let errors = errors.filter(|error| !(is_told && told(error)));
+        violations.extend(errors.take(VIOLATIONS_MAX).map(violation));
+        violations.truncate(VIOLATIONS_MAX);
         if violations.is_empty() { Ok(complete) } else { Err(violations) }
     }
 
@@ -74,9 +99,16 @@ impl Parameters {
         secrets::mask(&self.schema, parameters)
     }
 
+    pub(crate) fn secret_values(&self, parameters: &Value) -> Vec<String> {
+        let masked = self.mask(parameters);
+        let mut found = Vec::new();
+        secrets::hidden(parameters, &masked, &mut found);
+        found
+    }
+
     /// Defaults that the schema itself refuses.
     pub(crate) fn unfit_defaults(&self) -> impl Iterator<Item = Violation> {
-        let violations = self.check(&Value::Null).err().unwrap_or_default();
+        let violations = self.check(&Value::Null, Strictness::AsSchema).err().unwrap_or_default();
         let mut filled = Value::Object(Map::new());
         defaults::fill(&self.schema, &mut filled);
         violations.into_iter().filter(move |violation| {

@@ -10,6 +10,7 @@ use include_dir::{Dir, include_dir};
 
 use crate::action::Action;
 use crate::error::PackError;
+use crate::keys::nearest;
 use crate::pack::{Origin, Pack};
 use crate::source::Source;
 
@@ -21,6 +22,7 @@ pub(crate) static CORE: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../p
 pub struct PackSet {
     packs: Vec<Arc<Pack>>,
     actions: BTreeMap<String, Arc<Action>>,
+    faults: Vec<Arc<PackError>>,
 }
 
 impl PackSet {
@@ -31,6 +33,7 @@ impl PackSet {
     pub fn embedded_core() -> Result<Self, PackError> {
         let mut set = Self::default();
         set.add(&Source::Embedded(&CORE))?;
+        debug_assert_eq!(set.faults().count(), 0, "the built-in pack is faulty");
         Ok(set)
     }
 
@@ -40,8 +43,11 @@ impl PackSet {
     /// `core.sleep` takes `seconds` and the next action of `core` comes from somebody else
     /// would be nobody's pack. The pack says so in [`Pack::origin`] and in a note.
     ///
+    /// A faulty pack or action is left out and does not stop the others; see
+    /// [`faults`](Self::faults).
+    ///
     /// # Errors
-    /// The first fault found, naming its file.
+    /// When a folder that was named cannot be read, or holds no pack.
     pub fn load(folders: &[PathBuf]) -> Result<Self, PackError> {
         let mut set = Self::embedded_core()?;
         let mut seen = Vec::new();
@@ -51,7 +57,9 @@ impl PackSet {
                 // The same folder named twice is a slip, not a conflict.
                 if !seen.contains(real) {
                     seen.push(real.clone());
-                    set.add(&source)?;
+                    if let Err(fault) = set.add(&source) {
+                        set.faults.push(Arc::new(fault));
+                    }
                 }
             }
         }
@@ -80,6 +88,25 @@ impl PackSet {
         self.packs.iter().map(Arc::as_ref)
     }
 
+    /// What is wrong with packs and actions that were left out.
+    pub fn faults(&self) -> impl Iterator<Item = &PackError> {
+        let of_actions = self.packs.iter().flat_map(|pack| pack.faults().map(|(_, fault)| fault));
+        self.faults.iter().map(Arc::as_ref).chain(of_actions)
+    }
+
+    /// What is wrong with the file of an action, if it was left out for that.
+    #[must_use]
+    pub fn fault_of(&self, reference: &str) -> Option<&PackError> {
+        let mut faults = self.packs.iter().flat_map(|pack| pack.faults());
+        faults.find(|(name, _)| *name == reference).map(|(_, fault)| fault)
+    }
+
+    /// The action that was most likely meant by a reference that names none.
+    #[must_use]
+    pub fn nearest(&self, reference: &str) -> Option<&str> {
+        nearest(reference, self.actions.keys().map(String::as_str))
+    }
+
     fn add(&mut self, source: &Source) -> Result<(), PackError> {
         let mut pack = Pack::read(source)?;
         if let Some(at) = self.packs.iter().position(|other| other.reference == pack.reference) {
@@ -96,9 +123,13 @@ impl PackSet {
         }
         for action in pack.actions() {
             match self.actions.entry(action.reference.clone()) {
-                btree_map::Entry::Vacant(free) => free.insert(Arc::clone(action)),
-                btree_map::Entry::Occupied(_) => return Err(duplicate(source, action)),
-            };
+                btree_map::Entry::Vacant(free) => {
+                    free.insert(Arc::clone(action));
+                }
+                btree_map::Entry::Occupied(_) => {
+                    self.faults.push(Arc::new(duplicate(source, action)));
+                }
+            }
         }
         self.packs.push(Arc::new(pack));
         Ok(())

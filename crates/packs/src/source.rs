@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use include_dir::Dir;
 
 use crate::error::PackError;
-use crate::limits::DEFINITION_BYTES_MAX;
+use crate::limits::{DEFINITION_BYTES_MAX, DIGEST_FILE_BYTES_MAX};
 
 /// The files of one pack.
 #[derive(Debug, Clone)]
@@ -81,6 +81,28 @@ impl Source {
         Ok(names)
     }
 
+    /// Whether a path inside the pack is a folder. A link to one is none: it may lead in circles.
+    pub(crate) fn is_folder(&self, path: &str) -> bool {
+        match self {
+            Self::Embedded(dir) => dir.get_dir(path).is_some(),
+            Self::Folder { real, .. } => {
+                fs::symlink_metadata(real.join(path)).is_ok_and(|found| found.is_dir())
+            }
+        }
+    }
+
+    /// What a digest takes of a file: its content, or of a huge one its length; nothing of what
+    /// is no file.
+    pub(crate) fn content(&self, path: &str) -> Result<Option<Vec<u8>>, PackError> {
+        let read = match self {
+            Self::Embedded(dir) => {
+                return Ok(dir.get_file(path).map(|file| file.contents().to_vec()));
+            }
+            Self::Folder { real, .. } => content(&real.join(path)),
+        };
+        read.map_err(|source| PackError::io(self.label(path), "read file", source))
+    }
+
     /// Finds a script by its path inside the pack.
     pub(crate) fn find(&self, path: &str) -> Found {
         let Some(path) = inside(path) else { return Found::Outside };
@@ -122,6 +144,22 @@ fn read_bounded(path: &Path) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
     }
     Ok(text)
+}
+
+fn content(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let found = match fs::metadata(path) {
+        Ok(found) => found,
+        // A link that leads nowhere is no part of the pack.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if !found.is_file() {
+        return Ok(None);
+    }
+    if found.len() > DIGEST_FILE_BYTES_MAX {
+        return Ok(Some(found.len().to_be_bytes().to_vec()));
+    }
+    fs::read(path).map(Some)
 }
 
 fn list(folder: &Path) -> io::Result<Vec<String>> {

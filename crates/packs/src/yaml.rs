@@ -5,6 +5,8 @@ use serde_json::{Map, Value};
 use serde_saphyr::{Options, Spanned};
 
 use crate::error::PackError;
+use crate::keys::{Keys, Known};
+use crate::pack::Note;
 
 /// The text of a YAML file together with the name that errors give it.
 #[derive(Debug)]
@@ -52,6 +54,36 @@ impl Document {
         remedy: impl Into<String>,
     ) -> PackError {
         PackError::new(self.file.clone(), problem, remedy).at(line)
+    }
+
+    /// Refuses a key that no system knows, and notes those that only others know.
+    pub(crate) fn check_keys(
+        &self,
+        found: &Map<String, Value>,
+        keys: &Keys,
+    ) -> Result<Vec<Note>, PackError> {
+        let mut notes = Vec::new();
+        for key in found.keys() {
+            match keys.known(key) {
+                Known::Here => {}
+                Known::Elsewhere => notes.push(Note::key(&self.file, key)),
+                Known::Nowhere => {
+                    let problem = format!("key `{key}` is not known");
+                    return Err(self.fault(self.line_of(key), problem, keys.remedy(key)));
+                }
+            }
+        }
+        Ok(notes)
+    }
+
+    /// The line that a top-level key stands on.
+    fn line_of(&self, key: &str) -> Option<u64> {
+        let is_it = |line: &str| {
+            let name = line.split_once(':').map(|(name, _)| name.trim_end());
+            name.is_some_and(|name| name.trim_matches(['"', '\'']) == key)
+        };
+        let at = self.text.lines().position(is_it)?;
+        u64::try_from(at).ok()?.checked_add(1)
     }
 
     /// Picks the entry of `table` that the file names, or `default` when it names none.

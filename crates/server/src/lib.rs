@@ -17,6 +17,7 @@
 //! - [`serve`]: listener, limits on connections, and the order of a shutdown
 //! - `stall`: connections whose other end does not read
 //! - [`settings`]: what the operator may set
+//! - `packs`: the packs in force, and replacing them
 //! - [`access`]: bearer tokens, roles, and what each allows
 //! - [`clock`]: the crate's only reader of clocks
 //! - [`ceiling`]: what HTTP alone manages, for comparison
@@ -29,6 +30,7 @@ pub mod engine;
 pub mod http;
 pub mod metrics;
 pub mod monitor;
+mod packs;
 pub mod probe;
 pub mod serve;
 pub mod session;
@@ -36,5 +38,6 @@ pub mod settings;
 mod stall;
 
 pub use engine::{Engine, Unavailable};
+pub use packs::Packs;
 pub use serve::{ServeError, Server};
 pub use settings::Settings;

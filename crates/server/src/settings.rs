@@ -8,12 +8,13 @@ use outlast_core::time::Span;
 use outlast_packs::PackSet;
 
 use crate::access::Access;
+use crate::packs::Packs;
 
 /// Settings in force for the life of a server process.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Known actions.
-    pub packs: Arc<PackSet>,
+    pub packs: Packs,
     /// Who may do what (`server.tokens`).
     pub access: Arc<Access>,
     /// Largest request body in bytes (`server.max_body`).
@@ -54,7 +55,7 @@ impl Settings {
     #[must_use]
     pub fn with_packs(packs: Arc<PackSet>) -> Self {
         Self {
-            packs,
+            packs: packs.into(),
             access: Arc::default(),
             max_body: limits::BODY_BYTES_MAX,
             shutdown_timeout: Span::from_secs(30),

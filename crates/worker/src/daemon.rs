@@ -8,6 +8,7 @@
 //! ```
 //!
 //! - `actions`: which actions this host can run
+//! - `shelf`: the actions as they are on disk now, and reading them again
 //! - `run_action`: one delivery, from parameters to its end
 //! - `verdict`: from an attempt's ending to what is reported
 //! - `work_root`: where attempts have their folders, and removing what dead engines left
@@ -18,23 +19,27 @@
 
 mod actions;
 mod run_action;
+mod shelf;
 mod surroundings;
 mod verdict;
 mod work_root;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use outlast_core::limits::KILL_CONFIRM_MAX;
-use outlast_packs::{Origin, PackSet};
+use outlast_packs::PackSet;
 use outlast_sdk::{Control, Role, RunError, StageEvent, Summary, Worker, control};
 use serde_json::json;
+use tokio::sync::Notify;
 
 pub use self::surroundings::{Outer, needed_to_stop};
 
 use self::actions::Actions;
 use self::run_action::ActionRunner;
+use self::shelf::Shelf;
 use self::work_root::WorkRoot;
 use crate::OwnProgram;
 use crate::attempt::KILL_AFTER;
@@ -42,6 +47,7 @@ use crate::containment::{Choice, Containment};
 use crate::environment::HostEnvironment;
 use crate::guardian::{GuardianEvent, GuardianLink};
 use crate::runtime::{Interpreters, Runtime};
+use crate::secrets::Secrets;
 
 /// Beyond SIGTERM, SIGKILL and its proof: reading the last output and telling it.
 const RELEASE: Duration = Duration::from_secs(3);
@@ -83,6 +89,10 @@ pub struct DaemonConfig {
     pub containment: Choice,
     /// The worker's own environment: jobs get the allowed part of it.
     pub variables: Vec<(String, String)>,
+    /// Variables of it that jobs get besides the usual ones; `*` at the end stands for any rest.
+    pub environment: Vec<String>,
+    /// The folder with secrets that actions may ask for.
+    pub secrets: Option<PathBuf>,
     /// Where attempts have their folders; the system's temporary folder if not said.
     pub work_folder: Option<PathBuf>,
     /// Whether the process that started it waits for it, however long a shutdown takes.
@@ -129,10 +139,14 @@ pub async fn run(config: DaemonConfig, link: GuardianLink, tell: Tell) -> i32 {
         (tell.stopping)();
     });
     // From the first moment on: a signal during a slow start is not lost.
-    let listener = tokio::spawn(listen(link, control.clone()));
-    let code = match start(config, control).await {
+    let again = Arc::new(Notify::new());
+    let listener = tokio::spawn(listen(link, control.clone(), Arc::clone(&again)));
+    let code = match start(config, control.clone(), Arc::clone(&again)).await {
         Ok((worker, runner, root)) => {
+            let shelf = Arc::clone(&runner.shelf);
+            let keeper = tokio::spawn(shelf::keep(shelf, control, again));
             let ended = worker.run(runner, queue).await;
+            keeper.abort();
             root.remove();
             exit_code(ended)
         }
@@ -163,12 +177,13 @@ fn exit_code(ended: Result<Summary, RunError>) -> i32 {
 }
 
 /// Passes on what the guardian says.
-async fn listen(mut link: GuardianLink, control: Control) {
+async fn listen(mut link: GuardianLink, control: Control, again: Arc<Notify>) {
     loop {
         match link.next().await {
             GuardianEvent::Terminate => control.tell(StageEvent::TerminateSignal),
             GuardianEvent::Quiet => control.tell(StageEvent::StopSignal),
             GuardianEvent::Resume => control.tell(StageEvent::ContinueSignal),
+            GuardianEvent::ReadAgain => again.notify_one(),
             GuardianEvent::GuardianGone => return control.tell(StageEvent::GuardianGone),
         }
     }
@@ -177,28 +192,34 @@ async fn listen(mut link: GuardianLink, control: Control) {
 async fn start(
     config: DaemonConfig,
     control: Control,
+    again: Arc<Notify>,
 ) -> Result<(Worker, ActionRunner, WorkRoot), StartError> {
     if !config.has_patient_parent {
         surroundings::check(&config.variables, needed_to_stop(config.shutdown_timeout));
     }
     let packs = PackSet::load(&config.packs)?;
-    for pack in packs.packs().filter(|pack| pack.origin == Origin::Replacement) {
-        tracing::info!(
-            pack = pack.reference,
-            "a pack read from a folder replaces the built-in one"
-        );
-    }
+    shelf::say(&packs);
     let parent = config.work_folder.clone().unwrap_or_else(std::env::temp_dir);
     let root = WorkRoot::create(&parent)
         .map_err(|error| StartError::WorkRoot { folder: parent.display().to_string(), error })?;
     packs.materialise(&root.packs())?;
-    let host = HostEnvironment::allowed_of(config.variables.iter().cloned());
+    let host = HostEnvironment::allowed_of(config.variables.iter().cloned())
+        .also(config.variables.iter().cloned(), &config.environment);
     let interpreters = Interpreters::find(host.path()).await;
     let probe = Containment::probe(config.containment, &config.program).await?;
     for refused in &probe.refused {
         tracing::info!(kind = %refused.kind, reason = refused.reason, "containment does not work here");
     }
-    let actions = Actions::select(packs, interpreters, &config.runtimes, probe.chosen);
+    let shelf = Shelf {
+        folders: config.packs.clone(),
+        interpreters,
+        wanted: config.runtimes.clone(),
+        containment: probe.chosen,
+        secrets: Secrets::new(config.secrets.clone()),
+        packs_folder: root.packs(),
+        offered: RwLock::default(),
+    };
+    let actions = shelf.put(packs);
     if actions.references().next().is_none() {
         return Err(StartError::NoActions { found: actions.runtimes().join(", ") });
     }
@@ -212,7 +233,8 @@ async fn start(
     );
     let worker = describe(&config, &actions, probe.chosen)?;
     let runner = ActionRunner {
-        actions,
+        shelf: Arc::new(shelf),
+        again,
         host,
         containment: probe.chosen,
         program: config.program,

@@ -31,6 +31,26 @@ impl HostEnvironment {
         Self { kept }
     }
 
+    /// Keeps those of `variables` as well that the operator lets through: by name, or by the
+    /// beginning of a name with `*` behind it.
+    #[must_use]
+    pub fn also(
+        mut self,
+        variables: impl IntoIterator<Item = (String, String)>,
+        let_through: &[String],
+    ) -> Self {
+        let wanted = |name: &str| {
+            let_through.iter().any(|pattern| match pattern.strip_suffix('*') {
+                Some(beginning) => name.starts_with(beginning),
+                None => name == pattern,
+            })
+        };
+        let more = variables.into_iter().filter(|(name, _)| !is_allowed(name) && wanted(name));
+        // Whatever was let through: the worker's own token never is.
+        self.kept.extend(more.filter(|(name, _)| !is_ours(name)));
+        self
+    }
+
     /// Returns the PATH that jobs get.
     #[must_use]
     pub fn path(&self) -> &str {
@@ -50,6 +70,9 @@ impl HostEnvironment {
         let mut variables = self.kept.clone();
         for (name, value) in delivered {
             check(name, value)?;
+            if self.kept.iter().any(|(kept, _)| kept == name) {
+                return Err(RefusedName::Reserved(name.clone()));
+            }
             variables.push((name.clone(), value.clone()));
         }
         variables.extend(identity.variables());
@@ -112,6 +135,10 @@ fn check(name: &str, value: &str) -> Result<(), RefusedName> {
     } else {
         Ok(())
     }
+}
+
+fn is_ours(name: &str) -> bool {
+    name.starts_with(OURS) || name.starts_with("OJS_")
 }
 
 fn is_allowed(name: &str) -> bool {

@@ -59,6 +59,18 @@ impl WorkFolder {
         Ok(path)
     }
 
+    /// Writes a file with a secret and returns its path. It goes with the folder.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn write_secret(&self, name: &str, value: &[u8]) -> io::Result<PathBuf> {
+        let folder = self.path.join("secrets");
+        DirBuilder::new().mode(FOLDER_MODE).recursive(true).create(&folder)?;
+        let path = folder.join(name);
+        write_new(&path, value)?;
+        Ok(path)
+    }
+
     /// Hands on the checkpoint of an earlier attempt.
     ///
     /// # Errors

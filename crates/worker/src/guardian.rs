@@ -134,7 +134,8 @@ impl Guardian {
         } else if number == Signal::CONT.as_raw() {
             self.tell(GuardianEvent::Resume);
         } else if number == Signal::HUP.as_raw() {
-            tracing::info!("hangup ignored: a worker does not end with its terminal");
+            // A worker does not end with its terminal.
+            self.tell(GuardianEvent::ReadAgain);
         }
         Next::Continue
     }

@@ -7,6 +7,7 @@
 //! - [`shim`]: the process that holds one attempt's tree and ends it
 //! - [`containment`]: what keeps a tree together, and which kind works on this host
 //! - [`runtime`]: from an entry point to a program and its arguments
+//! - [`secrets`], [`mask`]: what the worker lends to actions, and hiding it in what they print
 //! - [`environment`], [`folder`]: what a job gets to see, and its private work folder
 //!
 //! Kept here: when an attempt's end is reported no process of its tree is alive, and when
@@ -19,7 +20,9 @@ pub mod daemon;
 pub mod environment;
 pub mod folder;
 pub mod guardian;
+pub mod mask;
 mod process;
 pub mod runtime;
+pub mod secrets;
 
 pub use process::{OwnProgram, containment, shim};

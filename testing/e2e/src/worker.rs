@@ -226,6 +226,11 @@ impl Worker {
         Frozen { stopped: vec![guardian] }
     }
 
+    /// Sends SIGHUP: packs are read again.
+    pub fn hang_up(&self) {
+        self.process.signal(Signal::HUP);
+    }
+
     /// Sends SIGTERM.
     pub fn terminate(&self) {
         self.process.signal(Signal::TERM);

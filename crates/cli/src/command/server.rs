@@ -7,17 +7,18 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use outlast_core::budget::{Budgets, InterruptionCharge};
 use outlast_core::time::Span;
-use outlast_packs::{Origin, PackSet};
+use outlast_packs::PackSet;
 use outlast_server::access::Access;
 use outlast_server::{ServeError, Server, Settings as ServerSettings};
 
+use super::packs;
 use super::store::{self, AnyStore};
 use crate::config::server::{ServerConfig, Switches};
 use crate::config::value::Interruptions;
 use crate::config::{Environment, Flag, Settings};
 use crate::exit::{Exit, Failure};
 use crate::service_manager;
-use crate::signals::Interrupts;
+use crate::signals::{Hangups, Interrupts};
 
 #[derive(Debug, ClapArgs)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -70,12 +71,7 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
     // They may hold tokens in plain.
     drop(settings);
     let packs = PackSet::load(&config.packs).map_err(|error| Failure::usage(error.to_string()))?;
-    for pack in packs.packs().filter(|pack| pack.origin == Origin::Replacement) {
-        tracing::info!(
-            pack = pack.reference,
-            "a pack read from a folder replaces the built-in one"
-        );
-    }
+    packs::say(&packs);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     runtime.block_on(async {
@@ -95,13 +91,18 @@ async fn serve(
     warn_of_switches(config);
     let mut interrupts = Interrupts::new()?;
     let (stop, stopped) = tokio::sync::oneshot::channel();
+    let mut hangups = Hangups::new()?;
+    let in_force = settings.packs.clone();
     let server = Server::bind(store, settings, config.listen).await.map_err(failed)?;
     service_manager::ready();
     let running = server.run(async { stopped.await.unwrap_or_default() });
     tokio::pin!(running);
-    tokio::select! {
-        ended = &mut running => return ended.map(|()| Exit::Ok).map_err(failed),
-        () = interrupts.next() => {}
+    loop {
+        tokio::select! {
+            ended = &mut running => return ended.map(|()| Exit::Ok).map_err(failed),
+            () = interrupts.next() => break,
+            () = hangups.next() => packs::read_again(&config.packs, &in_force),
+        }
     }
     service_manager::stopping();
     stop.send(()).unwrap_or_default();

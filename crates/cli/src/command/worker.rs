@@ -173,6 +173,8 @@ pub(super) fn daemon_config(
         containment: containment
             .map_err(|error: UnknownContainment| Failure::usage(error.to_string()))?,
         variables: environment.variables().to_vec(),
+        environment: config.environment,
+        secrets: config.secrets,
         work_folder: None,
         has_patient_parent: false,
         program: OwnProgram::running(),

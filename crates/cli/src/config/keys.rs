@@ -50,6 +50,8 @@ const URL: Kind = kind("URL", |v| value::url(v).map(drop));
 const TEXT: Kind = kind("text", |v| value::text(v).map(drop));
 const NAMES: Kind = kind("list", |v| value::names(v).map(drop));
 const PATHS: Kind = kind("list", |v| value::paths(v).map(drop));
+const PATH: Kind = kind("folder", |v| value::path(v).map(drop));
+const VARIABLES: Kind = kind("list", |v| value::variables(v).map(drop));
 const RUNTIMES: Kind = kind("list", |v| value::runtimes(v).map(drop));
 const TOKEN: Kind = kind("text", |v| value::shown_token(v).map(drop));
 const TOKENS: Kind = kind("list", |v| value::tokens(v).map(drop));
@@ -100,6 +102,13 @@ pub(crate) const ALL: &[Key] = &[
     key("worker.labels", "", "labels as name=value", LABELS),
     key("worker.runtimes", "", "shell, python, node; all that are found if none", RUNTIMES),
     key("worker.packs", "", "folders with packs, beside the built-in one", PATHS),
+    key(
+        "worker.environment",
+        "",
+        "variables that jobs get of the worker's; AWS_* for all that begin so",
+        VARIABLES,
+    ),
+    key("worker.secrets", "", "folder with secrets that actions may ask for, one file each", PATH),
     key(
         "worker.containment",
         "auto",

@@ -361,6 +361,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("worker.runtimes", "shell"),
     ("worker.packs", "/p"),
     ("worker.containment", "pidns"),
+    ("worker.environment", "HTTP_PROXY,AWS_*"),
+    ("worker.secrets", "/run/secrets"),
 ];
 
 #[test]

@@ -123,6 +123,30 @@ pub(crate) fn paths(value: &Value) -> Result<Vec<PathBuf>, &'static str> {
     Ok(list(value)?.into_iter().map(PathBuf::from).collect())
 }
 
+/// One folder; nothing if the text is empty.
+pub(crate) fn path(value: &Value) -> Result<Option<PathBuf>, &'static str> {
+    let text = text(value).map_err(|_text| "a folder")?;
+    Ok((!text.is_empty()).then(|| PathBuf::from(text)))
+}
+
+/// Names of environment variables, a `*` at the end standing for any rest.
+pub(crate) fn variables(value: &Value) -> Result<Vec<String>, &'static str> {
+    const EXPECTED: &str = "a list of variables such as HTTP_PROXY,AWS_*";
+    const OURS: &str = "for jobs to see: OUTLAST_* and OJS_* are the worker's own";
+    let names = list(value).map_err(|_list| EXPECTED)?;
+    for name in &names {
+        let plain = name.strip_suffix('*').unwrap_or(name);
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if plain.is_empty() || !plain.chars().all(fits) {
+            return Err(EXPECTED);
+        }
+        if plain.starts_with("OUTLAST_") || plain.starts_with("OJS_") {
+            return Err(OURS);
+        }
+    }
+    Ok(names)
+}
+
 pub(crate) fn runtimes(value: &Value) -> Result<Vec<String>, &'static str> {
     let mut names = Vec::new();
     for name in list(value)? {

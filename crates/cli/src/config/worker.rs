@@ -30,6 +30,10 @@ pub(crate) struct WorkerConfig {
     pub(crate) runtimes: Vec<String>,
     /// Folders with packs.
     pub(crate) packs: Vec<PathBuf>,
+    /// Variables that jobs get of the worker's.
+    pub(crate) environment: Vec<String>,
+    /// Folder with secrets that actions may ask for.
+    pub(crate) secrets: Option<PathBuf>,
     /// How it holds process trees.
     pub(crate) containment: Containment,
 }
@@ -49,6 +53,8 @@ impl WorkerConfig {
             labels: settings.get("worker.labels", value::labels)?,
             runtimes: settings.get("worker.runtimes", value::runtimes)?,
             packs: settings.get("worker.packs", value::paths)?,
+            environment: settings.get("worker.environment", value::variables)?,
+            secrets: settings.get("worker.secrets", value::path)?,
             containment: settings.get("worker.containment", value::containment)?,
         })
     }

@@ -1,7 +1,7 @@
 //! An action's YAML file, from its keys to an [`Action`].
 //!
-//! Faults are told with file and line. A key that has no effect is noted, not refused, and
-//! so is an action of a kind that other systems run and this one does not.
+//! Faults are told with file and line. A key that only other systems act on is noted, not
+//! refused, and so is an action of a kind that they run and this one does not.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,9 +10,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
-use super::{Action, Delivery, Entry, Format, OutputFormat, Overlap, RetrySpec, Runner};
+use super::{
+    Action, Delivery, Entry, Format, OutputFormat, Overlap, RetrySpec, Runner, SecretWish, retry,
+    surroundings,
+};
 use crate::duration;
 use crate::error::PackError;
+use crate::keys;
 use crate::pack::{Note, Pack, is_name};
 use crate::parameters::Parameters;
 use crate::source::Source;
@@ -55,34 +59,9 @@ struct Definition {
     interruptible: Option<bool>,
     overlap: At<String>,
     required_labels: At<Value>,
+    env: At<Value>,
+    secrets: At<Value>,
 }
-
-/// Keys that are acted on, or that speak to people only.
-const UNDERSTOOD: &[&str] = &[
-    "ref",
-    "name",
-    "label",
-    "description",
-    "enabled",
-    "runner_type",
-    "entry_point",
-    "parameters",
-    "parameter_delivery",
-    "parameter_format",
-    "output_format",
-    "timeout",
-    "timeout_seconds",
-    "tags",
-    "retry",
-    "interruptible",
-    "overlap",
-    "required_labels",
-    "output_schema",
-    "output",
-    "examples",
-    "meta",
-    "notes",
-];
 
 /// Kinds of action that packs may contain and that are not run here.
 const FOREIGN: &[&str] = &[
@@ -110,11 +89,7 @@ impl Reading<'_> {
             let notes = vec![Note::new(self.document.file(), message)];
             return Ok(Read { action: None, notes });
         }
-        let mut notes: Vec<Note> = keys
-            .keys()
-            .filter(|key| !UNDERSTOOD.contains(&key.as_str()))
-            .map(|key| Note::key(self.document.file(), key))
-            .collect();
+        let mut notes = self.document.check_keys(&keys, &keys::ACTION)?;
         if definition.timeout.is_some() && definition.timeout_seconds.is_some() {
             let message = "key `timeout_seconds` has no effect beside `timeout`";
             notes.push(Note::new(self.document.file(), message));
@@ -174,6 +149,8 @@ impl Reading<'_> {
                 .required_labels
                 .as_ref()
                 .map_or(Ok(BTreeMap::new()), |labels| self.labels(labels))?,
+            environment: self.environment(definition.env.as_ref())?,
+            secrets: self.secrets(definition.secrets.as_ref())?,
             parameters: self.parameters(definition.parameters)?,
             entry: Entry::find(self.source, document, &self.pack.reference, entry_point)?,
             reference,
@@ -238,10 +215,27 @@ impl Reading<'_> {
     }
 
     fn retry(&self, given: &Spanned<Value>) -> Result<RetrySpec, PackError> {
-        retry(&given.value).map_err(|problem| {
+        retry::read(&given.value).map_err(|problem| {
             let remedy = "write a number of attempts, or a mapping of max_attempts, \
-                          initial_interval, max_interval, backoff_coefficient, jitter";
+                          initial_interval, max_interval, backoff_coefficient, jitter, \
+                          non_retryable_errors, on_exhaustion";
             self.document.fault(line(given), format!("retry: {problem}"), remedy)
+        })
+    }
+
+    fn environment(&self, given: Given<'_>) -> Result<BTreeMap<String, String>, PackError> {
+        let Some(given) = given else { return Ok(BTreeMap::new()) };
+        surroundings::environment(&given.value).map_err(|problem| {
+            let remedy = "write a mapping of variables such as `{LOG_LEVEL: info}`";
+            self.document.fault(line(given), format!("env: {problem}"), remedy)
+        })
+    }
+
+    fn secrets(&self, given: Given<'_>) -> Result<BTreeMap<String, SecretWish>, PackError> {
+        let Some(given) = given else { return Ok(BTreeMap::new()) };
+        surroundings::secrets(&given.value).map_err(|problem| {
+            let remedy = "write a mapping such as `{API_KEY: {as: env}}` or `{KEY: {as: file}}`";
+            self.document.fault(line(given), format!("secrets: {problem}"), remedy)
         })
     }
 
@@ -254,40 +248,10 @@ impl Reading<'_> {
     }
 }
 
+/// A value of the file that may be missing.
+type Given<'a> = Option<&'a Spanned<Value>>;
+
 const RUNNERS: &str = "shell, python, node, nodejs";
-
-fn retry(value: &Value) -> Result<RetrySpec, String> {
-    let mut spec = RetrySpec::default();
-    let Value::Object(map) = value else {
-        spec.max_attempts = Some(attempts(value)?);
-        return Ok(spec);
-    };
-    for (key, value) in map {
-        match key.as_str() {
-            "max_attempts" => spec.max_attempts = Some(attempts(value)?),
-            "initial_interval" => spec.initial_interval = Some(duration::parse(value)?),
-            "max_interval" => spec.max_interval = Some(duration::parse(value)?),
-            "backoff_coefficient" => {
-                let coefficient = value.as_f64().filter(|coefficient| *coefficient >= 1.0);
-                let problem = || format!("backoff_coefficient {value} is not a number from 1");
-                spec.backoff_coefficient = Some(coefficient.ok_or_else(problem)?);
-            }
-            "jitter" => {
-                let problem = || format!("jitter {value} is neither true nor false");
-                spec.jitter = Some(value.as_bool().ok_or_else(problem)?);
-            }
-            _ => return Err(format!("key `{key}` is not known")),
-        }
-    }
-    Ok(spec)
-}
-
-fn attempts(value: &Value) -> Result<u32, String> {
-    let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
-    number
-        .filter(|number| *number > 0)
-        .ok_or_else(|| format!("max_attempts {value} is not a whole number from 1"))
-}
 
 fn labels(value: &Value) -> Option<BTreeMap<String, String>> {
     match value {
@@ -303,7 +267,7 @@ fn labels(value: &Value) -> Option<BTreeMap<String, String>> {
     }
 }
 
-fn scalar(value: &Value) -> Option<String> {
+pub(super) fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(_) | Value::Bool(_) => Some(value.to_string()),

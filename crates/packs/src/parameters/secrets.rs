@@ -18,6 +18,34 @@ pub(super) fn mask(schema: &Value, parameters: &Value) -> Value {
     masked
 }
 
+/// Collects the texts that masking took out of parameters.
+pub(super) fn hidden(shown: &Value, masked: &Value, found: &mut Vec<String>) {
+    match (shown, masked) {
+        (Value::Object(shown), Value::Object(masked)) => {
+            for (name, value) in shown {
+                hidden(value, masked.get(name).unwrap_or(&Value::Null), found);
+            }
+        }
+        (Value::Array(shown), Value::Array(masked)) => {
+            for (at, value) in shown.iter().enumerate() {
+                hidden(value, masked.get(at).unwrap_or(&Value::Null), found);
+            }
+        }
+        (shown, masked) if shown == masked => {}
+        (shown, _) => leaves(shown, found),
+    }
+}
+
+fn leaves(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => map.values().for_each(|inner| leaves(inner, found)),
+        Value::Array(list) => list.iter().for_each(|inner| leaves(inner, found)),
+        Value::String(text) => found.push(text.clone()),
+        Value::Number(number) => found.push(number.to_string()),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
 fn hide(root: &Value, schema: &Value, value: &mut Value, depth: usize) {
     let schema = resolve(root, schema);
     let Some(depth) = depth.checked_sub(1) else {

@@ -40,6 +40,13 @@ fn faulty_actions_are_told_with_file_line_and_remedy() {
         ("timeout", "runner_type: shell\nentry_point: it.sh\ntimeout: soon\n"),
         ("no time", "runner_type: shell\nentry_point: it.sh\ntimeout: 0\n"),
         ("negative time", "runner_type: shell\nentry_point: it.sh\ntimeout_seconds: -1\n"),
+        ("a slip", "runner_type: shell\nentry_point: it.sh\ntimout: 5\n"),
+        ("a stranger", "runner_type: shell\nentry_point: it.sh\nqqq: 5\n"),
+        ("env", "runner_type: shell\nentry_point: it.sh\nenv: {OUTLAST_X: 1}\n"),
+        ("secret", "runner_type: shell\nentry_point: it.sh\nsecrets: {KEY: {as: arg}}\n"),
+        ("secret key", "runner_type: shell\nentry_point: it.sh\nsecrets: {KEY: {form: x}}\n"),
+        ("secret place", "runner_type: shell\nentry_point: it.sh\nsecrets: {KEY: {from: ../x}}\n"),
+        ("exhaustion", "runner_type: shell\nentry_point: it.sh\nretry: {on_exhaustion: keep}\n"),
         ("retry", "runner_type: shell\nentry_point: it.sh\nretry: {attempts: 3}\n"),
         ("no attempts", "runner_type: shell\nentry_point: it.sh\nretry: 0\n"),
         ("labels", "runner_type: shell\nentry_point: it.sh\nrequired_labels: gpu\n"),
@@ -53,7 +60,8 @@ fn faulty_actions_are_told_with_file_line_and_remedy() {
 
 #[test]
 fn faulty_manifests_are_told() {
-    let rows = ["label: Demo\n", "ref: My Pack\n", "ref: [\n", "just text\n"];
+    let rows =
+        ["ref: demo\nlable: x\n", "label: Demo\n", "ref: My Pack\n", "ref: [\n", "just text\n"];
     let faults = rows.map(|manifest| Demo::new().file("demo/pack.yaml", manifest).fault());
     insta::assert_snapshot!(faults.join("\n"));
 }
@@ -65,6 +73,35 @@ fn a_pack_or_an_action_defined_twice_is_refused() {
         .file("demo/actions/two.yaml", "ref: demo.it\nrunner_type: shell\nentry_point: it.sh\n");
     let packs = Demo::new().action("", "").file("other/pack.yaml", "ref: demo\n");
     insta::assert_snapshot!(format!("{}\n{}", twice.fault(), packs.fault()));
+}
+
+#[test]
+fn one_faulty_file_is_told_and_does_not_stop_the_others() {
+    let demo = Demo::new()
+        .action("", "#!/bin/sh\n")
+        .file("demo/actions/bad.yaml", "runner_type: shell\nentry_point: it.sh\ntimout: 5\n")
+        .file("worse/pack.yaml", "ref: [\n");
+    let set = demo.load().unwrap();
+    assert!(set.get("demo.it").is_some() && set.get("core.echo").is_some());
+    assert!(set.get("demo.bad").is_none());
+    assert_eq!(set.faults().count(), 2);
+    let told = set.fault_of("demo.bad").unwrap().to_string();
+    assert!(told.ends_with("bad.yaml:3: key `timout` is not known; did you mean `timeout`?"));
+    assert_eq!(set.nearest("core.ecko"), Some("core.echo"));
+}
+
+#[test]
+fn the_digest_of_a_pack_follows_what_its_files_say_and_nothing_else() {
+    let digest = |demo: &Demo| {
+        let set = demo.load().unwrap();
+        set.packs().find(|pack| pack.reference == "demo").unwrap().digest.clone()
+    };
+    let one = Demo::new().action("", "#!/bin/sh\n");
+    let same = Demo::new().action("", "#!/bin/sh\n").file("demo/__pycache__/x.pyc", "1");
+    let other = Demo::new().action("", "#!/bin/sh\n").file("demo/lib/a.sh", "1");
+    assert_eq!(digest(&one), digest(&same));
+    assert_ne!(digest(&one), digest(&other));
+    assert_eq!(digest(&one).len(), 64);
 }
 
 #[test]

@@ -47,7 +47,10 @@ impl Demo {
 
     /// The message of the fault in this pack, without the temporary folder's name.
     pub(crate) fn fault(&self) -> String {
-        let message = self.load().unwrap_err().to_string();
+        let message = match self.load() {
+            Err(fault) => fault.to_string(),
+            Ok(set) => set.faults().next().unwrap().to_string(),
+        };
         let real = self.root.path().canonicalize().unwrap();
         let message = message.replace(&real.display().to_string(), "DIR");
         message.replace(&self.root.path().display().to_string(), "DIR")
@@ -78,7 +81,7 @@ pub(crate) struct Ran {
 
 /// Checks and renders parameters and runs the action on them, as a worker would.
 pub(crate) fn run(action: &Action, parameters: &Value) -> Ran {
-    let complete = action.check(parameters).unwrap();
+    let complete = action.check_again(parameters).unwrap();
     run_with(action, &complete, action.interpreter())
 }
 

@@ -3,7 +3,10 @@
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
-use outlast_packs::{Delivery, EntryPoint, Format, Origin, OutputFormat, Overlap, PackSet, Runner};
+use outlast_packs::{
+    Delivery, EntryPoint, Format, OnExhaustion, Origin, OutputFormat, Overlap, PackSet, Runner,
+    SecretAs,
+};
 use serde_json::json;
 
 use crate::fixture::{Demo, with_action};
@@ -81,7 +84,11 @@ tags: [a, b]
 interruptible: false
 overlap: forbidden
 required_labels: {zone: east, gpu: 1}
-retry: {max_attempts: 5, initial_interval: 500ms, max_interval: 2m, backoff_coefficient: 1.5, jitter: false}
+retry: {max_attempts: 5, initial_interval: 500ms, max_interval: 2m, backoff_coefficient: 1.5,
+  jitter: false, on_exhaustion: dead_letter, non_retryable_errors: [exit_code], backoff_strategy: linear}
+env: {LOG_LEVEL: debug, RETRIES: 3}
+secrets: {API_KEY: , CERT: {as: file, from: tls.crt}}
+x-owner: me
 ";
     with_action(definition, |action| {
         assert_eq!((action.label.as_str(), action.description.as_str()), ("It", "Does it"));
@@ -94,6 +101,14 @@ retry: {max_attempts: 5, initial_interval: 500ms, max_interval: 2m, backoff_coef
         assert_eq!(json!(action.required_labels), json!({"gpu": "1", "zone": "east"}));
         let retry = action.retry.clone().unwrap();
         assert_eq!((retry.max_attempts, retry.jitter), (Some(5), Some(false)));
+        assert_eq!(retry.on_exhaustion, Some(OnExhaustion::DeadLetter));
+        assert_eq!(retry.non_retryable_errors, Some(vec!["exit_code".to_owned()]));
+        assert_eq!(retry.backoff_strategy.as_deref(), Some("linear"));
+        assert_eq!(json!(action.environment), json!({"LOG_LEVEL": "debug", "RETRIES": "3"}));
+        let wishes = action.secrets.iter();
+        let wishes: Vec<_> = wishes.map(|(n, wish)| (n.as_str(), wish.way, &*wish.from)).collect();
+        let file = ("CERT", SecretAs::File, "tls.crt");
+        assert_eq!(wishes, [("API_KEY", SecretAs::Env, "API_KEY"), file]);
         assert_eq!(retry.initial_interval, Some(Duration::from_millis(500)));
         assert_eq!(retry.max_interval, Some(Duration::from_mins(2)));
         assert_eq!(retry.backoff_coefficient, Some(1.5));

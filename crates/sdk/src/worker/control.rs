@@ -9,8 +9,17 @@ use tokio::sync::{mpsc, watch};
 /// Tells a worker what happened around it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Control {
-    events: mpsc::UnboundedSender<StageEvent>,
+    events: mpsc::UnboundedSender<Told>,
     standing: watch::Receiver<Standing>,
+}
+
+/// What a worker is told.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// Something happened around it.
+    Stage(StageEvent),
+    /// It runs these types of jobs from now on, and no others.
+    Offer(Vec<String>),
 }
 
 /// How far the worker has come.
@@ -23,7 +32,7 @@ struct Standing {
 /// The worker's end of a [`Control`].
 #[derive(Debug)]
 pub struct ControlQueue {
-    events: Option<mpsc::UnboundedReceiver<StageEvent>>,
+    events: Option<mpsc::UnboundedReceiver<Told>>,
     standing: watch::Sender<Standing>,
 }
 
@@ -38,7 +47,12 @@ pub fn control() -> (Control, ControlQueue) {
 impl Control {
     /// Tells the worker. What comes after its end is lost.
     pub fn tell(&self, event: StageEvent) {
-        let _ = self.events.send(event);
+        let _ = self.events.send(Told::Stage(event));
+    }
+
+    /// Offers these types of jobs from now on, and no others. What it holds goes on.
+    pub fn offer(&self, types: Vec<String>) {
+        let _ = self.events.send(Told::Offer(types));
     }
 
     /// Asks it to drain, as SIGTERM does; a second time to end at once.
@@ -73,7 +87,7 @@ impl ControlQueue {
     }
 
     /// Waits for the next event; for ever once every [`Control`] is gone.
-    pub(crate) async fn next(&mut self) -> StageEvent {
+    pub(crate) async fn next(&mut self) -> Told {
         if let Some(events) = &mut self.events {
             if let Some(event) = events.recv().await {
                 return event;

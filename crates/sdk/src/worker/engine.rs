@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use outlast_core::time::{BootTime, Span};
-use outlast_core::worker::lifecycle::{Stage, StageEvent};
+use outlast_core::worker::lifecycle::Stage;
 use outlast_proto::v1;
 use tokio::sync::{Semaphore, mpsc, watch};
 
@@ -34,7 +34,7 @@ use crate::heartbeat::{Beaten, Heart};
 use crate::session::link::{Link, LinkEvent};
 use crate::session::request_deadline;
 use crate::shared::{Shared, Terms};
-use crate::worker::control::ControlQueue;
+use crate::worker::control::{ControlQueue, Told};
 use crate::worker::held::Held;
 use crate::worker::outbox::Outbox;
 use crate::worker::slots::Slots;
@@ -122,7 +122,7 @@ enum Exit {
 /// What woke the loop.
 #[derive(Debug)]
 enum Wake {
-    Control(StageEvent),
+    Control(Told),
     Beaten(Beaten),
     Attempt(AttemptEvent),
     Link(LinkEvent),
@@ -248,7 +248,8 @@ impl<H: Handler> Engine<H> {
 
     fn handle(&mut self, wake: Wake, now: BootTime) {
         match wake {
-            Wake::Control(event) => self.on_control(event, now),
+            Wake::Control(Told::Stage(event)) => self.on_control(event, now),
+            Wake::Control(Told::Offer(types)) => self.offer(types),
             Wake::Beaten(beaten) => self.on_beaten(beaten, now),
             Wake::Attempt(event) => self.on_attempt(event),
             Wake::Link(event) => self.on_link(event, now),

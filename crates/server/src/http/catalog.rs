@@ -7,6 +7,7 @@ use outlast_wire::json::Object;
 use super::answer::Answer;
 use super::call::Call;
 use super::error::Failure;
+use super::plan;
 use super::route::{Routes, get};
 use super::shape::Shape;
 use crate::access::Need;
@@ -25,25 +26,26 @@ pub(super) fn routes<S: Store>() -> Routes<S> {
 
 async fn actions<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
     let pack = call.query("pack");
-    let packs = &call.app.engine.settings().packs;
+    let packs = call.app.engine.settings().packs.current();
     let wanted = |action: &&Action| pack.as_ref().is_none_or(|pack| action.pack == *pack);
     Ok(list(packs.actions().filter(wanted), action))
 }
 
 async fn one_action<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
     let name = call.param("ref").await;
-    let found = call.app.engine.settings().packs.get(&name);
-    let found = found.ok_or_else(|| Failure::not_found(format!("action {name} is not known")))?;
+    let packs = call.app.engine.settings().packs.current();
+    let found = packs.get(&name).ok_or_else(|| plan::no_action(&packs, &name))?;
     Ok(Answer::object(|object| object.object("data", |object| action(object, found))))
 }
 
 async fn packs<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
-    Ok(list(call.app.engine.settings().packs.packs(), pack))
+    Ok(list(call.app.engine.settings().packs.current().packs(), pack))
 }
 
 async fn one_pack<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
     let name = call.param("ref").await;
-    let found = call.app.engine.settings().packs.packs().find(|pack| pack.reference == name);
+    let packs = call.app.engine.settings().packs.current();
+    let found = packs.packs().find(|pack| pack.reference == name);
     let found = found.ok_or_else(|| Failure::not_found(format!("pack {name} is not known")))?;
     Ok(Answer::object(|object| object.object("data", |object| pack(object, found))))
 }
@@ -98,6 +100,8 @@ fn action(object: &mut Object<'_>, action: &Action) {
         }
     });
     object.texts("tags", action.tags.iter().map(String::as_str));
+    // Names only: what they hold is the worker's.
+    object.texts("secrets", action.secrets.keys().map(String::as_str));
 }
 
 fn pack(object: &mut Object<'_>, pack: &Pack) {
@@ -112,4 +116,7 @@ fn pack(object: &mut Object<'_>, pack: &Pack) {
     object.texts("actions", pack.actions().iter().map(|action| action.reference.as_str()));
     let notes: Vec<String> = pack.notes().iter().map(ToString::to_string).collect();
     object.texts("notes", notes.iter().map(String::as_str));
+    object.text("digest", &pack.digest);
+    let faults: Vec<String> = pack.faults().map(|(_, fault)| fault.to_string()).collect();
+    object.texts("faults", faults.iter().map(String::as_str));
 }

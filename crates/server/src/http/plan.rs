@@ -10,9 +10,9 @@ use std::time::Duration;
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::job::{Overlap, Rules};
-use outlast_core::retry::RetryPolicy;
+use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
 use outlast_core::time::{Span, Timestamp};
-use outlast_packs::{Action, RetrySpec, Violation};
+use outlast_packs::{Action, PackSet, RetrySpec, Violation};
 use outlast_store::Store;
 use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
 use outlast_store::reply::Enqueued;
@@ -62,7 +62,8 @@ pub(crate) fn ojs_at<'a>(
     tenant: Option<&str>,
     now: Timestamp,
 ) -> Result<(NewJob, Planned<'a>), Failure> {
-    let Some(action) = settings.packs.get(&envelope.job_type) else {
+    let packs = settings.packs.current();
+    let Some(action) = packs.get(&envelope.job_type) else {
         return Ok(plain(envelope, tenant, now));
     };
     let args = arguments(action, envelope.args)?;
@@ -166,10 +167,8 @@ pub(crate) fn execution<S: Store>(
 ) -> Result<NewJob, Failure> {
     let settings = app.engine.settings();
     let reference = &request.action_ref;
-    let action = settings
-        .packs
-        .get(reference)
-        .ok_or_else(|| Failure::not_found(format!("action {reference} is not known")))?;
+    let packs = settings.packs.current();
+    let action = packs.get(reference).ok_or_else(|| no_action(&packs, reference))?;
     let parameters = checked(action, &request.parameters)?;
     let retry = request.policy(default_policy(action))?;
     let scheduled = later(request.delay, now);
@@ -204,6 +203,17 @@ pub(crate) fn execution<S: Store>(
             tenant: None,
             isolated: false,
         },
+    })
+}
+
+/// Says why there is no such action, and which one may be meant.
+pub(crate) fn no_action(packs: &PackSet, reference: &str) -> Failure {
+    if let Some(fault) = packs.fault_of(reference) {
+        return Failure::not_found(format!("action {reference} is faulty and left out: {fault}"));
+    }
+    Failure::not_found(match packs.nearest(reference) {
+        Some(near) => format!("action {reference} is not known; did you mean {near}?"),
+        None => format!("action {reference} is not known"),
     })
 }
 
@@ -276,7 +286,16 @@ fn default_policy(action: &Action) -> RetryPolicy {
         coefficient_millis: spec
             .backoff_coefficient
             .map_or(standard.coefficient_millis, coefficient),
-        ..standard
+        backoff: spec.backoff_strategy.as_deref().map_or(standard.backoff, |name| match name {
+            "none" | "constant" => Backoff::Constant,
+            "linear" => Backoff::Linear,
+            _ => Backoff::Exponential,
+        }),
+        non_retryable: spec.non_retryable_errors.clone().unwrap_or(standard.non_retryable),
+        on_exhaustion: spec.on_exhaustion.map_or(standard.on_exhaustion, |wanted| match wanted {
+            outlast_packs::OnExhaustion::Discard => OnExhaustion::Discard,
+            outlast_packs::OnExhaustion::DeadLetter => OnExhaustion::DeadLetter,
+        }),
     }
 }
 

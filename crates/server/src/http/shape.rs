@@ -164,6 +164,8 @@ pub(crate) fn components() -> Value {
             ("tags", list(text())),
             ("actions", list(text())),
             ("notes", list(text())),
+            ("digest", text()),
+            ("faults", list(text())),
         ]),
         "Worker": worker(),
         "Queue": queue(),

@@ -33,13 +33,13 @@ impl Shown {
             errors = app.engine.store().attempts(record.job.id).await?;
             errors.retain(|attempt| attempt.life == record.life && attempt.error.is_some());
         }
-        let args = masked(&record.job, &app.engine.settings().packs);
+        let args = masked(&record.job, &app.engine.settings().packs.current());
         Ok(Self { record, errors, args })
     }
 
     /// Shows a job as it was before anything happened to it.
     pub(crate) fn newborn<S: Store>(app: &App<S>, record: JobRecord) -> Self {
-        let args = masked(&record.job, &app.engine.settings().packs);
+        let args = masked(&record.job, &app.engine.settings().packs.current());
         Self { record, errors: Vec::new(), args }
     }
 

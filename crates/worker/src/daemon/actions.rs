@@ -7,26 +7,25 @@ use std::sync::Arc;
 
 use outlast_packs::{Action, Overlap, PackSet, Runner};
 
-use crate::containment::Containment;
+use super::shelf::Shelf;
 use crate::runtime::{CommandLine, Interpreters, MissingInterpreter, Runtime};
 
 /// The actions that are offered.
 #[derive(Debug)]
 pub(super) struct Actions {
     offered: BTreeMap<String, Arc<Action>>,
+    without_secrets: Vec<Arc<Action>>,
     runtimes: Vec<Runtime>,
     interpreters: Interpreters,
 }
 
 impl Actions {
-    /// Selects what is enabled, has its runtime here among `wanted` (all if empty), and can
-    /// be held as it needs to be.
-    pub(super) fn select(
-        packs: PackSet,
-        interpreters: Interpreters,
-        wanted: &[Runtime],
-        containment: Containment,
-    ) -> Self {
+    /// Selects what is enabled, has its runtime here among those wanted (all if none are), can
+    /// be held as it needs to be, and gets the secrets that it asks for.
+    pub(super) fn select(packs: &PackSet, shelf: &Shelf) -> Self {
+        let Shelf { interpreters, wanted, containment, secrets, .. } = shelf;
+        let (interpreters, containment) = (interpreters.clone(), *containment);
+        let mut without_secrets = Vec::new();
         let runtimes: Vec<Runtime> = Runtime::ALL
             .into_iter()
             .filter(|runtime| wanted.is_empty() || wanted.contains(runtime))
@@ -51,11 +50,21 @@ impl Actions {
                 );
                 continue;
             }
+            if let Err(error) = secrets.gather(action) {
+                tracing::warn!(action = action.reference, "action is not offered: {error}");
+                without_secrets.extend(packs.shared(&action.reference));
+                continue;
+            }
             if let Some(shared) = packs.shared(&action.reference) {
                 offered.insert(action.reference.clone(), shared);
             }
         }
-        Self { offered, runtimes, interpreters }
+        Self { offered, without_secrets, runtimes, interpreters }
+    }
+
+    /// Those that are not offered for want of a secret.
+    pub(super) fn without_secrets(&self) -> &[Arc<Action>] {
+        &self.without_secrets
     }
 
     pub(super) fn get(&self, reference: &str) -> Option<&Arc<Action>> {

@@ -11,20 +11,24 @@ use outlast_sdk::{
     AttemptContext, Control, Delivery, Ended, Ends, Handler, LogStream, StageEvent, StopReason,
 };
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
-use super::actions::Actions;
+use super::shelf::Shelf;
 use super::verdict;
 use crate::OwnProgram;
 use crate::attempt::{Attempt, AttemptHandle, AttemptSpec, Output, Stream};
 use crate::containment::Containment;
 use crate::environment::{HostEnvironment, JobIdentity};
 use crate::folder::WorkFolder;
+use crate::mask::{Mask, Masking};
+use crate::secrets::SecretError;
 
 /// Runs deliveries as attempts of actions.
 #[derive(Debug)]
 pub(super) struct ActionRunner {
-    pub(super) actions: Actions,
+    pub(super) shelf: Arc<Shelf>,
+    /// Asks for the packs to be read again.
+    pub(super) again: Arc<Notify>,
     pub(super) host: HostEnvironment,
     pub(super) containment: Containment,
     pub(super) program: OwnProgram,
@@ -40,6 +44,7 @@ struct Prepared {
     action: Arc<Action>,
     folder: WorkFolder,
     spec: AttemptSpec,
+    mask: Mask,
 }
 
 impl Handler for ActionRunner {
@@ -69,11 +74,14 @@ impl ActionRunner {
         delivery: &Delivery,
         context: &AttemptContext,
     ) -> Result<Prepared, Box<Ended>> {
-        let action = self.actions.get(&delivery.job_type).ok_or_else(|| {
+        let absent = || {
             let message = format!("this worker has no action {}", delivery.job_type);
             Box::new(Ended::not_started(message))
-        })?;
+        };
+        let actions = self.shelf.actions().ok_or_else(absent)?;
+        let action = actions.get(&delivery.job_type).ok_or_else(absent)?;
         let parameters = parameters(action, delivery)?;
+        let secrets = self.shelf.secrets.gather(action).map_err(|error| self.no_secret(&error))?;
         let no_folder = |error| Box::new(self.no_folder(&error));
         let name = format!("{}-{}", delivery.attempt.job, delivery.attempt.epoch);
         let folder = WorkFolder::create(&self.attempts_folder, &name).map_err(no_folder)?;
@@ -86,10 +94,18 @@ impl ActionRunner {
         if !delivery.checkpoint.is_empty() {
             folder.write_checkpoint(&delivery.checkpoint).map_err(no_folder)?;
         }
-        let env = self.environment(delivery, &folder, &rendered.env)?;
+        let mut env = self.environment(delivery, &folder, &rendered.env)?;
+        let named = action.environment.iter().map(|(name, value)| (name.clone(), value.clone()));
+        set(&mut env, named.chain(secrets.variables.iter().cloned()));
+        for (name, value) in &secrets.files {
+            let path = folder.write_secret(name, value).map_err(no_folder)?;
+            set(&mut env, [(name.clone(), path_text(&path))].into_iter());
+        }
+        let hidden = action.secret_values(&parameters);
+        let hidden = hidden.iter().map(String::as_bytes).chain(secrets.values());
+        let mask = Mask::of(hidden);
         let program = action.program(&self.packs_folder);
-        let line = self
-            .actions
+        let line = actions
             .command_line(action, &program.script, self.host.path())
             .map_err(|missing| Box::new(unstarted("no_runtime", missing.to_string())))?;
         let spec = AttemptSpec {
@@ -103,7 +119,7 @@ impl ActionRunner {
             shim: self.program.clone(),
             ..AttemptSpec::new(delivery.attempt.job.to_string(), path_text(&line.program))
         };
-        Ok(Prepared { action: Arc::clone(action), folder, spec })
+        Ok(Prepared { action: Arc::clone(action), folder, spec, mask })
     }
 
     fn environment(
@@ -130,6 +146,14 @@ impl ActionRunner {
         Ok(env)
     }
 
+    /// The job is not charged for what the worker lacks: it goes back, and the worker offers the
+    /// action no longer until the secret is there.
+    fn no_secret(&self, error: &SecretError) -> Box<Ended> {
+        tracing::error!("job handed back: {error}");
+        self.again.notify_one();
+        Box::new(Ended::not_started(error.to_string()))
+    }
+
     /// The disk is full or broken: the attempt fails with the reason, and others must not
     /// meet the same end.
     fn no_folder(&self, error: &io::Error) -> Ended {
@@ -145,17 +169,18 @@ impl ActionRunner {
         delivery: &Delivery,
         context: AttemptContext,
     ) -> Ended {
-        let Prepared { action, folder, spec } = prepared;
+        let Prepared { action, folder, spec, mask } = prepared;
         let limit = spec.timeout.unwrap_or(Duration::MAX);
         let mut attempt = Attempt::spawn(spec);
         let handle = attempt.handle();
         let output = attempt.take_output();
-        let ends = async { tokio::join!(attempt.finished(), pump(output, &context)).0 };
+        let ends = async { tokio::join!(attempt.finished(), pump(output, &context, &mask)).0 };
         let ending = tokio::select! {
             ending = ends => ending,
             never = obey(&handle, &context) => match never {},
         };
         let mut ended = verdict::judge(&action, &ending, limit, context.stop_reason());
+        verdict::hide(&mut ended, &mask);
         match folder.read_checkpoint() {
             Ok(Some(kept)) if kept != delivery.checkpoint => ended.checkpoint = kept.into(),
             Ok(_) => {}
@@ -181,7 +206,7 @@ fn parameters(action: &Action, delivery: &Delivery) -> Result<Value, Box<Ended>>
         serde_json::from_slice(&delivery.args_json).map_err(unreadable)?
     };
     let given = args.into_iter().next().unwrap_or(Value::Null);
-    action.check(&given).map_err(|violations| {
+    action.check_again(&given).map_err(|violations| {
         let list: Vec<String> = violations.iter().map(ToString::to_string).collect();
         Box::new(not_retryable(unstarted("invalid_parameters", list.join("; "))))
     })
@@ -203,22 +228,40 @@ fn path_text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Hands output on until there is none.
-async fn pump(output: Option<mpsc::Receiver<Output>>, context: &AttemptContext) {
+/// Sets variables in place of those of the same names.
+fn set(env: &mut Vec<(String, String)>, named: impl Iterator<Item = (String, String)>) {
+    for (name, value) in named {
+        env.retain(|(known, _)| *known != name);
+        env.push((name, value));
+    }
+}
+
+/// Hands output on until there is none, without the values that are to be hidden.
+async fn pump(output: Option<mpsc::Receiver<Output>>, context: &AttemptContext, mask: &Mask) {
     let Some(mut output) = output else { return };
+    let (mut stdout, mut stderr) = (Masking::new(mask), Masking::new(mask));
     while let Some(piece) = output.recv().await {
         match piece {
             Output::Chunk { stream: Stream::Stdout, bytes } => {
-                context.log(LogStream::Stdout, bytes).await;
+                log(context, LogStream::Stdout, stdout.next(bytes)).await;
             }
             Output::Chunk { stream: Stream::Stderr, bytes } => {
-                context.log(LogStream::Stderr, bytes).await;
+                log(context, LogStream::Stderr, stderr.next(bytes)).await;
             }
             Output::Truncated { dropped } => {
                 let mark = format!("[output limit reached: {dropped} bytes were dropped]\n");
                 context.log(LogStream::Worker, mark).await;
             }
         }
+    }
+    log(context, LogStream::Stdout, stdout.end()).await;
+    log(context, LogStream::Stderr, stderr.end()).await;
+}
+
+/// Hands on a piece of output, if there is anything in it.
+async fn log(context: &AttemptContext, stream: LogStream, bytes: Vec<u8>) {
+    if !bytes.is_empty() {
+        context.log(stream, bytes).await;
     }
 }
 

@@ -8,6 +8,7 @@ use outlast_sdk::{Ended, StopReason};
 use serde_json::{Value, json};
 
 use crate::attempt::{EndKind, Ending, Oom};
+use crate::mask::Mask;
 
 /// Longest message made of what a program said.
 const MESSAGE_CHARS_MAX: usize = 1000;
@@ -61,6 +62,17 @@ pub(super) fn judge(
     ended.tree_empty = ending.tree_empty;
     ended.executed = ending.executed;
     ended
+}
+
+/// Hides secret values in everything that is reported about an attempt.
+pub(super) fn hide(ended: &mut Ended, mask: &Mask) {
+    if mask.is_empty() {
+        return;
+    }
+    ended.result_json = mask.json(std::mem::take(&mut ended.result_json).into()).into();
+    if let Some(failure) = &mut ended.failure {
+        failure.message = mask.text(&failure.message);
+    }
 }
 
 fn result(action: &Action, ending: &Ending) -> Vec<u8> {

@@ -68,3 +68,13 @@ fn delivered_names_cannot_replace_ours_or_load_code() {
     let variables = host.for_job(&identity(), &delivered).unwrap();
     assert_eq!(value(&variables, "MESSAGE"), Some("hi there\n$HOME"));
 }
+
+#[test]
+fn the_operator_lets_more_through_but_never_what_is_the_workers() {
+    let pairs = ["HTTP_PROXY", "AWS_REGION", "AWS_PROFILE", "OUTLAST_TOKEN", "OTHER"];
+    let pairs = pairs.map(|name| (name.to_owned(), "x".to_owned()));
+    let let_through = ["HTTP_PROXY", "AWS_*", "OUTLAST_*", "OJS_*"].map(str::to_owned);
+    let host = HostEnvironment::allowed_of([]).also(pairs, &let_through);
+    let names: Vec<&str> = host.kept.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["PATH", "HTTP_PROXY", "AWS_REGION", "AWS_PROFILE"]);
+}

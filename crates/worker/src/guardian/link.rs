@@ -14,6 +14,8 @@ pub enum GuardianEvent {
     Quiet,
     /// SIGCONT: undo a quiet that SIGTSTP brought.
     Resume,
+    /// SIGHUP: read packs again.
+    ReadAgain,
     /// The pipe closed: end every attempt, hand back, exit.
     GuardianGone,
 }
@@ -24,12 +26,13 @@ impl GuardianEvent {
             Self::Terminate => Some(b'T'),
             Self::Quiet => Some(b'Q'),
             Self::Resume => Some(b'R'),
+            Self::ReadAgain => Some(b'H'),
             Self::GuardianGone => None,
         }
     }
 
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Terminate, Self::Quiet, Self::Resume]
+        [Self::Terminate, Self::Quiet, Self::Resume, Self::ReadAgain]
             .into_iter()
             .find(|event| event.as_byte() == Some(byte))
     }

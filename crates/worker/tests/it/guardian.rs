@@ -52,9 +52,10 @@ fn wrong_usage_is_passed_on_and_anything_else_is_a_fault() {
 }
 
 #[test]
-fn hangup_changes_nothing() {
+fn hangup_asks_for_packs_to_be_read_again_and_ends_nothing() {
     let (mut guardian, _) = start(&["drain"]);
     guardian.signal(Signal::HUP);
+    assert_eq!(guardian.line(), "ReadAgain");
     guardian.signal(Signal::TSTP);
     assert_eq!(guardian.line(), "Quiet");
     guardian.signal(Signal::TERM);

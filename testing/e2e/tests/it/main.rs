@@ -34,6 +34,7 @@ mod network;
 mod no_worker;
 mod ojs_conformance;
 mod output;
+mod packs;
 mod races;
 mod real_races;
 mod runtimes;

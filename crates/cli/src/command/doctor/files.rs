@@ -72,13 +72,17 @@ pub(super) fn packs(settings: &Settings, checks: &mut Vec<Check>) -> PackSet {
     let packs = match PackSet::load(&folders) {
         Ok(packs) => packs,
         Err(error) => {
-            let fix = "mend the file; server and worker refuse to start with it";
+            let fix = "name the right folder; server and worker refuse to start with this one";
             checks.push(Check::fail(NAME, error.to_string(), fix));
             return PackSet::embedded_core().unwrap_or_default();
         }
     };
     let fact = format!("packs: {}, actions: {}", packs.packs().count(), packs.actions().count());
     checks.push(Check::ok(NAME, fact));
+    for fault in packs.faults() {
+        let fix = "correct the file, then send SIGHUP to server and worker";
+        checks.push(Check::fail("pack files", fault.to_string(), fix));
+    }
     // What the built-in pack carries along for others is nobody's mistake here.
     let notes: Vec<String> = packs
         .packs()

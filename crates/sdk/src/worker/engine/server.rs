@@ -213,6 +213,20 @@ impl<H: Handler> Engine<H> {
         self.apply(StageEvent::GuardianGone, "refused by the server", now);
     }
 
+    /// Runs other types from now on. The server learns them as it learned the first ones, from
+    /// a registration; what is held goes on meanwhile.
+    pub(super) fn offer(&mut self, types: Vec<String>) {
+        let is_leaving = wire_phase(self.stage) == v1::Phase::Draining;
+        if is_leaving || types == self.profile.types {
+            return;
+        }
+        tracing::info!(types = types.len(), "worker offers other types, attaching again");
+        self.profile.types = types;
+        self.session.resumed = false;
+        self.session_over();
+        self.link.retry_later();
+    }
+
     fn session_over(&mut self) {
         self.outlet.attached.send_replace(false);
         self.session.capacity = None;

@@ -53,7 +53,7 @@ fn with_reason<S: Store>(
     let job = &record.job;
     object.plain("id", job.id);
     object.text("action_ref", &job.key.job_type);
-    let parameters = show::parameters(job, &app.engine.settings().packs);
+    let parameters = show::parameters(job, &app.engine.settings().packs.current());
     object.raw("parameters", &parameters.to_string());
     object.text("status", status(record).as_str());
     object.plain("state", record.state);

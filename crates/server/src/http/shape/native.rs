@@ -132,6 +132,7 @@ pub(super) fn action() -> Value {
         ("overlap", one_of(&["allowed", "forbidden"])),
         ("required_labels", texts()),
         ("tags", list(text())),
+        ("secrets", list(text())),
     ])
 }
 

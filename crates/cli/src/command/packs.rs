@@ -1,0 +1,126 @@
+//! `outlast packs`: what packs hold, on a server or in a folder; and how a server reads them.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use outlast_packs::{Origin, PackSet};
+use outlast_server::Packs;
+use serde_json::{Value, json};
+
+use super::Target;
+use crate::config::Environment;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Column, Format, say as say_line, text_at};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List the packs that a server knows
+    List(List),
+    /// Check packs in folders, without a server: exit code 1 when one is faulty
+    Check(Check),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// Folder of packs, or a single pack
+    #[arg(required = true, value_name = "DIR")]
+    folders: Vec<PathBuf>,
+    /// How to print: table, json or jsonl
+    #[arg(short, long, value_enum, default_value_t = Format::Table, hide_possible_values = true,
+          value_name = "FORMAT")]
+    output: Format,
+}
+
+const COLUMNS: &[Column] = &[
+    ("PACK", |pack| text_at(pack, "ref")),
+    ("VERSION", |pack| text_at(pack, "version")),
+    ("DIGEST", |pack| text_at(pack, "digest").chars().take(12).collect()),
+    ("ACTIONS", |pack| count(pack, "actions")),
+    ("FAULTS", |pack| count(pack, "faults")),
+    ("LABEL", |pack| text_at(pack, "label")),
+];
+
+const FINDINGS: &[Column] = &[
+    ("PACK", |finding| text_at(finding, "pack")),
+    ("FINDING", |finding| text_at(finding, "kind")),
+    ("WHAT", |finding| text_at(finding, "what")),
+];
+
+fn count(pack: &Value, list: &str) -> String {
+    pack.get(list).and_then(Value::as_array).map_or(0, Vec::len).to_string()
+}
+
+pub(crate) async fn run(command: Command, environment: &Environment) -> Result<Exit, Failure> {
+    match command {
+        Command::List(args) => {
+            let client = args.target.client(environment)?;
+            let answer = client.get(&["api", "v1", "packs"], &[]).await?;
+            let packs = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+            output::print_list(args.target.output, &packs, COLUMNS)?;
+            Ok(Exit::Ok)
+        }
+        Command::Check(args) => check(&args),
+    }
+}
+
+fn check(args: &Check) -> Result<Exit, Failure> {
+    let set = PackSet::load(&args.folders).map_err(|fault| Failure::usage(fault.to_string()))?;
+    let read: Vec<_> = set.packs().filter(|pack| pack.origin != Origin::BuiltIn).collect();
+    let mut findings: Vec<Value> = Vec::new();
+    let mut add = |pack: &str, kind: &str, what: String| {
+        findings.push(json!({"pack": pack, "kind": kind, "what": what}));
+    };
+    for fault in set.faults() {
+        add(pack_of(&set, fault.file()), "fault", fault.to_string());
+    }
+    for pack in &read {
+        pack.notes().iter().for_each(|note| add(&pack.reference, "note", note.to_string()));
+    }
+    match args.output {
+        Format::Table if findings.is_empty() => {}
+        format => output::print_list(format, &findings, FINDINGS)?,
+    }
+    let faults = set.faults().count();
+    let actions: usize = read.iter().map(|pack| pack.actions().len()).sum();
+    say_line(&format!("packs: {}, actions: {actions}, faults: {faults}\n", read.len()));
+    Ok(if faults == 0 { Exit::Ok } else { Exit::Failed })
+}
+
+/// The pack that a file belongs to, as far as packs could be read.
+fn pack_of<'a>(set: &'a PackSet, file: &str) -> &'a str {
+    let holds = |pack: &&outlast_packs::Pack| pack.faults().any(|(_, fault)| fault.file() == file);
+    set.packs().find(holds).map_or("-", |pack| pack.reference.as_str())
+}
+
+/// Says what an operator should know about packs that were read.
+pub(super) fn say(packs: &PackSet) {
+    for pack in packs.packs().filter(|pack| pack.origin == Origin::Replacement) {
+        tracing::info!(
+            pack = pack.reference,
+            "a pack read from a folder replaces the built-in one"
+        );
+    }
+    for fault in packs.faults() {
+        tracing::error!("left out of the packs: {fault}");
+    }
+}
+
+/// Reads the packs again, as they are on disk by now. When that cannot be done, those in force
+/// stay.
+pub(super) fn read_again(folders: &[PathBuf], in_force: &Packs) {
+    match PackSet::load(folders) {
+        Ok(read) => {
+            say(&read);
+            let (packs, actions) = (read.packs().count(), read.actions().count());
+            in_force.replace(read);
+            tracing::info!(packs, actions, "packs were read again");
+        }
+        Err(fault) => tracing::error!("packs stay as they were: {fault}"),
+    }
+}

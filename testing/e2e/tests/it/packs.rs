@@ -1,0 +1,142 @@
+//! Packs as their writers change them: a slip, a new action while server and worker run, and
+//! secrets of the worker.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use outlast_e2e::wait::{LEASE, eventually, within};
+use outlast_e2e::{Scene, ServerOptions, Worker, WorkerOptions};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// A scene with a pack called `site` that the test writes.
+struct Site {
+    scene: Scene,
+    folder: tempfile::TempDir,
+}
+
+fn put(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let path = folder.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, text).unwrap();
+    path
+}
+
+impl Site {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        put(folder.path(), "packs/site/pack.yaml", "ref: site\n");
+        fs::create_dir_all(folder.path().join("secrets")).unwrap();
+        let secrets = folder.path().join("secrets").display().to_string();
+        let options = ServerOptions::default()
+            .set("worker.secrets", json!(secrets))
+            .set("worker.environment", json!(["CARGO_MANIFEST_*"]))
+            .argument("--packs");
+        let scene = Scene::with(options.argument(&Self::packs(&folder)));
+        Self { scene, folder }
+    }
+
+    fn packs(folder: &tempfile::TempDir) -> String {
+        folder.path().join("packs").display().to_string()
+    }
+
+    /// Writes a shell action, of which only this is special.
+    fn action(&self, name: &str, keys: &str, script: &str) {
+        let text = format!("runner_type: shell\nentry_point: {name}.sh\n{keys}");
+        put(self.folder.path(), &format!("packs/site/actions/{name}.yaml"), &text);
+        let script = format!("#!/bin/sh\n{script}\n");
+        put(self.folder.path(), &format!("packs/site/actions/{name}.sh"), &script);
+    }
+
+    fn secret(&self, name: &str, value: &str, mode: u32) {
+        let path = put(self.folder.path(), &format!("secrets/{name}"), value);
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn worker(&self) -> Worker {
+        let options = WorkerOptions::named("site").flag("--packs", &Self::packs(&self.folder));
+        self.scene.worker_with(&options)
+    }
+
+    /// Asks for an action until the server knows it, and returns the execution's id.
+    fn accepted(&self, action: &str, parameters: &Value) -> String {
+        let body = json!({"action_ref": action, "parameters": parameters});
+        let accepted = eventually("the action is known", within(LEASE), || {
+            let reply = self.scene.api().post("/api/v1/executions", &body);
+            reply.is_success().then(|| reply.expect(201))
+        });
+        accepted["data"]["id"].as_str().unwrap().to_owned()
+    }
+
+    fn result(&self, action: &str, parameters: &Value) -> Value {
+        let id = self.accepted(action, parameters);
+        self.scene.await_status(&id, "completed", within(LEASE))["result"].clone()
+    }
+
+    fn hang_up(&self, worker: &Worker) {
+        self.scene.server().process().signal(Signal::HUP);
+        worker.hang_up();
+    }
+}
+
+#[test]
+fn one_slip_stops_nothing_and_is_corrected_while_all_run() {
+    let site = Site::new();
+    site.action("good", "", "echo one");
+    site.action("bad", "timout: 5\n", "echo bad");
+    // The server was started before there was any action.
+    let worker = site.worker();
+    site.hang_up(&worker);
+    assert_eq!(site.result("site.good", &Value::Null), json!({"stdout": "one"}));
+
+    let body = json!({"action_ref": "site.bad"});
+    let refused = site.scene.api().post("/api/v1/executions", &body).expect(404);
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(message.contains("bad.yaml:3") && message.contains("`timeout`?"), "{message}");
+    let pack = site.scene.api().get("/api/v1/packs/site").expect(200)["data"].clone();
+    assert!(pack["faults"].to_string().contains("timout"), "{pack}");
+
+    site.action("bad", "timeout: 5\nparameters: {message: {type: string}}\n", "echo two");
+    site.action("good", "", "echo three");
+    site.hang_up(&worker);
+    assert_eq!(site.result("site.bad", &Value::Null), json!({"stdout": "two"}));
+    assert_eq!(site.result("site.good", &Value::Null), json!({"stdout": "three"}));
+    let body = json!({"action_ref": "site.bad", "parameters": {"mesage": "x"}});
+    let refused = site.scene.api().post("/api/v1/executions", &body).expect(422);
+    assert!(refused["error"]["message"].as_str().unwrap().contains("did you mean `message`?"));
+    let after = site.scene.api().get("/api/v1/packs/site").expect(200)["data"].clone();
+    assert_ne!(pack["digest"], after["digest"]);
+}
+
+const SECRETIVE: &str = "output_format: json
+env: {GREETING: hello}
+secrets: {API_KEY: {as: env}, CERT: {as: file, from: tls.crt}}
+parameters: {pin: {type: string, secret: true}}
+";
+
+#[test]
+fn an_action_gets_its_secrets_and_nobody_sees_them() {
+    let site = Site::new();
+    let script = "read -r given; echo \"key $API_KEY given $given\" >&2; \
+                  cat \"$CERT_FILE\" >&2; [ -n \"$CARGO_MANIFEST_DIR\" ] || exit 9; \
+                  printf '{\"%s\": \"%s %s\"}\n' \"$GREETING\" \"$API_KEY\" ${#API_KEY}";
+    site.action("secretive", SECRETIVE, script);
+    site.secret("tls.crt", "-----BEGIN CERTIFICATE-----\nMIIBVgIBADANBg\n", 0o440);
+    site.scene.server().process().signal(Signal::HUP);
+    let _worker = site.worker();
+
+    // One secret is missing: the job waits for it, at nobody's expense.
+    let id = site.accepted("site.secretive", &json!({"pin": "4711-4712"}));
+    site.scene.await_status(&id, "requested", within(LEASE));
+    site.secret("API_KEY", "open-sesame\n", 0o400);
+    let done = site.scene.await_status(&id, "completed", within(LEASE));
+    assert_eq!(done["result"], json!({"hello": "*** 11"}));
+    assert_eq!((&done["failures"], &done["parameters"]), (&json!(0), &json!({"pin": "***"})));
+    let log = site.scene.api().get(&format!("/api/v1/executions/{id}/logs")).expect(200);
+    let log = log.to_string();
+    for secret in ["open-sesame", "MIIBVgIBADANBg", "4711-4712"] {
+        assert!(!log.contains(secret), "{secret} is in {log}");
+    }
+    assert!(log.contains("key *** given"), "{log}");
+}

@@ -123,6 +123,19 @@ impl Watch {
         self.unheard.clear();
     }
 
+    /// Returns whether a worker's connection was seen to drop, here, and was not restored.
+    #[must_use]
+    pub fn is_dropped(&self, worker: WorkerId) -> bool {
+        self.seen.get(&worker).is_some_and(|seen| seen.dropped.is_some())
+    }
+
+    /// Returns whether a worker has missed beats: it was silent for half its lease.
+    #[must_use]
+    pub fn is_silent(&self, worker: WorkerId, lease: Span, now: BootTime) -> bool {
+        let half = Span(lease.0.checked_div(2).unwrap_or_default());
+        self.seen.get(&worker).is_some_and(|seen| seen.since.after(half) <= now)
+    }
+
     /// Judges one worker's silence at `now`.
     #[must_use]
     pub fn judge(&self, worker: WorkerId, patience: Patience, now: BootTime) -> Verdict {

@@ -5,8 +5,10 @@
 //!
 //! Map:
 //! - [`job`]: what may happen to a job ([`job::decide`] is the one place that says so)
+//! - [`bucket`]: what may be done at a rate
 //! - [`budget`]: the three budgets an ended attempt may be charged to
 //! - [`retry`]: when a failed job is tried again
+//! - [`containment`]: what proves that a process tree is dead
 //! - [`lease`]: who may speak for an attempt, and when time alone may end that right
 //! - [`duty`]: what one server does for all of them
 //! - [`worker`]: how a worker lives, drains and is given up
@@ -21,7 +23,9 @@
 )]
 #![warn(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
+pub mod bucket;
 pub mod budget;
+pub mod containment;
 pub mod duty;
 pub mod id;
 pub mod job;

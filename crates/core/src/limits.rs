@@ -1,5 +1,6 @@
 //! Every bound of the product with its reason. What is not bounded here is a bug.
 
+use crate::bucket::Rate;
 use crate::time::Span;
 
 /// Largest request body, unless configured: a job is a message, not a file.
@@ -40,5 +41,8 @@ pub const HEARTBEAT_MAX: Span = Span::from_secs(300);
 pub const START_PERSIST_AFTER: Span = Span::from_millis(50);
 /// Most observed work handed to a worker beyond its free slots.
 pub const PREFETCH_WORK_MAX: Span = Span::from_millis(20);
+/// How fast one server hands out what a mass loss gave back: a fleet that came back, or what is
+/// left of it, and the store are not run down by everything at once.
+pub const REDISPATCH: Rate = Rate { per_second: 2_000, burst: 500 };
 /// How long a process tree is given to end after SIGKILL before its end is in doubt.
 pub const KILL_CONFIRM_MAX: Span = Span::from_secs(5);

@@ -4,6 +4,8 @@
 //!   facts and are kept apart: a drain never looks like a death.
 //! - [`lifecycle`]: the worker's own view. Signals and orders move it through the three
 //!   shutdown phases, forward only once it drains.
+//! - [`together`]: the server's view of many that go at the same time
 
 pub mod lifecycle;
 pub mod liveness;
+pub mod together;

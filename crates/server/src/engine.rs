@@ -13,7 +13,10 @@
 //! - [`beats`]: renewals, which wait for nothing else
 //! - [`contact`]: whether the store takes writes, and since when without a break
 //! - [`gather`]: how inputs become one batch: lanes, and one operation per job
+//! - [`estimate`]: how many claimable jobs a class has, as far as is known
 //! - [`fetchers`]: from which queues plain clients fetch
+//! - [`fleet`]: the workers of every server, and which classes they can run
+//! - [`profile`]: what a worker can run
 //! - [`dispatch`]: which session gets how many jobs of which classes; pure
 //! - [`roster`]: the sessions and what they hold
 //! - [`turn`]: one turn of the loop, and what is done with its replies
@@ -22,15 +25,18 @@
 mod beats;
 pub(crate) mod contact;
 pub mod dispatch;
+pub(crate) mod estimate;
 mod fetchers;
+pub(crate) mod fleet;
 mod gather;
 pub mod input;
-pub mod roster;
+pub(crate) mod profile;
+pub(crate) mod roster;
 mod turn;
 mod waiting;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -40,9 +46,10 @@ use outlast_core::lease::Watch;
 use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_store::command::{Claim, ClaimFrom, ClassKey, Lapse, WorkerMove};
-use outlast_store::record::{JobRecord, WorkerRecord};
+use outlast_store::query::Claimable;
+use outlast_store::record::JobRecord;
 use outlast_store::reply::{ClaimRefusal, Claimed, WorkerMoveRefusal, WorkerMoved};
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply, Store, StoreError};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -84,10 +91,10 @@ struct Shared<S> {
 pub struct Board {
     /// Plain clients that fetch, and wait for jobs to become claimable.
     pub(crate) fetchers: fetchers::Fetchers,
-    /// Every worker, at most a moment old.
-    pub(crate) workers: RwLock<Arc<Vec<WorkerRecord>>>,
-    /// Sessions as they are now, for reasons and for metrics.
-    pub(crate) sessions: RwLock<Arc<Vec<roster::SessionView>>>,
+    /// The workers of every server, and the sessions of this one.
+    pub(crate) fleet: fleet::Fleet,
+    /// How many classes had claimable jobs at the last look.
+    waiting_classes: AtomicUsize,
     /// When something is due next by time alone, as far as the loop has seen.
     next_due: AtomicI64,
     pub(crate) due_changed: Notify,
@@ -241,6 +248,25 @@ impl<S: Store> Engine<S> {
         answer.await.unwrap_or_else(|_closed| Err(Unavailable::new("server is stopping")))
     }
 
+    /// Looks which classes have claimable jobs.
+    pub(crate) async fn look_for_claimable(&self) -> Result<Vec<Claimable>, StoreError> {
+        turn::look_for_claimable(self.store(), self.board()).await
+    }
+
+    /// Reads which workers there are, of every server; of those that are not known as they
+    /// are now, also what they can run.
+    pub(crate) async fn read_fleet(&self) -> Result<(), StoreError> {
+        let fleet = &self.board().fleet;
+        let briefs = self.store().fleet().await?;
+        let unknown = fleet.unknown(&briefs);
+        let read = match unknown.is_empty() {
+            true => Vec::new(),
+            false => self.store().workers_named(unknown).await?,
+        };
+        fleet.set(briefs, &read);
+        Ok(())
+    }
+
     pub(crate) async fn send(&self, input: Input) -> Result<(), Unavailable> {
         self.shared
             .inputs
@@ -284,15 +310,26 @@ impl<S: Store> Engine<S> {
         claim: Claim,
         wait: Option<Span>,
     ) -> Result<Vec<Claimed>, ClaimError> {
-        let queues = match &claim.from {
-            ClaimFrom::Queues { queues, .. } => queues.clone(),
-            ClaimFrom::Classes(_) => Vec::new(),
+        let (queues, tenant) = match &claim.from {
+            ClaimFrom::Queues { queues, tenant } => (queues.clone(), tenant.clone()),
+            ClaimFrom::Classes(_) => (Vec::new(), None),
         };
-        let notifies = self.board().fetchers.fetch(&queues, boot_time());
+        let mut notifies = self.board().fetchers.fetch(&queues, tenant.as_deref(), boot_time());
+        if wait.is_none() {
+            notifies.clear();
+        }
+        let news = self.board().fetchers.news(&queues, tenant.as_deref(), boot_time());
+        if !news.is_empty() {
+            self.store().tell(news);
+        }
         let end = tokio::time::Instant::now() + millis(wait.unwrap_or(Span::ZERO));
         loop {
             // Listen before looking: a job enqueued in between wakes us.
-            let woken: Vec<_> = notifies.iter().map(|notify| Box::pin(notify.notified())).collect();
+            let mut woken: Vec<_> =
+                notifies.iter().map(|notify| Box::pin(notify.notified())).collect();
+            for woken in &mut woken {
+                woken.as_mut().enable();
+            }
             let claimed = match self.submit(Command::Claim(claim.clone())).await? {
                 Reply::Claimed(claimed) => claimed?,
                 other => return Err(unexpected("a claim", &other).into()),
@@ -354,7 +391,9 @@ impl<S: Store> Engine<S> {
         match waiting::eligible(key, self.board()) {
             waiting::Eligible::Yes => None,
             waiting::Eligible::Paused => Some(Untaken::Paused),
-            waiting::Eligible::Nobody(why) => Some(Untaken::Nobody(why)),
+            waiting::Eligible::Away | waiting::Eligible::No => {
+                Some(Untaken::Nobody(waiting::lack(key, self.board())))
+            }
         }
     }
 
@@ -412,10 +451,6 @@ pub(crate) const fn millis(span: Span) -> Duration {
 }
 
 impl Board {
-    pub(crate) fn wake_plain(&self, queue: &str) {
-        self.fetchers.wake(queue);
-    }
-
     /// Notes that something is due at `at`; wakes the sweeper if that is earlier than all
     /// it knew of.
     pub(crate) fn due_at(&self, at: Timestamp) {
@@ -432,6 +467,14 @@ impl Board {
     /// Takes the earliest known due time and forgets it.
     pub(crate) fn take_due(&self) -> Timestamp {
         Timestamp(self.next_due.swap(i64::MAX, Ordering::AcqRel))
+    }
+
+    pub(crate) fn waiting_classes(&self) -> usize {
+        self.waiting_classes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_waiting_classes(&self, count: usize) {
+        self.waiting_classes.store(count, Ordering::Relaxed);
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -498,9 +541,10 @@ impl Board {
     /// Returns the lease that a worker was granted, here or at another server.
     pub(crate) fn lease_of(&self, worker: WorkerId) -> Option<Span> {
         let granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
-        granted.get(&worker).copied().or_else(|| {
-            self.workers().iter().find(|known| known.id == worker).map(|known| known.lease)
-        })
+        granted
+            .get(&worker)
+            .copied()
+            .or_else(|| self.fleet.members().get(&worker).map(|known| known.brief.lease))
     }
 
     /// Forgets a worker that is no longer live.
@@ -521,27 +565,10 @@ impl Board {
     pub(crate) fn is_paused(&self, queue: &str) -> bool {
         self.paused.read().unwrap_or_else(PoisonError::into_inner).contains(queue)
     }
-
-    pub(crate) fn set_workers(&self, workers: Vec<WorkerRecord>) {
-        *self.workers.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(workers);
-    }
-
-    /// Returns every worker, at most a moment old.
-    pub(crate) fn workers(&self) -> Arc<Vec<WorkerRecord>> {
-        Arc::clone(&self.workers.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(crate) fn set_sessions(&self, sessions: Vec<roster::SessionView>) {
-        *self.sessions.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(sessions);
-    }
-
-    pub(crate) fn sessions(&self) -> Arc<Vec<roster::SessionView>> {
-        Arc::clone(&self.sessions.read().unwrap_or_else(PoisonError::into_inner))
-    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use outlast_core::budget::ScheduledTimeout;
@@ -581,7 +608,7 @@ mod tests {
         let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
         let engine = Engine::start(store, settings);
         let worker = WorkerId(Uuid::from_u128(1));
-        let mut pushed = attach_sdk_worker(&engine, worker).await;
+        let mut pushed = attach_sdk_worker(&engine, worker, 10).await;
         for n in 1..=5 {
             engine.submit(Command::Enqueue(Box::new(noop_job(n)))).await.unwrap();
             let message = tokio::time::timeout(Duration::from_secs(5), pushed.recv()).await;
@@ -596,7 +623,7 @@ mod tests {
         let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
         let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
         let engine = Engine::start(store, settings);
-        let mut pushed = attach_sdk_worker(&engine, WorkerId(Uuid::from_u128(1))).await;
+        let mut pushed = attach_sdk_worker(&engine, WorkerId(Uuid::from_u128(1)), 10).await;
         // The first of its class makes the class known.
         let once =
             Once { key: [1; 32], request: [1; 32], keep: Span(1_000), jobs: vec![noop_job(3)] };
@@ -626,13 +653,13 @@ mod tests {
         }
     }
 
-    async fn attach_sdk_worker(
+    pub(crate) async fn attach_sdk_worker(
         engine: &Engine<ModelStore>,
         worker: WorkerId,
+        slots: u32,
     ) -> mpsc::UnboundedReceiver<Result<ServerMessage, tonic::Status>> {
         let lease = Span::from_secs(15);
-        let profile = roster::Profile {
-            name: "w".into(),
+        let profile = profile::Profile {
             role: WorkerRole::Sdk,
             queues: vec!["default".into()],
             runtimes: Vec::new(),
@@ -641,28 +668,28 @@ mod tests {
         };
         let registration = Registration {
             id: worker,
-            name: profile.name.clone(),
+            name: "w".into(),
             role: profile.role,
-            concurrency: 10,
+            concurrency: slots,
             queues: profile.queues.clone(),
             runtimes: Vec::new(),
             labels: BTreeMap::new(),
             lease,
-            about: "{}".into(),
+            about: r#"{"types":["noop"]}"#.into(),
             plain_id: None,
         };
         engine.submit(Command::Register(Box::new(registration))).await.unwrap();
         engine.submit(Command::Attach(Attach { worker, attachment: 1, lease })).await.unwrap();
         let (push, pushed) = mpsc::unbounded_channel();
         let closer = CancellationToken::new().drop_guard();
-        let session = roster::Session::new((worker, 1), profile, push, closer);
+        let session = roster::Session::new((worker, 1), ("w", Arc::new(profile)), push, closer);
         engine.send(Input::Attached(Box::new(session))).await.unwrap();
-        let capacity = Input::Capacity { worker, session: 1, slots: 10, prefetch: 0 };
+        let capacity = Input::Capacity { worker, session: 1, slots, prefetch: 0 };
         engine.send(capacity).await.unwrap();
         pushed
     }
 
-    pub(super) fn noop_job(n: u128) -> NewJob {
+    pub(crate) fn noop_job(n: u128) -> NewJob {
         NewJob {
             id: JobId(Uuid::from_u128(n)),
             class: ClassKey {

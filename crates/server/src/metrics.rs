@@ -132,10 +132,11 @@ impl Page {
     }
 
     fn workers(&mut self, board: &Board) {
-        let workers = board.workers();
-        self.head("outlast_workers", "Workers known, by state.", "gauge");
-        for state in ["running", "quiet", "draining", "suspect", "lapsed", "stopped"] {
-            let count = workers.iter().filter(|worker| worker.standing.state() == state).count();
+        let members = board.fleet.members();
+        let live = || members.values().map(|it| it.brief).filter(|it| it.standing.holds_lease());
+        self.head("outlast_workers", "Live workers, by state.", "gauge");
+        for state in ["running", "quiet", "draining", "suspect"] {
+            let count = live().filter(|worker| worker.standing.state() == state).count();
             let labels = format!("state=\"{state}\"");
             self.sample("outlast_workers", &labels, u64::try_from(count).unwrap_or(0));
         }
@@ -145,14 +146,14 @@ impl Page {
             "gauge",
         );
         if let Some(now) = board.store_time() {
-            for worker in workers.iter().filter(|worker| worker.standing.holds_lease()) {
+            for worker in live() {
                 let labels = format!("worker=\"{}\"", worker.id);
                 let age = now.since(worker.last_heartbeat).as_secs();
                 self.sample("outlast_worker_heartbeat_age_seconds", &labels, age);
             }
         }
-        let sessions = board.sessions();
-        let held: usize = sessions.iter().map(|session| session.held).sum();
+        let sessions = board.fleet.sessions();
+        let held: usize = sessions.iter().map(|session| session.held()).sum();
         self.head("outlast_attempts_held", "Attempts held by sessions of this server.", "gauge");
         self.sample("outlast_attempts_held", "", u64::try_from(held).unwrap_or(0));
         self.head("outlast_sessions", "Worker sessions attached to this server.", "gauge");

@@ -77,10 +77,9 @@ impl<S: Store> Server<S> {
         let now = store.now().await?;
         // Nothing here grows with what has ended: a large store starts as fast as a small one.
         let pauses = store.pauses().await?;
-        let workers = store.live_workers().await?;
         let engine = Engine::start(store, settings);
         engine.board().set_clock(now);
-        engine.board().set_workers(workers);
+        engine.read_fleet().await?;
         for queue in pauses.iter().filter(|queue| queue.paused) {
             engine.board().set_paused(&queue.name, true);
         }

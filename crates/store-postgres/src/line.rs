@@ -4,7 +4,6 @@
 //! made again, and whoever listens is told that it may have missed something: first it
 //! listens again, then it says so, so nothing falls between.
 
-use std::collections::HashSet;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -160,7 +159,14 @@ fn heard(own: Uuid, payload: &str, hear: &Hear) {
 
 /// Whether the others must not go without a hint.
 const fn matters(signal: &Signal) -> bool {
-    !matches!(signal, Signal::Ready(_) | Signal::Arrived)
+    !matches!(
+        signal,
+        Signal::Ready(..)
+            | Signal::Lost(..)
+            | Signal::Fetched(..)
+            | Signal::WhoFetches
+            | Signal::Arrived
+    )
 }
 
 /// Says something, then sends what is told until the line breaks; returns why it broke, and
@@ -197,10 +203,9 @@ async fn speak(
 }
 
 async fn send(client: &Client, own: Uuid, say: Vec<Signal>) -> Result<(), tokio_postgres::Error> {
-    let mut seen = HashSet::new();
     let mut message = Message { from: own, say: Vec::new() };
     let mut size = 0;
-    for signal in say.into_iter().filter(|signal| seen.insert(signal.clone())) {
+    for signal in Signal::together(say) {
         let more = serde_json::to_string(&signal).map_or(0, |text| text.len() + 1);
         if size + more > MESSAGE_MAX {
             notify(client, &message).await?;

@@ -8,10 +8,10 @@ use outlast_core::time::Timestamp;
 use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::migration::Standing;
 use outlast_store::query::{
-    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueuePause,
-    QueueStats, StoreFacts,
+    Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
+    QueuePause, QueueStats, StoreFacts,
 };
-use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
+use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerBrief, WorkerRecord};
 use outlast_store::signal::{Heard, Signal};
 use outlast_store::tally::ClassCounts;
 use outlast_store::tend::{Tend, Tended};
@@ -156,6 +156,14 @@ impl Store for PostgresStore {
         read::worker::live(&self.inner.duties.get().await?).await
     }
 
+    async fn fleet(&self) -> Result<Vec<WorkerBrief>, StoreError> {
+        read::worker::fleet(&self.inner.duties.get().await?).await
+    }
+
+    async fn workers_named(&self, ids: Vec<WorkerId>) -> Result<Vec<WorkerRecord>, StoreError> {
+        read::worker::named(&self.inner.duties.get().await?, &ids).await
+    }
+
     async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
         read::worker::held_by(&self.inner.duties.get().await?, worker).await
     }
@@ -170,6 +178,10 @@ impl Store for PostgresStore {
 
     async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError> {
         read::queue::pauses(&self.inner.duties.get().await?).await
+    }
+
+    async fn claimable(&self, max: u32) -> Result<Vec<Claimable>, StoreError> {
+        read::queue::claimable(&self.inner.duties.get().await?, max).await
     }
 
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {

@@ -137,7 +137,11 @@ impl Hand {
             class: ClassKey {
                 queue: "default".into(),
                 job_type: "core.noop".into(),
-                route: Route::Action { runtime: "shell".into(), labels: BTreeMap::new() },
+                route: Route::Action {
+                    runtime: "shell".into(),
+                    labels: BTreeMap::new(),
+                    proof: false,
+                },
                 tenant: None,
                 isolated: false,
             },

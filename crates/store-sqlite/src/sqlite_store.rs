@@ -10,10 +10,10 @@ use outlast_core::time::Timestamp;
 use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::migration::Standing;
 use outlast_store::query::{
-    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueuePause,
-    QueueStats, StoreFacts,
+    Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
+    QueuePause, QueueStats, StoreFacts,
 };
-use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
+use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerBrief, WorkerRecord};
 use outlast_store::tally::ClassCounts;
 use outlast_store::{Applied, Batch, Clock, Store, StoreError};
 use tokio::sync::oneshot;
@@ -140,6 +140,14 @@ impl Store for SqliteStore {
         self.read(read::worker::live).await
     }
 
+    async fn fleet(&self) -> Result<Vec<WorkerBrief>, StoreError> {
+        self.read(read::worker::fleet).await
+    }
+
+    async fn workers_named(&self, ids: Vec<WorkerId>) -> Result<Vec<WorkerRecord>, StoreError> {
+        self.read(move |db| read::worker::named(db, &ids)).await
+    }
+
     async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
         self.read(move |db| read::worker::held_by(db, worker)).await
     }
@@ -154,6 +162,10 @@ impl Store for SqliteStore {
 
     async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError> {
         self.read(read::queue::pauses).await
+    }
+
+    async fn claimable(&self, max: u32) -> Result<Vec<Claimable>, StoreError> {
+        self.read(move |db| read::queue::claimable(db, max)).await
     }
 
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {

@@ -90,6 +90,13 @@ struct RouteText {
     runtime: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    proof: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// Returns the text of a route; empty for a plain one.
@@ -97,8 +104,9 @@ struct RouteText {
 pub fn route_text(route: &Route) -> String {
     match route {
         Route::Plain => String::new(),
-        Route::Action { runtime, labels } => {
-            let text = RouteText { runtime: runtime.clone(), labels: labels.clone() };
+        Route::Action { runtime, labels, proof } => {
+            let (runtime, labels) = (runtime.clone(), labels.clone());
+            let text = RouteText { runtime, labels, proof: *proof };
             serde_json::to_string(&text).unwrap_or_default()
         }
     }
@@ -112,8 +120,8 @@ pub fn route_of(text: &str) -> Result<Route, StoreError> {
     if text.is_empty() {
         return Ok(Route::Plain);
     }
-    let RouteText { runtime, labels } = parse(text, "route")?;
-    Ok(Route::Action { runtime, labels })
+    let RouteText { runtime, labels, proof } = parse(text, "route")?;
+    Ok(Route::Action { runtime, labels, proof })
 }
 
 #[derive(Serialize, Deserialize)]

@@ -121,6 +121,9 @@ pub enum Route {
         runtime: String,
         /// Labels that the worker must carry, with these values.
         labels: BTreeMap<String, String>,
+        /// Whether the worker must be able to prove that a process tree is dead: its jobs
+        /// forbid overlap.
+        proof: bool,
     },
 }
 

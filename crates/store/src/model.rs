@@ -33,10 +33,10 @@ use crate::arrival::TakenIn;
 use crate::command::{Batch, Command};
 use crate::event::{EventPage, EventQuery};
 use crate::query::{
-    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueuePause,
-    QueueStats,
+    Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
+    QueuePause, QueueStats,
 };
-use crate::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
+use crate::record::{AttemptRecord, Held, JobRecord, WorkerBrief, WorkerRecord};
 use crate::reply::{Applied, Reply};
 use crate::store::{Clock, Store, StoreError};
 use crate::tally::ClassCounts;
@@ -170,6 +170,16 @@ impl Store for ModelStore {
         Ok(self.open()?.live_workers())
     }
 
+    async fn fleet(&self) -> Result<Vec<WorkerBrief>, StoreError> {
+        Ok(self.open()?.fleet())
+    }
+
+    async fn workers_named(&self, ids: Vec<WorkerId>) -> Result<Vec<WorkerRecord>, StoreError> {
+        let mut workers = self.open()?.workers();
+        workers.retain(|worker| ids.contains(&worker.id));
+        Ok(workers)
+    }
+
     async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
         Ok(self.open()?.held_by(worker))
     }
@@ -184,6 +194,10 @@ impl Store for ModelStore {
 
     async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError> {
         Ok(self.open()?.pauses())
+    }
+
+    async fn claimable(&self, max: u32) -> Result<Vec<Claimable>, StoreError> {
+        Ok(self.open()?.claimable(max))
     }
 
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {

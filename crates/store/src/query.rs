@@ -65,6 +65,17 @@ pub struct ClassBacklog {
     pub ready: bool,
 }
 
+/// A class that has claimable jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimable {
+    /// Its number.
+    pub id: ClassId,
+    /// What it routes.
+    pub key: ClassKey,
+    /// How many there are, as far as was counted; at least 1.
+    pub count: u32,
+}
+
 /// A queue with its counts.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct QueueStats {

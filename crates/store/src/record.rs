@@ -188,3 +188,22 @@ pub struct WorkerRecord {
     /// For a plain OJS worker: the id it gave itself.
     pub plain_id: Option<String>,
 }
+
+/// What changes about a worker while it works: little, since it is read each second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerBrief {
+    /// Identity.
+    pub id: WorkerId,
+    /// Phase and liveness.
+    pub standing: Standing,
+    /// Number of its latest renewal.
+    pub renewal: u64,
+    /// Length of its lease.
+    pub lease: Span,
+    /// Its latest heartbeat.
+    pub last_heartbeat: Timestamp,
+    /// When its row changed last, heartbeats excepted: what it can run, too.
+    pub updated: Timestamp,
+    /// Whether it has lapsed and still holds attempts.
+    pub lapsed_holding: bool,
+}

@@ -4,6 +4,8 @@
 //! into the store before it acts, or acts so that nothing is wrong if the hint was. A store
 //! that has one server has nobody to tell.
 
+use std::collections::{BTreeMap, HashSet};
+
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -13,9 +15,20 @@ use crate::command::ClassId;
 /// One hint. The names are short: many go into one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Signal {
-    /// Jobs of this class have become claimable.
-    #[serde(rename = "r")]
-    Ready(i64),
+    /// This many jobs of this class have become claimable, for which the teller has no free
+    /// worker.
+    #[serde(rename = "n")]
+    Ready(i64, u64),
+    /// This many jobs of this class were given back by workers that were lost together: they
+    /// are handed out at a rate, by each server.
+    #[serde(rename = "l")]
+    Lost(i64, u64),
+    /// Plain clients of the teller fetch from this queue, for this tenant if they name one.
+    #[serde(rename = "f")]
+    Fetched(String, Option<String>),
+    /// The teller asks from which queues plain clients of the others fetch.
+    #[serde(rename = "w")]
+    WhoFetches,
     /// Programs stored jobs by SQL, which wait to be taken in.
     #[serde(rename = "a")]
     Arrived,
@@ -61,10 +74,28 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// Jobs of this class have become claimable.
+    /// This many jobs of this class have become claimable.
     #[must_use]
-    pub const fn ready(class: ClassId) -> Self {
-        Self::Ready(class.0)
+    pub const fn ready(class: ClassId, count: u64) -> Self {
+        Self::Ready(class.0, count)
+    }
+
+    /// Takes several hints together: what is said twice is said once, and counts add up.
+    #[must_use]
+    pub fn together(signals: Vec<Self>) -> Vec<Self> {
+        let mut ready: BTreeMap<i64, u64> = BTreeMap::new();
+        let mut seen = HashSet::new();
+        let mut together = Vec::new();
+        for signal in signals {
+            if let Self::Ready(class, count) = signal {
+                let sum = ready.entry(class).or_default();
+                *sum = sum.saturating_add(count);
+            } else if seen.insert(signal.clone()) {
+                together.push(signal);
+            }
+        }
+        together.extend(ready.into_iter().map(|(class, count)| Self::Ready(class, count)));
+        together
     }
 
     /// An attempt was cancelled.

@@ -11,10 +11,10 @@ use outlast_core::time::Timestamp;
 use crate::command::Batch;
 use crate::event::{EventPage, EventQuery};
 use crate::query::{
-    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueuePause,
-    QueueStats, StoreFacts,
+    Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
+    QueuePause, QueueStats, StoreFacts,
 };
-use crate::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
+use crate::record::{AttemptRecord, Held, JobRecord, WorkerBrief, WorkerRecord};
 use crate::reply::Applied;
 use crate::signal::{Heard, Signal};
 use crate::tally::ClassCounts;
@@ -61,6 +61,16 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// before them, it takes no longer.
     fn live_workers(&self) -> impl Future<Output = Result<Vec<WorkerRecord>, StoreError>> + Send;
 
+    /// Returns the same workers as [`Store::live_workers`], and of each only what changes while
+    /// it works; in no order. It is read each second.
+    fn fleet(&self) -> impl Future<Output = Result<Vec<WorkerBrief>, StoreError>> + Send;
+
+    /// Returns these workers, those that are known, in no order.
+    fn workers_named(
+        &self,
+        ids: Vec<WorkerId>,
+    ) -> impl Future<Output = Result<Vec<WorkerRecord>, StoreError>> + Send;
+
     /// Returns the attempts that a worker holds.
     fn held_by(
         &self,
@@ -75,6 +85,13 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// Returns the queues that somebody paused or resumed, by name.
     fn pauses(&self) -> impl Future<Output = Result<Vec<QueuePause>, StoreError>> + Send;
+
+    /// Returns the classes that have claimable jobs, and how many: counting stops at `max` of
+    /// each. It takes as long as there are such classes, whatever others there are.
+    fn claimable(
+        &self,
+        max: u32,
+    ) -> impl Future<Output = Result<Vec<Claimable>, StoreError>> + Send;
 
     /// Returns every queue with its counts, by name.
     fn queues(&self) -> impl Future<Output = Result<Vec<QueueStats>, StoreError>> + Send;

@@ -53,6 +53,11 @@ enum What {
     Bulk,
     /// No-op jobs a second through a worker of the SDK with default settings
     Drain,
+    /// The same after a kill -9 and a restart of the server; not part of all
+    DrainRestarted,
+    /// The same of jobs that were enqueued at another server on the same database; not part of
+    /// all
+    DrainAcross,
     /// From an enqueue to the start of its handler, on an idle system
     Latency,
     /// From a kill -9 of an engine, a worker or a server until work goes on
@@ -64,8 +69,19 @@ impl What {
     const fn is_of_a_server(self) -> bool {
         match self {
             Self::Enqueue | Self::Bulk | Self::Drain | Self::Latency => true,
-            Self::All | Self::Memory | Self::Restart => false,
+            Self::All | Self::Memory | Self::Restart | Self::DrainRestarted | Self::DrainAcross => {
+                false
+            }
         }
+    }
+
+    /// Whether it is measured on a server of our own, whatever its store.
+    const fn is_of_an_own_server(self) -> bool {
+        matches!(self, Self::DrainRestarted | Self::DrainAcross)
+    }
+
+    const fn is_part_of_all(self) -> bool {
+        !matches!(self, Self::All | Self::DrainRestarted | Self::DrainAcross)
     }
 }
 
@@ -94,7 +110,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Jobs a round [default: enqueue 50000, bulk 100000, drain 100000, latency 1000]
+    /// Jobs a round [default: enqueue 50000, bulk 100000, drain 100000, drain-restarted and
+    /// drain-across 200000, latency 1000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     jobs: Option<u32>,
     /// Seconds a round of enqueue and bulk, instead of a number of jobs
@@ -163,12 +180,19 @@ impl Args {
     fn wanted(&self, is_named: bool) -> Result<BTreeSet<What>, Failure> {
         let mut wanted: BTreeSet<What> = self.what.iter().copied().collect();
         if wanted.is_empty() || wanted.remove(&What::All) {
-            let all = What::value_variants().iter().copied().filter(|what| *what != What::All);
+            let all = What::value_variants().iter().copied().filter(|what| what.is_part_of_all());
             wanted.extend(all.filter(|what| !is_named || what.is_of_a_server()));
         }
-        if is_named && !wanted.iter().all(|what| what.is_of_a_server()) {
-            let what = "memory and restart are measured on servers with the embedded store, \
-                        started for it";
+        if wanted.contains(&What::DrainAcross) && self.database.is_none() {
+            return Err(Failure::usage("drain-across is measured on two servers of one database")
+                .with_hint("name it with --database postgres://…"));
+        }
+        let of_named = |what: &What| {
+            what.is_of_a_server() || (what.is_of_an_own_server() && self.database.is_some())
+        };
+        if is_named && !wanted.iter().all(of_named) {
+            let what = "memory, restart and drain-restarted are measured on servers \
+                        that are started for it, the first two with the embedded store";
             return Err(Failure::usage(what)
                 .with_hint("add --embedded, or leave --server and --database out"));
         }

@@ -3,19 +3,25 @@
 
 use std::sync::Arc;
 
+use outlast_core::time::Span;
 use outlast_store::{Batch, BatchId, Command, Reply, Store, StoreError};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::clock::boot_time;
 use crate::engine::contact::Lane;
 use crate::engine::input::ReplySender;
-use crate::engine::{Board, Unavailable};
+use crate::engine::{Board, Unavailable, millis};
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 
 /// Most renewals in one batch.
 const BATCH_MAX: usize = 2_000;
+/// Batches of renewals begin this far apart, so that many workers cost few commits.
+const APART: Span = Span(200);
+/// A short lease allows less: this part of it.
+const APART_OF_LEASE: u64 = 75;
 /// How many renewals may wait before beats wait for a place.
 pub(super) const WAITING_MAX: usize = 16 * 1024;
 
@@ -32,11 +38,31 @@ pub(super) async fn run<S: Store>(
     // Batches of one writer are numbered one after another: these are not the loop's.
     let mut lane = Beats { store, settings, server: Uuid::now_v7(), batches: 0, board };
     let mut gathered = Vec::new();
+    let mut began: Option<Instant> = None;
     while beats.recv_many(&mut gathered, BATCH_MAX).await > 0 {
+        // The first goes at once; of many, more come while they wait.
+        if let Some(began) = began {
+            tokio::time::sleep_until(began + millis(apart(&gathered))).await;
+            let room = BATCH_MAX.saturating_sub(gathered.len());
+            for _ in 0..room {
+                let Ok(beat) = beats.try_recv() else { break };
+                gathered.push(beat);
+            }
+        }
+        began = Some(Instant::now());
         metrics.batch(gathered.len());
         let (commands, callers): (Vec<_>, Vec<_>) = gathered.drain(..).unzip();
         lane.commit(commands, callers).await;
     }
+}
+
+/// Returns how far apart batches begin that renew these leases.
+fn apart(beats: &[Beat]) -> Span {
+    let leases = beats.iter().filter_map(|(command, _)| match command {
+        Command::Renew(renew) => Some(Span(renew.lease.0 / APART_OF_LEASE)),
+        _ => None,
+    });
+    leases.fold(APART, Span::min)
 }
 
 struct Beats<S> {

@@ -63,7 +63,7 @@ fn candidates(roster: &mut Roster, taken: &[WorkerId], with_prefetch: bool) -> V
                 };
                 if session.can_take(*id, &class.key) {
                     able.push(*id);
-                    ready = ready.saturating_add(class.ready);
+                    ready = ready.saturating_add(class.ready.wanted());
                 }
             }
             let held = u64::try_from(session.held.len()).unwrap_or(u64::MAX);

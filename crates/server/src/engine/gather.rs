@@ -4,7 +4,7 @@
 //! no heartbeat. At most one operation per job: a second one waits for the next batch. Output
 //! is kept before the end that follows it: who follows a job stops reading when it has ended.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::time::Timestamp;
@@ -16,6 +16,9 @@ use crate::engine::input::ReplySender;
 
 /// Most weight in one batch; an enqueued job weighs 1. Keeps a batch to a few milliseconds.
 const WEIGHT_MAX: usize = 2_000;
+
+/// Weight of giving one worker up: a few commits for thousands, of which none takes long.
+const LAPSE_WEIGHT: usize = 2;
 
 /// A command with who waits for its reply.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub(crate) enum Sink {
     Report { worker: WorkerId, session: u64, job: JobId, epoch: Epoch, finished: bool },
     /// A session that gets what is claimed.
     Session { worker: WorkerId, session: u64, classes: Vec<ClassId>, max: u32 },
+    /// A monitor that gives a worker up, among many others or not.
+    Lapse { mass: bool, caller: ReplySender },
     /// A look for stranded jobs of a class.
     Strand(ClassId),
     /// A queue that was paused or resumed, and its caller.
@@ -77,6 +82,20 @@ impl Gather {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.lanes.iter().all(VecDeque::is_empty)
+    }
+
+    /// Returns how many jobs the claims that wait ask for, by class: a claim of several counts
+    /// for each.
+    pub(crate) fn planned(&self) -> HashMap<ClassId, u64> {
+        let mut planned = HashMap::new();
+        let claims = self.lanes.get(Lane::Claim as usize).into_iter().flatten();
+        for op in claims {
+            let Sink::Session { classes, max, .. } = &op.sink else { continue };
+            for class in classes {
+                *planned.entry(*class).or_default() += u64::from(*max);
+            }
+        }
+        planned
     }
 
     /// Takes the next batch in lane order. An operation about a job that is in the batch
@@ -152,6 +171,8 @@ fn weight_of(command: &Command) -> usize {
         Command::TakeIn(order) => usize::try_from(order.limit).unwrap_or(usize::MAX),
         // A few KiB of output cost as much as a job.
         Command::Log(chunk) => 1 + chunk.bytes.len() / 4096,
+        // It moves what the worker held.
+        Command::Lapse(_) => LAPSE_WEIGHT,
         Command::Claim(claim) => usize::try_from(claim.max.get()).unwrap_or(usize::MAX).min(64),
         _ => 1,
     }

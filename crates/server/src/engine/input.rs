@@ -1,7 +1,7 @@
 //! What the loop is told: a closed list.
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
-use outlast_core::time::{BootTime, Span};
+use outlast_core::time::BootTime;
 use outlast_proto::v1::ServerMessage;
 use outlast_store::command::Lapse;
 use outlast_store::signal::Heard;
@@ -32,8 +32,8 @@ pub(crate) enum Input {
     Capacity { worker: WorkerId, session: u64, slots: u32, prefetch: u32 },
     /// A session reports on attempts.
     Reports { worker: WorkerId, session: u64, reports: Vec<SessionReport> },
-    /// A session's beat said how its loop is.
-    Polled { worker: WorkerId, age: Span },
+    /// A session's loop turns again, or stands still for too long.
+    Polled,
     /// A worker's phase changed: whether it takes new work now.
     Running { worker: WorkerId, session: u64, running: bool },
     /// An operator's order for a worker's session.
@@ -45,13 +45,15 @@ pub(crate) enum Input {
     /// A monitor asks for a look at stranded classes.
     Strand { reply: oneshot::Sender<()> },
     /// A monitor looked into the store: these classes have claimable jobs.
-    Backlog(Vec<outlast_store::query::ClassBacklog>),
+    Backlog(Vec<outlast_store::query::Claimable>),
+    /// Some more of what a mass loss gave back may be handed out.
+    Redispatch,
+    /// The look that the loop asked for is over.
+    BacklogRead,
     /// What other servers on the store tell, or that something of it may have been missed.
     Heard(Heard),
     /// A monitor looked into the store: jobs that programs stored by SQL wait there.
     Arrived,
-    /// Digest of the attempts that the loop thinks a worker holds, if it is attached here.
-    Digest { worker: WorkerId, reply: oneshot::Sender<Option<u64>> },
     /// The server is about to stop: sessions are told to go elsewhere.
     CloseSessions,
     /// Finish what has been taken, answer no more, end.

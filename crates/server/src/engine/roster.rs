@@ -1,22 +1,26 @@
 //! The sessions attached here, what they hold, and which classes have claimable jobs.
 //!
-//! Counts of claimable jobs are estimates that may be too high and never too low: every
-//! way into a class is seen by the loop that commits it, or by the backlog that monitors
-//! read. A claim that gets fewer than it asked for sets them right.
+//! Counts of claimable jobs are estimates: every way into a class is seen by the loop that
+//! commits it, told by another server, or found by the look that monitors take. A claim that
+//! gets fewer than it asked for sets them right.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::lease::held_digest;
 use outlast_core::time::{BootTime, Span};
 use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::{Deliveries, Orders, ReportAnswer, ReportAnswers, ServerMessage};
-use outlast_store::command::{ClassId, ClassKey, Route, WorkerRole};
+use outlast_store::command::{ClassId, ClassKey};
 
 use tokio_util::sync::DropGuard;
 
+use crate::engine::estimate::Estimate;
+use crate::engine::fleet::Condition;
 use crate::engine::input::Push;
+use crate::engine::profile::Profile;
 
 /// A worker whose loop last turned this long ago gets nothing new.
 pub(crate) const DEAF_AFTER: Span = Span::from_secs(10);
@@ -27,6 +31,7 @@ pub(crate) struct Session {
     pub(crate) worker: WorkerId,
     pub(crate) number: u64,
     pub(crate) profile: Arc<Profile>,
+    pub(crate) facts: Arc<SessionFacts>,
     pub(crate) push: Push,
     /// Ends the stream when the session is dropped here.
     _closer: DropGuard,
@@ -39,29 +44,10 @@ pub(crate) struct Session {
     pub(crate) held: HashMap<JobId, HeldHere>,
     /// Jobs asked of the store for it and not answered yet.
     pub(crate) pending: u32,
-    /// How long ago its loop turned, by its latest beat.
-    pub(crate) poll_age: Span,
     /// Which classes it can take, as found so far.
     fits: HashMap<ClassId, bool>,
     /// What this turn will push.
     outbox: Outbox,
-}
-
-/// What a worker can run.
-#[derive(Clone, Debug)]
-pub struct Profile {
-    /// Label.
-    pub name: String,
-    /// Kind.
-    pub role: WorkerRole,
-    /// Queues it serves; `*` is every queue.
-    pub queues: Vec<String>,
-    /// Runtimes it has.
-    pub runtimes: Vec<String>,
-    /// Labels it carries.
-    pub labels: BTreeMap<String, String>,
-    /// Types with a handler, or actions it has.
-    pub types: HashSet<String>,
 }
 
 /// An attempt that a session holds.
@@ -82,21 +68,48 @@ pub(crate) enum HeldProgress {
     Started,
 }
 
-/// A session as others see it.
-#[derive(Clone, Debug)]
-pub struct SessionView {
-    /// Its worker.
-    pub worker: WorkerId,
-    /// What the worker can run.
-    pub profile: Arc<Profile>,
-    /// Slots.
-    pub slots: u32,
-    /// Attempts held.
-    pub held: usize,
-    /// Whether it gets new work.
-    pub running: bool,
-    /// How long ago its loop turned, if that is too long.
-    pub deaf: Option<Span>,
+/// A session as others see it, as it is now. The loop writes it, and beats their age.
+#[derive(Debug)]
+pub(crate) struct SessionFacts {
+    pub(crate) worker: WorkerId,
+    pub(crate) name: Arc<str>,
+    pub(crate) profile: Arc<Profile>,
+    running: AtomicBool,
+    /// How many attempts it holds, and their digest.
+    held: AtomicUsize,
+    digest: AtomicU64,
+    /// How long ago its loop turned, by its latest beat, in milliseconds.
+    poll_age: AtomicU64,
+}
+
+impl SessionFacts {
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest.load(Ordering::Acquire)
+    }
+
+    /// Returns how long its loop has stood still, if that is too long.
+    pub(crate) fn deaf(&self) -> Option<Span> {
+        let age = Span(self.poll_age.load(Ordering::Relaxed));
+        (age >= DEAF_AFTER).then_some(age)
+    }
+
+    /// Notes what a beat said; returns whether the session gets work again, or no more.
+    pub(crate) fn polled(&self, age: Span) -> bool {
+        let before = self.poll_age.swap(age.0, Ordering::Relaxed);
+        (before >= DEAF_AFTER.0) != (age >= DEAF_AFTER)
+    }
+
+    pub(crate) fn condition(&self) -> Condition {
+        match self.deaf() {
+            _ if !self.running.load(Ordering::Relaxed) => Condition::Quiet,
+            Some(age) => Condition::Deaf(age),
+            None => Condition::Active,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -106,58 +119,28 @@ struct Outbox {
     orders: Orders,
 }
 
-impl Profile {
-    /// Returns whether the worker can run jobs of the class, else why not.
-    pub(crate) fn fits(&self, key: &ClassKey) -> Result<(), Misfit> {
-        match (&key.route, self.role) {
-            (Route::Action { runtime, labels }, WorkerRole::Action) => {
-                if !self.runtimes.contains(runtime) {
-                    return Err(Misfit::Runtime);
-                }
-                if labels.iter().any(|(name, value)| self.labels.get(name) != Some(value)) {
-                    return Err(Misfit::Labels);
-                }
-            }
-            (Route::Plain, WorkerRole::Sdk) => {}
-            (Route::Plain | Route::Action { .. }, _) => return Err(Misfit::Role),
-        }
-        if !self.types.contains(&key.job_type) {
-            return Err(Misfit::Type);
-        }
-        if !self.queues.iter().any(|queue| queue == "*" || *queue == key.queue) {
-            return Err(Misfit::Queue);
-        }
-        Ok(())
-    }
-}
-
-/// Why a worker cannot run a class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Misfit {
-    /// It is of another kind.
-    Role,
-    /// It lacks the runtime.
-    Runtime,
-    /// It lacks a required label.
-    Labels,
-    /// It has no such action or handler.
-    Type,
-    /// It does not serve the queue.
-    Queue,
-}
-
 impl Session {
     /// Returns a session that just attached.
     pub(crate) fn new(
         (worker, number): (WorkerId, u64),
-        profile: Profile,
+        (name, profile): (&str, Arc<Profile>),
         push: Push,
         closer: DropGuard,
     ) -> Self {
+        let facts = SessionFacts {
+            worker,
+            name: name.into(),
+            profile: Arc::clone(&profile),
+            running: AtomicBool::new(true),
+            held: AtomicUsize::new(0),
+            digest: AtomicU64::new(0),
+            poll_age: AtomicU64::new(0),
+        };
         Self {
             worker,
             number,
-            profile: Arc::new(profile),
+            profile,
+            facts: Arc::new(facts),
             push,
             _closer: closer,
             slots: 0,
@@ -165,7 +148,6 @@ impl Session {
             running: true,
             held: HashMap::new(),
             pending: 0,
-            poll_age: Span::ZERO,
             fits: HashMap::new(),
             outbox: Outbox::default(),
         }
@@ -174,7 +156,7 @@ impl Session {
     /// Returns how many more jobs it takes, prefetch included or not.
     pub(crate) fn room(&self, with_prefetch: bool) -> u32 {
         let gets_work = self.running
-            && self.poll_age < DEAF_AFTER
+            && self.facts.deaf().is_none()
             && !self.held.values().any(|held| held.isolated);
         if !gets_work {
             return 0;
@@ -222,19 +204,30 @@ impl Session {
         drop(self.push.send(Ok(message)));
     }
 
-    pub(crate) fn digest(&self) -> u64 {
-        held_digest(self.held.iter().map(|(job, held)| (*job, held.epoch)))
+    pub(crate) fn set_running(&mut self, running: bool) {
+        self.running = running;
+        self.facts.running.store(running, Ordering::Relaxed);
     }
 
-    fn view(&self) -> SessionView {
-        SessionView {
-            worker: self.worker,
-            profile: Arc::clone(&self.profile),
-            slots: self.slots,
-            held: self.held.len(),
-            running: self.running,
-            deaf: (self.poll_age >= DEAF_AFTER).then_some(self.poll_age),
+    /// Notes that it holds an attempt.
+    pub(crate) fn hold(&mut self, job: JobId, held: HeldHere) {
+        let epoch = held.epoch;
+        let before = self.held.insert(job, held).map(|before| (job, before.epoch));
+        self.show_held(before.into_iter().chain([(job, epoch)]));
+    }
+
+    /// Notes that an attempt ended, unless the session holds a later one.
+    pub(crate) fn ended(&mut self, job: JobId, epoch: Epoch) {
+        let Some(held) = self.held.get(&job).map(|held| held.epoch) else { return };
+        if held <= epoch {
+            self.held.remove(&job);
+            self.show_held([(job, held)]);
         }
+    }
+
+    fn show_held(&self, changed: impl IntoIterator<Item = (JobId, Epoch)>) {
+        self.facts.held.store(self.held.len(), Ordering::Relaxed);
+        self.facts.digest.fetch_xor(held_digest(changed), Ordering::AcqRel);
     }
 }
 
@@ -242,7 +235,9 @@ impl Session {
 #[derive(Debug)]
 pub(crate) struct Class {
     pub(crate) key: ClassKey,
-    pub(crate) ready: u64,
+    pub(crate) ready: Estimate,
+    /// When something was last known of its jobs.
+    used: BootTime,
 }
 
 /// Everything that dispatch looks at.
@@ -251,19 +246,55 @@ pub(crate) struct Roster {
     pub(crate) sessions: HashMap<WorkerId, Session>,
     pub(crate) classes: BTreeMap<ClassId, Class>,
     ids: HashMap<ClassKey, ClassId>,
-    /// Classes with `ready` above zero.
+    /// Classes that have claimable jobs.
     pub(crate) waiting: HashSet<ClassId>,
+    /// Sessions that are told something at the end of this turn.
+    pub(crate) told: HashSet<WorkerId>,
 }
 
 impl Roster {
-    /// Makes a class known and returns how many claimable jobs it has, as far as is known.
-    pub(crate) fn learn(&mut self, id: ClassId, key: &ClassKey) -> u64 {
+    /// Returns a worker's session, to be told something in this turn.
+    pub(crate) fn tell(&mut self, worker: WorkerId) -> Option<&mut Session> {
+        let session = self.sessions.get_mut(&worker)?;
+        self.told.insert(worker);
+        Some(session)
+    }
+
+    /// Sends what has gathered for sessions in this turn.
+    pub(crate) fn flush(&mut self) {
+        for worker in self.told.drain() {
+            if let Some(session) = self.sessions.get_mut(&worker) {
+                session.flush();
+            }
+        }
+    }
+
+    /// Makes a class known.
+    pub(crate) fn learn(&mut self, id: ClassId, key: &ClassKey, now: BootTime) -> &mut Class {
         let Self { classes, ids, .. } = self;
-        let class = classes.entry(id).or_insert_with(|| {
+        classes.entry(id).or_insert_with(|| {
             ids.insert(key.clone(), id);
-            Class { key: key.clone(), ready: 0 }
+            Class { key: key.clone(), ready: Estimate::None, used: now }
+        })
+    }
+
+    /// Forgets classes without claimable jobs that nothing was heard of since `before`: what
+    /// comes of them later makes them known again.
+    pub(crate) fn forget_unused(&mut self, before: BootTime) {
+        let Self { classes, ids, sessions, .. } = self;
+        let known = classes.len();
+        classes.retain(|_, class| {
+            let keep = class.ready != Estimate::None || class.used >= before;
+            if !keep {
+                ids.remove(&class.key);
+            }
+            keep
         });
-        class.ready
+        if classes.len() < known {
+            for session in sessions.values_mut() {
+                session.fits.retain(|id, _| classes.contains_key(id));
+            }
+        }
     }
 
     pub(crate) fn class_of(&self, key: &ClassKey) -> Option<ClassId> {
@@ -272,10 +303,11 @@ impl Roster {
 
     /// Notes that a class has `count` more claimable jobs. Returns false when the class is
     /// not known here, so that the backlog must be read.
-    pub(crate) fn add_ready(&mut self, id: ClassId, count: u64) -> bool {
+    pub(crate) fn add_ready(&mut self, id: ClassId, count: u64, now: BootTime) -> bool {
         let Some(class) = self.classes.get_mut(&id) else { return false };
-        class.ready = class.ready.saturating_add(count);
-        self.waiting.insert(id);
+        class.used = now;
+        let ready = class.ready.more(count);
+        self.set_ready(id, ready);
         true
     }
 
@@ -283,22 +315,24 @@ impl Roster {
     pub(crate) fn claimed(&mut self, ids: &[ClassId], got: &[ClassId], asked: u32) {
         if got.len() < usize::try_from(asked).unwrap_or(usize::MAX) {
             for id in ids {
-                self.set_ready(*id, 0);
+                self.set_ready(*id, Estimate::None);
             }
             return;
         }
+        let mut counts: BTreeMap<ClassId, u64> = BTreeMap::new();
         for id in got {
-            let left = self.classes.get(id).map_or(0, |class| class.ready.saturating_sub(1));
-            // An estimate never falls to zero by counting alone: only a claim that came
-            // back short proves that nothing is left.
-            self.set_ready(*id, left.max(1));
+            *counts.entry(*id).or_default() += 1;
+        }
+        for (id, count) in counts {
+            let Some(class) = self.classes.get(&id) else { continue };
+            self.set_ready(id, class.ready.took(count));
         }
     }
 
-    pub(crate) fn set_ready(&mut self, id: ClassId, ready: u64) {
+    pub(crate) fn set_ready(&mut self, id: ClassId, ready: Estimate) {
         let Some(class) = self.classes.get_mut(&id) else { return };
         class.ready = ready;
-        if ready == 0 {
+        if ready == Estimate::None {
             self.waiting.remove(&id);
         } else {
             self.waiting.insert(id);
@@ -307,9 +341,5 @@ impl Roster {
 
     pub(crate) fn current(&mut self, worker: WorkerId, number: u64) -> Option<&mut Session> {
         self.sessions.get_mut(&worker).filter(|session| session.number == number)
-    }
-
-    pub(crate) fn views(&self) -> Vec<SessionView> {
-        self.sessions.values().map(Session::view).collect()
     }
 }

@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use crate::clock::boot_time;
 use crate::engine::contact::Lane;
-use crate::engine::dispatch;
+use crate::engine::estimate::Estimate;
 use crate::engine::gather::{Gather, Op, Sink, due_of};
 use crate::engine::input::{Input, SessionReport};
 use crate::engine::roster::{HeldHere, HeldProgress, Roster, Session};
@@ -33,8 +33,12 @@ use crate::session::convert;
 use crate::settings::Settings;
 
 mod arrivals;
+mod backlog;
 mod others;
+mod redispatch;
 mod strand;
+
+pub(super) use backlog::look as look_for_claimable;
 
 /// Most inputs handled before a batch is made.
 const INPUTS_A_TURN: usize = 4_096;
@@ -54,8 +58,8 @@ struct Turn<S> {
     stranded: strand::Stranded,
     arrivals: arrivals::Arrivals,
     others: others::Others,
-    backlog_wanted: bool,
-    views_stale: bool,
+    backlog: backlog::Backlog,
+    redispatch: redispatch::Redispatch,
     ending: Ending,
 }
 
@@ -91,13 +95,13 @@ pub(crate) async fn run<S: Store>(
         stranded: strand::Stranded::default(),
         arrivals,
         others: others::Others::default(),
-        backlog_wanted: true,
-        views_stale: false,
+        backlog: backlog::Backlog::wanted(),
+        redispatch: redispatch::Redispatch::new(boot_time()),
         ending: Ending::Not,
     };
     loop {
         // A class seen for the first time has a job that nobody was told of yet.
-        if turn.gather.is_empty() && !turn.backlog_wanted && !turn.arrivals.wanted {
+        if turn.gather.is_empty() && !turn.backlog.is_due() && !turn.arrivals.wanted {
             if let Ending::Stopping(done) = turn.ending {
                 // Nobody waits for the answer if the asker has gone.
                 let _ = done.send(());
@@ -116,7 +120,7 @@ pub(crate) async fn run<S: Store>(
 
 impl<S: Store> Turn<S> {
     async fn once(&mut self) {
-        if self.backlog_wanted {
+        if self.backlog.is_due() {
             self.read_backlog();
         }
         self.plan_take_in();
@@ -129,26 +133,11 @@ impl<S: Store> Turn<S> {
             // a long time coming.
             self.plan_claims();
         }
-        for session in self.roster.sessions.values_mut() {
-            session.flush();
-        }
+        self.roster.flush();
         self.tell_others();
-        if std::mem::take(&mut self.views_stale) {
-            self.board.set_sessions(self.roster.views());
-        }
     }
 
     fn take_in(&mut self, input: Input) {
-        self.views_stale |= matches!(
-            input,
-            Input::Attached(_)
-                | Input::Detached { .. }
-                | Input::Running { .. }
-                | Input::Order { .. }
-                | Input::Polled { .. }
-                | Input::Given { .. }
-                | Input::CloseSessions
-        );
         match input {
             Input::Submit { command, reply } => self.submit(command, reply),
             Input::Lapse { lapse, judged, reply } => self.lapse(lapse, judged, reply),
@@ -156,6 +145,7 @@ impl<S: Store> Turn<S> {
             Input::Detached { worker, session } => {
                 if self.roster.current(worker, session).is_some() {
                     self.roster.sessions.remove(&worker);
+                    self.board.fleet.detached(worker);
                 }
             }
             Input::Capacity { worker, session, slots, prefetch } => {
@@ -164,14 +154,12 @@ impl<S: Store> Turn<S> {
                 }
             }
             Input::Reports { worker, session, reports } => self.report(worker, session, reports),
-            Input::Polled { worker, age } => {
-                if let Some(session) = self.roster.sessions.get_mut(&worker) {
-                    session.poll_age = age;
-                }
-            }
+            // Claims are planned in every turn, for those that turn again too.
+            Input::Polled => self.board.fleet.changed(),
             Input::Running { worker, session, running } => {
                 if let Some(session) = self.roster.current(worker, session) {
-                    session.running = running;
+                    session.set_running(running);
+                    self.board.fleet.changed();
                 }
             }
             Input::Order { worker, order, by } => {
@@ -184,15 +172,13 @@ impl<S: Store> Turn<S> {
             Input::Overdue { before } => self.revoke_overdue(before),
             Input::Strand { reply } => {
                 self.look_for_stranded();
+                // An asker that has gone needs no answer; so with every reply below.
                 let _ = reply.send(());
             }
             Input::Backlog(classes) => self.set_backlog(classes),
+            Input::Redispatch => self.redispatch.woken(),
+            Input::BacklogRead => self.backlog.reading = false,
             Input::Arrived => self.arrivals.wanted = true,
-            Input::Digest { worker, reply } => {
-                let digest = self.roster.sessions.get(&worker).map(Session::digest);
-                // An asker that has gone needs no answer; so with every reply below.
-                let _ = reply.send(digest);
-            }
             Input::CloseSessions => {
                 self.ending = Ending::Closing;
                 self.close_sessions("server is stopping");
@@ -220,12 +206,14 @@ impl<S: Store> Turn<S> {
             let why = "contact with the store was broken meanwhile";
             return drop(reply.send(Err(Unavailable::new(why))));
         }
-        self.gather.push(Op { command: Command::Lapse(lapse), sink: Sink::Caller(reply) });
+        let sink = Sink::Lapse { mass: lapse.mass, caller: reply };
+        self.gather.push(Op { command: Command::Lapse(lapse), sink });
     }
 
     fn close_sessions(&mut self, reason: &str) {
-        for (_, session) in self.roster.sessions.drain() {
+        for (worker, session) in self.roster.sessions.drain() {
             session.send(refused(RefusalCode::Unavailable, reason));
+            self.board.fleet.detached(worker);
         }
     }
 
@@ -240,6 +228,7 @@ impl<S: Store> Turn<S> {
             let reason = "a newer session of this worker is attached";
             return session.send(refused(RefusalCode::Superseded, reason));
         }
+        self.board.fleet.attached(Arc::clone(&session.facts));
         if let Some(old) = self.roster.sessions.insert(worker, session) {
             old.send(refused(
                 RefusalCode::Superseded,
@@ -265,8 +254,9 @@ impl<S: Store> Turn<S> {
 
     /// Hands an order to a worker's session; returns whether it is attached here.
     fn order(&mut self, worker: WorkerId, order: WorkerOrder, by: &str) -> bool {
-        let Some(session) = self.roster.sessions.get_mut(&worker) else { return false };
-        session.running = order == WorkerOrder::Resume;
+        let Some(session) = self.roster.tell(worker) else { return false };
+        session.set_running(order == WorkerOrder::Resume);
+        self.board.fleet.changed();
         let phase = convert::phase_of(order).into();
         session.order(What::Phase(SetPhase { phase, by: by.to_owned() }));
         true
@@ -275,13 +265,15 @@ impl<S: Store> Turn<S> {
     fn give_up(&mut self, worker: WorkerId) {
         if let Some(session) = self.roster.sessions.remove(&worker) {
             session.send(refused(RefusalCode::Lapsed, "lease is over: register anew"));
+            self.board.fleet.detached(worker);
         }
     }
 
     /// Takes back what was delivered before `before` and has not started: the worker must
     /// say that it did not, else the lease decides.
     fn revoke_overdue(&mut self, before: BootTime) {
-        for session in self.roster.sessions.values_mut() {
+        let Roster { sessions, told, .. } = &mut self.roster;
+        for session in sessions.values_mut() {
             let overdue: Vec<(JobId, Epoch)> = session
                 .held
                 .iter_mut()
@@ -294,46 +286,17 @@ impl<S: Store> Turn<S> {
                 })
                 .collect();
             for (job, epoch) in overdue {
-                tracing::warn!(%job, %epoch, worker = session.profile.name, "job was not started in time, taking it back");
+                told.insert(session.worker);
+                tracing::warn!(%job, %epoch, worker = &*session.facts.name, "job was not started in time, taking it back");
                 let attempt = Some(convert::key(job, epoch));
                 session.order(What::Revoke(RevokeAttempt { attempt }));
             }
         }
     }
 
-    fn set_backlog(&mut self, classes: Vec<outlast_store::query::ClassBacklog>) {
-        for class in classes {
-            let known = self.roster.learn(class.id, &class.key);
-            // What is known to wait keeps its count; the backlog only says that some do.
-            if class.ready && known == 0 {
-                self.roster.set_ready(class.id, 1);
-                self.board.wake_plain(&class.key.queue);
-            }
-        }
-    }
-
     fn set_paused(&mut self, queue: &str, paused: bool) {
         self.board.set_paused(queue, paused);
-        self.backlog_wanted |= !paused;
-    }
-
-    /// Has the backlog read beside the loop, which never waits for a read: a slow query of
-    /// someone else's would hold up every heartbeat.
-    fn read_backlog(&mut self) {
-        self.backlog_wanted = false;
-        let (store, inputs) = (self.store.clone(), self.inputs.clone());
-        tokio::spawn(async move {
-            match store.backlog().await {
-                Ok(classes) => {
-                    if let Some(inputs) = inputs.upgrade() {
-                        // A loop that has ended needs no backlog.
-                        drop(inputs.send(Input::Backlog(classes)).await);
-                    }
-                }
-                // The monitor's next look, a second later at most, makes up for it.
-                Err(error) => tracing::warn!(%error, "failed to read the backlog"),
-            }
-        });
+        self.backlog.wanted |= !paused;
     }
 
     fn plan_claims(&mut self) {
@@ -365,11 +328,12 @@ impl<S: Store> Turn<S> {
         if arriving.is_empty() {
             return;
         }
-        let before: Vec<(ClassId, u64)> = arriving
+        let now = boot_time();
+        let before: Vec<(ClassId, Estimate)> = arriving
             .into_iter()
             .filter_map(|(class, count)| {
                 let ready = self.roster.classes.get(&class)?.ready;
-                self.roster.add_ready(class, count);
+                self.roster.add_ready(class, count, now);
                 Some((class, ready))
             })
             .collect();
@@ -386,7 +350,7 @@ impl<S: Store> Turn<S> {
             return Vec::new();
         }
         let mut claims = Vec::new();
-        for planned in dispatch::plan(&mut self.roster) {
+        for planned in self.plan() {
             let Some(max) = std::num::NonZeroU32::new(planned.max) else { continue };
             if let Some(session) = self.roster.current(planned.worker, planned.session) {
                 session.pending = session.pending.saturating_add(planned.max);
@@ -522,14 +486,8 @@ impl<S: Store> Turn<S> {
 
     fn note_ready(&mut self, class: ClassId) {
         self.others.ready(class);
-        if !self.roster.add_ready(class, 1) {
-            self.backlog_wanted = true;
-            return;
-        }
-        if let Some(class) = self.roster.classes.get(&class)
-            && class.key.route == outlast_store::command::Route::Plain
-        {
-            self.board.wake_plain(&class.key.queue);
+        if !self.roster.add_ready(class, 1, boot_time()) {
+            self.backlog.wanted = true;
         }
     }
 
@@ -552,7 +510,7 @@ impl<S: Store> Turn<S> {
 
     /// Has a worker stop a cancelled attempt; returns whether it is attached here.
     fn stop_cancelled(&mut self, worker: WorkerId, job: JobId, epoch: Epoch) -> bool {
-        let Some(session) = self.roster.sessions.get_mut(&worker) else { return false };
+        let Some(session) = self.roster.tell(worker) else { return false };
         let attempt = Some(convert::key(job, epoch));
         session.order(What::Stop(StopAttempt { attempt, why: "cancelled".into() }));
         true
@@ -566,6 +524,12 @@ impl<S: Store> Turn<S> {
                 if let Err(Ok(Reply::Claimed(Ok(claimed)))) = caller.send(Ok(reply)) {
                     self.release(claimed);
                 }
+            }
+            Sink::Lapse { mass, caller } => {
+                if let (true, Reply::WorkerMoved(Ok(moved))) = (mass, &reply) {
+                    self.note_mass_loss(moved);
+                }
+                drop(caller.send(Ok(reply)));
             }
             Sink::Report { worker, session, job, epoch, finished } => {
                 self.answer_report(&reply, worker, session, (job, epoch, finished));
@@ -606,9 +570,12 @@ impl<S: Store> Turn<S> {
             }
             _ => (Verdict::UnknownJob, "unexpected reply".into()),
         };
-        let Some(session) = self.roster.current(worker, number) else { return };
-        if finished && session.held.get(&job).is_some_and(|held| held.epoch <= epoch) {
-            session.held.remove(&job);
+        if self.roster.current(worker, number).is_none() {
+            return;
+        }
+        let Some(session) = self.roster.tell(worker) else { return };
+        if finished {
+            session.ended(job, epoch);
         }
         let attempt = Some(convert::key(job, epoch));
         session.answer(ReportAnswer { attempt, finished, verdict: verdict.into(), reason });
@@ -629,7 +596,8 @@ impl<S: Store> Turn<S> {
             Reply::Claimed(Err(refusal)) => {
                 tracing::debug!(%worker, %refusal, "claim refused");
                 if let Some(session) = self.roster.current(worker, number) {
-                    session.running = false;
+                    session.set_running(false);
+                    self.board.fleet.changed();
                 }
                 return;
             }
@@ -637,9 +605,11 @@ impl<S: Store> Turn<S> {
         };
         let got: Vec<_> = claimed.iter().map(|job| job.job.class).collect();
         self.roster.claimed(classes, &got, asked);
-        let Some(session) = self.roster.current(worker, number) else {
+        self.redispatch.claimed(&got, boot_time());
+        if self.roster.current(worker, number).is_none() {
             return self.release(claimed);
-        };
+        }
+        let Some(session) = self.roster.tell(worker) else { return };
         let now = boot_time();
         for job in claimed {
             let held = HeldHere {
@@ -648,7 +618,7 @@ impl<S: Store> Turn<S> {
                 progress: HeldProgress::Delivered,
                 isolated: job.isolated,
             };
-            session.held.insert(job.job.id, held);
+            session.hold(job.job.id, held);
             session.deliver(delivery(job));
         }
     }
@@ -678,7 +648,7 @@ impl<S: Store> Turn<S> {
         let mut sessions_in_doubt = false;
         for sink in sinks {
             match sink {
-                Sink::Caller(caller) | Sink::Queue { caller, .. } => {
+                Sink::Caller(caller) | Sink::Queue { caller, .. } | Sink::Lapse { caller, .. } => {
                     drop(caller.send(Err(unavailable.clone())));
                 }
                 // Whether the claim took effect is not known: re-attaching finds out.

@@ -233,9 +233,8 @@ fn about_worker<S: Store>(
     object.number("heartbeat_age_seconds", seconds(now.since(worker.last_heartbeat)));
     object.number("interval_seconds", seconds(interval));
     object.number("lease_seconds", seconds(worker.lease));
-    let sessions = app.engine.board().sessions();
-    let deaf = sessions.iter().find(|view| view.worker == worker.id).and_then(|view| view.deaf);
-    match deaf {
+    let session = app.engine.board().fleet.session(worker.id);
+    match session.and_then(|session| session.deaf()) {
         Some(age) => object.number("deaf_seconds", seconds(age)),
         None => object.raw("deaf_seconds", "null"),
     }

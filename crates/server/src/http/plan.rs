@@ -110,7 +110,8 @@ fn planned<'a>(
         class: ClassKey {
             queue: envelope.queue.clone().into_owned(),
             job_type: envelope.job_type.clone().into_owned(),
-            route: action.map_or(Route::Plain, |action| route(action, BTreeMap::new())),
+            route: action
+                .map_or(Route::Plain, |action| route(action, BTreeMap::new(), rules.overlap)),
             tenant: tenant.map(ToOwned::to_owned).or_else(|| tenant_of(envelope.meta)),
             isolated: false,
         },
@@ -178,6 +179,7 @@ pub(crate) fn execution<S: Store>(
     } else {
         serde_json::json!({ "labels": &request.labels }).to_string()
     };
+    let overlap = request.overlap.unwrap_or_else(|| overlap_of(action));
     Ok(NewJob {
         id: JobId(Uuid::now_v7()),
         priority: request.priority,
@@ -186,11 +188,7 @@ pub(crate) fn execution<S: Store>(
             meta: String::new(),
             extra,
         },
-        rules: Rules {
-            retry,
-            overlap: request.overlap.unwrap_or_else(|| overlap_of(action)),
-            expires_at: None,
-        },
+        rules: Rules { retry, overlap, expires_at: None },
         first: scheduled.map_or(First::Now, First::At),
         timeout: request.timeout.or_else(|| timeout_of(action)),
         visibility: None,
@@ -198,7 +196,7 @@ pub(crate) fn execution<S: Store>(
         origin: Origin::Execution,
         class: ClassKey {
             queue: request.queue,
-            route: route(action, request.labels),
+            route: route(action, request.labels, overlap),
             job_type: request.action_ref,
             tenant: None,
             isolated: false,
@@ -247,10 +245,11 @@ fn checked(action: &Action, parameters: &Value) -> Result<Value, Failure> {
     })
 }
 
-fn route(action: &Action, wanted: BTreeMap<String, String>) -> Route {
+fn route(action: &Action, wanted: BTreeMap<String, String>, overlap: Overlap) -> Route {
     let mut labels = action.required_labels.clone();
     labels.extend(wanted);
-    Route::Action { runtime: action.runner.as_str().to_owned(), labels }
+    let proof = overlap == Overlap::Forbidden;
+    Route::Action { runtime: action.runner.as_str().to_owned(), labels, proof }
 }
 
 /// Returns the tenant in `meta`, for producers that put it there themselves.

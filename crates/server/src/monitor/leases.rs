@@ -1,24 +1,22 @@
 //! Gives up workers that this server has itself watched being silent (I8).
 
-use std::sync::Arc;
+use std::collections::HashMap;
 
 use outlast_core::id::WorkerId;
 use outlast_core::lease::{Patience, Verdict};
 use outlast_core::time::{BootTime, Span};
 use outlast_core::worker::liveness::Liveness;
+use outlast_core::worker::together::{Look, Together};
 use outlast_store::command::{Lapse, LapseScope, Renew, Sweep};
-use outlast_store::record::WorkerRecord;
+use outlast_store::record::WorkerBrief;
 use outlast_store::reply::{WorkerMoveRefusal, WorkerMoved};
 use outlast_store::{Command, Reply, Store};
 
 use crate::clock::boot_time;
 use crate::engine::contact::Lane;
+use crate::engine::fleet::Member;
 use crate::engine::input::Input;
 use crate::engine::{Engine, millis};
-
-/// More lapses than this in one look, and more than half of all workers, is a mass loss:
-/// the jobs are not suspected.
-const MASS_MIN: usize = 3;
 
 /// Runs until dropped.
 pub(super) async fn run<S: Store>(engine: Engine<S>) {
@@ -31,9 +29,10 @@ pub(super) async fn run<S: Store>(engine: Engine<S>) {
         seconds(interval),
         seconds(threshold)
     );
+    let mut together = Together::default();
     loop {
         let changed = engine.board().lease_changed.notified();
-        let wait = look(&engine).await.min(interval);
+        let wait = look(&engine, &mut together).await.min(interval);
         // Woken by a dropped connection, or by the next end of a lease.
         drop(tokio::time::timeout(millis(wait.max(Span(5))), changed).await);
     }
@@ -44,36 +43,38 @@ fn seconds(span: Span) -> f64 {
 }
 
 /// Looks at every worker once; returns how long nobody can lapse.
-async fn look<S: Store>(engine: &Engine<S>) -> Span {
-    let workers = match engine.store().live_workers().await {
-        Ok(workers) => workers,
-        Err(error) => {
-            tracing::error!("Failed to query active workers for heartbeat check: {error}");
-            // Nobody was watched meanwhile.
-            engine.board().unproven();
-            prove_contact(engine).await;
-            return Span::from_secs(1);
-        }
-    };
-    engine.board().set_workers(workers);
+async fn look<S: Store>(engine: &Engine<S>, together: &mut Together) -> Span {
+    if let Err(error) = engine.read_fleet().await {
+        tracing::error!("Failed to query active workers for heartbeat check: {error}");
+        // Nobody was watched meanwhile.
+        engine.board().unproven();
+        prove_contact(engine).await;
+        return Span::from_secs(1);
+    }
     prove_contact(engine).await;
     if engine.board().contact.is_down() {
         return engine.settings().check_interval;
     }
-    let workers = engine.board().workers();
+    let members = engine.board().fleet.members();
     let now = boot_time();
-    let (given_up, next) = judge(engine, &workers, now);
-    let live = workers.iter().filter(|worker| worker.standing.holds_lease()).count();
-    let lapsing = given_up.iter().filter(|(worker, _)| worker.standing.holds_lease()).count();
-    let mass = lapsing > MASS_MIN && lapsing * 2 > live;
-    let mut deactivated = 0_usize;
-    for (worker, scope) in &given_up {
-        let was_live = worker.standing.holds_lease();
-        let lapse = lapse_of(engine, worker, *scope, mass);
-        if give_up(engine, worker, lapse, now).await && was_live {
-            deactivated += 1;
+    let Judged { mut given_up, mut next, look } = judge(engine, &members, now);
+    let lease = engine.settings().lease_of(engine.settings().heartbeat_interval);
+    let longest = members.values().map(|it| it.brief.lease).fold(lease, Span::max);
+    if let Some(until) = together.hold(look, longest, now) {
+        let before = given_up.len();
+        given_up.retain(|one| one.connection_dropped);
+        if given_up.len() < before {
+            tracing::warn!(
+                silent = look.silent,
+                live = look.live,
+                "most workers are silent and no connection dropped: none is given up for it yet"
+            );
         }
+        next = next.min(until);
     }
+    let mass = together.is_mass(look, longest, now);
+    let deactivated = give_up(engine, &given_up, mass, now).await;
+    together.lapsed(deactivated, now);
     if deactivated > 0 {
         engine.counters().lapsed(deactivated);
         tracing::info!("Deactivated {deactivated} worker(s) with stale heartbeats");
@@ -86,8 +87,8 @@ async fn look<S: Store>(engine: &Engine<S>) -> Span {
 /// something only while the store takes beats, here and wherever the silent one is attached.
 async fn prove_contact<S: Store>(engine: &Engine<S>) {
     let (board, settings) = (engine.board(), engine.settings());
-    let workers = board.workers();
-    let live = || workers.iter().filter(|worker| worker.standing.holds_lease());
+    let members = board.fleet.members();
+    let live = || members.values().map(|it| it.brief).filter(|it| it.standing.holds_lease());
     let lease = settings.lease_of(settings.heartbeat_interval);
     let lease = live().map(|worker| worker.lease).fold(lease, Span::min);
     let patience = patience(lease, settings.staleness_multiplier);
@@ -132,36 +133,68 @@ fn patience(lease: Span, multiplier: u32) -> Span {
     Span(lease.0 / multiplier * (multiplier - 1) / 2)
 }
 
+/// What one look finds.
+struct Judged {
+    given_up: Vec<GivenUp>,
+    /// When the next may be given up.
+    next: BootTime,
+    look: Look,
+}
+
+struct GivenUp {
+    member: Member,
+    scope: LapseScope,
+    connection_dropped: bool,
+}
+
 fn judge<S: Store>(
     engine: &Engine<S>,
-    workers: &Arc<Vec<WorkerRecord>>,
+    members: &HashMap<WorkerId, Member>,
     now: BootTime,
-) -> (Vec<(WorkerRecord, LapseScope)>, BootTime) {
-    let mut given_up = Vec::new();
-    let mut next = now.after(Span::from_secs(60));
+) -> Judged {
+    let next = now.after(Span::from_secs(60));
+    let mut judged = Judged { given_up: Vec::new(), next, look: Look::default() };
     let mut leases = engine.board().leases();
-    for worker in workers.iter() {
-        let lapsed_holding = worker.standing.liveness == Liveness::Lapsed && worker.in_flight > 0;
-        if !worker.standing.holds_lease() && !lapsed_holding {
+    for member in members.values() {
+        let (worker, lapsed_holding) = (member.brief, member.brief.lapsed_holding);
+        let is_live = worker.standing.holds_lease();
+        if !is_live && !lapsed_holding {
             leases.forget(worker.id);
+            judged.look.lapsed_lately += usize::from(lapsed_lately(engine, &worker));
             continue;
         }
         leases.observe(worker.id, worker.renewal, worker.standing.liveness, now);
+        let connection_dropped =
+            leases.is_dropped(worker.id) || worker.standing.liveness == Liveness::Suspect;
+        let silent = leases.is_silent(worker.id, worker.lease, now);
+        judged.look.live += usize::from(is_live);
+        judged.look.ailing += usize::from(is_live && (silent || connection_dropped));
+        judged.look.silent += usize::from(is_live && silent && !connection_dropped);
         let patience =
             Patience { lease: worker.lease, reconnect_window: engine.settings().reconnect_window };
-        match leases.judge(worker.id, patience, now) {
-            Verdict::WaitUntil(at) => next = next.min(at),
-            Verdict::WindowPassed if lapsed_holding => {}
-            Verdict::WindowPassed => given_up.push((worker.clone(), LapseScope::OverlapAllowed)),
-            Verdict::LeasePassed => given_up.push((worker.clone(), LapseScope::Everything)),
-        }
+        let scope = match leases.judge(worker.id, patience, now) {
+            Verdict::WaitUntil(at) => {
+                judged.next = judged.next.min(at);
+                continue;
+            }
+            Verdict::WindowPassed if lapsed_holding => continue,
+            Verdict::WindowPassed => LapseScope::OverlapAllowed,
+            Verdict::LeasePassed => LapseScope::Everything,
+        };
+        judged.given_up.push(GivenUp { member: member.clone(), scope, connection_dropped });
     }
-    (given_up, next)
+    judged
+}
+
+/// Whether a worker was given up within its lease, here or by another server.
+fn lapsed_lately<S: Store>(engine: &Engine<S>, worker: &WorkerBrief) -> bool {
+    worker.standing.liveness == Liveness::Lapsed
+        && engine.board().store_time().is_some_and(|now| now.since(worker.updated) <= worker.lease)
 }
 
 fn lapse_of<S: Store>(
     engine: &Engine<S>,
-    worker: &WorkerRecord,
+    Member { brief: worker, name, .. }: &Member,
     scope: LapseScope,
     mass: bool,
 ) -> Lapse {
@@ -169,7 +202,7 @@ fn lapse_of<S: Store>(
         engine.board().store_time().map_or(Span::ZERO, |now| now.since(worker.last_heartbeat));
     tracing::warn!(
         "Worker {} (ID: {}) heartbeat is stale ({}s old), marking as inactive",
-        worker.name,
+        name,
         worker.id,
         seconds(age)
     );
@@ -193,33 +226,44 @@ fn lapse_of<S: Store>(
     }
 }
 
+/// Gives workers up, all at once: they share a few commits. Returns how many that were live
+/// were given up.
 async fn give_up<S: Store>(
     engine: &Engine<S>,
-    worker: &WorkerRecord,
-    lapse: Lapse,
+    given_up: &[GivenUp],
+    mass: bool,
     judged: BootTime,
-) -> bool {
-    match engine.lapse(lapse, judged).await {
-        Ok(Reply::WorkerMoved(Ok(moved))) => told(engine, worker.id, &moved).await,
-        Ok(Reply::WorkerMoved(Err(WorkerMoveRefusal::Renewed))) => {
-            tracing::debug!(worker = worker.name, "lease was renewed meanwhile");
-            false
-        }
-        other => {
-            tracing::error!(
-                "Failed to deactivate worker {} (stale heartbeat): {other:?}",
-                worker.name
-            );
-            false
+) -> usize {
+    let lapses = given_up.iter().map(|GivenUp { member, scope, .. }| {
+        let lapse = lapse_of(engine, member, *scope, mass);
+        async move { (member, engine.lapse(lapse, judged).await) }
+    });
+    let mut deactivated = 0;
+    for (Member { brief: worker, name, .. }, reply) in futures_util::future::join_all(lapses).await
+    {
+        match reply {
+            Ok(Reply::WorkerMoved(Ok(moved))) => {
+                report(engine, worker.id, &moved).await;
+                deactivated += usize::from(worker.standing.holds_lease());
+            }
+            Ok(Reply::WorkerMoved(Err(WorkerMoveRefusal::Renewed))) => {
+                tracing::debug!(worker = &**name, "lease was renewed meanwhile");
+            }
+            other => {
+                tracing::error!("Failed to deactivate worker {name} (stale heartbeat): {other:?}");
+            }
         }
     }
+    deactivated
 }
 
-async fn told<S: Store>(engine: &Engine<S>, worker: WorkerId, moved: &WorkerMoved) -> bool {
+async fn report<S: Store>(engine: &Engine<S>, worker: WorkerId, moved: &WorkerMoved) {
     for job in &moved.moved {
         tracing::warn!(job = %job.job, epoch = %job.epoch, to = %job.state, "lease lapsed");
     }
-    // The loop gone means that the server stops: nobody is left to tell.
+    // A loop that has ended means that the server stops.
     drop(engine.send(Input::Given { worker }).await);
-    true
 }
+
+#[cfg(test)]
+mod tests;

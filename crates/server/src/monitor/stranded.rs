@@ -31,7 +31,7 @@ pub(super) async fn run<S: Store>(engine: Engine<S>) {
         }
         // The safety net of the dispatch bound: what the loop did not see become
         // claimable, it learns here.
-        match engine.store().backlog().await {
+        match engine.look_for_claimable().await {
             Ok(classes) => drop(engine.send(Input::Backlog(classes)).await),
             Err(error) => tracing::warn!(%error, "failed to read the backlog"),
         }

@@ -6,6 +6,7 @@ use outlast_core::worker::liveness::{Phase, WorkerEvent};
 use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::{Hello, Order, Orders, RefusalCode, Refused, SetPhase, Welcome, order};
 use outlast_store::command::{Attach, WorkerMove};
+use outlast_store::record::Held;
 use outlast_store::reply::{Attached, RenewRefusal};
 use outlast_store::{Command, Reply, Store};
 
@@ -46,7 +47,7 @@ pub(super) async fn attach<S: Store>(
         .map_err(|reason| refused(RefusalCode::Version, reason))?;
     let worker = convert::worker_id(&hello.worker_id)
         .ok_or_else(|| invalid("worker id must have 16 bytes".into()))?;
-    let profile = convert::profile(&hello).map_err(invalid)?;
+    let profile = engine.board().fleet.intern(convert::profile(&hello).map_err(invalid)?);
     let interval = engine.settings().grant_interval(Span(hello.heartbeat_interval_ms));
     let lease = engine.settings().lease_of(interval);
 
@@ -54,7 +55,7 @@ pub(super) async fn attach<S: Store>(
     if !hello.resumed {
         let registration = convert::registration(worker, &hello, &profile, lease);
         register(engine, registration).await?;
-        tracing::info!("worker {} (ID: {worker}) registered", profile.name);
+        tracing::info!("worker {} (ID: {worker}) registered", hello.name);
     }
     let attach = Attach { worker, attachment: hello.attachment, lease };
     let attached = match attach_session(engine, attach).await? {
@@ -72,6 +73,10 @@ pub(super) async fn attach<S: Store>(
         }
         Err(refusal) => return Err(refused(RefusalCode::Lapsed, refusal.to_string())),
     };
+    if hello.resumed && !engine.board().fleet.has(worker, &profile) {
+        // It offers something else than before, which every server is to know.
+        register(engine, convert::registration(worker, &hello, &profile, lease)).await?;
+    }
     engine.board().leases().attached(worker);
     engine.board().grant(worker, lease);
 
@@ -83,20 +88,11 @@ pub(super) async fn attach<S: Store>(
     let stop = reconcile::reconcile(engine, worker, &stored, &hello.held).await?;
     let phase = settle_phase(engine, worker, attached.standing.phase, hello.phase()).await?;
 
-    let mut session = Session::new((worker, attached.session), profile, push, closer);
+    let number = (worker, attached.session);
+    let mut session = Session::new(number, (&hello.name, profile), push, closer);
     session.slots = 0;
-    session.running = phase == Phase::Running;
-    for held in stored.iter().filter(|held| {
-        hello.held.iter().filter_map(convert::attempt).any(|own| own == (held.job, held.epoch))
-    }) {
-        let here = HeldHere {
-            epoch: held.epoch,
-            delivered: boot_time(),
-            progress: if held.started { HeldProgress::Started } else { HeldProgress::Delivered },
-            isolated: held.isolated,
-        };
-        session.held.insert(held.job, here);
-    }
+    session.set_running(phase == Phase::Running);
+    hold(&mut session, &stored, &hello);
     engine.board().leases().welcomed(worker, boot_time());
     session.send(Body::Welcome(Welcome {
         heartbeat_interval_ms: interval.0,
@@ -113,6 +109,21 @@ pub(super) async fn attach<S: Store>(
     let identity = Identity { worker, session: attached.session };
     engine.send(Input::Attached(Box::new(session))).await?;
     Ok(identity)
+}
+
+/// Notes what both sides say that the worker holds.
+fn hold(session: &mut Session, stored: &[Held], hello: &Hello) {
+    for held in stored.iter().filter(|held| {
+        hello.held.iter().filter_map(convert::attempt).any(|own| own == (held.job, held.epoch))
+    }) {
+        let here = HeldHere {
+            epoch: held.epoch,
+            delivered: boot_time(),
+            progress: if held.started { HeldProgress::Started } else { HeldProgress::Delivered },
+            isolated: held.isolated,
+        };
+        session.hold(held.job, here);
+    }
 }
 
 /// Refuses who hears nothing of what it is told: an attachment would only prolong its lease.

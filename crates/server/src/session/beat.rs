@@ -7,7 +7,6 @@ use outlast_proto::v1::{AttemptKey, BeatReply, BeatRequest, RefusalCode};
 use outlast_store::command::Renew;
 use outlast_store::reply::{RenewRefusal, Renewed};
 use outlast_store::{Command, Reply, Store};
-use tokio::sync::oneshot;
 use tonic::Status;
 
 use crate::clock::boot_time;
@@ -39,8 +38,11 @@ pub(super) async fn answer<S: Store>(
     match renewed {
         Ok(renewed) => {
             let standing = renewed.standing;
-            let poll = Input::Polled { worker, age: Span(request.last_poll_age_ms) };
-            engine.send(poll).await.map_err(unavailable)?;
+            let session = engine.board().fleet.session(worker);
+            let age = Span(request.last_poll_age_ms);
+            if session.as_ref().is_some_and(|session| session.polled(age)) {
+                engine.send(Input::Polled).await.map_err(unavailable)?;
+            }
             let (send_held, stop) = compare(engine, worker, &request, renewed).await?;
             Ok(BeatReply {
                 renewed: true,
@@ -111,9 +113,8 @@ async fn compare<S: Store>(
     if renewed.held != request.in_flight {
         return Ok((request.in_flight > 0, Vec::new()));
     }
-    let (reply, digest) = oneshot::channel();
-    engine.send(Input::Digest { worker, reply }).await.map_err(unavailable)?;
-    let differs = digest.await.ok().flatten().is_some_and(|digest| digest != request.held_digest);
+    let session = engine.board().fleet.session(worker);
+    let differs = session.is_some_and(|session| session.digest() != request.held_digest);
     Ok((differs, Vec::new()))
 }
 

@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::engine::WorkerOrder;
 use crate::engine::input::SessionReport;
 use crate::engine::native_fence;
-use crate::engine::roster::Profile;
+use crate::engine::profile::{Profile, with_containment};
 
 /// Returns the wire's name of an attempt.
 pub(crate) fn key(job: JobId, epoch: Epoch) -> AttemptKey {
@@ -75,14 +75,18 @@ pub(crate) fn profile(hello: &Hello) -> Result<Profile, String> {
     if hello.concurrency == 0 || hello.concurrency > limits::CONCURRENCY_MAX {
         return Err(format!("concurrency must be 1 to {}", limits::CONCURRENCY_MAX));
     }
+    let labels = hello.labels.clone().into_iter().collect::<BTreeMap<_, _>>();
     Ok(Profile {
-        name: hello.name.clone(),
         role,
         queues: hello.queues.clone(),
         runtimes: hello.runtimes.clone(),
-        labels: hello.labels.clone().into_iter().collect::<BTreeMap<_, _>>(),
+        labels: with_containment(labels, &about_of(hello)),
         types: hello.types.iter().cloned().collect(),
     })
+}
+
+fn about_of(hello: &Hello) -> serde_json::Value {
+    serde_json::from_str(&hello.about_json).unwrap_or_else(|_not_json| serde_json::json!({}))
 }
 
 /// Returns the registration that a hello asks for.
@@ -92,15 +96,14 @@ pub(crate) fn registration(
     profile: &Profile,
     lease: Span,
 ) -> Registration {
-    let mut about: serde_json::Value =
-        serde_json::from_str(&hello.about_json).unwrap_or_else(|_not_json| serde_json::json!({}));
+    let mut about = about_of(hello);
     if let Some(about) = about.as_object_mut() {
         about.insert("version".into(), serde_json::json!(hello.version));
         about.insert("types".into(), serde_json::json!(hello.types));
     }
     Registration {
         id: worker,
-        name: profile.name.clone(),
+        name: hello.name.clone(),
         role: profile.role,
         concurrency: hello.concurrency,
         queues: profile.queues.clone(),

@@ -7,7 +7,7 @@ use outlast_core::job::State;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::command::ClassId;
-use outlast_store::query::{ClassBacklog, QueuePause, QueueStats, looked_at, queues_of};
+use outlast_store::query::{Claimable, ClassBacklog, QueuePause, QueueStats, looked_at, queues_of};
 use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
 
 use crate::read::Reader;
@@ -26,6 +26,32 @@ pub(crate) async fn backlog(reader: &Reader) -> Result<Vec<ClassBacklog>, StoreE
     for row in &rows {
         let (id, key) = class_of(row)?;
         classes.push(ClassBacklog { id, key, ready: get(row, 6)? });
+    }
+    Ok(classes)
+}
+
+/// Steps from class to class by the key of `ready`, whatever classes there are.
+pub(crate) async fn claimable(reader: &Reader, max: u32) -> Result<Vec<Claimable>, StoreError> {
+    let rows = reader
+        .all(
+            "with recursive waits as (
+                 (select r.class from ready r order by r.class limit 1)
+                 union all
+                 select (select r.class from ready r where r.class > waits.class
+                         order by r.class limit 1)
+                 from waits where waits.class is not null)
+             select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated,
+                    (select count(*) from
+                        (select 1 from ready r where r.class = c.id limit $1) counted)
+             from waits join class c on c.id = waits.class order by c.id",
+            &[&i64::from(max)],
+        )
+        .await?;
+    let mut classes = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let (id, key) = class_of(row)?;
+        let count = u32::try_from(row::count(row, 6)?).unwrap_or(u32::MAX);
+        classes.push(Claimable { id, key, count });
     }
     Ok(classes)
 }

@@ -3,25 +3,28 @@
 use outlast_core::id::WorkerId;
 use outlast_store::StoreError;
 use outlast_store::command::WorkerRole;
-use outlast_store::record::{Held, WorkerRecord};
+use outlast_store::record::{Held, WorkerBrief, WorkerRecord};
 use outlast_store::store::GONE_SHOWN;
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 use crate::read::Reader;
 use crate::row::{self, get};
 
+macro_rules! columns {
+    () => {
+        "select w.id, w.name, w.worker_role, w.phase, w.liveness, w.concurrency, w.queues,
+                w.runtimes, w.labels, w.last_heartbeat_ms, w.created_ms, w.updated_ms,
+                w.renewal_seq, w.session_seq, w.lease_ms, w.lease_until_ms, w.evidence,
+                w.about, w.plain_id, w.attachment,
+                (select count(*) from active a where a.worker = w.id) "
+    };
+}
+
 /// Selects workers; where they are found follows.
 macro_rules! select_workers {
     ($from:literal) => {
-        concat!(
-            "select w.id, w.name, w.worker_role, w.phase, w.liveness, w.concurrency, w.queues,
-                    w.runtimes, w.labels, w.last_heartbeat_ms, w.created_ms, w.updated_ms,
-                    w.renewal_seq, w.session_seq, w.lease_ms, w.lease_until_ms, w.evidence,
-                    w.about, w.plain_id, w.attachment,
-                    (select count(*) from active a where a.worker = w.id) ",
-            $from,
-            " order by w.created_ms desc, w.id desc"
-        )
+        concat!(columns!(), $from, " order by w.created_ms desc, w.id desc")
     };
 }
 
@@ -30,27 +33,65 @@ pub(crate) async fn all(reader: &Reader) -> Result<Vec<WorkerRecord>, StoreError
     rows.iter().map(of_row).collect()
 }
 
+pub(crate) async fn named(
+    reader: &Reader,
+    ids: &[WorkerId],
+) -> Result<Vec<WorkerRecord>, StoreError> {
+    let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
+    let sql = select_workers!("from worker w where w.id = any($1)");
+    reader.all(sql, &[&ids]).await?.iter().map(of_row).collect()
+}
+
 /// Those that have a lease, those that hold something, and the last that went: each found by
 /// an index of its own, which those that went long ago are not in.
-const LIVE: &str = select_workers!(
-    "from (
-         select id from worker where liveness < 2
-         union
-         (select id from worker where liveness >= 2 order by updated_ms desc, id desc limit $1)
-         union
-         (with recursive holders(worker) as (
-             (select worker from active where worker is not null order by worker limit 1)
-             union all
-             select (select a.worker from active a where a.worker > h.worker
-                     order by a.worker limit 1)
-             from holders h where h.worker is not null)
-         select worker from holders where worker is not null)) k
-     join worker w on w.id = k.id"
+macro_rules! live {
+    () => {
+        "from (
+             select id from worker where liveness < 2
+             union
+             (select id from worker where liveness >= 2 order by updated_ms desc, id desc limit $1)
+             union
+             (with recursive holders(worker) as (
+                 (select worker from active where worker is not null order by worker limit 1)
+                 union all
+                 select (select a.worker from active a where a.worker > h.worker
+                         order by a.worker limit 1)
+                 from holders h where h.worker is not null)
+             select worker from holders where worker is not null)) k
+         join worker w on w.id = k.id"
+    };
+}
+
+const LIVE: &str = concat!(columns!(), live!(), " order by w.created_ms desc, w.id desc");
+
+/// The same, and of each only what changes while it works. Liveness 2 has lapsed.
+const FLEET: &str = concat!(
+    "select w.id, w.phase, w.liveness, w.renewal_seq, w.lease_ms, w.last_heartbeat_ms,
+            w.updated_ms,
+            w.liveness = 2 and exists (select 1 from active a where a.worker = w.id) ",
+    live!()
 );
 
 pub(crate) async fn live(reader: &Reader) -> Result<Vec<WorkerRecord>, StoreError> {
     let rows = reader.all(LIVE, &[&i64::from(GONE_SHOWN)]).await?;
     rows.iter().map(of_row).collect()
+}
+
+pub(crate) async fn fleet(reader: &Reader) -> Result<Vec<WorkerBrief>, StoreError> {
+    let rows = reader.all(FLEET, &[&i64::from(GONE_SHOWN)]).await?;
+    rows.iter().map(brief_of).collect()
+}
+
+fn brief_of(row: &Row) -> Result<WorkerBrief, StoreError> {
+    Ok(WorkerBrief {
+        id: WorkerId(get(row, 0)?),
+        standing: row::standing(get(row, 1)?, get(row, 2)?),
+        renewal: row::count(row, 3)?,
+        lease: row::span_opt(row, 4)?.unwrap_or_default(),
+        last_heartbeat: row::time(row, 5)?,
+        updated: row::time(row, 6)?,
+        lapsed_holding: get(row, 7)?,
+    })
 }
 
 fn of_row(row: &Row) -> Result<WorkerRecord, StoreError> {

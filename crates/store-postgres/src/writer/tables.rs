@@ -359,6 +359,41 @@ rows! {
     { at: i64, seq: i64 }
 }
 
+rows! {
+    /// A lease that is renewed, by the number of the renewal before.
+    Renewal, Renewals,
+    "with renewed as (
+         update worker w set renewal_seq = w.renewal_seq + 1, lease_ms = k.lease_ms,
+             lease_until_ms = k.lease_until, last_heartbeat_ms = k.at, status = k.status,
+             state = k.state, liveness = k.liveness
+         from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
+                     $6::text[], $7::text[], $8::smallint[])
+             k(id, renewal, lease_ms, lease_until, at, status, state, liveness)
+         where w.id = k.id and w.renewal_seq = k.renewal
+         returning 1)
+     select outlast.exactly(count(*), $9) from renewed",
+    {
+        id: Uuid, renewal: i64, lease_ms: i64, lease_until: i64, at: i64, status: &'static str,
+        state: &'static str, liveness: i16,
+    }
+}
+
+impl Renewals {
+    pub(super) fn of(one: Renewal) -> Self {
+        let mut all = Self::default();
+        all.push(one);
+        all
+    }
+
+    pub(super) fn into_ask(mut self) -> Option<Ask> {
+        self.take()
+    }
+
+    pub(super) fn has(&self, worker: Uuid) -> bool {
+        self.id.contains(&worker)
+    }
+}
+
 /// All that a batch has yet to write.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
@@ -377,6 +412,8 @@ pub(super) struct Tables {
     pub(super) dead_letters: DeadLetterRows,
     pub(super) checkpoints: CheckpointRows,
     pub(super) expiries: ExpiryRows,
+    /// Before any other statement about workers.
+    pub(super) renewals: Renewals,
     /// Statements about workers, queues and the like, in order.
     pub(super) others: Vec<Ask>,
 }
@@ -403,6 +440,7 @@ impl Tables {
             self.dead_letters.take(),
             self.checkpoints.take(),
             self.expiries.take(),
+            self.renewals.take(),
         ];
         let mut asks: Vec<Ask> = by_table.into_iter().flatten().collect();
         asks.append(&mut self.others);

@@ -21,6 +21,7 @@ use crate::link::values;
 use crate::row::{self, get, int, moving_columns, standing_words, text};
 use crate::writer::Writing;
 use crate::writer::live::{Live, moving, select_active};
+use crate::writer::tables::{Renewal, Renewals};
 use crate::writer::transition::Trace;
 
 /// What a decision about a worker looks at.
@@ -209,24 +210,23 @@ impl Writing<'_> {
         let standing = decide(known.standing, event)?;
         let (status, state) = standing_words(standing);
         let lease_until = self.now.after(lease);
-        self.write(
-            "with renewed as (
-                 update worker set renewal_seq = renewal_seq + 1, lease_ms = $2,
-                     lease_until_ms = $3, last_heartbeat_ms = $4, status = $5, state = $6,
-                     liveness = $7
-                 where id = $1 and renewal_seq = $8 returning 1)
-             select outlast.exactly(count(*), 1) from renewed",
-            values![
-                worker.0,
-                int(lease.0),
-                lease_until.0,
-                self.now.0,
-                status,
-                state,
-                row::liveness_number(standing.liveness),
-                int(known.renewal),
-            ],
-        );
+        let renewal = Renewal {
+            id: worker.0,
+            renewal: int(known.renewal),
+            lease_ms: int(lease.0),
+            lease_until: lease_until.0,
+            at: self.now.0,
+            status,
+            state,
+            liveness: row::liveness_number(standing.liveness),
+        };
+        // Renewals of different workers are one statement, if nothing was said about a worker
+        // before in this batch.
+        if !self.tables.others.is_empty() || self.tables.renewals.has(worker.0) {
+            self.tables.others.extend(Renewals::of(renewal).into_ask());
+        } else {
+            self.tables.renewals.push(renewal);
+        }
         let renewal = known.renewal + 1;
         let known = Known { standing, renewal, lease_until, ..known };
         self.workers.insert(worker, Some(known));

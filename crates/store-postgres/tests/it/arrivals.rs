@@ -383,8 +383,8 @@ fn commit_tells_the_servers_once_unless_one_looks_by_itself_or_the_program_does_
         gone.rollback().await.unwrap();
         put(&program, "'work', wake => false").await.unwrap();
         // Whatever was told before this mark has come before it.
-        let mark = Heard::Signals(vec![Signal::Ready(7)]);
-        let tell = "select pg_notify('outlast', '{\"say\":[{\"r\":7}]}')";
+        let mark = Heard::Signals(vec![Signal::Ready(7, 1)]);
+        let tell = "select pg_notify('outlast', '{\"say\":[{\"n\":[7,1]}]}')";
         program.query(tell, &[]).await.unwrap();
         assert_eq!(next(&mut heard).await, mark);
 

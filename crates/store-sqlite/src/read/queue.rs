@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use outlast_core::job::State;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::query::{ClassBacklog, QueuePause, QueueStats, looked_at, queues_of};
+use outlast_store::query::{Claimable, ClassBacklog, QueuePause, QueueStats, looked_at, queues_of};
 use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -25,6 +25,29 @@ pub(crate) fn backlog(db: &Connection) -> Result<Vec<ClassBacklog>, StoreError> 
     while let Some(row) = rows.next().map_err(failed)? {
         let (id, key) = class_of(row)?;
         classes.push(ClassBacklog { id, key, ready: row.get(6).map_err(failed)? });
+    }
+    Ok(classes)
+}
+
+/// Steps from class to class by the key of `ready`, whatever classes there are.
+pub(crate) fn claimable(db: &Connection, max: u32) -> Result<Vec<Claimable>, StoreError> {
+    let mut select = db
+        .prepare_cached(
+            "with recursive waits (class) as (
+                 select min(class) from ready
+                 union all
+                 select (select min(r.class) from ready r where r.class > waits.class)
+                 from waits where waits.class is not null)
+             select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated,
+                    (select count(*) from (select 1 from ready r where r.class = c.id limit ?1))
+             from waits join class c on c.id = waits.class order by c.id",
+        )
+        .map_err(failed)?;
+    let mut rows = select.query([max]).map_err(failed)?;
+    let mut classes = Vec::new();
+    while let Some(row) = rows.next().map_err(failed)? {
+        let (id, key) = class_of(row)?;
+        classes.push(Claimable { id, key, count: row.get(6).map_err(failed)? });
     }
     Ok(classes)
 }

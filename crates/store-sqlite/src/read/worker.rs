@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use outlast_core::id::WorkerId;
+use outlast_core::worker::liveness::Liveness;
 use outlast_store::StoreError;
 use outlast_store::command::WorkerRole;
-use outlast_store::record::{Held, WorkerRecord};
+use outlast_store::record::{Held, WorkerBrief, WorkerRecord};
 use outlast_store::store::GONE_SHOWN;
 use rusqlite::{Connection, Row};
 use uuid::Uuid;
@@ -50,6 +51,86 @@ pub(crate) fn live(db: &Connection) -> Result<Vec<WorkerRecord>, StoreError> {
     }
     count_held(&counts, &mut workers);
     Ok(workers)
+}
+
+/// These workers, those that are known.
+pub(crate) fn named(db: &Connection, ids: &[WorkerId]) -> Result<Vec<WorkerRecord>, StoreError> {
+    let mut workers = Vec::with_capacity(ids.len());
+    for id in ids {
+        for worker in found(db, ONE, [id.to_string()])? {
+            let in_flight = u32::try_from(held_by(db, *id)?.len()).unwrap_or(u32::MAX);
+            workers.push(WorkerRecord { in_flight, ..worker });
+        }
+    }
+    Ok(workers)
+}
+
+/// Selects what changes while a worker works; which workers follows.
+macro_rules! select_briefs {
+    ($rest:literal) => {
+        concat!(
+            "select w.id, w.phase, w.liveness, w.renewal_seq, w.lease_ms, w.last_heartbeat_ms,
+                    w.updated_ms
+             from worker w ",
+            $rest
+        )
+    };
+}
+
+/// Those that [`live`] lists, in brief.
+pub(crate) fn fleet(db: &Connection) -> Result<Vec<WorkerBrief>, StoreError> {
+    let mut fleet = briefs(db, select_briefs!("where w.liveness < 2"), [])?;
+    let gone =
+        select_briefs!("where w.liveness >= 2 order by w.updated_ms desc, w.id desc limit ?");
+    fleet.extend(briefs(db, gone, [GONE_SHOWN])?);
+    let known: HashSet<WorkerId> = fleet.iter().map(|worker| worker.id).collect();
+    let holders = holders(db)?;
+    for holder in holders.iter().filter(|holder| !known.contains(holder)) {
+        fleet.extend(briefs(db, select_briefs!("where w.id = ?"), [holder.to_string()])?);
+    }
+    for worker in fleet.iter_mut().filter(|it| it.standing.liveness == Liveness::Lapsed) {
+        worker.lapsed_holding = holders.contains(&worker.id);
+    }
+    Ok(fleet)
+}
+
+/// Steps from holder to holder, whatever each holds.
+fn holders(db: &Connection) -> Result<HashSet<WorkerId>, StoreError> {
+    let mut select = db
+        .prepare_cached(
+            "with recursive holders (worker) as (
+                 select min(worker) from active where worker is not null
+                 union all
+                 select (select min(a.worker) from active a where a.worker > holders.worker)
+                 from holders where holders.worker is not null)
+             select worker from holders where worker is not null",
+        )
+        .map_err(failed)?;
+    let rows = select.query_map([], |row| row::worker_opt(row, 0)).map_err(failed)?;
+    let holders: Vec<Option<WorkerId>> = rows.collect::<Result<_, _>>().map_err(failed)?;
+    Ok(holders.into_iter().flatten().collect())
+}
+
+fn briefs(
+    db: &Connection,
+    sql: &str,
+    params: impl rusqlite::Params,
+) -> Result<Vec<WorkerBrief>, StoreError> {
+    let mut select = db.prepare_cached(sql).map_err(failed)?;
+    let rows = select.query_map(params, brief_of).map_err(failed)?;
+    rows.collect::<Result<_, _>>().map_err(failed)
+}
+
+fn brief_of(row: &Row<'_>) -> rusqlite::Result<WorkerBrief> {
+    Ok(WorkerBrief {
+        id: row::parsed(row, 0, |text| Uuid::parse_str(text).ok().map(WorkerId))?,
+        standing: row::standing(row.get(1)?, row.get(2)?),
+        renewal: row.get(3)?,
+        lease: row::span_opt(row, 4)?.unwrap_or_default(),
+        last_heartbeat: row::time(row, 5)?,
+        updated: row::time(row, 6)?,
+        lapsed_holding: false,
+    })
 }
 
 fn found(

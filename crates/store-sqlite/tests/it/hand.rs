@@ -45,7 +45,7 @@ pub(crate) fn enqueue(id: JobId) -> Command {
         class: ClassKey {
             queue: "default".into(),
             job_type: "core.noop".into(),
-            route: Route::Action { runtime: "shell".into(), labels: BTreeMap::new() },
+            route: Route::Action { runtime: "shell".into(), labels: BTreeMap::new(), proof: false },
             tenant: None,
             isolated: false,
         },

@@ -159,7 +159,7 @@ fn plain_fetch_takes_queues_in_the_order_given<H: Harness>(world: &mut World<'_,
 fn plain_fetch_never_takes_an_action<H: Harness>(world: &mut World<'_, H>) {
     let mut job = world.job();
     let labels = [("zone".to_owned(), "a".to_owned())].into();
-    job.class.route = Route::Action { runtime: "shell".into(), labels };
+    job.class.route = Route::Action { runtime: "shell".into(), labels, proof: true };
     let id = world.add(job.clone());
     assert_eq!(world.fetch(Some("plain"), 5).len(), 0);
     assert_eq!(*world.read(id).job.key, job.class);

@@ -39,7 +39,8 @@ fn populate<H: Harness>(world: &mut World<'_, H>) {
         world.finish(&claimed, hand, ending).unwrap();
     }
     let mut action = world.job();
-    action.class.route = Route::Action { runtime: "python".into(), labels: Default::default() };
+    action.class.route =
+        Route::Action { runtime: "python".into(), labels: Default::default(), proof: false };
     action.rules.expires_at = Some(world.now().after(Span(99_000)));
     world.add(action);
     let mut later = world.job();

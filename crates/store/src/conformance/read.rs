@@ -1,14 +1,15 @@
 //! Reads: lists, pages, counts, the event log.
 
-use outlast_core::job::State;
+use outlast_core::job::{Overlap, State};
 use outlast_core::time::Span;
+use outlast_core::worker::liveness::WorkerEvent;
 
-use crate::command::{Command, Ending, First, QueueOrder};
+use crate::command::{Command, Ending, First, LapseScope, QueueOrder};
 use crate::conformance::Harness;
 use crate::conformance::world::{World, failed, rules};
 use crate::event::{Event, EventName, EventQuery};
 use crate::query::{JobQuery, Page};
-use crate::store::Store as _;
+use crate::store::{GONE_SHOWN, Store as _};
 
 cases![
     jobs_are_listed_newest_first_page_by_page,
@@ -20,6 +21,7 @@ cases![
     event_cursor_continues_where_it_stopped,
     events_are_filtered_by_name_queue_and_job,
     completed_event_carries_how_long_the_attempt_ran,
+    fleet_lists_who_lives_or_holds_and_the_few_that_went_last,
 ];
 
 fn any() -> JobQuery {
@@ -151,8 +153,24 @@ fn backlog_says_which_classes_are_claimable<H: Harness>(world: &mut World<'_, H>
         classes.iter().map(|class| class.ready).collect::<Vec<_>>()
     };
     assert_eq!(ready(world), [true, false]);
-    world.take(hand);
-    assert_eq!(ready(world), [false, false]);
+    let twin = {
+        let mut job = world.job();
+        job.class.job_type = "third".into();
+        job
+    };
+    world.add(twin);
+    world.add_plain();
+    world.add_plain();
+    let counted = |world: &World<'_, H>, max| {
+        let classes = world.ask(world.store().claimable(max));
+        classes.into_iter().map(|class| (class.key.job_type, class.count)).collect::<Vec<_>>()
+    };
+    let first = world.job().class.job_type;
+    assert_eq!(counted(world, 10), [(first.clone(), 3), ("third".into(), 1)]);
+    assert_eq!(counted(world, 2), [(first, 2), ("third".into(), 1)]);
+    assert_eq!(world.claim(hand, 10).len(), 4);
+    assert_eq!(ready(world), [false, false, false]);
+    assert_eq!(counted(world, 10), []);
 }
 
 fn workers_are_listed_latest_first<H: Harness>(world: &mut World<'_, H>) {
@@ -283,4 +301,42 @@ fn completed_event_carries_how_long_the_attempt_ran<H: Harness>(world: &mut Worl
     world.moved(Command::Finish(Box::new(report))).unwrap();
     let query = EventQuery { names: vec!["job.completed".into()], ..all_events() };
     assert_eq!(events(world, query)[0].duration, Some(Span(12)));
+}
+
+/// Dead workers of a week were once read each second.
+fn fleet_lists_who_lives_or_holds_and_the_few_that_went_last<H: Harness>(world: &mut World<'_, H>) {
+    let holding = world.worker();
+    let mut job = world.job();
+    job.rules.overlap = Overlap::Forbidden;
+    world.add(job);
+    world.run(holding);
+    let suspect = world.worker();
+    for hand in [holding, suspect] {
+        world.tell(hand.worker, WorkerEvent::Drop).unwrap();
+    }
+    world.lapse(holding.worker, LapseScope::OverlapAllowed).unwrap();
+    let gone: Vec<_> = (0..GONE_SHOWN + 3)
+        .map(|_| {
+            let hand = world.worker();
+            world.wait(Span(1));
+            world.tell(hand.worker, WorkerEvent::Goodbye).unwrap();
+            hand.worker
+        })
+        .collect();
+    let live = world.worker();
+    let mut listed: Vec<_> = world.ask(world.store().fleet());
+    listed.sort_by_key(|one| one.id);
+    let mut expected = vec![holding.worker, suspect.worker, live.worker];
+    expected.extend(gone.iter().skip(3));
+    expected.sort();
+    assert_eq!(listed.iter().map(|one| one.id).collect::<Vec<_>>(), expected);
+    for one in &listed {
+        let row = world.row(one.id);
+        assert_eq!((one.standing, one.renewal, one.lease), (row.standing, row.renewal, row.lease));
+        assert_eq!((one.last_heartbeat, one.updated), (row.last_heartbeat, row.updated));
+        assert_eq!(one.lapsed_holding, one.id == holding.worker, "{one:?}");
+    }
+    let named = world.ask(world.store().workers_named(vec![gone[0], holding.worker]));
+    assert_eq!(named.len(), 2);
+    assert!(named.iter().all(|row| *row == world.row(row.id)), "{named:?}");
 }

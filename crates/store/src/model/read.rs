@@ -2,19 +2,21 @@
 
 mod events;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Outcome, Place, State};
 use outlast_core::time::Timestamp;
+use outlast_core::worker::liveness::Liveness;
 
 use crate::command::{ClassId, ClassKey};
 use crate::model::tables::{Row, Seq, Tables};
 use crate::query::{
-    ClassBacklog, DeadLetter, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
-    QueuePause, QueueStats,
+    Claimable, ClassBacklog, DeadLetter, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
+    Page, QueuePause, QueueStats,
 };
-use crate::record::{AttemptRecord, Held, HolderRecord, JobRecord, WorkerRecord};
+use crate::record::{AttemptRecord, Held, HolderRecord, JobRecord, WorkerBrief, WorkerRecord};
 use crate::store::{GONE_SHOWN, StoreError};
 use crate::tally::{self, ClassCounts, Counts};
 
@@ -207,6 +209,28 @@ impl Tables {
         workers
             .retain(|worker| worker.in_flight > 0 || !gone.contains(&(worker.updated, worker.id)));
         workers
+    }
+
+    pub(super) fn fleet(&self) -> Vec<WorkerBrief> {
+        let brief = |worker: WorkerRecord| WorkerBrief {
+            id: worker.id,
+            standing: worker.standing,
+            renewal: worker.renewal,
+            lease: worker.lease,
+            last_heartbeat: worker.last_heartbeat,
+            updated: worker.updated,
+            lapsed_holding: worker.standing.liveness == Liveness::Lapsed && worker.in_flight > 0,
+        };
+        self.live_workers().into_iter().map(brief).collect()
+    }
+
+    pub(super) fn claimable(&self, max: u32) -> Vec<Claimable> {
+        let counted = |(id, key): (&ClassId, &Arc<ClassKey>)| {
+            let count = self.ready.get(id).map_or(0, BTreeSet::len);
+            let count = u32::try_from(count).unwrap_or(u32::MAX).min(max);
+            (count > 0).then(|| Claimable { id: *id, key: key.as_ref().clone(), count })
+        };
+        self.classes.iter().filter_map(counted).collect()
     }
 
     pub(super) fn held_by(&self, worker: WorkerId) -> Vec<Held> {

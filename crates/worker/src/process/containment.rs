@@ -42,11 +42,8 @@ impl Containment {
     /// Says whether the tree's end can be proved even when its shim was killed, which
     /// actions that forbid overlap need.
     #[must_use]
-    pub const fn proves_death(self) -> bool {
-        match self {
-            Self::Pidns | Self::Cgroup => true,
-            Self::Subreaper => false,
-        }
+    pub fn proves_death(self) -> bool {
+        outlast_core::containment::proves_death(self.name())
     }
 
     /// Tries `choice` on this host and returns the best kind that works.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outlast_e2e::process_table::{kill_all, with_argument};
 use outlast_e2e::wait::{KILL_AFTER, LEASE, eventually, within};
-use outlast_e2e::{Run, Scene, WorkerOptions};
+use outlast_e2e::{Run, Scene, ServerOptions, WorkerOptions};
 use serde_json::json;
 
 /// Ends what the product should have ended, even when the test fails.
@@ -90,5 +90,35 @@ fn an_attempt_over_its_time_limit_is_ended_with_its_tree() {
     scene.await_status(&job, "timeout", within(Duration::from_secs(1) + KILL_AFTER));
     marker.await_gone();
     assert_eq!(scene.api().outcomes(&job), ["timeout"]);
+    scene.judge();
+}
+
+/// What a job asked for was once not heard: only its action's own word counted (I9).
+#[test]
+fn a_job_that_forbids_overlap_waits_for_a_worker_that_can_prove_an_end() {
+    let scene = Scene::with(ServerOptions::default().set("worker.containment", json!("subreaper")));
+    let weak = scene.worker("weak");
+    let shown = scene.api().try_worker(weak.id()).expect("it is registered");
+    assert_eq!(shown["labels"]["containment"], "subreaper", "{shown}");
+    let forbidding = scene.run(Run::short().with("overlap", json!("forbidden")));
+    let stranded = Run::short().with("overlap", json!("forbidden"));
+    let stranded = scene.run(stranded.with("scheduled_timeout", json!(1)));
+    let allowing = scene.run(Run::short());
+    scene.await_status(&allowing, "completed", within(LEASE));
+    let failed = scene.await_status(&stranded, "failed", within(LEASE * 2));
+    let lack = "no eligible worker: 1 without containment pidns or cgroup, which \
+                `overlap: forbidden` needs";
+    assert_eq!(failed["result"]["reason"], lack, "{failed}");
+    let waiting = scene.api().execution(&forbidding);
+    assert_eq!(
+        (&waiting["status"], &waiting["waiting_reason"]),
+        (&json!("requested"), &json!(lack))
+    );
+    let config = scene.folder().join("outlast.yaml");
+    let text = std::fs::read_to_string(&config).expect("the settings");
+    std::fs::write(&config, text.replace("subreaper", "pidns")).expect("the settings");
+    let strong = scene.worker("strong");
+    let done = scene.await_status(&forbidding, "completed", within(LEASE));
+    assert_eq!(done["worker"]["id"], strong.id(), "{done}");
     scene.judge();
 }

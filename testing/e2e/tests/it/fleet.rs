@@ -35,7 +35,14 @@ fn a_rolling_restart_under_load_fails_nothing_and_runs_no_short_job_twice() {
 #[test]
 fn jobs_of_a_fleet_that_dies_together_run_again_and_none_is_blamed() {
     const WORKERS: usize = 6;
-    let scene = Scene::start();
+    // One loss alone makes a suspect, unless most workers went with it: long enough for all of
+    // them to be killed before the first is given up.
+    let window = RECONNECT * 4;
+    let options = ServerOptions::default()
+        .set("executor.loss_budget", json!(1))
+        .set("worker.heartbeat_staleness_multiplier", json!(15))
+        .set("worker.reconnect_window", json!(window.as_secs_f64()));
+    let scene = Scene::with(options);
     let alone = |n| WorkerOptions::named(&format!("doomed-{n}")).concurrency(1);
     let mut fleet: Vec<Worker> = (0..WORKERS).map(|n| scene.worker_with(&alone(n))).collect();
     let held: Vec<String> =
@@ -49,7 +56,7 @@ fn jobs_of_a_fleet_that_dies_together_run_again_and_none_is_blamed() {
     }
     let _heirs = [scene.worker("heir-1"), scene.worker("heir-2")];
     for job in &held {
-        let done = scene.await_status(job, "completed", within(LEASE + RECONNECT + SWEEP));
+        let done = scene.await_status(job, "completed", within(LEASE + window + SWEEP));
         assert_eq!((&done["losses"], &done["failures"]), (&json!(1), &json!(0)), "{done}");
     }
     for job in &waiting {

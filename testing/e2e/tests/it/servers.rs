@@ -91,6 +91,46 @@ fn worker_of_a_server_that_dies_goes_on_at_another_with_what_it_runs() {
     scene.judge();
 }
 
+/// A server once failed what another server's only worker was busy working through. Both are
+/// restarted meanwhile, one after the other.
+#[test]
+fn a_queue_behind_a_busy_worker_of_another_server_is_no_reason_to_fail() {
+    let mut scene = scene();
+    let mut other = scene.another_server("other");
+    let balancer = Proxy::to(&other.url());
+    let options = WorkerOptions::named("busy").concurrency(1).through(&balancer.url());
+    let worker = scene.worker_with(&options);
+    let first = scene.run(Run::holding(Duration::from_secs(6)));
+    scene.await_start(&first, 1, within(LEASE));
+    let second = scene.run(Run::short().with("scheduled_timeout", json!(1)));
+    for api in [scene.api(), &at(&other)] {
+        eventually("both servers give the same reason", within(LEASE), || {
+            (api.execution(&second)["waiting_reason"] == "waits for its turn").then_some(())
+        });
+    }
+    balancer.lead_to(&scene.server().url());
+    assert_eq!(other.stop(), Some(0));
+    scene.await_worker(worker.id(), "running", within(LEASE));
+    other.start_again();
+    balancer.lead_to(&other.url());
+    assert_eq!(scene.server_mut().stop(), Some(0));
+    scene.server_mut().start_again();
+    scene.await_status(&second, "completed", within(Duration::from_secs(6) + LEASE));
+    assert_eq!(scene.api().outcomes(&first), ["completed"]);
+    // A type that no worker has is another matter, whichever server is asked.
+    let nowhere = Run::short().with("scheduled_timeout", json!(1)).with("queue", json!("nowhere"));
+    let nowhere = scene.run(nowhere);
+    for api in [scene.api(), &at(&other)] {
+        eventually("both servers name the lack", within(LEASE), || {
+            let shown = api.execution(&nowhere);
+            let reason = "no eligible worker: 1 not serving queue nowhere";
+            (shown["waiting_reason"] == reason || shown["status"] == "failed").then_some(())
+        });
+    }
+    scene.await_status(&nowhere, "failed", within(LEASE * 2));
+    scene.judge();
+}
+
 /// F15: PostgreSQL goes away in every way it can, for longer than a lease.
 #[test]
 fn postgresql_that_goes_away_and_returns_costs_no_job_and_no_attempt() {

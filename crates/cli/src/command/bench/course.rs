@@ -41,10 +41,10 @@ impl Course {
             figures.extend(memory::measure(self.data.as_deref(), &self.plan).await?);
         }
         for what in &self.wanted {
-            if what.is_of_a_server() {
+            if what.is_of_a_server() || what.is_of_an_own_server() {
                 // A store of its own for each: what one leaves behind is not the next one's load.
-                let place = self.place().await?;
-                figures.push(self.one(*what, &place).await?);
+                let mut place = self.place().await?;
+                figures.push(self.one(*what, &mut place).await?);
                 place.leave().await?;
             }
         }
@@ -79,11 +79,13 @@ impl Course {
         }
     }
 
-    async fn one(&self, what: What, place: &Place) -> Result<Figure, Failure> {
+    async fn one(&self, what: What, place: &mut Place) -> Result<Figure, Failure> {
         let mut figure = match what {
             What::Enqueue => enqueue::single(place, &self.plan).await?,
             What::Bulk => enqueue::bulk(place, &self.plan).await?,
             What::Drain => drain::measure(place, &self.plan).await?,
+            What::DrainRestarted => drain::restarted(place, &self.plan).await?,
+            What::DrainAcross => drain::across(place, &self.plan).await?,
             What::Latency => latency::measure(place, &self.plan).await?,
             What::All | What::Memory | What::Restart => {
                 return Err(Failure::failed(format!("{what:?} is not measured on a server")));
@@ -97,11 +99,11 @@ impl Course {
 
     /// The same figures on one store that is filled, each with its part of the empty one.
     async fn filled(&self, empty: &[Figure]) -> Result<Vec<Figure>, Failure> {
-        let place = self.place().await?;
+        let mut place = self.place().await?;
         self.fill.put_into(&place).await?;
         let mut figures = Vec::new();
         for what in self.wanted.iter().filter(|what| what.is_of_a_server()) {
-            let mut figure = self.one(*what, &place).await?;
+            let mut figure = self.one(*what, &mut place).await?;
             let beside = empty.iter().find(|empty| empty.name == figure.name);
             if let Some(part) = beside.and_then(|empty| figure.part_of(empty)) {
                 figure.note("of_empty", rounded(part));

@@ -24,7 +24,7 @@ const STOP_MAX: Duration = Duration::from_secs(40);
 pub(super) struct Place {
     // Dropped in this order: killed, if it still runs, before its store is removed.
     server: Option<Child>,
-    #[expect(dead_code, reason = "kept for its end, which removes the store")]
+    /// Its end removes the store.
     folder: Option<TempDir>,
     scratch: Option<Scratch>,
     config: ClientConfig,
@@ -83,6 +83,37 @@ impl Place {
     /// Resident memory of our own server.
     pub(super) fn resident_kib(&self) -> Option<u64> {
         self.server.as_ref().map(|server| server.resident_kib().0)
+    }
+
+    /// Kills our own server and starts it again at the same address.
+    pub(super) async fn restart(&mut self) -> Result<(), Failure> {
+        let (Some(server), Some(folder)) = (&self.server, &self.folder) else {
+            return Err(Failure::failed("a server that somebody else runs is not restarted"));
+        };
+        server.signal(Signal::KILL);
+        server.ended().await;
+        let listen = self.config.server.trim_start_matches("http://");
+        let args = self.args(folder.path(), listen);
+        self.server = Some(started(start(folder.path(), "server", args)?).await?.0);
+        Ok(())
+    }
+
+    /// Starts another server on the same store, which takes jobs of the same queue.
+    pub(super) async fn beside(&self) -> Result<Self, Failure> {
+        let Some(folder) = &self.folder else {
+            return Err(Failure::failed("a server that somebody else runs gets none beside it"));
+        };
+        let args = self.args(folder.path(), "127.0.0.1:0");
+        let (server, url) = started(start(folder.path(), "server-beside", args)?).await?;
+        let place = Self::at(ClientConfig { server: url, token: None })?;
+        Ok(Self { server: Some(server), queue: self.queue.clone(), ..place })
+    }
+
+    fn args(&self, folder: &Path, listen: &str) -> Vec<OsString> {
+        match &self.scratch {
+            Some(scratch) => args_of(scratch.url().into(), folder, listen),
+            None => server_args(folder, listen),
+        }
     }
 
     /// Stops our own server in order.

@@ -7,10 +7,10 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::query::{
-    ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page, QueuePause,
-    QueueStats, StoreFacts,
+    Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
+    QueuePause, QueueStats, StoreFacts,
 };
-use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerRecord};
+use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerBrief, WorkerRecord};
 use outlast_store::signal::{Heard, Signal};
 use outlast_store::tally::ClassCounts;
 use outlast_store::tend::{Tend, Tended};
@@ -82,6 +82,20 @@ impl Store for AnyStore {
         }
     }
 
+    async fn fleet(&self) -> Result<Vec<WorkerBrief>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.fleet().await,
+            Self::Postgres(store) => store.fleet().await,
+        }
+    }
+
+    async fn workers_named(&self, ids: Vec<WorkerId>) -> Result<Vec<WorkerRecord>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.workers_named(ids).await,
+            Self::Postgres(store) => store.workers_named(ids).await,
+        }
+    }
+
     async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
         match self {
             Self::Sqlite(store) => store.held_by(worker).await,
@@ -107,6 +121,13 @@ impl Store for AnyStore {
         match self {
             Self::Sqlite(store) => store.pauses().await,
             Self::Postgres(store) => store.pauses().await,
+        }
+    }
+
+    async fn claimable(&self, max: u32) -> Result<Vec<Claimable>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.claimable(max).await,
+            Self::Postgres(store) => store.claimable(max).await,
         }
     }
 

@@ -3,16 +3,17 @@
 //!
 //! Whoever may have missed something looks into the store and tells itself.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::worker::liveness::Phase;
-use outlast_store::command::ClassId;
+use outlast_store::command::{ClassId, Route};
 use outlast_store::signal::{Heard, Signal};
 use outlast_store::{Store, StoreError};
 
 use super::Turn;
+use crate::clock::boot_time;
 use crate::engine::WorkerOrder;
 use crate::engine::input::Input;
 
@@ -23,13 +24,18 @@ const LOOK_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// What the others are to be told after this turn.
 #[derive(Debug, Default)]
 pub(super) struct Others {
-    ready: HashSet<ClassId>,
+    /// Jobs that became claimable here and were not placed yet, by class.
+    ready: HashMap<ClassId, u64>,
     signals: Vec<Signal>,
 }
 
 impl Others {
     pub(super) fn ready(&mut self, class: ClassId) {
-        self.ready.insert(class);
+        *self.ready.entry(class).or_default() += 1;
+    }
+
+    pub(super) fn lost(&mut self, class: ClassId, count: u64) {
+        self.signals.push(Signal::Lost(class.0, count));
     }
 
     pub(super) fn cancelled(&mut self, worker: WorkerId, job: JobId, epoch: Epoch) {
@@ -42,12 +48,6 @@ impl Others {
 
     pub(super) fn queue(&mut self, queue: String, paused: bool) {
         self.signals.push(Signal::Queue { queue, paused });
-    }
-
-    fn take(&mut self) -> Vec<Signal> {
-        let mut all = std::mem::take(&mut self.signals);
-        all.extend(self.ready.drain().map(Signal::ready));
-        all
     }
 }
 
@@ -66,8 +66,29 @@ fn order_of(word: &str) -> Option<WorkerOrder> {
 }
 
 impl<S: Store> Turn<S> {
+    /// Has those who wait elsewhere hear of what could not be placed here: plain clients that
+    /// wait at this server, then the other servers.
     pub(super) fn tell_others(&mut self) {
-        let signals = self.others.take();
+        let mut planned = self.gather.planned();
+        let mut signals = std::mem::take(&mut self.others.signals);
+        for (id, new) in std::mem::take(&mut self.others.ready) {
+            let Some(class) = self.roster.classes.get(&id) else {
+                signals.push(Signal::ready(id, new));
+                continue;
+            };
+            let taken = planned.get_mut(&id).map_or(0, std::mem::take);
+            let mut over = class.ready.wanted().saturating_sub(taken).min(new);
+            if over > 0 && class.key.route == Route::Plain {
+                let (queue, tenant) = (&class.key.queue, class.key.tenant.as_deref());
+                over = over.saturating_sub(self.board.fetchers.wake(queue, tenant, over));
+            }
+            if over > 0 {
+                signals.push(Signal::ready(id, over));
+            } else if taken > 0 {
+                // What a claim that is planned does not get is told later.
+                self.others.ready.insert(id, new);
+            }
+        }
         if !signals.is_empty() {
             self.store.tell(signals);
         }
@@ -77,7 +98,8 @@ impl<S: Store> Turn<S> {
         match heard {
             Heard::Signals(signals) => signals.into_iter().for_each(|signal| self.obey(signal)),
             Heard::Missed => {
-                self.backlog_wanted = true;
+                self.backlog.wanted = true;
+                self.store.tell(vec![Signal::WhoFetches]);
                 self.arrivals.wanted = true;
                 self.look_for_missed();
             }
@@ -86,7 +108,12 @@ impl<S: Store> Turn<S> {
 
     fn obey(&mut self, signal: Signal) {
         match signal {
-            Signal::Ready(class) => self.ready_elsewhere(ClassId(class)),
+            Signal::Ready(class, count) => self.ready_elsewhere(ClassId(class), count),
+            Signal::Fetched(queue, tenant) => {
+                self.board.fetchers.elsewhere(queue, tenant, boot_time());
+            }
+            Signal::WhoFetches => self.store.tell(self.board.fetchers.all(boot_time())),
+            Signal::Lost(class, count) => self.redispatch.lost(ClassId(class), count),
             Signal::Arrived => self.arrivals.wanted = true,
             Signal::Cancelled { worker, job, epoch } => {
                 let (worker, job, epoch) = (WorkerId(worker), JobId(job), Epoch(epoch));
@@ -112,17 +139,16 @@ impl<S: Store> Turn<S> {
         }
     }
 
-    /// How many there are is not told, and somebody else may be taking them.
-    fn ready_elsewhere(&mut self, class: ClassId) {
-        let Some(known) = self.roster.classes.get(&class) else {
-            self.backlog_wanted = true;
+    /// Some other server may be taking them, too.
+    fn ready_elsewhere(&mut self, class: ClassId, count: u64) {
+        if !self.roster.add_ready(class, count, boot_time()) {
+            self.backlog.wanted = true;
             return;
-        };
-        if known.ready == 0 {
-            self.roster.set_ready(class, 1);
         }
-        if let Some(known) = self.roster.classes.get(&class) {
-            self.board.wake_plain(&known.key.queue);
+        let Some(known) = self.roster.classes.get(&class) else { return };
+        if known.key.route == Route::Plain {
+            let (queue, tenant) = (&known.key.queue, known.key.tenant.as_deref());
+            self.board.fetchers.wake(queue, tenant, count);
         }
     }
 
@@ -160,7 +186,7 @@ async fn missed<S: Store>(store: &S, attached: &[WorkerId]) -> Result<Vec<Signal
     for queue in store.pauses().await? {
         signals.push(Signal::Queue { queue: queue.name, paused: queue.paused });
     }
-    for worker in store.live_workers().await?.iter().filter(|it| attached.contains(&it.id)) {
+    for worker in store.workers_named(attached.to_vec()).await? {
         let order = match worker.standing.phase {
             Phase::Running => WorkerOrder::Resume,
             Phase::Quiet => WorkerOrder::Quiet,

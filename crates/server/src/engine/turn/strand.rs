@@ -1,7 +1,8 @@
 //! Which classes nobody live can run, since when, and when to look at their jobs.
 //!
-//! The clock of a class starts when no live worker is eligible and resets when one is. It
-//! also starts anew with the server: no time is counted while nobody watched.
+//! The clock of a class starts when no live worker of any server is eligible and resets when
+//! one is. It also starts anew with the server, and when the store was out of reach: no time
+//! is counted while nobody watched.
 
 use std::collections::HashMap;
 
@@ -9,9 +10,11 @@ use outlast_core::time::Timestamp;
 use outlast_store::command::{ClassId, Strand};
 use outlast_store::{Command, Store};
 
+use crate::clock::boot_time;
+use crate::engine::estimate::Estimate;
 use crate::engine::gather::{Op, Sink};
 use crate::engine::turn::Turn;
-use crate::engine::waiting::{Eligible, eligible};
+use crate::engine::waiting::{Eligible, eligible, lack};
 
 /// How many jobs one look fails at most; the next look takes the rest.
 const STRAND_MAX: u32 = 500;
@@ -27,7 +30,7 @@ struct Since {
     /// Looks before this find nothing, as far as the last one saw.
     next: Option<Timestamp>,
     /// How many jobs were thought to wait at the last look.
-    ready: u64,
+    ready: Estimate,
     asked: bool,
 }
 
@@ -44,16 +47,19 @@ impl<S: Store> Turn<S> {
     /// Looks at every class with claimable jobs that nobody live can run.
     pub(super) fn look_for_stranded(&mut self) {
         let Some(now) = self.board.store_time() else { return };
-        self.board.set_sessions(self.roster.views());
-        let mut nobody: HashMap<ClassId, (String, u64)> = HashMap::new();
+        // No worker can register while the store takes no writes.
+        if !self.board.contact.is_well(boot_time()) {
+            return self.stranded.classes.clear();
+        }
+        let mut nobody: HashMap<ClassId, Estimate> = HashMap::new();
         for id in &self.roster.waiting {
             let Some(class) = self.roster.classes.get(id) else { continue };
-            if let Eligible::Nobody(reason) = eligible(&class.key, &self.board) {
-                nobody.insert(*id, (reason, class.ready));
+            if eligible(&class.key, &self.board) == Eligible::No {
+                nobody.insert(*id, class.ready);
             }
         }
         self.stranded.classes.retain(|id, _| nobody.contains_key(id));
-        for (class, (reason, ready)) in nobody {
+        for (class, ready) in nobody {
             let new = Since { since: now, next: Some(now), ready, asked: false };
             let entry = self.stranded.classes.entry(class).or_insert(new);
             // A job that came since may have a shorter limit than those seen.
@@ -63,6 +69,8 @@ impl<S: Store> Turn<S> {
             }
             (entry.asked, entry.ready) = (true, ready);
             let since = entry.since;
+            let Some(known) = self.roster.classes.get(&class) else { continue };
+            let reason = lack(&known.key, &self.board);
             let command = Command::Strand(Strand { class, since, reason, limit: STRAND_MAX });
             self.gather.push(Op { command, sink: Sink::Strand(class) });
         }

@@ -11,6 +11,7 @@ use crate::conformance::Harness;
 use crate::event::{EventPage, EventQuery};
 use crate::model::ModelStore;
 use crate::query::{JobPage, JobQuery, LogQuery, Page};
+use crate::record::WorkerBrief;
 use crate::reply::Applied;
 use crate::store::{Store, StoreError};
 
@@ -81,6 +82,11 @@ pub(super) fn reads<H: Harness>(
         both.same("logs", |it| it.logs(logs), |it| it.logs(logs), |page| page)?;
     }
     both.same("workers", ModelStore::workers, H::Store::workers, |all| all)?;
+    let by_id = |mut all: Vec<WorkerBrief>| {
+        all.sort_by_key(|worker| worker.id);
+        all
+    };
+    both.same("fleet", ModelStore::fleet, H::Store::fleet, by_id)?;
     both.same("live workers", ModelStore::live_workers, H::Store::live_workers, |all| all)?;
     let workers = harness.block_on(model.workers()).map_err(|error| error.to_string())?;
     for id in workers.into_iter().map(|row| row.id) {

@@ -405,7 +405,7 @@ fn new_job(spec: &Spec, now: Timestamp) -> NewJob {
             route: if spec.class & 2 == 0 {
                 Route::Plain
             } else {
-                Route::Action { runtime: "shell".into(), labels }
+                Route::Action { runtime: "shell".into(), labels, proof: spec.class & 1 != 0 }
             },
             tenant: (spec.class & 4 != 0).then(|| "acme".to_owned()),
             isolated: false,

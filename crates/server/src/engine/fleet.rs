@@ -1,0 +1,309 @@
+//! The workers of every server on the store, by what they can run: who is eligible for a class.
+//!
+//! ```text
+//! lease monitor, each second: the store's briefs ─┐
+//! sessions here, as they come, go and change ─────┴▶ crews (equal profiles) ─▶ class × crew, memoised
+//! ```
+//!
+//! Eligibility is a fact about the fleet. Sessions of this server only make it fresher: they
+//! tell of a worker that the store was not yet asked about, and of one whose loop stands still.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use outlast_core::id::WorkerId;
+use outlast_core::time::{Span, Timestamp};
+use outlast_core::worker::liveness::{Liveness, Phase};
+use outlast_store::command::ClassKey;
+use outlast_store::record::{WorkerBrief, WorkerRecord};
+
+use crate::engine::profile::{Misfit, Profile};
+use crate::engine::roster::SessionFacts;
+
+/// More remembered classes than this are forgotten together: they are found again when asked
+/// about.
+const CLASSES_MAX: usize = 50_000;
+
+/// A worker of the fleet.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) brief: WorkerBrief,
+    pub(crate) name: Arc<str>,
+    pub(crate) profile: Arc<Profile>,
+}
+
+/// How a worker is with regard to new work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Condition {
+    /// It takes some.
+    Active,
+    /// Its connection is lost; it may be back before its lease is over.
+    Away,
+    /// It beats and its loop stands still, for this long.
+    Deaf(Span),
+    /// It takes none for now.
+    Quiet,
+    /// It is on its way out.
+    Draining,
+    /// It has lapsed or left.
+    Gone,
+}
+
+/// Workers of equal profile.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    pub(crate) profile: Arc<Profile>,
+    /// How many are in which condition, those that are gone excepted.
+    pub(crate) live: Vec<(Condition, usize)>,
+    /// Name of one of the live ones.
+    pub(crate) name: Option<Arc<str>>,
+    /// How many of those that went last had it.
+    pub(crate) gone: usize,
+    pub(crate) last_heartbeat: Option<Timestamp>,
+}
+
+impl Crew {
+    pub(crate) fn count(&self) -> usize {
+        self.live.iter().map(|(_, count)| count).sum()
+    }
+
+    fn add(&mut self, condition: Condition, name: &Arc<str>, heartbeat: Option<Timestamp>) {
+        self.last_heartbeat = self.last_heartbeat.max(heartbeat);
+        if condition == Condition::Gone {
+            self.gone += 1;
+            return;
+        }
+        self.name.get_or_insert_with(|| Arc::clone(name));
+        match self.live.iter_mut().find(|(known, _)| *known == condition) {
+            Some((_, count)) => *count += 1,
+            None => self.live.push((condition, 1)),
+        }
+    }
+}
+
+/// For each crew whether it can run a class.
+pub(crate) type Fit = Arc<[Result<(), Misfit>]>;
+
+/// The crews at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Crews {
+    pub(crate) crews: Vec<Crew>,
+    /// What each class asked about was found to be. Holds for the same profiles in the same
+    /// order, whatever else changes.
+    fits: Arc<Mutex<HashMap<ClassKey, Fit>>>,
+}
+
+impl Crews {
+    /// Returns which crews can run the class.
+    pub(crate) fn fit(&self, key: &ClassKey) -> Fit {
+        let mut fits = self.fits.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fit) = fits.get(key) {
+            return Arc::clone(fit);
+        }
+        let fit: Fit = self.crews.iter().map(|crew| crew.profile.fits(key)).collect();
+        if fits.len() >= CLASSES_MAX {
+            fits.clear();
+        }
+        fits.insert(key.clone(), Arc::clone(&fit));
+        fit
+    }
+
+    /// Returns the crews that can run the class, and how many live workers cannot for what
+    /// reason.
+    pub(crate) fn judge(&self, key: &ClassKey) -> (Vec<&Crew>, Vec<(Misfit, usize)>) {
+        let fit = self.fit(key);
+        let (mut able, mut misfits) = (Vec::new(), Vec::<(Misfit, usize)>::new());
+        for (crew, fit) in self.crews.iter().zip(fit.iter()) {
+            match fit {
+                Ok(()) => able.push(crew),
+                Err(misfit) => match misfits.iter_mut().find(|(known, _)| known == misfit) {
+                    Some((_, count)) => *count += crew.count(),
+                    None => misfits.push((*misfit, crew.count())),
+                },
+            }
+        }
+        misfits.retain(|(_, count)| *count > 0);
+        misfits.sort_unstable();
+        (able, misfits)
+    }
+
+    /// Returns the condition of some worker that can run the class: the best there is.
+    pub(crate) fn best(&self, key: &ClassKey) -> Option<Condition> {
+        let fit = self.fit(key);
+        let able = self.crews.iter().zip(fit.iter()).filter(|(_, fit)| fit.is_ok());
+        able.flat_map(|(crew, _)| crew.live.iter().map(|(condition, _)| *condition)).min()
+    }
+}
+
+/// What one server knows of the fleet.
+#[derive(Debug, Default)]
+pub(crate) struct Fleet {
+    members: RwLock<Arc<HashMap<WorkerId, Member>>>,
+    /// Sessions of this server.
+    sessions: RwLock<HashMap<WorkerId, Arc<SessionFacts>>>,
+    profiles: Mutex<HashSet<Arc<Profile>>>,
+    crews: Mutex<Arc<Crews>>,
+    stale: AtomicBool,
+}
+
+fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Fleet {
+    /// Returns every worker that the store listed, at most a moment ago.
+    pub(crate) fn members(&self) -> Arc<HashMap<WorkerId, Member>> {
+        Arc::clone(&self.members.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns which of these workers are not known as they are now: what they can run must
+    /// be read.
+    pub(crate) fn unknown(&self, briefs: &[WorkerBrief]) -> Vec<WorkerId> {
+        let members = self.members();
+        let known = |brief: &&WorkerBrief| {
+            members.get(&brief.id).is_some_and(|it| it.brief.updated == brief.updated)
+        };
+        briefs.iter().filter(|brief| !known(brief)).map(|brief| brief.id).collect()
+    }
+
+    /// Takes what the store listed, and what was read of those that were not known.
+    pub(crate) fn set(&self, briefs: Vec<WorkerBrief>, read: &[WorkerRecord]) {
+        let before = self.members();
+        let read: HashMap<WorkerId, &WorkerRecord> = read.iter().map(|it| (it.id, it)).collect();
+        let mut members = HashMap::with_capacity(briefs.len());
+        for brief in briefs {
+            let member = match (read.get(&brief.id), before.get(&brief.id)) {
+                (Some(record), _) => Member {
+                    // A row that changed since it was listed is read again at the next look.
+                    brief,
+                    name: record.name.as_str().into(),
+                    profile: self.intern(Profile::of(record)),
+                },
+                (None, Some(known)) => Member { brief, ..known.clone() },
+                (None, None) => continue,
+            };
+            members.insert(brief.id, member);
+        }
+        *self.members.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(members);
+        self.changed();
+    }
+
+    /// Returns whether the store is known to have this profile for a worker: one that attaches
+    /// again may offer something else than before.
+    pub(crate) fn has(&self, worker: WorkerId, profile: &Profile) -> bool {
+        self.members().get(&worker).is_some_and(|known| *known.profile == *profile)
+    }
+
+    /// Returns the one copy of a profile.
+    pub(crate) fn intern(&self, profile: Profile) -> Arc<Profile> {
+        let mut profiles = locked(&self.profiles);
+        if let Some(known) = profiles.get(&profile) {
+            return Arc::clone(known);
+        }
+        // Those that no worker has any more go when there are twice as many.
+        if profiles.len() >= 64 && profiles.len().is_power_of_two() {
+            profiles.retain(|known| Arc::strong_count(known) > 1);
+        }
+        let profile = Arc::new(profile);
+        profiles.insert(Arc::clone(&profile));
+        profile
+    }
+
+    pub(crate) fn session(&self, worker: WorkerId) -> Option<Arc<SessionFacts>> {
+        let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
+        sessions.get(&worker).map(Arc::clone)
+    }
+
+    pub(crate) fn sessions(&self) -> Vec<Arc<SessionFacts>> {
+        let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
+        sessions.values().map(Arc::clone).collect()
+    }
+
+    pub(crate) fn attached(&self, session: Arc<SessionFacts>) {
+        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        sessions.insert(session.worker, session);
+        self.changed();
+    }
+
+    pub(crate) fn detached(&self, worker: WorkerId) {
+        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        sessions.remove(&worker);
+        self.changed();
+    }
+
+    /// Notes that some session changed its condition.
+    pub(crate) fn changed(&self) {
+        self.stale.store(true, Ordering::Release);
+    }
+
+    /// Returns the crews as they are now: put together when something changed, and not before
+    /// somebody asks.
+    pub(crate) fn crews(&self) -> Arc<Crews> {
+        let mut crews = locked(&self.crews);
+        if self.stale.swap(false, Ordering::AcqRel) {
+            *crews = Arc::new(self.muster(&crews));
+        }
+        Arc::clone(&crews)
+    }
+
+    fn muster(&self, before: &Crews) -> Crews {
+        let members = self.members();
+        let mut crews: Vec<Crew> = Vec::new();
+        let mut places: HashMap<*const Profile, usize> = HashMap::new();
+        // In the same order as before, so that what was found of classes still holds.
+        for crew in &before.crews {
+            places.insert(Arc::as_ptr(&crew.profile), crews.len());
+            crews.push(empty(&crew.profile));
+        }
+        let mut add = |profile: &Arc<Profile>, condition, name: &Arc<str>, beat| {
+            let place = *places.entry(Arc::as_ptr(profile)).or_insert_with(|| {
+                crews.push(empty(profile));
+                crews.len() - 1
+            });
+            if let Some(crew) = crews.get_mut(place) {
+                crew.add(condition, name, beat);
+            }
+        };
+        for member in members.values() {
+            let session = self.session(member.brief.id);
+            let condition = condition(&member.brief, session.as_deref());
+            // What it offered when it attached is newer than what was last read.
+            let profile = session.as_ref().map_or(&member.profile, |session| &session.profile);
+            add(profile, condition, &member.name, Some(member.brief.last_heartbeat));
+        }
+        for session in self.sessions() {
+            if !members.contains_key(&session.worker) {
+                add(&session.profile, session.condition(), &session.name, None);
+            }
+        }
+        let known = crews.len() == before.crews.len();
+        let used = |crew: &Crew| crew.gone > 0 || !crew.live.is_empty();
+        if known && crews.iter().all(used) {
+            return Crews { crews, fits: Arc::clone(&before.fits) };
+        }
+        crews.retain(used);
+        Crews { crews, fits: Arc::default() }
+    }
+}
+
+fn empty(profile: &Arc<Profile>) -> Crew {
+    let profile = Arc::clone(profile);
+    Crew { profile, live: Vec::new(), name: None, gone: 0, last_heartbeat: None }
+}
+
+fn condition(brief: &WorkerBrief, session: Option<&SessionFacts>) -> Condition {
+    match (brief.standing.liveness, brief.standing.phase) {
+        (Liveness::Lapsed | Liveness::Gone, _) => Condition::Gone,
+        // Attached here it is as its session is: the store is asked once a second.
+        (Liveness::Suspect, _) => session.map_or(Condition::Away, SessionFacts::condition),
+        (Liveness::Live, Phase::Running) => {
+            session.map_or(Condition::Active, SessionFacts::condition)
+        }
+        (Liveness::Live, Phase::Quiet) => Condition::Quiet,
+        (Liveness::Live, Phase::Draining) => Condition::Draining,
+    }
+}
+
+#[cfg(test)]
+mod tests;

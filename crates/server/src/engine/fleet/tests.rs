@@ -1,0 +1,185 @@
+use std::collections::BTreeMap;
+
+use outlast_core::worker::liveness::Standing;
+use outlast_store::command::{Route, WorkerRole};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::*;
+use crate::engine::Board;
+use crate::engine::roster::{DEAF_AFTER, Session};
+use crate::engine::waiting::{Eligible, eligible, reason};
+
+const LEASE: Span = Span::from_secs(15);
+
+fn id(n: u128) -> WorkerId {
+    WorkerId(Uuid::from_u128(n))
+}
+
+/// A worker as the store has it: a handler for `noop`, and this queue.
+fn record(n: u128, queue: &str, standing: Standing) -> WorkerRecord {
+    WorkerRecord {
+        id: id(n),
+        name: format!("w{n}"),
+        role: WorkerRole::Sdk,
+        standing,
+        concurrency: 1,
+        queues: vec![queue.into()],
+        runtimes: Vec::new(),
+        labels: BTreeMap::new(),
+        last_heartbeat: Timestamp(4_000),
+        created: Timestamp(1),
+        updated: Timestamp(1),
+        renewal: 1,
+        session: 1,
+        attachment: 1,
+        lease: LEASE,
+        lease_until: Timestamp(19_000),
+        in_flight: 0,
+        evidence: String::new(),
+        about: r#"{"types":["noop"]}"#.into(),
+        plain_id: None,
+    }
+}
+
+fn brief(of: &WorkerRecord) -> WorkerBrief {
+    WorkerBrief {
+        id: of.id,
+        standing: of.standing,
+        renewal: of.renewal,
+        lease: of.lease,
+        last_heartbeat: of.last_heartbeat,
+        updated: of.updated,
+        lapsed_holding: false,
+    }
+}
+
+fn standing(phase: Phase, liveness: Liveness) -> Standing {
+    Standing { phase, liveness }
+}
+
+fn board(workers: &[WorkerRecord]) -> Board {
+    let board = Board::default();
+    board.fleet.set(workers.iter().map(brief).collect(), workers);
+    board
+}
+
+fn class(queue: &str) -> ClassKey {
+    ClassKey {
+        queue: queue.into(),
+        job_type: "noop".into(),
+        route: Route::Plain,
+        tenant: None,
+        isolated: false,
+    }
+}
+
+/// REVIEW S1: only sessions of the server that was asked once counted.
+#[test]
+fn a_live_worker_that_no_session_here_knows_of_makes_a_class_eligible() {
+    let board = board(&[record(1, "default", Standing::NEW)]);
+    assert_eq!(eligible(&class("default"), &board), Eligible::Yes);
+    assert_eq!(reason(&class("default"), &board), "waits for its turn");
+    assert_eq!(eligible(&class("other"), &board), Eligible::No);
+}
+
+#[test]
+fn whether_a_class_is_eligible_follows_the_condition_of_the_workers_that_can_run_it() {
+    for (phase, liveness, expected) in [
+        (Phase::Running, Liveness::Live, Eligible::Yes),
+        (Phase::Running, Liveness::Suspect, Eligible::Away),
+        (Phase::Quiet, Liveness::Live, Eligible::No),
+        (Phase::Draining, Liveness::Live, Eligible::No),
+        (Phase::Running, Liveness::Lapsed, Eligible::No),
+        (Phase::Running, Liveness::Gone, Eligible::No),
+    ] {
+        let board = board(&[record(1, "default", standing(phase, liveness))]);
+        assert_eq!(eligible(&class("default"), &board), expected, "{phase:?} {liveness:?}");
+    }
+}
+
+/// REVIEW N4: "5 not serving queue gpu" was once said where one lived.
+#[test]
+fn a_reason_counts_live_workers_and_names_the_dead_that_could() {
+    let gone = standing(Phase::Running, Liveness::Gone);
+    let mut workers = vec![record(1, "default", Standing::NEW)];
+    workers.extend((2..=5).map(|n| record(n, "default", gone)));
+    let words = reason(&class("gpu"), &board(&workers));
+    assert_eq!(words, "no eligible worker: 1 not serving queue gpu");
+    workers.push(record(6, "gpu", gone));
+    let words = reason(&class("gpu"), &board(&workers));
+    assert!(words.ends_with("1 worker with a handler for noop is inactive"), "{words}");
+    let words = reason(&class("gpu"), &board(&[]));
+    assert_eq!(words, "no eligible worker: no live worker has a handler for noop");
+}
+
+#[test]
+fn what_is_found_of_a_class_holds_until_the_profiles_change() {
+    let mut workers = vec![record(1, "default", Standing::NEW)];
+    let board = board(&workers);
+    assert_eq!(eligible(&class("gpu"), &board), Eligible::No);
+    // A beat is no news.
+    workers[0].renewal += 1;
+    board.fleet.set(workers.iter().map(brief).collect(), &[]);
+    assert_eq!(board.fleet.crews().fits.lock().unwrap().len(), 1);
+    let new = record(2, "gpu", Standing::NEW);
+    assert_eq!(board.fleet.unknown(&[brief(&workers[0]), brief(&new)]), [id(2)]);
+    board.fleet.set(vec![brief(&workers[0]), brief(&new)], &[new]);
+    assert_eq!(eligible(&class("gpu"), &board), Eligible::Yes);
+    // It registers again, with something else.
+    let mut other = record(2, "mail", Standing::NEW);
+    other.updated = Timestamp(2);
+    assert_eq!(board.fleet.unknown(&[brief(&other)]), [id(2)]);
+    board.fleet.set(vec![brief(&workers[0]), brief(&other)], &[other]);
+    assert_eq!(eligible(&class("gpu"), &board), Eligible::No);
+}
+
+#[test]
+fn sessions_here_are_known_at_once_and_tell_whether_they_are_deaf() {
+    let board = board(&[]);
+    let profile = board.fleet.intern(Profile::of(&record(1, "default", Standing::NEW)));
+    let (push, _pushed) = mpsc::unbounded_channel();
+    let closer = CancellationToken::new().drop_guard();
+    let mut session = Session::new((id(1), 1), ("w1", profile), push, closer);
+    board.fleet.attached(Arc::clone(&session.facts));
+    assert_eq!(eligible(&class("default"), &board), Eligible::Yes);
+    assert!(session.facts.polled(DEAF_AFTER) && !session.facts.polled(DEAF_AFTER));
+    board.fleet.changed();
+    let words = reason(&class("default"), &board);
+    assert_eq!(words, "no eligible worker: w1 beats but has not polled for 10 s");
+    assert!(session.facts.polled(Span::ZERO));
+    session.set_running(false);
+    board.fleet.changed();
+    assert_eq!(eligible(&class("default"), &board), Eligible::No);
+    board.fleet.detached(id(1));
+    let words = reason(&class("default"), &board);
+    assert_eq!(words, "no eligible worker: no live worker has a handler for noop");
+}
+
+/// REVIEW W2: containment is part of what makes a worker eligible.
+#[test]
+fn a_class_that_needs_proof_of_death_fits_only_workers_whose_containment_gives_it() {
+    for (labels, about, fits) in [
+        ("", r#"{"containment":"pidns","types":["a.b"]}"#, true),
+        ("", r#"{"containment":"subreaper","types":["a.b"]}"#, false),
+        // What it says of itself as a label is not what it found.
+        ("pidns", r#"{"containment":"subreaper","types":["a.b"]}"#, false),
+        ("pidns", r#"{"types":["a.b"]}"#, false),
+    ] {
+        let mut worker = record(1, "default", Standing::NEW);
+        (worker.role, worker.about) = (WorkerRole::Action, about.into());
+        worker.runtimes = vec!["shell".into()];
+        if !labels.is_empty() {
+            worker.labels = [("containment".to_owned(), labels.to_owned())].into();
+        }
+        let class = |proof| ClassKey {
+            job_type: "a.b".into(),
+            route: Route::Action { runtime: "shell".into(), labels: BTreeMap::new(), proof },
+            ..class("default")
+        };
+        let board = board(&[worker]);
+        assert_eq!(eligible(&class(false), &board), Eligible::Yes, "{about}");
+        assert_eq!(eligible(&class(true), &board) == Eligible::Yes, fits, "{about}");
+    }
+}

@@ -1,0 +1,117 @@
+//! What a worker can run, and why it cannot run a class.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use outlast_core::containment;
+use outlast_store::command::{ClassKey, Route, WorkerRole};
+use outlast_store::record::WorkerRecord;
+use serde_json::Value;
+
+/// What a worker can run. Many workers share one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Profile {
+    /// Kind.
+    pub(crate) role: WorkerRole,
+    /// Queues it serves; `*` is every queue.
+    pub(crate) queues: Vec<String>,
+    /// Runtimes it has.
+    pub(crate) runtimes: Vec<String>,
+    /// Labels it carries.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Types with a handler, or actions it has.
+    pub(crate) types: BTreeSet<String>,
+}
+
+/// Why a worker cannot run a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Misfit {
+    /// It is of another kind.
+    Role,
+    /// It lacks the runtime.
+    Runtime,
+    /// It lacks a required label.
+    Labels,
+    /// It cannot prove that a process tree is dead.
+    Containment,
+    /// It has no such action or handler.
+    Type,
+    /// It does not serve the queue.
+    Queue,
+}
+
+impl Profile {
+    /// Returns what a worker said when it registered.
+    pub(crate) fn of(worker: &WorkerRecord) -> Self {
+        let about: Value = serde_json::from_str(&worker.about).unwrap_or_default();
+        let types = about.get("types").and_then(Value::as_array);
+        let types = types.map(|types| types.iter().filter_map(Value::as_str));
+        Self {
+            role: worker.role,
+            queues: worker.queues.clone(),
+            runtimes: worker.runtimes.clone(),
+            labels: with_containment(worker.labels.clone(), &about),
+            types: types.into_iter().flatten().map(ToOwned::to_owned).collect(),
+        }
+    }
+
+    /// Returns whether the worker can run jobs of the class, else why not.
+    pub(crate) fn fits(&self, key: &ClassKey) -> Result<(), Misfit> {
+        match (&key.route, self.role) {
+            (Route::Action { runtime, labels, proof }, WorkerRole::Action) => {
+                if !self.runtimes.contains(runtime) {
+                    return Err(Misfit::Runtime);
+                }
+                if labels.iter().any(|(name, value)| self.labels.get(name) != Some(value)) {
+                    return Err(Misfit::Labels);
+                }
+                let kind = self.labels.get(containment::LABEL);
+                if *proof && !kind.is_some_and(|kind| containment::proves_death(kind)) {
+                    return Err(Misfit::Containment);
+                }
+            }
+            (Route::Plain, WorkerRole::Sdk) => {}
+            (Route::Plain | Route::Action { .. }, _) => return Err(Misfit::Role),
+        }
+        if !self.types.contains(&key.job_type) {
+            return Err(Misfit::Type);
+        }
+        if !self.queues.iter().any(|queue| queue == "*" || *queue == key.queue) {
+            return Err(Misfit::Queue);
+        }
+        Ok(())
+    }
+}
+
+/// Returns a worker's labels with the one that says what holds its process trees, by what the
+/// worker says about itself.
+pub(crate) fn with_containment(
+    mut labels: BTreeMap<String, String>,
+    about: &Value,
+) -> BTreeMap<String, String> {
+    match about.get("containment").and_then(Value::as_str) {
+        Some(kind) => labels.insert(containment::LABEL.to_owned(), kind.to_owned()),
+        None => labels.remove(containment::LABEL),
+    };
+    labels
+}
+
+/// Returns in words why workers cannot run a class.
+pub(crate) fn misfit_words(misfit: Misfit, key: &ClassKey) -> String {
+    match (misfit, &key.route) {
+        (Misfit::Role, _) => "of another kind".into(),
+        (Misfit::Runtime, Route::Action { runtime, .. }) => format!("without runtime {runtime}"),
+        (Misfit::Labels, Route::Action { labels, .. }) => {
+            let labels: Vec<String> =
+                labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            format!("without labels {}", labels.join(","))
+        }
+        (Misfit::Containment, _) => {
+            let proving = containment::PROVING.join(" or ");
+            format!("without containment {proving}, which `overlap: forbidden` needs")
+        }
+        (Misfit::Runtime | Misfit::Labels, Route::Plain) => "unable".into(),
+        (Misfit::Type, Route::Action { .. }) => format!("without action {}", key.job_type),
+        (Misfit::Type, Route::Plain) => format!("without a handler for {}", key.job_type),
+        (Misfit::Queue, _) => format!("not serving queue {}", key.queue),
+    }
+}

@@ -1,0 +1,90 @@
+//! Looks into the store for claimable jobs: when the server starts, when it hears of a class
+//! that it does not know, and once a second, for what it may have missed.
+
+use outlast_core::time::{BootTime, Span};
+use outlast_store::Store;
+use outlast_store::command::Route;
+use outlast_store::query::Claimable;
+
+use super::Turn;
+use crate::clock::boot_time;
+use crate::engine::Board;
+use crate::engine::estimate::{Estimate, MANY};
+use crate::engine::input::Input;
+
+/// Most rows that one look counts, of all classes together: it is taken each second.
+const COUNTED_MAX: u64 = 20_000;
+/// A class without jobs is known for this long: most come again.
+const UNUSED_MAX: Span = Span::from_secs(60);
+
+/// Whether a look is to be taken: one at a time.
+#[derive(Debug)]
+pub(super) struct Backlog {
+    pub(super) wanted: bool,
+    pub(super) reading: bool,
+}
+
+impl Backlog {
+    pub(super) const fn wanted() -> Self {
+        Self { wanted: true, reading: false }
+    }
+
+    pub(super) const fn is_due(&self) -> bool {
+        self.wanted && !self.reading
+    }
+}
+
+/// Returns how far to count the jobs of each class, by how many classes had some last time.
+pub(crate) fn count_max(classes: usize) -> u32 {
+    let classes = u64::try_from(classes).unwrap_or(u64::MAX).max(1);
+    u32::try_from((COUNTED_MAX / classes).clamp(1, MANY)).unwrap_or(u32::MAX)
+}
+
+/// Returns what waits, counted as far as a look may.
+pub(crate) async fn look<S: Store>(
+    store: &S,
+    board: &Board,
+) -> Result<Vec<Claimable>, outlast_store::StoreError> {
+    let max = count_max(board.waiting_classes());
+    let classes = store.claimable(max).await?;
+    board.set_waiting_classes(classes.len());
+    Ok(classes)
+}
+
+impl<S: Store> Turn<S> {
+    /// Takes a look beside the loop, which never waits for a read: a slow query of someone
+    /// else's would hold up every report.
+    pub(super) fn read_backlog(&mut self) {
+        self.backlog = Backlog { wanted: false, reading: true };
+        let (store, inputs) = (self.store.clone(), self.inputs.clone());
+        let board = std::sync::Arc::clone(&self.board);
+        tokio::spawn(async move {
+            let looked = look(&store, &board).await;
+            let Some(inputs) = inputs.upgrade() else { return };
+            // A loop that has ended needs no backlog.
+            match looked {
+                Ok(classes) => drop(inputs.send(Input::Backlog(classes)).await),
+                // The monitor's next look, a second later at most, makes up for it.
+                Err(error) => tracing::warn!(%error, "failed to look for claimable jobs"),
+            }
+            drop(inputs.send(Input::BacklogRead).await);
+        });
+    }
+
+    pub(super) fn set_backlog(&mut self, classes: Vec<Claimable>) {
+        let now = boot_time();
+        for Claimable { id, key, count } in classes {
+            // One that was counted as far as the look went may have any number.
+            let ready = Estimate::of(u64::from(count));
+            let class = self.roster.learn(id, &key, now);
+            let before = class.ready;
+            let ready = before.counted(ready.wanted());
+            self.roster.set_ready(id, ready);
+            // Clients that wait for it may not have heard.
+            if key.route == Route::Plain {
+                self.board.fetchers.wake(&key.queue, key.tenant.as_deref(), u64::from(count));
+            }
+        }
+        self.roster.forget_unused(BootTime(now.0.saturating_sub(UNUSED_MAX.0)));
+    }
+}

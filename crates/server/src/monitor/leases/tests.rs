@@ -1,0 +1,152 @@
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use outlast_core::id::JobId;
+use outlast_core::job::State;
+use outlast_core::limits;
+use outlast_core::time::Timestamp;
+use outlast_core::worker::liveness::WorkerEvent;
+use outlast_packs::PackSet;
+use outlast_proto::v1::ServerMessage;
+use outlast_store::command::{Start, WorkerMove};
+use outlast_store::event::EventQuery;
+use outlast_store::model::ModelStore;
+use outlast_store::store::ManualClock;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::*;
+use crate::engine::native_fence;
+use crate::engine::tests::{attach_sdk_worker, noop_job};
+use crate::settings::Settings;
+
+const WORKERS: u128 = 50;
+const SLOTS: u32 = 40;
+const JOBS: u128 = 2_000;
+/// Generous: a loaded machine is slow, and a stuck server is stuck for ever.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+type Pushed = UnboundedReceiver<Result<ServerMessage, tonic::Status>>;
+
+struct Scene {
+    engine: Engine<ModelStore>,
+}
+
+impl Scene {
+    fn start() -> Self {
+        let mut settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+        settings.check_interval = Span(20);
+        settings.reconnect_window = Span(100);
+        let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
+        let engine = Engine::start(store, settings);
+        tokio::spawn(run(engine.clone()));
+        Self { engine }
+    }
+
+    /// Attaches a fleet; its streams must be kept.
+    async fn fleet(&self, generation: u128) -> (Vec<WorkerId>, Vec<Pushed>) {
+        let workers: Vec<WorkerId> =
+            (0..WORKERS).map(|n| WorkerId(Uuid::from_u128(generation * 1_000 + n))).collect();
+        let mut streams = Vec::new();
+        for worker in &workers {
+            streams.push(attach_sdk_worker(&self.engine, *worker, SLOTS).await);
+        }
+        (workers, streams)
+    }
+
+    async fn await_held(&self, wanted: usize) {
+        let held = || -> usize {
+            self.engine.board().fleet.sessions().iter().map(|session| session.held()).sum()
+        };
+        let begun = Instant::now();
+        while held() < wanted {
+            assert!(begun.elapsed() < PATIENCE, "{} of {wanted} jobs are held", held());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Each job is said to have started.
+    async fn start_all(&self, workers: &[WorkerId]) {
+        for worker in workers {
+            let held = self.engine.store().held_by(*worker).await.unwrap();
+            let starts = held.iter().map(|held| {
+                let fence = native_fence(*worker, held.epoch);
+                self.engine.submit(Command::Start(Start { job: held.job, fence }))
+            });
+            for reply in join_all(starts).await {
+                assert!(matches!(reply, Ok(Reply::Moved(Ok(_)))), "{reply:?}");
+            }
+        }
+    }
+
+    /// Every connection is reset.
+    async fn kill(&self, workers: &[WorkerId]) {
+        let drops = workers.iter().map(|worker| {
+            let (by, evidence) = ("test".into(), "reset".into());
+            let event = WorkerEvent::Drop;
+            let step = WorkerMove { worker: *worker, event, session: Some(1), by, evidence };
+            self.engine.submit(Command::Worker(step))
+        });
+        assert!(join_all(drops).await.iter().all(Result::is_ok));
+        for worker in workers {
+            self.engine.board().leases().dropped(*worker, boot_time());
+            self.engine.send(Input::Detached { worker: *worker, session: 1 }).await.unwrap();
+        }
+        self.engine.board().lease_changed.notify_one();
+    }
+
+    /// Returns the batches in which workers were given up, when that many were.
+    async fn await_lapses(&self, wanted: usize) -> HashSet<String> {
+        let begun = Instant::now();
+        loop {
+            let query = EventQuery {
+                after: None,
+                names: vec!["worker.lapsed".to_owned()],
+                queues: Vec::new(),
+                job: None,
+                worker: None,
+                limit: 1_000,
+            };
+            let page = self.engine.store().events(query).await.unwrap();
+            if page.events.len() >= wanted {
+                let batch = |cursor: &String| cursor.rsplit_once('.').unwrap().0.to_owned();
+                return page.events.iter().map(|(cursor, _)| batch(cursor)).collect();
+            }
+            assert!(begun.elapsed() < PATIENCE, "{} of {wanted} were given up", page.events.len());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// F28: lapses were once awaited one by one, a commit each; only those of one look counted as
+/// lost together; and everything was handed out again at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fleet_that_dies_again_and_again_costs_few_commits_and_no_job_is_blamed() {
+    const ROUNDS: u128 = 3;
+    let scene = Scene::start();
+    let all = |jobs: u128| usize::try_from(jobs).unwrap();
+    let jobs = (1..=JOBS).map(noop_job).collect();
+    scene.engine.submit(Command::EnqueueAll(jobs)).await.unwrap();
+    let (mut workers, mut _streams) = scene.fleet(1).await;
+    scene.await_held(all(JOBS)).await;
+    for round in 1..=ROUNDS {
+        scene.start_all(&workers).await;
+        scene.kill(&workers).await;
+        let died = Instant::now();
+        let batches = scene.await_lapses(all(WORKERS * round)).await;
+        assert!(batches.len() <= all(4 * round), "{} commits", batches.len());
+        (workers, _streams) = scene.fleet(round + 1).await;
+        scene.await_held(all(JOBS)).await;
+        let limited = u64::try_from(JOBS).unwrap() - limits::REDISPATCH.burst;
+        let fastest = Duration::from_millis(limited * 1_000 / limits::REDISPATCH.per_second);
+        assert!(died.elapsed() >= fastest, "handed out within {:?}", died.elapsed());
+    }
+    for n in 1..=JOBS {
+        let job = scene.engine.store().job(JobId(Uuid::from_u128(n))).await.unwrap().unwrap();
+        let losses = u32::try_from(ROUNDS).unwrap();
+        assert_eq!((job.state, job.spent.losses, job.isolated), (State::Active, losses, false));
+    }
+}

@@ -27,6 +27,13 @@ pub const PAGE_MAX: u32 = 1_000;
 pub const QUEUE_NAME_MAX: usize = 255;
 /// Longest job type.
 pub const TYPE_NAME_MAX: usize = 255;
+/// Longest tenant name.
+pub const TENANT_NAME_MAX: usize = 255;
+/// Most labels that a job asks for, those of its action included.
+pub const LABELS_MAX: usize = 32;
+/// Longest JSON text of them: they are part of the key that jobs are claimed by, and
+/// PostgreSQL keeps no key above 2,700 bytes.
+pub const LABELS_BYTES_MAX: usize = 1024;
 /// Longest worker name.
 pub const WORKER_NAME_MAX: usize = 255;
 /// Most slots a worker may offer.

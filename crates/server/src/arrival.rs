@@ -26,7 +26,8 @@ fn planned(settings: &Settings, arrival: &Arrival, now: Timestamp) -> Planned {
             Ok((job, _)) => return stored(arrival.id, job, None),
             // The job as it was sent, without the action that does not take it.
             Err(failure) => {
-                let (job, _) = plan::plain(envelope, tenant, now);
+                let (mut job, _) = plan::plain(envelope, tenant, now);
+                job.class.tenant = job.class.tenant.filter(|name| plan::is_tenant(name));
                 return stored(arrival.id, job, Some(words(&failure)));
             }
         },

@@ -166,15 +166,20 @@ fn event_text(event: &Event) -> EventText<'_> {
         j: event.job.map(|job| job.0),
         w: event.worker.map(|worker| worker.0),
         e: event.epoch.map(|epoch| epoch.0),
-        ty: event.job_type.as_deref().map(Into::into),
-        q: event.queue.as_deref().map(Into::into),
+        ty: event.job_type.as_deref().map(without_nul),
+        q: event.queue.as_deref().map(without_nul),
         s: event.state.map(|state| state.as_str().into()),
         o: event.outcome.map(|outcome| outcome.as_str().into()),
         a: event.attempt,
         d: event.duration.map(|span| span.0),
-        by: event.by.as_str().into(),
-        ev: event.evidence.as_str().into(),
+        by: without_nul(&event.by),
+        ev: without_nul(&event.evidence),
     }
+}
+
+/// PostgreSQL reads no JSON with a NUL in it: one event would hide all that are read with it.
+fn without_nul(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
 }
 
 /// Returns the events that a text stands for.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::job::{Overlap, Rules};
+use outlast_core::limits::{LABELS_BYTES_MAX, LABELS_MAX, TENANT_NAME_MAX};
 use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
 use outlast_core::time::{Span, Timestamp};
 use outlast_packs::{Action, PackSet, RetrySpec, Violation};
@@ -64,10 +65,44 @@ pub(crate) fn ojs_at<'a>(
 ) -> Result<(NewJob, Planned<'a>), Failure> {
     let packs = settings.packs.current();
     let Some(action) = packs.get(&envelope.job_type) else {
-        return Ok(plain(envelope, tenant, now));
+        let (job, planned) = plain(envelope, tenant, now);
+        bounded(&job.class)?;
+        return Ok((job, planned));
     };
     let args = arguments(action, envelope.args)?;
-    Ok(planned(envelope, args, (tenant, now), Some(action)))
+    let (job, planned) = planned(envelope, args, (tenant, now), Some(action));
+    bounded(&job.class)?;
+    Ok((job, planned))
+}
+
+/// Returns whether a tenant may have this name.
+pub(crate) fn is_tenant(name: &str) -> bool {
+    name.len() <= TENANT_NAME_MAX && !name.chars().any(char::is_control)
+}
+
+/// Checks the parts of a class that are not bounded by their names: they are keys in the store.
+fn bounded(class: &ClassKey) -> Result<(), Fault> {
+    if class.tenant.as_deref().is_some_and(|name| !is_tenant(name)) {
+        let problem = format!("must be at most {TENANT_NAME_MAX} bytes, none of them control");
+        return Err(Fault::rule("meta.tenant_id", problem));
+    }
+    let Route::Action { labels, .. } = &class.route else { return Ok(()) };
+    if labels.len() > LABELS_MAX {
+        let problem = format!(
+            "names {} labels, those of the action included; at most {LABELS_MAX} are taken",
+            labels.len()
+        );
+        return Err(Fault::rule("labels", problem));
+    }
+    let bytes = serde_json::to_string(labels).map_or(usize::MAX, |text| text.len());
+    if bytes > LABELS_BYTES_MAX {
+        let problem = format!(
+            "is {bytes} bytes long as JSON, the action's own labels included; at most \
+             {LABELS_BYTES_MAX} are taken"
+        );
+        return Err(Fault::rule("labels", problem));
+    }
+    Ok(())
 }
 
 /// Plans a job of the standard as one for whoever registered a handler for its type.
@@ -180,6 +215,14 @@ pub(crate) fn execution<S: Store>(
         serde_json::json!({ "labels": &request.labels }).to_string()
     };
     let overlap = request.overlap.unwrap_or_else(|| overlap_of(action));
+    let class = ClassKey {
+        queue: request.queue,
+        route: route(action, request.labels, overlap),
+        job_type: request.action_ref,
+        tenant: None,
+        isolated: false,
+    };
+    bounded(&class)?;
     Ok(NewJob {
         id: JobId(Uuid::now_v7()),
         priority: request.priority,
@@ -194,13 +237,7 @@ pub(crate) fn execution<S: Store>(
         visibility: None,
         scheduled_timeout: request.scheduled_timeout.unwrap_or(standard),
         origin: Origin::Execution,
-        class: ClassKey {
-            queue: request.queue,
-            route: route(action, request.labels, overlap),
-            job_type: request.action_ref,
-            tenant: None,
-            isolated: false,
-        },
+        class,
     })
 }
 

@@ -129,7 +129,17 @@ fn scheduled(value: &Value) -> Result<ScheduledTimeout, Fault> {
     if value.as_str() == Some("never") {
         return Ok(ScheduledTimeout::Never);
     }
-    span("scheduled_timeout", value).map(ScheduledTimeout::After)
+    span("scheduled_timeout", value).map(two_digits).map(ScheduledTimeout::After)
+}
+
+/// Rounds up to two digits, so by less than a tenth: jobs that wait are looked at by their
+/// limit, and a producer that sends what is left until some deadline has a limit for each.
+fn two_digits(span: Span) -> Span {
+    let mut step = 1;
+    while span.0 / step >= 100 {
+        step *= 10;
+    }
+    Span(span.0.div_ceil(step).saturating_mul(step))
 }
 
 fn delay(value: &Value) -> Result<When, Fault> {
@@ -157,4 +167,24 @@ fn labels(value: &Value) -> Result<BTreeMap<String, String>, Fault> {
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     });
     labels.collect::<Option<_>>().ok_or_else(|| Fault::field("labels", problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_waiting_are_rounded_up_to_two_digits() {
+        for (given, kept) in [
+            (0, 0),
+            (99, 99),
+            (3_000, 3_000),
+            (45_500, 46_000),
+            (300_000, 300_000),
+            (301_000, 310_000),
+        ] {
+            assert_eq!(two_digits(Span(given)), Span(kept));
+        }
+        assert_eq!(two_digits(Span(u64::MAX)), Span(u64::MAX));
+    }
 }

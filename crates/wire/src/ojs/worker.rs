@@ -107,6 +107,7 @@ impl<'a> ReportBody<'a> {
             epoch.map_err(|_not| Fault::field("lease", "is not a lease of this server"))
         });
         let lease = lease.transpose()?;
+        self.worker_id.as_deref().map(names::worker).transpose()?;
         Ok(About { job: JobId(job), worker: self.worker_id.clone(), attempt: self.attempt, lease })
     }
 }

@@ -54,6 +54,39 @@ fn requests_that_cannot_be_met_are_refused_by_name_and_leave_nothing_behind() {
     assert_eq!(list["data"], json!([]), "nothing was accepted");
 }
 
+/// A key that PostgreSQL does not take was answered with 503 for ever, and one NUL hid every
+/// event that was stored with it.
+#[test]
+fn names_that_no_store_takes_as_a_key_are_refused_with_their_bound() {
+    let scene = Scene::start();
+    let with = |labels: Value| {
+        let queue = "q".repeat(255);
+        let body = json!({"action_ref": "core.noop", "queue": queue, "labels": labels});
+        scene.api().post("/executions", &body)
+    };
+    // Random enough that no store makes it short.
+    let long = |bytes: usize| -> String {
+        let mut state = 7_u64;
+        let mut letter = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            char::from(b'a' + u8::try_from((state >> 40) % 26).expect("a letter"))
+        };
+        (0..bytes).map(|_| letter()).collect()
+    };
+    check(&with(json!({"zone": long(3_000)})), 422, "1024");
+    check(&with((0..33).map(|n| (n.to_string(), json!("x"))).collect()), 422, "32");
+    let _stored = with(json!({"zone": long(1_000)})).expect(201);
+    let job = json!({"type": "a.b", "args": [], "meta": {"tenant_id": long(256)}});
+    check(&scene.api().post("/ojs/v1/jobs", &job), 422, "255");
+    let job = json!({"type": "a.b", "args": [], "meta": {"tenant_id": long(255)}});
+    let stored = scene.api().post("/ojs/v1/jobs", &job).expect(201);
+    let id = &stored["job"]["id"];
+    let ack = json!({"job_id": id, "worker_id": "a\u{0}b"});
+    check(&scene.api().post("/ojs/v1/workers/ack", &ack), 400, "worker_id");
+    let fetch = json!({"queues": ["default"], "worker_id": "a\u{0}b"});
+    check(&scene.api().post("/ojs/v1/workers/fetch", &fetch), 400, "worker_id");
+}
+
 #[test]
 fn things_that_are_not_there_are_404() {
     let scene = Scene::start();

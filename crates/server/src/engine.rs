@@ -20,6 +20,7 @@
 //! - [`dispatch`]: which session gets how many jobs of which classes; pure
 //! - [`roster`]: the sessions and what they hold
 //! - [`turn`]: one turn of the loop, and what is done with its replies
+//! - [`vitals`]: whether what the server cannot do without still runs
 //! - [`waiting`]: why a job waits, in words
 
 mod beats;
@@ -33,6 +34,7 @@ pub mod input;
 pub(crate) mod profile;
 pub(crate) mod roster;
 mod turn;
+pub(crate) mod vitals;
 mod waiting;
 
 use std::collections::{HashMap, HashSet};
@@ -60,6 +62,9 @@ use crate::settings::Settings;
 use input::Input;
 pub(crate) use turn::native_fence;
 
+/// A store that takes no write for this long, and two looks of the lease monitor, is out of
+/// reach, though nothing has said so.
+const UNPROVEN_MAX: Span = Span::from_secs(5);
 /// How many inputs may wait for the loop before callers wait for a place.
 const INPUTS_MAX: usize = 16 * 1024;
 
@@ -109,6 +114,8 @@ pub struct Board {
     /// Woken when it begins to.
     pub(crate) arrivals_watched: Notify,
     stopping: CancellationToken,
+    /// Whether what the server cannot do without still runs.
+    pub(crate) vitals: vitals::Vitals,
     /// The store's time at a boot time, from the latest batch.
     clock: Mutex<Option<(Timestamp, BootTime)>>,
     paused: RwLock<HashSet<String>>,
@@ -182,7 +189,9 @@ pub struct Health {
     /// Whether the store is reachable and migrated and the server is not stopping.
     pub ready: bool,
     /// `ok`, or what is wrong with the store.
-    pub store: &'static str,
+    pub store: String,
+    /// Which vital part of the server has ended, if one has.
+    pub dead: Option<String>,
     /// Whether the server is on its way out.
     pub stopping: bool,
 }
@@ -212,8 +221,11 @@ impl<S: Store> Engine<S> {
             metrics: Arc::clone(&metrics),
         };
         let shown = (Arc::clone(&board), Arc::clone(&metrics));
-        tokio::spawn(beats::run(store.clone(), settings.clone(), shown, beating));
-        tokio::spawn(turn::run(store, settings, server, (board, metrics), inputs_of_loop));
+        let beats = beats::run(store.clone(), settings.clone(), shown, beating);
+        let turns =
+            turn::run(store, settings, server, (Arc::clone(&board), metrics), inputs_of_loop);
+        tokio::spawn(vitals::watch(Arc::clone(&board), "the writer of heartbeats", beats));
+        tokio::spawn(vitals::watch(board, "the engine loop", turns));
         Self { shared: Arc::new(shared) }
     }
 
@@ -275,6 +287,11 @@ impl<S: Store> Engine<S> {
             .map_err(|_closed| Unavailable::new("server is stopping"))
     }
 
+    /// Hands the loop what it may as well do without, if there is room.
+    pub(crate) fn offer(&self, input: Input) {
+        drop(self.shared.inputs.try_send(input));
+    }
+
     /// Returns the store, for reads.
     #[must_use]
     pub fn store(&self) -> &S {
@@ -295,6 +312,10 @@ impl<S: Store> Engine<S> {
 
     pub(crate) fn board(&self) -> &Board {
         &self.shared.board
+    }
+
+    pub(crate) fn shared_board(&self) -> Arc<Board> {
+        Arc::clone(&self.shared.board)
     }
 
     pub(crate) fn counters(&self) -> &Metrics {
@@ -403,16 +424,27 @@ impl<S: Store> Engine<S> {
         self.board().stop();
     }
 
-    /// Returns whether the server can serve.
+    /// Returns whether the server can serve, as far as is known: nothing is asked and nothing
+    /// waited for. Contact with the store is proven all the time, by the lease monitor if by
+    /// nothing else.
     #[must_use]
     pub fn health(&self) -> Health {
-        let stopping = self.board().is_stopping();
-        let well = self.board().contact.is_well(boot_time());
-        Health {
-            ready: !stopping && well,
-            store: if well { "ok" } else { "unreachable" },
-            stopping,
-        }
+        let (board, now) = (self.board(), boot_time());
+        let (stopping, dead) = (board.is_stopping(), board.vitals.dead());
+        let unproven = board.contact.unproven_for(now);
+        let store = if !board.contact.is_well(now) {
+            "unreachable".to_owned()
+        } else if unproven.0 > UNPROVEN_MAX.0 + 2 * self.settings().check_interval.0 {
+            format!("took no write for {} s", unproven.as_secs())
+        } else {
+            "ok".to_owned()
+        };
+        Health { ready: !stopping && dead.is_none() && store == "ok", store, dead, stopping }
+    }
+
+    /// Waits until a vital part of the server has ended, and says which.
+    pub(crate) async fn died(&self) -> String {
+        self.board().vitals.died().await
     }
 
     /// Returns the metrics in the Prometheus text format.

@@ -19,24 +19,27 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::engine::Engine;
+use crate::engine::vitals::watch;
 
 /// Starts every monitor; they end when `stop` is cancelled.
 pub(crate) fn start<S: Store>(engine: &Engine<S>, tasks: &TaskTracker, stop: &CancellationToken) {
     let until_stopped = |token: CancellationToken| async move { token.cancelled().await };
     macro_rules! spawn {
-        ($monitor:path) => {{
+        ($name:literal, $monitor:path) => {{
             let (engine, token) = (engine.clone(), stop.clone());
-            tasks.spawn(async move {
+            let board = engine.shared_board();
+            tasks.spawn(watch(board, $name, async move {
                 tokio::select! {
                     () = $monitor(engine) => {}
                     () = until_stopped(token) => {}
                 }
-            });
+            }));
         }};
     }
-    spawn!(leases::run);
-    spawn!(sweep::run);
-    spawn!(arrivals::run);
-    tasks.spawn(retention::run(engine.clone(), stop.clone()));
-    spawn!(stranded::run);
+    spawn!("the lease monitor", leases::run);
+    spawn!("the sweeper", sweep::run);
+    spawn!("the monitor of arrivals", arrivals::run);
+    let retention = retention::run(engine.clone(), stop.clone());
+    tasks.spawn(watch(engine.shared_board(), "the monitor of retention", retention));
+    spawn!("the execution timeout monitor", stranded::run);
 }

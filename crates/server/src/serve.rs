@@ -56,6 +56,9 @@ pub enum ServeError {
         #[source]
         source: io::Error,
     },
+    /// A part that the server cannot do without has ended.
+    #[error("{0}; the server stops, so that whoever watches it starts it again")]
+    Dead(String),
     /// The store did not answer when the server started.
     #[error("cannot read the store: {0}")]
     Store(#[from] StoreError),
@@ -115,6 +118,9 @@ impl<S: Store> Server<S> {
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
+                // Nothing can be finished in order any more: leases and the store's own
+                // transactions keep what was accepted.
+                why = engine.died() => return Err(ServeError::Dead(why)),
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => {
                         let serve = connection(stream, app.clone(), stop_connections.clone());

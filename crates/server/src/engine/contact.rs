@@ -40,6 +40,8 @@ struct State {
     work: OneLane,
     /// Since when there was no break.
     since: Option<BootTime>,
+    /// When the store last took a write, or was opened.
+    proven: BootTime,
     held_up: Span,
 }
 
@@ -55,7 +57,7 @@ struct OneLane {
 impl Default for State {
     fn default() -> Self {
         let (beats, work) = (OneLane::default(), OneLane::default());
-        Self { beats, work, since: None, held_up: HELD_UP }
+        Self { beats, work, since: None, proven: BootTime(0), held_up: HELD_UP }
     }
 }
 
@@ -81,7 +83,8 @@ impl State {
 impl Contact {
     /// The store was just opened.
     pub(crate) fn new(now: BootTime) -> Self {
-        Self { state: Mutex::new(State { since: Some(now), ..State::default() }) }
+        let state = State { since: Some(now), proven: now, ..State::default() };
+        Self { state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -107,6 +110,7 @@ impl Contact {
         this.down = !reached;
         if reached {
             this.written = Some(now);
+            state.proven = now;
         }
         if took > patience {
             tracing::warn!(
@@ -138,6 +142,11 @@ impl Contact {
     pub(crate) fn is_well(&self, now: BootTime) -> bool {
         let state = self.state();
         !state.is_down() && !state.waits(NOT_WELL, now)
+    }
+
+    /// Returns how long ago the store last took a write, or was opened.
+    pub(crate) fn unproven_for(&self, now: BootTime) -> Span {
+        now.since(self.state().proven)
     }
 
     /// Returns how long contact has lasted without a break; a write that is held up has broken

@@ -24,7 +24,7 @@ pub(super) async fn health<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
         object.number("uptime_seconds", boot_time().since(app.started).as_secs());
         object.object("backend", |object| {
             object.text("type", "durable");
-            object.text("status", health.store);
+            object.text("status", &health.store);
         });
     });
     Ok(answer.with_status(status))

@@ -145,8 +145,15 @@ table public.event_batch partition by RANGE (at)
     n bigint not null
     at bigint not null
     body text not null
-    event_batch_pkey PRIMARY KEY (server, n, at)
+    lane bigint not null
+    event_batch_pkey PRIMARY KEY (lane, n, at)
     CREATE INDEX event_batch_at ON ONLY public.event_batch USING btree (at)
+
+table public.event_lane
+    id bigint not null
+    latest bigint not null
+    event_lane_id_check CHECK ((id = 1))
+    event_lane_pkey PRIMARY KEY (id)
 
 table public.expiry
     at bigint not null
@@ -262,6 +269,7 @@ table public.server_batch with (fillfactor=10, autovacuum_vacuum_threshold=1000)
     server uuid not null
     n bigint not null
     at bigint not null
+    lane bigint
     server_batch_pkey PRIMARY KEY (server)
 
 table public.tally with (fillfactor=40, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
@@ -591,14 +599,12 @@ CREATE OR REPLACE FUNCTION outlast.open_batch(server_id uuid, batch bigint)
 AS $function$
 begin
     update server_batch set n = batch, at = (extract(epoch from clock_timestamp()) * 1000)::bigint
-    where server = server_id and n < batch;
+    where server = server_id and n < batch and lane is not null;
     if not found then
-        insert into server_batch (server, n, at)
-        values (server_id, batch, (extract(epoch from clock_timestamp()) * 1000)::bigint)
-        on conflict do nothing;
-        if not found then
+        if exists (select 1 from server_batch b where b.server = server_id and b.n >= batch) then
             raise exception 'batch % was applied before', batch using errcode = 'OL004';
         end if;
+        raise exception 'server % has no lane', server_id using errcode = 'OL005';
     end if;
     return (extract(epoch from clock_timestamp()) * 1000)::bigint;
 end $function$
@@ -725,6 +731,28 @@ begin
         end case;
     end loop;
     return null;
+end $function$
+
+CREATE OR REPLACE FUNCTION outlast.take_lane(server_id uuid)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+    now constant bigint := (extract(epoch from clock_timestamp()) * 1000)::bigint;
+    given bigint;
+begin
+    update server_batch set lane = null where server in (
+        select b.server from server_batch b
+        where b.lane is not null and b.at < now - 60000 and b.server <> server_id
+        for update skip locked);
+    insert into server_batch (server, n, at) values (server_id, -1, now) on conflict do nothing;
+    perform 1 from server_batch b where b.server = server_id and b.lane is null for update;
+    if found then
+        insert into event_lane as e (id, latest) values (1, 1)
+            on conflict (id) do update set latest = e.latest + 1
+            returning latest into given;
+        update server_batch set lane = given where server = server_id;
+    end if;
 end $function$
 
 CREATE OR REPLACE FUNCTION outlast.tenant_problem(tenant text)

@@ -89,13 +89,19 @@ CREATE TABLE duty (
     until integer not null
 ) without rowid;
 
-CREATE TABLE event_batch (
-    server blob not null,
+CREATE TABLE "event_batch" (
+    lane integer not null,
     n integer not null,
+    server blob not null,
     at integer not null,
     body text not null,
-    primary key (server, n)
+    primary key (lane, n)
 ) without rowid;
+
+CREATE TABLE event_lane (
+    id integer primary key check (id = 1),
+    latest integer not null
+);
 
 CREATE TABLE expiry (
     at integer not null,

@@ -20,8 +20,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 const READ_LIMIT_MS: u32 = 30_000;
 /// Longest that one statement of a batch may take.
 const WRITE_LIMIT_MS: u32 = 10_000;
-/// Longest that a batch waits for a row that another transaction holds.
-const LOCK_LIMIT_MS: u32 = 2_000;
+/// Longest that a batch waits for a row that another transaction holds: everything behind it
+/// waits as long.
+const LOCK_LIMIT_MS: u32 = 500;
 
 /// Longest that a read waits for a table that another transaction has locked.
 const READ_LOCK_LIMIT_MS: u32 = 5_000;

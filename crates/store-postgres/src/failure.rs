@@ -7,6 +7,8 @@ use tokio_postgres::error::{Severity, SqlState};
 const MISSED: &str = "OL001";
 /// What `outlast.open_batch` says of a batch that is there already.
 const APPLIED: &str = "OL004";
+/// What it says of a server whose lane of the event log was closed.
+const NO_LANE: &str = "OL005";
 
 /// Why statements of a transaction were not carried out.
 #[derive(Debug)]
@@ -14,6 +16,8 @@ pub(crate) enum Failure {
     /// The transaction is rolled back for sure, and may go through if it is tried again: a
     /// deadlock, or a row that another transaction has just made.
     Again(Conflict, String),
+    /// The transaction is rolled back for sure: it waited for a row that another one holds.
+    Held(String),
     /// An earlier try of the batch took effect after all.
     Applied(String),
     /// The connection is gone or hangs, and the transaction was not committed on it yet.
@@ -31,6 +35,8 @@ pub(crate) enum Conflict {
     Key,
     /// With what was taken for true without looking.
     Haste,
+    /// With another server, which closed the lane of one that wrote nothing for long.
+    Lane,
 }
 
 impl From<StoreError> for Failure {
@@ -53,16 +59,20 @@ impl From<tokio_postgres::Error> for Failure {
             };
         };
         let code = said.code();
-        if *code == SqlState::T_R_DEADLOCK_DETECTED
-            || *code == SqlState::T_R_SERIALIZATION_FAILURE
-            || *code == SqlState::LOCK_NOT_AVAILABLE
+        if *code == SqlState::T_R_DEADLOCK_DETECTED || *code == SqlState::T_R_SERIALIZATION_FAILURE
         {
             return Self::Again(Conflict::Locks, words);
+        }
+        if *code == SqlState::LOCK_NOT_AVAILABLE {
+            return Self::Held(words);
         }
         // A compare-and-set hits what was locked, unless it was not locked: an attempt that
         // this server remembers, or a worker that two servers register.
         if code.code() == MISSED {
             return Self::Again(Conflict::Haste, words);
+        }
+        if code.code() == NO_LANE {
+            return Self::Again(Conflict::Lane, words);
         }
         if code.code() == APPLIED {
             return Self::Applied(words);
@@ -105,6 +115,7 @@ impl From<Failure> for StoreError {
             Failure::Again(_, words) | Failure::Applied(words) | Failure::Broken(words) => {
                 Self::Unavailable(words)
             }
+            Failure::Held(words) => Self::Held(words),
             Failure::Certain(error) => error,
         }
     }

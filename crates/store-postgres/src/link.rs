@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
@@ -47,6 +48,10 @@ pub(crate) struct Link {
     statements: HashMap<&'static str, Statement>,
     /// Ends the task that reads from the connection.
     reader: AbortHandle,
+    /// When each of the latest statements was answered.
+    answered: Vec<Instant>,
+    /// How often statements were sent and waited for.
+    round_trips: u64,
 }
 
 impl std::fmt::Debug for Link {
@@ -64,7 +69,7 @@ impl Drop for Link {
 
 impl Link {
     pub(crate) fn new(client: Client, reader: AbortHandle) -> Self {
-        Self { client, statements: HashMap::new(), reader }
+        Self { client, statements: HashMap::new(), reader, answered: Vec::new(), round_trips: 0 }
     }
 
     pub(crate) const fn client(&self) -> &Client {
@@ -74,6 +79,11 @@ impl Link {
     /// Returns every statement that was prepared.
     pub(crate) fn statements(&self) -> Vec<&'static str> {
         self.statements.keys().copied().collect()
+    }
+
+    /// Returns how often statements were sent and waited for.
+    pub(crate) const fn round_trips(&self) -> u64 {
+        self.round_trips
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -90,7 +100,14 @@ impl Link {
             let client = &self.client;
             Some(Box::pin(async move { client.query(statement, &values).await }) as Call<'_>)
         });
-        in_order(calls.collect()).await
+        self.answered.clear();
+        self.round_trips += 1;
+        in_order(calls.collect(), &mut self.answered).await
+    }
+
+    /// Returns when a statement of the latest run was answered.
+    pub(crate) fn answered(&self, at: usize) -> Instant {
+        self.answered.get(at).copied().unwrap_or_else(Instant::now)
     }
 
     async fn prepare(&mut self, asks: &[Ask]) -> Result<(), Failure> {
@@ -108,7 +125,10 @@ type Call<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>, tokio_postgres::Err
 
 /// Polls calls in order until all are done, so that they are sent in order; returns what
 /// they gave, or the error of the first that failed: those after it only say that one did.
-async fn in_order(mut calls: Vec<Call<'_>>) -> Result<Vec<Vec<Row>>, Failure> {
+async fn in_order(
+    mut calls: Vec<Call<'_>>,
+    answered: &mut Vec<Instant>,
+) -> Result<Vec<Vec<Row>>, Failure> {
     let mut open: Vec<Option<Result<Vec<Row>, tokio_postgres::Error>>> = Vec::new();
     open.resize_with(calls.len(), || None);
     let mut given = Vec::with_capacity(calls.len());
@@ -127,7 +147,10 @@ async fn in_order(mut calls: Vec<Call<'_>>) -> Result<Vec<Vec<Row>>, Failure> {
         }
         while let Some(result) = open.get_mut(given.len()).and_then(Option::take) {
             match result {
-                Ok(rows) => given.push(rows),
+                Ok(rows) => {
+                    answered.push(Instant::now());
+                    given.push(rows);
+                }
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
         }

@@ -23,6 +23,10 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0006_server_batch.sql"),
     },
     Migration { name: "0007_tally", text: include_str!("../migrations/0007_tally.sql") },
+    Migration {
+        name: "0008_event_lanes",
+        text: include_str!("../migrations/0008_event_lanes.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

@@ -1,6 +1,6 @@
 //! The store itself: two writers, several readers.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use outlast_core::duty::DutyRefusal;
 use outlast_core::id::{JobId, WorkerId};
@@ -17,12 +17,13 @@ use outlast_store::tally::ClassCounts;
 use outlast_store::tend::{Tend, Tended};
 use outlast_store::{Applied, Batch, Clock, Command, Store, StoreError};
 use tokio::sync::{Mutex, MutexGuard};
+use uuid::Uuid;
 
 use crate::connect::{Address, OpenError, Options};
 use crate::line::Line;
 use crate::read::{self, Readers};
 use crate::tend;
-use crate::writer::Writer;
+use crate::writer::{Time, Writer};
 
 /// Jobs in PostgreSQL. Clones share the connections.
 #[derive(Clone, Debug)]
@@ -34,6 +35,9 @@ pub struct PostgresStore {
 struct Inner {
     /// One for work and one for heartbeats: what one waits for holds up no batch of the other.
     writers: [Mutex<Option<Writer>>; 2],
+    /// The number under which heartbeats come.
+    beats: OnceLock<Uuid>,
+    time: Arc<Time>,
     readers: Readers,
     /// For what the server itself must know.
     duties: Readers,
@@ -57,11 +61,26 @@ impl PostgresStore {
         let readers = Readers::new(&address, read::ASKED);
         let duties = Readers::new(&address, read::DUTIES);
         let place = address.place();
-        let writer = || Mutex::new(Some(Writer::new(address.clone(), options.clock.clone())));
+        let time = Arc::new(Time::new());
+        let writer = || {
+            let (address, clock) = (address.clone(), options.clock.clone());
+            Mutex::new(Some(Writer::new(address, clock, Arc::clone(&time))))
+        };
         let writers = [writer(), writer()];
         let line = Line::new();
         let clock = options.clock.clone();
-        let inner = Inner { writers, readers, duties, line, address, place, durable, clock };
+        let inner = Inner {
+            writers,
+            beats: OnceLock::new(),
+            time,
+            readers,
+            duties,
+            line,
+            address,
+            place,
+            durable,
+            clock,
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -95,15 +114,29 @@ impl PostgresStore {
         writer.as_ref().map(Writer::statements).unwrap_or_default()
     }
 
-    /// Returns the writer that such batches prefer, or the other one if that is free first.
-    async fn writer(&self, beats: bool) -> MutexGuard<'_, Option<Writer>> {
-        let [work, beat] = &self.inner.writers;
-        let (first, second) = if beats { (beat, work) } else { (work, beat) };
-        tokio::select! {
-            biased;
-            writer = first.lock() => writer,
-            writer = second.lock() => writer,
+    /// Returns how many tries of batches failed and were made again, or given up.
+    #[doc(hidden)]
+    pub async fn tried_again(&self) -> u64 {
+        let writer = self.inner.writers[0].lock().await;
+        writer.as_ref().map_or(0, Writer::tried_again)
+    }
+
+    /// Returns how often the writer's present connection was asked.
+    #[doc(hidden)]
+    pub async fn round_trips(&self) -> u64 {
+        let writer = self.inner.writers[0].lock().await;
+        writer.as_ref().map_or(0, Writer::round_trips)
+    }
+
+    /// Returns the writer of a batch. The heartbeats of a server are numbered by themselves, and
+    /// have a writer that nothing else uses: they wait for no work.
+    async fn writer(&self, batch: &Batch) -> MutexGuard<'_, Option<Writer>> {
+        let beats = &self.inner.beats;
+        if matches!(batch.commands.first(), Some(Command::Renew(_))) {
+            beats.get_or_init(|| batch.id.server);
         }
+        let [work, beat] = &self.inner.writers;
+        if beats.get() == Some(&batch.id.server) { beat.lock().await } else { work.lock().await }
     }
 
     /// Returns what the writer's connection is told first.
@@ -116,14 +149,18 @@ impl PostgresStore {
 
 impl Store for PostgresStore {
     async fn apply(&self, batch: Batch) -> Result<Applied, StoreError> {
-        let beats = matches!(batch.commands.first(), Some(Command::Renew(_) | Command::Lapse(_)));
-        let mut writer = self.writer(beats).await;
+        let mut writer = self.writer(&batch).await;
         writer.as_mut().ok_or(StoreError::Closed)?.apply(&batch).await
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
-        let mut writer = self.writer(false).await;
-        writer.as_mut().ok_or(StoreError::Closed)?.now().await
+        // Whoever asks for the time waits for no batch, and none for him.
+        let reader = self.inner.duties.get().await?;
+        let now = match &self.inner.clock {
+            Some(clock) => clock.now(),
+            None => read::now(&reader).await?,
+        };
+        Ok(self.inner.time.at_least(now))
     }
 
     async fn tend(&self, tend: Tend) -> Result<Result<Tended, DutyRefusal>, StoreError> {

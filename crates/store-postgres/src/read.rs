@@ -15,12 +15,15 @@ pub(crate) mod worker;
 use std::time::Duration;
 
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod};
+use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::connect::Address;
 use crate::failure::Failure;
+use crate::row;
+use crate::writer::NOW;
 
 /// Connections that read lists and jobs for whoever asks.
 pub(crate) const ASKED: usize = 4;
@@ -82,6 +85,13 @@ impl Readers {
     pub(crate) fn close(&self) {
         self.pool.close();
     }
+}
+
+/// Asks for the store's time.
+pub(crate) async fn now(reader: &Reader) -> Result<Timestamp, StoreError> {
+    let row = reader.one(NOW, &[]).await?;
+    let row = row.ok_or_else(|| StoreError::Corrupt("no time was told".into()))?;
+    row::time(&row, 0)
 }
 
 impl Reader {

@@ -132,7 +132,9 @@ impl Tender<'_> {
     fn or_later<T>(&mut self, step: Result<T, Stop>) -> Result<Option<T>, Stop> {
         match step {
             Ok(done) => Ok(Some(done)),
-            Err(Stop::Failed(Failure::Again(Conflict::Locks | Conflict::Key, words))) => {
+            Err(Stop::Failed(
+                Failure::Held(words) | Failure::Again(Conflict::Locks | Conflict::Key, words),
+            )) => {
                 tracing::debug!(error = words, "put off: somebody works with the table");
                 self.done.put_off += 1;
                 Ok(None)

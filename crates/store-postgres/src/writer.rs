@@ -41,6 +41,7 @@ mod report;
 mod sweep;
 mod tables;
 mod tally;
+mod time;
 mod transition;
 mod workers;
 
@@ -68,6 +69,7 @@ use live::Live;
 use memory::Memory;
 use need::Take;
 use tables::Tables;
+pub(crate) use time::Time;
 use workers::Known;
 
 /// How often a batch that collides with other transactions is tried.
@@ -80,7 +82,9 @@ const BATCH_LIMIT: Duration = Duration::from_secs(11);
 /// Longest that a batch is tried at all. Nothing is begun after it, so `apply` returns even
 /// when PostgreSQL hangs without a word.
 const APPLY_LIMIT: Duration = Duration::from_secs(12);
-/// Longest that telling the time, rolling back, or looking a batch up may take.
+/// How long after a row was held the writer waits for no lock longer than for a moment.
+const HURRY: Duration = Duration::from_secs(5);
+/// Longest that rolling back, or looking a batch up may take.
 const SHORT_LIMIT: Duration = Duration::from_secs(3);
 
 /// What writes. One caller at a time.
@@ -91,14 +95,16 @@ pub(crate) struct Writer {
     link: Option<Link>,
     classes: Classes,
     memory: Memory,
-    latest: Timestamp,
-    /// The store's time, and when it was told.
-    told: Option<(Timestamp, Instant)>,
+    time: Arc<Time>,
     /// What a batch did if its commit, which was sent, took effect. It outlives the try, so
     /// that one which is given up for silence is known to be in doubt.
     doubt: Option<Applied>,
-    /// The server that is known to have its row.
-    marked: Option<Uuid>,
+    /// Until when the writer waits for no lock longer than for a moment.
+    held_until: Option<Instant>,
+    /// How many tries of batches failed.
+    tried_again: u64,
+    /// Servers that are known to have their row and a lane.
+    marked: HashSet<Uuid>,
 }
 
 /// How a try of a batch ended otherwise than well.
@@ -123,17 +129,18 @@ impl From<StoreError> for Miss {
 }
 
 impl Writer {
-    pub(crate) fn new(address: Address, clock: Option<Arc<dyn Clock>>) -> Self {
+    pub(crate) fn new(address: Address, clock: Option<Arc<dyn Clock>>, time: Arc<Time>) -> Self {
         Self {
             address,
             clock,
             link: None,
             classes: Classes::default(),
             memory: Memory::default(),
-            latest: Timestamp(i64::MIN),
-            told: None,
+            time,
             doubt: None,
-            marked: None,
+            held_until: None,
+            tried_again: 0,
+            marked: HashSet::new(),
         }
     }
 
@@ -143,7 +150,7 @@ impl Writer {
         match self.apply_once(batch, &mut sent).await {
             // It was not there when it was looked for, but PostgreSQL may have the whole of it
             // yet to read.
-            Err(StoreError::Unavailable(words)) if sent.is_some() => {
+            Err(StoreError::Unavailable(words) | StoreError::Held(words)) if sent.is_some() => {
                 Err(StoreError::Ambiguous(words))
             }
             applied => applied,
@@ -175,33 +182,41 @@ impl Writer {
                 Some(link) => link,
                 None => self.connect().await?,
             };
-            if self.marked != Some(batch.id.server) {
+            if !self.marked.contains(&batch.id.server) {
                 mark(&mut link, batch.id).await?;
-                self.marked = Some(batch.id.server);
+                self.marked.insert(batch.id.server);
             }
             let miss = match self.attempt_until(end, &mut link, batch, careful).await {
                 Ok(applied) => {
-                    self.latest = applied.at;
                     self.link = Some(link);
                     return Ok(applied);
                 }
                 Err(miss) => miss,
             };
+            // What is remembered of other attempts is as true as before.
             self.classes = Classes::default();
-            self.memory = Memory::default();
+            self.tried_again += 1;
             match miss {
                 Miss::Failed(Failure::Again(conflict, words)) => {
                     careful |= matches!(conflict, Conflict::Key | Conflict::Haste);
+                    if conflict == Conflict::Lane {
+                        self.marked.remove(&batch.id.server);
+                    }
                     tracing::debug!(error = words, "batch collided, trying again");
                     last = words;
                     self.roll_back(link).await;
                 }
+                Miss::Failed(Failure::Held(words)) => {
+                    self.roll_back(link).await;
+                    if self.was_held() {
+                        return Err(StoreError::Held(words));
+                    }
+                    last = words;
+                }
                 Miss::Failed(Failure::Applied(words)) => {
                     self.roll_back(link).await;
                     let lost = || StoreError::Corrupt(words);
-                    let applied: Applied = sent.take().ok_or_else(lost)?;
-                    self.latest = applied.at;
-                    return Ok(applied);
+                    return sent.take().ok_or_else(lost);
                 }
                 // An idle connection may have died unnoticed: a new one tells.
                 Miss::Failed(Failure::Broken(words)) if !fresh => last = words,
@@ -213,7 +228,6 @@ impl Writer {
                 Miss::InDoubt(applied, words) => {
                     drop(link);
                     if self.took_effect(batch.id, &words).await? {
-                        self.latest = applied.at;
                         return Ok(applied);
                     }
                     *sent = Some(applied);
@@ -245,6 +259,29 @@ impl Writer {
                 })
             }
         }
+    }
+
+    /// Notes that a row was held; returns whether one was lately. Whoever splits the batch to
+    /// find out which is not to wait as long for each part.
+    fn was_held(&mut self) -> bool {
+        let hurries = self.hurries();
+        self.held_until = Some(Instant::now() + HURRY);
+        hurries
+    }
+
+    /// Whether a row was held lately, and locks are waited for for a moment only.
+    fn hurries(&self) -> bool {
+        self.held_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Returns how often the present connection was asked.
+    pub(crate) fn round_trips(&self) -> u64 {
+        self.link.as_ref().map_or(0, Link::round_trips)
+    }
+
+    /// Returns how many tries of batches failed.
+    pub(crate) const fn tried_again(&self) -> u64 {
+        self.tried_again
     }
 
     async fn connect(&self) -> Result<Link, StoreError> {
@@ -295,16 +332,19 @@ impl Writer {
         batch: &Batch,
         careful: bool,
     ) -> Result<Applied, Miss> {
+        let hurries = self.hurries();
         let mut writing = Writing {
             link,
+            hurries,
             classes: &mut self.classes,
             memory: &mut self.memory,
-            told: &mut self.told,
+            time: &self.time,
             doubt: &mut self.doubt,
             budgets: &batch.budgets,
             server: batch.id.server,
             seed: batch.jitter_seed,
-            now: self.latest,
+            now: self.time.latest(),
+            told: None,
             command: 0,
             events: Vec::with_capacity(batch.commands.len()),
             tally: Changes::default(),
@@ -334,27 +374,6 @@ impl Writer {
         writing.commit(batch.id, applied).await
     }
 
-    /// Tells the time.
-    pub(crate) async fn now(&mut self) -> Result<Timestamp, StoreError> {
-        if let Some(clock) = &self.clock {
-            self.latest = self.latest.max(clock.now());
-            return Ok(self.latest);
-        }
-        let mut link = match self.link.take().filter(|link| !link.is_closed()) {
-            Some(link) => link,
-            None => self.connect().await?,
-        };
-        let asks = [Ask::plain(NOW)];
-        let asking = tokio::time::timeout(SHORT_LIMIT, link.run(&asks)).await;
-        let silent = |_elapsed| StoreError::Unavailable("no answer in time".into());
-        let told = asking.map_err(silent)??;
-        self.link = Some(link);
-        let row = told.first().and_then(|rows| rows.first());
-        let row = row.ok_or_else(|| StoreError::Corrupt("no time was told".into()))?;
-        self.latest = self.latest.max(row::time(row, 0)?);
-        Ok(self.latest)
-    }
-
     /// Returns every statement that the present connection was asked to run.
     pub(crate) fn statements(&self) -> Vec<&'static str> {
         self.link.as_ref().map(Link::statements).unwrap_or_default()
@@ -368,12 +387,10 @@ impl Writer {
 /// The store's time in milliseconds.
 pub(crate) const NOW: &str = "select (extract(epoch from clock_timestamp()) * 1000)::bigint";
 
-/// Makes sure that the server has its row, so that whoever looks for a batch waits for it.
+/// Makes sure that the server has its row, so that whoever looks for a batch waits for it, and
+/// a lane of the event log.
 async fn mark(link: &mut Link, id: BatchId) -> Result<(), StoreError> {
-    let mark = "insert into server_batch (server, n, at)
-                values ($1, -1, (extract(epoch from clock_timestamp()) * 1000)::bigint)
-                on conflict do nothing";
-    let marking = [Ask::new(mark, values![id.server])];
+    let marking = [Ask::new("select outlast.take_lane($1)", values![id.server])];
     let marked = tokio::time::timeout(SHORT_LIMIT, link.run(&marking)).await;
     marked.map_err(|_elapsed| StoreError::Unavailable("no answer in time".into()))??;
     Ok(())
@@ -382,15 +399,19 @@ async fn mark(link: &mut Link, id: BatchId) -> Result<(), StoreError> {
 /// One batch under way.
 struct Writing<'a> {
     link: &'a mut Link,
+    /// Whether locks are waited for for a moment only.
+    hurries: bool,
     classes: &'a mut Classes,
     memory: &'a mut Memory,
-    told: &'a mut Option<(Timestamp, Instant)>,
+    time: &'a Time,
     doubt: &'a mut Option<Applied>,
     budgets: &'a Budgets,
     /// Whose batch it is.
     server: Uuid,
     seed: u64,
     now: Timestamp,
+    /// What PostgreSQL told when this batch was opened, once it has.
+    told: Option<Timestamp>,
     command: usize,
     events: Vec<Event>,
     /// By how much the batch changes the live counts.
@@ -435,8 +456,8 @@ impl Writing<'_> {
         all.extend(asks);
         let mut rows = self.link.run(&all).await?;
         let asked = rows.split_off(before.min(rows.len()));
-        for (take, rows) in takes.into_iter().zip(rows) {
-            self.take_in(take, &rows)?;
+        for (at, (take, rows)) in takes.into_iter().zip(rows).enumerate() {
+            self.take_in((take, at), &rows)?;
         }
         Ok(asked)
     }
@@ -460,7 +481,8 @@ impl Writing<'_> {
         asks.extend(tally::keep(id.server, self.tally.take()));
         if !self.events.is_empty() {
             asks.push(Ask::new(
-                "insert into event_batch (server, n, at, body) values ($1, $2, $3, $4)",
+                "insert into event_batch (lane, n, server, at, body)
+                 select b.lane, $2, b.server, $3, $4 from server_batch b where b.server = $1",
                 values![
                     id.server,
                     int(id.n),
@@ -477,8 +499,8 @@ impl Writing<'_> {
         match ran {
             Ok(rows) => {
                 // It is committed, whatever is made of what the opening told.
-                for (take, rows) in takes.into_iter().zip(rows) {
-                    drop(self.take_in(take, &rows));
+                for (at, (take, rows)) in takes.into_iter().zip(rows).enumerate() {
+                    drop(self.take_in((take, at), &rows));
                 }
                 self.memory.keep(std::mem::take(&mut self.fresh));
                 Ok(applied)

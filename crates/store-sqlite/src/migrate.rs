@@ -23,6 +23,14 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration { name: "0007_transfer", text: include_str!("../migrations/0007_transfer.sql") },
     Migration { name: "0008_tally", text: include_str!("../migrations/0008_tally.sql") },
+    Migration {
+        name: "0009_event_lanes",
+        text: include_str!("../migrations/0009_event_lanes.sql"),
+    },
+    Migration {
+        name: "0010_active_plain",
+        text: include_str!("../migrations/0010_active_plain.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

@@ -50,6 +50,7 @@ impl SqliteStore {
         if half_imported(&owned.writer)? {
             return Err(OpenError::HalfImported { path: path.to_owned() });
         }
+        writer::begin_lane(&owned.writer)?;
         let latest = persisted_time(&owned.writer)?;
         let clock: Arc<dyn Clock> = match &options.clock {
             Some(clock) => Arc::clone(clock),

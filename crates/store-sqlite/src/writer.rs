@@ -168,6 +168,17 @@ fn apply(
     Ok(Applied { at: now, replies })
 }
 
+/// Begins a new lane of the event log. Whoever has read to the end of the lane before goes
+/// on with this one.
+pub(crate) fn begin_lane(db: &Connection) -> Result<(), rusqlite::Error> {
+    let begun = db.execute(
+        "insert into event_lane (id, latest) values (1, 1)
+         on conflict (id) do update set latest = latest + 1",
+        [],
+    );
+    begun.map(|_| ())
+}
+
 fn log_events(
     db: &Connection,
     id: BatchId,
@@ -175,11 +186,21 @@ fn log_events(
     events: &[Event],
 ) -> Result<(), StoreError> {
     let mut insert = db
-        .prepare_cached("insert into event_batch (server, n, at, body) values (?, ?, ?, ?)")
+        .prepare_cached(
+            "insert into event_batch (lane, n, server, at, body)
+             select l.latest,
+                 coalesce((select b.n + 1 from event_batch b where b.lane = l.latest
+                           order by b.lane desc, b.n desc limit 1), 0),
+                 ?1, ?2, ?3
+             from event_lane l",
+        )
         .map_err(failed)?;
     let server = id.server.as_bytes().as_slice();
     let body = codec::events_text(events);
-    insert.execute((server, crate::row::int(id.n), now.0, body)).map_err(failed)?;
+    let logged = insert.execute((server, now.0, body)).map_err(failed)?;
+    if logged != 1 {
+        return Err(StoreError::Corrupt("the event log has no lane".into()));
+    }
     Ok(())
 }
 

@@ -32,6 +32,7 @@ pub mod claim;
 pub mod durable;
 pub mod duty;
 pub mod enqueue;
+pub mod events;
 pub mod once;
 pub mod order;
 pub mod plain;
@@ -88,6 +89,7 @@ pub fn check<H: Harness>(harness: &H, cases: &[Case<H>]) {
 pub fn check_all<H: Harness>(harness: &H) {
     for family in [
         enqueue::cases(),
+        events::cases(),
         once::cases(),
         claim::cases(),
         report::cases(),

@@ -1,8 +1,8 @@
 //! The event log: for every transition who did it, on what evidence, at which epoch.
 //!
-//! A sequence number alone is not a cursor: with several servers, 2 can be committed
-//! before 1. Each server writes its own batches in order, so a cursor is a vector of
-//! (server, n), kept here as the text that the store handed out.
+//! A sequence number alone is not a cursor: with several writers, the second can be committed
+//! before the first. Each writer commits its own batches in order, so a cursor is a vector
+//! with a place for each ([`crate::cursor`]), kept here as the text that the store handed out.
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Outcome, State};
@@ -118,6 +118,20 @@ pub struct EventQuery {
     pub worker: Option<WorkerId>,
     /// How many at most.
     pub limit: u32,
+}
+
+impl EventQuery {
+    /// Returns whether an event is one of those asked for.
+    #[must_use]
+    pub fn matches(&self, event: &Event) -> bool {
+        let named =
+            self.names.is_empty() || self.names.iter().any(|pattern| event.kind.matches(pattern));
+        let queued = self.queues.is_empty()
+            || event.queue.as_ref().is_some_and(|queue| self.queues.contains(queue));
+        let about = self.job.is_none() || event.job == self.job;
+        let done_by = self.worker.is_none() || event.worker == self.worker;
+        named && queued && about && done_by
+    }
 }
 
 /// A page of events, oldest first.

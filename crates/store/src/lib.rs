@@ -11,7 +11,7 @@
 //! - [`arrival`]: jobs that programs stored by SQL
 //! - [`record`]: what is stored, as read back
 //! - [`query`]: what can be read outside a batch
-//! - [`event`]: the event log's entries
+//! - [`event`]: the event log's entries; [`cursor`]: where a reader is in it
 //! - [`migration`]: how far a store was brought
 //! - [`tally`]: live counts by class and state
 //! - [`tend`]: looking after what history is kept in
@@ -26,6 +26,7 @@ pub mod codec;
 pub mod command;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod cursor;
 pub mod event;
 pub mod migration;
 pub mod model;

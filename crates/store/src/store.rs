@@ -197,6 +197,10 @@ pub enum StoreError {
     /// A command of the batch cannot be applied, by a fault of ours: split the batch.
     #[error("batch could not be applied: {0}")]
     Rejected(String),
+    /// Another session of the database holds a row that a command of the batch needs: split
+    /// the batch, and try that command again later.
+    #[error("another session of the database holds what is needed: {0}")]
+    Held(String),
     /// What was read back breaks an invariant.
     #[error("stored data is damaged: {0}")]
     Corrupt(String),

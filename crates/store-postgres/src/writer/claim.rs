@@ -24,22 +24,14 @@ use crate::writer::Writing;
 use crate::writer::live::{Held, Live, Spot};
 use crate::writer::tables::{ActiveRow, ReadyRow};
 
-/// Takes the best of some classes. The rows of `ready` are found by their place in the
-/// table once they are locked: no plan can mistake how many there are.
+/// Takes the best rows. The rows of `ready` are found by their place in the table once they
+/// are locked: no plan can mistake how many there are.
 macro_rules! take {
-    ($classes:literal) => {
+    ($best:expr) => {
         concat!(
-            "with best as materialized (
-                 select r.place, r.rank, r.seq
-                 from (",
-            $classes,
-            ") k(class)
-                 cross join lateral (
-                     select r.ctid as place, r.rank, r.seq from ready r
-                     where r.class = k.class and (r.expires is null or r.expires > $2)
-                     order by r.class, r.rank, r.seq limit $3
-                     for update skip locked) r
-                 order by r.rank, r.seq limit $3),
+            "with ",
+            $best,
+            ",
              gone as (
                  delete from ready r where r.ctid = any(array(select place from best))
                  returning r.*)
@@ -55,16 +47,55 @@ macro_rules! take {
     };
 }
 
-const TAKE_OF_CLASSES: &str = take!(
-    "select c.id from class c where c.id = any($1::bigint[])
-         and not exists (select 1 from queue q where q.name = c.queue and q.paused)"
+/// The best of several classes: their heads are merged first, then locked one by one in that
+/// order until there are enough. So no more rows are locked than are taken, and what others
+/// have locked is passed over.
+macro_rules! best_of {
+    ($classes:literal) => {
+        concat!(
+            "heads as materialized (
+                 select h.class, h.rank, h.seq
+                 from (",
+            $classes,
+            ") k(class)
+                 cross join lateral (
+                     select r.class, r.rank, r.seq from ready r
+                     where r.class = k.class and (r.expires is null or r.expires > $2)
+                     order by r.class, r.rank, r.seq limit 2 * $3::bigint) h
+                 order by h.rank, h.seq),
+             best as materialized (
+                 select r.place
+                 from heads h
+                 cross join lateral (
+                     select r.ctid as place from ready r
+                     where r.class = h.class and r.rank = h.rank and r.seq = h.seq
+                     for update skip locked) r
+                 limit $3)"
+        )
+    };
+}
+
+/// The best of one class: its rows are locked in order.
+const TAKE_OF_CLASS: &str = take!(
+    "best as materialized (
+         select r.ctid as place from ready r
+         where r.class = (select c.id from class c where c.id = $1::bigint
+                 and not exists (select 1 from queue q where q.name = c.queue and q.paused))
+             and (r.expires is null or r.expires > $2)
+         order by r.class, r.rank, r.seq limit $3
+         for update skip locked)"
 );
 
-const TAKE_OF_QUEUE: &str = take!(
+const TAKE_OF_CLASSES: &str = take!(best_of!(
+    "select c.id from class c where c.id = any($1::bigint[])
+         and not exists (select 1 from queue q where q.name = c.queue and q.paused)"
+));
+
+const TAKE_OF_QUEUE: &str = take!(best_of!(
     "select c.id from class c where c.queue = $1 and c.route = ''
          and ($4::text is null or c.tenant = $4)
          and not exists (select 1 from queue q where q.name = c.queue and q.paused)"
-);
+));
 
 /// A row of `ready` that was taken.
 #[derive(Debug)]
@@ -179,8 +210,12 @@ impl Writing<'_> {
     }
 
     fn take_of_classes(&self, classes: &[ClassId], claim: &Claim) -> Ask {
+        let max = i64::from(claim.max.get());
+        if let [class] = classes {
+            return Ask::new(TAKE_OF_CLASS, values![class.0, self.now.0, max]);
+        }
         let ids: Vec<i64> = classes.iter().map(|class| class.0).collect();
-        Ask::new(TAKE_OF_CLASSES, values![ids, self.now.0, i64::from(claim.max.get())])
+        Ask::new(TAKE_OF_CLASSES, values![ids, self.now.0, max])
     }
 
     async fn hold_all(&mut self, claim: &Claim, rows: &[Row]) -> Result<Vec<Claimed>, Failure> {

@@ -93,7 +93,7 @@ macro_rules! moving {
 
 /// Selects held jobs; a condition, an order and a lock follow.
 macro_rules! select_active {
-    ($rest:literal) => {
+    ($rest:expr) => {
         concat!(
             "select ",
             moving!("a"),
@@ -107,7 +107,7 @@ pub(super) use select_active;
 
 /// Selects waiting jobs.
 macro_rules! select_waiting {
-    ($rest:literal) => {
+    ($rest:expr) => {
         concat!(
             "select ",
             moving!("w"),
@@ -121,7 +121,7 @@ pub(super) use select_waiting;
 
 /// Selects claimable jobs.
 macro_rules! select_ready {
-    ($rest:literal) => {
+    ($rest:expr) => {
         concat!(
             "select ",
             moving!("r"),
@@ -133,6 +133,56 @@ macro_rules! select_ready {
 }
 pub(super) use moving;
 pub(super) use select_ready;
+
+macro_rules! active_by_id {
+    ($how:literal) => {
+        select_active!(concat!("where j.id = any($1::uuid[]) order by a.seq for update of a", $how))
+    };
+}
+
+macro_rules! waiting_by_id {
+    ($how:literal) => {
+        select_waiting!(concat!(
+            "where j.id = any($1::uuid[]) order by w.seq for update of w",
+            $how
+        ))
+    };
+}
+
+macro_rules! finished_by_id {
+    ($how:literal) => {
+        concat!(
+            "select ",
+            moving!("f"),
+            "f.isolated, f.state
+             from job_row j join finished f on f.seq = j.seq
+             where j.id = any($1::uuid[])
+                 and not exists (select 1 from active a where a.seq = f.seq)
+             order by f.seq for update of f",
+            $how
+        )
+    };
+}
+
+/// A claimable job is at one of four places: in its class or the isolated twin, in order or
+/// at the front.
+macro_rules! ready_by_id {
+    ($how:literal) => {
+        concat!(
+            "select ",
+            moving!("r"),
+            "c.isolated, r.class, r.rank, r.since
+             from job_row j
+             join class b on b.id = j.class
+             join class c on c.queue = b.queue and c.job_type = b.job_type
+                 and c.route = b.route and c.tenant = b.tenant
+             join ready r on r.class = c.id and r.seq = j.seq
+                 and r.rank = any(array[-2 * j.priority::bigint, -2 * j.priority::bigint - 1])
+             where j.id = any($1::uuid[]) order by r.seq for update of r",
+            $how
+        )
+    };
+}
 
 /// Reads a job that was found in some table.
 type Of<W> = fn(&W, &Row) -> Result<Live, StoreError>;
@@ -253,31 +303,31 @@ impl Writing<'_> {
         Ok(())
     }
 
+    /// Loads and locks those of these jobs that nobody else has locked; returns the others.
+    pub(super) async fn look_for_free(&mut self, ids: Vec<Uuid>) -> Result<Vec<Uuid>, Failure> {
+        let mut ids = ids;
+        // One that moved while it was looked for is looked for again.
+        for _ in 0..2 {
+            if !ids.is_empty() {
+                self.look_everywhere(&mut ids, &FREE).await?;
+            }
+        }
+        Ok(ids)
+    }
+
     async fn look_elsewhere(&mut self, ids: &mut Vec<Uuid>) -> Result<(), Failure> {
-        let found = self
-            .ask_all(vec![
-                Ask::new("select id from job_row where id = any($1::uuid[])", values![ids.clone()]),
-                Ask::new(
-                    concat!(
-                        "select ",
-                        moving!("f"),
-                        "f.isolated, f.state,
-                             (select d.reason from dead_letter_row d where d.seq = f.seq)
-                         from job_row j join finished f on f.seq = j.seq
-                         where j.id = any($1::uuid[])
-                             and not exists (select 1 from active a where a.seq = f.seq)
-                         order by f.seq for update of f"
-                    ),
-                    values![ids.clone()],
-                ),
-                Ask::new(
-                    select_waiting!("where j.id = any($1::uuid[]) order by w.seq for update of w"),
-                    values![ids.clone()],
-                ),
-                Ask::new(READY_BY_ID, values![ids.clone()]),
-                held_by_id(ids.clone()),
-            ])
-            .await?;
+        self.look_everywhere(ids, &LOCKED).await
+    }
+
+    async fn look_everywhere(
+        &mut self,
+        ids: &mut Vec<Uuid>,
+        places: &[&'static str; 4],
+    ) -> Result<(), Failure> {
+        let exist =
+            Ask::new("select id from job_row where id = any($1::uuid[])", values![ids.clone()]);
+        let places = places.iter().map(|sql| Ask::new(sql, values![ids.clone()]));
+        let found = self.ask_all(std::iter::once(exist).chain(places).collect()).await?;
         for rows in found.iter().skip(1) {
             self.learn_classes_of(rows).await?;
         }
@@ -310,23 +360,18 @@ impl Writing<'_> {
 
 /// Selects and locks the held ones of these jobs.
 pub(super) fn held_by_id(ids: Vec<Uuid>) -> Ask {
-    Ask::new(
-        select_active!("where j.id = any($1::uuid[]) order by a.seq for update of a"),
-        values![ids],
-    )
+    Ask::new(active_by_id!(""), values![ids])
 }
 
-/// A claimable job is at one of four places: in its class or the isolated twin, in order or
-/// at the front.
-const READY_BY_ID: &str = concat!(
-    "select ",
-    moving!("r"),
-    "c.isolated, r.class, r.rank, r.since
-     from job_row j
-     join class b on b.id = j.class
-     join class c on c.queue = b.queue and c.job_type = b.job_type and c.route = b.route
-         and c.tenant = b.tenant
-     join ready r on r.class = c.id and r.seq = j.seq
-         and r.rank = any(array[-2 * j.priority::bigint, -2 * j.priority::bigint - 1])
-     where j.id = any($1::uuid[]) order by r.seq for update of r"
-);
+/// Where a job may be, in the order of [`Writing::look_everywhere`]: waiting for whoever has
+/// locked it.
+const LOCKED: [&str; 4] =
+    [finished_by_id!(""), waiting_by_id!(""), ready_by_id!(""), active_by_id!("")];
+
+/// The same, but passing over what is locked.
+const FREE: [&str; 4] = [
+    finished_by_id!(" skip locked"),
+    waiting_by_id!(" skip locked"),
+    ready_by_id!(" skip locked"),
+    active_by_id!(" skip locked"),
+];

@@ -1,13 +1,10 @@
 //! What a batch needs, loaded and locked ahead in one round trip; or, in haste, not at all.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use outlast_core::id::{JobId, WorkerId};
-use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{Claimant, Command, Fence};
 use outlast_store::{Batch, BatchId, Clock, StoreError};
-use tokio::time::Instant;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -17,9 +14,6 @@ use crate::row::{self, get, int};
 use crate::writer::Writing;
 use crate::writer::live::held_by_id;
 use crate::writer::workers::{COUNT_HELD, known_of};
-
-/// Longest that the store's time is told by our own clock since PostgreSQL last told it.
-const TOLD_MAX: Duration = Duration::from_secs(1);
 
 /// What the commands of a batch name.
 #[derive(Debug, Default)]
@@ -121,10 +115,10 @@ impl Writing<'_> {
         let reads = !need.jobs.is_empty() || need.exact || self.careful;
         let told = match clock {
             Some(clock) => Some(clock.now()),
-            None => self.told_lately(),
+            None => self.time.told_lately(),
         };
         if let Some(now) = told {
-            self.now = self.now.max(now);
+            self.now = self.time.at_least(now);
         }
         if told.is_some() && !reads {
             return Ok(());
@@ -132,8 +126,8 @@ impl Writing<'_> {
         let asks =
             if need.jobs.is_empty() { Vec::new() } else { vec![held_by_id(need.jobs.clone())] };
         let found = self.ask_all(asks).await?;
-        if let (None, Some((now, _))) = (clock, *self.told) {
-            self.now = self.now.max(now);
+        if let (None, Some(now)) = (clock, self.told) {
+            self.now = self.time.at_least(now);
         }
         for worker in need.workers {
             self.workers.entry(WorkerId(worker)).or_insert(None);
@@ -146,20 +140,15 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// Returns the store's time by our clock, which loses at most the way of an answer.
-    fn told_lately(&self) -> Option<Timestamp> {
-        let (time, at) = (*self.told)?;
-        let since = at.elapsed();
-        let since = u64::try_from(since.as_millis()).ok().filter(|_| since < TOLD_MAX)?;
-        Some(time.after(Span(since)))
-    }
-
     fn opening_of(&self, id: BatchId, need: &Need) -> Vec<(Take, Ask)> {
         let mark = "select outlast.open_batch($1, $2)";
         let mut asks = vec![
             (Take::Nothing, Ask::plain("begin")),
             (Take::Time, Ask::new(mark, values![id.server, int(id.n)])),
         ];
+        if self.hurries {
+            asks.push((Take::Nothing, Ask::plain("set local lock_timeout = '20ms'")));
+        }
         if !need.workers.is_empty() {
             let ids: Vec<Uuid> = need.workers.iter().copied().collect();
             let lock = "select id, phase, liveness, session_seq, renewal_seq, lease_until_ms,
@@ -178,13 +167,19 @@ impl Writing<'_> {
     }
 
     /// Keeps what a statement of the opening told.
-    pub(super) fn take_in(&mut self, take: Take, rows: &[Row]) -> Result<(), StoreError> {
+    pub(super) fn take_in(
+        &mut self,
+        (take, at): (Take, usize),
+        rows: &[Row],
+    ) -> Result<(), StoreError> {
         match take {
             Take::Nothing => {}
             Take::Time => {
                 let row = rows.first();
                 let row = row.ok_or_else(|| StoreError::Corrupt("no time was told".into()))?;
-                *self.told = Some((row::time(row, 0)?, Instant::now()));
+                let now = row::time(row, 0)?;
+                self.time.tell(now, self.link.answered(at));
+                self.told = Some(now);
             }
             Take::Known => {
                 for row in rows {

@@ -75,6 +75,10 @@ impl Writing<'_> {
         };
         if let Some(bytes) = &progress.checkpoint {
             self.tables.checkpoints.push(CheckpointRow { seq: live.seq, bytes: bytes.clone() });
+            if matches!(&live.spot, Spot::Active(held) if held.worker.is_some() && !held.cancelled)
+            {
+                self.fresh.push(Live { checkpoint: true, looked: false, ..live.clone() });
+            }
         }
         Ok(Ok(Moved {
             job: live.stored.id,

@@ -7,7 +7,6 @@ use outlast_core::time::Timestamp;
 use outlast_store::command::{EndDetail, Strand, Sweep};
 use outlast_store::reply::{Stranded, Swept};
 use outlast_store::settle::{strand_error, timeout_detail, visibility_detail};
-use tokio_postgres::Row;
 
 use crate::failure::Failure;
 use crate::link::values;
@@ -15,6 +14,7 @@ use crate::row::moving_columns;
 use crate::row::{get, int};
 use crate::writer::Writing;
 use crate::writer::live::{Live, Spot, moving, select_active, select_ready, select_waiting};
+use crate::writer::tables::ExpiryRow;
 use crate::writer::transition::Trace;
 
 const SWEEPER: &str = "sweeper";
@@ -29,9 +29,43 @@ const DUE_DEADLINES: &str = select_active!(
     "where a.deadline <= $1 and not a.cancelled
      order by a.deadline, a.seq limit $2 for update of a skip locked"
 );
-const STRANDED: &str = select_ready!(
-    "where r.class = $1 and r.strand_ms = $2 and r.since <= $3
-     order by r.since, r.seq limit $4 for update of r skip locked"
+/// The different limits of a class's claimable jobs, each with the time since when the first
+/// of them waits: one step in the index for each, however many jobs wait.
+macro_rules! limits {
+    () => {
+        "with recursive l(ms, since) as (
+             (select strand_ms, since from ready where class = $1 and strand_ms is not null
+              order by class, strand_ms, since, seq limit 1)
+             union all
+             select n.strand_ms, n.since from l cross join lateral (
+                 select r.strand_ms, r.since from ready r
+                 where r.class = $1 and r.strand_ms > l.ms
+                 order by r.class, r.strand_ms, r.since, r.seq limit 1) n)"
+    };
+}
+
+/// When the first of a class's jobs will have waited for its whole limit.
+const NEXT_STRANDED: &str =
+    concat!(limits!(), " select min(greatest(l.since, $2::bigint) + l.ms) from l");
+
+/// Jobs that waited for their whole limit, longest overdue first. They are found without a lock
+/// and then locked one by one, so that no more are locked than are moved.
+const STRANDED: &str = concat!(
+    limits!(),
+    ", due as materialized (
+         select d.rank, d.seq, d.since + l.ms as at
+         from l cross join lateral (
+             select r.rank, r.seq, r.since from ready r
+             where r.class = $1 and r.strand_ms = l.ms and r.since <= $3::bigint - l.ms
+             order by r.class, r.strand_ms, r.since, r.seq limit $4) d
+         where $2::bigint <= $3::bigint - l.ms
+         order by at, d.seq)
+     select x.*
+     from due d cross join lateral (",
+    select_ready!(
+        "where r.class = $1 and r.rank = d.rank and r.seq = d.seq for update of r skip locked"
+    ),
+    ") x limit $4"
 );
 
 impl Writing<'_> {
@@ -66,21 +100,25 @@ impl Writing<'_> {
                      order by e.at, e.seq limit $2 for update skip locked),
                  gone as (
                      delete from expiry where ctid = any(array(select place from due)))
-                 select j.id from due join job_row j on j.seq = due.seq order by due.at, due.seq",
+                 select j.id, due.at, due.seq from due join job_row j on j.seq = due.seq
+                 order by due.at, due.seq",
                 values![self.now.0, limit],
             )
             .await?;
         swept.more |= reached(due.len(), limit);
-        let mut ids = Vec::with_capacity(due.len());
+        let mut entries = Vec::with_capacity(due.len());
         for row in &due {
-            ids.push(outlast_core::id::JobId(get(row, 0)?));
+            entries.push((outlast_core::id::JobId(get(row, 0)?), get(row, 1)?, get(row, 2)?));
         }
-        let strangers = ids.iter().filter(|id| !self.lives.contains_key(id)).map(|id| id.0);
-        let strangers: Vec<uuid::Uuid> = strangers.collect();
-        if !strangers.is_empty() {
-            self.look_for(strangers).await?;
-        }
-        for id in ids {
+        let strangers = entries.iter().filter(|(id, ..)| !self.lives.contains_key(id));
+        let strangers: Vec<uuid::Uuid> = strangers.map(|(id, ..)| id.0).collect();
+        let held = self.look_for_free(strangers).await?;
+        for (id, at, seq) in entries {
+            if held.contains(&id.0) {
+                // Someone is moving it: it is looked at again by the next sweep.
+                self.tables.expiries.push(ExpiryRow { at, seq });
+                continue;
+            }
             let Some(live) = self.find(id).await? else { continue };
             // Claimed since: it gets a new entry when it comes back.
             if matches!(live.spot, Spot::Active(_)) {
@@ -166,11 +204,8 @@ impl Writing<'_> {
                 Trace { kind: EventKind::Strand, by, detail: &detail, ended_by: "stranded" };
             found.moved.push(self.carry_out(&live, &transition, &trace).await?);
         }
-        let limits = self.limits_of(strand).await?;
-        let next = limits
-            .into_iter()
-            .map(|(limit_ms, since)| since.max(strand.since.0).saturating_add(limit_ms))
-            .min();
+        let rows = self.ask(NEXT_STRANDED, values![strand.class.0, strand.since.0]).await?;
+        let next: Option<i64> = rows.first().map(|row| get(row, 0)).transpose()?.flatten();
         found.next = next.map(Timestamp);
         Ok(found)
     }
@@ -178,23 +213,9 @@ impl Writing<'_> {
     /// Returns the jobs that waited for their whole limit since they became claimable and
     /// since the class has no eligible worker, longest overdue first.
     async fn stranded(&mut self, strand: &Strand) -> Result<Vec<Live>, Failure> {
-        let mut due: Vec<(i64, i64, Row)> = Vec::new();
         let limit = i64::from(strand.limit);
-        for (limit_ms, _) in self.limits_of(strand).await? {
-            let since_max = self.now.0.saturating_sub(limit_ms);
-            if strand.since.0 > since_max {
-                continue;
-            }
-            let values = values![strand.class.0, limit_ms, since_max, limit];
-            let rows = self.ask(STRANDED, values).await?;
-            for row in rows {
-                let since: i64 = get(&row, SINCE)?;
-                due.push((since.saturating_add(limit_ms), get(&row, 0)?, row));
-            }
-        }
-        due.sort_by_key(|(at, seq, _)| (*at, *seq));
-        due.truncate(usize::try_from(strand.limit).unwrap_or(usize::MAX));
-        let rows: Vec<Row> = due.into_iter().map(|(.., row)| row).collect();
+        let values = values![strand.class.0, strand.since.0, self.now.0, limit];
+        let rows = self.ask(STRANDED, values).await?;
         self.learn_classes_of(&rows).await?;
         let mut lives = Vec::with_capacity(rows.len());
         for row in &rows {
@@ -202,28 +223,7 @@ impl Writing<'_> {
         }
         Ok(lives)
     }
-
-    /// Returns the different limits of a class's claimable jobs, each with the time since
-    /// when the first of them waits: one step in the index for each, however many jobs wait.
-    async fn limits_of(&mut self, strand: &Strand) -> Result<Vec<(i64, i64)>, Failure> {
-        let mut limits: Vec<(i64, i64)> = Vec::new();
-        loop {
-            let after = limits.last().map_or(-1, |(limit_ms, _)| *limit_ms);
-            let rows = self
-                .ask(
-                    "select strand_ms, since from ready where class = $1 and strand_ms > $2
-                     order by class, strand_ms, since, seq limit 1",
-                    values![strand.class.0, after],
-                )
-                .await?;
-            let Some(row) = rows.first() else { return Ok(limits) };
-            limits.push((get(row, 0)?, get(row, 1)?));
-        }
-    }
 }
-
-/// The last column of a claimable job: since when it waits.
-const SINCE: usize = crate::row::STORED + 9;
 
 fn reached(found: usize, limit: i64) -> bool {
     i64::try_from(found).is_ok_and(|found| found >= limit)

@@ -76,7 +76,9 @@ macro_rules! families {
     )*};
 }
 
-families!(enqueue, once, claim, report, race, worker, plain, order, sweep, duty, read, durable);
+families!(
+    enqueue, once, claim, report, race, worker, plain, order, sweep, duty, read, events, durable,
+);
 
 /// Scripts for each seed: a step of one costs hundreds of queries.
 const SCRIPTS: u32 = 5;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use outlast_core::budget::{Budgets, ScheduledTimeout};
 use outlast_core::id::{Epoch, JobId, WorkerId};
@@ -23,6 +24,9 @@ use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 
 pub(crate) const LEASE: Span = Span::from_secs(15);
+
+/// Longest that somebody holds a row in a test.
+const HELD_MAX: Duration = Duration::from_secs(60);
 
 /// Runs a test that talks to a real PostgreSQL.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
@@ -118,8 +122,18 @@ impl Server {
         self.store.apply(Batch { id, jitter_seed: n, budgets: Budgets::DEFAULT, commands }).await
     }
 
+    /// Applies commands; while somebody else holds what they need, again and again, as a
+    /// server does.
     pub(crate) async fn apply(&self, commands: Vec<Command>) -> Vec<Reply> {
-        self.try_apply(commands).await.unwrap().replies
+        let trying = async {
+            loop {
+                match self.try_apply(commands.clone()).await {
+                    Err(StoreError::Held(_)) => tokio::task::yield_now().await,
+                    applied => return applied.unwrap().replies,
+                }
+            }
+        };
+        tokio::time::timeout(HELD_MAX, trying).await.unwrap()
     }
 
     pub(crate) async fn one(&self, command: Command) -> Reply {

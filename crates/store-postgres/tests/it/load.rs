@@ -81,7 +81,7 @@ impl Player {
             commands.extend(self.some(now));
         }
         let claimants: Vec<Option<WorkerId>> = commands.iter().map(claimant).collect();
-        let replies = self.server.try_apply(commands).await.unwrap().replies;
+        let replies = self.server.apply(commands).await;
         let mut world = self.world.lock().unwrap();
         for (reply, claimant) in replies.into_iter().zip(claimants) {
             match reply {

@@ -4,7 +4,9 @@
 mod arrivals;
 mod contract;
 mod hand;
+mod held;
 mod history;
+mod lanes;
 mod load;
 mod opening;
 mod outages;

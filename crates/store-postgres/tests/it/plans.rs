@@ -66,8 +66,8 @@ insert into dead_letter_row select g, 'exhausted', g from generate_series(108200
 insert into checkpoint select g, 'x' from generate_series(10700001, 10720000) g;
 insert into log select g, 1, 1, 0, 0, 1, 'x' from generate_series(10820001, 10840000) g;
 insert into log_size select g, 1, 1, 1, '{[0,1)}' from generate_series(10820001, 10840000) g;
-insert into event_batch select '01900000-0000-7000-8000-000000000000', g, g, '[]'
-    from generate_series(1, 50000) g;
+insert into event_batch (server, lane, n, at, body)
+    select '01900000-0000-7000-8000-000000000000', 1, g, g, '[]' from generate_series(1, 50000) g;
 insert into idempotency select decode(lpad(to_hex(g), 64, '0'), 'hex'), 'x', 9000000000000 + g
     from generate_series(10000001, 10030000) g;
 insert into idempotency_job select g, decode(lpad(to_hex(g), 64, '0'), 'hex')

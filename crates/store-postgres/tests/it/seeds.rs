@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use outlast_cluster::Database;
 use outlast_core::time::Timestamp;
+use outlast_store::command::Ending;
 use outlast_store::store::ManualClock;
 use outlast_store::{Command, Store as _};
 use outlast_store_postgres::Options;
 
-use crate::hand::{Server, finish, goodbye, number, order, run, sql};
+use crate::hand::{Server, check_places, finish, goodbye, number, order, run, sql};
 
 const ACTIVE_WORKERS: &str = "SELECT name, worker_role, status, last_heartbeat
 FROM worker
@@ -43,6 +44,11 @@ fn workers_are_listed_counted_and_cleaned_up_by_the_seeds_queries() {
         let options = Options { unsafe_no_fsync: true, clock: Some(Arc::new(clock)) };
         let before = Server::with(&database.url, &options).await;
         let old = before.worker().await;
+        // It had work: one attempt that ended, one that was given back when it went.
+        before.add(2).await;
+        let claimed = before.claim(old, 2).await;
+        let (ended, given_back) = (&claimed[0], claimed[1].job.id);
+        before.one(finish(old, ended.job.id, ended.epoch, Ending::Completed)).await;
         before.one(goodbye(old)).await;
 
         let client = sql(&database.url).await;
@@ -66,12 +72,19 @@ fn workers_are_listed_counted_and_cleaned_up_by_the_seeds_queries() {
         let mut left: Vec<_> = left.iter().map(|row| row.id).collect();
         left.sort();
         assert_eq!(left, [here, gone]);
+        // What it did is still told, and what it had goes on.
+        for claimed in &claimed {
+            let attempts = server.store.attempts(claimed.job.id).await.unwrap();
+            assert_eq!(attempts[0].worker, Some(old), "{attempts:?}");
+        }
+        let again = server.claim(here, 2).await;
+        assert_eq!(again.iter().map(|it| it.job.id).collect::<Vec<_>>(), [given_back]);
+        check_places(&client).await;
     });
 }
 
 #[test]
 fn views_that_people_query_show_jobs_attempts_events_and_dead_letters() {
-    use outlast_store::command::Ending;
     let database = Database::new().unwrap();
     run(async {
         let server = Server::open(&database.url).await;

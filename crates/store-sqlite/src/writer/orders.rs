@@ -119,6 +119,7 @@ impl Writing<'_> {
                  delete from tally;",
             )
             .map_err(failed)?;
+        self.leave_empty_lane()?;
         *self.classes = Classes::load(self.db)?;
         self.events.clear();
         self.tally.clear();

@@ -26,10 +26,13 @@ impl Writing<'_> {
             self.tally.deleted(*class, *state);
         }
         let events = self.execute(
-            "delete from event_batch where (server, n) in
-                 (select server, n from event_batch where at < ? order by at limit ?)",
+            "delete from event_batch where (lane, n) in
+                 (select lane, n from event_batch where at < ? order by at limit ?)",
             (day_of(prune.finished_before).0, limit),
         )?;
+        if events > 0 {
+            self.leave_empty_lane()?;
+        }
         let workers = self.execute(
             "delete from worker where id in
                  (select id from worker where liveness >= 2 and updated_ms < ?1
@@ -43,6 +46,16 @@ impl Writing<'_> {
             workers: u32::try_from(workers).unwrap_or(u32::MAX),
             more: full(old.len()) || full(workers) || full(events) || full(keys),
         }))
+    }
+
+    /// A lane that has no batch any more would begin to count from the start.
+    pub(super) fn leave_empty_lane(&self) -> Result<(), StoreError> {
+        self.execute(
+            "update event_lane set latest = latest + 1
+             where not exists (select 1 from event_batch b where b.lane = latest)",
+            (),
+        )?;
+        Ok(())
     }
 
     fn prune_keys(&self, limit: i64) -> Result<usize, StoreError> {

@@ -14,7 +14,9 @@ use super::*;
 use crate::connection::{Options, own};
 
 fn owned(folder: &Path) -> Owned {
-    own(&folder.join("outlast.db"), &Options::default()).unwrap()
+    let owned = own(&folder.join("outlast.db"), &Options::default()).unwrap();
+    begin_lane(&owned.writer).unwrap();
+    owned
 }
 
 fn batch(n: u64, payload_bytes: usize) -> Batch {

@@ -56,7 +56,9 @@ macro_rules! families {
     )*};
 }
 
-families!(enqueue, once, claim, report, race, worker, plain, order, sweep, duty, read, durable);
+families!(
+    enqueue, once, claim, report, race, worker, plain, order, sweep, duty, read, events, durable,
+);
 
 #[test]
 fn random_sequences_do_what_the_model_does() {

@@ -81,15 +81,26 @@ fn report_finds_its_job_by_id() {
 }
 
 #[test]
-fn events_are_read_in_the_order_of_time() {
+fn events_are_read_in_the_order_of_writing() {
     check(
-        "select server, n, at, body from event_batch where (at, server, n) >= (?1, ?2, ?3)
-         order by at, server, n limit ?4",
-        "SEARCH event_batch USING INDEX event_batch_at ((at,server,n)>(?,?,?))",
+        "select n, at, body from event_batch
+         where lane = ?1 and n >= ?2 and at >= ?3 order by n limit ?4",
+        "SEARCH event_batch USING PRIMARY KEY (lane=? AND n>?)",
     );
     check(
-        "select server, n, at, body from event_batch
-         order by at desc, server desc, n desc limit 1",
-        "USING INDEX event_batch_at",
+        "select b.n + 1 from event_batch b where b.lane = ?1
+         order by b.lane desc, b.n desc limit 1",
+        "SEARCH b USING PRIMARY KEY (lane=?)",
+    );
+}
+
+/// A heartbeat that names no jobs once read the attempts of all plain clients.
+#[test]
+fn a_plain_client_without_a_list_is_prolonged_by_its_name() {
+    check(
+        "select a.seq, j.id from active a join job_row j on j.seq = a.seq
+         where a.visible_until is not null and a.plain = ? and not a.cancelled
+         order by a.seq",
+        "SEARCH a USING INDEX active_plain (plain=?)",
     );
 }

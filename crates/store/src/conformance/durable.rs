@@ -78,6 +78,10 @@ fn everything<H: Harness>(world: &World<'_, H>) -> Vec<String> {
         limit: 1000,
     };
     let store = world.store();
+    // A lane of the log that was left is told otherwise than one that is written: what is
+    // compared is the events, whatever their cursors.
+    let events = world.ask(store.events(events)).events;
+    let events: Vec<_> = events.into_iter().map(|(_, event)| event).collect();
     let jobs = world.ask(store.jobs(query));
     let attempts: Vec<_> = jobs.jobs.iter().map(|job| world.attempts(job.job.id)).collect();
     let workers = world.ask(store.workers());
@@ -90,7 +94,7 @@ fn everything<H: Harness>(world: &World<'_, H>) -> Vec<String> {
         format!("{:#?}", world.ask(store.backlog())),
         format!("{:#?}", world.ask(store.queues())),
         format!("{:#?}", world.ask(store.dead_letters(page))),
-        format!("{:#?}", world.ask(store.events(events))),
+        format!("{events:#?}"),
         format!("{:#?}", world.ask(store.next_due())),
     ]
 }

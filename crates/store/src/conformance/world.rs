@@ -23,7 +23,7 @@ use crate::reply::{
     Applied, ClaimRefusal, Claimed, MoveRefusal, Moved, Pruned, Reply, Swept, WorkerMoveRefusal,
     WorkerMoved,
 };
-use crate::store::{ManualClock, Store, StoreError};
+use crate::store::{Clock, ManualClock, Store, StoreError};
 use crate::tend::Tend;
 
 /// When every case begins.
@@ -79,6 +79,11 @@ impl<'h, H: Harness> World<'h, H> {
         let server = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001);
         let budgets = Budgets::DEFAULT;
         Self { harness, store: Some(store), clock, server, batches: 0, ids: 0, budgets }
+    }
+
+    /// Opens another store, empty too, that reads another clock.
+    pub(crate) fn open_with(&self, clock: Arc<dyn Clock>) -> H::Store {
+        self.harness.open(clock)
     }
 
     pub(crate) fn wait(&self, span: Span) {

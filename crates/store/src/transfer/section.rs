@@ -236,10 +236,11 @@ pub static SECTIONS: &[Section] = &[
         ],
     },
     Section { name: "log_size", key: 2, columns: &[int("seq"), int("epoch"), int("bytes")] },
+    Section { name: "event_lane", key: 1, columns: &[int("id"), int("latest")] },
     Section {
         name: "event_batch",
         key: 2,
-        columns: &[id("server"), int("n"), int("at"), text("body")],
+        columns: &[int("lane"), int("n"), id("server"), int("at"), text("body")],
     },
     Section {
         name: "idempotency",

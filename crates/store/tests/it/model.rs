@@ -31,6 +31,11 @@ impl Harness for Model {
 }
 
 #[test]
+fn events_are_read_as_the_contract_says() {
+    check(&Model, &conformance::events::cases());
+}
+
+#[test]
 fn jobs_are_stored_as_the_contract_says() {
     check(&Model, &conformance::enqueue::cases());
 }

@@ -36,14 +36,6 @@ fn text(vector: &Vector) -> String {
     text
 }
 
-fn matches(event: &Event, query: &EventQuery) -> bool {
-    let named = query.names.is_empty() || query.names.iter().any(|name| event.kind.matches(name));
-    let queued = query.queues.is_empty()
-        || event.queue.as_ref().is_some_and(|queue| query.queues.contains(queue));
-    let done_by = query.worker.is_none() || event.worker == query.worker;
-    named && queued && done_by && query.job.is_none_or(|job| event.job == Some(job))
-}
-
 impl Tables {
     /// The cursor after everything there is.
     pub(in crate::model) fn events_end(&self) -> String {
@@ -75,7 +67,7 @@ impl Tables {
                 break;
             }
             vector.insert(server, (n, index));
-            if matches(event, query) {
+            if query.matches(event) {
                 events.push((text(&vector), event.clone()));
             }
         }

@@ -1,0 +1,234 @@
+//! Rows that are locked: no more than are taken, and one that somebody else holds costs nothing
+//! but what is about it.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use outlast_cluster::Database;
+use outlast_core::budget::ScheduledTimeout;
+use outlast_core::time::{Span, Timestamp};
+use outlast_store::command::{Claim, ClaimFrom, Claimant, Ending, NewJob, Progress, Strand, Sweep};
+use outlast_store::reply::Claimed;
+use outlast_store::{Command, Reply, Store as _, StoreError};
+
+use crate::hand::{Server, check_places, enqueue, finish, job, number, order, run, sql};
+
+/// Makes every commit that takes a job wait until nobody holds an advisory lock.
+const WAITING_COMMIT: &str = "
+    create function public.wait() returns trigger language plpgsql as
+        $$ begin perform pg_advisory_xact_lock_shared(77); return null; end $$;
+    create constraint trigger wait after insert on active deferrable initially deferred
+        for each row execute function public.wait()";
+
+fn job_of(class: usize) -> NewJob {
+    let mut job = job();
+    job.class.job_type = format!("work-{class}");
+    job
+}
+
+#[test]
+fn claim_of_several_classes_locks_what_it_takes_and_leaves_the_rest_to_others() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (a, b) = (Server::open(&database.url).await, Server::open(&database.url).await);
+        let jobs = (0..10).flat_map(|class| (0..10).map(move |_| job_of(class)));
+        a.one(Command::EnqueueAll(jobs.collect())).await;
+        let (here, there) = (a.worker().await, b.worker().await);
+        let (claim, other) = (a.claiming(here, 10).await, b.claiming(there, 10).await);
+        let (holder, client) = (sql(&database.url).await, sql(&database.url).await);
+        client.batch_execute(WAITING_COMMIT).await.unwrap();
+        holder.batch_execute("select pg_advisory_lock(77)").await.unwrap();
+        let claiming = tokio::spawn(async move { a.one(claim).await });
+        let waits = "select count(*) from pg_stat_activity where wait_event = 'advisory'";
+        while number(&client, waits).await == 0 {}
+        // It has locked what it takes, and nothing else.
+        let free = "select count(*) from (select 1 from ready for update skip locked) x";
+        assert_eq!(number(&client, free).await, 90);
+        let claiming_there = tokio::spawn(async move { b.one(other).await });
+        while number(&client, waits).await < 2 {}
+        assert_eq!(number(&client, free).await, 80);
+        holder.batch_execute("select pg_advisory_unlock(77)").await.unwrap();
+        for claiming in [claiming, claiming_there] {
+            match claiming.await.unwrap() {
+                Reply::Claimed(Ok(claimed)) => assert_eq!(claimed.len(), 10),
+                other => panic!("{other:?}"),
+            }
+        }
+        check_places(&client).await;
+    });
+}
+
+#[test]
+fn batch_that_needs_a_row_that_is_held_says_so_and_others_go_on() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        let worker = server.worker().await;
+        server.add(2).await;
+        let claimed = server.claim(worker, 2).await;
+        let end =
+            |claimed: &Claimed| finish(worker, claimed.job.id, claimed.epoch, Ending::Completed);
+        let holder = sql(&database.url).await;
+        let hold = "begin; select 1 from active order by seq limit 1 for update";
+        holder.batch_execute(hold).await.unwrap();
+        let both = vec![end(&claimed[0]), end(&claimed[1])];
+        for commands in [both, vec![end(&claimed[0])]] {
+            let tried = server.try_apply(commands).await;
+            assert!(matches!(tried, Err(StoreError::Held(_))), "{tried:?}");
+        }
+        let other = server.try_apply(vec![end(&claimed[1]), enqueue(job())]).await.unwrap();
+        assert!(matches!(other.replies[0], Reply::Moved(Ok(_))), "{other:?}");
+        holder.batch_execute("rollback").await.unwrap();
+        let freed = server.one(end(&claimed[0])).await;
+        assert!(matches!(freed, Reply::Moved(Ok(_))), "{freed:?}");
+        check_places(&holder).await;
+    });
+}
+
+/// One job's row once stopped every timer.
+#[test]
+fn sweep_passes_over_an_expired_job_that_somebody_holds() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        let expiring = async || {
+            let mut job = job();
+            let now = server.store.now().await.unwrap();
+            job.rules.expires_at = Some(now.after(Span(30)));
+            let id = job.id;
+            server.one(enqueue(job)).await;
+            id
+        };
+        let (held, free) = (expiring().await, expiring().await);
+        let holder = sql(&database.url).await;
+        let hold = "begin; select 1 from ready order by seq limit 1 for update";
+        holder.batch_execute(hold).await.unwrap();
+        let sweep = || Command::Sweep(Sweep { limit: 100, watched: Span::ZERO });
+        let mut swept = Vec::new();
+        while swept.is_empty() {
+            match server.try_apply(vec![sweep()]).await.unwrap().replies.remove(0) {
+                Reply::Swept(found) => swept.extend(found.moved.iter().map(|moved| moved.job)),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(swept, [free]);
+        holder.batch_execute("rollback").await.unwrap();
+        let Reply::Swept(found) = server.one(sweep()).await else { panic!("not swept") };
+        assert_eq!(found.moved.iter().map(|moved| moved.job).collect::<Vec<_>>(), [held]);
+        check_places(&holder).await;
+    });
+}
+
+#[test]
+fn checkpoint_and_the_end_after_it_go_through_at_the_first_try() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        let worker = server.worker().await;
+        server.add(3).await;
+        let claimed = server.claim(worker, 3).await;
+        let before = server.store.tried_again().await;
+        let fence = outlast_store::command::Fence {
+            epoch: Some(claimed[0].epoch),
+            worker: Some(outlast_store::command::Reporter::Native(worker)),
+            attempt: None,
+        };
+        let checkpoint = Some(b"here".to_vec());
+        let progress = Progress { job: claimed[0].job.id, fence, checkpoint };
+        server.one(Command::Progress(Box::new(progress))).await;
+        let end =
+            |at: usize| finish(worker, claimed[at].job.id, claimed[at].epoch, Ending::Completed);
+        assert!(matches!(server.one(end(0)).await, Reply::Moved(Ok(_))));
+        assert_eq!(server.store.tried_again().await, before, "after a checkpoint");
+        // Another server has moved the second: one try fails, and the third is still remembered.
+        let other = Server::open(&database.url).await;
+        other.one(Command::Cancel(order(claimed[1].job.id))).await;
+        server.one(end(1)).await;
+        assert_eq!(server.store.tried_again().await, before + 1);
+        let asked = server.store.round_trips().await;
+        assert!(matches!(server.one(end(2)).await, Reply::Moved(Ok(_))));
+        assert_eq!(server.store.round_trips().await, asked + 1, "looked up again");
+    });
+}
+
+async fn strand(server: &Server, class: outlast_store::command::ClassId) -> (usize, u64) {
+    let since = Timestamp(0);
+    let strand = Strand { class, since, reason: "nobody".into(), limit: 500 };
+    let before = server.store.round_trips().await;
+    match server.one(Command::Strand(strand)).await {
+        Reply::Stranded(found) => (found.moved.len(), server.store.round_trips().await - before),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn looking_for_stranded_jobs_takes_as_long_whatever_limits_they_have() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        let of_limit =
+            |ms: u64| NewJob { scheduled_timeout: ScheduledTimeout::After(Span(ms)), ..job() };
+        let hours = |n: u64| of_limit(3_600_000 + n);
+        server.one(Command::EnqueueAll(vec![hours(0)])).await;
+        let class = server.store.backlog().await.unwrap()[0].id;
+        let (found, few) = strand(&server, class).await;
+        assert_eq!(found, 0);
+        server.one(Command::EnqueueAll((1..400).map(hours).collect())).await;
+        server.one(Command::EnqueueAll((1..=40).map(of_limit).collect())).await;
+        let mut moved = 0;
+        while moved < 40 {
+            let (found, many) = strand(&server, class).await;
+            moved += found;
+            assert!(many <= few + 3, "{many} round trips, {few} for a single limit");
+        }
+        assert_eq!(moved, 40);
+        check_places(&sql(&database.url).await).await;
+    });
+}
+
+/// Returns a claim of one job of any class.
+async fn claim_one(server: &Server, worker: outlast_core::id::WorkerId) -> Command {
+    let classes = server.store.backlog().await.unwrap().into_iter().map(|class| class.id);
+    let from = ClaimFrom::Classes(classes.collect());
+    let claimant = Claimant::Native { worker, session: 1 };
+    Command::Claim(Claim { claimant, from, max: NonZeroU32::MIN })
+}
+
+/// What is claimed has no id of its own that a second try would meet: this once counted jobs,
+/// which could not be stored twice anyway.
+#[test]
+fn claim_that_hangs_while_it_is_committed_is_ambiguous_not_tried_again() {
+    let cluster = outlast_cluster::Cluster::start(&[]).unwrap();
+    let url = cluster.create_database().unwrap();
+    run(async {
+        let options = outlast_store_postgres::Options::default();
+        let server = Arc::new(Server::with(&url, &options).await);
+        let worker = server.worker().await;
+        server.add(5).await;
+        let claim = claim_one(&server, worker).await;
+        let (holder, client) = (sql(&url).await, sql(&url).await);
+        client.batch_execute(WAITING_COMMIT).await.unwrap();
+        holder.batch_execute("select pg_advisory_lock(77)").await.unwrap();
+        let claiming = Arc::clone(&server);
+        let claiming = tokio::spawn(async move { claiming.try_apply(vec![claim]).await });
+        let waits = "select pid from pg_stat_activity where wait_event = 'advisory'";
+        let pid: i32 = loop {
+            if let Some(row) = client.query_opt(waits, &[]).await.unwrap() {
+                break row.get(0);
+            }
+        };
+        cluster.freeze(pid).unwrap();
+        let answer = claiming.await.unwrap();
+        assert!(matches!(answer, Err(StoreError::Ambiguous(_))), "{answer:?}");
+        holder.batch_execute("select pg_advisory_unlock(77)").await.unwrap();
+        cluster.thaw(pid).unwrap();
+        // Its row is free when what was sent is committed, or rolled back.
+        let decided = "select n from server_batch where server = $1 for update";
+        client.query_one(decided, &[&server.id]).await.unwrap();
+        let held = number(&client, "select count(*) from active").await;
+        assert!(held <= 1, "{held} attempts of one claim");
+        server.add(1).await;
+        assert_eq!(number(&client, "select count(*) from active").await, held);
+        check_places(&client).await;
+    });
+}

@@ -1,0 +1,47 @@
+//! Lanes of the event log: servers that are gone leave no trace in cursors, and one that comes
+//! back is read like a new one.
+
+use outlast_cluster::Database;
+use outlast_store::Store as _;
+use outlast_store::event::EventQuery;
+
+use crate::hand::{Server, run, sql};
+
+async fn read(server: &Server, after: Option<String>) -> (usize, String) {
+    let (names, queues) = (vec!["job.enqueued".to_owned()], Vec::new());
+    let query = EventQuery { after, names, queues, job: None, worker: None, limit: 1_000 };
+    let page = server.store.events(query).await.unwrap();
+    (page.events.len(), page.next)
+}
+
+#[test]
+fn cursors_do_not_grow_with_servers_that_are_gone() {
+    let database = Database::new().unwrap();
+    run(async {
+        let first = Server::open(&database.url).await;
+        first.add(1).await;
+        let mut cursor = None;
+        for _ in 0..20 {
+            let server = Server::open(&database.url).await;
+            server.add(2).await;
+            let (read, next) = read(&server, cursor).await;
+            assert!(read >= 2, "{read}");
+            cursor = Some(next);
+            server.store.close().await.unwrap();
+            // A minute passes.
+            let client = sql(&database.url).await;
+            client.batch_execute("update server_batch set at = at - 61000").await.unwrap();
+        }
+        // Whoever writes again after a long silence does so in a new lane.
+        first.add(3).await;
+        let (found, next) = read(&first, cursor).await;
+        assert_eq!(found, 3);
+        assert!(next.len() < 60, "{next}");
+        assert_eq!(read(&first, Some(next)).await.0, 0);
+        assert_eq!(read(&first, None).await.0, 44);
+        let end = first.store.events_end().await.unwrap();
+        assert!(end.len() < 60, "{end}");
+        first.add(1).await;
+        assert_eq!(read(&first, Some(end)).await.0, 1);
+    });
+}

@@ -1,0 +1,212 @@
+//! Readers of events: nothing is skipped and nothing told twice, whatever writers and clocks
+//! do between two pages.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use outlast_core::budget::Budgets;
+use outlast_core::id::{JobId, WorkerId};
+use outlast_core::time::{Span, Timestamp};
+use uuid::Uuid;
+
+use crate::command::{Batch, BatchId, Command, Renew};
+use crate::conformance::Harness;
+use crate::conformance::world::{START, World};
+use crate::event::EventQuery;
+use crate::reply::Reply;
+use crate::store::{Clock, Store};
+
+cases![readers_miss_nothing_and_read_nothing_twice, readers_pass_hundreds_of_servers];
+
+/// A clock that tells each who asks something else: as far apart as those of two connections
+/// may be.
+#[derive(Debug)]
+struct Lagging(AtomicI64);
+
+impl Clock for Lagging {
+    fn now(&self) -> Timestamp {
+        let asked = self.0.fetch_add(1, Ordering::Relaxed);
+        // Forward by a millisecond every other time, and back by up to 40.
+        Timestamp(START.0 + asked / 2 - (asked * 7919) % 41)
+    }
+}
+
+/// Numbers that a seed repeats.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % end as u64).expect("less than a usize")
+    }
+
+    fn flip(&mut self) -> bool {
+        self.next().is_multiple_of(2)
+    }
+}
+
+/// A server: one that numbers its batches, for its work or for heartbeats.
+struct Lane {
+    server: Uuid,
+    batches: u64,
+}
+
+/// A reader with its own appetite, and what it has read so far.
+#[derive(Default)]
+struct Reader {
+    cursor: Option<String>,
+    seen: Vec<JobId>,
+}
+
+struct Scene<'w, 'h, H: Harness> {
+    world: &'w mut World<'h, H>,
+    store: H::Store,
+    random: Random,
+    lanes: Vec<Lane>,
+    stored: Vec<(usize, JobId)>,
+}
+
+impl<'w, 'h, H: Harness> Scene<'w, 'h, H> {
+    fn new(world: &'w mut World<'h, H>, seed: u64) -> Self {
+        let store = world.open_with(Arc::new(Lagging(AtomicI64::new(0))));
+        let random = Random(seed);
+        Self { world, store, random, lanes: Vec::new(), stored: Vec::new() }
+    }
+
+    fn begin_lane(&mut self) -> usize {
+        // Ids are not in the order of time.
+        let server = Uuid::from_u128(u128::from(self.random.next()) << 64);
+        self.lanes.push(Lane { server, batches: 0 });
+        self.lanes.len() - 1
+    }
+
+    /// Writes a batch of some jobs; one that begins with a heartbeat goes the way of those.
+    fn write(&mut self, at: usize, jobs: usize) {
+        let mut commands = Vec::new();
+        if self.random.flip() {
+            let worker = WorkerId(Uuid::from_u128(1));
+            commands.push(Command::Renew(Renew { worker, lease: Span(1), in_flight: 0 }));
+        }
+        for _ in 0..jobs {
+            let job = self.world.job();
+            self.stored.push((at, job.id));
+            commands.push(Command::Enqueue(Box::new(job)));
+        }
+        let lane = &mut self.lanes[at];
+        lane.batches += 1;
+        let id = BatchId { server: lane.server, n: lane.batches };
+        let batch = Batch { id, jitter_seed: 1, budgets: Budgets::DEFAULT, commands };
+        let applied = self.world.ask(self.store.apply(batch));
+        let stored = applied.replies.iter().filter(|reply| matches!(reply, Reply::Enqueued(Ok(_))));
+        assert_eq!(stored.count(), jobs);
+    }
+
+    fn read(&mut self, reader: &mut Reader, limit: usize) -> usize {
+        let query = EventQuery {
+            after: reader.cursor.clone(),
+            names: vec!["job.enqueued".into()],
+            queues: Vec::new(),
+            job: None,
+            worker: None,
+            limit: u32::try_from(limit).expect("a page"),
+        };
+        let page = self.world.ask(self.store.events(query));
+        assert!(page.events.len() <= limit);
+        // Half of the readers come back with the cursor of an event in the middle.
+        let taken = match page.events.len() {
+            0 => 0,
+            events if self.random.flip() => 1 + self.random.below(events),
+            events => events,
+        };
+        reader.cursor = match page.events.get(taken.wrapping_sub(1)) {
+            Some((cursor, _)) if taken < page.events.len() => Some(cursor.clone()),
+            Some(_) | None => Some(page.next),
+        };
+        reader.seen.extend(page.events.iter().take(taken).filter_map(|(_, event)| event.job));
+        taken
+    }
+
+    /// Checks that a reader who has read on to the end knows each job, once, and those of
+    /// each writer in the order of writing.
+    fn check(&self, reader: &Reader, from: usize) {
+        let stored = &self.stored[from..];
+        let known: HashSet<JobId> = reader.seen.iter().copied().collect();
+        let missed = stored.iter().filter(|(_, job)| !known.contains(job)).count();
+        assert_eq!(missed, 0, "of {} were missed", stored.len());
+        assert_eq!(reader.seen.len(), stored.len(), "told twice");
+        let place: HashMap<JobId, usize> = reader.seen.iter().copied().zip(0..).collect();
+        let mut last: HashMap<usize, usize> = HashMap::new();
+        for (lane, job) in stored {
+            let before = last.insert(*lane, place[job]);
+            assert!(before.is_none_or(|before| before < place[job]), "order of a writer");
+        }
+    }
+}
+
+fn readers_miss_nothing_and_read_nothing_twice<H: Harness>(world: &mut World<'_, H>) {
+    for seed in 0..6 {
+        let mut scene = Scene::new(world, seed);
+        let mut readers: Vec<Reader> = (0..3).map(|_| Reader::default()).collect();
+        for _ in 0..2 {
+            scene.begin_lane();
+        }
+        let mut late = None;
+        for step in 0..120 {
+            match scene.random.below(10) {
+                0 => {
+                    scene.begin_lane();
+                }
+                1 => {
+                    scene.world.ask(scene.store.now());
+                }
+                2..=3 => {
+                    let at = scene.random.below(readers.len());
+                    let limit = 1 + scene.random.below(20);
+                    scene.read(&mut readers[at], limit);
+                }
+                _ => {
+                    let at = scene.random.below(scene.lanes.len());
+                    let jobs = 1 + scene.random.below(5);
+                    scene.write(at, jobs);
+                }
+            }
+            if step == 60 {
+                let end = scene.world.ask(scene.store.events_end());
+                let reader = Reader { cursor: Some(end), seen: Vec::new() };
+                late = Some((reader, scene.stored.len()));
+            }
+        }
+        let (reader, from) = late.expect("half-way is passed");
+        let all = readers.into_iter().map(|reader| (reader, 0)).chain([(reader, from)]);
+        for (mut reader, from) in all {
+            let limit = 1 + scene.random.below(40);
+            while scene.read(&mut reader, limit) > 0 {}
+            scene.check(&reader, from);
+        }
+        let store = scene.store.clone();
+        scene.world.ask(store.close());
+    }
+}
+
+fn readers_pass_hundreds_of_servers<H: Harness>(world: &mut World<'_, H>) {
+    let mut scene = Scene::new(world, 7);
+    for _ in 0..520 {
+        let at = scene.begin_lane();
+        scene.write(at, 1);
+    }
+    let mut reader = Reader::default();
+    while scene.read(&mut reader, 200) > 0 {}
+    scene.check(&reader, 0);
+    let at = scene.begin_lane();
+    scene.write(at, 1);
+    while scene.read(&mut reader, 200) > 0 {}
+    scene.check(&reader, 0);
+}

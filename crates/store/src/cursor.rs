@@ -1,0 +1,302 @@
+//! Where a reader is in the event log: store order, not time.
+//!
+//! The log is written in lanes. A lane has one writer, which numbers its batches and commits
+//! them one after the other. Lanes are numbered too, in the order in which they begin, and a
+//! lane that is closed is never written again. So a cursor is a vector: the place in each
+//! lane that is not read to its end, and the highest lane that was entered. Every lane up to
+//! that one which is not named is closed and read; every later one is still to be read.
+//! Servers come and go without making cursors longer.
+//!
+//! ```text
+//! 12_3=40.1_12=7.0     lane 3 goes on at event 1 of batch 40, lane 12 at batch 7;
+//!                      other lanes up to 12 are done, lanes from 13 on are new
+//! ```
+//!
+//! Batches of different lanes are told in the order of time, as far as their lanes' own order
+//! allows: clocks of writers differ a little, and no event is skipped for it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::fmt::Write as _;
+
+use crate::codec;
+use crate::event::{Event, EventPage, EventQuery};
+use crate::store::StoreError;
+
+/// Batches looked at in one page at most, so that a rare filter cannot read the whole log.
+const BATCHES_MAX: usize = 20_000;
+/// Batches read at once, of all lanes together.
+const BATCHES: usize = 1_000;
+/// Bounds of how many of them are of one lane.
+const OF_LANE_MIN: usize = 8;
+const OF_LANE_MAX: usize = 500;
+
+/// The next event of a lane: event `i` of batch `n`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Number of the batch.
+    pub n: i64,
+    /// Number of the event in it.
+    pub i: i64,
+}
+
+/// Where a reader is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    upto: i64,
+    places: BTreeMap<i64, Place>,
+}
+
+impl Cursor {
+    /// The cursor after everything: `upto` is the highest lane with batches, `open` are the
+    /// lanes up to it that may be written again, each with the number of its last batch.
+    #[must_use]
+    pub fn end(upto: i64, open: impl IntoIterator<Item = (i64, Option<i64>)>) -> Self {
+        let place = |last: Option<i64>| Place { n: last.map_or(0, |n| n + 1), i: 0 };
+        let open = open.into_iter().filter(|(lane, _)| *lane <= upto);
+        Self { upto, places: open.map(|(lane, last)| (lane, place(last))).collect() }
+    }
+
+    /// Returns the highest lane that was entered.
+    #[must_use]
+    pub const fn upto(&self) -> i64 {
+        self.upto
+    }
+
+    /// Returns the lanes that were entered and not read to their end.
+    pub fn entered(&self) -> impl Iterator<Item = i64> {
+        self.places.keys().copied()
+    }
+
+    /// Returns the batch from which a lane is to be read.
+    #[must_use]
+    pub fn from(&self, lane: i64) -> i64 {
+        self.place(lane).n
+    }
+
+    fn place(&self, lane: i64) -> Place {
+        self.places.get(&lane).copied().unwrap_or_default()
+    }
+
+    /// Returns the text that readers are given.
+    #[must_use]
+    pub fn text(&self) -> String {
+        if *self == Self::default() {
+            return "-".to_owned();
+        }
+        let mut text = self.upto.to_string();
+        for (lane, Place { n, i }) in &self.places {
+            // Writing to a string does not fail.
+            let _ = write!(text, "_{lane}={n}.{i}");
+        }
+        text
+    }
+
+    /// Reads such a text.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if text == "-" {
+            return Some(Self::default());
+        }
+        let mut parts = text.split('_');
+        let upto = number(parts.next()?)?;
+        let place = |part: &str| {
+            let (lane, place) = part.split_once('=')?;
+            let (n, i) = place.split_once('.')?;
+            let lane = number(lane).filter(|lane| *lane <= upto)?;
+            Some((lane, Place { n: number(n)?, i: number(i)? }))
+        };
+        Some(Self { upto, places: parts.map(place).collect::<Option<_>>()? })
+    }
+}
+
+fn number(text: &str) -> Option<i64> {
+    text.parse().ok().filter(|number| *number >= 0)
+}
+
+/// A batch as it is logged.
+#[derive(Clone, Debug)]
+pub struct Logged {
+    /// Its number in its lane.
+    pub n: i64,
+    /// Its time.
+    pub at: i64,
+    /// Its events, as text.
+    pub body: String,
+}
+
+/// The next batches of a lane.
+#[derive(Debug)]
+pub struct Window {
+    /// The lane.
+    pub lane: i64,
+    /// Whether it may be written again. Looked up no later than the batches were.
+    pub open: bool,
+    /// Whether there may be more batches than these.
+    pub more: bool,
+    /// Batches from [`Cursor::from`] on, in the order of their numbers.
+    pub batches: VecDeque<Logged>,
+}
+
+impl Window {
+    /// Makes the window of a lane from what was found when `limit` batches were asked for.
+    #[must_use]
+    pub fn new((lane, open): (i64, bool), batches: Vec<Logged>, limit: usize) -> Self {
+        Self { lane, open, more: batches.len() >= limit, batches: batches.into() }
+    }
+}
+
+/// Returns how many batches of each lane to read at once.
+#[must_use]
+pub fn window(lanes: usize) -> usize {
+    (BATCHES / lanes.max(1)).clamp(OF_LANE_MIN, OF_LANE_MAX)
+}
+
+/// A page under way. A store reads windows of the lanes that [`Reading::cursor`] leaves, until
+/// [`Reading::read`] says that the page is done.
+#[derive(Debug)]
+pub struct Reading<'q> {
+    query: &'q EventQuery,
+    limit: usize,
+    cursor: Cursor,
+    events: Vec<(String, Event)>,
+    looked: usize,
+}
+
+impl<'q> Reading<'q> {
+    /// Begins where the query says.
+    ///
+    /// # Errors
+    /// Returns that its cursor is none.
+    pub fn of(query: &'q EventQuery) -> Result<Self, StoreError> {
+        let cursor = match &query.after {
+            None => Cursor::default(),
+            Some(text) => Cursor::parse(text)
+                .ok_or_else(|| StoreError::Rejected(format!("`{text}` is not an event cursor")))?,
+        };
+        let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+        Ok(Self { query, limit, cursor, events: Vec::new(), looked: 0 })
+    }
+
+    /// Returns where the page is.
+    #[must_use]
+    pub const fn cursor(&self) -> &Cursor {
+        &self.cursor
+    }
+
+    /// Returns the page.
+    #[must_use]
+    pub fn page(self) -> EventPage {
+        EventPage { events: self.events, next: self.cursor.text() }
+    }
+
+    /// Takes in the windows of all lanes that are to be read; returns whether the page is done.
+    ///
+    /// # Errors
+    /// Returns that a batch cannot be read.
+    pub fn read(&mut self, mut windows: Vec<Window>) -> Result<bool, StoreError> {
+        // The time of a lane never falls: what was committed later is told later.
+        let mut heads: BinaryHeap<Reverse<(i64, i64, usize)>> = BinaryHeap::new();
+        for (at, window) in windows.iter().enumerate() {
+            match window.batches.front() {
+                Some(batch) => heads.push(Reverse((batch.at, window.lane, at))),
+                None if !window.open => drop(self.cursor.places.remove(&window.lane)),
+                None => {}
+            }
+        }
+        while let Some(Reverse((time, lane, at))) = heads.pop() {
+            if self.events.len() >= self.limit || self.looked >= BATCHES_MAX {
+                return Ok(true);
+            }
+            self.enter(lane, &windows);
+            let Some(window) = windows.get_mut(at) else { continue };
+            let Some(batch) = window.batches.pop_front() else { continue };
+            if !self.batch(lane, &batch)? {
+                return Ok(true);
+            }
+            match window.batches.front() {
+                Some(next) => heads.push(Reverse((next.at.max(time), lane, at))),
+                // What follows may be earlier than what other lanes have.
+                None if window.more => return Ok(false),
+                None if !window.open => drop(self.cursor.places.remove(&lane)),
+                None => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// Notes that a lane is read: those before it that were not entered yet are now named.
+    fn enter(&mut self, lane: i64, windows: &[Window]) {
+        if lane <= self.cursor.upto {
+            return;
+        }
+        for window in windows {
+            let between = window.lane > self.cursor.upto && window.lane <= lane;
+            if between && (window.open || !window.batches.is_empty()) {
+                self.cursor.places.insert(window.lane, Place::default());
+            }
+        }
+        self.cursor.upto = lane;
+    }
+
+    /// Reads a batch; returns whether there was room for all of its events.
+    fn batch(&mut self, lane: i64, batch: &Logged) -> Result<bool, StoreError> {
+        let place = self.cursor.place(lane);
+        if batch.n < place.n {
+            return Ok(true);
+        }
+        self.looked += 1;
+        let first = if batch.n == place.n { place.i } else { 0 };
+        let events = codec::events_of_text(&batch.body)?;
+        let count = i64::try_from(events.len()).unwrap_or(i64::MAX);
+        for (event, i) in events.into_iter().zip(0_i64..).filter(|(_, i)| *i >= first) {
+            if self.events.len() >= self.limit {
+                return Ok(false);
+            }
+            let last = i + 1 == count;
+            let next =
+                if last { Place { n: batch.n + 1, i: 0 } } else { Place { n: batch.n, i: i + 1 } };
+            self.cursor.places.insert(lane, next);
+            if self.query.matches(&event) {
+                self.events.push((self.cursor.text(), event));
+            }
+        }
+        self.cursor.places.insert(lane, Place { n: batch.n + 1, i: 0 });
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_a_cursor_is_read_back_and_nothing_else_is() {
+        let places = [(3, Place { n: 40, i: 1 }), (12, Place { n: 7, i: 0 })];
+        let cursor = Cursor { upto: 12, places: places.into() };
+        assert_eq!(cursor.text(), "12_3=40.1_12=7.0");
+        for cursor in [cursor, Cursor::default(), Cursor { upto: 5, places: BTreeMap::new() }] {
+            assert_eq!(Cursor::parse(&cursor.text()), Some(cursor));
+        }
+        for text in ["", "x", "-1", "3_", "3_4=1.0", "3_3=1", "3_3=-1.0", "3_a=1.1", "3__3=1.1"] {
+            assert_eq!(Cursor::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn five_hundred_lanes_that_are_read_leave_no_trace_in_the_cursor() {
+        let query = EventQuery {
+            after: None,
+            names: Vec::new(),
+            queues: Vec::new(),
+            job: None,
+            worker: None,
+            limit: 10,
+        };
+        let mut reading = Reading::of(&query).unwrap();
+        let batch = |lane: i64| Logged { n: 9, at: lane, body: "[]".to_owned() };
+        let lane = |lane: i64| Window::new((lane, lane == 600), vec![batch(lane)], 8);
+        assert!(reading.read((1..=600).map(lane).collect()).unwrap());
+        assert_eq!(reading.page().next, "600_600=10.0");
+    }
+}

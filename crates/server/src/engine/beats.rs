@@ -22,6 +22,8 @@ const BATCH_MAX: usize = 2_000;
 const APART: Span = Span(200);
 /// A short lease allows less: this part of it.
 const APART_OF_LEASE: u64 = 75;
+/// Most renewals that are found to be held in one go.
+const HELD_MAX: usize = 8;
 /// How many renewals may wait before beats wait for a place.
 pub(super) const WAITING_MAX: usize = 16 * 1024;
 
@@ -74,25 +76,33 @@ struct Beats<S> {
 }
 
 impl<S: Store> Beats<S> {
+    /// Stores renewals; one that cannot be stored fails alone.
     async fn commit(&mut self, commands: Vec<Command>, callers: Vec<ReplySender>) {
-        let spare = (commands.len() > 1).then(|| commands.clone());
-        match (self.apply(commands, &callers).await, spare) {
-            (Ok(replies), _) => answer(callers, replies),
-            // One of them is bad: only that one is to fail.
-            (Err(StoreError::Rejected(why)), Some(spare)) => {
-                tracing::error!(why, "renewals were rejected, applying them one by one");
-                for (command, caller) in spare.into_iter().zip(callers) {
-                    let caller = vec![caller];
-                    match self.apply(vec![command], &caller).await {
-                        Ok(replies) => answer(caller, replies),
-                        Err(error) => refuse(caller, &error),
-                    }
+        let mut parts = vec![(commands, callers)];
+        let mut held = 0;
+        while let Some((mut commands, mut callers)) = parts.pop() {
+            let spare = commands.clone();
+            let error = match self.apply(std::mem::take(&mut commands), &callers).await {
+                Ok(replies) => {
+                    answer(callers, replies);
+                    continue;
                 }
+                Err(error) => error,
+            };
+            let of_one = matches!(
+                error,
+                StoreError::Rejected(_) | StoreError::Corrupt(_) | StoreError::Held(_)
+            );
+            if of_one && callers.len() > 1 && held < HELD_MAX {
+                commands = spare;
+                let rest = commands.split_off(commands.len() / 2);
+                let others = callers.split_off(callers.len() / 2);
+                parts.extend([(rest, others), (commands, callers)]);
+                continue;
             }
-            (Err(error), _) => {
-                tracing::error!(%error, "renewals failed");
-                refuse(callers, &error);
-            }
+            held += 1;
+            tracing::error!(%error, renewals = callers.len(), "renewals failed");
+            refuse(callers, &error);
         }
     }
 
@@ -111,8 +121,18 @@ impl<S: Store> Beats<S> {
         };
         self.board.contact.begins(Lane::Beats, boot_time());
         let result = self.store.apply(batch).await;
-        let reached = matches!(result, Ok(_) | Err(StoreError::Rejected(_)));
+        let reached = !matches!(
+            result,
+            Err(StoreError::Unavailable(_)
+                | StoreError::Ambiguous(_)
+                | StoreError::Full(_)
+                | StoreError::Closed)
+        );
         self.board.wrote(Lane::Beats, reached);
+        // The one whose row is held is silent through no fault of its own.
+        if matches!(result, Err(StoreError::Held(_))) {
+            self.board.unproven();
+        }
         let applied = result?;
         self.board.set_clock(applied.at);
         if applied.replies.iter().any(|reply| matches!(reply, Reply::Renewed(Ok(_)))) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Refusal, State};
-use outlast_core::time::{BootTime, Timestamp};
+use outlast_core::time::BootTime;
 use outlast_proto::v1::order::What;
 use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::{
@@ -33,6 +33,7 @@ use crate::session::convert;
 use crate::settings::Settings;
 
 mod arrivals;
+mod aside;
 mod backlog;
 mod others;
 mod redispatch;
@@ -60,6 +61,7 @@ struct Turn<S> {
     others: others::Others,
     backlog: backlog::Backlog,
     redispatch: redispatch::Redispatch,
+    aside: aside::Aside,
     ending: Ending,
 }
 
@@ -97,6 +99,7 @@ pub(crate) async fn run<S: Store>(
         others: others::Others::default(),
         backlog: backlog::Backlog::wanted(),
         redispatch: redispatch::Redispatch::new(boot_time()),
+        aside: aside::Aside::default(),
         ending: Ending::Not,
     };
     loop {
@@ -107,7 +110,17 @@ pub(crate) async fn run<S: Store>(
                 let _ = done.send(());
                 return;
             }
-            let Some(input) = inputs.recv().await else { return };
+            let received = match turn.aside.wait() {
+                None => inputs.recv().await,
+                Some(wait) => match tokio::time::timeout(wait, inputs.recv()).await {
+                    Ok(received) => received,
+                    Err(_elapsed) => {
+                        turn.once().await;
+                        continue;
+                    }
+                },
+            };
+            let Some(input) = received else { return };
             turn.take_in(input);
         }
         for _ in 0..INPUTS_A_TURN {
@@ -125,7 +138,8 @@ impl<S: Store> Turn<S> {
         }
         self.plan_take_in();
         self.plan_claims();
-        let mut ops = self.gather.take();
+        self.retry_aside().await;
+        let mut ops = self.aside.divert(self.gather.take());
         if !ops.is_empty() {
             self.claim_what_arrives(&mut ops);
             self.commit(ops).await;
@@ -376,38 +390,22 @@ impl<S: Store> Turn<S> {
         let due = ops.iter().filter_map(|op| due_of(&op.command)).min();
         let (commands, sinks): (Vec<Command>, Vec<Sink>) =
             ops.into_iter().map(|op| (op.command, op.sink)).unzip();
-        let spare = (commands.len() > 1).then(|| commands.clone());
-        match (self.apply_as_one(commands).await, spare) {
-            (Ok(applied), _) => {
+        let spare = commands.clone();
+        match self.apply_as_one(commands).await {
+            Ok(applied) => {
                 if let Some(due) = due {
                     self.board.due_at(due);
                 }
                 self.answer(applied, sinks);
             }
-            (Err(StoreError::Rejected(why)), Some(spare)) => {
-                tracing::error!(why, "batch was rejected, applying its commands one by one");
-                self.commit_one_by_one(spare, sinks, due).await;
+            Err(error) if aside::is_of_one(&error) => {
+                tracing::warn!(%error, commands = spare.len(), "batch could not be applied as one");
+                let now = boot_time();
+                let ops = spare.into_iter().zip(sinks);
+                let ops = ops.map(|(command, sink)| (Op { command, sink }, now)).collect();
+                self.commit_in_parts(ops).await;
             }
-            (Err(error), _) => self.fail(&error, sinks),
-        }
-    }
-
-    /// Applies each command in a transaction of its own, so that only the bad one fails:
-    /// those before it and after it are answered with what became of them.
-    async fn commit_one_by_one(
-        &mut self,
-        commands: Vec<Command>,
-        sinks: Vec<Sink>,
-        due: Option<Timestamp>,
-    ) {
-        for (command, sink) in commands.into_iter().zip(sinks) {
-            match self.apply_as_one(vec![command]).await {
-                Ok(applied) => self.answer(applied, vec![sink]),
-                Err(error) => self.fail(&error, vec![sink]),
-            }
-        }
-        if let Some(due) = due {
-            self.board.due_at(due);
+            Err(error) => self.fail(&error, sinks),
         }
     }
 
@@ -428,7 +426,7 @@ impl<S: Store> Turn<S> {
         };
         let result = self.store.apply(batch).await;
         // A store that takes no writes takes no renewals: silence then says nothing (I8).
-        let reached = matches!(result, Ok(_) | Err(StoreError::Rejected(_)));
+        let reached = result.as_ref().err().is_none_or(aside::is_of_one);
         self.board.wrote(Lane::Work, reached);
         result
     }

@@ -41,7 +41,7 @@ pub(super) async fn answer<S: Store>(
             let session = engine.board().fleet.session(worker);
             let age = Span(request.last_poll_age_ms);
             if session.as_ref().is_some_and(|session| session.polled(age)) {
-                engine.send(Input::Polled).await.map_err(unavailable)?;
+                engine.offer(Input::Polled);
             }
             let (send_held, stop) = compare(engine, worker, &request, renewed).await?;
             Ok(BeatReply {

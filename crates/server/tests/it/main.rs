@@ -13,6 +13,7 @@ mod hardening;
 mod http_reference;
 mod idempotency;
 mod jobs;
+mod long_polls;
 mod openapi;
 mod reports;
 mod workers;

@@ -144,3 +144,59 @@ fn reads_that_are_stuck_hold_up_no_heartbeat() {
     let job = scene.run(Run::short());
     check_unharmed(&scene, &beside, &worker, &[job]);
 }
+
+/// Locks the row of a job in a table for as long as the session lives.
+fn hold(scene: &Scene, table: &str, job: &str) -> Session {
+    let holder = Session::open(scene.server().database()).expect("a session");
+    let sql = format!(
+        "begin; select 1 from {table} t join job_row j on j.seq = t.seq where j.id = '{job}'
+         for update of t"
+    );
+    holder.run(&sql).expect("a lock");
+    holder
+}
+
+/// Cancels a job whose row is held: the caller is told, and may try again.
+fn refused(scene: &Scene, job: &str) {
+    let reply = scene.cancel(job);
+    assert_eq!(reply.status, 503, "{reply:?}");
+    assert!(reply.headers.contains_key("retry-after"), "{reply:?}");
+}
+
+/// One row that somebody's psql holds once failed everybody's batch after 12 s and closed every
+/// session.
+#[test]
+fn row_that_another_session_holds_costs_its_own_callers_an_answer_and_nobody_else_anything() {
+    let (scene, beside) = scene();
+    let worker = scene.worker("busy");
+    let sessions = "select max(session_seq) from worker";
+    let before = beside.number(sessions).expect("sessions");
+    let held = scene.run(Run::holding(Duration::from_millis(1500)));
+    scene.await_start(&held, 1, within(LEASE));
+    let waiting = scene.run(Run::short().with("queue", json!("nobody")));
+    for (table, job) in [("active", &held), ("ready", &waiting), ("job_row", &held)] {
+        let holder = hold(&scene, table, job);
+        let others: Vec<String> = (0..5).map(|_| scene.run(Run::short())).collect();
+        if table != "job_row" {
+            refused(&scene, job);
+        }
+        for other in &others {
+            scene.await_status(other, "completed", within(LEASE));
+        }
+        assert_eq!(scene.api().get("/health/ready").status, 200);
+        let beats = "select count(*) from worker
+                     where last_heartbeat > clock_timestamp() - interval '5 s'";
+        assert_eq!(beside.number(beats).expect("beats"), 1);
+        drop(holder);
+        if table == "ready" {
+            eventually("the job is cancelled", within(LEASE), || {
+                (scene.cancel(job).status != 503).then_some(())
+            });
+        } else {
+            scene.await_status(job, "completed", within(LEASE));
+        }
+    }
+    assert_eq!(beside.number(sessions).expect("sessions"), before, "a session was closed");
+    scene.await_worker(worker.id(), "running", within(LEASE));
+    scene.judge();
+}

@@ -54,7 +54,7 @@ fn orders_at_one_server_reach_a_worker_of_another() {
     let other = scene.another_server("other");
     let options = WorkerOptions::named("far").through(&other.url());
     let worker = scene.worker_with(&options);
-    for (order, state, stage) in [("quiet", "quiet", "Quiet"), ("resume", "running", "Running")] {
+    for (order, state, stage) in [("quiet", "quiet", "quiet"), ("resume", "running", "running")] {
         let path = format!("/api/v1/workers/{}/{order}", worker.id());
         let _worker = scene.api().post(&path, &json!({})).expect(200);
         scene.await_worker(worker.id(), state, within(LEASE));

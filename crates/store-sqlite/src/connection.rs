@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,8 +116,10 @@ pub(crate) fn own(path: &Path, options: &Options) -> Result<Owned, OpenError> {
         return Err(io(io::Error::new(io::ErrorKind::NotFound, what)));
     }
     let lock = lock(path)?;
-    // SQLite's own message for a file it cannot open does not say why.
-    drop(OpenOptions::new().read(true).append(true).create(true).open(path).map_err(io)?);
+    // SQLite's own message for a file it cannot open does not say why; and it gives its log
+    // and index the rights of the file that it finds.
+    let mut file = private();
+    drop(file.read(true).append(true).open(path).map_err(io)?);
     let mut writer = Connection::open(path)?;
     let prepared = prepare_writer(&mut writer, options);
     let migrated = prepared.map_err(|error| named(error, path))?;
@@ -163,12 +166,18 @@ pub(crate) fn named(error: OpenError, path: &Path) -> OpenError {
     }
 }
 
+/// A file that is made if it is not there, for this user alone: it holds parameters of jobs.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.create(true).mode(0o600);
+    options
+}
+
 fn lock(path: &Path) -> Result<File, OpenError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let lock_path = PathBuf::from(name);
-    let file = OpenOptions::new()
-        .create(true)
+    let file = private()
         .truncate(false)
         .write(true)
         .open(&lock_path)

@@ -49,3 +49,23 @@ fn folder_that_does_not_exist_is_named_and_not_made() {
     check(&missing.join("outlast.db"), "missing does not exist");
     assert!(!missing.exists());
 }
+
+#[test]
+fn files_of_a_store_are_for_its_user_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("outlast.db");
+    let _store = SqliteStore::open(&path, &Options::default()).unwrap();
+    let mut files: Vec<(String, u32)> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+            (entry.file_name().into_string().unwrap(), mode)
+        })
+        .collect();
+    files.sort();
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["outlast.db", "outlast.db-shm", "outlast.db-wal", "outlast.db.lock"]);
+    assert!(files.iter().all(|(_, mode)| *mode == 0o600), "{files:?}");
+}

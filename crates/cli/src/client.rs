@@ -31,7 +31,10 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn new(config: ClientConfig) -> Result<Self, Failure> {
         // A proxy for the web at large is not meant for the job server.
+        let tls = config.tls.config_for(&config.server);
+        let tls = tls.map_err(|error| Failure::usage(error.to_string()))?;
         let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
             .no_proxy()
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(REQUEST_TIMEOUT)
@@ -102,10 +105,27 @@ impl Client {
         let server = self.server();
         let reason = deepest(error);
         let what = if error.is_timeout() { "does not answer" } else { "cannot be reached" };
-        Failure::new(Exit::Unreachable, format!("server {server} {what}: {reason}")).with_hint(
+        let hint = certificate_hint(&reason).unwrap_or(
             "is it running? `outlast dev` starts one; --server or OUTLAST_SERVER names another",
-        )
+        );
+        Failure::new(Exit::Unreachable, format!("server {server} {what}: {reason}")).with_hint(hint)
     }
+}
+
+/// What would help when a handshake failed; `None` if it was something else.
+pub(crate) fn certificate_hint(reason: &str) -> Option<&'static str> {
+    const HINTS: &[(&str, &str)] = &[
+        ("alert: unknown", "it does not trust the authority of our --client-cert"),
+        ("alert: certificaterequired", "it wants a certificate: --client-cert and --client-key"),
+        ("alert: certificateexpired", "our --client-cert has expired"),
+        ("unknownissuer", "its authority is not trusted here: name it with --ca-file"),
+        ("expired", "its certificate has expired, or this host's clock is wrong"),
+        ("not valid for name", "its certificate is for another name: ask for it by that one"),
+        ("notvalidforname", "its certificate is for another name: ask for it by that one"),
+        ("invalidcontenttype", "it does not speak TLS there: ask for http://"),
+    ];
+    let reason = reason.to_lowercase();
+    HINTS.iter().find(|(sign, _)| reason.contains(sign)).map(|(_, hint)| *hint)
 }
 
 /// The last cause says what happened; those above it say that something did.

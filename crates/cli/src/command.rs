@@ -27,8 +27,8 @@ pub(crate) mod workers;
 use clap::Args;
 
 use crate::client::Client;
-use crate::config::Environment;
 use crate::config::client::ClientConfig;
+use crate::config::{Environment, Flag};
 use crate::exit::Failure;
 use crate::output::Format;
 
@@ -41,6 +41,8 @@ pub(crate) struct Target {
     /// Bearer token [default: OUTLAST_TOKEN or OJS_AUTH_TOKEN]
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// How to print: table, json or jsonl
     #[arg(short, long, value_enum, default_value_t = Format::Table, hide_possible_values = true,
           value_name = "FORMAT")]
@@ -53,15 +55,43 @@ impl Target {
         self.output
     }
 
-    /// What the flags say about the server to ask.
-    pub(crate) fn server_and_token(&self) -> (Option<String>, Option<String>) {
-        (self.server.clone(), self.token.clone())
+    /// The keys that flags set.
+    pub(crate) fn flags(&self) -> Vec<Flag> {
+        server_flags(self.server.clone(), self.token.clone(), &self.trust)
     }
 
     fn client(&self, environment: &Environment) -> Result<Client, Failure> {
-        let config = ClientConfig::new(self.server.clone(), self.token.clone(), environment)?;
-        Client::new(config)
+        Client::new(ClientConfig::new(self.flags(), environment)?)
     }
+}
+
+/// Whom to trust at `https://`, and what to show there.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TrustArgs {
+    /// Authorities trusted for https://, PEM [default: OUTLAST_CA_FILE, SSL_CERT_FILE, the system]
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<String>,
+    /// Certificate shown to the server, PEM [default: OUTLAST_CLIENT_CERT]
+    #[arg(long, value_name = "FILE")]
+    client_cert: Option<String>,
+    /// Key of that certificate, PEM [default: OUTLAST_CLIENT_KEY]
+    #[arg(long, value_name = "FILE")]
+    client_key: Option<String>,
+}
+
+/// The keys that flags about a server set.
+pub(crate) fn server_flags(
+    server: Option<String>,
+    token: Option<String>,
+    trust: &TrustArgs,
+) -> Vec<Flag> {
+    vec![
+        Flag::new("worker.server", "--server", server),
+        Flag::new("worker.token", "--token", token),
+        Flag::new("worker.ca_file", "--ca-file", trust.ca_file.clone()),
+        Flag::new("worker.client_cert", "--client-cert", trust.client_cert.clone()),
+        Flag::new("worker.client_key", "--client-key", trust.client_key.clone()),
+    ]
 }
 
 /// What server and worker are started with, as text, for a test that compares.
@@ -76,5 +106,5 @@ pub(crate) fn as_started(
         daemon.variables.clear();
         daemon
     });
-    format!("{:?} {settings:?} {daemon:?}", server.packs)
+    format!("{:?} {:?} {settings:?} {daemon:?}", server.packs, server.tls)
 }

@@ -11,6 +11,7 @@ mod command;
 mod config;
 mod exit;
 mod log;
+mod open_files;
 mod output;
 mod process;
 #[cfg(test)]

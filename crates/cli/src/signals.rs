@@ -1,4 +1,4 @@
-//! Signals that ask this process to end, as an event to wait for.
+//! Signals that ask this process to end, or to read its files again, as events to wait for.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

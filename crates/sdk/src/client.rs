@@ -32,6 +32,7 @@ use self::http::{Ask, Http, Repeat};
 pub use self::job::{AttemptError, Job, Unsuccessful};
 pub use self::new_job::{NewJob, Retry};
 use crate::session::{BadAddress, Token};
+use crate::tls::Tls;
 
 /// Enqueues jobs and follows them. Cheap to clone; all clones share their connections.
 #[derive(Clone, Debug)]
@@ -45,6 +46,7 @@ pub struct Client {
 pub struct ClientBuilder {
     url: String,
     token: Option<Token>,
+    tls: Tls,
     connect_timeout: Duration,
     request_timeout: Duration,
     retry_for: Duration,
@@ -75,6 +77,7 @@ impl Client {
         ClientBuilder {
             url: url.into(),
             token: None,
+            tls: Tls::new(),
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(10),
             retry_for: Duration::from_secs(30),
@@ -215,6 +218,13 @@ impl ClientBuilder {
     /// Bearer token to show. Default: none.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(Token(token.into()));
+        self
+    }
+
+    /// How the certificate of an `https://` server is judged, and which one is shown to it.
+    /// Default: the system's authorities, and none.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = tls;
         self
     }
 

@@ -22,6 +22,7 @@
 //! - [`Control`]: signals and orders from the process around it
 //! - [`sql`]: a job in a transaction of your own, for any driver; `postgres` (a feature): the
 //!   same done by `tokio-postgres`
+//! - [`Tls`]: whose certificates are believed, and which one is shown
 //! - [`clock`]: the only clock reader
 //!
 //! Promises kept here: a report is kept until it is answered and sent again after a lost
@@ -44,6 +45,7 @@ mod session;
 mod shared;
 mod signals;
 pub mod sql;
+mod tls;
 mod watchdog;
 mod worker;
 
@@ -57,6 +59,7 @@ pub use self::ended::{Ended, Ending, Failure};
 pub use self::handler::{Ends, Handler};
 pub use self::handlers::{BoxError, HandlerError, JobContext};
 pub use self::session::BadAddress;
+pub use self::tls::{Tls, TlsError};
 pub use self::watchdog::LEASE_OVER_EXIT_CODE;
 pub use self::worker::control::{Control, ControlQueue, control};
 pub use self::worker::summary::{BuildError, RunError, Summary};

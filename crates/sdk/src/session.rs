@@ -10,6 +10,7 @@
 
 pub(crate) mod backoff;
 pub(crate) mod link;
+mod secure;
 
 use std::fmt;
 use std::time::Duration;
@@ -25,7 +26,9 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
+use self::secure::Secure;
 use crate::clock::boot_now;
+use crate::tls::Tls;
 
 /// Largest message of a session, as the server has it.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -44,6 +47,8 @@ const STREAM_WINDOW: u32 = 1024 * 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     endpoint: Endpoint,
+    /// Set for `https://`.
+    secure: Option<Secure>,
     token: Option<MetadataValue<Ascii>>,
 }
 
@@ -97,16 +102,18 @@ pub struct BadAddress {
 }
 
 impl Address {
-    pub(crate) fn new(url: &str, token: Option<&Token>) -> Result<Self, BadAddress> {
+    pub(crate) fn new(url: &str, token: Option<&Token>, tls: &Tls) -> Result<Self, BadAddress> {
         let bad = |what: &str, reason: String| BadAddress { what: what.to_owned(), reason };
         let endpoint = Endpoint::from_shared(url.to_owned())
             .map_err(|error| bad(url, error.to_string()))?
             .tcp_nodelay(true)
             .initial_stream_window_size(STREAM_WINDOW)
             .keep_alive_while_idle(true);
-        if endpoint.uri().scheme_str() != Some("http") {
-            return Err(bad(url, "only http:// is spoken".to_owned()));
-        }
+        let secure = match endpoint.uri().scheme_str() {
+            Some("http") => None,
+            Some("https") => Some(Secure::new(tls).map_err(|error| bad(url, error.to_string()))?),
+            _ => return Err(bad(url, "it begins with neither http:// nor https://".to_owned())),
+        };
         let token = token
             .map(|Token(token)| {
                 let mut value = MetadataValue::try_from(format!("Bearer {token}"))
@@ -115,7 +122,7 @@ impl Address {
                 Ok(value)
             })
             .transpose()?;
-        Ok(Self { endpoint, token })
+        Ok(Self { endpoint, secure, token })
     }
 
     /// Connects, with `interval` bounding how long silence goes unnoticed.
@@ -124,7 +131,13 @@ impl Address {
         let endpoint = self.endpoint.clone().connect_timeout(bound);
         let endpoint = endpoint.http2_keep_alive_interval(interval / 2);
         let endpoint = endpoint.keep_alive_timeout(bound.max(KEEPALIVE_MIN));
-        match tokio::time::timeout(bound.max(CONNECT_MIN), endpoint.connect()).await {
+        let connect = async {
+            match &self.secure {
+                None => endpoint.connect().await,
+                Some(secure) => endpoint.connect_with_connector(secure.clone()).await,
+            }
+        };
+        match tokio::time::timeout(bound.max(CONNECT_MIN), connect).await {
             Ok(Ok(channel)) => Ok(channel),
             Ok(Err(error)) => Err(root_cause(&error)),
             Err(_) => Err("connecting took too long".to_owned()),

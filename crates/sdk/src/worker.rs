@@ -31,6 +31,7 @@ use crate::handler::Handler;
 use crate::handlers::{BoxError, Handlers, JobContext};
 use crate::session::{Address, Token};
 use crate::signals::Signals;
+use crate::tls::Tls;
 
 /// Which jobs a worker is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +90,7 @@ pub struct Worker {
 pub struct WorkerBuilder {
     url: String,
     token: Option<Token>,
+    tls: Tls,
     profile: Profile,
     patience: Patience,
     handlers: Handlers,
@@ -100,6 +102,7 @@ impl Worker {
         WorkerBuilder {
             url: url.into(),
             token: None,
+            tls: Tls::new(),
             profile: Profile {
                 name: "worker".to_owned(),
                 role: Role::Sdk,
@@ -240,6 +243,13 @@ impl WorkerBuilder {
         self
     }
 
+    /// How the certificate of an `https://` server is judged, and which one is shown to it.
+    /// Default: the system's authorities, and none.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = tls;
+        self
+    }
+
     /// Queues to serve; `*` is every queue. Default: `default`.
     pub fn queues<T: Into<String>>(mut self, queues: impl IntoIterator<Item = T>) -> Self {
         self.profile.queues = queues.into_iter().map(Into::into).collect();
@@ -319,8 +329,8 @@ impl WorkerBuilder {
     /// When the address or the token cannot be used, a type has two handlers, or what was
     /// said about a handler cannot be kept.
     pub fn build(self) -> Result<Worker, BuildError> {
-        let Self { url, token, mut profile, patience, mut handlers } = self;
-        let address = Address::new(&url, token.as_ref())?;
+        let Self { url, token, tls, mut profile, patience, mut handlers } = self;
+        let address = Address::new(&url, token.as_ref(), &tls)?;
         handlers.settle()?;
         if patience.refuses_forbidden
             && let Some(job_type) = handlers.forbids_overlap()

@@ -5,15 +5,21 @@
 //!                                        └ no: 401          └ no: 403, naming who may
 //! ```
 //!
+//! A certificate that a client showed when it connected stands for a token where no token is
+//! shown: `server.tls.roles` says which role goes with a name in it.
+//!
 //! A token is known here by its hash alone, so neither memory nor a store nor a log can give
 //! one away. A server without tokens is open to whoever reaches it; that it then listens to
 //! this machine only is decided where it is configured.
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
+
+use crate::tls::CertificateNames;
 
 /// What a token may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +163,7 @@ impl FromStr for TokenHash {
     }
 }
 
-/// A token that the server knows.
+/// A token that the server knows, or a name in certificates that it knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownToken {
     /// Who it was given to, for messages and the event log.
@@ -168,10 +174,26 @@ pub struct KnownToken {
     pub hash: TokenHash,
 }
 
-/// All tokens that a server knows.
-#[derive(Clone, Debug, Default)]
+/// All tokens and names in certificates that a server knows; may be replaced at any time.
+#[derive(Debug, Default)]
 pub struct Access {
+    known: RwLock<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
     tokens: Vec<KnownToken>,
+    /// By the name in the certificate.
+    certificates: Vec<KnownToken>,
+}
+
+/// What a client showed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shown<'a> {
+    /// Its `Authorization` header.
+    pub authorization: Option<&'a str>,
+    /// Names in its certificate, the most telling first.
+    pub certificate: Option<&'a CertificateNames>,
 }
 
 /// Why a request is not allowed.
@@ -186,47 +208,89 @@ pub enum Denied {
 }
 
 impl Access {
-    /// Knows these tokens; an empty list lets everybody do everything.
+    /// Knows these tokens, and these names in certificates with a role each. If there are
+    /// none of either, everybody may do everything.
     #[must_use]
-    pub const fn new(tokens: Vec<KnownToken>) -> Self {
-        Self { tokens }
+    pub fn new(tokens: Vec<KnownToken>, roles: Vec<(String, Role)>) -> Self {
+        Self { known: RwLock::new(Known::new(tokens, roles)) }
+    }
+
+    /// Knows these from now on.
+    pub fn replace(&self, tokens: Vec<KnownToken>, roles: Vec<(String, Role)>) {
+        let known = Known::new(tokens, roles);
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether everybody may do everything.
     #[must_use]
-    pub const fn is_open(&self) -> bool {
-        self.tokens.is_empty()
+    pub fn is_open(&self) -> bool {
+        self.known().is_open()
     }
 
-    /// Checks an `Authorization` header against what a request needs, and returns the token
-    /// that was shown. Without tokens there is none to show.
+    /// Checks what a client showed against what a request needs, and returns the token that
+    /// was shown, or what stands for it. Where the server knows none, there is none to show.
     ///
     /// # Errors
     /// Returns what is wrong with the token or too small about its role.
     pub fn check(
         &self,
-        authorization: Option<&str>,
+        shown: Shown<'_>,
         need: Need,
         what: fmt::Arguments<'_>,
-    ) -> Result<Option<&KnownToken>, Denied> {
-        if self.is_open() || need == Need::Nothing {
+    ) -> Result<Option<KnownToken>, Denied> {
+        let known = self.known();
+        if known.is_open() || need == Need::Nothing {
             return Ok(None);
         }
-        let token = self.identify(authorization)?;
-        if token.role.allows(need) {
-            return Ok(Some(token));
+        let (kind, found) = known.identify(shown)?;
+        if found.role.allows(need) {
+            return Ok(Some(found.clone()));
         }
-        let KnownToken { name, role, .. } = token;
+        let KnownToken { name, role, .. } = found;
         let roles = need.roles();
         Err(Denied::Forbidden(format!(
-            "token {name:?} has the role {role}; {what} needs the role {roles}"
+            "{kind} {name:?} has the role {role}; {what} needs the role {roles}"
         )))
     }
+}
 
-    fn identify(&self, authorization: Option<&str>) -> Result<&KnownToken, Denied> {
+impl Known {
+    fn new(tokens: Vec<KnownToken>, roles: Vec<(String, Role)>) -> Self {
+        let certificate = |(name, role): (String, Role)| {
+            // Never compared with a token's: it keeps apart what is stored by who asked.
+            let hash = TokenHash::of(&format!("certificate {name}"));
+            KnownToken { name, role, hash }
+        };
+        Self { tokens, certificates: roles.into_iter().map(certificate).collect() }
+    }
+
+    const fn is_open(&self) -> bool {
+        self.tokens.is_empty() && self.certificates.is_empty()
+    }
+
+    fn identify(&self, shown: Shown<'_>) -> Result<(&'static str, &KnownToken), Denied> {
+        match (shown.authorization, shown.certificate) {
+            (Some(header), _) if !self.tokens.is_empty() => {
+                self.token(header).map(|token| ("token", token))
+            }
+            (_, Some(names)) => self.certificate(names).map(|name| ("certificate", name)),
+            _ => {
+                let wanted = match (self.tokens.is_empty(), self.certificates.is_empty()) {
+                    (_, true) => "a bearer token and none was",
+                    (true, false) => "a client certificate and none was",
+                    (false, false) => "a bearer token or a client certificate, and neither was",
+                };
+                Err(Denied::Unauthenticated(format!("this server wants {wanted} shown")))
+            }
+        }
+    }
+
+    fn token(&self, header: &str) -> Result<&KnownToken, Denied> {
         let refuse = |message: &str| Denied::Unauthenticated(message.to_owned());
-        let header = authorization
-            .ok_or_else(|| refuse("this server wants a bearer token and none was shown"))?;
         let (scheme, token) = header.trim().split_once(' ').unwrap_or((header, ""));
         if !scheme.eq_ignore_ascii_case("bearer") || token.trim().is_empty() {
             return Err(refuse("the Authorization header is not of the form `Bearer TOKEN`"));
@@ -241,6 +305,18 @@ impl Access {
         }
         found.ok_or_else(|| refuse("the bearer token is not known to this server"))
     }
+
+    fn certificate(&self, names: &CertificateNames) -> Result<&KnownToken, Denied> {
+        let mut shown = names.0.iter();
+        let found = shown.find_map(|name| self.certificates.iter().find(|it| it.name == *name));
+        found.ok_or_else(|| {
+            Denied::Forbidden(format!(
+                "no name in the client certificate has a role in `server.tls.roles`: it is made \
+                 out for {:?}",
+                names.0
+            ))
+        })
+    }
 }
 
 #[cfg(test)]
@@ -253,11 +329,12 @@ mod tests {
             role,
             hash: TokenHash::of(&format!("secret-{role}")),
         };
-        Access::new(Role::ALL.map(token).to_vec())
+        Access::new(Role::ALL.map(token).to_vec(), vec![("ci".to_owned(), Role::Producer)])
     }
 
     fn check(authorization: Option<&str>, need: Need) -> Result<(), Denied> {
-        access().check(authorization, need, format_args!("this")).map(drop)
+        let shown = Shown { authorization, certificate: None };
+        access().check(shown, need, format_args!("this")).map(drop)
     }
 
     #[test]
@@ -307,7 +384,29 @@ mod tests {
     #[test]
     fn without_tokens_everybody_may_do_everything() {
         let open = Access::default();
-        assert_eq!(open.check(None, Need::Administer, format_args!("this")), Ok(None));
+        assert_eq!(open.check(Shown::default(), Need::Administer, format_args!("this")), Ok(None));
+    }
+
+    #[test]
+    fn a_certificate_has_the_role_of_the_first_name_that_has_one() {
+        let names = |all: &[&str]| CertificateNames(all.iter().map(|&it| it.to_owned()).collect());
+        let check = |certificate: &CertificateNames, need| {
+            let shown = Shown { authorization: None, certificate: Some(certificate) };
+            access().check(shown, need, format_args!("this")).map(|found| found.unwrap().name)
+        };
+        assert_eq!(check(&names(&["host", "ci"]), Need::Produce), Ok("ci".to_owned()));
+        let small = check(&names(&["ci"]), Need::Work).unwrap_err().to_string();
+        assert!(small.starts_with(r#"certificate "ci" has the role producer"#), "{small}");
+        let strange = check(&names(&["host"]), Need::Read).unwrap_err();
+        assert!(matches!(&strange, Denied::Forbidden(words) if words.contains("host")));
+    }
+
+    #[test]
+    fn what_is_known_may_be_replaced() {
+        let access = Access::default();
+        access.replace(Vec::new(), vec![("ci".to_owned(), Role::Viewer)]);
+        let refused = access.check(Shown::default(), Need::Read, format_args!("this"));
+        assert!(refused.unwrap_err().to_string().contains("wants a client certificate"));
     }
 
     #[test]

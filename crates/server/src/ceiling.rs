@@ -4,6 +4,7 @@
 //! there.
 
 use std::io;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -12,7 +13,8 @@ use http::header::CONTENT_TYPE;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::serve;
+use crate::connection::{self, Site};
+use crate::connections::{ConnectionLimits, Gate};
 
 /// As long as the answer to a small job's enqueue.
 const ANSWER: &str = r#"{"job":{"id":"01999999-9999-7999-8999-999999999999","type":"bench.noop","queue":"bench","state":"available","args":[{"n":1}],"attempt":0,"priority":0,"created_at":"2025-01-01T00:00:00.000Z","enqueued_at":"2025-01-01T00:00:00.000Z"}}"#;
@@ -23,10 +25,13 @@ const ANSWER: &str = r#"{"job":{"id":"01999999-9999-7999-8999-999999999999","typ
 /// When connections cannot be accepted.
 pub async fn answer_all(listener: TcpListener) -> io::Result<()> {
     let app = Router::new().fallback(answer);
-    let never = CancellationToken::new();
+    let site = Site { app, hosts: Arc::default(), tls: None, stop: CancellationToken::new() };
+    let gate = Gate::new(ConnectionLimits::of_files(u64::MAX));
     loop {
-        let (stream, _) = listener.accept().await?;
-        tokio::spawn(serve::connection(stream, app.clone(), never.clone()));
+        let (stream, from) = listener.accept().await?;
+        if let Some(entered) = gate.enter(from.ip()) {
+            tokio::spawn(connection::serve(stream, entered, site.clone()));
+        }
     }
 }
 

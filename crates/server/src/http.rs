@@ -18,6 +18,7 @@ mod doctor;
 pub(crate) mod error;
 mod events;
 mod executions;
+pub(crate) mod gate;
 mod health;
 mod ojs;
 mod once;

@@ -15,7 +15,11 @@
 //! - [`monitor`]: what happens by time alone: leases, timers, stranded jobs, retention
 //! - [`probe`]: how fast and how full the disk below a store is
 //! - [`serve`]: listener, limits on connections, and the order of a shutdown
+//! - `connection`: one connection, from its first byte to its end
+//! - [`connections`]: how many there may be, and whose
 //! - `stall`: connections whose other end does not read
+//! - [`tls`]: certificates of the listener and of its clients
+//! - `wire`: the bytes of a connection, and words for requests that cannot be read
 //! - [`settings`]: what the operator may set
 //! - `packs`: the packs in force, and replacing them
 //! - [`access`]: bearer tokens, roles, and what each allows
@@ -26,6 +30,8 @@ pub mod access;
 mod arrival;
 pub mod ceiling;
 pub mod clock;
+mod connection;
+pub mod connections;
 pub mod engine;
 pub mod http;
 pub mod metrics;
@@ -36,6 +42,8 @@ pub mod serve;
 pub mod session;
 pub mod settings;
 mod stall;
+pub mod tls;
+mod wire;
 
 pub use engine::{Engine, Unavailable};
 pub use packs::Packs;

@@ -5,35 +5,29 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use outlast_store::{Store, StoreError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::connection::{self, Site};
+use crate::connections::Gate;
 use crate::engine::input::Input;
 use crate::engine::{Engine, millis};
+use crate::http::gate::Hosts;
 use crate::settings::Settings;
-use crate::stall::Impatient;
-use crate::{http, monitor, session};
+use crate::{http, monitor, session, wire};
 
-/// Longest a client may take to send a request's head, and to leave a kept-alive
-/// connection unused.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time between pings on an HTTP/2 connection, and how long an answer may take: a black
-/// hole is noticed within their sum.
-const PING_INTERVAL: Duration = Duration::from_secs(5);
-const PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most streams a client may open on one HTTP/2 connection.
-const STREAMS_MAX: u32 = 256;
 /// How long to wait after accepting failed, as when no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Time between two warnings of the same trouble with connections.
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A server that is bound and not yet serving.
 #[derive(Debug)]
@@ -111,8 +105,15 @@ impl<S: Store> Server<S> {
         let (stop_connections, stop_monitors) =
             (CancellationToken::new(), CancellationToken::new());
         monitor::start(&engine, &monitors, &stop_monitors);
-        let app = app(&engine);
-        tracing::info!("listening on http://{address}");
+        let site = Site {
+            app: app(&engine),
+            hosts: Arc::new(hosts(engine.settings(), address)),
+            tls: engine.settings().tls.clone(),
+            stop: stop_connections.clone(),
+        };
+        let scheme = if site.tls.is_some() { "https" } else { "http" };
+        tracing::info!("listening on {scheme}://{address}");
+        let mut door = Door { gate: Gate::new(engine.settings().connections), warned: None };
 
         tokio::pin!(shutdown);
         loop {
@@ -122,12 +123,11 @@ impl<S: Store> Server<S> {
                 // transactions keep what was accepted.
                 why = engine.died() => return Err(ServeError::Dead(why)),
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => {
-                        let serve = connection(stream, app.clone(), stop_connections.clone());
-                        connections.spawn(serve);
-                    }
+                    Ok((stream, from)) => door.let_in(stream, from, &site, &connections),
                     Err(error) => {
-                        tracing::warn!(%error, "failed to accept a connection");
+                        door.trouble(&format!("failed to accept a connection: {error}"));
+                        // No file may be left: idle connections hold some.
+                        door.gate.make_room();
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -138,9 +138,48 @@ impl<S: Store> Server<S> {
     }
 }
 
+/// Where connections come in.
+struct Door {
+    gate: Arc<Gate>,
+    warned: Option<Instant>,
+}
+
+impl Door {
+    fn let_in(&mut self, stream: TcpStream, from: SocketAddr, site: &Site, tasks: &TaskTracker) {
+        if let Some(entered) = self.gate.enter(from.ip()) {
+            tasks.spawn(connection::serve(stream, entered, site.clone()));
+            return;
+        }
+        self.trouble("too many connections are open and busy: a new one is refused");
+        if site.tls.is_some() {
+            return;
+        }
+        let words = "too many connections are open";
+        // As much as the system takes at once: nobody waits for one that is refused.
+        drop(stream.try_write(&wire::answer("503 Service Unavailable", words)));
+    }
+
+    /// Warns, but not of every connection of a flood.
+    fn trouble(&mut self, words: &str) {
+        if self.warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
+            self.warned = Some(Instant::now());
+            tracing::warn!("{words}");
+        }
+    }
+}
+
+/// Whoever has a token is asked for it, whatever name the server was reached by.
+fn hosts(settings: &Settings, address: SocketAddr) -> Hosts {
+    if settings.access.is_open() {
+        Hosts::of_open_server(address, &settings.hosts)
+    } else {
+        Hosts::default()
+    }
+}
+
 fn app<S: Store>(engine: &Engine<S>) -> Router {
     let sessions = session::service(engine.clone());
-    http::router(engine.clone()).route_service("/outlast.session.v1.Session/{*call}", sessions)
+    http::router(engine.clone()).route_service(&format!("{}{{*call}}", session::PATH), sessions)
 }
 
 async fn stop<S: Store>(
@@ -167,39 +206,4 @@ async fn stop<S: Store>(
     engine.store().close().await?;
     tracing::info!("graceful shutdown complete");
     Ok(())
-}
-
-/// Serves one connection, HTTP/1 or HTTP/2, until it ends or the server stops.
-pub(crate) async fn connection(stream: TcpStream, app: Router, stop: CancellationToken) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "failed to set TCP_NODELAY");
-    }
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .pipeline_flush(true);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS_MAX)
-        .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIMEOUT);
-    let service = TowerToHyperService::new(app);
-    let serving = builder.serve_connection_with_upgrades(
-        TokioIo::new(Impatient::new(stream, stop.clone())),
-        service,
-    );
-    tokio::pin!(serving);
-    let ended = tokio::select! {
-        ended = serving.as_mut() => ended,
-        () = stop.cancelled() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "connection ended badly");
-    }
 }

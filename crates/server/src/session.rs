@@ -19,6 +19,7 @@ mod reconcile;
 mod stream;
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use futures_util::Stream;
 use outlast_proto::v1::session_server::{Session as SessionApi, SessionServer};
@@ -26,14 +27,18 @@ use outlast_proto::v1::{BeatReply, BeatRequest, ServerMessage, WorkerMessage};
 use outlast_store::Store;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::access::{Denied, Need};
+use crate::access::{Denied, Need, Shown};
+use crate::connections::Peer;
 use crate::engine::Engine;
+use crate::tls::CertificateNames;
 
 /// Largest message of a session: a batch of reports with results.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// What the paths of its calls begin with.
+pub(crate) const PATH: &str = "/outlast.session.v1.Session/";
 
 /// Returns the gRPC service over an engine.
 pub fn service<S: Store>(engine: Engine<S>) -> SessionServer<Sessions<S>> {
@@ -50,11 +55,21 @@ pub struct Sessions<S: Store> {
 
 impl<S: Store> Sessions<S> {
     /// Only who may work gets a session, or keeps one alive.
-    fn allow(&self, metadata: &MetadataMap) -> Result<(), Status> {
-        let shown = metadata.get("authorization").and_then(|value| value.to_str().ok());
+    fn allow<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        let certificate = request.extensions().get::<Arc<CertificateNames>>();
+        let authorization = request.metadata().get("authorization");
+        let shown = Shown {
+            authorization: authorization.and_then(|value| value.to_str().ok()),
+            certificate: certificate.map(AsRef::as_ref),
+        };
         let access = &self.engine.settings().access;
         match access.check(shown, Need::Work, format_args!("a worker's session")) {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                if let Some(peer) = request.extensions().get::<Arc<Peer>>() {
+                    peer.works();
+                }
+                Ok(())
+            }
             Err(Denied::Unauthenticated(message)) => Err(Status::unauthenticated(message)),
             Err(Denied::Forbidden(message)) => Err(Status::permission_denied(message)),
         }
@@ -69,14 +84,14 @@ impl<S: Store> SessionApi for Sessions<S> {
         &self,
         request: Request<Streaming<WorkerMessage>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
-        self.allow(request.metadata())?;
+        self.allow(&request)?;
         let (push, messages) = mpsc::unbounded_channel();
         tokio::spawn(stream::run(self.engine.clone(), request.into_inner(), push));
         Ok(Response::new(Box::pin(UnboundedReceiverStream::new(messages))))
     }
 
     async fn beat(&self, request: Request<BeatRequest>) -> Result<Response<BeatReply>, Status> {
-        self.allow(request.metadata())?;
+        self.allow(&request)?;
         beat::answer(&self.engine, request.into_inner()).await.map(Response::new)
     }
 }

@@ -8,7 +8,9 @@ use outlast_core::time::Span;
 use outlast_packs::PackSet;
 
 use crate::access::Access;
+use crate::connections::ConnectionLimits;
 use crate::packs::Packs;
+use crate::tls::Tls;
 
 /// Settings in force for the life of a server process.
 #[derive(Clone, Debug)]
@@ -17,6 +19,13 @@ pub struct Settings {
     pub packs: Packs,
     /// Who may do what (`server.tokens`).
     pub access: Arc<Access>,
+    /// What connections are encrypted with; they are not if there is nothing (`server.tls`).
+    pub tls: Option<Arc<Tls>>,
+    /// Names that a server without tokens answers to, besides those of this machine
+    /// (`server.hosts`).
+    pub hosts: Vec<String>,
+    /// How many connections are kept (`server.connections`).
+    pub connections: ConnectionLimits,
     /// Largest request body in bytes (`server.max_body`).
     pub max_body: usize,
     /// How long a shutdown waits for requests under way (`server.shutdown_timeout`).
@@ -57,6 +66,9 @@ impl Settings {
         Self {
             packs: packs.into(),
             access: Arc::default(),
+            tls: None,
+            hosts: Vec::new(),
+            connections: ConnectionLimits::of_files(1024),
             max_body: limits::BODY_BYTES_MAX,
             shutdown_timeout: Span::from_secs(30),
             budgets: Budgets::DEFAULT,

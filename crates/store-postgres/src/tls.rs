@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
@@ -118,7 +118,7 @@ impl Wanted {
 
     /// Makes what connections are encrypted with.
     pub(crate) fn connector(&self) -> Result<MakeRustlsConnect, String> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let provider = Arc::new(ring::default_provider());
         let verifier = Verifier { trust: self.trust(&provider)?, provider: Arc::clone(&provider) };
         let building = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use outlast_core::limits::KILL_CONFIRM_MAX;
 use outlast_packs::PackSet;
-use outlast_sdk::{Control, Role, RunError, StageEvent, Summary, Worker, control};
+use outlast_sdk::{Control, Role, RunError, StageEvent, Summary, Tls, Worker, control};
 use serde_json::json;
 use tokio::sync::Notify;
 
@@ -69,6 +69,8 @@ pub struct DaemonConfig {
     pub server: String,
     /// Bearer token shown to it.
     pub token: Option<String>,
+    /// How the server's certificate is judged, and which one is shown to it.
+    pub tls: Tls,
     /// Label.
     pub name: String,
     /// Proposed time between two heartbeats.
@@ -261,6 +263,7 @@ fn describe(
     });
     let worker = Worker::builder(&config.server)
         .token(config.token.clone())
+        .tls(config.tls.clone())
         .name(&config.name)
         .role(Role::Action)
         .queues(&config.queues)

@@ -5,7 +5,10 @@ use std::time::Duration;
 use reqwest::Method;
 use reqwest::blocking::{Client, Response};
 use reqwest::header::HeaderMap;
+use rustls::ClientConfig;
 use serde_json::{Value, json};
+
+use crate::authority::trusting_nobody;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 const STREAM_TIMEOUT: Duration = Duration::from_secs(120);
@@ -52,6 +55,11 @@ impl Reply {
     }
 }
 
+fn client(tls: ClientConfig) -> Client {
+    let builder = Client::builder().tls_backend_preconfigured(tls).timeout(REQUEST_TIMEOUT);
+    builder.build().expect("an HTTP client")
+}
+
 impl Api {
     /// Makes a client of the server at `url`.
     ///
@@ -60,8 +68,14 @@ impl Api {
     /// When the HTTP client cannot be built.
     #[must_use]
     pub fn new(url: &str) -> Self {
-        let client = Client::builder().timeout(REQUEST_TIMEOUT).build().expect("an HTTP client");
-        Self { url: url.to_owned(), client, token: None }
+        Self { url: url.to_owned(), client: client(trusting_nobody()), token: None }
+    }
+
+    /// Connects with this trust, on connections of its own.
+    #[must_use]
+    pub fn trusting(mut self, tls: ClientConfig) -> Self {
+        self.client = client(tls);
+        self
     }
 
     /// Shows this bearer token from now on.

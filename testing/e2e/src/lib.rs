@@ -20,6 +20,7 @@
 )]
 
 pub mod api;
+pub mod authority;
 pub mod binary;
 pub mod conformance;
 pub mod document;
@@ -35,6 +36,7 @@ pub mod wait;
 pub mod worker;
 
 pub use api::{Api, Reply};
+pub use authority::{Authority, Identity, Validity};
 pub use process::Process;
 pub use proxy::{Proxy, Weather};
 pub use scene::{Run, Scene};

@@ -52,6 +52,21 @@ pub fn command(arguments: &[String]) -> Command {
     command
 }
 
+/// The same command in a process that may open this many files and no more.
+#[must_use]
+pub fn with_open_files(command: &Command, limit: u32) -> Command {
+    let mut limited = Command::new("sh");
+    limited.arg("-c").arg(format!("ulimit -n {limit} && exec \"$0\" \"$@\""));
+    limited.arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited
+}
+
 /// Runs a command line to its end.
 ///
 /// # Panics

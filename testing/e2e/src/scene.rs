@@ -155,6 +155,13 @@ impl Scene {
         self
     }
 
+    /// Connects with this trust.
+    #[must_use]
+    pub fn trusting(mut self, tls: rustls::ClientConfig) -> Self {
+        self.api = self.api.clone().trusting(tls);
+        self
+    }
+
     /// Returns the folder of everything.
     #[must_use]
     pub fn folder(&self) -> &Path {

@@ -8,12 +8,12 @@ use outlast_cluster::{Cluster, Database};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::wait;
 
 const START_BOUND: Duration = Duration::from_secs(30);
 const STOP_BOUND: Duration = Duration::from_secs(30);
-const ANNOUNCEMENT: &str = "listening on http://";
+const ANNOUNCEMENT: &str = "listening on ";
 
 /// How to start a server.
 #[derive(Clone, Debug)]
@@ -21,6 +21,7 @@ pub struct ServerOptions {
     settings: BTreeMap<String, BTreeMap<String, Value>>,
     arguments: Vec<String>,
     store: Store,
+    open_files: Option<u32>,
 }
 
 /// Where a server keeps its jobs.
@@ -49,7 +50,12 @@ impl ServerOptions {
     /// The server's own defaults.
     #[must_use]
     pub const fn bare() -> Self {
-        Self { settings: BTreeMap::new(), arguments: Vec::new(), store: Store::Own }
+        Self {
+            settings: BTreeMap::new(),
+            arguments: Vec::new(),
+            store: Store::Own,
+            open_files: None,
+        }
     }
 
     /// Sets a configuration key such as `executor.scheduled_timeout`.
@@ -71,6 +77,13 @@ impl ServerOptions {
         self
     }
 
+    /// Lets the process open this many files and no more.
+    #[must_use]
+    pub const fn open_files(mut self, limit: u32) -> Self {
+        self.open_files = Some(limit);
+        self
+    }
+
     /// Keeps jobs in a PostgreSQL database of its own.
     #[must_use]
     pub fn postgres(mut self) -> Self {
@@ -85,8 +98,16 @@ impl ServerOptions {
         self
     }
 
+    fn is_tls(&self) -> bool {
+        self.settings.get("server").is_some_and(|server| server.contains_key("tls"))
+    }
+
     /// Writes the configuration file. JSON is YAML.
-    pub(crate) fn write(&self, path: &Path) {
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be written.
+    pub fn write(&self, path: &Path) {
         let text = serde_json::to_string_pretty(&self.settings).expect("settings are JSON");
         std::fs::write(path, text).expect("writing the configuration");
     }
@@ -96,8 +117,7 @@ impl ServerOptions {
 #[derive(Debug)]
 pub struct Server {
     process: Process,
-    arguments: Vec<String>,
-    folder: PathBuf,
+    launch: Launch,
     address: String,
     database: String,
     // Dropped last: the server writes to it.
@@ -131,14 +151,20 @@ impl Server {
             packs.display().to_string(),
         ];
         arguments.extend(options.arguments.iter().cloned());
-        let (process, address) = launch(&arguments, folder, "127.0.0.1:0");
-        Self { process, arguments, folder: folder.to_owned(), address, database, own }
+        let launch = Launch {
+            arguments,
+            folder: folder.to_owned(),
+            scheme: if options.is_tls() { "https" } else { "http" },
+            open_files: options.open_files,
+        };
+        let (process, address) = launch.run("127.0.0.1:0");
+        Self { process, launch, address, database, own }
     }
 
-    /// Returns `http://127.0.0.1:PORT`.
+    /// Returns `http://127.0.0.1:PORT`, with `https` where it has a certificate.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.launch.scheme, self.address)
     }
 
     /// Returns the address of its store.
@@ -165,13 +191,13 @@ impl Server {
 
     /// Starts it again, at the same address and on the same store.
     pub fn start_again(&mut self) {
-        let (process, _) = launch(&self.arguments, &self.folder, &self.address);
+        let (process, _) = self.launch.run(&self.address);
         self.process = process;
     }
 
     /// Starts it again, at the same address and on another store.
     pub fn start_again_on(&mut self, database: &str) {
-        for argument in &mut self.arguments {
+        for argument in &mut self.launch.arguments {
             if *argument == self.database {
                 database.clone_into(argument);
             }
@@ -191,14 +217,30 @@ fn new_database() -> Database {
     Database::new().expect("a PostgreSQL database")
 }
 
-fn launch(arguments: &[String], folder: &Path, listen: &str) -> (Process, String) {
-    let mut all = vec!["server".to_owned(), "--listen".to_owned(), listen.to_owned()];
-    all.extend_from_slice(arguments);
-    let mut process = Process::start("server", &all, folder);
-    let line = process.await_line(ANNOUNCEMENT, START_BOUND);
-    let address = line.split(ANNOUNCEMENT).nth(1).unwrap_or_default();
-    let address: String =
-        address.chars().take_while(|c| c.is_ascii_digit() || ".:".contains(*c)).collect();
-    assert!(address.starts_with("127.0.0.1:"), "an address in {line:?}");
-    (process, address)
+/// How a server is started, the first time and again.
+#[derive(Debug)]
+struct Launch {
+    arguments: Vec<String>,
+    folder: PathBuf,
+    scheme: &'static str,
+    open_files: Option<u32>,
+}
+
+impl Launch {
+    fn run(&self, listen: &str) -> (Process, String) {
+        let mut all = vec!["server".to_owned(), "--listen".to_owned(), listen.to_owned()];
+        all.extend_from_slice(&self.arguments);
+        let mut command = process::command(&all);
+        if let Some(limit) = self.open_files {
+            command = process::with_open_files(&command, limit);
+        }
+        let mut process = Process::spawn("server", command, &self.folder);
+        let announcement = format!("{ANNOUNCEMENT}{}://", self.scheme);
+        let line = process.await_line(&announcement, START_BOUND);
+        let address = line.split(&announcement).nth(1).unwrap_or_default();
+        let address: String =
+            address.chars().take_while(|c| c.is_ascii_digit() || ".:".contains(*c)).collect();
+        assert!(address.starts_with("127.0.0.1:"), "an address in {line:?}");
+        (process, address)
+    }
 }

@@ -33,6 +33,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use self::course::Course;
 use self::fill::Fill;
 use self::plan::Plan;
+use super::{TrustArgs, server_flags};
 use crate::config::Environment;
 use crate::config::client::ClientConfig;
 use crate::config::value::without_passwords;
@@ -96,6 +97,8 @@ pub(crate) struct Args {
     /// Bearer token [default: OUTLAST_TOKEN or OJS_AUTH_TOKEN]
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// Measure a server of its own on a temporary store, whatever the environment says
     #[arg(long, conflicts_with = "server")]
     embedded: bool,
@@ -206,7 +209,10 @@ impl Args {
         if self.embedded || self.database.is_some() || (self.server.is_none() && !around) {
             return Ok(None);
         }
-        Ok(Some(ClientConfig::new(self.server.clone(), self.token.clone(), environment)?))
+        Ok(Some(ClientConfig::new(
+            server_flags(self.server.clone(), self.token.clone(), &self.trust),
+            environment,
+        )?))
     }
 }
 

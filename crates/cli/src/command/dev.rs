@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use outlast_server::access::{Access, Need};
+use outlast_server::access::{Access, Need, Shown};
 use rustix::process::Signal;
 
 use self::supervise::Supervised;
@@ -70,7 +70,7 @@ pub(crate) async fn run(
     };
     let Some(url) = url else { return Err(not_started(&server).await) };
     // A port that the system chose is kept: the worker and its user know it by now.
-    server.start_later_with(server_args(&args, url.strip_prefix("http://"), log_format));
+    server.start_later_with(server_args(&args, url.split("://").nth(1), log_format));
     let worker = Supervised::start("worker", worker_args(&args, &url, log_format), echo)?;
     say(&format!("\n  Outlast is at {url}, its store in {}\n", args.data.display()));
     say("  try: outlast run core.echo -p message=hi --wait\n");
@@ -88,8 +88,13 @@ fn check(args: &Args, environment: &Environment) -> Result<(), Failure> {
     let server = ServerConfig::new(&settings, Switches::default())?;
     let worker = WorkerConfig::new(&settings)?;
     let shown = worker.token.map(|token| format!("Bearer {token}"));
-    let access = Access::new(server.tokens);
-    let allowed = access.check(shown.as_deref(), Need::Work, format_args!("a worker's session"));
+    let access = Access::new(server.tokens, server.certificate_roles);
+    if shown.is_none() && server.tls.is_some() {
+        // A certificate may stand for a token: the server will say.
+        return Ok(());
+    }
+    let shown = Shown { authorization: shown.as_deref(), certificate: None };
+    let allowed = access.check(shown, Need::Work, format_args!("a worker's session"));
     match allowed {
         Ok(_) => Ok(()),
         Err(denied) => Err(Failure::usage(format!("the worker would be turned away: {denied}"))

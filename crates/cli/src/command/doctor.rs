@@ -15,6 +15,7 @@ mod files;
 mod host;
 mod postgres;
 mod server;
+mod tls;
 
 use std::path::PathBuf;
 
@@ -61,8 +62,10 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     if let Some(url) = files::store(&subject, &mut checks) {
         postgres::check(&url, &mut checks).await;
     }
-    let client =
-        ClientConfig::of(&subject.settings).map_err(Failure::from).and_then(Client::new)?;
+    tls::files(&subject, &mut checks);
+    let target = ClientConfig::of(&subject.settings)?;
+    tls::server(&target, &mut checks).await;
+    let client = Client::new(target)?;
     server::check(&client, &mut checks).await;
     files::port(&subject, &mut checks).await;
     show(args.target.format(), &checks)?;
@@ -73,13 +76,10 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
 /// The flags of the command as settings, so that they meet file and environment by the same
 /// rules as in `outlast server` and `outlast worker`.
 fn flags(args: &Args) -> Vec<Flag> {
-    let (server, token) = args.target.server_and_token();
-    vec![
-        Flag::new("worker.server", "--server", server),
-        Flag::new("worker.token", "--token", token),
-        Flag::new("server.database", "--database", args.database.clone()),
-        Flag::many("worker.packs", "--packs", args.packs.clone()),
-    ]
+    let mut flags = args.target.flags();
+    flags.push(Flag::new("server.database", "--database", args.database.clone()));
+    flags.push(Flag::many("worker.packs", "--packs", args.packs.clone()));
+    flags
 }
 
 fn show(format: Format, checks: &[Check]) -> Result<(), Failure> {

@@ -9,6 +9,7 @@ use outlast_core::budget::{Budgets, InterruptionCharge};
 use outlast_core::time::Span;
 use outlast_packs::PackSet;
 use outlast_server::access::Access;
+use outlast_server::tls::Tls;
 use outlast_server::{ServeError, Server, Settings as ServerSettings};
 
 use super::packs;
@@ -17,6 +18,7 @@ use crate::config::server::{ServerConfig, Switches};
 use crate::config::value::Interruptions;
 use crate::config::{Environment, Flag, Settings};
 use crate::exit::{Exit, Failure};
+use crate::open_files;
 use crate::service_manager;
 use crate::signals::{Hangups, Interrupts};
 
@@ -64,22 +66,86 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
         conformance: args.conformance,
         unsafe_no_fsync: args.unsafe_no_fsync,
     };
-    let file = args.config.clone();
-    let settings = Settings::load(file.as_deref(), environment, args.flags())?;
-    let config = ServerConfig::new(&settings, switches)?;
+    let source = Source { file: args.config.clone(), environment, flags: args.flags(), switches };
+    let config = source.read()?;
     environment.warn_of_strangers();
-    // They may hold tokens in plain.
-    drop(settings);
     let packs = PackSet::load(&config.packs).map_err(|error| Failure::usage(error.to_string()))?;
     packs::say(&packs);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     runtime.block_on(async {
         service_manager::keep_watchdog(environment);
-        let settings = server_settings(&config, packs);
+        open_files::raise();
+        let tls = tls(&config)?;
+        let settings = ServerSettings { tls, ..server_settings(&config, packs) };
+        open_files::warn_of_few(settings.connections);
         let unsafe_no_fsync = config.switches.unsafe_no_fsync;
-        serve(store::open(&config.database, unsafe_no_fsync).await?, settings, &config).await
+        let store = store::open(&config.database, unsafe_no_fsync).await?;
+        serve(store, settings, &config, &source).await
     })
+}
+
+fn tls(config: &ServerConfig) -> Result<Option<Arc<Tls>>, Failure> {
+    let Some(files) = &config.tls else { return Ok(None) };
+    let tls = Tls::load(files).map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(Some(Arc::new(tls)))
+}
+
+/// Where the settings come from: they are read again on SIGHUP.
+struct Source<'a> {
+    file: Option<PathBuf>,
+    environment: &'a Environment,
+    flags: Vec<Flag>,
+    switches: Switches,
+}
+
+impl Source<'_> {
+    /// The settings are dropped at once: they may hold tokens in plain.
+    fn read(&self) -> Result<ServerConfig, Failure> {
+        let settings = Settings::load(self.file.as_deref(), self.environment, self.flags.clone())?;
+        Ok(ServerConfig::new(&settings, self.switches)?)
+    }
+}
+
+/// What SIGHUP renews: who is let in, and what is shown to whom.
+struct Renewed {
+    access: Arc<Access>,
+    tls: Option<Arc<Tls>>,
+}
+
+impl Renewed {
+    /// Reads tokens, roles and certificates again; if anything is wrong, all stay as they are.
+    fn renew(&self, source: &Source<'_>) {
+        match self.try_renew(source) {
+            Ok(()) => tracing::info!("SIGHUP: tokens, roles and certificates were read again"),
+            Err(failure) => tracing::error!(
+                "SIGHUP: nothing is changed, as the configuration cannot be used: {}",
+                failure.message
+            ),
+        }
+    }
+
+    fn try_renew(&self, source: &Source<'_>) -> Result<(), Failure> {
+        let config = source.read()?;
+        match (&self.tls, &config.tls) {
+            (Some(tls), Some(files)) => {
+                tls.reload(files).map_err(|error| Failure::usage(error.to_string()))?;
+            }
+            (None, None) => {}
+            (Some(_), None) | (None, Some(_)) => {
+                let what = "TLS cannot be switched on or off while the server runs: restart it";
+                return Err(Failure::usage(what));
+            }
+        }
+        let guarded = !config.tokens.is_empty() || !config.certificate_roles.is_empty();
+        if self.access.is_open() == guarded {
+            let what = "a server with tokens or roles cannot lose them all, nor one without them \
+                        get some, while it runs: restart it";
+            return Err(Failure::usage(what));
+        }
+        self.access.replace(config.tokens, config.certificate_roles);
+        Ok(())
+    }
 }
 
 /// Serves until told to stop. The second time it is told, it stops without order.
@@ -87,9 +153,11 @@ async fn serve(
     store: AnyStore,
     settings: ServerSettings,
     config: &ServerConfig,
+    source: &Source<'_>,
 ) -> Result<Exit, Failure> {
     warn_of_switches(config);
     let mut interrupts = Interrupts::new()?;
+    let renewed = Renewed { access: Arc::clone(&settings.access), tls: settings.tls.clone() };
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let mut hangups = Hangups::new()?;
     let in_force = settings.packs.clone();
@@ -101,7 +169,10 @@ async fn serve(
         tokio::select! {
             ended = &mut running => return ended.map(|()| Exit::Ok).map_err(failed),
             () = interrupts.next() => break,
-            () = hangups.next() => packs::read_again(&config.packs, &in_force),
+            () = hangups.next() => {
+                packs::read_again(&config.packs, &in_force);
+                renewed.renew(source);
+            }
         }
     }
     service_manager::stopping();
@@ -125,8 +196,13 @@ fn warn_of_switches(config: &ServerConfig) {
     if config.switches.conformance {
         tracing::warn!("--conformance: POST /ojs/v1/admin/reset empties the store");
     }
-    if !config.tokens.is_empty() && !config.listen.ip().is_loopback() {
-        tracing::warn!("tokens cross the network in plain: put TLS in front of {}", config.listen);
+    let is_plain = config.tls.is_none() && !config.listen.ip().is_loopback();
+    if !config.tokens.is_empty() && is_plain {
+        tracing::warn!(
+            "tokens cross the network in plain: set `server.tls.cert` and `server.tls.key`, or \
+             put TLS in front of {}",
+            config.listen
+        );
     }
 }
 
@@ -143,7 +219,9 @@ fn failed(error: ServeError) -> Failure {
 pub(super) fn server_settings(config: &ServerConfig, packs: PackSet) -> ServerSettings {
     ServerSettings {
         max_body: usize::try_from(config.max_body).unwrap_or(usize::MAX),
-        access: Arc::new(Access::new(config.tokens.clone())),
+        access: Arc::new(Access::new(config.tokens.clone(), config.certificate_roles.clone())),
+        hosts: config.hosts.clone(),
+        connections: config.connection_limits(open_files::allowed()),
         shutdown_timeout: length(config.shutdown_timeout),
         budgets: Budgets {
             losses: config.loss_budget,

@@ -11,6 +11,7 @@ use outlast_worker::guardian::{self, GuardianLink, GuardianOptions};
 use outlast_worker::runtime::UnknownRuntime;
 use outlast_worker::{OwnProgram, shim};
 
+use super::{TrustArgs, server_flags};
 use crate::cli;
 use crate::config::worker::WorkerConfig;
 use crate::config::{Environment, Flag, Settings};
@@ -29,6 +30,8 @@ pub(crate) struct Args {
     /// Bearer token [default: OUTLAST_TOKEN or OJS_AUTH_TOKEN]
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// Label of this worker [default: the host's name]
     #[arg(long)]
     name: Option<String>,
@@ -70,9 +73,8 @@ impl Args {
 
     /// The keys that flags set.
     pub(crate) fn flags(self) -> Vec<Flag> {
-        vec![
-            Flag::new("worker.server", "--server", self.server),
-            Flag::new("worker.token", "--token", self.token),
+        let mut flags = server_flags(self.server, self.token, &self.trust);
+        flags.extend([
             Flag::new("worker.name", "--name", self.name),
             Flag::new("worker.queues", "--queues", self.queues),
             Flag::new("worker.concurrency", "--concurrency", self.concurrency),
@@ -82,7 +84,8 @@ impl Args {
             Flag::new("worker.shutdown_timeout", "--shutdown-timeout", self.shutdown_timeout),
             Flag::new("worker.heartbeat_interval", "--heartbeat-interval", self.heartbeat_interval),
             Flag::new("worker.containment", "--containment", self.containment),
-        ]
+        ]);
+        flags
     }
 }
 
@@ -162,6 +165,7 @@ pub(super) fn daemon_config(
     Ok(DaemonConfig {
         server: config.server,
         token: config.token,
+        tls: config.tls,
         name: config.name,
         heartbeat_interval: config.heartbeat_interval,
         shutdown_timeout: config.shutdown_timeout,

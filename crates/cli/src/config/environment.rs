@@ -10,6 +10,9 @@ use super::{ConfigError, Origin, keys};
 pub(crate) const ALIASES: &[(&str, &str)] = &[
     ("OJS_SHUTDOWN_GRACE_PERIOD", "worker.shutdown_timeout"),
     ("OJS_GRACE_PERIOD", "worker.shutdown_timeout"),
+    ("OUTLAST_CA_FILE", "worker.ca_file"),
+    ("OUTLAST_CLIENT_CERT", "worker.client_cert"),
+    ("OUTLAST_CLIENT_KEY", "worker.client_key"),
     ("OJS_URL", "worker.server"),
     ("OUTLAST_SERVER", "worker.server"),
     ("OJS_AUTH_TOKEN", "worker.token"),
@@ -74,7 +77,16 @@ impl Environment {
     /// Only what says which server to ask, and how.
     pub(crate) fn for_clients(&self) -> Self {
         let wanted = |name: &str| {
-            matches!(name, "OJS_URL" | "OUTLAST_SERVER" | "OJS_AUTH_TOKEN" | "OUTLAST_TOKEN")
+            matches!(
+                name,
+                "OJS_URL"
+                    | "OUTLAST_SERVER"
+                    | "OJS_AUTH_TOKEN"
+                    | "OUTLAST_TOKEN"
+                    | "OUTLAST_CA_FILE"
+                    | "OUTLAST_CLIENT_CERT"
+                    | "OUTLAST_CLIENT_KEY"
+            )
         };
         let kept = self.variables.iter().filter(|(name, _)| wanted(name));
         Self { variables: kept.cloned().collect() }
@@ -96,7 +108,7 @@ impl Environment {
                 }
                 continue;
             };
-            let name = format!("{}.{}", section.to_lowercase(), key.to_lowercase());
+            let name = format!("{section}.{}", key.replace("__", ".")).to_lowercase();
             if keys::find(&name).is_none() {
                 return Err(ConfigError::unknown(&name, Origin::Environment(variable.clone())));
             }

@@ -1,7 +1,8 @@
 //! The YAML file: sections with keys, each value with the line it stands on and an excerpt to
 //! show when it is wrong.
 //!
-//! What a key means is not known here, only that a file has two levels.
+//! What a key means is not known here, only that a file has two levels, and a third one where
+//! keys are grouped.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -64,6 +65,10 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
     for (section, entries) in sections.map(|pairs| pairs.0).unwrap_or_default() {
         for (key, value) in entries.map(|pairs| pairs.0).unwrap_or_default() {
             let name = format!("{}.{}", section.value, key.value);
+            if let (true, Value::Object(group)) = (keys::is_group(&name), &value.value) {
+                found.extend(grouped(path, text, (&name, key.referenced.line()), group));
+                continue;
+            }
             found.push(Entry {
                 origin: at(key.referenced.line()),
                 key_marked: if is_secret(&name) {
@@ -78,6 +83,36 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
         }
     }
     Ok(found)
+}
+
+/// The keys of a group that begins at a line.
+fn grouped(
+    path: &Path,
+    text: &str,
+    (name, from): (&str, u64),
+    group: &serde_json::Map<String, Value>,
+) -> Vec<Entry> {
+    let entry = |(key, value): (&String, &Value)| {
+        // Values of a group do not know their lines: theirs is the next that names the key.
+        let after = usize::try_from(from).unwrap_or_default();
+        let is_key = |line: &str| {
+            let rest = line.trim_start().trim_start_matches(['"', '\'']).strip_prefix(key.as_str());
+            rest.is_some_and(|rest| rest.trim_start_matches(['"', '\'', ' ']).starts_with(':'))
+        };
+        let found = text.lines().zip(1_u64..).skip(after).find(|(line, _)| is_key(line));
+        let (shown, line) = match found {
+            Some((line, number)) => (format!("{number} | {}", line.trim_end()), number),
+            None => (String::new(), from),
+        };
+        Entry {
+            name: format!("{name}.{key}"),
+            value: value.clone(),
+            origin: Origin::File { path: path.to_owned(), line },
+            key_marked: shown.clone(),
+            value_marked: shown,
+        }
+    };
+    group.iter().map(entry).collect()
 }
 
 /// Whether a key, or the one that is most likely meant by it, must not be shown.

@@ -49,6 +49,9 @@ const CONTAINMENT: Kind = kind("word", |v| value::containment(v).map(drop));
 const URL: Kind = kind("URL", |v| value::url(v).map(drop));
 const TEXT: Kind = kind("text", |v| value::text(v).map(drop));
 const NAMES: Kind = kind("list", |v| value::names(v).map(drop));
+const FILE: Kind = kind("file", |v| value::file(v).map(drop));
+const ROLES: Kind = kind("mapping", |v| value::roles(v).map(drop));
+const LIST: Kind = kind("list", |v| value::list(v).map(drop));
 const PATHS: Kind = kind("list", |v| value::paths(v).map(drop));
 const PATH: Kind = kind("folder", |v| value::path(v).map(drop));
 const VARIABLES: Kind = kind("list", |v| value::variables(v).map(drop));
@@ -64,6 +67,33 @@ pub(crate) const ALL: &[Key] = &[
     key("server.shutdown_timeout", "30", "how long open requests may take at a stop", DURATION),
     key("server.packs", "", "folders with packs, beside the built-in one", PATHS),
     secret("server.tokens", "bearer tokens: a list of {name, role, token or sha256}", TOKENS),
+    key("server.tls.cert", "", "certificate of the server, with its chain, in PEM", FILE),
+    key("server.tls.key", "", "key of that certificate, in PEM", FILE),
+    key("server.tls.client_ca", "", "authorities of clients' certificates, in PEM", FILE),
+    key(
+        "server.tls.roles",
+        "",
+        "roles by a name in a client's certificate, CN or SAN: {name: role}",
+        ROLES,
+    ),
+    key(
+        "server.hosts",
+        "",
+        "names that a server without tokens answers to, besides localhost and its address",
+        LIST,
+    ),
+    key(
+        "server.connections",
+        "0",
+        "most open connections; 0: as many as the limit of open files allows",
+        COUNT,
+    ),
+    key(
+        "server.connections_per_address",
+        "0",
+        "most open connections from one address, workers' not counted; 0: half of all",
+        COUNT,
+    ),
     key("server.max_body", "1 MiB", "largest request body", SIZE),
     key(
         "executor.scheduled_timeout",
@@ -82,6 +112,14 @@ pub(crate) const ALL: &[Key] = &[
     key("retention.workers", "7d", "how long stopped and lapsed workers are kept", DURATION),
     key("worker.server", "http://127.0.0.1:8080", "the server to work for", URL),
     secret("worker.token", "bearer token shown to the server", TOKEN),
+    key(
+        "worker.ca_file",
+        "",
+        "authorities trusted for https://, in PEM; the system's if none",
+        FILE,
+    ),
+    key("worker.client_cert", "", "certificate shown to the server, in PEM", FILE),
+    key("worker.client_key", "", "key of that certificate, in PEM", FILE),
     key("worker.name", "", "label of the worker; the host's name if none", TEXT),
     key("worker.heartbeat_interval", "5", "time between two heartbeats, 0.1 to 300 s", HEARTBEAT),
     key(
@@ -132,6 +170,11 @@ const fn secret(name: &'static str, about: &'static str, kind: Kind) -> Key {
 /// The key of that name.
 pub(crate) fn find(name: &str) -> Option<&'static Key> {
     ALL.iter().find(|key| key.name == name)
+}
+
+/// Whether keys stand below this name, as `server.tls.cert` below `server.tls`.
+pub(crate) fn is_group(name: &str) -> bool {
+    ALL.iter().any(|key| key.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('.')))
 }
 
 /// The environment variable of a key.

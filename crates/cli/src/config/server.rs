@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use outlast_server::access::KnownToken;
+use outlast_server::access::{KnownToken, Role};
+use outlast_server::connections::ConnectionLimits;
+use outlast_server::tls::TlsFiles;
 
 use super::value::{self, Database, Interruptions};
 use super::{ConfigError, Settings};
@@ -22,6 +24,16 @@ pub(crate) struct ServerConfig {
     pub(crate) packs: Vec<PathBuf>,
     /// Tokens that it knows.
     pub(crate) tokens: Vec<KnownToken>,
+    /// Its certificate, if it speaks TLS.
+    pub(crate) tls: Option<TlsFiles>,
+    /// Roles of names in clients' certificates.
+    pub(crate) certificate_roles: Vec<(String, Role)>,
+    /// Names that it answers to without tokens.
+    pub(crate) hosts: Vec<String>,
+    /// Most open connections; zero leaves it to the limit of open files.
+    pub(crate) connections: u32,
+    /// Most open connections from one address; zero is half of all.
+    pub(crate) connections_per_address: u32,
     /// Largest request body in bytes.
     pub(crate) max_body: u64,
     /// How long an execution waits while no live worker can run it.
@@ -75,6 +87,12 @@ impl ServerConfig {
             shutdown_timeout: settings.get("server.shutdown_timeout", value::duration)?,
             packs: settings.get("server.packs", value::paths)?,
             tokens: settings.get("server.tokens", value::tokens)?,
+            tls: tls_files(settings)?,
+            certificate_roles: settings.get("server.tls.roles", value::roles)?,
+            hosts: settings.get("server.hosts", value::list)?,
+            connections: settings.get("server.connections", value::count)?,
+            connections_per_address: settings
+                .get("server.connections_per_address", value::count)?,
             max_body: settings.get("server.max_body", value::size)?,
             scheduled_timeout: settings.get("executor.scheduled_timeout", value::duration)?,
             start_timeout: settings.get("executor.start_timeout", value::duration)?,
@@ -93,23 +111,70 @@ impl ServerConfig {
             reconnect_window: settings.get("worker.reconnect_window", value::duration)?,
             switches,
         };
+        config.refuse_half_a_rule()?;
         config.refuse_open_door(settings)?;
         Ok(config)
     }
 
+    /// How many connections it keeps where it may open this many files.
+    pub(crate) fn connection_limits(&self, files: u64) -> ConnectionLimits {
+        let mut limits = ConnectionLimits::of_files(files);
+        if let total @ 1.. = self.connections as usize {
+            limits.total = total.min(limits.total);
+            limits.per_address = limits.total / 2;
+        }
+        if let per_address @ 1.. = self.connections_per_address as usize {
+            limits.per_address = per_address.min(limits.total);
+        }
+        limits
+    }
+
+    /// Certificates of clients that nobody judges, or that give no right.
+    fn refuse_half_a_rule(&self) -> Result<(), ConfigError> {
+        let judged = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        let (message, hint) = match (judged, self.certificate_roles.is_empty()) {
+            (true, false) | (false, true) => return Ok(()),
+            (true, true) => (
+                "`server.tls.client_ca` is set and `server.tls.roles` is not",
+                "say which names in certificates have which role: {ci.example: producer}",
+            ),
+            (false, false) => (
+                "`server.tls.roles` is set and `server.tls.client_ca` is not",
+                "name the file with the authorities of clients' certificates",
+            ),
+        };
+        Err(ConfigError::together(message.to_owned(), hint))
+    }
+
     fn refuse_open_door(&self, settings: &Settings) -> Result<(), ConfigError> {
-        let guarded = !self.tokens.is_empty();
+        let guarded = !self.tokens.is_empty() || !self.certificate_roles.is_empty();
         if guarded || self.listen.ip().is_loopback() || self.switches.insecure {
             return Ok(());
         }
         let listen = settings.setting("server.listen")?;
         let origin = &listen.origin;
-        let hint = "set `server.tokens` (`outlast token new` makes one), listen on 127.0.0.1, \
+        let hint = "set `server.tokens` (`outlast token new` makes one) or `server.tls.client_ca` \
+                    with roles, listen on 127.0.0.1, \
                     or say --insecure if everybody who can reach this address may do everything";
         let message = format!(
             "listening on {} ({origin}) would let anybody in: `server.tokens` is not set",
             self.listen
         );
         Err(ConfigError::together(message, hint))
+    }
+}
+
+/// The certificate that a server is configured with.
+pub(crate) fn tls_files(settings: &Settings) -> Result<Option<TlsFiles>, ConfigError> {
+    let cert = settings.get("server.tls.cert", value::file)?;
+    let key = settings.get("server.tls.key", value::file)?;
+    let client_ca = settings.get("server.tls.client_ca", value::file)?;
+    match (cert, key) {
+        (Some(cert), Some(key)) => Ok(Some(TlsFiles { cert, key, client_ca })),
+        (None, None) if client_ca.is_none() => Ok(None),
+        _ => Err(ConfigError::together(
+            "TLS needs a certificate and its key".to_owned(),
+            "set both `server.tls.cert` and `server.tls.key`",
+        )),
     }
 }

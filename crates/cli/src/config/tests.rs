@@ -203,7 +203,8 @@ fn older_names_are_honoured_and_the_long_name_wins() {
 fn client_asks_the_server_that_was_named_last() {
     let server = |flag: Option<&str>, environment: &[(&str, &str)]| {
         let flag = flag.map(ToOwned::to_owned);
-        ClientConfig::new(flag, None, &Environment::of(environment)).unwrap().server
+        let flags = vec![Flag::new("worker.server", "--server", flag)];
+        ClientConfig::new(flags, &Environment::of(environment)).unwrap().server
     };
     let both = [("OJS_URL", "http://ojs:1/ojs/v1/"), ("OUTLAST_SERVER", "http://o:2/")];
     assert_eq!(server(None, &[]), "http://127.0.0.1:8080");
@@ -215,7 +216,7 @@ fn client_asks_the_server_that_was_named_last() {
 #[test]
 fn client_does_not_mind_a_server_setting_that_is_wrong() {
     let environment = Environment::of(&[("OUTLAST_SERVER__LISTEN", "nonsense")]);
-    ClientConfig::new(None, None, &environment).unwrap();
+    ClientConfig::new(Vec::new(), &environment).unwrap();
 }
 
 #[test]
@@ -292,7 +293,7 @@ fn server_open_to_others_must_be_wanted() {
 #[test]
 fn blanks_around_a_token_are_no_part_of_it() {
     let variable = |value| Environment::of(&[("OUTLAST_TOKEN", value)]);
-    let shown = |value| ClientConfig::new(None, None, &variable(value));
+    let shown = |value| ClientConfig::new(Vec::new(), &variable(value));
     let token = "abcdefghijklmnop";
     assert_eq!(shown("abcdefghijklmnop\n").unwrap().token.as_deref(), Some(token));
     assert_eq!(shown(" \n").unwrap().token, None);
@@ -330,6 +331,16 @@ fn tokens_are_read_and_never_shown() {
     }
 }
 
+/// Keys that mean something together only.
+const TOGETHER: &[(&str, &str)] = &[
+    ("OUTLAST_SERVER__TLS__CERT", "/server.crt"),
+    ("OUTLAST_SERVER__TLS__KEY", "/server.key"),
+    ("OUTLAST_SERVER__TLS__CLIENT_CA", "/ca.crt"),
+    ("OUTLAST_SERVER__TLS__ROLES", "a=viewer"),
+    ("OUTLAST_WORKER__CLIENT_CERT", "/client.crt"),
+    ("OUTLAST_WORKER__CLIENT_KEY", "/client.key"),
+];
+
 /// A value for every key that is not its default.
 const OTHERS: &[(&str, &str)] = &[
     ("server.listen", "127.0.0.1:9"),
@@ -337,6 +348,13 @@ const OTHERS: &[(&str, &str)] = &[
     ("server.shutdown_timeout", "31"),
     ("server.packs", "/p"),
     ("server.tokens", "[{token: abcdefghijklmnop, role: admin, name: ci}]"),
+    ("server.tls.cert", "/c"),
+    ("server.tls.key", "/k"),
+    ("server.tls.client_ca", "/a"),
+    ("server.tls.roles", "ci.example=producer"),
+    ("server.hosts", "jobs.example"),
+    ("server.connections", "7"),
+    ("server.connections_per_address", "8"),
     ("server.max_body", "2 MiB"),
     ("executor.scheduled_timeout", "301"),
     ("executor.start_timeout", "31"),
@@ -350,6 +368,9 @@ const OTHERS: &[(&str, &str)] = &[
     ("retention.workers", "9d"),
     ("worker.server", "http://127.0.0.1:9"),
     ("worker.token", "sesame"),
+    ("worker.ca_file", "/a"),
+    ("worker.client_cert", "/c"),
+    ("worker.client_key", "/k"),
     ("worker.name", "w9"),
     ("worker.heartbeat_interval", "6"),
     ("worker.heartbeat_staleness_multiplier", "4"),
@@ -374,12 +395,14 @@ fn every_key_reaches_server_or_worker() {
         let started = crate::command::as_started(&server, worker.clone());
         format!("{} {} {:?} {started}", server.listen, worker.server, server.database)
     };
-    let default = made(&[]);
+    let default = made(TOGETHER);
     for key in keys::ALL {
         let other = OTHERS.iter().find(|(name, _)| *name == key.name);
         let (_, other) = other.unwrap_or_else(|| panic!("give {} another value here", key.name));
         let variable = keys::variable(key.name);
-        let changed = made(&[(variable.as_str(), other)]);
+        let others = TOGETHER.iter().copied().filter(|(name, _)| *name != variable);
+        let set: Vec<_> = others.chain([(variable.as_str(), *other)]).collect();
+        let changed = made(&set);
         assert_ne!(changed, default, "{} has no effect", key.name);
     }
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 pub(crate) use amount::{concurrency, count, duration, heartbeat, multiplier, size};
 pub(crate) use mask::without_passwords;
 pub(crate) use place::{Database, database, listen, url};
-pub(crate) use token::{TOKEN_LENGTH_MIN, role, shown as shown_token, tokens};
+pub(crate) use token::{TOKEN_LENGTH_MIN, role, roles, shown as shown_token, tokens};
 
 /// Reads a value or says what would be right.
 pub(crate) type Parse<T> = fn(&Value) -> Result<T, &'static str>;
@@ -145,6 +145,12 @@ pub(crate) fn variables(value: &Value) -> Result<Vec<String>, &'static str> {
         }
     }
     Ok(names)
+}
+
+/// A file's name, if one is given.
+pub(crate) fn file(value: &Value) -> Result<Option<PathBuf>, &'static str> {
+    let name = text(value).map_err(|_text| "the name of a file")?;
+    Ok((!name.is_empty()).then(|| PathBuf::from(name)))
 }
 
 pub(crate) fn runtimes(value: &Value) -> Result<Vec<String>, &'static str> {

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use outlast_sdk::Tls;
+
 use super::value::{self, Containment};
-use super::{ConfigError, Settings};
+use super::{ConfigError, Settings, client};
 
 /// Everything a worker needs to know, checked.
 #[derive(Clone, Debug)]
@@ -14,6 +16,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) server: String,
     /// Bearer token shown to it.
     pub(crate) token: Option<String>,
+    /// How the server's certificate is judged, and which one is shown to it.
+    pub(crate) tls: Tls,
     /// Label; the host's name if none was given.
     pub(crate) name: String,
     /// Proposed time between two heartbeats.
@@ -45,6 +49,7 @@ impl WorkerConfig {
         Ok(Self {
             server: settings.get("worker.server", value::url)?,
             token: settings.get("worker.token", value::shown_token)?,
+            tls: client::tls(settings)?,
             name: if name.is_empty() { host_name() } else { name },
             heartbeat_interval: settings.get("worker.heartbeat_interval", value::heartbeat)?,
             shutdown_timeout: settings.get("worker.shutdown_timeout", value::duration)?,

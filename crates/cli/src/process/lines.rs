@@ -16,7 +16,7 @@ const KEPT: usize = 15;
 /// Longest line read as one, so that no child can fill our memory.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// What a server says before its address; part of the outside contract.
-const ANNOUNCEMENT: &str = "listening on http://";
+const ANNOUNCEMENT: &str = "listening on http";
 
 /// Where a child's log lines go.
 #[derive(Clone, Debug)]
@@ -110,11 +110,15 @@ fn is_mere_fact(line: &str) -> bool {
 /// The address in a server's announcement.
 fn announced(line: &str) -> Option<String> {
     let (_, rest) = line.split_once(ANNOUNCEMENT)?;
+    let (secure, rest) = rest.split_once("://")?;
+    if !matches!(secure, "" | "s") {
+        return None;
+    }
     let fits =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '[' | ']' | '-' | '%');
     let end = rest.find(|c| !fits(c)).unwrap_or(rest.len());
     let address = rest.get(..end)?.trim_end_matches(['.', ':']);
-    (!address.is_empty()).then(|| format!("http://{address}"))
+    (!address.is_empty()).then(|| format!("http{secure}://{address}"))
 }
 
 #[cfg(test)]

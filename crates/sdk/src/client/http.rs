@@ -122,10 +122,11 @@ impl Answer {
 
 impl Http {
     pub(super) fn new(builder: ClientBuilder) -> Result<Self, BadAddress> {
-        let ClientBuilder { url, token, connect_timeout, request_timeout, retry_for } = builder;
+        let ClientBuilder { url, token, tls, connect_timeout, request_timeout, retry_for } =
+            builder;
         let bad = |reason: String| BadAddress { what: url.clone(), reason };
         // The same addresses as a worker's.
-        Address::new(&url, token.as_ref())?;
+        Address::new(&url, token.as_ref(), &tls)?;
         let server = Url::parse(&url).map_err(|error| bad(error.to_string()))?;
         let mut headers = HeaderMap::new();
         if let Some(Token(token)) = token
@@ -134,7 +135,9 @@ impl Http {
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
+        let config = tls.config_for(&url).map_err(|error| bad(error.to_string()))?;
         let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(config)
             // A proxy for the web at large is not meant for the job server; and a token is
             // not to be shown to whoever a redirection names.
             .no_proxy()

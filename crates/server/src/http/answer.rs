@@ -17,6 +17,8 @@ pub(crate) struct Answer {
     pub(crate) replayed: bool,
     /// An option of the request that is stored and not enforced.
     pub(crate) unenforced: Option<&'static str>,
+    /// Where what was made is found.
+    pub(crate) location: Option<String>,
 }
 
 impl Answer {
@@ -29,18 +31,18 @@ impl Answer {
             stream: None,
             replayed: false,
             unenforced: None,
+            location: None,
         }
     }
 
     /// Answers 201 with a document.
-    pub(crate) fn created(body: Vec<u8>) -> Self {
-        Self { status: StatusCode::CREATED, ..Self::ok(body) }
+    pub(crate) const fn created(body: Vec<u8>) -> Self {
+        Self::ok(body).with_status(StatusCode::CREATED)
     }
 
     /// Answers with something that goes on.
     pub(crate) fn stream(status: StatusCode, kind: &'static str, stream: Body) -> Self {
-        let content_type = Some(kind);
-        Self { status, content_type, stream: Some(stream), ..Self::ok(Vec::new()) }
+        Self { stream: Some(stream), ..Self::text(kind, Vec::new()) }.with_status(status)
     }
 
     /// Answers 200 with an object.
@@ -51,6 +53,12 @@ impl Answer {
     /// Answers 200 with text of another type.
     pub(crate) fn text(content_type: &'static str, body: Vec<u8>) -> Self {
         Self { content_type: Some(content_type), ..Self::ok(body) }
+    }
+
+    /// Says where what was made is found.
+    pub(crate) fn at(mut self, location: String) -> Self {
+        self.location = Some(location);
+        self
     }
 
     /// Says that the same request was answered before.

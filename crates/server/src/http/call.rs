@@ -1,15 +1,15 @@
 //! One request: what it brings, and in which flavour its sender wants the answer.
 
-use std::borrow::Cow;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts as _, RawPathParams, Request};
+use axum::extract::{FromRequestParts as _, RawPathParams};
 use axum::response::Response;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use outlast_core::id::JobId;
 use outlast_core::limits::PAGE_MAX;
@@ -23,7 +23,9 @@ use uuid::Uuid;
 use super::answer::Answer;
 use super::error::{self, Failure};
 use super::{App, once, page_origin};
-use crate::access::{KnownToken, Need};
+use crate::access::{KnownToken, Need, Shown};
+use crate::connections::Peer;
+use crate::tls::CertificateNames;
 
 /// Longest a client may take to send a body: a slow one must not hold a connection.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,18 +45,27 @@ pub(crate) struct Call<S: Store> {
 }
 
 impl<S: Store> Call<S> {
-    pub(crate) fn new(app: App<S>, request: Request) -> (Self, Caller) {
+    pub(crate) fn new(app: App<S>, request: Request<Body>) -> (Self, Caller) {
+        let caller = Caller::of(&request);
         let (parts, body) = request.into_parts();
-        let caller = Caller::of(&parts);
         (Self { app, parts, body, who: None }, caller)
     }
 
     /// Goes on if the token that was shown allows what the request needs.
     pub(crate) fn allowed(mut self, need: Need) -> Result<Self, Failure> {
         let settings = self.app.engine.settings();
-        let shown = self.header(header::AUTHORIZATION.as_str());
+        let certificate = self.parts.extensions.get::<Arc<CertificateNames>>();
+        let shown = Shown {
+            authorization: self.header(header::AUTHORIZATION.as_str()),
+            certificate: certificate.map(AsRef::as_ref),
+        };
         let what = format_args!("{} {}", self.method(), self.path());
-        self.who = settings.access.check(shown, need, what)?.cloned();
+        self.who = settings.access.check(shown, need, what)?;
+        if need == Need::Work
+            && let Some(peer) = self.parts.extensions.get::<Arc<Peer>>()
+        {
+            peer.works();
+        }
         if settings.access.is_open() && !matches!(need, Need::Nothing | Need::Read) {
             page_origin::check(self.headers())?;
         }
@@ -80,6 +91,7 @@ impl<S: Store> Call<S> {
 
     /// Reads the body, bounded in length and in time.
     pub(crate) async fn body(&mut self) -> Result<Bytes, Failure> {
+        self.is_json()?;
         let max = self.app.engine.settings().max_body;
         let body = Limited::new(std::mem::take(&mut self.body), max);
         match tokio::time::timeout(BODY_TIMEOUT, body.collect()).await {
@@ -90,6 +102,22 @@ impl<S: Store> Call<S> {
             }
             Err(_elapsed) => Err(Failure::TooSlow),
         }
+    }
+
+    /// Refuses a body that says to be something else than JSON. What `curl -d` says of any body
+    /// says nothing.
+    fn is_json(&self) -> Result<(), Failure> {
+        let Some(kind) = self.header(header::CONTENT_TYPE.as_str()) else { return Ok(()) };
+        let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let is_json = essence.ends_with("/json") || essence.ends_with("+json");
+        if is_json || essence.is_empty() || essence == "application/x-www-form-urlencoded" {
+            return Ok(());
+        }
+        let message = format!(
+            "request body is {essence}; it must be application/openjobspec+json or \
+             application/json"
+        );
+        Err(Fault::payload(message).into())
     }
 
     /// Returns a part of the path.
@@ -219,6 +247,16 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
+fn is_request_id(id: &HeaderValue) -> bool {
+    (1..=REQUEST_ID_MAX).contains(&id.len()) && id.to_str().is_ok()
+}
+
+fn new_request_id() -> HeaderValue {
+    let mut buffer = Uuid::encode_buffer();
+    let id = Uuid::now_v7().hyphenated().encode_lower(&mut buffer);
+    HeaderValue::from_str(id).unwrap_or_else(|_never| HeaderValue::from_static("none"))
+}
+
 /// In which flavour a client wants its answers.
 #[derive(Debug)]
 pub(crate) struct Caller {
@@ -226,37 +264,37 @@ pub(crate) struct Caller {
     is_ojs: bool,
     is_head: bool,
     version: Option<HeaderValue>,
-    request_id: Option<HeaderValue>,
+    request_id: HeaderValue,
 }
 
 impl Caller {
-    pub(crate) fn of(parts: &Parts) -> Self {
-        let is_ojs = parts.uri.path().starts_with("/ojs");
-        let text =
-            |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    pub(crate) fn of<B>(request: &Request<B>) -> Self {
+        let headers = request.headers();
+        let is_ojs = request.uri().path().starts_with("/ojs");
+        let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         let content_type = if is_ojs {
             quirks::content_type(text(header::USER_AGENT), text(header::ACCEPT))
         } else {
             "application/json"
         };
-        let request_id = parts.headers.get("x-request-id").cloned();
+        let request_id = headers.get("x-request-id").filter(|id| is_request_id(id)).cloned();
         Self {
             content_type,
             is_ojs,
-            is_head: parts.method == Method::HEAD,
-            version: parts.headers.get("ojs-version").cloned(),
-            request_id: request_id.filter(|id| id.len() <= REQUEST_ID_MAX),
+            is_head: request.method() == Method::HEAD,
+            version: headers.get("ojs-version").cloned(),
+            request_id: request_id.unwrap_or_else(new_request_id),
         }
     }
 
     /// A client of which nothing is known any more.
-    pub(crate) const fn unknown() -> Self {
+    pub(crate) fn unknown() -> Self {
         Self {
             content_type: "application/json",
             is_ojs: false,
             is_head: false,
             version: None,
-            request_id: None,
+            request_id: new_request_id(),
         }
     }
 
@@ -290,6 +328,10 @@ impl Caller {
                         response.headers_mut().insert(header::WARNING, warning);
                     }
                 }
+                let location = answer.location.map(HeaderValue::try_from);
+                if let Some(Ok(location)) = location {
+                    response.headers_mut().insert(header::LOCATION, location);
+                }
                 if answer.replayed {
                     let told = HeaderValue::from_static("true");
                     response.headers_mut().insert(once::REPLAYED, told);
@@ -301,8 +343,7 @@ impl Caller {
     }
 
     fn refuse(&self, failure: &Failure) -> Response {
-        let id = self.request_id.as_ref().and_then(|id| id.to_str().ok());
-        let id = id.map_or_else(|| Cow::Owned(Uuid::now_v7().to_string()), Cow::Borrowed);
+        let id = self.request_id.to_str().unwrap_or_default();
         let (code, message) = (failure.code(), failure.message());
         let status = error::status(code);
         if status.is_server_error() {
@@ -310,7 +351,7 @@ impl Caller {
         }
         let details = failure.details();
         let body =
-            ErrorBody { code, message: &message, details: details.as_deref(), request_id: &id };
+            ErrorBody { code, message: &message, details: details.as_deref(), request_id: id };
         let mut response = self.response(status, self.content_type, body.document());
         let headers = response.headers_mut();
         if let Some(seconds) = failure.retry_after() {
@@ -318,9 +359,6 @@ impl Caller {
         }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        if let Ok(id) = HeaderValue::from_str(&id) {
-            headers.insert("x-request-id", id);
         }
         response
     }
@@ -331,6 +369,7 @@ impl Caller {
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        headers.insert("x-request-id", self.request_id.clone());
         if self.is_ojs {
             headers.insert("ojs-version", HeaderValue::from_static("1.0"));
         }

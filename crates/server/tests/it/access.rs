@@ -14,7 +14,7 @@ fn guarded() -> Api {
         role,
         hash: TokenHash::of(&format!("secret-{role}")),
     };
-    let access = Access::new(Role::ALL.map(token).to_vec());
+    let access = Access::new(Role::ALL.map(token).to_vec(), Vec::new());
     Api::with(|settings| settings.access = Arc::new(access))
 }
 

@@ -115,7 +115,7 @@ async fn a_key_is_its_tokens_own() {
         role: Role::Producer,
         hash: TokenHash::of(name),
     };
-    let access = Access::new(vec![token("one"), token("two")]);
+    let access = Access::new(vec![token("one"), token("two")], Vec::new());
     let api = Api::with(|settings| settings.access = Arc::new(access));
     let send = async |token: &str, message: &str| {
         let request = Request::post("/executions")

@@ -322,7 +322,7 @@ async fn every_refusal_is_one_that_is_described() {
         role,
         hash: TokenHash::of(role.as_str()),
     };
-    let access = Arc::new(Access::new(vec![token(Role::Admin), token(Role::Viewer)]));
+    let access = Arc::new(Access::new(vec![token(Role::Admin), token(Role::Viewer)], Vec::new()));
     let mut api = Described::with(|settings| {
         settings.access = access;
         settings.max_body = 200;

@@ -12,6 +12,7 @@ use super::assertions;
 use super::case::{Case, Step};
 use super::context::{Context, Response};
 use super::expected;
+use crate::authority::trusting_nobody;
 
 const MEDIA_TYPE: &str = "application/openjobspec+json";
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -62,7 +63,10 @@ impl Runner {
     ///
     /// When the HTTP client cannot be built.
     pub fn new(url: &str) -> anyhow::Result<Self> {
-        let client = reqwest::blocking::Client::builder().timeout(REQUEST_TIMEOUT).build()?;
+        let client = reqwest::blocking::Client::builder()
+            .tls_backend_preconfigured(trusting_nobody())
+            .timeout(REQUEST_TIMEOUT)
+            .build()?;
         Ok(Self { url: url.trim_end_matches('/').to_owned(), client })
     }
 

@@ -204,7 +204,7 @@ fn what_cannot_be_measured_is_refused_in_words() {
     let nowhere = "http://127.0.0.1:1";
     refused(&["restart", "--server", nowhere], 2, "--embedded");
     refused(&["memory", "--server", nowhere], 2, "--embedded");
-    refused(&["enqueue", "--server", "https://127.0.0.1:1"], 2, "http://");
+    refused(&["enqueue", "--server", "ftp://127.0.0.1:1"], 2, "http://");
     refused(&["enqueue", "--server", nowhere], 6, "cannot be reached");
     refused(&["speed"], 2, "enqueue");
     refused(&["enqueue", "--rounds", "0"], 2, "--rounds");

@@ -16,6 +16,7 @@
 mod access;
 mod bad_input;
 mod bench;
+mod connections;
 mod containment;
 mod deployment;
 mod doctor;
@@ -45,5 +46,6 @@ mod shutdown;
 mod signals;
 mod stalls;
 mod streams;
+mod tls;
 mod transactions;
 mod worker_death;

@@ -103,7 +103,7 @@ async fn http(length: Duration, producers: usize) -> Result<f64, Failure> {
         Ok(listener) => {
             let server = listener.local_addr().map_err(cannot)?;
             runtime.spawn(answer_all(listener));
-            let config = ClientConfig { server: format!("http://{server}"), token: None };
+            let config = ClientConfig::plain(format!("http://{server}"));
             requests(&Address::of(&config)?, length, producers).await
         }
         Err(error) => Err(cannot(error)),

@@ -6,8 +6,10 @@
 use std::sync::Arc;
 
 use reqwest::Url;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 use crate::config::client::ClientConfig;
 use crate::exit::{Exit, Failure};
@@ -20,6 +22,8 @@ const SHOWN_BYTES_MAX: usize = 300;
 /// Where to connect, and what every request says.
 #[derive(Clone, Debug)]
 pub(super) struct Address {
+    /// Name in the certificate, and what judges it, for `https://`.
+    secure: Option<(ServerName<'static>, Arc<rustls::ClientConfig>)>,
     authority: String,
     prefix: String,
     token: Option<String>,
@@ -28,21 +32,26 @@ pub(super) struct Address {
 impl Address {
     pub(super) fn of(config: &ClientConfig) -> Result<Self, Failure> {
         let server = &config.server;
-        let wrong = |what| Failure::usage(format!("cannot measure {server}: {what}"));
+        let wrong = |what: &str| Failure::usage(format!("cannot measure {server}: {what}"));
         let url = Url::parse(server).map_err(|_parse| wrong("it is no server address"))?;
-        if url.scheme() != "http" {
-            let hint = "name the server behind the proxy, such as http://10.0.0.5:8080";
-            return Err(wrong("the client of bench speaks plain HTTP only").with_hint(hint));
-        }
         let host = url.host_str().ok_or_else(|| wrong("it has no host"))?;
+        let secure = match url.scheme() {
+            "https" => {
+                let tls = config.tls.config().map_err(|error| wrong(&error.to_string()))?;
+                let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+                let name = ServerName::try_from(name).map_err(|_name| wrong("it has no name"))?;
+                Some((name, Arc::new(tls)))
+            }
+            _ => None,
+        };
         let authority = format!("{host}:{}", url.port_or_known_default().unwrap_or(80));
         let prefix = url.path().trim_end_matches('/').to_owned();
-        Ok(Self { authority, prefix, token: config.token.clone() })
+        Ok(Self { secure, authority, prefix, token: config.token.clone() })
     }
 
     /// The bytes of a request.
     pub(super) fn post(&self, path: &str, body: &str) -> Arc<[u8]> {
-        let Self { authority, prefix, token } = self;
+        let Self { authority, prefix, token, .. } = self;
         let bearer = token.as_ref().map(|token| format!("authorization: Bearer {token}\r\n"));
         let bearer = bearer.unwrap_or_default();
         let length = body.len();
@@ -60,14 +69,26 @@ impl Address {
         };
         let stream = TcpStream::connect(&self.authority).await.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
+        let stream: Box<dyn Io> = match &self.secure {
+            None => Box::new(stream),
+            Some((name, tls)) => {
+                let connector = TlsConnector::from(Arc::clone(tls));
+                Box::new(connector.connect(name.clone(), stream).await.map_err(unreachable)?)
+            }
+        };
         Ok(Connection { stream, buffer: Vec::with_capacity(HEAD_BYTES_MAX) })
     }
 }
 
+/// Bytes that come and go, encrypted or not.
+trait Io: AsyncRead + AsyncWrite + Send + Unpin + std::fmt::Debug {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + std::fmt::Debug> Io for T {}
+
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Box<dyn Io>,
     buffer: Vec<u8>,
 }
 
@@ -143,7 +164,10 @@ mod tests {
     use crate::config::client::ClientConfig;
 
     fn address(server: &str) -> Result<Address, crate::exit::Failure> {
-        Address::of(&ClientConfig { server: server.to_owned(), token: Some("t".to_owned()) })
+        Address::of(&ClientConfig {
+            token: Some("t".to_owned()),
+            ..ClientConfig::plain(server.to_owned())
+        })
     }
 
     #[test]
@@ -153,12 +177,6 @@ mod tests {
         assert!(request.starts_with("POST /base/ojs/v1/jobs HTTP/1.1\r\nhost: 127.0.0.1:1\r\n"));
         assert!(request.contains("\r\nauthorization: Bearer t\r\n"), "{request}");
         assert!(request.ends_with("\r\ncontent-length: 2\r\n\r\n{}"), "{request}");
-    }
-
-    #[test]
-    fn encrypted_server_is_refused_in_words() {
-        let failure = address("https://jobs.example").unwrap_err();
-        assert!(failure.message.contains("plain HTTP"), "{failure}");
     }
 
     #[test]

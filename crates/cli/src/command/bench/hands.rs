@@ -33,6 +33,7 @@ impl Hands {
     fn start<H: Handler>(place: &Place, types: &[&str], handler: H) -> Result<Self, Failure> {
         let worker = Worker::builder(place.config().server.clone())
             .token(place.config().token.clone())
+            .tls(place.config().tls.clone())
             .name("bench")
             .queues([place.queue()])
             .types(types.iter().copied())

@@ -51,7 +51,7 @@ impl Place {
             None => server_args(folder.path(), "127.0.0.1:0"),
         };
         let (server, url) = started(start(folder.path(), "server", args)?).await?;
-        let place = Self::at(ClientConfig { server: url, token: None })?;
+        let place = Self::at(ClientConfig::plain(url))?;
         Ok(Self { server: Some(server), folder: Some(folder), scratch, ..place })
     }
 
@@ -105,7 +105,7 @@ impl Place {
         };
         let args = self.args(folder.path(), "127.0.0.1:0");
         let (server, url) = started(start(folder.path(), "server-beside", args)?).await?;
-        let place = Self::at(ClientConfig { server: url, token: None })?;
+        let place = Self::at(ClientConfig::plain(url))?;
         Ok(Self { server: Some(server), queue: self.queue.clone(), ..place })
     }
 

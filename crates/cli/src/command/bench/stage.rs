@@ -62,7 +62,7 @@ impl Stage {
             Failure::failed(format!("cannot write to {}: {error}", folder.display()))
         })?;
         let (server, url) = start_server(folder, "127.0.0.1:0").await?;
-        let client = Client::new(ClientConfig { server: url.clone(), token: None })?;
+        let client = Client::new(ClientConfig::plain(url.clone()))?;
         let folder = folder.to_owned();
         let mut stage =
             Self { workers: Vec::new(), server, url, client, folder, fleet, started: 0, struck: 0 };

@@ -54,7 +54,7 @@ impl Stage {
         let Some(url) = server.address(SERVER_START_MAX).await else {
             return Err(with_lines(Failure::failed("the server did not start"), &server));
         };
-        let client = Client::new(ClientConfig { server: url.clone(), token: None })?;
+        let client = Client::new(ClientConfig::plain(url.clone()))?;
         let mut stage = Self { workers: Vec::new(), server, url, client, folder };
         for name in ["demo-1", "demo-2", "demo-3"] {
             stage.start_worker(name)?;

@@ -180,7 +180,7 @@ pub(super) async fn port(subject: &Subject<'_>, checks: &mut Vec<Check>) {
     match TcpListener::bind(address) {
         Ok(_) => checks.push(Check::ok(NAME, format!("{address} is free for a server"))),
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            let config = ClientConfig { server: format!("http://{address}"), token: None };
+            let config = ClientConfig::plain(format!("http://{address}"));
             let is_ours = match Client::new(config) {
                 Ok(neighbour) => is_outlast(&neighbour).await,
                 Err(_) => false,

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::text;
 
 const LISTEN: &str = "an address with a port such as 127.0.0.1:8080 or [::1]:8080";
-const SERVER_URL: &str = "an http:// address such as http://127.0.0.1:8080";
+const SERVER_URL: &str = "an http:// or https:// address such as http://127.0.0.1:8080";
 const DATABASE: &str = "sqlite:PATH or postgres://USER@HOST/NAME";
 
 /// Where jobs are stored.
@@ -36,7 +36,7 @@ pub(crate) fn url(value: &Value) -> Result<String, &'static str> {
     let given = text(value).unwrap_or_default();
     let full = if given.contains("://") { given } else { format!("http://{given}") };
     let parsed = reqwest::Url::parse(&full).map_err(|_parse| SERVER_URL)?;
-    if parsed.scheme() != "http" || parsed.host_str().is_none_or(str::is_empty) {
+    if !matches!(parsed.scheme(), "http" | "https") || parsed.host_str().is_none_or(str::is_empty) {
         return Err(SERVER_URL);
     }
     // OJS clients are given the address with the path of the standard.

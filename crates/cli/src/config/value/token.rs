@@ -53,6 +53,15 @@ pub(crate) fn role(name: &str) -> Option<Role> {
     Role::ALL.into_iter().find(|role| role.as_str() == name)
 }
 
+/// A YAML mapping of names in certificates to roles, or `name=role` with commas.
+pub(crate) fn roles(value: &Value) -> Result<Vec<(String, Role)>, &'static str> {
+    const EXPECTED: &str = "a mapping of names in certificates to roles, such as \
+                            {ci.example: producer}";
+    let named = super::labels(value).map_err(|_labels| EXPECTED)?;
+    let role = |(name, word): (String, String)| Some((name, role(&word)?));
+    named.into_iter().map(role).collect::<Option<_>>().ok_or(EXPECTED)
+}
+
 fn token(written: Written) -> Result<KnownToken, &'static str> {
     let role = role(&written.role).ok_or(EXPECTED)?;
     let hash = match (written.token, written.sha256) {

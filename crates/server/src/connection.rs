@@ -1,0 +1,342 @@
+//! One connection, from its first byte to its end.
+//!
+//! ```text
+//! accepted ─▶ opening: TLS, which HTTP? ─▶ HTTP/1 or HTTP/2 ─▶ ended by its other end
+//!               │ no whole request in time     │ idle for too long, room is needed,
+//!               └▶ closed                      └▶ or the server stops: ended in order
+//! ```
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::connections::{Busy, Entered, Peer};
+use crate::http::gate::{self, Hosts};
+use crate::stall::Impatient;
+use crate::tls::{self, CertificateNames, Tls};
+use crate::wire::{self, Wire};
+
+/// Longest a client may take from its connection to its first whole request, to send a
+/// request's head, and to leave a kept-alive connection of HTTP/1 unused.
+pub(crate) const FIRST_REQUEST_MAX: Duration = Duration::from_secs(10);
+/// Longest a connection of HTTP/2 that is no worker's may be without a request.
+const BETWEEN_REQUESTS_MAX: Duration = Duration::from_secs(60);
+/// Longest a connection that was told to end may take while it has no request.
+const LEAVE_MAX: Duration = Duration::from_secs(1);
+/// Time between pings on an HTTP/2 connection, and how long an answer may take: a black
+/// hole is noticed within their sum.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Most streams a client may open on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 256;
+/// What HTTP/2 begins with.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What all connections of a server share.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) app: Router,
+    pub(crate) hosts: Arc<Hosts>,
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) stop: CancellationToken,
+}
+
+type Io = Wire<Impatient<Stream>>;
+
+/// What was opened.
+struct Opened {
+    io: Io,
+    version: Version,
+    /// Names in the certificate that the client showed.
+    names: Option<CertificateNames>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+/// Serves one connection until it ends or the server stops.
+pub(crate) async fn serve(stream: TcpStream, entered: Entered, site: Site) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "failed to set TCP_NODELAY");
+    }
+    let peer = Arc::clone(entered.peer());
+    let opening = tokio::time::timeout(FIRST_REQUEST_MAX, open(stream, &site));
+    let opened = tokio::select! {
+        opened = opening => opened,
+        () = site.stop.cancelled() => return,
+        () = peer.to_leave() => return,
+    };
+    let ended = match opened {
+        Ok(Ok(Some(opened))) => serve_http(opened, &peer, &site).await,
+        Ok(Ok(None)) => return,
+        Ok(Err(error)) => return tracing::debug!(%error, "connection ended before a request"),
+        Err(_elapsed) => return tracing::debug!("no request came in time"),
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection ended badly");
+    }
+}
+
+/// Encrypts the connection if the server does that, and reads as much as tells which version
+/// of HTTP it is. `None` if the client was told that it speaks to the wrong kind of server.
+async fn open(mut stream: TcpStream, site: &Site) -> io::Result<Option<Opened>> {
+    let (stream, names) = match &site.tls {
+        None => (Stream::Plain(stream), None),
+        Some(tls) => {
+            let mut first = [0];
+            if stream.peek(&mut first).await? == 1 && first != [tls::HANDSHAKE] {
+                let words = "this port speaks TLS: ask for https:// in place of http://";
+                stream.write_all(&wire::answer("400 Bad Request", words)).await?;
+                wire::end(&mut stream).await;
+                return Ok(None);
+            }
+            let (stream, names) = tls.accept(stream).await?;
+            (Stream::Tls(Box::new(stream)), names)
+        }
+    };
+    let mut stream = Impatient::new(stream, site.stop.clone());
+    let mut read = BytesMut::with_capacity(PREFACE.len());
+    let version = loop {
+        if stream.read_buf(&mut read).await? == 0 {
+            break Version::One;
+        }
+        match PREFACE.get(..read.len()) {
+            Some(part) if *part == read => {}
+            Some(_) | None => break Version::One,
+        }
+        if read.len() == PREFACE.len() {
+            break Version::Two;
+        }
+    };
+    Ok(Some(Opened { io: Wire::new(stream, read.freeze()), version, names }))
+}
+
+async fn serve_http(opened: Opened, peer: &Arc<Peer>, site: &Site) -> hyper::Result<()> {
+    let Opened { io, version, names } = opened;
+    let service =
+        Requests { peer: Arc::clone(peer), names: names.map(Arc::new), site: site.clone() };
+    match version {
+        Version::One => serve_one(io, service).await,
+        Version::Two => serve_two(io, service).await,
+    }
+}
+
+async fn serve_one(io: Io, service: Requests) -> hyper::Result<()> {
+    let (peer, stop) = (Arc::clone(&service.peer), service.site.stop.clone());
+    let mut builder = http1::Builder::new();
+    // Answers to pipelined requests are not held back: what follows may not be HTTP.
+    builder.timer(TokioTimer::new()).header_read_timeout(FIRST_REQUEST_MAX).pipeline_flush(false);
+    let mut serving = builder.serve_connection(TokioIo::new(io), service);
+    let ended = drive(&mut serving, &peer, &stop).await;
+    let Err(error) = &ended else { return ended };
+    let parts = serving.into_parts();
+    let mut io = parts.io.into_inner();
+    if error.is_timeout() && !parts.read_buf.is_empty() {
+        let slow = wire::answer("408 Request Timeout", "the request's head did not come in time");
+        // Nothing can be done about a client that does not read it.
+        drop(io.write_all(&slow).await);
+    }
+    if error.is_timeout() || error.is_parse() {
+        wire::end(&mut io).await;
+    }
+    ended
+}
+
+async fn serve_two(io: Io, service: Requests) -> hyper::Result<()> {
+    let (peer, stop) = (Arc::clone(&service.peer), service.site.stop.clone());
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    let mut serving = builder.serve_connection(TokioIo::new(io), service);
+    drive(&mut serving, &peer, &stop).await
+}
+
+/// A connection of either version.
+trait Serving: Future<Output = hyper::Result<()>> + Unpin {
+    /// Begins to end it: requests under way are answered, new ones not taken.
+    fn finish(&mut self);
+}
+
+impl Serving for http1::Connection<TokioIo<Io>, Requests> {
+    fn finish(&mut self) {
+        Pin::new(self).graceful_shutdown();
+    }
+}
+
+impl Serving for http2::Connection<TokioIo<Io>, Requests, TokioExecutor> {
+    fn finish(&mut self) {
+        Pin::new(self).graceful_shutdown();
+    }
+}
+
+/// Runs a connection to its end, and ends it when its time has come.
+async fn drive(
+    serving: &mut impl Serving,
+    peer: &Peer,
+    stop: &CancellationToken,
+) -> hyper::Result<()> {
+    let check = tokio::time::sleep(FIRST_REQUEST_MAX);
+    tokio::pin!(check);
+    let mut leaving = false;
+    loop {
+        tokio::select! {
+            ended = &mut *serving => return ended,
+            () = stop.cancelled(), if !leaving => {}
+            () = peer.to_leave(), if !leaving => {}
+            () = &mut check => {
+                let patience = peer.patience(FIRST_REQUEST_MAX, BETWEEN_REQUESTS_MAX);
+                if leaving && peer.has_no_request() {
+                    return Ok(());
+                }
+                if leaving || !patience.is_zero() {
+                    let next = if leaving { LEAVE_MAX } else { patience };
+                    check.set(tokio::time::sleep(next));
+                    continue;
+                }
+            }
+        }
+        leaving = true;
+        serving.finish();
+        check.set(tokio::time::sleep(LEAVE_MAX));
+    }
+}
+
+/// The requests of one connection.
+#[derive(Clone, Debug)]
+struct Requests {
+    peer: Arc<Peer>,
+    names: Option<Arc<CertificateNames>>,
+    site: Site,
+}
+
+impl Service<Request<Incoming>> for Requests {
+    type Response = Response<Answered>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let busy = self.peer.ask();
+        let refused = gate::refuse(&request, &self.site.hosts, &self.peer);
+        if let Some(refused) = refused {
+            return Box::pin(async move { Ok(refused.map(|body| Answered { body, _busy: busy })) });
+        }
+        request.extensions_mut().insert(Arc::clone(&self.peer));
+        if let Some(names) = &self.names {
+            request.extensions_mut().insert(Arc::clone(names));
+        }
+        let mut app = self.site.app.clone();
+        let answer = tower::Service::call(&mut app, request);
+        Box::pin(async move { Ok(answer.await?.map(|body| Answered { body, _busy: busy })) })
+    }
+}
+
+/// The body of an answer; its connection is busy until it is sent.
+struct Answered {
+    body: axum::body::Body,
+    _busy: Busy,
+}
+
+impl Body for Answered {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Bytes that come and go, encrypted or not.
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Who may keep a connection open: limits in all and for one address, and what is kept free
+//! for workers.
+//!
+//! ```text
+//! accept ─▶ room ─────────────────▶ Ordinary ─works─▶ Worker: closed by no limit
+//!        ├▶ full, some are idle ──▶ the longest idle ones are closed, then Ordinary
+//!        ├▶ full, all are busy ───▶ Reserved ─works─▶ Worker
+//!        │                              └─ anything else: 503, closed
+//!        └▶ nothing left ─────────▶ refused
+//! ```
+//!
+//! A connection is a worker's from its first request that a token or certificate allows to
+//! work. Idle means that no request of it is being answered.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Files that a server needs besides connections: its store, its log, the listener.
+const FILES_OWN: u64 = 64;
+/// More connections than this cost memory and are of no use to one server.
+const TOTAL_MAX: u64 = 65_536;
+/// The part of all connections that only workers get.
+const RESERVED_PART: usize = 4;
+/// At a limit this part of it is closed at once, so that a flood is not searched for each of
+/// its connections.
+const CLOSED_PART: usize = 32;
+
+/// How many connections a server keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// In all.
+    pub total: usize,
+    /// From one address; from one /64 network of IPv6.
+    pub per_address: usize,
+}
+
+impl ConnectionLimits {
+    /// Returns the limits of a process that may open this many files.
+    #[must_use]
+    pub fn of_files(files: u64) -> Self {
+        let own = FILES_OWN.min(files / 2);
+        let total = usize::try_from((files - own).min(TOTAL_MAX)).unwrap_or(usize::MAX).max(4);
+        Self { total, per_address: total / 2 }
+    }
+
+    /// Returns how many connections only workers get.
+    #[must_use]
+    pub const fn reserved(self) -> usize {
+        self.total / RESERVED_PART
+    }
+}
+
+/// What a connection counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Ordinary,
+    /// Let in to find out whether it is a worker.
+    Reserved,
+    Worker,
+    /// Counted no more.
+    Gone,
+}
+
+/// One open connection, as its task and the limits see it.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    gate: Arc<Gate>,
+    number: u64,
+    address: IpAddr,
+    kind: AtomicU8,
+    /// Requests that are being answered.
+    busy: AtomicUsize,
+    /// Whether a whole request ever came.
+    has_asked: AtomicBool,
+    /// When it became idle, in milliseconds since the gate was made.
+    idle_since: AtomicU64,
+    leave: Notify,
+}
+
+/// All open connections.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    limits: ConnectionLimits,
+    began: Instant,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    peers: HashMap<u64, Arc<Peer>>,
+    /// Those that are no workers.
+    ordinary: usize,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// Counts a connection until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Entered(Arc<Peer>);
+
+/// Marks a connection as busy until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Busy(Arc<Peer>);
+
+impl Gate {
+    pub(crate) fn new(limits: ConnectionLimits) -> Arc<Self> {
+        Arc::new(Self { limits, began: Instant::now(), open: Mutex::default() })
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Lets a connection in, closing idle ones where that makes room; `None` if all are busy.
+    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Entered> {
+        let address = network(address);
+        let limits = self.limits;
+        let mut open = self.open();
+        let same = open.by_address.get(&address).copied().unwrap_or_default();
+        let mut room = true;
+        if same >= limits.per_address {
+            room = open.close_idle(limits.per_address, Some(address));
+        }
+        let full = open.ordinary >= limits.total.saturating_sub(limits.reserved())
+            || open.peers.len() >= limits.total;
+        if full {
+            room = open.close_idle(limits.total, None) && room;
+        }
+        let kind = match (room, open.peers.len() < limits.total) {
+            (_, false) => return None,
+            (true, true) => Kind::Ordinary,
+            (false, true) => Kind::Reserved,
+        };
+        let number = open.next;
+        open.next += 1;
+        let peer = Arc::new(Peer {
+            gate: Arc::clone(self),
+            number,
+            address,
+            kind: AtomicU8::new(kind as u8),
+            busy: AtomicUsize::new(0),
+            has_asked: AtomicBool::new(false),
+            idle_since: AtomicU64::new(self.now()),
+            leave: Notify::new(),
+        });
+        open.peers.insert(number, Arc::clone(&peer));
+        open.count(&peer, kind);
+        Some(Entered(peer))
+    }
+
+    /// Closes some idle connections: no file is left for a new one.
+    pub(crate) fn make_room(&self) {
+        self.open().close_idle(self.limits.total, None);
+    }
+}
+
+impl Open {
+    fn count(&mut self, peer: &Peer, kind: Kind) {
+        if kind == Kind::Ordinary {
+            self.ordinary += 1;
+            *self.by_address.entry(peer.address).or_default() += 1;
+        }
+    }
+
+    fn discount(&mut self, peer: &Peer, kind: Kind) {
+        if kind != Kind::Ordinary {
+            return;
+        }
+        self.ordinary = self.ordinary.saturating_sub(1);
+        if let Some(count) = self.by_address.get_mut(&peer.address) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_address.remove(&peer.address);
+            }
+        }
+    }
+
+    /// Tells the connections that have been idle longest to end, those that never asked
+    /// first; false if there is none. They are counted no more from here on.
+    fn close_idle(&mut self, limit: usize, address: Option<IpAddr>) -> bool {
+        let mut idle: Vec<_> = self
+            .peers
+            .values()
+            .filter(|peer| peer.is_idle() && peer.kind() != Kind::Worker)
+            .filter(|peer| address.is_none_or(|address| peer.address == address))
+            .map(|peer| {
+                let since = peer.idle_since.load(Ordering::Relaxed);
+                (peer.has_asked.load(Ordering::Relaxed), since, peer.number)
+            })
+            .collect();
+        idle.sort_unstable();
+        idle.truncate((limit / CLOSED_PART).max(1));
+        for (_, _, number) in &idle {
+            if let Some(peer) = self.peers.remove(number) {
+                self.discount(&peer, peer.kind());
+                peer.set(Kind::Gone);
+                peer.leave.notify_one();
+            }
+        }
+        !idle.is_empty()
+    }
+}
+
+impl Peer {
+    fn kind(&self) -> Kind {
+        let kind = self.kind.load(Ordering::Relaxed);
+        let all = [Kind::Ordinary, Kind::Reserved, Kind::Worker];
+        all.into_iter().find(|known| *known as u8 == kind).unwrap_or(Kind::Gone)
+    }
+
+    fn set(&self, kind: Kind) {
+        self.kind.store(kind as u8, Ordering::Relaxed);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) == 0
+    }
+
+    /// Says that its requests may do a worker's work.
+    pub(crate) fn works(&self) {
+        if matches!(self.kind(), Kind::Worker | Kind::Gone) {
+            return;
+        }
+        let mut open = self.gate.open();
+        let kind = self.kind();
+        if kind != Kind::Gone {
+            open.discount(self, kind);
+            self.set(Kind::Worker);
+        }
+    }
+
+    /// Whether it was let in to do a worker's work and nothing else.
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.kind() == Kind::Reserved
+    }
+
+    /// Begins to answer a request.
+    pub(crate) fn ask(self: &Arc<Self>) -> Busy {
+        self.has_asked.store(true, Ordering::Relaxed);
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        Busy(Arc::clone(self))
+    }
+
+    /// Returns how much longer it may stay as it is; zero is no longer.
+    pub(crate) fn patience(&self, first: Duration, between: Duration) -> Duration {
+        // A worker's session may be quiet for as long as it answers pings.
+        if !self.is_idle() || self.kind() == Kind::Worker {
+            return between;
+        }
+        let asked = self.has_asked.load(Ordering::Relaxed);
+        let idle = self.gate.now().saturating_sub(self.idle_since.load(Ordering::Relaxed));
+        (if asked { between } else { first }).saturating_sub(Duration::from_millis(idle))
+    }
+
+    pub(crate) fn has_no_request(&self) -> bool {
+        self.is_idle()
+    }
+
+    /// Waits until it is to make room for others.
+    pub(crate) async fn to_leave(&self) {
+        self.leave.notified().await;
+    }
+}
+
+impl Entered {
+    pub(crate) const fn peer(&self) -> &Arc<Peer> {
+        &self.0
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let peer = &self.0;
+        let mut open = peer.gate.open();
+        if open.peers.remove(&peer.number).is_some() {
+            open.discount(peer, peer.kind());
+            peer.set(Kind::Gone);
+        }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.idle_since.store(self.0.gate.now(), Ordering::Relaxed);
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Returns what counts as one address: whoever has an IPv6 address has a /64 of them.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)))
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const LIMITS: ConnectionLimits = ConnectionLimits { total: 8, per_address: 4 };
+
+    fn host(last: u8) -> IpAddr {
+        Ipv4Addr::new(10, 0, 0, last).into()
+    }
+
+    fn left(entered: &Entered) -> bool {
+        entered.0.kind() == Kind::Gone
+    }
+
+    #[test]
+    fn an_address_at_its_limit_loses_its_oldest_idle_connection() {
+        let gate = Gate::new(LIMITS);
+        let other = gate.enter(host(2)).unwrap();
+        let all: Vec<_> = (0..5).map(|_| gate.enter(host(1)).unwrap()).collect();
+        assert_eq!(all.iter().map(left).collect::<Vec<_>>(), [true, false, false, false, false]);
+        assert!(!left(&other));
+    }
+
+    #[test]
+    fn connections_that_never_asked_go_before_those_between_requests() {
+        let gate = Gate::new(LIMITS);
+        let all: Vec<_> = (0..6).map(|last| gate.enter(host(last)).unwrap()).collect();
+        for entered in &all[..5] {
+            drop(entered.peer().ask());
+        }
+        let newest = gate.enter(host(9)).unwrap();
+        assert!(left(&all[5]) && !left(&all[0]) && !left(&newest));
+    }
+
+    #[test]
+    fn a_server_with_busy_connections_only_keeps_room_for_workers() {
+        let gate = Gate::new(LIMITS);
+        let held: Vec<_> = (0..6).map(|last| gate.enter(host(last)).unwrap()).collect();
+        let busy: Vec<_> = held.iter().map(|entered| entered.peer().ask()).collect();
+        let worker = gate.enter(host(7)).unwrap();
+        assert!(worker.peer().is_reserved());
+        worker.peer().works();
+        assert!(!worker.peer().is_reserved());
+        let second = gate.enter(host(8)).unwrap();
+        let _busy_too = second.peer().ask();
+        assert!(gate.enter(host(9)).is_none());
+        drop((busy, held));
+        assert!(!gate.enter(host(9)).unwrap().peer().is_reserved());
+    }
+
+    #[test]
+    fn a_worker_between_beats_makes_room_for_nobody() {
+        let gate = Gate::new(LIMITS);
+        let worker = gate.enter(host(1)).unwrap();
+        drop(worker.peer().ask());
+        worker.peer().works();
+        let all: Vec<_> = (0..40).map(|n| gate.enter(host(n)).unwrap()).collect();
+        assert!(!left(&worker));
+        drop(all);
+        drop(worker);
+        let open = gate.open();
+        assert!(open.peers.is_empty() && open.by_address.is_empty() && open.ordinary == 0);
+    }
+
+    #[test]
+    fn limits_follow_from_the_files_that_may_be_open() {
+        let limits = ConnectionLimits::of_files(1024);
+        assert_eq!((limits.total, limits.per_address, limits.reserved()), (960, 480, 240));
+        assert_eq!(ConnectionLimits::of_files(u64::MAX).total, 65_536);
+        assert_eq!(ConnectionLimits::of_files(100).total, 50);
+    }
+
+    #[test]
+    fn a_host_of_ipv6_counts_by_its_network() {
+        let of = |text: &str| network(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+    }
+}

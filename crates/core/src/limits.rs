@@ -23,6 +23,8 @@ pub const BULK_JOBS_MAX: usize = 10_000;
 pub const FETCH_JOBS_MAX: u32 = 1_000;
 /// Longest list page.
 pub const PAGE_MAX: u32 = 1_000;
+/// Longest `meta` of a job (OJS payload limits): it is shown and logged.
+pub const META_BYTES_MAX: usize = 64 * 1024;
 /// Longest queue name (OJS core, queue naming).
 pub const QUEUE_NAME_MAX: usize = 255;
 /// Longest job type.

@@ -15,6 +15,8 @@ pub enum Backoff {
     /// The initial interval times the coefficient to the power of failures less one.
     #[default]
     Exponential,
+    /// The initial interval times the number of failures to the power of the coefficient.
+    Polynomial,
 }
 
 /// What becomes of a job that used up its attempts.
@@ -34,7 +36,7 @@ pub struct RetryPolicy {
     pub max_attempts: u32,
     /// Wait after the first failure.
     pub initial_interval: Span,
-    /// Growth of the wait, in thousandths (2000 doubles it).
+    /// Growth of the wait, in thousandths: 2000 doubles it, or squares the number of failures.
     pub coefficient_millis: u32,
     /// Longest wait, before jitter.
     pub max_interval: Span,
@@ -110,6 +112,10 @@ pub fn wait(policy: &RetryPolicy, failures: u32, jitter: Jitter) -> Span {
             }
             wait
         }
+        Backoff::Polynomial => {
+            let factor = power(failures.max(1), policy.coefficient_millis);
+            initial.saturating_mul(factor) >> FRACTION_BITS
+        }
     };
     let capped = grown.min(cap);
     let spread = if policy.jitter {
@@ -118,6 +124,35 @@ pub fn wait(policy: &RetryPolicy, failures: u32, jitter: Jitter) -> Span {
         capped
     };
     Span(u64::try_from(spread).unwrap_or(u64::MAX))
+}
+
+/// Bits behind the point of a fixed-point number.
+const FRACTION_BITS: u32 = 32;
+
+/// Returns `base` to the power of `exponent` thousandths, in fixed point. What is too large for
+/// that is larger than any wait.
+fn power(base: u32, exponent: u32) -> u128 {
+    const ONE: u128 = 1 << FRACTION_BITS;
+    let base = u128::from(base);
+    let mut result = ONE;
+    for _ in 0..exponent.div_euclid(1000) {
+        result = result.saturating_mul(base);
+    }
+    // What remains of the exponent as halves, quarters and so on: a root for each.
+    let mut rest = exponent.rem_euclid(1000);
+    let mut root = base.saturating_mul(ONE);
+    for _ in 0..FRACTION_BITS {
+        if rest == 0 || root <= ONE {
+            break;
+        }
+        root = root.saturating_mul(ONE).isqrt();
+        rest = rest.saturating_mul(2);
+        if rest >= 1000 {
+            rest = rest.saturating_sub(1000);
+            result = (result >> (FRACTION_BITS / 2)).saturating_mul(root >> (FRACTION_BITS / 2));
+        }
+    }
+    result
 }
 
 /// Returns when a job that just failed for the `failures`-th time is due again.

@@ -48,6 +48,7 @@ pub fn rules_text(rules: &Rules) -> Option<String> {
             Backoff::Constant => 0,
             Backoff::Linear => 1,
             Backoff::Exponential => 2,
+            Backoff::Polynomial => 3,
         },
         jitter: retry.jitter,
         never: retry.non_retryable.clone(),
@@ -74,6 +75,7 @@ pub fn rules_of(text: Option<&str>) -> Result<Rules, StoreError> {
             backoff: match text.backoff {
                 0 => Backoff::Constant,
                 1 => Backoff::Linear,
+                3 => Backoff::Polynomial,
                 _ => Backoff::Exponential,
             },
             jitter: text.jitter,

@@ -19,6 +19,8 @@ pub enum FaultKind {
     Payload,
     /// A field is missing or not what it must be.
     Request,
+    /// A part of the body is longer than allowed.
+    Size,
     /// Well formed, and against a rule: a retry policy, an action's parameters.
     Rule,
     /// The standard knows it; this server does not offer it.
@@ -48,6 +50,12 @@ impl Fault {
     #[must_use]
     pub fn unsupported(field: &str) -> Self {
         Self::of(FaultKind::Unsupported, field, "is not supported by this server")
+    }
+
+    /// Returns the fault of a field that is too long; `problem` completes "field `x` …".
+    #[must_use]
+    pub fn size(field: &str, problem: impl AsRef<str>) -> Self {
+        Self::of(FaultKind::Size, field, problem.as_ref())
     }
 
     fn of(kind: FaultKind, field: &str, problem: &str) -> Self {

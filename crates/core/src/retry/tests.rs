@@ -54,3 +54,25 @@ fn non_retryable_types_match_exactly_or_by_dotted_prefix() {
         assert_eq!(policy.forbids_retry_of(error_type), ends, "{error_type}");
     }
 }
+
+#[test]
+fn polynomial_waits_are_those_of_the_standards_table() {
+    let policy = |coefficient_millis| RetryPolicy {
+        initial_interval: Span::from_secs(1),
+        max_interval: Span::from_secs(300),
+        coefficient_millis,
+        backoff: Backoff::Polynomial,
+        jitter: false,
+        ..RetryPolicy::standard()
+    };
+    let waits = |policy: &RetryPolicy| -> Vec<u64> {
+        (1..=5).map(|failures| wait(policy, failures, Jitter::NONE).0).collect()
+    };
+    assert_eq!(waits(&policy(4000)), [1_000, 16_000, 81_000, 256_000, 300_000]);
+    // 1, 2.83, 5.2, 8, 11.18 seconds: the exponent need not be whole.
+    let waits = waits(&policy(1500));
+    for (found, expected) in waits.iter().zip([1_000, 2_828, 5_196, 8_000, 11_180]) {
+        assert!(found.abs_diff(expected) <= 2, "{waits:?}");
+    }
+    assert_eq!(wait(&policy(1_000_000), u32::MAX, Jitter::NONE), Span::from_secs(300));
+}

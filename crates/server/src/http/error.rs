@@ -79,6 +79,7 @@ impl Failure {
                 FaultKind::Request => Code::InvalidRequest,
                 FaultKind::Rule => Code::ValidationError,
                 FaultKind::Unsupported => Code::Unsupported,
+                FaultKind::Size => Code::PayloadTooLarge,
             },
             Self::Parameters { .. } | Self::Enqueue(EnqueueRefusal::Expired(_)) => {
                 Code::ValidationError

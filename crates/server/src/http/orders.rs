@@ -60,13 +60,22 @@ pub(crate) async fn moved<S: Store>(
     id: JobId,
     command: Command,
 ) -> Result<Moved, Failure> {
-    let again = command.clone();
-    let moved = match submit_move(app, command).await? {
-        // Its program may have committed a moment ago.
-        Err(MoveRefusal::NotFound) if take_in(app, id).await? => submit_move(app, again).await?,
-        moved => moved,
-    };
+    let moved = try_move(app, id, command).await?;
     moved.map_err(|refusal| Failure::moving(id, &refusal))
+}
+
+/// As [`moved`]; why a job does not move is left to the caller.
+pub(crate) async fn try_move<S: Store>(
+    app: &App<S>,
+    id: JobId,
+    command: Command,
+) -> Result<Result<Moved, MoveRefusal>, Failure> {
+    let again = command.clone();
+    match submit_move(app, command).await? {
+        // Its program may have committed a moment ago.
+        Err(MoveRefusal::NotFound) if take_in(app, id).await? => submit_move(app, again).await,
+        moved => Ok(moved),
+    }
 }
 
 async fn submit_move<S: Store>(

@@ -85,3 +85,51 @@ async fn a_stopped_engine_is_told_as_unavailable() {
     assert_eq!(reply.header("retry-after"), "1");
     api.get("/health/ready").await.expect(503);
 }
+
+#[tokio::test]
+async fn a_body_that_says_to_be_no_json_is_refused() {
+    let api = Api::start();
+    let ask = |path: &str, kind: &str| {
+        let request = Request::post(path).header("content-type", kind);
+        request.body(Body::from(r#"{"type":"t","args":[]}"#)).expect("a request")
+    };
+    for kind in
+        ["text/plain", "text/plain; charset=utf-8", "multipart/form-data", "application/xml"]
+    {
+        for path in ["/ojs/v1/jobs", "/ojs/v1/workers/fetch", "/executions"] {
+            let error = api.send(ask(path, kind)).await.refused(400, "invalid_payload");
+            let message = error["message"].as_str().expect("text");
+            assert!(message.contains("application/json"), "{message}");
+        }
+    }
+    for kind in ["application/openjobspec+json", "Application/JSON; charset=utf-8"] {
+        api.send(ask("/ojs/v1/jobs", kind)).await.expect(201);
+    }
+}
+
+#[tokio::test]
+async fn meta_is_limited_to_64_kib() {
+    let api = Api::start();
+    let job = |length: usize| json!({"type": "t", "args": [], "meta": {"x": "y".repeat(length)}});
+    api.post("/ojs/v1/jobs", job(65_000)).await.expect(201);
+    let error = api.post("/ojs/v1/jobs", job(66_000)).await.refused(413, "payload_too_large");
+    assert_eq!(error["details"]["field"], "meta", "{error}");
+}
+
+#[tokio::test]
+async fn every_answer_has_a_request_id_and_what_was_made_says_where_it_is() {
+    let api = Api::start();
+    let made = api.post("/ojs/v1/jobs", json!({"type": "t", "args": []})).await;
+    assert!(!made.header("x-request-id").is_empty());
+    let at = made.header("location").to_owned();
+    let id = made.expect(201)["job"]["id"].clone();
+    assert_eq!(at, format!("/ojs/v1/jobs/{}", id.as_str().expect("an id")));
+    assert_eq!(api.get(&at).await.expect(200)["job"]["id"], id);
+    let made = api.post("/executions", json!({"action_ref": "core.noop"})).await;
+    let at = made.header("location").to_owned();
+    assert_eq!(api.get(&at).await.expect(200)["data"]["id"], made.expect(201)["data"]["id"]);
+    let request = Request::get("/health/live").header("x-request-id", "mine");
+    let reply = api.send(request.body(Body::empty()).expect("a request")).await;
+    assert_eq!(reply.header("x-request-id"), "mine");
+    assert!(!api.get("/health/live").await.header("x-request-id").is_empty());
+}

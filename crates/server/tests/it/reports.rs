@@ -108,7 +108,9 @@ async fn an_exhausted_job_waits_as_a_dead_letter_and_is_replayed() {
     assert_eq!(listed["jobs"][0]["errors"].as_array().map(Vec::len), Some(1), "{listed}");
     assert_eq!(listed["pagination"]["total"], 1);
     let none = api.get("/ojs/v1/dead-letter?queue=other").await.expect(200);
-    assert_eq!(none["jobs"], json!([]));
+    assert_eq!((&none["jobs"], &none["pagination"]["total"]), (&json!([]), &json!(0)));
+    let own = api.get("/ojs/v1/dead-letter?queue=default").await.expect(200);
+    assert_eq!(own["pagination"]["total"], 1);
     let replayed =
         api.post(&format!("/ojs/v1/dead-letter/{id}/retry"), json!({})).await.expect(200);
     assert_eq!(
@@ -133,13 +135,32 @@ async fn a_forgotten_dead_letter_is_gone_from_the_list() {
 }
 
 #[tokio::test]
-async fn a_report_about_a_cancelled_job_is_refused() {
+async fn a_report_about_a_job_cancelled_under_it_is_answered_and_changes_nothing() {
     let api = Api::start();
     let id = api.enqueue(json!({})).await;
     api.fetch("w").await;
     api.delete(&format!("/ojs/v1/jobs/{id}")).await.expect(200);
-    api.ack(json!({"job_id": id})).await.refused(409, "conflict");
+    let late = api.ack(json!({"job_id": id})).await.expect(200);
+    assert_eq!((&late["acknowledged"], &late["state"]), (&json!(false), &json!("cancelled")));
+    let late = api.nack(failure(&id, json!({}))).await.expect(200);
+    assert_eq!(late["acknowledged"], json!(false));
     assert_eq!(api.job(&id).await["state"], "cancelled");
+    // Nobody ever had this one.
+    let id = api.enqueue(json!({})).await;
+    api.delete(&format!("/ojs/v1/jobs/{id}")).await.expect(200);
+    api.ack(json!({"job_id": id})).await.refused(409, "conflict");
+}
+
+#[tokio::test]
+async fn a_python_workers_grace_that_is_over_is_an_interruption() {
+    let api = Api::start();
+    let id = api.enqueue(json!({"retry": {"max_attempts": 1}})).await;
+    api.fetch("w").await;
+    let error = json!({"code": "cancelled", "retryable": true,
+        "message": "Job execution was cancelled during worker shutdown"});
+    let nacked = api.nack(json!({"job_id": id, "error": error})).await.expect(200);
+    assert_eq!(nacked["state"], "available", "{nacked}");
+    assert_eq!(api.fetch("other").await["attempt"], 1);
 }
 
 #[tokio::test]

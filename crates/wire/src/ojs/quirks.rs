@@ -81,6 +81,16 @@ pub fn is_shutdown(error_type: &str) -> bool {
     matches!(error_type, "shutdown" | "ShutdownError" | "ShutdownTimeout")
 }
 
+/// Returns whether an error is what the Python SDK says of a handler that it ends when its own
+/// grace period is over: code `cancelled`, to be tried again. A handler's own errors never
+/// look like that: they are `handler_error`.
+#[must_use]
+pub fn is_grace_over(error: &Map<String, Value>) -> bool {
+    let code = error.get("code").and_then(Value::as_str);
+    let retryable = error.get("retryable").and_then(Value::as_bool);
+    code == Some("cancelled") && retryable == Some(true) && !error.contains_key("type")
+}
+
 /// Returns the state that a job's `options.metadata.test_directive` wants a heartbeat to
 /// answer with (L1-WRK-002, L1-WRK-003). Only conformance runs may ask.
 #[must_use]

@@ -131,8 +131,9 @@ fn strategy(name: &str, value: &Value) -> Result<Backoff, Fault> {
         Some("constant" | "none") => Ok(Backoff::Constant),
         Some("linear") => Ok(Backoff::Linear),
         Some("exponential") => Ok(Backoff::Exponential),
+        Some("polynomial") => Ok(Backoff::Polynomial),
         Some(_) | None => {
-            let problem = "must be `constant`, `linear` or `exponential`";
+            let problem = "must be `constant`, `linear`, `exponential` or `polynomial`";
             Err(Fault::rule(&format!("retry.{name}"), problem))
         }
     }

@@ -183,7 +183,7 @@ impl Nack {
         let retryable = error.get("retryable").and_then(Value::as_bool).unwrap_or(true);
         let sort = if requeue {
             NackSort::Requeued
-        } else if quirks::is_shutdown(&error_type) {
+        } else if quirks::is_shutdown(&error_type) || quirks::is_grace_over(&error) {
             NackSort::Interrupted
         } else if error_type == "timeout" && retryable {
             NackSort::TimedOut
@@ -316,6 +316,16 @@ fn phase(word: &str) -> Result<BeatPhase, Fault> {
         "terminated" | "stopped" => Ok(BeatPhase::Terminated),
         _ => Err(Fault::field("state", "must be `running`, `quiet`, `drain` or `terminated`")),
     }
+}
+
+/// Writes the answer to a report about an attempt whose job was cancelled meanwhile: nothing
+/// came of it, and its sender did nothing wrong. Clients end themselves over an error here.
+pub fn unacknowledged(object: &mut Object<'_>, job: JobId, attempt: u32) {
+    object.flag("acknowledged", false);
+    object.plain("id", job);
+    object.plain("job_id", job);
+    object.text("state", "cancelled");
+    object.number("attempt", attempt);
 }
 
 /// Writes the fields that an ack's and a nack's answer share.

@@ -1,5 +1,6 @@
 //! Starts an execution.
 
+use outlast_core::id::JobId;
 use outlast_store::{Command, Reply, Store};
 use outlast_wire::execution::request::Request;
 
@@ -21,7 +22,9 @@ pub(super) async fn create<S: Store>(mut call: Call<S>) -> Result<Answer, Failur
         let request = once::request(Door::Execution, None, &body);
         let done = key.enqueue(&call.app, request, vec![job]).await?;
         let written = done.jobs.first().map(|record| view::newborn(&call.app, record));
-        return Ok(Answer::created(written.unwrap_or_default()).replayed(done.replayed));
+        let location = done.jobs.first().map(|record| location(record.job.id));
+        let answer = Answer::created(written.unwrap_or_default()).replayed(done.replayed);
+        return Ok(answer.at(location.unwrap_or_default()));
     }
     let id = job.id;
     match call.app.engine.submit(Command::Enqueue(Box::new(job))).await? {
@@ -30,5 +33,9 @@ pub(super) async fn create<S: Store>(mut call: Call<S>) -> Result<Answer, Failur
     };
     // Read back: by now it may be under way already.
     let record = orders::job(&call.app, id, None).await?;
-    Ok(Answer::created(view::document(&call.app, &record)))
+    Ok(Answer::created(view::document(&call.app, &record)).at(location(id)))
+}
+
+fn location(id: JobId) -> String {
+    format!("/api/v1/executions/{id}")
 }

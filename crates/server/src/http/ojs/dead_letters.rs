@@ -43,6 +43,11 @@ pub(super) async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
             break;
         }
     }
+    if let Some(queue) = &queue {
+        let tally = call.app.engine.store().tally().await?;
+        let classes = tally.iter().filter(|class| class.key.queue == *queue);
+        total = classes.map(|class| class.counts.dead_letters()).sum();
+    }
     let mut shown = Vec::with_capacity(letters.len());
     for DeadLetter { job, reason, at } in letters {
         shown.push((Shown::of(&call.app, job).await?, reason, at));

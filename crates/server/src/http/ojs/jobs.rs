@@ -1,5 +1,6 @@
 //! Enqueue, look, cancel.
 
+use outlast_core::id::JobId;
 use outlast_core::limits::BULK_JOBS_MAX;
 use outlast_store::command::JobOrder;
 use outlast_store::record::JobRecord;
@@ -28,14 +29,17 @@ pub(super) async fn enqueue<S: Store>(mut call: Call<S>) -> Result<Answer, Failu
     if let Some(key) = key {
         let request = once::request(Door::Job, tenant.as_deref(), &body);
         let done = key.enqueue(&call.app, request, vec![job]).await?;
+        let location = done.jobs.first().map(|record| location(record.job.id));
         let written = object(|object| {
             for record in done.jobs {
                 let shown = Shown::newborn(&call.app, record);
                 object.object("job", |object| shown.view().fields(object));
             }
         });
-        return Ok(Answer::created(written).replayed(done.replayed).unenforced(unenforced));
+        let answer = Answer::created(written).replayed(done.replayed).unenforced(unenforced);
+        return Ok(answer.at(location.unwrap_or_default()));
     }
+    let location = location(job.id);
     let stored = match call.app.engine.submit(Command::Enqueue(Box::new(job))).await? {
         Reply::Enqueued(stored) => stored.map_err(Failure::Enqueue)?,
         other => return Err(unexpected("an enqueue", &other).into()),
@@ -44,7 +48,11 @@ pub(super) async fn enqueue<S: Store>(mut call: Call<S>) -> Result<Answer, Failu
     out.extend_from_slice(b"{\"job\":");
     planned.view(&stored).write(&mut out);
     out.push(b'}');
-    Ok(Answer::created(out).unenforced(unenforced))
+    Ok(Answer::created(out).at(location).unenforced(unenforced))
+}
+
+fn location(id: JobId) -> String {
+    format!("/ojs/v1/jobs/{id}")
 }
 
 /// Stores several jobs, or none of them.

@@ -2,15 +2,16 @@
 
 use std::num::NonZeroU32;
 
-use outlast_core::job::State;
+use outlast_core::id::{Epoch, JobId};
+use outlast_core::job::{Refusal, State};
 use outlast_core::time::Span;
 use outlast_store::command::{
     Claim, ClaimFrom, Claimant, EndDetail, Ending, Fence, Finish, Reporter,
 };
-use outlast_store::reply::{ClaimRefusal, Claimed, Moved};
+use outlast_store::reply::{ClaimRefusal, Claimed, MoveRefusal, Moved};
 use outlast_store::{Command, Store};
 use outlast_wire::json::Object;
-use outlast_wire::ojs::worker::{About, Ack, Fetch, Nack, NackSort, report_fields};
+use outlast_wire::ojs::worker::{About, Ack, Fetch, Nack, NackSort, report_fields, unacknowledged};
 
 use super::plain;
 use crate::engine::ClaimError;
@@ -59,7 +60,10 @@ pub(super) async fn ack<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> 
         evidence: "acknowledged by a plain client".to_owned(),
         ..EndDetail::default()
     };
-    let moved = finish(&call.app, by, about, Ending::Completed, detail).await?;
+    let moved = match finish(&call.app, by, about, Ending::Completed, detail).await? {
+        Reported::Moved(moved) => moved,
+        Reported::TooLate(answer) => return Ok(answer),
+    };
     Ok(Answer::object(|object| {
         moved_fields(object, &moved);
         object.time("completed_at", moved.at);
@@ -81,7 +85,10 @@ pub(super) async fn nack<S: Store>(mut call: Call<S>) -> Result<Answer, Failure>
         evidence: "reported by a plain client".to_owned(),
         ..EndDetail::default()
     };
-    let moved = finish(&call.app, by, about, ending, detail).await?;
+    let moved = match finish(&call.app, by, about, ending, detail).await? {
+        Reported::Moved(moved) => moved,
+        Reported::TooLate(answer) => return Ok(answer),
+    };
     let record = orders::job(&call.app, moved.job, None).await?;
     Ok(Answer::object(|object| {
         moved_fields(object, &moved);
@@ -103,13 +110,20 @@ fn by<S: Store>(call: &Call<S>, about: &About) -> String {
     about.worker.as_ref().map_or_else(|| call.by(), |id| format!("worker {id}"))
 }
 
+/// What came of a report.
+enum Reported {
+    Moved(Moved),
+    /// The job was cancelled while the attempt ran; the answer says so.
+    TooLate(Answer),
+}
+
 async fn finish<S: Store>(
     app: &App<S>,
     by: String,
     about: About,
     ending: Ending,
     detail: EndDetail,
-) -> Result<Moved, Failure> {
+) -> Result<Reported, Failure> {
     let job = about.job;
     let fence = Fence {
         epoch: about.lease,
@@ -117,7 +131,28 @@ async fn finish<S: Store>(
         attempt: about.attempt,
     };
     let finish = Finish { job, fence, ending, detail, by };
-    orders::moved(app, job, Command::Finish(Box::new(finish))).await
+    match orders::try_move(app, job, Command::Finish(Box::new(finish))).await? {
+        Ok(moved) => Ok(Reported::Moved(moved)),
+        Err(refusal) => match too_late(app, job, &refusal).await? {
+            Some(answer) => Ok(Reported::TooLate(answer)),
+            None => Err(Failure::moving(job, &refusal)),
+        },
+    }
+}
+
+/// Answers a report that came after its job's cancel; `None` if that is not why it is refused.
+async fn too_late<S: Store>(
+    app: &App<S>,
+    job: JobId,
+    refusal: &MoveRefusal,
+) -> Result<Option<Answer>, Failure> {
+    let MoveRefusal::Refused(Refusal::Terminal(State::Cancelled)) = refusal else {
+        return Ok(None);
+    };
+    let record = orders::job(app, job, None).await?;
+    // Of a job that was never claimed there is nothing to report.
+    let ran = record.epoch > Epoch::ZERO;
+    Ok(ran.then(|| Answer::object(|object| unacknowledged(object, job, record.attempt))))
 }
 
 fn moved_fields(object: &mut Object<'_>, moved: &Moved) {

@@ -17,9 +17,9 @@ impl Shape {
             Self::Fetched => object(&[("jobs", list(named("Job")))]),
             Self::JobRequest => named("JobRequest"),
             Self::BatchRequest => object(&[("jobs", list(named("JobRequest")))]),
-            Self::Acked => reported(&[("completed_at", time())]),
+            Self::Acked => reported(&[("completed_at?", time())]),
             Self::Nacked => reported(&[
-                ("max_attempts", int()),
+                ("max_attempts?", int()),
                 ("next_attempt_at?", time()),
                 ("retry_delay_ms?", int()),
                 ("discarded_at?", time()),

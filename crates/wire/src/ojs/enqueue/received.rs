@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use outlast_core::limits::META_BYTES_MAX;
 use outlast_core::time::Span;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -108,6 +109,10 @@ impl<'a> Received<'a> {
         let meta = self.meta.map_or("", RawValue::get);
         if !meta.is_empty() && !meta.starts_with('{') {
             return Err(Fault::field("meta", "must be an object"));
+        }
+        if meta.len() > META_BYTES_MAX {
+            let problem = format!("is {} bytes long, {META_BYTES_MAX} are allowed", meta.len());
+            return Err(Fault::size("meta", problem));
         }
         let id = self.id.map(|raw| names::new_id(&text_of(raw).unwrap_or_default())).transpose()?;
         let (wanted, options) = self.options()?;

@@ -1,5 +1,7 @@
 CREATE INDEX active_deadline on active (deadline) where deadline is not null;
 
+CREATE INDEX active_plain on active (plain, seq) where plain is not null;
+
 CREATE INDEX active_visible on active (visible_until) where visible_until is not null;
 
 CREATE INDEX active_worker on active (worker) where worker is not null;

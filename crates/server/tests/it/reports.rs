@@ -154,7 +154,7 @@ async fn a_report_about_a_job_cancelled_under_it_is_answered_and_changes_nothing
 #[tokio::test]
 async fn a_python_workers_grace_that_is_over_is_an_interruption() {
     let api = Api::start();
-    let id = api.enqueue(json!({"retry": {"max_attempts": 1}})).await;
+    let id = api.enqueue(json!({"retry": {"max_attempts": 2}})).await;
     api.fetch("w").await;
     let error = json!({"code": "cancelled", "retryable": true,
         "message": "Job execution was cancelled during worker shutdown"});

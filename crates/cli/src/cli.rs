@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
-    bench, completions, config as show_config, dead_letters, demo, dev, doctor, export, health,
-    import, jobs, man, migrate, packs, queues, run, server, token, worker, workers,
+    actions, bench, completions, config as show_config, dead_letters, demo, dev, doctor, events,
+    export, health, import, jobs, man, migrate, packs, queues, run, server, token, worker, workers,
 };
 use crate::config::Environment;
 use crate::exit::{Exit, Failure};
@@ -60,6 +60,11 @@ enum Command {
     /// Look at jobs that used up a budget, retry or remove them
     #[command(subcommand, name = "dead-letters")]
     DeadLetters(dead_letters::Command),
+    /// List and show actions: what a server can run
+    #[command(subcommand)]
+    Actions(actions::Command),
+    /// Show what happened, and follow what happens
+    Events(events::Args),
     /// List packs, check them before they are used
     #[command(subcommand)]
     Packs(packs::Command),
@@ -99,6 +104,8 @@ impl Command {
             | Self::Workers(_)
             | Self::DeadLetters(_)
             | Self::Packs(_)
+            | Self::Actions(_)
+            | Self::Events(_)
             | Self::Doctor(_)
             | Self::Health(_)
             | Self::Export(_)
@@ -122,6 +129,8 @@ impl Command {
             Self::Queues(command) => wait_for(queues::run(command, environment)),
             Self::Workers(command) => wait_for(workers::run(command, environment)),
             Self::DeadLetters(command) => wait_for(dead_letters::run(command, environment)),
+            Self::Actions(command) => wait_for(actions::run(command, environment)),
+            Self::Events(args) => wait_for(events::run(args, environment)),
             Self::Packs(command) => wait_for(packs::run(command, environment)),
             Self::Doctor(args) => wait_for(doctor::run(args, environment)),
             Self::Health(args) => wait_for(health::run(args, environment)),
@@ -193,6 +202,8 @@ pub(crate) fn engine_args(
         | Command::Workers(_)
         | Command::DeadLetters(_)
         | Command::Packs(_)
+        | Command::Actions(_)
+        | Command::Events(_)
         | Command::Doctor(_)
         | Command::Health(_)
         | Command::Completions(_)

@@ -18,6 +18,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest a single request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Longest one stream of events lasts before it is opened again.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
 /// A parameter of a query, left out when there is no value.
 pub(crate) type Query<'a> = (&'a str, Option<String>);
 
@@ -53,8 +56,48 @@ impl Client {
         self.send(Method::GET, self.url(path, query)?, None).await
     }
 
+    /// Opens a stream of events, which lasts as long as both sides like.
+    pub(crate) async fn stream(
+        &self,
+        path: &[&str],
+        query: &[Query<'_>],
+    ) -> Result<reqwest::Response, Failure> {
+        let mut request = self.http.get(self.url(path, query)?).timeout(STREAM_TIMEOUT);
+        if let Some(token) = &self.config.token {
+            request = request.bearer_auth(token);
+        }
+        let request = request.header("Accept", "text/event-stream");
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let text = response.text().await.map_err(|error| self.unreachable(&error))?;
+        Err(refusal::of(status.as_u16(), &text))
+    }
+
+    /// The items of a list; none when they cannot be had.
+    pub(crate) async fn get_list(&self, path: &[&str]) -> Vec<Value> {
+        let answer = self.get(path, &[]).await.unwrap_or_default();
+        answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default()
+    }
+
     pub(crate) async fn post(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
         self.send(Method::POST, self.url(path, &[])?, Some(body)).await
+    }
+
+    /// Sends what is done once for a key, however often it is sent.
+    pub(crate) async fn post_once(
+        &self,
+        path: &[&str],
+        body: &Value,
+        key: Option<&str>,
+    ) -> Result<Value, Failure> {
+        let mut request = self.http.request(Method::POST, self.url(path, &[])?).json(body);
+        if let Some(key) = key {
+            request = request.header("Idempotency-Key", key);
+        }
+        self.answer(request).await
     }
 
     pub(crate) async fn delete(&self, path: &[&str]) -> Result<Value, Failure> {
@@ -80,11 +123,15 @@ impl Client {
 
     async fn send(&self, method: Method, url: Url, body: Option<&Value>) -> Result<Value, Failure> {
         let mut request = self.http.request(method, url);
-        if let Some(token) = &self.config.token {
-            request = request.bearer_auth(token);
-        }
         if let Some(body) = body {
             request = request.json(body);
+        }
+        self.answer(request).await
+    }
+
+    async fn answer(&self, mut request: reqwest::RequestBuilder) -> Result<Value, Failure> {
+        if let Some(token) = &self.config.token {
+            request = request.bearer_auth(token);
         }
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;
         let status = response.status();

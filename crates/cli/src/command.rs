@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub(crate) mod actions;
 pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -7,10 +8,12 @@ pub(crate) mod dead_letters;
 pub(crate) mod demo;
 pub(crate) mod dev;
 pub(crate) mod doctor;
+pub(crate) mod events;
 pub(crate) mod export;
 mod follow;
 pub(crate) mod health;
 pub(crate) mod import;
+mod job_id;
 pub(crate) mod jobs;
 pub(crate) mod man;
 pub(crate) mod migrate;

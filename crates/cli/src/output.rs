@@ -13,7 +13,7 @@ use serde_json::Value;
 pub(crate) use escape::{escape, escape_lines};
 pub(crate) use field::{at, text_at};
 pub(crate) use table::{Column, Table, fields};
-pub(crate) use time::{span, when};
+pub(crate) use time::{ago, span, when};
 
 use crate::exit::{Exit, Failure};
 

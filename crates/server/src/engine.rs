@@ -395,7 +395,7 @@ impl<S: Store> Engine<S> {
     #[must_use]
     pub fn waiting_reason(&self, job: &JobRecord) -> Option<String> {
         match job.state {
-            State::Scheduled => Some("scheduled for later".into()),
+            State::Scheduled => Some("delayed until its time".into()),
             State::Retryable => Some("failed, waits for its next attempt".into()),
             State::Pending => Some("waits for activation".into()),
             State::Available => {

@@ -528,6 +528,7 @@ impl Writing<'_> {
             Command::Lapse(lapse) => Reply::WorkerMoved(self.lapse(lapse).await?),
             Command::Cancel(order) => Reply::Moved(self.cancel(order).await?),
             Command::Activate(order) => Reply::Moved(self.activate(order).await?),
+            Command::RunNow(order) => Reply::Moved(self.run_now(order).await?),
             Command::Replay(order) => Reply::Moved(self.replay(order).await?),
             Command::ForgetDeadLetter(order) => self.forget_dead_letter(order).await?,
             Command::Sweep(sweep) => Reply::Swept(self.sweep(sweep).await?),

@@ -249,6 +249,7 @@ impl Writing<'_> {
             Command::Lapse(lapse) => Reply::WorkerMoved(self.lapse(&lapse)?),
             Command::Cancel(order) => Reply::Moved(self.cancel(&order)?),
             Command::Activate(order) => Reply::Moved(self.activate(&order)?),
+            Command::RunNow(order) => Reply::Moved(self.run_now(&order)?),
             Command::Replay(order) => Reply::Moved(self.replay(&order)?),
             Command::ForgetDeadLetter(order) => self.forget_dead_letter(&order)?,
             Command::Sweep(sweep) => Reply::Swept(self.sweep(&sweep)?),

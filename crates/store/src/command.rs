@@ -69,6 +69,8 @@ pub enum Command {
     Cancel(JobOrder),
     /// Activates a pending job.
     Activate(JobOrder),
+    /// Makes a job claimable that waits for a time.
+    RunNow(JobOrder),
     /// Replays a discarded job in a new life.
     Replay(JobOrder),
     /// Takes a dead letter off the list; the job stays discarded.

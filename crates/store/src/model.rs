@@ -120,6 +120,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::Lapse(lapse) => Reply::WorkerMoved(tx.lapse(lapse)),
         Command::Cancel(order) => Reply::Moved(tx.cancel(order)),
         Command::Activate(order) => Reply::Moved(tx.activate(order)),
+        Command::RunNow(order) => Reply::Moved(tx.run_now(order)),
         Command::Replay(order) => Reply::Moved(tx.replay(order)),
         Command::ForgetDeadLetter(order) => tx.forget_dead_letter(order),
         Command::Sweep(sweep) => Reply::Swept(tx.sweep(sweep)),

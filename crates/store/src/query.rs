@@ -39,6 +39,12 @@ pub struct JobQuery {
     pub started: Option<bool>,
     /// Of this tenant.
     pub tenant: Option<String>,
+    /// With an id from the first to the second, both included.
+    pub ids: Option<(JobId, JobId)>,
+    /// Made at this time or later.
+    pub created_from: Option<Timestamp>,
+    /// Made before this time.
+    pub created_before: Option<Timestamp>,
     /// Which page.
     pub page: Page,
 }

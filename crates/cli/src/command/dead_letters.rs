@@ -4,11 +4,13 @@ use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::Target;
+use super::job_id;
+use super::jobs::show::reason_in_words;
 use super::round::Round;
 use crate::client::Client;
 use crate::config::Environment;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Column, Format, at, fields, text_at, when};
+use crate::output::{self, Column, Format, ago, at, fields, text_at, when};
 
 /// How many letters are read at a time.
 const PAGE: usize = 500;
@@ -75,10 +77,11 @@ pub(crate) async fn run(command: Command, environment: &Environment) -> Result<E
 
 const COLUMNS: &[Column] = &[
     ("ID", |letter| text_at(letter, "id")),
-    ("TYPE", |letter| text_at(letter, "type")),
+    ("ACTION", |letter| text_at(letter, "type")),
     ("QUEUE", |letter| text_at(letter, "queue")),
     ("ATTEMPT", |letter| text_at(letter, "attempt")),
-    ("SINCE", |letter| when(letter, since(letter))),
+    ("SINCE", |letter| ago(letter, since(letter))),
+    ("REASON", |letter| text_at(letter, "dead_letter_reason")),
     ("ERROR", error),
 ];
 
@@ -111,7 +114,8 @@ async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
 
 async fn show(args: &One, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
-    let answer = client.get(&["ojs", "v1", "dead-letter", &args.id], &[]).await?;
+    let id = job_id::whole(&client, &args.id).await?;
+    let answer = client.get(&["ojs", "v1", "dead-letter", &id], &[]).await?;
     let letter = answer.get("job").cloned().unwrap_or(answer);
     output::print_one(args.target.output, &letter, page)?;
     Ok(Exit::Ok)
@@ -121,7 +125,8 @@ fn page(letter: &Value) -> String {
     let text = |path: &str| text_at(letter, path);
     fields(&[
         ("id", text("id")),
-        ("type", text("type")),
+        ("action", text("type")),
+        ("reason", reason_in_words(&text("dead_letter_reason")).to_owned()),
         ("queue", text("queue")),
         ("state", text("state")),
         ("attempt", text("attempt")),
@@ -137,7 +142,10 @@ async fn retry(args: &Many, environment: &Environment) -> Result<Exit, Failure> 
     let client = args.target.client(environment)?;
     let mut round = Round::default();
     for id in &args.ids {
-        let answer = client.post(&["ojs", "v1", "dead-letter", id, "retry"], &json!({})).await;
+        let answer = match job_id::whole(&client, id).await {
+            Ok(id) => client.post(&["ojs", "v1", "dead-letter", &id, "retry"], &json!({})).await,
+            Err(failure) => Err(failure),
+        };
         round.note(id, answer.map(|answer| answer.get("job").cloned().unwrap_or(answer)));
     }
     output::print_list(args.target.output, round.done(), COLUMNS)?;
@@ -162,7 +170,11 @@ async fn purge(args: &Purge, environment: &Environment) -> Result<Exit, Failure>
         }
     } else {
         for id in &args.ids {
-            round.note(id, client.delete(&["ojs", "v1", "dead-letter", id]).await);
+            let answer = match job_id::whole(&client, id).await {
+                Ok(id) => client.delete(&["ojs", "v1", "dead-letter", &id]).await,
+                Err(failure) => Err(failure),
+            };
+            round.note(id, answer);
         }
         removed = round.done().len();
     }

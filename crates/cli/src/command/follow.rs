@@ -9,11 +9,13 @@ use serde_json::Value;
 use crate::client::Client;
 use crate::clock::{self, Moment};
 use crate::exit::{Exit, Failure};
-use crate::output::{self, escape_lines, print, say};
+use crate::output::{self, at, escape_lines, print, say, text_at, when};
 
 /// Shortest and longest pause between two questions; it doubles while nothing happens.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(320);
+/// How long a job may wait before it is said why.
+const SILENT_MAX: Duration = Duration::from_secs(2);
 /// How long a server may be away before following it is given up.
 const AWAY_MAX: Duration = Duration::from_secs(30);
 
@@ -86,12 +88,16 @@ impl<'a> Follow<'a> {
         let mut pause = PAUSE_MIN;
         let mut away: Option<Moment> = None;
         let mut last = Value::Null;
+        let mut told = String::new();
         loop {
             match self.turn().await {
                 Ok((job, printed)) => {
                     away = None;
                     pause = if printed { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
                     last = job;
+                    if clock::moment().since(begun) >= SILENT_MAX {
+                        self.tell_why(&last, &mut told)?;
+                    }
                     if has_ended(&last) {
                         self.end_line()?;
                         return Ok(Waited::Ended(last));
@@ -119,6 +125,27 @@ impl<'a> Follow<'a> {
                 left => tokio::time::sleep(left.unwrap_or(pause).min(pause)).await,
             }
         }
+    }
+
+    /// Says why a job waits, and again when that changes.
+    fn tell_why(&mut self, job: &Value, told: &mut String) -> Result<(), Failure> {
+        if job.get("status").and_then(Value::as_str) != Some("requested") {
+            told.clear();
+            return Ok(());
+        }
+        let why = match (at(job, "due"), at(job, "waiting_reason")) {
+            (Some(_), _) => format!("until {}", when(job, "due")),
+            (None, Some(_)) => text_at(job, "waiting_reason"),
+            (None, None) => return Ok(()),
+        };
+        // Counts and ages in a reason change from look to look; what it is about does not.
+        let about: String = why.chars().filter(|c| !c.is_ascii_digit()).collect();
+        if *told != about {
+            self.end_line()?;
+            say(&format!("job {} waits: {why}\n", self.id));
+            *told = about;
+        }
+        Ok(())
     }
 
     /// One look: the job first, so that output printed before its end is not missed.

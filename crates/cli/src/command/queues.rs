@@ -13,7 +13,7 @@ pub(crate) enum Command {
     /// List queues
     List(List),
     /// Hand out no more jobs of a queue; it still accepts them
-    Pause(One),
+    Pause(Pause),
     /// Hand out jobs of a queue again
     Resume(One),
     /// Count the jobs of a queue by state
@@ -34,6 +34,15 @@ pub(crate) struct One {
     target: Target,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Pause {
+    #[command(flatten)]
+    one: One,
+    /// Also when no job was ever put in a queue of this name
+    #[arg(long)]
+    create: bool,
+}
+
 const COLUMNS: &[Column] = &[
     ("QUEUE", |queue| text_at(queue, "name")),
     ("STATUS", |queue| {
@@ -41,8 +50,8 @@ const COLUMNS: &[Column] = &[
         if paused { "paused" } else { "active" }.to_owned()
     }),
     ("AVAILABLE", |queue| text_at(queue, "available")),
-    ("SCHEDULED", |queue| text_at(queue, "scheduled")),
-    ("RETRYABLE", |queue| text_at(queue, "retryable")),
+    ("DELAYED", |queue| text_at(queue, "scheduled")),
+    ("RETRYING", |queue| text_at(queue, "retryable")),
     ("ACTIVE", |queue| text_at(queue, "active")),
     ("COMPLETED", |queue| text_at(queue, "completed")),
     ("DISCARDED", |queue| text_at(queue, "discarded")),
@@ -54,7 +63,12 @@ pub(crate) async fn run(command: Command, environment: &Environment) -> Result<E
             let client = args.target.client(environment)?;
             (&args.target, client.get(&["ojs", "v1", "queues"], &[]).await?)
         }
-        Command::Pause(args) => (&args.target, order(args, environment, "pause").await?),
+        Command::Pause(Pause { one, create }) => {
+            if !create {
+                check_known(one, environment).await?;
+            }
+            (&one.target, order(one, environment, "pause").await?)
+        }
         Command::Resume(args) => (&args.target, order(args, environment, "resume").await?),
         Command::Stats(args) => {
             let client = args.target.client(environment)?;
@@ -80,6 +94,28 @@ pub(crate) async fn run(command: Command, environment: &Environment) -> Result<E
 /// A queue that is only a name is given the shape of the others.
 fn named(queue: &Value) -> Value {
     if queue.is_string() { json!({"name": queue}) } else { queue.clone() }
+}
+
+/// Refuses a queue that the server does not know: most likely it is misspelled.
+async fn check_known(args: &One, environment: &Environment) -> Result<(), Failure> {
+    let client = args.target.client(environment)?;
+    let answer = client.get(&["ojs", "v1", "queues"], &[]).await?;
+    let queues = answer.get("queues").and_then(Value::as_array).cloned().unwrap_or_default();
+    let names: Vec<String> = queues.iter().map(|queue| text_at(&named(queue), "name")).collect();
+    if names.contains(&args.queue) {
+        return Ok(());
+    }
+    let near = names
+        .iter()
+        .map(|name| (strsim::jaro_winkler(name, &args.queue), name))
+        .filter(|(likeness, _)| *likeness > 0.7)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other));
+    let message = format!("there is no queue `{}`", args.queue);
+    let hint = match near {
+        Some((_, name)) => format!("did you mean `{name}`? --create pauses it all the same"),
+        None => format!("there are {}; --create pauses it all the same", names.join(", ")),
+    };
+    Err(Failure::new(Exit::NotFound, message).with_hint(hint))
 }
 
 async fn order(args: &One, environment: &Environment, verb: &str) -> Result<Value, Failure> {

@@ -1,6 +1,7 @@
 //! `outlast run`: enqueue one job; with `--wait` follow its output and end as it ends.
 
 mod parameters;
+mod policy;
 
 use std::time::Duration;
 
@@ -32,8 +33,8 @@ pub(crate) struct Args {
     #[arg(long)]
     any_type: bool,
     /// How long to wait for it; the job goes on. Exit code 124
-    #[arg(long, value_name = "DURATION", requires = "wait")]
-    timeout: Option<String>,
+    #[arg(long, alias = "timeout", value_name = "DURATION", requires = "wait")]
+    wait_timeout: Option<String>,
     /// Queue to put it in
     #[arg(long)]
     queue: Option<String>,
@@ -44,20 +45,35 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION")]
     time_limit: Option<String>,
     /// Run it after this time
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", conflicts_with = "at")]
     delay: Option<String>,
+    /// Run it at this time, such as 2026-11-21T12:00:00Z
+    #[arg(long, value_name = "TIME")]
+    at: Option<String>,
+    /// Attempts in all, or a policy: max_attempts=5,initial_interval=2s,on_exhaustion=dead_letter
+    #[arg(long, value_name = "POLICY")]
+    retry: Option<String>,
+    /// Label that the worker must carry; may be given several times
+    #[arg(long = "label", value_name = "NAME=VALUE")]
+    labels: Vec<String>,
+    /// Whether two attempts of it may ever run at the same time: allowed or forbidden
+    #[arg(long, value_parser = ["allowed", "forbidden"], hide_possible_values = true)]
+    overlap: Option<String>,
+    /// Enqueue it once for this key, however often it is sent within a day
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
     #[command(flatten)]
     target: Target,
 }
 
 pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
     let body = body(&args)?;
-    let timeout = duration("--timeout", args.timeout.as_deref())?;
+    let timeout = duration("--wait-timeout", args.wait_timeout.as_deref())?;
     let client = args.target.client(environment)?;
     let answer = if args.any_type {
         enqueue_any(&client, &args).await?
     } else {
-        enqueue(&client, body).await?
+        enqueue(&client, body, args.idempotency_key.as_deref()).await?
     };
     let job = answer.get("data").cloned().unwrap_or(answer);
     if !args.wait {
@@ -81,9 +97,9 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
 }
 
 /// Asks for the job; once more with numbers where the action wants numbers, if it was refused.
-async fn enqueue(client: &Client, mut body: Value) -> Result<Value, Failure> {
+async fn enqueue(client: &Client, mut body: Value, key: Option<&str>) -> Result<Value, Failure> {
     const PATH: &[&str] = &["api", "v1", "executions"];
-    let refused = match client.post(PATH, &body).await {
+    let refused = match client.post_once(PATH, &body, key).await {
         Err(failure) if failure.exit == Exit::NotFound => {
             return Err(failure.with_hint(ANY_TYPE_HINT));
         }
@@ -99,7 +115,8 @@ async fn enqueue(client: &Client, mut body: Value) -> Result<Value, Failure> {
     if !parameters::fit(&mut body["parameters"], &schema) {
         return Err(refused);
     }
-    client.post(PATH, &body).await.map_err(|failure| failure.with_hint(parameters::HINT))
+    let answer = client.post_once(PATH, &body, key).await;
+    answer.map_err(|failure| failure.with_hint(parameters::HINT))
 }
 
 fn body(args: &Args) -> Result<Value, Failure> {
@@ -116,6 +133,18 @@ fn body(args: &Args) -> Result<Value, Failure> {
     }
     if let Some(delay) = duration("--delay", args.delay.as_deref())? {
         body["delay"] = json!(delay.as_secs_f64());
+    }
+    if let Some(at) = &args.at {
+        body["delay"] = json!(at);
+    }
+    if let Some(retry) = &args.retry {
+        body["retry"] = policy::read(retry)?;
+    }
+    if !args.labels.is_empty() {
+        body["labels"] = policy::labels(&args.labels)?;
+    }
+    if let Some(overlap) = &args.overlap {
+        body["overlap"] = json!(overlap);
     }
     Ok(body)
 }
@@ -139,11 +168,45 @@ async fn enqueue_any(client: &Client, args: &Args) -> Result<Value, Failure> {
             options.insert(name.to_owned(), json!(ms));
         }
     }
+    if !args.labels.is_empty() {
+        let message = "--label goes with an action, not with --any-type";
+        return Err(Failure::usage(message).with_hint("--queue leads a job to workers of your own"));
+    }
+    if let Some(retry) = &args.retry {
+        options.insert("retry".to_owned(), policy::of_the_standard(policy::read(retry)?));
+    }
+    for (name, given) in [("scheduled_at", &args.at), ("overlap", &args.overlap)] {
+        if let Some(given) = given {
+            options.insert(name.to_owned(), json!(given));
+        }
+    }
     let parameters = parameters::read(&args.parameters)?;
     let body = json!({"type": args.action, "args": [parameters], "options": options});
-    let answer = client.post(&["ojs", "v1", "jobs"], &body).await?;
+    warn_of_stranger(client, &args.action).await;
+    let key = args.idempotency_key.as_deref();
+    let answer = client.post_once(&["ojs", "v1", "jobs"], &body, key).await?;
     let id = text_at(&answer, "job.id");
     client.get(&["api", "v1", "executions", &id], &[]).await
+}
+
+/// Warns of a type that no worker has a handler for, when one of nearly that name has.
+async fn warn_of_stranger(client: &Client, wanted: &str) {
+    let actions = client.get_list(&["api", "v1", "actions"]).await;
+    let workers = client.get_list(&["api", "v1", "workers"]).await;
+    let of_workers = workers.iter().filter_map(|worker| at(worker, "about.types")?.as_array());
+    let handled = of_workers.flatten().filter_map(|name| name.as_str().map(ToOwned::to_owned));
+    let known: Vec<String> =
+        actions.iter().map(|action| text_at(action, "ref")).chain(handled).collect();
+    if known.iter().any(|name| name == wanted) {
+        return;
+    }
+    let near = known
+        .iter()
+        .map(|name| (strsim::jaro_winkler(name, wanted), name))
+        .filter(|(likeness, _)| *likeness > 0.85)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other));
+    let near = near.map_or_else(String::new, |(_, name)| format!("; did you mean {name}?"));
+    output::say(&format!("warning: no action and no worker here knows {}{near}\n", escape(wanted)));
 }
 
 fn duration(flag: &str, given: Option<&str>) -> Result<Option<Duration>, Failure> {

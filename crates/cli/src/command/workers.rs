@@ -7,7 +7,7 @@ use super::Target;
 use crate::client::Client;
 use crate::config::Environment;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Column, Format, fields, text_at, when};
+use crate::output::{self, Column, Format, ago, fields, text_at, when};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -62,7 +62,7 @@ const COLUMNS: &[Column] = &[
     ("RUNS", |worker| {
         format!("{}/{}", text_at(worker, "in_flight"), text_at(worker, "concurrency"))
     }),
-    ("HEARTBEAT", |worker| when(worker, "last_heartbeat")),
+    ("HEARTBEAT", |worker| ago(worker, "last_heartbeat")),
     ("RUNTIMES", |worker| text_at(worker, "runtimes")),
 ];
 

@@ -5,23 +5,26 @@ use std::fmt;
 use comfy_table::{ContentArrangement, presets};
 use serde_json::Value;
 
+/// Widest line of a table that is not on a wider terminal.
+const WIDTH: usize = 100;
+/// Columns that are never cut: what is in them is copied.
+const WHOLE: &[&str] = &["ID", "KEY", "VALUE", "ORIGIN"];
+/// A column is not cut below this.
+const COLUMN_MIN: usize = 8;
+
 /// A column: its header and the cell of an item.
 pub(crate) type Column = (&'static str, fn(&Value) -> String);
 
 /// A table to be printed.
 #[derive(Debug)]
 pub(crate) struct Table {
-    inner: comfy_table::Table,
+    headers: Vec<String>,
+    rows: Vec<Vec<String>>,
 }
 
 impl Table {
     pub(crate) fn new(headers: &[&str]) -> Self {
-        let mut inner = comfy_table::Table::new();
-        inner.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        if !headers.is_empty() {
-            inner.set_header(headers.iter().copied());
-        }
-        Self { inner }
+        Self { headers: headers.iter().copied().map(ToOwned::to_owned).collect(), rows: Vec::new() }
     }
 
     /// The items, one a row.
@@ -35,14 +38,62 @@ impl Table {
     }
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.inner.add_row(cells);
+        self.rows.push(cells);
     }
+
+    /// How much of each column is shown: the widest ones give way until a line fits, ids never.
+    fn widths(&self) -> Vec<usize> {
+        let all = || self.rows.iter().chain([&self.headers]);
+        let columns = all().map(Vec::len).max().unwrap_or(0);
+        let widest = |at: usize| {
+            all().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let mut widths: Vec<usize> = (0..columns).map(widest).collect();
+        let gaps = columns.saturating_sub(1) * 2;
+        while widths.iter().sum::<usize>() + gaps > WIDTH {
+            let is_whole = |at: usize| {
+                self.headers.get(at).is_some_and(|header| WHOLE.contains(&header.as_str()))
+            };
+            let wide = (0..columns).filter(|at| !is_whole(*at)).max_by_key(|at| widths[*at]);
+            let Some(wide) = wide.and_then(|at| widths.get_mut(at)) else { break };
+            if *wide <= COLUMN_MIN {
+                break;
+            }
+            *wide -= 1;
+        }
+        widths
+    }
+}
+
+/// Cuts a cell to its column, and says so.
+fn cut(cell: &str, width: usize) -> String {
+    if cell.chars().count() <= width {
+        return cell.to_owned();
+    }
+    let mut shown: String = cell.chars().take(width.saturating_sub(1)).collect();
+    shown.push('…');
+    shown
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Cells are padded on both sides; a line that starts or ends with blanks helps nobody.
-        for line in self.inner.lines() {
+        let mut inner = comfy_table::Table::new();
+        inner.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        let widths = if self.headers.is_empty() { Vec::new() } else { self.widths() };
+        let fit = |row: &Vec<String>| -> Vec<String> {
+            let cells = row.iter().enumerate();
+            cells
+                .map(|(at, cell)| widths.get(at).map_or_else(|| cell.clone(), |w| cut(cell, *w)))
+                .collect()
+        };
+        if !self.headers.is_empty() {
+            inner.set_header(fit(&self.headers));
+        }
+        self.rows.iter().for_each(|row| {
+            inner.add_row(fit(row));
+        });
+        for line in inner.lines() {
             let line = line.strip_prefix(' ').unwrap_or(&line);
             writeln!(f, "{}", line.trim_end())?;
         }
@@ -57,4 +108,19 @@ pub(crate) fn fields(pairs: &[(&str, String)]) -> String {
         table.row(vec![(*name).to_owned(), value.clone()]);
     }
     table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Table;
+
+    #[test]
+    fn a_table_fits_a_hundred_columns_and_never_cuts_an_id() {
+        let mut table = Table::new(&["ID", "STATUS", "WAITING"]);
+        let id = "01a1fcae-2d50-72c9-9c67-56e57a9c8e7c";
+        table.row(vec![id.to_owned(), "requested".to_owned(), "no eligible worker ".repeat(9)]);
+        let shown = table.to_string();
+        assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
+        assert!(shown.contains(id) && shown.contains('…'), "{shown}");
+    }
 }

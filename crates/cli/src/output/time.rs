@@ -16,6 +16,14 @@ pub(crate) fn when(item: &Value, path: &str) -> String {
     }
 }
 
+/// The time at `path` as `5s ago` or `in 5s`: for tables.
+pub(crate) fn ago(item: &Value, path: &str) -> String {
+    match moment(item, path) {
+        Some(time) => relative(time, clock::now()),
+        None => text_at(item, path),
+    }
+}
+
 fn moment(item: &Value, path: &str) -> Option<Timestamp> {
     at(item, path)?.as_str()?.parse().ok()
 }

@@ -77,7 +77,7 @@ fn list_says_when_there_is_more() {
     let body = r#"{"data":[{"id":"j1"}],"pagination":{"limit":1,"next_cursor":"c","total":9}}"#;
     let stub = Stub::always(200, body);
     let said = outlast(&["jobs", "list", "--limit", "1", "--server", &stub.url]);
-    assert_eq!(said.err, "1 of 9 shown; --limit shows more\n");
+    assert_eq!(said.err, "1 of 9 shown; --limit shows more, --cursor c the next\n");
 }
 
 #[test]
@@ -111,6 +111,76 @@ fn ids_cannot_lead_to_another_path() {
     outlast(&["jobs", "cancel", "../workers?x", "--server", &stub.url]);
     let line = "POST /api/v1/executions/..%2Fworkers%3Fx/cancel";
     assert_eq!(stub.asked().first().unwrap().line, line);
+}
+
+const ID: &str = "01a1fcae-2d50-72c9-9c67-56e57a9c8e7c";
+
+#[test]
+fn a_job_may_be_named_by_the_beginning_of_its_id() {
+    let stub = Stub::start(|asked, _| match asked.line.split(['?', ' ']).collect::<Vec<_>>()[..] {
+        ["GET", "/api/v1/executions", query] if query.starts_with("id=01a1&") => {
+            (200, format!(r#"{{"data":[{{"id":"{ID}"}},{{"id":"01a1ffff"}}]}}"#))
+        }
+        ["GET", "/api/v1/executions", query] if query.starts_with("id=01a1fcae-2&") => {
+            (200, format!(r#"{{"data":[{{"id":"{ID}"}}]}}"#))
+        }
+        ["GET", "/api/v1/executions", _] => (200, r#"{"data":[]}"#.to_owned()),
+        _ => (200, format!(r#"{{"data":{{"id":"{ID}","status":"cancelled"}}}}"#)),
+    });
+    let ask = |id: &str| outlast(&["jobs", "cancel", id, "--server", &stub.url]);
+    assert_eq!(ask("01a1fcae-2").code, 0);
+    let asked = stub.asked().last().unwrap().line.clone();
+    assert_eq!(asked, format!("POST /api/v1/executions/{ID}/cancel"));
+    let several = ask("01a1");
+    assert_eq!(several.code, 4);
+    assert!(several.err.contains(ID) && several.err.contains("give more of the id"));
+    assert_eq!(ask("ffff").code, 3);
+}
+
+#[test]
+fn jobs_are_cancelled_by_filter_and_shown_first_where_that_is_asked() {
+    let found = r#"{"data":[{"id":"a","status":"running"},{"id":"b","status":"completed"}],
+        "pagination":{"next_cursor":null,"total":2}}"#;
+    let stub = Stub::start(move |asked, _| {
+        let is_list = asked.line.starts_with("GET");
+        (
+            200,
+            if is_list { found } else { r#"{"data":{"id":"a","status":"cancelled"}}"# }.to_owned(),
+        )
+    });
+    let args = ["jobs", "cancel", "--queue", "mail", "--since", "2h", "--server", &stub.url];
+    let dry = outlast(&[&args[..], &["--dry-run", "-o", "jsonl"]].concat());
+    assert_eq!((dry.code, dry.out.lines().count()), (0, 1), "{}", dry.err);
+    assert_eq!(dry.err, "1 jobs; nothing was changed\n");
+    assert_eq!(stub.asked().len(), 1);
+    assert!(stub.asked()[0].line.contains("queue=mail&created_after=2h"));
+    assert_eq!(outlast(&args).code, 0);
+    assert_eq!(stub.asked().last().unwrap().line, "POST /api/v1/executions/a/cancel");
+    assert_eq!(outlast(&["jobs", "cancel", "--server", &stub.url]).code, 2, "neither");
+}
+
+#[test]
+fn show_tells_what_the_server_knows() {
+    let job = r#"{"data":{"id":"j1","status":"cancelled","attempt":2,"max_attempts":3,"life":1,
+        "losses":1,"dead_letter":"exhausted","due":"2026-01-02T03:04:05Z"}}"#;
+    let attempts = r#"{"data":[{"attempt":1,"outcome":"failed",
+        "error":{"type":"exit_code","message":"exit code 3: boom"}}]}"#;
+    let events = r#"{"data":[{"type":"job.cancelled","data":{"by":"token ops"}}]}"#;
+    let stub = Stub::routes(&[
+        ("GET /api/v1/executions/j1/attempts", attempts),
+        ("GET /api/v1/executions/j1/events?type=job.cancelled", events),
+        ("GET /api/v1/executions/j1", job),
+    ]);
+    let said = outlast(&["jobs", "show", "j1", "--server", &stub.url]);
+    for part in [
+        "2 of 4",
+        "its attempts are used up",
+        "token ops",
+        "2026-01-02 03:04:05Z",
+        "exit_code: exit code 3: boom",
+    ] {
+        assert!(said.out.contains(part), "{part} is not in {}", said.out);
+    }
 }
 
 #[test]
@@ -170,7 +240,20 @@ fn worker_may_be_named_and_the_active_one_is_meant() {
 #[test]
 fn queue_is_paused_and_shown_as_paused() {
     let paused = r#"{"queue":{"name":"mail","paused":true}}"#;
-    let stub = Stub::routes(&[("POST /ojs/v1/queues/mail/pause", paused)]);
+    let stub = Stub::routes(&[
+        ("POST /ojs/v1/queues/mial/pause", paused),
+        ("POST /ojs/v1/queues/mail/pause", paused),
+        ("GET /ojs/v1/queues", r#"{"queues":[{"name":"default"},{"name":"mail"}]}"#),
+    ]);
+    let slip = outlast(&["queues", "pause", "mial", "--server", &stub.url]);
+    assert_eq!(slip.code, 3);
+    assert!(
+        slip.err.contains("there is no queue `mial`\nhint: did you mean `mail`?"),
+        "{}",
+        slip.err
+    );
+    let meant = ["queues", "pause", "mial", "--create", "--server", &stub.url];
+    assert_eq!(outlast(&meant).code, 0);
     let said = outlast(&["queues", "pause", "mail", "--server", &stub.url]);
     assert_eq!(said.code, 0, "{}", said.err);
     assert!(said.out.lines().nth(1).unwrap().starts_with("mail   paused"), "{}", said.out);

@@ -68,15 +68,20 @@ fn keys_of_a_pack_without_effect_are_named_and_a_broken_pack_fails() {
     let folder = tempfile::tempdir().unwrap();
     let pack = folder.path().join("mine");
     std::fs::create_dir_all(pack.join("actions")).unwrap();
-    std::fs::write(pack.join("pack.yaml"), "ref: mine\nsurprise: 1\n").unwrap();
+    std::fs::write(pack.join("pack.yaml"), "ref: mine\nconf_schema: {}\n").unwrap();
     let packs = folder.path().to_str().unwrap();
     let said = doctor(&["--server", NOWHERE, "--packs", packs], &[]);
     let (verdict, fact) = check(&said, "pack keys");
     assert_eq!(verdict, "warn");
-    assert!(fact.contains("`surprise`"), "{fact}");
-    std::fs::write(pack.join("pack.yaml"), "ref: [\n").unwrap();
-    let said = doctor(&["--server", NOWHERE, "--packs", packs], &[]);
-    assert_eq!(check(&said, "packs").0, "fail");
+    assert!(fact.contains("`conf_schema`"), "{fact}");
+    for (broken, part) in [("ref: [\n", "pack.yaml"), ("ref: mine\nlable: x\n", "`label`?")] {
+        std::fs::write(pack.join("pack.yaml"), broken).unwrap();
+        let said = doctor(&["--server", NOWHERE, "--packs", packs], &[]);
+        let (verdict, fact) = check(&said, "pack files");
+        assert_eq!(verdict, "fail");
+        assert!(fact.contains(part), "{fact}");
+        assert_eq!(check(&said, "packs").0, "ok", "the others are read");
+    }
 }
 
 #[test]

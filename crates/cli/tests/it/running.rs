@@ -93,7 +93,7 @@ fn wrong_parameters_are_refused_before_anything_is_sent() {
     }
     let said = outlast(&["run", "x", "--wait", "--timeout", "soon"]);
     assert_eq!(said.code, 2);
-    assert!(said.err.contains("--timeout is `soon`, which is not a duration"), "{}", said.err);
+    assert!(said.err.contains("--wait-timeout is `soon`, which is not a duration"), "{}", said.err);
 }
 
 #[test]

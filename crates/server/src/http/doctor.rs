@@ -143,6 +143,9 @@ async fn unstarted<S: Store>(app: &App<S>, now: Timestamp) -> Result<Vec<JobReco
         timed_out: None,
         started: Some(false),
         tenant: None,
+        ids: None,
+        created_from: None,
+        created_before: None,
         page: Page { limit: UNSTARTED_MAX, cursor: None },
     };
     let limit = app.engine.settings().start_timeout;

@@ -23,6 +23,9 @@ const LIST: &[(&str, &str)] = &[
     ("action_ref", "Only of this action"),
     ("worker", "Only of this worker, by id or name"),
     ("queue", "Only of this queue"),
+    ("id", "Only those whose id begins so, with at least 4 digits"),
+    ("created_after", "Only those made since: a time, or how long ago, such as `2h`"),
+    ("created_before", "Only those made before: a time, or how long ago"),
     ("limit", "Most rows; 50 unless said"),
     ("cursor", "Where the page before ended"),
 ];
@@ -63,6 +66,27 @@ fn below<S: Store>(root: &'static str) -> Routes<S> {
             post(path("/{id}/retry"), Need::Operate, "Gives it a new life", Shape::Execution)
                 .refuses(&[Code::Conflict]),
             detail::retry,
+        )
+        .add(
+            post(
+                path("/{id}/run-now"),
+                Need::Operate,
+                "Lets it run before its time",
+                Shape::Execution,
+            )
+            .refuses(&[Code::Conflict]),
+            detail::run_now,
+        )
+        .add(
+            post(
+                path("/{id}/rerun"),
+                Need::Produce,
+                "Enqueues the same again, as another execution",
+                Shape::Execution,
+            )
+            .creates()
+            .refuses(&[Code::Conflict, Code::ValidationError]),
+            detail::rerun,
         )
         .add(
             get(path("/{id}/logs"), Need::Read, "Shows its output", Shape::Logs)

@@ -22,7 +22,7 @@ pub(super) async fn status<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
     }
     page.table(
         "Queues",
-        &["queue", "waiting", "scheduled", "retrying", "active", "completed", "discarded"],
+        &["queue", "waiting", "delayed", "retrying", "active", "completed", "discarded"],
     );
     for queue in &queues {
         let name =

@@ -16,6 +16,7 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_packs::{Action, PackSet, RetrySpec, Violation};
 use outlast_store::Store;
 use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
+use outlast_store::record::JobRecord;
 use outlast_store::reply::Enqueued;
 use outlast_wire::Fault;
 use outlast_wire::execution::request::Request;
@@ -238,6 +239,30 @@ pub(crate) fn execution<S: Store>(
         scheduled_timeout: request.scheduled_timeout.unwrap_or(standard),
         origin: Origin::Execution,
         class,
+    })
+}
+
+/// Plans a job as one that was stored before, under another id and to run at once.
+pub(crate) fn again<S: Store>(app: &App<S>, record: &JobRecord) -> Result<NewJob, Failure> {
+    let stored = &record.job;
+    let mut payload = stored.payload.clone();
+    if stored.key.route != Route::Plain {
+        let packs = app.engine.settings().packs.current();
+        let reference = &stored.key.job_type;
+        let action = packs.get(reference).ok_or_else(|| no_action(&packs, reference))?;
+        payload.args = arguments(action, &payload.args)?.0;
+    }
+    Ok(NewJob {
+        id: JobId(Uuid::now_v7()),
+        class: ClassKey { isolated: false, ..(*stored.key).clone() },
+        priority: stored.priority,
+        payload,
+        rules: Rules { expires_at: None, ..stored.rules.clone() },
+        first: First::Now,
+        timeout: stored.timeout,
+        visibility: stored.visibility,
+        scheduled_timeout: stored.scheduled_timeout,
+        origin: stored.origin,
     })
 }
 

@@ -85,6 +85,12 @@ impl Route {
         self
     }
 
+    /// Says that it makes something new.
+    pub(crate) const fn creates(mut self) -> Self {
+        self.statuses = &[201];
+        self
+    }
+
     /// Says that it streams events where that is wanted.
     pub(crate) const fn streams(self) -> Self {
         self.also(EVENT_STREAM)

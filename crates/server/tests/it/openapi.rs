@@ -233,7 +233,11 @@ async fn look_at_executions(api: &mut Described, root: &str) {
     for rest in ["", "/logs", "/events", "/attempts"] {
         api.get(&format!("{root}/{id}{rest}")).await.expect(200);
     }
+    api.post(&format!("{root}/{id}/rerun"), json!({})).await.expect(409);
+    api.post(&format!("{root}/{id}/run-now"), json!({})).await.expect(200);
+    api.post(&format!("{root}/{id}/run-now"), json!({})).await.expect(409);
     api.post(&format!("{root}/{id}/cancel"), json!({})).await.expect(200);
+    api.post(&format!("{root}/{id}/rerun"), json!({})).await.expect(201);
     api.get(&format!("{root}/{id}")).await.expect(200);
     // Everything that the other calls left behind, in whatever state.
     let list = api.get(&format!("{root}?limit=100")).await.expect(200);

@@ -45,6 +45,22 @@ impl Conditions {
         if let Some(tenant) = &query.tenant {
             all.add("c.tenant =", text(tenant));
         }
+        if let Some((from, to)) = query.ids {
+            all.values.push(Box::new(from.0));
+            all.values.push(Box::new(to.0));
+            let last = all.values.len();
+            all.wheres.push(format!(
+                "j.seq = any (array(select i.seq from job_row i where i.id between ${} and ${last}
+                     limit {COUNT_MAX}))",
+                last - 1
+            ));
+        }
+        if let Some(from) = query.created_from {
+            all.add("j.created >=", from.0);
+        }
+        if let Some(before) = query.created_before {
+            all.add("j.created <", before.0);
+        }
         if let Some(worker) = query.worker {
             all.add(
                 "case when exists (select 1 from active a where a.seq = j.seq)

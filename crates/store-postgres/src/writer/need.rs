@@ -65,6 +65,7 @@ impl Need {
             Command::Progress(progress) => self.jobs.push(progress.job.0),
             Command::Cancel(order)
             | Command::Activate(order)
+            | Command::RunNow(order)
             | Command::Replay(order)
             | Command::ForgetDeadLetter(order) => self.jobs.push(order.job.0),
             Command::Renew(renew) => {

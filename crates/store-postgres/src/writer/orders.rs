@@ -45,6 +45,10 @@ impl Writing<'_> {
         self.order(order, JobEvent::Activate, "").await
     }
 
+    pub(super) async fn run_now(&mut self, order: &JobOrder) -> Result<Outcome, Failure> {
+        self.order(order, JobEvent::Due, "").await
+    }
+
     pub(super) async fn replay(&mut self, order: &JobOrder) -> Result<Outcome, Failure> {
         self.order(order, JobEvent::Replay, "").await
     }

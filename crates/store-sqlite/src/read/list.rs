@@ -45,6 +45,17 @@ impl Conditions {
         if let Some(tenant) = &query.tenant {
             all.add("c.tenant = ?", tenant.clone());
         }
+        if let Some((from, to)) = query.ids {
+            all.wheres
+                .push("j.seq in (select i.seq from job_row i where i.id between ? and ?)".into());
+            all.values.extend([from, to].map(|id| Value::from(id.0.as_bytes().to_vec())));
+        }
+        if let Some(from) = query.created_from {
+            all.add("j.created >= ?", from.0);
+        }
+        if let Some(before) = query.created_before {
+            all.add("j.created < ?", before.0);
+        }
         if let Some(worker) = query.worker {
             all.add(
                 "case when exists (select 1 from active a where a.seq = j.seq)

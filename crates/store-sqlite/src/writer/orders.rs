@@ -25,6 +25,10 @@ impl Writing<'_> {
         self.order(order, JobEvent::Activate, "")
     }
 
+    pub(super) fn run_now(&mut self, order: &JobOrder) -> Result<Outcome, StoreError> {
+        self.order(order, JobEvent::Due, "")
+    }
+
     pub(super) fn replay(&mut self, order: &JobOrder) -> Result<Outcome, StoreError> {
         self.order(order, JobEvent::Replay, "")
     }

@@ -67,6 +67,9 @@ fn everything<H: Harness>(world: &World<'_, H>) -> Vec<String> {
         timed_out: None,
         started: None,
         tenant: None,
+        ids: None,
+        created_from: None,
+        created_before: None,
         page: page.clone(),
     };
     let events = EventQuery {

@@ -17,6 +17,7 @@ cases![
     cancelled_job_never_runs_though_its_time_comes,
     cancel_of_a_running_job_is_at_once_and_holds_until_the_report,
     pending_job_runs_only_once_it_is_activated,
+    job_that_waits_for_a_time_runs_when_it_is_asked_to,
     replay_starts_a_new_life_with_fresh_budgets,
     replay_of_an_expired_job_expires_again,
     only_discarded_jobs_are_replayed,
@@ -85,6 +86,24 @@ fn pending_job_runs_only_once_it_is_activated<H: Harness>(world: &mut World<'_, 
     let again = world.moved(Command::Activate(order(id)));
     assert_eq!(again, Err(MoveRefusal::Refused(Refusal::WrongState(State::Available))));
     assert_eq!(world.take(hand).job.id, id);
+}
+
+fn job_that_waits_for_a_time_runs_when_it_is_asked_to<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let mut later = world.job();
+    later.first = First::At(world.now().after(Span::from_secs(3600)));
+    let id = world.add(later);
+    assert_eq!(world.claim(hand, 1).len(), 0);
+    let moved = world.moved(Command::RunNow(order(id))).unwrap();
+    assert_eq!(moved.state, State::Available);
+    let again = world.moved(Command::RunNow(order(id)));
+    assert_eq!(again, Err(MoveRefusal::Refused(Refusal::WrongState(State::Available))));
+    let claimed = world.take(hand);
+    assert_eq!(claimed.job.id, id);
+    // A retry comes before its wait is over, with what it has spent.
+    world.finish(&claimed, hand, failed()).unwrap();
+    world.moved(Command::RunNow(order(id))).unwrap();
+    assert_eq!((world.take(hand).job.id, world.read(id).spent.failures), (id, 1));
 }
 
 /// A job that used up its attempts and waits for a person.

@@ -34,6 +34,9 @@ fn any() -> JobQuery {
         timed_out: None,
         started: None,
         tenant: None,
+        ids: None,
+        created_from: None,
+        created_before: None,
         page: Page { limit: 10, cursor: None },
     }
 }
@@ -80,6 +83,7 @@ fn every_filter_of_a_list_narrows_it<H: Harness>(world: &mut World<'_, H>) {
     other.class.tenant = Some("acme".into());
     let other = world.add(other);
     let all = [other, handed_over, abandoned, timed_out];
+    let made = world.read(timed_out).job.created;
     let narrowed = [
         (JobQuery { states: vec![State::Active], ..any() }, vec![handed_over]),
         (
@@ -98,6 +102,9 @@ fn every_filter_of_a_list_narrows_it<H: Harness>(world: &mut World<'_, H>) {
         ),
         (JobQuery { tenant: Some("acme".into()), ..any() }, vec![other]),
         (JobQuery { abandoned: Some(false), timed_out: Some(false), ..any() }, all[..2].to_vec()),
+        (JobQuery { ids: Some((other, other)), ..any() }, vec![other]),
+        (JobQuery { created_from: Some(made), ..any() }, all.to_vec()),
+        (JobQuery { created_before: Some(made), ..any() }, vec![]),
         (any(), all.to_vec()),
     ];
     for (query, expected) in narrowed {

@@ -17,6 +17,10 @@ impl Tx<'_> {
         self.order(order, JobEvent::Activate)
     }
 
+    pub(super) fn run_now(&mut self, order: &JobOrder) -> Result<Moved, MoveRefusal> {
+        self.order(order, JobEvent::Due)
+    }
+
     pub(super) fn replay(&mut self, order: &JobOrder) -> Result<Moved, MoveRefusal> {
         self.order(order, JobEvent::Replay)
     }

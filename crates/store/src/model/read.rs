@@ -123,6 +123,9 @@ impl Row {
             && query.abandoned.is_none_or(|wanted| wanted == abandoned)
             && query.timed_out.is_none_or(|wanted| wanted == timed_out)
             && query.started.is_none_or(|wanted| wanted == started)
+            && query.ids.is_none_or(|(from, to)| (from..=to).contains(&self.stored.id))
+            && query.created_from.is_none_or(|from| self.stored.created >= from)
+            && query.created_before.is_none_or(|before| self.stored.created < before)
     }
 }
 

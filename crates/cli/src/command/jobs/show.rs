@@ -5,30 +5,84 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::One;
+use crate::command::job_id;
 use crate::config::Environment;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Column, Table, fields, text_at, when};
+use crate::output::{self, Column, Table, ago, at, fields, text_at, when};
 
 const ATTEMPTS: &[Column] = &[
-    ("EPOCH", |attempt| text_at(attempt, "epoch")),
+    ("ATTEMPT", |attempt| text_at(attempt, "attempt")),
     ("WORKER", |attempt| text_at(attempt, "worker.name")),
-    ("CLAIMED", |attempt| when(attempt, "claimed")),
-    ("FINISHED", |attempt| when(attempt, "finished")),
+    ("CLAIMED", |attempt| ago(attempt, "claimed")),
+    ("FINISHED", |attempt| ago(attempt, "finished")),
     ("OUTCOME", |attempt| text_at(attempt, "outcome")),
     ("EXIT", |attempt| text_at(attempt, "exit_code")),
     ("EVIDENCE", |attempt| text_at(attempt, "evidence")),
+    ("ERROR", |attempt| error(attempt)),
 ];
 
 pub(super) async fn run(args: &One, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
-    let path = ["api", "v1", "executions", args.id.as_str()];
+    let id = job_id::whole(&client, &args.id).await?;
+    let path = ["api", "v1", "executions", id.as_str()];
     let answer = client.get(&path, &[]).await?;
     let mut job = answer.get("data").cloned().unwrap_or(answer);
-    let path = ["api", "v1", "executions", args.id.as_str(), "attempts"];
+    let path = ["api", "v1", "executions", id.as_str(), "attempts"];
     let attempts = client.get(&path, &[]).await?;
     job["attempts"] = attempts.get("data").cloned().unwrap_or(attempts);
+    if text_at(&job, "status") == "cancelled" {
+        // Beside what is asked for: a job whose events are gone is shown all the same.
+        let path = ["api", "v1", "executions", id.as_str(), "events"];
+        let query = [("type", Some("job.cancelled".to_owned())), ("limit", Some("1".to_owned()))];
+        let events = client.get(&path, &query).await.unwrap_or_default();
+        if let Some(by) = events.pointer("/data/0/data/by") {
+            job["cancelled_by"] = by.clone();
+        }
+    }
     output::print_one(args.target.output, &job, page)?;
     Ok(Exit::Ok)
+}
+
+/// What went wrong, in one line.
+fn error(item: &Value) -> String {
+    match (at(item, "error.message"), at(item, "error.type")) {
+        (Some(_), Some(_)) => {
+            format!("{}: {}", text_at(item, "error.type"), text_at(item, "error.message"))
+        }
+        (Some(_), None) => text_at(item, "error.message"),
+        (None, _) => text_at(item, "error"),
+    }
+}
+
+/// That a job is a dead letter, and why.
+fn dead_letter(job: &Value) -> String {
+    match text_at(job, "dead_letter").as_str() {
+        "-" => "-".to_owned(),
+        reason => format!("{}; `outlast jobs retry` gives it a new life", reason_in_words(reason)),
+    }
+}
+
+/// Why a job is a dead letter.
+pub(crate) fn reason_in_words(reason: &str) -> &str {
+    match reason {
+        "exhausted" => "its attempts are used up",
+        "poison_suspect" => "the worker died under it while it ran alone there",
+        "at_most_once" => "it may start once, had started, and its worker died or stopped",
+        other => other,
+    }
+}
+
+/// Which attempt it is, of how many. Losses and interruptions are no failures, so they leave as
+/// many as there were.
+pub(super) fn attempt(job: &Value) -> String {
+    let number = |name: &str| job.get(name).and_then(Value::as_u64);
+    let Some(made) = number("attempt") else { return "-".to_owned() };
+    // Attempts are counted over all lives, what is allowed is for each.
+    let Some(most) = number("max_attempts").filter(|_| number("life").unwrap_or(1) == 1) else {
+        return made.to_string();
+    };
+    let free = number("losses").unwrap_or(0) + number("interruptions").unwrap_or(0);
+    format!("{made} of {}", most.saturating_add(free))
 }
 
 /// The whole page for people.
@@ -56,20 +110,24 @@ pub(crate) fn summary(job: &Value) -> String {
         ("action", text("action_ref")),
         ("status", text("status")),
         ("waiting", text("waiting_reason")),
+        ("due", when(job, "due")),
+        ("dead letter", dead_letter(job)),
+        ("cancelled by", text("cancelled_by")),
+        ("enqueued by", text("enqueued_by")),
         ("queue", text("queue")),
         ("priority", text("priority")),
-        ("attempt", text("attempt")),
+        ("attempt", attempt(job)),
         ("epoch", text("epoch")),
         ("spent", if spent.is_empty() { "-".to_owned() } else { spent }),
         ("worker", text("worker.name")),
         ("worker id", text("worker.id")),
         ("created", when(job, "created")),
-        ("scheduled", when(job, "scheduled")),
+        ("claimed", when(job, "scheduled")),
         ("started", when(job, "started")),
         ("finished", when(job, "finished")),
         ("parameters", text("parameters")),
         ("result", text("result")),
-        ("error", text("error")),
+        ("error", error(job)),
     ])
 }
 

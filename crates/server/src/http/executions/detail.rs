@@ -1,20 +1,21 @@
 //! One execution: look, cancel, retry, and what happened to it.
 
 use outlast_core::id::JobId;
-use outlast_store::Store;
 use outlast_store::command::JobOrder;
 use outlast_store::event::EventQuery;
 use outlast_store::query::{LogLine, LogQuery};
-use outlast_store::record::AttemptRecord;
+use outlast_store::record::{AttemptRecord, JobRecord};
+use outlast_store::{Command, Reply, Store};
 use outlast_wire::Fault;
 use outlast_wire::json::Object;
 
 use super::view;
+use crate::engine::unexpected;
 use crate::http::answer::Answer;
 use crate::http::call::Call;
 use crate::http::error::Failure;
 use crate::http::ojs::events as event_log;
-use crate::http::{orders, stream};
+use crate::http::{App, orders, plan, stream};
 
 pub(super) async fn show<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
     let id = call.job().await?;
@@ -24,13 +25,63 @@ pub(super) async fn show<S: Store>(mut call: Call<S>) -> Result<Answer, Failure>
 
 pub(super) async fn cancel<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
     let order = JobOrder { job: call.job().await?, tenant: None, by: call.by() };
-    let record = orders::cancel(&call.app, order).await?;
+    let (id, moved) = (order.job, orders::cancel(&call.app, order).await);
+    let record =
+        in_words(&call.app, id, moved, "only one that has not ended can be cancelled").await?;
     Ok(Answer::ok(view::document(&call.app, &record)))
+}
+
+pub(super) async fn run_now<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let id = call.job().await?;
+    let order = JobOrder { job: id, tenant: None, by: call.by() };
+    let moved = match orders::moved(&call.app, id, Command::RunNow(order)).await {
+        Ok(_) => orders::job(&call.app, id, None).await,
+        Err(failure) => Err(failure),
+    };
+    let allowed = "only one that waits for a time, delayed or for a retry, can be run now";
+    let record = in_words(&call.app, id, moved, allowed).await?;
+    Ok(Answer::ok(view::document(&call.app, &record)))
+}
+
+/// Enqueues a job as this one was, under another id. Its parameters are checked again: the
+/// action may have changed since.
+pub(super) async fn rerun<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+    let id = call.job().await?;
+    let record = orders::job(&call.app, id, None).await?;
+    if !record.state.is_terminal() {
+        let status = view::status(&record).as_str();
+        let message = format!("execution {id} is {status}; only one that has ended can be rerun");
+        return Err(Failure::Conflict(message));
+    }
+    let job = plan::again(&call.app, &record)?;
+    let id = job.id;
+    match call.app.engine.submit(Command::Enqueue(Box::new(job))).await? {
+        Reply::Enqueued(stored) => stored.map_err(Failure::Enqueue)?,
+        other => return Err(unexpected("an enqueue", &other).into()),
+    };
+    let record = orders::job(&call.app, id, None).await?;
+    Ok(Answer::created(view::document(&call.app, &record)))
+}
+
+/// Says why an order was refused in the words of this API, and what would be allowed.
+async fn in_words<S: Store>(
+    app: &App<S>,
+    id: JobId,
+    moved: Result<JobRecord, Failure>,
+    allowed: &str,
+) -> Result<JobRecord, Failure> {
+    let Err(Failure::Conflict(_)) = &moved else { return moved };
+    let record = orders::job(app, id, None).await?;
+    let status = view::status(&record).as_str();
+    Err(Failure::Conflict(format!("execution {id} is {status}; {allowed}")))
 }
 
 pub(super) async fn retry<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
     let order = JobOrder { job: call.job().await?, tenant: None, by: call.by() };
-    let record = orders::replay(&call.app, order).await?;
+    let (id, moved) = (order.job, orders::replay(&call.app, order).await);
+    let allowed = "only one that failed, timed out or was abandoned can be retried; \
+                   a rerun makes another one of any that has ended";
+    let record = in_words(&call.app, id, moved, allowed).await?;
     Ok(Answer::ok(view::document(&call.app, &record)))
 }
 

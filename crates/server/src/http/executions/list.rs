@@ -1,11 +1,16 @@
 //! Lists executions.
 
+use outlast_core::id::JobId;
 use outlast_core::job::State;
+use outlast_core::time::{Span, Timestamp};
 use outlast_store::Store;
 use outlast_store::query::JobQuery;
-use outlast_wire::Fault;
 use outlast_wire::execution::status::Status;
 use outlast_wire::json::Object;
+use outlast_wire::time::When;
+use outlast_wire::{Fault, duration};
+use serde_json::Value;
+use uuid::Uuid;
 
 use super::view;
 use crate::http::answer::Answer;
@@ -19,6 +24,7 @@ pub(super) async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
         Some(name) => Some(workers::find(&call.app, &name).await?.id),
         None => None,
     };
+    let now = call.app.now().await?;
     let page = call.page()?;
     let limit = page.limit;
     let query = JobQuery {
@@ -30,6 +36,9 @@ pub(super) async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
         timed_out: None,
         started: None,
         tenant: None,
+        ids: call.query("id").map(|prefix| ids(&prefix)).transpose()?,
+        created_from: time(&call, "created_after", now)?,
+        created_before: time(&call, "created_before", now)?,
         page,
     };
     let query = match status {
@@ -51,6 +60,34 @@ pub(super) async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
             object.number("total", page.total);
         });
     }))
+}
+
+/// The ids that begin so. Hyphens stand where they do in an id, or are left out.
+fn ids(prefix: &str) -> Result<(JobId, JobId), Fault> {
+    let digits: String = prefix.chars().filter(|c| *c != '-').collect();
+    if !(4..=32).contains(&digits.len()) || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
+        return Err(Fault::field("id", "must be the first 4 to 32 digits of an id"));
+    }
+    let whole = |fill: &str| {
+        let digits = format!("{digits}{}", fill.repeat(32 - digits.len()));
+        u128::from_str_radix(&digits, 16).map(|number| JobId(Uuid::from_u128(number)))
+    };
+    whole("0")
+        .and_then(|from| Ok((from, whole("f")?)))
+        .map_err(|_digits| Fault::field("id", "must be the beginning of an id"))
+}
+
+/// A time, or how long ago it was.
+fn time<S: Store>(call: &Call<S>, name: &str, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
+    let Some(text) = call.query(name) else { return Ok(None) };
+    if let Some(When::At(at)) = When::parse(&text) {
+        return Ok(Some(at));
+    }
+    let ago = duration::value(&Value::String(text));
+    let before = |ago: Span| now.0.saturating_sub(i64::try_from(ago.0).unwrap_or(i64::MAX));
+    ago.map(|ago| Some(Timestamp(before(ago)))).ok_or_else(|| {
+        Fault::field(name, "must be a time such as 2026-11-21T12:00:00Z, or how long ago: 2h")
+    })
 }
 
 fn status(word: &str) -> Result<Status, Fault> {

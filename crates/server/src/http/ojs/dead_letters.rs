@@ -73,10 +73,16 @@ pub(super) async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
 pub(super) async fn show<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
     let (id, tenant) = (call.job().await?, call.tenant()?);
     let record = orders::job(&call.app, id, tenant.as_deref()).await?;
-    if record.dead_letter.is_none() {
-        return Err(Failure::not_found(format!("job {id} is no dead letter")));
-    }
-    jobs::document(&call.app, record).await
+    let Some(reason) = record.dead_letter else {
+        return Err(Failure::not_found(format!("job {id} is not a dead letter")));
+    };
+    let shown = Shown::of(&call.app, record).await?;
+    Ok(Answer::object(|object| {
+        object.object("job", |object| {
+            shown.view().fields(object);
+            object.text("dead_letter_reason", reason.as_str());
+        });
+    }))
 }
 
 pub(super) async fn retry<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {

@@ -94,6 +94,9 @@ async fn of_tenant<S: Store>(
             timed_out: None,
             started: None,
             tenant: Some(tenant.to_owned()),
+            ids: None,
+            created_from: None,
+            created_before: None,
             page: Page { limit: 1, cursor: None },
         };
         let total = app.engine.store().jobs(query).await?.total;

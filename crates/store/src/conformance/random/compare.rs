@@ -43,6 +43,9 @@ fn of_filter(filter: &Filter) -> JobQuery {
         timed_out,
         started,
         tenant: None,
+        ids: None,
+        created_from: None,
+        created_before: None,
         page: Page { limit: filter.limit, cursor: None },
     }
 }
@@ -57,6 +60,9 @@ fn all() -> JobQuery {
         timed_out: None,
         started: None,
         tenant: None,
+        ids: None,
+        created_from: None,
+        created_before: None,
         page: Page { limit: 100, cursor: None },
     }
 }

@@ -78,6 +78,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         Command::Extend(extend) => extend.jobs.clone(),
         Command::Cancel(order)
         | Command::Activate(order)
+        | Command::RunNow(order)
         | Command::Replay(order)
         | Command::ForgetDeadLetter(order) => vec![order.job],
         Command::Claim(_)
@@ -348,12 +349,14 @@ impl<H: Harness> View<'_, H> {
         let job = match order {
             Order::Cancel => job_id(job),
             Order::Activate => self.aimed(job, &[State::Pending]),
+            Order::RunNow => self.aimed(job, &[State::Scheduled, State::Retryable]),
             Order::Replay | Order::ForgetDeadLetter => self.aimed(job, &[State::Discarded]),
         };
         let given = JobOrder { job, tenant, by: "someone".into() };
         match order {
             Order::Cancel => Command::Cancel(given),
             Order::Activate => Command::Activate(given),
+            Order::RunNow => Command::RunNow(given),
             Order::Replay => Command::Replay(given),
             Order::ForgetDeadLetter => Command::ForgetDeadLetter(given),
         }

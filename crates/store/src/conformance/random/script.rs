@@ -117,6 +117,7 @@ pub(super) struct Detail {
 pub(super) enum Order {
     Cancel,
     Activate,
+    RunNow,
     Replay,
     ForgetDeadLetter,
 }
@@ -192,6 +193,7 @@ fn about_jobs() -> BoxedStrategy<Wish> {
     let order = prop_oneof![
         4 => Just(Order::Cancel),
         1 => Just(Order::Activate),
+        2 => Just(Order::RunNow),
         3 => Just(Order::Replay),
         1 => Just(Order::ForgetDeadLetter),
     ];

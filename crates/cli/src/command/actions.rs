@@ -1,0 +1,94 @@
+//! `outlast actions`: what a server can run, and what each takes.
+
+use std::fmt::Write;
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use super::Target;
+use crate::config::Environment;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Column, Table, at, fields, text_at};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List actions
+    List(List),
+    /// Show one action: its parameters, and how it runs
+    Show(Show),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Only this pack
+    #[arg(long)]
+    pack: Option<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// Action, such as core.echo
+    action: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+const COLUMNS: &[Column] = &[
+    ("ACTION", |action| text_at(action, "ref")),
+    ("RUNTIME", |action| text_at(action, "runner_type")),
+    ("ENABLED", |action| text_at(action, "enabled")),
+    ("DESCRIPTION", |action| text_at(action, "description")),
+];
+
+pub(crate) async fn run(command: Command, environment: &Environment) -> Result<Exit, Failure> {
+    match command {
+        Command::List(args) => {
+            let client = args.target.client(environment)?;
+            let answer = client.get(&["api", "v1", "actions"], &[("pack", args.pack)]).await?;
+            let found = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+            output::print_list(args.target.output, &found, COLUMNS)?;
+        }
+        Command::Show(args) => {
+            let client = args.target.client(environment)?;
+            let answer = client.get(&["api", "v1", "actions", &args.action], &[]).await?;
+            let action = answer.get("data").cloned().unwrap_or(answer);
+            output::print_one(args.target.output, &action, page)?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn page(action: &Value) -> String {
+    let text = |path: &str| text_at(action, path);
+    let mut page = fields(&[
+        ("action", text("ref")),
+        ("label", text("label")),
+        ("description", text("description")),
+        ("runtime", text("runner_type")),
+        ("enabled", text("enabled")),
+        ("time limit", text("timeout")),
+        ("interruptible", text("interruptible")),
+        ("overlap", text("overlap")),
+        ("labels", text("required_labels")),
+        ("secrets", text("secrets")),
+        ("delivery", text("parameter_delivery")),
+        ("output", text("output_format")),
+    ]);
+    let mut table = Table::new(&["PARAMETER", "TYPE", "REQUIRED", "DEFAULT", "DESCRIPTION"]);
+    let required = at(action, "parameters.required").and_then(Value::as_array);
+    let named = at(action, "parameters.properties").and_then(Value::as_object);
+    for (name, about) in named.into_iter().flatten() {
+        let is_required = required.is_some_and(|all| all.iter().any(|one| one == name));
+        let required = if is_required { "yes" } else { "no" };
+        let cell = |path: &str| text_at(about, path);
+        let cells = [output::escape(name), cell("type"), required.to_owned(), cell("default")];
+        table.row(cells.into_iter().chain([cell("description")]).collect());
+    }
+    if named.is_some_and(|named| !named.is_empty()) {
+        // Writing to a String cannot fail.
+        write!(page, "\n{table}").unwrap_or_default();
+    }
+    page
+}

@@ -1,0 +1,138 @@
+//! `outlast events`: what happened, and with `--follow` what happens.
+
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use serde_json::Value;
+
+use super::{Target, job_id};
+use crate::client::{Client, Query};
+use crate::config::Environment;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Column, Format, at, text_at};
+
+/// Pause before a lost connection is made again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    /// Go on with what happens from now on
+    #[arg(short, long)]
+    follow: bool,
+    /// Only events of these types, such as job.completed,job.failed or worker.*
+    #[arg(long = "type", value_name = "TYPES")]
+    types: Option<String>,
+    /// Only events of these queues
+    #[arg(long)]
+    queue: Option<String>,
+    /// Only events of this job, by id or the beginning of it
+    #[arg(long, value_name = "ID")]
+    job: Option<String>,
+    /// Only events by this worker, by id or name
+    #[arg(long)]
+    worker: Option<String>,
+    /// Only events after this one
+    #[arg(long, value_name = "CURSOR")]
+    after: Option<String>,
+    /// How many at most, without --follow
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
+    limit: u32,
+    #[command(flatten)]
+    target: Target,
+}
+
+const COLUMNS: &[Column] = &[
+    ("TIME", |event| text_at(event, "time")),
+    ("EVENT", |event| text_at(event, "type")),
+    ("JOB", |event| text_at(event, "data.job_id")),
+    ("BY", |event| text_at(event, "data.by")),
+    ("EVIDENCE", |event| text_at(event, "data.evidence")),
+];
+
+pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
+    let client = args.target.client(environment)?;
+    let job = match &args.job {
+        Some(given) => Some(job_id::whole(&client, given).await?),
+        None => None,
+    };
+    let path: Vec<&str> = match &job {
+        Some(job) => vec!["api", "v1", "executions", job, "events"],
+        None => vec!["api", "v1", "events"],
+    };
+    let filters = [
+        ("type", args.types.clone()),
+        ("queue", args.queue.clone()),
+        ("worker", args.worker.clone()),
+    ];
+    if !args.follow {
+        let mut query = filters.to_vec();
+        query.push(("stream", Some("false".to_owned())));
+        query.push(("limit", Some(args.limit.to_string())));
+        query.push(("cursor", args.after));
+        let answer = client.get(&path, &query).await?;
+        let events = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+        output::print_list(args.target.output, &events, COLUMNS)?;
+        return Ok(Exit::Ok);
+    }
+    follow(&client, &path, &filters, (args.after, args.target.output)).await
+}
+
+/// Prints events until it is ended, and goes on where it was when the connection is lost. What
+/// happened before is passed over, unless a place was named.
+async fn follow(
+    client: &Client,
+    path: &[&str],
+    filters: &[Query<'_>],
+    (mut after, format): (Option<String>, Format),
+) -> Result<Exit, Failure> {
+    let mut is_new = true;
+    loop {
+        let mut query = filters.to_vec();
+        query.push(("stream", Some("true".to_owned())));
+        query.push(("cursor", after.clone()));
+        match client.stream(path, &query).await {
+            Ok(mut response) => {
+                is_new = false;
+                let mut waiting = Vec::new();
+                while let Ok(Some(chunk)) = response.chunk().await {
+                    waiting.extend_from_slice(&chunk);
+                    while let Some(end) = waiting.iter().position(|byte| *byte == b'\n') {
+                        let line: Vec<u8> = waiting.drain(..=end).collect();
+                        let line = String::from_utf8_lossy(&line);
+                        show(line.trim_end(), &mut after, format)?;
+                    }
+                }
+            }
+            // A server that is away for a moment is waited for, but for the first answer.
+            Err(failure) if is_new || failure.exit != Exit::Unreachable => return Err(failure),
+            Err(_) => {}
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// One line of the stream: an event's place, or the event.
+fn show(line: &str, after: &mut Option<String>, format: Format) -> Result<(), Failure> {
+    if let Some(place) = line.strip_prefix("id:") {
+        *after = Some(place.trim().to_owned());
+    } else if let Some(data) = line.strip_prefix("data:")
+        && let Ok(event) = serde_json::from_str::<Value>(data.trim())
+    {
+        print(&event, format)?;
+    }
+    Ok(())
+}
+
+fn print(event: &Value, format: Format) -> Result<(), Failure> {
+    if format != Format::Table {
+        return output::print(&format!("{event}\n"));
+    }
+    let about = at(event, "data.job_id").or_else(|| at(event, "data.worker_id"));
+    let about = about.and_then(Value::as_str).unwrap_or("-");
+    let text = |path: &str| text_at(event, path);
+    let (time, kind, by) = (text("time"), text("type"), text("data.by"));
+    let line = format!("{time}  {kind:<18}  {}  by {by}", output::escape(about));
+    let evidence = text("data.evidence");
+    let evidence = if evidence == "-" { String::new() } else { format!(": {evidence}") };
+    output::print(&format!("{line}{evidence}\n"))
+}

@@ -1,0 +1,35 @@
+//! Jobs by the beginning of their ids.
+
+use serde_json::Value;
+
+use crate::client::Client;
+use crate::exit::{Exit, Failure};
+use crate::output::text_at;
+
+/// Shorter beginnings are more likely slips than ids.
+const DIGITS_MIN: usize = 4;
+/// How many jobs are named when a beginning is that of several.
+const NAMED: usize = 5;
+
+/// The whole id of a job given by the beginning of it. What cannot be one is left to the server
+/// to refuse.
+pub(super) async fn whole(client: &Client, given: &str) -> Result<String, Failure> {
+    let digits = given.chars().filter(|c| *c != '-').count();
+    let fits = given.chars().all(|c| c == '-' || c.is_ascii_hexdigit());
+    if !fits || !(DIGITS_MIN..32).contains(&digits) {
+        return Ok(given.to_owned());
+    }
+    let query = [("id", Some(given.to_owned())), ("limit", Some(NAMED.to_string()))];
+    let answer = client.get(&["api", "v1", "executions"], &query).await?;
+    let found = answer.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    match found {
+        [] => Err(Failure::new(Exit::NotFound, format!("no job's id begins with {given}"))
+            .with_hint("`outlast jobs list` shows ids; finished jobs are kept for a limited time")),
+        [one] => Ok(text_at(one, "id")),
+        several => {
+            let ids: Vec<String> = several.iter().map(|job| text_at(job, "id")).collect();
+            let message = format!("several jobs' ids begin with {given}\n{}", ids.join("\n"));
+            Err(Failure::new(Exit::Conflict, message).with_hint("give more of the id"))
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Retry policies and labels as they are typed.
+
+use serde_json::{Map, Value, json};
+
+use crate::exit::Failure;
+
+const HINT: &str = "write a number of attempts, or a policy such as \
+                    max_attempts=5,initial_interval=2s,on_exhaustion=dead_letter";
+
+/// A number of attempts, or names and values with commas, or JSON.
+pub(super) fn read(given: &str) -> Result<Value, Failure> {
+    let wrong = |what: String| Failure::usage(what).with_hint(HINT);
+    if given.starts_with('{') {
+        let read = serde_json::from_str(given);
+        return read.map_err(|error| wrong(format!("--retry is not JSON: {error}")));
+    }
+    if let Ok(attempts) = given.parse::<u32>() {
+        return Ok(json!({ "max_attempts": attempts }));
+    }
+    let mut policy = Map::new();
+    for pair in given.split(',') {
+        let Some((name, text)) = pair.split_once('=') else {
+            return Err(wrong(format!("--retry is `{given}`, which is not a retry policy")));
+        };
+        let (name, text) = (name.trim(), text.trim());
+        let value = match name {
+            "max_attempts" | "backoff_coefficient" | "jitter" => serde_json::from_str(text)
+                .map_err(|_word| wrong(format!("--retry: {name} is `{text}`")))?,
+            "non_retryable_errors" => text.split(';').map(str::trim).collect(),
+            _ => json!(text),
+        };
+        policy.insert(name.to_owned(), value);
+    }
+    Ok(Value::Object(policy))
+}
+
+/// The same policy with its times as the standard writes them: in milliseconds.
+pub(super) fn of_the_standard(mut policy: Value) -> Value {
+    for name in ["initial_interval", "max_interval"] {
+        let Some(length) = policy.get(name).cloned() else { continue };
+        let (Ok(length), Some(map)) =
+            (crate::config::value::duration(&length), policy.as_object_mut())
+        else {
+            continue;
+        };
+        map.remove(name);
+        let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+        map.insert(format!("{name}_ms"), json!(millis));
+    }
+    policy
+}
+
+/// Labels that the worker must carry.
+pub(super) fn labels(given: &[String]) -> Result<Value, Failure> {
+    let mut labels = Map::new();
+    for pair in given {
+        let Some((name, value)) = pair.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            let message = format!("--label is `{pair}`, which is not NAME=VALUE");
+            return Err(Failure::usage(message).with_hint("such as --label zone=east"));
+        };
+        labels.insert(name.to_owned(), json!(value));
+    }
+    Ok(Value::Object(labels))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{labels, of_the_standard, read};
+    use serde_json::json;
+
+    #[test]
+    fn policies_are_numbers_pairs_or_json() {
+        assert_eq!(read("5").unwrap(), json!({"max_attempts": 5}));
+        let pairs = "max_attempts=2,initial_interval=2s,jitter=false,on_exhaustion=dead_letter";
+        let policy = json!({"max_attempts": 2, "initial_interval": "2s", "jitter": false,
+                            "on_exhaustion": "dead_letter"});
+        assert_eq!(read(pairs).unwrap(), policy);
+        assert_eq!(read(&policy.to_string()).unwrap(), policy);
+        assert_eq!(of_the_standard(policy)["initial_interval_ms"], json!(2000));
+        assert!(read("often").is_err() && read("max_attempts=many").is_err());
+    }
+
+    #[test]
+    fn labels_are_pairs() {
+        let given = ["zone=east".to_owned(), "disk=".to_owned()];
+        assert_eq!(labels(&given).unwrap(), json!({"zone": "east", "disk": ""}));
+        assert!(labels(&["zone".to_owned()]).is_err());
+    }
+}

@@ -154,7 +154,8 @@ macro_rules! finished_by_id {
         concat!(
             "select ",
             moving!("f"),
-            "f.isolated, f.state
+            "f.isolated, f.state,
+                 (select d.reason from dead_letter_row d where d.seq = f.seq)
              from job_row j join finished f on f.seq = j.seq
              where j.id = any($1::uuid[])
                  and not exists (select 1 from active a where a.seq = f.seq)

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use outlast_worker::handover;
 
 use crate::command::{
     actions, bench, completions, config as show_config, dead_letters, demo, dev, doctor, events,
@@ -14,6 +15,7 @@ use crate::config::Environment;
 use crate::exit::{Exit, Failure};
 use crate::log::{self, LogFormat, Loudness};
 use crate::process;
+use crate::secrecy;
 
 /// A job platform whose work outlives its workers.
 #[derive(Debug, Parser)]
@@ -117,6 +119,11 @@ impl Command {
         }
     }
 
+    /// Whether it stays for long beside jobs, which must not find out what it was given.
+    const fn is_watched(&self) -> bool {
+        matches!(self, Self::Dev(_) | Self::Server(_) | Self::Worker(_))
+    }
+
     fn run(self, environment: &Environment, log_format: LogFormat) -> Result<Exit, Failure> {
         match self {
             Self::Dev(args) => wait_for(dev::run(args, log_format, environment)),
@@ -168,6 +175,12 @@ pub(crate) fn run() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refused(&error),
     };
+    if cli.command.is_watched() {
+        secrecy::start_again_if_seen(&environment);
+    }
+    if matches!(cli.command, Command::Server(_)) {
+        handover::keep_from_children();
+    }
     log::start(cli.log_format, cli.command.loudness(), &environment);
     let tied = cli.parent.map_or(Ok(()), process::end_with);
     let outcome = tied.and_then(|()| cli.command.run(&environment, cli.log_format));

@@ -31,6 +31,7 @@ use clap::Args;
 
 use crate::client::Client;
 use crate::config::client::ClientConfig;
+use crate::config::token::TokenFlags;
 use crate::config::{Environment, Flag};
 use crate::exit::Failure;
 use crate::output::Format;
@@ -41,9 +42,8 @@ pub(crate) struct Target {
     /// Server to ask [default: OUTLAST_SERVER, OJS_URL or http://127.0.0.1:8080]
     #[arg(long, value_name = "URL")]
     server: Option<String>,
-    /// Bearer token [default: OUTLAST_TOKEN or OJS_AUTH_TOKEN]
-    #[arg(long, value_name = "TOKEN")]
-    token: Option<String>,
+    #[command(flatten)]
+    token: TokenFlags,
     #[command(flatten)]
     trust: TrustArgs,
     /// How to print: table, json or jsonl
@@ -85,16 +85,17 @@ pub(crate) struct TrustArgs {
 /// The keys that flags about a server set.
 pub(crate) fn server_flags(
     server: Option<String>,
-    token: Option<String>,
+    token: TokenFlags,
     trust: &TrustArgs,
 ) -> Vec<Flag> {
-    vec![
+    let mut flags = vec![
         Flag::new("worker.server", "--server", server),
-        Flag::new("worker.token", "--token", token),
         Flag::new("worker.ca_file", "--ca-file", trust.ca_file.clone()),
         Flag::new("worker.client_cert", "--client-cert", trust.client_cert.clone()),
         Flag::new("worker.client_key", "--client-key", trust.client_key.clone()),
-    ]
+    ];
+    flags.extend(token.flags());
+    flags
 }
 
 /// What server and worker are started with, as text, for a test that compares.

@@ -16,6 +16,7 @@ mod error;
 mod file;
 pub(crate) mod keys;
 pub(crate) mod server;
+pub(crate) mod token;
 pub(crate) mod value;
 pub(crate) mod worker;
 
@@ -49,6 +50,18 @@ pub(crate) enum Origin {
     Environment(String),
     /// A flag of the command line.
     Flag(&'static str),
+}
+
+impl Origin {
+    /// What wins over what: a higher one over a lower one.
+    const fn rank(&self) -> u8 {
+        match self {
+            Self::Default => 0,
+            Self::File { .. } => 1,
+            Self::Environment(_) => 2,
+            Self::Flag(_) => 3,
+        }
+    }
 }
 
 impl fmt::Display for Origin {

@@ -16,6 +16,7 @@ mod output;
 mod process;
 #[cfg(test)]
 mod reference;
+mod secrecy;
 mod service_manager;
 mod signals;
 

@@ -3,7 +3,10 @@
 //! eligible.
 
 /// The containments that prove it, by the names that workers register with.
-pub const PROVING: [&str; 2] = ["pidns", "cgroup"];
+///
+/// Not a cgroup: nothing ends it when every process of the worker is killed at one stroke, and
+/// a job with the rights of its worker can leave it.
+pub const PROVING: [&str; 1] = ["pidns"];
 
 /// The label that a worker's containment is shown and asked for under. It is reserved: what a
 /// worker says of itself here is what it found when it started.

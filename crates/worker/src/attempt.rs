@@ -69,6 +69,10 @@ pub struct AttemptSpec {
     pub deadline: Option<BootTime>,
     /// What holds its tree.
     pub containment: Containment,
+    /// Files that it must not see, where its containment can hide them.
+    pub hidden: Vec<PathBuf>,
+    /// Its own folder: what lies beside it is hidden from it, where its containment can.
+    pub private_folder: Option<PathBuf>,
     /// The program to execute as the shim.
     pub shim: OwnProgram,
 }
@@ -93,6 +97,8 @@ impl AttemptSpec {
             },
             deadline: None,
             containment: Containment::Pidns,
+            hidden: Vec::new(),
+            private_folder: None,
             shim: OwnProgram::running(),
         }
     }

@@ -99,6 +99,8 @@ pub struct DaemonConfig {
     pub work_folder: Option<PathBuf>,
     /// Whether the process that started it waits for it, however long a shutdown takes.
     pub has_patient_parent: bool,
+    /// Files that jobs have no business with, hidden from them where that is possible.
+    pub hidden: Vec<PathBuf>,
     /// The program to execute as shim.
     pub program: OwnProgram,
 }
@@ -208,6 +210,7 @@ async fn start(
     let host = HostEnvironment::allowed_of(config.variables.iter().cloned())
         .also(config.variables.iter().cloned(), &config.environment);
     let interpreters = Interpreters::find(host.path()).await;
+    crate::keeper::end_orphans();
     let probe = Containment::probe(config.containment, &config.program).await?;
     for refused in &probe.refused {
         tracing::info!(kind = %refused.kind, reason = refused.reason, "containment does not work here");
@@ -229,6 +232,7 @@ async fn start(
         name = config.name,
         heartbeat_interval = ?config.heartbeat_interval,
         containment = %probe.chosen,
+        ordinary_jobs = %probe.ordinary,
         runtimes = actions.runtimes().join(","),
         actions = actions.references().count(),
         "worker is set up"
@@ -238,7 +242,8 @@ async fn start(
         shelf: Arc::new(shelf),
         again,
         host,
-        containment: probe.chosen,
+        containment: probe,
+        hidden: config.hidden.iter().filter_map(|path| std::path::absolute(path).ok()).collect(),
         program: config.program,
         packs_folder: root.packs(),
         attempts_folder: root.attempts(),

@@ -37,6 +37,12 @@ impl WorkFolder {
         Ok(folder)
     }
 
+    /// Returns the whole folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns the job's working directory.
     #[must_use]
     pub fn working(&self) -> PathBuf {
@@ -153,7 +159,8 @@ fn write_new(path: &Path, body: &[u8]) -> io::Result<()> {
     file.write_all(body)
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+/// Removes a folder with everything in it, also what a job has shut; one that is gone is fine.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             // A job may take its own rights away from a folder; give them back once.

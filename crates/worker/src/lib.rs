@@ -5,7 +5,9 @@
 //! - [`daemon`]: the engine: a session with the server, and attempts for what it delivers
 //! - [`attempt`]: one attempt as the engine sees it: spawn, stop, output, ending
 //! - [`shim`]: the process that holds one attempt's tree and ends it
+//! - [`keeper`]: ends what is left in cgroups when engine and shims were killed together
 //! - [`containment`]: what keeps a tree together, and which kind works on this host
+//! - [`handover`]: keeping what a worker was given out of sight of its jobs
 //! - [`runtime`]: from an entry point to a program and its arguments
 //! - [`secrets`], [`mask`]: what the worker lends to actions, and hiding it in what they print
 //! - [`environment`], [`folder`]: what a job gets to see, and its private work folder
@@ -25,4 +27,4 @@ mod process;
 pub mod runtime;
 pub mod secrets;
 
-pub use process::{OwnProgram, containment, shim};
+pub use process::{OwnProgram, containment, handover, keeper, shim};

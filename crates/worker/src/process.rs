@@ -5,11 +5,14 @@
 //! shim does whatever must happen between fork and exec. Raw system calls stand in `sys`.
 
 pub mod containment;
+pub mod handover;
+pub mod keeper;
 pub mod shim;
 
 pub(crate) mod cgroup;
 pub(crate) mod descendants;
 pub(crate) mod launch;
+pub(crate) mod pace;
 pub(crate) mod protocol;
 pub(crate) mod sys;
 

@@ -15,6 +15,7 @@ const ACTIONS: &[(&str, &str, &str, &str)] = &[
     ("deaf_long", "shell", DEAF_PARAMETERS, "#!/bin/sh\nexec sleep 600\n"),
     ("flood", "shell", FLOOD_PARAMETERS, include_str!("pack/flood.sh")),
     ("python", "python", PYTHON_PARAMETERS, include_str!("pack/ledger.py")),
+    ("pry", "python", PRY_PARAMETERS, include_str!("pack/pry.py")),
 ];
 
 const RUN_PARAMETERS: &str = "parameter_format: dotenv
@@ -41,6 +42,15 @@ parameters:
 const PYTHON_PARAMETERS: &str = "parameter_format: json
 parameters:
   ledger: {type: string, required: true}
+";
+
+const PRY_PARAMETERS: &str = "parameter_format: json
+output_format: json
+parameters:
+  ledger: {type: string}
+  backwards: {type: string, required: true}
+  mark: {type: string, required: true}
+  file: {type: string, default: /nonexistent}
 ";
 
 /// Writes the pack below `folder` and returns the folder to give as `--packs`.

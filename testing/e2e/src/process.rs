@@ -13,7 +13,8 @@ use crate::process_table::{self, ProcessId};
 use crate::wait::{eventually, poll};
 
 /// Variable that marks everything descended from a process of ours.
-const MARK: &str = "E2E_PROCESS";
+/// A name that a worker keeps in its environment, and hands to its jobs.
+const MARK: &str = "LC_E2E_PROCESS";
 const TAIL_LINES: usize = 60;
 
 /// A running `outlast`. Dropping it kills it and everything below it.

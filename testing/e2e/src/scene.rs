@@ -223,7 +223,7 @@ impl Scene {
         let body = reply.expect(201);
         let id = body["data"]["id"].as_str().expect("an id").to_owned();
         // A flood writes no end: its output is its trace.
-        let leaves_trace = leaves_trace && run.action != "ledger.flood";
+        let leaves_trace = leaves_trace && !["ledger.flood", "ledger.pry"].contains(&run.action);
         let accepted = Accepted { never_overlaps, leaves_trace, cancelled_at_epoch: None };
         self.accepted().insert(id.clone(), accepted);
         Some(id)

@@ -172,9 +172,18 @@ impl Worker {
     /// Kills guardian and engine together, as the machine's memory killer or a power cut of the
     /// container would; neither gets to say goodbye.
     pub fn kill_whole(&mut self) {
+        self.kill_whole_with(|_| Vec::new());
+    }
+
+    /// Kills guardian and engine together with what `more` finds below the engine.
+    pub fn kill_whole_with(&mut self, more: impl Fn(ProcessId) -> Vec<ProcessId>) {
         let engine = self.engine();
-        // A stopped guardian cannot react to the death of its engine.
+        // A stopped guardian cannot react to the death of its engine, nor the engine to others'.
         self.process.signal(Signal::STOP);
+        process_table::signal(engine, Signal::STOP);
+        for pid in more(engine) {
+            process_table::signal(pid, Signal::KILL);
+        }
         process_table::signal(engine, Signal::KILL);
         self.process.kill();
     }

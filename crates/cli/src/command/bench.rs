@@ -36,6 +36,7 @@ use self::plan::Plan;
 use super::{TrustArgs, server_flags};
 use crate::config::Environment;
 use crate::config::client::ClientConfig;
+use crate::config::token::TokenFlags;
 use crate::config::value::without_passwords;
 use crate::exit::{Exit, Failure};
 use crate::output::{Format, print_one};
@@ -94,9 +95,8 @@ pub(crate) struct Args {
     /// Server to measure [default: OUTLAST_SERVER or OJS_URL; else one of its own]
     #[arg(long, value_name = "URL")]
     server: Option<String>,
-    /// Bearer token [default: OUTLAST_TOKEN or OJS_AUTH_TOKEN]
-    #[arg(long, value_name = "TOKEN")]
-    token: Option<String>,
+    #[command(flatten)]
+    token: TokenFlags,
     #[command(flatten)]
     trust: TrustArgs,
     /// Measure a server of its own on a temporary store, whatever the environment says

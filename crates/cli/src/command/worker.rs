@@ -9,10 +9,11 @@ use outlast_worker::containment::UnknownContainment;
 use outlast_worker::daemon::{self, DaemonConfig, Tell};
 use outlast_worker::guardian::{self, GuardianLink, GuardianOptions};
 use outlast_worker::runtime::UnknownRuntime;
-use outlast_worker::{OwnProgram, shim};
+use outlast_worker::{OwnProgram, handover, keeper, shim};
 
 use super::{TrustArgs, server_flags};
 use crate::cli;
+use crate::config::token::TokenFlags;
 use crate::config::worker::WorkerConfig;
 use crate::config::{Environment, Flag, Settings};
 use crate::exit::{Exit, Failure};
@@ -27,9 +28,8 @@ pub(crate) struct Args {
     /// Server to work for [default: OUTLAST_SERVER, OJS_URL or http://127.0.0.1:8080]
     #[arg(long, value_name = "URL")]
     server: Option<String>,
-    /// Bearer token [default: OUTLAST_TOKEN or OJS_AUTH_TOKEN]
-    #[arg(long, value_name = "TOKEN")]
-    token: Option<String>,
+    #[command(flatten)]
+    token: TokenFlags,
     #[command(flatten)]
     trust: TrustArgs,
     /// Label of this worker [default: the host's name]
@@ -59,6 +59,9 @@ pub(crate) struct Args {
     /// How process trees are held: auto, pidns, cgroup, subreaper [default: auto]
     #[arg(long, value_name = "KIND")]
     containment: Option<String>,
+    /// Folder in which attempts have theirs [default: where temporary files belong]
+    #[arg(long, value_name = "DIR")]
+    work_dir: Option<String>,
     /// YAML file with settings
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -85,6 +88,7 @@ impl Args {
             Flag::new("worker.heartbeat_interval", "--heartbeat-interval", self.heartbeat_interval),
             Flag::new("worker.containment", "--containment", self.containment),
         ]);
+        flags.push(Flag::new("worker.work_dir", "--work-dir", self.work_dir));
         flags
     }
 }
@@ -106,17 +110,24 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
     }
 }
 
-/// Runs this process as a shim or an engine if it was started as one.
+/// Runs this process as a shim, a keeper or an engine if it was started as one.
 pub(crate) fn inner_process() -> Option<ExitCode> {
     let name = std::env::args_os().nth(1)?;
     if name == shim::SUBCOMMAND {
         return Some(ExitCode::from(u8::try_from(shim::main()).unwrap_or(1)));
     }
+    if name == keeper::SUBCOMMAND {
+        return Some(ExitCode::from(u8::try_from(keeper::main()).unwrap_or(1)));
+    }
+    // From here on no other process of this user looks into this one.
+    handover::close_to_others();
     (name == ENGINE).then(engine)
 }
 
 fn engine() -> ExitCode {
     let environment = Environment::of_process();
+    // What it starts are jobs, and programs that it asks for their version.
+    handover::keep_from_children();
     let (format, args, parent) = match cli::engine_args(std::env::args_os().skip(2)) {
         Ok(parsed) => parsed,
         Err(code) => return code,
@@ -179,8 +190,9 @@ pub(super) fn daemon_config(
         variables: environment.variables().to_vec(),
         environment: config.environment,
         secrets: config.secrets,
-        work_folder: None,
+        work_folder: config.work_dir,
         has_patient_parent: false,
+        hidden: config.hidden,
         program: OwnProgram::running(),
     })
 }

@@ -2,6 +2,7 @@
 
 use outlast_sdk::Tls;
 
+use super::token::token;
 use super::value;
 use super::{ConfigError, Environment, Flag, Settings};
 
@@ -27,7 +28,7 @@ impl ClientConfig {
     pub(crate) fn of(settings: &Settings) -> Result<Self, ConfigError> {
         Ok(Self {
             server: settings.get("worker.server", value::url)?,
-            token: settings.get("worker.token", value::shown_token)?,
+            token: token(settings)?,
             tls: tls(settings)?,
         })
     }

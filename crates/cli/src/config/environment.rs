@@ -4,6 +4,8 @@
 //! the long name wins over them. A name that is a key but for its underscores is refused: it
 //! would be ignored otherwise.
 
+use outlast_worker::handover;
+
 use super::{ConfigError, Origin, keys};
 
 /// Other names of keys, the weakest first.
@@ -17,12 +19,12 @@ pub(crate) const ALIASES: &[(&str, &str)] = &[
     ("OUTLAST_SERVER", "worker.server"),
     ("OJS_AUTH_TOKEN", "worker.token"),
     ("OUTLAST_TOKEN", "worker.token"),
+    ("OUTLAST_TOKEN_FILE", "worker.token_file"),
 ];
 
 /// Variables with our prefix that set no key: ours, and what a job finds in its environment.
 const OTHERS: &[&str] = &[
     "OUTLAST_LOG",
-    "OUTLAST_TOKEN_FILE",
     "OUTLAST_JOB_ID",
     "OUTLAST_ATTEMPT",
     "OUTLAST_EPOCH",
@@ -31,6 +33,23 @@ const OTHERS: &[&str] = &[
     "OUTLAST_SECRETS",
 ];
 
+/// Variables that other processes may see: what jobs are given anyway, and what the loader and
+/// libraries read by themselves.
+const HARMLESS: &[&str] = &[
+    "PATH",
+    "HOME",
+    "LANG",
+    "TZ",
+    "TMPDIR",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "NOTIFY_SOCKET",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+];
+const HARMLESS_PREFIXES: &[&str] = &["LC_", "LD_", "RUST_", "MIMALLOC_", "TOKIO_"];
+
 /// Environment variables by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
@@ -38,8 +57,12 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Those of this process; what is not Unicode cannot be one of ours.
+    /// Those of this process, or those that it was handed when it was started again; what is
+    /// not Unicode cannot be one of ours.
     pub(crate) fn of_process() -> Self {
+        if let Some(variables) = handover::received() {
+            return Self { variables };
+        }
         let pairs = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
@@ -64,6 +87,18 @@ impl Environment {
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
+    /// Whether a variable may stay where other processes can read it.
+    pub(crate) fn is_harmless(name: &str) -> bool {
+        HARMLESS.contains(&name) || HARMLESS_PREFIXES.iter().any(|start| name.starts_with(start))
+    }
+
+    /// The same with one variable set to `value`.
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.variables.retain(|(known, _)| known != name);
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// What to log, if `OUTLAST_LOG` says so.
     pub(crate) fn log_filter(&self) -> Option<&str> {
         self.get("OUTLAST_LOG")
@@ -83,6 +118,7 @@ impl Environment {
                     | "OUTLAST_SERVER"
                     | "OJS_AUTH_TOKEN"
                     | "OUTLAST_TOKEN"
+                    | "OUTLAST_TOKEN_FILE"
                     | "OUTLAST_CA_FILE"
                     | "OUTLAST_CLIENT_CERT"
                     | "OUTLAST_CLIENT_KEY"

@@ -53,7 +53,7 @@ const FILE: Kind = kind("file", |v| value::file(v).map(drop));
 const ROLES: Kind = kind("mapping", |v| value::roles(v).map(drop));
 const LIST: Kind = kind("list", |v| value::list(v).map(drop));
 const PATHS: Kind = kind("list", |v| value::paths(v).map(drop));
-const PATH: Kind = kind("folder", |v| value::path(v).map(drop));
+const PATH: Kind = kind("path", |v| value::path(v).map(drop));
 const VARIABLES: Kind = kind("list", |v| value::variables(v).map(drop));
 const RUNTIMES: Kind = kind("list", |v| value::runtimes(v).map(drop));
 const TOKEN: Kind = kind("text", |v| value::shown_token(v).map(drop));
@@ -112,6 +112,7 @@ pub(crate) const ALL: &[Key] = &[
     key("retention.workers", "7d", "how long stopped and lapsed workers are kept", DURATION),
     key("worker.server", "http://127.0.0.1:8080", "the server to work for", URL),
     secret("worker.token", "bearer token shown to the server", TOKEN),
+    key("worker.token_file", "", "file that holds this token, instead of the token itself", FILE),
     key(
         "worker.ca_file",
         "",
@@ -152,6 +153,12 @@ pub(crate) const ALL: &[Key] = &[
         "auto",
         "how process trees are held: auto, pidns, cgroup, subreaper",
         CONTAINMENT,
+    ),
+    key(
+        "worker.work_dir",
+        "",
+        "folder in which attempts have theirs; where temporary files belong if none",
+        PATH,
     ),
 ];
 

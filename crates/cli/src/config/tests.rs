@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::client::ClientConfig;
 use super::server::{ServerConfig, Switches};
+use super::token::TokenFlags;
 use super::value::{self, Database};
 use super::worker::WorkerConfig;
 use super::{ConfigError, Environment, Flag, Origin, Settings, keys};
@@ -122,6 +123,32 @@ fn wrong_value_names_key_value_origin_and_what_would_be_right() {
         |                     ^^^^
     hint: worker.shutdown_timeout: how long running jobs may take at a stop; default 30
     ");
+}
+
+#[test]
+fn token_that_was_said_closest_at_hand_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    std::fs::write(&path, "from-the-file\n").unwrap();
+    let file = path.to_str().unwrap();
+    let shown = |flags: TokenFlags, environment: &[(&str, &str)]| {
+        let flags = flags.flags().to_vec();
+        let config = ClientConfig::new(flags, &Environment::of(environment));
+        config.map(|config| config.token.unwrap_or_default()).map_err(|error| error.to_string())
+    };
+    let none = TokenFlags::default;
+    assert_eq!(shown(none(), &[("OUTLAST_TOKEN_FILE", file)]).unwrap(), "from-the-file");
+    let flag = TokenFlags { token: Some("flag".to_owned()), token_file: None };
+    assert_eq!(shown(flag, &[("OUTLAST_TOKEN_FILE", file)]).unwrap(), "flag");
+    let flag = TokenFlags { token: None, token_file: Some(file.to_owned()) };
+    assert_eq!(shown(flag, &[("OUTLAST_TOKEN", "variable")]).unwrap(), "from-the-file");
+    let twice = shown(none(), &[("OUTLAST_TOKEN_FILE", file), ("OUTLAST_TOKEN", "x")]);
+    assert!(twice.unwrap_err().contains("the token is given twice"));
+    std::fs::write(&path, "two words").unwrap();
+    let wrong = shown(none(), &[("OUTLAST_TOKEN_FILE", file)]).unwrap_err();
+    assert!(wrong.contains("holds no token"), "{wrong}");
+    let gone = shown(none(), &[("OUTLAST_TOKEN_FILE", "/nonexistent")]).unwrap_err();
+    assert!(gone.contains("/nonexistent cannot be read"), "{gone}");
 }
 
 /// What a server says at its start stands in the journal.
@@ -368,6 +395,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("retention.workers", "9d"),
     ("worker.server", "http://127.0.0.1:9"),
     ("worker.token", "sesame"),
+    // A file with one word that every machine has.
+    ("worker.token_file", "/proc/sys/kernel/ostype"),
     ("worker.ca_file", "/a"),
     ("worker.client_cert", "/c"),
     ("worker.client_key", "/k"),
@@ -384,6 +413,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("worker.containment", "pidns"),
     ("worker.environment", "HTTP_PROXY,AWS_*"),
     ("worker.secrets", "/run/secrets"),
+    ("worker.work_dir", "/w"),
 ];
 
 #[test]

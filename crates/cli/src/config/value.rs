@@ -123,9 +123,9 @@ pub(crate) fn paths(value: &Value) -> Result<Vec<PathBuf>, &'static str> {
     Ok(list(value)?.into_iter().map(PathBuf::from).collect())
 }
 
-/// One folder; nothing if the text is empty.
+/// One path; nothing if the text is empty.
 pub(crate) fn path(value: &Value) -> Result<Option<PathBuf>, &'static str> {
-    let text = text(value).map_err(|_text| "a folder")?;
+    let text = text(value).map_err(|_text| "a path")?;
     Ok((!text.is_empty()).then(|| PathBuf::from(text)))
 }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use outlast_sdk::Tls;
 
+use super::token::token;
 use super::value::{self, Containment};
-use super::{ConfigError, Settings, client};
+use super::{ConfigError, Origin, Settings, client};
 
 /// Everything a worker needs to know, checked.
 #[derive(Clone, Debug)]
@@ -40,6 +41,10 @@ pub(crate) struct WorkerConfig {
     pub(crate) secrets: Option<PathBuf>,
     /// How it holds process trees.
     pub(crate) containment: Containment,
+    /// Where attempts have their folders; the system's temporary folder if not said.
+    pub(crate) work_dir: Option<PathBuf>,
+    /// Files with a token, which are no business of jobs.
+    pub(crate) hidden: Vec<PathBuf>,
 }
 
 impl WorkerConfig {
@@ -48,7 +53,7 @@ impl WorkerConfig {
         let name = settings.get("worker.name", value::text)?;
         Ok(Self {
             server: settings.get("worker.server", value::url)?,
-            token: settings.get("worker.token", value::shown_token)?,
+            token: token(settings)?,
             tls: client::tls(settings)?,
             name: if name.is_empty() { host_name() } else { name },
             heartbeat_interval: settings.get("worker.heartbeat_interval", value::heartbeat)?,
@@ -61,8 +66,27 @@ impl WorkerConfig {
             environment: settings.get("worker.environment", value::variables)?,
             secrets: settings.get("worker.secrets", value::path)?,
             containment: settings.get("worker.containment", value::containment)?,
+            work_dir: settings.get("worker.work_dir", value::path)?,
+            hidden: hidden(settings)?,
         })
     }
+}
+
+/// The files of token and key, and files of settings that hold a secret.
+fn hidden(settings: &Settings) -> Result<Vec<PathBuf>, ConfigError> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    for key in ["worker.token_file", "worker.client_key"] {
+        found.extend(settings.get(key, value::file)?);
+    }
+    for setting in settings.iter() {
+        let says = !setting.shown().is_empty() && setting.shown() != "0 hidden";
+        if let (true, Origin::File { path, .. }) = (setting.key.secret && says, &setting.origin)
+            && !found.contains(path)
+        {
+            found.push(path.clone());
+        }
+    }
+    Ok(found)
 }
 
 fn host_name() -> String {

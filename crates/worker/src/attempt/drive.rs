@@ -26,6 +26,9 @@ use crate::process::protocol::{HeldIn, MainExit, Oom, Order, Report, ShimSpec};
 /// Orders to the shim that may wait while it is busy or stopped.
 const ORDER_QUEUE: usize = 32;
 
+/// How long a tree that was given up has to prove that it ended after all.
+const LAST_LOOK: Duration = Duration::from_millis(100);
+
 /// How long a shim that reported an empty tree has to be gone.
 const REAP_MAX: Duration = Duration::from_secs(1);
 
@@ -36,8 +39,8 @@ pub(super) async fn run(
     chunks: mpsc::Sender<Output>,
 ) -> Ending {
     let started = boot_now();
-    let launched =
-        place(spec.containment).and_then(|held_in| Ok((launch(&spec.shim, &spec.label)?, held_in)));
+    let launched = place(spec.containment, &spec.shim)
+        .and_then(|held_in| Ok((launch(&spec.shim, &spec.label)?, held_in)));
     let (launched, held_in) = match launched {
         Ok(launched) => launched,
         Err(error) => return never_started(started, format!("cannot launch a shim: {error}")),
@@ -65,7 +68,8 @@ fn never_started(started: BootTime, reason: String) -> Ending {
 struct Drive {
     child: Child,
     reports: Lines<BufReader<OwnedReadHalf>>,
-    orders: mpsc::Sender<Order>,
+    /// Closed at the last: both halves of the shim see that.
+    orders: Option<mpsc::Sender<Order>>,
     order_queue: Option<(OwnedWriteHalf, mpsc::Receiver<Order>)>,
     commands: mpsc::Receiver<Command>,
     handles_left: bool,
@@ -105,7 +109,7 @@ impl Drive {
         let drive = Self {
             child,
             reports: BufReader::new(reports).lines(),
-            orders,
+            orders: Some(orders),
             order_queue: Some((to_shim, order_queue)),
             commands,
             handles_left: true,
@@ -127,6 +131,8 @@ impl Drive {
             env: spec.env,
             cwd: spec.cwd,
             held_in,
+            hidden: spec.hidden,
+            private_folder: spec.private_folder,
             deadline_boot_ms: spec.deadline.map(|deadline| deadline.0),
         };
         let input = tokio::spawn(write_input(stdin, spec.stdin));
@@ -155,7 +161,8 @@ impl Drive {
                 Wake::Step => {
                     let step = self.ladder.advance(now);
                     if step == Some(Step::GiveUp) {
-                        return false;
+                        let _ = self.child.start_kill();
+                        return self.grip.prove_empty(now + LAST_LOOK).await;
                     }
                     self.take(step);
                 }
@@ -228,8 +235,9 @@ impl Drive {
             Some(Step::Kill) => self.order(Order::Kill),
             Some(Step::Force) => {
                 self.grip.kill();
-                // Fails only if it ended already.
-                let _ = self.child.start_kill();
+                // An inner half that is stopped does not see it; the outer half does, and ends
+                // what is left with proof.
+                self.orders = None;
             }
             Some(Step::GiveUp) | None => {}
         }
@@ -237,7 +245,7 @@ impl Drive {
 
     fn order(&self, order: Order) {
         // Full only for a shim that takes nothing: it is bypassed when the next step is due.
-        let _ = self.orders.try_send(order);
+        let _ = self.orders.as_ref().map(|orders| orders.try_send(order));
     }
 
     /// The shim ended without saying that the tree is empty: it was killed from outside.
@@ -253,8 +261,12 @@ impl Drive {
         // One that will not go is left to the runtime, which reaps it when it does.
         let _ = timeout(REAP_MAX, self.child.wait()).await;
         let exit = self.seen.exit.take();
+        let kind = match judge(self.seen.spawn_failure, exit.as_ref(), self.ladder.cause()) {
+            EndKind::ShimDied { .. } if self.grip.is_in_reach() => EndKind::ShimKilled,
+            kind => kind,
+        };
         Ending {
-            kind: judge(self.seen.spawn_failure, exit.as_ref(), self.ladder.cause()),
+            kind,
             code: exit.as_ref().and_then(|exit| exit.code),
             signal: exit.as_ref().and_then(|exit| exit.signal),
             tree_empty,

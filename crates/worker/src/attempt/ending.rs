@@ -59,6 +59,8 @@ pub enum EndKind {
         /// A sentence for the operator.
         reason: String,
     },
+    /// Its shim was killed where the job has the right to do that.
+    ShimKilled,
     /// Its shim was killed from outside, and the tree with it.
     ShimDied {
         /// A sentence for the operator.
@@ -77,6 +79,7 @@ impl fmt::Display for EndKind {
             Self::DeadlinePassed => f.write_str("ended because its lease was not renewed"),
             Self::OomKilled => f.write_str("killed for want of memory"),
             Self::SpawnFailed { reason } => write!(f, "failed to start: {reason}"),
+            Self::ShimKilled => f.write_str("its shim was killed, most likely by the job itself"),
             Self::ShimDied { reason } => write!(f, "lost its shim: {reason}"),
         }
     }

@@ -37,6 +37,14 @@ impl Grip {
         }
     }
 
+    /// Says whether the job can kill its shim, which outside a namespace runs as its own user.
+    pub(super) fn is_in_reach(&self) -> bool {
+        match self {
+            Self::Namespace { .. } => false,
+            Self::Group(_) | Self::Session { .. } => true,
+        }
+    }
+
     /// Learns the first process of the namespace.
     pub(super) fn learn_init(&mut self, pid: i32) {
         if let Self::Namespace { init } = self {

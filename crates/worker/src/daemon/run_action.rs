@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_packs::{Action, PARAMETER_FILE_VARIABLE};
+use outlast_packs::{Action, PARAMETER_FILE_VARIABLE, PackSet};
 use outlast_sdk::{
     AttemptContext, Control, Delivery, Ended, Ends, Handler, LogStream, StageEvent, StopReason,
 };
@@ -17,7 +17,7 @@ use super::shelf::Shelf;
 use super::verdict;
 use crate::OwnProgram;
 use crate::attempt::{Attempt, AttemptHandle, AttemptSpec, Output, Stream};
-use crate::containment::Containment;
+use crate::containment::Probe;
 use crate::environment::{HostEnvironment, JobIdentity};
 use crate::folder::WorkFolder;
 use crate::mask::{Mask, Masking};
@@ -30,7 +30,9 @@ pub(super) struct ActionRunner {
     /// Asks for the packs to be read again.
     pub(super) again: Arc<Notify>,
     pub(super) host: HostEnvironment,
-    pub(super) containment: Containment,
+    pub(super) containment: Probe,
+    /// Files with secrets of the worker.
+    pub(super) hidden: Vec<PathBuf>,
     pub(super) program: OwnProgram,
     pub(super) packs_folder: PathBuf,
     pub(super) attempts_folder: PathBuf,
@@ -105,6 +107,7 @@ impl ActionRunner {
         let hidden = hidden.iter().map(String::as_bytes).chain(secrets.values());
         let mask = Mask::of(hidden);
         let program = action.program(&self.packs_folder);
+        self.ensure_written(&program.script)?;
         let line = actions
             .command_line(action, &program.script, self.host.path())
             .map_err(|missing| Box::new(unstarted("no_runtime", missing.to_string())))?;
@@ -115,11 +118,29 @@ impl ActionRunner {
             stdin: rendered.stdin.unwrap_or_default(),
             timeout: delivery.timeout.or(action.timeout),
             deadline: context.deadline(),
-            containment: self.containment,
+            containment: if delivery.overlap_forbidden {
+                self.containment.chosen
+            } else {
+                self.containment.ordinary
+            },
+            hidden: self.hidden.clone(),
+            private_folder: Some(folder.path().to_owned()),
             shim: self.program.clone(),
             ..AttemptSpec::new(delivery.attempt.job.to_string(), path_text(&line.program))
         };
         Ok(Prepared { action: Arc::clone(action), folder, spec, mask })
+    }
+
+    /// Writes built-in packs again where they are gone: a system that cleans temporary folders
+    /// removes what was not used for days.
+    fn ensure_written(&self, script: &Path) -> Result<(), Box<Ended>> {
+        if script.exists() {
+            return Ok(());
+        }
+        let written = PackSet::load(&[]).and_then(|packs| packs.materialise(&self.packs_folder));
+        written.map_err(|error| {
+            Box::new(unstarted("work_folder", format!("pack cannot be written: {error}")))
+        })
     }
 
     fn environment(

@@ -51,6 +51,12 @@ pub(super) fn judge(
         }
         EndKind::OomKilled => Ended::failed("oom_killed", "killed for want of memory"),
         EndKind::SpawnFailed { reason } => Ended::failed("spawn_failed", reason.clone()),
+        // Nothing else runs as the job's user and has reason to. If it were not charged, a job
+        // that does it would run until the interruption budget is spent.
+        EndKind::ShimKilled => Ended::failed(
+            "shim_killed",
+            "the process that holds the job was killed, most likely by the job itself",
+        ),
         // Nothing of the job's own doing is known: it is not charged for it.
         EndKind::ShimDied { reason } => {
             let message = format!("lost its shim: {reason}");

@@ -51,10 +51,7 @@ impl WorkRoot {
 }
 
 fn remove(folder: &Path, lock_path: &Path) {
-    let removed = match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    };
+    let removed = crate::folder::remove(folder);
     // The lock goes last: while it is there, somebody may try again.
     if let Err(error) = removed.and_then(|()| fs::remove_file(lock_path)) {
         tracing::warn!(%error, folder = %folder.display(), "cannot remove a work folder");

@@ -6,7 +6,13 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::process::getpid;
+
+/// How the name of every attempt's group begins.
+const PREFIX: &str = "outlast-";
 
 /// Finds this process's own group in the unified hierarchy.
 pub(crate) fn own_folder() -> io::Result<PathBuf> {
@@ -19,6 +25,74 @@ pub(crate) fn own_folder() -> io::Result<PathBuf> {
         .find_map(|line| line.strip_prefix("0::"))
         .ok_or_else(|| io::Error::other("this process is in no cgroup v2 group"))?;
     Ok(mount.join(path.trim_start_matches('/')))
+}
+
+/// Names the groups of one engine, before their number: `outlast-NAMESPACE-PID-START-`. A
+/// process id alone comes round again, and means nothing in another PID namespace.
+pub(crate) fn own_prefix() -> io::Result<String> {
+    let own = Owner::of_process(getpid().as_raw_nonzero().get())?;
+    Ok(format!("{PREFIX}{}-{}-{}-", own.namespace, own.pid, own.start))
+}
+
+/// Every group in `folder` whose name begins so.
+pub(crate) fn named(folder: &Path, prefix: &str) -> Vec<Group> {
+    let found = subfolders(folder).into_iter().filter(|folder| {
+        let name = folder.file_name().unwrap_or_default();
+        name.to_string_lossy().starts_with(prefix)
+    });
+    found.map(Group::at).collect()
+}
+
+/// Every group beside ours whose engine is dead.
+pub(crate) fn orphans() -> Vec<Group> {
+    let Ok(folder) = own_folder() else { return Vec::new() };
+    let mut found = named(&folder, PREFIX);
+    found.retain(|group| {
+        let name = group.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Owner::of_group(&name).is_some_and(|owner| owner.is_dead())
+    });
+    found
+}
+
+/// The engine that made a group.
+#[derive(Debug, PartialEq, Eq)]
+struct Owner {
+    namespace: u64,
+    pid: i32,
+    start: u64,
+}
+
+impl Owner {
+    fn of_process(pid: i32) -> io::Result<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // The name in parentheses may hold anything; the start is the 22nd field of all.
+        let start = stat
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(19)?.parse().ok())
+            .ok_or_else(|| io::Error::other("a process without a start"))?;
+        let namespace = fs::metadata("/proc/self/ns/pid")?.ino();
+        Ok(Self { namespace, pid, start })
+    }
+
+    fn of_group(name: &str) -> Option<Self> {
+        let mut numbers = name.strip_prefix(PREFIX)?.split('-');
+        let namespace = numbers.next()?.parse().ok()?;
+        let (pid, start) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+        numbers.next().filter(|_| numbers.next().is_none())?;
+        Some(Self { namespace, pid, start })
+    }
+
+    /// Whether it is known to be dead: of another namespace nothing is known from here.
+    fn is_dead(&self) -> bool {
+        match Self::of_process(self.pid) {
+            Ok(living) => living.namespace == self.namespace && living != *self,
+            Err(error) => {
+                let here = fs::metadata("/proc/self/ns/pid").map(|about| about.ino());
+                error.kind() == io::ErrorKind::NotFound
+                    && here.is_ok_and(|here| here == self.namespace)
+            }
+        }
+    }
 }
 
 /// Returns the files in which the memory controller may count OOM kills of our own group.

@@ -7,19 +7,31 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use rustix::thread::CapabilitySet;
+
 use super::OwnProgram;
 use super::shim::{NOOP, SUBCOMMAND};
 use crate::attempt::{Attempt, AttemptSpec, EndKind};
 
-/// How long one trial may take on a host that is busy starting everything at once.
-const TRIAL_MAX: Duration = Duration::from_secs(5);
+/// How long one trial may take on a host that is busy starting everything at once, and those
+/// after it. Together less than what init systems wait for a stop.
+const TRIALS: [Duration; 3] =
+    [Duration::from_secs(5), Duration::from_secs(10), Duration::from_secs(15)];
+
+/// Between two trials.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What a host says that has nothing to spare at the moment: EAGAIN, EMFILE, ENFILE, ENOMEM.
+/// `ENOSPC` is not among them: it is the answer of a host without user namespaces.
+const SCARCE: [&str; 4] = ["(os error 11)", "(os error 24)", "(os error 23)", "(os error 12)"];
 
 /// What holds an attempt's process tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Containment {
     /// A PID namespace: nothing escapes, and its end is proof that the tree is empty.
     Pidns,
-    /// A cgroup v2 of its own: nothing escapes that cannot write to the hierarchy.
+    /// A cgroup v2 of its own: nothing escapes that does not write to the hierarchy. No proof
+    /// when all of the worker is killed together.
     Cgroup,
     /// A subreaper: holds as long as the job does not kill its shim. No proof beyond that.
     Subreaper,
@@ -39,8 +51,8 @@ impl Containment {
         }
     }
 
-    /// Says whether the tree's end can be proved even when its shim was killed, which
-    /// actions that forbid overlap need.
+    /// Says whether the tree's end can be proved even when every process of the worker was
+    /// killed at one stroke, which jobs that forbid overlap need.
     #[must_use]
     pub fn proves_death(self) -> bool {
         outlast_core::containment::proves_death(self.name())
@@ -48,21 +60,73 @@ impl Containment {
 
     /// Tries `choice` on this host and returns the best kind that works.
     ///
+    /// A trial that only took too long, or for which the host had no processes or descriptors
+    /// to spare, says nothing about the kind: it is made again, and in the end fails the probe
+    /// rather than passing for a weaker kind.
+    ///
     /// # Errors
-    /// When the forced kind does not work, or none does.
+    /// When the forced kind does not work, none does, or it could not be found out.
     pub async fn probe(choice: Choice, program: &OwnProgram) -> Result<Probe, NoContainment> {
+        Self::probe_within(choice, program, &TRIALS).await
+    }
+
+    /// The same with these limits of one trial after another.
+    ///
+    /// # Errors
+    /// As [`Self::probe`].
+    pub async fn probe_within(
+        choice: Choice,
+        program: &OwnProgram,
+        trials: &[Duration],
+    ) -> Result<Probe, NoContainment> {
         let candidates = match choice {
             Choice::Auto => Self::ALL.to_vec(),
             Choice::Forced(kind) => vec![kind],
         };
         let mut refused = Vec::new();
         for kind in candidates {
-            match trial(kind, program).await {
-                Ok(()) => return Ok(Probe { chosen: kind, refused }),
-                Err(reason) => refused.push(Refused { kind, reason }),
+            match repeated_trial(kind, program, trials).await {
+                Ok(()) => {
+                    let ordinary = ordinary(kind, choice, (program, trials)).await;
+                    return Ok(Probe { chosen: kind, ordinary, refused });
+                }
+                Err(Failed::ByKind(reason)) => refused.push(Refused { kind, reason }),
+                Err(Failed::ByHost(reason)) => {
+                    refused.push(Refused { kind, reason });
+                    break;
+                }
             }
         }
         Err(NoContainment { refused })
+    }
+}
+
+/// What holds jobs that may overlap, where `chosen` holds those that must not.
+///
+/// In a namespace made through a user namespace every user but the worker's is unknown: files
+/// of root seem to belong to nobody, and ssh, git over ssh and ansible refuse to run. A cgroup
+/// has no such effect.
+async fn ordinary(
+    chosen: Containment,
+    choice: Choice,
+    (program, trials): (&OwnProgram, &[Duration]),
+) -> Containment {
+    let narrow = chosen == Containment::Pidns && Containment::knows_one_user();
+    if choice == Choice::Auto && narrow {
+        let cgroup = repeated_trial(Containment::Cgroup, program, trials).await;
+        if cgroup.is_ok() {
+            return Containment::Cgroup;
+        }
+    }
+    chosen
+}
+
+impl Containment {
+    /// Whether a PID namespace of this process needs a user namespace, which maps one user.
+    #[must_use]
+    pub fn knows_one_user() -> bool {
+        let sets = rustix::thread::capabilities(None);
+        !sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
     }
 }
 
@@ -105,8 +169,10 @@ pub struct UnknownContainment(pub String);
 /// What a probe found.
 #[derive(Debug)]
 pub struct Probe {
-    /// The best kind that works.
+    /// The best kind that works. It holds the jobs that must not overlap.
     pub chosen: Containment,
+    /// What holds the others: the same, or one in which they can do more.
+    pub ordinary: Containment,
     /// Better kinds that do not work here, and why.
     pub refused: Vec<Refused>,
 }
@@ -128,12 +194,41 @@ pub struct NoContainment {
     pub refused: Vec<Refused>,
 }
 
+/// Why a trial failed.
+enum Failed {
+    /// The kind does not work here.
+    ByKind(String),
+    /// Nothing was found out.
+    ByHost(String),
+}
+
+async fn repeated_trial(
+    kind: Containment,
+    program: &OwnProgram,
+    trials: &[Duration],
+) -> Result<(), Failed> {
+    let mut failed = Failed::ByHost("it was not tried".to_owned());
+    for limit in trials {
+        match trial(kind, program, *limit).await {
+            Err(Failed::ByHost(reason)) => {
+                tracing::warn!(%kind, reason, "a trial of a containment says nothing, trying again");
+                failed = Failed::ByHost(reason);
+                tokio::time::sleep(PAUSE).await;
+            }
+            other => return other,
+        }
+    }
+    Err(failed)
+}
+
 /// Runs the program itself, doing nothing, as a job in `kind`.
-async fn trial(kind: Containment, program: &OwnProgram) -> Result<(), String> {
-    let path = program.path().to_str().ok_or("the program's own path is not UTF-8")?;
+async fn trial(kind: Containment, program: &OwnProgram, limit: Duration) -> Result<(), Failed> {
+    let path = program.path().to_str();
+    let path = path.ok_or_else(|| Failed::ByKind("the program's path is not UTF-8".to_owned()))?;
     let spec = AttemptSpec {
         args: vec![SUBCOMMAND.to_owned(), NOOP.to_owned()],
-        timeout: Some(TRIAL_MAX),
+        timeout: Some(limit),
+        kill_after: Duration::ZERO,
         containment: kind,
         shim: program.clone(),
         ..AttemptSpec::new("probe", path)
@@ -141,7 +236,11 @@ async fn trial(kind: Containment, program: &OwnProgram) -> Result<(), String> {
     let ending = Attempt::spawn(spec).finished().await;
     match ending.kind {
         EndKind::Exited { code: 0 } if ending.tree_empty => Ok(()),
-        EndKind::SpawnFailed { reason } => Err(reason),
-        other => Err(format!("a trial did not end well: {other}")),
+        EndKind::TimedOut => Err(Failed::ByHost(format!("a trial took more than {limit:?}"))),
+        EndKind::SpawnFailed { reason } if SCARCE.iter().any(|word| reason.contains(word)) => {
+            Err(Failed::ByHost(reason))
+        }
+        EndKind::SpawnFailed { reason } => Err(Failed::ByKind(reason)),
+        other => Err(Failed::ByKind(format!("a trial did not end well: {other}"))),
     }
 }

@@ -13,14 +13,13 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use rustix::process::getpid;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 
 use super::containment::Containment;
 use super::protocol::HeldIn;
-use super::{OwnProgram, cgroup, shim};
+use super::{OwnProgram, keeper, shim};
 
 /// A shim that was started, with our ends of everything. Nothing was said to it yet.
 pub(crate) struct Launched {
@@ -77,18 +76,18 @@ fn send_descriptor(socket: &StdUnixStream, descriptor: &impl AsFd) -> io::Result
 }
 
 /// Picks the place for one attempt inside `containment`.
-pub(crate) fn place(containment: Containment) -> io::Result<HeldIn> {
+pub(crate) fn place(containment: Containment, program: &OwnProgram) -> io::Result<HeldIn> {
     Ok(match containment {
         Containment::Pidns => HeldIn::Pidns,
-        Containment::Cgroup => HeldIn::Cgroup { folder: next_group()? },
+        Containment::Cgroup => HeldIn::Cgroup { folder: next_group(program)? },
         Containment::Subreaper => HeldIn::Subreaper,
     })
 }
 
 /// Names a group that no attempt of this or another living engine uses.
-fn next_group() -> io::Result<PathBuf> {
+fn next_group(program: &OwnProgram) -> io::Result<PathBuf> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
+    let (folder, prefix) = keeper::ensure(program)?;
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("outlast-{}-{number}", getpid().as_raw_nonzero());
-    Ok(cgroup::own_folder()?.join(name))
+    Ok(folder.join(format!("{prefix}{number}")))
 }

@@ -23,6 +23,10 @@ pub(crate) struct ShimSpec {
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cwd: PathBuf,
     pub(crate) held_in: HeldIn,
+    /// Files that the job must not see, where its containment can hide them.
+    pub(crate) hidden: Vec<PathBuf>,
+    /// The attempt's own folder; its neighbours' are beside it.
+    pub(crate) private_folder: Option<PathBuf>,
     /// CLOCK_BOOTTIME in milliseconds at which the tree ends, come what may.
     pub(crate) deadline_boot_ms: Option<u64>,
 }

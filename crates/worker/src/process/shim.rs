@@ -18,13 +18,14 @@ mod direct;
 mod job;
 mod namespace;
 mod oom;
+mod outer;
 mod supervise;
 mod tree;
 
 use channel::Channel;
 
 use super::protocol::{HeldIn, Report};
-use super::sys;
+use super::{handover, sys};
 
 /// The hidden subcommand on which the program must call [`main`].
 pub const SUBCOMMAND: &str = "shim";
@@ -41,6 +42,7 @@ pub fn main() -> i32 {
     if std::env::args_os().nth(2).is_some_and(|argument| argument == NOOP) {
         return 0;
     }
+    handover::open_to_itself();
     sys::keep_only_stdio_on_exec();
     // Fails only for a process that leads its group already, which has no terminal to fear.
     let _ = rustix::process::setsid();
@@ -57,7 +59,7 @@ pub fn main() -> i32 {
     };
     match spec.held_in.clone() {
         HeldIn::Pidns => namespace::run(channel, spec),
-        HeldIn::Cgroup { folder } => direct::run_in_cgroup(channel, spec, folder),
-        HeldIn::Subreaper => direct::run_under_subreaper(channel, spec),
+        HeldIn::Cgroup { folder } => direct::run_in_cgroup(channel, &spec, folder),
+        HeldIn::Subreaper => direct::run_under_subreaper(channel, &spec),
     }
 }

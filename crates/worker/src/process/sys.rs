@@ -15,7 +15,10 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
-use rustix::thread::UnshareFlags;
+use rustix::thread::{
+    CapabilitySet, UnshareFlags, capabilities, configure_capability_in_ambient_set,
+    remove_capability_from_bounding_set, set_capabilities,
+};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -141,6 +144,21 @@ impl std::os::fd::AsFd for SignalFd {
     }
 }
 
+/// Takes over a descriptor that came through exec. Its number must be known to nothing else in
+/// this process.
+pub(crate) fn adopt(number: i32) -> OwnedFd {
+    // SAFETY: callers have seen that it is open, and that nothing of ours opened it.
+    unsafe { OwnedFd::from_raw_fd(number) }
+}
+
+/// Capabilities by which a process reads the memory of others, whatever their users.
+const PRYING: [CapabilitySet; 4] = [
+    CapabilitySet::SYS_PTRACE,
+    CapabilitySet::PERFMON,
+    CapabilitySet::BPF,
+    CapabilitySet::CHECKPOINT_RESTORE,
+];
+
 /// What a job's process does to itself between fork and exec.
 #[derive(Debug)]
 pub(crate) struct JobEntry {
@@ -148,6 +166,8 @@ pub(crate) struct JobEntry {
     pub(crate) parent: Pid,
     /// `cgroup.procs` of the group to join first.
     pub(crate) group: Option<OwnedFd>,
+    /// It has mounts of its own, which must stay as they are.
+    pub(crate) keeps_mounts: bool,
 }
 
 impl JobEntry {
@@ -168,6 +188,7 @@ impl JobEntry {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         raise_oom_score();
+        give_up_capabilities(self.keeps_mounts);
         for number in 1..=SIGNAL_MAX {
             // SAFETY: SIG_DFL is a valid disposition; KILL, STOP and libc's own are refused.
             unsafe { libc::signal(number, libc::SIG_DFL) };
@@ -177,6 +198,24 @@ impl JobEntry {
         unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) };
         Ok(())
     }
+}
+
+/// Gives up, for good and for every program it will execute, what would let this process into
+/// others; and with `keeps_mounts` into what is mounted below its `/proc` as well. A process
+/// without capabilities has none to give up.
+fn give_up_capabilities(keeps_mounts: bool) {
+    let admin = keeps_mounts.then_some(CapabilitySet::SYS_ADMIN);
+    let Ok(mut sets) = capabilities(None) else { return };
+    for capability in PRYING.into_iter().chain(admin) {
+        // Refused to a process without CAP_SETPCAP, which has nothing to gain at exec unless it
+        // is root in a container that was given capabilities by name.
+        let _ = remove_capability_from_bounding_set(capability);
+        let _ = configure_capability_in_ambient_set(capability, false);
+        sets.effective.remove(capability);
+        sets.permitted.remove(capability);
+        sets.inheritable.remove(capability);
+    }
+    let _ = set_capabilities(None, sets);
 }
 
 /// Makes this process a likelier victim of the OOM killer than the worker. Raising needs no

@@ -7,7 +7,7 @@ use outlast_worker::OwnProgram;
 use outlast_worker::attempt::{Attempt, AttemptSpec, EndKind};
 use outlast_worker::clock::boot_now;
 use outlast_worker::containment::{Choice, Containment};
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::support::{
@@ -88,34 +88,37 @@ async fn escape_artist_under_a_subreaper_dies_when_cancelled() {
     check_artist_dies_when_cancelled(Containment::Subreaper).await;
 }
 
-/// Kills the outer shim, which is the only child of this attempt's that this process has
-/// under that label.
-fn kill_shim(label: &str) {
-    let shims: Vec<_> = std::fs::read_dir("/proc")
+/// Both halves of the shim of that label, the outer one first.
+fn shims(label: &str) -> Vec<Pid> {
+    let mut found: Vec<Pid> = std::fs::read_dir("/proc")
         .unwrap()
         .flatten()
         .filter_map(|entry| {
             let command_line = std::fs::read(entry.path().join("cmdline")).ok()?;
-            let wanted = String::from_utf8_lossy(&command_line).contains(label);
-            let pid: i32 = entry.file_name().to_str()?.parse().ok().filter(|_| wanted)?;
-            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-            let parent: u32 = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
-            (parent == std::process::id()).then(|| rustix::process::Pid::from_raw(pid))?
+            let command_line = String::from_utf8_lossy(&command_line).into_owned();
+            let is_shim =
+                command_line.starts_with("outlast\0shim\0") && command_line.contains(label);
+            Pid::from_raw(entry.file_name().to_str()?.parse().ok()?).filter(|_| is_shim)
         })
         .collect();
-    let [shim] = shims.as_slice() else { panic!("one shim, not {shims:?}") };
-    kill_process(*shim, Signal::KILL).unwrap();
+    found.sort_by_key(|pid| pid.as_raw_nonzero());
+    found
+}
+
+/// Starts an artist whose shim is then found by its label.
+fn labelled(containment: Containment, then: &str) -> (Artist, String) {
+    let mut artist = Artist::new(containment, then);
+    let label = format!("shim-of-{}", artist.marker.replace("marker", "killed"));
+    artist.spec.label.clone_from(&label);
+    (artist, label)
 }
 
 async fn check_killed_shim(containment: Containment) -> (String, outlast_worker::attempt::Ending) {
-    let artist = Artist::new(containment, "while :; do sleep 0.05; done");
-    let label = format!("shim-of-{}", artist.marker.replace("marker", "killed"));
-    let attempt = Attempt::spawn(AttemptSpec { label: label.clone(), ..artist.spec.clone() });
+    let (artist, label) = labelled(containment, "while :; do sleep 0.05; done");
+    let attempt = Attempt::spawn(artist.spec.clone());
     artist.wait_until_loose();
-    kill_shim(&label);
-    let ending = attempt.finished().await;
-    assert!(matches!(ending.kind, EndKind::ShimDied { .. }), "{:?}", ending.kind);
-    (artist.marker, ending)
+    kill_process(shims(&label)[0], Signal::KILL).unwrap();
+    (artist.marker, attempt.finished().await)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,22 +126,138 @@ async fn killed_shim_takes_its_pid_namespace_along_with_proof() {
     let (marker, ending) = check_killed_shim(Containment::Pidns).await;
     assert_eq!(survivors(&marker), []);
     assert!(ending.tree_empty);
+    assert!(matches!(ending.kind, EndKind::ShimDied { .. }), "{:?}", ending.kind);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_shim_leaves_its_cgroup_to_the_engine_which_ends_it_with_proof() {
-    let (marker, ending) = check_killed_shim(Containment::Cgroup).await;
-    assert_eq!(survivors(&marker), []);
-    assert!(ending.tree_empty);
+async fn killed_outer_half_leaves_the_tree_to_the_inner_one() {
+    for containment in [Containment::Cgroup, Containment::Subreaper] {
+        let (marker, ending) = check_killed_shim(containment).await;
+        assert_eq!(survivors(&marker), [], "{containment}");
+        assert!(ending.tree_empty, "{containment}");
+        assert_eq!(ending.kind, EndKind::ShimKilled, "{containment}");
+    }
+}
+
+// A job that kills its shim used to be called interrupted, and its children lived on (C10).
+#[tokio::test(flavor = "multi_thread")]
+async fn job_that_kills_its_shim_is_charged_and_leaves_nothing() {
+    for containment in [Containment::Cgroup, Containment::Subreaper] {
+        let artist = Artist::new(containment, "kill -9 $PPID; while :; do sleep 0.05; done");
+        let ending = Attempt::spawn(artist.spec.clone()).finished().await;
+        assert_eq!(survivors(&artist.marker), [], "{containment}");
+        assert!(ending.tree_empty, "{containment}");
+        assert_eq!(ending.kind, EndKind::ShimKilled, "{containment}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_subreaper_shim_gives_no_proof() {
-    let (marker, ending) = check_killed_shim(Containment::Subreaper).await;
-    assert!(!ending.tree_empty, "a process in a session of its own may be alive");
-    // This is what can hide; the test cleans up after it.
-    for pid in survivors(&marker) {
+async fn job_that_stops_its_shim_can_still_be_cancelled_with_proof() {
+    for containment in [Containment::Cgroup, Containment::Subreaper] {
+        let artist = Artist::new(containment, "kill -STOP $PPID; while :; do sleep 0.05; done");
+        let attempt = Attempt::spawn(artist.spec.clone());
+        artist.wait_until_loose();
+        attempt.handle().kill_now();
+        let ending = attempt.finished().await;
+        assert_eq!(survivors(&artist.marker), [], "{containment}");
+        assert!(ending.tree_empty, "{containment}");
+    }
+}
+
+/// Kills the engine of a job that has stopped its own shim.
+#[test]
+fn job_that_stops_its_shim_does_not_outlive_the_engine() {
+    for containment in [Containment::Cgroup, Containment::Subreaper] {
+        let then = "kill -STOP $PPID; : > $0.stopped; while :; do sleep 0.05; done";
+        let artist = Artist::new(containment, then);
+        let stopped = artist.folder.path().join("stopped");
+        let script = artist.spec.args[1].replace("$0.stopped", &stopped.display().to_string());
+        let engine = Host::start(&["engine", containment.name(), "0", &artist.marker, &script]);
+        eventually("the shim is stopped", || stopped.exists());
+        let killed_at = boot_now();
+        engine.signal(Signal::KILL);
+        gone_within(&artist.marker, killed_at, 2000);
+    }
+}
+
+// Found as a whole tree alive after 6 of 6 such kills (C3).
+#[test]
+fn cgroup_is_ended_by_its_keeper_when_engine_and_shims_are_killed_together() {
+    let (artist, engine, label) = engine_in_cgroup();
+    let killed_at = boot_now();
+    engine.signal(Signal::STOP);
+    for shim in shims(&label) {
+        kill_process(shim, Signal::KILL).unwrap();
+    }
+    engine.signal(Signal::KILL);
+    gone_within(&artist.marker, killed_at, 2000);
+}
+
+#[test]
+fn what_is_left_in_cgroups_ends_when_the_next_worker_starts() {
+    let (artist, engine, label) = engine_in_cgroup();
+    engine.signal(Signal::STOP);
+    let keepers = children_of(engine.pid());
+    for pid in shims(&label).into_iter().chain(keepers) {
+        // The outer half is a child too.
         let _ = kill_process(pid, Signal::KILL);
+    }
+    engine.signal(Signal::KILL);
+    drop(engine);
+    assert_ne!(survivors(&artist.marker), [], "nothing is left that could end them");
+    assert_eq!(Host::start(&["sweep"]).exit_code(), Some(0));
+    assert_eq!(survivors(&artist.marker), []);
+}
+
+fn engine_in_cgroup() -> (Artist, Host, String) {
+    let artist = Artist::new(Containment::Cgroup, "while :; do sleep 0.05; done");
+    let script = artist.spec.args[1].clone();
+    let engine = Host::start(&["engine", "cgroup", "0", &artist.marker, &script]);
+    artist.wait_until_loose();
+    let label = format!("engine-{}", engine.pid().as_raw_nonzero());
+    (artist, engine, label)
+}
+
+fn children_of(pid: Pid) -> Vec<Pid> {
+    let pid = pid.as_raw_nonzero();
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let lists: Vec<String> = lists.collect();
+    let pids = lists.iter().flat_map(|list| list.split_whitespace());
+    pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+// Work that was done counted as interrupted when an order came in the same moment (W13).
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_ended_before_its_deadline_was_noticed_is_done() {
+    for containment in Containment::ALL {
+        let folder = tempfile::tempdir().unwrap();
+        let (ready, go) = (folder.path().join("ready"), folder.path().join("go"));
+        let script = format!(
+            "echo $$ > {0}.new; mv {0}.new {0}; while [ ! -e {1} ]; do sleep 0.02; done",
+            ready.display(),
+            go.display()
+        );
+        let (label, job) = (format!("done-{}", marker().replace("marker", "shim")), marker());
+        let deadline = boot_now().after(Span::from_millis(1500));
+        let attempt = Attempt::spawn(AttemptSpec {
+            containment,
+            label: label.clone(),
+            deadline: Some(deadline),
+            ..shell_marked(&script, &job)
+        });
+        eventually("the job runs", || ready.exists());
+        let halves = shims(&label);
+        for half in &halves {
+            kill_process(*half, Signal::STOP).unwrap();
+        }
+        std::fs::write(&go, "").unwrap();
+        eventually("the job has ended", || survivors(&job).is_empty());
+        eventually("the deadline passed", || boot_now() > deadline);
+        for half in &halves {
+            kill_process(*half, Signal::CONT).unwrap();
+        }
+        assert_eq!(attempt.finished().await.kind, EndKind::Exited { code: 0 }, "{containment}");
     }
 }
 
@@ -228,7 +347,49 @@ async fn probe_with_a_broken_program_says_why_nothing_works() {
 #[test]
 fn worker_without_rights_still_gets_a_pid_namespace() {
     let mut host = Host::start_as_nobody(&["probe", "auto"]);
-    assert_eq!(host.line(), "pidns");
+    // Unless a cgroup is its own, all jobs are held that way.
+    assert_eq!(host.line(), "pidns pidns");
+}
+
+// In a user namespace ssh finds its configuration owned by nobody, and refuses to run (W8).
+#[test]
+fn worker_without_rights_prefers_its_own_cgroup_for_jobs_that_may_overlap() {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let unified = mounts.lines().find(|line| line.contains(" - cgroup2 ")).unwrap();
+    let unified = std::path::Path::new(unified.split(' ').nth(4).unwrap());
+    let group = unified.join(format!("delegated-{}", std::process::id()));
+    let script = format!(
+        "mkdir {0} && chown -R 65534:65534 {0} && echo $$ > {0}/cgroup.procs && \
+         exec setpriv --reuid=65534 --regid=65534 --clear-groups {HOST} probe auto",
+        group.display()
+    );
+    let mut host = Host::start_program("/bin/sh", &["-c", &script]);
+    let found = host.line();
+    host.exit_code();
+    eventually("the group can be removed", || std::fs::remove_dir(&group).is_ok());
+    assert_eq!(found, "pidns cgroup");
+}
+
+// One slow trial used to decide for the life of the worker (W17).
+#[tokio::test(flavor = "multi_thread")]
+async fn trial_that_took_too_long_is_made_again_and_is_no_reason_for_less() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (program, tried) = (folder.path().join("outlast"), folder.path().join("tried"));
+    let script = format!(
+        "#!/bin/sh\nif [ \"$2\" = --noop ] && [ ! -e {0} ]; then : > {0}; exec sleep 60; fi\nexec {HOST} \"$@\"\n",
+        tried.display()
+    );
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let trials = [Duration::from_millis(1500), Duration::from_secs(10)];
+    let program = OwnProgram::at(program);
+    let probe = Containment::probe_within(Choice::Auto, &program, &trials).await.unwrap();
+    assert!(tried.exists(), "the first trial hung");
+    assert_eq!(probe.chosen, Containment::Pidns);
+    std::fs::remove_file(&tried).unwrap();
+    let once = Containment::probe_within(Choice::Auto, &program, &trials[..1]).await.unwrap_err();
+    assert_eq!(once.refused.len(), 1, "no weaker kind is taken: {once}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use outlast_worker::attempt::{Attempt, AttemptSpec};
 use outlast_worker::clock::boot_now;
 use outlast_worker::containment::{Choice, Containment};
 use outlast_worker::guardian::{self, GuardianEvent, GuardianLink, GuardianOptions};
-use outlast_worker::shim;
+use outlast_worker::{keeper, shim};
 
 fn main() {
     let mut args = std::env::args().skip(1);
@@ -24,6 +24,8 @@ fn main() {
     let rest: Vec<String> = args.collect();
     let code = match command.as_str() {
         "shim" => shim::main(),
+        "keeper" => keeper::main(),
+        "sweep" => sweep(),
         "engine" => on_runtime(engine(rest)),
         "probe" => on_runtime(probe(rest)),
         "guardian" => guardian::run(&GuardianOptions {
@@ -34,6 +36,12 @@ fn main() {
         other => panic!("unknown command {other:?}"),
     };
     std::process::exit(code);
+}
+
+/// `sweep`: what a worker does first.
+fn sweep() -> i32 {
+    keeper::end_orphans();
+    0
 }
 
 fn on_runtime(work: impl Future<Output = i32>) -> i32 {
@@ -64,7 +72,7 @@ fn attempt(args: &[String]) -> Attempt {
         kill_after: Duration::from_millis(300),
         deadline,
         containment,
-        ..AttemptSpec::new("engine", "/bin/sh")
+        ..AttemptSpec::new(format!("engine-{}", std::process::id()), "/bin/sh")
     })
 }
 
@@ -72,7 +80,7 @@ fn attempt(args: &[String]) -> Attempt {
 async fn probe(args: Vec<String>) -> i32 {
     let choice = args.first().unwrap().parse().unwrap();
     match Containment::probe(choice, &OwnProgram::running()).await {
-        Ok(probe) => say(&format!("{}", probe.chosen)),
+        Ok(probe) => say(&format!("{} {}", probe.chosen, probe.ordinary)),
         Err(error) => say(&format!("{error}")),
     }
     0

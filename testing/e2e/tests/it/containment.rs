@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast_e2e::process_table::{kill_all, with_argument};
+use outlast_e2e::process_table::{children, kill_all, with_argument};
 use outlast_e2e::wait::{KILL_AFTER, LEASE, eventually, within};
 use outlast_e2e::{Run, Scene, ServerOptions, WorkerOptions};
 use serde_json::json;
@@ -106,7 +106,7 @@ fn a_job_that_forbids_overlap_waits_for_a_worker_that_can_prove_an_end() {
     let allowing = scene.run(Run::short());
     scene.await_status(&allowing, "completed", within(LEASE));
     let failed = scene.await_status(&stranded, "failed", within(LEASE * 2));
-    let lack = "no eligible worker: 1 without containment pidns or cgroup, which \
+    let lack = "no eligible worker: 1 without containment pidns, which \
                 `overlap: forbidden` needs";
     assert_eq!(failed["result"]["reason"], lack, "{failed}");
     let waiting = scene.api().execution(&forbidding);
@@ -120,5 +120,40 @@ fn a_job_that_forbids_overlap_waits_for_a_worker_that_can_prove_an_end() {
     let strong = scene.worker("strong");
     let done = scene.await_status(&forbidding, "completed", within(LEASE));
     assert_eq!(done["worker"]["id"], strong.id(), "{done}");
+    scene.judge();
+}
+
+/// C3: six of six trees lived on when shim, engine and guardian were killed at one stroke.
+#[test]
+fn a_cgroup_ends_with_its_worker_also_when_the_shims_are_killed_with_it() {
+    const WORKERS: usize = 6;
+    let scene = Scene::start();
+    let mut workers = Vec::new();
+    for number in 0..WORKERS {
+        let name = format!("group-{number}");
+        let options = WorkerOptions::named(&name).concurrency(1).flag("--containment", "cgroup");
+        workers.push(scene.worker_with(&options));
+    }
+    let marker = Marker::new("group");
+    let run = || scene.run(marker.escapee().parameter("ticks", json!(2400)));
+    let jobs: Vec<String> = (0..WORKERS).map(|_| run()).collect();
+    let forbidden = scene.run(Run::short().with("overlap", json!("forbidden")));
+    eventually("the escapees run", within(LEASE), || {
+        (with_argument(&marker.0).len() >= WORKERS).then_some(())
+    });
+    for worker in &mut workers {
+        worker.kill_whole_with(|engine| {
+            let shims = children(engine)
+                .into_iter()
+                .flat_map(|shim| children(shim).into_iter().chain([shim]).collect::<Vec<_>>());
+            shims.filter(|pid| jobs.iter().any(|job| with_argument(job).contains(pid))).collect()
+        });
+    }
+    marker.await_gone();
+    for job in &jobs {
+        assert!(scene.cancel(job).is_success());
+    }
+    let _proving = scene.worker_with(&WorkerOptions::named("proving"));
+    scene.await_status(&forbidden, "completed", within(LEASE));
     scene.judge();
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use outlast_packs::{Overlap, Runner};
 use outlast_worker::OwnProgram;
-use outlast_worker::containment::{Choice, Containment};
+use outlast_worker::containment::{Choice, Containment, Probe};
 use outlast_worker::daemon::{Outer, needed_to_stop};
 use outlast_worker::environment::HostEnvironment;
 use outlast_worker::runtime::{Interpreters, Runtime};
@@ -101,18 +101,42 @@ async fn containment(subject: &Subject<'_>) -> Check {
     };
     let kind = probe.chosen;
     if kind.proves_death() {
-        return Check::ok(NAME, format!("{kind}; `overlap: forbidden` can be kept"));
+        return proving(NAME, &probe);
     }
     let refused: Vec<String> =
         probe.refused.iter().map(|kind| format!("{}: {}", kind.kind, kind.reason)).collect();
     let why = if refused.is_empty() { "asked for".to_owned() } else { refused.join("; ") };
-    let fix = "allow user namespaces, or delegate a cgroup to the worker (Delegate=yes)";
+    let fix = "allow user namespaces, run the worker as root, or give it CAP_SYS_ADMIN";
     if forbidding.is_empty() {
         Check::warn(NAME, format!("{kind} ({why}); `overlap: forbidden` is not offered"), fix)
     } else {
         let actions = forbidding.join(", ");
         Check::fail(NAME, format!("{kind} ({why}); {actions} cannot run here"), fix)
     }
+}
+
+/// A namespace is there; the question is what jobs can do in it.
+fn proving(name: &'static str, probe: &Probe) -> Check {
+    let kept = "`overlap: forbidden` can be kept";
+    if probe.ordinary != probe.chosen {
+        let fact = format!(
+            "{kept}: such jobs run in a pid namespace of this user's own, where files of root \
+             look foreign, and ssh, git over ssh and ansible refuse; all others in a {}",
+            probe.ordinary
+        );
+        return Check::ok(name, fact);
+    }
+    if Containment::knows_one_user() {
+        let fact = format!(
+            "{}; {kept}, but in a namespace of this user's own files of root look foreign, and \
+             ssh, git over ssh and ansible refuse",
+            probe.chosen
+        );
+        let fix = "if jobs need them: delegate a cgroup to the worker (Delegate=yes) and leave \
+                   worker.containment at auto, or run the worker as root or with CAP_SYS_ADMIN";
+        return Check::warn(name, fact, fix);
+    }
+    Check::ok(name, format!("{}; {kept}", probe.chosen))
 }
 
 fn open_files(subject: &Subject<'_>) -> Check {

@@ -1,6 +1,8 @@
 use std::path::PathBuf;
 
-use super::mount_of;
+use rustix::process::getpid;
+
+use super::{Owner, PREFIX, mount_of};
 
 const HYBRID: &str = "\
 31 23 0:26 / /sys/fs/cgroup ro,nosuid shared:9 - tmpfs tmpfs ro,mode=755
@@ -26,4 +28,21 @@ fn old_memory_hierarchy_is_told_by_its_controller() {
     let joint = mount_of(HYBRID, "cgroup", Some("cpuacct"));
     assert_eq!(joint, Some(PathBuf::from("/sys/fs/cgroup/cpu,cpuacct")));
     assert_eq!(mount_of(UNIFIED, "cgroup", Some("memory")), None);
+}
+
+#[test]
+fn only_a_group_of_a_dead_engine_of_this_namespace_is_an_orphan() {
+    let living = Owner::of_process(getpid().as_raw_nonzero().get()).unwrap();
+    let name =
+        |owner: &Owner| format!("{PREFIX}{}-{}-{}-7", owner.namespace, owner.pid, owner.start);
+    let read = |owner: &Owner| Owner::of_group(&name(owner)).unwrap();
+    assert_eq!(read(&living), living);
+    assert!(!read(&living).is_dead());
+    let reused = Owner { start: living.start + 1, ..read(&living) };
+    assert!(read(&reused).is_dead(), "its number belongs to another process now");
+    let elsewhere = Owner { namespace: 1, ..reused };
+    assert!(!read(&elsewhere).is_dead());
+    for name in ["outlast-1-2", "outlast-x", "outlast-1-2-3-4-5", "other-1-2-3-4"] {
+        assert_eq!(Owner::of_group(name), None, "{name}");
+    }
 }

@@ -1,40 +1,84 @@
 //! Holding a tree without a namespace: in a cgroup, or by being its subreaper.
 //!
-//! Both make the shim a subreaper, so that orphans come to it and can be reaped. A cgroup
-//! also holds when the shim is killed; the engine then ends the group itself.
+//! ```text
+//! outer (waits) ──fork──▶ inner (serves the engine) ──fork──▶ job ──▶ …
+//! ```
+//!
+//! Both halves are subreapers, so that orphans come to one of them and can be reaped. A job has
+//! the rights to kill or stop its shim here. A half that is killed leaves the tree to the other;
+//! one that is stopped is killed by the other when the engine is gone.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use rustix::process::{getpid, set_child_subreaper};
+use rustix::process::{Pid, getpid, set_child_subreaper};
 
 use super::channel::Channel;
-use super::job;
 use super::oom::OomWatch;
-use super::supervise::{Signs, Watch};
+use super::supervise::{Signs, Watch, Watched};
 use super::tree::Tree;
+use super::{job, outer};
 use crate::process::cgroup::Group;
+use crate::process::handover;
 use crate::process::protocol::{Report, ShimSpec};
+use crate::process::sys::{self, Fork};
 
-pub(super) fn run_in_cgroup(mut channel: Channel, spec: ShimSpec, folder: PathBuf) -> i32 {
-    let group = match Group::create(folder) {
-        Ok(group) => group,
-        Err(error) => return refuse(&channel, format!("cannot make a cgroup: {error}")),
-    };
-    let code = run(&mut channel, &spec, Some(&group));
-    group.remove();
-    channel.report(&Report::Empty);
-    code
+pub(super) fn run_in_cgroup(channel: Channel, spec: &ShimSpec, folder: PathBuf) -> i32 {
+    match Group::create(folder) {
+        Ok(group) => run(channel, spec, Some(group)),
+        Err(error) => refuse(&channel, format!("cannot make a cgroup: {error}")),
+    }
 }
 
-pub(super) fn run_under_subreaper(mut channel: Channel, spec: ShimSpec) -> i32 {
-    let code = run(&mut channel, &spec, None);
-    channel.report(&Report::Empty);
-    code
+pub(super) fn run_under_subreaper(channel: Channel, spec: &ShimSpec) -> i32 {
+    run(channel, spec, None)
 }
 
-fn run(channel: &mut Channel, spec: &ShimSpec, group: Option<&Group>) -> i32 {
-    match supervise(channel, spec, group) {
-        Ok(()) => 0,
+fn run(mut channel: Channel, spec: &ShimSpec, group: Option<Group>) -> i32 {
+    let prepared = become_subreaper().and_then(|()| io::pipe());
+    let forked = prepared.and_then(|lifeline| Ok((lifeline, sys::fork()?)));
+    match forked {
+        Ok(((lifeline, held), Fork::Child)) => {
+            drop(held);
+            inner_main(&mut channel, spec, (group, lifeline.into()))
+        }
+        Ok(((lifeline, held), Fork::Parent(inner))) => {
+            drop(lifeline);
+            handover::close_to_others();
+            let _ = job::let_go_of_stdio();
+            let tree = tree_of(group.as_ref(), None);
+            outer::keep(&channel, inner, Some(&tree));
+            drop(held);
+            if let Some(group) = group {
+                group.remove();
+            }
+            channel.report(&Report::Empty);
+            0
+        }
+        Err(error) => {
+            if let Some(group) = group {
+                group.remove();
+            }
+            refuse(&channel, format!("cannot hold a process tree: {error}"))
+        }
+    }
+}
+
+fn inner_main(
+    channel: &mut Channel,
+    spec: &ShimSpec,
+    (group, lifeline): (Option<Group>, OwnedFd),
+) -> i32 {
+    match supervise(channel, spec, (group.as_ref(), lifeline)) {
+        Ok(Watched::MainEnded) => 0,
+        Ok(Watched::Orphaned) => {
+            if let Some(group) = group {
+                group.remove();
+            }
+            channel.report(&Report::Empty);
+            1
+        }
         Err(reason) => {
             channel.report(&Report::SpawnFailed { reason });
             1
@@ -42,9 +86,12 @@ fn run(channel: &mut Channel, spec: &ShimSpec, group: Option<&Group>) -> i32 {
     }
 }
 
-fn supervise(channel: &mut Channel, spec: &ShimSpec, group: Option<&Group>) -> Result<(), String> {
-    set_child_subreaper(Some(getpid()))
-        .map_err(|error| format!("cannot become a subreaper: {error}"))?;
+fn supervise(
+    channel: &mut Channel,
+    spec: &ShimSpec,
+    (group, lifeline): (Option<&Group>, OwnedFd),
+) -> Result<Watched, String> {
+    become_subreaper().map_err(|error| format!("cannot become a subreaper: {error}"))?;
     let signs = Signs::new(spec.deadline_boot_ms)
         .map_err(|error| format!("cannot watch for signals: {error}"))?;
     let entrance = group
@@ -54,15 +101,20 @@ fn supervise(channel: &mut Channel, spec: &ShimSpec, group: Option<&Group>) -> R
     let oom = OomWatch::start(group.map(Group::folder));
     let job = job::start(spec, entrance)?;
     channel.report(&Report::Started { pid: Some(job.as_raw_nonzero().get()) });
-    let tree = match group {
-        Some(group) => Tree::Group(group.clone()),
-        None => Tree::Descendants { job: Some(job) },
-    };
-    let mut watch = Watch::new(channel, signs, (tree, job), oom, None);
+    let tree = tree_of(group, Some(job));
+    let mut watch = Watch::new(channel, signs, (tree, job), oom, Some(lifeline));
     // Neither can fail but for want of kernel memory; the tree must end all the same.
-    let _ = watch.until_main_ends();
+    let watched = watch.until_main_ends().unwrap_or(Watched::MainEnded);
     let _ = watch.until_empty();
-    Ok(())
+    Ok(watched)
+}
+
+fn tree_of(group: Option<&Group>, job: Option<Pid>) -> Tree {
+    group.map_or(Tree::Descendants { job }, |group| Tree::Group(group.clone()))
+}
+
+fn become_subreaper() -> io::Result<()> {
+    set_child_subreaper(Some(getpid())).map_err(io::Error::from)
 }
 
 fn refuse(channel: &Channel, reason: String) -> i32 {

@@ -6,7 +6,8 @@ use std::process::Command;
 
 use rustix::process::{Pid, getpid};
 
-use crate::process::protocol::ShimSpec;
+use crate::process::handover;
+use crate::process::protocol::{HeldIn, ShimSpec};
 use crate::process::sys::JobEntry;
 
 /// Executes the job's program on the standard descriptors and then lets go of them.
@@ -15,8 +16,11 @@ pub(super) fn start(spec: &ShimSpec, group: Option<OwnedFd>) -> Result<Pid, Stri
     let mut command = Command::new(&spec.program);
     command.args(&spec.args).env_clear().current_dir(&spec.cwd);
     command.envs(spec.env.iter().map(|(name, value)| (name, value)));
-    JobEntry { parent: getpid(), group }.arrange(&mut command);
+    let keeps_mounts = matches!(spec.held_in, HeldIn::Pidns);
+    JobEntry { parent: getpid(), group, keeps_mounts }.arrange(&mut command);
     let child = command.spawn().map_err(|error| explain(spec, &error))?;
+    // From here on the job is there, and has no business in the process that holds it.
+    handover::close_to_others();
     // The job's pipes must not stay open through us: their end says that the job closed them.
     let_go_of_stdio().map_err(|error| format!("cannot let go of the job's pipes: {error}"))?;
     i32::try_from(child.id())

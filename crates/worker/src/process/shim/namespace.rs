@@ -13,20 +13,23 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, open, openat};
-use rustix::io::Errno;
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
-use rustix::process::{
-    Pid, Signal, WaitOptions, getegid, geteuid, set_parent_process_death_signal, waitpid,
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, open, openat};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind,
+    mount_change, move_mount, open_tree,
 };
+use rustix::process::{Pid, Signal, getegid, geteuid, set_parent_process_death_signal};
 use rustix::thread::UnshareFlags;
 
 use super::channel::Channel;
 use super::job;
 use super::oom::OomWatch;
+use super::outer;
 use super::supervise::{Signs, Watch};
 use super::tree::Tree;
+use crate::process::handover;
 use crate::process::protocol::{Report, ShimSpec};
 use crate::process::sys::{self, Fork};
 
@@ -48,8 +51,9 @@ pub(super) fn run(mut channel: Channel, spec: ShimSpec) -> i32 {
         }
     };
     drop(lifeline);
+    handover::close_to_others();
     let _ = job::let_go_of_stdio();
-    while matches!(waitpid(Some(inner), WaitOptions::empty()), Err(Errno::INTR)) {}
+    outer::keep(&channel, inner, None);
     drop(held);
     channel.report(&Report::Empty);
     0
@@ -87,7 +91,7 @@ fn supervise(channel: &mut Channel, spec: &ShimSpec, lifeline: OwnedFd) -> Resul
     if let Some(init) = outside.own_pid {
         channel.report(&Report::Holding { init });
     }
-    show_own_processes();
+    arrange_mounts(spec);
     let signs = Signs::new(spec.deadline_boot_ms)
         .map_err(|error| format!("cannot watch for signals: {error}"))?;
     let oom = OomWatch::start(None);
@@ -126,16 +130,38 @@ impl OutsideView {
     }
 }
 
-/// Gives the namespace a /proc that shows its own processes. Some container hosts refuse;
-/// the job then sees the outer numbers, which no containment depends on.
-fn show_own_processes() {
+/// Gives the namespace mounts of its own: a /proc that shows its own processes, nothing where
+/// secrets of the worker are, and of the folder of attempts only this one's. Some container
+/// hosts refuse; the job then sees the outer numbers and files, which no containment depends on.
+fn arrange_mounts(spec: &ShimSpec) {
     if sys::unshare(UnshareFlags::NEWNS).is_err() {
         return;
     }
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    if mount_change("/", private).is_err() {
+    // What the host mounts later shows up here as well; what is mounted here stays here.
+    let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    if mount_change("/", downstream).is_err() {
         return;
+    }
+    for path in &spec.hidden {
+        let _ = mount_bind("/dev/null", path);
+    }
+    if let Some(folder) = &spec.private_folder {
+        let _ = leave_alone_in_view(folder);
     }
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let _ = mount("proc", "/proc", "proc", flags, None);
+}
+
+/// Covers the folder that `folder` is in, so that it seems to be the only one there.
+fn leave_alone_in_view(folder: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else { return Ok(()) };
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = open_tree(CWD, folder, clone)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount("tmpfs", parent, "tmpfs", flags, Some(c"mode=0700,size=64k,nr_inodes=16"))?;
+    let cover = open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    mkdirat(&cover, name, Mode::RWXU)?;
+    let moved = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    move_mount(&tree, c"", &cover, name, moved)?;
+    Ok(())
 }

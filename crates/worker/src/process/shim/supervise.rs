@@ -13,11 +13,9 @@ use rustix::time::{
 use super::channel::{Channel, Received};
 use super::oom::OomWatch;
 use super::tree::Tree;
+use crate::process::pace::Pace;
 use crate::process::protocol::{MainExit, Oom, Order, Report};
 use crate::process::sys::SignalFd;
-
-/// How often a tree that was sent SIGKILL is sent it again: a fork may have dodged the first.
-const KILL_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// What the shim waits on besides the engine. Made before the job is started, so that no
 /// child's end can be missed.
@@ -57,15 +55,26 @@ pub(super) struct Watch<'a> {
     pub(super) tree: Tree,
     pub(super) job: Pid,
     pub(super) oom: OomWatch,
-    /// Hangs up when whoever must outlive us ends.
+    /// Hangs up when the outer half ends.
     pub(super) lifeline: Option<OwnedFd>,
     state: State,
 }
 
-#[derive(Default)]
 struct State {
     sent: Sent,
     engine_gone: bool,
+    /// How the main process ended, once it was reaped.
+    ended: Option<MainExit>,
+    pace: Pace,
+}
+
+/// Why a [`Watch`] ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Watched {
+    /// The main process ended, and that was reported.
+    MainEnded,
+    /// The outer half of the shim is gone.
+    Orphaned,
 }
 
 /// The hardest signal that we sent the tree.
@@ -85,20 +94,33 @@ impl<'a> Watch<'a> {
         oom: OomWatch,
         lifeline: Option<OwnedFd>,
     ) -> Self {
-        Self { channel, signs, tree, job, oom, lifeline, state: State::default() }
+        let state =
+            State { sent: Sent::Nothing, engine_gone: false, ended: None, pace: Pace::new() };
+        Self { channel, signs, tree, job, oom, lifeline, state }
     }
 
     /// Serves the engine until the job's main process ends, and reports that. Returns early,
     /// without a report, when the lifeline hangs up.
-    pub(super) fn until_main_ends(&mut self) -> io::Result<()> {
+    pub(super) fn until_main_ends(&mut self) -> io::Result<Watched> {
         let queued = self.channel.queued_orders();
         self.obey(queued);
         loop {
+            // What has happened comes before what is asked: work that is done is not
+            // interrupted by an order that came in the same moment.
+            let _ = self.reap();
+            if let Some(end) = self.state.ended.take() {
+                self.tree.main_process_reaped();
+                self.channel.report(&Report::Exited(end));
+                return Ok(Watched::MainEnded);
+            }
+            if self.state.sent == Sent::Kill {
+                self.tree.kill();
+            }
             let ready = self.wait_for_sign()?;
             if ready.lifeline {
-                return Ok(());
+                return Ok(Watched::Orphaned);
             }
-            if ready.deadline && self.state.sent != Sent::Kill {
+            if ready.deadline && self.state.sent != Sent::Kill && !self.has_ended() {
                 self.channel.report(&Report::DeadlinePassed);
                 self.kill();
             }
@@ -111,27 +133,19 @@ impl<'a> Watch<'a> {
                     }
                 }
             }
-            if let (Some(end), _) = self.reap() {
-                self.tree.main_process_reaped();
-                self.channel.report(&Report::Exited(end));
-                return Ok(());
-            }
-            if self.state.sent == Sent::Kill {
-                self.tree.kill();
-            }
         }
     }
 
     /// Kills what is left until nothing is, reaping all the while.
     pub(super) fn until_empty(&mut self) -> io::Result<()> {
         loop {
-            let (_, children_left) = self.reap();
+            let children_left = self.reap();
             if self.tree.is_empty(children_left) {
                 return Ok(());
             }
             self.tree.kill();
             let mut fds = [PollFd::new(&self.signs.children, PollFlags::IN)];
-            wait_on(&mut fds, Some(&KILL_AGAIN))?;
+            wait_on(&mut fds, Some(&self.state.pace.next()))?;
             while self.signs.children.next().is_some() {}
         }
     }
@@ -139,6 +153,7 @@ impl<'a> Watch<'a> {
     fn obey(&mut self, orders: Vec<Order>) {
         for order in orders {
             match order {
+                Order::Term if self.has_ended() => {}
                 Order::Term => {
                     self.state.sent = self.state.sent.max(Sent::Term);
                     self.tree.terminate();
@@ -150,11 +165,21 @@ impl<'a> Watch<'a> {
     }
 
     fn kill(&mut self) {
-        self.state.sent = Sent::Kill;
+        if !self.has_ended() {
+            self.state.sent = Sent::Kill;
+        }
         self.tree.kill();
     }
 
-    fn wait_for_sign(&self) -> io::Result<Ready> {
+    /// Whether the main process has ended by this moment: no signal of ours did it then.
+    fn has_ended(&mut self) -> bool {
+        let _ = self.reap();
+        self.state.ended.is_some()
+    }
+
+    fn wait_for_sign(&mut self) -> io::Result<Ready> {
+        let killing = self.state.sent == Sent::Kill || self.state.ended.is_some();
+        let pause = killing.then(|| self.state.pace.next());
         let mut fds = vec![
             PollFd::new(&self.signs.children, PollFlags::IN),
             PollFd::new(&self.signs.deadline, PollFlags::IN),
@@ -167,7 +192,7 @@ impl<'a> Watch<'a> {
             fds.push(PollFd::from_borrowed_fd(lifeline.as_fd(), PollFlags::IN));
             fds.len() - 1
         });
-        wait_on(&mut fds, (self.state.sent == Sent::Kill).then_some(&KILL_AGAIN))?;
+        wait_on(&mut fds, pause.as_ref())?;
         let fired = |index: Option<usize>| {
             index.and_then(|index| fds.get(index)).is_some_and(|fd| !fd.revents().is_empty())
         };
@@ -180,16 +205,17 @@ impl<'a> Watch<'a> {
         Ok(ready)
     }
 
-    /// Collects every ended child: the main process's end, if it was among them, and whether
-    /// any child is left.
-    fn reap(&self) -> (Option<MainExit>, bool) {
-        let mut main = None;
+    /// Collects every ended child and notes the main process's end, if it was among them; says
+    /// whether any child is left.
+    fn reap(&mut self) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) if pid == self.job => main = Some(self.describe(status)),
+                Ok(Some((pid, status))) if pid == self.job => {
+                    self.state.ended = Some(self.describe(status));
+                }
                 Ok(Some(_)) | Err(Errno::INTR) => {}
-                Ok(None) => return (main, true),
-                Err(_) => return (main, false),
+                Ok(None) => return true,
+                Err(_) => return false,
             }
         }
     }
@@ -209,7 +235,7 @@ struct Ready {
     lifeline: bool,
 }
 
-fn wait_on(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> io::Result<()> {
+pub(super) fn wait_on(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> io::Result<()> {
     match poll(fds, timeout) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),

@@ -1,0 +1,61 @@
+//! The token to show to a server: given as it is, or as the file it stands in.
+
+use std::path::Path;
+
+use clap::Args;
+
+use super::value;
+use super::{ConfigError, Flag, Settings};
+
+/// The flags of every command that asks a server.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct TokenFlags {
+    /// Bearer token [default: OUTLAST_TOKEN or OJS_AUTH_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+    /// File that holds the bearer token [default: OUTLAST_TOKEN_FILE]
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    pub(crate) token_file: Option<String>,
+}
+
+impl TokenFlags {
+    /// The keys that they set.
+    pub(crate) fn flags(self) -> [Flag; 2] {
+        [
+            Flag::new("worker.token", "--token", self.token),
+            Flag::new("worker.token_file", "--token-file", self.token_file),
+        ]
+    }
+}
+
+/// The token of these settings. What was said closer at hand wins: a flag over the environment
+/// over a file of settings.
+pub(crate) fn token(settings: &Settings) -> Result<Option<String>, ConfigError> {
+    let given = settings.get("worker.token", value::shown_token)?;
+    let Some(path) = settings.get("worker.token_file", value::file)? else { return Ok(given) };
+    let (plain, file) =
+        (&settings.setting("worker.token")?.origin, &settings.setting("worker.token_file")?.origin);
+    match given {
+        Some(token) if plain.rank() > file.rank() => Ok(Some(token)),
+        Some(_) if plain.rank() == file.rank() => Err(ConfigError::together(
+            format!(
+                "the token is given twice: `worker.token` ({plain}), `worker.token_file` ({file})"
+            ),
+            "leave one of them out",
+        )),
+        Some(_) | None => read(&path).map(Some),
+    }
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    let wrong = |reason: &str| {
+        ConfigError::together(
+            format!("token file {} {reason}", path.display()),
+            "it holds one token and nothing else; `outlast token new` makes one",
+        )
+    };
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| wrong(&format!("cannot be read: {error}")))?;
+    let token = value::shown_token(&text.into()).map_err(|_expected| wrong("holds no token"))?;
+    token.ok_or_else(|| wrong("is empty"))
+}

@@ -115,8 +115,8 @@ begin
                 return 'field `retry.backoff_coefficient` must be a number from 1 to 1000';
             end if;
         when 'backoff_strategy', 'backoff_type' then
-            if given not in ('"constant"', '"none"', '"linear"', '"exponential"') then
-                return format('field `retry.%s` must be `constant`, `linear` or `exponential`',
+            if given not in ('"constant"', '"none"', '"linear"', '"exponential"', '"polynomial"') then
+                return format('field `retry.%s` must be `constant`, `linear`, `exponential` or `polynomial`',
                     name);
             end if;
         when 'jitter' then
@@ -219,6 +219,9 @@ begin
     if jsonb_typeof(nullif(job -> 'options', 'null')) <> 'object' then
         return 'field `options` must be an object';
     end if;
+    if outlast.wish(job, 'rate_limit') is not null then
+        return 'field `rate_limit` is not supported by this server';
+    end if;
     given := outlast.wish(job, 'queue');
     if jsonb_typeof(given) <> 'string' then
         return 'field `queue` must be a text';
@@ -235,8 +238,17 @@ begin
     if outlast.wish(job, 'overlap') not in ('"allowed"', '"forbidden"') then
         return 'field `overlap` must be `allowed` or `forbidden`';
     end if;
+    if jsonb_typeof(outlast.wish(job, 'pending')) <> 'boolean' then
+        return 'field `pending` must be true or false';
+    end if;
     given := outlast.wish(job, 'retry');
     return coalesce(outlast.time_problem(job),
+        case when outlast.wish(job, 'pending') = 'true' and coalesce(
+            outlast.wish(job, 'scheduled_at'), outlast.wish(job, 'delay_until'),
+            outlast.wish(job, 'delay_ms'), outlast.wish(job, 'delay')) is not null
+        then
+            'field `pending` must be left out of a job with a time: it runs once it is activated'
+        end,
         case when given is not null then outlast.retry_problem(given) end);
 end $$;
 

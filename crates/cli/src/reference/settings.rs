@@ -48,11 +48,11 @@ const SHOWN: &str = "
 $ outlast config show --origin --config outlast.yaml
 KEY … VALUE … ORIGIN … MEANING
 …
-server.max_body … 1 MiB … outlast.yaml:10 … largest request body
+server.max_body … 1 MiB … outlast.yaml:14 … largest…
 …
 
 $ OUTLAST_SERVER__MAX_BODY=2097152 outlast config show --origin --config outlast.yaml
-server.max_body … 2097152 … environment OUTLAST_SERVER__MAX_BODY … largest request body
+server.max_body … 2097152 … environment OUTLAST_SERVER__MAX_BODY … largest…
 ```
 ";
 

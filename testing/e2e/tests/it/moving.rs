@@ -86,7 +86,7 @@ fn a_server_goes_on_in_postgresql_and_back_as_if_nothing_had_happened() {
     let again = Run::short().parameter("fail_before_epoch", json!(2)).with("retry", retry);
     let again = scene.run(again);
     let later = scene.run(Run::short().with("delay", json!(far)));
-    well(&outlast(&["queues", "pause", "held", "--server", &scene.server().url()]));
+    well(&outlast(&["queues", "pause", "held", "--create", "--server", &scene.server().url()]));
     let held = scene.run(Run::short().with("queue", json!("held")));
     let running = scene.run(Run::holding(FAR));
     scene.await_status(&done, "completed", within(LEASE));

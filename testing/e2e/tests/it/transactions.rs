@@ -311,7 +311,11 @@ fn policies() -> Vec<Value> {
             {"on_exhaustion": "dead_letter"}, {"on_exhaustion": "panic"}]"#,
     );
     policies.push(json!({ "non_retryable_errors": vec!["e"; 101] }));
-    asking(&["retry"], &policies)
+    let mut all = asking(&["retry"], &policies);
+    all.extend(asking(&["pending"], &values(r#"[true, false, null, "yes", 1]"#)));
+    all.extend(asking(&["rate_limit"], &values(r#"[null, {"key": "k"}, 1]"#)));
+    all.push(with_options(&json!({"pending": true, "delay_ms": 5})));
+    all
 }
 
 /// Times and the id are of the moment.

@@ -1,3 +1,6 @@
+table outlast.generation
+    number bigint not null
+
 table outlast.migration
     version integer not null
     at timestamp with time zone not null default clock_timestamp()

@@ -8,8 +8,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use outlast_worker::handover;
 
 use crate::command::{
-    actions, bench, completions, config as show_config, dead_letters, demo, dev, doctor, events,
-    export, health, import, jobs, man, migrate, packs, queues, run, server, token, worker, workers,
+    actions, backup, bench, completions, config as show_config, dead_letters, demo, dev, doctor,
+    events, export, health, import, jobs, man, migrate, packs, queues, restore, run, server, token,
+    worker, workers,
 };
 use crate::config::Environment;
 use crate::exit::{Exit, Failure};
@@ -76,6 +77,10 @@ enum Command {
     Health(health::Args),
     /// Apply the store's migrations
     Migrate(migrate::Args),
+    /// Copy a store into a file while servers use it
+    Backup(backup::Args),
+    /// Put a backup in the place of a store, or say that a store was restored
+    Restore(restore::Args),
     /// Write all that a store holds into a folder
     Export(export::Args),
     /// Bring an export into an empty store, of either kind
@@ -110,6 +115,8 @@ impl Command {
             | Self::Events(_)
             | Self::Doctor(_)
             | Self::Health(_)
+            | Self::Backup(_)
+            | Self::Restore(_)
             | Self::Export(_)
             | Self::Import(_)
             | Self::Completions(_)
@@ -144,6 +151,8 @@ impl Command {
             Self::Completions(args) => completions::run(&args, tree()),
             Self::Man(args) => man::run(&args, tree()),
             Self::Migrate(args) => wait_for(migrate::run(args, environment)),
+            Self::Backup(args) => backup::run(&args, environment),
+            Self::Restore(args) => wait_for(restore::run(args, environment)),
             Self::Export(args) => wait_for(export::run(args, environment)),
             Self::Import(args) => wait_for(import::run(args, environment)),
             Self::Config(command) => show_config::run(command, environment),
@@ -222,6 +231,8 @@ pub(crate) fn engine_args(
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Migrate(_)
+        | Command::Backup(_)
+        | Command::Restore(_)
         | Command::Export(_)
         | Command::Import(_)
         | Command::Config(_)

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub(crate) mod actions;
+pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -19,6 +20,7 @@ pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod packs;
 pub(crate) mod queues;
+pub(crate) mod restore;
 mod round;
 pub(crate) mod run;
 pub(crate) mod server;

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use outlast_store::migration::{Mismatch, Standing};
 use tokio::time::Instant;
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 use crate::connect::{Address, OpenError};
 use crate::migrate;
@@ -39,6 +40,8 @@ pub struct Examined {
     pub autovacuum: bool,
     /// The oldest open transaction of others: how long, and whose.
     pub oldest: Option<(Duration, String)>,
+    /// Laws that are broken, and by how many jobs; `None` when it would take too long to tell.
+    pub broken: Option<Vec<(&'static str, u64)>>,
     /// Hot tables with many more dead rows than live ones: name, live, dead.
     pub bloated: Vec<(String, i64, i64)>,
 }
@@ -70,13 +73,33 @@ const BLOATED: &str = "
         and relname in ('ready', 'waiting', 'active', 'expiry', 'worker', 'unique_key')
     order by n_dead_tup desc";
 
+/// What must hold of every job that has not ended, as queries that count those of which it
+/// does not. What has ended is too much to be counted here.
+const LAWS: [(&str, &str); 3] = [
+    (
+        "in two states at once",
+        "select count(*) from (select seq from place group by seq having count(*) > 1) as twice",
+    ),
+    ("in a state and ended", "select count(*) from place join finished using (seq)"),
+    (
+        "in a state and not stored",
+        "select count(*) from place left join job_row using (seq) where job_row.seq is null",
+    ),
+];
+
+/// Where a job is. A cancelled one has ended while its processes are waited for.
+const PLACE: &str = "with place as (select seq from ready union all select seq from waiting
+    union all select seq from active where not cancelled) ";
+/// Longest that one law may take.
+const LAW_LIMIT_S: u32 = 10;
+
 /// Looks at the database that an address names.
 ///
 /// # Errors
 /// Returns why it cannot be looked at.
 pub async fn examine(url: &str) -> Result<Examined, OpenError> {
     let address = Address::parse(url, false)?;
-    let (client, _reader) = address.connect().await?;
+    let (mut client, _reader) = address.connect().await?;
     let before = wall();
     let row = client.query_one(LOOK, &[]).await?;
     let ahead = row.try_get::<_, f64>(11)? - f64::midpoint(before, wall());
@@ -107,7 +130,12 @@ pub async fn examine(url: &str) -> Result<Examined, OpenError> {
     for row in client.query(BLOATED, &[&DEAD_MIN]).await? {
         bloated.push((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
     }
+    let broken = match &standing {
+        Ok(standing) if standing.pending.is_empty() => broken(&mut client).await?,
+        _ => None,
+    };
     Ok(Examined {
+        broken,
         place: address.place(),
         version: (row.try_get(0)?, row.try_get(1)?),
         not_durable,
@@ -121,6 +149,33 @@ pub async fn examine(url: &str) -> Result<Examined, OpenError> {
         oldest,
         bloated,
     })
+}
+
+/// Counts broken laws, all at one moment.
+async fn broken(client: &mut Client) -> Result<Option<Vec<(&'static str, u64)>>, OpenError> {
+    let view = client
+        .build_transaction()
+        .isolation_level(tokio_postgres::IsolationLevel::RepeatableRead)
+        .read_only(true)
+        .start()
+        .await?;
+    let settings =
+        format!("set local search_path = public; set local statement_timeout = '{LAW_LIMIT_S}s'");
+    view.batch_execute(&settings).await?;
+    let mut broken = Vec::new();
+    for (law, query) in LAWS {
+        match view.query_one(&format!("{PLACE}{query}"), &[]).await {
+            Ok(row) => {
+                let count: i64 = row.try_get(0)?;
+                if let Some(count) = u64::try_from(count).ok().filter(|count| *count > 0) {
+                    broken.push((law, count));
+                }
+            }
+            Err(error) if error.code() == Some(&SqlState::QUERY_CANCELED) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Some(broken))
 }
 
 /// Times commits of something that is written and stored nowhere.

@@ -12,6 +12,7 @@
 //! - [`link`]: one connection, its prepared statements, and pipelining
 //! - [`connect`]: addresses, session settings, durability
 //! - [`examine`]: what PostgreSQL says about itself, for `outlast doctor`
+//! - [`generation`]: how often the store was restored
 //! - [`tls`]: which server is trusted, as libpq's `sslmode` says
 //! - [`line`]: what servers tell each other
 //! - [`ceiling`]: what PostgreSQL itself manages, for `outlast bench`
@@ -27,6 +28,7 @@ pub mod ceiling;
 mod connect;
 mod examine;
 mod failure;
+mod generation;
 mod line;
 mod link;
 mod migrate;

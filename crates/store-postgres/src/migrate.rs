@@ -27,6 +27,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "0008_event_lanes",
         text: include_str!("../migrations/0008_event_lanes.sql"),
     },
+    Migration { name: "0009_generation", text: include_str!("../migrations/0009_generation.sql") },
 ];
 
 /// Version of the schema that this build knows.

@@ -20,6 +20,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
 
 use crate::connect::{Address, OpenError, Options};
+use crate::generation::generation;
 use crate::line::Line;
 use crate::read::{self, Readers};
 use crate::tend;
@@ -45,6 +46,7 @@ struct Inner {
     address: Address,
     place: String,
     durable: bool,
+    generation: u64,
     clock: Option<Arc<dyn Clock>>,
 }
 
@@ -58,6 +60,7 @@ impl PostgresStore {
         let address = Address::parse(url, durable)?;
         let opened = address.open().await?;
         Address::refuse_half_imported(&opened.client).await?;
+        let generation = generation(&opened.client).await?;
         let readers = Readers::new(&address, read::ASKED);
         let duties = Readers::new(&address, read::DUTIES);
         let place = address.place();
@@ -79,6 +82,7 @@ impl PostgresStore {
             address,
             place,
             durable,
+            generation,
             clock,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -251,7 +255,8 @@ impl Store for PostgresStore {
         let durable = self.inner.durable;
         let durability =
             if durable { "fsync=on, synchronous_commit=on" } else { "synchronous_commit=off" };
-        StoreFacts { kind: "postgres", folder: None, durability, durable }
+        let generation = self.inner.generation;
+        StoreFacts { kind: "postgres", folder: None, durability, durable, generation }
     }
 
     fn tell(&self, signals: Vec<Signal>) {

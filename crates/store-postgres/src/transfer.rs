@@ -145,6 +145,11 @@ impl PostgresTarget {
         }
         Ok(Self { session: session.at(options).await? })
     }
+
+    /// Returns the connection, which nobody else has the store open beside.
+    pub(crate) const fn client(&self) -> &Client {
+        &self.session.client
+    }
 }
 
 /// Takes the lock of imports, and looks for servers. A server that opened the store before

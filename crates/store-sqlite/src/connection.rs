@@ -14,6 +14,8 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::{FlockOperation, flock};
 
+use crate::guard::check;
+use crate::mark::Mark;
 use crate::migrate::migrate;
 
 /// Prepared statements kept by each connection: more than we have.
@@ -72,6 +74,22 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
+    /// The file belongs to another program.
+    #[error("{path} is a SQLite database of another program ({what}), not an Outlast store")]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What tells whose it is.
+        what: String,
+    },
+    /// The store has lost data that was acknowledged.
+    #[error("store {path} is damaged: {what}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is missing.
+        what: String,
+    },
     /// The store was made by another build of Outlast.
     #[error(transparent)]
     Schema(#[from] Mismatch),
@@ -101,6 +119,8 @@ pub(crate) struct Owned {
     pub(crate) path: PathBuf,
     /// Migrations that ran.
     pub(crate) migrated: Vec<&'static str>,
+    /// What the store is known to hold.
+    pub(crate) mark: Mark,
     /// Released by the kernel when the process ends, however it ends.
     pub(crate) lock: File,
 }
@@ -116,14 +136,30 @@ pub(crate) fn own(path: &Path, options: &Options) -> Result<Owned, OpenError> {
         return Err(io(io::Error::new(io::ErrorKind::NotFound, what)));
     }
     let lock = lock(path)?;
+    let found = check(path)?;
     // SQLite's own message for a file it cannot open does not say why; and it gives its log
     // and index the rights of the file that it finds.
     let mut file = private();
     drop(file.read(true).append(true).open(path).map_err(io)?);
     let mut writer = Connection::open(path)?;
+    if found.short {
+        refuse_holes(&writer, path)?;
+    }
     let prepared = prepare_writer(&mut writer, options);
     let migrated = prepared.map_err(|error| named(error, path))?;
-    Ok(Owned { writer, path: path.to_owned(), migrated, lock })
+    // From here on there is a store, and it may be missed.
+    let mark = Mark::open(path, found.said, !options.unsafe_no_fsync).map_err(io)?;
+    Ok(Owned { writer, path: path.to_owned(), migrated, mark, lock })
+}
+
+/// A file that is shorter than it says is whole if its log holds the rest.
+fn refuse_holes(writer: &Connection, path: &Path) -> Result<(), OpenError> {
+    let found: String = writer.query_row("pragma quick_check(1)", [], |row| row.get(0))?;
+    if found == "ok" {
+        return Ok(());
+    }
+    let what = format!("the file was cut, and its write-ahead log does not hold the rest: {found}");
+    Err(OpenError::Damaged { path: path.to_owned(), what })
 }
 
 /// Returns which migrations ran.
@@ -173,7 +209,8 @@ fn private() -> OpenOptions {
     options
 }
 
-fn lock(path: &Path) -> Result<File, OpenError> {
+/// Takes the store at `path` for this process alone.
+pub(crate) fn lock(path: &Path) -> Result<File, OpenError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let lock_path = PathBuf::from(name);

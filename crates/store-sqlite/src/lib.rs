@@ -11,6 +11,8 @@
 //!
 //! - [`clock`]: the store's clock, which never runs backwards
 //! - [`connection`]: opening, durability, exclusive ownership, migrations
+//! - [`backup`]: copies and the way back; [`examine`]: whether a store is whole
+//! - [`guard`] and [`mark`]: a foreign or damaged file is refused
 //! - [`writer`] obeys commands, [`read`] answers queries
 //! - [`transfer`]: moving a store
 //! - [`ceiling`]: what SQLite manages without us, for comparison
@@ -18,9 +20,13 @@
 //! Nothing here decides: jobs are loaded, `outlast_core` is asked, and its answer is
 //! applied as a compare-and-set on (seq, epoch).
 
+mod backup;
 pub mod ceiling;
 mod clock;
 mod connection;
+mod examine;
+mod guard;
+mod mark;
 mod migrate;
 mod read;
 mod row;
@@ -28,8 +34,11 @@ mod sqlite_store;
 mod transfer;
 mod writer;
 
+pub use backup::Restoring;
 pub use clock::BootClock;
 pub use connection::{OpenError, Options};
+pub use examine::{Examined, examine};
+pub use guard::APPLICATION_ID;
 pub use migrate::{SCHEMA_VERSION, migrate};
 pub use sqlite_store::SqliteStore;
 pub use transfer::{SqliteSource, SqliteTarget};

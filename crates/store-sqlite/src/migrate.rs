@@ -7,6 +7,7 @@ use outlast_store::migration::{Found, Migration, Standing, standing};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::connection::OpenError;
+use crate::guard::APPLICATION_ID;
 
 const MIGRATIONS: &[Migration] = &[
     Migration { name: "0001_first", text: include_str!("../migrations/0001_first.sql") },
@@ -58,7 +59,17 @@ pub fn migrate(connection: &mut Connection) -> Result<Vec<&'static str>, OpenErr
         step.commit()?;
         tracing::info!(migration = migration.name, "store was migrated");
     }
+    claim(connection)?;
     Ok(standing.pending)
+}
+
+/// Says in the file whose it is.
+fn claim(connection: &Connection) -> Result<(), rusqlite::Error> {
+    let id: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    if id == APPLICATION_ID {
+        return Ok(());
+    }
+    connection.pragma_update(None, "application_id", APPLICATION_ID)
 }
 
 /// Looks how far the store at `path` was brought, and changes nothing: a server may have it
@@ -78,7 +89,7 @@ pub(crate) fn look(path: &Path) -> Result<Standing, OpenError> {
 
 /// A write-ahead log holds what the file does not say yet. Without one nobody has the store
 /// open, and a look would leave files of SQLite's behind; `immutable` makes none.
-fn open_to_look(path: &Path) -> Result<Connection, rusqlite::Error> {
+pub(crate) fn open_to_look(path: &Path) -> Result<Connection, rusqlite::Error> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     let has_log = std::fs::metadata(PathBuf::from(log)).is_ok_and(|found| found.len() > 0);

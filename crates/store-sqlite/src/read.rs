@@ -82,15 +82,24 @@ fn timed<T>(
     connection: &mut Connection,
     query: impl FnOnce(&Connection) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
+    limited(connection, READ_TIME_MAX, |connection| Ok(query(connection))).map_err(failed)?
+}
+
+/// The same for any length of time.
+pub(crate) fn limited<T>(
+    connection: &mut Connection,
+    limit: std::time::Duration,
+    query: impl FnOnce(&Connection) -> Result<T, rusqlite::Error>,
+) -> Result<T, rusqlite::Error> {
     let begun = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let limit = i64::try_from(READ_TIME_MAX.as_secs()).unwrap_or(i64::MAX);
+    let limit = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX);
     let late = move || {
         rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec - begun.tv_sec > limit
     };
-    connection.progress_handler(STEPS_A_LOOK, Some(late)).map_err(failed)?;
-    let view = connection.unchecked_transaction().map_err(failed)?;
+    connection.progress_handler(STEPS_A_LOOK, Some(late))?;
+    let view = connection.unchecked_transaction()?;
     let result = query(connection);
-    view.rollback().map_err(failed)?;
+    view.rollback()?;
     result
 }
 

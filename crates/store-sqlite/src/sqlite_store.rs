@@ -18,6 +18,7 @@ use outlast_store::tally::ClassCounts;
 use outlast_store::{Applied, Batch, Clock, Store, StoreError};
 use tokio::sync::oneshot;
 
+use crate::backup::generation;
 use crate::clock::{BootClock, wall};
 use crate::connection::{OpenError, Options, half_imported, named, own, persisted_time};
 use crate::migrate::look;
@@ -37,6 +38,7 @@ struct Inner {
     readers: Readers,
     path: PathBuf,
     durable: bool,
+    generation: u64,
 }
 
 impl SqliteStore {
@@ -52,6 +54,7 @@ impl SqliteStore {
         }
         writer::begin_lane(&owned.writer)?;
         let latest = persisted_time(&owned.writer)?;
+        let generation = generation(&owned.writer)?;
         let clock: Arc<dyn Clock> = match &options.clock {
             Some(clock) => Arc::clone(clock),
             None => Arc::new(BootClock::starting_at(latest, wall())),
@@ -66,6 +69,7 @@ impl SqliteStore {
             readers,
             path,
             durable: !options.unsafe_no_fsync,
+            generation,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -202,7 +206,8 @@ impl Store for SqliteStore {
         } else {
             "journal_mode=wal, synchronous=off"
         };
-        StoreFacts { kind: "sqlite", folder: Some(folder), durability, durable: self.inner.durable }
+        let Inner { durable, generation, .. } = *self.inner;
+        StoreFacts { kind: "sqlite", folder: Some(folder), durability, durable, generation }
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -69,7 +69,7 @@ pub(crate) fn start(
     Ok((asks, thread))
 }
 
-fn run(owned: Owned, clock: &dyn Clock, mut latest: Timestamp, asks: &Receiver<Ask>) {
+fn run(mut owned: Owned, clock: &dyn Clock, mut latest: Timestamp, asks: &Receiver<Ask>) {
     let mut classes = Classes::default();
     let mut stale = true;
     while let Ok(ask) = asks.recv() {
@@ -77,7 +77,7 @@ fn run(owned: Owned, clock: &dyn Clock, mut latest: Timestamp, asks: &Receiver<A
             Ask::Apply(batch, reply) => {
                 latest = latest.max(clock.now());
                 let result = refresh(&owned.writer, &mut classes, &mut stale)
-                    .and_then(|()| apply(&owned.writer, &mut classes, batch, latest));
+                    .and_then(|()| apply(&mut owned, &mut classes, batch, latest));
                 stale |= result.is_err();
                 // A caller that has gone needs no answer; the batch stands.
                 let _ = reply.send(result);
@@ -97,7 +97,8 @@ fn run(owned: Owned, clock: &dyn Clock, mut latest: Timestamp, asks: &Receiver<A
 }
 
 fn close(owned: Owned) {
-    let Owned { writer, path, lock, migrated: _ } = owned;
+    let Owned { writer, path, lock, mark, migrated: _ } = owned;
+    mark.close();
     if let Err((_, error)) = writer.close() {
         tracing::warn!(path = %path.display(), %error, "failed to close the store cleanly");
     }
@@ -132,11 +133,12 @@ pub(crate) struct Writing<'a> {
 }
 
 fn apply(
-    db: &Connection,
+    owned: &mut Owned,
     classes: &mut Classes,
     batch: Batch,
     now: Timestamp,
 ) -> Result<Applied, StoreError> {
+    let db = &owned.writer;
     // Immediate: the writer waits for whoever else writes (an operator's SQL) before it reads.
     // Once it has read, SQLite would not wait but fail the batch.
     let transaction =
@@ -164,7 +166,11 @@ fn apply(
     } else if db.total_changes() > changes {
         keep_time(db, now)?;
     }
+    let changed = db.total_changes() > changes;
     transaction.commit().map_err(in_doubt)?;
+    if changed {
+        owned.mark.note(now);
+    }
     Ok(Applied { at: now, replies })
 }
 

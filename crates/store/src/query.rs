@@ -234,4 +234,7 @@ pub struct StoreFacts {
     pub durability: &'static str,
     /// Whether a commit survives a power cut.
     pub durable: bool,
+    /// Rises from 1 with each restore of a backup: what a worker was given by a store of a
+    /// lower one is void.
+    pub generation: u64,
 }

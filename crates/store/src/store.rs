@@ -125,7 +125,13 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// Returns where the data is and what makes it durable. A store that does not say keeps
     /// it in memory.
     fn facts(&self) -> StoreFacts {
-        StoreFacts { kind: "memory", folder: None, durability: "none", durable: false }
+        StoreFacts {
+            kind: "memory",
+            folder: None,
+            durability: "none",
+            durable: false,
+            generation: 1,
+        }
     }
 
     /// Looks after what history is kept in: makes room ahead, and lets go of what is old as a

@@ -223,14 +223,7 @@ pub(super) fn server_settings(config: &ServerConfig, packs: PackSet) -> ServerSe
         hosts: config.hosts.clone(),
         connections: config.connection_limits(open_files::allowed()),
         shutdown_timeout: length(config.shutdown_timeout),
-        budgets: Budgets {
-            losses: config.loss_budget,
-            interruptions: config.interruption_budget,
-            interruption_charge: match config.interruptions {
-                Interruptions::Free => InterruptionCharge::Free,
-                Interruptions::Charge => InterruptionCharge::Charge,
-            },
-        },
+        budgets: budgets(config),
         scheduled_timeout: length(config.scheduled_timeout),
         start_timeout: length(config.start_timeout),
         check_interval: length(config.timeout_check_interval),
@@ -243,6 +236,17 @@ pub(super) fn server_settings(config: &ServerConfig, packs: PackSet) -> ServerSe
         retention_workers: length(config.retention_workers),
         conformance: config.switches.conformance,
         ..ServerSettings::with_packs(Arc::new(packs))
+    }
+}
+
+pub(super) fn budgets(config: &ServerConfig) -> Budgets {
+    Budgets {
+        losses: config.loss_budget,
+        interruptions: config.interruption_budget,
+        interruption_charge: match config.interruptions {
+            Interruptions::Free => InterruptionCharge::Free,
+            Interruptions::Charge => InterruptionCharge::Charge,
+        },
     }
 }
 

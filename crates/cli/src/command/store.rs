@@ -8,20 +8,24 @@ use std::time::Duration;
 
 use outlast_store::migration::{Mismatch, Standing};
 use outlast_store_postgres::PostgresStore;
-use outlast_store_sqlite::{OpenError, Options, SqliteStore};
+use outlast_store_sqlite::{OpenError, Options, Restoring, SqliteStore};
 
 pub(super) use any::AnyStore;
 pub(super) use moved::{AnySource, AnyTarget};
 
 use crate::clock;
 use crate::config::value::Database;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 
 /// What helps against a store that an import left half filled.
 const HALF: &str = "run `outlast import` with the same folder again: it goes on where it was; \
                     or start with a new file or database";
 /// What helps against a store that is only to be read and lacks migrations.
 const BEHIND: &str = "run `outlast migrate` first; a server does it at its start";
+/// What helps against a store that has lost something.
+const DAMAGED: &str = "nothing has changed; put back the files that are missing, or restore a \
+                       backup: `outlast restore FILE`; `outlast restore --mark-only` goes on with \
+                       what is left; to begin with nothing, remove its files, .mark included";
 /// Longest that `migrate` waits for another process which has an embedded store open.
 const OTHERS_LIMIT: Duration = Duration::from_secs(10);
 /// How often it looks.
@@ -63,6 +67,50 @@ pub(super) async fn standing(database: &Database) -> Result<Standing, Failure> {
     }
 }
 
+/// Copies an embedded store; returns the size of the copy.
+pub(super) fn back_up(database: &Database, to: &Path) -> Result<u64, Failure> {
+    match database {
+        Database::Sqlite(path) => SqliteStore::back_up(path, to).map_err(|error| unopened(&error)),
+        Database::Postgres(_) => {
+            Err(Failure::usage("a PostgreSQL database is backed up by its own tools")
+                .with_hint("pg_dump for a copy, pg_basebackup and WAL archiving for any moment"))
+        }
+    }
+}
+
+/// Takes a store as it is, and raises its generation; returns that.
+pub(super) async fn accept(database: &Database) -> Result<u64, Failure> {
+    match database {
+        Database::Sqlite(path) => SqliteStore::accept(path).map_err(|error| used(&error)),
+        Database::Postgres(url) => {
+            use outlast_store_postgres::OpenError;
+            PostgresStore::accept(url).await.map_err(|error| match error {
+                OpenError::InUse { .. } => Failure::new(Exit::Conflict, error.to_string())
+                    .with_hint("stop the servers first; nothing has changed"),
+                other => unreached(&other),
+            })
+        }
+    }
+}
+
+/// Copies a backup next to the store that it is to replace.
+pub(super) fn begin_restore(backup: &Path, store: &Path) -> Result<Restoring, Failure> {
+    Restoring::begin(backup, store).map_err(|error| used(&error))
+}
+
+fn used(error: &OpenError) -> Failure {
+    let exit = match error {
+        OpenError::InUse { .. } => Exit::Conflict,
+        OpenError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            Exit::NotFound
+        }
+        _ => return unopened(error),
+    };
+    let hint = "stop the server first; nothing has changed";
+    let failure = Failure::new(exit, error.to_string());
+    if exit == Exit::Conflict { failure.with_hint(hint) } else { failure }
+}
+
 /// Whoever has the store open brings it up to date: then there is nothing left to do.
 async fn migrate_file(path: &Path) -> Result<Vec<&'static str>, Failure> {
     let begun = clock::moment();
@@ -83,7 +131,7 @@ async fn migrate_file(path: &Path) -> Result<Vec<&'static str>, Failure> {
     }
 }
 
-fn unopened(error: &OpenError) -> Failure {
+pub(super) fn unopened(error: &OpenError) -> Failure {
     let failure = Failure::failed(error.to_string());
     match error {
         OpenError::InUse { .. } => {
@@ -93,6 +141,10 @@ fn unopened(error: &OpenError) -> Failure {
         OpenError::Schema(mismatch) => failure.with_hint(other_build(mismatch)),
         OpenError::Behind { .. } => failure.with_hint(BEHIND),
         OpenError::HalfImported { .. } => failure.with_hint(HALF),
+        OpenError::Damaged { .. } => failure.with_hint(DAMAGED),
+        OpenError::Foreign { .. } => {
+            failure.with_hint("nothing has changed; --database sqlite:PATH takes another file")
+        }
         _ => failure,
     }
 }

@@ -74,6 +74,9 @@ pub struct Hello {
     /// rises with every hello of this process
     #[prost(uint64, tag = "15")]
     pub attachment: u64,
+    /// as the last welcome said; 0 is not known
+    #[prost(uint64, tag = "16")]
+    pub store_generation: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AttemptKey {
@@ -226,6 +229,9 @@ pub struct Welcome {
     pub server_version: ::prost::alloc::string::String,
     #[prost(bytes = "bytes", tag = "5")]
     pub server_id: ::prost::bytes::Bytes,
+    /// rises when the store is restored from a backup
+    #[prost(uint64, tag = "6")]
+    pub store_generation: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Deliveries {

@@ -89,6 +89,8 @@ pub(crate) struct Engine<H> {
 struct SessionState {
     /// This identity was welcomed before.
     resumed: bool,
+    /// Of the store, as the last welcome said.
+    store_generation: u64,
     /// Since when the server turns us away although it welcomed us before.
     denied_since: Option<BootTime>,
     /// How many hellos this identity has said.

@@ -52,6 +52,7 @@ pub(super) async fn attach<S: Store>(
     let lease = engine.settings().lease_of(interval);
 
     check_heard(engine, worker, lease)?;
+    check_generation(engine, &hello)?;
     if !hello.resumed {
         let registration = convert::registration(worker, &hello, &profile, lease);
         register(engine, registration).await?;
@@ -100,6 +101,7 @@ pub(super) async fn attach<S: Store>(
         stop,
         server_version: engine.settings().version.into(),
         server_id: engine.server_id().as_bytes().to_vec().into(),
+        store_generation: engine.store().facts().generation,
     }));
     if convert::wire_phase(phase) != hello.phase() {
         let set = SetPhase { phase: convert::wire_phase(phase).into(), by: "server".into() };
@@ -124,6 +126,20 @@ fn hold(session: &mut Session, stored: &[Held], hello: &Hello) {
         };
         session.hold(held.job, here);
     }
+}
+
+/// Refuses what was given by the store before it was restored from a backup: the same epochs
+/// are given again, to others.
+fn check_generation<S: Store>(engine: &Engine<S>, hello: &Hello) -> Result<(), Refused> {
+    let (theirs, ours) = (hello.store_generation, engine.store().facts().generation);
+    if hello.resumed && theirs != 0 && theirs < ours {
+        let reason = format!(
+            "the store was restored from a backup: it is of generation {ours}, and what the \
+             worker holds of {theirs}"
+        );
+        return Err(refused(RefusalCode::Lapsed, reason));
+    }
+    Ok(())
 }
 
 /// Refuses who hears nothing of what it is told: an attachment would only prolong its lease.

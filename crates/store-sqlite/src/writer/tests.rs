@@ -117,7 +117,7 @@ fn batch_waits_for_an_operators_transaction_also_when_it_reads_first() {
     let order = JobOrder { job: JobId(Uuid::nil()), tenant: None, by: "test".into() };
     batch.commands.insert(0, Command::Cancel(order));
     let mut classes = Classes::load(&owned.writer).unwrap();
-    let applied = apply(&owned.writer, &mut classes, batch, Timestamp(1)).unwrap();
+    let applied = apply(&mut owned, &mut classes, batch, Timestamp(1)).unwrap();
     assert!(matches!(applied.replies[1], Reply::Enqueued(Ok(_))), "{:?}", applied.replies);
 }
 

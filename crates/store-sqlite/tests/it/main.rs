@@ -4,6 +4,7 @@
 mod clock;
 mod contract;
 mod crash;
+mod damage;
 mod hand;
 mod opening;
 mod plans;

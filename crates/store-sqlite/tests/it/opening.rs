@@ -35,6 +35,7 @@ fn store_in_use_is_refused() {
 fn store_of_a_newer_outlast_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("outlast.db");
+    drop(SqliteStore::open(&path, &Options::default()).unwrap());
     let db = rusqlite::Connection::open(&path).unwrap();
     db.pragma_update(None, "user_version", 999).unwrap();
     drop(db);

@@ -18,6 +18,7 @@ mod bad_input;
 mod bench;
 mod connections;
 mod containment;
+mod damaged_store;
 mod deployment;
 mod doctor;
 mod documentation;

@@ -125,6 +125,7 @@ fn embedded(path: &Path, checks: &mut Vec<Check>) {
         return checks.push(Check::fail(NAME, fact, "make the folder, or name another store"));
     }
     checks.push(file_check(NAME, path));
+    checks.extend(whole(path));
     let shown = folder.display().to_string();
     checks.push(match probe::fsync(folder) {
         Ok(found) => Check {
@@ -143,6 +144,42 @@ fn embedded(path: &Path, checks: &mut Vec<Check>) {
         }
         Err(error) => Check::fail("local disk", error.to_string(), "name a store on a local disk"),
     });
+}
+
+/// Whether the store holds what it should.
+fn whole(path: &Path) -> Vec<Check> {
+    const NAME: &str = "local integrity";
+    let found = match outlast_store_sqlite::examine(path) {
+        Ok(None) => return Vec::new(),
+        Ok(Some(found)) => found,
+        Err(error) => {
+            let failure = super::super::store::unopened(&error);
+            let fix = failure.hint.unwrap_or_else(|| "restore a backup".to_owned());
+            return vec![Check::fail(NAME, failure.message, fix)];
+        }
+    };
+    let restore = "stop the server and restore a backup: `outlast restore FILE`";
+    let integrity = match &found.faults {
+        None => Check::skipped(NAME, "the store is too large to be read in a minute"),
+        Some(faults) if faults.is_empty() => {
+            Check::ok(NAME, format!("the file is sound, generation {}", found.generation))
+        }
+        Some(faults) => Check::fail(NAME, faults.join("; "), restore),
+    };
+    vec![integrity, laws_check("local jobs", found.broken)]
+}
+
+/// The verdict on laws that jobs break; `None` when nobody could count. Also for PostgreSQL.
+pub(super) fn laws_check(name: &'static str, broken: Option<Vec<(&'static str, u64)>>) -> Check {
+    let Some(broken) = broken else {
+        return Check::skipped(name, "there are too many to be counted in time");
+    };
+    if broken.is_empty() {
+        return Check::ok(name, "each is in one place");
+    }
+    let fact: Vec<String> = broken.iter().map(|(law, count)| format!("{law}: {count}")).collect();
+    let fix = "keep a copy of the store, and report it with the server's log: this is a fault";
+    Check::fail(name, fact.join(", "), fix)
 }
 
 /// Reads the head of the file; opening it as a store would change it.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use outlast_store_postgres::{Examined, OpenError, examine};
 
 use super::check::{Check, Verdict};
+use super::files::laws_check;
 use crate::output::span;
 
 /// Every commit waits for this; slower and it limits everything.
@@ -37,6 +38,9 @@ fn judge(found: &Examined) -> Vec<Check> {
     let mut checks = vec![version(found), durability(found), writes(found), commit(found)];
     checks.extend([connections(found), rights(found), migrations(found), clock(found)]);
     checks.extend([vacuum(found), transactions(found), bloat(found)]);
+    if found.standing.as_ref().is_ok_and(|standing| standing.pending.is_empty()) {
+        checks.push(laws_check("postgres jobs", found.broken.clone()));
+    }
     checks
 }
 
@@ -204,6 +208,7 @@ mod tests {
             autovacuum: true,
             oldest: None,
             bloated: Vec::new(),
+            broken: Some(Vec::new()),
         }
     }
 
@@ -243,6 +248,11 @@ mod tests {
                 "postgres transactions",
                 Verdict::Warn,
                 Examined { oldest: Some((Duration::from_secs(900), "pid 7".into())), ..well() },
+            ),
+            (
+                "postgres jobs",
+                Verdict::Fail,
+                Examined { broken: Some(vec![("in two states at once", 2)]), ..well() },
             ),
             (
                 "postgres bloat",

@@ -64,6 +64,7 @@ impl<H: Handler> Engine<H> {
             about_json: profile.about_json.clone(),
             resumed: self.session.resumed,
             attachment: self.session.attachment,
+            store_generation: self.session.store_generation,
         }
     }
 
@@ -81,6 +82,7 @@ impl<H: Handler> Engine<H> {
         self.link.up(session);
         self.say_attached(number);
         self.session.resumed = true;
+        self.session.store_generation = welcome.store_generation;
         self.session.denied_since = None;
         self.session.capacity = None;
         self.outbox.begin_session();

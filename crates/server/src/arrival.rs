@@ -10,7 +10,7 @@ use outlast_wire::ojs::enqueue;
 use serde_json::{Value, json};
 
 use crate::http::error::Failure;
-use crate::http::plan;
+use crate::http::plan::{self, Asker};
 use crate::settings::Settings;
 
 /// Returns the planner of a server with these settings.
@@ -19,14 +19,17 @@ pub(crate) fn planner(settings: &Settings) -> Planner {
     Planner::new(move |arrival, now| planned(&settings, arrival, now))
 }
 
+/// Who enqueued what a program stored by SQL; which role it was, the database knows.
+const BY_SQL: &str = "sql";
+
 fn planned(settings: &Settings, arrival: &Arrival, now: Timestamp) -> Planned {
-    let tenant = arrival.tenant.as_deref();
+    let asker = Asker { tenant: arrival.tenant.as_deref(), name: Some(BY_SQL) };
     let refusal = match enqueue::one(arrival.envelope.as_bytes()) {
-        Ok(envelope) => match plan::ojs_at(settings, envelope.clone(), tenant, now) {
+        Ok(envelope) => match plan::ojs_at(settings, envelope.clone(), asker, now) {
             Ok((job, _)) => return stored(arrival.id, job, None),
             // The job as it was sent, without the action that does not take it.
             Err(failure) => {
-                let (mut job, _) = plan::plain(envelope, tenant, now);
+                let (mut job, _) = plan::plain(envelope, asker, now);
                 job.class.tenant = job.class.tenant.filter(|name| plan::is_tenant(name));
                 return stored(arrival.id, job, Some(words(&failure)));
             }

@@ -41,8 +41,11 @@ pub struct Settings {
     pub check_interval: Span,
     /// Whether stranded executions fail at all (`executor.enable_timeout_monitor`).
     pub timeout_monitor: bool,
-    /// Visibility of plain OJS attempts that do not say (`ojs.lease`).
+    /// How long a plain worker that has beaten may be silent before what it holds is taken
+    /// back (`ojs.lease`).
     pub ojs_lease: Span,
+    /// Visibility of plain OJS attempts that do not say (`ojs.visibility`).
+    pub ojs_visibility: Span,
     /// Heartbeat interval granted to workers that propose none (`worker.heartbeat_interval`).
     pub heartbeat_interval: Span,
     /// Lease = interval × this (`worker.heartbeat_staleness_multiplier`).
@@ -77,6 +80,7 @@ impl Settings {
             check_interval: Span::from_secs(1),
             timeout_monitor: true,
             ojs_lease: Span::from_secs(30),
+            ojs_visibility: Span::from_secs(1_800),
             heartbeat_interval: Span::from_secs(5),
             staleness_multiplier: 3,
             reconnect_window: Span::from_secs(5),

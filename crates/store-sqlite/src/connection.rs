@@ -143,7 +143,7 @@ pub(crate) fn own(path: &Path, options: &Options) -> Result<Owned, OpenError> {
     drop(file.read(true).append(true).open(path).map_err(io)?);
     let mut writer = Connection::open(path)?;
     if found.short {
-        refuse_holes(&writer, path)?;
+        refuse_holes(&writer, path).map_err(|error| named(error, path))?;
     }
     let prepared = prepare_writer(&mut writer, options);
     let migrated = prepared.map_err(|error| named(error, path))?;
@@ -197,6 +197,11 @@ pub(crate) fn named(error: OpenError, path: &Path) -> OpenError {
     match error {
         OpenError::Sqlite(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
             OpenError::NotADatabase { path: path.to_owned() }
+        }
+        OpenError::Sqlite(error)
+            if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) =>
+        {
+            OpenError::Damaged { path: path.to_owned(), what: error.to_string() }
         }
         other => other,
     }

@@ -79,7 +79,12 @@ pub(crate) fn check(path: &Path) -> Result<Found, OpenError> {
         ));
     }
     let db = open_to_look(path)?;
-    let held = held(&db, path).map_err(|error| named(error, path))?;
+    let held = held(&db, path).map_err(|error| match named(error, path) {
+        OpenError::Damaged { .. } if short => damaged(format!(
+            "the file was cut to {size} bytes, and its write-ahead log does not hold the rest"
+        )),
+        other => other,
+    })?;
     match (said, held) {
         (Some(said), Some(held)) if held < said.time => {
             let log = match log {

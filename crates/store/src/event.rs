@@ -76,6 +76,8 @@ pub enum EventName {
     JobStranded,
     #[serde(rename = "job.replayed")]
     JobReplayed,
+    #[serde(rename = "job.purged")]
+    JobPurged,
     #[serde(rename = "job.interruption_budget_spent")]
     JobInterruptionBudgetSpent,
     /// An execution reached its terminal status, whichever (seed 001, "ExecutionCompleted").

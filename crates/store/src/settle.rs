@@ -158,6 +158,14 @@ pub fn visibility_detail(visibility: Span) -> EndDetail {
     EndDetail { error: Some(error), evidence, ..EndDetail::default() }
 }
 
+/// Returns the detail of a plain attempt whose worker fell silent, however long its
+/// visibility.
+#[must_use]
+pub fn silence_detail(evidence: &str) -> EndDetail {
+    let error = Some(lost_error(evidence));
+    EndDetail { error, evidence: evidence.to_owned(), ..EndDetail::default() }
+}
+
 /// Returns the detail of a plain attempt whose time limit passed.
 #[must_use]
 pub fn timeout_detail(limit: Span) -> EndDetail {
@@ -308,6 +316,13 @@ pub fn enqueued_event(job: &StoredJob, state: State) -> Event {
         by: String::new(),
         evidence: String::new(),
     }
+}
+
+/// Returns the event of a dead letter that a person removed.
+#[must_use]
+pub fn purged_event(job: &StoredJob, at: Timestamp, by: &str) -> Event {
+    let enqueued = enqueued_event(job, State::Discarded);
+    Event { at, kind: EventName::JobPurged, attempt: None, by: by.to_owned(), ..enqueued }
 }
 
 /// Returns the event of a worker's move.

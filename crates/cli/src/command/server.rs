@@ -229,6 +229,7 @@ pub(super) fn server_settings(config: &ServerConfig, packs: PackSet) -> ServerSe
         check_interval: length(config.timeout_check_interval),
         timeout_monitor: config.enable_timeout_monitor,
         ojs_lease: length(config.ojs_lease),
+        ojs_visibility: length(config.ojs_visibility),
         heartbeat_interval: length(config.heartbeat_interval),
         staleness_multiplier: config.heartbeat_staleness_multiplier,
         reconnect_window: length(config.reconnect_window),

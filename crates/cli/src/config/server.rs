@@ -50,8 +50,10 @@ pub(crate) struct ServerConfig {
     pub(crate) loss_budget: u32,
     /// Shutdowns a job may suffer.
     pub(crate) interruption_budget: u32,
-    /// Lease of a job fetched by a plain OJS client.
+    /// Silence after which a plain OJS worker that has beaten loses what it holds.
     pub(crate) ojs_lease: Duration,
+    /// Visibility of a job that a plain OJS client fetched, if nothing else says.
+    pub(crate) ojs_visibility: Duration,
     /// How long finished jobs are kept.
     pub(crate) retention_finished: Duration,
     /// How long stopped and lapsed workers are kept.
@@ -103,6 +105,7 @@ impl ServerConfig {
             loss_budget: settings.get("executor.loss_budget", value::count)?,
             interruption_budget: settings.get("executor.interruption_budget", value::count)?,
             ojs_lease: settings.get("ojs.lease", value::duration)?,
+            ojs_visibility: settings.get("ojs.visibility", value::duration)?,
             retention_finished: settings.get("retention.finished", value::duration)?,
             retention_workers: settings.get("retention.workers", value::duration)?,
             heartbeat_interval: settings.get("worker.heartbeat_interval", value::heartbeat)?,

@@ -391,6 +391,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("executor.loss_budget", "4"),
     ("executor.interruption_budget", "11"),
     ("ojs.lease", "31"),
+    ("ojs.visibility", "1801"),
     ("retention.finished", "8d"),
     ("retention.workers", "9d"),
     ("worker.server", "http://127.0.0.1:9"),

@@ -42,7 +42,8 @@ pub enum Event<'a> {
         /// Whether many workers were lost together, so that the job is not suspected.
         mass: bool,
     },
-    /// A plain OJS attempt's visibility passed without a sign of life.
+    /// A plain OJS attempt's visibility passed without a sign of life, or the heartbeats of
+    /// the worker that holds it stopped.
     ExpireVisibility,
     /// Someone wants the job cancelled.
     Cancel,

@@ -29,6 +29,8 @@ use crate::tls::CertificateNames;
 
 /// Longest a client may take to send a body: a slow one must not hold a connection.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Who asks where no token is asked for.
+pub(crate) const ANONYMOUS: &str = "anonymous";
 /// Rows of a list unless asked otherwise.
 const PAGE_DEFAULT: u32 = 50;
 /// Longest request id that is given back.
@@ -213,10 +215,8 @@ impl<S: Store> Call<S> {
     pub(crate) fn by(&self) -> String {
         let agent = self.header(header::USER_AGENT.as_str()).unwrap_or("unnamed client");
         let agent = agent.chars().take(100).collect::<String>();
-        match &self.who {
-            Some(token) => format!("api: {} ({agent})", token.name),
-            None => format!("api: {agent}"),
-        }
+        let who = self.who.as_ref().map_or(ANONYMOUS, |token| &token.name);
+        format!("api: {who} ({agent})")
     }
 }
 

@@ -22,7 +22,7 @@ use outlast_wire::Fault;
 use outlast_wire::execution::request::Request;
 use outlast_wire::json;
 use outlast_wire::ojs::enqueue::{Envelope, FirstWanted};
-use outlast_wire::ojs::job::{Course, JobView};
+use outlast_wire::ojs::job::{Course, JobView, signed};
 use outlast_wire::ojs::quirks;
 use outlast_wire::time::When;
 use serde_json::Value;
@@ -44,34 +44,43 @@ pub(crate) struct Planned<'a> {
     expires: Option<Timestamp>,
 }
 
+/// Who wants a job stored.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asker<'a> {
+    /// The tenant that the request is limited to.
+    pub(crate) tenant: Option<&'a str>,
+    /// The name of the token that was shown.
+    pub(crate) name: Option<&'a str>,
+}
+
 /// Plans a job of the standard.
 pub(crate) async fn ojs<'a, S: Store>(
     app: &App<S>,
     envelope: Envelope<'a>,
-    tenant: Option<&str>,
+    asker: Asker<'_>,
 ) -> Result<(NewJob, Planned<'a>), Failure> {
     let now = match (envelope.first, envelope.expires) {
         (None, None) => Timestamp::default(),
         (Some(_), _) | (_, Some(_)) => app.now().await?,
     };
-    ojs_at(app.engine.settings(), envelope, tenant, now)
+    ojs_at(app.engine.settings(), envelope, asker, now)
 }
 
 /// Plans a job of the standard if the time is `now`.
 pub(crate) fn ojs_at<'a>(
     settings: &Settings,
     envelope: Envelope<'a>,
-    tenant: Option<&str>,
+    asker: Asker<'_>,
     now: Timestamp,
 ) -> Result<(NewJob, Planned<'a>), Failure> {
     let packs = settings.packs.current();
     let Some(action) = packs.get(&envelope.job_type) else {
-        let (job, planned) = plain(envelope, tenant, now);
+        let (job, planned) = plain(envelope, asker, now);
         bounded(&job.class)?;
         return Ok((job, planned));
     };
     let args = arguments(action, envelope.args)?;
-    let (job, planned) = planned(envelope, args, (tenant, now), Some(action));
+    let (job, planned) = planned(envelope, args, (asker, now), Some(action));
     bounded(&job.class)?;
     Ok((job, planned))
 }
@@ -109,19 +118,20 @@ fn bounded(class: &ClassKey) -> Result<(), Fault> {
 /// Plans a job of the standard as one for whoever registered a handler for its type.
 pub(crate) fn plain<'a>(
     envelope: Envelope<'a>,
-    tenant: Option<&str>,
+    asker: Asker<'_>,
     now: Timestamp,
 ) -> (NewJob, Planned<'a>) {
     let args = (envelope.args.to_owned(), Cow::Borrowed(envelope.args));
-    planned(envelope, args, (tenant, now), None)
+    planned(envelope, args, (asker, now), None)
 }
 
 fn planned<'a>(
-    envelope: Envelope<'a>,
+    mut envelope: Envelope<'a>,
     (stored, shown): (String, Cow<'a, str>),
-    (tenant, now): (Option<&str>, Timestamp),
+    (Asker { tenant, name }, now): (Asker<'_>, Timestamp),
     action: Option<&Action>,
 ) -> (NewJob, Planned<'a>) {
+    envelope.extra = signed(envelope.extra, name);
     let (first, scheduled) = match envelope.first {
         None => (First::Now, None),
         Some(FirstWanted::OnActivation) => (First::OnActivation, None),
@@ -200,6 +210,7 @@ impl Planned<'_> {
 pub(crate) fn execution<S: Store>(
     app: &App<S>,
     request: Request,
+    by: Option<&str>,
     now: Timestamp,
 ) -> Result<NewJob, Failure> {
     let settings = app.engine.settings();
@@ -230,7 +241,7 @@ pub(crate) fn execution<S: Store>(
         payload: Payload {
             args: Value::Array(vec![parameters]).to_string(),
             meta: String::new(),
-            extra,
+            extra: signed(extra, by),
         },
         rules: Rules { retry, overlap, expires_at: None },
         first: scheduled.map_or(First::Now, First::At),

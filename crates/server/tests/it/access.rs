@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use http::{Method, Request};
 use outlast_server::access::{Access, KnownToken, Role, TokenHash};
+use serde_json::{Value, json};
 
 use crate::api::{Api, Reply};
 
@@ -128,4 +129,60 @@ async fn pages_of_others_give_no_orders_to_a_server_without_tokens() {
     let reply =
         post(&guarded, "https://app.example", "jobs.example", Some("secret-producer")).await;
     assert_eq!(reply.status, 201, "a token is proof enough: {}", reply.text);
+}
+
+async fn send(api: &Api, method: Method, path: &str, (role, body): (Role, Value)) -> Reply {
+    let request = Request::builder().method(method).uri(path);
+    let request = request.header("authorization", format!("Bearer secret-{role}"));
+    let request = request.header("user-agent", "curl/8");
+    api.send(request.body(Body::from(body.to_string())).expect("a request")).await
+}
+
+async fn told_by(api: &Api, id: &str, event: &str) -> Value {
+    let path = format!("/api/v1/executions/{id}/events");
+    let events = ask(api, Method::GET, &path, Some(Role::Viewer)).await.expect(200);
+    let events = events["data"].as_array().expect("events").clone();
+    let found = events.iter().find(|found| found["type"] == event || found["event"] == event);
+    let found = found.unwrap_or_else(|| panic!("{event}: {events:?}"));
+    found["data"]["by"].clone()
+}
+
+#[tokio::test]
+async fn who_enqueued_a_job_and_who_gave_an_order_is_recorded_by_the_tokens_name() {
+    let api = guarded();
+    let retry = json!({"max_attempts": 1, "on_exhaustion": "dead_letter"});
+    let job = json!({"type": "t", "args": [], "enqueued_by": "forged", "note": 1,
+        "options": {"retry": retry}});
+    let stored = send(&api, Method::POST, "/ojs/v1/jobs", (Role::Producer, job.clone())).await;
+    let stored = stored.expect(201)["job"].clone();
+    assert_eq!((&stored["enqueued_by"], &stored["note"]), (&json!("producer's"), &json!(1)));
+    let letter = stored["id"].as_str().expect("an id");
+    let shown = ask(&api, Method::GET, &format!("/ojs/v1/jobs/{letter}"), Some(Role::Viewer)).await;
+    assert_eq!(shown.expect(200)["job"]["enqueued_by"], "producer's");
+    let all = json!({"jobs": [job]});
+    let stored = send(&api, Method::POST, "/ojs/v1/jobs/batch", (Role::Operator, all)).await;
+    let cancelled = stored.expect(201)["jobs"][0].clone();
+    assert_eq!(cancelled["enqueued_by"], "operator's");
+    let cancelled = cancelled["id"].as_str().expect("an id");
+    let execution = json!({"action_ref": "core.noop"});
+    let execution = send(&api, Method::POST, "/executions", (Role::Admin, execution)).await;
+    assert_eq!(execution.expect(201)["data"]["enqueued_by"], "admin's");
+
+    let path = format!("/ojs/v1/jobs/{cancelled}");
+    send(&api, Method::DELETE, &path, (Role::Producer, Value::Null)).await.expect(200);
+    assert_eq!(told_by(&api, cancelled, "job.cancelled").await, "api: producer's (curl/8)");
+    let fetch = json!({"queues": ["default"]});
+    send(&api, Method::POST, "/ojs/v1/workers/fetch", (Role::Worker, fetch)).await.expect(200);
+    let nack = json!({"job_id": letter, "error": {"message": "no"}});
+    send(&api, Method::POST, "/ojs/v1/workers/nack", (Role::Worker, nack)).await.expect(200);
+    let path = format!("/ojs/v1/dead-letter/{letter}");
+    send(&api, Method::DELETE, &path, (Role::Operator, Value::Null)).await.expect(200);
+    assert_eq!(told_by(&api, letter, "job.purged").await, "api: operator's (curl/8)");
+}
+
+#[tokio::test]
+async fn where_no_token_is_asked_for_everybody_is_anonymous() {
+    let api = Api::start();
+    let stored = api.post("/executions", json!({"action_ref": "core.noop"})).await.expect(201);
+    assert_eq!(stored["data"]["enqueued_by"], "anonymous");
 }

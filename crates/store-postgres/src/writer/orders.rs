@@ -4,7 +4,7 @@ use outlast_core::job::{DeadLetterReason, Event as JobEvent};
 use outlast_core::limits;
 use outlast_store::command::{EndDetail, JobOrder, LogChunk, QueueOrder, Stream};
 use outlast_store::reply::{MoveRefusal, Moved, Reply};
-use outlast_store::settle::queue_event;
+use outlast_store::settle::{purged_event, queue_event};
 
 use crate::failure::Failure;
 use crate::link::values;
@@ -84,6 +84,7 @@ impl Writing<'_> {
         let Some(row) = gone.first() else { return Ok(Reply::NotFound) };
         let reason = row::parsed(row, 0, DeadLetterReason::parse)?;
         self.tally.letter_gone(live.stored.class, reason);
+        self.events.push(purged_event(&live.stored, self.now, &order.by));
         Ok(Reply::Done)
     }
 

@@ -13,7 +13,7 @@ use outlast_store::event::EventName;
 use outlast_store::reply::{
     Attached, Moved, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved,
 };
-use outlast_store::settle::{lost_error, worker_event, worker_event_name};
+use outlast_store::settle::{lost_error, silence_detail, worker_event, worker_event_name};
 use tokio_postgres::Row;
 
 use crate::failure::Failure;
@@ -52,6 +52,12 @@ pub(super) const COUNT_HELD: &str =
      from unnest($1::uuid[]) w(id) left join active a on a.worker = w.id group by w.id";
 
 const HELD_BY_WORKER: &str = select_active!("where a.worker = $1 order by a.seq for update of a");
+const HELD_BY_PLAIN: &str = select_active!("where a.plain = $1 order by a.seq for update of a");
+/// The worker's own row is written earlier in the batch, and stands as it will.
+const SILENT_PLAIN_ID: &str =
+    "select w.plain_id from worker w where w.id = $1 and w.plain_id is not null
+     and not exists (select 1 from worker o where o.plain_id = w.plain_id
+         and o.liveness in ($2, $3) and o.id <> w.id)";
 
 /// Whether and why held jobs move.
 struct Loss<'a> {
@@ -329,9 +335,42 @@ impl Writing<'_> {
             self.events.push(worker_event(lapse.worker, name, self.now, by, evidence));
         }
         let loss = Loss { mass: lapse.mass, by: &lapse.by, evidence: &lapse.evidence };
-        let moved = self.move_held(lapse.worker, lapse.scope, &loss).await?;
+        let mut moved = self.move_held(lapse.worker, lapse.scope, &loss).await?;
+        self.move_plain(lapse.worker, &loss, &mut moved).await?;
         let (kept, _) = self.count_held(lapse.worker).await?;
         Ok(Ok(WorkerMoved { worker: lapse.worker, standing, moved, kept }))
+    }
+
+    /// Takes back what a plain worker holds that fell silent, unless it beats under another
+    /// incarnation: its attempts are known by the id that it gave itself.
+    async fn move_plain(
+        &mut self,
+        worker: WorkerId,
+        loss: &Loss<'_>,
+        moved: &mut Vec<Moved>,
+    ) -> Result<(), Failure> {
+        let living = values![
+            worker.0,
+            row::liveness_number(Liveness::Live),
+            row::liveness_number(Liveness::Suspect),
+        ];
+        let plain = self.ask(SILENT_PLAIN_ID, living).await?;
+        let Some(plain) = plain.first() else { return Ok(()) };
+        let plain: String = get(plain, 0)?;
+        let rows = self.ask(HELD_BY_PLAIN, values![plain]).await?;
+        self.learn_classes_of(&rows).await?;
+        let detail = silence_detail(loss.evidence);
+        for row in &rows {
+            let live = self.of_active(row)?;
+            let event = JobEvent::ExpireVisibility;
+            let Ok(transition) = self.bench().decide(&live.job, event, moved.len()) else {
+                continue;
+            };
+            let kind = EventKind::ExpireVisibility;
+            let trace = Trace { kind, by: loss.by, detail: &detail, ended_by: "" };
+            moved.push(self.carry_out(&live, &transition, &trace).await?);
+        }
+        Ok(())
     }
 
     async fn move_held(

@@ -5,7 +5,7 @@ use outlast_core::limits;
 use outlast_store::StoreError;
 use outlast_store::command::{EndDetail, JobOrder, LogChunk, QueueOrder, Stream};
 use outlast_store::reply::{MoveRefusal, Moved, Reply};
-use outlast_store::settle::queue_event;
+use outlast_store::settle::{purged_event, queue_event};
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{failed, int};
@@ -58,6 +58,7 @@ impl Writing<'_> {
         let Some(live) = self.find_of_tenant(order)? else { return Ok(Reply::NotFound) };
         let Some(reason) = self.take_letter(live.seq)? else { return Ok(Reply::NotFound) };
         self.tally.letter_gone(live.stored.class, reason);
+        self.events.push(purged_event(&live.stored, self.now, &order.by));
         Ok(Reply::Done)
     }
 

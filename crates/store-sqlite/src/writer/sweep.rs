@@ -208,7 +208,11 @@ impl Writing<'_> {
         }
     }
 
-    fn seqs(&self, sql: &str, params: impl rusqlite::Params) -> Result<Vec<i64>, StoreError> {
+    pub(super) fn seqs(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+    ) -> Result<Vec<i64>, StoreError> {
         let mut select = self.db.prepare_cached(sql).map_err(failed)?;
         let rows = select.query_map(params, |row| row.get(0)).map_err(failed)?;
         rows.collect::<Result<_, _>>().map_err(failed)

@@ -12,7 +12,7 @@ use outlast_store::event::EventName;
 use outlast_store::reply::{
     Attached, Moved, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved,
 };
-use outlast_store::settle::{lost_error, worker_event, worker_event_name};
+use outlast_store::settle::{lost_error, silence_detail, worker_event, worker_event_name};
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed, int, standing_words};
@@ -314,9 +314,43 @@ impl Writing<'_> {
             self.events.push(worker_event(lapse.worker, name, self.now, by, evidence));
         }
         let loss = Loss { mass: lapse.mass, by: &lapse.by, evidence: &lapse.evidence };
-        let moved = self.move_held(lapse.worker, lapse.scope, &loss)?;
+        let mut moved = self.move_held(lapse.worker, lapse.scope, &loss)?;
+        self.move_plain(lapse.worker, &loss, &mut moved)?;
         let kept = self.count_held(lapse.worker)?;
         Ok(Ok(WorkerMoved { worker: lapse.worker, standing, moved, kept }))
+    }
+
+    /// Takes back what a plain worker holds that fell silent, unless it beats under another
+    /// incarnation: its attempts are known by the id that it gave itself.
+    fn move_plain(
+        &mut self,
+        worker: WorkerId,
+        loss: &Loss<'_>,
+        moved: &mut Vec<Moved>,
+    ) -> Result<(), StoreError> {
+        let held = self.seqs(
+            "select a.seq from active a join worker w on w.id = ?1 and a.plain = w.plain_id
+             where not exists (select 1 from worker o
+                 where o.plain_id = w.plain_id and o.liveness in (?2, ?3))
+             order by a.seq",
+            (
+                worker.to_string(),
+                row::liveness_number(Liveness::Live),
+                row::liveness_number(Liveness::Suspect),
+            ),
+        )?;
+        let detail = silence_detail(loss.evidence);
+        for seq in held {
+            let live = self.load(seq)?;
+            let event = JobEvent::ExpireVisibility;
+            let Ok(transition) = self.bench().decide(&live.job, event, moved.len()) else {
+                continue;
+            };
+            let kind = EventKind::ExpireVisibility;
+            let trace = Trace { kind, by: loss.by, detail: &detail, ended_by: "" };
+            moved.push(self.carry_out(&live, &transition, &trace)?);
+        }
+        Ok(())
     }
 
     fn move_held(

@@ -1,12 +1,13 @@
 //! Plain OJS attempts: a visibility of their own instead of a worker's lease.
 
+use outlast_core::id::WorkerId;
 use outlast_core::job::{Outcome, Refusal, State};
 use outlast_core::time::Span;
 
-use crate::command::{Command, Ending, Extend, Fence, Reporter, Sweep};
+use crate::command::{Command, Ending, Extend, Fence, LapseScope, Reporter, Sweep, WorkerRole};
 use crate::conformance::Harness;
-use crate::conformance::world::{VISIBILITY, World, finish, rules};
-use crate::reply::{MoveRefusal, Reply};
+use crate::conformance::world::{LEASE, VISIBILITY, World, finish, lapse, rules};
+use crate::reply::{MoveRefusal, Moved, Reply};
 
 cases![
     fetched_job_is_started_and_visible_to_its_holder_only,
@@ -19,6 +20,7 @@ cases![
     report_by_a_client_of_another_id_is_refused,
     late_ack_after_visibility_passed_is_refused,
     cancelled_plain_attempt_is_vacated_when_its_visibility_passes,
+    worker_that_beat_and_fell_silent_loses_what_it_holds_however_long_its_visibility,
 ];
 
 fn fetched_job_is_started_and_visible_to_its_holder_only<H: Harness>(world: &mut World<'_, H>) {
@@ -145,4 +147,54 @@ fn cancelled_plain_attempt_is_vacated_when_its_visibility_passes<H: Harness>(
     world.sweep();
     assert_eq!(world.read(id).holder, None);
     assert_eq!(world.attempts(id)[0].outcome, Some(Outcome::Cancelled));
+}
+
+fn register<H: Harness>(world: &mut World<'_, H>, name: &str) -> WorkerId {
+    let mut registration = world.registration();
+    registration.plain_id = Some(name.into());
+    registration.role = WorkerRole::Ojs;
+    let worker = registration.id;
+    world.one(Command::Register(Box::new(registration)));
+    worker
+}
+
+fn give_up<H: Harness>(world: &mut World<'_, H>, worker: WorkerId) -> Vec<Moved> {
+    let renewal = world.row(worker).renewal;
+    match world.one(lapse(worker, renewal, LapseScope::Everything)) {
+        Reply::WorkerMoved(Ok(moved)) => moved.moved,
+        other => panic!("not given up: {other:?}"),
+    }
+}
+
+fn worker_that_beat_and_fell_silent_loses_what_it_holds_however_long_its_visibility<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let long = Span(LEASE.0 * 100);
+    let add = |world: &mut World<'_, H>| {
+        let mut job = world.job();
+        job.visibility = Some(long);
+        world.add(job)
+    };
+    let (mine, theirs) = (add(world), add(world));
+    let first = register(world, "me");
+    assert_eq!((world.fetch(Some("me"), 1).len(), world.fetch(Some("them"), 1).len()), (1, 1));
+    world.wait(LEASE);
+    // It beats again, as another incarnation: then nothing of it is taken.
+    let second = register(world, "me");
+    give_up(world, first);
+    assert_eq!(world.read(mine).state, State::Active);
+    world.wait(LEASE);
+    let moved = give_up(world, second);
+    assert_eq!(moved.iter().map(|moved| moved.job).collect::<Vec<_>>(), [mine]);
+    let job = world.read(mine);
+    assert_eq!((job.state, job.spent.failures, job.spent.losses), (State::Available, 1, 1));
+    let ended = world.attempts(mine).remove(0);
+    assert_eq!(ended.outcome, Some(Outcome::Lost));
+    assert!(ended.error.is_some_and(|error| error.contains("worker_death")));
+    // Who never beat is judged by its visibility alone.
+    assert_eq!(world.read(theirs).state, State::Active);
+    world.wait(long);
+    world.one(Command::Sweep(Sweep { limit: 10, watched: long }));
+    let ended = world.attempts(theirs).remove(0);
+    assert!(ended.error.is_some_and(|error| error.contains("visibility_timeout")));
 }

@@ -1,12 +1,14 @@
 //! Orders about one job or one queue.
 
+use std::sync::Arc;
+
 use outlast_core::job::{Event as JobEvent, EventKind};
 
 use crate::command::{EndDetail, JobOrder, QueueOrder};
 use crate::model::tables::Seq;
 use crate::model::tx::{Cause, Tx};
 use crate::reply::{MoveRefusal, Moved, Reply};
-use crate::settle::queue_event;
+use crate::settle::{purged_event, queue_event};
 
 impl Tx<'_> {
     pub(super) fn cancel(&mut self, order: &JobOrder) -> Result<Moved, MoveRefusal> {
@@ -42,10 +44,11 @@ impl Tx<'_> {
 
     pub(super) fn forget_dead_letter(&mut self, order: &JobOrder) -> Reply {
         let Ok(seq) = self.ordered(order) else { return Reply::NotFound };
-        match self.tables.change(seq, |row| row.dead_letter.take()).flatten() {
-            Some(_) => Reply::Done,
-            None => Reply::NotFound,
-        }
+        let taken =
+            self.tables.change(seq, |row| (row.dead_letter.take(), Arc::clone(&row.stored)));
+        let Some((Some(_), stored)) = taken else { return Reply::NotFound };
+        self.tell(purged_event(&stored, self.now(), &order.by));
+        Reply::Done
     }
 
     pub(super) fn queue(&mut self, order: &QueueOrder) -> Reply {

@@ -9,11 +9,11 @@ use outlast_core::worker::liveness::{Liveness, Standing, WorkerEvent, WorkerRefu
 
 use crate::command::{Attach, EndDetail, Lapse, LapseScope, Registration, Renew, WorkerMove};
 use crate::event::EventName;
-use crate::model::tables::Seq;
+use crate::model::tables::{Row, Seq};
 use crate::model::tx::{Cause, Tx};
 use crate::record::WorkerRecord;
 use crate::reply::{Attached, Moved, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved};
-use crate::settle::{lost_error, worker_event, worker_event_name};
+use crate::settle::{lost_error, silence_detail, worker_event, worker_event_name};
 
 /// Who gives a worker up, and why.
 #[derive(Clone, Copy)]
@@ -147,9 +147,34 @@ impl Tx<'_> {
         if standing != row.standing {
             self.stand(lapse.worker, standing, WorkerEvent::Lapse, word);
         }
-        let moved = self.lose(lapse.worker, &going, word);
+        let mut moved = self.lose(lapse.worker, &going, word);
+        self.silence(lapse.worker, word, &mut moved);
         let kept = self.count_held(lapse.worker);
         Ok(WorkerMoved { worker: lapse.worker, standing, moved, kept })
+    }
+
+    /// Takes back what a plain worker holds that fell silent, unless it beats under another
+    /// incarnation: its attempts are known by the id that it gave itself.
+    fn silence(&mut self, worker: WorkerId, word: Word<'_>, moved: &mut Vec<Moved>) {
+        let workers = &self.tables.workers;
+        let plain = workers.get(&worker).and_then(|row| row.plain_id.clone());
+        let Some(plain) = plain else { return };
+        let beats = |row: &WorkerRecord| {
+            row.plain_id.as_deref() == Some(&plain) && row.standing.holds_lease()
+        };
+        if workers.values().any(beats) {
+            return;
+        }
+        let held =
+            |row: &Row| row.held.as_ref().is_some_and(|held| held.plain.as_deref() == Some(&plain));
+        let mut seqs: Vec<Seq> =
+            self.tables.live_rows().filter(|(_, row)| held(row)).map(|(seq, _)| seq).collect();
+        seqs.sort_unstable();
+        let detail = silence_detail(word.evidence);
+        for seq in seqs {
+            let cause = Cause { kind: EventKind::ExpireVisibility, by: word.by, detail: &detail };
+            moved.extend(self.play(seq, JobEvent::ExpireVisibility, moved.len(), &cause).ok());
+        }
     }
 
     fn stand(&mut self, worker: WorkerId, standing: Standing, event: WorkerEvent, word: Word<'_>) {

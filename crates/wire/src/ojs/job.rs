@@ -131,6 +131,38 @@ impl JobView<'_> {
     }
 }
 
+/// The field of a job's `extra` that says who enqueued it: the server's, not the producer's.
+pub const ENQUEUED_BY: &str = "enqueued_by";
+
+/// Returns `extra` with the name of who enqueued the job, and without any that the producer
+/// gave itself.
+#[must_use]
+pub fn signed(extra: String, by: Option<&str>) -> String {
+    if by.is_none() && json::field(&extra, ENQUEUED_BY).is_none() {
+        return extra;
+    }
+    let mut out = Vec::with_capacity(extra.len() + 64);
+    let mut object = Object::begin(&mut out);
+    for (name, value) in json::fields(&extra) {
+        if name != ENQUEUED_BY {
+            object.raw(&name, value.get());
+        }
+    }
+    if let Some(by) = by {
+        object.text(ENQUEUED_BY, by);
+    }
+    object.end();
+    // Built from texts only.
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Returns who enqueued a job, if that is known.
+#[must_use]
+pub fn enqueued_by(extra: &str) -> Option<String> {
+    let raw = json::field(extra, ENQUEUED_BY)?;
+    serde_json::from_str(raw.get()).ok()
+}
+
 impl Course<'_> {
     fn fields(&self, object: &mut Object<'_>) {
         object.time_if("started_at", self.started);

@@ -50,14 +50,34 @@ fn without_the_timeout_monitor_nothing_fails_for_lack_of_a_worker() {
 }
 
 #[test]
-fn a_plain_fetch_is_visible_again_after_the_configured_lease() {
-    let scene = Scene::with(ServerOptions::default().set("ojs.lease", json!("500ms")));
+fn a_plain_fetch_is_visible_again_after_the_configured_visibility() {
+    let scene = Scene::with(ServerOptions::default().set("ojs.visibility", json!("500ms")));
     let job = scene.api().ojs_enqueue("plain", &json!({}));
     assert_eq!(scene.api().ojs_fetch("default", "w", 1).len(), 1);
     eventually("it is fetched again", within(LEASE), || {
         let again = scene.api().ojs_fetch("default", "v", 1);
         again.first().filter(|found| found["id"] == job.as_str()).map(|_| ())
     });
+}
+
+/// Seen with four client libraries: a job with a long visibility stayed with a dead worker.
+#[test]
+fn a_plain_worker_that_beat_and_fell_silent_loses_its_job_long_before_the_visibility_ends() {
+    let scene = Scene::with(ServerOptions::default().set("ojs.lease", json!("1s")));
+    let api = scene.api();
+    let ask = |worker: &str| {
+        let job = api.ojs_enqueue("plain", &json!({"visibility_timeout_ms": 600_000}));
+        assert_eq!(api.ojs_fetch("default", worker, 1)[0]["id"], job.as_str());
+        job
+    };
+    let never_beat = ask("quiet-one");
+    api.post("/ojs/v1/workers/heartbeat", &json!({"worker_id": "w"})).expect(200);
+    let job = ask("w");
+    let found = eventually("it is available again", within(LEASE), || {
+        Some(api.ojs_job(&job)).filter(|job| job["state"] == "available")
+    });
+    assert!(found.to_string().contains("worker_death"), "{found}");
+    assert_eq!(api.ojs_job(&never_beat)["state"], "active");
 }
 
 #[test]

@@ -121,6 +121,7 @@ pub(crate) fn summary(job: &Value) -> String {
         ("spent", if spent.is_empty() { "-".to_owned() } else { spent }),
         ("worker", text("worker.name")),
         ("worker id", text("worker.id")),
+        ("enqueued by", text("enqueued_by")),
         ("created", when(job, "created")),
         ("claimed", when(job, "scheduled")),
         ("started", when(job, "started")),

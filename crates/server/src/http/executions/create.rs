@@ -17,7 +17,8 @@ pub(super) async fn create<S: Store>(mut call: Call<S>) -> Result<Answer, Failur
     let body = call.body().await?;
     let request = Request::read(&body)?;
     let now = call.app.now().await?;
-    let job = plan::execution(&call.app, request, now)?;
+    let by = call.token().map(|token| token.name.as_str());
+    let job = plan::execution(&call.app, request, by, now)?;
     if let Some(key) = key {
         let request = once::request(Door::Execution, None, &body);
         let done = key.enqueue(&call.app, request, vec![job]).await?;

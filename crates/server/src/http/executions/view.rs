@@ -1,5 +1,6 @@
 //! An execution as it is shown.
 
+use crate::http::call::ANONYMOUS;
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::job::{Overlap, State};
 use outlast_core::time::Span;
@@ -112,6 +113,8 @@ fn rules(object: &mut Object<'_>, record: &JobRecord) {
         Overlap::Forbidden => "forbidden",
     };
     object.text("overlap", overlap);
+    let by = outlast_wire::ojs::job::enqueued_by(&job.payload.extra);
+    object.text("enqueued_by", by.as_deref().unwrap_or(ANONYMOUS));
     object.object("labels", |object| {
         if let Route::Action { labels, .. } = &job.key.route {
             for (name, value) in labels {

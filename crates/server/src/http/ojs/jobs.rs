@@ -14,7 +14,7 @@ use crate::http::answer::{Answer, object};
 use crate::http::call::Call;
 use crate::http::error::Failure;
 use crate::http::once::{self, Door, Key};
-use crate::http::plan::{self, Planned};
+use crate::http::plan::{self, Asker, Planned};
 use crate::http::show::Shown;
 use crate::http::{App, orders};
 
@@ -24,7 +24,9 @@ pub(super) async fn enqueue<S: Store>(mut call: Call<S>) -> Result<Answer, Failu
     let body = call.body().await?;
     let tenant = call.tenant()?;
     let envelope = enqueue::one(&body)?;
-    let (job, planned) = plan::ojs(&call.app, envelope, tenant.as_deref()).await?;
+    let name = call.token().map(|token| token.name.as_str());
+    let asker = Asker { tenant: tenant.as_deref(), name };
+    let (job, planned) = plan::ojs(&call.app, envelope, asker).await?;
     let unenforced = planned.unenforced();
     if let Some(key) = key {
         let request = once::request(Door::Job, tenant.as_deref(), &body);
@@ -67,8 +69,10 @@ pub(super) async fn enqueue_all<S: Store>(mut call: Call<S>) -> Result<Answer, F
     }
     let mut jobs = Vec::with_capacity(envelopes.len());
     let mut all = Vec::with_capacity(envelopes.len());
+    let name = call.token().map(|token| token.name.as_str());
+    let asker = Asker { tenant: tenant.as_deref(), name };
     for envelope in envelopes {
-        let (job, planned) = plan::ojs(&call.app, envelope, tenant.as_deref()).await?;
+        let (job, planned) = plan::ojs(&call.app, envelope, asker).await?;
         jobs.push(job);
         all.push(planned);
     }

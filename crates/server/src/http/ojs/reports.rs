@@ -30,7 +30,9 @@ pub(super) async fn fetch<S: Store>(mut call: Call<S>) -> Result<Answer, Failure
     let claim = Claim {
         claimant: Claimant::Plain {
             worker: fetch.worker,
-            visibility: fetch.visibility.unwrap_or_else(|| call.app.engine.settings().ojs_lease),
+            visibility: fetch
+                .visibility
+                .unwrap_or_else(|| call.app.engine.settings().ojs_visibility),
         },
         from: ClaimFrom::Queues { queues: fetch.queues, tenant },
         max: NonZeroU32::new(fetch.count).unwrap_or(NonZeroU32::MIN),

@@ -41,6 +41,7 @@ pub(super) fn execution() -> Value {
         ("result", any()),
         ("error", any()),
         ("ended_by", or_null(text())),
+        ("enqueued_by", text()),
         ("dead_letter", or_null(text())),
         ("created", time()),
         ("scheduled", or_null(time())),

@@ -34,6 +34,7 @@ const MANAGED: &[&str] = &[
     "errors",
     "epoch",
     "lease",
+    "enqueued_by",
 ];
 
 /// One job as it came in. Fields of the value `null` count as missing.

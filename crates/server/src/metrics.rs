@@ -1,15 +1,42 @@
 //! Counters of the hot path, and the page that shows them.
+//!
+//! - [`series`]: what happened to the jobs of each queue and type
+//! - [`histogram`]: how long things took
+//! - [`page`]: the text format
+//!
+//! No label carries an id, and every set of labels is bounded.
 
-use std::fmt::Write as _;
+mod histogram;
+mod page;
+mod series;
+
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use outlast_core::job::{Outcome, State};
-use outlast_store::reply::Moved;
+use outlast_store::command::ClassId;
+use outlast_store::query::QueueStats;
+use outlast_store::reply::{Claimed, Moved};
+use outlast_store::tally::ClassCounts;
 
 use crate::engine::Board;
+use crate::engine::contact::Lane;
+use histogram::{Histogram, SHORT};
+use page::Page;
+use series::Series;
+
+/// What the store counts, as it was asked for a page.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    /// Whether it answered.
+    pub(crate) answered: bool,
+    pub(crate) classes: Vec<ClassCounts>,
+    pub(crate) queues: Vec<QueueStats>,
+}
 
 /// Counters since the server started.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Metrics {
     enqueued: AtomicU64,
     claimed: AtomicU64,
@@ -23,11 +50,63 @@ pub struct Metrics {
     beats: AtomicU64,
     beats_refused: AtomicU64,
     stranded: AtomicU64,
+    workers_registered: AtomicU64,
+    workers_stopped: AtomicU64,
+    series: Mutex<Series>,
+    /// Commits of work, and of heartbeats.
+    commits: [Histogram; 2],
+    lag: Histogram,
 }
 
 impl Metrics {
     pub(crate) fn new() -> Self {
-        Self::default()
+        let zero = || AtomicU64::new(0);
+        Self {
+            enqueued: zero(),
+            claimed: zero(),
+            batches: zero(),
+            commands: zero(),
+            outcomes: [(); Outcome::ALL.len()].map(|()| zero()),
+            discarded: zero(),
+            dead_lettered: zero(),
+            cancelled: zero(),
+            workers_lapsed: zero(),
+            beats: zero(),
+            beats_refused: zero(),
+            stranded: zero(),
+            workers_registered: zero(),
+            workers_stopped: zero(),
+            series: Mutex::default(),
+            commits: [(); 2].map(|()| Histogram::new(SHORT)),
+            lag: Histogram::new(SHORT),
+        }
+    }
+
+    fn series(&self) -> MutexGuard<'_, Series> {
+        self.series.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes how long the store took for a transaction.
+    pub(crate) fn committed(&self, lane: Lane, took: Duration) {
+        let [work, beats] = &self.commits;
+        let histogram = match lane {
+            Lane::Work => work,
+            Lane::Beats => beats,
+        };
+        histogram.observe(micros(took));
+    }
+
+    /// Notes how much later than asked for the event loop turned.
+    pub(crate) fn lagged(&self, by: Duration) {
+        self.lag.observe(micros(by));
+    }
+
+    pub(crate) fn worker_registered(&self) {
+        add(&self.workers_registered, 1);
+    }
+
+    pub(crate) fn worker_stopped(&self) {
+        add(&self.workers_stopped, 1);
     }
 
     pub(crate) fn batch(&self, commands: usize) {
@@ -35,12 +114,19 @@ impl Metrics {
         add(&self.commands, commands);
     }
 
-    pub(crate) fn enqueued(&self) {
+    pub(crate) fn enqueued(&self, class: ClassId) {
         add(&self.enqueued, 1);
+        self.series().enqueued(class);
     }
 
-    pub(crate) fn claimed(&self, jobs: usize) {
-        add(&self.claimed, jobs);
+    pub(crate) fn claimed(&self, jobs: &[Claimed]) {
+        add(&self.claimed, jobs.len());
+        let mut series = self.series();
+        // What is claimed again did not wait for its first start.
+        for job in jobs.iter().filter(|job| job.epoch.0 == 1) {
+            let since = job.job.scheduled_for.map_or(job.job.created, |at| at.max(job.job.created));
+            series.waited(job.job.class, job.claimed.since(since));
+        }
     }
 
     pub(crate) fn moved(&self, moved: &Moved) {
@@ -56,6 +142,7 @@ impl Metrics {
         if moved.dead_letter {
             add(&self.dead_lettered, 1);
         }
+        self.series().moved(moved);
     }
 
     pub(crate) fn lapsed(&self, workers: usize) {
@@ -70,7 +157,7 @@ impl Metrics {
         add(if renewed { &self.beats } else { &self.beats_refused }, 1);
     }
 
-    pub(crate) fn render(&self, board: &Board) -> String {
+    pub(crate) fn render(&self, board: &Board, counted: &Counted) -> String {
         let mut page = Page::default();
         page.counter("outlast_jobs_enqueued_total", "Jobs stored.", &self.enqueued);
         page.counter("outlast_jobs_claimed_total", "Claims of jobs.", &self.claimed);
@@ -96,8 +183,21 @@ impl Metrics {
         );
         page.counter("outlast_store_batches_total", "Store transactions tried.", &self.batches);
         page.counter("outlast_store_commands_total", "Commands in them.", &self.commands);
+        page.counter(
+            "outlast_workers_registered_total",
+            "Workers that registered.",
+            &self.workers_registered,
+        );
+        page.counter(
+            "outlast_workers_stopped_total",
+            "Workers that said goodbye, or whose end was proved.",
+            &self.workers_stopped,
+        );
+        page.own_times(&self.commits, &self.lag);
         page.workers(board);
-        page.text
+        page.store(counted, board.store_time());
+        page.series(&self.series(), counted);
+        page.into_text()
     }
 }
 
@@ -105,58 +205,10 @@ fn add(counter: &AtomicU64, count: usize) {
     counter.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
+fn micros(took: Duration) -> u64 {
+    u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
+}
+
 fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
-}
-
-#[derive(Default)]
-struct Page {
-    text: String,
-}
-
-impl Page {
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn sample(&mut self, name: &str, labels: &str, value: u64) {
-        let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "{name}{labels} {value}");
-    }
-
-    fn counter(&mut self, name: &str, help: &str, counter: &AtomicU64) {
-        self.head(name, help, "counter");
-        self.sample(name, "", read(counter));
-    }
-
-    fn workers(&mut self, board: &Board) {
-        let members = board.fleet.members();
-        let live = || members.values().map(|it| it.brief).filter(|it| it.standing.holds_lease());
-        self.head("outlast_workers", "Live workers, by state.", "gauge");
-        for state in ["running", "quiet", "draining", "suspect"] {
-            let count = live().filter(|worker| worker.standing.state() == state).count();
-            let labels = format!("state=\"{state}\"");
-            self.sample("outlast_workers", &labels, u64::try_from(count).unwrap_or(0));
-        }
-        self.head(
-            "outlast_worker_heartbeat_age_seconds",
-            "Age of each live worker's latest heartbeat.",
-            "gauge",
-        );
-        if let Some(now) = board.store_time() {
-            for worker in live() {
-                let labels = format!("worker=\"{}\"", worker.id);
-                let age = now.since(worker.last_heartbeat).as_secs();
-                self.sample("outlast_worker_heartbeat_age_seconds", &labels, age);
-            }
-        }
-        let sessions = board.fleet.sessions();
-        let held: usize = sessions.iter().map(|session| session.held()).sum();
-        self.head("outlast_attempts_held", "Attempts held by sessions of this server.", "gauge");
-        self.sample("outlast_attempts_held", "", u64::try_from(held).unwrap_or(0));
-        self.head("outlast_sessions", "Worker sessions attached to this server.", "gauge");
-        self.sample("outlast_sessions", "", u64::try_from(sessions.len()).unwrap_or(0));
-    }
 }

@@ -4,11 +4,13 @@
 //! - [`sweep`]: timers, expiries, visibilities and time limits, at the next deadline
 //! - [`stranded`]: executions that no live worker can run; attempts that never started
 //! - [`arrivals`]: jobs that programs stored by SQL and nobody told of
+//! - [`lag`]: how late the event loop turns, for the metrics
 //! - [`retention`]: what need not be kept any longer
 //! - [`duty`]: what only one server does, held by a lease in the store
 
 mod arrivals;
 mod duty;
+mod lag;
 mod leases;
 mod retention;
 mod stranded;
@@ -38,6 +40,7 @@ pub(crate) fn start<S: Store>(engine: &Engine<S>, tasks: &TaskTracker, stop: &Ca
     }
     spawn!("the lease monitor", leases::run);
     spawn!("the sweeper", sweep::run);
+    spawn!("the monitor of lag", lag::run);
     spawn!("the monitor of arrivals", arrivals::run);
     let retention = retention::run(engine.clone(), stop.clone());
     tasks.spawn(watch(engine.shared_board(), "the monitor of retention", retention));

@@ -118,7 +118,7 @@ pub(crate) fn held(db: &Connection, path: &Path) -> Result<Option<Timestamp>, Op
 }
 
 /// Returns whether the database is a store of ours; one with nothing in it may become one.
-fn refuse_foreign(db: &Connection, path: &Path) -> Result<bool, OpenError> {
+pub(crate) fn refuse_foreign(db: &Connection, path: &Path) -> Result<bool, OpenError> {
     let id: i32 = db.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let ours: usize = db.query_row(
         "select count(*) from sqlite_schema where type = 'table' and name in (?1, ?2, ?3)",

@@ -7,7 +7,7 @@ use outlast_store::migration::{Found, Migration, Standing, standing};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::connection::OpenError;
-use crate::guard::APPLICATION_ID;
+use crate::guard::{APPLICATION_ID, refuse_foreign};
 
 const MIGRATIONS: &[Migration] = &[
     Migration { name: "0001_first", text: include_str!("../migrations/0001_first.sql") },
@@ -84,7 +84,9 @@ pub(crate) fn look(path: &Path) -> Result<Standing, OpenError> {
         }
         Err(error) => return Err(io(error)),
     }
-    standing_of(&open_to_look(path)?)
+    let db = open_to_look(path)?;
+    refuse_foreign(&db, path)?;
+    standing_of(&db)
 }
 
 /// A write-ahead log holds what the file does not say yet. Without one nobody has the store

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use outlast_core::duty::{Duty, DutyRefusal};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Outcome, Refusal, State};
-use outlast_core::time::Timestamp;
+use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
 
 use crate::arrival::TakenIn;
@@ -142,6 +142,8 @@ pub struct Moved {
     pub due: Option<Timestamp>,
     /// How the attempt ended, if one did.
     pub outcome: Option<Outcome>,
+    /// How long it ran, if one did.
+    pub ran: Option<Span>,
     /// Native worker that still holds (for a cancel: that must be told) the attempt.
     pub holder: Option<WorkerId>,
     /// Whether it became a dead letter.

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::clock::boot_time;
+use crate::clock::{boot_time, precise};
 use crate::engine::contact::Lane;
 use crate::engine::input::ReplySender;
 use crate::engine::{Board, Unavailable, millis};
@@ -38,7 +38,7 @@ pub(super) async fn run<S: Store>(
     mut beats: mpsc::Receiver<Beat>,
 ) {
     // Batches of one writer are numbered one after another: these are not the loop's.
-    let mut lane = Beats { store, settings, server: Uuid::now_v7(), batches: 0, board };
+    let mut lane = Beats { store, settings, server: Uuid::now_v7(), batches: 0, board, metrics };
     let mut gathered = Vec::new();
     let mut began: Option<Instant> = None;
     while beats.recv_many(&mut gathered, BATCH_MAX).await > 0 {
@@ -52,7 +52,7 @@ pub(super) async fn run<S: Store>(
             }
         }
         began = Some(Instant::now());
-        metrics.batch(gathered.len());
+        lane.metrics.batch(gathered.len());
         let (commands, callers): (Vec<_>, Vec<_>) = gathered.drain(..).unzip();
         lane.commit(commands, callers).await;
     }
@@ -73,6 +73,7 @@ struct Beats<S> {
     server: Uuid,
     batches: u64,
     board: Arc<Board>,
+    metrics: Arc<Metrics>,
 }
 
 impl<S: Store> Beats<S> {
@@ -120,7 +121,11 @@ impl<S: Store> Beats<S> {
             commands,
         };
         self.board.contact.begins(Lane::Beats, boot_time());
+        let begun = precise();
         let result = self.store.apply(batch).await;
+        if result.is_ok() {
+            self.metrics.committed(Lane::Beats, precise().saturating_sub(begun));
+        }
         let reached = !matches!(
             result,
             Err(StoreError::Unavailable(_)

@@ -77,6 +77,7 @@ pub(crate) struct SessionFacts {
     running: AtomicBool,
     /// How many attempts it holds, and their digest.
     held: AtomicUsize,
+    slots: AtomicUsize,
     digest: AtomicU64,
     /// How long ago its loop turned, by its latest beat, in milliseconds.
     poll_age: AtomicU64,
@@ -85,6 +86,11 @@ pub(crate) struct SessionFacts {
 impl SessionFacts {
     pub(crate) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many attempts it runs at a time.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.load(Ordering::Relaxed)
     }
 
     pub(crate) fn digest(&self) -> u64 {
@@ -133,6 +139,7 @@ impl Session {
             profile: Arc::clone(&profile),
             running: AtomicBool::new(true),
             held: AtomicUsize::new(0),
+            slots: AtomicUsize::new(0),
             digest: AtomicU64::new(0),
             poll_age: AtomicU64::new(0),
         };
@@ -151,6 +158,12 @@ impl Session {
             fits: HashMap::new(),
             outbox: Outbox::default(),
         }
+    }
+
+    /// Takes note of how much the worker takes.
+    pub(crate) fn offer(&mut self, slots: u32, prefetch: u32) {
+        (self.slots, self.prefetch) = (slots, prefetch);
+        self.facts.slots.store(usize::try_from(slots).unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 
     /// Returns how many more jobs it takes, prefetch included or not.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Refusal, State};
 use outlast_core::time::BootTime;
+use outlast_core::worker::liveness::Liveness;
 use outlast_proto::v1::order::What;
 use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::{
@@ -21,7 +22,7 @@ use outlast_store::{Batch, BatchId, Command, Reply, Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use crate::clock::boot_time;
+use crate::clock::{boot_time, precise};
 use crate::engine::contact::Lane;
 use crate::engine::estimate::Estimate;
 use crate::engine::gather::{Gather, Op, Sink, due_of};
@@ -164,7 +165,7 @@ impl<S: Store> Turn<S> {
             }
             Input::Capacity { worker, session, slots, prefetch } => {
                 if let Some(session) = self.roster.current(worker, session) {
-                    (session.slots, session.prefetch) = (slots, prefetch);
+                    session.offer(slots, prefetch);
                 }
             }
             Input::Reports { worker, session, reports } => self.report(worker, session, reports),
@@ -424,7 +425,11 @@ impl<S: Store> Turn<S> {
             budgets: self.settings.budgets,
             commands,
         };
+        let begun = precise();
         let result = self.store.apply(batch).await;
+        if result.is_ok() {
+            self.metrics.committed(Lane::Work, precise().saturating_sub(begun));
+        }
         // A store that takes no writes takes no renewals: silence then says nothing (I8).
         let reached = result.as_ref().err().is_none_or(aside::is_of_one);
         self.board.wrote(Lane::Work, reached);
@@ -454,7 +459,11 @@ impl<S: Store> Turn<S> {
                 self.metrics.stranded(found.moved.len());
                 found.moved.iter().for_each(|moved| self.note_moved(moved));
             }
+            Reply::Registered(Ok(_)) => self.metrics.worker_registered(),
             Reply::WorkerMoved(Ok(moved)) => {
+                if moved.standing.liveness == Liveness::Gone {
+                    self.metrics.worker_stopped();
+                }
                 moved.moved.iter().for_each(|job| self.note_moved(job));
                 // What it still holds is judged by the same watch, not by a new one.
                 if !moved.standing.holds_lease() && moved.kept == 0 {
@@ -462,7 +471,7 @@ impl<S: Store> Turn<S> {
                 }
             }
             Reply::Claimed(Ok(claimed)) => {
-                self.metrics.claimed(claimed.len());
+                self.metrics.claimed(claimed);
                 let until = claimed.iter().filter_map(|job| {
                     let limit = job.job.timeout.map(|limit| job.claimed.after(limit));
                     job.visible_until.map(|until| limit.map_or(until, |limit| limit.min(until)))
@@ -476,7 +485,7 @@ impl<S: Store> Turn<S> {
     }
 
     fn note_enqueued(&mut self, job: &outlast_store::reply::Enqueued) {
-        self.metrics.enqueued();
+        self.metrics.enqueued(job.class);
         if job.state == State::Available {
             self.note_ready(job.class);
         }

@@ -72,5 +72,5 @@ async fn ready<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
 async fn metrics<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
     let asks = call.header("accept").is_some_and(|accept| accept.contains("version="));
     let kind = if asks { PROMETHEUS } else { "text/plain" };
-    Ok(Answer::text(kind, call.app.engine.metrics().into_bytes()))
+    Ok(Answer::text(kind, call.app.engine.metrics().await.into_bytes()))
 }

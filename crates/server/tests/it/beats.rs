@@ -98,3 +98,14 @@ async fn a_resume_outlives_the_echo_of_the_quiet_before_it() {
     // Its own word still counts once it has been running.
     assert_eq!(api.beat(json!({"worker_id": "w", "state": "quiet"})).await["state"], "quiet");
 }
+
+#[tokio::test]
+async fn beats_of_plain_workers_are_counted() {
+    let api = Api::start();
+    for _ in 0..3 {
+        api.beat(json!({"worker_id": "w"})).await;
+    }
+    let page = api.get("/metrics").await.text;
+    assert!(page.contains("\noutlast_heartbeats_total 3\n"), "{page}");
+    assert!(!page.contains("worker="), "{page}");
+}

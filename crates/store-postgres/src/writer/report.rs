@@ -89,6 +89,7 @@ impl Writing<'_> {
             attempt: transition.attempt,
             due: None,
             outcome: None,
+            ran: None,
             holder: match transition.hold {
                 Hold::Keep(holder) | Hold::Take(holder) => holder.worker,
                 Hold::None | Hold::Drop(_) => None,

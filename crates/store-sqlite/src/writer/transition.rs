@@ -83,6 +83,8 @@ impl Writing<'_> {
                 Place::Ready(_) | Place::Pending | Place::Held | Place::Ended => None,
             },
             outcome,
+            // What its event says.
+            ran: outcome.and_then(|_| self.events.last()?.duration),
             holder: worker.filter(|_| outcome.is_none()),
             dead_letter: transition.dead_letter.is_some(),
             at: self.now,

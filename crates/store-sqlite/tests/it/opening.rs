@@ -67,6 +67,9 @@ fn files_of_a_store_are_for_its_user_alone() {
         .collect();
     files.sort();
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["outlast.db", "outlast.db-shm", "outlast.db-wal", "outlast.db.lock"]);
+    assert_eq!(
+        names,
+        ["outlast.db", "outlast.db-shm", "outlast.db-wal", "outlast.db.lock", "outlast.db.mark"]
+    );
     assert!(files.iter().all(|(_, mode)| *mode == 0o600), "{files:?}");
 }

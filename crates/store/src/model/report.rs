@@ -58,6 +58,7 @@ impl Tx<'_> {
             attempt: row.job.running_attempt(),
             due: None,
             outcome: None,
+            ran: None,
             holder: row.job.holder.and_then(|holder| holder.worker),
             dead_letter: false,
             at: self.now(),

@@ -107,6 +107,8 @@ impl<'a> Tx<'a> {
             }
             moved(row, step, now)
         })?;
+        let ran = moved.outcome.and_then(|_| before.began()).map(|began| now.since(began));
+        let moved = Moved { ran, ..moved };
         let worker = before.held.as_ref().and_then(|held| held.worker);
         let facts = Facts {
             job: &before.stored,
@@ -223,6 +225,7 @@ fn moved(row: &Row, step: &Transition, at: Timestamp) -> Moved {
             Hold::Drop(outcome) => Some(outcome),
             Hold::None | Hold::Take(_) | Hold::Keep(_) => None,
         },
+        ran: None,
         holder: row.job.holder.and_then(|holder| holder.worker),
         dead_letter: step.dead_letter.is_some(),
         at,

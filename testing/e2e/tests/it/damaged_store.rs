@@ -26,8 +26,11 @@ fn embedded(folder: &Path) -> Scene {
     Scene::with(ServerOptions::default().database(&database))
 }
 
+/// Does something to the folder of a store.
+type Damage = fn(&Path);
+
 /// Copies the files of a store, and damages the copy.
-fn damaged(from: &Path, name: &str, damage: fn(&Path)) -> PathBuf {
+fn damaged(from: &Path, name: &str, damage: Damage) -> PathBuf {
     let to = from.join(name);
     std::fs::create_dir(&to).expect("a folder");
     for suffix in ["", "-wal", ".mark"] {
@@ -49,7 +52,7 @@ fn a_server_refuses_a_store_that_lost_something_and_says_the_way_out() {
         scene.run(Run::short());
     }
     scene.server_mut().kill();
-    let damages: [(&str, fn(&Path)); 5] = [
+    let damages: [(&str, Damage); 5] = [
         ("emptied", |it| std::fs::write(it.join("outlast.db"), "").expect("cut")),
         ("removed", |it| std::fs::remove_file(it.join("outlast.db")).expect("removed")),
         ("no-log", |it| std::fs::remove_file(it.join("outlast.db-wal")).expect("removed")),
@@ -110,6 +113,8 @@ fn the_database_of_another_program_is_refused_by_name() {
     let said = outlast(&["server", "--listen", "127.0.0.1:0", "--database", &database]);
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.stderr.contains("another program (application id 151587081"), "{said:?}");
+    let looked = outlast(&["migrate", "--check", "--database", &database]);
+    assert!(looked.code == Some(1) && looked.stderr.contains("another program"), "{looked:?}");
     assert_eq!(std::fs::read(&backup).expect("the file"), bytes);
 }
 

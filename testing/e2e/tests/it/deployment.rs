@@ -5,6 +5,7 @@
 
 mod configuration;
 mod containers;
+mod monitoring;
 mod service_manager;
 mod systemd;
 

@@ -71,7 +71,8 @@ fn a_plain_worker_that_beat_and_fell_silent_loses_its_job_long_before_the_visibi
         job
     };
     let never_beat = ask("quiet-one");
-    api.post("/ojs/v1/workers/heartbeat", &json!({"worker_id": "w"})).expect(200);
+    let beat = api.post("/ojs/v1/workers/heartbeat", &json!({"worker_id": "w"})).expect(200);
+    assert_eq!(beat["state"], "running");
     let job = ask("w");
     let found = eventually("it is available again", within(LEASE), || {
         Some(api.ojs_job(&job)).filter(|job| job["state"] == "available")

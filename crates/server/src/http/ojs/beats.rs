@@ -20,6 +20,7 @@ pub(super) async fn beat<S: Store>(mut call: Call<S>) -> Result<Answer, Failure>
     let beat = Heartbeat::read(&body)?;
     let app = &call.app;
     let (worker, standing) = plain::beat(app, &beat).await?;
+    app.engine.counters().beat(true);
     let extended = extend(app, &beat).await?;
     let state = match directive(app, &extended).await? {
         Some(directive) => directive,

@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -114,9 +114,12 @@ impl Session {
     }
 }
 
+/// Process ids come round again within one run of all tests, so the time is part of the name.
 fn unique_name() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    format!("t{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("t{}_{}_{count}", since.as_micros(), std::process::id())
 }
 
 fn create(base: &str, name: &str) -> anyhow::Result<()> {

@@ -41,6 +41,19 @@ struct Inner {
     generation: u64,
 }
 
+/// A store that is dropped without being closed has released its file when the drop returns:
+/// the next open must not find it in use.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The thread ends when the last sender is gone.
+        self.asks = std::sync::mpsc::channel().0;
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            drop(thread.join());
+        }
+    }
+}
+
 impl SqliteStore {
     /// Opens the store at `path`, making it if there is none, and takes it for this
     /// process alone.

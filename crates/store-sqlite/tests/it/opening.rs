@@ -31,6 +31,16 @@ fn store_in_use_is_refused() {
     check(&path, "in use by another server");
 }
 
+/// The writer's thread once kept the lock for a moment after the store was dropped.
+#[test]
+fn store_that_was_dropped_can_be_opened_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("outlast.db");
+    for _ in 0..200 {
+        drop(SqliteStore::open(&path, &Options::default()).unwrap());
+    }
+}
+
 #[test]
 fn store_of_a_newer_outlast_is_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -109,6 +109,13 @@ table public.class
     class_pkey PRIMARY KEY (id)
     class_queue_job_type_route_tenant_isolated_key UNIQUE (queue, job_type, route, tenant, isolated)
 
+table public.class_block
+    class bigint not null
+    block bigint not null
+    writer integer not null
+    class_block_pkey PRIMARY KEY (class, block, writer)
+    CREATE INDEX class_block_block ON public.class_block USING btree (block)
+
 view public.dead_letter
     job uuid
     queue text
@@ -180,6 +187,7 @@ table public.finished
     ended_by text not null
     finished_pkey PRIMARY KEY (seq)
     CREATE INDEX finished_at ON public.finished USING btree (at, seq)
+    CREATE INDEX finished_failed ON public.finished USING btree (seq) WHERE (state <> 'completed'::text)
 
 table public.idempotency
     key bytea not null

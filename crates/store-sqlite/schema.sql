@@ -6,9 +6,13 @@ CREATE INDEX active_visible on active (visible_until) where visible_until is not
 
 CREATE INDEX active_worker on active (worker) where worker is not null;
 
+CREATE INDEX class_block_block on class_block (block);
+
 CREATE INDEX event_batch_at on event_batch (at);
 
 CREATE INDEX finished_at on finished (at);
+
+CREATE INDEX finished_failed on finished (seq) where state <> 'completed';
 
 CREATE INDEX idempotency_expires on idempotency (expires);
 
@@ -77,6 +81,12 @@ CREATE TABLE class (
     isolated integer not null,
     unique (queue, job_type, route, tenant, isolated)
 );
+
+CREATE TABLE class_block (
+    class integer not null,
+    block integer not null,
+    primary key (class, block)
+) without rowid;
 
 CREATE TABLE dead_letter_row (
     seq integer primary key,

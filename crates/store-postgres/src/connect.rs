@@ -299,6 +299,7 @@ impl Address {
         format!(
             "{SESSION}
              set default_transaction_read_only = on; set statement_timeout = {READ_LIMIT_MS};
+             set plan_cache_mode = force_custom_plan;
              set lock_timeout = {READ_LOCK_LIMIT_MS}"
         )
     }

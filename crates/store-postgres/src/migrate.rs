@@ -28,6 +28,7 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0008_event_lanes.sql"),
     },
     Migration { name: "0009_generation", text: include_str!("../migrations/0009_generation.sql") },
+    Migration { name: "0010_lists", text: include_str!("../migrations/0010_lists.sql") },
 ];
 
 /// Version of the schema that this build knows.

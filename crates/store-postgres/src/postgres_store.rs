@@ -1,4 +1,4 @@
-//! The store itself: two writers, several readers.
+//! The store itself: writers for work, heartbeats and retention; several readers.
 
 use std::sync::{Arc, OnceLock};
 
@@ -39,6 +39,8 @@ struct Inner {
     /// The number under which heartbeats come.
     beats: OnceLock<Uuid>,
     time: Arc<Time>,
+    /// For what deletes old jobs: as slow as it may be, it holds up nothing.
+    pruner: Mutex<Option<Writer>>,
     readers: Readers,
     /// For what the server itself must know.
     duties: Readers,
@@ -70,10 +72,12 @@ impl PostgresStore {
             Mutex::new(Some(Writer::new(address, clock, Arc::clone(&time))))
         };
         let writers = [writer(), writer()];
+        let pruner = writer();
         let line = Line::new();
         let clock = options.clock.clone();
         let inner = Inner {
             writers,
+            pruner,
             beats: OnceLock::new(),
             time,
             readers,
@@ -114,8 +118,25 @@ impl PostgresStore {
     /// plans can be looked at.
     #[doc(hidden)]
     pub async fn writer_statements(&self) -> Vec<&'static str> {
-        let writer = self.inner.writers[0].lock().await;
-        writer.as_ref().map(Writer::statements).unwrap_or_default()
+        let mut all = Vec::new();
+        for writer in [&self.inner.writers[0], &self.inner.pruner] {
+            all.extend(writer.lock().await.iter().flat_map(Writer::statements));
+        }
+        all
+    }
+
+    /// Returns every statement that readers have run, so that their plans can be looked at.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn reader_statements(&self) -> Vec<String> {
+        [self.inner.readers.statements(), self.inner.duties.statements()].concat()
+    }
+
+    /// Returns what a reader's connection is told first.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn reader_settings(&self) -> String {
+        Address::reader_settings()
     }
 
     /// Returns how many tries of batches failed and were made again, or given up.
@@ -153,7 +174,10 @@ impl PostgresStore {
 
 impl Store for PostgresStore {
     async fn apply(&self, batch: Batch) -> Result<Applied, StoreError> {
-        let mut writer = self.writer(&batch).await;
+        let mut writer = match batch.commands.first() {
+            Some(Command::Prune(_)) => self.inner.pruner.lock().await,
+            _ => self.writer(&batch).await,
+        };
         writer.as_mut().ok_or(StoreError::Closed)?.apply(&batch).await
     }
 
@@ -271,7 +295,7 @@ impl Store for PostgresStore {
         self.inner.line.close();
         self.inner.readers.close();
         self.inner.duties.close();
-        for writer in &self.inner.writers {
+        for writer in self.inner.writers.iter().chain([&self.inner.pruner]) {
             if let Some(mut writer) = writer.lock().await.take() {
                 writer.close();
             }

@@ -12,6 +12,8 @@ pub(crate) mod log;
 pub(crate) mod queue;
 pub(crate) mod worker;
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod};
@@ -37,6 +39,9 @@ const WAIT_LIMIT: Duration = Duration::from_secs(5);
 /// that hangs.
 const ANSWER_LIMIT: Duration = Duration::from_secs(35);
 
+/// Statements that are remembered; there are not nearly so many.
+const ASKED_MAX: usize = 500;
+
 /// A value of a query.
 type Value<'a> = &'a (dyn ToSql + Sync);
 
@@ -44,11 +49,13 @@ type Value<'a> = &'a (dyn ToSql + Sync);
 #[derive(Clone, Debug)]
 pub(crate) struct Readers {
     pool: Pool,
+    asked: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// A connection in use.
 pub(crate) struct Reader {
     client: Object,
+    asked: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Readers {
@@ -69,7 +76,7 @@ impl Readers {
             .post_create(set);
         #[expect(clippy::expect_used, reason = "fails only without a runtime, which is named")]
         let pool = building.build().expect("a pool with a runtime");
-        Self { pool }
+        Self { pool, asked: Arc::default() }
     }
 
     pub(crate) async fn get(&self) -> Result<Reader, StoreError> {
@@ -79,7 +86,12 @@ impl Readers {
             PoolError::Backend(error) => Failure::from(error).into(),
             other => StoreError::Unavailable(other.to_string()),
         })?;
-        Ok(Reader { client })
+        Ok(Reader { client, asked: Arc::clone(&self.asked) })
+    }
+
+    /// Returns every statement that was asked so far.
+    pub(crate) fn statements(&self) -> Vec<String> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     pub(crate) fn close(&self) {
@@ -97,6 +109,7 @@ pub(crate) async fn now(reader: &Reader) -> Result<Timestamp, StoreError> {
 impl Reader {
     async fn all(&self, sql: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
         let asked = async {
+            self.note(sql);
             let statement = self.client.prepare_cached(sql).await?;
             self.client.query(&statement, values).await
         };
@@ -104,6 +117,14 @@ impl Reader {
             return Err(StoreError::Unavailable("no answer in time".into()));
         };
         answer.map_err(|error| Failure::from(error).into())
+    }
+
+    /// Remembers a statement, so that its plan can be looked at.
+    fn note(&self, sql: &str) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if asked.len() < ASKED_MAX && !asked.contains(sql) {
+            asked.insert(sql.to_owned());
+        }
     }
 
     async fn one(&self, sql: &str, values: &[Value<'_>]) -> Result<Option<Row>, StoreError> {

@@ -70,7 +70,7 @@ fn look<T>(
     db: &mut Connection,
     query: impl FnOnce(&Connection) -> Result<T, rusqlite::Error>,
 ) -> Result<Option<T>, OpenError> {
-    match limited(db, LOOK_MAX, query) {
+    match limited(db, LOOK_MAX, || {}, query) {
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
             Ok(None)
         }

@@ -32,6 +32,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "0010_active_plain",
         text: include_str!("../migrations/0010_active_plain.sql"),
     },
+    Migration { name: "0011_lists", text: include_str!("../migrations/0011_lists.sql") },
 ];
 
 /// Version of the schema that this build knows.

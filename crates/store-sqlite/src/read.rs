@@ -10,7 +10,7 @@ pub(crate) mod queue;
 pub(crate) mod worker;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use outlast_store::StoreError;
@@ -20,8 +20,11 @@ use tokio::sync::Semaphore;
 use crate::connection::reader;
 use crate::row::failed;
 
-/// Reads under way at once; more wait their turn.
-const READERS_MAX: usize = 4;
+/// Reads for whoever asks that are under way at once; more wait their turn.
+pub(crate) const ASKED: usize = 4;
+/// Reads of what leases, claims and sweeps are judged by: however many lists are read, and
+/// however slowly, these go on.
+pub(crate) const DUTIES: usize = 2;
 /// Longest a read may take.
 const READ_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 /// How many steps of SQLite's machine pass between two looks at the time.
@@ -39,14 +42,17 @@ struct Pool {
     idle: Mutex<Vec<Connection>>,
     turns: Arc<Semaphore>,
     closed: AtomicBool,
+    /// Looks at the time during reads.
+    looks: AtomicU64,
 }
 
 impl Readers {
-    pub(crate) fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf, at_once: usize) -> Self {
         let pool = Pool {
             path,
             idle: Mutex::new(Vec::new()),
-            turns: Arc::new(Semaphore::new(READERS_MAX)),
+            turns: Arc::new(Semaphore::new(at_once)),
+            looks: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         };
         Self { pool: Arc::new(pool) }
@@ -62,12 +68,17 @@ impl Readers {
         let pool = Arc::clone(&self.pool);
         let reading = tokio::task::spawn_blocking(move || {
             let mut connection = pool.take()?;
-            let result = timed(&mut connection, query);
+            let result = timed(&pool, &mut connection, query);
             pool.give_back(connection);
             drop(turn);
             result
         });
         reading.await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
+    }
+
+    /// Returns how many steps of SQLite's machine the reads so far took, about.
+    pub(crate) fn steps(&self) -> u64 {
+        self.pool.looks.load(Ordering::Relaxed) * u64::from(STEPS_A_LOOK.unsigned_abs())
     }
 
     pub(crate) fn close(&self) {
@@ -79,21 +90,29 @@ impl Readers {
 
 /// Runs a read as one consistent view, cut off when it takes too long.
 fn timed<T>(
+    pool: &Arc<Pool>,
     connection: &mut Connection,
     query: impl FnOnce(&Connection) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    limited(connection, READ_TIME_MAX, |connection| Ok(query(connection))).map_err(failed)?
+    let pool = Arc::clone(pool);
+    let looked = move || {
+        pool.looks.fetch_add(1, Ordering::Relaxed);
+    };
+    limited(connection, READ_TIME_MAX, looked, |connection| Ok(query(connection)))
+        .map_err(failed)?
 }
 
-/// The same for any length of time.
+/// The same for any length of time; says when it has looked at it.
 pub(crate) fn limited<T>(
     connection: &mut Connection,
     limit: std::time::Duration,
+    looked: impl Fn() + Send + 'static,
     query: impl FnOnce(&Connection) -> Result<T, rusqlite::Error>,
 ) -> Result<T, rusqlite::Error> {
     let begun = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let limit = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX);
     let late = move || {
+        looked();
         rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec - begun.tv_sec > limit
     };
     connection.progress_handler(STEPS_A_LOOK, Some(late))?;

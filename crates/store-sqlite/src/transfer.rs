@@ -140,7 +140,9 @@ impl Target for SqliteTarget {
 
     async fn settle(&mut self, time: Timestamp) -> Result<(), StoreError> {
         // Counts are not moved: they follow from the rows.
-        let counted = "delete from tally; insert into tally select * from tally_counted";
+        let counted = "delete from tally; insert into tally select * from tally_counted;
+             delete from class_block;
+             insert into class_block select distinct class, seq >> 10 from job_row";
         self.db().execute_batch(counted).map_err(failed)?;
         let latest = persisted_time(self.db()).map_err(failed)?.max(time);
         let kept = self.db().execute(

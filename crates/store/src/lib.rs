@@ -12,6 +12,7 @@
 //! - [`record`]: what is stored, as read back
 //! - [`query`]: what can be read outside a batch
 //! - [`event`]: the event log's entries; [`cursor`]: where a reader is in it
+//! - [`list`]: how a page of a list is found
 //! - [`migration`]: how far a store was brought
 //! - [`tally`]: live counts by class and state
 //! - [`tend`]: looking after what history is kept in
@@ -28,6 +29,7 @@ pub mod command;
 pub mod conformance;
 pub mod cursor;
 pub mod event;
+pub mod list;
 pub mod migration;
 pub mod model;
 pub mod once;

@@ -52,12 +52,14 @@ pub struct JobQuery {
 /// A page of jobs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobPage {
-    /// The jobs, newest first.
+    /// The jobs, newest first. Fewer than were asked for if they are far apart: the next page
+    /// goes on.
     pub jobs: Vec<JobRecord>,
     /// Cursor of the next page, if there is one.
     pub next: Option<String>,
-    /// How many match in all; counting stops at 10,000.
-    pub total: u64,
+    /// How many match in all, where the live counts tell or there are few to count; `None`
+    /// where only reading many of them would.
+    pub total: Option<u64>,
 }
 
 /// A class and whether it has claimable jobs.
@@ -80,6 +82,13 @@ pub struct Claimable {
     pub key: ClassKey,
     /// How many there are, as far as was counted; at least 1.
     pub count: u32,
+}
+
+impl From<ClassCounts> for ClassBacklog {
+    fn from(class: ClassCounts) -> Self {
+        let ready = class.counts.state(State::Available) > 0;
+        Self { id: class.id, key: class.key, ready }
+    }
 }
 
 /// A queue with its counts.

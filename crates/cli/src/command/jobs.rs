@@ -178,6 +178,9 @@ async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
+/// Most empty pages that are read one after the other, unless all jobs are wanted.
+const EMPTY_MAX: u32 = 200;
+
 /// Items of a list that comes in pages.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -199,6 +202,7 @@ async fn pages(
     mut cursor: Option<String>,
 ) -> Result<Found, Failure> {
     let mut found = Found { items: Vec::new(), more: true, total: None, cursor: None };
+    let mut empty = 0;
     while found.more {
         let missing = limit.saturating_sub(u32::try_from(found.items.len()).unwrap_or(u32::MAX));
         if missing == 0 {
@@ -211,8 +215,12 @@ async fn pages(
         let items = page.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
         found.total = at(&page, "pagination.total").and_then(Value::as_u64);
         cursor = at(&page, "pagination.next_cursor").map(cursor_text);
-        // A page without items ends the list, whatever it says about a next one.
-        found.more = cursor.is_some() && !items.is_empty();
+        // What is far apart comes in short pages, or empty ones.
+        empty = if items.is_empty() { empty + 1 } else { 0 };
+        found.more = cursor.is_some();
+        if empty >= EMPTY_MAX && limit < u32::MAX {
+            break;
+        }
         found.items.extend(items);
     }
     found.cursor = cursor;

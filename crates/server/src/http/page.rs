@@ -14,7 +14,7 @@ const WORKERS_SHOWN: usize = 100;
 
 pub(super) async fn status<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
     let engine = &call.app.engine;
-    let (queues, workers) = (engine.store().queues().await?, engine.store().workers().await?);
+    let (queues, workers) = (engine.store().queues().await?, engine.store().live_workers().await?);
     let now = call.app.now().await?;
     let mut page = Page::new(engine.settings().version);
     if !engine.store().facts().durable {

@@ -11,7 +11,9 @@ use outlast_wire::ojs::error::Code;
 use serde_json::{Value, json};
 
 use native::{action, attempt, doctor, event, execution, execution_request, worker};
-use schema::{any, data, flag, int, list, named, object, one_of, or_null, page, text, time, uuid};
+use schema::{
+    any, data, flag, int, list, long_page, named, object, one_of, or_null, page, text, time, uuid,
+};
 use standard::{job, job_request, queue};
 
 /// Bodies.
@@ -90,7 +92,7 @@ impl Shape {
     pub(crate) fn schema(self) -> Value {
         match self {
             Self::Execution => data(named("Execution")),
-            Self::Executions => page("Execution"),
+            Self::Executions => long_page("Execution"),
             Self::Logs => object(&[
                 ("data", list(named("LogPiece"))),
                 ("pagination", object(&[("limit", int()), ("next_cursor", int())])),

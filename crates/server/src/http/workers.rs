@@ -55,13 +55,19 @@ pub(super) fn routes<S: Store>() -> Routes<S> {
 /// one that lives is preferred, and of those the latest.
 pub(super) async fn find<S: Store>(app: &App<S>, name: &str) -> Result<WorkerRecord, Failure> {
     let id = Uuid::try_parse(name).ok().map(WorkerId);
-    let workers = app.engine.store().workers().await?;
+    let store = app.engine.store();
     let named = |worker: &WorkerRecord| {
         Some(worker.id) == id || worker.name == name || worker.plain_id.as_deref() == Some(name)
     };
+    let best = |worker: &WorkerRecord| Some(worker.id) == id || worker.standing.holds_lease();
+    // The many that went are looked through only for one that does not live.
+    let live = store.live_workers().await?;
+    if let Some(worker) = live.into_iter().filter(named).find(best) {
+        return Ok(worker);
+    }
     let mut found = None;
-    for worker in workers.into_iter().filter(named) {
-        if Some(worker.id) == id || worker.standing.holds_lease() {
+    for worker in store.workers().await?.into_iter().filter(named) {
+        if best(&worker) {
             return Ok(worker);
         }
         found = found.or(Some(worker));
@@ -71,7 +77,11 @@ pub(super) async fn find<S: Store>(app: &App<S>, name: &str) -> Result<WorkerRec
 
 async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
     let now = call.app.now().await?;
-    let mut workers = call.app.engine.store().workers().await?;
+    let store = call.app.engine.store();
+    let mut workers = match call.query("status").as_deref() {
+        Some("active") => store.live_workers().await?,
+        _ => store.workers().await?,
+    };
     for (filter, of) in FILTERS {
         if let Some(word) = call.query(filter) {
             workers.retain(|worker| of(worker) == word);

@@ -1,21 +1,29 @@
-//! Deletes what need not be kept any longer. One server does it for all.
+//! Deletes what need not be kept any longer. One server does it for all, in batches of its
+//! own beside the loop's: small ones, and never more than half of the time.
 
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{DutyFence, Prune, RETENTION};
 use outlast_store::tend::{Tend, Tended};
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Batch, BatchId, Command, Reply, Store, StoreError};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
+use crate::clock::boot_time;
 use crate::engine::{Engine, millis};
 use crate::monitor::duty::Keeper;
 
-/// How many rows of each sort one prune deletes, so that it never holds up work for long.
-const PRUNE_MAX: u32 = 500;
+/// How many rows of each sort one prune deletes: at first, at least and at most. It is as many
+/// as take about [`SLICE`], so that it never holds up work for long.
+const PRUNE_FIRST: u32 = 200;
+const PRUNE_MIN: u32 = 50;
+const PRUNE_MAX: u32 = 5_000;
+/// How long one prune should take.
+const SLICE: Span = Span(15);
 /// How many rows of history one look deletes one by one.
 const TEND_MAX: u32 = 5_000;
 /// Time between two looks when nothing is left to delete.
 const INTERVAL: Span = Span::from_secs(30);
-/// Time between two prunes when there is more.
+/// Time between two prunes when there is more, at most; it is as long as the last one took.
 const SOON: Span = Span(50);
 /// How long the duty outlasts two looks: a server that is slow keeps it.
 const SLACK: Span = Span::from_secs(5);
@@ -30,7 +38,16 @@ pub(super) async fn run<S: Store>(engine: Engine<S>, stop: CancellationToken) {
     let idle = INTERVAL.min(shortest).max(Span(100));
     let lease = Span(idle.0 * 2 + SLACK.0);
     let keeper = Keeper::new(engine.clone(), RETENTION, lease);
-    let mut retention = Retention { engine, keeper, idle, tend_at: Timestamp::default() };
+    let mut retention = Retention {
+        engine,
+        keeper,
+        idle,
+        tend_at: Timestamp::default(),
+        server: Uuid::now_v7(),
+        batches: 0,
+        limit: PRUNE_FIRST,
+        pause: SOON,
+    };
     tokio::select! {
         () = retention.run() => {}
         () = stop.cancelled() => {}
@@ -45,6 +62,13 @@ struct Retention<S: Store> {
     idle: Span,
     /// When it looks after what history is kept in again.
     tend_at: Timestamp,
+    /// Who writes its batches, and how many it wrote.
+    server: Uuid,
+    batches: u64,
+    /// How many rows the next prune deletes.
+    limit: u32,
+    /// How long it waits when there is more to do.
+    pause: Span,
 }
 
 impl<S: Store> Retention<S> {
@@ -57,7 +81,7 @@ impl<S: Store> Retention<S> {
                 Ok(duty) => {
                     let more = self.prune(duty.clone(), now).await;
                     let more = self.tend(duty, now).await || more;
-                    if more { SOON } else { self.idle }
+                    if more { self.pause } else { self.idle }
                 }
                 // Another has it for longer than it takes to look again, or lets it go soon.
                 Err(sure) => self.idle.min(sure.max(SOON)),
@@ -76,17 +100,17 @@ impl<S: Store> Retention<S> {
             duty,
             finished_before: Self::before(now, settings.retention_finished),
             workers_before: Self::before(now, settings.retention_workers),
-            limit: PRUNE_MAX,
+            limit: self.limit,
         });
-        match self.engine.submit(command).await {
-            Ok(Reply::Pruned(Ok(pruned))) => {
+        match self.apply(command).await {
+            Ok(Some(Reply::Pruned(Ok(pruned)))) => {
                 if pruned.jobs + pruned.workers > 0 {
                     let (jobs, workers) = (pruned.jobs, pruned.workers);
                     tracing::debug!(jobs, workers, "deleted what need not be kept");
                 }
                 pruned.more
             }
-            Ok(Reply::Pruned(Err(refusal))) => {
+            Ok(Some(Reply::Pruned(Err(refusal)))) => {
                 self.keeper.lost(refusal);
                 false
             }
@@ -96,6 +120,24 @@ impl<S: Store> Retention<S> {
                 false
             }
         }
+    }
+
+    /// Applies one prune by itself, and learns how many rows the next one should delete.
+    async fn apply(&mut self, command: Command) -> Result<Option<Reply>, StoreError> {
+        self.batches += 1;
+        let batch = Batch {
+            id: BatchId { server: self.server, n: self.batches },
+            jitter_seed: 0,
+            budgets: self.engine.settings().budgets,
+            commands: vec![command],
+        };
+        let begun = boot_time();
+        let applied = self.engine.store().apply(batch).await;
+        let took = boot_time().since(begun);
+        self.limit = if took > SLICE { self.limit / 2 } else { self.limit.saturating_mul(2) };
+        self.limit = self.limit.clamp(PRUNE_MIN, PRUNE_MAX);
+        self.pause = took.clamp(Span(1), SOON);
+        Ok(applied?.replies.pop())
     }
 
     /// Looks after what history is kept in, if it is time; returns whether there is more.

@@ -14,20 +14,7 @@ use crate::read::Reader;
 use crate::row::{self, class_of, get};
 
 pub(crate) async fn backlog(reader: &Reader) -> Result<Vec<ClassBacklog>, StoreError> {
-    let rows = reader
-        .all(
-            "select id, queue, job_type, route, tenant, isolated,
-                    exists (select 1 from ready r where r.class = class.id)
-             from class order by id",
-            &[],
-        )
-        .await?;
-    let mut classes = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let (id, key) = class_of(row)?;
-        classes.push(ClassBacklog { id, key, ready: get(row, 6)? });
-    }
-    Ok(classes)
+    Ok(tally(reader).await?.into_iter().map(ClassBacklog::from).collect())
 }
 
 /// Steps from class to class by the key of `ready`, whatever classes there are.

@@ -67,7 +67,9 @@ pub(super) const SETTLE: &str = "
     select setval('job_seq', greatest((select max(seq) from job_row), 1),
         exists (select 1 from job_row));
     select outlast.count_tally();
-    analyze class, tally, queue, job_row, ready, waiting, active, finished, attempt_row, expiry,
+    truncate class_block;
+    insert into class_block select distinct class, seq >> 10, 0 from job_row;
+    analyze class, tally, class_block, queue, job_row, ready, waiting, active, finished, attempt_row, expiry,
         dead_letter_row, checkpoint, log, log_size, event_batch, idempotency, idempotency_job,
         duty, worker";
 

@@ -135,7 +135,8 @@ impl Writing<'_> {
         self.ask(
             "truncate job_row, ready, waiting, expiry, active, attempt_row, finished,
                  dead_letter_row, checkpoint, log, log_size, event_batch, worker, queue, class,
-                 idempotency, idempotency_job, arrival, tally restart identity",
+                 idempotency, idempotency_job, arrival, tally, class_block
+                 restart identity",
             Vec::new(),
         )
         .await?;

@@ -2,6 +2,7 @@
 
 use outlast_core::duty::DutyRefusal;
 use outlast_store::command::{ClassId, Prune};
+use outlast_store::list::BLOCK_BITS;
 use outlast_store::reply::Pruned;
 
 use crate::failure::Failure;
@@ -29,6 +30,14 @@ const OLD_KEYS: &str = "with old as materialized (
      jobs as (
          delete from idempotency_job where key = any(array(select key from old)))
      select 1 from old";
+
+/// A block that somebody may be storing jobs in is not left.
+const LEAVE_BLOCKS: &str = "delete from class_block b
+     where b.block = any($1::bigint[])
+         and b.block < ((select last_value from job_seq) >> 10) - 4096
+         and not exists (
+             select 1 from job_row j
+             where j.seq >= b.block << 10 and j.seq < (b.block + 1) << 10)";
 
 /// How long a server's row in `server_batch` is kept at least.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -92,5 +101,9 @@ impl Writing<'_> {
         ] {
             self.write(sql, values![seqs.to_vec()]);
         }
+        let mut blocks: Vec<i64> = seqs.iter().map(|seq| seq >> BLOCK_BITS).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        self.write(LEAVE_BLOCKS, values![blocks]);
     }
 }

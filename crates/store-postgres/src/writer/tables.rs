@@ -156,6 +156,10 @@ rows! {
                     created, scheduled_for, expires_at, args, meta, extra
              from k
              returning 1),
+         blocks as (
+             insert into class_block (class, block, writer)
+             select distinct class, seq >> 10, pg_backend_pid() from k
+             on conflict do nothing),
          claimable as (
              insert into ready (class, rank, seq, epoch, life, failures, losses, interruptions,
                                 since, strand_ms, expires)
@@ -194,6 +198,10 @@ const ALL_CLAIMABLE: &str = concat!(
          from ",
     new_rows!(),
     "    returning seq, class, priority, created, strand_ms),
+     blocks as (
+         insert into class_block (class, block, writer)
+         select distinct class, seq >> 10, pg_backend_pid() from stored
+         on conflict do nothing),
      claimable as (
          insert into ready (class, rank, seq, epoch, life, failures, losses, interruptions, since,
                             strand_ms)

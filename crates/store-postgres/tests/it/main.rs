@@ -7,6 +7,7 @@ mod hand;
 mod held;
 mod history;
 mod lanes;
+mod large;
 mod load;
 mod opening;
 mod outages;

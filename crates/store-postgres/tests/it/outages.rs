@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use outlast_cluster::{Cluster, Stop};
+use outlast_cluster::{Cluster, Database, Stop};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_store::command::Ending;
 use outlast_store::reply::EnqueueRefusal;
-use outlast_store::{Command, Reply, StoreError};
+use outlast_store::signal::{Heard, Signal};
+use outlast_store::{Command, Reply, Store as _, StoreError};
 use outlast_store_postgres::Options;
 use tokio_postgres::Client;
 
@@ -246,5 +247,39 @@ fn postgres_that_hangs_without_a_word_is_unavailable_until_it_goes_on() {
         let client = sql(&url).await;
         assert_eq!(number(&client, "select count(*) from job_row").await, 3);
         check_places(&client).await;
+    });
+}
+
+/// A pause that could not be told was once never heard of by the others, whose lines were well.
+#[test]
+fn others_hear_of_what_a_broken_line_could_not_tell() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (a, b) = (Server::open(&database.url).await, Server::open(&database.url).await);
+        let (say, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let joined = say.clone();
+        a.store.listen(Arc::new(move |it| drop(joined.send(it))));
+        assert_eq!(heard.recv().await, Some(Heard::Missed), "the line is there");
+        let client = sql(&database.url).await;
+        let line = "select pid::bigint from pg_stat_activity
+            where datname = current_database() and application_name = 'outlast line'";
+        let line = number(&client, line).await;
+        let (say, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        b.store.listen(Arc::new(move |it| drop(say.send(it))));
+        assert_eq!(heard.recv().await, Some(Heard::Missed), "the line is there");
+        client.execute("select pg_terminate_backend($1::bigint::int)", &[&line]).await.unwrap();
+        a.store.tell(vec![Signal::Queue { queue: "q".into(), paused: true }]);
+        let hears = async {
+            loop {
+                if let Some(Heard::Signals(signals)) = heard.recv().await {
+                    return signals;
+                }
+            }
+        };
+        let signals = tokio::time::timeout(Duration::from_secs(60), hears).await.unwrap();
+        assert!(
+            signals.iter().all(|it| matches!(it, Signal::Missed | Signal::Queue { .. })),
+            "{signals:?}"
+        );
     });
 }

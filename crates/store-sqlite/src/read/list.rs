@@ -1,24 +1,22 @@
-//! Lists of jobs and dead letters, newest first.
+//! Lists of jobs and dead letters, newest first. How they are found is planned in
+//! [`outlast_store::list`].
 
+use outlast_core::id::JobId;
 use outlast_core::job::{DeadLetterReason, State};
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
+use outlast_store::list::{self, BLOCK_BITS, BLOCK_STEPS, Found, Plan, STEPS, Source, Way};
 use outlast_store::query::{DeadLetter, DeadLetterPage, JobPage, JobQuery, Page};
 use rusqlite::types::Value;
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, OptionalExtension as _, params_from_iter};
 
 use crate::read::job::by_seq;
+use crate::read::queue;
 use crate::row::{self, failed, int};
 
-/// Counting matches stops here.
-const COUNT_MAX: u32 = 10_000;
-/// With more claimable jobs than this, walking all jobs from the newest meets a page of
-/// them soon; with fewer, it could walk past a million that have ended.
-const READY_FEW: u32 = 20_000;
-
-/// A query's conditions in SQL, with their values.
+/// What jobs of a list must be, in SQL, with the values.
+#[derive(Clone, Debug, Default)]
 struct Conditions {
-    from: &'static str,
     wheres: Vec<String>,
     values: Vec<Value>,
 }
@@ -28,27 +26,21 @@ const STATE: &str = "coalesce((select f.state from finished f where f.seq = j.se
     (select 'active' from active a where a.seq = j.seq),
     (select w.state from waiting w where w.seq = j.seq), 'available')";
 
+/// The job's id is in a range; found by the ids, not by the numbers.
+const IN_RANGE: &str = "j.seq in (select i.seq from job_row i where i.id between ? and ?)";
+
 impl Conditions {
-    fn of(db: &Connection, query: &JobQuery) -> Result<Self, StoreError> {
-        let mut all = Self {
-            from: "job_row j join class c on c.id = j.class",
-            wheres: Vec::new(),
-            values: Vec::new(),
-        };
-        all.states(db, &query.states)?;
-        if let Some(queue) = &query.queue {
-            all.add("c.queue = ?", queue.clone());
-        }
-        if let Some(job_type) = &query.job_type {
-            all.add("c.job_type = ?", job_type.clone());
-        }
-        if let Some(tenant) = &query.tenant {
-            all.add("c.tenant = ?", tenant.clone());
+    /// Those that do not depend on the table that is walked.
+    fn of(query: &JobQuery, plan: &Plan) -> Self {
+        let mut all = Self::default();
+        if let Some(classes) = &plan.classes {
+            let ids: Vec<i64> = classes.iter().map(|class| class.0).collect();
+            let ids = serde_json::to_string(&ids).unwrap_or_default();
+            all.add("j.class in (select value from json_each(?))", ids);
         }
         if let Some((from, to)) = query.ids {
-            all.wheres
-                .push("j.seq in (select i.seq from job_row i where i.id between ? and ?)".into());
-            all.values.extend([from, to].map(|id| Value::from(id.0.as_bytes().to_vec())));
+            all.wheres.push("j.id between ? and ?".into());
+            all.values.extend(range(from, to));
         }
         if let Some(from) = query.created_from {
             all.add("j.created >= ?", from.0);
@@ -80,39 +72,17 @@ impl Conditions {
             "exists (select 1 from active a where a.seq = j.seq and a.started is not null
                 and not a.cancelled)",
         );
-        Ok(all)
-    }
-
-    /// Drives the query from the tables that hold just the wanted states, where they are
-    /// the smaller ones.
-    fn states(&mut self, db: &Connection, states: &[State]) -> Result<(), StoreError> {
-        if states.is_empty() {
-            return Ok(());
-        }
-        let names: Vec<String> = states.iter().map(|state| format!("'{state}'")).collect();
-        let names = names.join(", ");
-        let resting =
-            |state: &State| matches!(state, State::Scheduled | State::Pending | State::Retryable);
-        if states.iter().all(|state| state.is_terminal()) {
-            self.from = "finished f join job_row j on j.seq = f.seq join class c on c.id = j.class";
-            self.wheres.push(format!("f.state in ({names})"));
-        } else if states == [State::Active] {
-            self.from = "active x join job_row j on j.seq = x.seq join class c on c.id = j.class";
-            self.wheres.push("not x.cancelled".into());
-        } else if states.iter().all(resting) {
-            self.from = "waiting w join job_row j on j.seq = w.seq join class c on c.id = j.class";
-            self.wheres.push(format!("w.state in ({names})"));
-        } else if !states.iter().any(|state| state.is_terminal()) && few_ready(db)? {
-            self.wheres.push(among_live(states, &names));
-        } else {
-            self.wheres.push(format!("{STATE} in ({names})"));
-        }
-        Ok(())
+        all
     }
 
     fn add(&mut self, condition: &str, value: impl Into<Value>) {
         self.wheres.push(condition.to_owned());
         self.values.push(value.into());
+    }
+
+    fn and(mut self, condition: String) -> Self {
+        self.wheres.push(condition);
+        self
     }
 
     fn flag(&mut self, wanted: Option<bool>, condition: &str) {
@@ -123,50 +93,304 @@ impl Conditions {
         }
     }
 
-    fn sql(&self, select: &str, more: &str) -> String {
-        let all: Vec<&str> = self.wheres.iter().map(String::as_str).collect();
-        let wheres = if all.is_empty() { "1".to_owned() } else { all.join(" and ") };
-        format!("select {select} from {} where {wheres} {more}", self.from)
+    /// Returns the numbers of the jobs from `low` to below `high` that match, newest first.
+    fn between(
+        &self,
+        db: &Connection,
+        from: &str,
+        (low, high): (i64, i64),
+        limit: usize,
+    ) -> Result<Vec<i64>, StoreError> {
+        let mut wheres = self.wheres.clone();
+        // The walked table's own number: it is read in this order, backwards.
+        let seq = from.split_whitespace().nth(1).unwrap_or("j");
+        wheres.push(format!("{seq}.seq >= ? and {seq}.seq < ?"));
+        let wheres = wheres.join(" and ");
+        let sql =
+            format!("select {seq}.seq from {from} where {wheres} order by {seq}.seq desc limit ?");
+        let mut values = self.values.clone();
+        values.extend([low.into(), high.into(), long(limit).into()]);
+        column(db, &sql, values)
     }
 }
 
-/// Returns whether collecting the claimable jobs is cheaper than looking for them among all.
-fn few_ready(db: &Connection) -> Result<bool, StoreError> {
-    let sql = format!("select count(*) from (select 1 from ready limit {})", READY_FEW + 1);
-    let count = column(db, &sql, Vec::new())?;
-    Ok(count.first().is_some_and(|count| *count <= i64::from(READY_FEW)))
+fn names(states: &[State], among: &[State]) -> String {
+    let both = states.iter().filter(|state| among.contains(state));
+    both.map(|state| format!("'{state}'")).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the condition that a job is in one of the live states, whose names are given.
-fn among_live(states: &[State], names: &str) -> String {
-    let mut seqs = vec![format!("select seq from waiting where state in ({names})")];
-    if states.contains(&State::Available) {
-        seqs.push("select seq from ready".into());
+fn long(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// One list under way.
+struct Walk<'a> {
+    db: &'a Connection,
+    query: &'a JobQuery,
+    plan: &'a Plan,
+    before: i64,
+    /// How many are wanted.
+    limit: usize,
+}
+
+impl Walk<'_> {
+    fn find(&self) -> Result<Vec<Found>, StoreError> {
+        let conditions = Conditions::of(self.query, self.plan);
+        Ok(match &self.plan.way {
+            Way::Nothing => Vec::new(),
+            Way::Blocks => vec![self.in_blocks(&self.by_state(conditions))?],
+            Way::Sources(sources) => {
+                let mut found = Vec::with_capacity(sources.len());
+                for (source, at_once) in sources {
+                    found.push(match source {
+                        Source::Ready => self.among_ready(&conditions)?,
+                        other => self.in_source(*other, *at_once, &conditions)?,
+                    });
+                }
+                found
+            }
+        })
     }
-    if states.contains(&State::Active) {
-        seqs.push("select seq from active where not cancelled".into());
+
+    fn by_state(&self, conditions: Conditions) -> Conditions {
+        if self.query.states.is_empty() {
+            return conditions;
+        }
+        conditions.and(format!("{STATE} in ({})", names(&self.query.states, &State::ALL)))
     }
-    format!("j.seq in ({})", seqs.join(" union all "))
+
+    /// Walks the blocks in which the classes have jobs.
+    fn in_blocks(&self, conditions: &Conditions) -> Result<Found, StoreError> {
+        let mut found = Found::default();
+        let mut high = self.before;
+        for step in BLOCK_STEPS {
+            let top = high.saturating_sub(1) >> BLOCK_BITS;
+            let blocks = self.blocks(top, step)?;
+            for block in &blocks {
+                let low = block << BLOCK_BITS;
+                let end = (low + (1 << BLOCK_BITS)).min(self.before);
+                let wanted = self.limit - found.seqs.len();
+                found.seqs.extend(conditions.between(self.db, "job_row j", (low, end), wanted)?);
+                high = low;
+                if found.seqs.len() >= self.limit {
+                    return Ok(Found { down_to: Some(low), ..found });
+                }
+            }
+            if blocks.len() < usize::try_from(step).unwrap_or(usize::MAX) {
+                return Ok(Found { down_to: None, ..found });
+            }
+        }
+        Ok(Found { down_to: Some(high), ..found })
+    }
+
+    /// Returns the highest `step` blocks up to `top` that the classes are in.
+    fn blocks(&self, top: i64, step: u32) -> Result<Vec<i64>, StoreError> {
+        let mut select = self
+            .db
+            .prepare_cached(
+                "select block from class_block where class = ? and block <= ?
+                 order by block desc limit ?",
+            )
+            .map_err(failed)?;
+        let mut blocks: Vec<i64> = Vec::new();
+        for class in self.plan.classes.iter().flatten() {
+            let rows = select.query_map((class.0, top, step), |row| row.get(0)).map_err(failed)?;
+            for row in rows {
+                blocks.push(row.map_err(failed)?);
+            }
+        }
+        blocks.sort_unstable_by(|a, b| b.cmp(a));
+        blocks.dedup();
+        blocks.truncate(usize::try_from(step).unwrap_or(usize::MAX));
+        Ok(blocks)
+    }
+
+    /// Walks a table, more rows at each step.
+    fn in_source(
+        &self,
+        source: Source,
+        at_once: bool,
+        conditions: &Conditions,
+    ) -> Result<Found, StoreError> {
+        let states = &self.query.states;
+        let resting = [State::Scheduled, State::Pending, State::Retryable];
+        let (from, more, table) = match source {
+            Source::Ready | Source::Waiting => (
+                "waiting w join job_row j on j.seq = w.seq",
+                format!("w.state in ({})", names(states, &resting)),
+                "waiting where true",
+            ),
+            Source::Active => (
+                "active x join job_row j on j.seq = x.seq",
+                "not x.cancelled".into(),
+                "active where true",
+            ),
+            Source::Ended => (
+                "finished f join job_row j on j.seq = f.seq",
+                format!("f.state in ({})", names(states, &State::ALL)),
+                "finished where true",
+            ),
+            Source::Failed => (
+                "finished f indexed by finished_failed join job_row j on j.seq = f.seq",
+                format!("f.state <> 'completed' and f.state in ({})", names(states, &State::ALL)),
+                "finished indexed by finished_failed where state <> 'completed'",
+            ),
+            Source::Held => (
+                "active x join job_row j on j.seq = x.seq",
+                format!("x.worker = {}", self.worker()),
+                "active where true",
+            ),
+            Source::Attempts => (
+                "attempt_row t join job_row j on j.seq = t.seq",
+                format!("t.worker = {}", self.worker()),
+                "attempt_row where true",
+            ),
+            Source::Jobs => ("job_row j", "true".into(), "job_row where true"),
+            Source::Ids => ("job_row j", IN_RANGE.into(), "job_row where true"),
+        };
+        let mut conditions = conditions.clone().and(more);
+        if let (Source::Ids, Some((from, to))) = (source, self.query.ids) {
+            conditions.values.extend(range(from, to));
+        }
+        if matches!(source, Source::Held | Source::Attempts | Source::Ids) {
+            conditions = self.by_state(conditions);
+        }
+        let mut found = Found::default();
+        let mut high = self.before;
+        let steps = if at_once { &[u32::MAX][..] } else { &STEPS[..] };
+        for step in steps {
+            let low = if at_once { None } else { self.lower(table, high, *step)? };
+            let wanted = self.limit - found.seqs.len();
+            let between = (low.unwrap_or(i64::MIN), high);
+            found.seqs.extend(conditions.between(self.db, from, between, wanted)?);
+            let Some(low) = low else { return Ok(Found { down_to: None, ..found }) };
+            high = low;
+            if found.seqs.len() >= self.limit {
+                break;
+            }
+        }
+        Ok(Found { down_to: Some(high), ..found })
+    }
+
+    /// Returns the number that is `step` rows further down a table, if it has so many.
+    fn lower(&self, table: &str, high: i64, step: u32) -> Result<Option<i64>, StoreError> {
+        let sql = format!("select seq from {table} and seq < ? order by seq desc limit 1 offset ?");
+        let found = column(self.db, &sql, vec![high.into(), step.into()])?;
+        Ok(found.first().copied())
+    }
+
+    fn worker(&self) -> String {
+        let bytes = self.query.worker.map_or([0; 16], |worker| *worker.0.as_bytes());
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("x'{hex}'")
+    }
+
+    /// The newest of each class and priority are each at the end of a line; only lines whose
+    /// last is among the newest can have more of them.
+    fn among_ready(&self, conditions: &Conditions) -> Result<Found, StoreError> {
+        let mut lines = self.lines()?;
+        lines.sort_unstable_by(|a, b| b.cmp(a));
+        // What else is wanted may leave out some of them.
+        let wanted = if conditions.wheres.is_empty() { self.limit } else { self.limit.max(2_000) };
+        lines.truncate(wanted);
+        let mut line = self
+            .db
+            .prepare_cached(
+                "select seq from ready where class = ? and rank = ? and seq < ?
+                 order by seq desc limit ?",
+            )
+            .map_err(failed)?;
+        let mut seqs: Vec<i64> = Vec::new();
+        for (_, class, rank) in &lines {
+            let rows = line
+                .query_map((class, rank, self.before, long(wanted)), |row| row.get(0))
+                .map_err(failed)?;
+            for row in rows {
+                seqs.push(row.map_err(failed)?);
+            }
+            // Enough of the newest make room for what the next line has.
+            if seqs.len() > 4 * wanted {
+                seqs.sort_unstable_by(|a, b| b.cmp(a));
+                seqs.truncate(wanted);
+            }
+        }
+        seqs.sort_unstable_by(|a, b| b.cmp(a));
+        let all = seqs.len() < wanted;
+        seqs.truncate(wanted);
+        let down_to = if all { None } else { seqs.last().copied() };
+        if conditions.wheres.is_empty() {
+            return Ok(Found { seqs, down_to });
+        }
+        let ids = serde_json::to_string(&seqs).unwrap_or_default();
+        let mut conditions = conditions.clone();
+        conditions.add("j.seq in (select value from json_each(?))", ids);
+        let all = (i64::MIN, self.before);
+        let mut seqs = conditions.between(self.db, "job_row j", all, self.limit + 1)?;
+        let down_to = if seqs.len() > self.limit { seqs.pop().map(|seq| seq + 1) } else { down_to };
+        Ok(Found { seqs, down_to })
+    }
+
+    /// The newest of each class and priority, with both.
+    fn lines(&self) -> Result<Vec<(i64, i64, i64)>, StoreError> {
+        let mut next = self
+            .db
+            .prepare_cached(
+                "select rank from ready where class = ? and rank > ? order by rank limit 1",
+            )
+            .map_err(failed)?;
+        let mut last = self
+            .db
+            .prepare_cached("select max(seq) from ready where class = ? and rank = ? and seq < ?")
+            .map_err(failed)?;
+        let mut lines = Vec::new();
+        for class in &self.plan.ready {
+            let mut rank = i64::MIN;
+            let mut step = |after: i64| next.query_row((class.0, after), |row| row.get(0));
+            while let Some(found) = step(rank).optional().map_err(failed)? {
+                rank = found;
+                let newest: Option<i64> = last
+                    .query_row((class.0, rank, self.before), |row| row.get(0))
+                    .map_err(failed)?;
+                lines.extend(newest.map(|seq| (seq, class.0, rank)));
+            }
+        }
+        Ok(lines)
+    }
 }
 
 pub(crate) fn jobs(db: &Connection, query: &JobQuery) -> Result<JobPage, StoreError> {
-    let conditions = Conditions::of(db, query)?;
-    let before = cursor(&query.page)?;
-    let sql = conditions.sql("j.seq", "and j.seq < ? order by j.seq desc limit ?");
-    let mut values = conditions.values.clone();
-    values.push(before.into());
-    values.push((i64::from(query.page.limit) + 1).into());
-    let mut seqs = column(db, &sql, values)?;
-    let more = seqs.len() > usize::try_from(query.page.limit).unwrap_or(usize::MAX);
-    if more {
-        seqs.pop();
-    }
-    let next = seqs.last().filter(|_| more).map(ToString::to_string);
-    let count = conditions.sql("1", &format!("limit {COUNT_MAX}"));
-    let count = format!("select count(*) from ({count})");
-    let total = column(db, &count, conditions.values)?.first().copied().unwrap_or(0);
+    let plan = Plan::of(query, &queue::tally(db)?, within(db, query)?);
+    let limit = usize::try_from(query.page.limit).unwrap_or(usize::MAX);
+    let walk = |before, limit| Walk { db, query, plan: &plan, before, limit }.find();
+    let (seqs, next) =
+        list::page(walk(cursor(&query.page)?, limit.saturating_add(1))?, query.page.limit);
+    let total = if plan.is_exact {
+        Some(plan.at_most)
+    } else if plan.at_most <= list::COUNTED_MAX {
+        let most = u32::try_from(list::COUNTED_MAX).unwrap_or(u32::MAX);
+        let all = usize::try_from(list::COUNTED_MAX).unwrap_or(usize::MAX);
+        let (all, rest) = list::page(walk(i64::MAX, all.saturating_add(1))?, most);
+        rest.is_none().then(|| u64::try_from(all.len()).unwrap_or(0))
+    } else {
+        None
+    };
     let jobs = seqs.into_iter().map(|seq| by_seq(db, seq)).collect::<Result<_, _>>()?;
-    Ok(JobPage { jobs, next, total: u64::try_from(total).unwrap_or(0) })
+    Ok(JobPage { jobs, next: next.map(|seq| seq.to_string()), total })
+}
+
+fn range(from: JobId, to: JobId) -> [Value; 2] {
+    [from, to].map(|id| Value::from(id.0.as_bytes().to_vec()))
+}
+
+/// Returns how many jobs there are in the range of ids that is asked for, as far as it matters.
+fn within(db: &Connection, query: &JobQuery) -> Result<u64, StoreError> {
+    let Some((from, to)) = query.ids else { return Ok(0) };
+    let sql = format!(
+        "select count(*) from (select 1 from job_row where id between ? and ? limit {})",
+        list::IDS_MAX + 1
+    );
+    let found = column(db, &sql, range(from, to).into())?;
+    Ok(found.first().map_or(0, |count| count.unsigned_abs()))
 }
 
 pub(crate) fn dead_letters(db: &Connection, page: &Page) -> Result<DeadLetterPage, StoreError> {
@@ -193,7 +417,8 @@ pub(crate) fn dead_letters(db: &Connection, page: &Page) -> Result<DeadLetterPag
         .into_iter()
         .map(|(seq, reason, at)| Ok(DeadLetter { job: by_seq(db, seq)?, reason, at }))
         .collect::<Result<_, StoreError>>()?;
-    let total = column(db, "select count(*) from dead_letter_row", Vec::new())?;
+    let total =
+        column(db, "select coalesce(sum(exhausted + abandoned), 0) from tally", Vec::new())?;
     let total = total.first().copied().unwrap_or(0);
     Ok(DeadLetterPage { letters, next, total: u64::try_from(total).unwrap_or(0) })
 }

@@ -13,20 +13,7 @@ use crate::row::failed;
 use crate::writer::class_of;
 
 pub(crate) fn backlog(db: &Connection) -> Result<Vec<ClassBacklog>, StoreError> {
-    let mut select = db
-        .prepare_cached(
-            "select id, queue, job_type, route, tenant, isolated,
-                    exists (select 1 from ready r where r.class = class.id)
-             from class order by id",
-        )
-        .map_err(failed)?;
-    let mut rows = select.query([]).map_err(failed)?;
-    let mut classes = Vec::new();
-    while let Some(row) = rows.next().map_err(failed)? {
-        let (id, key) = class_of(row)?;
-        classes.push(ClassBacklog { id, key, ready: row.get(6).map_err(failed)? });
-    }
-    Ok(classes)
+    Ok(tally(db)?.into_iter().map(ClassBacklog::from).collect())
 }
 
 /// Steps from class to class by the key of `ready`, whatever classes there are.

@@ -18,6 +18,8 @@ pub(crate) struct Classes {
     by_id: HashMap<ClassId, Arc<ClassKey>>,
     by_queue: HashMap<String, Vec<ClassId>>,
     paused: HashSet<String>,
+    /// The block of jobs that each class has entered last.
+    blocks: HashMap<ClassId, i64>,
 }
 
 impl Classes {
@@ -92,6 +94,16 @@ impl Classes {
         }
         let twin = ClassKey { isolated, ..ClassKey::clone(&key) };
         self.get_or_make(db, &twin)
+    }
+
+    /// Notes that a class has a job in a block; returns whether that was not known.
+    pub(crate) fn enters(&mut self, id: ClassId, block: i64) -> bool {
+        self.blocks.insert(id, block) != Some(block)
+    }
+
+    /// Forgets what is known of a block: no job of it is left.
+    pub(crate) fn leave(&mut self, block: i64) {
+        self.blocks.retain(|_, known| *known != block);
     }
 
     pub(crate) fn is_paused(&self, queue: &str) -> bool {

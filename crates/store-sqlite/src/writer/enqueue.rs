@@ -11,6 +11,7 @@ use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::codec;
 use outlast_store::command::{First, NewJob};
+use outlast_store::list::BLOCK_BITS;
 use outlast_store::record::StoredJob;
 use outlast_store::reply::{EnqueueRefusal, Enqueued};
 use outlast_store::settle::enqueued_event;
@@ -99,6 +100,12 @@ impl Writing<'_> {
             scheduled_for,
         };
         let Some(seq) = self.insert_job_row(&stored)? else { return Ok(None) };
+        if self.classes.enters(class, seq >> BLOCK_BITS) {
+            self.execute(
+                "insert or ignore into class_block (class, block) values (?, ?)",
+                (class.0, seq >> BLOCK_BITS),
+            )?;
+        }
         let newborn = Transition {
             from: state,
             epoch: Epoch::ZERO,

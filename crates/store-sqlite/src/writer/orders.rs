@@ -121,7 +121,7 @@ impl Writing<'_> {
                  delete from log_size;
                  delete from event_batch; delete from worker; delete from queue;
                  delete from class; delete from idempotency; delete from idempotency_job;
-                 delete from tally;",
+                 delete from tally; delete from class_block;",
             )
             .map_err(failed)?;
         self.leave_empty_lane()?;

@@ -4,6 +4,7 @@ use outlast_core::duty::DutyRefusal;
 use outlast_core::job::State;
 use outlast_store::StoreError;
 use outlast_store::command::{ClassId, Prune};
+use outlast_store::list::BLOCK_BITS;
 use outlast_store::reply::Pruned;
 use outlast_store::tend::day_of;
 
@@ -24,6 +25,12 @@ impl Writing<'_> {
         for (seq, class, state) in &old {
             self.delete_job(*seq)?;
             self.tally.deleted(*class, *state);
+        }
+        let mut blocks: Vec<i64> = old.iter().map(|(seq, ..)| seq >> BLOCK_BITS).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        for block in blocks {
+            self.leave_block(block)?;
         }
         let events = self.execute(
             "delete from event_batch where (lane, n) in
@@ -91,6 +98,18 @@ impl Writing<'_> {
             })
             .map_err(failed)?;
         rows.collect::<Result<_, _>>().map_err(failed)
+    }
+
+    fn leave_block(&mut self, block: i64) -> Result<(), StoreError> {
+        let gone = self.execute(
+            "delete from class_block where block = ?1 and not exists (
+                 select 1 from job_row where seq >= ?1 << ?2 and seq < (?1 + 1) << ?2)",
+            (block, BLOCK_BITS),
+        )?;
+        if gone > 0 {
+            self.classes.leave(block);
+        }
+        Ok(())
     }
 
     fn delete_job(&self, seq: i64) -> Result<(), StoreError> {

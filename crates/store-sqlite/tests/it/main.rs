@@ -6,6 +6,7 @@ mod contract;
 mod crash;
 mod damage;
 mod hand;
+mod large;
 mod opening;
 mod plans;
 mod schema;

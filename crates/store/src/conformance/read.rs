@@ -49,7 +49,7 @@ fn jobs_are_listed_newest_first_page_by_page<H: Harness>(world: &mut World<'_, H
     query.page.limit = 3;
     loop {
         let page = world.ask(world.store().jobs(query.clone()));
-        assert_eq!(page.total, 7);
+        assert_eq!(page.total, Some(7));
         assert!(page.jobs.len() <= 3);
         listed.extend(page.jobs.iter().map(|job| job.job.id));
         // A job that comes between two pages does not disturb them.
@@ -111,7 +111,7 @@ fn every_filter_of_a_list_narrows_it<H: Harness>(world: &mut World<'_, H>) {
         let page = world.ask(world.store().jobs(query.clone()));
         let found: Vec<_> = page.jobs.iter().map(|job| job.job.id).collect();
         assert_eq!(found, expected, "{query:?}");
-        assert_eq!(page.total, u64::try_from(expected.len()).unwrap(), "{query:?}");
+        assert_eq!(page.total, Some(u64::try_from(expected.len()).unwrap()), "{query:?}");
     }
 }
 

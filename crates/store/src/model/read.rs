@@ -20,9 +20,6 @@ use crate::record::{AttemptRecord, Held, HolderRecord, JobRecord, WorkerBrief, W
 use crate::store::{GONE_SHOWN, StoreError};
 use crate::tally::{self, ClassCounts, Counts};
 
-/// Counting stops here: a total is for people.
-const TOTAL_MAX: usize = 10_000;
-
 impl Row {
     fn running(&self) -> Option<AttemptRecord> {
         let held = self.held.as_ref()?;
@@ -156,8 +153,8 @@ impl Tables {
         let rows = matching().filter(|(seq, _)| **seq < before);
         let (jobs, next) =
             cut(rows.map(|(seq, row)| (*seq, self.named(row.record()))).collect(), &query.page);
-        let total = u64::try_from(matching().take(TOTAL_MAX).count()).unwrap_or(u64::MAX);
-        Ok(JobPage { jobs, next, total })
+        let total = u64::try_from(matching().count()).unwrap_or(u64::MAX);
+        Ok(JobPage { jobs, next, total: Some(total) })
     }
 
     pub(super) fn attempts(&self, id: JobId) -> Vec<AttemptRecord> {

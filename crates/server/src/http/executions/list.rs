@@ -57,7 +57,8 @@ pub(super) async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
         object.object("pagination", |object| {
             object.number("limit", limit);
             object.text_or_null("next_cursor", page.next.as_deref());
-            object.number("total", page.total);
+            let total = page.total.map(|total| total.to_string());
+            object.raw_or_null("total", total.as_deref());
         });
     }))
 }

@@ -2,7 +2,8 @@
 
 use outlast_core::job::State;
 use outlast_store::command::QueueOrder;
-use outlast_store::query::{JobQuery, Page, QueueStats};
+use outlast_store::query::QueueStats;
+use outlast_store::tally::Counts;
 use outlast_store::{Command, Reply, Store};
 use outlast_wire::json::Object;
 use outlast_wire::ojs::quirks;
@@ -83,24 +84,15 @@ async fn of_tenant<S: Store>(
     queue: QueueStats,
     tenant: &str,
 ) -> Result<QueueStats, Failure> {
+    let tally = app.engine.store().tally().await?;
     let mut counts = QueueStats { name: queue.name, paused: queue.paused, ..QueueStats::default() };
+    let theirs = tally.iter().filter(|class| {
+        class.key.queue == counts.name && class.key.tenant.as_deref() == Some(tenant)
+    });
+    let mut all = Counts::default();
+    theirs.for_each(|class| all.add(&class.counts));
     for state in State::ALL {
-        let query = JobQuery {
-            states: vec![state],
-            queue: Some(counts.name.clone()),
-            job_type: None,
-            worker: None,
-            abandoned: None,
-            timed_out: None,
-            started: None,
-            tenant: Some(tenant.to_owned()),
-            ids: None,
-            created_from: None,
-            created_before: None,
-            page: Page { limit: 1, cursor: None },
-        };
-        let total = app.engine.store().jobs(query).await?.total;
-        *counts.count_mut(state) = total;
+        *counts.count_mut(state) = all.state(state);
     }
     Ok(counts)
 }

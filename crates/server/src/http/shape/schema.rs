@@ -6,6 +6,13 @@ pub(super) fn data(schema: Value) -> Value {
     object(&[("data", schema)])
 }
 
+/// A page of a list that may be too long to be counted.
+pub(super) fn long_page(name: &str) -> Value {
+    let pagination =
+        object(&[("limit", int()), ("next_cursor", or_null(text())), ("total", or_null(int()))]);
+    object(&[("data", list(named(name))), ("pagination", pagination)])
+}
+
 pub(super) fn page(name: &str) -> Value {
     let pagination =
         object(&[("limit", int()), ("next_cursor", or_null(text())), ("total", int())]);

@@ -1,0 +1,156 @@
+//! What is read of a store by people, monitors and metrics: for a store that is large.
+//!
+//! A store fills itself with jobs by its own SQL; each read here must then take no longer
+//! than it does for a small one. How that is judged (by steps, plans or a clock) is the
+//! store's.
+
+use outlast_core::id::{JobId, WorkerId};
+use outlast_core::job::State;
+use uuid::Uuid;
+
+use crate::query::{JobQuery, LogQuery, Page};
+use crate::store::{Store, StoreError};
+
+/// One read, by its name.
+#[derive(Clone, Debug)]
+pub enum Read {
+    /// A page of jobs.
+    Jobs(&'static str, Box<JobQuery>),
+    /// Another read of the trait.
+    Other(&'static str),
+}
+
+impl Read {
+    /// Returns its name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Jobs(name, _) | Self::Other(name) => name,
+        }
+    }
+
+    /// Carries it out; returns what came of it in a few words.
+    ///
+    /// # Errors
+    /// Returns what the store says.
+    pub async fn run<S: Store>(&self, store: &S) -> Result<String, StoreError> {
+        let (job, worker) = (JobId(id_of(0x0190, 1_000)), worker(1));
+        Ok(match self {
+            Self::Jobs(_, query) => {
+                let page = store.jobs(JobQuery::clone(query)).await?;
+                let total = page.total.map_or_else(|| "?".to_owned(), |total| total.to_string());
+                format!("{} of {total}", page.jobs.len())
+            }
+            Self::Other("queues") => format!("{} queues", store.queues().await?.len()),
+            Self::Other("tally") => format!("{} classes", store.tally().await?.len()),
+            Self::Other("backlog") => format!("{} classes", store.backlog().await?.len()),
+            Self::Other("pauses") => format!("{} queues", store.pauses().await?.len()),
+            Self::Other("live workers") => {
+                format!("{} workers", store.live_workers().await?.len())
+            }
+            Self::Other("held by a worker") => {
+                format!("{} attempts", store.held_by(worker).await?.len())
+            }
+            Self::Other("dead letters") => {
+                let page = store.dead_letters(Page { limit: 100, cursor: None }).await?;
+                format!("{} of {}", page.letters.len(), page.total)
+            }
+            Self::Other("next due") => format!("{}", store.next_due().await?.is_some()),
+            Self::Other("one job") => format!("{}", store.job(job).await?.is_some()),
+            Self::Other("attempts") => format!("{}", store.attempts(job).await?.len()),
+            Self::Other(_) => {
+                let logs = LogQuery { job, after: 0, limit: 100 };
+                format!("{}", store.logs(logs).await?.lines.len())
+            }
+        })
+    }
+}
+
+fn id_of(first: u128, n: u128) -> Uuid {
+    Uuid::from_u128((first << 112) | n)
+}
+
+fn worker(n: u128) -> WorkerId {
+    WorkerId(id_of(0x0191, n))
+}
+
+/// Returns every read that is judged.
+#[must_use]
+pub fn reads() -> Vec<Read> {
+    let all = || JobQuery {
+        states: Vec::new(),
+        queue: None,
+        job_type: None,
+        worker: None,
+        abandoned: None,
+        timed_out: None,
+        started: None,
+        tenant: None,
+        ids: None,
+        created_from: None,
+        created_before: None,
+        page: Page { limit: 100, cursor: None },
+    };
+    let of = |states: &[State]| JobQuery { states: states.to_vec(), ..all() };
+    let queue = |name: &str| JobQuery { queue: Some(name.to_owned()), ..all() };
+    let waiting = [State::Available, State::Scheduled, State::Pending, State::Retryable];
+    let failed =
+        JobQuery { abandoned: Some(false), timed_out: Some(false), ..of(&[State::Discarded]) };
+    let timeout = JobQuery { timed_out: Some(true), ..failed.clone() };
+    let abandoned = JobQuery { abandoned: Some(true), ..of(&[State::Discarded]) };
+    let ids = (JobId(id_of(0x0190, 1_000)), JobId(id_of(0x0190, 1_009)));
+    let jobs = [
+        ("all", all()),
+        ("requested", of(&waiting)),
+        ("available", of(&[State::Available])),
+        ("scheduled", of(&[State::Scheduled])),
+        ("retryable", of(&[State::Retryable])),
+        ("active", of(&[State::Active])),
+        ("running", JobQuery { started: Some(true), ..of(&[State::Active]) }),
+        ("claimed", JobQuery { started: Some(false), ..of(&[State::Active]) }),
+        ("completed", of(&[State::Completed])),
+        ("cancelled", of(&[State::Cancelled])),
+        ("failed", failed),
+        ("timeout", timeout),
+        ("abandoned", abandoned),
+        ("queue, most", queue("default")),
+        ("queue, some", queue("mail")),
+        ("queue, few", queue("rare")),
+        ("queue of 5,000 types", queue("many")),
+        ("queue, none", queue("nothing")),
+        ("type, some", JobQuery { job_type: Some("echo".into()), ..all() }),
+        ("tenant", JobQuery { tenant: Some("acme".into()), ..all() }),
+        ("queue and completed", JobQuery { states: vec![State::Completed], ..queue("rare") }),
+        ("queue and requested", JobQuery { states: waiting.to_vec(), ..queue("default") }),
+        ("queue and failed", JobQuery { states: vec![State::Discarded], ..queue("default") }),
+        ("id", JobQuery { ids: Some(ids), ..all() }),
+        ("ids of all", JobQuery { ids: Some((JobId(Uuid::nil()), JobId(Uuid::max()))), ..all() }),
+        ("worker", JobQuery { worker: Some(worker(1)), ..all() }),
+        ("worker and running", JobQuery { worker: Some(worker(1)), ..of(&[State::Active]) }),
+    ];
+    let others = [
+        "queues",
+        "tally",
+        "backlog",
+        "pauses",
+        "live workers",
+        "held by a worker",
+        "dead letters",
+        "next due",
+        "one job",
+        "attempts",
+        "logs",
+    ];
+    let jobs = jobs.into_iter().map(|(name, query)| Read::Jobs(name, Box::new(query)));
+    jobs.chain(others.map(Read::Other)).collect()
+}
+
+/// Puts sizes into the SQL that fills a store; its times are a few days before `now`.
+#[must_use]
+pub fn sized(sql: &str, (finished, scheduled, workers): (u64, u64, u64), now: i64) -> String {
+    let base = now - 6 * 24 * 3_600_000;
+    sql.replace("FINISHED", &finished.to_string())
+        .replace("SCHEDULED", &scheduled.to_string())
+        .replace("WORKERS", &workers.to_string())
+        .replace("1700000000000", &base.to_string())
+}

@@ -27,7 +27,7 @@ const WORKERS: u128 = 50;
 const SLOTS: u32 = 40;
 const JOBS: u128 = 2_000;
 /// Generous: a loaded machine is slow, and a stuck server is stuck for ever.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 type Pushed = UnboundedReceiver<Result<ServerMessage, tonic::Status>>;
 

@@ -244,7 +244,8 @@ impl<S: Store> Engine<S> {
         answer.await.unwrap_or_else(|_closed| Err(Unavailable::new("server is stopping")))
     }
 
-    /// Puts a command into the next batch of heartbeats, which wait for nothing else.
+    /// Puts a part of a heartbeat into the next batch of those, which wait for nothing else.
+    /// It must move no job.
     pub(crate) async fn beat(&self, command: Command) -> Result<Reply, Unavailable> {
         let (reply, answer) = oneshot::channel();
         let stopping = || Unavailable::new("server is stopping");

@@ -181,6 +181,11 @@ impl Store for PostgresStore {
         writer.as_mut().ok_or(StoreError::Closed)?.apply(&batch).await
     }
 
+    fn beats_come_from(&self, server: Uuid) {
+        // The first is right: a store serves one server.
+        let _ = self.inner.beats.set(server);
+    }
+
     async fn now(&self) -> Result<Timestamp, StoreError> {
         // Whoever asks for the time waits for no batch, and none for him.
         let reader = self.inner.duties.get().await?;

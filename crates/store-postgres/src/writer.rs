@@ -367,6 +367,10 @@ impl Writer {
                     let rest = batch.commands.get(replies.len()..).unwrap_or_default();
                     replies.append(&mut writing.claims(rest).await?);
                 }
+                Command::Extend(_) => {
+                    let rest = batch.commands.get(replies.len()..).unwrap_or_default();
+                    replies.append(&mut writing.extends(rest).await?);
+                }
                 other => replies.push(writing.obey(other).await?),
             }
         }
@@ -516,11 +520,12 @@ impl Writing<'_> {
             Command::EnqueueAll(jobs) => Reply::EnqueuedAll(self.enqueue_all(jobs).await?),
             Command::EnqueueOnce(once) => Reply::Onced(self.enqueue_once(once).await?),
             Command::TakeIn(order) => Reply::TakenIn(self.take_arrivals(order).await?),
-            // Claims that follow each other are one round trip: see `claims`.
-            Command::Claim(_) => return Err(StoreError::Rejected("a claim alone".into()).into()),
+            // Those that follow each other are one round trip: see `claims` and `extends`.
+            Command::Claim(_) | Command::Extend(_) => {
+                return Err(StoreError::Rejected("a claim or extension alone".into()).into());
+            }
             Command::Start(start) => Reply::Moved(self.start(start).await?),
             Command::Finish(finish) => Reply::Moved(self.finish(finish).await?),
-            Command::Extend(extend) => Reply::Extended(self.extend(extend).await?),
             Command::Renew(renew) => Reply::Renewed(self.renew(renew).await?),
             Command::Register(registration) => Reply::Registered(self.register(registration)?),
             Command::Attach(attach) => Reply::Attached(self.attach(attach)),

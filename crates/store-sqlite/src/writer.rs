@@ -27,6 +27,7 @@ use outlast_core::budget::Budgets;
 use outlast_core::time::Timestamp;
 use outlast_store::arrival::TakenIn;
 use outlast_store::event::Event;
+use outlast_store::reply::Extended;
 use outlast_store::settle::Bench;
 use outlast_store::tally::Changes;
 use outlast_store::{Applied, Batch, BatchId, Clock, Command, Reply, StoreError, codec};
@@ -247,7 +248,7 @@ impl Writing<'_> {
             Command::Claim(claim) => Reply::Claimed(self.claim(&claim)?),
             Command::Start(start) => Reply::Moved(self.start(&start)?),
             Command::Finish(finish) => Reply::Moved(self.finish(&finish)?),
-            Command::Extend(extend) => Reply::Extended(self.extend(&extend)?),
+            Command::Extend(extend) => Reply::Extended(Extended::all(self.extend(&extend)?)),
             Command::Renew(renew) => Reply::Renewed(self.renew(&renew)?),
             Command::Register(registration) => Reply::Registered(self.register(&registration)?),
             Command::Attach(attach) => Reply::Attached(self.attach(&attach)?),

@@ -37,7 +37,7 @@ use crate::query::{
     QueuePause, QueueStats,
 };
 use crate::record::{AttemptRecord, Held, JobRecord, WorkerBrief, WorkerRecord};
-use crate::reply::{Applied, Reply};
+use crate::reply::{Applied, Extended, Reply};
 use crate::store::{Clock, Store, StoreError};
 use crate::tally::ClassCounts;
 use tables::Tables;
@@ -112,7 +112,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::Claim(claim) => Reply::Claimed(tx.claim(claim)),
         Command::Start(start) => Reply::Moved(tx.start(start)),
         Command::Finish(finish) => Reply::Moved(tx.finish(finish)),
-        Command::Extend(extend) => Reply::Extended(tx.extend(extend)),
+        Command::Extend(extend) => Reply::Extended(Extended::all(tx.extend(extend))),
         Command::Renew(renew) => Reply::Renewed(tx.renew(renew)),
         Command::Register(registration) => Reply::Registered(tx.register(registration)),
         Command::Attach(attach) => Reply::Attached(tx.attach(attach)),

@@ -37,8 +37,8 @@ pub enum Reply {
     Claimed(Result<Vec<Claimed>, ClaimRefusal>),
     /// Of `Start`, `Finish`, `Cancel`, `Activate`, `Replay`, `Progress`.
     Moved(Result<Moved, MoveRefusal>),
-    /// Of `Extend`: the jobs whose visibility was prolonged.
-    Extended(Vec<JobId>),
+    /// Of `Extend`.
+    Extended(Extended),
     /// Of `Renew`.
     Renewed(Result<Renewed, RenewRefusal>),
     /// Of `Register`: its standing; for an id known before and still alive, its present
@@ -85,6 +85,24 @@ pub enum EnqueueRefusal {
     /// Its `expires_at` has passed.
     #[error("job {0} has already expired")]
     Expired(JobId),
+}
+
+/// What a plain heartbeat prolonged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extended {
+    /// The jobs whose visibility was prolonged.
+    pub jobs: Vec<JobId>,
+    /// Jobs that its sender holds and that were passed over, since another transaction has
+    /// them locked: a heartbeat waits for no job.
+    pub passed_over: Vec<JobId>,
+}
+
+impl Extended {
+    /// Returns the outcome when no job was passed over.
+    #[must_use]
+    pub const fn all(jobs: Vec<JobId>) -> Self {
+        Self { jobs, passed_over: Vec::new() }
+    }
 }
 
 /// A job was taken.

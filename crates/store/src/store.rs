@@ -7,6 +7,7 @@ use std::sync::Arc;
 use outlast_core::duty::DutyRefusal;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
+use uuid::Uuid;
 
 use crate::command::Batch;
 use crate::event::{EventPage, EventQuery};
@@ -34,6 +35,10 @@ use crate::tend::{Tend, Tended};
 pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// Applies a batch as one transaction and answers each command in order.
     fn apply(&self, batch: Batch) -> impl Future<Output = Result<Applied, StoreError>> + Send;
+
+    /// Says under which number the batches of heartbeats come: a store with several writers
+    /// keeps one for them, so that they wait for nothing else.
+    fn beats_come_from(&self, _server: Uuid) {}
 
     /// Returns the store's time, the only judge of leases.
     fn now(&self) -> impl Future<Output = Result<Timestamp, StoreError>> + Send;

@@ -1,5 +1,9 @@
-//! Renewals have batches of their own, beside the loop: whatever some other write waits for,
+//! Heartbeats have batches of their own, beside the loop: whatever some other write waits for,
 //! a heartbeat does not wait for it.
+//!
+//! Here comes what a heartbeat is made of: a renewal; of plain workers also the first one, which
+//! makes them known, a word about themselves, and the jobs that they go on with. Those jobs come
+//! after everything else, in a batch of their own: no renewal waits for them.
 
 use std::sync::Arc;
 
@@ -22,12 +26,12 @@ const BATCH_MAX: usize = 2_000;
 const APART: Span = Span(200);
 /// A short lease allows less: this part of it.
 const APART_OF_LEASE: u64 = 75;
-/// Most renewals that are found to be held in one go.
+/// Most commands that are found to be held in one go.
 const HELD_MAX: usize = 8;
-/// How many renewals may wait before beats wait for a place.
+/// How many commands may wait before beats wait for a place.
 pub(super) const WAITING_MAX: usize = 16 * 1024;
 
-/// A renewal, and who waits for it.
+/// A part of a heartbeat, and who waits for it.
 pub(super) type Beat = (Command, ReplySender);
 
 /// Runs until every handle is gone.
@@ -39,6 +43,7 @@ pub(super) async fn run<S: Store>(
 ) {
     // Batches of one writer are numbered one after another: these are not the loop's.
     let mut lane = Beats { store, settings, server: Uuid::now_v7(), batches: 0, board, metrics };
+    lane.store.beats_come_from(lane.server);
     let mut gathered = Vec::new();
     let mut began: Option<Instant> = None;
     while beats.recv_many(&mut gathered, BATCH_MAX).await > 0 {
@@ -53,8 +58,12 @@ pub(super) async fn run<S: Store>(
         }
         began = Some(Instant::now());
         lane.metrics.batch(gathered.len());
-        let (commands, callers): (Vec<_>, Vec<_>) = gathered.drain(..).unzip();
-        lane.commit(commands, callers).await;
+        let (jobs, workers): (Vec<_>, Vec<_>) =
+            gathered.drain(..).partition(|(command, _)| matches!(command, Command::Extend(_)));
+        for part in [workers, jobs] {
+            let (commands, callers) = part.into_iter().unzip();
+            lane.commit(commands, callers).await;
+        }
     }
 }
 
@@ -77,8 +86,11 @@ struct Beats<S> {
 }
 
 impl<S: Store> Beats<S> {
-    /// Stores renewals; one that cannot be stored fails alone.
+    /// Stores parts of heartbeats; one that cannot be stored fails alone.
     async fn commit(&mut self, commands: Vec<Command>, callers: Vec<ReplySender>) {
+        if commands.is_empty() {
+            return;
+        }
         let mut parts = vec![(commands, callers)];
         let mut held = 0;
         while let Some((mut commands, mut callers)) = parts.pop() {
@@ -102,7 +114,7 @@ impl<S: Store> Beats<S> {
                 continue;
             }
             held += 1;
-            tracing::error!(%error, renewals = callers.len(), "renewals failed");
+            tracing::error!(%error, commands = callers.len(), "heartbeats failed");
             refuse(callers, &error);
         }
     }
@@ -140,7 +152,17 @@ impl<S: Store> Beats<S> {
         }
         let applied = result?;
         self.board.set_clock(applied.at);
-        if applied.replies.iter().any(|reply| matches!(reply, Reply::Renewed(Ok(_)))) {
+        let mut news = false;
+        for reply in &applied.replies {
+            news |= matches!(
+                reply,
+                Reply::Renewed(Ok(_)) | Reply::Registered(Ok(_)) | Reply::WorkerMoved(Ok(_))
+            );
+            if matches!(reply, Reply::Registered(Ok(_))) {
+                self.metrics.worker_registered();
+            }
+        }
+        if news {
             self.board.commits.send_modify(|count| *count = count.wrapping_add(1));
         }
         Ok(applied.replies)

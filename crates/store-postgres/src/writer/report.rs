@@ -3,13 +3,14 @@
 use outlast_core::id::JobId;
 use outlast_core::job::EventKind;
 use outlast_core::job::{Event as JobEvent, Hold};
-use outlast_store::command::{EndDetail, Ending, Extend, Finish, Progress, Start};
-use outlast_store::reply::{MoveRefusal, Moved};
+use outlast_store::command::{Command, EndDetail, Ending, Finish, Progress, Start};
+use outlast_store::reply::{Extended, MoveRefusal, Moved, Reply};
 use outlast_store::settle::{check_fence, decide_finish, evidence_of, kind_of_ending, refusal_of};
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::failure::{Conflict, Failure};
-use crate::link::values;
+use crate::link::{Ask, values};
 use crate::row::{get, text};
 use crate::writer::Writing;
 use crate::writer::live::{Live, Spot};
@@ -17,6 +18,37 @@ use crate::writer::tables::CheckpointRow;
 use crate::writer::transition::Trace;
 
 type Outcome = Result<Moved, MoveRefusal>;
+
+/// Prolongs those of the attempts in `theirs` that nobody else has locked.
+macro_rules! extend {
+    ($theirs:literal) => {
+        concat!(
+            "with theirs as materialized (",
+            $theirs,
+            "),
+             mine as materialized (
+                 select a.seq from active a where a.seq = any(array(select seq from theirs))
+                     and a.visible_until is not null and not a.cancelled
+                 order by a.seq for update skip locked),
+             longer as (
+                 update active a set visible_until = $2 + a.visibility_ms
+                 from mine where a.seq = mine.seq returning a.seq)
+             select j.id, l.seq is not null
+             from theirs t join job_row j on j.seq = t.seq left join longer l on l.seq = t.seq
+             order by t.seq"
+        )
+    };
+}
+
+const EXTEND_ALL: &str = extend!(
+    "select a.seq from active a
+     where a.plain = $1 and a.visible_until is not null and not a.cancelled"
+);
+const EXTEND_NAMED: &str = extend!(
+    "select a.seq from job_row j join active a on a.seq = j.seq
+     where j.id = any($3::uuid[]) and a.visible_until is not null
+         and not a.cancelled and (a.plain is null or a.plain = $1)"
+);
 
 impl Writing<'_> {
     pub(super) async fn start(&mut self, start: &Start) -> Result<Outcome, Failure> {
@@ -99,49 +131,42 @@ impl Writing<'_> {
         }))
     }
 
-    /// Prolongs plain attempts to their full visibility from now.
-    pub(super) async fn extend(&mut self, extend: &Extend) -> Result<Vec<JobId>, Failure> {
-        let name = text(&extend.worker);
-        let rows = if extend.jobs.is_empty() {
-            self.ask(
-                "with mine as materialized (
-                     select a.seq from active a
-                     where a.plain = $1 and a.visible_until is not null and not a.cancelled
-                     order by a.seq for update),
-                 longer as (
-                     update active a set visible_until = $2 + a.visibility_ms
-                     from mine where a.seq = mine.seq returning a.seq)
-                 select j.id from longer join job_row j on j.seq = longer.seq order by j.seq",
-                values![name, self.now.0],
-            )
-            .await?
-        } else {
-            let ids: Vec<Uuid> = extend.jobs.iter().map(|job| job.0).collect();
-            self.ask(
-                "with mine as materialized (
-                     select a.seq from job_row j join active a on a.seq = j.seq
-                     where j.id = any($3::uuid[]) and a.visible_until is not null
-                         and not a.cancelled and (a.plain is null or a.plain = $1)
-                     order by a.seq for update of a),
-                 longer as (
-                     update active a set visible_until = $2 + a.visibility_ms
-                     from mine where a.seq = mine.seq returning a.seq)
-                 select j.id from longer join job_row j on j.seq = longer.seq order by j.seq",
-                values![name, self.now.0, ids],
-            )
-            .await?
-        };
-        let mut extended = Vec::with_capacity(rows.len());
-        for row in &rows {
-            extended.push(JobId(get(row, 0)?));
+    /// Prolongs plain attempts to their full visibility from now; one round trip for all these
+    /// commands. It waits for no lock: what is locked is passed over, and named.
+    pub(super) async fn extends(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Failure> {
+        let mut named = Vec::new();
+        let mut asks = Vec::new();
+        for command in commands {
+            let Command::Extend(extend) = command else { break };
+            let name = text(&extend.worker);
+            asks.push(if extend.jobs.is_empty() {
+                Ask::new(EXTEND_ALL, values![name, self.now.0])
+            } else {
+                let ids: Vec<Uuid> = extend.jobs.iter().map(|job| job.0).collect();
+                Ask::new(EXTEND_NAMED, values![name, self.now.0, ids])
+            });
+            named.push(extend.jobs.as_slice());
         }
-        // As they were named.
-        if !extend.jobs.is_empty() {
-            let place = |id: &JobId| extend.jobs.iter().position(|named| named == id);
-            extended.sort_by_key(place);
+        let found = self.ask_all(asks).await?;
+        let mut replies = Vec::with_capacity(named.len());
+        for (rows, named) in found.iter().zip(named) {
+            replies.push(Reply::Extended(extended(rows, named)?));
         }
-        Ok(extended)
+        Ok(replies)
     }
+}
+
+/// Reads which jobs were prolonged, in the order in which they were named.
+fn extended(rows: &[Row], named: &[JobId]) -> Result<Extended, Failure> {
+    let mut extended = Extended::default();
+    for row in rows {
+        let job = JobId(get(row, 0)?);
+        if get(row, 1)? { &mut extended.jobs } else { &mut extended.passed_over }.push(job);
+    }
+    if !named.is_empty() {
+        extended.jobs.sort_by_key(|id| named.iter().position(|named| named == id));
+    }
+    Ok(extended)
 }
 
 /// Refuses a report, unless what it was compared with was only remembered.

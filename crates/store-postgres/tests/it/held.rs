@@ -8,8 +8,10 @@ use outlast_cluster::Database;
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::time::{Span, Timestamp};
-use outlast_store::command::{Claim, ClaimFrom, Claimant, Ending, NewJob, Progress, Strand, Sweep};
-use outlast_store::reply::Claimed;
+use outlast_store::command::{
+    Claim, ClaimFrom, Claimant, Ending, Extend, NewJob, Progress, Strand, Sweep,
+};
+use outlast_store::reply::{Claimed, Extended};
 use outlast_store::store::ManualClock;
 use outlast_store::{Clock as _, Command, Reply, Store as _, StoreError};
 use outlast_store_postgres::Options;
@@ -122,6 +124,37 @@ fn sweep_passes_over_an_expired_job_that_somebody_holds() {
         holder.batch_execute("rollback").await.unwrap();
         assert_eq!(swept().await, [held]);
         check_places(&holder).await;
+    });
+}
+
+#[test]
+fn heartbeat_of_a_plain_worker_prolongs_what_is_free_and_names_what_somebody_holds() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        let (held, free) = (server.add(1).await.remove(0), server.add(1).await.remove(0));
+        let claim = Claim {
+            claimant: Claimant::Plain { worker: Some("w".into()), visibility: Span(60_000) },
+            from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
+            max: NonZeroU32::new(2).unwrap(),
+        };
+        let claimed = server.one(Command::Claim(claim)).await;
+        assert!(matches!(&claimed, Reply::Claimed(Ok(jobs)) if jobs.len() == 2), "{claimed:?}");
+        let holder = sql(&database.url).await;
+        let hold = "begin; select 1 from active order by seq limit 1 for update";
+        holder.batch_execute(hold).await.unwrap();
+        let extend = |jobs: Vec<JobId>| Command::Extend(Extend { worker: "w".into(), jobs });
+        // All of one batch take one round trip, whoever they are from.
+        let commands = vec![extend(Vec::new()), extend(vec![free, held]), extend(vec![held])];
+        let before = server.store.round_trips().await;
+        let replies = server.try_apply(commands).await.unwrap().replies;
+        assert!(server.store.round_trips().await <= before + 3);
+        let both = Extended { jobs: vec![free], passed_over: vec![held] };
+        let only = Extended { jobs: Vec::new(), passed_over: vec![held] };
+        assert_eq!(replies, [both.clone(), both, only].map(Reply::Extended));
+        holder.batch_execute("rollback").await.unwrap();
+        let reply = server.one(extend(Vec::new())).await;
+        assert_eq!(reply, Reply::Extended(Extended::all(vec![held, free])));
     });
 }
 

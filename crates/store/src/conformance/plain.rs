@@ -7,7 +7,7 @@ use outlast_core::time::Span;
 use crate::command::{Command, Ending, Extend, Fence, LapseScope, Reporter, Sweep, WorkerRole};
 use crate::conformance::Harness;
 use crate::conformance::world::{LEASE, VISIBILITY, World, finish, lapse, rules};
-use crate::reply::{MoveRefusal, Moved, Reply};
+use crate::reply::{Extended, MoveRefusal, Moved, Reply};
 
 cases![
     fetched_job_is_started_and_visible_to_its_holder_only,
@@ -67,15 +67,19 @@ fn extend(worker: &str, jobs: Vec<outlast_core::id::JobId>) -> Command {
     Command::Extend(Extend { worker: worker.into(), jobs })
 }
 
+fn extended(jobs: Vec<outlast_core::id::JobId>) -> Reply {
+    Reply::Extended(Extended::all(jobs))
+}
+
 fn heartbeat_prolongs_what_its_sender_holds<H: Harness>(world: &mut World<'_, H>) {
     let (mine, theirs) = (world.add_plain(), world.add_plain());
     world.fetch(Some("me"), 1);
     world.fetch(Some("them"), 1);
     world.wait(Span(VISIBILITY.0 - 1));
-    assert_eq!(world.one(extend("me", vec![])), Reply::Extended(vec![mine]));
+    assert_eq!(world.one(extend("me", vec![])), extended(vec![mine]));
     let until = world.now().after(VISIBILITY);
     assert_eq!(world.read(mine).holder.unwrap().visible_until, Some(until));
-    assert_eq!(world.one(extend("me", vec![theirs])), Reply::Extended(vec![]));
+    assert_eq!(world.one(extend("me", vec![theirs])), extended(vec![]));
     world.wait(Span(1));
     world.sweep();
     let states = [mine, theirs].map(|id| world.read(id).state);
@@ -87,8 +91,8 @@ fn heartbeat_with_a_list_prolongs_what_nobody_in_particular_holds<H: Harness>(
 ) {
     let id = world.add_plain();
     world.fetch(None, 1);
-    assert_eq!(world.one(extend("me", vec![])), Reply::Extended(vec![]));
-    assert_eq!(world.one(extend("me", vec![id])), Reply::Extended(vec![id]));
+    assert_eq!(world.one(extend("me", vec![])), extended(vec![]));
+    assert_eq!(world.one(extend("me", vec![id])), extended(vec![id]));
 }
 
 fn silence_counts_only_as_long_as_it_was_watched<H: Harness>(world: &mut World<'_, H>) {

@@ -2,7 +2,7 @@
 //! worker lapses, nothing is run again, and results are held until they are taken.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use outlast_cluster::{Cluster, Session};
 use outlast_e2e::scene::await_ready;
@@ -154,6 +154,44 @@ fn hold(scene: &Scene, table: &str, job: &str) -> Session {
     );
     holder.run(&sql).expect("a lock");
     holder
+}
+
+/// A heartbeat of a plain worker once went through the engine loop: one held row of its own, or
+/// of somebody else in the same batch, cost it the answer.
+#[test]
+fn heartbeats_of_a_plain_worker_are_answered_whatever_holds_a_job_of_it() {
+    let (scene, beside) = scene();
+    let api = scene.api();
+    let options = json!({ "queue": "plain", "visibility_timeout_ms": 2000 });
+    let jobs = [(); 2].map(|()| api.ojs_enqueue("work", &options));
+    assert_eq!(api.ojs_fetch("plain", "w", 2).len(), 2);
+    let beat = |worker: &str, state: &str, jobs: &[String]| {
+        let said = json!({ "worker_id": worker, "state": state, "active_jobs": jobs });
+        let reply = api.post("/ojs/v1/workers/heartbeat", &said).expect(200);
+        assert_eq!(reply["state"], state, "{reply}");
+        (reply["jobs_extended"].clone(), reply["stale_jobs"].clone())
+    };
+    beat("w", "running", &jobs);
+    let holder = hold(&scene, "active", &jobs[0]);
+    let fetched = Instant::now();
+    let mut n = 0;
+    while fetched.elapsed() < Duration::from_secs(4) {
+        // What is held is not said to be another's.
+        assert_eq!(beat("w", "running", &jobs), (json!([jobs[1]]), json!([])));
+        // Others are made known, and say what they like.
+        let other = format!("other-{n}");
+        beat(&other, "running", &[]);
+        beat(&other, "quiet", &[]);
+        n += 1;
+    }
+    // Its silence would have counted by now.
+    assert_eq!(api.ojs_job(&jobs[1])["state"], "active");
+    drop(holder);
+    eventually("the held job is prolonged, or is back", within(LEASE), || {
+        (beat("w", "running", &jobs).0.as_array()?.contains(&json!(jobs[1]))).then_some(())
+    });
+    let lapsed = "select count(*) from event where type = 'worker.lapsed'";
+    assert_eq!(beside.number(lapsed).expect("events"), 0);
 }
 
 /// Cancels a job whose row is held: the caller is told, and may try again.

@@ -17,6 +17,7 @@ use outlast_store::tend::{Tend, Tended};
 use outlast_store::{Applied, Batch, Store, StoreError};
 use outlast_store_postgres::PostgresStore;
 use outlast_store_sqlite::SqliteStore;
+use uuid::Uuid;
 
 /// The store that the configuration named.
 #[derive(Clone, Debug)]
@@ -30,6 +31,13 @@ impl Store for AnyStore {
         match self {
             Self::Sqlite(store) => store.apply(batch).await,
             Self::Postgres(store) => store.apply(batch).await,
+        }
+    }
+
+    fn beats_come_from(&self, server: Uuid) {
+        match self {
+            Self::Sqlite(store) => store.beats_come_from(server),
+            Self::Postgres(store) => store.beats_come_from(server),
         }
     }
 

@@ -1,27 +1,37 @@
 //! Heartbeats of plain workers, and how a worker is.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use outlast_core::id::JobId;
 use outlast_core::worker::liveness::{Liveness, Phase, Standing};
 use outlast_store::command::Extend;
+use outlast_store::reply::Extended;
 use outlast_store::{Command, Reply, Store};
 use outlast_wire::ojs::quirks;
 use outlast_wire::ojs::worker::{Heartbeat, HeldByBeat};
 
+use tokio::time::Instant;
+
 use super::plain;
-use crate::engine::unexpected;
+use crate::engine::{Engine, Unavailable, millis, unexpected};
 use crate::http::answer::Answer;
 use crate::http::call::Call;
 use crate::http::error::Failure;
 use crate::http::{App, workers};
 
+/// Pause before jobs that were passed over are tried again.
+const PASSED_OVER_PAUSE: Duration = Duration::from_millis(250);
+
 pub(super) async fn beat<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
     let body = call.body().await?;
     let beat = Heartbeat::read(&body)?;
     let app = &call.app;
-    let (worker, standing) = plain::beat(app, &beat).await?;
+    // Neither waits for the other.
+    let (known, extended) = tokio::join!(plain::beat(app, &beat), extend(app, &beat));
+    let ((worker, standing), extended) = (known?, extended?);
     app.engine.counters().beat(true);
-    let extended = extend(app, &beat).await?;
+    let Extended { jobs: extended, passed_over } = extended;
     let state = match directive(app, &extended).await? {
         Some(directive) => directive,
         None => told(standing),
@@ -30,7 +40,8 @@ pub(super) async fn beat<S: Store>(mut call: Call<S>) -> Result<Answer, Failure>
         HeldByBeat::Jobs(jobs) => jobs.as_slice(),
         HeldByBeat::Count(_) => &[],
     };
-    let stale = listed.iter().filter(|job| !extended.contains(job));
+    let held = |job: &&JobId| extended.contains(job) || passed_over.contains(job);
+    let stale = listed.iter().filter(|job| !held(job));
     let ids = |ids: Vec<&JobId>| ids.into_iter().map(ToString::to_string).collect::<Vec<_>>();
     let (kept, stale) = (ids(extended.iter().collect()), ids(stale.collect()));
     let now = app.now().await?;
@@ -47,19 +58,46 @@ pub(super) async fn beat<S: Store>(mut call: Call<S>) -> Result<Answer, Failure>
 }
 
 /// Resets the visibility of what the client holds to its full length.
-async fn extend<S: Store>(app: &App<S>, beat: &Heartbeat) -> Result<Vec<JobId>, Failure> {
+async fn extend<S: Store>(app: &App<S>, beat: &Heartbeat) -> Result<Extended, Failure> {
     let jobs = match &beat.held {
-        HeldByBeat::Count(Some(0)) => return Ok(Vec::new()),
-        HeldByBeat::Jobs(jobs) if jobs.is_empty() => return Ok(Vec::new()),
+        HeldByBeat::Count(Some(0)) => return Ok(Extended::default()),
+        HeldByBeat::Jobs(jobs) if jobs.is_empty() => return Ok(Extended::default()),
         // Which jobs is not said: all that the store has for this client.
         HeldByBeat::Count(_) => Vec::new(),
         HeldByBeat::Jobs(jobs) => jobs.clone(),
     };
-    let extend = Extend { worker: beat.worker.clone(), jobs };
-    match app.engine.submit(Command::Extend(extend)).await? {
-        Reply::Extended(jobs) => Ok(jobs),
-        other => Err(unexpected("an extension", &other).into()),
+    let extended = extend_these(&app.engine, &beat.worker, jobs).await?;
+    if !extended.passed_over.is_empty() && !app.plain.falls_behind(&beat.worker) {
+        tokio::spawn(catch_up(app.clone(), beat.worker.clone(), extended.passed_over.clone()));
     }
+    Ok(extended)
+}
+
+async fn extend_these<S: Store>(
+    engine: &Engine<S>,
+    worker: &str,
+    jobs: Vec<JobId>,
+) -> Result<Extended, Unavailable> {
+    let extend = Extend { worker: worker.to_owned(), jobs };
+    match engine.beat(Command::Extend(extend)).await? {
+        Reply::Extended(extended) => Ok(extended),
+        other => Err(unexpected("an extension", &other)),
+    }
+}
+
+/// Tries jobs again that somebody else had locked: when they are free, their visibility may
+/// have passed before the next heartbeat comes.
+async fn catch_up<S: Store>(app: App<S>, worker: String, mut jobs: Vec<JobId>) {
+    let end = Instant::now() + millis(app.engine.settings().ojs_lease);
+    while !jobs.is_empty() && Instant::now() < end {
+        tokio::time::sleep(PASSED_OVER_PAUSE).await;
+        match extend_these(&app.engine, &worker, jobs).await {
+            Ok(extended) => jobs = extended.passed_over,
+            // The next heartbeat tells more.
+            Err(_unavailable) => break,
+        }
+    }
+    app.plain.catches_up(&worker);
 }
 
 /// Returns the state that a held job's test directive asks for, in conformance runs only.

@@ -2,14 +2,16 @@
 //!
 //! A plain worker registers by its first heartbeat; each registration is an incarnation.
 //! What is kept here only saves a look into the store: it is read back from there after a
-//! restart, and a refused renewal registers the client anew.
+//! restart, and a refused renewal registers the client anew. What a heartbeat stores does not
+//! wait for the work of the engine loop, but for a last word, which moves jobs.
 //!
 //! ```text
 //! unknown ──first beat──▶ known ──beats──▶ known ──refused (lapsed, stopped)──▶ registered anew
 //! ```
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use outlast_core::id::WorkerId;
 use outlast_core::time::{BootTime, Span};
@@ -29,6 +31,9 @@ use crate::http::error::Failure;
 /// Most clients remembered; beyond it they are looked up and registered again.
 const KNOWN_MAX: usize = 100_000;
 
+/// Longest that the answer to a last word waits for what it moves.
+const GOODBYE_WAITS: Duration = Duration::from_secs(1);
+
 /// The renewal number that a registration gives.
 const FIRST_RENEWAL: u64 = 1;
 
@@ -36,6 +41,8 @@ const FIRST_RENEWAL: u64 = 1;
 #[derive(Debug, Default)]
 pub(crate) struct PlainWorkers {
     known: Mutex<HashMap<String, Known>>,
+    /// Whose jobs were passed over, and are tried again.
+    behind: Mutex<HashSet<String>>,
     recovered: OnceCell<()>,
 }
 
@@ -88,6 +95,17 @@ impl PlainWorkers {
             map.clear();
         }
         map.insert(plain_id.to_owned(), known);
+    }
+
+    /// Notes that jobs of a client were passed over; returns whether they were before.
+    pub(super) fn falls_behind(&self, plain_id: &str) -> bool {
+        let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
+        !behind.insert(plain_id.to_owned())
+    }
+
+    /// Notes that no job of a client is tried again.
+    pub(super) fn catches_up(&self, plain_id: &str) {
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner).remove(plain_id);
     }
 
     /// Forgets everyone, after a reset.
@@ -207,7 +225,7 @@ async fn register<S: Store>(
         about: serde_json::json!({ "host": beat.host }).to_string(),
         plain_id: Some(beat.worker.clone()),
     };
-    match app.engine.submit(Command::Register(Box::new(registration))).await? {
+    match app.engine.beat(Command::Register(Box::new(registration))).await? {
         Reply::Registered(Ok(standing)) => {
             let before = Latest { renewal: 0, quiet: false };
             let known = Known { latest: Some(before), ..Known::silent(worker) };
@@ -227,7 +245,17 @@ async fn step<S: Store>(
     let by = format!("worker {worker}");
     let evidence = "said so in its heartbeat".to_owned();
     let step = WorkerMove { worker, event, session: None, by, evidence };
-    match app.engine.submit(Command::Worker(step)).await? {
+    let command = Command::Worker(step);
+    let reply = if event == WorkerEvent::Goodbye {
+        match tokio::time::timeout(GOODBYE_WAITS, app.engine.submit(command)).await {
+            Ok(reply) => reply?,
+            // It is carried out all the same.
+            Err(_elapsed) => return Ok(None),
+        }
+    } else {
+        app.engine.beat(command).await?
+    };
+    match reply {
         Reply::WorkerMoved(moved) => Ok(moved.ok().map(|moved| moved.standing)),
         other => Err(unexpected("a worker's move", &other).into()),
     }

@@ -336,6 +336,7 @@ impl Writer {
         let mut writing = Writing {
             link,
             hurries,
+            held_until: &mut self.held_until,
             classes: &mut self.classes,
             memory: &mut self.memory,
             time: &self.time,
@@ -405,6 +406,7 @@ struct Writing<'a> {
     link: &'a mut Link,
     /// Whether locks are waited for for a moment only.
     hurries: bool,
+    held_until: &'a mut Option<Instant>,
     classes: &'a mut Classes,
     memory: &'a mut Memory,
     time: &'a Time,

@@ -157,6 +157,51 @@ fn open_transaction_of_a_program_keeps_neither_servers_nor_other_programs_waitin
     });
 }
 
+/// One arrival that could not be taken in once kept all of them waiting, and what was to be
+/// stored in the same batch for half a second each time.
+#[test]
+fn arrival_that_meets_an_open_transaction_keeps_no_other_waiting() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        server.add(1).await;
+        let (open, program) = (sql(&database.url).await, sql(&database.url).await);
+        // Of an id that somebody is storing, of a new class that somebody is making, and the
+        // row for promises.
+        let hold = "create temp table mine as select * from job_row;
+             update mine set id = '01900000-0000-7000-8000-0000000000aa', seq = nextval('job_seq');
+             begin;
+             insert into job_row select * from mine;
+             insert into class (id, queue, job_type, route, tenant, isolated)
+                 select 1000, queue, 'new', route, tenant, isolated from class;
+             select 1 from arrival_watch for update";
+        open.batch_execute(hold).await.unwrap();
+        let held = "'work', id => '01900000-0000-7000-8000-0000000000aa'";
+        let same_id = put(&program, held).await.unwrap();
+        let first = put(&program, "'work'").await.unwrap();
+        let same_class = put(&program, "'new'").await.unwrap();
+        let second = put(&program, "'work'").await.unwrap();
+
+        let watch = Some(Span::from_secs(10));
+        let order = || TakeIn { only: None, limit: 10, watch, planner: planner() };
+        let all = vec![enqueue(job()), Command::TakeIn(order()), enqueue(job())];
+        let mut replies = server.try_apply(all).await.unwrap().replies;
+        let Reply::TakenIn(taken_in) = replies.remove(1) else { panic!("{replies:?}") };
+        assert_eq!((ids(&taken_in), taken_in.more), (vec![first, second], false));
+        // As often as it is tried.
+        let third = put(&program, "'work'").await.unwrap();
+        assert_eq!(ids(&taken(&server, Command::TakeIn(order())).await), [third]);
+        assert_eq!(server.store.tried_again().await, 1);
+
+        open.batch_execute("rollback").await.unwrap();
+        let rest = taken(&server, Command::TakeIn(order())).await;
+        assert_eq!(ids(&rest), [same_id, same_class]);
+        check_places(&open).await;
+        let told = "select count(*) from event where type = 'job.enqueued'";
+        assert_eq!(number(&open, told).await, 8);
+    });
+}
+
 #[test]
 fn arrivals_keep_their_order_and_their_first_event_says_the_state_they_were_given() {
     let database = Database::new().unwrap();

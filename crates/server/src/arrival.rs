@@ -69,6 +69,7 @@ fn unreadable(arrival: &Arrival) -> NewJob {
         visibility: None,
         scheduled_timeout: ScheduledTimeout::Never,
         origin: Origin::Ojs,
+        by: BY_SQL.to_owned(),
     }
 }
 

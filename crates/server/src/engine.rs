@@ -749,6 +749,7 @@ pub(crate) mod tests {
             visibility: None,
             scheduled_timeout: ScheduledTimeout::Never,
             origin: Origin::Ojs,
+            by: String::new(),
         }
     }
 }

@@ -157,6 +157,7 @@ impl Hand {
             visibility: None,
             scheduled_timeout: ScheduledTimeout::After(Span::from_secs(300)),
             origin: Origin::Execution,
+            by: String::new(),
         }
     }
 

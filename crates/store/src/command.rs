@@ -156,6 +156,8 @@ pub struct NewJob {
     pub scheduled_timeout: ScheduledTimeout,
     /// Which door it came in by.
     pub origin: Origin,
+    /// Who enqueues it, for the event log.
+    pub by: String,
 }
 
 /// What a job carries; the store keeps it as it is.

@@ -300,7 +300,7 @@ fn event(facts: &Facts<'_>, transition: &Transition, kind: EventName) -> Event {
 
 /// Returns the event of a job that was stored.
 #[must_use]
-pub fn enqueued_event(job: &StoredJob, state: State) -> Event {
+pub fn enqueued_event(job: &StoredJob, state: State, by: &str) -> Event {
     Event {
         at: job.created,
         kind: EventName::JobEnqueued,
@@ -313,7 +313,7 @@ pub fn enqueued_event(job: &StoredJob, state: State) -> Event {
         outcome: None,
         attempt: Some(0),
         duration: None,
-        by: String::new(),
+        by: by.to_owned(),
         evidence: String::new(),
     }
 }
@@ -321,8 +321,8 @@ pub fn enqueued_event(job: &StoredJob, state: State) -> Event {
 /// Returns the event of a dead letter that a person removed.
 #[must_use]
 pub fn purged_event(job: &StoredJob, at: Timestamp, by: &str) -> Event {
-    let enqueued = enqueued_event(job, State::Discarded);
-    Event { at, kind: EventName::JobPurged, attempt: None, by: by.to_owned(), ..enqueued }
+    let enqueued = enqueued_event(job, State::Discarded, by);
+    Event { at, kind: EventName::JobPurged, attempt: None, ..enqueued }
 }
 
 /// Returns the event of a worker's move.

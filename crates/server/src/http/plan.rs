@@ -29,6 +29,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::App;
+use super::call::ANONYMOUS;
 use super::error::Failure;
 use crate::settings::Settings;
 
@@ -172,6 +173,7 @@ fn planned<'a>(
         visibility: envelope.visibility,
         scheduled_timeout: ScheduledTimeout::Never,
         origin: Origin::Ojs,
+        by: name.unwrap_or(ANONYMOUS).to_owned(),
         rules,
     };
     let max_attempts = job.rules.retry.max_attempts;
@@ -249,14 +251,20 @@ pub(crate) fn execution<S: Store>(
         visibility: None,
         scheduled_timeout: request.scheduled_timeout.unwrap_or(standard),
         origin: Origin::Execution,
+        by: by.unwrap_or(ANONYMOUS).to_owned(),
         class,
     })
 }
 
 /// Plans a job as one that was stored before, under another id and to run at once.
-pub(crate) fn again<S: Store>(app: &App<S>, record: &JobRecord) -> Result<NewJob, Failure> {
+pub(crate) fn again<S: Store>(
+    app: &App<S>,
+    record: &JobRecord,
+    by: Option<&str>,
+) -> Result<NewJob, Failure> {
     let stored = &record.job;
     let mut payload = stored.payload.clone();
+    payload.extra = signed(payload.extra, by);
     if stored.key.route != Route::Plain {
         let packs = app.engine.settings().packs.current();
         let reference = &stored.key.job_type;
@@ -274,6 +282,7 @@ pub(crate) fn again<S: Store>(app: &App<S>, record: &JobRecord) -> Result<NewJob
         visibility: stored.visibility,
         scheduled_timeout: stored.scheduled_timeout,
         origin: stored.origin,
+        by: by.unwrap_or(ANONYMOUS).to_owned(),
     })
 }
 

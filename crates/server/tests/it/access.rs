@@ -166,11 +166,15 @@ async fn who_enqueued_a_job_and_who_gave_an_order_is_recorded_by_the_tokens_name
     let cancelled = cancelled["id"].as_str().expect("an id");
     let execution = json!({"action_ref": "core.noop"});
     let execution = send(&api, Method::POST, "/executions", (Role::Admin, execution)).await;
-    assert_eq!(execution.expect(201)["data"]["enqueued_by"], "admin's");
+    let execution = execution.expect(201)["data"].clone();
+    assert_eq!(execution["enqueued_by"], "admin's");
+    let execution = execution["id"].as_str().expect("an id");
+    assert_eq!(told_by(&api, execution, "job.enqueued").await, "admin's");
 
     let path = format!("/ojs/v1/jobs/{cancelled}");
     send(&api, Method::DELETE, &path, (Role::Producer, Value::Null)).await.expect(200);
     assert_eq!(told_by(&api, cancelled, "job.cancelled").await, "api: producer's (curl/8)");
+    assert_eq!(told_by(&api, cancelled, "job.enqueued").await, "operator's");
     let fetch = json!({"queues": ["default"]});
     send(&api, Method::POST, "/ojs/v1/workers/fetch", (Role::Worker, fetch)).await.expect(200);
     let nack = json!({"job_id": letter, "error": {"message": "no"}});

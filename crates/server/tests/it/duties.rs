@@ -135,6 +135,7 @@ impl Scene {
             visibility: None,
             scheduled_timeout: ScheduledTimeout::Never,
             origin: Origin::Ojs,
+            by: String::new(),
         };
         let cancel = JobOrder { job, tenant: None, by: "test".into() };
         let batch = Batch {

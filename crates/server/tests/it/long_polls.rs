@@ -49,6 +49,7 @@ async fn enqueue(engine: &Engine<ModelStore>) -> JobId {
         visibility: None,
         scheduled_timeout: ScheduledTimeout::Never,
         origin: Origin::Ojs,
+        by: String::new(),
     };
     let id = job.id;
     match engine.submit(Command::Enqueue(Box::new(job))).await.expect("an answer") {

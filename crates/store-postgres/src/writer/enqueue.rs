@@ -110,7 +110,7 @@ impl Writing<'_> {
             scheduled_for,
         };
         self.tally.stored(class, state);
-        self.events.push(enqueued_event(&stored, state));
+        self.events.push(enqueued_event(&stored, state, &job.by));
         if refused.is_some() {
             self.tell_refusal(&stored);
         }
@@ -120,9 +120,9 @@ impl Writing<'_> {
     }
 
     fn tell_refusal(&mut self, stored: &StoredJob) {
-        let told = enqueued_event(stored, State::Discarded);
-        let (by, evidence) = ("server".to_owned(), "refused when it was taken in".to_owned());
-        self.events.push(Event { kind: EventName::JobDiscarded, by, evidence, ..told });
+        let told = enqueued_event(stored, State::Discarded, "server");
+        let evidence = "refused when it was taken in".to_owned();
+        self.events.push(Event { kind: EventName::JobDiscarded, evidence, ..told });
     }
 }
 

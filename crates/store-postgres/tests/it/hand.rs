@@ -225,6 +225,7 @@ pub(crate) fn job() -> NewJob {
         visibility: None,
         scheduled_timeout: ScheduledTimeout::Never,
         origin: Origin::Execution,
+        by: String::new(),
     }
 }
 

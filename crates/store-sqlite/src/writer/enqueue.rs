@@ -131,7 +131,7 @@ impl Writing<'_> {
             self.execute("insert into expiry (at, seq) values (?, ?)", (at.0, seq))?;
         }
         self.tally.stored(class, state);
-        self.events.push(enqueued_event(&stored, state));
+        self.events.push(enqueued_event(&stored, state, &job.by));
         Ok(Some(Enqueued { id: stored.id, class, state, at: self.now }))
     }
 

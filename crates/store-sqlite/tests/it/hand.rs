@@ -57,6 +57,7 @@ pub(crate) fn enqueue(id: JobId) -> Command {
         visibility: None,
         scheduled_timeout: ScheduledTimeout::Never,
         origin: Origin::Execution,
+        by: String::new(),
     }))
 }
 

@@ -120,6 +120,7 @@ impl<'w, 'h, H: Harness> Scene<'w, 'h, H> {
         };
         let page = self.world.ask(self.store.events(query));
         assert!(page.events.len() <= limit);
+        assert!(page.events.iter().all(|(_, event)| event.by == "producer"));
         // Half of the readers come back with the cursor of an event in the middle.
         let taken = match page.events.len() {
             0 => 0,

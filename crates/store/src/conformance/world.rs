@@ -153,6 +153,7 @@ impl<'h, H: Harness> World<'h, H> {
             visibility: None,
             scheduled_timeout: ScheduledTimeout::Never,
             origin: Origin::Ojs,
+            by: "producer".into(),
         }
     }
 

@@ -69,7 +69,7 @@ impl Tx<'_> {
             created: now,
             scheduled_for,
         });
-        self.tell(enqueued_event(&stored, state));
+        self.tell(enqueued_event(&stored, state, &new.by));
         self.tables.add(Row {
             job: Job::new(state, new.rules.clone()),
             stored,

@@ -185,6 +185,19 @@ fn a_client_certificate_is_a_role_and_nothing_else_gets_in() {
     let _worker = scene.worker("secure");
     let id = scene.run(Run::short());
     scene.await_status(&id, "completed", within(BOUND));
+    // Who it was is the name in the certificate: on the job, of its events, and of orders.
+    let queued = scene.run(Run::short().with("queue", json!("nobody")));
+    assert_eq!(scene.api().execution(&queued)["enqueued_by"], "root");
+    assert_eq!(scene.cancel(&queued).status, 200);
+    let events = scene.api().get(&format!("/api/v1/executions/{queued}/events")).expect(200);
+    let by: Vec<&str> = events["data"]
+        .as_array()
+        .expect("events")
+        .iter()
+        .filter_map(|event| event["data"]["by"].as_str())
+        .collect();
+    assert_eq!(by.first(), Some(&"root"), "{events}");
+    assert!(by.iter().any(|by| by.starts_with("api: root")), "{events}");
     let without = Api::new(scene.api().url()).trusting(trust.ca.client(None));
     assert_eq!(without.get("/health/ready").status, 200);
 

@@ -53,7 +53,8 @@ pub(super) async fn rerun<S: Store>(mut call: Call<S>) -> Result<Answer, Failure
         let message = format!("execution {id} is {status}; only one that has ended can be rerun");
         return Err(Failure::Conflict(message));
     }
-    let job = plan::again(&call.app, &record)?;
+    let by = call.token().map(|token| token.name.as_str());
+    let job = plan::again(&call.app, &record, by)?;
     let id = job.id;
     match call.app.engine.submit(Command::Enqueue(Box::new(job))).await? {
         Reply::Enqueued(stored) => stored.map_err(Failure::Enqueue)?,

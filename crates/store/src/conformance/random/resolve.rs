@@ -427,5 +427,6 @@ fn new_job(spec: &Spec, now: Timestamp) -> NewJob {
             .patience
             .map_or(ScheduledTimeout::Never, |ms| ScheduledTimeout::After(Span(ms))),
         origin: if jitter { Origin::Ojs } else { Origin::Execution },
+        by: String::new(),
     }
 }

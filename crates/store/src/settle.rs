@@ -161,9 +161,38 @@ pub fn visibility_detail(visibility: Span) -> EndDetail {
 /// Returns the detail of a plain attempt whose worker fell silent, however long its
 /// visibility.
 #[must_use]
-pub fn silence_detail(evidence: &str) -> EndDetail {
+fn silence_detail(evidence: &str) -> EndDetail {
     let error = Some(lost_error(evidence));
     EndDetail { error, evidence: evidence.to_owned(), ..EndDetail::default() }
+}
+
+/// Why a plain worker's attempts are taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// It fell silent.
+    Silence,
+    /// It said that it ends: what it did not finish was interrupted, as by its own report.
+    Goodbye,
+}
+
+impl Leave {
+    /// Returns what happens to the attempts.
+    #[must_use]
+    pub const fn event(self) -> JobEvent<'static> {
+        match self {
+            Self::Silence => JobEvent::ExpireVisibility,
+            Self::Goodbye => JobEvent::Interrupt,
+        }
+    }
+
+    /// Returns what is known about their end.
+    #[must_use]
+    pub fn detail(self, evidence: &str) -> EndDetail {
+        match self {
+            Self::Silence => silence_detail(evidence),
+            Self::Goodbye => EndDetail { evidence: evidence.to_owned(), ..EndDetail::default() },
+        }
+    }
 }
 
 /// Returns the detail of a plain attempt whose time limit passed.

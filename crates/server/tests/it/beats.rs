@@ -71,6 +71,20 @@ async fn a_worker_that_said_goodbye_and_comes_back_is_another() {
     assert_eq!(api.fetch("w").await["id"], id.as_str());
 }
 
+/// What it held once stayed its own until its silence was judged.
+#[tokio::test]
+async fn a_worker_that_says_it_is_terminated_gives_its_jobs_back_at_no_cost() {
+    let api = Api::start();
+    let id = api.enqueue(json!({})).await;
+    api.beat(json!({"worker_id": "w"})).await;
+    assert_eq!(api.fetch("w").await["attempt"], 1);
+    let said = json!({"worker_id": "w", "state": "terminated", "active_jobs": [id]});
+    let body = api.beat(said).await;
+    assert_eq!((&body["state"], &body["stale_jobs"]), (&json!("terminate"), &json!([id])));
+    let again = api.fetch("other").await;
+    assert_eq!((&again["id"], &again["attempt"]), (&json!(id), &json!(1)));
+}
+
 #[tokio::test]
 async fn a_test_directive_counts_in_conformance_runs_only() {
     for (conformance, expected) in [(false, "running"), (true, "terminate")] {

@@ -13,7 +13,7 @@ use outlast_store::event::EventName;
 use outlast_store::reply::{
     Attached, Moved, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved,
 };
-use outlast_store::settle::{lost_error, silence_detail, worker_event, worker_event_name};
+use outlast_store::settle::{Leave, lost_error, worker_event, worker_event_name};
 use tokio_postgres::Row;
 
 use crate::failure::Failure;
@@ -279,14 +279,14 @@ impl Writing<'_> {
                 self.events.push(worker_event(step.worker, name, self.now, by, evidence));
             }
         }
-        let moved = if standing.holds_lease() {
-            Vec::new()
-        } else {
+        let mut moved = Vec::new();
+        if !standing.holds_lease() {
             // Whoever says goodbye was not killed: no job is suspected.
             let mass = step.event == WorkerEvent::Goodbye;
             let loss = Loss { mass, by: &step.by, evidence: &step.evidence };
-            self.move_held(step.worker, LapseScope::Everything, &loss).await?
-        };
+            moved = self.move_held(step.worker, LapseScope::Everything, &loss).await?;
+            self.move_plain(step.worker, Leave::Goodbye, &loss, &mut moved).await?;
+        }
         let (kept, _) = self.count_held(step.worker).await?;
         Ok(Ok(WorkerMoved { worker: step.worker, standing, moved, kept }))
     }
@@ -336,16 +336,17 @@ impl Writing<'_> {
         }
         let loss = Loss { mass: lapse.mass, by: &lapse.by, evidence: &lapse.evidence };
         let mut moved = self.move_held(lapse.worker, lapse.scope, &loss).await?;
-        self.move_plain(lapse.worker, &loss, &mut moved).await?;
+        self.move_plain(lapse.worker, Leave::Silence, &loss, &mut moved).await?;
         let (kept, _) = self.count_held(lapse.worker).await?;
         Ok(Ok(WorkerMoved { worker: lapse.worker, standing, moved, kept }))
     }
 
-    /// Takes back what a plain worker holds that fell silent, unless it beats under another
+    /// Takes back what a plain worker holds that left, unless it beats under another
     /// incarnation: its attempts are known by the id that it gave itself.
     async fn move_plain(
         &mut self,
         worker: WorkerId,
+        leave: Leave,
         loss: &Loss<'_>,
         moved: &mut Vec<Moved>,
     ) -> Result<(), Failure> {
@@ -359,15 +360,13 @@ impl Writing<'_> {
         let plain: String = get(plain, 0)?;
         let rows = self.ask(HELD_BY_PLAIN, values![plain]).await?;
         self.learn_classes_of(&rows).await?;
-        let detail = silence_detail(loss.evidence);
+        let (detail, event) = (leave.detail(loss.evidence), leave.event());
         for row in &rows {
             let live = self.of_active(row)?;
-            let event = JobEvent::ExpireVisibility;
             let Ok(transition) = self.bench().decide(&live.job, event, moved.len()) else {
                 continue;
             };
-            let kind = EventKind::ExpireVisibility;
-            let trace = Trace { kind, by: loss.by, detail: &detail, ended_by: "" };
+            let trace = Trace { kind: event.kind(), by: loss.by, detail: &detail, ended_by: "" };
             moved.push(self.carry_out(&live, &transition, &trace).await?);
         }
         Ok(())

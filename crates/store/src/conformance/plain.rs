@@ -3,8 +3,11 @@
 use outlast_core::id::WorkerId;
 use outlast_core::job::{Outcome, Refusal, State};
 use outlast_core::time::Span;
+use outlast_core::worker::liveness::WorkerEvent;
 
-use crate::command::{Command, Ending, Extend, Fence, LapseScope, Reporter, Sweep, WorkerRole};
+use crate::command::{
+    Command, Ending, Extend, Fence, LapseScope, Reporter, Sweep, WorkerMove, WorkerRole,
+};
 use crate::conformance::Harness;
 use crate::conformance::world::{LEASE, VISIBILITY, World, finish, lapse, rules};
 use crate::reply::{Extended, MoveRefusal, Moved, Reply};
@@ -21,6 +24,7 @@ cases![
     late_ack_after_visibility_passed_is_refused,
     cancelled_plain_attempt_is_vacated_when_its_visibility_passes,
     worker_that_beat_and_fell_silent_loses_what_it_holds_however_long_its_visibility,
+    worker_that_says_that_it_ends_is_interrupted_and_its_jobs_come_back_at_once,
 ];
 
 fn fetched_job_is_started_and_visible_to_its_holder_only<H: Harness>(world: &mut World<'_, H>) {
@@ -201,4 +205,36 @@ fn worker_that_beat_and_fell_silent_loses_what_it_holds_however_long_its_visibil
     world.one(Command::Sweep(Sweep { limit: 10, watched: long }));
     let ended = world.attempts(theirs).remove(0);
     assert!(ended.error.is_some_and(|error| error.contains("visibility_timeout")));
+}
+
+fn worker_that_says_that_it_ends_is_interrupted_and_its_jobs_come_back_at_once<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let jobs = [(); 4].map(|()| world.add_plain());
+    let [mine, cancelled, theirs, unnamed] = jobs;
+    let first = register(world, "me");
+    assert_eq!(world.fetch(Some("me"), 2).len(), 2);
+    assert_eq!((world.fetch(Some("them"), 1).len(), world.fetch(None, 1).len()), (1, 1));
+    world.cancel(cancelled).unwrap();
+    let goodbye = |world: &mut World<'_, H>, worker: WorkerId| {
+        let (by, evidence) = ("worker".into(), "said so in its heartbeat".into());
+        let event = WorkerEvent::Goodbye;
+        let step = WorkerMove { worker, event, session: None, by, evidence };
+        match world.one(Command::Worker(step)) {
+            Reply::WorkerMoved(Ok(moved)) => moved.moved,
+            other => panic!("not gone: {other:?}"),
+        }
+    };
+    // It has come back already, as another incarnation: then nothing of it is taken.
+    let second = register(world, "me");
+    assert_eq!(goodbye(world, first), []);
+    let moved = goodbye(world, second);
+    assert_eq!(moved.iter().map(|moved| moved.job).collect::<Vec<_>>(), [mine, cancelled]);
+    let job = world.read(mine);
+    assert_eq!((job.state, job.spent.failures, job.spent.losses), (State::Available, 0, 0));
+    assert_eq!(job.spent.interruptions, 1);
+    let ended = world.attempts(mine).remove(0);
+    assert_eq!(ended.outcome, Some(Outcome::Interrupted));
+    assert_eq!(world.read(cancelled).holder, None);
+    assert_eq!([theirs, unnamed].map(|id| world.read(id).state), [State::Active; 2]);
 }

@@ -13,7 +13,7 @@ use crate::model::tables::{Row, Seq};
 use crate::model::tx::{Cause, Tx};
 use crate::record::WorkerRecord;
 use crate::reply::{Attached, Moved, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved};
-use crate::settle::{lost_error, silence_detail, worker_event, worker_event_name};
+use crate::settle::{Leave, lost_error, worker_event, worker_event_name};
 
 /// Who gives a worker up, and why.
 #[derive(Clone, Copy)]
@@ -112,7 +112,10 @@ impl Tx<'_> {
         } else {
             self.held_seqs(order.worker, |_| true)
         };
-        let moved = self.lose(order.worker, &going, word);
+        let mut moved = self.lose(order.worker, &going, word);
+        if !standing.holds_lease() {
+            self.take_back(order.worker, Leave::Goodbye, word, &mut moved);
+        }
         let kept = self.count_held(order.worker);
         Ok(WorkerMoved { worker: order.worker, standing, moved, kept })
     }
@@ -148,14 +151,20 @@ impl Tx<'_> {
             self.stand(lapse.worker, standing, WorkerEvent::Lapse, word);
         }
         let mut moved = self.lose(lapse.worker, &going, word);
-        self.silence(lapse.worker, word, &mut moved);
+        self.take_back(lapse.worker, Leave::Silence, word, &mut moved);
         let kept = self.count_held(lapse.worker);
         Ok(WorkerMoved { worker: lapse.worker, standing, moved, kept })
     }
 
-    /// Takes back what a plain worker holds that fell silent, unless it beats under another
+    /// Takes back what a plain worker holds that left, unless it beats under another
     /// incarnation: its attempts are known by the id that it gave itself.
-    fn silence(&mut self, worker: WorkerId, word: Word<'_>, moved: &mut Vec<Moved>) {
+    fn take_back(
+        &mut self,
+        worker: WorkerId,
+        leave: Leave,
+        word: Word<'_>,
+        moved: &mut Vec<Moved>,
+    ) {
         let workers = &self.tables.workers;
         let plain = workers.get(&worker).and_then(|row| row.plain_id.clone());
         let Some(plain) = plain else { return };
@@ -170,10 +179,10 @@ impl Tx<'_> {
         let mut seqs: Vec<Seq> =
             self.tables.live_rows().filter(|(_, row)| held(row)).map(|(seq, _)| seq).collect();
         seqs.sort_unstable();
-        let detail = silence_detail(word.evidence);
+        let (detail, event) = (leave.detail(word.evidence), leave.event());
         for seq in seqs {
-            let cause = Cause { kind: EventKind::ExpireVisibility, by: word.by, detail: &detail };
-            moved.extend(self.play(seq, JobEvent::ExpireVisibility, moved.len(), &cause).ok());
+            let cause = Cause { kind: event.kind(), by: word.by, detail: &detail };
+            moved.extend(self.play(seq, event, moved.len(), &cause).ok());
         }
     }
 

@@ -9,7 +9,7 @@ use outlast_store::command::Extend;
 use outlast_store::reply::Extended;
 use outlast_store::{Command, Reply, Store};
 use outlast_wire::ojs::quirks;
-use outlast_wire::ojs::worker::{Heartbeat, HeldByBeat};
+use outlast_wire::ojs::worker::{BeatPhase, Heartbeat, HeldByBeat};
 
 use tokio::time::Instant;
 
@@ -59,6 +59,10 @@ pub(super) async fn beat<S: Store>(mut call: Call<S>) -> Result<Answer, Failure>
 
 /// Resets the visibility of what the client holds to its full length.
 async fn extend<S: Store>(app: &App<S>, beat: &Heartbeat) -> Result<Extended, Failure> {
+    // Its last word takes them all from it.
+    if beat.phase == Some(BeatPhase::Terminated) {
+        return Ok(Extended::default());
+    }
     let jobs = match &beat.held {
         HeldByBeat::Count(Some(0)) => return Ok(Extended::default()),
         HeldByBeat::Jobs(jobs) if jobs.is_empty() => return Ok(Extended::default()),

@@ -56,7 +56,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::clock::boot_time;
+use crate::clock::{boot_time, precise};
 use crate::metrics::{Counted, Metrics};
 use crate::settings::Settings;
 use input::Input;
@@ -239,9 +239,15 @@ impl<S: Store> Engine<S> {
         if is_enqueue(&command) && !self.board().contact.is_well(boot_time()) {
             return Err(Unavailable::new("the store does not take jobs at the moment"));
         }
+        let enqueued = is_enqueue(&command).then(precise);
         let (reply, answer) = oneshot::channel();
         self.send(Input::Submit { command, reply }).await?;
-        answer.await.unwrap_or_else(|_closed| Err(Unavailable::new("server is stopping")))
+        let reply =
+            answer.await.unwrap_or_else(|_closed| Err(Unavailable::new("server is stopping")))?;
+        if let Some(begun) = enqueued {
+            self.counters().enqueue_took(&reply, precise().saturating_sub(begun));
+        }
+        Ok(reply)
     }
 
     /// Puts a part of a heartbeat into the next batch of those, which wait for nothing else.

@@ -15,9 +15,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outlast_core::job::{Outcome, State};
+use outlast_store::Reply;
 use outlast_store::command::ClassId;
+use outlast_store::once::Onced;
 use outlast_store::query::QueueStats;
-use outlast_store::reply::{Claimed, Moved};
+use outlast_store::reply::{Claimed, Moved, Swept};
 use outlast_store::tally::ClassCounts;
 
 use crate::engine::Board;
@@ -33,6 +35,15 @@ pub(crate) struct Counted {
     pub(crate) answered: bool,
     pub(crate) classes: Vec<ClassCounts>,
     pub(crate) queues: Vec<QueueStats>,
+}
+
+/// What looks for timeouts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Check {
+    /// For what comes due by time alone.
+    Due,
+    /// For jobs that no live worker is able to run.
+    Stranded,
 }
 
 /// Counters since the server started.
@@ -55,6 +66,8 @@ pub struct Metrics {
     series: Mutex<Series>,
     /// Commits of work, and of heartbeats.
     commits: [Histogram; 2],
+    /// Looks for what is due, and for what is stranded.
+    checks: [Histogram; 2],
     lag: Histogram,
 }
 
@@ -78,6 +91,7 @@ impl Metrics {
             workers_stopped: zero(),
             series: Mutex::default(),
             commits: [(); 2].map(|()| Histogram::new(SHORT)),
+            checks: [(); 2].map(|()| Histogram::new(SHORT)),
             lag: Histogram::new(SHORT),
         }
     }
@@ -94,6 +108,39 @@ impl Metrics {
             Lane::Beats => beats,
         };
         histogram.observe(micros(took));
+    }
+
+    /// Notes how long a look for timeouts took.
+    pub(crate) fn checked(&self, check: Check, took: Duration) {
+        let [due, stranded] = &self.checks;
+        let histogram = match check {
+            Check::Due => due,
+            Check::Stranded => stranded,
+        };
+        histogram.observe(micros(took));
+    }
+
+    /// Notes how long a caller waited for the answer to an enqueue.
+    pub(crate) fn enqueue_took(&self, reply: &Reply, took: Duration) {
+        let first = match reply {
+            Reply::Enqueued(Ok(job)) => Some(job),
+            Reply::EnqueuedAll(Ok(jobs)) | Reply::Onced(Ok(Onced::Stored(jobs))) => jobs.first(),
+            _ => None,
+        };
+        if let Some(job) = first {
+            self.series().enqueue_took(job.class, micros(took));
+        }
+    }
+
+    /// Notes jobs that time alone moved.
+    pub(crate) fn swept(&self, swept: &Swept) {
+        // Whatever else a sweep ends was under way.
+        let expired = |moved: &&Moved| moved.state == State::Discarded && moved.outcome.is_none();
+        let expired = swept.moved.iter().filter(expired);
+        let mut series = self.series();
+        for moved in expired {
+            series.expired(moved.class);
+        }
     }
 
     /// Notes how much later than asked for the event loop turned.
@@ -193,7 +240,7 @@ impl Metrics {
             "Workers that said goodbye, or whose end was proved.",
             &self.workers_stopped,
         );
-        page.own_times(&self.commits, &self.lag);
+        page.own_times(&self.commits, &self.checks, &self.lag);
         page.workers(board);
         page.store(counted, board.store_time());
         page.series(&self.series(), counted);

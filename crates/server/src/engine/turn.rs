@@ -454,7 +454,10 @@ impl<S: Store> Turn<S> {
             }
             Reply::TakenIn(taken) => self.note_taken_in(taken),
             Reply::Moved(Ok(moved)) => self.note_moved(moved),
-            Reply::Swept(swept) => swept.moved.iter().for_each(|moved| self.note_moved(moved)),
+            Reply::Swept(swept) => {
+                self.metrics.swept(swept);
+                swept.moved.iter().for_each(|moved| self.note_moved(moved));
+            }
             Reply::Stranded(found) => {
                 self.metrics.stranded(found.moved.len());
                 found.moved.iter().for_each(|moved| self.note_moved(moved));

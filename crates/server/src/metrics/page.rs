@@ -9,7 +9,7 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{ClassId, ClassKey};
 use outlast_store::query::QueueStats;
 
-use super::histogram::{Histogram, Snapshot};
+use super::histogram::{Histogram, SHORT, Snapshot};
 use super::series::{ENDS, LABELS_MAX, OVERFLOW, Pair, Series, Sums};
 use super::{Counted, read};
 use crate::engine::Board;
@@ -62,11 +62,23 @@ impl Page {
         self.sample(&format!("{name}_count"), labels, count);
     }
 
-    pub(super) fn own_times(&mut self, commits: &[Histogram; 2], lag: &Histogram) {
+    pub(super) fn own_times(
+        &mut self,
+        commits: &[Histogram; 2],
+        checks: &[Histogram; 2],
+        lag: &Histogram,
+    ) {
         let name = "outlast_store_commit_seconds";
         self.head(name, "How long transactions of the store took.", "histogram");
         for (lane, histogram) in ["work", "beats"].iter().zip(commits) {
             let labels = format!("lane=\"{lane}\"");
+            self.histogram(name, &labels, &histogram.snapshot(), MICROS);
+        }
+        let name = "outlast_timeout_check_seconds";
+        let help = "How long looks took for what is due, and for what nobody can run.";
+        self.head(name, help, "histogram");
+        for (check, histogram) in ["due", "stranded"].iter().zip(checks) {
+            let labels = format!("check=\"{check}\"");
             self.histogram(name, &labels, &histogram.snapshot(), MICROS);
         }
         let name = "outlast_event_loop_lag_seconds";
@@ -161,6 +173,18 @@ impl Page {
         self.counts(&sums, name, ended(State::Cancelled));
         let name = ("ojs_job_retried_total", "Failures after which another attempt follows.");
         self.counts(&sums, name, |sum| sum.retried);
+        let name = ("ojs_job_expired_total", "Jobs that expired before they were run.");
+        self.counts(&sums, name, |sum| sum.expired);
+        let mut enqueues: BTreeMap<&str, Snapshot> = BTreeMap::new();
+        for ((queue, _), sum) in &sums {
+            let all = enqueues.entry(queue).or_insert_with(|| Snapshot::empty(SHORT));
+            all.add(&sum.enqueues);
+        }
+        let name = "ojs_job_enqueue_duration_seconds";
+        self.head(name, "How long enqueues took, by the queue of the first job.", "histogram");
+        for (queue, took) in &enqueues {
+            self.histogram(name, &format!("queue=\"{}\"", escaped(queue)), took, MICROS);
+        }
         let name = "ojs_job_queue_time_seconds";
         self.head(name, "From when a job may run to its first claim.", "histogram");
         for (pair, sum) in &sums {

@@ -8,7 +8,7 @@ use outlast_core::time::Span;
 use outlast_store::command::{ClassId, ClassKey};
 use outlast_store::reply::Moved;
 
-use super::histogram::{Histogram, RUN, Snapshot, WAIT};
+use super::histogram::{Histogram, RUN, SHORT, Snapshot, WAIT};
 
 /// Most classes that are told apart. The jobs of more are counted together.
 const CLASSES_MAX: usize = 2_000;
@@ -24,6 +24,9 @@ struct Class {
     enqueued: u64,
     ended: [u64; ENDS.len()],
     retried: u64,
+    expired: u64,
+    /// Enqueues of which the first job is of this class.
+    enqueues: Histogram,
     waits: Histogram,
     runs: [Histogram; ENDS.len()],
 }
@@ -34,6 +37,8 @@ impl Class {
             enqueued: 0,
             ended: [0; ENDS.len()],
             retried: 0,
+            expired: 0,
+            enqueues: Histogram::new(SHORT),
             waits: Histogram::new(WAIT),
             runs: [(); ENDS.len()].map(|()| Histogram::new(RUN)),
         }
@@ -52,6 +57,8 @@ pub(super) struct Sums {
     pub(super) enqueued: u64,
     pub(super) ended: [u64; ENDS.len()],
     pub(super) retried: u64,
+    pub(super) expired: u64,
+    pub(super) enqueues: Snapshot,
     pub(super) waits: Snapshot,
     pub(super) runs: [Snapshot; ENDS.len()],
 }
@@ -69,6 +76,14 @@ impl Series {
 
     pub(super) fn enqueued(&mut self, class: ClassId) {
         self.class(class).enqueued += 1;
+    }
+
+    pub(super) fn expired(&mut self, class: ClassId) {
+        self.class(class).expired += 1;
+    }
+
+    pub(super) fn enqueue_took(&mut self, class: ClassId, micros: u64) {
+        self.class(class).enqueues.observe(micros);
     }
 
     pub(super) fn waited(&mut self, class: ClassId, span: Span) {
@@ -109,11 +124,15 @@ impl Series {
                 enqueued: 0,
                 ended: [0; ENDS.len()],
                 retried: 0,
+                expired: 0,
+                enqueues: Snapshot::empty(SHORT),
                 waits: Snapshot::empty(WAIT),
                 runs: [(); ENDS.len()].map(|()| Snapshot::empty(RUN)),
             });
             sum.enqueued += class.enqueued;
             sum.retried += class.retried;
+            sum.expired += class.expired;
+            sum.enqueues.add(&class.enqueues.snapshot());
             sum.waits.add(&class.waits.snapshot());
             for (at, (ended, runs)) in class.ended.iter().zip(&class.runs).enumerate() {
                 if let (Some(sum_ended), Some(sum_runs)) =

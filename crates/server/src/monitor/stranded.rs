@@ -4,9 +4,10 @@ use outlast_core::time::{BootTime, Span};
 use outlast_store::Store;
 use tokio::sync::oneshot;
 
-use crate::clock::boot_time;
+use crate::clock::{boot_time, precise};
 use crate::engine::input::Input;
 use crate::engine::{Engine, millis};
+use crate::metrics::Check;
 
 /// Runs until dropped.
 pub(super) async fn run<S: Store>(engine: Engine<S>) {
@@ -36,9 +37,10 @@ pub(super) async fn run<S: Store>(engine: Engine<S>) {
             Err(error) => tracing::warn!(%error, "failed to read the backlog"),
         }
         if settings.timeout_monitor {
-            let (reply, looked) = oneshot::channel();
+            let (begun, (reply, looked)) = (precise(), oneshot::channel());
             drop(engine.send(Input::Strand { reply }).await);
             drop(looked.await);
+            engine.counters().checked(Check::Stranded, precise().saturating_sub(begun));
         }
     }
 }

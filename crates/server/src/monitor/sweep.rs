@@ -5,8 +5,9 @@ use outlast_store::command::Sweep;
 use outlast_store::reply::Swept;
 use outlast_store::{Command, Reply, Store};
 
-use crate::clock::boot_time;
+use crate::clock::{boot_time, precise};
 use crate::engine::{Engine, millis};
+use crate::metrics::Check;
 
 /// How many jobs one sweep touches at most, of each sort.
 const SWEEP_MAX: u32 = 1_000;
@@ -64,7 +65,10 @@ async fn first_look<S: Store>(engine: &Engine<S>) -> Span {
 async fn submit<S: Store>(engine: &Engine<S>) -> Option<Swept> {
     let watched = engine.board().contact.length(boot_time());
     let command = Command::Sweep(Sweep { limit: SWEEP_MAX, watched });
-    match engine.submit(command).await {
+    let begun = precise();
+    let answer = engine.submit(command).await;
+    engine.counters().checked(Check::Due, precise().saturating_sub(begun));
+    match answer {
         Ok(Reply::Swept(swept)) => {
             for moved in &swept.moved {
                 tracing::debug!(job = %moved.job, epoch = %moved.epoch, from = %moved.from,

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use outlast_e2e::wait::{LEASE, within};
+use outlast_e2e::wait::{LEASE, eventually, within};
 use outlast_e2e::{Run, Scene};
 use regex::Regex;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{root, text, yaml};
 
@@ -54,12 +54,17 @@ fn every_metric_that_a_rule_or_a_panel_names_is_on_the_page_of_a_live_server() {
     let scene = Scene::start();
     let _worker = scene.worker("one");
     for run in [Run::short(), Run::action("core.fail")] {
-        let job = scene.run(run.with("retry", serde_json::json!({"max_attempts": 1})));
+        let job = scene.run(run.with("retry", json!({"max_attempts": 1})));
         let ended = |shown: &Value| shown["finished"].is_string();
-        outlast_e2e::wait::eventually("the job has ended", within(LEASE), || {
+        eventually("the job has ended", within(LEASE), || {
             scene.api().try_execution(&job).filter(ended)
         });
     }
+    let expiring = json!({ "queue": "nobody", "expires_at": "+PT0.5S" });
+    let expiring = scene.api().ojs_enqueue("late", &expiring);
+    eventually("the job expires", within(LEASE), || {
+        (scene.api().ojs_job(&expiring)["state"] == "discarded").then_some(())
+    });
     let page = scene.api().get("/metrics").text;
     let of_line = |line: &str| line.split(['{', ' ']).next().unwrap_or_default().to_owned();
     let samples = page.lines().filter(|line| !line.starts_with('#'));
@@ -79,6 +84,12 @@ fn every_metric_that_a_rule_or_a_panel_names_is_on_the_page_of_a_live_server() {
     has("ojs_queue_depth{queue=\"default\",state=\"completed\"} 1");
     has("ojs_job_failed_total{queue=\"default\",type=\"core.fail\"} 1");
     has("ojs_job_queue_time_seconds_count{queue=\"default\",type=\"ledger.run\"} 1");
+    has("ojs_job_expired_total{queue=\"nobody\",type=\"late\"} 1");
+    has("ojs_job_enqueue_duration_seconds_count{queue=\"nobody\"} 1");
+    for check in ["due", "stranded"] {
+        let none = format!("outlast_timeout_check_seconds_count{{check=\"{check}\"}} 0");
+        assert!(!page.contains(&none) && page.contains(none.trim_end_matches('0')), "{page}");
+    }
     has("outlast_store_up 1");
     has("outlast_workers_registered_total 1");
 }

@@ -75,6 +75,7 @@ view public.attempt
     exit_code integer
     by text
     evidence text
+    evidence_code text
 
 table public.attempt_row partition by RANGE (finished)
     seq bigint not null
@@ -92,6 +93,7 @@ table public.attempt_row partition by RANGE (finished)
     exit_code integer
     by text not null
     evidence text not null
+    evidence_code text
     attempt_row_pkey PRIMARY KEY (seq, epoch, finished)
 
 table public.checkpoint
@@ -149,6 +151,7 @@ view public.event
     outcome text
     by text
     evidence text
+    evidence_code text
 
 table public.event_batch partition by RANGE (at)
     server uuid not null

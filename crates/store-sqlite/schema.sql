@@ -63,7 +63,7 @@ CREATE TABLE attempt_row (
     error text,
     exit_code integer,
     by text not null,
-    evidence text not null,
+    evidence text not null, evidence_code text,
     primary key (seq, epoch)
 ) without rowid;
 
@@ -287,7 +287,8 @@ select
     t.error as error,
     t.exit_code as exit_code,
     t.by as by,
-    t.evidence as evidence
+    t.evidence as evidence,
+    t.evidence_code as evidence_code
 from attempt_row t
 join job j on j.seq = t.seq;
 
@@ -314,7 +315,8 @@ select
     e.value ->> 's' as state,
     e.value ->> 'o' as outcome,
     e.value ->> 'by' as by,
-    e.value ->> 'ev' as evidence
+    e.value ->> 'ev' as evidence,
+    e.value ->> 'ec' as evidence_code
 from event_batch b, json_each(b.body) e;
 
 CREATE VIEW job as

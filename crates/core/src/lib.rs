@@ -9,6 +9,7 @@
 //! - [`budget`]: the three budgets an ended attempt may be charged to
 //! - [`retry`]: when a failed job is tried again
 //! - [`containment`]: what proves that a process tree is dead
+//! - [`evidence`]: how an end is known
 //! - [`lease`]: who may speak for an attempt, and when time alone may end that right
 //! - [`duty`]: what one server does for all of them
 //! - [`worker`]: how a worker lives, drains and is given up
@@ -27,6 +28,7 @@ pub mod bucket;
 pub mod budget;
 pub mod containment;
 pub mod duty;
+pub mod evidence;
 pub mod id;
 pub mod job;
 pub mod lease;

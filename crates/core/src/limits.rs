@@ -13,6 +13,22 @@ pub const IDEMPOTENCY_KEY_KEPT: Span = Span::from_secs(24 * 3600);
 pub const JSON_DEPTH_MAX: usize = 64;
 /// Largest result of a job.
 pub const RESULT_BYTES_MAX: usize = 1024 * 1024;
+/// Longest type of an error: a word.
+pub const ERROR_TYPE_BYTES_MAX: usize = 255;
+/// Longest message of an error: lists show it, every retry keeps one, and the whole text of a
+/// failure is the log's to keep.
+pub const ERROR_MESSAGE_BYTES_MAX: usize = 16 * 1024;
+/// Most details of an error.
+pub const ERROR_DETAILS_BYTES_MAX: usize = 64 * 1024;
+/// Longest evidence: a sentence, kept with each attempt and each event.
+pub const EVIDENCE_BYTES_MAX: usize = 4 * 1024;
+/// Largest piece of output in one chunk; a larger one is cut into several.
+pub const LOG_CHUNK_BYTES_MAX: usize = 64 * 1024;
+/// Largest message of a worker's session that either side reads.
+pub const SESSION_MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// A message of a session takes nothing more in beyond this, so that none comes near the
+/// limit above: the largest delivery or report is a few bodies.
+pub const SESSION_MESSAGE_BYTES_AIM: usize = 4 * 1024 * 1024;
 /// Largest checkpoint of a job.
 pub const CHECKPOINT_BYTES_MAX: usize = 1024 * 1024;
 /// Most output kept for an attempt, standard output and error together.
@@ -55,3 +71,35 @@ pub const PREFETCH_WORK_MAX: Span = Span::from_millis(20);
 pub const REDISPATCH: Rate = Rate { per_second: 2_000, burst: 500 };
 /// How long a process tree is given to end after SIGKILL before its end is in doubt.
 pub const KILL_CONFIRM_MAX: Span = Span::from_secs(5);
+
+/// Cuts a text to `max` bytes, and says at its end that it was cut and how long it was.
+#[must_use]
+pub fn cut(text: String, max: usize) -> String {
+    if text.len() <= max {
+        return text;
+    }
+    let mark = format!("… [cut, {} bytes in all]", text.len());
+    let mut end = max.saturating_sub(mark.len());
+    while !text.is_char_boundary(end) {
+        end = end.saturating_sub(1);
+    }
+    let mut kept = text;
+    kept.truncate(end);
+    kept + &mark
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cut;
+
+    #[test]
+    fn a_text_is_cut_between_characters_and_says_so() {
+        assert_eq!(cut("short".into(), 5), "short");
+        let long = "ä".repeat(1000);
+        for max in 40..60 {
+            let kept = cut(long.clone(), max);
+            assert!(kept.len() <= max && kept.starts_with('ä'), "{kept}");
+            assert!(kept.ends_with("[cut, 2000 bytes in all]"), "{kept}");
+        }
+    }
+}

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use outlast_core::limits::{CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX};
+use outlast_core::evidence::EvidenceCode;
+use outlast_core::limits::{
+    self, CHECKPOINT_BYTES_MAX, ERROR_DETAILS_BYTES_MAX, ERROR_MESSAGE_BYTES_MAX,
+    ERROR_TYPE_BYTES_MAX, EVIDENCE_BYTES_MAX, RESULT_BYTES_MAX,
+};
 use outlast_proto::v1;
 use outlast_wire::json;
 
@@ -22,6 +26,9 @@ pub enum Ending {
     NotStarted,
     /// An order to stop ended it.
     Cancelled,
+    /// What the worker needs to run it was lost: its guardian was killed, or it stood still
+    /// past its lease. Not the job's doing, and not a shutdown's.
+    Lost,
 }
 
 /// What went wrong, for people and for retry policies.
@@ -52,6 +59,8 @@ pub struct Ended {
     pub checkpoint: Bytes,
     /// In words how the end is known.
     pub evidence: String,
+    /// The word for it, where the end was not the job's own.
+    pub evidence_code: Option<EvidenceCode>,
     /// Nothing of the attempt is alive.
     pub tree_empty: bool,
     /// Something was executed, so effects may exist.
@@ -67,6 +76,7 @@ impl Ended {
             exit_code: None,
             checkpoint: Bytes::new(),
             evidence: evidence.into(),
+            evidence_code: None,
             tree_empty: true,
             executed: true,
         }
@@ -96,7 +106,22 @@ impl Ended {
     #[must_use]
     pub fn interrupted(evidence: impl Into<String>) -> Self {
         let evidence = evidence.into();
-        Self::new(Ending::Interrupted, evidence.clone()).because("shutdown", evidence)
+        Self::new(Ending::Interrupted, evidence.clone())
+            .because("shutdown", evidence)
+            .known_by(EvidenceCode::Drained)
+    }
+
+    /// What the worker needs to run it was lost.
+    #[must_use]
+    pub fn lost(code: EvidenceCode, evidence: impl Into<String>) -> Self {
+        Self::new(Ending::Lost, evidence).known_by(code)
+    }
+
+    /// Adds the word for how the end is known.
+    #[must_use]
+    pub const fn known_by(mut self, code: EvidenceCode) -> Self {
+        self.evidence_code = Some(code);
+        self
     }
 
     /// It is handed back unrun.
@@ -142,6 +167,17 @@ impl Ended {
     /// Replaces an account that no server can store by one that it can: a report that is
     /// not understood is never answered.
     pub(crate) fn storable(mut self) -> Self {
+        self.evidence = limits::cut(self.evidence, EVIDENCE_BYTES_MAX);
+        if let Some(failure) = &mut self.failure {
+            let Failure { error_type, message, details_json, .. } = failure;
+            *error_type = limits::cut(std::mem::take(error_type), ERROR_TYPE_BYTES_MAX);
+            *message = limits::cut(std::mem::take(message), ERROR_MESSAGE_BYTES_MAX);
+            if details_json.len() > ERROR_DETAILS_BYTES_MAX {
+                let size = details_json.len();
+                *details_json = Bytes::new();
+                self.evidence = format!("{} (error details not kept: {size} bytes)", self.evidence);
+            }
+        }
         if self.checkpoint.len() > CHECKPOINT_BYTES_MAX {
             self.checkpoint = Bytes::new();
             self.evidence.push_str(" (checkpoint too large to keep)");
@@ -193,6 +229,7 @@ impl Ended {
             checkpoint: self.checkpoint,
             evidence: self.evidence,
             tree_empty: self.tree_empty,
+            evidence_code: self.evidence_code.map_or("", EvidenceCode::as_str).to_owned(),
         }
     }
 }
@@ -205,5 +242,6 @@ const fn wire_ending(ending: Ending) -> v1::Ending {
         Ending::Interrupted => v1::Ending::Interrupted,
         Ending::NotStarted => v1::Ending::NotStarted,
         Ending::Cancelled => v1::Ending::Cancelled,
+        Ending::Lost => v1::Ending::Lost,
     }
 }

@@ -65,6 +65,7 @@ pub use self::worker::control::{Control, ControlQueue, control};
 pub use self::worker::summary::{BuildError, RunError, Summary};
 pub use self::worker::{Role, Worker, WorkerBuilder};
 pub use bytes::Bytes;
+pub use outlast_core::evidence::EvidenceCode;
 pub use outlast_core::id::{Epoch, JobId};
 pub use outlast_core::job::State as JobState;
 pub use outlast_core::worker::lifecycle::StageEvent;

@@ -388,7 +388,7 @@ impl<S: Store> Engine<S> {
             WorkerOrder::Resume => WorkerEvent::Resume,
             WorkerOrder::Drain => WorkerEvent::Drain,
         };
-        let evidence = format!("ordered by {by}");
+        let evidence = format!("ordered by {by}").into();
         let step = WorkerMove { worker, event, session: None, by: by.clone(), evidence };
         let moved = match self.submit(Command::Worker(step)).await? {
             Reply::WorkerMoved(moved) => moved?,

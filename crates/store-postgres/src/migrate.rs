@@ -29,6 +29,10 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration { name: "0009_generation", text: include_str!("../migrations/0009_generation.sql") },
     Migration { name: "0010_lists", text: include_str!("../migrations/0010_lists.sql") },
+    Migration {
+        name: "0011_evidence_code",
+        text: include_str!("../migrations/0011_evidence_code.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

@@ -33,6 +33,10 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0010_active_plain.sql"),
     },
     Migration { name: "0011_lists", text: include_str!("../migrations/0011_lists.sql") },
+    Migration {
+        name: "0012_evidence_code",
+        text: include_str!("../migrations/0012_evidence_code.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

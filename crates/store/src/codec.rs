@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Outcome, Overlap, Rules, State};
 use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
@@ -152,6 +153,8 @@ struct EventText<'a> {
     by: std::borrow::Cow<'a, str>,
     #[serde(default, skip_serializing_if = "str::is_empty")]
     ev: std::borrow::Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ec: Option<std::borrow::Cow<'a, str>>,
 }
 
 /// Returns the text of a batch's events: a JSON array.
@@ -175,7 +178,8 @@ fn event_text(event: &Event) -> EventText<'_> {
         a: event.attempt,
         d: event.duration.map(|span| span.0),
         by: without_nul(&event.by),
-        ev: without_nul(&event.evidence),
+        ev: without_nul(&event.evidence.text),
+        ec: event.evidence.word().map(Into::into),
     }
 }
 
@@ -205,7 +209,10 @@ pub fn events_of_text(text: &str) -> Result<Vec<Event>, StoreError> {
             attempt: text.a,
             duration: text.d.map(Span),
             by: text.by.into_owned(),
-            evidence: text.ev.into_owned(),
+            evidence: Evidence {
+                code: text.ec.and_then(|code| EvidenceCode::parse(&code)),
+                text: text.ev.into_owned(),
+            },
         })
         .collect())
 }

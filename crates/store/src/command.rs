@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use outlast_core::budget::{Budgets, ScheduledTimeout};
+use outlast_core::evidence::Evidence;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::Rules;
 use outlast_core::time::{Span, Timestamp};
@@ -322,7 +323,7 @@ pub struct EndDetail {
     /// Checkpoint to give to the next attempt.
     pub checkpoint: Option<Vec<u8>>,
     /// Why it ended so, in words: the evidence.
-    pub evidence: String,
+    pub evidence: Evidence,
 }
 
 /// A plain OJS heartbeat's effect on what its sender holds.
@@ -429,7 +430,7 @@ pub struct WorkerMove {
     /// Who says so, for the event log.
     pub by: String,
     /// On what evidence.
-    pub evidence: String,
+    pub evidence: Evidence,
 }
 
 /// A worker that is given up for silence. The compare-and-set is on its renewal number.
@@ -449,7 +450,7 @@ pub struct Lapse {
     /// Who gives it up, for the event log.
     pub by: String,
     /// On what evidence.
-    pub evidence: String,
+    pub evidence: Evidence,
 }
 
 /// What a lapse moves.

@@ -4,6 +4,7 @@
 //! before the first. Each writer commits its own batches in order, so a cursor is a vector
 //! with a place for each ([`crate::cursor`]), kept here as the text that the store handed out.
 
+use outlast_core::evidence::Evidence;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Outcome, State};
 use outlast_core::time::{Span, Timestamp};
@@ -37,7 +38,7 @@ pub struct Event {
     /// Who did it.
     pub by: String,
     /// On what evidence.
-    pub evidence: String,
+    pub evidence: Evidence,
 }
 
 /// Names of events (OJS events, sections "Core" and "Worker", and ours).

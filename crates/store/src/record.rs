@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use outlast_core::budget::{ScheduledTimeout, Spent};
+use outlast_core::evidence::Evidence;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Outcome, Rules, State};
 use outlast_core::time::{Span, Timestamp};
@@ -141,7 +142,7 @@ pub struct AttemptRecord {
     /// Who said that it ended.
     pub by: String,
     /// On what evidence; `unattributed` when a plain client named nobody.
-    pub evidence: String,
+    pub evidence: Evidence,
 }
 
 /// A worker as stored.

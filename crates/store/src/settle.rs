@@ -3,6 +3,7 @@
 
 use outlast_core::budget::Budgets;
 use outlast_core::duty::{self, Duty, DutyRefusal};
+use outlast_core::evidence::Evidence;
 use outlast_core::id::WorkerId;
 use outlast_core::job::{
     Answer, Event as JobEvent, EventKind, Hold, Job, Outcome, Refusal, State, Transition, decide,
@@ -134,14 +135,16 @@ pub const fn refusal_of(transition: &Transition) -> Option<Refusal> {
 
 /// Returns the evidence to record for a report.
 #[must_use]
-pub fn evidence_of(finish: &Finish) -> String {
+pub fn evidence_of(finish: &Finish) -> Evidence {
     let fence = &finish.fence;
     let anonymous = fence.epoch.is_none() && fence.worker.is_none() && fence.attempt.is_none();
-    match (anonymous, finish.detail.evidence.as_str()) {
-        (false, evidence) => evidence.to_owned(),
+    let Evidence { code, text } = finish.detail.evidence.clone();
+    let text = match (anonymous, text.as_str()) {
+        (false, _) => text,
         (true, "") => UNATTRIBUTED.to_owned(),
-        (true, evidence) => format!("{evidence} ({UNATTRIBUTED})"),
-    }
+        (true, text) => format!("{text} ({UNATTRIBUTED})"),
+    };
+    Evidence { code, text }
 }
 
 /// Returns the error of an attempt whose worker was given up.
@@ -155,15 +158,15 @@ pub fn lost_error(evidence: &str) -> String {
 pub fn visibility_detail(visibility: Span) -> EndDetail {
     let evidence = format!("no sign of life for {}", seconds(visibility));
     let error = json!({ "type": "visibility_timeout", "message": evidence }).to_string();
-    EndDetail { error: Some(error), evidence, ..EndDetail::default() }
+    EndDetail { error: Some(error), evidence: evidence.into(), ..EndDetail::default() }
 }
 
 /// Returns the detail of a plain attempt whose worker fell silent, however long its
 /// visibility.
 #[must_use]
-fn silence_detail(evidence: &str) -> EndDetail {
+fn silence_detail(evidence: &Evidence) -> EndDetail {
     let error = Some(lost_error(evidence));
-    EndDetail { error, evidence: evidence.to_owned(), ..EndDetail::default() }
+    EndDetail { error, evidence: evidence.clone(), ..EndDetail::default() }
 }
 
 /// Why a plain worker's attempts are taken back.
@@ -187,10 +190,10 @@ impl Leave {
 
     /// Returns what is known about their end.
     #[must_use]
-    pub fn detail(self, evidence: &str) -> EndDetail {
+    pub fn detail(self, evidence: &Evidence) -> EndDetail {
         match self {
             Self::Silence => silence_detail(evidence),
-            Self::Goodbye => EndDetail { evidence: evidence.to_owned(), ..EndDetail::default() },
+            Self::Goodbye => EndDetail { evidence: evidence.clone(), ..EndDetail::default() },
         }
     }
 }
@@ -200,7 +203,7 @@ impl Leave {
 pub fn timeout_detail(limit: Span) -> EndDetail {
     let evidence = format!("ran longer than its limit of {}", seconds(limit));
     let error = json!({ "type": "timeout", "message": evidence }).to_string();
-    EndDetail { error: Some(error), evidence, ..EndDetail::default() }
+    EndDetail { error: Some(error), evidence: evidence.into(), ..EndDetail::default() }
 }
 
 /// Returns the error of a job that no live worker was able to run (seed 001, "Error
@@ -253,7 +256,7 @@ pub struct Facts<'a> {
     /// Who did it.
     pub by: &'a str,
     /// On what evidence.
-    pub evidence: &'a str,
+    pub evidence: &'a Evidence,
 }
 
 /// Returns the events of one transition, in order.
@@ -323,7 +326,7 @@ fn event(facts: &Facts<'_>, transition: &Transition, kind: EventName) -> Event {
         attempt: Some(transition.attempt),
         duration: outcome.and(facts.began).map(|began| facts.at.since(began)),
         by: facts.by.to_owned(),
-        evidence: facts.evidence.to_owned(),
+        evidence: facts.evidence.clone(),
     }
 }
 
@@ -343,7 +346,7 @@ pub fn enqueued_event(job: &StoredJob, state: State, by: &str) -> Event {
         attempt: Some(0),
         duration: None,
         by: by.to_owned(),
-        evidence: String::new(),
+        evidence: Evidence::default(),
     }
 }
 
@@ -361,7 +364,7 @@ pub fn worker_event(
     kind: EventName,
     at: Timestamp,
     by: &str,
-    evidence: &str,
+    evidence: impl Into<Evidence>,
 ) -> Event {
     Event {
         at,
@@ -376,7 +379,7 @@ pub fn worker_event(
         attempt: None,
         duration: None,
         by: by.to_owned(),
-        evidence: evidence.to_owned(),
+        evidence: evidence.into(),
     }
 }
 

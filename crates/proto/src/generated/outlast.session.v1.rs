@@ -154,6 +154,9 @@ pub struct Finished {
     /// proof that no process of the attempt is left
     #[prost(bool, tag = "11")]
     pub tree_empty: bool,
+    /// drained, guardian_killed, frozen, lease, oom, host …; or empty
+    #[prost(string, tag = "12")]
+    pub evidence_code: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Checkpoint {
@@ -188,6 +191,9 @@ pub struct PhaseChange {
 pub struct Goodbye {
     #[prost(string, tag = "1")]
     pub why: ::prost::alloc::string::String,
+    /// drained, guardian_killed; or empty
+    #[prost(string, tag = "2")]
+    pub evidence_code: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ServerMessage {
@@ -420,6 +426,8 @@ pub enum Ending {
     NotStarted = 5,
     /// ended by a cancel order
     Cancelled = 6,
+    /// the worker was frozen, or what holds it was killed
+    Lost = 7,
 }
 impl Ending {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -435,6 +443,7 @@ impl Ending {
             Self::Interrupted => "ENDING_INTERRUPTED",
             Self::NotStarted => "ENDING_NOT_STARTED",
             Self::Cancelled => "ENDING_CANCELLED",
+            Self::Lost => "ENDING_LOST",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -447,6 +456,7 @@ impl Ending {
             "ENDING_INTERRUPTED" => Some(Self::Interrupted),
             "ENDING_NOT_STARTED" => Some(Self::NotStarted),
             "ENDING_CANCELLED" => Some(Self::Cancelled),
+            "ENDING_LOST" => Some(Self::Lost),
             _ => None,
         }
     }

@@ -49,6 +49,9 @@ const LEASE_BEATS: u64 = 3;
 const TICK_MIN: Span = Span::from_millis(20);
 const TICK_MAX: Span = Span::from_millis(250);
 
+/// What is said of a worker whose guardian is gone.
+const GUARDIAN_KILLED: &str = "the worker's guardian was killed";
+
 /// A loop that did not turn for a heartbeat interval, and at least for so long, was frozen.
 const FREEZE_MIN: Span = Span::from_millis(300);
 
@@ -74,6 +77,8 @@ pub(crate) struct Engine<H> {
     asked_for_beat: bool,
     /// After a freeze: how long the beat that it held up may take.
     thawed_until: Option<BootTime>,
+    /// The latest freeze.
+    stood_still: Option<StoodStill>,
     /// When every attempt is looked at again.
     look_again_at: BootTime,
     drain: DrainState,
@@ -102,6 +107,14 @@ struct SessionState {
     /// We resumed while away: the quiet that the server is about to order is our own old one.
     overrules_quiet: bool,
     capacity: Option<v1::Capacity>,
+}
+
+/// A freeze that is over.
+#[derive(Clone, Copy, Debug)]
+struct StoodStill {
+    length: std::time::Duration,
+    /// Attempts that end for want of a lease until then do so because of it.
+    until: BootTime,
 }
 
 /// Timers of a drain.
@@ -173,6 +186,7 @@ impl<H: Handler> Engine<H> {
             session: SessionState::default(),
             asked_for_beat: false,
             thawed_until: None,
+            stood_still: None,
             look_again_at: BootTime::default(),
             drain: DrainState::default(),
             astray: None,
@@ -245,6 +259,8 @@ impl<H: Handler> Engine<H> {
         }
         tracing::warn!(stood_still = ?duration(stood), "worker did not run for a while");
         self.thawed_until = Some(now.after(span(request_deadline(duration(interval)))));
+        let until = now.after(span(self.patience.stop_window));
+        self.stood_still = Some(StoodStill { length: duration(stood), until });
         self.heart.beat_now();
     }
 

@@ -165,7 +165,9 @@ async fn a_worker_without_its_guardian_ends_everything_and_fails() {
     stream.deliver([job(1)]);
     gate.started_reach(1).await;
     worker.control.tell(StageEvent::GuardianGone);
-    assert_eq!(ending(&stream.accept().await.1), Ending::Interrupted);
+    let (_, end) = stream.accept().await;
+    // A loss, and no interruption by a shutdown.
+    assert_eq!((ending(&end), &*end.evidence_code), (Ending::Lost, "guardian_killed"));
     eventually("it was forced", || gate.stops() == [(1, StopReason::Forced)]).await;
     drop(stream);
     assert!(worker.ended().await.is_err());

@@ -245,6 +245,7 @@ pub(crate) fn due_of(command: &Command) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
+    use outlast_core::evidence::Evidence;
     use outlast_store::command::{EndDetail, Ending, Fence, Finish, LogChunk, Start, Stream};
     use uuid::Uuid;
 
@@ -261,7 +262,7 @@ mod tests {
             event: WorkerEvent::Goodbye,
             session: None,
             by: String::new(),
-            evidence: String::new(),
+            evidence: Evidence::default(),
         };
         Op { command: Command::Worker(step), sink: Sink::None }
     }

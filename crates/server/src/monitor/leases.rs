@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::WorkerId;
 use outlast_core::lease::{Patience, Verdict};
 use outlast_core::time::{BootTime, Span};
@@ -17,6 +18,10 @@ use crate::engine::contact::Lane;
 use crate::engine::fleet::Member;
 use crate::engine::input::Input;
 use crate::engine::{Engine, millis};
+use crate::settings::Settings;
+
+/// How much later than expected a beat may be and still be fresh.
+const FRESH_SPARE: Span = Span::from_millis(500);
 
 /// Runs until dropped.
 pub(super) async fn run<S: Store>(engine: Engine<S>) {
@@ -119,7 +124,7 @@ async fn prove_contact<S: Store>(engine: &Engine<S>) {
         scope: LapseScope::Everything,
         mass: false,
         by: "lease monitor".into(),
-        evidence: String::new(),
+        evidence: Evidence::default(),
     };
     let nobody = Renew { worker: WorkerId(uuid::Uuid::nil()), lease, in_flight: 0 };
     let tried = (engine.beat(Command::Lapse(lapse)), engine.beat(Command::Renew(nobody)));
@@ -206,16 +211,7 @@ fn lapse_of<S: Store>(
         worker.id,
         seconds(age)
     );
-    let evidence = match scope {
-        LapseScope::OverlapAllowed => format!(
-            "connection dropped and not restored within {} s, last heartbeat {} s ago",
-            seconds(engine.settings().reconnect_window),
-            seconds(age)
-        ),
-        LapseScope::Everything => {
-            format!("no heartbeat for {} s, lease is {} s", seconds(age), seconds(worker.lease))
-        }
-    };
+    let evidence = evidence_of(worker, scope, age, engine.settings());
     Lapse {
         worker: worker.id,
         renewal: worker.renewal,
@@ -223,6 +219,48 @@ fn lapse_of<S: Store>(
         mass,
         by: "lease monitor".into(),
         evidence,
+    }
+}
+
+/// What a worker's silence says, as far as can be known from here. The system of a process that
+/// is killed closes its connections at once, while its beats are still fresh; one that stands
+/// still keeps them, and falls silent first.
+fn evidence_of(
+    worker: &WorkerBrief,
+    scope: LapseScope,
+    age: Span,
+    settings: &Settings,
+) -> Evidence {
+    let multiplier = u64::from(settings.staleness_multiplier.max(1));
+    let fresh = Span(worker.lease.0 / multiplier * 3 / 2 + FRESH_SPARE.0);
+    let closed = match worker.standing.liveness {
+        Liveness::Suspect => worker.updated.since(worker.last_heartbeat) <= fresh,
+        // It lapsed when its window was over; what must not overlap waited for the lease.
+        Liveness::Lapsed => worker.updated.since(worker.last_heartbeat) < worker.lease,
+        Liveness::Live | Liveness::Gone => false,
+    };
+    let silent =
+        format!("no heartbeat for {} s, lease is {} s", seconds(age), seconds(worker.lease));
+    match (scope, closed, worker.standing.liveness) {
+        (LapseScope::OverlapAllowed, _, _) => {
+            let text = format!(
+                "connection dropped and not restored within {} s, last heartbeat {} s ago",
+                seconds(settings.reconnect_window),
+                seconds(age)
+            );
+            let code = if closed { EvidenceCode::WorkerKilled } else { EvidenceCode::Lease };
+            Evidence::of(code, text)
+        }
+        (LapseScope::Everything, true, _) => {
+            let text = format!("{silent}; its connection was closed and did not come back");
+            Evidence::of(EvidenceCode::WorkerKilled, text)
+        }
+        (LapseScope::Everything, false, Liveness::Live) => {
+            let text =
+                format!("{silent}; its connection stands: frozen, or cut off without a sign");
+            Evidence::of(EvidenceCode::Frozen, text)
+        }
+        (LapseScope::Everything, false, _) => Evidence::of(EvidenceCode::Lease, silent),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::Refusal;
 use outlast_core::limits;
@@ -13,6 +14,7 @@ use outlast_store::command::{
     EndDetail, Ending, Finish, LogChunk, Progress, Registration, Start, Stream, WorkerRole,
 };
 use outlast_store::reply::MoveRefusal;
+use outlast_store::settle::lost_error;
 use outlast_wire::json;
 use uuid::Uuid;
 
@@ -144,6 +146,14 @@ pub(crate) fn report(
 /// Replaces an account that cannot be stored by one that can: an end that is not answered
 /// would be held, and sent again, for ever.
 fn readable(mut end: v1::Finished) -> v1::Finished {
+    end.error_type = limits::cut(end.error_type, limits::ERROR_TYPE_BYTES_MAX);
+    end.error_message = limits::cut(end.error_message, limits::ERROR_MESSAGE_BYTES_MAX);
+    end.evidence = bounded(end.evidence);
+    if end.error_details_json.len() > limits::ERROR_DETAILS_BYTES_MAX {
+        let size = end.error_details_json.len();
+        end.error_details_json = bytes::Bytes::new();
+        end.evidence = format!("{} (error details not kept: {size} bytes)", end.evidence);
+    }
     if end.checkpoint.len() > limits::CHECKPOINT_BYTES_MAX {
         end.checkpoint = bytes::Bytes::new();
         end.evidence.push_str(" (checkpoint too large to keep)");
@@ -188,6 +198,7 @@ fn ending(end: &v1::Finished) -> Ending {
         // and if the cancel was not the store's the job must run again.
         v1::Ending::Interrupted | v1::Ending::Cancelled => Ending::Interrupted,
         v1::Ending::NotStarted => Ending::NotStarted,
+        v1::Ending::Lost => Ending::Lost,
     }
 }
 
@@ -196,21 +207,32 @@ fn detail(end: v1::Finished, now: Timestamp) -> EndDetail {
     let completed = end.ending() == v1::Ending::Completed;
     let result = (completed && !end.result_json.is_empty())
         .then(|| String::from_utf8_lossy(&end.result_json).trim().to_owned());
-    let error = (!completed && !end.error_type.is_empty()).then(|| error_json(&end));
+    let lost = end.ending() == v1::Ending::Lost;
+    let error = match (completed, lost, end.error_type.is_empty()) {
+        (true, ..) | (false, false, true) => None,
+        (false, true, _) => Some(lost_error(&end.evidence)),
+        (false, false, false) => Some(error_json(&end)),
+    };
     let started = end
         .ran_ms
         .map(|ran| Timestamp(now.0.saturating_sub(i64::try_from(ran).unwrap_or(i64::MAX)).max(0)));
     let checkpoint = (!end.checkpoint.is_empty()).then(|| end.checkpoint.to_vec());
     let proof =
         if end.tree_empty || end.ran_ms.is_none() { "" } else { " (tree not proved empty)" };
+    let code = EvidenceCode::parse(&end.evidence_code);
     EndDetail {
         result,
         error,
         started,
         exit_code: end.exit_code,
         checkpoint,
-        evidence: format!("{}{proof}", end.evidence),
+        evidence: Evidence { code, text: format!("{}{proof}", end.evidence) },
     }
+}
+
+/// Evidence as it is stored.
+pub(crate) fn bounded(evidence: String) -> String {
+    limits::cut(evidence, limits::EVIDENCE_BYTES_MAX)
 }
 
 fn bounded_checkpoint(bytes: Vec<u8>) -> Result<Vec<u8>, String> {

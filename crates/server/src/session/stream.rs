@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_proto::v1::server_message::Body;
@@ -17,7 +18,7 @@ use crate::clock::boot_time;
 use crate::engine::input::{Input, Push};
 use crate::engine::{Engine, Unavailable, unexpected};
 use crate::session::attach::{Identity, attach, refused};
-use crate::session::convert;
+use crate::session::convert::{self, bounded};
 
 /// Most chunks of output of one session that wait for a batch.
 const UNKEPT_MAX: usize = 64;
@@ -28,7 +29,7 @@ type Unkept = VecDeque<oneshot::Receiver<Result<Reply, Unavailable>>>;
 /// How a stream ended.
 enum End {
     /// On purpose.
-    Goodbye(String),
+    Goodbye(Evidence),
     /// Without a word.
     Dropped(String),
     /// By this server: superseded, lapsed, or out of service.
@@ -87,7 +88,8 @@ async fn listen<S: Store>(
         };
         engine.board().leases().heard(identity.worker);
         if let Said::Goodbye(goodbye) = said {
-            return End::Goodbye(goodbye.why);
+            let code = EvidenceCode::parse(&goodbye.evidence_code);
+            return End::Goodbye(Evidence { code, text: bounded(goodbye.why) });
         }
         if let Err(error) = hear(engine, identity, &mut unkept, said).await {
             return End::Dropped(error.reason);
@@ -138,7 +140,8 @@ async fn hear<S: Store>(
                 Phase::Quiet => WorkerEvent::Quiet,
                 Phase::Draining => WorkerEvent::Drain,
             };
-            move_worker(engine, Identity { worker, session }, event, change.why).await?;
+            let why = bounded(change.why).into();
+            move_worker(engine, Identity { worker, session }, event, why).await?;
             Ok(())
         }
         // A second hello changes nothing; goodbye was handled before.
@@ -151,7 +154,7 @@ async fn move_worker<S: Store>(
     engine: &Engine<S>,
     Identity { worker, session }: Identity,
     event: WorkerEvent,
-    evidence: String,
+    evidence: Evidence,
 ) -> Result<bool, Unavailable> {
     let by = format!("worker {worker}");
     let step = WorkerMove { worker, event, session: Some(session), by, evidence };
@@ -180,13 +183,13 @@ async fn leave<S: Store>(
     match end {
         End::Goodbye(why) => {
             tracing::info!("deregistering worker {name} (ID: {worker}): {why}");
-            let evidence = format!("goodbye: {why}");
+            let evidence = Evidence { code: why.code, text: format!("goodbye: {why}") };
             move_worker(engine, identity, WorkerEvent::Goodbye, evidence).await?;
         }
         End::Dropped(why) => {
             tracing::warn!(worker = name, %worker, why, "worker's connection dropped");
             // Refused when a newer session is attached: then this drop says nothing.
-            if move_worker(engine, identity, WorkerEvent::Drop, why).await? {
+            if move_worker(engine, identity, WorkerEvent::Drop, why.into()).await? {
                 engine.board().leases().dropped(worker, boot_time());
                 engine.board().lease_changed.notify_one();
             }

@@ -1,5 +1,6 @@
 //! A job's attempts: the ended ones, and the one under way.
 
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::JobId;
 use outlast_core::job::{Outcome, State};
 use outlast_store::StoreError;
@@ -14,16 +15,16 @@ pub(crate) async fn of_job(reader: &Reader, id: JobId) -> Result<Vec<AttemptReco
         .all(
             "select x.epoch, x.life, x.number, x.worker, coalesce(w.name, x.plain), x.claimed,
                     x.started, x.finished, x.outcome, x.next_state, x.error, x.exit_code, x.by,
-                    x.evidence
+                    x.evidence, x.evidence_code
              from job_row j
              cross join lateral (
                  select t.epoch, t.life, t.number, t.worker, t.plain, t.claimed, t.started,
                         t.finished, t.outcome, t.next_state, t.error, t.exit_code, t.by,
-                        t.evidence
+                        t.evidence, t.evidence_code
                  from attempt_row t where t.seq = j.seq
                  union all
                  select a.epoch, a.life, a.failures + 1, a.worker, a.plain, a.claimed, a.started,
-                        null, null, null, null, null, '', ''
+                        null, null, null, null, null, '', '', null
                  from active a where a.seq = j.seq) x
              left join worker w on w.id = x.worker
              where j.id = $1 order by x.epoch",
@@ -36,6 +37,7 @@ pub(crate) async fn of_job(reader: &Reader, id: JobId) -> Result<Vec<AttemptReco
 fn attempt(row: &Row) -> Result<AttemptRecord, StoreError> {
     let outcome: Option<&str> = get(row, 8)?;
     let next_state: Option<&str> = get(row, 9)?;
+    let code: Option<&str> = get(row, 14)?;
     Ok(AttemptRecord {
         epoch: row::epoch(row, 0)?,
         life: row::life(row, 1)?,
@@ -50,6 +52,6 @@ fn attempt(row: &Row) -> Result<AttemptRecord, StoreError> {
         error: get(row, 10)?,
         exit_code: get(row, 11)?,
         by: get(row, 12)?,
-        evidence: get(row, 13)?,
+        evidence: Evidence { code: code.and_then(EvidenceCode::parse), text: get(row, 13)? },
     })
 }

@@ -121,7 +121,7 @@ impl Writing<'_> {
 
     fn tell_refusal(&mut self, stored: &StoredJob) {
         let told = enqueued_event(stored, State::Discarded, "server");
-        let evidence = "refused when it was taken in".to_owned();
+        let evidence = "refused when it was taken in".into();
         self.events.push(Event { kind: EventName::JobDiscarded, evidence, ..told });
     }
 }

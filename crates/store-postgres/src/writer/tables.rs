@@ -62,7 +62,7 @@ macro_rules! attempt {
         concat!(
             "insert into attempt_row (seq, epoch, life, number, worker, plain, claimed, started,
                                       finished, outcome, next_state, error, exit_code, by,
-                                      evidence)
+                                      evidence, evidence_code)
              select * from unnest(",
             $columns,
             ") returning 1"
@@ -290,15 +290,15 @@ rows! {
         attempt!(
             "$1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::uuid[], $6::text[],
              $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::text[],
-             $13::int[], $14::text[], $15::text[]"
+             $13::int[], $14::text[], $15::text[], $16::text[]"
         ),
-        ") select outlast.exactly(count(*), $16) from put"
+        ") select outlast.exactly(count(*), $17) from put"
     ),
     {
         seq: i64, epoch: i64, life: i32, number: i32, worker: Option<Uuid>, plain: Option<String>,
         claimed: i64, started: Option<i64>, finished: i64, outcome: &'static str,
         next_state: &'static str, error: Option<String>, exit_code: Option<i32>, by: String,
-        evidence: String,
+        evidence: String, evidence_code: Option<&'static str>,
     }
 }
 
@@ -316,11 +316,11 @@ const ALL_ENDED: &str = concat!(
     attempt!(
         "$22::bigint[], $23::bigint[], $24::int[], $25::int[], $26::uuid[], $27::text[],
          $28::bigint[], $29::bigint[], $30::bigint[], $31::text[], $32::text[], $33::text[],
-         $34::int[], $35::text[], $36::text[]"
+         $34::int[], $35::text[], $36::text[], $37::text[]"
     ),
     ") select outlast.exactly((select count(*) from gone), $6),
               outlast.exactly((select count(*) from ended), $21),
-              outlast.exactly((select count(*) from tried), $37)"
+              outlast.exactly((select count(*) from tried), $38)"
 );
 
 rows! {

@@ -280,6 +280,7 @@ impl Writing<'_> {
             exit_code: trace.detail.exit_code,
             by: text(trace.by),
             evidence: text(&trace.detail.evidence),
+            evidence_code: trace.detail.evidence.word(),
         });
     }
 

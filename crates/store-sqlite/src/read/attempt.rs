@@ -1,5 +1,6 @@
 //! A job's attempts: the ended ones, and the one under way.
 
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::JobId;
 use outlast_core::job::{Outcome, State};
 use outlast_store::StoreError;
@@ -25,7 +26,7 @@ fn ended(db: &Connection, seq: i64) -> Result<Vec<AttemptRecord>, StoreError> {
     let mut select = db
         .prepare_cached(
             "select epoch, life, number, worker, plain, claimed, started, finished, outcome,
-                    next_state, error, exit_code, by, evidence
+                    next_state, error, exit_code, by, evidence, evidence_code
              from attempt_row where seq = ? order by epoch",
         )
         .map_err(failed)?;
@@ -45,7 +46,10 @@ fn ended(db: &Connection, seq: i64) -> Result<Vec<AttemptRecord>, StoreError> {
                 error: row.get(10)?,
                 exit_code: row.get(11)?,
                 by: row.get(12)?,
-                evidence: row.get(13)?,
+                evidence: Evidence {
+                    code: row::parsed_opt(row, 14, EvidenceCode::parse)?,
+                    text: row.get(13)?,
+                },
             })
         })
         .map_err(failed)?;
@@ -75,7 +79,7 @@ fn under_way(db: &Connection, seq: i64) -> Result<Option<AttemptRecord>, StoreEr
                 error: None,
                 exit_code: None,
                 by: String::new(),
-                evidence: String::new(),
+                evidence: Evidence::default(),
             })
         })
         .map_err(failed)?;

@@ -131,7 +131,7 @@ impl Writing<'_> {
             let error = strand_error(limit, self.now.since(*since), &strand.reason);
             let detail = EndDetail {
                 error: Some(error),
-                evidence: strand.reason.clone(),
+                evidence: strand.reason.as_str().into(),
                 ..EndDetail::default()
             };
             let Ok(transition) = self.bench().decide(&live.job, JobEvent::Strand, nth) else {

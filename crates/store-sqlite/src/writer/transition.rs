@@ -280,8 +280,9 @@ impl Writing<'_> {
         let started = held.started.or(trace.detail.started);
         self.execute(
             "insert into attempt_row (seq, epoch, life, number, worker, plain, claimed, started,
-                                      finished, outcome, next_state, error, exit_code, by, evidence)
-             values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                                      finished, outcome, next_state, error, exit_code, by, evidence,
+                                      evidence_code)
+             values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             rusqlite::params![
                 live.seq,
                 int(to.epoch.0),
@@ -297,7 +298,8 @@ impl Writing<'_> {
                 trace.detail.error,
                 trace.detail.exit_code,
                 trace.by,
-                trace.detail.evidence,
+                trace.detail.evidence.text,
+                trace.detail.evidence.word(),
             ],
         )?;
         Ok(())

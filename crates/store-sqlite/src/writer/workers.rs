@@ -1,5 +1,6 @@
 //! Workers: registration, leases, and giving them up with what they hold.
 
+use outlast_core::evidence::Evidence;
 use outlast_core::id::WorkerId;
 use outlast_core::job::{Event as JobEvent, EventKind, Hold, Outcome, Overlap};
 use outlast_core::time::{Span, Timestamp};
@@ -33,7 +34,7 @@ pub(super) struct Known {
 struct Loss<'a> {
     mass: bool,
     by: &'a str,
-    evidence: &'a str,
+    evidence: &'a Evidence,
 }
 
 impl Writing<'_> {
@@ -129,7 +130,7 @@ impl Writing<'_> {
             EventName::WorkerRegistered,
             self.now,
             &by,
-            &registration.name,
+            registration.name.as_str(),
         ));
         Ok(Ok(standing))
     }
@@ -375,7 +376,7 @@ impl Writing<'_> {
             let lost = transition.hold == Hold::Drop(Outcome::Lost);
             let detail = EndDetail {
                 error: lost.then(|| lost_error(loss.evidence)),
-                evidence: loss.evidence.to_owned(),
+                evidence: loss.evidence.clone(),
                 ..EndDetail::default()
             };
             let trace = Trace { kind: EventKind::Lose, by: loss.by, detail: &detail, ended_by: "" };

@@ -233,6 +233,7 @@ fn every_transition_is_told_with_who_and_why<H: Harness>(world: &mut World<'_, H
     );
     let lost = &told[8];
     assert_eq!((&*lost.by, &*lost.evidence), ("test", "silent"));
+    assert_eq!(lost.evidence.word(), Some("frozen"));
     assert_eq!((lost.worker, lost.epoch.unwrap().0), (Some(hand.worker), 2));
     let about_worker = events(world, EventQuery { names: vec!["worker.*".into()], ..all_events() });
     let names: Vec<_> = about_worker.iter().map(|event| event.kind).collect();

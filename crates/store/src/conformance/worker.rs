@@ -117,7 +117,7 @@ fn drop_seen_by_an_old_session_says_nothing<H: Harness>(world: &mut World<'_, H>
     let hand = world.worker();
     let current = world.attach(hand.worker);
     let drop = |session| {
-        let (by, evidence) = ("test".to_owned(), "dropped".to_owned());
+        let (by, evidence) = ("test".to_owned(), "dropped".into());
         let session = Some(session);
         Command::Worker(WorkerMove {
             worker: hand.worker,

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use outlast_core::budget::{Budgets, ScheduledTimeout};
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::Rules;
 use outlast_core::retry::RetryPolicy;
@@ -372,6 +373,6 @@ pub(crate) fn order(job: JobId) -> JobOrder {
 }
 
 pub(crate) fn lapse(worker: WorkerId, renewal: u64, scope: LapseScope) -> Command {
-    let (by, evidence) = ("test".into(), "silent".into());
+    let (by, evidence) = ("test".into(), Evidence::of(EvidenceCode::Frozen, "silent"));
     Command::Lapse(Lapse { worker, renewal, scope, mass: false, by, evidence })
 }

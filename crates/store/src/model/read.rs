@@ -5,6 +5,7 @@ mod events;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use outlast_core::evidence::Evidence;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Outcome, Place, State};
 use outlast_core::time::Timestamp;
@@ -37,7 +38,7 @@ impl Row {
             error: None,
             exit_code: None,
             by: String::new(),
-            evidence: String::new(),
+            evidence: Evidence::default(),
         })
     }
 

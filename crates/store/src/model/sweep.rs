@@ -29,8 +29,7 @@ impl Tx<'_> {
             (visible.length <= sweep.watched).then_some(visible.until)
         };
         let none = |_: &Row| EndDetail::default();
-        let expired =
-            |_: &Row| EndDetail { evidence: "expired".to_owned(), ..EndDetail::default() };
+        let expired = |_: &Row| EndDetail { evidence: "expired".into(), ..EndDetail::default() };
         let unseen = |row: &Row| {
             let visible = row.held.as_ref().and_then(|held| held.visible);
             visible.map_or_else(EndDetail::default, |visible| visibility_detail(visible.length))
@@ -107,7 +106,7 @@ impl Tx<'_> {
         let row = self.tables.rows.get(&seq)?;
         let ScheduledTimeout::After(limit) = row.stored.scheduled_timeout else { return None };
         let error = strand_error(limit, self.now().since(row.since), &strand.reason);
-        let evidence = strand.reason.clone();
+        let evidence = strand.reason.as_str().into();
         let detail = EndDetail { evidence, ..EndDetail::default() };
         let cause = Cause { kind: EventKind::Strand, by: STRAND_BY, detail: &detail };
         let moved = self.play(seq, JobEvent::Strand, nth, &cause).ok()?;

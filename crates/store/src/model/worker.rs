@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use outlast_core::evidence::Evidence;
 use outlast_core::id::WorkerId;
 use outlast_core::job::{Event as JobEvent, EventKind, Hold, Outcome, Overlap};
 use outlast_core::time::Timestamp;
@@ -19,7 +20,7 @@ use crate::settle::{Leave, lost_error, worker_event, worker_event_name};
 #[derive(Clone, Copy)]
 struct Word<'a> {
     by: &'a str,
-    evidence: &'a str,
+    evidence: &'a Evidence,
     mass: bool,
 }
 
@@ -45,7 +46,7 @@ impl Tx<'_> {
             ..row
         });
         let by = format!("worker {}", new.id);
-        self.tell(worker_event(new.id, EventName::WorkerRegistered, now, &by, &new.name));
+        self.tell(worker_event(new.id, EventName::WorkerRegistered, now, &by, new.name.as_str()));
         Ok(standing)
     }
 
@@ -191,7 +192,7 @@ impl Tx<'_> {
         if let Some(row) = self.tables.workers.get_mut(&worker) {
             row.standing = standing;
             row.updated = now;
-            word.evidence.clone_into(&mut row.evidence);
+            row.evidence.clone_from(&word.evidence.text);
         }
         if let Some(name) = worker_event_name(event) {
             self.tell(worker_event(worker, name, now, word.by, word.evidence));
@@ -218,7 +219,7 @@ impl Tx<'_> {
             let lost = step.hold == Hold::Drop(Outcome::Lost);
             let detail = EndDetail {
                 error: lost.then(|| lost_error(word.evidence)),
-                evidence: word.evidence.to_owned(),
+                evidence: word.evidence.clone(),
                 ..EndDetail::default()
             };
             let cause = Cause { kind: EventKind::Lose, by: word.by, detail: &detail };

@@ -217,6 +217,7 @@ pub static SECTIONS: &[Section] = &[
             maybe(int("exit_code")),
             text("by"),
             text("evidence"),
+            maybe(text("evidence_code")),
         ],
     },
     Section { name: "expiry", key: 2, columns: &[int("at"), int("seq")] },

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outlast_core::limits::RESULT_BYTES_MAX;
 use outlast_packs::Action;
-use outlast_sdk::{Ended, StopReason};
+use outlast_sdk::{Ended, EvidenceCode, StopReason};
 use serde_json::{Value, json};
 
 use crate::attempt::{EndKind, Ending, Oom};
@@ -39,17 +39,16 @@ pub(super) fn judge(
         EndKind::TimedOut => Ended::timed_out(limit),
         EndKind::Cancelled => Ended::cancelled(""),
         EndKind::Interrupted => Ended::interrupted(match stop {
-            Some(StopReason::DeadlineNear) => "ended before the worker's lease could pass",
+            Some(StopReason::DeadlineNear) => return lease_over(ending),
             Some(StopReason::Forced) => "killed by a forced shutdown",
             Some(StopReason::Cancelled | StopReason::Stale | StopReason::Interrupted) | None => {
                 "ended by the worker's shutdown"
             }
         }),
-        EndKind::DeadlinePassed => {
-            let message = "ended by its deadline: the lease was not renewed";
-            Ended::interrupted(message).because("lease_not_renewed", message)
+        EndKind::DeadlinePassed => return lease_over(ending),
+        EndKind::OomKilled => {
+            Ended::failed("oom_killed", "killed for want of memory").known_by(EvidenceCode::Oom)
         }
-        EndKind::OomKilled => Ended::failed("oom_killed", "killed for want of memory"),
         EndKind::SpawnFailed { reason } => Ended::failed("spawn_failed", reason.clone()),
         // Nothing else runs as the job's user and has reason to. If it were not charged, a job
         // that does it would run until the interruption budget is spent.
@@ -60,7 +59,8 @@ pub(super) fn judge(
         // Nothing of the job's own doing is known: it is not charged for it.
         EndKind::ShimDied { reason } => {
             let message = format!("lost its shim: {reason}");
-            Ended::interrupted(message.clone()).because("shim_died", message)
+            let ended = Ended::interrupted(message.clone()).because("shim_died", message);
+            Ended { evidence_code: None, ..ended }
         }
     };
     ended.evidence = evidence;
@@ -78,6 +78,19 @@ pub(super) fn hide(ended: &mut Ended, mask: &Mask) {
     ended.result_json = mask.json(std::mem::take(&mut ended.result_json).into()).into();
     if let Some(failure) = &mut ended.failure {
         failure.message = mask.text(&failure.message);
+    }
+}
+
+/// The shim or the engine ended it because nothing renewed the lease: the worker's loss, and
+/// not a shutdown.
+fn lease_over(ending: &Ending) -> Ended {
+    let message = EndKind::DeadlinePassed.to_string();
+    let ended = Ended::interrupted(message.clone()).because("lease_not_renewed", message);
+    Ended {
+        exit_code: ending.code,
+        tree_empty: ending.tree_empty,
+        executed: ending.executed,
+        ..ended.known_by(EvidenceCode::Lease)
     }
 }
 

@@ -23,6 +23,7 @@ mod deployment;
 mod doctor;
 mod documentation;
 mod durability;
+mod evidence;
 mod exclusivity;
 mod exit_codes;
 mod fleet;

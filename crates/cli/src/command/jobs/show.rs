@@ -17,9 +17,18 @@ const ATTEMPTS: &[Column] = &[
     ("FINISHED", |attempt| ago(attempt, "finished")),
     ("OUTCOME", |attempt| text_at(attempt, "outcome")),
     ("EXIT", |attempt| text_at(attempt, "exit_code")),
-    ("EVIDENCE", |attempt| text_at(attempt, "evidence")),
+    ("EVIDENCE", evidence),
     ("ERROR", |attempt| error(attempt)),
 ];
+
+/// The word first, where there is one.
+fn evidence(attempt: &Value) -> String {
+    let text = text_at(attempt, "evidence");
+    match attempt.get("evidence_code").and_then(Value::as_str) {
+        Some(code) => format!("{code}: {text}"),
+        None => text,
+    }
+}
 
 pub(super) async fn run(args: &One, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;

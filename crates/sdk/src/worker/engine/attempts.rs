@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use outlast_core::evidence::EvidenceCode;
 use outlast_core::limits::START_PERSIST_AFTER;
 use outlast_core::time::{BootTime, Span};
 use outlast_proto::v1::{self, Report, report};
 
-use super::{Engine, TICK_MIN};
+use super::{Engine, GUARDIAN_KILLED, TICK_MIN};
 use crate::clock::{Stopwatch, boot_now, duration, span};
 use crate::context::{AttemptEvent, LatestCheckpoint, StopReason};
 use crate::delivery::AttemptId;
@@ -17,6 +18,7 @@ use crate::shared::margin;
 use crate::watchdog;
 use crate::worker::attempt;
 use crate::worker::held::{Entry, Running, Standing};
+use crate::worker::summary::RunError;
 
 /// How often attempts that end within the same turn are waited for before sending. Each
 /// round lets every ready task run once, so very short jobs fill a message.
@@ -67,7 +69,9 @@ impl<H: Handler> Engine<H> {
     fn on_ended(&mut self, attempt: AttemptId, ended: Ended) {
         let Some(running) = self.held.running_mut(attempt) else { return };
         let (ran, void) = (running.watch.elapsed(), running.standing == Standing::Void);
-        let mut ended = ended.storable();
+        let told = running.told();
+        let mut ended = self.truly(ended, told).storable();
+        let Some(running) = self.held.running_mut(attempt) else { return };
         // Its end is kept until it is answered, and the checkpoint with it.
         if ended.checkpoint.is_empty() && ended.ending != Ending::Completed {
             ended.checkpoint = std::mem::take(&mut running.checkpoint);
@@ -86,11 +90,39 @@ impl<H: Handler> Engine<H> {
             _ if void => &mut self.summary.stopped,
             Ending::Completed => &mut self.summary.completed,
             Ending::Failed | Ending::TimedOut => &mut self.summary.failed,
-            Ending::Interrupted => &mut self.summary.interrupted,
+            Ending::Interrupted | Ending::Lost => &mut self.summary.interrupted,
             Ending::Cancelled => &mut self.summary.stopped,
             Ending::NotStarted => &mut self.summary.handed_back,
         };
         *counter += 1;
+    }
+
+    /// An attempt knows that it was told to end, and not always why.
+    fn truly(&self, ended: Ended, told: Option<StopReason>) -> Ended {
+        if ended.ending != Ending::Interrupted {
+            return ended;
+        }
+        let account = |code, text: &str| Ended {
+            exit_code: ended.exit_code,
+            checkpoint: ended.checkpoint.clone(),
+            tree_empty: ended.tree_empty,
+            executed: ended.executed,
+            ..Ended::lost(code, text)
+        };
+        if matches!(self.fatal, Some(RunError::GuardianGone)) {
+            return account(EvidenceCode::GuardianKilled, GUARDIAN_KILLED);
+        }
+        let by_lease = ended.evidence_code == Some(EvidenceCode::Lease);
+        if !by_lease && told != Some(StopReason::DeadlineNear) {
+            return ended;
+        }
+        match self.stood_still {
+            Some(stood) if boot_now() < stood.until => {
+                let text = format!("worker stood still for {:?}: {}", stood.length, ended.evidence);
+                account(EvidenceCode::Frozen, &text)
+            }
+            _ => account(EvidenceCode::Lease, &ended.evidence),
+        }
     }
 
     pub(super) fn report(&mut self, attempt: AttemptId, what: report::What) {

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use outlast_core::evidence::EvidenceCode;
 use outlast_core::time::{BootTime, Span};
 use outlast_core::worker::lifecycle::{Act, Stage, StageEvent, decide};
 use outlast_proto::v1::worker_message::Body;
 use outlast_proto::v1::{self, Goodbye, PhaseChange, WorkerMessage};
 use tokio::time::timeout;
 
-use super::{Engine, Exit};
+use super::{Engine, Exit, GUARDIAN_KILLED};
 use crate::clock::{boot_now, span};
 use crate::context::StopReason;
 use crate::handler::Handler;
@@ -148,7 +149,7 @@ impl<H: Handler> Engine<H> {
             while let Some(next) = self.outbox.next(trusted) {
                 last.push(next.message);
             }
-            let goodbye = Goodbye { why: "drained".to_owned() };
+            let goodbye = goodbye(self.fatal.as_ref());
             last.push(WorkerMessage { body: Some(Body::Goodbye(goodbye)) });
             if timeout(GOODBYE_MAX, say_goodbye(session, last)).await.is_err() {
                 tracing::warn!("server did not take the goodbye in time");
@@ -160,6 +161,14 @@ impl<H: Handler> Engine<H> {
             None => Ok(self.summary),
         }
     }
+}
+
+fn goodbye(fatal: Option<&RunError>) -> Goodbye {
+    let (why, code) = match fatal {
+        Some(RunError::GuardianGone) => (GUARDIAN_KILLED, EvidenceCode::GuardianKilled),
+        Some(_) | None => ("drained", EvidenceCode::Drained),
+    };
+    Goodbye { why: why.to_owned(), evidence_code: code.as_str().to_owned() }
 }
 
 /// Sends the last messages and waits until the server has closed the stream: then it has

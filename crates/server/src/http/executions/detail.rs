@@ -174,6 +174,7 @@ fn attempt(object: &mut Object<'_>, record: &AttemptRecord) {
     }
     object.text("by", &record.by);
     object.text("evidence", &record.evidence);
+    object.text_or_null("evidence_code", record.evidence.word());
 }
 
 /// Returns the job that the path names, if there is one.

@@ -113,4 +113,7 @@ fn data(object: &mut Object<'_>, event: &Event) {
     }
     object.text("by", &event.by);
     object.text("evidence", &event.evidence);
+    if let Some(code) = event.evidence.word() {
+        object.text("evidence_code", code);
+    }
 }

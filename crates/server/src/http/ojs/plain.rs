@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::WorkerId;
 use outlast_core::time::{BootTime, Span};
 use outlast_core::worker::liveness::{Phase, Standing, WorkerEvent};
@@ -243,7 +244,8 @@ async fn step<S: Store>(
     event: WorkerEvent,
 ) -> Result<Option<Standing>, Failure> {
     let by = format!("worker {worker}");
-    let evidence = "said so in its heartbeat".to_owned();
+    let code = (event == WorkerEvent::Goodbye).then_some(EvidenceCode::Drained);
+    let evidence = Evidence { code, text: "said so in its heartbeat".into() };
     let step = WorkerMove { worker, event, session: None, by, evidence };
     let command = Command::Worker(step);
     let reply = if event == WorkerEvent::Goodbye {

@@ -59,7 +59,7 @@ pub(super) async fn ack<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> 
     let by = by(&call, &about);
     let detail = EndDetail {
         result,
-        evidence: "acknowledged by a plain client".to_owned(),
+        evidence: "acknowledged by a plain client".into(),
         ..EndDetail::default()
     };
     let moved = match finish(&call.app, by, about, Ending::Completed, detail).await? {
@@ -84,7 +84,7 @@ pub(super) async fn nack<S: Store>(mut call: Call<S>) -> Result<Answer, Failure>
     };
     let detail = EndDetail {
         error: Some(error),
-        evidence: "reported by a plain client".to_owned(),
+        evidence: "reported by a plain client".into(),
         ..EndDetail::default()
     };
     let moved = match finish(&call.app, by, about, ending, detail).await? {

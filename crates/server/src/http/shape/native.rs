@@ -1,5 +1,6 @@
 //! Shapes of executions, workers and what they come with.
 
+use outlast_core::evidence::EvidenceCode;
 use serde_json::{Value, json};
 
 use super::schema::{
@@ -88,7 +89,12 @@ pub(super) fn attempt() -> Value {
         ("exit_code", or_null(int())),
         ("by", text()),
         ("evidence", text()),
+        ("evidence_code", or_null(evidence_code())),
     ])
+}
+
+fn evidence_code() -> Value {
+    one_of(&EvidenceCode::ALL.map(EvidenceCode::as_str))
 }
 
 pub(super) fn event() -> Value {
@@ -104,6 +110,7 @@ pub(super) fn event() -> Value {
         ("worker_id?", uuid()),
         ("by", text()),
         ("evidence", text()),
+        ("evidence_code?", evidence_code()),
     ]);
     object(&[
         ("specversion", text()),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use outlast_core::budget::ScheduledTimeout;
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Overlap, Rules, State};
 use outlast_core::retry::{OnExhaustion, RetryPolicy};
@@ -225,7 +226,8 @@ impl<H: Harness> View<'_, H> {
     }
 
     fn about_worker(&self, wish: &Wish) -> Command {
-        let (by, evidence) = ("someone".to_owned(), "they said so".to_owned());
+        let by = "someone".to_owned();
+        let evidence = Evidence::of(EvidenceCode::Frozen, "they said so");
         match wish {
             Wish::Renew { worker } => Command::Renew(Renew {
                 worker: self.worker_id(*worker),
@@ -337,7 +339,7 @@ impl<H: Harness> View<'_, H> {
             started: detail.started.map(|ago| Timestamp(now.0 - ago)),
             exit_code: detail.error.then_some(3),
             checkpoint: detail.checkpoint.map(|byte| vec![byte]),
-            evidence: "exit code".into(),
+            evidence: Evidence::of(EvidenceCode::Oom, "exit code"),
         };
         let job = self.aimed(job, &[State::Active, State::Cancelled]);
         let (fence, by) = (self.fence(job, as_who), "reporter".into());

@@ -1,0 +1,63 @@
+//! Every end is told with its true evidence, and charged for what it was.
+
+use std::time::Duration;
+
+use outlast_e2e::wait::{KILL_AFTER, LEASE, RECONNECT, SWEEP, within};
+use outlast_e2e::{Run, Scene, Worker, WorkerOptions};
+use serde_json::{Value, json};
+
+/// Runs a job on a worker, ends the worker in some way, and returns the first attempt and the
+/// job as it ended elsewhere. What `end` returns is dropped before the processes are counted.
+fn first_attempt_after<T>(
+    options: &WorkerOptions,
+    end: impl FnOnce(&mut Worker) -> T,
+) -> (Value, Value) {
+    let scene = Scene::start();
+    let mut doomed = scene.worker_with(options);
+    let job = scene.run(Run::holding_once(Duration::from_secs(120)));
+    scene.await_status(&job, "running", within(LEASE));
+    let _heir = scene.worker("heir");
+    let hold = end(&mut doomed);
+    let bound = within(RECONNECT + SWEEP + LEASE + KILL_AFTER);
+    let done = scene.await_status(&job, "completed", bound);
+    let first = scene.api().attempts(&job)[0].clone();
+    drop(hold);
+    scene.judge();
+    (first, done)
+}
+
+fn check(attempt: &Value, outcome: &str, code: &str) {
+    assert_eq!((&attempt["outcome"], &attempt["evidence_code"]), (&json!(outcome), &json!(code)));
+    assert!(attempt["evidence"].as_str().is_some_and(|text| !text.is_empty()), "{attempt}");
+}
+
+#[test]
+fn a_killed_guardian_is_a_loss_and_no_shutdown() {
+    let (first, done) = first_attempt_after(&WorkerOptions::named("doomed"), |worker| {
+        worker.guardian_mut().kill();
+    });
+    check(&first, "lost", "guardian_killed");
+    let text = first["evidence"].as_str().unwrap();
+    assert!(text.contains("guardian was killed") && !text.contains("shutdown"), "{first}");
+    assert_eq!(first["error"]["type"], "worker_death", "{first}");
+    let spent = (&done["losses"], &done["interruptions"], &done["failures"]);
+    assert_eq!(spent, (&json!(1), &json!(0), &json!(0)), "{done}");
+}
+
+#[test]
+fn a_drain_is_an_interruption() {
+    let options = WorkerOptions::named("doomed").shutdown_timeout(Duration::from_millis(200));
+    let (first, done) = first_attempt_after(&options, |worker| worker.terminate());
+    check(&first, "interrupted", "drained");
+    assert_eq!((&done["losses"], &done["interruptions"]), (&json!(0), &json!(1)), "{done}");
+}
+
+#[test]
+fn a_worker_that_is_killed_whole_is_told_from_one_that_stands_still() {
+    let (first, _) = first_attempt_after(&WorkerOptions::named("doomed"), Worker::kill_whole);
+    check(&first, "lost", "worker_killed");
+    let named = WorkerOptions::named("doomed");
+    let (first, done) = first_attempt_after(&named, |worker| worker.freeze_engine());
+    check(&first, "lost", "frozen");
+    assert_eq!(done["losses"], 1, "{done}");
+}

@@ -14,6 +14,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use outlast_store::cursor::LANES_A_RESTORE;
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
@@ -65,7 +66,7 @@ impl SqliteStore {
         refuse_nothing(&db, path)?;
         refuse_broken(&db, path)?;
         migrate(&mut db).map_err(|error| named(error, path))?;
-        let generation = raise_generation(&db)?;
+        let generation = renew(&db)?;
         db.close().map_err(|(_, error)| error)?;
         match std::fs::remove_file(mark::place(path)) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => Err(io(source)),
@@ -99,7 +100,7 @@ impl Restoring {
         copy(&source, &partial)?;
         let mut db = Connection::open(&partial)?;
         migrate(&mut db)?;
-        let generation = raise_generation(&db)?;
+        let generation = renew(&db)?;
         db.close().map_err(|(_, error)| error)?;
         Ok(Self { to: to.to_owned(), partial, generation, _lock: lock })
     }
@@ -173,6 +174,17 @@ fn refuse_broken(db: &Connection, path: &Path) -> Result<(), OpenError> {
         return Ok(());
     }
     Err(OpenError::Damaged { path: path.to_owned(), what: found })
+}
+
+/// Makes a restored store tell itself apart from the one that was lost: by its generation, which
+/// it returns, and by lanes of the event log that no reader has seen.
+fn renew(db: &Connection) -> Result<u64, rusqlite::Error> {
+    db.execute(
+        "insert into event_lane (id, latest) values (1, ?1)
+         on conflict (id) do update set latest = latest + ?1",
+        [LANES_A_RESTORE],
+    )?;
+    raise_generation(db)
 }
 
 fn raise_generation(db: &Connection) -> Result<u64, rusqlite::Error> {

@@ -31,6 +31,11 @@ const BATCHES: usize = 1_000;
 const OF_LANE_MIN: usize = 8;
 const OF_LANE_MAX: usize = 500;
 
+/// How far a restored store goes beyond the highest lane that it knows. Between the backup and
+/// its end the lost store gave more lanes than that, and readers have been there: what is
+/// written now must come after all of them. No store ever gives so many.
+pub const LANES_A_RESTORE: i64 = 1 << 32;
+
 /// The next event of a lane: event `i` of batch `n`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {

@@ -4,6 +4,7 @@
 use outlast_cluster::Database;
 use outlast_store::Store as _;
 use outlast_store::event::EventQuery;
+use outlast_store_postgres::PostgresStore;
 
 use crate::hand::{Server, run, sql};
 
@@ -12,6 +13,31 @@ async fn read(server: &Server, after: Option<String>) -> (usize, String) {
     let query = EventQuery { after, names, queues, job: None, worker: None, limit: 1_000 };
     let page = server.store.events(query).await.unwrap();
     (page.events.len(), page.next)
+}
+
+/// A reader who had followed the store that was lost once saw nothing of the restored one, until
+/// that had written as much.
+#[test]
+fn what_is_written_after_a_restore_comes_after_all_that_was_read_before_it() {
+    let database = Database::new().unwrap();
+    run(async {
+        let mut cursor = None;
+        for jobs in 1..=3 {
+            let server = Server::open(&database.url).await;
+            server.add(jobs).await;
+            cursor = Some(read(&server, cursor).await.1);
+            server.store.close().await.unwrap();
+        }
+        // As it was when the first server had written.
+        let lost = "delete from event_batch where lane > 1; update event_lane set latest = 1;
+             delete from server_batch where lane > 1";
+        sql(&database.url).await.batch_execute(lost).await.unwrap();
+        assert_eq!(PostgresStore::accept(&database.url).await.unwrap(), 2);
+        let server = Server::open(&database.url).await;
+        server.add(2).await;
+        assert_eq!(read(&server, cursor).await.0, 2);
+        assert_eq!(read(&server, None).await.0, 3);
+    });
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use outlast_core::id::JobId;
 use outlast_store::Store as _;
-use outlast_store_sqlite::{APPLICATION_ID, OpenError, Options, SqliteStore, examine};
+use outlast_store::event::EventQuery;
+use outlast_store_sqlite::{APPLICATION_ID, OpenError, Options, Restoring, SqliteStore, examine};
 use rusqlite::Connection;
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -166,4 +167,31 @@ async fn the_database_of_another_program_is_named_and_left_alone() {
         assert!(said.contains(words) && said.contains("moz_places"), "{said}");
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
     }
+}
+
+/// A reader who had followed the store that was lost once saw nothing of the restored one, until
+/// that had been opened as often.
+#[tokio::test]
+async fn what_is_written_after_a_restore_comes_after_all_that_was_read_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, backup) = (folder.path().join("outlast.db"), folder.path().join("backup.db"));
+    write(&path, 1).await.close().await.unwrap();
+    SqliteStore::back_up(&path, &backup).unwrap();
+    for n in 2..5 {
+        write(&path, n).await.close().await.unwrap();
+    }
+    let lost = SqliteStore::open(&path, &Options::default()).unwrap();
+    let cursor = lost.events_end().await.unwrap();
+    lost.close().await.unwrap();
+    let restoring = Restoring::begin(&backup, &path).unwrap();
+    let copy = SqliteStore::open(restoring.partial(), &Options::default()).unwrap();
+    copy.close().await.unwrap();
+    restoring.finish().unwrap();
+    let restored = write(&path, 6).await;
+    let read = async |after: Option<String>| {
+        let (names, queues) = (vec!["job.enqueued".to_owned()], Vec::new());
+        let query = EventQuery { after, names, queues, job: None, worker: None, limit: 100 };
+        restored.events(query).await.unwrap().events.len()
+    };
+    assert_eq!((read(Some(cursor)).await, read(None).await), (20, 40));
 }

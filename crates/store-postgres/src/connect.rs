@@ -10,6 +10,7 @@ use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::failure::words;
+use crate::generation::generation;
 use crate::link::Link;
 use crate::migrate;
 use crate::tls::Wanted;
@@ -124,6 +125,19 @@ pub enum OpenError {
     /// An import into the store was not finished.
     #[error("the store is half imported: it holds a part of an export")]
     HalfImported,
+    /// It was restored while a server that had it open was cut off from it.
+    #[error(
+        "the store at {place} was restored since this server opened it (generation {found}, the \
+         server knows {known}): restart the server"
+    )]
+    Restored {
+        /// Host and port.
+        place: String,
+        /// The generation that was read when it was opened.
+        known: u64,
+        /// Its generation now.
+        found: u64,
+    },
     /// An import wants a store that nobody uses.
     #[error("the store at {place} is in use: a server or another import is connected to it")]
     InUse {
@@ -144,6 +158,8 @@ pub(crate) struct Address {
     config: Config,
     durable: bool,
     tls: Tls,
+    /// The generation that the store had when it was opened.
+    generation: Option<u64>,
 }
 
 #[derive(Clone)]
@@ -190,7 +206,13 @@ impl Address {
         let given = config.get_options().unwrap_or_default();
         let options = format!("{given} -c statement_timeout={READ_LIMIT_MS}");
         config.options(options.trim());
-        Ok(Self { config, durable, tls: Tls { wanted, connector } })
+        let tls = Tls { wanted, connector };
+        Ok(Self { config, durable, tls, generation: None })
+    }
+
+    /// Writes to a store of this generation only.
+    pub(crate) fn of_generation(self, generation: u64) -> Self {
+        Self { generation: Some(generation), ..self }
     }
 
     /// Returns what connections are encrypted with, if they are.
@@ -253,8 +275,9 @@ impl Address {
         let settings = self.writer_settings();
         let setting = async {
             link.set(&settings).await?;
-            // An import may have begun since the store was opened.
-            Self::refuse_half_imported(link.client()).await
+            // An import may have begun since the store was opened, or it was restored.
+            Self::refuse_half_imported(link.client()).await?;
+            self.refuse_restored(link.client()).await
         };
         let set = tokio::time::timeout(CONNECT_LIMIT, setting).await;
         set.map_err(|_elapsed| self.silent())??;
@@ -321,6 +344,17 @@ impl Address {
     pub(crate) async fn refuse_half_imported(client: &Client) -> Result<(), OpenError> {
         let half = client.query_opt("select 1 from transfer where not done", &[]).await?;
         half.map_or(Ok(()), |_| Err(OpenError::HalfImported))
+    }
+
+    /// Refuses a store that was restored since it was opened: what this server remembers, and
+    /// what it gave to workers, is of the store that was lost.
+    async fn refuse_restored(&self, client: &Client) -> Result<(), OpenError> {
+        let Some(known) = self.generation else { return Ok(()) };
+        let found = generation(client).await?;
+        if found == known {
+            return Ok(());
+        }
+        Err(OpenError::Restored { place: self.place(), known, found })
     }
 
     /// Tells which migrations opening would run, and changes nothing.

@@ -31,6 +31,8 @@ impl PostgresStore {
         let target = PostgresTarget::open(url, &Options::default()).await?;
         let number: i64 =
             target.client().query_one(RENEW, &[&LANES_A_RESTORE]).await?.try_get(0)?;
+        // A server that came in between has read the old one.
+        target.refuse_others().await?;
         Ok(u64::try_from(number).unwrap_or(1))
     }
 }

@@ -63,6 +63,7 @@ impl PostgresStore {
         let opened = address.open().await?;
         Address::refuse_half_imported(&opened.client).await?;
         let generation = generation(&opened.client).await?;
+        let address = address.of_generation(generation);
         let readers = Readers::new(&address, read::ASKED);
         let duties = Readers::new(&address, read::DUTIES);
         let place = address.place();

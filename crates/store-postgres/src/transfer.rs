@@ -122,6 +122,7 @@ impl Source for PostgresSource {
 #[derive(Debug)]
 pub struct PostgresTarget {
     session: Session,
+    place: String,
 }
 
 impl PostgresTarget {
@@ -143,7 +144,18 @@ impl PostgresTarget {
             }
             tokio::time::sleep(GO_PAUSE).await;
         }
-        Ok(Self { session: session.at(options).await? })
+        Ok(Self { session: session.at(options).await?, place: address.place() })
+    }
+
+    /// Looks again that no server is connected.
+    ///
+    /// # Errors
+    /// Returns that one is.
+    pub(crate) async fn refuse_others(&self) -> Result<(), OpenError> {
+        if alone(&self.session.client).await? {
+            return Ok(());
+        }
+        Err(OpenError::InUse { place: self.place.clone() })
     }
 
     /// Returns the connection, which nobody else has the store open beside.

@@ -3,10 +3,11 @@
 
 use outlast_cluster::Database;
 use outlast_store::Store as _;
+use outlast_store::command::Ending;
 use outlast_store::event::EventQuery;
 use outlast_store_postgres::PostgresStore;
 
-use crate::hand::{Server, run, sql};
+use crate::hand::{Server, finish, renew, run, sql};
 
 async fn read(server: &Server, after: Option<String>) -> (usize, String) {
     let (names, queues) = (vec!["job.enqueued".to_owned()], Vec::new());
@@ -37,6 +38,31 @@ fn what_is_written_after_a_restore_comes_after_all_that_was_read_before_it() {
         server.add(2).await;
         assert_eq!(read(&server, cursor).await.0, 2);
         assert_eq!(read(&server, None).await.0, 3);
+    });
+}
+
+/// What it gave to workers, and what it remembers, is of the store that was lost.
+#[test]
+fn server_that_was_cut_off_while_its_store_was_restored_writes_nothing_more() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        let worker = server.worker().await;
+        server.add(1).await;
+        let held = server.claim(worker, 1).await.remove(0);
+        assert!(PostgresStore::accept(&database.url).await.is_err(), "it is in use");
+        let cut_off = "select pg_terminate_backend(pid) from pg_stat_activity
+             where datname = current_database() and application_name = 'outlast'";
+        sql(&database.url).await.batch_execute(cut_off).await.unwrap();
+        assert_eq!(PostgresStore::accept(&database.url).await.unwrap(), 2);
+        let end = finish(worker, held.job.id, held.epoch, Ending::Completed);
+        for command in [end, renew(worker)] {
+            let refused = server.try_apply(vec![command]).await.unwrap_err().to_string();
+            assert!(refused.contains("was restored"), "{refused}");
+        }
+        let again = Server::open(&database.url).await;
+        again.add(1).await;
+        assert_eq!(again.store.facts().generation, 2);
     });
 }
 

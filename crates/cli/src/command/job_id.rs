@@ -8,15 +8,26 @@ use crate::output::text_at;
 
 /// Shorter beginnings are more likely slips than ids.
 const DIGITS_MIN: usize = 4;
+/// So many are a whole id.
+const DIGITS: usize = 32;
 /// How many jobs are named when a beginning is that of several.
 const NAMED: usize = 5;
+
+/// The digits of an id, or of the beginning of one.
+pub(super) fn digits(given: &str) -> String {
+    given.chars().filter(|c| *c != '-').map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// Whether this may be an id, or the beginning of one.
+pub(super) fn is_beginning(given: &str) -> bool {
+    let fits = given.chars().all(|c| c == '-' || c.is_ascii_hexdigit());
+    fits && (DIGITS_MIN..=DIGITS).contains(&digits(given).len())
+}
 
 /// The whole id of a job given by the beginning of it. What cannot be one is left to the server
 /// to refuse.
 pub(super) async fn whole(client: &Client, given: &str) -> Result<String, Failure> {
-    let digits = given.chars().filter(|c| *c != '-').count();
-    let fits = given.chars().all(|c| c == '-' || c.is_ascii_hexdigit());
-    if !fits || !(DIGITS_MIN..32).contains(&digits) {
+    if !is_beginning(given) || digits(given).len() == DIGITS {
         return Ok(given.to_owned());
     }
     let query = [("id", Some(given.to_owned())), ("limit", Some(NAMED.to_string()))];

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::Target;
+use super::{Target, job_id};
 use crate::client::Client;
 use crate::config::Environment;
 use crate::exit::{Exit, Failure};
@@ -36,7 +36,7 @@ pub(crate) struct List {
 
 #[derive(Debug, Args)]
 pub(crate) struct One {
-    /// Worker, by id or by name
+    /// Worker, by id, by the beginning of it, or by name
     worker: String,
     #[command(flatten)]
     target: Target,
@@ -134,8 +134,9 @@ pub(super) async fn all(
     Ok(answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default())
 }
 
-/// The id of a worker given by id or name. A name means the active one of that name; when none
-/// is active, the only one.
+/// The id of a worker given by id, by the beginning of it, or by name. A name means the active
+/// one of that name; when none is active, the only one. What is a name is not taken for the
+/// beginning of an id.
 pub(crate) async fn resolve(client: &Client, given: &str) -> Result<String, Failure> {
     if uuid::Uuid::try_parse(given).is_ok() {
         return Ok(given.to_owned());
@@ -146,8 +147,7 @@ pub(crate) async fn resolve(client: &Client, given: &str) -> Result<String, Fail
     let active = named.iter().filter(|worker| text_at(worker, "status") == "active");
     let active: Vec<&Value> = active.copied().collect();
     match if active.is_empty() { named.as_slice() } else { active.as_slice() } {
-        [] => Err(Failure::new(Exit::NotFound, format!("there is no worker named `{given}`"))
-            .with_hint("`outlast workers list` shows all")),
+        [] => begun(&found, given),
         [one] => Ok(text_at(one, "id")),
         several => {
             let ids: Vec<String> = several.iter().map(|worker| text_at(worker, "id")).collect();
@@ -155,5 +155,53 @@ pub(crate) async fn resolve(client: &Client, given: &str) -> Result<String, Fail
             Err(Failure::new(Exit::Conflict, format!("{message}\n{}", ids.join("\n")))
                 .with_hint("give the id"))
         }
+    }
+}
+
+/// The id of the only worker whose id begins so.
+fn begun(workers: &[Value], given: &str) -> Result<String, Failure> {
+    let begins = |id: &String| job_id::digits(id).starts_with(&job_id::digits(given));
+    let mut ids: Vec<String> = Vec::new();
+    if job_id::is_beginning(given) {
+        ids = workers.iter().map(|worker| text_at(worker, "id")).filter(begins).collect();
+    }
+    match ids.as_slice() {
+        [] => {
+            let message = format!("there is no worker named `{given}`, nor one whose id begins so");
+            Err(Failure::new(Exit::NotFound, message).with_hint("`outlast workers list` shows all"))
+        }
+        [one] => Ok(one.clone()),
+        several => {
+            let message =
+                format!("several workers' ids begin with {given}\n{}", several.join("\n"));
+            Err(Failure::new(Exit::Conflict, message).with_hint("give more of the id"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::begun;
+
+    #[test]
+    fn the_beginning_of_an_id_is_that_of_one_worker() {
+        let ids = ["01900000-0000-7000-8000-0000000000aa", "01900000-0001-7000-8000-0000000000bb"];
+        let workers: Vec<Value> = ids.iter().map(|id| json!({ "id": id })).collect();
+        for (given, found) in [
+            ("01900000-0000", Some(ids[0])),
+            ("019000000001", Some(ids[1])),
+            ("01900000-0001-7000-8000-0000000000BB", Some(ids[1])),
+            ("0190", None),
+            ("019", None),
+            ("01900000-0002", None),
+            ("shell-1", None),
+            ("", None),
+        ] {
+            assert_eq!(begun(&workers, given).ok().as_deref(), found, "{given}");
+        }
+        let several = begun(&workers, "0190").unwrap_err();
+        assert!(several.message.contains(ids[0]) && several.message.contains(ids[1]));
     }
 }

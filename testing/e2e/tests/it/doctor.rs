@@ -1,5 +1,6 @@
 //! `outlast doctor` beside a real server and real workers.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use outlast_cluster::{Database, Session};
@@ -81,6 +82,16 @@ fn a_dead_server_fails_the_reach_and_its_store_can_be_looked_at() {
     assert_eq!(said.code, Some(1), "{told}");
     assert_eq!(check(&told, "reach")["verdict"], "fail", "{told}");
     assert_eq!(check(&told, "local store")["verdict"], "ok", "{told}");
+    assert_eq!(check(&told, "local files")["verdict"], "ok", "{told}");
+    // As an older build made them.
+    let file = scene.folder().join("outlast.db");
+    let wide = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(&file, wide).expect("a mode");
+    let said = run_to_end(&arguments, Duration::from_secs(60));
+    let told: Value = serde_json::from_str(&said.stdout).expect("JSON on stdout");
+    let files = check(&told, "local files");
+    assert_eq!(files["verdict"], "warn", "{told}");
+    assert_eq!(files["fix"], format!("chmod 600 {}", file.display()), "{told}");
     // How quick it is, is the machine's to say.
     assert_ne!(check(&told, "local fsync")["verdict"], "skipped", "{told}");
 }

@@ -1,7 +1,7 @@
 //! What is on this host: the configuration, packs, the port, a store that was named.
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use outlast_packs::PackSet;
@@ -125,6 +125,7 @@ fn embedded(path: &Path, checks: &mut Vec<Check>) {
         return checks.push(Check::fail(NAME, fact, "make the folder, or name another store"));
     }
     checks.push(file_check(NAME, path));
+    checks.extend(modes(path));
     checks.extend(whole(path));
     let shown = folder.display().to_string();
     checks.push(match probe::fsync(folder) {
@@ -144,6 +145,32 @@ fn embedded(path: &Path, checks: &mut Vec<Check>) {
         }
         Err(error) => Check::fail("local disk", error.to_string(), "name a store on a local disk"),
     });
+}
+
+/// Whether others may read the store's files: those of an older build were made for everybody.
+/// A store that is opened makes new ones for its user alone, and leaves those that are there.
+fn modes(path: &Path) -> Option<Check> {
+    use std::os::unix::fs::PermissionsExt as _;
+    const NAME: &str = "local files";
+    let file = |suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let mode = |path: &PathBuf| Some(std::fs::metadata(path).ok()?.permissions().mode() & 0o777);
+    let files: Vec<(PathBuf, u32)> = ["", "-wal", "-shm", "-journal", ".mark", ".lock"]
+        .into_iter()
+        .map(file)
+        .filter_map(|path| mode(&path).map(|mode| (path, mode)))
+        .collect();
+    let open: Vec<&(PathBuf, u32)> = files.iter().filter(|(_, mode)| mode & 0o077 != 0).collect();
+    let Some((_, widest)) = open.iter().max_by_key(|(_, mode)| mode & 0o077) else {
+        let sound = || Check::ok(NAME, "no other user may read the store's files");
+        return (!files.is_empty()).then(sound);
+    };
+    let names: Vec<String> = open.iter().map(|(path, _)| path.display().to_string()).collect();
+    let fact = format!("others may read or write what jobs were given (mode {widest:04o})");
+    Some(Check::warn(NAME, fact, format!("chmod 600 {}", names.join(" "))))
 }
 
 /// Whether the store holds what it should.

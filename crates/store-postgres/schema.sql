@@ -350,8 +350,10 @@ table public.worker with (fillfactor=50)
     about text not null
     plain_id text
     worker_pkey PRIMARY KEY (id)
+    CREATE INDEX worker_created ON public.worker USING btree (created_ms, id)
     CREATE INDEX worker_gone ON public.worker USING btree (updated_ms, id) WHERE (liveness >= 2)
     CREATE INDEX worker_live ON public.worker USING btree (created_ms, id) WHERE (liveness < 2)
+    CREATE INDEX worker_name ON public.worker USING btree (name)
     CREATE INDEX worker_plain ON public.worker USING btree (plain_id, created_ms) WHERE (plain_id IS NOT NULL)
 
 CREATE OR REPLACE FUNCTION outlast.add_day(parent text, day bigint, most bigint)

@@ -24,9 +24,13 @@ CREATE INDEX ready_strand on ready (class, strand_ms, since, seq) where strand_m
 
 CREATE INDEX waiting_due on waiting (due) where due is not null;
 
+CREATE INDEX worker_created on worker (created_ms, id);
+
 CREATE INDEX worker_gone on worker (updated_ms, id) where liveness >= 2;
 
 CREATE INDEX worker_live on worker (created_ms, id) where liveness < 2;
+
+CREATE INDEX worker_name on worker (name);
 
 CREATE INDEX worker_plain on worker (plain_id) where plain_id is not null;
 

@@ -33,6 +33,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "0011_evidence_code",
         text: include_str!("../migrations/0011_evidence_code.sql"),
     },
+    Migration { name: "0012_workers", text: include_str!("../migrations/0012_workers.sql") },
 ];
 
 /// Version of the schema that this build knows.

@@ -9,7 +9,7 @@ use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::migration::Standing;
 use outlast_store::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
-    QueuePause, QueueStats, StoreFacts,
+    QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
 use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerBrief, WorkerRecord};
 use outlast_store::signal::{Heard, Signal};
@@ -221,6 +221,10 @@ impl Store for PostgresStore {
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
         read::worker::all(&self.inner.readers.get().await?).await
+    }
+
+    async fn workers_page(&self, query: WorkerQuery) -> Result<WorkerPage, StoreError> {
+        read::worker::page(&self.inner.readers.get().await?, &query).await
     }
 
     async fn live_workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {

@@ -37,6 +37,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "0012_evidence_code",
         text: include_str!("../migrations/0012_evidence_code.sql"),
     },
+    Migration { name: "0013_workers", text: include_str!("../migrations/0013_workers.sql") },
 ];
 
 /// Version of the schema that this build knows.

@@ -11,7 +11,7 @@ use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::migration::Standing;
 use outlast_store::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
-    QueuePause, QueueStats, StoreFacts,
+    QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
 use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerBrief, WorkerRecord};
 use outlast_store::tally::ClassCounts;
@@ -172,6 +172,10 @@ impl Store for SqliteStore {
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
         self.read(read::worker::all).await
+    }
+
+    async fn workers_page(&self, query: WorkerQuery) -> Result<WorkerPage, StoreError> {
+        self.inner.readers.run(move |db| read::worker::page(db, &query)).await
     }
 
     async fn live_workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {

@@ -195,6 +195,18 @@ impl<'q> Reading<'q> {
         EventPage { events: self.events, next: self.cursor.text() }
     }
 
+    /// Returns the page of a log that was read as far as it matters: unless the page is full, it
+    /// is read to `end`.
+    #[must_use]
+    pub fn page_until(self, end: Option<String>) -> EventPage {
+        let is_part = self.events.len() >= self.limit || self.looked >= BATCHES_MAX;
+        let page = self.page();
+        match end {
+            Some(next) if !is_part => EventPage { next, ..page },
+            _ => page,
+        }
+    }
+
     /// Takes in the windows of all lanes that are to be read; returns whether the page is done.
     ///
     /// # Errors

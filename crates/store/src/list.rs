@@ -23,7 +23,7 @@ use crate::tally::{ClassCounts, Counts};
 pub const BLOCK_BITS: u32 = 10;
 /// Classes whose blocks are put together. More of them are walked with all the others, unless
 /// they have few jobs.
-const CLASSES_MAX: usize = 200;
+pub const CLASSES_MAX: usize = 200;
 /// Rows that one page looks at, in steps; each step only if those before found too few.
 pub const STEPS: [u32; 4] = [500, 2_000, 6_000, 12_000];
 /// Blocks that one page looks at, in steps.

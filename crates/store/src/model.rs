@@ -34,7 +34,7 @@ use crate::command::{Batch, Command};
 use crate::event::{EventPage, EventQuery};
 use crate::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
-    QueuePause, QueueStats,
+    QueuePause, QueueStats, WorkerPage, WorkerQuery,
 };
 use crate::record::{AttemptRecord, Held, JobRecord, WorkerBrief, WorkerRecord};
 use crate::reply::{Applied, Extended, Reply};
@@ -165,6 +165,10 @@ impl Store for ModelStore {
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
         Ok(self.open()?.workers())
+    }
+
+    async fn workers_page(&self, query: WorkerQuery) -> Result<WorkerPage, StoreError> {
+        self.open()?.workers_page(&query)
     }
 
     async fn live_workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {

@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, State};
 use outlast_core::time::Timestamp;
+use uuid::Uuid;
 
 use crate::command::{ClassId, ClassKey, Stream};
-use crate::record::JobRecord;
+use crate::record::{JobRecord, WorkerRecord};
+use crate::store::StoreError;
 use crate::tally::ClassCounts;
 
 /// Which page of a list.
@@ -60,6 +62,71 @@ pub struct JobPage {
     /// How many match in all, where the live counts tell or there are few to count; `None`
     /// where only reading many of them would.
     pub total: Option<u64>,
+}
+
+/// Which workers. Every filter that is set must match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerQuery {
+    /// `active` or `inactive`.
+    pub status: Option<String>,
+    /// In this state.
+    pub state: Option<String>,
+    /// Of this role.
+    pub role: Option<String>,
+    /// Of this name.
+    pub name: Option<String>,
+    /// Of this name, or with this id of its own giving.
+    pub called: Option<String>,
+    /// Which page.
+    pub page: Page,
+}
+
+impl WorkerQuery {
+    /// The first page of all workers.
+    #[must_use]
+    pub const fn all(limit: u32) -> Self {
+        let page = Page { limit, cursor: None };
+        Self { status: None, state: None, role: None, name: None, called: None, page }
+    }
+
+    /// Returns before which worker the page begins, by when it registered and its id.
+    ///
+    /// # Errors
+    /// Returns that the cursor is none.
+    pub fn before(&self) -> Result<(i64, WorkerId), StoreError> {
+        let Some(text) = &self.page.cursor else {
+            return Ok((i64::MAX, WorkerId(Uuid::max())));
+        };
+        let parts = text.split_once('.');
+        let place = parts.and_then(|(created, id)| {
+            Some((created.parse().ok()?, WorkerId(Uuid::try_parse(id).ok()?)))
+        });
+        place.ok_or_else(|| StoreError::Rejected(format!("`{text}` is not a cursor")))
+    }
+}
+
+/// A page of workers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerPage {
+    /// The workers, latest registered first.
+    pub workers: Vec<WorkerRecord>,
+    /// Cursor of the next page, if there is one.
+    pub next: Option<String>,
+    /// How many match in all.
+    pub total: u64,
+}
+
+impl WorkerPage {
+    /// Makes a page of those from its beginning on, of which one more than fits was looked for.
+    #[must_use]
+    pub fn of(mut workers: Vec<WorkerRecord>, total: u64, page: &Page) -> Self {
+        let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
+        let more = workers.len() > limit;
+        workers.truncate(limit);
+        let place = |worker: &WorkerRecord| format!("{}.{}", worker.created.0, worker.id);
+        let next = workers.last().filter(|_| more).map(place);
+        Self { workers, next, total }
+    }
 }
 
 /// A class and whether it has claimable jobs.

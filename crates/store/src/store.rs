@@ -13,7 +13,7 @@ use crate::command::Batch;
 use crate::event::{EventPage, EventQuery};
 use crate::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
-    QueuePause, QueueStats, StoreFacts,
+    QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
 use crate::record::{AttemptRecord, Held, JobRecord, WorkerBrief, WorkerRecord};
 use crate::reply::Applied;
@@ -69,6 +69,12 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// Returns the same workers as [`Store::live_workers`], and of each only what changes while
     /// it works; in no order. It is read each second.
     fn fleet(&self) -> impl Future<Output = Result<Vec<WorkerBrief>, StoreError>> + Send;
+
+    /// Returns a page of the workers that have not been forgotten, latest registered first.
+    fn workers_page(
+        &self,
+        query: WorkerQuery,
+    ) -> impl Future<Output = Result<WorkerPage, StoreError>> + Send;
 
     /// Returns these workers, those that are known, in no order.
     fn workers_named(

@@ -30,6 +30,9 @@ pub(crate) struct List {
     /// Only this status: active or inactive
     #[arg(long, value_parser = ["active", "inactive"], hide_possible_values = true)]
     status: Option<String>,
+    /// How many at most
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
     #[command(flatten)]
     target: Target,
 }
@@ -69,7 +72,11 @@ const COLUMNS: &[Column] = &[
 async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
     let filters = [("status", args.status.clone())];
-    output::print_list(args.target.output, &all(&client, &filters).await?, COLUMNS)?;
+    let (found, total) = pages(&client, &filters, args.limit).await?;
+    output::print_list(args.target.output, &found, COLUMNS)?;
+    if let Some(total) = total {
+        output::say(&format!("{} of {total} shown; --limit shows more\n", found.len()));
+    }
     Ok(Exit::Ok)
 }
 
@@ -125,13 +132,43 @@ fn page(worker: &Value) -> String {
     ])
 }
 
-/// The workers that the server lists, which it does on one page.
+/// All workers that the server lists.
 pub(super) async fn all(
     client: &Client,
     filters: &[crate::client::Query<'_>],
 ) -> Result<Vec<Value>, Failure> {
-    let answer = client.get(&["api", "v1", "workers"], filters).await?;
-    Ok(answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default())
+    Ok(pages(client, filters, u32::MAX).await?.0)
+}
+
+/// Longest page asked for at once.
+const PAGE_MAX: u32 = 500;
+
+/// Reads pages until there are `limit` workers or no more; tells how many there are in all if
+/// these are not all.
+async fn pages(
+    client: &Client,
+    filters: &[crate::client::Query<'_>],
+    limit: u32,
+) -> Result<(Vec<Value>, Option<String>), Failure> {
+    let mut found = Vec::new();
+    let mut cursor = None;
+    loop {
+        let missing = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+        let mut query = filters.to_vec();
+        query.push(("limit", Some(missing.min(PAGE_MAX).to_string())));
+        query.push(("cursor", cursor.take()));
+        let page = client.get(&["api", "v1", "workers"], &query).await?;
+        let items = page.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+        let is_empty = items.is_empty();
+        found.extend(items);
+        cursor = page.pointer("/pagination/next_cursor").and_then(Value::as_str).map(str::to_owned);
+        if cursor.is_none() || is_empty {
+            return Ok((found, None));
+        }
+        if u32::try_from(found.len()).is_ok_and(|count| count >= limit) {
+            return Ok((found, Some(text_at(&page, "pagination.total"))));
+        }
+    }
 }
 
 /// The id of a worker given by id, by the beginning of it, or by name. A name means the active
@@ -141,7 +178,7 @@ pub(crate) async fn resolve(client: &Client, given: &str) -> Result<String, Fail
     if uuid::Uuid::try_parse(given).is_ok() {
         return Ok(given.to_owned());
     }
-    let found = all(client, &[]).await?;
+    let found = all(client, &[("name", Some(given.to_owned()))]).await?;
     let named: Vec<&Value> =
         found.iter().filter(|worker| text_at(worker, "name") == given).collect();
     let active = named.iter().filter(|worker| text_at(worker, "status") == "active");

@@ -238,6 +238,22 @@ fn worker_may_be_named_and_the_active_one_is_meant() {
 }
 
 #[test]
+fn workers_of_a_large_fleet_come_in_pages_and_as_many_as_are_asked_for() {
+    let stub = Stub::start(|asked, _| {
+        let (id, next) =
+            if asked.line.contains("cursor=c1") { ("b", "null") } else { ("a", "\"c1\"") };
+        let pages = format!(r#"{{"limit":1,"next_cursor":{next},"total":2}}"#);
+        (200, format!(r#"{{"data":[{{"id":"{id}","name":"w"}}],"pagination":{pages}}}"#))
+    });
+    let said = outlast(&["workers", "list", "--server", &stub.url]);
+    assert_eq!(said.out.lines().count(), 3, "{}", said.out);
+    assert_eq!(said.err, "");
+    let said = outlast(&["workers", "list", "--limit", "1", "--server", &stub.url]);
+    assert_eq!(said.out.lines().count(), 2, "{}", said.out);
+    assert_eq!(said.err, "1 of 2 shown; --limit shows more\n");
+}
+
+#[test]
 fn queue_is_paused_and_shown_as_paused() {
     let paused = r#"{"queue":{"name":"mail","paused":true}}"#;
     let stub = Stub::routes(&[

@@ -187,7 +187,12 @@ impl<S: Store> Call<S> {
 
     /// Returns which page of a list is wanted.
     pub(crate) fn page(&self) -> Result<Page, Failure> {
-        let limit = self.number::<u32>("limit")?.unwrap_or(PAGE_DEFAULT);
+        self.page_of(PAGE_DEFAULT)
+    }
+
+    /// The same, of `standard` rows if the request does not say.
+    pub(crate) fn page_of(&self, standard: u32) -> Result<Page, Failure> {
+        let limit = self.number::<u32>("limit")?.unwrap_or(standard);
         if !(1..=PAGE_MAX).contains(&limit) {
             return Err(Fault::field("limit", format!("must be from 1 to {PAGE_MAX}")).into());
         }

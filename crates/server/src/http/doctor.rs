@@ -87,7 +87,7 @@ async fn doctor<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
         Some(folder) => Some(app.disk.at(folder.clone()).await),
         None => None,
     };
-    let (workers, queues) = (store.workers().await?, store.queues().await?);
+    let (workers, queues) = (store.live_workers().await?, store.queues().await?);
     let untaken = untaken(app).await?;
     let unstarted = unstarted(app, now).await?;
     let limit = app.engine.settings().start_timeout;

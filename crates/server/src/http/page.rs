@@ -4,17 +4,19 @@
 use std::fmt::Write as _;
 
 use outlast_store::Store;
+use outlast_store::query::WorkerQuery;
+use outlast_store::record::WorkerRecord;
 
 use super::answer::Answer;
 use super::call::Call;
 use super::error::Failure;
 
 /// Most workers shown.
-const WORKERS_SHOWN: usize = 100;
+const WORKERS_SHOWN: u32 = 100;
 
 pub(super) async fn status<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
     let engine = &call.app.engine;
-    let (queues, workers) = (engine.store().queues().await?, engine.store().live_workers().await?);
+    let (queues, workers) = (engine.store().queues().await?, workers(engine.store()).await?);
     let now = call.app.now().await?;
     let mut page = Page::new(engine.settings().version);
     if !engine.store().facts().durable {
@@ -39,7 +41,7 @@ pub(super) async fn status<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
     }
     page.end_table();
     page.table("Workers", &["worker", "role", "state", "in flight", "heartbeat"]);
-    for worker in workers.iter().take(WORKERS_SHOWN) {
+    for worker in &workers {
         page.row(&[
             &worker.name,
             worker.role.as_str(),
@@ -50,6 +52,20 @@ pub(super) async fn status<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
     }
     page.end_table();
     Ok(Answer::text("text/html; charset=utf-8", page.end().into_bytes()))
+}
+
+/// Those that are active, and of the others those that fit.
+async fn workers<S: Store>(store: &S) -> Result<Vec<WorkerRecord>, Failure> {
+    let of = |status: &str, limit: u32| {
+        let status = Some(status.to_owned());
+        store.workers_page(WorkerQuery { status, ..WorkerQuery::all(limit) })
+    };
+    let mut shown = of("active", WORKERS_SHOWN).await?.workers;
+    let left = WORKERS_SHOWN.saturating_sub(u32::try_from(shown.len()).unwrap_or(u32::MAX));
+    if left > 0 {
+        shown.extend(of("inactive", left).await?.workers);
+    }
+    Ok(shown)
 }
 
 /// An HTML page under construction. Writing to a text cannot fail.

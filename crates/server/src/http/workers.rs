@@ -1,7 +1,9 @@
 //! Workers: look, quiet, resume, drain, forget.
 
 use outlast_core::id::WorkerId;
+use outlast_core::limits::PAGE_MAX;
 use outlast_core::time::Timestamp;
+use outlast_store::query::WorkerQuery;
 use outlast_store::record::WorkerRecord;
 use outlast_store::{Command, Reply, Store};
 use outlast_wire::json::Object;
@@ -22,6 +24,8 @@ const QUERY: &[(&str, &str)] = &[
     ("state", "Only workers in this state"),
     ("worker_role", "Only workers of this role"),
     ("name", "Only workers of this name"),
+    ("limit", "How many at most; all that fit on one page unless given"),
+    ("cursor", "Where the page before ended: its `next_cursor`"),
 ];
 
 pub(super) fn routes<S: Store>() -> Routes<S> {
@@ -54,63 +58,60 @@ pub(super) fn routes<S: Store>() -> Routes<S> {
 /// Finds a worker by its identity, by the id it gave itself, or by its name; of several
 /// one that lives is preferred, and of those the latest.
 pub(super) async fn find<S: Store>(app: &App<S>, name: &str) -> Result<WorkerRecord, Failure> {
-    let id = Uuid::try_parse(name).ok().map(WorkerId);
     let store = app.engine.store();
-    let named = |worker: &WorkerRecord| {
-        Some(worker.id) == id || worker.name == name || worker.plain_id.as_deref() == Some(name)
-    };
-    let best = |worker: &WorkerRecord| Some(worker.id) == id || worker.standing.holds_lease();
-    // The many that went are looked through only for one that does not live.
-    let live = store.live_workers().await?;
-    if let Some(worker) = live.into_iter().filter(named).find(best) {
+    if let Ok(id) = Uuid::try_parse(name)
+        && let Some(worker) = store.workers_named(vec![WorkerId(id)]).await?.pop()
+    {
         return Ok(worker);
     }
-    let mut found = None;
-    for worker in store.workers().await?.into_iter().filter(named) {
-        if best(&worker) {
-            return Ok(worker);
+    let called = Some(name.to_owned());
+    let mut query = WorkerQuery { called, ..WorkerQuery::all(PAGE_MAX) };
+    let mut latest = None;
+    loop {
+        let page = store.workers_page(query.clone()).await?;
+        for worker in page.workers {
+            if worker.standing.holds_lease() {
+                return Ok(worker);
+            }
+            latest = latest.or(Some(worker));
         }
-        found = found.or(Some(worker));
+        query.page.cursor = page.next;
+        if query.page.cursor.is_none() {
+            break;
+        }
     }
-    found.ok_or_else(|| Failure::not_found(format!("worker {name} is not known")))
+    latest.ok_or_else(|| Failure::not_found(format!("worker {name} is not known")))
 }
 
 async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
     let now = call.app.now().await?;
-    let store = call.app.engine.store();
-    let mut workers = match call.query("status").as_deref() {
-        Some("active") => store.live_workers().await?,
-        _ => store.workers().await?,
+    // Fleets of ordinary size come as one page.
+    let page = call.page_of(PAGE_MAX)?;
+    let limit = page.limit;
+    let has_cursor = page.cursor.is_some();
+    let query = WorkerQuery {
+        status: call.query("status"),
+        state: call.query("state"),
+        role: call.query("worker_role"),
+        name: call.query("name"),
+        called: None,
+        page,
     };
-    for (filter, of) in FILTERS {
-        if let Some(word) = call.query(filter) {
-            workers.retain(|worker| of(worker) == word);
-        }
-    }
-    let total = workers.len();
+    let page = call.app.engine.store().workers_page(query).await;
+    let page = page.map_err(|error| Failure::of_page(error, has_cursor))?;
     Ok(Answer::object(|object| {
-        object.array("data", &workers, |out, worker| {
+        object.array("data", &page.workers, |out, worker| {
             let mut object = Object::begin(out);
             fields(&mut object, worker, now);
             object.end();
         });
         object.object("pagination", |object| {
-            object.number("limit", total);
-            object.raw("next_cursor", "null");
-            object.number("total", total);
+            object.number("limit", limit);
+            object.text_or_null("next_cursor", page.next.as_deref());
+            object.number("total", page.total);
         });
     }))
 }
-
-type Of = fn(&WorkerRecord) -> &str;
-
-/// What a list may be limited by.
-const FILTERS: &[(&str, Of)] = &[
-    ("status", |worker| status(worker)),
-    ("state", |worker| worker.standing.state()),
-    ("worker_role", |worker| worker.role.as_str()),
-    ("name", |worker| &worker.name),
-];
 
 async fn show<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
     let name = call.param("id").await;

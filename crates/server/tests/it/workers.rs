@@ -28,6 +28,9 @@ async fn only_a_worker_that_left_is_forgotten() {
     api.beat(json!({"worker_id": "w"})).await;
     api.delete("/api/v1/workers/w").await.refused(409, "conflict");
     api.beat(json!({"worker_id": "w", "state": "terminated"})).await;
+    let page = api.get("/api/v1/workers?limit=1").await.expect(200);
+    assert_eq!(page["pagination"], json!({"limit": 1, "next_cursor": null, "total": 1}));
+    api.get("/api/v1/workers?cursor=nothing").await.refused(400, "invalid_request");
     let inactive = api.get("/api/v1/workers?status=inactive").await.expect(200);
     assert_eq!(inactive["pagination"]["total"], 1);
     api.delete("/api/v1/workers/w").await.expect(200);

@@ -33,22 +33,32 @@ const BATCHES: &str = "select s.lane, b.n, b.at, b.body
      from unnest($1::bigint[], $2::bigint[]) s(lane, n)
      cross join lateral (
          select b.n, b.at, b.body from event_batch b
-         where b.lane = s.lane and b.n >= s.n and b.at >= $3
+         where b.lane = s.lane and b.n >= s.n and b.at >= $3 and b.at <= $5
          order by b.n limit $4) b
      order by s.lane, b.n";
 
 pub(crate) async fn page(reader: &Reader, query: &EventQuery) -> Result<EventPage, StoreError> {
     let mut reading = Reading::of(query)?;
-    let oldest = oldest(reader, query).await?;
+    // Before the job is looked at: what becomes of it later is told after this.
+    let end = match query.job {
+        Some(_) => Some(end(reader).await?),
+        None => None,
+    };
+    let life = life(reader, query).await?;
     loop {
-        let windows = windows(reader, reading.cursor(), oldest).await?;
+        let windows = windows(reader, reading.cursor(), life).await?;
         if reading.read(windows)? {
-            return Ok(reading.page());
+            let has_ended = life.1 < i64::MAX;
+            return Ok(reading.page_until(end.filter(|_| has_ended)));
         }
     }
 }
 
-async fn windows(reader: &Reader, cursor: &Cursor, oldest: i64) -> Result<Vec<Window>, StoreError> {
+async fn windows(
+    reader: &Reader,
+    cursor: &Cursor,
+    (from_time, to_time): (i64, i64),
+) -> Result<Vec<Window>, StoreError> {
     let entered: Vec<i64> = cursor.entered().collect();
     let rows = reader.all(LANES, &[&cursor.upto(), &entered]).await?;
     let mut lanes: Vec<(i64, bool)> = Vec::with_capacity(rows.len());
@@ -59,7 +69,7 @@ async fn windows(reader: &Reader, cursor: &Cursor, oldest: i64) -> Result<Vec<Wi
     let from: Vec<i64> = ids.iter().map(|lane| cursor.from(*lane)).collect();
     let limit = window(lanes.len());
     let most = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = reader.all(BATCHES, &[&ids, &from, &oldest, &most]).await?;
+    let rows = reader.all(BATCHES, &[&ids, &from, &from_time, &most, &to_time]).await?;
     let mut batches: HashMap<i64, Vec<Logged>> = HashMap::with_capacity(lanes.len());
     for row in &rows {
         let batch = Logged { n: get(row, 1)?, at: get(row, 2)?, body: get(row, 3)? };
@@ -70,13 +80,29 @@ async fn windows(reader: &Reader, cursor: &Cursor, oldest: i64) -> Result<Vec<Wi
     Ok(lanes.into_iter().map(window).collect())
 }
 
-/// Nothing is told of a job before it is stored; clocks of one PostgreSQL differ little.
-async fn oldest(reader: &Reader, query: &EventQuery) -> Result<i64, StoreError> {
-    let Some(job) = query.job.filter(|_| query.after.is_none()) else { return Ok(i64::MIN) };
-    let row = reader.one("select created from job_row where id = $1", &[&job.0]).await?;
-    let created: Option<i64> = row.map(|row| get(&row, 0)).transpose()?;
-    Ok(created.map_or(i64::MIN, |at| at.saturating_sub(1000)))
+/// Within which time a job has events: nothing is told of it before it is stored, nor after it
+/// and all its attempts have ended; clocks of one PostgreSQL differ little. One that was
+/// discarded may have been purged since.
+async fn life(reader: &Reader, query: &EventQuery) -> Result<(i64, i64), StoreError> {
+    let Some(job) = query.job else { return Ok((i64::MIN, i64::MAX)) };
+    let row = reader
+        .one(
+            "select j.created, case when f.state <> 'discarded'
+                 and not exists (select 1 from active a where a.seq = j.seq)
+                 then greatest(f.at,
+                     (select max(t.finished) from attempt_row t where t.seq = j.seq)) end
+             from job_row j left join finished f on f.seq = j.seq where j.id = $1",
+            &[&job.0],
+        )
+        .await?;
+    let Some(row) = row else { return Ok((i64::MIN, i64::MAX)) };
+    let from = get::<i64>(&row, 0)?.saturating_sub(SLACK_MS);
+    let to = get::<Option<i64>>(&row, 1)?.map_or(i64::MAX, |at| at.saturating_add(SLACK_MS));
+    Ok((if query.after.is_none() { from } else { i64::MIN }, to))
 }
+
+/// How much clocks may differ.
+const SLACK_MS: i64 = 1000;
 
 /// The cursor after everything there is.
 pub(crate) async fn end(reader: &Reader) -> Result<String, StoreError> {

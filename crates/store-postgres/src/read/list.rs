@@ -4,7 +4,9 @@
 use outlast_core::job::{DeadLetterReason, State};
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::list::{self, BLOCK_BITS, BLOCK_STEPS, Found, Plan, STEPS, Source, Way};
+use outlast_store::list::{
+    self, BLOCK_BITS, BLOCK_STEPS, CLASSES_MAX, Found, Plan, STEPS, Source, Way,
+};
 use outlast_store::query::{DeadLetter, DeadLetterPage, JobPage, JobQuery, Page};
 use tokio_postgres::types::ToSql;
 
@@ -179,7 +181,10 @@ impl Walk<'_> {
         let classes = self.classes();
         let mut found = Found::default();
         let mut high = self.before;
-        for step in BLOCK_STEPS {
+        // Looking for blocks of thousands of classes takes longer than looking into them.
+        let all = [BLOCK_STEPS.iter().sum()];
+        let steps = if classes.len() > CLASSES_MAX { &all[..] } else { &BLOCK_STEPS[..] };
+        for step in steps {
             // The first so many of each class hold the first so many of all.
             let sql = "select distinct b.block
                  from unnest($1::bigint[]) c(class)
@@ -189,7 +194,7 @@ impl Walk<'_> {
                      order by b.class desc, b.block desc limit $3::bigint * $4) b
                  order by b.block desc limit $3";
             let top = high.saturating_sub(1) >> BLOCK_BITS;
-            let wanted = i64::from(step);
+            let wanted = i64::from(*step);
             let values: [Param<'_>; 4] = [&classes, &top, &wanted, &WRITERS];
             let blocks = self.column(sql, &values).await?;
             for block in &blocks {

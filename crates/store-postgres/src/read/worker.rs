@@ -3,9 +3,11 @@
 use outlast_core::id::WorkerId;
 use outlast_store::StoreError;
 use outlast_store::command::WorkerRole;
+use outlast_store::query::{WorkerPage, WorkerQuery};
 use outlast_store::record::{Held, WorkerBrief, WorkerRecord};
 use outlast_store::store::GONE_SHOWN;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::read::Reader;
@@ -31,6 +33,50 @@ macro_rules! select_workers {
 pub(crate) async fn all(reader: &Reader) -> Result<Vec<WorkerRecord>, StoreError> {
     let rows = reader.all(select_workers!("from worker w"), &[]).await?;
     rows.iter().map(of_row).collect()
+}
+
+/// What is asked for of a page, in SQL; the values are the words of the query, in this order.
+fn wheres(query: &WorkerQuery) -> (String, Vec<&String>) {
+    let filters = [
+        (&query.status, "w.status = $"),
+        (&query.state, "w.state = $"),
+        (&query.role, "w.worker_role = $"),
+        (&query.name, "w.name = $"),
+        (&query.called, "(w.name = $ or w.plain_id = $)"),
+    ];
+    let (mut wheres, mut words) = ("true".to_owned(), Vec::new());
+    for (word, condition) in filters {
+        let Some(word) = word else { continue };
+        words.push(word);
+        let condition = condition.replace('$', &format!("${}", words.len()));
+        wheres.push_str(" and ");
+        wheres.push_str(&condition);
+    }
+    (wheres, words)
+}
+
+pub(crate) async fn page(reader: &Reader, query: &WorkerQuery) -> Result<WorkerPage, StoreError> {
+    let (created, id) = query.before()?;
+    let limit = i64::from(query.page.limit) + 1;
+    let (wheres, words) = wheres(query);
+    let mut values: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(8);
+    for word in words {
+        values.push(word);
+    }
+    let n = values.len();
+    let count = format!("select count(*) from worker w where {wheres}");
+    let total = reader.one(&count, &values).await?;
+    let total = total.map_or(Ok(0), |row| row::count(&row, 0))?;
+    let (at, place, most) = (n + 1, n + 2, n + 3);
+    let sql = format!(
+        "{} from worker w where {wheres} and (w.created_ms, w.id) < (${at}, ${place})
+         order by w.created_ms desc, w.id desc limit ${most}",
+        columns!()
+    );
+    values.extend::<[&(dyn ToSql + Sync); 3]>([&created, &id.0, &limit]);
+    let rows = reader.all(&sql, &values).await?;
+    let workers = rows.iter().map(of_row).collect::<Result<_, _>>()?;
+    Ok(WorkerPage::of(workers, total, &query.page))
 }
 
 pub(crate) async fn named(

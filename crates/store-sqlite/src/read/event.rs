@@ -21,21 +21,22 @@ const LANES: &str = "with recursive s(lane) as (
      order by l.lane";
 
 const BATCHES: &str = "select n, at, body from event_batch
-     where lane = ?1 and n >= ?2 and at >= ?3 order by n limit ?4";
+     where lane = ?1 and n >= ?2 and at between ?3 and ?4 order by n limit ?5";
 
 pub(crate) fn page(db: &Connection, query: &EventQuery) -> Result<EventPage, StoreError> {
     let mut reading = Reading::of(query)?;
-    let oldest = oldest(db, query)?;
+    let life = life(db, query)?;
+    let end = if life.1 < i64::MAX { Some(end(db)?) } else { None };
     loop {
         let lanes = lanes(db, reading.cursor())?;
         let limit = window(lanes.len());
         let mut windows = Vec::with_capacity(lanes.len());
         for lane in lanes {
-            let batches = batches(db, (lane.0, reading.cursor().from(lane.0)), oldest, limit)?;
+            let batches = batches(db, (lane.0, reading.cursor().from(lane.0)), life, limit)?;
             windows.push(Window::new(lane, batches, limit));
         }
         if reading.read(windows)? {
-            return Ok(reading.page());
+            return Ok(reading.page_until(end));
         }
     }
 }
@@ -54,29 +55,45 @@ fn lanes(db: &Connection, cursor: &Cursor) -> Result<Vec<(i64, bool)>, StoreErro
 fn batches(
     db: &Connection,
     (lane, from): (i64, i64),
-    oldest: i64,
+    (from_time, to_time): (i64, i64),
     limit: usize,
 ) -> Result<Vec<Logged>, StoreError> {
     let mut select = db.prepare_cached(BATCHES).map_err(failed)?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = select
-        .query_map((lane, from, oldest, limit), |row| {
+        .query_map((lane, from, from_time, to_time, limit), |row| {
             Ok(Logged { n: row.get(0)?, at: row.get(1)?, body: row.get(2)? })
         })
         .map_err(failed)?;
     rows.collect::<Result<_, _>>().map_err(failed)
 }
 
-/// Nothing is told of a job before it is stored; a store that was moved here may have been
-/// written by several servers, whose clocks differed little.
-fn oldest(db: &Connection, query: &EventQuery) -> Result<i64, StoreError> {
-    let Some(job) = query.job.filter(|_| query.after.is_none()) else { return Ok(i64::MIN) };
-    let mut select =
-        db.prepare_cached("select created from job_row where id = ?").map_err(failed)?;
-    let created = select.query_row([job.0.as_bytes().as_slice()], |row| row.get::<_, i64>(0));
-    let created = created.optional().map_err(failed)?;
-    Ok(created.map_or(i64::MIN, |at| at.saturating_sub(1000)))
+/// Within which time a job has events: nothing is told of it before it is stored, nor after it
+/// and all its attempts have ended. A store that was moved here may have been written by several
+/// servers, whose clocks differed little. One that was discarded may have been purged since.
+fn life(db: &Connection, query: &EventQuery) -> Result<(i64, i64), StoreError> {
+    let Some(job) = query.job else { return Ok((i64::MIN, i64::MAX)) };
+    let mut select = db
+        .prepare_cached(
+            "select j.created, case when f.state <> 'discarded'
+                 and not exists (select 1 from active a where a.seq = j.seq)
+                 then max(f.at, coalesce(
+                     (select max(t.finished) from attempt_row t where t.seq = j.seq), f.at)) end
+             from job_row j left join finished f on f.seq = j.seq where j.id = ?",
+        )
+        .map_err(failed)?;
+    let found = select.query_row([job.0.as_bytes().as_slice()], |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?))
+    });
+    let Some((from, to)) = found.optional().map_err(failed)? else {
+        return Ok((i64::MIN, i64::MAX));
+    };
+    let from = if query.after.is_none() { from.saturating_sub(SLACK_MS) } else { i64::MIN };
+    Ok((from, to.map_or(i64::MAX, |at| at.saturating_add(SLACK_MS))))
 }
+
+/// How much clocks may differ.
+const SLACK_MS: i64 = 1000;
 
 /// The cursor after everything there is.
 pub(crate) fn end(db: &Connection) -> Result<String, StoreError> {

@@ -7,9 +7,11 @@ use outlast_core::id::WorkerId;
 use outlast_core::worker::liveness::Liveness;
 use outlast_store::StoreError;
 use outlast_store::command::WorkerRole;
+use outlast_store::query::{WorkerPage, WorkerQuery};
 use outlast_store::record::{Held, WorkerBrief, WorkerRecord};
 use outlast_store::store::GONE_SHOWN;
-use rusqlite::{Connection, Row};
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row, params_from_iter};
 use uuid::Uuid;
 
 use crate::row::{self, failed};
@@ -38,6 +40,49 @@ pub(crate) fn all(db: &Connection) -> Result<Vec<WorkerRecord>, StoreError> {
     let mut workers = found(db, select_workers!(""), [])?;
     count_held(&held_counts(db)?, &mut workers);
     Ok(workers)
+}
+
+/// What is asked for of a page, in SQL, with the words of the query.
+fn wheres(query: &WorkerQuery) -> (String, Vec<Value>) {
+    let filters = [
+        (&query.status, "w.status = ?"),
+        (&query.state, "w.state = ?"),
+        (&query.role, "w.worker_role = ?"),
+        (&query.name, "w.name = ?"),
+        (&query.called, "(w.name = ? or w.plain_id = ?)"),
+    ];
+    let (mut wheres, mut words) = ("true".to_owned(), Vec::new());
+    for (word, condition) in filters {
+        let Some(word) = word else { continue };
+        wheres.push_str(" and ");
+        wheres.push_str(condition);
+        for _ in condition.matches('?') {
+            words.push(Value::from(word.clone()));
+        }
+    }
+    (wheres, words)
+}
+
+pub(crate) fn page(db: &Connection, query: &WorkerQuery) -> Result<WorkerPage, StoreError> {
+    let (created, id) = query.before()?;
+    let (wheres, mut words) = wheres(query);
+    let count = format!("select count(*) from worker w where {wheres}");
+    let mut count = db.prepare_cached(&count).map_err(failed)?;
+    let total: u64 = count.query_row(params_from_iter(&words), |row| row.get(0)).map_err(failed)?;
+    let sql = format!(
+        "{} where {wheres} and (w.created_ms, w.id) < (?, ?)
+         order by w.created_ms desc, w.id desc limit ?",
+        select_workers!("")
+    );
+    words.extend([created.into(), id.to_string().into(), (i64::from(query.page.limit) + 1).into()]);
+    let mut workers = found(db, &sql, params_from_iter(words))?;
+    let mut held =
+        db.prepare_cached("select count(*) from active where worker = ?").map_err(failed)?;
+    for worker in &mut workers {
+        let id = worker.id.0.as_bytes().as_slice();
+        worker.in_flight = held.query_row([id], |row| row.get(0)).map_err(failed)?;
+    }
+    Ok(WorkerPage::of(workers, total, &query.page))
 }
 
 /// Those that have a lease, those that hold something, and the last that went.

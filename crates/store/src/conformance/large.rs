@@ -8,7 +8,8 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::State;
 use uuid::Uuid;
 
-use crate::query::{JobQuery, LogQuery, Page};
+use crate::event::EventQuery;
+use crate::query::{JobQuery, LogQuery, Page, WorkerQuery};
 use crate::store::{Store, StoreError};
 
 /// One read, by its name.
@@ -55,6 +56,16 @@ impl Read {
                 let page = store.dead_letters(Page { limit: 100, cursor: None }).await?;
                 format!("{} of {}", page.letters.len(), page.total)
             }
+            Self::Other("page of workers") => {
+                let page = store.workers_page(WorkerQuery::all(100)).await?;
+                format!("{} of {}", page.workers.len(), page.total)
+            }
+            Self::Other("worker by name") => {
+                let called = Some("worker-1".to_owned());
+                let query = WorkerQuery { called, ..WorkerQuery::all(100) };
+                format!("{}", store.workers_page(query).await?.total)
+            }
+            Self::Other("events of a job") => events(store).await?,
             Self::Other("next due") => format!("{}", store.next_due().await?.is_some()),
             Self::Other("one job") => format!("{}", store.job(job).await?.is_some()),
             Self::Other("attempts") => format!("{}", store.attempts(job).await?.len()),
@@ -64,6 +75,19 @@ impl Read {
             }
         })
     }
+}
+
+/// Of one that ended long ago: what was logged since is not read for it.
+async fn events<S: Store>(store: &S) -> Result<String, StoreError> {
+    let job = Some(JobId(id_of(0x0190, 60_000)));
+    let (names, queues) = (Vec::new(), Vec::new());
+    let page =
+        store.events(EventQuery { after: None, names, queues, job, worker: None, limit: 50 });
+    let page = page.await?;
+    if page.next != store.events_end().await? {
+        return Err(StoreError::Corrupt("events of a job are not read to the end".to_owned()));
+    }
+    Ok(format!("{} events", page.events.len()))
 }
 
 fn id_of(first: u128, n: u128) -> Uuid {
@@ -134,6 +158,9 @@ pub fn reads() -> Vec<Read> {
         "backlog",
         "pauses",
         "live workers",
+        "page of workers",
+        "worker by name",
+        "events of a job",
         "held by a worker",
         "dead letters",
         "next due",

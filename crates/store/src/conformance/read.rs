@@ -8,8 +8,8 @@ use crate::command::{Command, Ending, First, LapseScope, QueueOrder};
 use crate::conformance::Harness;
 use crate::conformance::world::{World, failed, rules};
 use crate::event::{Event, EventName, EventQuery};
-use crate::query::{JobQuery, Page};
-use crate::store::{GONE_SHOWN, Store as _};
+use crate::query::{JobQuery, Page, WorkerQuery};
+use crate::store::{GONE_SHOWN, Store as _, StoreError};
 
 cases![
     jobs_are_listed_newest_first_page_by_page,
@@ -17,6 +17,7 @@ cases![
     queues_count_their_jobs_by_state,
     backlog_says_which_classes_are_claimable,
     workers_are_listed_latest_first,
+    workers_come_in_pages_and_by_what_they_are,
     every_transition_is_told_with_who_and_why,
     event_cursor_continues_where_it_stopped,
     events_are_filtered_by_name_queue_and_job,
@@ -186,6 +187,41 @@ fn workers_are_listed_latest_first<H: Harness>(world: &mut World<'_, H>) {
     let second = world.worker();
     let listed: Vec<_> = world.ask(world.store().workers()).iter().map(|row| row.id).collect();
     assert_eq!(listed, [second.worker, first.worker]);
+}
+
+fn workers_come_in_pages_and_by_what_they_are<H: Harness>(world: &mut World<'_, H>) {
+    let hands = [world.worker(), world.worker(), world.worker()];
+    let page = |world: &World<'_, H>, query| world.ask(world.store().workers_page(query));
+    let mut query = WorkerQuery::all(2);
+    let first = page(world, query.clone());
+    assert_eq!((first.workers.len(), first.total), (2, 3));
+    query.page.cursor = first.next;
+    let second = page(world, query);
+    assert_eq!((second.workers.len(), second.total, second.next), (1, 3, None));
+    let all = world.ask(world.store().workers());
+    assert_eq!([first.workers, second.workers].concat(), all);
+    world.bury(hands[0].worker);
+    let of = |status: &str| WorkerQuery { status: Some(status.into()), ..WorkerQuery::all(9) };
+    let gone = page(world, of("inactive"));
+    assert_eq!((gone.total, gone.workers[0].id), (1, hands[0].worker));
+    assert_eq!(page(world, of("active")).total, 2);
+    let named = |name: &str| WorkerQuery { name: Some(name.into()), ..WorkerQuery::all(9) };
+    let name = gone.workers[0].name.clone();
+    let state = Some(gone.workers[0].standing.state().to_owned());
+    let role = Some(gone.workers[0].role.as_str().to_owned());
+    assert!(page(world, named(&name)).workers.contains(&gone.workers[0]));
+    assert_eq!(page(world, named("none")).total, 0);
+    assert_eq!(page(world, WorkerQuery { state, role, ..named(&name) }).total, 1);
+    let mut registration = world.registration();
+    registration.plain_id = Some("me".into());
+    let plain = registration.id;
+    world.one(Command::Register(Box::new(registration)));
+    let called = page(world, WorkerQuery { called: Some("me".into()), ..WorkerQuery::all(9) });
+    assert_eq!(called.workers.iter().map(|it| it.id).collect::<Vec<_>>(), [plain]);
+    let mut query = WorkerQuery::all(2);
+    query.page.cursor = Some("nothing".into());
+    let refused = world.refusal(|store| async move { store.workers_page(query).await.map(drop) });
+    assert!(matches!(refused, Some(StoreError::Rejected(_))));
 }
 
 fn all_events() -> EventQuery {

@@ -15,7 +15,7 @@ use crate::command::{ClassId, ClassKey};
 use crate::model::tables::{Row, Seq, Tables};
 use crate::query::{
     Claimable, ClassBacklog, DeadLetter, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
-    Page, QueuePause, QueueStats,
+    Page, QueuePause, QueueStats, WorkerPage, WorkerQuery,
 };
 use crate::record::{AttemptRecord, Held, HolderRecord, JobRecord, WorkerBrief, WorkerRecord};
 use crate::store::{GONE_SHOWN, StoreError};
@@ -195,6 +195,26 @@ impl Tables {
                 WorkerRecord { in_flight, ..worker.clone() }
             })
             .collect()
+    }
+
+    pub(super) fn workers_page(&self, query: &WorkerQuery) -> Result<WorkerPage, StoreError> {
+        let before = query.before()?;
+        let is = |wanted: &Option<String>, word: &str| {
+            wanted.as_ref().is_none_or(|wanted| wanted == word)
+        };
+        let mut workers = self.workers();
+        workers.retain(|worker| {
+            let status = if worker.standing.is_active() { "active" } else { "inactive" };
+            let plain_id = worker.plain_id.as_deref().unwrap_or(&worker.name);
+            is(&query.status, status)
+                && is(&query.state, worker.standing.state())
+                && is(&query.role, worker.role.as_str())
+                && is(&query.name, &worker.name)
+                && (is(&query.called, &worker.name) || is(&query.called, plain_id))
+        });
+        let total = u64::try_from(workers.len()).unwrap_or(u64::MAX);
+        workers.retain(|worker| (worker.created.0, worker.id) < before);
+        Ok(WorkerPage::of(workers, total, &query.page))
     }
 
     pub(super) fn live_workers(&self) -> Vec<WorkerRecord> {

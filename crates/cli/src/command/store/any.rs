@@ -8,7 +8,7 @@ use outlast_core::time::Timestamp;
 use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
-    QueuePause, QueueStats, StoreFacts,
+    QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
 use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerBrief, WorkerRecord};
 use outlast_store::signal::{Heard, Signal};
@@ -80,6 +80,13 @@ impl Store for AnyStore {
         match self {
             Self::Sqlite(store) => store.workers().await,
             Self::Postgres(store) => store.workers().await,
+        }
+    }
+
+    async fn workers_page(&self, query: WorkerQuery) -> Result<WorkerPage, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.workers_page(query).await,
+            Self::Postgres(store) => store.workers_page(query).await,
         }
     }
 

@@ -140,7 +140,7 @@ impl Action {
 
     fn checked(&self, given: &Value, strictness: Strictness) -> Result<Value, Vec<Violation>> {
         let complete = self.parameters.check(given, strictness)?;
-        let undeliverable = deliverable::check(self.delivery, self.format, &complete);
+        let undeliverable = deliverable::check(self, &complete);
         if undeliverable.is_empty() { Ok(complete) } else { Err(undeliverable) }
     }
 

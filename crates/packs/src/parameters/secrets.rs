@@ -3,12 +3,21 @@
 //! Works on parameters that were not checked, too: where a value has another shape than its
 //! schema and a secret could be inside, all of it is hidden.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::schema::resolve;
 use crate::limits::DEPTH_MAX;
 
 const HIDDEN: &str = "***";
+
+/// Keywords with a list of schemas that apply to the value itself. Which of them fits is not
+/// asked: what any of them calls a secret is hidden.
+const LISTED: [&str; 3] = ["allOf", "anyOf", "oneOf"];
+/// Keywords with one schema that applies to the value itself.
+const SINGLE: [&str; 3] = ["if", "then", "else"];
+/// Keywords with one schema for what no other keyword names.
+const OTHERS_OF_OBJECT: [&str; 2] = ["additionalProperties", "unevaluatedProperties"];
+/// The same for lists; `contains` may fit any item.
+const OTHERS_OF_LIST: [&str; 4] = ["items", "additionalItems", "unevaluatedItems", "contains"];
 
 pub(super) fn mask(schema: &Value, parameters: &Value) -> Value {
     let mut masked = parameters.clone();
@@ -47,7 +56,6 @@ fn leaves(value: &Value, found: &mut Vec<String>) {
 }
 
 fn hide(root: &Value, schema: &Value, value: &mut Value, depth: usize) {
-    let schema = resolve(root, schema);
     let Some(depth) = depth.checked_sub(1) else {
         *value = Value::from(HIDDEN);
         return;
@@ -56,24 +64,28 @@ fn hide(root: &Value, schema: &Value, value: &mut Value, depth: usize) {
         *value = Value::from(HIDDEN);
         return;
     }
-    for alternative in alternatives(schema) {
-        hide(root, alternative, value, depth);
+    for same in of_the_value_itself(root, schema) {
+        hide(root, same, value, depth);
     }
     match value {
         Value::Object(map) => {
             for (name, inner) in map {
-                if let Some(definition) = property(schema, name) {
+                for definition in of_property(schema, name) {
                     hide(root, definition, inner, depth);
                 }
             }
         }
-        Value::Array(list) if schema.get("items").is_some() => {
-            let items = &schema["items"];
-            list.iter_mut().for_each(|item| hide(root, items, item, depth));
+        Value::Array(list) if has_list_keyword(schema) => {
+            for (at, item) in list.iter_mut().enumerate() {
+                for definition in of_item(schema, at) {
+                    hide(root, definition, item, depth);
+                }
+            }
         }
         // A caller may have put the secret where its object or list belongs.
         Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            if holds_secret(root, schema, depth) && !has_alternatives(schema) {
+            let parts = of_the_parts(schema);
+            if parts.into_iter().any(|part| holds_secret(root, part, depth)) {
                 *value = Value::from(HIDDEN);
             }
         }
@@ -81,31 +93,77 @@ fn hide(root: &Value, schema: &Value, value: &mut Value, depth: usize) {
     }
 }
 
-fn property<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
+/// Schemas beside this one that describe the same value.
+fn of_the_value_itself<'a>(root: &'a Value, schema: &'a Value) -> Vec<&'a Value> {
+    let target = schema.get("$ref").and_then(Value::as_str).and_then(|r| r.strip_prefix('#'));
+    let referred = target.and_then(|pointer| root.pointer(pointer));
+    let listed = LISTED.iter().filter_map(|keyword| schema.get(keyword)?.as_array()).flatten();
+    let single = SINGLE.iter().filter_map(|keyword| schema.get(keyword));
+    let dependent = schema.get("dependentSchemas").and_then(Value::as_object);
+    let dependent = dependent.into_iter().flat_map(|named| named.values());
+    referred.into_iter().chain(listed).chain(single).chain(dependent).collect()
+}
+
+/// Schemas of a property by its name, by a pattern, or for want of both.
+fn of_property<'a>(schema: &'a Value, name: &str) -> Vec<&'a Value> {
     let named = schema.get("properties").and_then(|properties| properties.get(name));
-    named.or_else(|| schema.get("additionalProperties"))
+    let patterns = schema.get("patternProperties").and_then(Value::as_object);
+    let fitting = patterns.into_iter().flatten().filter(|(pattern, _)| matches(pattern, name));
+    let found: Vec<_> = named.into_iter().chain(fitting.map(|(_, found)| found)).collect();
+    if !found.is_empty() {
+        return found;
+    }
+    OTHERS_OF_OBJECT.iter().filter_map(|keyword| schema.get(keyword)).collect()
+}
+
+/// Whether a name fits a pattern, as the validator reads patterns. One that it cannot read
+/// fits everything: rather too much is hidden than too little.
+fn matches(pattern: &str, name: &str) -> bool {
+    let none_fits = json!({"patternProperties": {pattern: false}});
+    let Ok(validator) = jsonschema::validator_for(&none_fits) else { return true };
+    !validator.is_valid(&json!({name: null}))
+}
+
+/// Schemas of the item at this place in a list.
+fn of_item(schema: &Value, at: usize) -> Vec<&Value> {
+    let placed = |keyword: &str| schema.get(keyword).and_then(Value::as_array)?.get(at);
+    let placed: Vec<_> = ["prefixItems", "items"].into_iter().filter_map(placed).collect();
+    let others =
+        OTHERS_OF_LIST.iter().filter(|keyword| placed.is_empty() || **keyword == "contains");
+    let others = others.filter_map(|keyword| schema.get(keyword)).filter(|other| !other.is_array());
+    others.chain(placed.iter().copied()).collect()
+}
+
+fn has_list_keyword(schema: &Value) -> bool {
+    schema.get("prefixItems").is_some()
+        || OTHERS_OF_LIST.iter().any(|keyword| schema.get(keyword).is_some())
+}
+
+/// Schemas of everything that the value may have inside it.
+fn of_the_parts(schema: &Value) -> Vec<&Value> {
+    let named = ["properties", "patternProperties"]
+        .into_iter()
+        .filter_map(|keyword| schema.get(keyword)?.as_object())
+        .flat_map(|named| named.values());
+    let placed = ["prefixItems", "items"]
+        .into_iter()
+        .filter_map(|keyword| schema.get(keyword)?.as_array())
+        .flatten();
+    let others = OTHERS_OF_OBJECT.iter().chain(&OTHERS_OF_LIST);
+    let others = others.filter_map(|keyword| schema.get(keyword)).filter(|part| !part.is_array());
+    named.chain(placed).chain(others).collect()
 }
 
 fn is_secret(schema: &Value) -> bool {
     schema.get("secret").and_then(Value::as_bool) == Some(true)
 }
 
-fn alternatives(schema: &Value) -> impl Iterator<Item = &Value> {
-    let keywords = ["allOf", "anyOf", "oneOf"].into_iter();
-    keywords.filter_map(|keyword| schema.get(keyword)?.as_array()).flatten()
-}
-
-fn has_alternatives(schema: &Value) -> bool {
-    alternatives(schema).next().is_some()
-}
-
-/// Whether a schema marks anything inside it as secret.
+/// Whether a schema marks the value, or anything inside it, as secret.
 fn holds_secret(root: &Value, schema: &Value, depth: usize) -> bool {
     let Some(depth) = depth.checked_sub(1) else { return false };
-    let schema = resolve(root, schema);
-    let named = schema.get("properties").and_then(Value::as_object);
-    let single = ["additionalProperties", "items"].into_iter().filter_map(|key| schema.get(key));
     is_secret(schema)
-        || named.into_iter().flat_map(|named| named.values()).any(|s| holds_secret(root, s, depth))
-        || single.chain(alternatives(schema)).any(|inner| holds_secret(root, inner, depth))
+        || of_the_parts(schema)
+            .into_iter()
+            .chain(of_the_value_itself(root, schema))
+            .any(|inner| holds_secret(root, inner, depth))
 }

@@ -7,28 +7,35 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{dotenv, environment};
-use crate::action::{Delivery, Format};
+use crate::action::{Action, Delivery, Format};
 use crate::limits::{VARIABLE_BYTES_MAX, VIOLATIONS_MAX};
 use crate::parameters::{Violation, escape};
 
-pub(crate) fn check(delivery: Delivery, format: Format, parameters: &Value) -> Vec<Violation> {
+pub(crate) fn check(action: &Action, parameters: &Value) -> Vec<Violation> {
     let none = Map::new();
     let parameters = parameters.as_object().unwrap_or(&none);
-    let mut violations = match (delivery, format) {
+    let mut violations = match (action.delivery, action.format) {
         (Delivery::Env, _) => in_environment(parameters),
-        (Delivery::Stdin | Delivery::File, Format::Dotenv) => in_dotenv(parameters),
+        (Delivery::Stdin | Delivery::File, Format::Dotenv) => in_dotenv(action, parameters),
         (Delivery::Stdin | Delivery::File, Format::Json | Format::Yaml) => Vec::new(),
     };
     violations.truncate(VIOLATIONS_MAX);
     violations
 }
 
-fn in_dotenv(parameters: &Map<String, Value>) -> Vec<Violation> {
+fn in_dotenv(action: &Action, parameters: &Map<String, Value>) -> Vec<Violation> {
+    let declared = action.schema().get("properties");
+    let is_declared = |name: &str| declared.is_some_and(|names| names.get(name).is_some());
     let mut violations = Vec::new();
     for (name, value) in parameters {
         if !dotenv::is_plain(name) {
             let problem = "name may have letters, digits, `_`, `-` and `.` only, as this action \
                            takes dotenv lines";
+            violations.push(violation(name, problem));
+        }
+        if dotenv::steers(name) && !is_declared(name) {
+            let problem = "is a name that shells, loaders or interpreters obey, and the action \
+                           does not declare it";
             violations.push(violation(name, problem));
         }
         if holds_zero(value) {

@@ -23,6 +23,60 @@ pub(super) fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.chars().all(fit)
 }
 
+/// Names that a script which takes the lines as assignments would hand on to whoever obeys
+/// them.
+const STEERING: [&str; 26] = [
+    "BASHOPTS",
+    "BASH_ENV",
+    "CDPATH",
+    "CLASSPATH",
+    "ENV",
+    "GCONV_PATH",
+    "GLIBC_TUNABLES",
+    "GLOBIGNORE",
+    "HOME",
+    "HOSTALIASES",
+    "IFS",
+    "LOCPATH",
+    "NLSPATH",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "OPTIND",
+    "PATH",
+    "PROMPT_COMMAND",
+    "PS4",
+    "RUBYLIB",
+    "RUBYOPT",
+    "SHELL",
+    "SHELLOPTS",
+    "TMPDIR",
+    "TZDIR",
+    "ZDOTDIR",
+];
+
+/// The beginnings of more such names, and of the product's own.
+const STEERING_PREFIXES: [&str; 14] = [
+    "ATTUNE_",
+    "BASH_FUNC_",
+    "DYLD_",
+    "GIT_",
+    "JAVA_",
+    "LC_",
+    "LD_",
+    "MALLOC_",
+    "NPM_CONFIG_",
+    "OUTLAST_",
+    "PERL",
+    "PYTHON",
+    "SSH_",
+    "_JAVA_",
+];
+
+/// Whether a shell, the loader or an interpreter obeys a variable of this name.
+pub(super) fn steers(name: &str) -> bool {
+    STEERING.contains(&name) || STEERING_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
 fn write(name: &str, value: &Value, text: &mut String) {
     match value {
         Value::Object(map) if map.keys().all(|inner| is_plain(inner)) => {

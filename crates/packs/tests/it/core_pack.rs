@@ -61,11 +61,17 @@ fn echo_carries_a_message_as_long_as_a_request_may_be() {
 #[test]
 fn other_parameters_cannot_change_how_a_shell_action_runs() {
     let extra = json!({
-        "message": "hi", "PATH": "/nowhere", "IFS": "h", "parameter_message": "x",
+        "message": "hi", "path": "/nowhere", "parameter_message": "x",
         "name": "message", "nested": {"message": "y", "a b; id": 1},
     });
     let ran = core("core.echo", &extra);
     assert_eq!((ran.code, ran.stdout.as_slice()), (Some(0), b"hi\n".as_slice()), "{ran:?}");
+    let set = PackSet::embedded_core().unwrap();
+    for name in ["PATH", "IFS"] {
+        let steering = json!({"message": "hi", name: "/nowhere"});
+        let refused = set.get("core.echo").unwrap().check_again(&steering).unwrap_err();
+        assert_eq!(refused[0].path, format!("/{name}"));
+    }
 }
 
 #[test]

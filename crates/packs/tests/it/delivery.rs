@@ -186,3 +186,22 @@ fn rendered_parameters_do_not_show_in_debug_output() {
         assert!(!shown.contains("hunter2"), "{shown}");
     });
 }
+
+#[test]
+fn a_dotenv_line_that_steers_the_shell_is_refused_unless_the_action_declares_it() {
+    for name in ["PATH", "LD_PRELOAD", "IFS", "BASH_ENV", "PYTHONPATH", "OUTLAST_EPOCH"] {
+        with_action("parameter_format: dotenv\n", |action| {
+            let refused = action.check(&json!({name: "x", "plain": 1})).unwrap_err();
+            assert_eq!(refused.len(), 1, "{refused:?}");
+            assert_eq!(refused[0].path, format!("/{name}"));
+        });
+        let declared =
+            format!("parameter_format: dotenv\nparameters: {{{name}: {{type: string}}}}\n");
+        with_action(&declared, |action| {
+            assert!(action.check(&json!({name: "x"})).is_ok(), "{name}");
+        });
+        with_action("parameter_format: json\n", |action| {
+            assert!(action.check(&json!({name: "x"})).is_ok(), "{name} is data in JSON");
+        });
+    }
+}

@@ -60,3 +60,33 @@ fn parameters_without_secrets_are_shown_as_they_are() {
     assert_eq!(mask(FLAT, &given), given);
     assert_eq!(mask("", &given), given);
 }
+
+#[test]
+fn a_secret_is_masked_whatever_keyword_leads_to_it() {
+    let schema = r"
+parameters:
+  type: object
+  properties:
+    list: {type: array, prefixItems: [{type: string}, {type: string, secret: true}], items: {secret: true}}
+    mode: {type: string}
+    login: {$ref: '#/$defs/login', description: beside a reference}
+  patternProperties:
+    '^token_': {type: string, secret: true}
+  if: {properties: {mode: {const: key}}}
+  then: {properties: {key: {type: string, secret: true}}}
+  else: {properties: {password: {type: string, secret: true}}}
+  dependentSchemas:
+    proxy: {properties: {proxy_password: {secret: true}}}
+  $defs:
+    login: {type: object, unevaluatedProperties: {secret: true}}
+";
+    let given = json!({
+        "list": ["plain", "pw", "pw"], "mode": "key", "token_a": "pw", "tokens": "plain",
+        "key": "pw", "password": "pw", "proxy": "plain", "proxy_password": "pw",
+        "login": {"any": "pw"},
+    });
+    let masked = mask(schema, &given);
+    assert!(!masked.to_string().contains("pw"), "{masked}");
+    assert_eq!((&masked["list"][0], &masked["tokens"]), (&json!("plain"), &json!("plain")));
+    assert_eq!((&masked["mode"], &masked["proxy"]), (&json!("key"), &json!("plain")));
+}

@@ -22,6 +22,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::Stream;
+use outlast_core::limits::SESSION_MESSAGE_BYTES_MAX;
 use outlast_proto::v1::session_server::{Session as SessionApi, SessionServer};
 use outlast_proto::v1::{BeatReply, BeatRequest, ServerMessage, WorkerMessage};
 use outlast_store::Store;
@@ -34,17 +35,14 @@ use crate::connections::Peer;
 use crate::engine::Engine;
 use crate::tls::CertificateNames;
 
-/// Largest message of a session: a batch of reports with results.
-const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
-
 /// What the paths of its calls begin with.
 pub(crate) const PATH: &str = "/outlast.session.v1.Session/";
 
 /// Returns the gRPC service over an engine.
 pub fn service<S: Store>(engine: Engine<S>) -> SessionServer<Sessions<S>> {
     SessionServer::new(Sessions { engine })
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+        .max_decoding_message_size(SESSION_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(SESSION_MESSAGE_BYTES_MAX)
 }
 
 /// The service's state.

@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::lease::held_digest;
+use outlast_core::limits::SESSION_MESSAGE_BYTES_AIM;
 use outlast_core::time::{BootTime, Span};
 use outlast_proto::v1::server_message::Body;
-use outlast_proto::v1::{Deliveries, Orders, ReportAnswer, ReportAnswers, ServerMessage};
+use outlast_proto::v1::{Deliveries, Delivery, Orders, ReportAnswer, ReportAnswers, ServerMessage};
 use outlast_store::command::{ClassId, ClassKey};
 
+use prost::Message as _;
 use tokio_util::sync::DropGuard;
 
 use crate::engine::estimate::Estimate;
@@ -184,7 +186,7 @@ impl Session {
         *self.fits.entry(id).or_insert_with(|| profile.fits(key).is_ok())
     }
 
-    pub(crate) fn deliver(&mut self, delivery: outlast_proto::v1::Delivery) {
+    pub(crate) fn deliver(&mut self, delivery: Delivery) {
         self.outbox.deliveries.deliveries.push(delivery);
     }
 
@@ -196,18 +198,17 @@ impl Session {
         self.outbox.orders.orders.push(outlast_proto::v1::Order { what: Some(what) });
     }
 
-    /// Sends what has gathered; each sort as one message.
+    /// Sends what has gathered: each sort as one message, and large deliveries as several.
     pub(crate) fn flush(&mut self) {
         let outbox = std::mem::take(&mut self.outbox);
-        let bodies = [
-            (!outbox.answers.is_empty())
-                .then_some(Body::Answers(ReportAnswers { answers: outbox.answers })),
-            (!outbox.deliveries.deliveries.is_empty())
-                .then_some(Body::Deliveries(outbox.deliveries)),
-            (!outbox.orders.orders.is_empty()).then_some(Body::Orders(outbox.orders)),
-        ];
-        for body in bodies.into_iter().flatten() {
-            self.send(body);
+        if !outbox.answers.is_empty() {
+            self.send(Body::Answers(ReportAnswers { answers: outbox.answers }));
+        }
+        for deliveries in in_messages(outbox.deliveries.deliveries) {
+            self.send(Body::Deliveries(Deliveries { deliveries }));
+        }
+        if !outbox.orders.orders.is_empty() {
+            self.send(Body::Orders(outbox.orders));
         }
     }
 
@@ -242,6 +243,25 @@ impl Session {
         self.facts.held.store(self.held.len(), Ordering::Relaxed);
         self.facts.digest.fetch_xor(held_digest(changed), Ordering::AcqRel);
     }
+}
+
+/// Splits deliveries by what they take on the wire: a message over the limit would end the
+/// stream, the same claims would follow on the next one, and nothing would ever run.
+fn in_messages(deliveries: Vec<Delivery>) -> Vec<Vec<Delivery>> {
+    let (mut messages, mut message, mut bytes) = (Vec::new(), Vec::new(), 0_usize);
+    for delivery in deliveries {
+        let size = delivery.encoded_len();
+        if bytes > 0 && bytes.saturating_add(size) > SESSION_MESSAGE_BYTES_AIM {
+            messages.push(std::mem::take(&mut message));
+            bytes = 0;
+        }
+        bytes = bytes.saturating_add(size);
+        message.push(delivery);
+    }
+    if !message.is_empty() {
+        messages.push(message);
+    }
+    messages
 }
 
 /// A class and how many claimable jobs it has, as far as is known.
@@ -354,5 +374,30 @@ impl Roster {
 
     pub(crate) fn current(&mut self, worker: WorkerId, number: u64) -> Option<&mut Session> {
         self.sessions.get_mut(&worker).filter(|session| session.number == number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outlast_core::limits::{BODY_BYTES_MAX, SESSION_MESSAGE_BYTES_MAX};
+    use outlast_proto::v1::Delivery;
+    use prost::Message as _;
+
+    use super::in_messages;
+
+    #[test]
+    fn deliveries_are_split_by_size_and_none_is_left_out() {
+        let large =
+            Delivery { args_json: vec![b'1'; BODY_BYTES_MAX].into(), ..Delivery::default() };
+        let small = Delivery { queue: "q".into(), ..Delivery::default() };
+        let all: Vec<_> = (0..90).flat_map(|_| [large.clone(), small.clone()]).collect();
+        let messages = in_messages(all.clone());
+        for message in &messages {
+            let bytes: usize = message.iter().map(Delivery::encoded_len).sum();
+            assert!(bytes <= SESSION_MESSAGE_BYTES_MAX / 8, "{bytes}");
+        }
+        assert_eq!(messages.concat(), all);
+        assert_eq!(in_messages(vec![small; 1000]).len(), 1);
+        assert!(in_messages(Vec::new()).is_empty());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use outlast_core::limits::CHECKPOINT_BYTES_MAX;
+use outlast_core::limits::{CHECKPOINT_BYTES_MAX, LOG_CHUNK_BYTES_MAX};
 use outlast_core::time::BootTime;
 use outlast_proto::v1;
 use tokio::runtime::Handle;
@@ -17,11 +17,12 @@ use crate::delivery::AttemptId;
 use crate::ended::Ended;
 use crate::worker::attempt::Life;
 
-/// Output of all attempts together that may wait to be sent.
-pub(crate) const LOG_BYTES_WAITING: usize = 1024 * 1024;
+/// Output of all attempts together that may wait to be sent: what some attempts print at most,
+/// while the server catches its breath.
+pub(crate) const LOG_BYTES_WAITING: usize = 32 * 1024 * 1024;
 
-/// Largest piece of output in one chunk.
-const LOG_CHUNK_BYTES: usize = 64 * 1024;
+/// What a chunk takes besides its bytes: many small ones must not fill memory either.
+const LOG_CHUNK_COST: usize = 256;
 
 /// How long output waits for room while there is a session to send it on.
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
@@ -63,6 +64,8 @@ pub(crate) enum AttemptEvent {
     Ended(AttemptId, Ended),
     /// Its handler is gone, but nobody can say that its work has ended.
     Astray(AttemptId),
+    /// Work of an attempt that was over has ended: a slot is free again.
+    LeftoverEnded,
 }
 
 /// The newest checkpoint that the engine has not heard of: a handler that writes them faster
@@ -89,6 +92,9 @@ pub(crate) struct Outlet {
     pub(crate) log_room: Arc<Semaphore>,
     /// Whether a session is attached.
     pub(crate) attached: watch::Sender<bool>,
+    /// Attempts that are over while work of theirs, on a thread say, goes on. Each keeps its
+    /// slot.
+    pub(crate) leftovers: AtomicU32,
     /// When attempts that forbid overlap must be dead.
     pub(crate) deadline: watch::Sender<BootTime>,
 }
@@ -226,8 +232,8 @@ impl AttemptContext {
     pub fn log_now(&self, stream: LogStream, bytes: impl Into<Bytes>) {
         let mut bytes: Bytes = bytes.into();
         while !bytes.is_empty() {
-            let piece = bytes.split_to(bytes.len().min(LOG_CHUNK_BYTES));
-            let found = self.take_room(piece.len());
+            let piece = bytes.split_to(bytes.len().min(LOG_CHUNK_BYTES_MAX));
+            let found = self.take_room(cost(&piece));
             self.send_or_drop(stream, piece, found);
         }
     }
@@ -237,8 +243,8 @@ impl AttemptContext {
     pub async fn log(&self, stream: LogStream, bytes: impl Into<Bytes>) {
         let mut bytes: Bytes = bytes.into();
         while !bytes.is_empty() {
-            let piece = bytes.split_to(bytes.len().min(LOG_CHUNK_BYTES));
-            let found = self.find_room(piece.len()).await;
+            let piece = bytes.split_to(bytes.len().min(LOG_CHUNK_BYTES_MAX));
+            let found = self.find_room(cost(&piece)).await;
             self.send_or_drop(stream, piece, found);
         }
     }
@@ -246,7 +252,7 @@ impl AttemptContext {
     fn send_or_drop(&self, stream: LogStream, piece: Bytes, found_room: bool) {
         if found_room {
             self.mark_dropped();
-            let room = piece.len();
+            let room = cost(&piece);
             self.send_chunk(stream, piece, room);
         } else {
             let lost = u64::try_from(piece.len()).unwrap_or(u64::MAX);
@@ -311,6 +317,10 @@ impl AttemptContext {
         // Closed only when the worker has left without waiting for this attempt.
         let _ = self.outlet.events.send(event);
     }
+}
+
+const fn cost(piece: &Bytes) -> usize {
+    piece.len().saturating_add(LOG_CHUNK_COST)
 }
 
 /// A mark at the very end still says what is missing.

@@ -88,7 +88,14 @@ impl Handlers {
                 let handler = Arc::clone(&handler);
                 let stop = context.stop_seen();
                 let name = context.job_type().to_owned();
-                let work = move || outcome::ended(handler(args, context), &stop);
+                // The thread is the attempt's for as long as it lives, whatever the handler
+                // does with its context.
+                let held = context.clone();
+                let work = move || {
+                    let ended = outcome::ended(handler(args, context), &stop);
+                    drop(held);
+                    ended
+                };
                 Box::pin(blocking::run(name, work))
             }
             Err(ended) => Box::pin(ready(*ended)),

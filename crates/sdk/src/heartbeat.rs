@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! wait interval ± 10 % ─▶ beat ─▶ answered: lease renewed, the engine told
-//!                           └─▶ no answer in time: new connection, again soon
+//!                           ├─▶ refused: again soon, then less and less often
+//!                           └─▶ no answer in time: the same, on a new connection
 //! ```
 //!
 //! Nothing the engine does, not even blocking its runtime, holds a beat up; and nothing that
 //! happens to a beat stops the worker. Beats go on until [`Heart::last`].
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,8 +29,9 @@ use crate::watchdog;
 /// The least time a beat gets: below that, a busy host could never answer in time.
 const DEADLINE_MIN: Duration = Duration::from_millis(150);
 
-/// Longest wait after a beat that failed.
-const RETRY_MAX: Duration = Duration::from_secs(1);
+/// Shortest wait after a beat that failed. It doubles, up to an interval: the first few come
+/// well within a lease, and a server in trouble is not beaten down by all its workers.
+const RETRY_MIN: Duration = Duration::from_millis(100);
 
 /// How long the last beat may take.
 const LAST_MAX: Duration = Duration::from_secs(1);
@@ -147,8 +150,10 @@ impl Pulse {
         if !live {
             return interval.min(Duration::from_millis(50));
         }
-        let due = if failures == 0 { interval } else { (interval / 2).min(RETRY_MAX) };
-        due.mul_f64(rand::random_range(0.9..1.1))
+        match failures.checked_sub(1) {
+            None => interval.mul_f64(rand::random_range(0.9..1.1)),
+            Some(again) => retry_wait(interval, again).mul_f64(rand::random_range(0.5..1.0)),
+        }
     }
 
     /// Sends one beat; false if it was not answered.
@@ -163,14 +168,21 @@ impl Pulse {
                 self.answered(worker, sent, reply);
                 return true;
             }
-            Ok(Err(reason)) => tracing::debug!(reason, "heartbeat not answered"),
-            Err(_) => tracing::debug!(?bound, "heartbeat not answered in time"),
+            // The server answered, and the connection works: it has trouble of its own.
+            Ok(Err(Failure::Refused(reason))) => tracing::debug!(reason, "heartbeat not accepted"),
+            Ok(Err(Failure::Connection(reason))) => {
+                tracing::debug!(reason, "heartbeat not answered");
+                self.client = None;
+            }
+            // Whatever is wrong with a silent connection, the next beat does not inherit it.
+            Err(_) => {
+                tracing::debug!(?bound, "heartbeat not answered in time");
+                self.client = None;
+            }
         }
         if sent_held {
             self.shared.board().send_held = true;
         }
-        // Whatever was wrong with the connection, the next beat does not inherit it.
-        self.client = None;
         false
     }
 
@@ -178,15 +190,22 @@ impl Pulse {
         &mut self,
         request: BeatRequest,
         interval: Duration,
-    ) -> Result<BeatReply, String> {
+    ) -> Result<BeatReply, Failure> {
         let request = self.address.request(request);
         if self.client.is_none() {
-            self.client = Some(client(self.address.connect(interval).await?));
+            let channel = self.address.connect(interval).await.map_err(Failure::Connection)?;
+            self.client = Some(client(channel));
         }
-        let Some(client) = &mut self.client else { return Err("not connected".to_owned()) };
+        let Some(client) = &mut self.client else {
+            return Err(Failure::Connection("not connected".to_owned()));
+        };
         match client.beat(request).await {
             Ok(reply) => Ok(reply.into_inner()),
-            Err(status) => Err(status.message().to_owned()),
+            // A status that came over the wire has no cause on this side.
+            Err(status) if status.source().is_none() => {
+                Err(Failure::Refused(status.message().to_owned()))
+            }
+            Err(status) => Err(Failure::Connection(status.message().to_owned())),
         }
     }
 
@@ -216,6 +235,20 @@ impl Pulse {
     }
 }
 
+/// Why a beat renewed nothing.
+enum Failure {
+    /// The server said so.
+    Refused(String),
+    /// Nothing came back.
+    Connection(String),
+}
+
+/// How long to wait at most before the beat after `again` further failures.
+fn retry_wait(interval: Duration, again: u32) -> Duration {
+    let first = RETRY_MIN.min(interval);
+    first.saturating_mul(2_u32.saturating_pow(again.min(16))).min(interval)
+}
+
 /// Waits for the word that ends the thread; `None` if the engine is gone.
 async fn last_word(words: &mut mpsc::UnboundedReceiver<Word>) -> Option<oneshot::Sender<()>> {
     loop {
@@ -231,4 +264,20 @@ async fn last_word(words: &mut mpsc::UnboundedReceiver<Word>) -> Option<oneshot:
 /// A server that says nothing about a term leaves it as it was.
 pub(crate) const fn span_or(ms: u64, otherwise: Span) -> Span {
     if ms == 0 { otherwise } else { Span::from_millis(ms) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::retry_wait;
+
+    #[test]
+    fn beats_that_fail_are_tried_again_soon_and_then_no_more_often_than_usual() {
+        let interval = Duration::from_secs(5);
+        let waits: Vec<_> = (0..10).map(|again| retry_wait(interval, again).as_millis()).collect();
+        assert_eq!(waits[..4], [100, 200, 400, 800]);
+        assert_eq!(waits[9], 5000);
+        assert_eq!(retry_wait(Duration::from_millis(50), 3), Duration::from_millis(50));
+    }
 }

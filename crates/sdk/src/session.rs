@@ -15,6 +15,7 @@ mod secure;
 use std::fmt;
 use std::time::Duration;
 
+use outlast_core::limits::SESSION_MESSAGE_BYTES_MAX;
 use outlast_core::time::BootTime;
 use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::session_client::SessionClient;
@@ -29,9 +30,6 @@ use tonic::{Code, Request, Status, Streaming};
 use self::secure::Secure;
 use crate::clock::boot_now;
 use crate::tls::Tls;
-
-/// Largest message of a session, as the server has it.
-const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Messages that may wait for the transport. Few: what waits longer grows into one larger
 /// message instead.
@@ -205,8 +203,8 @@ pub(crate) fn request_deadline(interval: Duration) -> Duration {
 
 pub(crate) fn client(channel: Channel) -> SessionClient<Channel> {
     SessionClient::new(channel)
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+        .max_decoding_message_size(SESSION_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(SESSION_MESSAGE_BYTES_MAX)
 }
 
 fn failed(status: Status) -> AttachError {

@@ -38,9 +38,6 @@ use crate::process::containment::Containment;
 /// Between SIGTERM and SIGKILL, unless an action says otherwise.
 pub const KILL_AFTER: Duration = Duration::from_secs(5);
 
-/// Chunks of output that may wait for the reader: with 64 KiB each, 512 KiB an attempt.
-const OUTPUT_QUEUE: usize = 8;
-
 /// Orders that may wait for the attempt's own task, which never waits for anyone.
 const COMMAND_QUEUE: usize = 32;
 
@@ -109,7 +106,7 @@ impl AttemptSpec {
 #[derive(Debug)]
 pub struct Attempt {
     handle: AttemptHandle,
-    output: Option<mpsc::Receiver<Output>>,
+    output: Option<mpsc::UnboundedReceiver<Output>>,
     ending: oneshot::Receiver<Ending>,
 }
 
@@ -118,7 +115,7 @@ impl Attempt {
     #[must_use]
     pub fn spawn(spec: AttemptSpec) -> Self {
         let (commands, command_queue) = mpsc::channel(COMMAND_QUEUE);
-        let (chunks, output) = mpsc::channel(OUTPUT_QUEUE);
+        let (chunks, output) = mpsc::unbounded_channel();
         let (end, ending) = oneshot::channel();
         tokio::spawn(async move {
             let result = drive::run(spec, command_queue, chunks).await;
@@ -134,10 +131,10 @@ impl Attempt {
         self.handle.clone()
     }
 
-    /// Takes the stream of output, once. A reader that falls behind holds the job's writes
-    /// back; one that is dropped, or never taken before [`Self::finished`], lets output go
-    /// unseen.
-    pub fn take_output(&mut self) -> Option<mpsc::Receiver<Output>> {
+    /// Takes the stream of output, once. A reader that falls behind holds nothing back, and
+    /// finds all of it up to the limit; one that is dropped, or never taken before
+    /// [`Self::finished`], lets output go unseen.
+    pub fn take_output(&mut self) -> Option<mpsc::UnboundedReceiver<Output>> {
         self.output.take()
     }
 

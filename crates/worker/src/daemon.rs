@@ -10,6 +10,9 @@
 //! - `actions`: which actions this host can run
 //! - `shelf`: the actions as they are on disk now, and reading them again
 //! - `run_action`: one delivery, from parameters to its end
+//! - `backroom`: reading and removing what jobs left, kept away from the engine's thread
+//! - `health`: faults of the host, and coming back from them by itself
+//! - `open_files`: whether the limit on open files is high enough
 //! - `verdict`: from an attempt's ending to what is reported
 //! - `work_root`: where attempts have their folders, and removing what dead engines left
 //! - `surroundings`: whether the shutdown fits into what the host allows
@@ -18,6 +21,9 @@
 //! Nothing here decides whether a job is tried again.
 
 mod actions;
+mod backroom;
+mod health;
+mod open_files;
 mod run_action;
 mod shelf;
 mod surroundings;
@@ -38,6 +44,8 @@ use tokio::sync::Notify;
 pub use self::surroundings::{Outer, needed_to_stop};
 
 use self::actions::Actions;
+use self::backroom::Backroom;
+use self::health::{Health, Needs};
 use self::run_action::ActionRunner;
 use self::shelf::Shelf;
 use self::work_root::WorkRoot;
@@ -125,6 +133,10 @@ enum StartError {
     WorkRoot { folder: String, error: std::io::Error },
     #[error("{0}")]
     Settings(#[from] outlast_sdk::BuildError),
+    #[error("{0}")]
+    OpenFiles(#[from] open_files::TooFew),
+    #[error("no thread can be started: {0}")]
+    Threads(#[source] std::io::Error),
     #[error("nothing to run: no action fits the runtimes that are here ({found})")]
     NoActions { found: String },
 }
@@ -147,19 +159,20 @@ pub async fn run(config: DaemonConfig, link: GuardianLink, tell: Tell) -> i32 {
     let listener = tokio::spawn(listen(link, control.clone(), Arc::clone(&again)));
     let code = match start(config, control.clone(), Arc::clone(&again)).await {
         Ok((worker, runner, root)) => {
-            let shelf = Arc::clone(&runner.shelf);
+            let (shelf, backroom) = (Arc::clone(&runner.shelf), runner.backroom.clone());
             let keeper = tokio::spawn(shelf::keep(shelf, control, again));
             let ended = worker.run(runner, queue).await;
             keeper.abort();
-            root.remove();
+            backroom.remove_last(move || root.remove(), RELEASE);
             exit_code(ended)
         }
         Err(error) => {
             tracing::error!("cannot start the worker: {error}");
             match error {
-                StartError::Settings(_) | StartError::Packs(_) => USAGE,
+                StartError::Settings(_) | StartError::Packs(_) | StartError::OpenFiles(_) => USAGE,
                 StartError::Containment(_)
                 | StartError::WorkRoot { .. }
+                | StartError::Threads(_)
                 | StartError::NoActions { .. } => FAULT,
             }
         }
@@ -201,11 +214,15 @@ async fn start(
     if !config.has_patient_parent {
         surroundings::check(&config.variables, needed_to_stop(config.shutdown_timeout));
     }
+    open_files::ensure(config.concurrency)?;
     let packs = PackSet::load(&config.packs)?;
     shelf::say(&packs);
     let parent = config.work_folder.clone().unwrap_or_else(std::env::temp_dir);
     let root = WorkRoot::create(&parent)
         .map_err(|error| StartError::WorkRoot { folder: parent.display().to_string(), error })?;
+    let cleaner = std::thread::Builder::new().name("cleaner".to_owned());
+    // Before it is registered there is room for a thread, and if not the next one cleans up.
+    drop(cleaner.spawn(move || work_root::remove_abandoned(&parent)));
     packs.materialise(&root.packs())?;
     let host = HostEnvironment::allowed_of(config.variables.iter().cloned())
         .also(config.variables.iter().cloned(), &config.environment);
@@ -238,6 +255,16 @@ async fn start(
         "worker is set up"
     );
     let worker = describe(&config, &actions, probe.chosen)?;
+    let backroom = Backroom::start(config.concurrency).map_err(StartError::Threads)?;
+    let health = Health::new(Needs {
+        control,
+        backroom: backroom.clone(),
+        containment: probe.chosen,
+        program: config.program.clone(),
+        interpreters: actions.programs(),
+        folder: root.attempts(),
+        state: health::State::default(),
+    });
     let runner = ActionRunner {
         shelf: Arc::new(shelf),
         again,
@@ -247,7 +274,8 @@ async fn start(
         program: config.program,
         packs_folder: root.packs(),
         attempts_folder: root.attempts(),
-        control,
+        backroom,
+        health,
         server: Some(config.server).filter(|url| !url.contains('@')),
     };
     Ok((worker, runner, root))

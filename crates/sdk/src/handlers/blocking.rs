@@ -5,6 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use outlast_core::evidence::EvidenceCode;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -22,8 +23,8 @@ pub(super) async fn run(job_type: String, work: impl FnOnce() -> Ended + Send + 
         let _ = done.send(ended.unwrap_or_else(|panic| panicked(panic.as_ref())));
     });
     if let Err(error) = thread {
-        return Ended::failed("no_thread", format!("the system has no thread left: {error}"))
-            .unrun();
+        return Ended::not_started(format!("the system has no thread left: {error}"))
+            .known_by(EvidenceCode::Host);
     }
     match ended.await {
         Ok(ended) => ended,

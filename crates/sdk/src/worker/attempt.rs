@@ -5,7 +5,7 @@
 //! handler returns, panics, runs out of time, or is dropped ─▶ Life::over
 //!     nobody has the context any more ─▶ the work has ended
 //!     somebody has (a thread, a task) ─▶ it may go on
-//!         overlap allowed:   told at once, as not proved empty
+//!         overlap allowed:   told at once, as not proved empty; its slot stays taken
 //!         overlap forbidden: told when the last one lets go, and not before
 //! ```
 
@@ -44,6 +44,7 @@ pub(crate) fn start<H: Handler>(
         ends: handler.ends(),
         outlet: Arc::clone(outlet),
         over: AtomicBool::new(false),
+        left_over: AtomicBool::new(false),
         token: OnceLock::new(),
         end: Mutex::new(None),
     });
@@ -87,6 +88,8 @@ pub(crate) struct Life {
     ends: Ends,
     pub(crate) outlet: Arc<Outlet>,
     over: AtomicBool,
+    /// It is over, was told, and still counts as a leftover.
+    left_over: AtomicBool,
     /// Cancelled when it must end, or is over; there once somebody has asked for it.
     token: OnceLock<CancellationToken>,
     /// The end, until it may be told.
@@ -124,6 +127,10 @@ impl Drop for Life {
         let end = self.end.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(ended) = end {
             self.tell(AttemptEvent::Ended(self.attempt, ended));
+        }
+        if *self.left_over.get_mut() {
+            self.outlet.leftovers.fetch_sub(1, Ordering::AcqRel);
+            self.tell(AttemptEvent::LeftoverEnded);
         }
     }
 }
@@ -166,7 +173,13 @@ impl Run {
         }
         if is_shared {
             ended.tree_empty = false;
-            tracing::warn!(attempt = %life.attempt, "attempt is over, but work of it goes on");
+            life.left_over.store(true, Ordering::Release);
+            let leftovers = life.outlet.leftovers.fetch_add(1, Ordering::AcqRel) + 1;
+            tracing::warn!(
+                attempt = %life.attempt,
+                leftovers,
+                "attempt is over, but work of it goes on and keeps its slot"
+            );
         }
         life.tell(AttemptEvent::Ended(life.attempt, ended));
     }

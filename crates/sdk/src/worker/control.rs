@@ -20,6 +20,10 @@ pub(crate) enum Told {
     Stage(StageEvent),
     /// It runs these types of jobs from now on, and no others.
     Offer(Vec<String>),
+    /// It cannot run anything just now, and why.
+    Fault(String),
+    /// It can again.
+    Recovered,
 }
 
 /// How far the worker has come.
@@ -53,6 +57,18 @@ impl Control {
     /// Offers these types of jobs from now on, and no others. What it holds goes on.
     pub fn offer(&self, types: Vec<String>) {
         let _ = self.events.send(Told::Offer(types));
+    }
+
+    /// Says that nothing can be run here just now, and why. The worker takes no work, tells the
+    /// server so with the reason, and goes on when it has [`Self::recovered`]. What runs runs
+    /// on. A later reason replaces an earlier one.
+    pub fn fault(&self, reason: impl Into<String>) {
+        let _ = self.events.send(Told::Fault(reason.into()));
+    }
+
+    /// Takes the last [`Self::fault`] back.
+    pub fn recovered(&self) {
+        let _ = self.events.send(Told::Recovered);
     }
 
     /// Asks it to drain, as SIGTERM does; a second time to end at once.

@@ -20,6 +20,7 @@ mod stages;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use outlast_core::time::{BootTime, Span};
 use outlast_core::worker::lifecycle::Stage;
@@ -37,7 +38,7 @@ use crate::shared::{Shared, Terms};
 use crate::worker::control::{ControlQueue, Told};
 use crate::worker::held::Held;
 use crate::worker::outbox::Outbox;
-use crate::worker::slots::Slots;
+use crate::worker::slots::{Busy, Slots};
 use crate::worker::summary::{RunError, Summary};
 use crate::worker::{Patience, Profile, Worker};
 
@@ -82,6 +83,10 @@ pub(crate) struct Engine<H> {
     /// When every attempt is looked at again.
     look_again_at: BootTime,
     drain: DrainState,
+    /// Why nothing can be run here just now.
+    fault: Option<Fault>,
+    /// How long the next fault that nobody looks after lasts.
+    fault_wait: Span,
     /// An attempt that cannot be stopped, and when the process ends with it.
     astray: Option<(BootTime, AttemptId)>,
     summary: Summary,
@@ -116,6 +121,19 @@ struct StoodStill {
     /// Attempts that end for want of a lease until then do so because of it.
     until: BootTime,
 }
+
+/// Something is wrong with the process or its host, and not with a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Fault {
+    reason: String,
+    /// When it is tried again; `None` if somebody watches, and says so.
+    until: Option<BootTime>,
+}
+
+/// How long a worker is quiet after a fault that nobody looks after: longer each time, until
+/// something runs again.
+const FAULT_FIRST: Span = Span::from_secs(1);
+const FAULT_MAX: Span = Span::from_secs(30);
 
 /// Timers of a drain.
 #[derive(Debug, Default)]
@@ -165,6 +183,7 @@ impl<H: Handler> Engine<H> {
             events: tell_engine,
             log_room: Arc::new(Semaphore::new(LOG_BYTES_WAITING)),
             attached: watch::Sender::new(false),
+            leftovers: AtomicU32::new(0),
             deadline,
         };
         Ok(Self {
@@ -189,6 +208,8 @@ impl<H: Handler> Engine<H> {
             stood_still: None,
             look_again_at: BootTime::default(),
             drain: DrainState::default(),
+            fault: None,
+            fault_wait: FAULT_FIRST,
             astray: None,
             summary: Summary::default(),
             fatal: None,
@@ -230,7 +251,7 @@ impl<H: Handler> Engine<H> {
         let full = full.cloned();
         tokio::select! {
             biased;
-            event = self.control.next() => Wake::Control(event),
+            told = self.control.next() => Wake::Control(told),
             Some(beaten) = self.beaten.recv() => Wake::Beaten(beaten),
             Some(event) = self.events.recv() => Wake::Attempt(event),
             event = self.link.next() => Wake::Link(event),
@@ -243,7 +264,8 @@ impl<H: Handler> Engine<H> {
         let interval = self.shared.board().terms.interval;
         let tick = now.after(Span(interval.0 / 4).clamp(TICK_MIN, TICK_MAX));
         let announcement = self.announcements.front().map(|(due, _)| *due);
-        [announcement, self.drain.grace_over_at, self.drain.say_remaining_at]
+        let recovery = self.fault.as_ref().and_then(|fault| fault.until);
+        [announcement, recovery, self.drain.grace_over_at, self.drain.say_remaining_at]
             .into_iter()
             .flatten()
             .fold(tick, BootTime::min)
@@ -268,6 +290,8 @@ impl<H: Handler> Engine<H> {
         match wake {
             Wake::Control(Told::Stage(event)) => self.on_control(event, now),
             Wake::Control(Told::Offer(types)) => self.offer(types),
+            Wake::Control(Told::Fault(reason)) => self.begin_fault(Fault { reason, until: None }),
+            Wake::Control(Told::Recovered) => self.end_fault(),
             Wake::Beaten(beaten) => self.on_beaten(beaten, now),
             Wake::Attempt(event) => self.on_attempt(event),
             Wake::Link(event) => self.on_link(event, now),
@@ -300,9 +324,20 @@ impl<H: Handler> Engine<H> {
         self.asked_for_beat = unsure;
     }
 
+    /// What takes up slots: attempts, and what others left at work.
+    fn busy(&self) -> Busy {
+        let busy = self.held.busy();
+        Busy { running: busy.running.saturating_add(self.leftovers()), ..busy }
+    }
+
+    fn leftovers(&self) -> u32 {
+        self.outlet.leftovers.load(Ordering::Acquire)
+    }
+
     fn sync_capacity(&mut self) {
-        let capacity = if self.stage.takes_work() {
-            v1::Capacity { slots: self.slots.concurrency(), prefetch: self.slots.prefetch() }
+        let capacity = if self.takes_work() {
+            let slots = self.slots.concurrency().saturating_sub(self.leftovers());
+            v1::Capacity { slots, prefetch: if slots == 0 { 0 } else { self.slots.prefetch() } }
         } else {
             v1::Capacity { slots: 0, prefetch: 0 }
         };

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
+use outlast_core::limits::SESSION_MESSAGE_BYTES_AIM;
 use outlast_proto::v1::worker_message::Body;
 use outlast_proto::v1::{
     Capacity, Checkpoint, LogChunk, LogChunks, PhaseChange, Report, Reports, WorkerMessage, report,
@@ -15,7 +16,7 @@ use crate::delivery::AttemptId;
 const REPORTS_MAX: usize = 512;
 
 /// A message takes no further report or piece of output beyond this.
-const MESSAGE_BYTES: usize = 4 * 1024 * 1024;
+const MESSAGE_BYTES: usize = SESSION_MESSAGE_BYTES_AIM;
 
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
@@ -23,7 +24,12 @@ pub(crate) struct Outbox {
     phase: Option<PhaseChange>,
     /// Output, and how many bytes of room each piece took.
     logs: VecDeque<(LogChunk, usize)>,
-    reports: VecDeque<Queued>,
+    log_bytes: usize,
+    /// Pieces of output queued, and sent or forgotten, so far.
+    logs_in: u64,
+    logs_out: u64,
+    /// What attempts have to say, and how many pieces of output were queued before it.
+    reports: VecDeque<(u64, Queued)>,
     /// The newest checkpoint of each attempt that has one to be sent.
     checkpoints: HashMap<AttemptId, Bytes>,
 }
@@ -57,17 +63,19 @@ impl Outbox {
     }
 
     pub(crate) fn log(&mut self, chunk: LogChunk, room: usize) {
+        self.log_bytes += chunk.bytes.len();
+        self.logs_in += 1;
         self.logs.push_back((chunk, room));
     }
 
     pub(crate) fn report(&mut self, report: Report) {
-        self.reports.push_back(Queued::Report(report));
+        self.reports.push_back((self.logs_in, Queued::Report(report)));
     }
 
     /// Queues a checkpoint, in the place of one that was not sent yet.
     pub(crate) fn checkpoint(&mut self, attempt: AttemptId, bytes: Bytes) {
         if self.checkpoints.insert(attempt, bytes).is_none() {
-            self.reports.push_back(Queued::Checkpoint(attempt));
+            self.reports.push_back((self.logs_in, Queued::Checkpoint(attempt)));
         }
     }
 
@@ -85,13 +93,15 @@ impl Outbox {
     pub(crate) fn begin_session(&mut self) {
         self.capacity = None;
         self.phase = None;
-        self.reports.retain(|report| matches!(report, Queued::Checkpoint(_)));
+        self.reports.retain(|(_, report)| matches!(report, Queued::Checkpoint(_)));
     }
 
     /// Forgets everything about attempts; returns the room that its output took.
     pub(crate) fn forget_attempts(&mut self) -> usize {
         self.reports.clear();
         self.checkpoints.clear();
+        self.logs_out = self.logs_in;
+        self.log_bytes = 0;
         self.logs.drain(..).map(|(_, room)| room).sum()
     }
 
@@ -115,11 +125,18 @@ impl Outbox {
         if !trusted {
             return None;
         }
-        // Output before reports: a server may keep none after the end.
-        if !self.logs.is_empty() {
+        // Output before reports: a server may keep none after the end. But a flood holds up
+        // no report that does not come after it.
+        let flood = self.log_bytes > MESSAGE_BYTES;
+        let waits = flood && self.report_is_next();
+        if !(self.logs.is_empty() || waits) {
             return Some(self.next_logs());
         }
-        (!self.reports.is_empty()).then(|| plain(Body::Reports(self.next_reports())))
+        self.report_is_next().then(|| plain(Body::Reports(self.next_reports())))
+    }
+
+    fn report_is_next(&self) -> bool {
+        self.reports.front().is_some_and(|(after, _)| *after <= self.logs_out)
     }
 
     fn next_logs(&mut self) -> Outgoing {
@@ -131,7 +148,9 @@ impl Outbox {
             bytes += chunk.bytes.len();
             freed += room;
             chunks.push(chunk);
+            self.logs_out += 1;
         }
+        self.log_bytes = self.log_bytes.saturating_sub(bytes);
         let body = Body::Logs(LogChunks { chunks });
         Outgoing { message: WorkerMessage { body: Some(body) }, room: freed }
     }
@@ -141,7 +160,8 @@ impl Outbox {
         let mut bytes = 0_usize;
         while reports.len() < REPORTS_MAX
             && bytes < MESSAGE_BYTES
-            && let Some(queued) = self.reports.pop_front()
+            && self.report_is_next()
+            && let Some((_, queued)) = self.reports.pop_front()
         {
             let report = match queued {
                 Queued::Report(report) => report,
@@ -165,6 +185,7 @@ fn weight(report: &Report) -> usize {
                 + end.checkpoint.len()
                 + end.error_details_json.len()
                 + end.error_message.len()
+                + end.evidence.len()
         }
         Some(report::What::Checkpoint(kept)) => kept.bytes.len(),
         Some(report::What::Started(_)) | None => 0,
@@ -217,6 +238,20 @@ mod tests {
             outbox.report(finished(1024 * 1024));
         }
         assert_eq!(bodies(&mut outbox, true), ["reports", "reports"]);
+    }
+
+    #[test]
+    fn a_flood_of_output_holds_up_no_report_that_came_before_it() {
+        let mut outbox = Outbox::default();
+        let chunk = || LogChunk { bytes: vec![b'x'; 1024 * 1024].into(), ..LogChunk::default() };
+        outbox.log(chunk(), 0);
+        outbox.report(finished(0));
+        for _ in 0..8 {
+            outbox.log(chunk(), 0);
+        }
+        outbox.report(finished(0));
+        // Its own output goes first, with some more; what came later waits its turn.
+        assert_eq!(bodies(&mut outbox, true), ["logs", "reports", "logs", "logs", "reports"]);
     }
 
     #[test]

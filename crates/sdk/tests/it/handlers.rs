@@ -399,3 +399,58 @@ async fn a_drain_lets_the_handler_end_and_then_tells_it_to() {
     assert_eq!((ending(&end), end.error_type.as_str()), (Ending::Interrupted, "shutdown"));
     assert_eq!(within(drained).await.unwrap().interrupted, 1);
 }
+
+#[tokio::test]
+async fn a_blocking_handler_that_outlives_its_attempt_keeps_its_slot() {
+    let mut server = Server::start();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let worker = builder(&server)
+        .concurrency(1)
+        .handle_blocking("blocking", move |_: u8, _| {
+            // It is told to stop, and does not care.
+            let _ = released.lock().unwrap().recv();
+            Ok::<_, BoxError>(())
+        })
+        .handle("t", async |n: u8, _| Ok::<_, BoxError>(n));
+    let _served = serve(worker);
+    let (mut stream, _) = server.attach(1).await;
+    let mut limited = job(1);
+    limited.job_type = "blocking".to_owned();
+    limited.timeout_ms = Some(50);
+    stream.deliver([limited]);
+    assert_eq!(ending(&stream.accept().await.1), Ending::TimedOut);
+    // Handed over all the same, it waits for the slot, and in the end goes to somebody else.
+    stream.deliver([job(2)]);
+    let (waited, end) = stream.accept().await;
+    assert_eq!((number(&waited), ending(&end)), (2, Ending::NotStarted));
+
+    release.send(()).unwrap();
+
+    let is_free = |said: Said| matches!(said, Said::Capacity(now) if now.slots == 1).then_some(());
+    stream.until(is_free).await;
+    stream.deliver([job(3)]);
+    let (third, end) = stream.accept().await;
+    assert_eq!((number(&third), ending(&end)), (3, Ending::Completed));
+}
+
+#[tokio::test]
+async fn an_endless_error_is_cut_where_it_is_made_and_says_so() {
+    let mut server = Server::start();
+    let worker = builder(&server).handle("t", async |n: u8, _| match n {
+        1 => Err::<(), BoxError>("e".repeat(40 << 20).into()),
+        _ => {
+            let details = serde_json::json!("d".repeat(1 << 20));
+            Err(HandlerError::new("big", "m").with_details(details).into())
+        }
+    });
+    let _served = serve(worker);
+    let (mut stream, _) = server.attach(1).await;
+    stream.deliver([job(1)]);
+    let (_, end) = stream.accept().await;
+    assert!(end.error_message.len() <= 16 * 1024 && end.evidence.len() <= 4 * 1024);
+    assert!(end.error_message.ends_with("[cut, 41943040 bytes in all]"));
+    stream.deliver([job(2)]);
+    let (_, end) = stream.accept().await;
+    assert!(end.error_details_json.is_empty() && end.evidence.contains("details not kept"));
+}

@@ -1,5 +1,7 @@
 use outlast_proto::v1::worker_message::Body as Said;
-use outlast_proto::v1::{Deliveries, RefusalCode, Verdict, server_message};
+use outlast_proto::v1::{
+    Deliveries, Phase, PhaseChange, RefusalCode, SetPhase, Verdict, order, server_message,
+};
 use outlast_sdk::{Ended, RunError};
 
 use crate::control::{Call, Gate};
@@ -134,5 +136,49 @@ async fn an_unavailable_server_is_tried_again_and_a_final_refusal_ends_the_worke
     match worker.ended().await {
         Err(RunError::Refused(reason)) => assert_eq!(reason, "as scripted"),
         other => panic!("expected a refusal, got {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_a_known_worker_ends_nothing_that_runs() {
+    let mut server = Server::start();
+    let gate = Gate::default();
+    let _worker = run(builder(&server), gate.clone());
+    let (stream, first) = server.attach(1).await;
+    stream.deliver([job(1)]);
+    gate.started_reach(1).await;
+    stream.drop_connection();
+    for _ in 0..2 {
+        let (stream, _) = server.hello().await;
+        stream.refuse(RefusalCode::Version);
+    }
+    let (mut stream, again) = server.attach(2).await;
+    assert_eq!(again.worker_id, first.worker_id);
+    assert_eq!((gate.running(), gate.stops().len()), (1, 0));
+    gate.open();
+    assert_eq!(number(&stream.accept().await.0), 1);
+}
+
+#[tokio::test]
+async fn a_fault_makes_a_worker_quiet_with_the_reason_until_it_has_recovered() {
+    let mut server = Server::start();
+    let worker = run(builder(&server), Gate::default());
+    let (mut stream, _) = server.attach(1).await;
+    worker.control.fault("no process left");
+    let told = stream.until(phase_of).await;
+    assert_eq!(told.phase(), Phase::Quiet);
+    assert!(told.why.contains("no process left"), "{told:?}");
+    // Nobody else's resume takes a fault back.
+    let resume = SetPhase { phase: Phase::Running.into(), by: "somebody".into() };
+    stream.order(order::What::Phase(resume));
+    assert_eq!(stream.until(phase_of).await.phase(), Phase::Quiet);
+    worker.control.recovered();
+    assert_eq!(stream.until(phase_of).await.phase(), Phase::Running);
+}
+
+fn phase_of(said: Said) -> Option<PhaseChange> {
+    match said {
+        Said::Phase(change) => Some(change),
+        _ => None,
     }
 }

@@ -36,7 +36,7 @@ const REAP_MAX: Duration = Duration::from_secs(1);
 pub(super) async fn run(
     spec: AttemptSpec,
     commands: mpsc::Receiver<Command>,
-    chunks: mpsc::Sender<Output>,
+    chunks: mpsc::UnboundedSender<Output>,
 ) -> Ending {
     let started = boot_now();
     let launched = place(spec.containment, &spec.shim)
@@ -101,7 +101,7 @@ impl Drive {
     fn arm(
         spec: &AttemptSpec,
         (launched, held_in): (Launched, HeldIn),
-        (commands, chunks): (mpsc::Receiver<Command>, mpsc::Sender<Output>),
+        (commands, chunks): (mpsc::Receiver<Command>, mpsc::UnboundedSender<Output>),
     ) -> (Self, pipe::Sender) {
         let Launched { child, socket, stdin, stdout, stderr } = launched;
         let (reports, to_shim) = socket.into_split();

@@ -1,9 +1,9 @@
 //! Reading what a job writes, within bounds whatever it writes.
 //!
-//! Each stream is read 64 KiB at a time. Chunks go to the reader while both streams together
-//! stay below the cap; beyond it output is still read, so that the job is not held up, but
-//! only counted. Beside that the last part of each stream is kept for the result and for the
-//! failure's message.
+//! Each stream is read 64 KiB at a time, and whoever takes the chunks is never waited for: the
+//! cap bounds what may gather before it does. Beyond the cap output is still read, so that the
+//! job is not held up, but only counted. Beside that the last part of each stream is kept for
+//! the result and for the failure's message.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
 /// How long pipes are read after the tree is empty: only a process outside the tree, which
-/// was handed a pipe, or a reader that does not keep up, can use it.
+/// was handed a pipe, can use it.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// How much output is kept.
@@ -66,8 +66,10 @@ pub enum Output {
 pub struct Captured {
     /// The part that was kept.
     pub bytes: Vec<u8>,
-    /// How long the whole stream was.
+    /// How long the whole stream was, as far as it was read.
     pub total: u64,
+    /// Reading was given up before its end.
+    pub cut: bool,
 }
 
 /// What was kept of an attempt's output, and what was not.
@@ -87,7 +89,7 @@ impl Captured {
     /// Says whether the whole stream was kept.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        u64::try_from(self.bytes.len()) == Ok(self.total)
+        !self.cut && u64::try_from(self.bytes.len()) == Ok(self.total)
     }
 
     fn push(&mut self, bytes: &[u8], max: usize) {
@@ -133,7 +135,7 @@ pub(super) struct Readers {
     tasks: [JoinHandle<()>; 2],
     captured: [Arc<Mutex<Captured>>; 2],
     budget: Arc<Budget>,
-    chunks: mpsc::Sender<Output>,
+    chunks: mpsc::UnboundedSender<Output>,
     result_bytes_max: usize,
 }
 
@@ -142,7 +144,7 @@ impl Readers {
     pub(super) fn start(
         (stdout, stderr): (pipe::Receiver, pipe::Receiver),
         limits: OutputLimits,
-        chunks: mpsc::Sender<Output>,
+        chunks: mpsc::UnboundedSender<Output>,
     ) -> Self {
         let cap = u64::try_from(limits.log_bytes_max).unwrap_or(u64::MAX);
         let budget =
@@ -167,16 +169,16 @@ impl Readers {
     pub(super) async fn finish(self) -> OutputSummary {
         let Self { tasks: [mut stdout, mut stderr], captured, budget, chunks, result_bytes_max } =
             self;
-        let both = async { tokio::join!(&mut stdout, &mut stderr) };
-        let cut = timeout(DRAIN_MAX, both).await.is_err();
-        if cut {
-            stdout.abort();
-            stderr.abort();
-        }
+        // Each by itself: a pipe that someone holds open says nothing about the other.
+        let (stdout_end, stderr_end) =
+            tokio::join!(timeout(DRAIN_MAX, &mut stdout), timeout(DRAIN_MAX, &mut stderr));
+        let cuts = [stdout_end.is_err(), stderr_end.is_err()];
+        stdout.abort();
+        stderr.abort();
         let dropped = budget.dropped.load(Ordering::Relaxed);
         if dropped > 0 {
-            // A reader that does not take the mark still finds the number in the ending.
-            let _ = timeout(DRAIN_MAX, chunks.send(Output::Truncated { dropped })).await;
+            // Nobody listening still finds the number in the ending.
+            let _ = chunks.send(Output::Truncated { dropped });
         }
         let [stdout, stderr] = captured.map(|shared| {
             std::mem::take(&mut *shared.lock().unwrap_or_else(PoisonError::into_inner))
@@ -184,7 +186,8 @@ impl Readers {
         let (mut stdout, mut stderr) = (stdout, stderr);
         stdout.trim(result_bytes_max);
         stderr.trim(MESSAGE_BYTES_MAX);
-        OutputSummary { stdout, stderr, dropped, cut }
+        [stdout.cut, stderr.cut] = cuts;
+        OutputSummary { stdout, stderr, dropped, cut: cuts.contains(&true) }
     }
 }
 
@@ -193,7 +196,7 @@ struct Reader {
     captured: Arc<Mutex<Captured>>,
     captured_max: usize,
     budget: Arc<Budget>,
-    chunks: mpsc::Sender<Output>,
+    chunks: mpsc::UnboundedSender<Output>,
 }
 
 impl Reader {
@@ -220,7 +223,7 @@ impl Reader {
             };
             // Nobody listening is no reason to stop reading.
             let chunk = Output::Chunk { stream: self.stream, bytes: bytes.to_vec() };
-            let _ = self.chunks.send(chunk).await;
+            let _ = self.chunks.send(chunk);
         }
     }
 }

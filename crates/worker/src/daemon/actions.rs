@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use outlast_packs::{Action, Overlap, PackSet, Runner};
@@ -77,6 +77,13 @@ impl Actions {
 
     pub(super) fn runtimes(&self) -> Vec<&'static str> {
         self.runtimes.iter().map(|runtime| runtime.name()).collect()
+    }
+
+    /// The interpreters that attempts are run by.
+    pub(super) fn programs(&self) -> Vec<PathBuf> {
+        let found = self.interpreters.found().iter();
+        let offered = found.filter(|found| self.runtimes.contains(&found.runtime));
+        offered.map(|found| found.program.clone()).collect()
     }
 
     /// What each interpreter says its version is.

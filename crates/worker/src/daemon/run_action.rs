@@ -8,20 +8,25 @@ use std::time::Duration;
 
 use outlast_packs::{Action, PARAMETER_FILE_VARIABLE, PackSet};
 use outlast_sdk::{
-    AttemptContext, Control, Delivery, Ended, Ends, Handler, LogStream, StageEvent, StopReason,
+    AttemptContext, Delivery, Ended, Ends, EvidenceCode, Handler, LogStream, StopReason,
 };
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
 
+use super::backroom::{Backroom, Housed, Place};
+use super::health::Health;
 use super::shelf::Shelf;
 use super::verdict;
 use crate::OwnProgram;
-use crate::attempt::{Attempt, AttemptHandle, AttemptSpec, Output, Stream};
+use crate::attempt::{Attempt, AttemptHandle, AttemptSpec, Ending, Output, Stream};
 use crate::containment::Probe;
 use crate::environment::{HostEnvironment, JobIdentity};
-use crate::folder::WorkFolder;
+use crate::folder::{CheckpointError, WorkFolder};
 use crate::mask::{Mask, Masking};
 use crate::secrets::SecretError;
+
+/// A result that is judged where it is: larger ones would hold others up.
+const INLINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Runs deliveries as attempts of actions.
 #[derive(Debug)]
@@ -36,7 +41,8 @@ pub(super) struct ActionRunner {
     pub(super) program: OwnProgram,
     pub(super) packs_folder: PathBuf,
     pub(super) attempts_folder: PathBuf,
-    pub(super) control: Control,
+    pub(super) backroom: Backroom,
+    pub(super) health: Health,
     /// The server's address as jobs may know it; nothing if it holds a password.
     pub(super) server: Option<String>,
 }
@@ -44,10 +50,22 @@ pub(super) struct ActionRunner {
 /// Everything that an attempt of an action needs.
 struct Prepared {
     action: Arc<Action>,
-    folder: WorkFolder,
+    folder: Arc<Housed>,
     spec: AttemptSpec,
     mask: Mask,
 }
+
+/// An attempt that has ended, before it is judged.
+struct Done {
+    action: Arc<Action>,
+    ending: Ending,
+    limit: Duration,
+    stop: Option<StopReason>,
+    mask: Mask,
+}
+
+/// What a job left for the next attempt, or why that is not kept.
+type Checkpoint = Result<Option<Vec<u8>>, CheckpointError>;
 
 impl Handler for ActionRunner {
     fn keeps_time(&self) -> bool {
@@ -63,10 +81,19 @@ impl Handler for ActionRunner {
         if context.stop_reason().is_some() {
             return Ended::not_started("stopped before it started");
         }
-        match self.prepare(&delivery, &context) {
+        let Some(place) = self.backroom.place().await else {
+            return Ended::not_started("the worker is ending");
+        };
+        let ended = match self.prepare(&delivery, &context, place) {
             Ok(prepared) => self.carry_out(prepared, &delivery, context).await,
             Err(ended) => *ended,
+        };
+        if ended.executed {
+            self.health.well();
+        } else if ended.evidence_code == Some(EvidenceCode::Host) {
+            self.health.fault(&ended.evidence);
         }
+        ended
     }
 }
 
@@ -75,6 +102,7 @@ impl ActionRunner {
         &self,
         delivery: &Delivery,
         context: &AttemptContext,
+        place: Place,
     ) -> Result<Prepared, Box<Ended>> {
         let absent = || {
             let message = format!("this worker has no action {}", delivery.job_type);
@@ -110,7 +138,7 @@ impl ActionRunner {
         self.ensure_written(&program.script)?;
         let line = actions
             .command_line(action, &program.script, self.host.path())
-            .map_err(|missing| Box::new(unstarted("no_runtime", missing.to_string())))?;
+            .map_err(|missing| Box::new(host_fault(missing.to_string())))?;
         let spec = AttemptSpec {
             args: line.args,
             env,
@@ -128,6 +156,7 @@ impl ActionRunner {
             shim: self.program.clone(),
             ..AttemptSpec::new(delivery.attempt.job.to_string(), path_text(&line.program))
         };
+        let folder = Arc::new(self.backroom.house(folder, place));
         Ok(Prepared { action: Arc::clone(action), folder, spec, mask })
     }
 
@@ -138,9 +167,7 @@ impl ActionRunner {
             return Ok(());
         }
         let written = PackSet::load(&[]).and_then(|packs| packs.materialise(&self.packs_folder));
-        written.map_err(|error| {
-            Box::new(unstarted("work_folder", format!("pack cannot be written: {error}")))
-        })
+        written.map_err(|error| Box::new(host_fault(format!("pack cannot be written: {error}"))))
     }
 
     fn environment(
@@ -175,13 +202,11 @@ impl ActionRunner {
         Box::new(Ended::not_started(error.to_string()))
     }
 
-    /// The disk is full or broken: the attempt fails with the reason, and others must not
-    /// meet the same end.
+    /// The disk is full or broken: the job goes elsewhere, and others must not meet the same
+    /// end.
     fn no_folder(&self, error: &io::Error) -> Ended {
         let folder = self.attempts_folder.display();
-        tracing::error!(%error, %folder, "work folder cannot be written: taking no more work");
-        self.control.tell(StageEvent::QuietOrder);
-        unstarted("work_folder", format!("work folder {folder} cannot be written: {error}"))
+        host_fault(format!("work folder {folder} cannot be written: {error}"))
     }
 
     async fn carry_out(
@@ -200,20 +225,34 @@ impl ActionRunner {
             ending = ends => ending,
             never = obey(&handle, &context) => match never {},
         };
-        let mut ended = verdict::judge(&action, &ending, limit, context.stop_reason());
-        verdict::hide(&mut ended, &mask);
-        match folder.read_checkpoint() {
+        let done = Done { action, ending, limit, stop: context.stop_reason(), mask };
+        let (mut ended, kept) = self.account(done, folder).await;
+        match kept {
             Ok(Some(kept)) if kept != delivery.checkpoint => ended.checkpoint = kept.into(),
             Ok(_) => {}
             Err(error) => {
                 let line = format!("[checkpoint not kept: {error}]\n");
-                context.log(LogStream::Worker, line).await;
+                context.log_now(LogStream::Worker, line);
             }
         }
-        if let Err(error) = folder.remove() {
-            tracing::warn!(%error, attempt = %delivery.attempt, "cannot remove a work folder");
-        }
         ended
+    }
+
+    /// Judges an ending and reads what the job left. Nearly all leave little; what takes a
+    /// while to read is read elsewhere. The folder is removed when nobody needs it any more,
+    /// and nobody waits for that.
+    async fn account(&self, done: Done, folder: Arc<Housed>) -> (Ended, Checkpoint) {
+        let is_small = done.ending.output.stdout.bytes.len() <= INLINE_BYTES_MAX && !left(&folder);
+        let read = move || {
+            let mut ended = verdict::judge(&done.action, &done.ending, done.limit, done.stop);
+            verdict::hide(&mut ended, &done.mask);
+            (ended, folder.folder().map_or(Ok(None), WorkFolder::read_checkpoint))
+        };
+        if is_small {
+            return read();
+        }
+        let account = self.backroom.read(read).await;
+        account.unwrap_or_else(|| (Ended::interrupted("its account could not be read"), Ok(None)))
     }
 }
 
@@ -231,6 +270,16 @@ fn parameters(action: &Action, delivery: &Delivery) -> Result<Value, Box<Ended>>
         let list: Vec<String> = violations.iter().map(ToString::to_string).collect();
         Box::new(not_retryable(unstarted("invalid_parameters", list.join("; "))))
     })
+}
+
+/// Whether the job left a checkpoint.
+fn left(folder: &Housed) -> bool {
+    folder.folder().is_some_and(|folder| folder.checkpoint().symlink_metadata().is_ok())
+}
+
+/// What an attempt needs of its worker is not there: not a failure of the job.
+fn host_fault(reason: String) -> Ended {
+    Ended::not_started(reason).known_by(EvidenceCode::Host)
 }
 
 /// A failure before anything was executed.
@@ -258,31 +307,36 @@ fn set(env: &mut Vec<(String, String)>, named: impl Iterator<Item = (String, Str
 }
 
 /// Hands output on until there is none, without the values that are to be hidden.
-async fn pump(output: Option<mpsc::Receiver<Output>>, context: &AttemptContext, mask: &Mask) {
+async fn pump(
+    output: Option<mpsc::UnboundedReceiver<Output>>,
+    context: &AttemptContext,
+    mask: &Mask,
+) {
     let Some(mut output) = output else { return };
     let (mut stdout, mut stderr) = (Masking::new(mask), Masking::new(mask));
     while let Some(piece) = output.recv().await {
         match piece {
             Output::Chunk { stream: Stream::Stdout, bytes } => {
-                log(context, LogStream::Stdout, stdout.next(bytes)).await;
+                log(context, LogStream::Stdout, stdout.next(bytes));
             }
             Output::Chunk { stream: Stream::Stderr, bytes } => {
-                log(context, LogStream::Stderr, stderr.next(bytes)).await;
+                log(context, LogStream::Stderr, stderr.next(bytes));
             }
             Output::Truncated { dropped } => {
                 let mark = format!("[output limit reached: {dropped} bytes were dropped]\n");
-                context.log(LogStream::Worker, mark).await;
+                context.log_now(LogStream::Worker, mark);
             }
         }
     }
-    log(context, LogStream::Stdout, stdout.end()).await;
-    log(context, LogStream::Stderr, stderr.end()).await;
+    log(context, LogStream::Stdout, stdout.end());
+    log(context, LogStream::Stderr, stderr.end());
 }
 
-/// Hands on a piece of output, if there is anything in it.
-async fn log(context: &AttemptContext, stream: LogStream, bytes: Vec<u8>) {
+/// Hands on a piece of output, if there is anything in it. It waits for no one: what finds no
+/// room on its way to the server is dropped there, and marked.
+fn log(context: &AttemptContext, stream: LogStream, bytes: Vec<u8>) {
     if !bytes.is_empty() {
-        context.log(stream, bytes).await;
+        context.log_now(stream, bytes);
     }
 }
 

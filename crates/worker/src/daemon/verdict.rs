@@ -49,7 +49,13 @@ pub(super) fn judge(
         EndKind::OomKilled => {
             Ended::failed("oom_killed", "killed for want of memory").known_by(EvidenceCode::Oom)
         }
-        EndKind::SpawnFailed { reason } => Ended::failed("spawn_failed", reason.clone()),
+        EndKind::SpawnFailed { reason } if is_the_jobs_own(reason) => {
+            Ended::failed("spawn_failed", reason.clone()).permanently()
+        }
+        // Nothing was executed, and nothing of the job's was the matter.
+        EndKind::SpawnFailed { reason } => {
+            return Ended::not_started(reason.clone()).known_by(EvidenceCode::Host);
+        }
         // Nothing else runs as the job's user and has reason to. If it were not charged, a job
         // that does it would run until the interruption budget is spent.
         EndKind::ShimKilled => Ended::failed(
@@ -94,6 +100,12 @@ fn lease_over(ending: &Ending) -> Ended {
     }
 }
 
+/// Arguments and environment are made of the job's parameters; all else that a start needs is
+/// the worker's and its host's.
+fn is_the_jobs_own(reason: &str) -> bool {
+    reason.contains("too long for the system")
+}
+
 fn result(action: &Action, ending: &Ending) -> Vec<u8> {
     let stdout = &ending.output.stdout;
     let mut result = action.result(&stdout.bytes);
@@ -102,6 +114,9 @@ fn result(action: &Action, ending: &Ending) -> Vec<u8> {
     {
         let missing = stdout.total.saturating_sub(u64::try_from(stdout.bytes.len()).unwrap_or(0));
         result.insert("output_missing_bytes".to_owned(), json!(missing));
+        if stdout.cut {
+            result.insert("output_cut".to_owned(), json!(true));
+        }
     }
     let bytes = serde_json::to_vec(&result).unwrap_or_else(|_never| b"null".to_vec());
     if bytes.len() <= RESULT_BYTES_MAX { bytes } else { head_only(&bytes) }

@@ -21,10 +21,9 @@ pub(super) struct WorkRoot {
 }
 
 impl WorkRoot {
-    /// Makes a new one below `parent`, and removes those whose engine is dead.
+    /// Makes a new one below `parent`.
     pub(super) fn create(parent: &Path) -> io::Result<Self> {
         fs::create_dir_all(parent)?;
-        remove_abandoned(parent);
         let folder = parent.join(format!("{PREFIX}{}", Uuid::now_v7()));
         let lock_path = folder.with_extension(LOCK);
         // The lock exists before the folder: a folder without a held lock is abandoned.
@@ -58,7 +57,9 @@ fn remove(folder: &Path, lock_path: &Path) {
     }
 }
 
-fn remove_abandoned(parent: &Path) {
+/// Removes the roots below `parent` whose engine is dead. That may take as long as they are
+/// large: it is for a thread of its own.
+pub(super) fn remove_abandoned(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for lock_path in entries.flatten().map(|entry| entry.path()) {
         let name = lock_path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -88,7 +89,7 @@ mod tests {
     use std::fs::{self, File};
     use std::time::Duration;
 
-    use super::{PREFIX, WorkRoot};
+    use super::{PREFIX, WorkRoot, remove_abandoned};
 
     fn abandoned(parent: &std::path::Path) -> std::path::PathBuf {
         let folder = parent.join(format!("{PREFIX}dead"));
@@ -107,6 +108,7 @@ mod tests {
         let dead = abandoned(parent.path());
 
         let next = WorkRoot::create(parent.path()).unwrap();
+        remove_abandoned(parent.path());
 
         assert!(!dead.exists(), "the dead one's is gone");
         assert!(living.attempts().exists(), "the living one's is not");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outlast_core::limits::LOG_BYTES_MAX;
 use outlast_worker::attempt::{
-    Attempt, AttemptSpec, EndKind, Ending, Output, OutputLimits, Stream,
+    Attempt, AttemptSpec, Captured, EndKind, Ending, Output, OutputLimits, Stream,
 };
 
 use crate::support::shell;
@@ -120,8 +120,35 @@ async fn reader_that_never_reads_does_not_hold_up_the_timeout() {
     let output = attempt.take_output();
     let ending = attempt.finished().await;
     assert_eq!(ending.kind, EndKind::TimedOut);
-    assert!(ending.tree_empty && ending.output.cut);
+    assert!(ending.tree_empty && !ending.output.cut);
     drop(output);
+}
+
+#[tokio::test]
+async fn reader_that_comes_late_holds_nothing_back_and_finds_everything() {
+    // Far more than a pipe holds, on both streams, and the end of each says that it is one.
+    let script = "for i in 1 2 3; do head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2; done
+        echo out-end; echo err-end >&2";
+    let mut attempt = Attempt::spawn(shell(script));
+    let mut output = attempt.take_output().unwrap();
+    let ending = attempt.finished().await;
+    assert_eq!(ending.kind, EndKind::Exited { code: 0 });
+    assert!(ending.output.stdout.bytes.ends_with(b"out-end\n"));
+    assert!(ending.output.stderr.bytes.ends_with(b"err-end\n"));
+    assert!(!ending.output.cut && ending.output.dropped == 0);
+    let mut bytes = 0;
+    while let Some(piece) = output.recv().await {
+        let Output::Chunk { bytes: chunk, .. } = piece else { panic!("nothing was dropped") };
+        bytes += chunk.len();
+    }
+    assert_eq!(bytes, 6_000_016);
+}
+
+#[test]
+fn output_whose_reading_was_given_up_is_not_called_whole() {
+    let cut = Captured { bytes: b"out".to_vec(), total: 3, cut: true };
+    assert!(!cut.is_whole());
+    assert!(Captured { cut: false, ..cut }.is_whole());
 }
 
 #[tokio::test]

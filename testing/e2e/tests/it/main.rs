@@ -29,6 +29,7 @@ mod exit_codes;
 mod fleet;
 mod foreign_pack;
 mod frozen_worker;
+mod host_faults;
 mod idempotency;
 mod json_shapes;
 mod migrations;

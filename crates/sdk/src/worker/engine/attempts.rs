@@ -8,7 +8,7 @@ use outlast_core::limits::START_PERSIST_AFTER;
 use outlast_core::time::{BootTime, Span};
 use outlast_proto::v1::{self, Report, report};
 
-use super::{Engine, GUARDIAN_KILLED, TICK_MIN};
+use super::{Engine, FAULT_FIRST, GUARDIAN_KILLED, TICK_MIN};
 use crate::clock::{Stopwatch, boot_now, duration, span};
 use crate::context::{AttemptEvent, LatestCheckpoint, StopReason};
 use crate::delivery::AttemptId;
@@ -54,6 +54,8 @@ impl<H: Handler> Engine<H> {
             AttemptEvent::Checkpoint(attempt, latest) => self.on_checkpoint(attempt, &latest),
             AttemptEvent::Started(attempt) => self.announce(attempt),
             AttemptEvent::Astray(attempt) => self.end_the_process_soon(attempt, boot_now()),
+            // What waits for a slot is looked at after every event.
+            AttemptEvent::LeftoverEnded => {}
         }
     }
 
@@ -80,6 +82,9 @@ impl<H: Handler> Engine<H> {
         let (ending, executed) = (ended.ending, ended.executed);
         if executed {
             self.slots.observe(ran);
+            self.fault_wait = FAULT_FIRST;
+        } else if ended.evidence_code == Some(EvidenceCode::Host) {
+            self.on_host_fault(&ended.evidence, boot_now());
         }
         let report = ended.into_wire(Some(ran));
         if !void {
@@ -191,8 +196,8 @@ impl<H: Handler> Engine<H> {
 
     fn start_waiting(&mut self, now: BootTime) -> bool {
         let mut any = false;
-        while self.stage.takes_work() && self.trusts_lease(now) {
-            let busy = self.held.busy();
+        while self.takes_work() && self.trusts_lease(now) {
+            let busy = self.busy();
             let near = self.forbidden_near();
             let Some(waiting) = self.held.next_waiting() else { break };
             let late = waiting.delivery.overlap_forbidden && near <= now;
@@ -260,6 +265,7 @@ impl<H: Handler> Engine<H> {
         }
         self.look_again_at = now.after(TICK_MIN);
         self.let_go_of_late_waiters(now);
+        self.on_fault_time(now);
         self.end_before_the_lease_does(now);
         self.drop_deaf_attempts(now);
         self.on_drain_time(now);
@@ -302,7 +308,7 @@ impl<H: Handler> Engine<H> {
 
     /// Jobs fetched ahead of slots that turn out to be busy for long go to somebody else.
     fn let_go_of_late_waiters(&mut self, now: BootTime) {
-        if self.held.busy().running < self.slots.concurrency() {
+        if self.busy().running < self.slots.concurrency() {
             return;
         }
         while let Some(waiting) = self.held.next_waiting() {

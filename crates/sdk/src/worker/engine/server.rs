@@ -8,7 +8,6 @@ use outlast_proto::v1::{
 };
 
 use super::Engine;
-use super::stages::wire_phase;
 use crate::context::StopReason;
 use crate::delivery::{AttemptId, Delivery};
 use crate::handler::Handler;
@@ -43,7 +42,7 @@ impl<H: Handler> Engine<H> {
     }
 
     fn hello(&mut self) -> Hello {
-        let phase = wire_phase(self.stage);
+        let phase = self.phase();
         self.session.hello_phase = phase;
         self.session.attachment += 1;
         let board = self.shared.board();
@@ -117,12 +116,12 @@ impl<H: Handler> Engine<H> {
     /// The hello may be out of date by now, and the server may remember a quiet that ended
     /// while we were away.
     fn settle_phase(&mut self) {
-        let phase = wire_phase(self.stage);
+        let phase = self.phase();
         let resumed_away =
             phase == v1::Phase::Running && self.session.told_phase == v1::Phase::Quiet;
         self.session.overrules_quiet = resumed_away;
-        if resumed_away || phase != self.session.hello_phase {
-            self.tell_phase("changed while away");
+        if resumed_away || phase != self.session.hello_phase || self.fault.is_some() {
+            self.tell_phase(&self.fault_or("changed while away"));
         }
         self.session.told_phase = phase;
     }
@@ -179,6 +178,18 @@ impl<H: Handler> Engine<H> {
         self.session_over();
         match code {
             RefusalCode::Lapsed => self.lapse(&reason),
+            // It was welcome before, and another server may welcome it again. What runs is not
+            // ended for that: its lease says for how long it may go on.
+            RefusalCode::Version | RefusalCode::Invalid
+                if self.session.resumed || self.held.remaining() > 0 =>
+            {
+                tracing::error!(
+                    reason,
+                    held = self.held.remaining(),
+                    "server refuses the session: what runs goes on, trying again"
+                );
+                self.link.retry_later();
+            }
             RefusalCode::Version | RefusalCode::Invalid => {
                 self.give_up(RunError::Refused(reason), now);
             }
@@ -218,7 +229,7 @@ impl<H: Handler> Engine<H> {
     /// Runs other types from now on. The server learns them as it learned the first ones, from
     /// a registration; what is held goes on meanwhile.
     pub(super) fn offer(&mut self, types: Vec<String>) {
-        let is_leaving = wire_phase(self.stage) == v1::Phase::Draining;
+        let is_leaving = self.phase() == v1::Phase::Draining;
         if is_leaving || types == self.profile.types {
             return;
         }
@@ -274,7 +285,7 @@ impl<H: Handler> Engine<H> {
         let attempt = delivery.attempt;
         if !self.held.deliver(delivery, now) {
             tracing::debug!(%attempt, "delivered again");
-        } else if !self.stage.takes_work() {
+        } else if !self.takes_work() {
             self.hand_back(attempt, "worker takes no work");
         }
     }
@@ -334,10 +345,10 @@ impl<H: Handler> Engine<H> {
         };
         self.session.told_phase = phase;
         self.apply(event, &format!("ordered by {by}"), now);
-        if wire_phase(self.stage) != phase {
-            // A signal keeps it quiet, or it drains already: the server must not think
-            // otherwise.
-            self.tell_phase("a local signal holds");
+        if self.phase() != phase {
+            // A signal or a fault keeps it quiet, or it drains already: the server must not
+            // think otherwise.
+            self.tell_phase(&self.fault_or("a local signal holds"));
         }
     }
 

@@ -9,7 +9,7 @@ use outlast_proto::v1::worker_message::Body;
 use outlast_proto::v1::{self, Goodbye, PhaseChange, WorkerMessage};
 use tokio::time::timeout;
 
-use super::{Engine, Exit, GUARDIAN_KILLED};
+use super::{Engine, Exit, FAULT_MAX, Fault, GUARDIAN_KILLED};
 use crate::clock::{boot_now, span};
 use crate::context::StopReason;
 use crate::handler::Handler;
@@ -50,12 +50,69 @@ impl<H: Handler> Engine<H> {
         self.apply(event, why, now);
     }
 
+    /// Whether new work may be taken: the stage allows it, and it could be run.
+    pub(super) fn takes_work(&self) -> bool {
+        self.stage.takes_work() && self.fault.is_none()
+    }
+
+    /// The phase as the server is told it.
+    pub(super) fn phase(&self) -> v1::Phase {
+        match wire_phase(self.stage) {
+            v1::Phase::Running if self.fault.is_some() => v1::Phase::Quiet,
+            phase => phase,
+        }
+    }
+
+    /// Nothing can be run here: others should have it, and somebody should know why.
+    pub(super) fn begin_fault(&mut self, fault: Fault) {
+        if self.fault.as_ref() == Some(&fault) {
+            return;
+        }
+        tracing::error!(reason = fault.reason, "nothing can be run here: taking no work");
+        self.fault = Some(fault);
+        let why = self.fault_or("");
+        self.shared.board().phase = self.phase();
+        self.tell_phase(&why);
+        self.hand_back_waiting(&why);
+    }
+
+    /// Says why the worker is in its phase: for its fault, or else for `other`.
+    pub(super) fn fault_or(&self, other: &str) -> String {
+        match &self.fault {
+            Some(fault) => format!("fault of the worker: {}", fault.reason),
+            None => other.to_owned(),
+        }
+    }
+
+    pub(super) fn end_fault(&mut self) {
+        let Some(fault) = self.fault.take() else { return };
+        tracing::info!(was = fault.reason, "worker has recovered from its fault");
+        self.shared.board().phase = self.phase();
+        self.tell_phase("recovered from its fault");
+    }
+
+    /// An attempt was not started for want of something that is not the job's. Whoever looks
+    /// after such things has said so by now, or will; else trying again is all that can be done.
+    pub(super) fn on_host_fault(&mut self, reason: &str, now: BootTime) {
+        if self.fault.is_none() {
+            let until = Some(now.after(self.fault_wait));
+            self.fault_wait = Span(self.fault_wait.0.saturating_mul(2).min(FAULT_MAX.0));
+            self.begin_fault(Fault { reason: reason.to_owned(), until });
+        }
+    }
+
+    pub(super) fn on_fault_time(&mut self, now: BootTime) {
+        if self.fault.as_ref().and_then(|fault| fault.until).is_some_and(|until| until <= now) {
+            self.end_fault();
+        }
+    }
+
     /// Moves to the stage that follows, and does what that asks for.
     pub(super) fn apply(&mut self, event: StageEvent, why: &str, now: BootTime) {
         let before = self.stage;
         let (stage, act) = decide(before, event);
         self.stage = stage;
-        self.shared.board().phase = wire_phase(stage);
+        self.shared.board().phase = self.phase();
         if stage != before {
             tracing::info!(from = %before, to = %stage, why, "worker changes its phase");
         }
@@ -82,7 +139,7 @@ impl<H: Handler> Engine<H> {
             Act::Leave => self.exit = Some(Exit::Leave),
             Act::ExitNow => self.exit = Some(Exit::AtOnce),
         }
-        if !self.stage.takes_work() {
+        if !self.takes_work() {
             self.hand_back_waiting("worker takes no work");
         }
     }
@@ -97,7 +154,7 @@ impl<H: Handler> Engine<H> {
     }
 
     pub(super) fn tell_phase(&mut self, why: &str) {
-        let phase = wire_phase(self.stage);
+        let phase = self.phase();
         if self.link.session_number().is_some() {
             self.session.told_phase = phase;
             self.outbox.phase(PhaseChange { phase: phase.into(), why: why.to_owned() });

@@ -3,13 +3,14 @@ use std::time::Duration;
 use outlast_core::limits::RESULT_BYTES_MAX;
 use outlast_core::time::BootTime;
 use outlast_packs::PackSet;
-use outlast_sdk::{Ended, Ending as Kind, StopReason};
+use outlast_sdk::{Ended, Ending as Kind, EvidenceCode, StopReason};
 
 use super::judge;
 use crate::attempt::{Captured, EndKind, Ending, Oom, OutputSummary};
 
 fn captured(text: &str) -> Captured {
-    Captured { bytes: text.as_bytes().to_vec(), total: u64::try_from(text.len()).unwrap() }
+    let total = u64::try_from(text.len()).unwrap();
+    Captured { bytes: text.as_bytes().to_vec(), total, cut: false }
 }
 
 fn ending(kind: EndKind, stdout: &str, stderr: &str) -> Ending {
@@ -53,7 +54,11 @@ fn every_ending_is_reported_as_what_it_was() {
     check(EndKind::Cancelled, Kind::Cancelled, None);
     check(EndKind::Interrupted, Kind::Interrupted, Some("shutdown"));
     check(EndKind::DeadlinePassed, Kind::Interrupted, Some("lease_not_renewed"));
-    check(EndKind::SpawnFailed { reason: reason.clone() }, Kind::Failed, Some("spawn_failed"));
+    let long = "arguments and environment of sh are too long for the system".to_owned();
+    check(EndKind::SpawnFailed { reason: long }, Kind::Failed, Some("spawn_failed"));
+    let faulty = judged(&ending(EndKind::SpawnFailed { reason: reason.clone() }, "", ""), None);
+    assert_eq!((faulty.ending, faulty.executed), (Kind::NotStarted, false));
+    assert_eq!(faulty.evidence_code, Some(EvidenceCode::Host));
     check(EndKind::ShimDied { reason }, Kind::Interrupted, Some("shim_died"));
 }
 

@@ -1,0 +1,158 @@
+//! What takes as long as a job left things behind, kept away from the engine's thread.
+//!
+//! Two threads, made at the start, so that a host out of processes does not stop them: one
+//! reads (results, checkpoints), one removes (folders). The engine waits for neither; attempts
+//! that would leave more than the second can keep up with wait before they start.
+
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::folder::WorkFolder;
+
+type Task = Box<dyn FnOnce() + Send>;
+
+/// Folders that may wait to be removed, beside those in use.
+const LEFT_MAX: usize = 64;
+
+/// The way to both threads.
+#[derive(Clone, Debug)]
+pub(super) struct Backroom {
+    reading: mpsc::Sender<Task>,
+    removing: mpsc::Sender<Task>,
+    room: Arc<Semaphore>,
+}
+
+/// A folder that is removed when this is dropped, by somebody else.
+#[derive(Debug)]
+pub(super) struct Housed {
+    folder: Option<WorkFolder>,
+    place: Option<Place>,
+    removing: mpsc::Sender<Task>,
+}
+
+/// Room for one folder.
+pub(super) type Place = OwnedSemaphorePermit;
+
+impl Backroom {
+    /// Starts both threads, for so many attempts at the same time.
+    pub(super) fn start(concurrency: u32) -> io::Result<Self> {
+        let slots = usize::try_from(concurrency).unwrap_or(usize::MAX / 8);
+        Ok(Self {
+            reading: thread_of("reader")?,
+            removing: thread_of("remover")?,
+            room: Arc::new(Semaphore::new(slots.saturating_add(LEFT_MAX))),
+        })
+    }
+
+    /// Waits until another folder may be made: at once, unless many wait to be removed.
+    pub(super) async fn place(&self) -> Option<Place> {
+        Arc::clone(&self.room).acquire_owned().await.ok()
+    }
+
+    /// Keeps a folder until it is dropped, and removes it then.
+    pub(super) fn house(&self, folder: WorkFolder, place: Place) -> Housed {
+        let removing = self.removing.clone();
+        Housed { folder: Some(folder), place: Some(place), removing }
+    }
+
+    /// Reads something; `None` only if the reader has died.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let (done, result) = oneshot::channel();
+        let task: Task = Box::new(move || {
+            // Nobody listens where the attempt was dropped.
+            let _ = done.send(work());
+        });
+        self.reading.send(task).ok()?;
+        result.await.ok()
+    }
+
+    /// Removes something at the very end, and waits for it no longer than `bound`: what is
+    /// left then is removed by the next worker here.
+    pub(super) fn remove_last(&self, work: impl FnOnce() + Send + 'static, bound: Duration) {
+        let (done, ended) = mpsc::channel();
+        let task: Task = Box::new(move || {
+            work();
+            let _ = done.send(());
+        });
+        if self.removing.send(task).is_ok() && ended.recv_timeout(bound).is_err() {
+            tracing::warn!(?bound, "work folder is not removed yet: the next worker here will");
+        }
+    }
+}
+
+fn thread_of(name: &str) -> io::Result<mpsc::Sender<Task>> {
+    let (tasks, queue) = mpsc::channel::<Task>();
+    thread::Builder::new().name(name.to_owned()).spawn(move || {
+        for task in queue {
+            task();
+        }
+    })?;
+    Ok(tasks)
+}
+
+impl Housed {
+    /// The folder, until it is dropped.
+    pub(super) const fn folder(&self) -> Option<&WorkFolder> {
+        self.folder.as_ref()
+    }
+}
+
+impl Drop for Housed {
+    fn drop(&mut self) {
+        let (folder, place) = (self.folder.take(), self.place.take());
+        // Refused only when the thread has died: then the task, and the folder, go here.
+        let _ = self.removing.send(Box::new(move || {
+            drop(folder);
+            drop(place);
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::{Backroom, LEFT_MAX};
+    use crate::folder::WorkFolder;
+
+    #[tokio::test]
+    async fn nobody_waits_for_a_folder_to_be_removed_and_few_may_be_left_behind() {
+        let root = tempfile::tempdir().unwrap();
+        let backroom = Backroom::start(1).unwrap();
+        // The remover is busy until we say so.
+        let (go, gate) = mpsc::channel::<()>();
+        backroom.removing.send(Box::new(move || gate.recv().unwrap_or(()))).unwrap();
+        for n in 0..=LEFT_MAX {
+            let place = backroom.place().await.unwrap();
+            let folder = WorkFolder::create(root.path(), &n.to_string()).unwrap();
+            drop(backroom.house(folder, place));
+        }
+        assert!(root.path().join("0").exists(), "it is not removed by whoever drops it");
+        assert_eq!(backroom.room.available_permits(), 0, "the next one waits");
+        assert_eq!(backroom.read(|| 7).await, Some(7), "reading goes on meanwhile");
+
+        drop(go);
+
+        let mut all = Vec::new();
+        for _ in 0..=LEFT_MAX {
+            all.push(backroom.place().await.unwrap());
+        }
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_removed_in_time_is_left() {
+        let backroom = Backroom::start(1).unwrap();
+        let (go, gate) = mpsc::channel::<()>();
+        backroom.remove_last(move || gate.recv().unwrap_or(()), Duration::from_millis(10));
+        drop(go);
+    }
+}

@@ -1,0 +1,121 @@
+//! What to do about faults of the worker and its host: no process, descriptor, memory or disk
+//! space left, an interpreter that is gone. None of them is a job's.
+//!
+//! ```text
+//! fault ──▶ quiet, with the reason ──wait──▶ check ──▶ well: takes work again
+//!                      ▲                       │
+//!                      └──── twice as long ◀───┘ not yet
+//! ```
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use outlast_sdk::Control;
+
+use super::backroom::Backroom;
+use crate::OwnProgram;
+use crate::containment::{Choice, Containment};
+
+/// The wait before the first check. It doubles with each fault until an attempt has run.
+const WAIT_FIRST: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// What a check writes: as much as parameters and a small result take.
+const TRIAL_BYTES: usize = 256 * 1024;
+
+/// Watches over what attempts need from the host. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Health(Arc<Needs>);
+
+/// What every attempt needs.
+#[derive(Debug)]
+pub(super) struct Needs {
+    pub(super) control: Control,
+    pub(super) backroom: Backroom,
+    pub(super) containment: Containment,
+    pub(super) program: OwnProgram,
+    pub(super) interpreters: Vec<PathBuf>,
+    pub(super) folder: PathBuf,
+    pub(super) state: State,
+}
+
+/// How it stands.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    checking: AtomicBool,
+    faults: AtomicU32,
+}
+
+impl Health {
+    pub(super) fn new(needs: Needs) -> Self {
+        Self(Arc::new(needs))
+    }
+
+    /// An attempt ran: whatever was wrong is over.
+    pub(super) fn well(&self) {
+        self.0.state.faults.store(0, Ordering::Relaxed);
+    }
+
+    /// Nothing can be run here just now.
+    pub(super) fn fault(&self, reason: &str) {
+        self.0.control.fault(reason);
+        if !self.0.state.checking.swap(true, Ordering::AcqRel) {
+            tokio::spawn(self.clone().until_well());
+        }
+    }
+
+    async fn until_well(self) {
+        let Needs { control, state, .. } = &*self.0;
+        loop {
+            let faults = state.faults.fetch_add(1, Ordering::Relaxed);
+            let wait = WAIT_FIRST.saturating_mul(2_u32.saturating_pow(faults.min(8)));
+            tokio::time::sleep(wait.min(WAIT_MAX)).await;
+            match self.check().await {
+                Ok(()) => break,
+                Err(reason) => {
+                    tracing::warn!(reason, "worker is not well yet");
+                    control.fault(reason);
+                }
+            }
+        }
+        state.checking.store(false, Ordering::Release);
+        control.recovered();
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        let needs = Arc::clone(&self.0);
+        let found = self.0.backroom.read(move || needs.look()).await;
+        found.unwrap_or_else(|| Err("the worker's reader has died".to_owned()))?;
+        let Needs { containment, program, .. } = &*self.0;
+        let probe = Containment::probe(Choice::Forced(*containment), program).await;
+        probe.map(drop).map_err(|error| error.to_string())
+    }
+}
+
+impl Needs {
+    fn look(&self) -> Result<(), String> {
+        for program in &self.interpreters {
+            let found = fs::metadata(program)
+                .map_err(|error| format!("interpreter {}: {error}", program.display()))?;
+            if !found.is_file() || found.permissions().mode() & 0o111 == 0 {
+                return Err(format!("interpreter {} is not executable", program.display()));
+            }
+        }
+        self.try_the_disk().map_err(|error| {
+            format!("work folder {} cannot be written: {error}", self.folder.display())
+        })
+    }
+
+    fn try_the_disk(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        let path = self.folder.join("self-check");
+        let written = fs::write(&path, vec![0_u8; TRIAL_BYTES]);
+        let removed = fs::remove_file(&path);
+        written.and(removed)
+    }
+}

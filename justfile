@@ -1,0 +1,52 @@
+# Chores of the project; `just` alone lists them. CI runs `just ci`.
+
+# The tests of one crate never wait for those of another; nextest runs them side by side.
+nextest := "cargo nextest run --locked --cargo-quiet"
+# Tests that need PostgreSQL share a cluster that this starts and removes.
+cluster := "cargo run --quiet --locked -p outlast-cluster --"
+
+[private]
+default:
+    @just --list --unsorted
+
+# Format, lints and all tests but those of processes and PostgreSQL: the loop while you work.
+check:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+    {{ nextest }} --workspace --exclude outlast-e2e --exclude outlast-store-postgres
+
+# All tests, on both stores.
+test *ARGUMENTS:
+    cargo build --workspace --locked
+    {{ cluster }} {{ nextest }} --workspace {{ ARGUMENTS }}
+
+# End-to-end tests: the real binary under real signals. `just e2e drain` runs those named so.
+e2e *ARGUMENTS:
+    cargo build --workspace --locked
+    {{ cluster }} {{ nextest }} -p outlast-e2e {{ ARGUMENTS }}
+
+# The same with every server on PostgreSQL.
+e2e-postgres *ARGUMENTS:
+    cargo build --workspace --locked
+    OUTLAST_TEST_STORE=postgres {{ cluster }} {{ nextest }} -p outlast-e2e {{ ARGUMENTS }}
+
+# Everything that must hold, as CI runs it.
+ci:
+    bash .ci/run
+
+# Write again what tests compare with the code: references, the state machine, snapshots.
+docs:
+    UPDATE_DOCS=1 {{ nextest }} -p outlast-cli -p outlast-core -p outlast-server
+
+# Licences, bans and advisories of every dependency (cargo install cargo-deny).
+deny:
+    cargo deny --locked check
+
+# Spelling (cargo install typos-cli).
+typos:
+    typos
+
+# The binary as it is shipped: small, fast, slow to build.
+dist:
+    cargo build --profile dist --locked
+    @ls -l target/dist/outlast

@@ -10,6 +10,8 @@ const NOTHING_TO_RUN: &[(&str, &str)] = &[
     ("comparison.md", "about others, with links"),
     ("glossary.md", "words"),
     ("http.md", "written by a test of the routes"),
+    ("invariants.md", "rules, enforced by the code"),
+    ("roadmap.md", "what is not there yet"),
     ("state-machine.md", "written by a test of the rules"),
     ("transactional-enqueue.md", "its SQL is run by a test of transactions"),
 ];

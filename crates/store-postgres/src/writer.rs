@@ -52,9 +52,9 @@ use std::time::Duration;
 use outlast_core::budget::Budgets;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
-use outlast_store::event::Event;
+use outlast_store::apply::Outbox;
+use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::settle::Bench;
-use outlast_store::tally::Changes;
 use outlast_store::{Applied, Batch, BatchId, Clock, Command, Reply, StoreError, codec};
 use tokio::time::Instant;
 use tokio_postgres::Row;
@@ -65,12 +65,10 @@ use crate::failure::{Conflict, Failure};
 use crate::link::{Ask, Link, Value, values};
 use crate::row::{self, int};
 use classes::Classes;
-use live::Live;
 use memory::Memory;
 use need::Take;
 use tables::Tables;
 pub(crate) use time::Time;
-use workers::Known;
 
 /// How often a batch that collides with other transactions is tried.
 const TRIES: u32 = 8;
@@ -347,14 +345,14 @@ impl Writer {
             now: self.time.latest(),
             told: None,
             command: 0,
-            events: Vec::with_capacity(batch.commands.len()),
-            tally: Changes::default(),
+            outbox: Outbox::default(),
             tables: Tables::default(),
             careful,
             opening: Vec::new(),
             fresh: Vec::new(),
             known: HashSet::new(),
             lives: HashMap::new(),
+            remembered: HashSet::new(),
             absent: HashSet::new(),
             workers: HashMap::new(),
             held: HashMap::new(),
@@ -419,9 +417,8 @@ struct Writing<'a> {
     /// What PostgreSQL told when this batch was opened, once it has.
     told: Option<Timestamp>,
     command: usize,
-    events: Vec<Event>,
-    /// By how much the batch changes the live counts.
-    tally: Changes,
+    /// What it logs and counts.
+    outbox: Outbox,
     /// What has yet to be written.
     tables: Tables,
     /// Whether nothing is taken for true without looking: `known` was read (which of the new
@@ -430,22 +427,24 @@ struct Writing<'a> {
     /// What opens the transaction and was not sent yet.
     opening: Vec<(Take, Ask)>,
     /// Attempts to be remembered once the batch has taken effect.
-    fresh: Vec<Live>,
+    fresh: Vec<Loaded>,
     /// Ids of jobs that are stored, of those that the batch would store.
     known: HashSet<JobId>,
     /// Jobs that the batch names, loaded and locked.
-    lives: HashMap<JobId, Live>,
+    lives: HashMap<JobId, Loaded>,
+    /// Those of them that are only remembered: nothing was looked up, nor locked.
+    remembered: HashSet<JobId>,
     /// Jobs that the batch names and that are not there.
     absent: HashSet<JobId>,
     /// Workers that the batch names, locked; `None` for those that are not there.
-    workers: HashMap<WorkerId, Option<Known>>,
+    workers: HashMap<WorkerId, Option<KnownWorker>>,
     /// How many attempts a worker holds, and how many of those are not cancelled; right
     /// until the batch moves a job.
     held: HashMap<WorkerId, (u32, u32)>,
 }
 
-impl Writing<'_> {
-    fn bench(&self) -> Bench<'_> {
+impl<'a> Writing<'a> {
+    fn bench(&self) -> Bench<'a> {
         Bench { budgets: self.budgets, seed: self.seed, command: self.command, now: self.now }
     }
 
@@ -484,8 +483,8 @@ impl Writing<'_> {
 
     async fn commit(&mut self, id: BatchId, applied: Applied) -> Result<Applied, Miss> {
         let (takes, mut asks) = self.noted();
-        asks.extend(tally::keep(id.server, self.tally.take()));
-        if !self.events.is_empty() {
+        asks.extend(tally::keep(id.server, self.outbox.tally.take()));
+        if !self.outbox.events.is_empty() {
             asks.push(Ask::new(
                 "insert into event_batch (lane, n, server, at, body)
                  select b.lane, $2, b.server, $3, $4 from server_batch b where b.server = $1",
@@ -493,7 +492,7 @@ impl Writing<'_> {
                     id.server,
                     int(id.n),
                     self.now.0,
-                    row::text(&codec::events_text(&self.events))
+                    row::text(&codec::events_text(&self.outbox.events))
                 ],
             ));
         }

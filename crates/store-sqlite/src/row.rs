@@ -160,8 +160,3 @@ pub(crate) const fn standing(phase: i64, liveness: i64) -> Standing {
     };
     Standing { phase, liveness }
 }
-
-/// Returns the words in the columns `status` and `state`.
-pub(crate) const fn standing_words(standing: Standing) -> (&'static str, &'static str) {
-    (if standing.is_active() { "active" } else { "inactive" }, standing.state())
-}

@@ -25,11 +25,12 @@ use std::thread::JoinHandle;
 
 use outlast_core::budget::Budgets;
 use outlast_core::time::Timestamp;
+use outlast_store::apply::Outbox;
+use outlast_store::apply::loaded::rank;
 use outlast_store::arrival::TakenIn;
 use outlast_store::event::Event;
 use outlast_store::reply::Extended;
 use outlast_store::settle::Bench;
-use outlast_store::tally::Changes;
 use outlast_store::{Applied, Batch, BatchId, Clock, Command, Reply, StoreError, codec};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use rustix::fs::{FlockOperation, flock};
@@ -44,7 +45,7 @@ pub(crate) use live::stored;
 /// Returns the ranks of claimable jobs of a priority: in order, and at the front.
 pub(crate) fn rank_of(priority: i8) -> (i64, i64) {
     use outlast_core::job::Turn;
-    (live::rank(priority, Turn::InOrder), live::rank(priority, Turn::Front))
+    (rank(priority, Turn::InOrder), rank(priority, Turn::Front))
 }
 
 /// What the writer thread is asked.
@@ -129,8 +130,8 @@ pub(crate) struct Writing<'a> {
     pub(crate) seed: u64,
     pub(crate) now: Timestamp,
     pub(crate) command: usize,
-    pub(crate) events: Vec<Event>,
-    pub(crate) tally: Changes,
+    /// What it logs and counts.
+    pub(crate) outbox: Outbox,
 }
 
 fn apply(
@@ -152,8 +153,7 @@ fn apply(
         seed: batch.jitter_seed,
         now,
         command: 0,
-        events: Vec::with_capacity(batch.commands.len()),
-        tally: Changes::default(),
+        outbox: Outbox::default(),
     };
     let mut replies = Vec::with_capacity(batch.commands.len());
     for (at, command) in batch.commands.into_iter().enumerate() {
@@ -161,7 +161,7 @@ fn apply(
         replies.push(writing.obey(command)?);
     }
     writing.keep_tally()?;
-    let events = writing.events;
+    let events = writing.outbox.events;
     if !events.is_empty() {
         log_events(db, batch.id, now, &events)?;
     } else if db.total_changes() > changes {
@@ -233,8 +233,8 @@ fn in_doubt(error: rusqlite::Error) -> StoreError {
     }
 }
 
-impl Writing<'_> {
-    fn bench(&self) -> Bench<'_> {
+impl<'a> Writing<'a> {
+    fn bench(&self) -> Bench<'a> {
         Bench { budgets: self.budgets, seed: self.seed, command: self.command, now: self.now }
     }
 

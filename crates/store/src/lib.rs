@@ -8,6 +8,7 @@
 //! - [`store`]: the trait
 //! - [`command`], [`reply`]: what can be asked of a batch, and what comes back
 //! - [`once`]: enqueueing once for a key
+//! - [`apply`]: what a command does, between loading and writing
 //! - [`arrival`]: jobs that programs stored by SQL
 //! - [`record`]: what is stored, as read back
 //! - [`query`]: what can be read outside a batch
@@ -22,6 +23,7 @@
 //! - `conformance`: the suite that the model and every store pass (feature `conformance`)
 #![warn(missing_docs)]
 
+pub mod apply;
 pub mod arrival;
 pub mod codec;
 pub mod command;

@@ -82,7 +82,7 @@ impl Writing<'_> {
             let id: Uuid = get(row, 0)?;
             // What was noted before is written before, so that none of it is undone.
             self.ask("savepoint arrival", Vec::new()).await?;
-            let (events, tally) = (self.events.len(), self.tally.clone());
+            let (events, tally) = (self.outbox.events.len(), self.outbox.tally.clone());
             let mut this = TakenIn::default();
             match self.take_single(id, order, &mut this).await {
                 Ok(()) => {
@@ -94,8 +94,8 @@ impl Writing<'_> {
                     tracing::debug!(arrival = %id, words, "an arrival is passed over");
                     self.link.run(&[Ask::plain("rollback to savepoint arrival")]).await?;
                     drop(self.tables.take());
-                    self.events.truncate(events);
-                    self.tally = tally;
+                    self.outbox.events.truncate(events);
+                    self.outbox.tally = tally;
                     self.known.remove(&JobId(id));
                     // One may have been made for it.
                     *self.classes = Classes::default();

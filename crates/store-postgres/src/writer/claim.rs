@@ -5,24 +5,17 @@
 
 use std::sync::Arc;
 
-use outlast_core::budget::Spent;
-use outlast_core::id::Epoch;
-use outlast_core::job::{Event as JobEvent, EventKind, Hold, Holder, Job, State};
-use outlast_core::time::{Span, Timestamp};
 use outlast_store::StoreError;
-use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, Command, EndDetail, Payload};
-use outlast_store::record::StoredJob;
+use outlast_store::apply::claim::{ActiveRow, Candidate, may_claim, plain_may_claim, take};
+use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, Command};
 use outlast_store::reply::{ClaimRefusal, Claimed, Reply};
-use outlast_store::settle::{Facts, events_of};
-use outlast_store::tally::Before;
 use tokio_postgres::Row;
 
 use crate::failure::{Conflict, Failure};
 use crate::link::{Ask, values};
 use crate::row::{self, STORED, get, int, int4, stored_columns, text};
 use crate::writer::Writing;
-use crate::writer::live::{Held, Live, Spot};
-use crate::writer::tables::{ActiveRow, ReadyRow};
+use crate::writer::tables;
 
 /// Takes the best rows. The rows of `ready` are found by their place in the table once they
 /// are locked: no plan can mistake how many there are.
@@ -97,21 +90,6 @@ const TAKE_OF_QUEUE: &str = take!(best_of!(
          and not exists (select 1 from queue q where q.name = c.queue and q.paused)"
 ));
 
-/// A row of `ready` that was taken.
-#[derive(Debug)]
-struct Taken {
-    class: ClassId,
-    rank: i64,
-    seq: i64,
-    epoch: Epoch,
-    life: std::num::NonZeroU32,
-    spent: Spent,
-    since: i64,
-    isolated: bool,
-    checkpoint: Option<Vec<u8>>,
-    stored: Arc<StoredJob>,
-}
-
 type Outcome = Result<Vec<Claimed>, ClaimRefusal>;
 
 impl Writing<'_> {
@@ -163,14 +141,7 @@ impl Writing<'_> {
 
     fn native_refusal(&self, claimant: &Claimant) -> Option<ClaimRefusal> {
         let Claimant::Native { worker, session } = claimant else { return None };
-        let Some(Some(found)) = self.workers.get(worker) else {
-            return Some(ClaimRefusal::UnknownWorker);
-        };
-        if found.session != *session {
-            return Some(ClaimRefusal::StaleSession { current: found.session });
-        }
-        let active = found.standing.is_active();
-        (!active).then_some(ClaimRefusal::NotActive(found.standing))
+        may_claim(self.known_worker(*worker).as_ref(), *session).err()
     }
 
     async fn claim_alone(&mut self, claim: &Claim) -> Result<Outcome, Failure> {
@@ -181,7 +152,7 @@ impl Writing<'_> {
             return Ok(Err(refusal));
         }
         if let Claimant::Plain { worker: Some(name), .. } = &claim.claimant
-            && self.plain_standing(name).await?.is_some_and(|standing| !standing.is_active())
+            && !plain_may_claim(self.plain_standing(name).await?)
         {
             return Ok(Ok(Vec::new()));
         }
@@ -227,8 +198,7 @@ impl Writing<'_> {
         self.learn_classes(classes).await?;
         let mut claimed = Vec::with_capacity(rows.len());
         for row in rows {
-            let taken = self.taken(row)?;
-            claimed.extend(self.hold(taken, &claim.claimant)?);
+            claimed.extend(self.hold(row, &claim.claimant)?);
         }
         if !claimed.is_empty() {
             self.held.clear();
@@ -236,17 +206,16 @@ impl Writing<'_> {
         Ok(claimed)
     }
 
-    fn taken(&self, row: &Row) -> Result<Taken, StoreError> {
+    fn candidate(&self, row: &Row) -> Result<Candidate, StoreError> {
         let (seq, stored) = row::stored(row, |class| self.classes.key(class).cloned())?;
         let class = ClassId(get(row, STORED)?);
-        Ok(Taken {
+        Ok(Candidate {
+            seq,
             class,
             rank: get(row, STORED + 1)?,
-            seq,
             epoch: row::epoch(row, STORED + 2)?,
             life: row::life(row, STORED + 3)?,
             spent: row::spent(row, STORED + 4)?,
-            since: get(row, STORED + 7)?,
             isolated: self.classes.key(class)?.isolated,
             checkpoint: get(row, STORED + 8)?,
             stored: Arc::new(stored),
@@ -254,131 +223,40 @@ impl Writing<'_> {
     }
 
     /// Notes that a taken job is held, or returns `None` and puts it back when the rules
-    /// do not give it.
-    fn hold(&mut self, taken: Taken, claimant: &Claimant) -> Result<Option<Claimed>, StoreError> {
-        let job = Job {
-            state: State::Available,
-            epoch: taken.epoch,
-            life: taken.life,
-            spent: taken.spent,
-            isolated: taken.isolated,
-            holder: None,
-            rules: taken.stored.rules.clone(),
-        };
-        let (worker, starts) = match claimant {
-            Claimant::Native { worker, .. } => (Some(*worker), false),
-            Claimant::Plain { .. } => (None, true),
-        };
-        let event = JobEvent::Claim { worker, starts };
-        let Ok(transition) = self.bench().decide(&job, event, 0) else {
-            self.put_back(&taken);
-            return Ok(None);
-        };
-        let Hold::Take(holder) = transition.hold else {
-            return Err(StoreError::Corrupt("a claim that holds nothing".into()));
-        };
-        let before =
-            Before { class: taken.class, state: State::Available, started: false, letter: None };
-        self.tally.moved(&before, taken.stored.class, &transition);
-        self.lives.remove(&taken.stored.id);
-        let visible_until = self.put_active(&taken, (holder, transition.next_epoch), claimant);
-        let by = match claimant {
-            Claimant::Native { worker, .. } => format!("worker {worker}"),
-            Claimant::Plain { worker, .. } => worker.clone().unwrap_or_default(),
-        };
-        let facts = Facts {
-            job: &taken.stored,
-            kind: EventKind::Claim,
-            worker,
-            began: None,
-            at: self.now,
-            by: &by,
-            evidence: &EndDetail::default().evidence,
-        };
-        self.events.extend(events_of(&facts, &transition));
-        self.remember(&taken, job, (holder, transition.next_epoch));
-        Ok(Some(Claimed {
-            epoch: transition.next_epoch,
-            attempt: transition.attempt,
-            isolated: taken.isolated,
-            claimed: self.now,
-            visible_until,
-            checkpoint: taken.checkpoint,
-            job: taken.stored,
-        }))
-    }
-
-    /// Remembers what a native worker was given.
-    fn remember(&mut self, taken: &Taken, job: Job, (holder, epoch): (Holder, Epoch)) {
-        if holder.worker.is_none() {
-            return;
-        }
-        let stored = StoredJob { payload: Payload::default(), ..StoredJob::clone(&taken.stored) };
-        let held = Held {
-            worker: holder.worker,
-            plain: None,
-            claimed: self.now,
-            started: holder.started,
-            visibility: None,
-            cancelled: false,
-        };
-        self.fresh.push(Live {
-            seq: taken.seq,
-            stored: Arc::new(stored),
-            job: Job { state: State::Active, epoch, holder: Some(holder), ..job },
-            spot: Spot::Active(held),
-            checkpoint: taken.checkpoint.is_some(),
-            looked: false,
-        });
-    }
-
-    fn put_back(&mut self, taken: &Taken) {
-        self.tables.ready.push(ReadyRow {
-            class: taken.class.0,
-            rank: taken.rank,
-            seq: taken.seq,
-            epoch: int(taken.epoch.0),
-            life: int4(taken.life.get()),
-            failures: int4(taken.spent.failures),
-            losses: int4(taken.spent.losses),
-            interruptions: int4(taken.spent.interruptions),
-            since: taken.since,
-            strand_ms: row::strand_ms(taken.stored.scheduled_timeout),
-            expires: taken.stored.rules.expires_at.map(|at| at.0),
-        });
-    }
-
-    fn put_active(
-        &mut self,
-        taken: &Taken,
-        (holder, epoch): (Holder, Epoch),
-        claimant: &Claimant,
-    ) -> Option<Timestamp> {
-        let (plain, visibility): (Option<&str>, Option<Span>) = match claimant {
-            Claimant::Native { .. } => (None, None),
-            Claimant::Plain { worker, visibility } => {
-                (worker.as_deref(), Some(taken.stored.visibility.unwrap_or(*visibility)))
+    /// do not give it out.
+    fn hold(&mut self, row: &Row, claimant: &Claimant) -> Result<Option<Claimed>, StoreError> {
+        let candidate = self.candidate(row)?;
+        let taken = match take(candidate, claimant, &self.bench(), &mut self.outbox) {
+            Ok(taken) => taken,
+            Err(candidate) => {
+                let since = row::time(row, STORED + 7)?;
+                self.note_ready(candidate.seq, &candidate.row(since));
+                return Ok(None);
             }
         };
-        let visible_until = visibility.map(|span| self.now.after(span));
-        // Native workers watch the limits of their attempts themselves.
-        let deadline = visibility.and(taken.stored.timeout).map(|limit| self.now.after(limit));
-        self.tables.active.push(ActiveRow {
-            seq: taken.seq,
-            epoch: int(epoch.0),
-            life: int4(taken.life.get()),
-            failures: int4(taken.spent.failures),
-            losses: int4(taken.spent.losses),
-            interruptions: int4(taken.spent.interruptions),
-            isolated: taken.isolated,
-            worker: holder.worker.map(|worker| worker.0),
-            plain: plain.map(text),
-            claimed: self.now.0,
-            started: holder.started.map(|at| at.0),
-            visible_until: visible_until.map(|at| at.0),
-            visibility_ms: row::span(visibility),
-            deadline: deadline.map(|at| at.0),
+        self.lives.remove(&taken.claimed.job.id);
+        self.remembered.remove(&taken.claimed.job.id);
+        self.fresh.extend(taken.loaded());
+        self.note_active(&taken.active);
+        Ok(Some(taken.claimed))
+    }
+
+    fn note_active(&mut self, row: &ActiveRow) {
+        self.tables.active.push(tables::ActiveRow {
+            seq: row.seq,
+            epoch: int(row.counters.epoch.0),
+            life: int4(row.counters.life.get()),
+            failures: int4(row.counters.spent.failures),
+            losses: int4(row.counters.spent.losses),
+            interruptions: int4(row.counters.spent.interruptions),
+            isolated: row.isolated,
+            worker: row.worker.map(|worker| worker.0),
+            plain: row.plain.as_deref().map(text),
+            claimed: row.claimed.0,
+            started: row.started.map(|at| at.0),
+            visible_until: row.visible_until.map(|at| at.0),
+            visibility_ms: row::span(row.visibility),
+            deadline: row.deadline.map(|at| at.0),
         });
-        visible_until
     }
 }

@@ -7,12 +7,11 @@
 
 use std::sync::Arc;
 
-use outlast_core::id::{JobId, WorkerId};
-use outlast_core::job::{DeadLetterReason, Holder, Job, State, Turn};
-use outlast_core::time::{Span, Timestamp};
+use outlast_core::id::JobId;
+use outlast_core::job::{DeadLetterReason, Holder, Job, State};
 use outlast_store::StoreError;
+use outlast_store::apply::loaded::{HeldAttempt, Loaded, Location};
 use outlast_store::command::ClassId;
-use outlast_store::record::StoredJob;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -23,51 +22,6 @@ use crate::writer::Writing;
 
 /// How often a job that moves under our eyes is looked for.
 const LOOKS: u32 = 20;
-
-/// A job with where its row is.
-#[derive(Clone, Debug)]
-pub(super) struct Live {
-    pub(super) seq: i64,
-    /// Its immutable part, the payload left out.
-    pub(super) stored: Arc<StoredJob>,
-    pub(super) job: Job,
-    pub(super) spot: Spot,
-    /// Whether an attempt left a checkpoint.
-    pub(super) checkpoint: bool,
-    /// Whether it was read in this transaction, and not remembered.
-    pub(super) looked: bool,
-}
-
-/// Where a job's moving part is.
-#[derive(Clone, Debug)]
-pub(super) enum Spot {
-    Ready {
-        class: ClassId,
-        rank: i64,
-        since: Timestamp,
-    },
-    Waiting,
-    /// Also of a cancelled job whose tree is awaited.
-    Active(Held),
-    /// With why it waits for a person, if it does.
-    Finished(Option<DeadLetterReason>),
-}
-
-/// The row of an attempt under way.
-#[derive(Clone, Debug)]
-pub(super) struct Held {
-    pub(super) worker: Option<WorkerId>,
-    pub(super) plain: Option<String>,
-    pub(super) claimed: Timestamp,
-    pub(super) started: Option<Timestamp>,
-    pub(super) visibility: Option<Span>,
-    pub(super) cancelled: bool,
-}
-
-/// Returns the rank of a job in its class: ascending rank is the order of claiming.
-pub(crate) fn rank(priority: i8, turn: Turn) -> i64 {
-    -2 * i64::from(priority) - i64::from(turn == Turn::Front)
-}
 
 /// Columns after the immutable part: whether there is a checkpoint, then epoch, life, the
 /// budgets, and whether it must run alone. The checkpoint is looked for by a subquery that
@@ -186,15 +140,15 @@ macro_rules! ready_by_id {
 }
 
 /// Reads a job that was found in some table.
-type Of<W> = fn(&W, &Row) -> Result<Live, StoreError>;
+type Of<W> = fn(&W, &Row) -> Result<Loaded, StoreError>;
 
 const EPOCH: usize = STORED + 1;
 const MORE: usize = EPOCH + 6;
 
 impl Writing<'_> {
     /// Reads a row of [`select_active`].
-    pub(super) fn of_active(&self, row: &Row) -> Result<Live, StoreError> {
-        let held = Held {
+    pub(super) fn of_active(&self, row: &Row) -> Result<Loaded, StoreError> {
+        let held = HeldAttempt {
             worker: row::worker_opt(row, MORE)?,
             plain: get(row, MORE + 1)?,
             claimed: row::time(row, MORE + 2)?,
@@ -204,35 +158,35 @@ impl Writing<'_> {
         };
         let state = if held.cancelled { State::Cancelled } else { State::Active };
         let holder = Some(Holder { worker: held.worker, started: held.started });
-        self.live(row, (state, holder), Spot::Active(held))
+        self.live(row, (state, holder), Location::Active(held))
     }
 
     /// Reads a row of [`select_waiting`].
-    pub(super) fn of_waiting(&self, row: &Row) -> Result<Live, StoreError> {
-        self.live(row, (row::state(row, MORE)?, None), Spot::Waiting)
+    pub(super) fn of_waiting(&self, row: &Row) -> Result<Loaded, StoreError> {
+        self.live(row, (row::state(row, MORE)?, None), Location::Waiting)
     }
 
     /// Reads a row of [`select_ready`].
-    pub(super) fn of_ready(&self, row: &Row) -> Result<Live, StoreError> {
-        let spot = Spot::Ready {
+    pub(super) fn of_ready(&self, row: &Row) -> Result<Loaded, StoreError> {
+        let location = Location::Ready {
             class: ClassId(get(row, MORE)?),
             rank: get(row, MORE + 1)?,
             since: row::time(row, MORE + 2)?,
         };
-        self.live(row, (State::Available, None), spot)
+        self.live(row, (State::Available, None), location)
     }
 
-    fn of_finished(&self, row: &Row) -> Result<Live, StoreError> {
+    fn of_finished(&self, row: &Row) -> Result<Loaded, StoreError> {
         let letter = row::parsed_opt(row, MORE + 1, DeadLetterReason::parse)?;
-        self.live(row, (row::state(row, MORE)?, None), Spot::Finished(letter))
+        self.live(row, (row::state(row, MORE)?, None), Location::Finished(letter))
     }
 
     fn live(
         &self,
         row: &Row,
         (state, holder): (State, Option<Holder>),
-        spot: Spot,
-    ) -> Result<Live, StoreError> {
+        location: Location,
+    ) -> Result<Loaded, StoreError> {
         let (seq, stored) = row::stored(row, |class| self.classes.key(class).cloned())?;
         let job = Job {
             state,
@@ -243,14 +197,8 @@ impl Writing<'_> {
             holder,
             rules: stored.rules.clone(),
         };
-        Ok(Live {
-            seq,
-            stored: Arc::new(stored),
-            job,
-            spot,
-            checkpoint: get(row, STORED)?,
-            looked: true,
-        })
+        let checkpoint = get(row, STORED)?;
+        Ok(Loaded { seq, stored: Arc::new(stored), job, location, checkpoint })
     }
 
     /// Makes sure that the classes of these rows are known.
@@ -263,7 +211,7 @@ impl Writing<'_> {
     }
 
     /// Takes a job by its id, locked; `None` when there is none.
-    pub(super) async fn find(&mut self, id: JobId) -> Result<Option<Live>, Failure> {
+    pub(super) async fn find(&mut self, id: JobId) -> Result<Option<Loaded>, Failure> {
         if let Some(live) = self.lives.remove(&id) {
             return Ok(Some(live));
         }

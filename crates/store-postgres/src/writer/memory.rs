@@ -7,9 +7,8 @@
 use std::collections::HashMap;
 
 use outlast_core::id::JobId;
+use outlast_store::apply::loaded::Loaded;
 use outlast_store::command::{Fence, Reporter};
-
-use crate::writer::live::{Live, Spot};
 
 /// Most attempts remembered; beyond it all are forgotten, and looked up.
 const ATTEMPTS_MAX: usize = 16 * 1024;
@@ -17,14 +16,14 @@ const ATTEMPTS_MAX: usize = 16 * 1024;
 /// Attempts held by native workers.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    attempts: HashMap<JobId, Live>,
+    attempts: HashMap<JobId, Loaded>,
 }
 
 impl Memory {
     /// Takes the attempt that a report is about, if it is the one that is remembered.
-    pub(super) fn take(&mut self, job: JobId, fence: &Fence) -> Option<Live> {
+    pub(super) fn take(&mut self, job: JobId, fence: &Fence) -> Option<Loaded> {
         let live = self.attempts.remove(&job)?;
-        let Spot::Active(held) = &live.spot else { return None };
+        let held = live.held()?;
         let same_worker = match (&fence.worker, held.worker) {
             (Some(Reporter::Native(reporter)), Some(worker)) => *reporter == worker,
             _ => false,
@@ -37,7 +36,7 @@ impl Memory {
     }
 
     /// Remembers attempts as a batch left them.
-    pub(super) fn keep(&mut self, attempts: Vec<Live>) {
+    pub(super) fn keep(&mut self, attempts: Vec<Loaded>) {
         if self.attempts.len() + attempts.len() > ATTEMPTS_MAX {
             self.attempts.clear();
         }

@@ -110,7 +110,9 @@ impl Writing<'_> {
     ) -> Result<(), Failure> {
         let need = Need::of(&batch.commands, |job, fence| {
             let found = if self.careful { None } else { self.memory.take(job, fence) };
-            found.map(|live| self.lives.insert(job, live)).is_some()
+            let Some(loaded) = found else { return false };
+            self.lives.insert(job, loaded);
+            self.remembered.insert(job)
         });
         self.opening = self.opening_of(batch.id, &need);
         let reads = !need.jobs.is_empty() || need.exact || self.careful;

@@ -2,7 +2,9 @@
 
 use outlast_core::job::{DeadLetterReason, Event as JobEvent};
 use outlast_core::limits;
-use outlast_store::command::{EndDetail, JobOrder, LogChunk, QueueOrder, Stream};
+use outlast_store::apply::loaded::Loaded;
+use outlast_store::apply::order;
+use outlast_store::command::{JobOrder, LogChunk, QueueOrder, Stream};
 use outlast_store::reply::{MoveRefusal, Moved, Reply};
 use outlast_store::settle::{purged_event, queue_event};
 
@@ -11,8 +13,6 @@ use crate::link::values;
 use crate::row::{self, int, text};
 use crate::writer::Writing;
 use crate::writer::classes::Classes;
-use crate::writer::live::Live;
-use crate::writer::transition::Trace;
 
 type Outcome = Result<Moved, MoveRefusal>;
 
@@ -38,53 +38,44 @@ const STORE_CHUNK: &str = "with job as (
 
 impl Writing<'_> {
     pub(super) async fn cancel(&mut self, order: &JobOrder) -> Result<Outcome, Failure> {
-        self.order(order, JobEvent::Cancel, "cancelled").await
+        self.order(order, JobEvent::Cancel).await
     }
 
     pub(super) async fn activate(&mut self, order: &JobOrder) -> Result<Outcome, Failure> {
-        self.order(order, JobEvent::Activate, "").await
+        self.order(order, JobEvent::Activate).await
     }
 
     pub(super) async fn run_now(&mut self, order: &JobOrder) -> Result<Outcome, Failure> {
-        self.order(order, JobEvent::Due, "").await
+        self.order(order, JobEvent::Due).await
     }
 
     pub(super) async fn replay(&mut self, order: &JobOrder) -> Result<Outcome, Failure> {
-        self.order(order, JobEvent::Replay, "").await
+        self.order(order, JobEvent::Replay).await
     }
 
-    async fn order(
-        &mut self,
-        order: &JobOrder,
-        event: JobEvent<'_>,
-        ended_by: &'static str,
-    ) -> Result<Outcome, Failure> {
-        let Some(live) = self.find_of_tenant(order).await? else {
+    async fn order(&mut self, order: &JobOrder, event: JobEvent<'_>) -> Result<Outcome, Failure> {
+        let Some(loaded) = self.find_for(order).await? else {
             return Ok(Err(MoveRefusal::NotFound));
         };
-        let transition = match self.bench().decide(&live.job, event, 0) {
-            Ok(transition) => transition,
-            Err(refusal) => return Ok(Err(refusal.into())),
-        };
-        let detail = EndDetail::default();
-        let trace = Trace { kind: event.kind(), by: &order.by, detail: &detail, ended_by };
-        self.carry_out(&live, &transition, &trace).await.map(Ok)
+        match order::order(&loaded, order, event, &self.bench()) {
+            Ok(decided) => self.carry_out(&loaded, &decided).await.map(Ok),
+            Err(refusal) => Ok(Err(refusal)),
+        }
     }
 
-    async fn find_of_tenant(&mut self, order: &JobOrder) -> Result<Option<Live>, Failure> {
-        let live = self.find(order.job).await?;
-        Ok(live.filter(|live| order.tenant.is_none() || live.stored.key.tenant == order.tenant))
+    async fn find_for(&mut self, order: &JobOrder) -> Result<Option<Loaded>, Failure> {
+        Ok(self.find(order.job).await?.filter(|loaded| order::may_see(order, loaded)))
     }
 
     pub(super) async fn forget_dead_letter(&mut self, order: &JobOrder) -> Result<Reply, Failure> {
-        let Some(live) = self.find_of_tenant(order).await? else { return Ok(Reply::NotFound) };
+        let Some(loaded) = self.find_for(order).await? else { return Ok(Reply::NotFound) };
         let gone = self
-            .ask("delete from dead_letter_row where seq = $1 returning reason", values![live.seq])
+            .ask("delete from dead_letter_row where seq = $1 returning reason", values![loaded.seq])
             .await?;
         let Some(row) = gone.first() else { return Ok(Reply::NotFound) };
         let reason = row::parsed(row, 0, DeadLetterReason::parse)?;
-        self.tally.letter_gone(live.stored.class, reason);
-        self.events.push(purged_event(&live.stored, self.now, &order.by));
+        self.outbox.tally.letter_gone(loaded.stored.class, reason);
+        self.outbox.events.push(purged_event(&loaded.stored, self.now, &order.by));
         Ok(Reply::Done)
     }
 
@@ -94,7 +85,7 @@ impl Writing<'_> {
              on conflict (name) do update set paused = excluded.paused",
             values![text(&order.queue), order.paused],
         );
-        self.events.push(queue_event(&order.queue, order.paused, self.now, &order.by));
+        self.outbox.events.push(queue_event(&order.queue, order.paused, self.now, &order.by));
         Reply::Done
     }
 
@@ -141,9 +132,10 @@ impl Writing<'_> {
         )
         .await?;
         *self.classes = Classes::default();
-        self.events.clear();
-        self.tally.clear();
+        self.outbox.events.clear();
+        self.outbox.tally.clear();
         self.lives.clear();
+        self.remembered.clear();
         self.workers.clear();
         self.held.clear();
         self.known.clear();

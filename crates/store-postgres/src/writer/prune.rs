@@ -57,7 +57,7 @@ impl Writing<'_> {
         let mut seqs: Vec<i64> = Vec::with_capacity(old.len());
         for row in &old {
             seqs.push(get(row, 0)?);
-            self.tally.deleted(ClassId(get(row, 1)?), row::state(row, 2)?);
+            self.outbox.tally.deleted(ClassId(get(row, 1)?), row::state(row, 2)?);
         }
         if !seqs.is_empty() {
             self.delete_jobs(&seqs);

@@ -1,11 +1,11 @@
 //! What holders say about their attempts.
 
 use outlast_core::id::JobId;
-use outlast_core::job::EventKind;
-use outlast_core::job::{Event as JobEvent, Hold};
-use outlast_store::command::{Command, EndDetail, Ending, Finish, Progress, Start};
+use outlast_store::apply::loaded::Loaded;
+use outlast_store::apply::report;
+use outlast_store::command::{Command, Finish, Progress, Start};
 use outlast_store::reply::{Extended, MoveRefusal, Moved, Reply};
-use outlast_store::settle::{check_fence, decide_finish, evidence_of, kind_of_ending, refusal_of};
+use outlast_store::settle::refusal_of;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -13,9 +13,7 @@ use crate::failure::{Conflict, Failure};
 use crate::link::{Ask, values};
 use crate::row::{get, text};
 use crate::writer::Writing;
-use crate::writer::live::{Live, Spot};
 use crate::writer::tables::CheckpointRow;
-use crate::writer::transition::Trace;
 
 type Outcome = Result<Moved, MoveRefusal>;
 
@@ -52,83 +50,54 @@ const EXTEND_NAMED: &str = extend!(
 
 impl Writing<'_> {
     pub(super) async fn start(&mut self, start: &Start) -> Result<Outcome, Failure> {
-        let Some(live) = self.find(start.job).await? else {
+        let Some(loaded) = self.find(start.job).await? else {
             return Ok(Err(MoveRefusal::NotFound));
         };
-        if let Err(refusal) = check_fence(&live.job, &start.fence, plain_name(&live)) {
-            return refused(&live, refusal.into());
+        match report::start(&loaded, start, &self.bench()) {
+            Ok(decided) => self.carry_out(&loaded, &decided).await.map(Ok),
+            Err(refusal) => self.refused(&loaded, refusal),
         }
-        let transition = match self.bench().decide(&live.job, JobEvent::Start, 0) {
-            Ok(transition) => transition,
-            Err(refusal) => return refused(&live, refusal.into()),
-        };
-        let by = holder_words(&live);
-        let detail = EndDetail::default();
-        let trace = Trace { kind: EventKind::Start, by: &by, detail: &detail, ended_by: "" };
-        self.carry_out(&live, &transition, &trace).await.map(Ok)
     }
 
     pub(super) async fn finish(&mut self, finish: &Finish) -> Result<Outcome, Failure> {
-        let Some(mut live) = self.find(finish.job).await? else {
+        let Some(mut loaded) = self.find(finish.job).await? else {
             return Ok(Err(MoveRefusal::NotFound));
         };
-        if let Some(holder) = &mut live.job.holder {
-            holder.started = holder.started.or(finish.detail.started);
-        }
-        let worker = live.job.holder.and_then(|holder| holder.worker);
-        // Counting costs a round trip, so it is done for those who ask.
-        let alone = match worker {
-            Some(worker) if finish.ending == Ending::Lost => self.count_held(worker).await?.1 == 1,
-            Some(_) | None => false,
+        let worker = loaded.held().and_then(|held| held.worker);
+        let alone = match worker.filter(|_| report::needs_alone(finish)) {
+            Some(worker) => self.count_held(worker).await?.1 == 1,
+            None => false,
         };
-        let decided = decide_finish(&live.job, finish, plain_name(&live), alone, &self.bench());
-        let transition = match decided {
-            Ok(transition) => transition,
-            Err(refusal) => return refused(&live, refusal),
+        let decided = match report::finish(&mut loaded, finish, alone, &self.bench()) {
+            Ok(decided) => decided,
+            Err(refusal) => return self.refused(&loaded, refusal),
         };
-        let detail = EndDetail { evidence: evidence_of(finish), ..finish.detail.clone() };
-        let kind = kind_of_ending(&finish.ending);
-        let trace = Trace { kind, by: &finish.by, detail: &detail, ended_by: "" };
-        let moved = self.carry_out(&live, &transition, &trace).await?;
-        Ok(refusal_of(&transition).map_or(Ok(moved), |refusal| Err(refusal.into())))
+        let moved = self.carry_out(&loaded, &decided).await?;
+        let refusal = refusal_of(&decided.transition);
+        Ok(refusal.map_or(Ok(moved), |refusal| Err(refusal.into())))
     }
 
     pub(super) async fn progress(&mut self, progress: &Progress) -> Result<Outcome, Failure> {
-        let Some(live) = self.find(progress.job).await? else {
+        let Some(loaded) = self.find(progress.job).await? else {
             return Ok(Err(MoveRefusal::NotFound));
         };
-        if let Err(refusal) = check_fence(&live.job, &progress.fence, plain_name(&live)) {
-            return Ok(Err(refusal.into()));
-        }
-        // Starting again changes nothing: it asks whether the attempt still counts.
-        let transition = match self.bench().decide(&live.job, JobEvent::Start, 0) {
-            Ok(transition) => transition,
-            Err(refusal) => return Ok(Err(refusal.into())),
-        };
-        if let Some(bytes) = &progress.checkpoint {
-            self.tables.checkpoints.push(CheckpointRow { seq: live.seq, bytes: bytes.clone() });
-            if matches!(&live.spot, Spot::Active(held) if held.worker.is_some() && !held.cancelled)
-            {
-                self.fresh.push(Live { checkpoint: true, looked: false, ..live.clone() });
+        let moved = report::progress(&loaded, progress, &self.bench());
+        if let (Ok(_), Some(bytes)) = (&moved, &progress.checkpoint) {
+            self.tables.checkpoints.push(CheckpointRow { seq: loaded.seq, bytes: bytes.clone() });
+            if loaded.held().is_some_and(|held| held.worker.is_some() && !held.cancelled) {
+                self.fresh.push(Loaded { checkpoint: true, ..loaded });
             }
         }
-        Ok(Ok(Moved {
-            job: live.stored.id,
-            class: live.stored.class,
-            from: transition.from,
-            state: transition.from,
-            epoch: transition.epoch,
-            attempt: transition.attempt,
-            due: None,
-            outcome: None,
-            ran: None,
-            holder: match transition.hold {
-                Hold::Keep(holder) | Hold::Take(holder) => holder.worker,
-                Hold::None | Hold::Drop(_) => None,
-            },
-            dead_letter: false,
-            at: self.now,
-        }))
+        Ok(moved)
+    }
+
+    /// Refuses a report, unless what it was compared with was only remembered.
+    fn refused(&self, loaded: &Loaded, refusal: MoveRefusal) -> Result<Outcome, Failure> {
+        if self.remembered.contains(&loaded.stored.id) {
+            let words = format!("what was remembered refuses: {refusal:?}");
+            return Err(Failure::Again(Conflict::Haste, words));
+        }
+        Ok(Err(refusal))
     }
 
     /// Prolongs plain attempts to their full visibility from now; one round trip for all these
@@ -167,30 +136,4 @@ fn extended(rows: &[Row], named: &[JobId]) -> Result<Extended, Failure> {
         extended.jobs.sort_by_key(|id| named.iter().position(|named| named == id));
     }
     Ok(extended)
-}
-
-/// Refuses a report, unless what it was compared with was only remembered.
-fn refused(live: &Live, refusal: MoveRefusal) -> Result<Outcome, Failure> {
-    if live.looked {
-        return Ok(Err(refusal));
-    }
-    Err(Failure::Again(Conflict::Haste, format!("what was remembered refuses: {refusal:?}")))
-}
-
-/// Returns the id that a plain holder gave itself.
-fn plain_name(live: &Live) -> Option<&str> {
-    match &live.spot {
-        Spot::Active(held) => held.plain.as_deref(),
-        Spot::Ready { .. } | Spot::Waiting | Spot::Finished(_) => None,
-    }
-}
-
-fn holder_words(live: &Live) -> String {
-    match &live.spot {
-        Spot::Active(held) => held.worker.map_or_else(
-            || held.plain.clone().unwrap_or_default(),
-            |worker| format!("worker {worker}"),
-        ),
-        Spot::Ready { .. } | Spot::Waiting | Spot::Finished(_) => String::new(),
-    }
 }

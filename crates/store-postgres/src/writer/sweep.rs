@@ -1,23 +1,19 @@
 //! What time alone does. Jobs that someone is moving are passed over: they are looked at
 //! again by the next sweep.
 
-use outlast_core::budget::ScheduledTimeout;
-use outlast_core::job::{Event as JobEvent, EventKind};
 use outlast_core::time::Timestamp;
-use outlast_store::command::{EndDetail, Strand, Sweep};
+use outlast_store::apply::loaded::Loaded;
+use outlast_store::apply::sweep::{Due, due, reached, strand};
+use outlast_store::command::{Strand, Sweep};
 use outlast_store::reply::{Stranded, Swept};
-use outlast_store::settle::{strand_error, timeout_detail, visibility_detail};
 
 use crate::failure::Failure;
 use crate::link::values;
 use crate::row::moving_columns;
 use crate::row::{get, int};
 use crate::writer::Writing;
-use crate::writer::live::{Live, Spot, moving, select_active, select_ready, select_waiting};
+use crate::writer::live::{moving, select_active, select_ready, select_waiting};
 use crate::writer::tables::ExpiryRow;
-use crate::writer::transition::Trace;
-
-const SWEEPER: &str = "sweeper";
 
 const DUE_TIMERS: &str =
     select_waiting!("where w.due <= $1 order by w.due, w.seq limit $2 for update of w skip locked");
@@ -84,8 +80,7 @@ impl Writing<'_> {
         self.learn_classes_of(&due).await?;
         swept.more |= reached(due.len(), limit);
         for row in &due {
-            let live = self.of_waiting(row)?;
-            self.step(&live, JobEvent::Due, &EndDetail::default(), swept).await?;
+            self.sweep_due(&self.of_waiting(row)?, Due::Timer, swept).await?;
         }
         Ok(())
     }
@@ -119,15 +114,8 @@ impl Writing<'_> {
                 self.tables.expiries.push(ExpiryRow { at, seq });
                 continue;
             }
-            let Some(live) = self.find(id).await? else { continue };
-            // Claimed since: it gets a new entry when it comes back.
-            if matches!(live.spot, Spot::Active(_)) {
-                continue;
-            }
-            if !live.job.state.is_terminal() {
-                let detail = EndDetail { evidence: "expired".into(), ..EndDetail::default() };
-                self.step(&live, JobEvent::Expire, &detail, swept).await?;
-            }
+            let Some(loaded) = self.find(id).await? else { continue };
+            self.sweep_due(&loaded, Due::Expiry, swept).await?;
         }
         Ok(())
     }
@@ -142,10 +130,7 @@ impl Writing<'_> {
         self.learn_classes_of(&due).await?;
         swept.more |= reached(due.len(), limit);
         for row in &due {
-            let live = self.of_active(row)?;
-            let Spot::Active(held) = &live.spot else { continue };
-            let detail = visibility_detail(held.visibility.unwrap_or_default());
-            self.step(&live, JobEvent::ExpireVisibility, &detail, swept).await?;
+            self.sweep_due(&self.of_active(row)?, Due::Visibility, swept).await?;
         }
         Ok(())
     }
@@ -155,56 +140,32 @@ impl Writing<'_> {
         self.learn_classes_of(&due).await?;
         swept.more |= reached(due.len(), limit);
         for row in &due {
-            let live = self.of_active(row)?;
-            let detail = timeout_detail(live.stored.timeout.unwrap_or_default());
-            self.step(&live, JobEvent::TimeOut, &detail, swept).await?;
+            self.sweep_due(&self.of_active(row)?, Due::Deadline, swept).await?;
         }
         Ok(())
     }
 
-    async fn step(
+    async fn sweep_due(
         &mut self,
-        live: &Live,
-        event: JobEvent<'_>,
-        detail: &EndDetail,
+        loaded: &Loaded,
+        what: Due,
         swept: &mut Swept,
     ) -> Result<(), Failure> {
-        // The nth move of a command draws the nth jitter, whatever sort it is.
-        let Ok(transition) = self.bench().decide(&live.job, event, swept.moved.len()) else {
-            return Ok(());
-        };
-        let kind = event.kind();
-        let ended_by = if kind == EventKind::Expire { "expired" } else { "" };
-        let trace = Trace { kind, by: SWEEPER, detail, ended_by };
-        let moved = self.carry_out(live, &transition, &trace).await?;
-        swept.moved.push(moved);
+        // The nth move of a command draws the nth jitter, of whatever kind it is.
+        if let Some(decided) = due(loaded, what, swept.moved.len(), &self.bench()) {
+            swept.moved.push(self.carry_out(loaded, &decided).await?);
+        }
         Ok(())
     }
 
-    pub(super) async fn strand(&mut self, strand: &Strand) -> Result<Stranded, Failure> {
-        let due = self.stranded(strand).await?;
+    pub(super) async fn strand(&mut self, order: &Strand) -> Result<Stranded, Failure> {
         let mut found = Stranded::default();
-        for (nth, live) in due.into_iter().enumerate() {
-            let (Spot::Ready { since, .. }, ScheduledTimeout::After(limit)) =
-                (&live.spot, live.stored.scheduled_timeout)
-            else {
-                continue;
-            };
-            let error = strand_error(limit, self.now.since(*since), &strand.reason);
-            let detail = EndDetail {
-                error: Some(error),
-                evidence: strand.reason.as_str().into(),
-                ..EndDetail::default()
-            };
-            let Ok(transition) = self.bench().decide(&live.job, JobEvent::Strand, nth) else {
-                continue;
-            };
-            let by = "execution_timeout_monitor";
-            let trace =
-                Trace { kind: EventKind::Strand, by, detail: &detail, ended_by: "stranded" };
-            found.moved.push(self.carry_out(&live, &transition, &trace).await?);
+        for (nth, loaded) in self.stranded(order).await?.into_iter().enumerate() {
+            if let Some(decided) = strand(&loaded, order, nth, &self.bench()) {
+                found.moved.push(self.carry_out(&loaded, &decided).await?);
+            }
         }
-        let rows = self.ask(NEXT_STRANDED, values![strand.class.0, strand.since.0]).await?;
+        let rows = self.ask(NEXT_STRANDED, values![order.class.0, order.since.0]).await?;
         let next: Option<i64> = rows.first().map(|row| get(row, 0)).transpose()?.flatten();
         found.next = next.map(Timestamp);
         Ok(found)
@@ -212,7 +173,7 @@ impl Writing<'_> {
 
     /// Returns the jobs that waited for their whole limit since they became claimable and
     /// since the class has no eligible worker, longest overdue first.
-    async fn stranded(&mut self, strand: &Strand) -> Result<Vec<Live>, Failure> {
+    async fn stranded(&mut self, strand: &Strand) -> Result<Vec<Loaded>, Failure> {
         let limit = i64::from(strand.limit);
         let values = values![strand.class.0, strand.since.0, self.now.0, limit];
         let rows = self.ask(STRANDED, values).await?;
@@ -223,8 +184,4 @@ impl Writing<'_> {
         }
         Ok(lives)
     }
-}
-
-fn reached(found: usize, limit: i64) -> bool {
-    i64::try_from(found).is_ok_and(|found| found >= limit)
 }

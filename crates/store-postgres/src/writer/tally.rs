@@ -78,7 +78,7 @@ impl Writing<'_> {
             for (at, count) in (1..).zip(&mut counts) {
                 *count = get(row, at)?;
             }
-            self.tally.taken_over(ClassId(get(row, 0)?), &Counts::of(counts));
+            self.outbox.tally.taken_over(ClassId(get(row, 0)?), &Counts::of(counts));
         }
         Ok(rows.len())
     }

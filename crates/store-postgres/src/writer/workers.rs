@@ -1,44 +1,29 @@
 //! Workers: registration, leases, and giving them up with what they hold. The row of every
 //! worker that a batch names is locked when the batch begins.
 
-use outlast_core::evidence::Evidence;
 use outlast_core::id::WorkerId;
-use outlast_core::job::{Event as JobEvent, EventKind, Hold, Outcome, Overlap};
-use outlast_core::time::{Span, Timestamp};
-use outlast_core::worker::liveness::{Liveness, Standing, WorkerEvent, WorkerRefusal, decide};
+use outlast_core::time::Span;
+use outlast_core::worker::liveness::{Liveness, Standing, WorkerRefusal};
 use outlast_store::StoreError;
-use outlast_store::command::{
-    Attach, EndDetail, Lapse, LapseScope, Registration, Renew, WorkerMove,
-};
-use outlast_store::event::EventName;
+use outlast_store::apply::loaded::{KnownWorker, Loaded};
+use outlast_store::apply::worker::{self, Moved, Release, standing_words};
+use outlast_store::command::{Attach, Lapse, Registration, Renew, WorkerMove};
 use outlast_store::reply::{
-    Attached, Moved, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved,
+    Attached, Moved as MovedJob, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved,
 };
-use outlast_store::settle::{Leave, lost_error, worker_event, worker_event_name};
 use tokio_postgres::Row;
 
 use crate::failure::Failure;
 use crate::link::values;
-use crate::row::{self, get, int, moving_columns, standing_words, text};
+use crate::row::{self, get, int, moving_columns, text};
 use crate::writer::Writing;
-use crate::writer::live::{Live, moving, select_active};
+use crate::writer::live::{moving, select_active};
 use crate::writer::tables::{Renewal, Renewals};
-use crate::writer::transition::Trace;
-
-/// What a decision about a worker looks at.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
-    pub(super) standing: Standing,
-    pub(super) session: u64,
-    attachment: u64,
-    renewal: u64,
-    lease_until: Timestamp,
-}
 
 /// Reads the columns id, phase, liveness, `session_seq`, `renewal_seq`, `lease_until_ms`,
 /// attachment.
-pub(super) fn known_of(row: &Row) -> Result<Known, StoreError> {
-    Ok(Known {
+pub(super) fn known_of(row: &Row) -> Result<KnownWorker, StoreError> {
+    Ok(KnownWorker {
         standing: row::standing(get(row, 1)?, get(row, 2)?),
         session: row::count(row, 3)?,
         renewal: row::count(row, 4)?,
@@ -60,15 +45,8 @@ const SILENT_PLAIN_ID: &str =
      and not exists (select 1 from worker o where o.plain_id = w.plain_id
          and o.liveness in ($2, $3) and o.id <> w.id)";
 
-/// Whether and why held jobs move.
-struct Loss<'a> {
-    mass: bool,
-    by: &'a str,
-    evidence: &'a Evidence,
-}
-
 impl Writing<'_> {
-    fn standing_of(&self, worker: WorkerId) -> Option<Known> {
+    pub(super) fn known_worker(&self, worker: WorkerId) -> Option<KnownWorker> {
         self.workers.get(&worker).copied().flatten()
     }
 
@@ -112,16 +90,14 @@ impl Writing<'_> {
         &mut self,
         registration: &Registration,
     ) -> Result<Result<Standing, WorkerRefusal>, StoreError> {
-        let before = self.standing_of(registration.id);
-        let standing = match before {
-            None => Standing::NEW,
-            Some(known) => match decide(known.standing, WorkerEvent::Beat) {
-                Ok(standing) => standing,
-                Err(refusal) => return Ok(Err(refusal)),
-            },
+        let found = self.known_worker(registration.id);
+        let known = worker::register(found.as_ref(), registration, self.now, &mut self.outbox);
+        let known = match known {
+            Ok(known) => known,
+            Err(refusal) => return Ok(Err(refusal)),
         };
+        let KnownWorker { standing, lease_until, .. } = known;
         let (status, state) = standing_words(standing);
-        let lease_until = self.now.after(registration.lease);
         self.write(
             "insert into worker as w (id, name, worker_role, status, state, phase, liveness,
                  concurrency, queues, runtimes, labels, renewal_seq, session_seq, attachment,
@@ -157,19 +133,7 @@ impl Writing<'_> {
                 registration.plain_id.as_deref().map(text),
             ],
         );
-        let known = match before {
-            Some(known) => Known { standing, renewal: known.renewal + 1, lease_until, ..known },
-            None => Known { standing, session: 0, attachment: 0, renewal: 1, lease_until },
-        };
         self.workers.insert(registration.id, Some(known));
-        let by = format!("worker {}", registration.id);
-        self.events.push(worker_event(
-            registration.id,
-            EventName::WorkerRegistered,
-            self.now,
-            &by,
-            registration.name.as_str(),
-        ));
         Ok(Ok(standing))
     }
 
@@ -177,55 +141,39 @@ impl Writing<'_> {
         &mut self,
         renew: &Renew,
     ) -> Result<Result<Renewed, RenewRefusal>, Failure> {
-        let known = match self.beat(renew.worker, WorkerEvent::Beat, renew.lease) {
+        let found = self.known_worker(renew.worker);
+        let known = match worker::renew(found.as_ref(), renew.lease, self.now) {
             Ok(known) => known,
             Err(refusal) => return Ok(Err(refusal)),
         };
+        self.note_renewal(renew.worker, known, renew.lease);
         let (held, _) = self.count_held(renew.worker).await?;
         Ok(Ok(Renewed { renewal: known.renewal, standing: known.standing, held }))
     }
 
     pub(super) fn attach(&mut self, attach: &Attach) -> Result<Attached, RenewRefusal> {
-        if let Some(Known { standing, attachment: current, .. }) = self.standing_of(attach.worker)
-            && attach.attachment < current
-            && decide(standing, WorkerEvent::Attach).is_ok()
-        {
-            return Err(RenewRefusal::Abandoned { said: attach.attachment, current });
-        }
-        let known = self.beat(attach.worker, WorkerEvent::Attach, attach.lease)?;
-        let session = known.session + 1;
+        let found = self.known_worker(attach.worker);
+        let known = worker::attach(found.as_ref(), attach, self.now, &mut self.outbox)?;
+        self.note_renewal(attach.worker, known, attach.lease);
         self.write(
             "update worker set session_seq = $2, attachment = $3 where id = $1",
-            values![attach.worker.0, int(session), int(attach.attachment)],
+            values![attach.worker.0, int(known.session), int(known.attachment)],
         );
-        let known = Known { session, attachment: attach.attachment, ..known };
-        self.workers.insert(attach.worker, Some(known));
-        let by = format!("worker {}", attach.worker);
-        let name = EventName::WorkerAttached;
-        self.events.push(worker_event(attach.worker, name, self.now, &by, ""));
-        Ok(Attached { session, standing: known.standing })
+        Ok(Attached { session: known.session, standing: known.standing })
     }
 
-    /// Renews a lease: one row, whatever the worker runs.
-    fn beat(
-        &mut self,
-        worker: WorkerId,
-        event: WorkerEvent,
-        lease: Span,
-    ) -> Result<Known, RenewRefusal> {
-        let known = self.standing_of(worker).ok_or(RenewRefusal::UnknownWorker)?;
-        let standing = decide(known.standing, event)?;
-        let (status, state) = standing_words(standing);
-        let lease_until = self.now.after(lease);
+    /// Notes a renewed lease: one row, whatever the worker runs.
+    fn note_renewal(&mut self, worker: WorkerId, known: KnownWorker, lease: Span) {
+        let (status, state) = standing_words(known.standing);
         let renewal = Renewal {
             id: worker.0,
-            renewal: int(known.renewal),
+            renewal: int(known.renewal) - 1,
             lease_ms: int(lease.0),
-            lease_until: lease_until.0,
+            lease_until: known.lease_until.0,
             at: self.now.0,
             status,
             state,
-            liveness: row::liveness_number(standing.liveness),
+            liveness: row::liveness_number(known.standing.liveness),
         };
         // Renewals of different workers are one statement, if nothing was said about a worker
         // before in this batch.
@@ -234,60 +182,44 @@ impl Writing<'_> {
         } else {
             self.tables.renewals.push(renewal);
         }
-        let renewal = known.renewal + 1;
-        let known = Known { standing, renewal, lease_until, ..known };
         self.workers.insert(worker, Some(known));
-        Ok(known)
     }
 
-    fn set_standing(&mut self, worker: WorkerId, known: Known, evidence: &str) {
-        let (status, state) = standing_words(known.standing);
+    fn set_standing(&mut self, worker: WorkerId, standing: Standing, evidence: &str) {
+        let (status, state) = standing_words(standing);
         self.write(
             "update worker set phase = $2, liveness = $3, status = $4, state = $5, evidence = $6,
                  updated_ms = $7
              where id = $1",
             values![
                 worker.0,
-                row::phase_number(known.standing.phase),
-                row::liveness_number(known.standing.liveness),
+                row::phase_number(standing.phase),
+                row::liveness_number(standing.liveness),
                 status,
                 state,
                 text(evidence),
                 self.now.0,
             ],
         );
-        self.workers.insert(worker, Some(known));
+        if let Some(Some(known)) = self.workers.get_mut(&worker) {
+            known.standing = standing;
+        }
     }
 
     pub(super) async fn move_worker(
         &mut self,
         step: &WorkerMove,
     ) -> Result<Result<WorkerMoved, WorkerMoveRefusal>, Failure> {
-        let Some(known) = self.standing_of(step.worker) else {
-            return Ok(Err(WorkerMoveRefusal::UnknownWorker));
+        let found = self.known_worker(step.worker);
+        let moved = worker::move_worker(found.as_ref(), step, self.now, &mut self.outbox);
+        let Moved { standing, changed, release } = match moved {
+            Ok(moved) => moved,
+            Err(refusal) => return Ok(Err(refusal)),
         };
-        if step.session.is_some_and(|session| session != known.session) {
-            return Ok(Err(WorkerMoveRefusal::StaleSession { current: known.session }));
+        if changed {
+            self.set_standing(step.worker, standing, &step.evidence);
         }
-        let standing = match decide(known.standing, step.event) {
-            Ok(standing) => standing,
-            Err(refusal) => return Ok(Err(refusal.into())),
-        };
-        if standing != known.standing {
-            self.set_standing(step.worker, Known { standing, ..known }, &step.evidence);
-            if let Some(name) = worker_event_name(step.event) {
-                let (by, evidence) = (&step.by, &step.evidence);
-                self.events.push(worker_event(step.worker, name, self.now, by, evidence));
-            }
-        }
-        let mut moved = Vec::new();
-        if !standing.holds_lease() {
-            // Whoever says goodbye was not killed: no job is suspected.
-            let mass = step.event == WorkerEvent::Goodbye;
-            let loss = Loss { mass, by: &step.by, evidence: &step.evidence };
-            moved = self.move_held(step.worker, LapseScope::Everything, &loss).await?;
-            self.move_plain(step.worker, Leave::Goodbye, &loss, &mut moved).await?;
-        }
+        let moved = self.release(step.worker, release).await?;
         let (kept, _) = self.count_held(step.worker).await?;
         Ok(Ok(WorkerMoved { worker: step.worker, standing, moved, kept }))
     }
@@ -299,57 +231,43 @@ impl Writing<'_> {
         &mut self,
         lapse: &Lapse,
     ) -> Result<Result<WorkerMoved, WorkerMoveRefusal>, Failure> {
-        let Some(known) = self.standing_of(lapse.worker) else {
-            return Ok(Err(WorkerMoveRefusal::UnknownWorker));
+        let found = self.known_worker(lapse.worker);
+        let held = match worker::lapse_needs_count(found.as_ref(), lapse) {
+            true => self.count_held(lapse.worker).await?.0,
+            false => 0,
         };
-        if known.renewal != lapse.renewal {
-            return Ok(Err(WorkerMoveRefusal::Renewed));
-        }
-        let standing = match known.standing.liveness {
-            Liveness::Gone => return Ok(Err(WorkerRefusal::Gone.into())),
-            Liveness::Lapsed => {
-                let again = lapse.scope == LapseScope::Everything
-                    && self.count_held(lapse.worker).await?.0 > 0;
-                if !again {
-                    return Ok(Err(WorkerRefusal::Lapsed.into()));
-                }
-                known.standing
-            }
-            Liveness::Live | Liveness::Suspect => {
-                match decide(known.standing, WorkerEvent::Lapse) {
-                    Ok(standing) => standing,
-                    Err(refusal) => return Ok(Err(refusal.into())),
-                }
-            }
+        let moved = worker::lapse(found.as_ref(), (lapse, held), self.now, &mut self.outbox);
+        let Moved { standing, changed, release } = match moved {
+            Ok(moved) => moved,
+            Err(refusal) => return Ok(Err(refusal)),
         };
-        let due = match lapse.scope {
-            LapseScope::OverlapAllowed => known.standing.liveness == Liveness::Suspect,
-            LapseScope::Everything => self.now >= known.lease_until,
-        };
-        if !due {
-            return Ok(Err(WorkerMoveRefusal::Renewed));
+        if changed {
+            self.set_standing(lapse.worker, standing, &lapse.evidence);
         }
-        if standing != known.standing {
-            self.set_standing(lapse.worker, Known { standing, ..known }, &lapse.evidence);
-            let name = EventName::WorkerLapsed;
-            let (by, evidence) = (&lapse.by, &lapse.evidence);
-            self.events.push(worker_event(lapse.worker, name, self.now, by, evidence));
-        }
-        let loss = Loss { mass: lapse.mass, by: &lapse.by, evidence: &lapse.evidence };
-        let mut moved = self.move_held(lapse.worker, lapse.scope, &loss).await?;
-        self.move_plain(lapse.worker, Leave::Silence, &loss, &mut moved).await?;
+        let moved = self.release(lapse.worker, release).await?;
         let (kept, _) = self.count_held(lapse.worker).await?;
         Ok(Ok(WorkerMoved { worker: lapse.worker, standing, moved, kept }))
     }
 
-    /// Takes back what a plain worker holds that left, unless it beats under another
-    /// incarnation: its attempts are known by the id that it gave itself.
-    async fn move_plain(
+    /// Takes back what a worker holds, if that was decided.
+    async fn release(
         &mut self,
         worker: WorkerId,
-        leave: Leave,
-        loss: &Loss<'_>,
-        moved: &mut Vec<Moved>,
+        release: Option<Release<'_>>,
+    ) -> Result<Vec<MovedJob>, Failure> {
+        let Some(release) = release else { return Ok(Vec::new()) };
+        let mut moved = self.release_held(worker, &release).await?;
+        self.release_plain(worker, &release, &mut moved).await?;
+        Ok(moved)
+    }
+
+    /// Takes back what a plain worker holds that left, unless it beats under another
+    /// incarnation: its attempts are known by the id that it gave itself.
+    async fn release_plain(
+        &mut self,
+        worker: WorkerId,
+        release: &Release<'_>,
+        moved: &mut Vec<MovedJob>,
     ) -> Result<(), Failure> {
         let living = values![
             worker.0,
@@ -361,59 +279,39 @@ impl Writing<'_> {
         let plain: String = get(plain, 0)?;
         let rows = self.ask(HELD_BY_PLAIN, values![plain]).await?;
         self.learn_classes_of(&rows).await?;
-        let (detail, event) = (leave.detail(loss.evidence), leave.event());
         for row in &rows {
-            let live = self.of_active(row)?;
-            let Ok(transition) = self.bench().decide(&live.job, event, moved.len()) else {
-                continue;
-            };
-            let trace = Trace { kind: event.kind(), by: loss.by, detail: &detail, ended_by: "" };
-            moved.push(self.carry_out(&live, &transition, &trace).await?);
+            let loaded = self.of_active(row)?;
+            if let Some(decided) = release.plain(&loaded, moved.len(), &self.bench()) {
+                moved.push(self.carry_out(&loaded, &decided).await?);
+            }
         }
         Ok(())
     }
 
-    async fn move_held(
+    async fn release_held(
         &mut self,
         worker: WorkerId,
-        scope: LapseScope,
-        loss: &Loss<'_>,
-    ) -> Result<Vec<Moved>, Failure> {
+        release: &Release<'_>,
+    ) -> Result<Vec<MovedJob>, Failure> {
         let rows = self.ask(HELD_BY_WORKER, values![worker.0]).await?;
         self.learn_classes_of(&rows).await?;
-        let mut held: Vec<Live> = Vec::with_capacity(rows.len());
+        let mut held: Vec<Loaded> = Vec::with_capacity(rows.len());
         for row in &rows {
             held.push(self.of_active(row)?);
         }
-        let counted = held.iter().filter(|live| !live.job.state.is_terminal()).count();
-        let alone = counted == 1;
+        let alone = held.iter().filter(|loaded| !loaded.job.state.is_terminal()).count() == 1;
         let mut moved = Vec::new();
-        for (nth, live) in held.into_iter().enumerate() {
-            let keep =
-                scope == LapseScope::OverlapAllowed && live.job.rules.overlap == Overlap::Forbidden;
-            if keep {
-                continue;
+        for (nth, loaded) in held.into_iter().enumerate() {
+            if let Some(decided) = release.held(&loaded, alone, nth, &self.bench())? {
+                moved.push(self.carry_out(&loaded, &decided).await?);
             }
-            let event = JobEvent::Lose { alone, mass: loss.mass };
-            let transition = self
-                .bench()
-                .decide(&live.job, event, nth)
-                .map_err(|refusal| StoreError::Corrupt(format!("held job: {refusal}")))?;
-            let lost = transition.hold == Hold::Drop(Outcome::Lost);
-            let detail = EndDetail {
-                error: lost.then(|| lost_error(loss.evidence)),
-                evidence: loss.evidence.clone(),
-                ..EndDetail::default()
-            };
-            let trace = Trace { kind: EventKind::Lose, by: loss.by, detail: &detail, ended_by: "" };
-            moved.push(self.carry_out(&live, &transition, &trace).await?);
         }
         Ok(moved)
     }
 
     pub(super) async fn forget_worker(&mut self, worker: WorkerId) -> Result<Reply, Failure> {
-        let Some(known) = self.standing_of(worker) else { return Ok(Reply::NotFound) };
-        if known.standing.holds_lease() || self.count_held(worker).await?.0 > 0 {
+        let Some(known) = self.known_worker(worker) else { return Ok(Reply::NotFound) };
+        if !worker::may_forget(&known, self.count_held(worker).await?.0) {
             return Ok(Reply::NotFound);
         }
         self.write("delete from worker where id = $1", values![worker.0]);

@@ -1,31 +1,26 @@
 //! Taking jobs: a delete from the claimable ones and an insert among the held ones each.
 
-use std::sync::Arc;
+use std::num::NonZeroU32;
 
 use outlast_core::budget::Spent;
-use outlast_core::id::{Epoch, WorkerId};
-use outlast_core::job::{Event as JobEvent, EventKind, Hold, Holder, Job, State};
-use outlast_core::time::Timestamp;
+use outlast_core::id::Epoch;
 use outlast_store::StoreError;
-use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, EndDetail};
-use outlast_store::record::StoredJob;
+use outlast_store::apply::claim::{ActiveRow, Candidate, may_claim, plain_may_claim, take};
+use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId};
 use outlast_store::reply::{ClaimRefusal, Claimed};
-use outlast_store::settle::{Facts, events_of};
-use outlast_store::tally::Before;
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed, int};
 use crate::writer::Writing;
-use crate::writer::live::rank;
 
 /// A row of `ready`.
 #[derive(Debug)]
-struct Candidate {
+struct Head {
     class: ClassId,
     rank: i64,
     seq: i64,
     epoch: Epoch,
-    life: std::num::NonZeroU32,
+    life: NonZeroU32,
     spent: Spent,
 }
 
@@ -64,19 +59,12 @@ impl Writing<'_> {
     ) -> Result<Option<Result<(), ClaimRefusal>>, StoreError> {
         match claimant {
             Claimant::Native { worker, session } => {
-                let Some(found) = self.worker_standing(*worker)? else {
-                    return Ok(Some(Err(ClaimRefusal::UnknownWorker)));
-                };
-                if found.session != *session {
-                    let current = found.session;
-                    return Ok(Some(Err(ClaimRefusal::StaleSession { current })));
-                }
-                let active = found.standing.is_active();
-                Ok((!active).then_some(Err(ClaimRefusal::NotActive(found.standing))))
+                let found = self.known_worker(*worker)?;
+                Ok(may_claim(found.as_ref(), *session).err().map(Err))
             }
             Claimant::Plain { worker: Some(name), .. } => {
-                let standing = self.plain_standing(name)?;
-                Ok(standing.is_some_and(|standing| !standing.is_active()).then_some(Ok(())))
+                let may = plain_may_claim(self.plain_standing(name)?);
+                Ok((!may).then_some(Ok(())))
             }
             Claimant::Plain { worker: None, .. } => Ok(None),
         }
@@ -96,10 +84,8 @@ impl Writing<'_> {
             let Some(last) = candidates.last() else { return Ok(()) };
             // Jobs that have expired are passed over and left to the sweep.
             after = Some((last.rank, last.seq));
-            for candidate in candidates {
-                if let Some(job) = self.take(&candidate, &claim.claimant)? {
-                    claimed.push(job);
-                }
+            for head in candidates {
+                claimed.extend(self.take(&head, &claim.claimant)?);
             }
         }
         Ok(())
@@ -111,7 +97,7 @@ impl Writing<'_> {
         classes: &[ClassId],
         wanted: usize,
         after: Option<(i64, i64)>,
-    ) -> Result<Vec<Candidate>, StoreError> {
+    ) -> Result<Vec<Head>, StoreError> {
         let mut found = Vec::with_capacity(wanted);
         let (rank, seq) = after.unwrap_or((i64::MIN, i64::MIN));
         let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
@@ -130,7 +116,7 @@ impl Writing<'_> {
                 .map_err(failed)?;
             let rows = select
                 .query_map((class.0, rank, seq, limit), |row| {
-                    Ok(Candidate {
+                    Ok(Head {
                         class: *class,
                         rank: row.get(0)?,
                         seq: row.get(1)?,
@@ -152,112 +138,58 @@ impl Writing<'_> {
     }
 
     /// Takes one job, or returns `None` when it has expired.
-    fn take(
-        &mut self,
-        candidate: &Candidate,
-        claimant: &Claimant,
-    ) -> Result<Option<Claimed>, StoreError> {
-        let stored = self.stored_by_seq(candidate.seq)?;
-        let isolated = self.classes.key(candidate.class)?.isolated;
-        let job = Job {
-            state: State::Available,
-            epoch: candidate.epoch,
-            life: candidate.life,
-            spent: candidate.spent,
-            isolated,
-            holder: None,
-            rules: stored.rules.clone(),
+    fn take(&mut self, head: &Head, claimant: &Claimant) -> Result<Option<Claimed>, StoreError> {
+        let candidate = Candidate {
+            seq: head.seq,
+            class: head.class,
+            rank: head.rank,
+            epoch: head.epoch,
+            life: head.life,
+            spent: head.spent,
+            isolated: self.classes.key(head.class)?.isolated,
+            stored: self.stored_by_seq(head.seq)?,
+            checkpoint: self.checkpoint(head.seq, head.epoch)?,
         };
-        let (worker, starts) = match claimant {
-            Claimant::Native { worker, .. } => (Some(*worker), false),
-            Claimant::Plain { .. } => (None, true),
+        let bench = self.bench();
+        let Ok(taken) = take(candidate, claimant, &bench, &mut self.outbox) else {
+            return Ok(None);
         };
-        let event = JobEvent::Claim { worker, starts };
-        let Ok(transition) = self.bench().decide(&job, event, 0) else { return Ok(None) };
         let gone = self.execute(
             "delete from ready where class = ? and rank = ? and seq = ? and epoch = ?",
-            (candidate.class.0, candidate.rank, candidate.seq, int(candidate.epoch.0)),
+            (head.class.0, head.rank, head.seq, int(head.epoch.0)),
         )?;
         if gone != 1 {
-            return Err(StoreError::Corrupt(format!("job {} left while claimed", stored.id)));
+            let id = taken.claimed.job.id;
+            return Err(StoreError::Corrupt(format!("job {id} left while claimed")));
         }
-        debug_assert!(candidate.rank >= rank(stored.priority, outlast_core::job::Turn::Front));
-        let before = Before {
-            class: candidate.class,
-            state: State::Available,
-            started: false,
-            letter: None,
-        };
-        self.tally.moved(&before, stored.class, &transition);
-        let Hold::Take(holder) = transition.hold else {
-            return Err(StoreError::Corrupt("a claim that holds nothing".into()));
-        };
-        let visible_until =
-            self.hold((candidate, isolated), &stored, (holder, transition.next_epoch), claimant)?;
-        let by = match claimant {
-            Claimant::Native { worker, .. } => format!("worker {worker}"),
-            Claimant::Plain { worker, .. } => worker.clone().unwrap_or_default(),
-        };
-        let facts = Facts {
-            job: &stored,
-            kind: EventKind::Claim,
-            worker,
-            began: None,
-            at: self.now,
-            by: &by,
-            evidence: &EndDetail::default().evidence,
-        };
-        self.events.extend(events_of(&facts, &transition));
-        Ok(Some(Claimed {
-            epoch: transition.next_epoch,
-            attempt: transition.attempt,
-            isolated,
-            claimed: self.now,
-            visible_until,
-            checkpoint: self.checkpoint(candidate.seq, candidate.epoch)?,
-            job: stored,
-        }))
+        self.insert_active(&taken.active)?;
+        Ok(Some(taken.claimed))
     }
 
-    fn hold(
-        &self,
-        (candidate, isolated): (&Candidate, bool),
-        stored: &Arc<StoredJob>,
-        (holder, epoch): (Holder, Epoch),
-        claimant: &Claimant,
-    ) -> Result<Option<Timestamp>, StoreError> {
-        let (plain, visibility) = match claimant {
-            Claimant::Native { .. } => (None, None),
-            Claimant::Plain { worker, visibility } => {
-                (worker.as_deref(), Some(stored.visibility.unwrap_or(*visibility)))
-            }
-        };
-        let visible_until = visibility.map(|span| self.now.after(span));
-        // Native workers watch the limits of their attempts themselves.
-        let deadline = visibility.and(stored.timeout).map(|limit| self.now.after(limit));
+    fn insert_active(&self, row: &ActiveRow) -> Result<(), StoreError> {
         self.execute(
             "insert into active (seq, epoch, life, failures, losses, interruptions, isolated,
                                  worker, plain, claimed, started, visible_until, visibility_ms,
                                  deadline, cancelled)
              values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
             (
-                candidate.seq,
-                int(epoch.0),
-                candidate.life.get(),
-                candidate.spent.failures,
-                candidate.spent.losses,
-                candidate.spent.interruptions,
-                isolated,
-                worker_bytes(holder.worker),
-                plain,
-                self.now.0,
-                holder.started.map(|at| at.0),
-                visible_until.map(|at| at.0),
-                row::span(visibility),
-                deadline.map(|at| at.0),
+                row.seq,
+                int(row.counters.epoch.0),
+                row.counters.life.get(),
+                row.counters.spent.failures,
+                row.counters.spent.losses,
+                row.counters.spent.interruptions,
+                row.isolated,
+                row.worker.map(|worker| *worker.0.as_bytes()),
+                row.plain.as_deref(),
+                row.claimed.0,
+                row.started.map(|at| at.0),
+                row.visible_until.map(|at| at.0),
+                row::span(row.visibility),
+                row.deadline.map(|at| at.0),
             ),
         )?;
-        Ok(visible_until)
+        Ok(())
     }
 
     /// Returns what an earlier attempt left; a job that was never claimed has nothing.
@@ -269,8 +201,4 @@ impl Writing<'_> {
             self.db.prepare_cached("select bytes from checkpoint where seq = ?").map_err(failed)?;
         select.query_row([seq], |row| row.get(0)).optional().map_err(failed)
     }
-}
-
-pub(super) fn worker_bytes(worker: Option<WorkerId>) -> Option<[u8; 16]> {
-    worker.map(|worker| *worker.0.as_bytes())
 }

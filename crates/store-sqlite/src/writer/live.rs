@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use outlast_core::id::{JobId, WorkerId};
-use outlast_core::job::{Holder, Job, State, Turn};
-use outlast_core::time::{Span, Timestamp};
+use outlast_core::job::{DeadLetterReason, Holder, Job, State, Turn};
 use outlast_store::StoreError;
+use outlast_store::apply::loaded::{HeldAttempt, Loaded, Location, rank};
 use outlast_store::codec;
 use outlast_store::command::{ClassId, ClassKey, Payload};
 use outlast_store::record::StoredJob;
@@ -16,43 +16,6 @@ use rusqlite::{OptionalExtension as _, Row, ToSql};
 
 use crate::row::{self, failed};
 use crate::writer::Writing;
-
-/// A job with where its row is.
-#[derive(Debug)]
-pub(crate) struct Live {
-    pub(crate) seq: i64,
-    /// Its immutable part, the payload left out.
-    pub(crate) stored: Arc<StoredJob>,
-    pub(crate) job: Job,
-    pub(crate) spot: Spot,
-    /// Whether an attempt left a checkpoint.
-    pub(crate) checkpoint: bool,
-}
-
-/// Where a job's moving part is.
-#[derive(Debug)]
-pub(crate) enum Spot {
-    Ready {
-        class: ClassId,
-        rank: i64,
-        since: Timestamp,
-    },
-    Waiting,
-    /// Also of a cancelled job whose tree is awaited.
-    Active(Held),
-    Finished,
-}
-
-/// The row of an attempt under way.
-#[derive(Clone, Debug)]
-pub(crate) struct Held {
-    pub(crate) worker: Option<WorkerId>,
-    pub(crate) plain: Option<String>,
-    pub(crate) claimed: Timestamp,
-    pub(crate) started: Option<Timestamp>,
-    pub(crate) visibility: Option<Span>,
-    pub(crate) cancelled: bool,
-}
 
 /// Reads the columns seq, id, class, priority, args, meta, extra, rules, `timeout_ms`,
 /// `visibility_ms`, `strand_ms`, origin, created, `scheduled_for`.
@@ -102,11 +65,15 @@ macro_rules! moving {
 }
 
 /// Reads the attempt under way, if there is one, from column `at` on.
-fn active(row: &Row<'_>, at: usize, stored: &StoredJob) -> rusqlite::Result<Option<(Job, Spot)>> {
+fn active(
+    row: &Row<'_>,
+    at: usize,
+    stored: &StoredJob,
+) -> rusqlite::Result<Option<(Job, Location)>> {
     if row.get_ref(at)? == rusqlite::types::ValueRef::Null {
         return Ok(None);
     }
-    let held = Held {
+    let held = HeldAttempt {
         worker: row::worker_opt(row, at + 6)?,
         plain: row.get(at + 7)?,
         claimed: row::time(row, at + 8)?,
@@ -124,12 +91,7 @@ fn active(row: &Row<'_>, at: usize, stored: &StoredJob) -> rusqlite::Result<Opti
         holder: Some(Holder { worker: held.worker, started: held.started }),
         rules: stored.rules.clone(),
     };
-    Ok(Some((job, Spot::Active(held))))
-}
-
-/// Returns the rank of a job in its class: ascending rank is the order of claiming.
-pub(crate) fn rank(priority: i8, turn: Turn) -> i64 {
-    -2 * i64::from(priority) - i64::from(turn == Turn::Front)
+    Ok(Some((job, Location::Active(held))))
 }
 
 impl Writing<'_> {
@@ -151,18 +113,18 @@ impl Writing<'_> {
     }
 
     /// Loads a job by its id; `None` when there is none.
-    pub(crate) fn find(&self, id: JobId) -> Result<Option<Live>, StoreError> {
+    pub(crate) fn find(&self, id: JobId) -> Result<Option<Loaded>, StoreError> {
         self.look(concat!(moving!(), "where j.id = ?"), id.0.as_bytes().as_slice())
     }
 
     /// Loads a job wherever it is.
-    pub(crate) fn load(&self, seq: i64) -> Result<Live, StoreError> {
+    pub(crate) fn load(&self, seq: i64) -> Result<Loaded, StoreError> {
         let found = self.look(concat!(moving!(), "where j.seq = ?"), seq)?;
         found.ok_or_else(|| StoreError::Corrupt(format!("no job row {seq}")))
     }
 
     /// Reports are mostly about held jobs: one statement finds the job and its attempt.
-    fn look(&self, sql: &str, key: impl ToSql) -> Result<Option<Live>, StoreError> {
+    fn look(&self, sql: &str, key: impl ToSql) -> Result<Option<Loaded>, StoreError> {
         let mut select = self.db.prepare_cached(sql).map_err(failed)?;
         let mut rows = select.query([key]).map_err(failed)?;
         let Some(row) = rows.next().map_err(failed)? else { return Ok(None) };
@@ -172,17 +134,17 @@ impl Writing<'_> {
             Some(found) => Some(found),
             None => self.load_elsewhere(seq, &stored)?,
         };
-        let (job, spot) =
+        let (job, location) =
             found.ok_or_else(|| StoreError::Corrupt(format!("job {} is nowhere", stored.id)))?;
-        Ok(Some(Live { seq, stored: Arc::new(stored), job, spot, checkpoint }))
+        Ok(Some(Loaded { seq, stored: Arc::new(stored), job, location, checkpoint }))
     }
 
     fn load_elsewhere(
         &self,
         seq: i64,
         stored: &StoredJob,
-    ) -> Result<Option<(Job, Spot)>, StoreError> {
-        let resting = |row: &Row<'_>, spot: Spot| -> rusqlite::Result<(Job, Spot)> {
+    ) -> Result<Option<(Job, Location)>, StoreError> {
+        let resting = |row: &Row<'_>, location: Location| -> rusqlite::Result<(Job, Location)> {
             let job = Job {
                 state: row::state(row, 0)?,
                 epoch: row::epoch(row, 1)?,
@@ -192,17 +154,21 @@ impl Writing<'_> {
                 holder: None,
                 rules: stored.rules.clone(),
             };
-            Ok((job, spot))
+            Ok((job, location))
         };
         let mut finished = self
             .db
             .prepare_cached(
-                "select state, epoch, life, failures, losses, interruptions, isolated
-                 from finished where seq = ?",
+                "select f.state, f.epoch, f.life, f.failures, f.losses, f.interruptions, f.isolated,
+                        (select d.reason from dead_letter_row d where d.seq = f.seq)
+                 from finished f where f.seq = ?",
             )
             .map_err(failed)?;
         let found = finished
-            .query_row([seq], |row| resting(row, Spot::Finished))
+            .query_row([seq], |row| {
+                let letter = row::parsed_opt(row, 7, DeadLetterReason::parse)?;
+                resting(row, Location::Finished(letter))
+            })
             .optional()
             .map_err(failed)?;
         if found.is_some() {
@@ -216,7 +182,7 @@ impl Writing<'_> {
             )
             .map_err(failed)?;
         let found = waiting
-            .query_row([seq], |row| resting(row, Spot::Waiting))
+            .query_row([seq], |row| resting(row, Location::Waiting))
             .optional()
             .map_err(failed)?;
         if found.is_some() {
@@ -226,7 +192,11 @@ impl Writing<'_> {
     }
 
     /// Looks in the at most four places where a claimable job can be.
-    fn load_ready(&self, seq: i64, stored: &StoredJob) -> Result<Option<(Job, Spot)>, StoreError> {
+    fn load_ready(
+        &self,
+        seq: i64,
+        stored: &StoredJob,
+    ) -> Result<Option<(Job, Location)>, StoreError> {
         let mut select = self
             .db
             .prepare_cached(
@@ -251,12 +221,12 @@ impl Writing<'_> {
                     holder: None,
                     rules: stored.rules.clone(),
                 };
-                let spot = Spot::Ready {
+                let location = Location::Ready {
                     class: ClassId(row.get(0)?),
                     rank: row.get(1)?,
                     since: row::time(row, 7)?,
                 };
-                Ok((job, spot))
+                Ok((job, location))
             })
             .optional()
             .map_err(failed)

@@ -3,7 +3,9 @@
 use outlast_core::job::Event as JobEvent;
 use outlast_core::limits;
 use outlast_store::StoreError;
-use outlast_store::command::{EndDetail, JobOrder, LogChunk, QueueOrder, Stream};
+use outlast_store::apply::loaded::Loaded;
+use outlast_store::apply::order;
+use outlast_store::command::{JobOrder, LogChunk, QueueOrder, Stream};
 use outlast_store::reply::{MoveRefusal, Moved, Reply};
 use outlast_store::settle::{purged_event, queue_event};
 use rusqlite::OptionalExtension as _;
@@ -11,54 +13,43 @@ use rusqlite::OptionalExtension as _;
 use crate::row::{failed, int};
 use crate::writer::Writing;
 use crate::writer::classes::Classes;
-use crate::writer::live::Live;
-use crate::writer::transition::Trace;
 
 type Outcome = Result<Moved, MoveRefusal>;
 
 impl Writing<'_> {
     pub(super) fn cancel(&mut self, order: &JobOrder) -> Result<Outcome, StoreError> {
-        self.order(order, JobEvent::Cancel, "cancelled")
+        self.order(order, JobEvent::Cancel)
     }
 
     pub(super) fn activate(&mut self, order: &JobOrder) -> Result<Outcome, StoreError> {
-        self.order(order, JobEvent::Activate, "")
+        self.order(order, JobEvent::Activate)
     }
 
     pub(super) fn run_now(&mut self, order: &JobOrder) -> Result<Outcome, StoreError> {
-        self.order(order, JobEvent::Due, "")
+        self.order(order, JobEvent::Due)
     }
 
     pub(super) fn replay(&mut self, order: &JobOrder) -> Result<Outcome, StoreError> {
-        self.order(order, JobEvent::Replay, "")
+        self.order(order, JobEvent::Replay)
     }
 
-    fn order(
-        &mut self,
-        order: &JobOrder,
-        event: JobEvent<'_>,
-        ended_by: &'static str,
-    ) -> Result<Outcome, StoreError> {
-        let Some(live) = self.find_of_tenant(order)? else { return Ok(Err(MoveRefusal::NotFound)) };
-        let transition = match self.bench().decide(&live.job, event, 0) {
-            Ok(transition) => transition,
-            Err(refusal) => return Ok(Err(refusal.into())),
-        };
-        let detail = EndDetail::default();
-        let trace = Trace { kind: event.kind(), by: &order.by, detail: &detail, ended_by };
-        self.carry_out(&live, &transition, &trace).map(Ok)
+    fn order(&mut self, order: &JobOrder, event: JobEvent<'_>) -> Result<Outcome, StoreError> {
+        let Some(loaded) = self.find_for(order)? else { return Ok(Err(MoveRefusal::NotFound)) };
+        match order::order(&loaded, order, event, &self.bench()) {
+            Ok(decided) => self.carry_out(&loaded, &decided).map(Ok),
+            Err(refusal) => Ok(Err(refusal)),
+        }
     }
 
-    fn find_of_tenant(&self, order: &JobOrder) -> Result<Option<Live>, StoreError> {
-        let live = self.find(order.job)?;
-        Ok(live.filter(|live| order.tenant.is_none() || live.stored.key.tenant == order.tenant))
+    fn find_for(&self, order: &JobOrder) -> Result<Option<Loaded>, StoreError> {
+        Ok(self.find(order.job)?.filter(|loaded| order::may_see(order, loaded)))
     }
 
     pub(super) fn forget_dead_letter(&mut self, order: &JobOrder) -> Result<Reply, StoreError> {
-        let Some(live) = self.find_of_tenant(order)? else { return Ok(Reply::NotFound) };
-        let Some(reason) = self.take_letter(live.seq)? else { return Ok(Reply::NotFound) };
-        self.tally.letter_gone(live.stored.class, reason);
-        self.events.push(purged_event(&live.stored, self.now, &order.by));
+        let Some(loaded) = self.find_for(order)? else { return Ok(Reply::NotFound) };
+        let Some(reason) = self.take_letter(loaded.seq)? else { return Ok(Reply::NotFound) };
+        self.outbox.tally.letter_gone(loaded.stored.class, reason);
+        self.outbox.events.push(purged_event(&loaded.stored, self.now, &order.by));
         Ok(Reply::Done)
     }
 
@@ -69,7 +60,7 @@ impl Writing<'_> {
             (&order.queue, order.paused),
         )?;
         self.classes.set_paused(&order.queue, order.paused);
-        self.events.push(queue_event(&order.queue, order.paused, self.now, &order.by));
+        self.outbox.events.push(queue_event(&order.queue, order.paused, self.now, &order.by));
         Ok(Reply::Done)
     }
 
@@ -126,8 +117,8 @@ impl Writing<'_> {
             .map_err(failed)?;
         self.leave_empty_lane()?;
         *self.classes = Classes::load(self.db)?;
-        self.events.clear();
-        self.tally.clear();
+        self.outbox.events.clear();
+        self.outbox.tally.clear();
         Ok(Reply::Done)
     }
 }

@@ -24,7 +24,7 @@ impl Writing<'_> {
         let old = self.old_jobs(prune.finished_before.0, limit)?;
         for (seq, class, state) in &old {
             self.delete_job(*seq)?;
-            self.tally.deleted(*class, *state);
+            self.outbox.tally.deleted(*class, *state);
         }
         let mut blocks: Vec<i64> = old.iter().map(|(seq, ..)| seq >> BLOCK_BITS).collect();
         blocks.sort_unstable();

@@ -1,91 +1,49 @@
 //! What holders say about their attempts.
 
 use outlast_core::id::JobId;
-use outlast_core::job::{Event as JobEvent, EventKind, Hold};
 use outlast_store::StoreError;
-use outlast_store::command::{EndDetail, Ending, Extend, Finish, Progress, Start};
+use outlast_store::apply::report;
+use outlast_store::command::{Extend, Finish, Progress, Start};
 use outlast_store::reply::{MoveRefusal, Moved};
-use outlast_store::settle::{check_fence, decide_finish, evidence_of, refusal_of};
+use outlast_store::settle::refusal_of;
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed, int};
 use crate::writer::Writing;
-use crate::writer::live::{Live, Spot};
-use crate::writer::transition::Trace;
 
 type Outcome = Result<Moved, MoveRefusal>;
 
 impl Writing<'_> {
     pub(super) fn start(&mut self, start: &Start) -> Result<Outcome, StoreError> {
-        let Some(live) = self.find(start.job)? else { return Ok(Err(MoveRefusal::NotFound)) };
-        if let Err(refusal) = check_fence(&live.job, &start.fence, plain_name(&live)) {
-            return Ok(Err(refusal.into()));
+        let Some(loaded) = self.find(start.job)? else { return Ok(Err(MoveRefusal::NotFound)) };
+        match report::start(&loaded, start, &self.bench()) {
+            Ok(decided) => self.carry_out(&loaded, &decided).map(Ok),
+            Err(refusal) => Ok(Err(refusal)),
         }
-        let transition = match self.bench().decide(&live.job, JobEvent::Start, 0) {
-            Ok(transition) => transition,
-            Err(refusal) => return Ok(Err(refusal.into())),
-        };
-        let by = holder_words(&live);
-        let detail = EndDetail::default();
-        let trace = Trace { kind: EventKind::Start, by: &by, detail: &detail, ended_by: "" };
-        self.carry_out(&live, &transition, &trace).map(Ok)
     }
 
     pub(super) fn finish(&mut self, finish: &Finish) -> Result<Outcome, StoreError> {
-        let Some(mut live) = self.find(finish.job)? else {
+        let Some(mut loaded) = self.find(finish.job)? else {
             return Ok(Err(MoveRefusal::NotFound));
         };
-        if let Some(holder) = &mut live.job.holder {
-            holder.started = holder.started.or(finish.detail.started);
-        }
-        let worker = live.job.holder.and_then(|holder| holder.worker);
-        // Counting costs as much as the worker holds, so it is done for those who ask.
-        let alone = finish.ending == Ending::Lost && self.holds_one(worker)?;
-        let decided = decide_finish(&live.job, finish, plain_name(&live), alone, &self.bench());
-        let transition = match decided {
-            Ok(transition) => transition,
+        let worker = loaded.held().and_then(|held| held.worker);
+        let alone = report::needs_alone(finish) && self.holds_one(worker)?;
+        let decided = match report::finish(&mut loaded, finish, alone, &self.bench()) {
+            Ok(decided) => decided,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let kind = outlast_store::settle::kind_of_ending(&finish.ending);
-        let detail = EndDetail { evidence: evidence_of(finish), ..finish.detail.clone() };
-        let trace = Trace { kind, by: &finish.by, detail: &detail, ended_by: "" };
-        let moved = self.carry_out(&live, &transition, &trace)?;
-        Ok(refusal_of(&transition).map_or(Ok(moved), |refusal| Err(refusal.into())))
+        let moved = self.carry_out(&loaded, &decided)?;
+        let refusal = refusal_of(&decided.transition);
+        Ok(refusal.map_or(Ok(moved), |refusal| Err(refusal.into())))
     }
 
     pub(super) fn progress(&mut self, progress: &Progress) -> Result<Outcome, StoreError> {
-        let Some(live) = self.find(progress.job)? else { return Ok(Err(MoveRefusal::NotFound)) };
-        if let Err(refusal) = check_fence(&live.job, &progress.fence, plain_name(&live)) {
-            return Ok(Err(refusal.into()));
+        let Some(loaded) = self.find(progress.job)? else { return Ok(Err(MoveRefusal::NotFound)) };
+        let moved = report::progress(&loaded, progress, &self.bench());
+        if let (Ok(_), Some(bytes)) = (&moved, &progress.checkpoint) {
+            self.put_checkpoint(loaded.seq, bytes)?;
         }
-        // Starting again changes nothing: it asks whether the attempt still counts.
-        let transition = match self.bench().decide(&live.job, JobEvent::Start, 0) {
-            Ok(transition) => transition,
-            Err(refusal) => return Ok(Err(refusal.into())),
-        };
-        if let Some(bytes) = &progress.checkpoint {
-            self.execute(
-                "insert or replace into checkpoint (seq, bytes) values (?, ?)",
-                (live.seq, bytes),
-            )?;
-        }
-        Ok(Ok(Moved {
-            job: live.stored.id,
-            class: live.stored.class,
-            from: transition.from,
-            state: transition.from,
-            epoch: transition.epoch,
-            attempt: transition.attempt,
-            due: None,
-            outcome: None,
-            ran: None,
-            holder: match transition.hold {
-                Hold::Keep(holder) | Hold::Take(holder) => holder.worker,
-                Hold::None | Hold::Drop(_) => None,
-            },
-            dead_letter: false,
-            at: self.now,
-        }))
+        Ok(moved)
     }
 
     /// Prolongs plain attempts to their full visibility from now.
@@ -141,23 +99,5 @@ impl Writing<'_> {
             (int(u64::try_from(self.now.0).unwrap_or(0)), seq),
         )?;
         Ok(())
-    }
-}
-
-/// Returns the id that a plain holder gave itself.
-pub(super) fn plain_name(live: &Live) -> Option<&str> {
-    match &live.spot {
-        Spot::Active(held) => held.plain.as_deref(),
-        Spot::Ready { .. } | Spot::Waiting | Spot::Finished => None,
-    }
-}
-
-pub(super) fn holder_words(live: &Live) -> String {
-    match &live.spot {
-        Spot::Active(held) => held.worker.map_or_else(
-            || held.plain.clone().unwrap_or_default(),
-            |worker| format!("worker {worker}"),
-        ),
-        Spot::Ready { .. } | Spot::Waiting | Spot::Finished => String::new(),
     }
 }

@@ -1,21 +1,14 @@
 //! What time alone does.
 
-use outlast_core::budget::ScheduledTimeout;
-use outlast_core::job::{Event as JobEvent, EventKind};
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::command::{EndDetail, Strand, Sweep};
+use outlast_store::apply::sweep::{Due, due, reached, strand};
+use outlast_store::command::{Strand, Sweep};
 use outlast_store::reply::{Stranded, Swept};
-use outlast_store::settle::{strand_error, timeout_detail, visibility_detail};
-
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{failed, int};
 use crate::writer::Writing;
-use crate::writer::live::{Live, Spot};
-use crate::writer::transition::Trace;
-
-const SWEEPER: &str = "sweeper";
 
 impl Writing<'_> {
     pub(super) fn sweep(&mut self, sweep: &Sweep) -> Result<Swept, StoreError> {
@@ -34,33 +27,32 @@ impl Writing<'_> {
             (self.now.0, limit),
         )?;
         swept.more |= reached(due.len(), limit);
-        for seq in due {
-            let live = self.load(seq)?;
-            let detail = EndDetail::default();
-            self.step(&live, JobEvent::Due, &detail, swept)?;
-        }
-        Ok(())
+        self.sweep_due(due, Due::Timer, swept)
     }
 
     fn sweep_expiries(&mut self, limit: i64, swept: &mut Swept) -> Result<(), StoreError> {
         // A job that is held runs on, and is looked at again should it come back.
-        let due = self.seqs(
-            "select seq from expiry where at <= ?1
-                 and not exists (select 1 from active a where a.seq = expiry.seq)
-             order by at, seq limit ?2",
-            (self.now.0, limit),
-        )?;
+        let due = self.expired(limit)?;
         swept.more |= reached(due.len(), limit);
-        for seq in due {
-            let live = self.load(seq)?;
-            let at = live.stored.rules.expires_at.unwrap_or_default();
-            self.execute("delete from expiry where at = ? and seq = ?", (at.0, seq))?;
-            if !live.job.state.is_terminal() {
-                let detail = EndDetail { evidence: "expired".into(), ..EndDetail::default() };
-                self.step(&live, JobEvent::Expire, &detail, swept)?;
-            }
+        for (at, seq) in &due {
+            self.execute("delete from expiry where at = ? and seq = ?", (at, seq))?;
         }
-        Ok(())
+        self.sweep_due(due.into_iter().map(|(_, seq)| seq).collect(), Due::Expiry, swept)
+    }
+
+    fn expired(&self, limit: i64) -> Result<Vec<(i64, i64)>, StoreError> {
+        let mut select = self
+            .db
+            .prepare_cached(
+                "select at, seq from expiry where at <= ?1
+                     and not exists (select 1 from active a where a.seq = expiry.seq)
+                 order by at, seq limit ?2",
+            )
+            .map_err(failed)?;
+        let rows = select
+            .query_map((self.now.0, limit), |row| Ok((row.get(0)?, row.get(1)?)))
+            .map_err(failed)?;
+        rows.collect::<Result<_, _>>().map_err(failed)
     }
 
     fn sweep_visibilities(
@@ -75,13 +67,7 @@ impl Writing<'_> {
             (self.now.0, limit, watched),
         )?;
         swept.more |= reached(due.len(), limit);
-        for seq in due {
-            let live = self.load(seq)?;
-            let Spot::Active(held) = &live.spot else { continue };
-            let detail = visibility_detail(held.visibility.unwrap_or_default());
-            self.step(&live, JobEvent::ExpireVisibility, &detail, swept)?;
-        }
-        Ok(())
+        self.sweep_due(due, Due::Visibility, swept)
     }
 
     fn sweep_deadlines(&mut self, limit: i64, swept: &mut Swept) -> Result<(), StoreError> {
@@ -91,58 +77,34 @@ impl Writing<'_> {
             (self.now.0, limit),
         )?;
         swept.more |= reached(due.len(), limit);
-        for seq in due {
-            let live = self.load(seq)?;
-            let detail = timeout_detail(live.stored.timeout.unwrap_or_default());
-            self.step(&live, JobEvent::TimeOut, &detail, swept)?;
-        }
-        Ok(())
+        self.sweep_due(due, Due::Deadline, swept)
     }
 
-    fn step(
+    fn sweep_due(
         &mut self,
-        live: &Live,
-        event: JobEvent<'_>,
-        detail: &EndDetail,
+        seqs: Vec<i64>,
+        what: Due,
         swept: &mut Swept,
     ) -> Result<(), StoreError> {
-        // The nth move of a command draws the nth jitter, whatever sort it is.
-        let Ok(transition) = self.bench().decide(&live.job, event, swept.moved.len()) else {
-            return Ok(());
-        };
-        let kind = event.kind();
-        let ended_by = if kind == EventKind::Expire { "expired" } else { "" };
-        let trace = Trace { kind, by: SWEEPER, detail, ended_by };
-        let moved = self.carry_out(live, &transition, &trace)?;
-        swept.moved.push(moved);
+        for seq in seqs {
+            let loaded = self.load(seq)?;
+            // The nth move of a command draws the nth jitter, of whatever kind it is.
+            if let Some(decided) = due(&loaded, what, swept.moved.len(), &self.bench()) {
+                swept.moved.push(self.carry_out(&loaded, &decided)?);
+            }
+        }
         Ok(())
     }
 
-    pub(super) fn strand(&mut self, strand: &Strand) -> Result<Stranded, StoreError> {
-        let due = self.stranded(strand)?;
+    pub(super) fn strand(&mut self, order: &Strand) -> Result<Stranded, StoreError> {
         let mut found = Stranded::default();
-        for (nth, seq) in due.into_iter().enumerate() {
-            let live = self.load(seq)?;
-            let (Spot::Ready { since, .. }, ScheduledTimeout::After(limit)) =
-                (&live.spot, live.stored.scheduled_timeout)
-            else {
-                continue;
-            };
-            let error = strand_error(limit, self.now.since(*since), &strand.reason);
-            let detail = EndDetail {
-                error: Some(error),
-                evidence: strand.reason.as_str().into(),
-                ..EndDetail::default()
-            };
-            let Ok(transition) = self.bench().decide(&live.job, JobEvent::Strand, nth) else {
-                continue;
-            };
-            let by = "execution_timeout_monitor";
-            let trace =
-                Trace { kind: EventKind::Strand, by, detail: &detail, ended_by: "stranded" };
-            found.moved.push(self.carry_out(&live, &transition, &trace)?);
+        for (nth, seq) in self.stranded(order)?.into_iter().enumerate() {
+            let loaded = self.load(seq)?;
+            if let Some(decided) = strand(&loaded, order, nth, &self.bench()) {
+                found.moved.push(self.carry_out(&loaded, &decided)?);
+            }
         }
-        found.next = self.next_strand(strand)?;
+        found.next = self.next_strand(order)?;
         Ok(found)
     }
 
@@ -217,8 +179,4 @@ impl Writing<'_> {
         let rows = select.query_map(params, |row| row.get(0)).map_err(failed)?;
         rows.collect::<Result<_, _>>().map_err(failed)
     }
-}
-
-fn reached(found: usize, limit: i64) -> bool {
-    i64::try_from(found).is_ok_and(|found| found >= limit)
 }

@@ -8,7 +8,7 @@ use crate::writer::Writing;
 impl Writing<'_> {
     /// Writes by how much the batch changed the counts.
     pub(super) fn keep_tally(&mut self) -> Result<(), StoreError> {
-        let changes = self.tally.take();
+        let changes = self.outbox.tally.take();
         if changes.is_empty() {
             return Ok(());
         }

@@ -1,154 +1,98 @@
-//! Applying a transition to a job.
+//! Writing what a move of a job decided.
 //!
-//! It takes the job out of its place by a delete that names its epoch and must hit exactly
-//! one row: that is the compare-and-set. Then it puts the job where it now belongs.
+//! The row is first removed where it was read, by a statement that names its epoch and must hit
+//! exactly one row: that is the compare-and-set. Then the job is put where it now belongs.
 
-use outlast_core::job::{
-    DeadLetterReason, EventKind, Hold, Outcome, Place, State, Transition, Turn,
-};
+use outlast_core::job::DeadLetterReason;
 use outlast_store::StoreError;
-use outlast_store::command::{ClassId, EndDetail};
-use outlast_store::record::StoredJob;
+use outlast_store::apply::Decided;
+use outlast_store::apply::loaded::Loaded;
+use outlast_store::apply::step::{
+    CheckpointChange, EndedAttempt, FinishedRow, Put, ReadyRow, Removal, Step, WaitingRow,
+    needs_class, step,
+};
 use outlast_store::reply::Moved;
-use outlast_store::settle::{Facts, events_of};
-use outlast_store::tally::Before;
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed, int};
 use crate::writer::Writing;
-use crate::writer::live::{Held, Live, Spot, rank};
-
-/// What else a transition leaves behind.
-#[derive(Debug)]
-pub(crate) struct Trace<'a> {
-    pub(crate) kind: EventKind,
-    pub(crate) by: &'a str,
-    pub(crate) detail: &'a EndDetail,
-    /// Why the job ended without an attempt; else empty.
-    pub(crate) ended_by: &'static str,
-}
 
 impl Writing<'_> {
-    /// Applies a transition and logs it.
+    /// Applies a decision about a job and logs it.
     pub(crate) fn carry_out(
         &mut self,
-        live: &Live,
-        transition: &Transition,
-        trace: &Trace<'_>,
+        loaded: &Loaded,
+        decided: &Decided<'_>,
     ) -> Result<Moved, StoreError> {
-        let held = match &live.spot {
-            Spot::Active(held) => Some(held),
-            Spot::Ready { .. } | Spot::Waiting | Spot::Finished => None,
+        let own = loaded.stored.class;
+        let class = match needs_class(&decided.transition) {
+            Some(isolated) => self.classes.twin(self.db, own, isolated)?,
+            None => own,
         };
-        let letter = self.take_out(live, transition)?;
-        let class = self.put_in(live, transition, trace)?;
-        let before = Before {
-            class: match &live.spot {
-                Spot::Ready { class, .. } => *class,
-                Spot::Waiting | Spot::Active(_) | Spot::Finished => live.stored.class,
-            },
-            state: live.job.state,
-            started: held.is_some_and(|held| held.started.is_some() && !held.cancelled),
-            letter,
-        };
-        self.tally.moved(&before, class, transition);
-        let mut outcome = None;
-        if let (Hold::Drop(how), Some(held)) = (transition.hold, held) {
-            outcome = Some(how);
-            self.record_attempt((live, held), transition, how, trace)?;
+        let (rows, moved) = step(loaded, decided, class, self.now, &mut self.outbox);
+        self.write_step(&rows)?;
+        Ok(moved)
+    }
+
+    fn write_step(&self, rows: &Step<'_>) -> Result<(), StoreError> {
+        if self.remove(rows.seq, &rows.removal)? != 1 {
+            let seq = rows.seq;
+            return Err(StoreError::Corrupt(format!(
+                "job row {seq} moved while the writer held it"
+            )));
         }
-        if let Some(reason) = transition.dead_letter {
+        match &rows.put {
+            Put::Ready(row) => self.insert_ready(rows.seq, row)?,
+            Put::Waiting(row) => self.insert_waiting(rows.seq, row)?,
+            Put::Finished(row) => self.insert_finished(rows.seq, row)?,
+            Put::Nowhere => {}
+        }
+        if let Some(attempt) = &rows.attempt {
+            self.insert_attempt(rows.seq, attempt)?;
+        }
+        if let Some(reason) = rows.dead_letter {
             self.execute(
                 "insert or replace into dead_letter_row (seq, reason, at) values (?, ?, ?)",
-                (live.seq, reason.as_str(), self.now.0),
+                (rows.seq, reason.as_str(), self.now.0),
             )?;
         }
-        self.keep_checkpoint(live, transition, trace.detail)?;
-        if let Some(at) = live.stored.rules.expires_at
-            && !transition.to.is_terminal()
-        {
-            self.execute("insert or ignore into expiry (at, seq) values (?, ?)", (at.0, live.seq))?;
-        }
-        let worker = held.and_then(|held| held.worker);
-        self.tell(live, transition, trace, held);
-        Ok(Moved {
-            job: live.stored.id,
-            class,
-            from: transition.from,
-            state: transition.to,
-            epoch: transition.next_epoch,
-            attempt: transition.attempt,
-            due: match transition.place {
-                Place::Timer(due) => Some(due),
-                Place::Ready(_) | Place::Pending | Place::Held | Place::Ended => None,
-            },
-            outcome,
-            // What its event says.
-            ran: outcome.and_then(|_| self.events.last()?.duration),
-            holder: worker.filter(|_| outcome.is_none()),
-            dead_letter: transition.dead_letter.is_some(),
-            at: self.now,
-        })
-    }
-
-    fn tell(
-        &mut self,
-        live: &Live,
-        transition: &Transition,
-        trace: &Trace<'_>,
-        held: Option<&Held>,
-    ) {
-        let began = held.map(|held| held.started.or(trace.detail.started).unwrap_or(held.claimed));
-        let facts = Facts {
-            job: &live.stored,
-            kind: trace.kind,
-            worker: held.and_then(|held| held.worker),
-            began,
-            at: self.now,
-            by: trace.by,
-            evidence: &trace.detail.evidence,
-        };
-        self.events.extend(events_of(&facts, transition));
-    }
-
-    /// The compare-and-set: the row goes only if it is where and what it was read as. Returns
-    /// why the job waited for a person, if it did.
-    fn take_out(
-        &self,
-        live: &Live,
-        transition: &Transition,
-    ) -> Result<Option<DeadLetterReason>, StoreError> {
-        let epoch = int(transition.epoch.0);
-        let mut letter = None;
-        let gone = match (&live.spot, transition.hold) {
-            (Spot::Ready { class, rank, .. }, _) => self.execute(
-                "delete from ready where class = ? and rank = ? and seq = ? and epoch = ?",
-                (class.0, rank, live.seq, epoch),
-            )?,
-            (Spot::Waiting, _) => self.execute(
-                "delete from waiting where seq = ? and epoch = ? and state = ?",
-                (live.seq, epoch, transition.from.as_str()),
-            )?,
-            (Spot::Active(_), Hold::Keep(holder)) => self.execute(
-                "update active set started = ?, cancelled = ? where seq = ? and epoch = ?",
-                (holder.started.map(|at| at.0), transition.to == State::Cancelled, live.seq, epoch),
-            )?,
-            (Spot::Active(_), _) => {
-                self.execute("delete from active where seq = ? and epoch = ?", (live.seq, epoch))?
+        match rows.checkpoint {
+            CheckpointChange::Keep => {}
+            CheckpointChange::Replace(bytes) => self.put_checkpoint(rows.seq, bytes)?,
+            CheckpointChange::Delete => {
+                self.execute("delete from checkpoint where seq = ?", [rows.seq])?;
             }
-            (Spot::Finished, _) => {
-                letter = self.take_letter(live.seq)?;
+        }
+        if let Some(at) = rows.expiry {
+            self.execute("insert or ignore into expiry (at, seq) values (?, ?)", (at.0, rows.seq))?;
+        }
+        Ok(())
+    }
+
+    fn remove(&self, seq: i64, removal: &Removal) -> Result<usize, StoreError> {
+        match removal {
+            Removal::Ready { class, rank, epoch } => self.execute(
+                "delete from ready where class = ? and rank = ? and seq = ? and epoch = ?",
+                (class.0, rank, seq, int(epoch.0)),
+            ),
+            Removal::Waiting { epoch, state } => self.execute(
+                "delete from waiting where seq = ? and epoch = ? and state = ?",
+                (seq, int(epoch.0), state.as_str()),
+            ),
+            Removal::KeepActive { epoch, started, cancelled, .. } => self.execute(
+                "update active set started = ?, cancelled = ? where seq = ? and epoch = ?",
+                (started.map(|at| at.0), cancelled, seq, int(epoch.0)),
+            ),
+            Removal::Active { epoch, .. } => {
+                self.execute("delete from active where seq = ? and epoch = ?", (seq, int(epoch.0)))
+            }
+            Removal::Finished { epoch, state } => {
+                self.execute("delete from dead_letter_row where seq = ?", [seq])?;
                 self.execute(
                     "delete from finished where seq = ? and epoch = ? and state = ?",
-                    (live.seq, epoch, transition.from.as_str()),
-                )?
+                    (seq, int(epoch.0), state.as_str()),
+                )
             }
-        };
-        if gone == 1 {
-            Ok(letter)
-        } else {
-            let id = live.stored.id;
-            Err(StoreError::Corrupt(format!("job {id} moved while the writer held it")))
         }
     }
 
@@ -162,165 +106,106 @@ impl Writing<'_> {
         delete.query_row([seq], reason).optional().map_err(failed)
     }
 
-    fn put_in(
-        &mut self,
-        live: &Live,
-        transition: &Transition,
-        trace: &Trace<'_>,
-    ) -> Result<ClassId, StoreError> {
-        let own = live.stored.class;
-        match transition.place {
-            Place::Ready(turn) => {
-                let class = self.classes.twin(self.db, own, transition.isolated)?;
-                self.insert_ready((live.seq, &live.stored), class, turn, transition)?;
-                return Ok(class);
-            }
-            Place::Timer(_) | Place::Pending => self.insert_waiting(live.seq, transition)?,
-            Place::Held => {}
-            // A cancelled job's terminal row was made when it was cancelled.
-            Place::Ended if transition.from == State::Cancelled => {}
-            Place::Ended => self.insert_finished(live.seq, transition, trace)?,
-        }
-        Ok(own)
-    }
-
-    pub(super) fn insert_ready(
-        &self,
-        (seq, stored): (i64, &StoredJob),
-        class: ClassId,
-        turn: Turn,
-        to: &Transition,
-    ) -> Result<(), StoreError> {
+    pub(super) fn insert_ready(&self, seq: i64, row: &ReadyRow) -> Result<(), StoreError> {
+        let counters = &row.counters;
         self.execute(
             "insert into ready (class, rank, seq, epoch, life, failures, losses, interruptions,
                                 since, strand_ms)
              values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                class.0,
-                rank(stored.priority, turn),
+                row.class.0,
+                row.rank,
                 seq,
-                int(to.next_epoch.0),
-                to.life.get(),
-                to.spent.failures,
-                to.spent.losses,
-                to.spent.interruptions,
-                self.now.0,
-                row::strand_ms(stored.scheduled_timeout),
+                int(counters.epoch.0),
+                counters.life.get(),
+                counters.spent.failures,
+                counters.spent.losses,
+                counters.spent.interruptions,
+                row.since.0,
+                row::strand_ms(row.scheduled_timeout),
             ),
         )?;
         Ok(())
     }
 
-    pub(super) fn insert_waiting(&self, seq: i64, to: &Transition) -> Result<(), StoreError> {
-        let due = match to.place {
-            Place::Timer(due) => Some(due.0),
-            Place::Ready(_) | Place::Pending | Place::Held | Place::Ended => None,
-        };
+    pub(super) fn insert_waiting(&self, seq: i64, row: &WaitingRow) -> Result<(), StoreError> {
+        let counters = &row.counters;
         self.execute(
             "insert into waiting (seq, state, due, epoch, life, failures, losses, interruptions,
                                   isolated, since)
              values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 seq,
-                to.to.as_str(),
-                due,
-                int(to.next_epoch.0),
-                to.life.get(),
-                to.spent.failures,
-                to.spent.losses,
-                to.spent.interruptions,
-                to.isolated,
-                self.now.0,
+                row.state.as_str(),
+                row.due.map(|at| at.0),
+                int(counters.epoch.0),
+                counters.life.get(),
+                counters.spent.failures,
+                counters.spent.losses,
+                counters.spent.interruptions,
+                row.isolated,
+                row.since.0,
             ),
         )?;
         Ok(())
     }
 
-    fn insert_finished(
-        &self,
-        seq: i64,
-        to: &Transition,
-        trace: &Trace<'_>,
-    ) -> Result<(), StoreError> {
-        let completed = to.to == State::Completed;
-        let result = trace.detail.result.as_ref().filter(|_| completed);
-        // An attempt's error is kept with the attempt.
-        let error = trace.detail.error.as_ref().filter(|_| !matches!(to.hold, Hold::Drop(_)));
+    fn insert_finished(&self, seq: i64, row: &FinishedRow<'_>) -> Result<(), StoreError> {
+        let counters = &row.counters;
         self.execute(
             "insert into finished (seq, state, at, epoch, life, failures, losses, interruptions,
                                    isolated, attempt, shown, result, error, ended_by)
              values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             rusqlite::params![
                 seq,
-                to.to.as_str(),
-                self.now.0,
-                int(to.next_epoch.0),
-                to.life.get(),
-                to.spent.failures,
-                to.spent.losses,
-                to.spent.interruptions,
-                to.isolated,
-                to.attempt,
-                trace.ended_by != "expired",
-                result,
-                error,
-                trace.ended_by,
+                row.state.as_str(),
+                row.at.0,
+                int(counters.epoch.0),
+                counters.life.get(),
+                counters.spent.failures,
+                counters.spent.losses,
+                counters.spent.interruptions,
+                row.isolated,
+                row.attempt,
+                row.shown,
+                row.result,
+                row.error,
+                row.ended_by,
             ],
         )?;
         Ok(())
     }
 
-    fn record_attempt(
-        &self,
-        (live, held): (&Live, &Held),
-        to: &Transition,
-        outcome: Outcome,
-        trace: &Trace<'_>,
-    ) -> Result<(), StoreError> {
-        let started = held.started.or(trace.detail.started);
+    fn insert_attempt(&self, seq: i64, row: &EndedAttempt<'_>) -> Result<(), StoreError> {
         self.execute(
             "insert into attempt_row (seq, epoch, life, number, worker, plain, claimed, started,
                                       finished, outcome, next_state, error, exit_code, by, evidence,
                                       evidence_code)
              values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             rusqlite::params![
-                live.seq,
-                int(to.epoch.0),
-                live.job.life.get(),
-                live.job.running_attempt(),
-                held.worker.map(|worker| *worker.0.as_bytes()),
-                held.plain,
-                held.claimed.0,
-                started.map(|at| at.0),
-                self.now.0,
-                outcome.as_str(),
-                to.to.as_str(),
-                trace.detail.error,
-                trace.detail.exit_code,
-                trace.by,
-                trace.detail.evidence.text,
-                trace.detail.evidence.word(),
+                seq,
+                int(row.epoch.0),
+                row.life.get(),
+                row.number,
+                row.worker.map(|worker| *worker.0.as_bytes()),
+                row.plain,
+                row.claimed.0,
+                row.started.map(|at| at.0),
+                row.finished.0,
+                row.outcome.as_str(),
+                row.next_state.as_str(),
+                row.error,
+                row.exit_code,
+                row.by,
+                row.evidence.text,
+                row.evidence.word(),
             ],
         )?;
         Ok(())
     }
 
-    fn keep_checkpoint(
-        &self,
-        live: &Live,
-        to: &Transition,
-        detail: &EndDetail,
-    ) -> Result<(), StoreError> {
-        if to.to.is_terminal() {
-            if live.checkpoint {
-                self.execute("delete from checkpoint where seq = ?", [live.seq])?;
-            }
-        } else if let Some(bytes) = &detail.checkpoint {
-            self.execute(
-                "insert or replace into checkpoint (seq, bytes) values (?, ?)",
-                (live.seq, bytes),
-            )?;
-        }
+    pub(super) fn put_checkpoint(&self, seq: i64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.execute("insert or replace into checkpoint (seq, bytes) values (?, ?)", (seq, bytes))?;
         Ok(())
     }
 

@@ -1,44 +1,22 @@
 //! Workers: registration, leases, and giving them up with what they hold.
 
-use outlast_core::evidence::Evidence;
 use outlast_core::id::WorkerId;
-use outlast_core::job::{Event as JobEvent, EventKind, Hold, Outcome, Overlap};
-use outlast_core::time::{Span, Timestamp};
-use outlast_core::worker::liveness::{Liveness, Standing, WorkerEvent, WorkerRefusal, decide};
+use outlast_core::time::Span;
+use outlast_core::worker::liveness::{Liveness, Standing, WorkerRefusal};
 use outlast_store::StoreError;
-use outlast_store::command::{
-    Attach, EndDetail, Lapse, LapseScope, Registration, Renew, WorkerMove,
-};
-use outlast_store::event::EventName;
+use outlast_store::apply::loaded::KnownWorker;
+use outlast_store::apply::worker::{self, Moved, Release, standing_words};
+use outlast_store::command::{Attach, Lapse, Registration, Renew, WorkerMove};
 use outlast_store::reply::{
-    Attached, Moved, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved,
+    Attached, Moved as MovedJob, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved,
 };
-use outlast_store::settle::{Leave, lost_error, worker_event, worker_event_name};
 use rusqlite::OptionalExtension as _;
 
-use crate::row::{self, failed, int, standing_words};
+use crate::row::{self, failed, int};
 use crate::writer::Writing;
-use crate::writer::transition::Trace;
-
-/// What a decision about a worker looks at.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
-    pub(super) standing: Standing,
-    pub(super) session: u64,
-    attachment: u64,
-    renewal: u64,
-    lease_until: Timestamp,
-}
-
-/// Whether and why held jobs move.
-struct Loss<'a> {
-    mass: bool,
-    by: &'a str,
-    evidence: &'a Evidence,
-}
 
 impl Writing<'_> {
-    pub(super) fn worker_standing(&self, worker: WorkerId) -> Result<Option<Known>, StoreError> {
+    pub(super) fn known_worker(&self, worker: WorkerId) -> Result<Option<KnownWorker>, StoreError> {
         let mut select = self
             .db
             .prepare_cached(
@@ -48,7 +26,7 @@ impl Writing<'_> {
             .map_err(failed)?;
         select
             .query_row([worker.to_string()], |row| {
-                Ok(Known {
+                Ok(KnownWorker {
                     standing: row::standing(row.get(0)?, row.get(1)?),
                     session: row.get(2)?,
                     renewal: row.get(3)?,
@@ -78,12 +56,11 @@ impl Writing<'_> {
         &mut self,
         registration: &Registration,
     ) -> Result<Result<Standing, WorkerRefusal>, StoreError> {
-        let standing = match self.worker_standing(registration.id)? {
-            None => Standing::NEW,
-            Some(known) => match decide(known.standing, WorkerEvent::Beat) {
-                Ok(standing) => standing,
-                Err(refusal) => return Ok(Err(refusal)),
-            },
+        let found = self.known_worker(registration.id)?;
+        let known = worker::register(found.as_ref(), registration, self.now, &mut self.outbox);
+        let KnownWorker { standing, lease_until, .. } = match known {
+            Ok(known) => known,
+            Err(refusal) => return Ok(Err(refusal)),
         };
         let (status, state) = standing_words(standing);
         self.execute(
@@ -119,19 +96,11 @@ impl Writing<'_> {
                 json(&registration.runtimes)?,
                 json(&registration.labels)?,
                 int(registration.lease.0),
-                self.now.after(registration.lease).0,
+                lease_until.0,
                 registration.about,
                 registration.plain_id,
             ],
         )?;
-        let by = format!("worker {}", registration.id);
-        self.events.push(worker_event(
-            registration.id,
-            EventName::WorkerRegistered,
-            self.now,
-            &by,
-            registration.name.as_str(),
-        ));
         Ok(Ok(standing))
     }
 
@@ -139,10 +108,12 @@ impl Writing<'_> {
         &mut self,
         renew: &Renew,
     ) -> Result<Result<Renewed, RenewRefusal>, StoreError> {
-        let known = match self.beat(renew.worker, WorkerEvent::Beat, renew.lease)? {
+        let found = self.known_worker(renew.worker)?;
+        let known = match worker::renew(found.as_ref(), renew.lease, self.now) {
             Ok(known) => known,
             Err(refusal) => return Ok(Err(refusal)),
         };
+        self.write_renewal(renew.worker, &known, renew.lease)?;
         let held = self.count_held(renew.worker)?;
         Ok(Ok(Renewed { renewal: known.renewal, standing: known.standing, held }))
     }
@@ -151,66 +122,48 @@ impl Writing<'_> {
         &mut self,
         attach: &Attach,
     ) -> Result<Result<Attached, RenewRefusal>, StoreError> {
-        if let Some(Known { standing, attachment: current, .. }) =
-            self.worker_standing(attach.worker)?
-            && attach.attachment < current
-            && decide(standing, WorkerEvent::Attach).is_ok()
-        {
-            return Ok(Err(RenewRefusal::Abandoned { said: attach.attachment, current }));
-        }
-        let known = match self.beat(attach.worker, WorkerEvent::Attach, attach.lease)? {
+        let found = self.known_worker(attach.worker)?;
+        let known = match worker::attach(found.as_ref(), attach, self.now, &mut self.outbox) {
             Ok(known) => known,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let session = known.session + 1;
+        self.write_renewal(attach.worker, &known, attach.lease)?;
         self.execute(
             "update worker set session_seq = ?, attachment = ? where id = ?",
-            (int(session), int(attach.attachment), attach.worker.to_string()),
+            (int(known.session), int(known.attachment), attach.worker.to_string()),
         )?;
-        let by = format!("worker {}", attach.worker);
-        let name = EventName::WorkerAttached;
-        self.events.push(worker_event(attach.worker, name, self.now, &by, ""));
-        Ok(Ok(Attached { session, standing: known.standing }))
+        Ok(Ok(Attached { session: known.session, standing: known.standing }))
     }
 
-    /// Renews a lease: one row, whatever the worker runs.
-    fn beat(
+    /// Writes a renewed lease: one row, whatever the worker runs.
+    fn write_renewal(
         &self,
         worker: WorkerId,
-        event: WorkerEvent,
+        known: &KnownWorker,
         lease: Span,
-    ) -> Result<Result<Known, RenewRefusal>, StoreError> {
-        let Some(known) = self.worker_standing(worker)? else {
-            return Ok(Err(RenewRefusal::UnknownWorker));
-        };
-        let standing = match decide(known.standing, event) {
-            Ok(standing) => standing,
-            Err(refusal) => return Ok(Err(refusal.into())),
-        };
-        let (status, state) = standing_words(standing);
-        let until = self.now.after(lease);
+    ) -> Result<(), StoreError> {
+        let (status, state) = standing_words(known.standing);
         let renewed = self.execute(
             "update worker set renewal_seq = renewal_seq + 1, lease_ms = ?2, lease_until_ms = ?3,
                  last_heartbeat_ms = ?4,
                  last_heartbeat = strftime('%Y-%m-%dT%H:%M:%fZ', ?4 / 1000.0, 'unixepoch'),
                  status = ?5, state = ?6, liveness = ?7
-             where id = ?1 and renewal_seq = ?8",
+             where id = ?1 and renewal_seq = ?8 - 1",
             (
                 worker.to_string(),
                 int(lease.0),
-                until.0,
+                known.lease_until.0,
                 self.now.0,
                 status,
                 state,
-                row::liveness_number(standing.liveness),
+                row::liveness_number(known.standing.liveness),
                 int(known.renewal),
             ),
         )?;
         if renewed != 1 {
             return Err(StoreError::Corrupt(format!("worker {worker} moved while renewed")));
         }
-        let renewal = known.renewal + 1;
-        Ok(Ok(Known { standing, renewal, lease_until: until, ..known }))
+        Ok(())
     }
 
     fn set_standing(
@@ -242,31 +195,16 @@ impl Writing<'_> {
         &mut self,
         step: &WorkerMove,
     ) -> Result<Result<WorkerMoved, WorkerMoveRefusal>, StoreError> {
-        let Some(known) = self.worker_standing(step.worker)? else {
-            return Ok(Err(WorkerMoveRefusal::UnknownWorker));
+        let found = self.known_worker(step.worker)?;
+        let moved = worker::move_worker(found.as_ref(), step, self.now, &mut self.outbox);
+        let Moved { standing, changed, release } = match moved {
+            Ok(moved) => moved,
+            Err(refusal) => return Ok(Err(refusal)),
         };
-        if step.session.is_some_and(|session| session != known.session) {
-            return Ok(Err(WorkerMoveRefusal::StaleSession { current: known.session }));
-        }
-        let standing = match decide(known.standing, step.event) {
-            Ok(standing) => standing,
-            Err(refusal) => return Ok(Err(refusal.into())),
-        };
-        if standing != known.standing {
+        if changed {
             self.set_standing(step.worker, standing, &step.evidence)?;
-            if let Some(name) = worker_event_name(step.event) {
-                let (by, evidence) = (&step.by, &step.evidence);
-                self.events.push(worker_event(step.worker, name, self.now, by, evidence));
-            }
         }
-        let mut moved = Vec::new();
-        if !standing.holds_lease() {
-            // Whoever says goodbye was not killed: no job is suspected.
-            let mass = step.event == WorkerEvent::Goodbye;
-            let loss = Loss { mass, by: &step.by, evidence: &step.evidence };
-            moved = self.move_held(step.worker, LapseScope::Everything, &loss)?;
-            self.move_plain(step.worker, Leave::Goodbye, &loss, &mut moved)?;
-        }
+        let moved = self.release(step.worker, release)?;
         let kept = self.count_held(step.worker)?;
         Ok(Ok(WorkerMoved { worker: step.worker, standing, moved, kept }))
     }
@@ -278,57 +216,43 @@ impl Writing<'_> {
         &mut self,
         lapse: &Lapse,
     ) -> Result<Result<WorkerMoved, WorkerMoveRefusal>, StoreError> {
-        let Some(known) = self.worker_standing(lapse.worker)? else {
-            return Ok(Err(WorkerMoveRefusal::UnknownWorker));
+        let found = self.known_worker(lapse.worker)?;
+        let held = match worker::lapse_needs_count(found.as_ref(), lapse) {
+            true => self.count_held(lapse.worker)?,
+            false => 0,
         };
-        if known.renewal != lapse.renewal {
-            return Ok(Err(WorkerMoveRefusal::Renewed));
-        }
-        let standing = match known.standing.liveness {
-            Liveness::Gone => return Ok(Err(WorkerRefusal::Gone.into())),
-            Liveness::Lapsed => {
-                let again =
-                    lapse.scope == LapseScope::Everything && self.count_held(lapse.worker)? > 0;
-                if !again {
-                    return Ok(Err(WorkerRefusal::Lapsed.into()));
-                }
-                known.standing
-            }
-            Liveness::Live | Liveness::Suspect => {
-                match decide(known.standing, WorkerEvent::Lapse) {
-                    Ok(standing) => standing,
-                    Err(refusal) => return Ok(Err(refusal.into())),
-                }
-            }
+        let moved = worker::lapse(found.as_ref(), (lapse, held), self.now, &mut self.outbox);
+        let Moved { standing, changed, release } = match moved {
+            Ok(moved) => moved,
+            Err(refusal) => return Ok(Err(refusal)),
         };
-        let due = match lapse.scope {
-            LapseScope::OverlapAllowed => known.standing.liveness == Liveness::Suspect,
-            LapseScope::Everything => self.now >= known.lease_until,
-        };
-        if !due {
-            return Ok(Err(WorkerMoveRefusal::Renewed));
-        }
-        if standing != known.standing {
+        if changed {
             self.set_standing(lapse.worker, standing, &lapse.evidence)?;
-            let name = EventName::WorkerLapsed;
-            let (by, evidence) = (&lapse.by, &lapse.evidence);
-            self.events.push(worker_event(lapse.worker, name, self.now, by, evidence));
         }
-        let loss = Loss { mass: lapse.mass, by: &lapse.by, evidence: &lapse.evidence };
-        let mut moved = self.move_held(lapse.worker, lapse.scope, &loss)?;
-        self.move_plain(lapse.worker, Leave::Silence, &loss, &mut moved)?;
+        let moved = self.release(lapse.worker, release)?;
         let kept = self.count_held(lapse.worker)?;
         Ok(Ok(WorkerMoved { worker: lapse.worker, standing, moved, kept }))
     }
 
-    /// Takes back what a plain worker holds that left, unless it beats under another
-    /// incarnation: its attempts are known by the id that it gave itself.
-    fn move_plain(
+    /// Takes back what a worker holds, if that was decided.
+    fn release(
         &mut self,
         worker: WorkerId,
-        leave: Leave,
-        loss: &Loss<'_>,
-        moved: &mut Vec<Moved>,
+        release: Option<Release<'_>>,
+    ) -> Result<Vec<MovedJob>, StoreError> {
+        let Some(release) = release else { return Ok(Vec::new()) };
+        let mut moved = self.release_held(worker, &release)?;
+        self.release_plain(worker, &release, &mut moved)?;
+        Ok(moved)
+    }
+
+    /// Takes back what a plain worker holds that left, unless it beats under another
+    /// incarnation: its attempts are known by the id that it gave itself.
+    fn release_plain(
+        &mut self,
+        worker: WorkerId,
+        release: &Release<'_>,
+        moved: &mut Vec<MovedJob>,
     ) -> Result<(), StoreError> {
         let held = self.seqs(
             "select a.seq from active a join worker w on w.id = ?1 and a.plain = w.plain_id
@@ -341,46 +265,27 @@ impl Writing<'_> {
                 row::liveness_number(Liveness::Suspect),
             ),
         )?;
-        let (detail, event) = (leave.detail(loss.evidence), leave.event());
         for seq in held {
-            let live = self.load(seq)?;
-            let Ok(transition) = self.bench().decide(&live.job, event, moved.len()) else {
-                continue;
-            };
-            let trace = Trace { kind: event.kind(), by: loss.by, detail: &detail, ended_by: "" };
-            moved.push(self.carry_out(&live, &transition, &trace)?);
+            let loaded = self.load(seq)?;
+            if let Some(decided) = release.plain(&loaded, moved.len(), &self.bench()) {
+                moved.push(self.carry_out(&loaded, &decided)?);
+            }
         }
         Ok(())
     }
 
-    fn move_held(
+    fn release_held(
         &mut self,
         worker: WorkerId,
-        scope: LapseScope,
-        loss: &Loss<'_>,
-    ) -> Result<Vec<Moved>, StoreError> {
+        release: &Release<'_>,
+    ) -> Result<Vec<MovedJob>, StoreError> {
         let alone = self.holds_one(Some(worker))?;
         let mut moved = Vec::new();
         for (nth, seq) in self.held_seqs(worker)?.into_iter().enumerate() {
-            let live = self.load(seq)?;
-            let keep =
-                scope == LapseScope::OverlapAllowed && live.job.rules.overlap == Overlap::Forbidden;
-            if keep {
-                continue;
+            let loaded = self.load(seq)?;
+            if let Some(decided) = release.held(&loaded, alone, nth, &self.bench())? {
+                moved.push(self.carry_out(&loaded, &decided)?);
             }
-            let event = JobEvent::Lose { alone, mass: loss.mass };
-            let transition = self
-                .bench()
-                .decide(&live.job, event, nth)
-                .map_err(|refusal| StoreError::Corrupt(format!("held job: {refusal}")))?;
-            let lost = transition.hold == Hold::Drop(Outcome::Lost);
-            let detail = EndDetail {
-                error: lost.then(|| lost_error(loss.evidence)),
-                evidence: loss.evidence.clone(),
-                ..EndDetail::default()
-            };
-            let trace = Trace { kind: EventKind::Lose, by: loss.by, detail: &detail, ended_by: "" };
-            moved.push(self.carry_out(&live, &transition, &trace)?);
         }
         Ok(moved)
     }
@@ -396,8 +301,8 @@ impl Writing<'_> {
     }
 
     pub(super) fn forget_worker(&mut self, worker: WorkerId) -> Result<Reply, StoreError> {
-        let Some(known) = self.worker_standing(worker)? else { return Ok(Reply::NotFound) };
-        if known.standing.holds_lease() || self.count_held(worker)? > 0 {
+        let Some(known) = self.known_worker(worker)? else { return Ok(Reply::NotFound) };
+        if !worker::may_forget(&known, self.count_held(worker)?) {
             return Ok(Reply::NotFound);
         }
         self.execute("delete from worker where id = ?", [worker.to_string()])?;

@@ -1,0 +1,57 @@
+//! What a command does, decided once for every store: pure functions between what a backend
+//! loaded and what it writes.
+//!
+//! ```text
+//! backend loads ─▶ Loaded, KnownWorker ─▶ decide (here, by outlast_core) ─▶ Decided
+//!                                                                             │
+//! backend writes ◀─ Step: rows, and into Outbox: events, counts, reply ◀──────┘
+//! ```
+//!
+//! Nothing here waits, reads a clock, or knows a database. A backend keeps what it must do
+//! itself: finding and locking rows, choosing which to claim or sweep, and writing. The model
+//! store does not use this layer; it is the oracle that the backends are compared with.
+//!
+//! - [`loaded`]: jobs and workers as a backend reads them
+//! - [`step`]: a decision becomes rows, counts, events and the reply
+//! - [`enqueue`], [`claim`], [`report`], [`order`], [`sweep`], [`worker`]: the commands
+
+pub mod claim;
+pub mod enqueue;
+pub mod loaded;
+pub mod order;
+pub mod report;
+pub mod step;
+pub mod sweep;
+pub mod worker;
+
+use std::borrow::Cow;
+
+use outlast_core::job::{EventKind, Transition};
+
+use crate::command::EndDetail;
+use crate::event::Event;
+use crate::tally::Changes;
+
+/// What a batch says and counts beside the rows that it writes.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// Entries of the event log, in order.
+    pub events: Vec<Event>,
+    /// By how much the live counts change.
+    pub tally: Changes,
+}
+
+/// What happens to a job, and what is recorded about it.
+#[derive(Clone, Debug)]
+pub struct Decided<'a> {
+    /// The move.
+    pub transition: Transition,
+    /// What happened.
+    pub kind: EventKind,
+    /// Who did it.
+    pub by: Cow<'a, str>,
+    /// What the attempt left, and on what evidence it ended.
+    pub detail: Cow<'a, EndDetail>,
+    /// Why the job ended without an attempt; else empty.
+    pub ended_by: &'static str,
+}

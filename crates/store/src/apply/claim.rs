@@ -1,0 +1,231 @@
+//! Taking jobs.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use outlast_core::budget::Spent;
+use outlast_core::evidence::Evidence;
+use outlast_core::id::{Epoch, WorkerId};
+use outlast_core::job::{Event as JobEvent, EventKind, Hold, Holder, Job, State, Transition};
+use outlast_core::time::{Span, Timestamp};
+use outlast_core::worker::liveness::Standing;
+
+use super::Outbox;
+use super::loaded::{HeldAttempt, KnownWorker, Loaded, Location};
+use super::step::{Counters, ReadyRow};
+use crate::command::{Claimant, ClassId, Payload};
+use crate::record::StoredJob;
+use crate::reply::{ClaimRefusal, Claimed};
+use crate::settle::{Bench, Facts, events_of};
+use crate::tally::Before;
+
+/// Decides whether a native worker may claim.
+///
+/// # Errors
+/// Returns why it may not.
+pub fn may_claim(found: Option<&KnownWorker>, session: u64) -> Result<(), ClaimRefusal> {
+    let found = found.ok_or(ClaimRefusal::UnknownWorker)?;
+    if found.session != session {
+        return Err(ClaimRefusal::StaleSession { current: found.session });
+    }
+    if !found.standing.is_active() {
+        return Err(ClaimRefusal::NotActive(found.standing));
+    }
+    Ok(())
+}
+
+/// Whether a plain worker gets jobs. One that never sent a heartbeat has no standing.
+#[must_use]
+pub fn plain_may_claim(standing: Option<Standing>) -> bool {
+    standing.is_none_or(Standing::is_active)
+}
+
+/// A claimable job as it was read.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Its number.
+    pub seq: i64,
+    /// The class it can be claimed in.
+    pub class: ClassId,
+    /// Its rank there.
+    pub rank: i64,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its life.
+    pub life: NonZeroU32,
+    /// Budgets used up.
+    pub spent: Spent,
+    /// Whether it must run alone.
+    pub isolated: bool,
+    /// Its immutable part, with the payload.
+    pub stored: Arc<StoredJob>,
+    /// What an earlier attempt left.
+    pub checkpoint: Option<Vec<u8>>,
+}
+
+impl Candidate {
+    /// Returns the row that the candidate was read from; `since` when it became claimable.
+    #[must_use]
+    pub fn row(&self, since: Timestamp) -> ReadyRow {
+        ReadyRow {
+            class: self.class,
+            rank: self.rank,
+            counters: Counters { epoch: self.epoch, life: self.life, spent: self.spent },
+            since,
+            scheduled_timeout: self.stored.scheduled_timeout,
+            expires: self.stored.rules.expires_at,
+        }
+    }
+}
+
+/// A job that was taken, and the row of its attempt.
+#[derive(Debug)]
+pub struct Taken {
+    /// What the claimant gets.
+    pub claimed: Claimed,
+    /// The row.
+    pub active: ActiveRow,
+    /// The job as it is from now on, without its payload.
+    job: Job,
+}
+
+/// The row of a new attempt.
+#[derive(Clone, Debug)]
+pub struct ActiveRow {
+    /// The job's number.
+    pub seq: i64,
+    /// Epoch and budgets.
+    pub counters: Counters,
+    /// Whether it must run alone.
+    pub isolated: bool,
+    /// The native worker that holds it.
+    pub worker: Option<WorkerId>,
+    /// The id that a plain holder gave itself.
+    pub plain: Option<String>,
+    /// When it was claimed.
+    pub claimed: Timestamp,
+    /// When it started: at once, for plain holders.
+    pub started: Option<Timestamp>,
+    /// How long it is invisible to others, for plain holders.
+    pub visibility: Option<Span>,
+    /// Until when that is.
+    pub visible_until: Option<Timestamp>,
+    /// When its time limit ends, for plain holders: native workers watch theirs themselves.
+    pub deadline: Option<Timestamp>,
+}
+
+/// Gives a job to a claimant; `Err` gives the candidate back when the rules do not give it out.
+pub fn take(
+    candidate: Candidate,
+    claimant: &Claimant,
+    context: &Bench<'_>,
+    outbox: &mut Outbox,
+) -> Result<Taken, Candidate> {
+    let (worker, starts) = match claimant {
+        Claimant::Native { worker, .. } => (Some(*worker), false),
+        Claimant::Plain { .. } => (None, true),
+    };
+    let job = Job {
+        state: State::Available,
+        epoch: candidate.epoch,
+        life: candidate.life,
+        spent: candidate.spent,
+        isolated: candidate.isolated,
+        holder: None,
+        rules: candidate.stored.rules.clone(),
+    };
+    let event = JobEvent::Claim { worker, starts };
+    let Ok(transition) = context.decide(&job, event, 0) else { return Err(candidate) };
+    let Hold::Take(holder) = transition.hold else { return Err(candidate) };
+    let state = State::Available;
+    let before = Before { class: candidate.class, state, started: false, letter: None };
+    outbox.tally.moved(&before, candidate.stored.class, &transition);
+    log(&candidate.stored, claimant, &transition, context.now, outbox);
+    let active = active(&candidate, claimant, (holder, transition.next_epoch), context.now);
+    let job =
+        Job { state: State::Active, epoch: transition.next_epoch, holder: Some(holder), ..job };
+    let claimed = Claimed {
+        job: candidate.stored,
+        epoch: transition.next_epoch,
+        attempt: transition.attempt,
+        isolated: candidate.isolated,
+        claimed: context.now,
+        visible_until: active.visible_until,
+        checkpoint: candidate.checkpoint,
+    };
+    Ok(Taken { claimed, active, job })
+}
+
+impl Taken {
+    /// Returns the job as a later load would find it, if a native worker holds it.
+    #[must_use]
+    pub fn loaded(&self) -> Option<Loaded> {
+        let worker = self.active.worker?;
+        let held = HeldAttempt {
+            worker: Some(worker),
+            plain: None,
+            claimed: self.active.claimed,
+            started: self.active.started,
+            visibility: None,
+            cancelled: false,
+        };
+        let stored =
+            StoredJob { payload: Payload::default(), ..StoredJob::clone(&self.claimed.job) };
+        Some(Loaded {
+            seq: self.active.seq,
+            stored: Arc::new(stored),
+            job: self.job.clone(),
+            location: Location::Active(held),
+            checkpoint: self.claimed.checkpoint.is_some(),
+        })
+    }
+}
+
+fn active(
+    candidate: &Candidate,
+    claimant: &Claimant,
+    (holder, epoch): (Holder, Epoch),
+    now: Timestamp,
+) -> ActiveRow {
+    let (plain, visibility) = match claimant {
+        Claimant::Native { .. } => (None, None),
+        Claimant::Plain { worker, visibility } => {
+            (worker.clone(), Some(candidate.stored.visibility.unwrap_or(*visibility)))
+        }
+    };
+    ActiveRow {
+        seq: candidate.seq,
+        counters: Counters { epoch, life: candidate.life, spent: candidate.spent },
+        isolated: candidate.isolated,
+        worker: holder.worker,
+        plain,
+        claimed: now,
+        started: holder.started,
+        visibility,
+        visible_until: visibility.map(|span| now.after(span)),
+        deadline: visibility.and(candidate.stored.timeout).map(|limit| now.after(limit)),
+    }
+}
+
+fn log(
+    stored: &StoredJob,
+    claimant: &Claimant,
+    transition: &Transition,
+    now: Timestamp,
+    outbox: &mut Outbox,
+) {
+    let (worker, by) = match claimant {
+        Claimant::Native { worker, .. } => (Some(*worker), format!("worker {worker}")),
+        Claimant::Plain { worker, .. } => (None, worker.clone().unwrap_or_default()),
+    };
+    let facts = Facts {
+        job: stored,
+        kind: EventKind::Claim,
+        worker,
+        began: None,
+        at: now,
+        by: &by,
+        evidence: &Evidence::default(),
+    };
+    outbox.events.extend(events_of(&facts, transition));
+}

@@ -1,0 +1,37 @@
+//! What an operator or a producer orders about one job.
+
+use std::borrow::Cow;
+
+use outlast_core::job::{Event as JobEvent, EventKind};
+
+use super::Decided;
+use super::loaded::Loaded;
+use crate::command::{EndDetail, JobOrder};
+use crate::reply::MoveRefusal;
+use crate::settle::Bench;
+
+/// Whether the order may see the job at all.
+#[must_use]
+pub fn may_see(order: &JobOrder, loaded: &Loaded) -> bool {
+    order.tenant.is_none() || loaded.stored.key.tenant == order.tenant
+}
+
+/// Decides what an order does: `event` says which one it is.
+///
+/// # Errors
+/// Returns why the job stays as it is.
+pub fn order<'a>(
+    loaded: &Loaded,
+    order: &'a JobOrder,
+    event: JobEvent<'_>,
+    context: &Bench<'_>,
+) -> Result<Decided<'a>, MoveRefusal> {
+    let kind = event.kind();
+    Ok(Decided {
+        transition: context.decide(&loaded.job, event, 0)?,
+        kind,
+        by: Cow::Borrowed(&order.by),
+        detail: Cow::Owned(EndDetail::default()),
+        ended_by: if kind == EventKind::Cancel { "cancelled" } else { "" },
+    })
+}

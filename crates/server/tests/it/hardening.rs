@@ -86,6 +86,23 @@ async fn a_stopped_engine_is_told_as_unavailable() {
     api.get("/health/ready").await.expect(503);
 }
 
+/// Anybody may ask for it, as often as they like: it once waited for the writer each time.
+#[tokio::test]
+async fn readiness_is_told_from_what_is_known_and_asks_nothing_of_the_store() {
+    let api = Api::start();
+    let batches = async || {
+        let page = api.get("/metrics").await.text;
+        let line = page.lines().find(|line| line.starts_with("outlast_store_batches_total "));
+        line.expect("a counter").to_owned()
+    };
+    let before = batches().await;
+    outlast_store::Store::close(api.engine.store()).await.expect("it closes");
+    for path in ["/health/ready", "/health", "/health/live"] {
+        api.get(path).await.expect(200);
+    }
+    assert_eq!(batches().await, before);
+}
+
 #[tokio::test]
 async fn a_body_that_says_to_be_no_json_is_refused() {
     let api = Api::start();

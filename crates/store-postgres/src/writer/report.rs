@@ -17,7 +17,8 @@ use crate::writer::tables::CheckpointRow;
 
 type Outcome = Result<Moved, MoveRefusal>;
 
-/// Prolongs those of the attempts in `theirs` that nobody else has locked.
+/// Prolongs those of the attempts in `theirs` that nobody else has locked. Plain attempts are told
+/// by the length of their visibility: its end has an index, which must not be read as a whole.
 macro_rules! extend {
     ($theirs:literal) => {
         concat!(
@@ -26,7 +27,7 @@ macro_rules! extend {
             "),
              mine as materialized (
                  select a.seq from active a where a.seq = any(array(select seq from theirs))
-                     and a.visible_until is not null and not a.cancelled
+                     and a.visibility_ms is not null and not a.cancelled
                  order by a.seq for update skip locked),
              longer as (
                  update active a set visible_until = $2 + a.visibility_ms
@@ -40,12 +41,16 @@ macro_rules! extend {
 
 const EXTEND_ALL: &str = extend!(
     "select a.seq from active a
-     where a.plain = $1 and a.visible_until is not null and not a.cancelled"
+     where a.plain = $1 and a.visibility_ms is not null and not a.cancelled"
 );
 const EXTEND_NAMED: &str = extend!(
-    "select a.seq from job_row j join active a on a.seq = j.seq
-     where j.id = any($3::uuid[]) and a.visible_until is not null
-         and not a.cancelled and (a.plain is null or a.plain = $1)"
+    "select a.seq
+     from (select j.seq from job_row j where j.id = any($3::uuid[]) offset 0) j
+     cross join lateral (
+         select a.seq from active a
+         where a.seq = j.seq and a.visibility_ms is not null and not a.cancelled
+             and (a.plain is null or a.plain = $1)
+         offset 0) a"
 );
 
 impl Writing<'_> {

@@ -122,7 +122,6 @@ pub(crate) fn summary(job: &Value) -> String {
         ("due", when(job, "due")),
         ("dead letter", dead_letter(job)),
         ("cancelled by", text("cancelled_by")),
-        ("enqueued by", text("enqueued_by")),
         ("queue", text("queue")),
         ("priority", text("priority")),
         ("attempt", attempt(job)),

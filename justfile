@@ -46,6 +46,10 @@ deny:
 typos:
     typos
 
+# The crates that are published, as crates.io would get them.
+package:
+    cargo package --locked --allow-dirty -p outlast-core -p outlast-proto -p outlast-wire -p outlast-sdk
+
 # The binary as it is shipped: small, fast, slow to build.
 dist:
     cargo build --profile dist --locked

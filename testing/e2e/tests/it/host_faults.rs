@@ -1,12 +1,19 @@
 //! Faults of a worker and its host are never a job's, and a worker comes back by itself.
 
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use outlast_e2e::wait::{LEASE, within};
-use outlast_e2e::{Run, Scene, WorkerOptions, binary};
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use outlast_e2e::process::command;
+use outlast_e2e::wait::{LEASE, eventually, within};
+use outlast_e2e::{Process, Run, Scene, WorkerOptions, binary, process_table};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::json;
+
+const NOBODY: u32 = 65534;
 
 #[test]
 fn a_worker_without_descriptors_is_quiet_and_charges_nothing_until_it_has_some_again() {
@@ -71,6 +78,145 @@ fn a_worker_takes_as_many_large_jobs_as_it_has_slots() {
     for job in &jobs {
         let done = scene.await_status(job, "completed", within(Duration::from_secs(20)));
         assert_eq!(done["epoch"], 1, "{done}");
+    }
+    scene.judge();
+}
+
+/// A fault that is made and unmade, and what the worker is to say of it.
+struct Fault {
+    name: &'static str,
+    process: Process,
+    make: Box<dyn FnOnce()>,
+    unmake: Box<dyn FnOnce()>,
+    says: String,
+}
+
+/// A worker that serves the queue of its own name.
+fn serving(scene: &Scene, name: &str, more: &[&str]) -> Command {
+    let url = scene.api().url();
+    let arguments = ["worker", "--server", url, "--name", name, "--queues", name];
+    let arguments = arguments.iter().chain(more).map(|word| (*word).to_owned());
+    command(&arguments.collect::<Vec<_>>())
+}
+
+fn engine_of(guardian: &Process) -> i32 {
+    eventually("the guardian has an engine", within(LEASE), || {
+        let engines = process_table::with_argument("engine");
+        process_table::children(guardian.pid()).into_iter().find(|pid| engines.contains(pid))
+    })
+}
+
+/// An ordinary user's process limit, of which root knows nothing.
+fn out_of_processes(scene: &Scene) -> Fault {
+    let mut command = serving(scene, "processes", &[]);
+    command.uid(NOBODY).gid(NOBODY);
+    let process = Process::spawn("processes", command, scene.folder());
+    let engine = format!("--pid={}", engine_of(&process));
+    let enough =
+        getrlimit(Resource::Nproc).current.map_or_else(|| "unlimited".into(), |n| n.to_string());
+    // The same user may do it, and stays below the hard limit.
+    let limit = move |soft: &str| {
+        let mut prlimit = Command::new("prlimit");
+        prlimit.args([&engine, &format!("--nproc={soft}:")]).uid(NOBODY).gid(NOBODY);
+        assert!(prlimit.status().unwrap().success());
+    };
+    let less = limit.clone();
+    Fault {
+        name: "processes",
+        process,
+        make: Box::new(move || less("1")),
+        unmake: Box::new(move || limit(&enough)),
+        says: "temporarily unavailable".into(),
+    }
+}
+
+/// A small file system of the worker's own, in a mount namespace that goes with it.
+fn out_of_space(scene: &Scene) -> Fault {
+    let work = scene.folder().join("small");
+    fs::create_dir(&work).unwrap();
+    let path = work.display().to_string();
+    let inner = serving(scene, "space", &["--work-dir", &path]);
+    let mut outer = Command::new("unshare");
+    let mount = "mount -t tmpfs -o size=8m,nr_inodes=600 tmpfs \"$0\" && exec \"$@\"";
+    outer.args(["--mount", "sh", "-c", mount, &path]);
+    outer.arg(inner.get_program()).args(inner.get_args());
+    outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let process = Process::spawn("space", outer, scene.folder());
+    let seen = PathBuf::from(format!("/proc/{}/root", engine_of(&process)));
+    let seen = seen.join(work.strip_prefix("/").unwrap());
+    let filler = seen.join("filler");
+    let there = filler.clone();
+    Fault {
+        name: "space",
+        process,
+        make: Box::new(move || fill(&there)),
+        unmake: Box::new(move || fs::remove_dir_all(&filler).unwrap()),
+        says: "No space left".into(),
+    }
+}
+
+/// Makes files until there is no room for another.
+fn fill(folder: &Path) {
+    fs::create_dir(folder).unwrap();
+    let full = (0..10_000).any(|n| File::create(folder.join(n.to_string())).is_err());
+    assert!(full, "the file system is not a small one");
+}
+
+/// A shell of the worker's own.
+fn without_its_shell(scene: &Scene) -> Fault {
+    let shell = scene.folder().join("sh");
+    fs::write(&shell, "#!/bin/sh\nexec /bin/sh \"$@\"\n").unwrap();
+    fs::set_permissions(&shell, Permissions::from_mode(0o755)).unwrap();
+    let mut command = serving(scene, "shell", &["--runtimes", "shell"]);
+    command.env("PATH", format!("{}:/usr/bin:/bin", scene.folder().display()));
+    let process = Process::spawn("shell", command, scene.folder());
+    let away = shell.with_extension("away");
+    let (from, to) = (shell.clone(), away.clone());
+    let says = shell.display().to_string();
+    Fault {
+        name: "shell",
+        process,
+        make: Box::new(move || fs::rename(from, to).unwrap()),
+        unmake: Box::new(move || fs::rename(away, shell).unwrap()),
+        says,
+    }
+}
+
+#[test]
+fn a_worker_that_can_start_nothing_is_quiet_charges_nothing_and_comes_back_by_itself() {
+    let scene = Scene::start();
+    fs::set_permissions(scene.folder(), Permissions::from_mode(0o755)).unwrap();
+    let faults = [out_of_processes(&scene), out_of_space(&scene), without_its_shell(&scene)];
+    let echo = |queue: &str| {
+        let echo = Run::action("core.echo").parameter("message", json!("hello"));
+        scene.run(echo.with("queue", json!(queue)))
+    };
+    let recovery = within(Duration::from_secs(8));
+    let warm: Vec<String> = faults.iter().map(|fault| echo(fault.name)).collect();
+    for job in &warm {
+        scene.await_status(job, "completed", recovery);
+    }
+    let mut broken = Vec::new();
+    for Fault { name, process, make, unmake, says } in faults {
+        make();
+        broken.push((name, process, unmake, says, echo(name)));
+    }
+    let mut well = Vec::new();
+    for (name, process, unmake, says, job) in broken {
+        let quiet = scene.await_named_worker(name, "quiet", recovery);
+        let why = quiet["evidence"].as_str().unwrap_or_default();
+        assert!(why.contains("fault of the worker") && why.contains(&says), "{name}: {quiet}");
+        unmake();
+        well.push((name, process, job));
+    }
+    for (name, _process, job) in &well {
+        let done = scene.await_status(job, "completed", recovery);
+        let spent = (&done["failures"], &done["losses"], &done["interruptions"]);
+        assert_eq!(spent, (&json!(0), &json!(0), &json!(0)), "{name}: {done}");
+        let first = &scene.api().attempts(job)[0];
+        let told = (&first["outcome"], &first["evidence_code"]);
+        assert_eq!(told, (&json!("undelivered"), &json!("host")), "{name}: {first}");
+        scene.await_named_worker(name, "running", recovery);
     }
     scene.judge();
 }

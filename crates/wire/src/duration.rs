@@ -83,9 +83,11 @@ pub fn to_iso(length: Span) -> String {
     text
 }
 
-/// Reads the configuration's style: seconds, or a number with a unit; ISO 8601 too.
+/// Reads a duration as people write it, in settings, packs, requests and flags alike: seconds,
+/// or a number with a unit; ISO 8601 too.
 #[must_use]
 pub fn plain(text: &str) -> Option<Span> {
+    let text = text.trim();
     if text.starts_with('P') {
         return iso(text);
     }
@@ -93,8 +95,8 @@ pub fn plain(text: &str) -> Option<Span> {
     let (number, unit) = text.split_at(unit_at);
     let scale = match unit {
         "ms" => return span(number.trim().parse().ok()?),
-        "" | "s" => 1000,
-        "m" => 60_000,
+        "" | "s" | "sec" => 1000,
+        "m" | "min" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
         _ => return None,
@@ -102,7 +104,7 @@ pub fn plain(text: &str) -> Option<Span> {
     span(millis(number.trim(), scale)?)
 }
 
-/// Reads a JSON value in the configuration's style: a number of seconds, or a text.
+/// Reads a JSON value as a duration: a number of seconds, or a text as [`plain`] reads it.
 #[must_use]
 pub fn value(value: &Value) -> Option<Span> {
     match value {

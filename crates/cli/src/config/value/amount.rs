@@ -5,8 +5,6 @@ use std::time::Duration;
 use outlast_core::limits;
 use serde_json::Value;
 
-/// Longest duration a setting can have: a thousand years are a slip of the pen.
-const DURATION_MAX: Duration = Duration::from_secs(1000 * 365 * 24 * 3600);
 const DURATION: &str = "a duration: seconds such as 30 or 0.5, or 200ms, 30s, 5m, 2h, 7d";
 const SIZE: &str = "a size: bytes such as 65536, or 512 KiB, 1 MiB, 2 GiB";
 const COUNT: &str = "a whole number from 0 to 1000000";
@@ -14,17 +12,8 @@ const COUNT_MAX: u32 = 1_000_000;
 
 /// Seconds with fractions, or a number with a unit.
 pub(crate) fn duration(value: &Value) -> Result<Duration, &'static str> {
-    let (number, unit) = quantity(value).ok_or(DURATION)?;
-    let factor = match unit.as_str() {
-        "ms" => 0.001,
-        "" | "s" | "sec" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        "d" => 86_400.0,
-        _ => return Err(DURATION),
-    };
-    let duration = Duration::try_from_secs_f64(number * factor).map_err(|_range| DURATION)?;
-    if duration > DURATION_MAX { Err("a duration below a thousand years") } else { Ok(duration) }
+    let span = outlast_wire::duration::value(value).ok_or(DURATION)?;
+    Ok(Duration::from_millis(span.as_millis()))
 }
 
 /// Bytes, or a number with a unit; `MB` and `MiB` differ as they should.

@@ -8,7 +8,6 @@
 //! | `verify-ca` | yes | signed by an authority of `sslrootcert` |
 //! | `verify-full` | yes | that, and made out for the host that was asked for |
 
-use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -22,14 +21,6 @@ use rustls::{
 };
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
-
-/// Where systems keep the authorities they trust, for `sslrootcert=system`.
-const SYSTEM: &[&str] = &[
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 
 /// What an address says about TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,10 +131,10 @@ impl Wanted {
 
     fn trust(&self, provider: &Arc<CryptoProvider>) -> Result<Trust, String> {
         let by_name = self.mode == Mode::VerifyFull;
-        let file = match (self.mode, self.root.as_deref()) {
+        let (roots, from) = match (self.mode, self.root.as_deref()) {
             (Mode::Disable | Mode::Prefer, _) | (Mode::Require, None) => return Ok(Trust::Anybody),
-            (_, Some("system")) => system()?,
-            (_, Some(file)) => file,
+            (_, Some("system")) => (system()?, "system"),
+            (_, Some(file)) => (certificates("sslrootcert", file)?, file),
             (Mode::VerifyCa | Mode::VerifyFull, None) => {
                 return Err(format!(
                     "sslmode={} needs sslrootcert=FILE with the certificates of the authorities \
@@ -152,11 +143,10 @@ impl Wanted {
                 ));
             }
         };
-        let roots = certificates("sslrootcert", file)?;
         let mut store = RootCertStore::empty();
         let (added, _) = store.add_parsable_certificates(roots.iter().cloned());
         if added == 0 {
-            return Err(format!("sslrootcert {file} holds no certificate that can be used"));
+            return Err(format!("sslrootcert {from} holds no certificate that can be used"));
         }
         let chain =
             WebPkiServerVerifier::builder_with_provider(Arc::new(store), Arc::clone(provider))
@@ -166,9 +156,18 @@ impl Wanted {
     }
 }
 
-fn system() -> Result<&'static str, String> {
-    let found = SYSTEM.iter().find(|file| Path::new(file).exists());
-    found.copied().ok_or_else(|| "sslrootcert=system: this system has no list; name a file".into())
+/// Returns the authorities that the system trusts; `SSL_CERT_FILE` names others.
+fn system() -> Result<Vec<CertificateDer<'static>>, String> {
+    let found = rustls_native_certs::load_native_certs();
+    if found.certs.is_empty() {
+        let reasons: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
+        let reasons = reasons.join("; ");
+        return Err(format!(
+            "sslrootcert=system: this system has no certificates of authorities ({reasons}); \
+             install ca-certificates, or name a file of them"
+        ));
+    }
+    Ok(found.certs)
 }
 
 fn certificates(what: &str, file: &str) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -114,6 +114,10 @@ fn server_that_is_not_trusted_is_refused_with_the_reason() {
         let words = refusal(&guarded.url("localhost", &query), mode);
         assert!(words.contains("certificate"), "{words}");
     }
+    // The system knows nothing of an authority that was made for this test.
+    let query = "sslmode=verify-full&sslrootcert=system";
+    let words = refusal(&guarded.url("localhost", query), "verify-full");
+    assert!(words.contains("certificate"), "{words}");
     let query = "sslmode=verify-full&sslrootcert=DIR/ca.crt";
     let words = refusal(&guarded.url("127.0.0.1", query), "verify-full");
     assert!(words.contains("not valid for name"), "{words}");

@@ -6,13 +6,14 @@ use std::num::NonZeroU32;
 use outlast_core::budget::{Budgets, ScheduledTimeout};
 use outlast_core::evidence::Evidence;
 use outlast_core::id::{Epoch, JobId, WorkerId};
-use outlast_core::job::Rules;
+use outlast_core::job::{Job, Rules, State};
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use uuid::Uuid;
 
 use crate::arrival::TakeIn;
 use crate::once::Once;
+use crate::reply::MoveRefusal;
 
 /// Commands to apply as one transaction.
 #[derive(Clone, Debug)]
@@ -473,6 +474,34 @@ pub struct JobOrder {
     pub tenant: Option<String>,
     /// Who orders it, for the event log.
     pub by: String,
+    /// What the job has to be still; one that has moved since stays as it is.
+    pub expected: Option<Seen>,
+}
+
+/// What was seen of a job by whoever gives an order about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its state.
+    pub state: State,
+    /// The epoch of its latest claim.
+    pub epoch: Epoch,
+    /// Whether an attempt is known to have started.
+    pub started: bool,
+}
+
+impl Seen {
+    /// Says whether the job is still as it was seen.
+    ///
+    /// # Errors
+    /// Returns the refusal of an order if it is not.
+    pub fn check(expected: Option<Self>, job: &Job) -> Result<(), MoveRefusal> {
+        let started = job.holder.is_some_and(|holder| holder.started.is_some());
+        let now = Self { state: job.state, epoch: job.epoch, started };
+        match expected {
+            Some(expected) if expected != now => Err(MoveRefusal::Moved),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A look at what is due.

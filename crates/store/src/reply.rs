@@ -179,6 +179,9 @@ pub enum MoveRefusal {
     /// The rules refuse.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// The job is not as it was when the order was given.
+    #[error("job has moved since it was looked at")]
+    Moved,
 }
 
 /// A lease was renewed.

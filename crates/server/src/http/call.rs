@@ -33,6 +33,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const ANONYMOUS: &str = "anonymous";
 /// Rows of a list unless asked otherwise.
 const PAGE_DEFAULT: u32 = 50;
+/// Parameters of a query that say which page is wanted, and may be empty.
+const PLACES: &[&str] = &["limit", "cursor", "after"];
 /// Longest request id that is given back.
 const REQUEST_ID_MAX: usize = 128;
 
@@ -145,21 +147,27 @@ impl<S: Store> Call<S> {
     }
 
     /// Refuses a parameter of the query that is not among the `known` ones, if those are
-    /// all there are.
+    /// all there are, and one that is empty: a filter that does not filter.
     pub(super) fn asking_only(
         self,
         known: Option<&'static [(&'static str, &'static str)]>,
     ) -> Result<Self, Failure> {
         let (Some(known), Some(query)) = (known, self.parts.uri.query()) else { return Ok(self) };
-        let names =
-            query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(name, _)| name));
-        let strange = names.filter(|name| !name.is_empty()).map(decoded);
-        let strange: Vec<String> =
-            strange.filter(|name| known.iter().all(|(one, _)| one != name)).collect();
-        let Some(name) = strange.first() else { return Ok(self) };
-        let all: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-        let problem = format!("is not a parameter here; there are {}", all.join(", "));
-        Err(Fault::field(name, problem).into())
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
+        for (name, value) in pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))) {
+            let name = decoded(name);
+            if !name.is_empty() && known.iter().all(|(one, _)| *one != name) {
+                let all: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+                let problem = format!("is not a parameter here; there are {}", all.join(", "));
+                return Err(Fault::field(&name, problem).into());
+            }
+            let is_empty = decoded(value).split(',').all(|word| word.trim().is_empty());
+            if is_empty && !PLACES.contains(&name.as_str()) && !name.is_empty() {
+                let problem = "is empty, which would select everything; leave it out for that";
+                return Err(Fault::rule(&name, problem).into());
+            }
+        }
+        Ok(self)
     }
 
     /// Returns a parameter of the query, empty ones left out.

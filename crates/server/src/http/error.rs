@@ -68,6 +68,7 @@ impl Failure {
         match refusal {
             MoveRefusal::NotFound => Self::no_job(&job.to_string()),
             MoveRefusal::Refused(refusal) => Self::Conflict(format!("job {job}: {refusal}")),
+            MoveRefusal::Moved => Self::Conflict(format!("job {job}: {refusal}")),
         }
     }
 

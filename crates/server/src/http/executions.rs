@@ -29,6 +29,8 @@ const LIST: &[(&str, &str)] = &[
     ("limit", "Most rows; 50 unless said"),
     ("cursor", "Where the page before ended"),
 ];
+const IF_STATUS: &[(&str, &str)] =
+    &[("if_status", "Only if this is its status still; in another one it is refused with 409")];
 const LOGS: &[(&str, &str)] = &[
     ("after", "Only pieces after this number"),
     ("limit", "Most pieces"),
@@ -59,11 +61,13 @@ fn below<S: Store>(root: &'static str) -> Routes<S> {
         .add(get(path("/{id}"), Need::Read, "Shows an execution", Shape::Execution), detail::show)
         .add(
             post(path("/{id}/cancel"), Need::Produce, "Cancels an execution", Shape::Execution)
+                .query(IF_STATUS)
                 .refuses(&[Code::Conflict]),
             detail::cancel,
         )
         .add(
             post(path("/{id}/retry"), Need::Operate, "Gives it a new life", Shape::Execution)
+                .query(IF_STATUS)
                 .refuses(&[Code::Conflict]),
             detail::retry,
         )

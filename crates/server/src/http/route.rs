@@ -119,8 +119,8 @@ impl Route {
         named || owned || asked || self.is_exact()
     }
 
-    /// Whether a parameter of the query that it does not know is refused: a slip there would
-    /// be a filter that does not filter. The standard lets servers pass over what they do
+    /// Whether a parameter of the query that it does not know, or an empty one, is refused: a slip
+    /// there would be a filter that does not filter. The standard lets servers pass over what they do
     /// not know, and its clients may send it.
     fn is_exact(&self) -> bool {
         !self.query.is_empty() && !self.is_of_the_standard()
@@ -145,7 +145,8 @@ impl Route {
             Code::NotFound => self.names_something(),
             // The standard's version is checked of every request.
             Code::Unsupported => self.is_of_the_standard(),
-            Code::ValidationError | Code::Conflict => self.keyed,
+            Code::ValidationError => self.keyed || self.is_exact(),
+            Code::Conflict => self.keyed,
             Code::Duplicate => self.keyed && self.is_of_the_standard(),
             Code::Unavailable => !self.gives.is_at_hand(),
             Code::Internal => true,

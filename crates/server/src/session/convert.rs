@@ -44,7 +44,7 @@ pub(crate) const fn verdict(refusal: &MoveRefusal) -> Verdict {
     match refusal {
         MoveRefusal::NotFound => Verdict::UnknownJob,
         MoveRefusal::Refused(Refusal::Terminal(_)) => Verdict::TooLate,
-        MoveRefusal::Refused(_) => Verdict::StaleEpoch,
+        MoveRefusal::Refused(_) | MoveRefusal::Moved => Verdict::StaleEpoch,
     }
 }
 

@@ -137,7 +137,7 @@ impl Scene {
             origin: Origin::Ojs,
             by: String::new(),
         };
-        let cancel = JobOrder { job, tenant: None, by: "test".into() };
+        let cancel = JobOrder { job, tenant: None, by: "test".into(), expected: None };
         let batch = Batch {
             id: BatchId { server: Uuid::from_u128(7), n: self.batches },
             jitter_seed: 1,

@@ -64,6 +64,25 @@ async fn parameter_of_a_query_that_is_not_known_is_refused_by_name() {
     api.get("/health/live?probe=1").await.expect(200);
 }
 
+/// An unset variable in a script (`?queue=$Q`) once meant every queue.
+#[tokio::test]
+async fn empty_filter_is_refused_and_is_no_filter_of_everything() {
+    let api = Api::start();
+    for (path, field) in [
+        ("/api/v1/executions?queue=", "queue"),
+        ("/executions?status=requested&worker", "worker"),
+        ("/api/v1/events?stream=false&queue=,%20,", "queue"),
+        ("/api/v1/workers?name=", "name"),
+        ("/api/v1/actions?pack=", "pack"),
+    ] {
+        let error = api.get(path).await.refused(422, "validation_error");
+        assert_eq!(error["details"]["field"], field, "{error}");
+    }
+    // Where a page begins is no filter; the standard's clients may send what is empty.
+    api.get("/api/v1/executions?cursor=&limit=").await.expect(200);
+    api.get("/ojs/v1/events?queue=").await.expect(200);
+}
+
 #[tokio::test]
 async fn options_of_an_execution_take_effect() {
     let api = Api::start();
@@ -114,6 +133,23 @@ async fn a_cancelled_execution_stays_cancelled() {
     assert_eq!(body["data"]["status"], "cancelled");
     api.post(&cancel, json!({})).await.refused(409, "conflict");
     api.post(&format!("/executions/{id}/retry"), json!({})).await.refused(409, "conflict");
+}
+
+#[tokio::test]
+async fn an_order_for_one_status_is_refused_in_another() {
+    let api = Api::start();
+    let id = create(&api, json!({"action_ref": "core.noop"})).await;
+    let order = async |verb: &str, status: &str| {
+        api.post(&format!("/api/v1/executions/{id}/{verb}?if_status={status}"), json!({})).await
+    };
+    let error = order("cancel", "running").await.refused(409, "conflict");
+    let expected = format!("execution {id} is requested, not running; nothing was changed");
+    assert_eq!(error["message"], expected);
+    order("cancel", "done").await.refused(400, "invalid_request");
+    order("cancel", "").await.refused(422, "validation_error");
+    order("retry", "failed").await.refused(409, "conflict");
+    assert_eq!(order("cancel", "requested").await.expect(200)["data"]["status"], "cancelled");
+    order("cancel", "requested").await.refused(409, "conflict");
 }
 
 #[tokio::test]

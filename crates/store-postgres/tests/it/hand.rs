@@ -257,5 +257,5 @@ pub(crate) fn goodbye(worker: WorkerId) -> Command {
 }
 
 pub(crate) fn order(job: JobId) -> JobOrder {
-    JobOrder { job, tenant: None, by: "operator".into() }
+    JobOrder { job, tenant: None, by: "operator".into(), expected: None }
 }

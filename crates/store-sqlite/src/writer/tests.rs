@@ -115,7 +115,8 @@ fn batch_waits_for_an_operators_transaction_also_when_it_reads_first() {
     owned.writer.busy_handler(Some(operator_commits)).unwrap();
 
     let mut batch = batch(1, 10);
-    let order = JobOrder { job: JobId(Uuid::nil()), tenant: None, by: "test".into() };
+    let order =
+        JobOrder { job: JobId(Uuid::nil()), tenant: None, by: "test".into(), expected: None };
     batch.commands.insert(0, Command::Cancel(order));
     let mut classes = Classes::load(&owned.writer).unwrap();
     let applied = apply(&mut owned, &mut classes, batch, Timestamp(1)).unwrap();

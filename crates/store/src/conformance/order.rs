@@ -4,13 +4,13 @@ use outlast_core::job::{Outcome, Refusal, State};
 use outlast_core::retry::OnExhaustion;
 use outlast_core::time::Span;
 
-use crate::command::{Command, Ending, First, JobOrder};
+use crate::command::{Command, Ending, First, JobOrder, Seen};
 use crate::conformance::Harness;
 use crate::conformance::world::{World, failed, order, rules};
 use crate::query::Page;
 use crate::reply::{MoveRefusal, Reply};
 use crate::store::Store as _;
-use outlast_core::id::JobId;
+use outlast_core::id::{Epoch, JobId};
 
 cases![
     every_job_that_has_not_ended_can_be_cancelled_once,
@@ -23,6 +23,7 @@ cases![
     only_discarded_jobs_are_replayed,
     forgotten_dead_letter_leaves_the_job_discarded,
     job_of_another_tenant_is_not_found,
+    order_for_a_job_as_it_was_seen_is_refused_once_it_moved,
     reset_drops_everything,
 ];
 
@@ -184,6 +185,24 @@ fn job_of_another_tenant_is_not_found<H: Harness>(world: &mut World<'_, H>) {
     assert_eq!(world.moved(Command::Cancel(of("other"))), Err(MoveRefusal::NotFound));
     assert_eq!(world.read(id).state, State::Available);
     assert!(world.moved(Command::Cancel(of("acme"))).is_ok());
+}
+
+fn order_for_a_job_as_it_was_seen_is_refused_once_it_moved<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let id = world.add_plain();
+    let order = |state, epoch, started| JobOrder {
+        expected: Some(Seen { state, epoch: Epoch(epoch), started }),
+        ..order(id)
+    };
+    let waiting = order(State::Available, 0, false);
+    let claimed = world.claim(hand, 1).remove(0);
+    assert_eq!(world.moved(Command::Cancel(waiting)), Err(MoveRefusal::Moved));
+    let held = order(State::Active, claimed.epoch.0, false);
+    world.start(&claimed, hand).unwrap();
+    assert_eq!(world.moved(Command::Cancel(held)), Err(MoveRefusal::Moved));
+    assert_eq!(world.read(id).state, State::Active);
+    let running = order(State::Active, claimed.epoch.0, true);
+    assert!(world.moved(Command::Cancel(running)).is_ok());
 }
 
 fn reset_drops_everything<H: Harness>(world: &mut World<'_, H>) {

@@ -369,7 +369,7 @@ pub(crate) fn finish(job: JobId, fence: Fence, ending: Ending) -> Command {
 }
 
 pub(crate) fn order(job: JobId) -> JobOrder {
-    JobOrder { job, tenant: None, by: "test".into() }
+    JobOrder { job, tenant: None, by: "test".into(), expected: None }
 }
 
 pub(crate) fn lapse(worker: WorkerId, renewal: u64, scope: LapseScope) -> Command {

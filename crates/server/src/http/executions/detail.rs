@@ -1,21 +1,26 @@
 //! One execution: look, cancel, retry, and what happened to it.
 
 use outlast_core::id::JobId;
-use outlast_store::command::JobOrder;
+use outlast_core::job::State;
+use outlast_store::command::{JobOrder, Seen};
 use outlast_store::event::EventQuery;
 use outlast_store::query::{LogLine, LogQuery};
 use outlast_store::record::{AttemptRecord, JobRecord};
+use outlast_store::reply::MoveRefusal;
 use outlast_store::{Command, Reply, Store};
 use outlast_wire::Fault;
 use outlast_wire::json::Object;
 
-use super::view;
+use super::{list, view};
 use crate::engine::unexpected;
 use crate::http::answer::Answer;
 use crate::http::call::Call;
 use crate::http::error::Failure;
 use crate::http::ojs::events as event_log;
 use crate::http::{App, orders, plan, stream};
+
+/// How often an execution is looked at that moves between the look and the order.
+const LOOKS_MAX: usize = 3;
 
 pub(super) async fn show<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
     let id = call.job().await?;
@@ -24,16 +29,14 @@ pub(super) async fn show<S: Store>(mut call: Call<S>) -> Result<Answer, Failure>
 }
 
 pub(super) async fn cancel<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
-    let order = JobOrder { job: call.job().await?, tenant: None, by: call.by() };
-    let (id, moved) = (order.job, orders::cancel(&call.app, order).await);
-    let record =
-        in_words(&call.app, id, moved, "only one that has not ended can be cancelled").await?;
+    let allowed = "only one that has not ended can be cancelled";
+    let record = ordered(&mut call, Command::Cancel, allowed).await?;
     Ok(Answer::ok(view::document(&call.app, &record)))
 }
 
 pub(super) async fn run_now<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
     let id = call.job().await?;
-    let order = JobOrder { job: id, tenant: None, by: call.by() };
+    let order = JobOrder { job: id, tenant: None, by: call.by(), expected: None };
     let moved = match orders::moved(&call.app, id, Command::RunNow(order)).await {
         Ok(_) => orders::job(&call.app, id, None).await,
         Err(failure) => Err(failure),
@@ -78,12 +81,45 @@ async fn in_words<S: Store>(
 }
 
 pub(super) async fn retry<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
-    let order = JobOrder { job: call.job().await?, tenant: None, by: call.by() };
-    let (id, moved) = (order.job, orders::replay(&call.app, order).await);
     let allowed = "only one that failed, timed out or was abandoned can be retried; \
                    a rerun makes another one of any that has ended";
-    let record = in_words(&call.app, id, moved, allowed).await?;
+    let record = ordered(&mut call, Command::Replay, allowed).await?;
     Ok(Answer::ok(view::document(&call.app, &record)))
+}
+
+/// Gives an order about the execution, in the status that the request names if it names one.
+async fn ordered<S: Store>(
+    call: &mut Call<S>,
+    order: fn(JobOrder) -> Command,
+    allowed: &str,
+) -> Result<JobRecord, Failure> {
+    let id = call.job().await?;
+    let wanted =
+        call.query("if_status").map(|word| list::status("if_status", &word)).transpose()?;
+    for _ in 0..LOOKS_MAX {
+        let mut expected = None;
+        if let Some(wanted) = wanted {
+            let record = orders::job(&call.app, id, None).await?;
+            let status = view::status(&record);
+            if status != wanted {
+                let (status, wanted) = (status.as_str(), wanted.as_str());
+                let problem = format!("is {status}, not {wanted}; nothing was changed");
+                return Err(Failure::Conflict(format!("execution {id} {problem}")));
+            }
+            let started = record.state == State::Active && record.started.is_some();
+            expected = Some(Seen { state: record.state, epoch: record.epoch, started });
+        }
+        let order = order(JobOrder { job: id, tenant: None, by: call.by(), expected });
+        match orders::try_move(&call.app, id, order).await? {
+            // Perhaps it has that status still, or again.
+            Err(MoveRefusal::Moved) => {}
+            Ok(_) => return orders::job(&call.app, id, None).await,
+            Err(refusal) => {
+                return in_words(&call.app, id, Err(Failure::moving(id, &refusal)), allowed).await;
+            }
+        }
+    }
+    Err(Failure::Conflict(format!("execution {id} moves all the time; nothing was changed")))
 }
 
 /// What the execution printed: pieces as JSON, or with `format=text` the bytes as they were.
@@ -166,7 +202,7 @@ fn attempt(object: &mut Object<'_>, record: &AttemptRecord) {
     object.time_or_null("started", record.started);
     object.time_or_null("finished", record.finished);
     object.text_or_null("outcome", record.outcome.map(outlast_core::job::Outcome::as_str));
-    object.text_or_null("next_state", record.next_state.map(outlast_core::job::State::as_str));
+    object.text_or_null("next_state", record.next_state.map(State::as_str));
     object.raw_or_null("error", record.error.as_deref());
     match record.exit_code {
         Some(code) => object.number("exit_code", code),

@@ -19,7 +19,7 @@ use crate::http::error::Failure;
 use crate::http::workers;
 
 pub(super) async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
-    let status = call.query("status").map(|word| status(&word)).transpose()?;
+    let status = call.query("status").map(|word| status("status", &word)).transpose()?;
     let worker = match call.query("worker") {
         Some(name) => Some(workers::find(&call.app, &name).await?.id),
         None => None,
@@ -91,10 +91,11 @@ fn time<S: Store>(call: &Call<S>, name: &str, now: Timestamp) -> Result<Option<T
     })
 }
 
-fn status(word: &str) -> Result<Status, Fault> {
+/// Reads a status that is named by the parameter `name`.
+pub(super) fn status(name: &str, word: &str) -> Result<Status, Fault> {
     Status::parse(word).ok_or_else(|| {
         let known = Status::ALL.map(Status::as_str).join(", ");
-        Fault::field("status", format!("must be one of {known}"))
+        Fault::field(name, format!("must be one of {known}"))
     })
 }
 

@@ -87,14 +87,14 @@ pub(super) async fn show<S: Store>(mut call: Call<S>) -> Result<Answer, Failure>
 
 pub(super) async fn retry<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
     let (job, tenant) = (call.job().await?, call.tenant()?);
-    let order = JobOrder { job, tenant, by: call.by() };
+    let order = JobOrder { job, tenant, by: call.by(), expected: None };
     let record = orders::replay(&call.app, order).await?;
     jobs::document(&call.app, record).await
 }
 
 pub(super) async fn forget<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
     let (job, tenant) = (call.job().await?, call.tenant()?);
-    let order = JobOrder { job, tenant, by: call.by() };
+    let order = JobOrder { job, tenant, by: call.by(), expected: None };
     match call.app.engine.submit(Command::ForgetDeadLetter(order)).await? {
         Reply::Done => Ok(Answer::ok(object(|object| {
             object.flag("deleted", true);

@@ -112,7 +112,7 @@ pub(super) async fn show<S: Store>(mut call: Call<S>) -> Result<Answer, Failure>
 
 pub(super) async fn cancel<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
     let (job, tenant) = (call.job().await?, call.tenant()?);
-    let order = JobOrder { job, tenant, by: call.by() };
+    let order = JobOrder { job, tenant, by: call.by(), expected: None };
     let record = orders::cancel(&call.app, order).await?;
     document(&call.app, record).await
 }
@@ -120,7 +120,7 @@ pub(super) async fn cancel<S: Store>(mut call: Call<S>) -> Result<Answer, Failur
 /// Makes a pending job available; says from what and when, as the standard has it.
 pub(super) async fn activate<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
     let (job, tenant) = (call.job().await?, call.tenant()?);
-    let order = JobOrder { job, tenant: tenant.clone(), by: call.by() };
+    let order = JobOrder { job, tenant: tenant.clone(), by: call.by(), expected: None };
     let moved = orders::moved(&call.app, job, Command::Activate(order)).await?;
     let record = orders::job(&call.app, job, tenant.as_deref()).await?;
     let shown = Shown::of(&call.app, record).await?;

@@ -354,7 +354,7 @@ impl<H: Harness> View<'_, H> {
             Order::RunNow => self.aimed(job, &[State::Scheduled, State::Retryable]),
             Order::Replay | Order::ForgetDeadLetter => self.aimed(job, &[State::Discarded]),
         };
-        let given = JobOrder { job, tenant, by: "someone".into() };
+        let given = JobOrder { job, tenant, by: "someone".into(), expected: None };
         match order {
             Order::Cancel => Command::Cancel(given),
             Order::Activate => Command::Activate(given),

@@ -86,6 +86,16 @@ impl Client {
         self.send(Method::POST, self.url(path, &[])?, Some(body)).await
     }
 
+    /// Gives an order, under the conditions of the query.
+    pub(crate) async fn post_if(
+        &self,
+        path: &[&str],
+        query: &[Query<'_>],
+    ) -> Result<Value, Failure> {
+        let url = self.url(path, query)?;
+        self.send(Method::POST, url, Some(&Value::Object(serde_json::Map::new()))).await
+    }
+
     /// Sends what is done once for a key, however often it is sent.
     pub(crate) async fn post_once(
         &self,

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
@@ -21,7 +22,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// Only this pack
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     pack: Option<String>,
     #[command(flatten)]
     target: Target,

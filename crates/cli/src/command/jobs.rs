@@ -2,6 +2,7 @@
 
 pub(crate) mod show;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -40,22 +41,22 @@ pub(crate) enum Command {
 pub(crate) struct Filter {
     /// Only this status: requested, scheduled (claimed, not started), running, completed, failed,
     /// timeout, cancelled, abandoned
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     status: Option<String>,
     /// Only this action or job type
-    #[arg(long, value_name = "REF", alias = "type")]
+    #[arg(long, value_name = "REF", alias = "type", value_parser = NonEmptyStringValueParser::new())]
     action: Option<String>,
     /// Only this queue
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     queue: Option<String>,
     /// Only jobs of this worker, by id or name
-    #[arg(long, value_name = "WORKER")]
+    #[arg(long, value_name = "WORKER", value_parser = NonEmptyStringValueParser::new())]
     worker: Option<String>,
     /// Only jobs made since: a time, or how long ago, such as 2h
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
     since: Option<String>,
     /// Only jobs made before: a time, or how long ago
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
     before: Option<String>,
 }
 
@@ -82,6 +83,18 @@ impl Filter {
             ("created_after", self.since.clone()),
             ("created_before", self.before.clone()),
         ])
+    }
+
+    /// The statuses among those that it leaves and an order is allowed in.
+    fn statuses(&self, order: Order) -> Result<Vec<&'static str>, Failure> {
+        let wanted = |status: &&str| self.status.as_ref().is_none_or(|wanted| wanted == status);
+        let left: Vec<&'static str> = order.allowed_by.iter().copied().filter(wanted).collect();
+        if left.is_empty() {
+            let (verb, allowed) = (order.verb, order.allowed_by.join(", "));
+            let message = format!("jobs of that status cannot be given `{verb}`");
+            return Err(Failure::usage(message).with_hint(format!("--status is one of {allowed}")));
+        }
+        Ok(left)
     }
 }
 
@@ -178,7 +191,7 @@ async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Most empty pages that are read one after the other, unless all jobs are wanted.
+/// Most empty pages that are read one after the other for a list.
 const EMPTY_MAX: u32 = 200;
 
 /// Items of a list that comes in pages.
@@ -208,23 +221,34 @@ async fn pages(
         if missing == 0 {
             break;
         }
-        let mut query = filters.to_vec();
-        query.push(("limit", Some(missing.min(PAGE_MAX).to_string())));
-        query.push(("cursor", cursor.take()));
-        let page = client.get(&["api", "v1", "executions"], &query).await?;
-        let items = page.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
-        found.total = at(&page, "pagination.total").and_then(Value::as_u64);
-        cursor = at(&page, "pagination.next_cursor").map(cursor_text);
+        let (items, total, next) = page(client, filters, missing, cursor.take()).await?;
+        (found.total, cursor) = (total, next);
         // What is far apart comes in short pages, or empty ones.
         empty = if items.is_empty() { empty + 1 } else { 0 };
         found.more = cursor.is_some();
-        if empty >= EMPTY_MAX && limit < u32::MAX {
+        if empty >= EMPTY_MAX {
             break;
         }
         found.items.extend(items);
     }
     found.cursor = cursor;
     Ok(found)
+}
+
+/// Reads one page: its items, how many there are in all, and where the next one begins.
+async fn page(
+    client: &Client,
+    filters: &[crate::client::Query<'_>],
+    limit: u32,
+    cursor: Option<String>,
+) -> Result<(Vec<Value>, Option<u64>, Option<String>), Failure> {
+    let mut query = filters.to_vec();
+    query.push(("limit", Some(limit.min(PAGE_MAX).to_string())));
+    query.push(("cursor", cursor));
+    let page = client.get(&["api", "v1", "executions"], &query).await?;
+    let items = page.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+    let total = at(&page, "pagination.total").and_then(Value::as_u64);
+    Ok((items, total, at(&page, "pagination.next_cursor").map(cursor_text)))
 }
 
 fn cursor_text(cursor: &Value) -> String {
@@ -250,6 +274,57 @@ struct Order {
 const CANCEL: Order = Order { verb: "cancel", allowed_by: &["requested", "scheduled", "running"] };
 const RETRY: Order = Order { verb: "retry", allowed_by: &["failed", "timeout", "abandoned"] };
 
+/// Who carries an order out.
+struct Giver<'a> {
+    client: &'a Client,
+    verb: &'static str,
+    round: Round,
+}
+
+impl Giver<'_> {
+    /// Gives the order; `if_status` is the status that the job has to have still. False if the
+    /// server is gone, so that the others need not be tried.
+    async fn give(&mut self, id: &str, if_status: Option<&str>) -> bool {
+        let path = ["api", "v1", "executions", id, self.verb];
+        let query = [("if_status", if_status.map(ToOwned::to_owned))];
+        let answer = self.client.post_if(&path, &query).await;
+        let is_gone = answer.as_ref().is_err_and(|failure| failure.exit == Exit::Unreachable);
+        self.round.note(id, answer.map(|answer| answer.get("data").cloned().unwrap_or(answer)));
+        !is_gone
+    }
+
+    /// Gives the order to what the filter finds, page by page; only lists it if nothing is to be
+    /// changed.
+    async fn sweep(&mut self, args: &Many, order: Order) -> Result<Vec<Value>, Failure> {
+        let statuses = args.filter.statuses(order)?;
+        let mut filters = args.filter.query(self.client).await?;
+        filters.retain(|(name, _)| *name != "status");
+        let mut shown = Vec::new();
+        for status in statuses {
+            let mut query = vec![("status", Some(status.to_owned()))];
+            query.extend(filters.iter().cloned());
+            let mut cursor = None;
+            loop {
+                let (items, _, next) = page(self.client, &query, PAGE_MAX, cursor).await?;
+                if args.dry_run {
+                    shown.extend(items);
+                } else {
+                    for job in &items {
+                        if !self.give(&text_at(job, "id"), Some(status)).await {
+                            return Ok(shown);
+                        }
+                    }
+                }
+                cursor = next;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(shown)
+    }
+}
+
 /// Does the same to every job that is named or found, whatever becomes of the others.
 async fn many(args: &Many, environment: &Environment, order: Order) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
@@ -257,48 +332,50 @@ async fn many(args: &Many, environment: &Environment, order: Order) -> Result<Ex
         let message = "name jobs by id, or give filters such as --status or --queue, not both";
         return Err(Failure::usage(message).with_hint("--dry-run shows which jobs it would be"));
     }
-    let mut jobs = Vec::new();
-    let mut round = Round::default();
+    let mut giver = Giver { client: &client, verb: order.verb, round: Round::default() };
+    let mut shown = Vec::new();
     for given in &args.ids {
         match one(&client, given).await {
-            Ok(job) => jobs.push(job),
-            Err(failure) => round.note(given, Err(failure)),
+            Ok(job) if args.dry_run => shown.push(job),
+            Ok(job) => {
+                if !giver.give(&text_at(&job, "id"), None).await {
+                    break;
+                }
+            }
+            Err(failure) => giver.round.note(given, Err(failure)),
         }
     }
     if !args.filter.is_empty() {
-        let filters = args.filter.query(&client).await?;
-        let found = pages(&client, &filters, u32::MAX, None).await?.items;
-        let allows = |job: &Value| order.allowed_by.contains(&text_at(job, "status").as_str());
-        jobs.extend(found.into_iter().filter(allows));
-    }
-    if args.dry_run {
-        output::print_list(args.target.output, &jobs, COLUMNS)?;
-        output::say(&format!("{} jobs; nothing was changed\n", jobs.len()));
-        return round.end();
-    }
-    for job in &jobs {
-        give(&client, &mut round, &text_at(job, "id"), order.verb).await;
-    }
-    output::print_list(args.target.output, round.done(), COLUMNS)?;
-    round.end()
-}
-
-async fn ids(args: &Ids, environment: &Environment, verb: &str) -> Result<Exit, Failure> {
-    let client = args.target.client(environment)?;
-    let mut round = Round::default();
-    for given in &args.ids {
-        match job_id::whole(&client, given).await {
-            Ok(id) => give(&client, &mut round, &id, verb).await,
-            Err(failure) => round.note(given, Err(failure)),
+        match giver.sweep(args, order).await {
+            Ok(found) => shown.extend(found),
+            // What was done by then is shown all the same.
+            Err(failure) => giver.round.note("", Err(failure)),
         }
     }
-    output::print_list(args.target.output, round.done(), COLUMNS)?;
-    round.end()
+    if args.dry_run {
+        output::print_list(args.target.output, &shown, COLUMNS)?;
+        output::say(&format!("{} jobs; nothing was changed\n", shown.len()));
+        return giver.round.end();
+    }
+    output::print_list(args.target.output, giver.round.done(), COLUMNS)?;
+    giver.round.end()
 }
 
-async fn give(client: &Client, round: &mut Round, id: &str, verb: &str) {
-    let answer = client.post(&["api", "v1", "executions", id, verb], &json!({})).await;
-    round.note(id, answer.map(|answer| answer.get("data").cloned().unwrap_or(answer)));
+async fn ids(args: &Ids, environment: &Environment, verb: &'static str) -> Result<Exit, Failure> {
+    let client = args.target.client(environment)?;
+    let mut giver = Giver { client: &client, verb, round: Round::default() };
+    for given in &args.ids {
+        match job_id::whole(&client, given).await {
+            Ok(id) => {
+                if !giver.give(&id, None).await {
+                    break;
+                }
+            }
+            Err(failure) => giver.round.note(given, Err(failure)),
+        }
+    }
+    output::print_list(args.target.output, giver.round.done(), COLUMNS)?;
+    giver.round.end()
 }
 
 /// A job that is named, without asking for more of it than its id.

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use clap::builder::NonEmptyStringValueParser;
 use serde_json::Value;
 
-use super::{Target, job_id};
+use super::{Target, job_id, workers};
 use crate::client::{Client, Query};
 use crate::config::Environment;
 use crate::exit::{Exit, Failure};
@@ -20,16 +21,16 @@ pub(crate) struct Args {
     #[arg(short, long)]
     follow: bool,
     /// Only events of these types, such as job.completed,job.failed or worker.*
-    #[arg(long = "type", value_name = "TYPES")]
+    #[arg(long = "type", value_name = "TYPES", value_parser = NonEmptyStringValueParser::new())]
     types: Option<String>,
     /// Only events of these queues
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     queue: Option<String>,
     /// Only events of this job, by id or the beginning of it
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     job: Option<String>,
     /// Only events by this worker, by id or name
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     worker: Option<String>,
     /// Only events after this one
     #[arg(long, value_name = "CURSOR")]
@@ -55,15 +56,19 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
         Some(given) => Some(job_id::whole(&client, given).await?),
         None => None,
     };
+    let worker = match &args.worker {
+        Some(given) => Some(match workers::resolve(&client, given).await {
+            // The server also knows plain workers by the ids they gave themselves.
+            Err(failure) if failure.exit == Exit::NotFound => given.clone(),
+            found => found?,
+        }),
+        None => None,
+    };
     let path: Vec<&str> = match &job {
         Some(job) => vec!["api", "v1", "executions", job, "events"],
         None => vec!["api", "v1", "events"],
     };
-    let filters = [
-        ("type", args.types.clone()),
-        ("queue", args.queue.clone()),
-        ("worker", args.worker.clone()),
-    ];
+    let filters = [("type", args.types.clone()), ("queue", args.queue.clone()), ("worker", worker)];
     if !args.follow {
         let mut query = filters.to_vec();
         query.push(("stream", Some("false".to_owned())));

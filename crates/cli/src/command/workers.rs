@@ -184,7 +184,9 @@ pub(crate) async fn resolve(client: &Client, given: &str) -> Result<String, Fail
     let active = named.iter().filter(|worker| text_at(worker, "status") == "active");
     let active: Vec<&Value> = active.copied().collect();
     match if active.is_empty() { named.as_slice() } else { active.as_slice() } {
-        [] => begun(&found, given),
+        // The list by name holds no others.
+        [] if job_id::is_beginning(given) => begun(&all(client, &[]).await?, given),
+        [] => begun(&[], given),
         [one] => Ok(text_at(one, "id")),
         several => {
             let ids: Vec<String> = several.iter().map(|worker| text_at(worker, "id")).collect();

@@ -139,24 +139,76 @@ fn a_job_may_be_named_by_the_beginning_of_its_id() {
 
 #[test]
 fn jobs_are_cancelled_by_filter_and_shown_first_where_that_is_asked() {
-    let found = r#"{"data":[{"id":"a","status":"running"},{"id":"b","status":"completed"}],
-        "pagination":{"next_cursor":null,"total":2}}"#;
-    let stub = Stub::start(move |asked, _| {
-        let is_list = asked.line.starts_with("GET");
-        (
-            200,
-            if is_list { found } else { r#"{"data":{"id":"a","status":"cancelled"}}"# }.to_owned(),
+    let found = |id: &str, status: &str, next: &str| {
+        format!(
+            r#"{{"data":[{{"id":"{id}","status":"{status}"}}],
+            "pagination":{{"next_cursor":{next},"total":2}}}}"#
         )
+    };
+    let stub = Stub::start(move |asked, _| match asked.line.as_str() {
+        line if line.contains("status=running") && line.contains("cursor=n") => {
+            (200, found("c", "running", "null"))
+        }
+        line if line.contains("status=running") => (200, found("a", "running", "\"n\"")),
+        line if line.contains("status=requested") => (200, found("b", "requested", "null")),
+        line if line.starts_with("GET") => (200, r#"{"data":[]}"#.to_owned()),
+        _ => (200, r#"{"data":{"id":"a","status":"cancelled"}}"#.to_owned()),
     });
     let args = ["jobs", "cancel", "--queue", "mail", "--since", "2h", "--server", &stub.url];
     let dry = outlast(&[&args[..], &["--dry-run", "-o", "jsonl"]].concat());
-    assert_eq!((dry.code, dry.out.lines().count()), (0, 1), "{}", dry.err);
-    assert_eq!(dry.err, "1 jobs; nothing was changed\n");
-    assert_eq!(stub.asked().len(), 1);
-    assert!(stub.asked()[0].line.contains("queue=mail&created_after=2h"));
+    assert_eq!((dry.code, dry.out.lines().count()), (0, 3), "{}", dry.err);
+    assert_eq!(dry.err, "3 jobs; nothing was changed\n");
+    let read = stub.asked();
+    assert!(read.iter().all(|asked| asked.line.contains("queue=mail&created_after=2h")));
+    assert!(read.iter().all(|asked| asked.line.contains("?status=")), "{read:?}");
     assert_eq!(outlast(&args).code, 0);
-    assert_eq!(stub.asked().last().unwrap().line, "POST /api/v1/executions/a/cancel");
+    let lines: Vec<String> = stub.asked().into_iter().map(|asked| asked.line).collect();
+    let place = |part: &str| lines.iter().position(|line| line.contains(part)).unwrap();
+    place("POST /api/v1/executions/b/cancel?if_status=requested");
+    place("POST /api/v1/executions/c/cancel?if_status=running");
+    // A page is dealt with before the next one is read: what is left may be many.
+    let first = place("POST /api/v1/executions/a/cancel?if_status=running");
+    let next = lines.iter().rposition(|line| line.contains("cursor=n")).unwrap();
+    assert!(first < next, "{lines:#?}");
     assert_eq!(outlast(&["jobs", "cancel", "--server", &stub.url]).code, 2, "neither");
+}
+
+/// `--queue "$Q"` of a variable that is not set once cancelled every job there was.
+#[test]
+fn an_empty_filter_is_refused_before_anything_is_sent() {
+    let stub = Stub::always(200, r#"{"data":[]}"#);
+    for filter in ["--queue", "--status", "--action", "--worker", "--since", "--before"] {
+        for verb in ["cancel", "retry", "list"] {
+            let said = outlast(&["jobs", verb, filter, "", "--server", &stub.url]);
+            assert_eq!(said.code, 2, "{verb} {filter}: {}", said.err);
+        }
+    }
+    for filter in ["--type", "--queue", "--worker", "--job"] {
+        assert_eq!(outlast(&["events", filter, "", "--server", &stub.url]).code, 2, "{filter}");
+    }
+    assert!(stub.asked().is_empty(), "{:?}", stub.asked());
+}
+
+#[test]
+fn many_orders_stop_when_the_server_is_gone_and_go_on_past_a_job_that_moved() {
+    let page = r#"{"data":[{"id":"a","status":"failed"},{"id":"b","status":"failed"},
+        {"id":"c","status":"failed"}],"pagination":{"next_cursor":null,"total":3}}"#;
+    let stub = Stub::start(move |asked, _| match asked.line.as_str() {
+        line if line.starts_with("GET") => (200, page.to_owned()),
+        line if line.contains("/a/") => {
+            (409, r#"{"error":{"message":"execution a is running, not failed"}}"#.to_owned())
+        }
+        _ => (503, r#"{"error":{"message":"not now"}}"#.to_owned()),
+    });
+    let said = outlast(&["jobs", "retry", "--status", "failed", "--server", &stub.url]);
+    assert_eq!(said.code, 6, "{}", said.err);
+    assert!(said.err.contains("2 of 2 refused, 0 done"), "{}", said.err);
+    let asked: Vec<String> = stub.asked().into_iter().map(|asked| asked.line).collect();
+    assert!(asked.iter().any(|line| line.contains("/b/retry?if_status=failed")), "{asked:?}");
+    assert!(!asked.iter().any(|line| line.contains("/c/")), "{asked:?}");
+    let running = outlast(&["jobs", "retry", "--status", "running", "--server", &stub.url]);
+    assert_eq!(running.code, 2, "{}", running.err);
+    assert!(running.err.contains("failed, timeout, abandoned"), "{}", running.err);
 }
 
 #[test]
@@ -235,6 +287,42 @@ fn worker_may_be_named_and_the_active_one_is_meant() {
     assert_eq!(ambiguous.code, 4);
     assert_eq!(ambiguous.err, "error: 2 workers are named `w2`\n  a\n  b\nhint: give the id\n");
     assert_eq!(outlast(&["workers", "drain", "w3", "--server", &stub.url]).code, 3);
+}
+
+/// The list is asked for by name, which no beginning of an id is.
+#[test]
+fn a_worker_may_be_named_by_the_beginning_of_its_id_everywhere() {
+    const ID: &str = "01900000-0000-7000-8000-0000000000aa";
+    let stub = Stub::start(|asked, _| {
+        let worker = format!(r#"{{"id":"{ID}","name":"w1","status":"active"}}"#);
+        let body = match asked.line.as_str() {
+            line if line.contains("/workers?name=") => r#"{"data":[]}"#.to_owned(),
+            line if line.contains("/workers?limit=500&cursor=c1") => {
+                format!(r#"{{"data":[{worker}]}}"#)
+            }
+            line if line.contains("/workers?") => {
+                r#"{"data":[{"id":"02aa","name":"w2"}],"pagination":{"next_cursor":"c1"}}"#
+                    .to_owned()
+            }
+            line if line.contains("/workers/") => format!(r#"{{"data":{worker}}}"#),
+            _ => r#"{"data":[]}"#.to_owned(),
+        };
+        (200, body)
+    });
+    let ask = |args: &[&str]| outlast(&[args, &["--server", &stub.url]].concat());
+    for args in [
+        &["workers", "show", "01900000-0000"][..],
+        &["workers", "drain", "019000000000"],
+        &["jobs", "list", "--worker", "01900000-0000"],
+        &["events", "--worker", "01900000-0000"],
+    ] {
+        let said = ask(args);
+        assert_eq!(said.code, 0, "{args:?}: {}", said.err);
+        let last = stub.asked().pop().unwrap().line;
+        assert!(last.contains(ID), "{args:?}: {last}");
+    }
+    assert_eq!(ask(&["workers", "show", "shell-1"]).code, 3);
+    assert_eq!(ask(&["workers", "show", "beef"]).code, 3);
 }
 
 #[test]

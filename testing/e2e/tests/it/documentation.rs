@@ -70,20 +70,41 @@ fn a_page_without_commands_is_known_for_it() {
 #[test]
 fn every_link_between_pages_leads_somewhere() {
     let mut pages = pages();
-    let top = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"];
-    pages.extend(top.into_iter().map(|name| root().join(name)));
+    let top = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md", "CHANGELOG.md"];
+    let others = ["crates/sdk/README.md", "docs/adr/README.md"];
+    pages.extend(top.into_iter().chain(others).map(|name| root().join(name)));
     let mut dead = Vec::new();
     for page in &pages {
         let text = std::fs::read_to_string(page).expect("a page");
         let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-        for link in links.filter(|link| !link.contains("://") && !link.starts_with('#')) {
-            let path = link.split('#').next().unwrap_or_default();
-            if !page.parent().expect("a folder").join(path).exists() {
+        for link in links.filter(|link| !link.contains("://")) {
+            if !leads_somewhere(page, link) {
                 dead.push(format!("{}: {link}", page.display()));
             }
         }
     }
     assert_eq!(dead, Vec::<String>::new());
+}
+
+/// Returns whether the file of a link exists, and its heading if the link names one.
+fn leads_somewhere(page: &Path, link: &str) -> bool {
+    let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+    let target = match path {
+        "" => page.to_owned(),
+        _ => page.parent().expect("a folder").join(path),
+    };
+    if heading.is_empty() {
+        return target.exists();
+    }
+    let text = std::fs::read_to_string(target).unwrap_or_default();
+    text.lines().any(|line| line.starts_with('#') && anchor(line) == heading)
+}
+
+/// The name that GitHub gives a heading.
+fn anchor(heading: &str) -> String {
+    let heading = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
 #[test]

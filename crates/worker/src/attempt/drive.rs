@@ -84,6 +84,8 @@ struct Drive {
 /// What the shim has reported.
 #[derive(Default)]
 struct Seen {
+    /// The job may have been executed, as far as is known.
+    starting: bool,
     executed: bool,
     spawn_failure: Option<String>,
     exit: Option<MainExit>,
@@ -189,6 +191,7 @@ impl Drive {
     fn note(&mut self, report: Report, now: Instant) {
         match report {
             Report::Holding { init } => self.grip.learn_init(init),
+            Report::Starting => self.seen.starting = true,
             Report::Started { pid } => {
                 self.seen.executed = true;
                 self.grip.learn_job(pid);
@@ -256,12 +259,20 @@ impl Drive {
         self.grip.prove_empty(by).await
     }
 
-    async fn conclude(mut self, tree_empty: bool) -> Ending {
+    async fn conclude(mut self, mut tree_empty: bool) -> Ending {
         let output = self.readers.finish().await;
         // One that will not go is left to the runtime, which reaps it when it does.
         let _ = timeout(REAP_MAX, self.child.wait()).await;
         let exit = self.seen.exit.take();
+        let failed = self.seen.spawn_failure.is_some();
+        let began = self.seen.executed || (self.seen.starting && !failed);
         let kind = match judge(self.seen.spawn_failure, exit.as_ref(), self.ladder.cause()) {
+            EndKind::ShimDied { .. } if !began => {
+                // Both halves of it are gone, and nothing was in the tree but them.
+                tree_empty = true;
+                let reason = "the shim was killed before it executed the job".to_owned();
+                EndKind::SpawnFailed { reason }
+            }
             EndKind::ShimDied { .. } if self.grip.is_in_reach() => EndKind::ShimKilled,
             kind => kind,
         };
@@ -270,7 +281,7 @@ impl Drive {
             code: exit.as_ref().and_then(|exit| exit.code),
             signal: exit.as_ref().and_then(|exit| exit.signal),
             tree_empty,
-            executed: self.seen.executed,
+            executed: began,
             started: self.started,
             duration: Duration::from_millis(boot_now().since(self.started).as_millis()),
             output,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! engine ──▶ shim: spec, then any of term | kill | deadline
-//! shim ──▶ engine: [holding], started | spawn_failed, [deadline_passed], exited, empty
+//! shim ──▶ engine: [holding], [starting], started | spawn_failed, [deadline_passed], exited, empty
 //! ```
 //!
 //! The end of the stream is a message too: to the shim it says that the engine is gone, to
@@ -59,6 +59,8 @@ pub(crate) enum Report {
     /// The namespace is there and `init` is its first process, as the engine's namespace
     /// counts. Said before anything runs in it, so that the engine can always end it.
     Holding { init: i32 },
+    /// The job's program is executed next: a shim that dies from here on may have done it.
+    Starting,
     /// The job's program was executed. `pid` counts as above, where that can be known.
     Started { pid: Option<i32> },
     /// Nothing was executed.

@@ -8,7 +8,7 @@ use outlast_worker::OwnProgram;
 use outlast_worker::attempt::{Attempt, AttemptSpec, EndKind};
 use outlast_worker::containment::Containment;
 
-use crate::support::{HOST, shell};
+use crate::support::{HOST, Host, shell};
 
 async fn check_refused(spec: AttemptSpec, expected: &str) {
     for containment in Containment::ALL {
@@ -110,4 +110,29 @@ async fn many_attempts_at_once_do_not_disturb_each_other() {
             assert_eq!(ending.output.stdout.bytes, b"in");
         }
     }
+}
+
+// Once /dev/null was opened only after the job had started: one that ran was said not to have.
+#[test]
+fn a_shim_that_could_not_let_go_of_the_jobs_pipes_starts_no_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = folder.path().join("ran");
+    let script = format!("mount -t tmpfs tmpfs /dev && exec {HOST} engine subreaper 0 x \"$0\"");
+    let job = format!(": > {}", ran.display());
+    let mut host = Host::start_program("unshare", &["--mount", "sh", "-c", &script, &job]);
+    let said = host.line();
+    assert!(said.contains("SpawnFailed") && said.contains("cannot open /dev/null"), "{said}");
+    assert!(!ran.exists());
+}
+
+#[tokio::test]
+async fn a_shim_that_dies_before_it_executes_the_job_is_no_fault_of_the_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("outlast");
+    // A keeper of cgroups it can be, a shim it cannot.
+    let script = format!("#!/bin/sh\n[ \"$1\" = shim ] && kill -9 $$\nexec {HOST} \"$@\"\n");
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let spec = AttemptSpec { shim: OwnProgram::at(path), ..program("/bin/true") };
+    check_refused(spec, "killed before it executed the job").await;
 }

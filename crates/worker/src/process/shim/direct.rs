@@ -99,6 +99,7 @@ fn supervise(
         .transpose()
         .map_err(|error| format!("cannot enter the cgroup: {error}"))?;
     let oom = OomWatch::start(group.map(Group::folder));
+    channel.report(&Report::Starting);
     let job = job::start(spec, entrance)?;
     channel.report(&Report::Started { pid: Some(job.as_raw_nonzero().get()) });
     let tree = tree_of(group, Some(job));

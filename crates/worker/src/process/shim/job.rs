@@ -1,5 +1,6 @@
 //! Starting the job's program from the shim.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::Command;
@@ -12,7 +13,10 @@ use crate::process::sys::JobEntry;
 
 /// Executes the job's program on the standard descriptors and then lets go of them.
 /// The error is the sentence the operator reads.
+///
+/// Whatever can fail is done before: an error means that nothing was executed.
 pub(super) fn start(spec: &ShimSpec, group: Option<OwnedFd>) -> Result<Pid, String> {
+    let null = open_null().map_err(|error| format!("cannot open /dev/null: {error}"))?;
     let mut command = Command::new(&spec.program);
     command.args(&spec.args).env_clear().current_dir(&spec.cwd);
     command.envs(spec.env.iter().map(|(name, value)| (name, value)));
@@ -22,20 +26,25 @@ pub(super) fn start(spec: &ShimSpec, group: Option<OwnedFd>) -> Result<Pid, Stri
     // From here on the job is there, and has no business in the process that holds it.
     handover::close_to_others();
     // The job's pipes must not stay open through us: their end says that the job closed them.
-    let_go_of_stdio().map_err(|error| format!("cannot let go of the job's pipes: {error}"))?;
-    i32::try_from(child.id())
-        .ok()
-        .and_then(Pid::from_raw)
-        .ok_or_else(|| "the job has no process id".to_owned())
+    point_stdio_at(&null);
+    Ok(Pid::from_child(&child))
 }
 
 /// Points the standard descriptors at /dev/null.
 pub(super) fn let_go_of_stdio() -> io::Result<()> {
-    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
+    point_stdio_at(&open_null()?);
     Ok(())
+}
+
+fn open_null() -> io::Result<File> {
+    File::options().read(true).write(true).open("/dev/null")
+}
+
+/// Needs no new descriptor, so that it does not fail for want of one.
+fn point_stdio_at(null: &File) {
+    let _ = rustix::stdio::dup2_stdin(null);
+    let _ = rustix::stdio::dup2_stdout(null);
+    let _ = rustix::stdio::dup2_stderr(null);
 }
 
 fn explain(spec: &ShimSpec, error: &io::Error) -> String {

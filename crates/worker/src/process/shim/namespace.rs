@@ -95,6 +95,7 @@ fn supervise(channel: &mut Channel, spec: &ShimSpec, lifeline: OwnedFd) -> Resul
     let signs = Signs::new(spec.deadline_boot_ms)
         .map_err(|error| format!("cannot watch for signals: {error}"))?;
     let oom = OomWatch::start(None);
+    channel.report(&Report::Starting);
     let job = job::start(spec, None)?;
     channel.report(&Report::Started { pid: outside.first_child() });
     let mut watch = Watch::new(channel, signs, (Tree::Namespace, job), oom, Some(lifeline));

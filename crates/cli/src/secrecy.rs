@@ -23,13 +23,20 @@ pub(crate) fn start_again_if_seen(environment: &Environment) {
     if !seen && moved.is_empty() {
         return;
     }
-    let environment = moved
-        .iter()
-        .fold(environment.clone(), |all, (key, value)| all.with(&keys::variable(key), value));
+    let environment = with_moved(environment, &moved);
     let variables = environment.variables();
     let failed = handover::start_again(&args, variables, Environment::is_harmless);
     // Goes on as it is: its memory and environment are closed to other users all the same.
     warn(&failed);
+}
+
+/// The environment with what was among the arguments, which still beats what it said itself.
+fn with_moved(environment: &Environment, moved: &[(&'static str, String)]) -> Environment {
+    moved.iter().fold(environment.clone(), |all, (key, value)| {
+        // A file with the token is another way to say the same.
+        let all = if *key == "worker.token" { all.without("worker.token_file") } else { all };
+        all.with(&keys::variable(key), value)
+    })
 }
 
 fn warn(error: &std::io::Error) {
@@ -69,7 +76,24 @@ fn is_secret(key: &str, value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::without_secrets;
+    use super::{with_moved, without_secrets};
+    use crate::config::Environment;
+
+    // `--token` beside OUTLAST_TOKEN_FILE was "given twice", though a flag beats the environment.
+    #[test]
+    fn a_token_among_the_arguments_beats_a_file_in_the_environment() {
+        for name in ["OUTLAST_TOKEN_FILE", "OUTLAST_WORKER__TOKEN_FILE"] {
+            let given = Environment::of(&[(name, "/run/token"), ("OUTLAST_SERVER", "http://h")]);
+            let moved = with_moved(&given, &[("worker.token", "hush".into())]);
+            let expected = Environment::of(&[
+                ("OUTLAST_SERVER", "http://h"),
+                ("OUTLAST_WORKER__TOKEN", "hush"),
+            ]);
+            assert_eq!(moved.variables(), expected.variables());
+            let others = with_moved(&given, &[("server.database", "postgres://u:p@h/d".into())]);
+            assert!(others.variables().iter().any(|(known, _)| known == name));
+        }
+    }
 
     #[test]
     fn secrets_leave_the_arguments_and_nothing_else_does() {

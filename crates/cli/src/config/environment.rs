@@ -99,6 +99,13 @@ impl Environment {
         self
     }
 
+    /// The same without what it says about a key under any name.
+    pub(crate) fn without(mut self, key: &str) -> Self {
+        let is_alias = |name: &str| ALIASES.iter().any(|(alias, of)| *alias == name && *of == key);
+        self.variables.retain(|(name, _)| *name != keys::variable(key) && !is_alias(name));
+        self
+    }
+
     /// What to log, if `OUTLAST_LOG` says so.
     pub(crate) fn log_filter(&self) -> Option<&str> {
         self.get("OUTLAST_LOG")

@@ -170,7 +170,7 @@ impl Settings {
         Ok(setting)
     }
 
-    fn defaults() -> Self {
+    pub(crate) fn defaults() -> Self {
         let entry = |key: &'static Key| {
             let value = Value::String(key.default.to_owned());
             (key.name, Setting { key, value, origin: Origin::Default, excerpt: String::new() })

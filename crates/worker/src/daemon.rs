@@ -41,6 +41,7 @@ use outlast_sdk::{Control, Role, RunError, StageEvent, Summary, Tls, Worker, con
 use serde_json::json;
 use tokio::sync::Notify;
 
+pub use self::open_files::needed as open_files_needed;
 pub use self::surroundings::{Outer, needed_to_stop};
 
 use self::actions::Actions;

@@ -55,7 +55,7 @@ struct Subject<'a> {
 
 pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
     let mut checks = Vec::new();
-    let settings = files::configuration(&args, environment, &mut checks)?;
+    let (settings, unusable) = files::configuration(&args, environment, &mut checks);
     let packs = files::packs(&settings, &mut checks);
     let subject = Subject { settings, environment, packs };
     host::check(&subject, &mut checks).await;
@@ -63,14 +63,24 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
         postgres::check(&url, &mut checks).await;
     }
     tls::files(&subject, &mut checks);
-    let target = ClientConfig::of(&subject.settings)?;
-    tls::server(&target, &mut checks).await;
-    let client = Client::new(target)?;
-    server::check(&client, &mut checks).await;
+    match unusable.map_or_else(|| client(&subject.settings), Err) {
+        Ok((target, client)) => {
+            tls::server(&target, &mut checks).await;
+            server::check(&client, &mut checks).await;
+        }
+        Err(failure) => server::unasked(failure, &mut checks),
+    }
     files::port(&subject, &mut checks).await;
     show(args.target.format(), &checks)?;
     let failed = checks.iter().any(|check| check.verdict == Verdict::Fail);
     Ok(if failed { Exit::Failed } else { Exit::Ok })
+}
+
+/// Whom to ask, and with what: its token and certificates are read from files.
+fn client(settings: &Settings) -> Result<(ClientConfig, Client), Failure> {
+    let target = ClientConfig::of(settings)?;
+    let client = Client::new(target.clone())?;
+    Ok((target, client))
 }
 
 /// The flags of the command as settings, so that they meet file and environment by the same

@@ -51,6 +51,47 @@ fn without_a_server_reach_fails_and_the_rest_is_still_looked_at() {
     }
 }
 
+// A file of the client's that could not be read once threw away all that had been found.
+#[test]
+fn files_that_cannot_be_read_fail_a_check_and_the_rest_is_still_looked_at() {
+    for flags in [
+        &["--token-file", "/nonexistent/token"][..],
+        &["--ca-file", "/nonexistent/ca.pem"],
+        &["--server", "no address"],
+    ] {
+        let said = doctor(flags, &[]);
+        assert_eq!(said.code, 1, "{flags:?}: {}", said.err);
+        let (verdict, fact) = check(&said, "reach");
+        assert_eq!(verdict, "fail", "{flags:?}: {fact}");
+        assert_eq!(check(&said, "workers").0, "skipped", "{flags:?}");
+        assert!(!check(&said, "containment").1.is_empty());
+        assert_eq!(check(&said, "runtime shell").0, "ok");
+    }
+}
+
+// The worker raises the soft limit by itself; the hard one is what it cannot pass.
+#[test]
+fn open_files_are_judged_by_the_hard_limit_and_the_numbers_of_the_worker() {
+    let of = |limits: &str| {
+        let script = format!("{limits}; exec \"$0\" doctor -o json --server {NOWHERE}");
+        let output = Command::new("sh")
+            .args(["-c", &script, env!("CARGO_BIN_EXE_outlast")])
+            .env(FREE.0, FREE.1)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let all = all["checks"].as_array().unwrap();
+        let found = all.iter().find(|check| check["check"] == "open files").unwrap().clone();
+        (found["verdict"].clone(), found["fact"].as_str().unwrap().to_owned())
+    };
+    let (verdict, fact) = of("ulimit -Hn 4096; ulimit -Sn 128");
+    assert_eq!(verdict, "ok", "{fact}");
+    assert!(fact.contains("10 jobs at the same time need up to 216"), "{fact}");
+    let (verdict, fact) = of("ulimit -n 200");
+    assert_eq!(verdict, "fail", "{fact}");
+}
+
 #[test]
 fn an_unknown_key_fails_and_is_named() {
     let folder = tempfile::tempdir().unwrap();

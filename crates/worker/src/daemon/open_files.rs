@@ -40,7 +40,9 @@ pub(super) fn ensure(concurrency: u32) -> Result<(), TooFew> {
     Ok(())
 }
 
-fn needed(concurrency: u32) -> u64 {
+/// How many files a worker with so many slots may have to open at the same time.
+#[must_use]
+pub fn needed(concurrency: u32) -> u64 {
     BASE + EACH * u64::from(concurrency)
 }
 

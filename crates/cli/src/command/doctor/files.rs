@@ -29,12 +29,12 @@ const FORMAT_VERSIONS: std::ops::Range<usize> = 18..20;
 const NEIGHBOUR_MAX: Duration = Duration::from_secs(2);
 
 /// Loads and checks the settings; on a fault the defaults stand in, so that the rest can be
-/// looked at.
+/// looked at. What is wrong even with flags and environment alone leaves no server to ask.
 pub(super) fn configuration(
     args: &Args,
     environment: &Environment,
     checks: &mut Vec<Check>,
-) -> Result<Settings, Failure> {
+) -> (Settings, Option<Failure>) {
     const NAME: &str = "configuration";
     let loaded = Settings::load(args.config.as_deref(), environment, flags(args));
     let checked = loaded.and_then(|settings| {
@@ -51,15 +51,19 @@ pub(super) fn configuration(
                 .as_ref()
                 .map_or_else(|| "no file".to_owned(), |path| format!("file {}", path.display()));
             checks.push(Check::ok(NAME, format!("{file}, settings given: {set}")));
-            Ok(settings)
+            (settings, None)
         }
         Err(error) => {
             let failure = Failure::from(error);
             let fix = failure.hint.unwrap_or_else(|| "see `outlast config show`".to_owned());
             let fact = failure.message.lines().next().unwrap_or_default();
             checks.push(Check::fail(NAME, fact, fix));
-            // What was said on the command line still says which server to ask.
-            Ok(Settings::load(None, &environment.for_clients(), flags(args))?)
+            // What was said on the command line still says which server to ask, unless that is
+            // what is wrong.
+            match Settings::load(None, &environment.for_clients(), flags(args)) {
+                Ok(settings) => (settings, None),
+                Err(error) => (Settings::defaults(), Some(error.into())),
+            }
         }
     }
 }

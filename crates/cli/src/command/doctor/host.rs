@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use outlast_packs::{Overlap, Runner};
 use outlast_worker::OwnProgram;
 use outlast_worker::containment::{Choice, Containment, Probe};
-use outlast_worker::daemon::{Outer, needed_to_stop};
+use outlast_worker::daemon::{Outer, needed_to_stop, open_files_needed};
 use outlast_worker::environment::HostEnvironment;
 use outlast_worker::runtime::{Interpreters, Runtime};
 use rustix::process::{Resource, getpid, getrlimit, set_child_subreaper};
@@ -15,9 +15,6 @@ use super::check::Check;
 use crate::config::value;
 use crate::output::span;
 
-/// File descriptors of a worker that runs nothing, and of each attempt: pipes, folders, logs.
-const FILES_IDLE: u64 = 64;
-const FILES_PER_ATTEMPT: u64 = 12;
 /// A server needs one a connection, and this many connections are nothing unusual.
 const FILES_SERVER: u64 = 1024;
 /// Shells do not pass SIGTERM on to what they started.
@@ -142,11 +139,13 @@ fn proving(name: &'static str, probe: &Probe) -> Check {
 fn open_files(subject: &Subject<'_>) -> Check {
     const NAME: &str = "open files";
     let concurrency = subject.settings.get("worker.concurrency", value::concurrency).unwrap_or(10);
-    let needed = FILES_IDLE + u64::from(concurrency) * FILES_PER_ATTEMPT;
-    let Some(limit) = getrlimit(Resource::Nofile).current else {
+    let needed = open_files_needed(concurrency);
+    // A worker, and a server too, raises the soft limit by itself.
+    let Some(limit) = getrlimit(Resource::Nofile).maximum else {
         return Check::ok(NAME, "no limit");
     };
-    let fact = format!("limit {limit}; {concurrency} jobs at the same time need about {needed}");
+    let fact =
+        format!("hard limit {limit}; {concurrency} jobs at the same time need up to {needed}");
     let fix = "raise it: LimitNOFILE=65536 in a unit, or ulimit -n 65536";
     let check = if limit < needed {
         Check::fail(NAME, fact, fix)

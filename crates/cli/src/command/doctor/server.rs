@@ -55,6 +55,13 @@ pub(super) async fn check(client: &Client, checks: &mut Vec<Check>) {
     }
 }
 
+/// The server cannot even be asked: what the client needs for that is wrong.
+pub(super) fn unasked(failure: Failure, checks: &mut Vec<Check>) {
+    let fix = failure.hint.unwrap_or_else(|| "see `outlast config show`".to_owned());
+    checks.push(Check::fail("reach", failure.message, fix));
+    skip(checks, "the server was not asked");
+}
+
 /// Whether the server answers and is ready, and how soon.
 async fn reach(client: &Client) -> Result<Check, Failure> {
     let mut taken = Vec::new();

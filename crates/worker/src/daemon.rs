@@ -260,7 +260,7 @@ async fn start(
     let health = Health::new(Needs {
         control,
         backroom: backroom.clone(),
-        containment: probe.chosen,
+        containments: [probe.chosen, probe.ordinary],
         program: config.program.clone(),
         interpreters: actions.programs(),
         folder: root.attempts(),

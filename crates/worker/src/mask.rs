@@ -49,6 +49,33 @@ impl Mask {
         self.values.is_empty()
     }
 
+    /// Drops what a cut left of a value at the beginning of `bytes`.
+    pub fn drop_cut_beginning(&self, bytes: &mut Vec<u8>) {
+        let left = |len: usize| {
+            let part = bytes.get(..len).unwrap_or_default();
+            self.values.iter().any(|value| value.len() > len && value.ends_with(part))
+        };
+        let longest = self.longest_part(bytes);
+        let cut = (1..=longest).rev().find(|len| left(*len)).unwrap_or(0);
+        bytes.drain(..cut);
+    }
+
+    /// Drops what a cut left of a value at the end of `bytes`.
+    pub fn drop_cut_end(&self, bytes: &mut Vec<u8>) {
+        let left = |len: usize| {
+            let part = bytes.get(bytes.len() - len..).unwrap_or_default();
+            self.values.iter().any(|value| value.len() > len && value.starts_with(part))
+        };
+        let longest = self.longest_part(bytes);
+        let cut = (1..=longest).rev().find(|len| left(*len)).unwrap_or(0);
+        bytes.truncate(bytes.len() - cut);
+    }
+
+    /// The longest part of a value that may be at an edge.
+    fn longest_part(&self, bytes: &[u8]) -> usize {
+        self.values.first().map_or(0, |longest| longest.len() - 1).min(bytes.len())
+    }
+
     /// Hides values in a text.
     #[must_use]
     pub fn text(&self, text: &str) -> String {
@@ -153,6 +180,11 @@ impl<'a> Masking<'a> {
         self.flow(true)
     }
 
+    /// Forgets what still waited: the stream was cut there, perhaps within a value.
+    pub fn cut(&mut self) {
+        self.waiting.clear();
+    }
+
     fn flow(&mut self, at_end: bool) -> Vec<u8> {
         let mut masked = Vec::with_capacity(self.waiting.len());
         let done = self.mask.replace(&self.waiting, at_end, &mut masked);
@@ -198,5 +230,8 @@ mod tests {
         }
         let mut stream = Masking::new(&mask);
         assert_eq!(stream.next(b"line\n".to_vec()), b"line\n");
+        assert_eq!(stream.next(b"cut in ses".to_vec()), b"cut in ");
+        stream.cut();
+        assert_eq!(stream.end(), b"");
     }
 }

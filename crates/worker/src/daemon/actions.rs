@@ -14,7 +14,8 @@ use crate::runtime::{CommandLine, Interpreters, MissingInterpreter, Runtime};
 #[derive(Debug)]
 pub(super) struct Actions {
     offered: BTreeMap<String, Arc<Action>>,
-    without_secrets: Vec<Arc<Action>>,
+    /// Those that a secret or a script is missing for.
+    lacking: Vec<Arc<Action>>,
     runtimes: Vec<Runtime>,
     interpreters: Interpreters,
 }
@@ -25,7 +26,7 @@ impl Actions {
     pub(super) fn select(packs: &PackSet, shelf: &Shelf) -> Self {
         let Shelf { interpreters, wanted, containment, secrets, .. } = shelf;
         let (interpreters, containment) = (interpreters.clone(), *containment);
-        let mut without_secrets = Vec::new();
+        let mut lacking = Vec::new();
         let runtimes: Vec<Runtime> = Runtime::ALL
             .into_iter()
             .filter(|runtime| wanted.is_empty() || wanted.contains(runtime))
@@ -52,19 +53,42 @@ impl Actions {
             }
             if let Err(error) = secrets.gather(action) {
                 tracing::warn!(action = action.reference, "action is not offered: {error}");
-                without_secrets.extend(packs.shared(&action.reference));
+                lacking.extend(packs.shared(&action.reference));
                 continue;
             }
             if let Some(shared) = packs.shared(&action.reference) {
                 offered.insert(action.reference.clone(), shared);
             }
         }
-        Self { offered, without_secrets, runtimes, interpreters }
+        Self { offered, lacking, runtimes, interpreters }
     }
 
-    /// Those that are not offered for want of a secret.
-    pub(super) fn without_secrets(&self) -> &[Arc<Action>] {
-        &self.without_secrets
+    /// Those that are not offered for want of a secret or a script.
+    pub(super) fn lacking(&self) -> &[Arc<Action>] {
+        &self.lacking
+    }
+
+    /// Keeps looking for those that were there before and have lost their script: packs are read
+    /// without them.
+    pub(super) fn remember(&mut self, before: &Self, shelf: &Shelf) {
+        let known = before.offered.values().chain(&before.lacking);
+        let lost = known.filter(|action| shelf.find_program(action).is_err());
+        self.lacking.extend(lost.cloned());
+    }
+
+    /// The same without those that have lost their script; nothing if none has.
+    pub(super) fn left(&self, shelf: &Shelf) -> Option<Self> {
+        let (left, lost): (BTreeMap<_, _>, BTreeMap<_, _>) = self
+            .offered
+            .clone()
+            .into_iter()
+            .partition(|(_, action)| shelf.find_program(action).is_ok());
+        if lost.is_empty() {
+            return None;
+        }
+        let lacking = self.lacking.iter().cloned().chain(lost.into_values()).collect();
+        let (runtimes, interpreters) = (self.runtimes.clone(), self.interpreters.clone());
+        Some(Self { offered: left, lacking, runtimes, interpreters })
     }
 
     pub(super) fn get(&self, reference: &str) -> Option<&Arc<Action>> {

@@ -5,6 +5,7 @@
 //! that would leave more than the second can keep up with wait before they start.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -48,9 +49,14 @@ impl Backroom {
         })
     }
 
-    /// Waits until another folder may be made: at once, unless many wait to be removed.
-    pub(super) async fn place(&self) -> Option<Place> {
-        Arc::clone(&self.room).acquire_owned().await.ok()
+    /// Waits until another folder may be made: at once, unless many wait to be removed. `None`
+    /// if it is `stopped` before that.
+    pub(super) async fn place<T>(&self, stopped: impl Future<Output = T>) -> Option<Place> {
+        tokio::select! {
+            biased;
+            place = Arc::clone(&self.room).acquire_owned() => place.ok(),
+            _ = stopped => None,
+        }
     }
 
     /// Keeps a folder until it is dropped, and removes it then.
@@ -59,7 +65,7 @@ impl Backroom {
         Housed { folder: Some(folder), place: Some(place), removing }
     }
 
-    /// Reads something; `None` only if the reader has died.
+    /// Reads something; `None` only if that panicked.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -91,7 +97,10 @@ fn thread_of(name: &str) -> io::Result<mpsc::Sender<Task>> {
     let (tasks, queue) = mpsc::channel::<Task>();
     thread::Builder::new().name(name.to_owned()).spawn(move || {
         for task in queue {
-            task();
+            // What it was about is lost; the thread is there for the next one.
+            if catch_unwind(AssertUnwindSafe(task)).is_err() {
+                tracing::error!("a fault of Outlast: reading or removing what a job left panicked");
+            }
         }
     })?;
     Ok(tasks)
@@ -117,6 +126,7 @@ impl Drop for Housed {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{pending, ready};
     use std::sync::mpsc;
     use std::time::Duration;
 
@@ -131,21 +141,32 @@ mod tests {
         let (go, gate) = mpsc::channel::<()>();
         backroom.removing.send(Box::new(move || gate.recv().unwrap_or(()))).unwrap();
         for n in 0..=LEFT_MAX {
-            let place = backroom.place().await.unwrap();
+            let place = backroom.place(pending::<()>()).await.unwrap();
             let folder = WorkFolder::create(root.path(), &n.to_string()).unwrap();
             drop(backroom.house(folder, place));
         }
         assert!(root.path().join("0").exists(), "it is not removed by whoever drops it");
         assert_eq!(backroom.room.available_permits(), 0, "the next one waits");
+        // An order to stop does not have to wait for the remover.
+        assert!(backroom.place(ready(())).await.is_none());
         assert_eq!(backroom.read(|| 7).await, Some(7), "reading goes on meanwhile");
 
         drop(go);
 
         let mut all = Vec::new();
         for _ in 0..=LEFT_MAX {
-            all.push(backroom.place().await.unwrap());
+            all.push(backroom.place(pending::<()>()).await.unwrap());
         }
         assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+
+    // One panic once left the worker without a reader for good.
+    #[tokio::test]
+    async fn a_panic_costs_the_one_read_alone() {
+        let backroom = Backroom::start(1).unwrap();
+        let broken = backroom.read(|| -> u8 { panic!("a page of the result that cannot be read") });
+        assert_eq!(broken.await, None);
+        assert_eq!(backroom.read(|| 7).await, Some(7));
     }
 
     #[test]

@@ -37,7 +37,8 @@ pub(super) struct Health(Arc<Needs>);
 pub(super) struct Needs {
     pub(super) control: Control,
     pub(super) backroom: Backroom,
-    pub(super) containment: Containment,
+    /// What holds jobs: those that forbid overlap, and all others.
+    pub(super) containments: [Containment; 2],
     pub(super) program: OwnProgram,
     pub(super) interpreters: Vec<PathBuf>,
     pub(super) folder: PathBuf,
@@ -91,9 +92,13 @@ impl Health {
         let needs = Arc::clone(&self.0);
         let found = self.0.backroom.read(move || needs.look()).await;
         found.unwrap_or_else(|| Err("the worker's reader has died".to_owned()))?;
-        let Needs { containment, program, .. } = &*self.0;
-        let probe = Containment::probe(Choice::Forced(*containment), program).await;
-        probe.map(drop).map_err(|error| error.to_string())
+        let Needs { containments: [chosen, ordinary], program, .. } = &*self.0;
+        for kind in [Some(chosen), Some(ordinary).filter(|kind| *kind != chosen)] {
+            let Some(kind) = kind else { continue };
+            let probe = Containment::probe(Choice::Forced(*kind), program).await;
+            probe.map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! One delivery, from its parameters to its end.
 
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +24,6 @@ use crate::containment::Probe;
 use crate::environment::{HostEnvironment, JobIdentity};
 use crate::folder::{CheckpointError, WorkFolder};
 use crate::mask::{Mask, Masking};
-use crate::secrets::SecretError;
 
 /// A result that is judged where it is: larger ones would hold others up.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
@@ -81,8 +81,8 @@ impl Handler for ActionRunner {
         if context.stop_reason().is_some() {
             return Ended::not_started("stopped before it started");
         }
-        let Some(place) = self.backroom.place().await else {
-            return Ended::not_started("the worker is ending");
+        let Some(place) = self.backroom.place(context.stopped()).await else {
+            return Ended::not_started("stopped while it waited for room for its folder");
         };
         let ended = match self.prepare(&delivery, &context, place) {
             Ok(prepared) => self.carry_out(prepared, &delivery, context).await,
@@ -111,7 +111,8 @@ impl ActionRunner {
         let actions = self.shelf.actions().ok_or_else(absent)?;
         let action = actions.get(&delivery.job_type).ok_or_else(absent)?;
         let parameters = parameters(action, delivery)?;
-        let secrets = self.shelf.secrets.gather(action).map_err(|error| self.no_secret(&error))?;
+        let secrets =
+            self.shelf.secrets.gather(action).map_err(|error| self.not_offered(&error))?;
         let no_folder = |error| Box::new(self.no_folder(&error));
         let name = format!("{}-{}", delivery.attempt.job, delivery.attempt.epoch);
         let folder = WorkFolder::create(&self.attempts_folder, &name).map_err(no_folder)?;
@@ -136,6 +137,7 @@ impl ActionRunner {
         let mask = Mask::of(hidden);
         let program = action.program(&self.packs_folder);
         self.ensure_written(&program.script)?;
+        self.shelf.find_program(action).map_err(|missing| self.not_offered(&missing))?;
         let line = actions
             .command_line(action, &program.script, self.host.path())
             .map_err(|missing| Box::new(host_fault(missing.to_string())))?;
@@ -195,11 +197,11 @@ impl ActionRunner {
     }
 
     /// The job is not charged for what the worker lacks: it goes back, and the worker offers the
-    /// action no longer until the secret is there.
-    fn no_secret(&self, error: &SecretError) -> Box<Ended> {
-        tracing::error!("job handed back: {error}");
+    /// action no longer until that is there. Others of its actions may lack nothing.
+    fn not_offered(&self, lacking: &impl Display) -> Box<Ended> {
+        tracing::error!("job handed back: {lacking}");
         self.again.notify_one();
-        Box::new(Ended::not_started(error.to_string()))
+        Box::new(Ended::not_started(lacking.to_string()))
     }
 
     /// The disk is full or broken: the job goes elsewhere, and others must not meet the same
@@ -243,8 +245,12 @@ impl ActionRunner {
     /// and nobody waits for that.
     async fn account(&self, done: Done, folder: Arc<Housed>) -> (Ended, Checkpoint) {
         let is_small = done.ending.output.stdout.bytes.len() <= INLINE_BYTES_MAX && !left(&folder);
+        let Ending { code: exit_code, tree_empty, executed, .. } = done.ending;
         let read = move || {
-            let mut ended = verdict::judge(&done.action, &done.ending, done.limit, done.stop);
+            let mut done = done;
+            verdict::drop_cut_values(&mut done.ending, &done.mask);
+            let about = (done.limit, done.stop);
+            let mut ended = verdict::judge(&done.action, &done.ending, about, &done.mask);
             verdict::hide(&mut ended, &done.mask);
             (ended, folder.folder().map_or(Ok(None), WorkFolder::read_checkpoint))
         };
@@ -252,7 +258,12 @@ impl ActionRunner {
             return read();
         }
         let account = self.backroom.read(read).await;
-        account.unwrap_or_else(|| (Ended::interrupted("its account could not be read"), Ok(None)))
+        account.unwrap_or_else(|| {
+            let message = "its account could not be read";
+            let ended = Ended::interrupted(message).because("account_unread", message);
+            let ended = ended.known_by(EvidenceCode::Host);
+            (Ended { exit_code, tree_empty, executed, ..ended }, Ok(None))
+        })
     }
 }
 
@@ -323,6 +334,8 @@ async fn pump(
                 log(context, LogStream::Stderr, stderr.next(bytes));
             }
             Output::Truncated { dropped } => {
+                stdout.cut();
+                stderr.cut();
                 let mark = format!("[output limit reached: {dropped} bytes were dropped]\n");
                 context.log_now(LogStream::Worker, mark);
             }

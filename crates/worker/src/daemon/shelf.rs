@@ -1,13 +1,13 @@
-//! The actions that the worker offers, and reading them again: on SIGHUP, and when a secret that
-//! was missing is there.
+//! The actions that the worker offers, and reading them again: on SIGHUP, and when a secret or
+//! script is missing or there again.
 //!
 //! Attempts that run go on with what they were started with.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use outlast_packs::{Origin, PackError, PackSet};
+use outlast_packs::{Action, Origin, PackError, PackSet};
 use outlast_sdk::Control;
 use tokio::sync::Notify;
 
@@ -16,8 +16,8 @@ use crate::containment::Containment;
 use crate::runtime::{Interpreters, Runtime};
 use crate::secrets::Secrets;
 
-/// How often a worker that lacks a secret looks for it.
-const SECRETS_EVERY: Duration = Duration::from_secs(5);
+/// How often a worker that lacks a secret or a script looks for it.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// What is offered now, and what decides about it.
 #[derive(Debug)]
@@ -39,13 +39,41 @@ impl Shelf {
 
     /// Offers what these packs hold.
     pub(super) fn put(&self, packs: PackSet) -> Arc<Actions> {
-        let actions = Arc::new(Actions::select(&packs, self));
+        let mut actions = Actions::select(&packs, self);
+        if let Some(before) = self.actions() {
+            actions.remember(&before, self);
+        }
+        self.offer(actions)
+    }
+
+    fn offer(&self, actions: Actions) -> Arc<Actions> {
+        let actions = Arc::new(actions);
         let mut offered = self.offered.write().unwrap_or_else(PoisonError::into_inner);
         *offered = Some(Arc::clone(&actions));
         actions
     }
 
-    /// Reads the packs again. When that cannot be done, those that are offered stay.
+    /// Finds script and folder of an action; says what is missing. Built-in ones are written
+    /// again when they are needed.
+    pub(super) fn find_program(&self, action: &Action) -> Result<(), String> {
+        let program = action.program(&self.packs_folder);
+        if program.script.starts_with(&self.packs_folder) {
+            return Ok(());
+        }
+        let missing = |what: &str, path: &Path| {
+            Err(format!("{what} {} of action {} is missing", path.display(), action.reference))
+        };
+        if !program.folder.is_dir() {
+            missing("folder", &program.folder)
+        } else if !program.script.is_file() {
+            missing("script", &program.script)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Reads the packs again. When that cannot be done, those that are offered stay, but for
+    /// what is gone from the disk.
     fn read_again(&self) -> Option<Arc<Actions>> {
         let read = || -> Result<PackSet, PackError> {
             let packs = PackSet::load(&self.folders)?;
@@ -59,15 +87,19 @@ impl Shelf {
             }
             Err(fault) => {
                 tracing::error!("packs stay as they were: {fault}");
-                None
+                let left = self.actions()?.left(self)?;
+                Some(self.offer(left))
             }
         }
     }
 
-    /// Whether a secret that was missing is there by now.
-    fn has_found_secrets(&self) -> bool {
+    /// Whether a secret or a script that was missing is there by now.
+    fn has_found_any(&self) -> bool {
         let Some(actions) = self.actions() else { return false };
-        actions.without_secrets().iter().any(|action| self.secrets.gather(action).is_ok())
+        actions
+            .lacking()
+            .iter()
+            .any(|action| self.secrets.gather(action).is_ok() && self.find_program(action).is_ok())
     }
 }
 
@@ -89,7 +121,7 @@ pub(super) async fn keep(shelf: Arc<Shelf>, control: Control, again: Arc<Notify>
     loop {
         tokio::select! {
             () = again.notified() => {}
-            () = found_secrets(&shelf) => {}
+            () = found_any(&shelf) => {}
         }
         let reader = Arc::clone(&shelf);
         // The disk may be slow; heartbeats and attempts must not wait for it.
@@ -102,12 +134,12 @@ pub(super) async fn keep(shelf: Arc<Shelf>, control: Control, again: Arc<Notify>
     }
 }
 
-/// Waits until a missing secret is there.
-async fn found_secrets(shelf: &Arc<Shelf>) {
+/// Waits until a missing secret or script is there.
+async fn found_any(shelf: &Arc<Shelf>) {
     loop {
-        tokio::time::sleep(SECRETS_EVERY).await;
+        tokio::time::sleep(LOOK_EVERY).await;
         let looking = Arc::clone(shelf);
-        let found = tokio::task::spawn_blocking(move || looking.has_found_secrets()).await;
+        let found = tokio::task::spawn_blocking(move || looking.has_found_any()).await;
         if found.unwrap_or(false) {
             return;
         }

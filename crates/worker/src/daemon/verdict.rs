@@ -16,25 +16,38 @@ const MESSAGE_CHARS_MAX: usize = 1000;
 /// What is kept of a result that is too large.
 const RESULT_HEAD_CHARS: usize = 4096;
 
-/// Judges one ending.
+/// Drops what is left of a secret value where output was cut: no part of one is shown.
+pub(super) fn drop_cut_values(ending: &mut Ending, mask: &Mask) {
+    for captured in [&mut ending.output.stdout, &mut ending.output.stderr] {
+        let kept = u64::try_from(captured.bytes.len()).unwrap_or(u64::MAX);
+        if kept < captured.total {
+            mask.drop_cut_beginning(&mut captured.bytes);
+        }
+        if captured.cut {
+            mask.drop_cut_end(&mut captured.bytes);
+        }
+    }
+}
+
+/// Judges one ending. What is shortened is masked before: a cut must not show part of a secret.
 pub(super) fn judge(
     action: &Action,
     ending: &Ending,
-    limit: Duration,
-    stop: Option<StopReason>,
+    (limit, stop): (Duration, Option<StopReason>),
+    mask: &Mask,
 ) -> Ended {
     let evidence = ending.kind.to_string();
     let mut ended = match &ending.kind {
-        EndKind::Exited { code: 0 } => Ended::completed(result(action, ending)),
+        EndKind::Exited { code: 0 } => Ended::completed(result(action, ending, mask)),
         EndKind::Exited { code } => {
-            Ended::failed("exit_code", said(ending, &format!("exit code {code}")))
+            Ended::failed("exit_code", said((ending, mask), &format!("exit code {code}")))
         }
         EndKind::Signalled { signal, oom } => {
             let by = match oom {
                 Oom::Unknown => " (perhaps for want of memory)",
                 Oom::Yes | Oom::No => "",
             };
-            Ended::failed("signal", said(ending, &format!("killed by signal {signal}{by}")))
+            Ended::failed("signal", said((ending, mask), &format!("killed by signal {signal}{by}")))
         }
         EndKind::TimedOut => Ended::timed_out(limit),
         EndKind::Cancelled => Ended::cancelled(""),
@@ -106,7 +119,7 @@ fn is_the_jobs_own(reason: &str) -> bool {
     reason.contains("too long for the system")
 }
 
-fn result(action: &Action, ending: &Ending) -> Vec<u8> {
+fn result(action: &Action, ending: &Ending, mask: &Mask) -> Vec<u8> {
     let stdout = &ending.output.stdout;
     let mut result = action.result(&stdout.bytes);
     if !stdout.is_whole()
@@ -119,7 +132,7 @@ fn result(action: &Action, ending: &Ending) -> Vec<u8> {
         }
     }
     let bytes = serde_json::to_vec(&result).unwrap_or_else(|_never| b"null".to_vec());
-    if bytes.len() <= RESULT_BYTES_MAX { bytes } else { head_only(&bytes) }
+    if bytes.len() <= RESULT_BYTES_MAX { bytes } else { head_only(&mask.json(bytes)) }
 }
 
 /// The work was done; only its account is too long to keep.
@@ -133,8 +146,8 @@ fn head_only(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// What happened, with the last line that the program said about it.
-fn said(ending: &Ending, what: &str) -> String {
-    let stderr = String::from_utf8_lossy(&ending.output.stderr.bytes);
+fn said((ending, mask): (&Ending, &Mask), what: &str) -> String {
+    let stderr = mask.text(&String::from_utf8_lossy(&ending.output.stderr.bytes));
     match stderr.lines().rev().map(str::trim).find(|line| !line.is_empty()) {
         Some(line) => {
             let line: String = line.chars().take(MESSAGE_CHARS_MAX).collect();

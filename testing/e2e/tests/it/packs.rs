@@ -109,6 +109,45 @@ fn one_slip_stops_nothing_and_is_corrected_while_all_run() {
     assert_ne!(pack["digest"], after["digest"]);
 }
 
+// A script that was gone was called a fault of the host: the worker went quiet again and again,
+// and the job was handed back for ever.
+#[test]
+fn an_action_whose_script_is_gone_is_not_offered_until_it_is_back() {
+    let site = Site::new();
+    site.action("lost", "", "echo back");
+    site.action("here", "", "echo here");
+    let worker = site.worker();
+    site.scene.server().process().signal(Signal::HUP);
+    assert_eq!(site.result("site.lost", &Value::Null), json!({"stdout": "back"}));
+    let lost = site.folder.path().join("packs/site/actions/lost.sh");
+    let (packs, away) = (site.folder.path().join("packs"), site.folder.path().join("away"));
+    fs::rename(&lost, &away).unwrap();
+    let handed_back = |job: &str| {
+        eventually("the job is handed back", within(LEASE), || {
+            let attempts = site.scene.api().attempts(job);
+            let told = attempts[0]["outcome"] == "undelivered";
+            told.then(|| assert_ne!(attempts[0]["evidence_code"], "host", "{}", attempts[0]))
+        });
+        let row = site.scene.api().get(&format!("/api/v1/workers/{}", worker.id())).expect(200);
+        assert_eq!(row["data"]["state"], "running", "{row}");
+    };
+
+    let job = site.accepted("site.lost", &Value::Null);
+    handed_back(&job);
+    assert_eq!(site.result("site.here", &Value::Null), json!({"stdout": "here"}));
+    let waiting = site.scene.api().execution(&job);
+    assert_eq!((&waiting["status"], &waiting["failures"]), (&json!("requested"), &json!(0)));
+    fs::rename(&away, &lost).unwrap();
+    site.scene.await_status(&job, "completed", within(LEASE));
+
+    // The same with everything in that folder, which cannot be read again then.
+    fs::rename(&packs, &away).unwrap();
+    let job = site.accepted("site.here", &Value::Null);
+    handed_back(&job);
+    fs::rename(&away, &packs).unwrap();
+    site.scene.await_status(&job, "completed", within(LEASE));
+}
+
 const SECRETIVE: &str = "output_format: json
 env: {GREETING: hello}
 secrets: {API_KEY: {as: env}, CERT: {as: file, from: tls.crt}}

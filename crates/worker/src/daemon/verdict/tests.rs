@@ -5,8 +5,9 @@ use outlast_core::time::BootTime;
 use outlast_packs::PackSet;
 use outlast_sdk::{Ended, Ending as Kind, EvidenceCode, StopReason};
 
-use super::judge;
+use super::{drop_cut_values, hide, judge};
 use crate::attempt::{Captured, EndKind, Ending, Oom, OutputSummary};
+use crate::mask::Mask;
 
 fn captured(text: &str) -> Captured {
     let total = u64::try_from(text.len()).unwrap();
@@ -32,7 +33,8 @@ fn ending(kind: EndKind, stdout: &str, stderr: &str) -> Ending {
 
 fn judged(ending: &Ending, stop: Option<StopReason>) -> Ended {
     let packs = PackSet::embedded_core().unwrap();
-    judge(packs.get("core.echo").unwrap(), ending, Duration::from_secs(7), stop)
+    let about = (Duration::from_secs(7), stop);
+    judge(packs.get("core.echo").unwrap(), ending, about, &Mask::default())
 }
 
 fn check(kind: EndKind, expected: Kind, error_type: Option<&str>) {
@@ -96,4 +98,45 @@ fn output_of_which_only_the_end_was_kept_says_how_much_is_missing() {
     let ended = judged(&cut, None);
     let result: serde_json::Value = serde_json::from_slice(&ended.result_json).unwrap();
     assert_eq!(result["output_missing_bytes"], 1000);
+}
+
+const SECRET: &str = "sesame-opens-the-door";
+
+fn masked(ending: &mut Ending) -> String {
+    let packs = PackSet::embedded_core().unwrap();
+    let mask = Mask::of([SECRET.as_bytes()].into_iter());
+    drop_cut_values(ending, &mask);
+    let about = (Duration::from_secs(7), None);
+    let mut ended = judge(packs.get("core.echo").unwrap(), ending, about, &mask);
+    hide(&mut ended, &mask);
+    let message = ended.failure.map(|failure| failure.message).unwrap_or_default();
+    format!("{message}{}", String::from_utf8_lossy(&ended.result_json))
+}
+
+/// No part of a secret is shown either, wherever what is reported was cut.
+#[test]
+fn a_secret_across_a_cut_shows_no_part() {
+    for place in 0..=SECRET.len() {
+        let line = format!("{}{SECRET}", "x".repeat(super::MESSAGE_CHARS_MAX - place));
+        let said = masked(&mut ending(EndKind::Exited { code: 3 }, "", &line));
+        let huge = format!("{}{SECRET}", "y".repeat(RESULT_BYTES_MAX - place));
+        let head = masked(&mut ending(EndKind::Exited { code: 0 }, &huge, ""));
+        let head_cut =
+            format!("{}{SECRET}{}", "z".repeat(4000 + place * 5), "z".repeat(RESULT_BYTES_MAX));
+        let head_cut = masked(&mut ending(EndKind::Exited { code: 0 }, &head_cut, ""));
+        let mut tail = ending(EndKind::Exited { code: 3 }, &SECRET[place..], &SECRET[place..]);
+        for captured in [&mut tail.output.stdout, &mut tail.output.stderr] {
+            captured.total = 1_000_000;
+        }
+        let tail_failed = masked(&mut tail);
+        tail.kind = EndKind::Exited { code: 0 };
+        let tail_result = masked(&mut tail);
+        let mut given_up = ending(EndKind::Exited { code: 0 }, &SECRET[..place], "");
+        given_up.output.stdout.cut = true;
+        for shown in [said, head, head_cut, tail_failed, tail_result, masked(&mut given_up)] {
+            let parts = (0..SECRET.len() - 5).map(|at| &SECRET[at..at + 5]);
+            let part = parts.clone().find(|part| shown.contains(part));
+            assert_eq!(part, None, "cut at {place}: {}", &shown[shown.len().saturating_sub(200)..]);
+        }
+    }
 }

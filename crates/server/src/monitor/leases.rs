@@ -211,7 +211,8 @@ fn lapse_of<S: Store>(
         worker.id,
         seconds(age)
     );
-    let evidence = evidence_of(worker, scope, age, engine.settings());
+    let attached_here = engine.board().fleet.session(worker.id).is_some();
+    let evidence = evidence_of(worker, scope, (age, attached_here), engine.settings());
     Lapse {
         worker: worker.id,
         renewal: worker.renewal,
@@ -224,11 +225,13 @@ fn lapse_of<S: Store>(
 
 /// What a worker's silence says, as far as can be known from here. The system of a process that
 /// is killed closes its connections at once, while its beats are still fresh; one that stands
-/// still keeps them, and falls silent first.
+/// still keeps them, and falls silent first. Only the server that a worker is attached to sees
+/// its connection: of another's it is known that the worker is silent, and that server may be
+/// what died.
 fn evidence_of(
     worker: &WorkerBrief,
     scope: LapseScope,
-    age: Span,
+    (age, attached_here): (Span, bool),
     settings: &Settings,
 ) -> Evidence {
     let multiplier = u64::from(settings.staleness_multiplier.max(1));
@@ -255,7 +258,7 @@ fn evidence_of(
             let text = format!("{silent}; its connection was closed and did not come back");
             Evidence::of(EvidenceCode::WorkerKilled, text)
         }
-        (LapseScope::Everything, false, Liveness::Live) => {
+        (LapseScope::Everything, false, Liveness::Live) if attached_here => {
             let text =
                 format!("{silent}; its connection stands: frozen, or cut off without a sign");
             Evidence::of(EvidenceCode::Frozen, text)

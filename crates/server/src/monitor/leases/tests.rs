@@ -7,7 +7,7 @@ use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_core::limits;
 use outlast_core::time::Timestamp;
-use outlast_core::worker::liveness::WorkerEvent;
+use outlast_core::worker::liveness::{Standing, WorkerEvent};
 use outlast_packs::PackSet;
 use outlast_proto::v1::ServerMessage;
 use outlast_store::command::{Start, WorkerMove};
@@ -149,4 +149,25 @@ async fn a_fleet_that_dies_again_and_again_costs_few_commits_and_no_job_is_blame
         let losses = u32::try_from(ROUNDS).unwrap();
         assert_eq!((job.state, job.spent.losses, job.isolated), (State::Active, losses, false));
     }
+}
+
+/// A server that died with its worker's connection once made the others say `frozen`.
+#[test]
+fn only_the_server_that_sees_a_connection_says_that_its_worker_is_frozen() {
+    let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+    let worker = WorkerBrief {
+        id: WorkerId(Uuid::from_u128(1)),
+        standing: Standing::NEW,
+        renewal: 4,
+        lease: Span::from_secs(15),
+        last_heartbeat: Timestamp(1_000),
+        updated: Timestamp(1_000),
+        lapsed_holding: false,
+    };
+    let code = |attached_here| {
+        let age = Span::from_secs(16);
+        evidence_of(&worker, LapseScope::Everything, (age, attached_here), &settings).code
+    };
+    assert_eq!(code(true), Some(EvidenceCode::Frozen));
+    assert_eq!(code(false), Some(EvidenceCode::Lease));
 }

@@ -196,6 +196,17 @@ pub struct Shown<'a> {
     pub certificate: Option<&'a CertificateNames>,
 }
 
+/// Who is behind what a client showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It does not matter: everybody may do it.
+    Anybody,
+    /// The holder of a token.
+    Token(KnownToken),
+    /// The holder of a certificate; what stands for its token.
+    Certificate(KnownToken),
+}
+
 /// Why a request is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
@@ -231,8 +242,8 @@ impl Access {
         self.known().is_open()
     }
 
-    /// Checks what a client showed against what a request needs, and returns the token that
-    /// was shown, or what stands for it. Where the server knows none, there is none to show.
+    /// Checks what a client showed against what a request needs, and returns who it is. Where
+    /// the server knows nobody, everybody may do everything.
     ///
     /// # Errors
     /// Returns what is wrong with the token or too small about its role.
@@ -241,16 +252,21 @@ impl Access {
         shown: Shown<'_>,
         need: Need,
         what: fmt::Arguments<'_>,
-    ) -> Result<Option<KnownToken>, Denied> {
+    ) -> Result<Found, Denied> {
         let known = self.known();
         if known.is_open() || need == Need::Nothing {
-            return Ok(None);
+            return Ok(Found::Anybody);
         }
-        let (kind, found) = known.identify(shown)?;
-        if found.role.allows(need) {
-            return Ok(Some(found.clone()));
+        let found = known.identify(shown)?;
+        let (kind, known) = match &found {
+            Found::Anybody => return Ok(found),
+            Found::Token(token) => ("token", token),
+            Found::Certificate(name) => ("certificate", name),
+        };
+        if known.role.allows(need) {
+            return Ok(found);
         }
-        let KnownToken { name, role, .. } = found;
+        let KnownToken { name, role, .. } = known;
         let roles = need.roles();
         Err(Denied::Forbidden(format!(
             "{kind} {name:?} has the role {role}; {what} needs the role {roles}"
@@ -272,12 +288,12 @@ impl Known {
         self.tokens.is_empty() && self.certificates.is_empty()
     }
 
-    fn identify(&self, shown: Shown<'_>) -> Result<(&'static str, &KnownToken), Denied> {
+    fn identify(&self, shown: Shown<'_>) -> Result<Found, Denied> {
         match (shown.authorization, shown.certificate) {
             (Some(header), _) if !self.tokens.is_empty() => {
-                self.token(header).map(|token| ("token", token))
+                self.token(header).cloned().map(Found::Token)
             }
-            (_, Some(names)) => self.certificate(names).map(|name| ("certificate", name)),
+            (_, Some(names)) => self.certificate(names).cloned().map(Found::Certificate),
             _ => {
                 let wanted = match (self.tokens.is_empty(), self.certificates.is_empty()) {
                     (_, true) => "a bearer token and none was",
@@ -384,15 +400,21 @@ mod tests {
     #[test]
     fn without_tokens_everybody_may_do_everything() {
         let open = Access::default();
-        assert_eq!(open.check(Shown::default(), Need::Administer, format_args!("this")), Ok(None));
+        assert_eq!(
+            open.check(Shown::default(), Need::Administer, format_args!("this")),
+            Ok(Found::Anybody)
+        );
     }
 
     #[test]
     fn a_certificate_has_the_role_of_the_first_name_that_has_one() {
         let names = |all: &[&str]| CertificateNames(all.iter().map(|&it| it.to_owned()).collect());
-        let check = |certificate: &CertificateNames, need| {
+        let check = |certificate: &CertificateNames, need| -> Result<String, Denied> {
             let shown = Shown { authorization: None, certificate: Some(certificate) };
-            access().check(shown, need, format_args!("this")).map(|found| found.unwrap().name)
+            match access().check(shown, need, format_args!("this"))? {
+                Found::Certificate(found) => Ok(found.name),
+                other => panic!("{other:?}"),
+            }
         };
         assert_eq!(check(&names(&["host", "ci"]), Need::Produce), Ok("ci".to_owned()));
         let small = check(&names(&["ci"]), Need::Work).unwrap_err().to_string();

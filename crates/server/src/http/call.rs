@@ -22,8 +22,9 @@ use uuid::Uuid;
 
 use super::answer::Answer;
 use super::error::{self, Failure};
-use super::{App, once, page_origin};
-use crate::access::{KnownToken, Need, Shown};
+use super::page_origin::{self, Sender};
+use super::{App, once};
+use crate::access::{Found, KnownToken, Need, Shown};
 use crate::connections::Peer;
 use crate::tls::CertificateNames;
 
@@ -64,14 +65,21 @@ impl<S: Store> Call<S> {
             certificate: certificate.map(AsRef::as_ref),
         };
         let what = format_args!("{} {}", self.method(), self.path());
-        self.who = settings.access.check(shown, need, what)?;
+        let (who, sender) = match settings.access.check(shown, need, what)? {
+            Found::Anybody => (None, Some(Sender::Anybody)),
+            Found::Certificate(name) => (Some(name), Some(Sender::Certificate)),
+            Found::Token(token) => (Some(token), None),
+        };
+        self.who = who;
         if need == Need::Work
             && let Some(peer) = self.parts.extensions.get::<Arc<Peer>>()
         {
             peer.works();
         }
-        if settings.access.is_open() && !matches!(need, Need::Nothing | Need::Read) {
-            page_origin::check(self.headers())?;
+        if let Some(sender) = sender
+            && !matches!(need, Need::Nothing | Need::Read)
+        {
+            page_origin::check(&self.parts, sender)?;
         }
         Ok(self)
     }

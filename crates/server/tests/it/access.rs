@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use http::{Method, Request};
 use outlast_server::access::{Access, KnownToken, Role, TokenHash};
+use outlast_server::tls::CertificateNames;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Reply};
@@ -129,6 +130,49 @@ async fn pages_of_others_give_no_orders_to_a_server_without_tokens() {
     let reply =
         post(&guarded, "https://app.example", "jobs.example", Some("secret-producer")).await;
     assert_eq!(reply.status, 201, "a token is proof enough: {}", reply.text);
+}
+
+/// A browser shows its certificate for any page. Any page that an operator looked at could once
+/// start executions.
+#[tokio::test]
+async fn pages_of_others_do_not_use_the_certificate_of_a_browser() {
+    let roles = vec![("ops".to_owned(), Role::Operator)];
+    let access = Access::new(Vec::new(), roles);
+    let api = Api::with(|settings| settings.access = Arc::new(access));
+    let post = async |target: &str, headers: &[(&str, &str)]| {
+        let names = CertificateNames(vec!["ops".to_owned()]);
+        let mut request = Request::post(target).extension(Arc::new(names));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = r#"{"action_ref":"core.noop"}"#;
+        api.send(request.body(Body::from(body)).expect("a request")).await
+    };
+    let (host, own) = (("host", "jobs.example"), ("origin", "https://jobs.example"));
+    let evil = ("origin", "https://evil.example");
+    let site = |site| ("sec-fetch-site", site);
+    let cases: [(&[(&str, &str)], u16); 10] = [
+        (&[host], 201),
+        (&[host, own], 201),
+        (&[host, own, site("same-origin")], 201),
+        (&[host, site("none")], 201),
+        (&[host, evil], 403),
+        (&[host, ("origin", "null")], 403),
+        (&[host, site("cross-site")], 403),
+        (&[host, own, site("same-site")], 403),
+        // No token of this server: the certificate speaks all the same.
+        (&[host, evil, ("authorization", "Bearer x")], 403),
+        (&[host, ("origin", "https://jobs.example:444")], 403),
+    ];
+    for (headers, status) in cases {
+        let reply = post("/executions", headers).await;
+        assert_eq!(reply.status, status, "{headers:?}: {}", reply.text);
+    }
+    // A request of HTTP/2 names its host in its target.
+    for (headers, status) in [(&[own], 201), (&[evil], 403)] {
+        let reply = post("https://jobs.example/executions", headers).await;
+        assert_eq!(reply.status, status, "{headers:?}: {}", reply.text);
+    }
 }
 
 async fn send(api: &Api, method: Method, path: &str, (role, body): (Role, Value)) -> Reply {

@@ -10,6 +10,10 @@ use tokio::time::Instant;
 /// Longest that the store's time is told by our own clock since PostgreSQL last told it.
 const TOLD_MAX: Duration = Duration::from_secs(1);
 
+/// If PostgreSQL's time is this far behind what was acted at, its clock was set back. A smaller
+/// difference is waited for.
+const BEHIND_MAX: Span = Span::from_secs(1);
+
 /// The store's time.
 #[derive(Debug)]
 pub(crate) struct Time {
@@ -18,14 +22,15 @@ pub(crate) struct Time {
 
 #[derive(Debug)]
 struct Known {
-    latest: Timestamp,
+    /// The latest time that was acted at, and when that was by our own clock.
+    latest: Option<(Timestamp, Instant)>,
     /// What PostgreSQL told, and when that came.
     told: Option<(Timestamp, Instant)>,
 }
 
 impl Time {
     pub(crate) const fn new() -> Self {
-        Self { known: Mutex::new(Known { latest: Timestamp(i64::MIN), told: None }) }
+        Self { known: Mutex::new(Known { latest: None, told: None }) }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -46,15 +51,59 @@ impl Time {
         Some(time.after(Span(since)))
     }
 
-    /// Returns `now`, or the latest time that was acted at if that is later.
+    /// Returns `now`, or what the latest time that was acted at has become since, if that is
+    /// later: the time of a PostgreSQL whose clock was set back goes on by our own clock.
     pub(crate) fn at_least(&self, now: Timestamp) -> Timestamp {
+        self.at_least_by(now, Instant::now())
+    }
+
+    fn at_least_by(&self, now: Timestamp, own: Instant) -> Timestamp {
         let mut known = self.known();
-        known.latest = known.latest.max(now);
-        known.latest
+        let (time, at) = match known.latest {
+            Some((latest, at)) if latest.since(now) > BEHIND_MAX => {
+                // Kept to the millisecond, so that none is lost from call to call.
+                let since = own.saturating_duration_since(at).as_millis();
+                let since = u64::try_from(since).unwrap_or(0);
+                (latest.after(Span(since)), at + Duration::from_millis(since))
+            }
+            Some((latest, _)) => (latest.max(now), own),
+            None => (now, own),
+        };
+        known.latest = Some((time, at));
+        time
     }
 
     /// Returns the latest time that was acted at.
     pub(crate) fn latest(&self) -> Timestamp {
-        self.known().latest
+        self.known().latest.map_or(Timestamp(i64::MIN), |(latest, _)| latest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing fell due once for as long as a clock had been wrong.
+    #[test]
+    fn time_goes_on_when_a_clock_that_was_ahead_is_set_back() {
+        const HOUR: i64 = 3_600_000;
+        let (time, began) = (Time::new(), Instant::now());
+        // What PostgreSQL says, what is said after how long, what it is taken for.
+        for (told, own, expected) in [
+            (0, 0, 0),
+            (HOUR, 1_000, HOUR),
+            (2_000, 2_000, HOUR + 1_000),
+            (2_700, 2_700, HOUR + 1_700),
+            (12_000, 12_000, HOUR + 11_000),
+            // It is ahead once more, and a little behind.
+            (2 * HOUR, 13_000, 2 * HOUR),
+            (2 * HOUR - 400, 13_100, 2 * HOUR),
+            (2 * HOUR - 300, 13_200, 2 * HOUR),
+            (2 * HOUR + 5, 13_505, 2 * HOUR + 5),
+        ] {
+            let found = time.at_least_by(Timestamp(told), began + Duration::from_millis(own));
+            assert_eq!(found, Timestamp(expected), "{told} after {own} ms");
+            assert_eq!(time.latest(), found);
+        }
     }
 }

@@ -7,7 +7,7 @@ use outlast_core::time::Span;
 use serde_json::Value;
 
 /// Longest length accepted anywhere: a hundred years, so that sums never overflow.
-const MILLIS_MAX: u64 = 100 * 366 * 24 * 3600 * 1000;
+pub(crate) const MILLIS_MAX: u64 = 100 * 366 * 24 * 3600 * 1000;
 
 /// Reads an ISO 8601 duration of weeks, days, hours, minutes and seconds.
 #[must_use]
@@ -57,8 +57,13 @@ fn millis(number: &str, scale: u64) -> Option<u64> {
     Some(total)
 }
 
-fn span(millis: u64) -> Option<Span> {
+pub(crate) fn span(millis: u64) -> Option<Span> {
     (millis <= MILLIS_MAX).then_some(Span(millis))
+}
+
+/// Returns what is wrong with milliseconds that are no length.
+pub(crate) fn millis_problem() -> String {
+    format!("must be a whole number of milliseconds from 1 to {MILLIS_MAX}")
 }
 
 /// Shows a length as ISO 8601.

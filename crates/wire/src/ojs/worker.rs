@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
+use crate::duration;
 use crate::fault::Fault;
 use crate::json::{self, Object};
 use crate::ojs::{names, quirks};
@@ -54,14 +55,14 @@ impl Fetch {
             Fault::field("count", format!("must be a whole number from 1 to {FETCH_JOBS_MAX}"))
         })?;
         body.worker_id.as_deref().map(names::worker).transpose()?;
-        if body.visibility_timeout_ms == Some(0) {
-            return Err(Fault::field("visibility_timeout_ms", "must be above 0"));
-        }
+        let length = |millis| duration::span(millis).filter(|length| length.0 > 0);
+        let wrong = || Fault::field("visibility_timeout_ms", duration::millis_problem());
+        let visibility = body.visibility_timeout_ms.map(|millis| length(millis).ok_or_else(wrong));
         Ok(Self {
             queues,
             count,
             worker: body.worker_id,
-            visibility: body.visibility_timeout_ms.map(Span),
+            visibility: visibility.transpose()?,
             wait: body.wait_ms.map(|wait| Span(wait).min(LONG_POLL_MAX)),
         })
     }

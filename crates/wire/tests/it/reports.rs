@@ -2,6 +2,7 @@
 
 use outlast_core::id::Epoch;
 use outlast_core::limits::LONG_POLL_MAX;
+use outlast_core::time::Span;
 use outlast_wire::ojs::quirks;
 use outlast_wire::ojs::worker::{Ack, BeatPhase, Fetch, Heartbeat, HeldByBeat, Nack, NackSort};
 
@@ -31,9 +32,14 @@ fn a_fetch_takes_one_job_and_does_not_wait_unless_asked() {
         r#"{"queues":["a"],"count":100000}"#,
         r#"{"queues":["a"],"worker_id":""}"#,
         r#"{"queues":["a"],"visibility_timeout_ms":0}"#,
+        // Sums with it once overflowed.
+        r#"{"queues":["a"],"visibility_timeout_ms":3162240000001}"#,
+        r#"{"queues":["a"],"visibility_timeout_ms":9223372036854775807}"#,
     ] {
         assert!(Fetch::read(wrong.as_bytes()).is_err(), "{wrong}");
     }
+    let longest = br#"{"queues":["a"],"visibility_timeout_ms":3162240000000}"#;
+    assert_eq!(Fetch::read(longest).expect("a fetch").visibility, Some(Span(3_162_240_000_000)));
 }
 
 #[test]

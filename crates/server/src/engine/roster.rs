@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::lease::held_digest;
-use outlast_core::limits::SESSION_MESSAGE_BYTES_AIM;
+use outlast_core::limits::{CONCURRENCY_MAX, SESSION_MESSAGE_BYTES_AIM};
 use outlast_core::time::{BootTime, Span};
 use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::{Deliveries, Delivery, Orders, ReportAnswer, ReportAnswers, ServerMessage};
@@ -162,8 +162,9 @@ impl Session {
         }
     }
 
-    /// Takes note of how much the worker takes.
+    /// Takes note of how much the worker takes, as far as any worker may.
     pub(crate) fn offer(&mut self, slots: u32, prefetch: u32) {
+        let (slots, prefetch) = (slots.min(CONCURRENCY_MAX), prefetch.min(CONCURRENCY_MAX));
         (self.slots, self.prefetch) = (slots, prefetch);
         self.facts.slots.store(usize::try_from(slots).unwrap_or(usize::MAX), Ordering::Relaxed);
     }
@@ -379,11 +380,41 @@ impl Roster {
 
 #[cfg(test)]
 mod tests {
-    use outlast_core::limits::{BODY_BYTES_MAX, SESSION_MESSAGE_BYTES_MAX};
-    use outlast_proto::v1::Delivery;
-    use prost::Message as _;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Arc;
 
-    use super::in_messages;
+    use outlast_core::id::WorkerId;
+    use outlast_core::limits::{BODY_BYTES_MAX, CONCURRENCY_MAX, SESSION_MESSAGE_BYTES_MAX};
+    use outlast_proto::v1::Delivery;
+    use outlast_store::command::WorkerRole;
+    use prost::Message as _;
+    use tokio::sync::mpsc;
+    use tokio_util::sync::CancellationToken;
+    use uuid::Uuid;
+
+    use super::{Session, in_messages};
+    use crate::engine::profile::Profile;
+
+    /// The sum of both once overflowed.
+    #[test]
+    fn a_worker_that_offers_more_than_any_may_gets_what_any_may() {
+        let profile = Profile {
+            role: WorkerRole::Sdk,
+            queues: Vec::new(),
+            runtimes: Vec::new(),
+            labels: BTreeMap::new(),
+            types: BTreeSet::new(),
+        };
+        let (push, _pushed) = mpsc::unbounded_channel();
+        let closer = CancellationToken::new().drop_guard();
+        let worker = WorkerId(Uuid::nil());
+        let mut session = Session::new((worker, 1), ("w", Arc::new(profile)), push, closer);
+        session.offer(u32::MAX, u32::MAX);
+        assert_eq!(
+            (session.room(false), session.room(true)),
+            (CONCURRENCY_MAX, 2 * CONCURRENCY_MAX)
+        );
+    }
 
     #[test]
     fn deliveries_are_split_by_size_and_none_is_left_out() {

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! first seen ──renewed──▶ seen anew … ──unchanged for its length──▶ may lapse
-//! any of them ──contact with the store lost──▶ forgotten
+//! any of them ──contact with the store lost, or its row held──▶ forgotten
 //! ```
 //!
 //! A renewal that its worker does not hear of helps nobody: the worker ends what it must by
@@ -114,6 +114,12 @@ impl Watch {
     pub fn forget(&mut self, worker: WorkerId) {
         self.seen.remove(&worker);
         self.unheard.remove(&worker);
+    }
+
+    /// Starts watching one worker anew: nothing could be stored about it, so its silence may
+    /// have been ours.
+    pub fn unproven(&mut self, worker: WorkerId) {
+        self.forget(worker);
     }
 
     /// Starts watching everyone anew: contact with the store was lost, so silence may

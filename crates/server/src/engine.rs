@@ -707,6 +707,22 @@ pub(crate) mod tests {
         slots: u32,
     ) -> mpsc::UnboundedReceiver<Result<ServerMessage, tonic::Status>> {
         let lease = Span::from_secs(15);
+        let profile = register_sdk_worker(engine, (worker, slots), lease).await;
+        engine.submit(Command::Attach(Attach { worker, attachment: 1, lease })).await.unwrap();
+        let (push, pushed) = mpsc::unbounded_channel();
+        let closer = CancellationToken::new().drop_guard();
+        let session = roster::Session::new((worker, 1), ("w", Arc::new(profile)), push, closer);
+        engine.send(Input::Attached(Box::new(session))).await.unwrap();
+        let capacity = Input::Capacity { worker, session: 1, slots, prefetch: 0 };
+        engine.send(capacity).await.unwrap();
+        pushed
+    }
+
+    pub(crate) async fn register_sdk_worker(
+        engine: &Engine<ModelStore>,
+        (worker, slots): (WorkerId, u32),
+        lease: Span,
+    ) -> profile::Profile {
         let profile = profile::Profile {
             role: WorkerRole::Sdk,
             queues: vec!["default".into()],
@@ -727,14 +743,7 @@ pub(crate) mod tests {
             plain_id: None,
         };
         engine.submit(Command::Register(Box::new(registration))).await.unwrap();
-        engine.submit(Command::Attach(Attach { worker, attachment: 1, lease })).await.unwrap();
-        let (push, pushed) = mpsc::unbounded_channel();
-        let closer = CancellationToken::new().drop_guard();
-        let session = roster::Session::new((worker, 1), ("w", Arc::new(profile)), push, closer);
-        engine.send(Input::Attached(Box::new(session))).await.unwrap();
-        let capacity = Input::Capacity { worker, session: 1, slots, prefetch: 0 };
-        engine.send(capacity).await.unwrap();
-        pushed
+        profile
     }
 
     pub(crate) fn noop_job(n: u128) -> NewJob {

@@ -22,6 +22,7 @@ mod tables;
 mod tx;
 mod worker;
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -49,13 +50,37 @@ pub struct ModelStore {
     tables: Arc<Mutex<Tables>>,
     clock: Arc<dyn Clock>,
     closed: Arc<AtomicBool>,
+    failing: Option<Failing>,
+}
+
+/// Which batches fail, and how.
+#[derive(Clone)]
+struct Failing(Arc<Fault>);
+
+/// Says how a batch fails, if it does.
+type Fault = dyn Fn(&Batch) -> Option<StoreError> + Send + Sync;
+
+impl fmt::Debug for Failing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Failing")
+    }
 }
 
 impl ModelStore {
     /// Returns an empty store that reads `clock`.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { tables: Arc::default(), clock, closed: Arc::default() }
+        Self { tables: Arc::default(), clock, closed: Arc::default(), failing: None }
+    }
+
+    /// Returns a store over what this one holds of which the batches fail that `fault` says:
+    /// nothing of them is stored.
+    #[must_use]
+    pub fn failing(
+        self,
+        fault: impl Fn(&Batch) -> Option<StoreError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { failing: Some(Failing(Arc::new(fault))), ..self }
     }
 
     /// Returns a store over what this one holds, as after a crash or a close: every batch
@@ -140,6 +165,9 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
 
 impl Store for ModelStore {
     async fn apply(&self, batch: Batch) -> Result<Applied, StoreError> {
+        if let Some(error) = self.failing.as_ref().and_then(|Failing(fault)| fault(&batch)) {
+            return Err(error);
+        }
         self.apply_now(&batch)
     }
 

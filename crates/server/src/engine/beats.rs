@@ -5,8 +5,10 @@
 //! makes them known, a word about themselves, and the jobs that they go on with. Those jobs come
 //! after everything else, in a batch of their own: no renewal waits for them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use outlast_core::id::WorkerId;
 use outlast_core::time::Span;
 use outlast_store::{Batch, BatchId, Command, Reply, Store, StoreError};
 use tokio::sync::mpsc;
@@ -16,6 +18,7 @@ use uuid::Uuid;
 use crate::clock::{boot_time, precise};
 use crate::engine::contact::Lane;
 use crate::engine::input::ReplySender;
+use crate::engine::turn::is_of_one;
 use crate::engine::{Board, Unavailable, millis};
 use crate::metrics::Metrics;
 use crate::settings::Settings;
@@ -42,7 +45,15 @@ pub(super) async fn run<S: Store>(
     mut beats: mpsc::Receiver<Beat>,
 ) {
     // Batches of one writer are numbered one after another: these are not the loop's.
-    let mut lane = Beats { store, settings, server: Uuid::now_v7(), batches: 0, board, metrics };
+    let mut lane = Beats {
+        store,
+        settings,
+        server: Uuid::now_v7(),
+        batches: 0,
+        board,
+        metrics,
+        held: HashSet::new(),
+    };
     lane.store.beats_come_from(lane.server);
     let mut gathered = Vec::new();
     let mut began: Option<Instant> = None;
@@ -60,10 +71,23 @@ pub(super) async fn run<S: Store>(
         lane.metrics.batch(gathered.len());
         let (jobs, workers): (Vec<_>, Vec<_>) =
             gathered.drain(..).partition(|(command, _)| matches!(command, Command::Extend(_)));
-        for part in [workers, jobs] {
-            let (commands, callers) = part.into_iter().unzip();
-            lane.commit(commands, callers).await;
+        let (held, free): (Vec<_>, Vec<_>) = workers.into_iter().partition(|(command, _)| {
+            worker_of(command).is_some_and(|worker| lane.held.contains(&worker))
+        });
+        for part in [free, jobs, held] {
+            lane.commit(part).await;
         }
+    }
+}
+
+/// Returns whom a command is about.
+const fn worker_of(command: &Command) -> Option<WorkerId> {
+    match command {
+        Command::Renew(renew) => Some(renew.worker),
+        Command::Lapse(lapse) => Some(lapse.worker),
+        Command::Attach(attach) => Some(attach.worker),
+        Command::Worker(step) => Some(step.worker),
+        _ => None,
     }
 }
 
@@ -83,48 +107,88 @@ struct Beats<S> {
     batches: u64,
     board: Arc<Board>,
     metrics: Arc<Metrics>,
+    /// Workers whose rows were held by another session when last tried. They come last, each
+    /// alone, so that they hold up nobody.
+    held: HashSet<WorkerId>,
 }
 
 impl<S: Store> Beats<S> {
     /// Stores parts of heartbeats; one that cannot be stored fails alone.
-    async fn commit(&mut self, commands: Vec<Command>, callers: Vec<ReplySender>) {
-        if commands.is_empty() {
-            return;
-        }
-        let mut parts = vec![(commands, callers)];
-        let mut held = 0;
-        while let Some((mut commands, mut callers)) = parts.pop() {
-            let spare = commands.clone();
-            let error = match self.apply(std::mem::take(&mut commands), &callers).await {
+    async fn commit(&mut self, beats: Vec<Beat>) {
+        let (known, rest): (Vec<_>, Vec<_>) = beats.into_iter().partition(|(command, _)| {
+            worker_of(command).is_some_and(|worker| self.held.contains(&worker))
+        });
+        let alone = known.into_iter().map(|beat| vec![beat]);
+        let mut parts: Vec<Vec<Beat>> = alone.chain([rest]).collect();
+        let (mut held, began) = (0, boot_time());
+        while let Some(mut part) = parts.pop() {
+            if part.is_empty() {
+                continue;
+            }
+            let commands: Vec<Command> = part.iter().map(|(command, _)| command.clone()).collect();
+            let error = match self.apply(commands).await {
                 Ok(replies) => {
-                    answer(callers, replies);
+                    self.answer(part, replies);
                     continue;
                 }
                 Err(error) => error,
             };
-            let of_one = matches!(
-                error,
-                StoreError::Rejected(_) | StoreError::Corrupt(_) | StoreError::Held(_)
-            );
-            if of_one && callers.len() > 1 && held < HELD_MAX {
-                commands = spare;
-                let rest = commands.split_off(commands.len() / 2);
-                let others = callers.split_off(callers.len() / 2);
-                parts.extend([(rest, others), (commands, callers)]);
+            if !is_of_one(&error) {
+                // The other parts would fail as this one did, each after a long wait.
+                part.extend(parts.drain(..).flatten());
+            } else if part.len() > 1 && held < HELD_MAX {
+                let rest = part.split_off(part.len() / 2);
+                parts.extend([rest, part]);
                 continue;
+            } else if held >= HELD_MAX {
+                part.extend(parts.drain(..).flatten());
+            }
+            if matches!(error, StoreError::Held(_)) {
+                self.excuse(&part);
             }
             held += 1;
-            tracing::error!(%error, commands = callers.len(), "heartbeats failed");
-            refuse(callers, &error);
+            tracing::error!(%error, commands = part.len(), "heartbeats failed");
+            refuse(part, &error);
+        }
+        // Those that came meanwhile had to wait.
+        if held > 0 && boot_time().since(began) > self.board.contact.patience() {
+            self.board.unproven();
         }
     }
 
-    async fn apply(
-        &mut self,
-        commands: Vec<Command>,
-        callers: &[ReplySender],
-    ) -> Result<Vec<Reply>, StoreError> {
-        debug_assert_eq!(commands.len(), callers.len());
+    /// Answers what was stored.
+    fn answer(&mut self, beats: Vec<Beat>, replies: Vec<Reply>) {
+        for ((command, caller), reply) in beats.into_iter().zip(replies) {
+            if !self.held.is_empty()
+                && let Some(worker) = worker_of(&command)
+            {
+                self.held.remove(&worker);
+            }
+            // A caller that has gone needs no answer.
+            drop(caller.send(Ok(reply)));
+        }
+    }
+
+    /// Notes that nothing can be stored about some workers at the moment: they are silent
+    /// through no fault of their own. What is known of others stays.
+    fn excuse(&mut self, beats: &[Beat]) {
+        if self.held.len() > BATCH_MAX {
+            self.held.clear();
+        }
+        for (command, _) in beats {
+            match worker_of(command) {
+                Some(worker) => {
+                    self.board.leases().unproven(worker);
+                    self.held.insert(worker);
+                }
+                // Its row is not there yet.
+                None if matches!(command, Command::Register(_)) => {}
+                None => self.board.unproven(),
+            }
+        }
+    }
+
+    async fn apply(&mut self, commands: Vec<Command>) -> Result<Vec<Reply>, StoreError> {
         self.batches += 1;
         let batch = Batch {
             id: BatchId { server: self.server, n: self.batches },
@@ -146,10 +210,6 @@ impl<S: Store> Beats<S> {
                 | StoreError::Closed)
         );
         self.board.wrote(Lane::Beats, reached);
-        // The one whose row is held is silent through no fault of its own.
-        if matches!(result, Err(StoreError::Held(_))) {
-            self.board.unproven();
-        }
         let applied = result?;
         self.board.set_clock(applied.at);
         let mut news = false;
@@ -169,16 +229,12 @@ impl<S: Store> Beats<S> {
     }
 }
 
-fn answer(callers: Vec<ReplySender>, replies: Vec<Reply>) {
-    for (caller, reply) in callers.into_iter().zip(replies) {
-        // A caller that has gone needs no answer.
-        drop(caller.send(Ok(reply)));
-    }
-}
-
-fn refuse(callers: Vec<ReplySender>, error: &StoreError) {
+fn refuse(beats: Vec<Beat>, error: &StoreError) {
     let unavailable = Unavailable::new(error.to_string());
-    for caller in callers {
+    for (_, caller) in beats {
         drop(caller.send(Err(unavailable.clone())));
     }
 }
+
+#[cfg(test)]
+mod tests;

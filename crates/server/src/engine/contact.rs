@@ -96,6 +96,11 @@ impl Contact {
         self.state().held_up = patience;
     }
 
+    /// Returns how long a write may take before what is seen meanwhile says nothing.
+    pub(crate) fn patience(&self) -> Span {
+        self.state().held_up
+    }
+
     /// Notes that a write begins.
     pub(crate) fn begins(&self, lane: Lane, now: BootTime) {
         self.state().lane(lane).writing = Some(now);

@@ -40,6 +40,7 @@ mod others;
 mod redispatch;
 mod strand;
 
+pub(super) use aside::is_of_one;
 pub(super) use backlog::look as look_for_claimable;
 
 /// Most inputs handled before a batch is made.
@@ -399,7 +400,7 @@ impl<S: Store> Turn<S> {
                 }
                 self.answer(applied, sinks);
             }
-            Err(error) if aside::is_of_one(&error) => {
+            Err(error) if is_of_one(&error) => {
                 tracing::warn!(%error, commands = spare.len(), "batch could not be applied as one");
                 let now = boot_time();
                 let ops = spare.into_iter().zip(sinks);
@@ -431,7 +432,7 @@ impl<S: Store> Turn<S> {
             self.metrics.committed(Lane::Work, precise().saturating_sub(begun));
         }
         // A store that takes no writes takes no renewals: silence then says nothing (I8).
-        let reached = result.as_ref().err().is_none_or(aside::is_of_one);
+        let reached = result.as_ref().err().is_none_or(is_of_one);
         self.board.wrote(Lane::Work, reached);
         result
     }

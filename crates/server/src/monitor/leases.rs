@@ -12,6 +12,7 @@ use outlast_store::command::{Lapse, LapseScope, Renew, Sweep};
 use outlast_store::record::WorkerBrief;
 use outlast_store::reply::{WorkerMoveRefusal, WorkerMoved};
 use outlast_store::{Command, Reply, Store};
+use rand::seq::IteratorRandom as _;
 
 use crate::clock::boot_time;
 use crate::engine::contact::Lane;
@@ -22,6 +23,9 @@ use crate::settings::Settings;
 
 /// How much later than expected a beat may be and still be fresh.
 const FRESH_SPARE: Span = Span::from_millis(500);
+
+/// Of so many silent workers it is found out whether another session holds their rows.
+const PROBES: usize = 3;
 
 /// Runs until dropped.
 pub(super) async fn run<S: Store>(engine: Engine<S>) {
@@ -112,23 +116,34 @@ async fn prove_contact<S: Store>(engine: &Engine<S>) {
     if idle.0 > pause.0 + patience.0 {
         board.unproven();
     }
-    // Somebody may hold the very row of the one that is silent.
-    let silent = live().min_by_key(|worker| worker.last_heartbeat).filter(|worker| {
+    let nobody = Renew { worker: WorkerId(uuid::Uuid::nil()), lease, in_flight: 0 };
+    // Somebody may hold the very rows of those that are silent. Who that is changes nothing for
+    // others, unless it seems to be all.
+    let is_silent = |worker: &WorkerBrief| {
         let age = board.store_time().map(|now| now.since(worker.last_heartbeat));
         age.is_some_and(|age| age.0 > worker.lease.0 / 2)
-    });
-    let lapse = Lapse {
-        worker: silent.map_or(WorkerId(uuid::Uuid::nil()), |worker| worker.id),
-        // No worker has this number: it goes the way of a lapse, and is refused.
+    };
+    let silent: Vec<WorkerId> = live().filter(is_silent).map(|worker| worker.id).collect();
+    let some: Vec<WorkerId> = silent.iter().copied().sample(&mut rand::rng(), PROBES);
+    let probes = some.iter().map(|worker| engine.beat(Command::Lapse(probe(*worker))));
+    let probes = futures_util::future::join_all(probes);
+    let (found, _) = tokio::join!(probes, engine.beat(Command::Renew(nobody)));
+    if silent.len() > found.len() && found.iter().all(Result::is_err) {
+        board.unproven();
+    }
+}
+
+/// Returns what goes the way of a lapse and is refused.
+fn probe(worker: WorkerId) -> Lapse {
+    Lapse {
+        worker,
+        // No worker has this number.
         renewal: 0,
         scope: LapseScope::Everything,
         mass: false,
         by: "lease monitor".into(),
         evidence: Evidence::default(),
-    };
-    let nobody = Renew { worker: WorkerId(uuid::Uuid::nil()), lease, in_flight: 0 };
-    let tried = (engine.beat(Command::Lapse(lapse)), engine.beat(Command::Renew(nobody)));
-    drop(tokio::join!(tried.0, tried.1));
+    }
 }
 
 /// How long a write may take so that the beat behind it, and the one that is sent next, still

@@ -158,7 +158,10 @@ impl<S: Store> Turn<S> {
                     self.answer(applied, part.into_iter().map(|(op, _)| op.sink).collect());
                 }
                 Err(error) if !is_of_one(&error) => {
-                    self.fail(&error, part.into_iter().map(|(op, _)| op.sink).collect());
+                    // The other parts would fail as this one did, each after a long wait.
+                    let rest = parts.drain(..).rev().flatten();
+                    let all = part.into_iter().chain(rest);
+                    self.fail(&error, all.map(|(op, _)| op.sink).collect());
                 }
                 Err(_) if part.len() > 1 => {
                     let second = part.split_off(part.len() / 2);
@@ -200,6 +203,6 @@ impl<S: Store> Turn<S> {
 }
 
 /// Returns whether an error is about some command of a batch, and not about the store.
-pub(super) const fn is_of_one(error: &StoreError) -> bool {
+pub(in crate::engine) const fn is_of_one(error: &StoreError) -> bool {
     matches!(error, StoreError::Rejected(_) | StoreError::Corrupt(_) | StoreError::Held(_))
 }

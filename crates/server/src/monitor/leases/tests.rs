@@ -10,6 +10,7 @@ use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::{Standing, WorkerEvent};
 use outlast_packs::PackSet;
 use outlast_proto::v1::ServerMessage;
+use outlast_store::StoreError;
 use outlast_store::command::{Start, WorkerMove};
 use outlast_store::event::EventQuery;
 use outlast_store::model::ModelStore;
@@ -20,7 +21,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::engine::native_fence;
-use crate::engine::tests::{attach_sdk_worker, noop_job};
+use crate::engine::tests::{attach_sdk_worker, noop_job, register_sdk_worker};
 use crate::settings::Settings;
 
 const WORKERS: u128 = 50;
@@ -170,4 +171,57 @@ fn only_the_server_that_sees_a_connection_says_that_its_worker_is_frozen() {
     };
     assert_eq!(code(true), Some(EvidenceCode::Frozen));
     assert_eq!(code(false), Some(EvidenceCode::Lease));
+}
+
+/// One row that an operator's transaction held once kept the whole fleet from being watched.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_row_of_one_worker_does_not_keep_another_from_being_given_up() {
+    let worker = |n| WorkerId(Uuid::from_u128(n));
+    let renew = |worker| Command::Renew(Renew { worker, lease: Span(400), in_flight: 0 });
+    let (held, dead) = (worker(1), worker(2));
+    let clock = ManualClock::at(Timestamp(1_000));
+    let store = ModelStore::new(Arc::new(clock.clone()));
+    let store = store.failing(move |batch| {
+        let is_about_it = |command: &Command| match command {
+            Command::Renew(renew) => renew.worker == held,
+            Command::Lapse(lapse) => lapse.worker == held,
+            _ => false,
+        };
+        let any = batch.commands.iter().any(is_about_it);
+        any.then(|| StoreError::Held("a row".into()))
+    });
+    let mut settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+    settings.check_interval = Span(20);
+    let engine = Engine::start(store, settings);
+    let others: Vec<WorkerId> = (3..8).map(worker).collect();
+    for one in [held, dead].iter().chain(&others) {
+        register_sdk_worker(&engine, (*one, 1), Span(400)).await;
+    }
+    tokio::spawn(run(engine.clone()));
+    let lapsed = async {
+        loop {
+            // All but the dead one beat, and one of these in vain.
+            let beating = others.iter().chain([&held]);
+            let beats = join_all(beating.map(|one| engine.beat(renew(*one)))).await;
+            assert_eq!(beats.iter().filter(|beat| beat.is_err()).count(), 1, "{beats:?}");
+            let names = vec!["worker.lapsed".to_owned()];
+            let query = EventQuery {
+                after: None,
+                names,
+                queues: Vec::new(),
+                job: None,
+                worker: None,
+                limit: 10,
+            };
+            let page = engine.store().events(query).await.unwrap();
+            let about: Vec<_> = page.events.iter().map(|(_, event)| event.worker).collect();
+            if !about.is_empty() {
+                return about;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            clock.advance(20);
+        }
+    };
+    let lapsed = tokio::time::timeout(PATIENCE, lapsed).await.expect("the dead worker lapses");
+    assert_eq!(lapsed, [Some(dead)]);
 }

@@ -49,6 +49,25 @@ fn is_key(line: &str) -> bool {
 }
 
 #[test]
+fn settings_of_workers_are_those_of_production_and_no_others() {
+    let of = |file: &str| {
+        let path = root().join("deploy/config").join(file);
+        settings(&["--config", path.to_str().unwrap()], &[])
+    };
+    let Value::Object(sections) = yaml(&text("config/worker.yaml")) else { panic!("a mapping") };
+    assert_eq!(sections.keys().collect::<Vec<_>>(), ["worker"], "nothing of the server's");
+    let (workers, production) = (of("worker.yaml"), of("production.yaml"));
+    for (key, value) in workers.iter().filter(|(key, _)| key.starts_with("worker.")) {
+        assert_eq!(production.get(key), Some(value), "{key}");
+    }
+    assert!(
+        text("config/production.yaml")
+            .ends_with(text("config/worker.yaml").split_once("\nworker:\n").unwrap().1),
+        "they are explained in the same words"
+    );
+}
+
+#[test]
 fn production_differs_from_the_defaults_only_in_where_the_store_is() {
     let path = root().join("deploy/config/production.yaml");
     let (defaults, production) =

@@ -76,3 +76,31 @@ fn units_wait_longer_than_a_stop_takes_and_signal_the_guardian_alone() {
         }
     }
 }
+
+// Jobs are processes of the worker's user: as the server's they could read and delete its store.
+#[test]
+fn workers_have_a_user_and_settings_of_their_own() {
+    let line = |unit: &str, key: &str| {
+        let content = text(unit);
+        let found = content.lines().find_map(|line| line.strip_prefix(key)).map(str::to_owned);
+        found.unwrap_or_else(|| panic!("{unit} has no {key}"))
+    };
+    let [server, workers @ ..] = UNITS;
+    let settings = |unit: &str| {
+        let command = line(unit, "ExecStart=");
+        let after = command.split_once("--config ").unwrap().1.to_owned();
+        after.split(' ').next().unwrap().to_owned()
+    };
+    for unit in workers {
+        for key in ["User=", "Group="] {
+            assert_ne!(line(unit, key), line(server, key), "{unit}");
+            assert_ne!(line(unit, key), "root", "{unit}");
+        }
+        assert_ne!(settings(unit), settings(server), "{unit}");
+        let user = line(unit, "User=");
+        let content = text(unit);
+        assert!(content.contains(&format!("nologin {user}\n")), "{unit} says how it is made");
+        assert!(content.contains("deploy/config/worker.yaml /etc/outlast/worker.yaml"), "{unit}");
+    }
+    assert!(line(server, "StateDirectoryMode=").starts_with("07"), "its own user's alone");
+}

@@ -229,7 +229,9 @@ async fn start(
         .also(config.variables.iter().cloned(), &config.environment);
     let interpreters = Interpreters::find(host.path()).await;
     crate::keeper::end_orphans();
-    let probe = Containment::probe(config.containment, &config.program).await?;
+    let hidden: Vec<PathBuf> =
+        config.hidden.iter().filter_map(|path| std::path::absolute(path).ok()).collect();
+    let probe = Containment::probe_hiding(config.containment, &config.program, &hidden).await?;
     for refused in &probe.refused {
         tracing::info!(kind = %refused.kind, reason = refused.reason, "containment does not work here");
     }
@@ -262,6 +264,7 @@ async fn start(
         backroom: backroom.clone(),
         containments: [probe.chosen, probe.ordinary],
         program: config.program.clone(),
+        hidden: hidden.clone(),
         interpreters: actions.programs(),
         folder: root.attempts(),
         state: health::State::default(),
@@ -271,7 +274,7 @@ async fn start(
         again,
         host,
         containment: probe,
-        hidden: config.hidden.iter().filter_map(|path| std::path::absolute(path).ok()).collect(),
+        hidden,
         program: config.program,
         packs_folder: root.packs(),
         attempts_folder: root.attempts(),

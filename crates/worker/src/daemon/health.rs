@@ -40,6 +40,8 @@ pub(super) struct Needs {
     /// What holds jobs: those that forbid overlap, and all others.
     pub(super) containments: [Containment; 2],
     pub(super) program: OwnProgram,
+    /// Files with secrets of the worker.
+    pub(super) hidden: Vec<PathBuf>,
     pub(super) interpreters: Vec<PathBuf>,
     pub(super) folder: PathBuf,
     pub(super) state: State,
@@ -92,10 +94,10 @@ impl Health {
         let needs = Arc::clone(&self.0);
         let found = self.0.backroom.read(move || needs.look()).await;
         found.unwrap_or_else(|| Err("the worker's reader has died".to_owned()))?;
-        let Needs { containments: [chosen, ordinary], program, .. } = &*self.0;
+        let Needs { containments: [chosen, ordinary], program, hidden, .. } = &*self.0;
         for kind in [Some(chosen), Some(ordinary).filter(|kind| *kind != chosen)] {
             let Some(kind) = kind else { continue };
-            let probe = Containment::probe(Choice::Forced(*kind), program).await;
+            let probe = Containment::probe_hiding(Choice::Forced(*kind), program, hidden).await;
             probe.map_err(|error| error.to_string())?;
         }
         Ok(())

@@ -4,6 +4,7 @@
 //! run in it and its tree was seen to be empty.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -67,7 +68,20 @@ impl Containment {
     /// # Errors
     /// When the forced kind does not work, none does, or it could not be found out.
     pub async fn probe(choice: Choice, program: &OwnProgram) -> Result<Probe, NoContainment> {
-        Self::probe_within(choice, program, &TRIALS).await
+        Self::probe_hiding(choice, program, &[]).await
+    }
+
+    /// The same for jobs from which these files are to be hidden: a kind that can hide files
+    /// works only if it can hide these.
+    ///
+    /// # Errors
+    /// As [`Self::probe`].
+    pub async fn probe_hiding(
+        choice: Choice,
+        program: &OwnProgram,
+        hidden: &[PathBuf],
+    ) -> Result<Probe, NoContainment> {
+        Self::probe_as(choice, &Trials { program, hidden, limits: &TRIALS }).await
     }
 
     /// The same with these limits of one trial after another.
@@ -77,17 +91,21 @@ impl Containment {
     pub async fn probe_within(
         choice: Choice,
         program: &OwnProgram,
-        trials: &[Duration],
+        limits: &[Duration],
     ) -> Result<Probe, NoContainment> {
+        Self::probe_as(choice, &Trials { program, hidden: &[], limits }).await
+    }
+
+    async fn probe_as(choice: Choice, trials: &Trials<'_>) -> Result<Probe, NoContainment> {
         let candidates = match choice {
             Choice::Auto => Self::ALL.to_vec(),
             Choice::Forced(kind) => vec![kind],
         };
         let mut refused = Vec::new();
         for kind in candidates {
-            match repeated_trial(kind, program, trials).await {
+            match repeated_trial(kind, trials).await {
                 Ok(()) => {
-                    let ordinary = ordinary(kind, choice, (program, trials)).await;
+                    let ordinary = ordinary(kind, choice, trials).await;
                     return Ok(Probe { chosen: kind, ordinary, refused });
                 }
                 Err(Failed::ByKind(reason)) => refused.push(Refused { kind, reason }),
@@ -106,14 +124,10 @@ impl Containment {
 /// In a namespace made through a user namespace every user but the worker's is unknown: files
 /// of root seem to belong to nobody, and ssh, git over ssh and ansible refuse to run. A cgroup
 /// has no such effect.
-async fn ordinary(
-    chosen: Containment,
-    choice: Choice,
-    (program, trials): (&OwnProgram, &[Duration]),
-) -> Containment {
+async fn ordinary(chosen: Containment, choice: Choice, trials: &Trials<'_>) -> Containment {
     let narrow = chosen == Containment::Pidns && Containment::knows_one_user();
     if choice == Choice::Auto && narrow {
-        let cgroup = repeated_trial(Containment::Cgroup, program, trials).await;
+        let cgroup = repeated_trial(Containment::Cgroup, trials).await;
         if cgroup.is_ok() {
             return Containment::Cgroup;
         }
@@ -202,14 +216,19 @@ enum Failed {
     ByHost(String),
 }
 
-async fn repeated_trial(
-    kind: Containment,
-    program: &OwnProgram,
-    trials: &[Duration],
-) -> Result<(), Failed> {
+/// How kinds are tried.
+struct Trials<'a> {
+    program: &'a OwnProgram,
+    /// Files that jobs must not see.
+    hidden: &'a [PathBuf],
+    /// How long each trial may take, one after another.
+    limits: &'a [Duration],
+}
+
+async fn repeated_trial(kind: Containment, trials: &Trials<'_>) -> Result<(), Failed> {
     let mut failed = Failed::ByHost("it was not tried".to_owned());
-    for limit in trials {
-        match trial(kind, program, *limit).await {
+    for limit in trials.limits {
+        match trial(kind, trials, *limit).await {
             Err(Failed::ByHost(reason)) => {
                 tracing::warn!(%kind, reason, "a trial of a containment says nothing, trying again");
                 failed = Failed::ByHost(reason);
@@ -222,7 +241,8 @@ async fn repeated_trial(
 }
 
 /// Runs the program itself, doing nothing, as a job in `kind`.
-async fn trial(kind: Containment, program: &OwnProgram, limit: Duration) -> Result<(), Failed> {
+async fn trial(kind: Containment, trials: &Trials<'_>, limit: Duration) -> Result<(), Failed> {
+    let program = trials.program;
     let path = program.path().to_str();
     let path = path.ok_or_else(|| Failed::ByKind("the program's path is not UTF-8".to_owned()))?;
     let spec = AttemptSpec {
@@ -230,6 +250,7 @@ async fn trial(kind: Containment, program: &OwnProgram, limit: Duration) -> Resu
         timeout: Some(limit),
         kill_after: Duration::ZERO,
         containment: kind,
+        hidden: trials.hidden.to_vec(),
         shim: program.clone(),
         ..AttemptSpec::new("probe", path)
     };

@@ -76,10 +76,11 @@ fn attempt(args: &[String]) -> Attempt {
     })
 }
 
-/// `probe CHOICE`: says which containment works.
+/// `probe CHOICE [FILE]…`: says which containment works, and can hide these files.
 async fn probe(args: Vec<String>) -> i32 {
     let choice = args.first().unwrap().parse().unwrap();
-    match Containment::probe(choice, &OwnProgram::running()).await {
+    let hidden: Vec<PathBuf> = args.iter().skip(1).map(PathBuf::from).collect();
+    match Containment::probe_hiding(choice, &OwnProgram::running(), &hidden).await {
         Ok(probe) => say(&format!("{} {}", probe.chosen, probe.ordinary)),
         Err(error) => say(&format!("{error}")),
     }

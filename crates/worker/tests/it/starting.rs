@@ -136,3 +136,33 @@ async fn a_shim_that_dies_before_it_executes_the_job_is_no_fault_of_the_job() {
     let spec = AttemptSpec { shim: OwnProgram::at(path), ..program("/bin/true") };
     check_refused(spec, "killed before it executed the job").await;
 }
+
+// Where mounts were refused, jobs read the token of their worker and nothing said so.
+#[tokio::test]
+async fn no_job_starts_where_secrets_of_the_worker_cannot_be_hidden() {
+    let folder = tempfile::tempdir().unwrap();
+    let (secret, gone) = (folder.path().join("token"), folder.path().join("gone"));
+    fs::write(&secret, "hush").unwrap();
+    let hiding = |hidden: Vec<PathBuf>| AttemptSpec {
+        hidden,
+        ..shell(&format!("cat {}; echo seen", secret.display()))
+    };
+    assert_eq!(stdout_of(hiding(vec![gone, secret.clone()])).await, "seen\n");
+    // /dev/null cannot be laid over a folder.
+    let ending = Attempt::spawn(hiding(vec![folder.path().to_owned()])).finished().await;
+    let EndKind::SpawnFailed { reason } = ending.kind else { panic!("{:?}", ending.kind) };
+    assert!(reason.contains("cannot hide") && !ending.executed, "{reason}");
+}
+
+#[test]
+fn a_namespace_that_can_hide_nothing_is_not_chosen_where_something_is_to_be_hidden() {
+    let probe = |more: &[&str]| {
+        // Without room for another mount namespace nothing can be mounted.
+        let script = "echo 0 > /proc/sys/user/max_mnt_namespaces && exec \"$0\" probe pidns \"$@\"";
+        let args = [&["--user", "--map-root-user", "sh", "-c", script, HOST], more].concat();
+        Host::start_program("unshare", &args).line()
+    };
+    assert_eq!(probe(&[]), "pidns pidns");
+    let refused = probe(&["/etc/passwd"]);
+    assert!(refused.contains("cannot hide /etc/passwd from jobs"), "{refused}");
+}

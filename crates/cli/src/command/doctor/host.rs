@@ -1,6 +1,7 @@
 //! What this host offers a worker: interpreters, containment, limits, time to stop.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use outlast_packs::{Overlap, Runner};
 use outlast_worker::OwnProgram;
@@ -13,6 +14,7 @@ use rustix::process::{Resource, getpid, getrlimit, set_child_subreaper};
 use super::Subject;
 use super::check::Check;
 use crate::config::value;
+use crate::config::worker::WorkerConfig;
 use crate::output::span;
 
 /// A server needs one a connection, and this many connections are nothing unusual.
@@ -88,7 +90,10 @@ async fn containment(subject: &Subject<'_>) -> Check {
     let forbids = |action: &&outlast_packs::Action| action.overlap == Overlap::Forbidden;
     let forbidding: Vec<&str> =
         subject.packs.actions().filter(forbids).map(|action| action.reference.as_str()).collect();
-    let probe = match Containment::probe(choice, &OwnProgram::running()).await {
+    let hidden = WorkerConfig::new(&subject.settings).map(|worker| worker.hidden);
+    let hidden: Vec<PathBuf> = hidden.unwrap_or_default();
+    let probe = Containment::probe_hiding(choice, &OwnProgram::running(), &hidden).await;
+    let probe = match probe {
         Ok(probe) => probe,
         Err(error) => {
             let fix = "let the worker make namespaces or a cgroup of its own, or set \

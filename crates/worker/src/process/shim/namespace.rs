@@ -15,7 +15,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, mkdirat, open, openat};
+use rustix::fs::{Access, CWD, Mode, OFlags, access, mkdirat, open, openat};
+use rustix::io::Errno;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind,
     mount_change, move_mount, open_tree,
@@ -91,7 +92,7 @@ fn supervise(channel: &mut Channel, spec: &ShimSpec, lifeline: OwnedFd) -> Resul
     if let Some(init) = outside.own_pid {
         channel.report(&Report::Holding { init });
     }
-    arrange_mounts(spec);
+    arrange_mounts(spec)?;
     let signs = Signs::new(spec.deadline_boot_ms)
         .map_err(|error| format!("cannot watch for signals: {error}"))?;
     let oom = OomWatch::start(None);
@@ -134,23 +135,42 @@ impl OutsideView {
 /// Gives the namespace mounts of its own: a /proc that shows its own processes, nothing where
 /// secrets of the worker are, and of the folder of attempts only this one's. Some container
 /// hosts refuse; the job then sees the outer numbers and files, which no containment depends on.
-fn arrange_mounts(spec: &ShimSpec) {
-    if sys::unshare(UnshareFlags::NEWNS).is_err() {
-        return;
-    }
-    // What the host mounts later shows up here as well; what is mounted here stays here.
-    let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    if mount_change("/", downstream).is_err() {
-        return;
+/// Secrets of the worker are another matter: no job runs that could read them.
+fn arrange_mounts(spec: &ShimSpec) -> Result<(), String> {
+    if let Err(error) = make_mounts_private() {
+        return match spec.hidden.first() {
+            Some(path) => Err(cannot_hide(path, &error)),
+            None => Ok(()),
+        };
     }
     for path in &spec.hidden {
-        let _ = mount_bind("/dev/null", path);
+        match mount_bind("/dev/null", path) {
+            // What the job cannot read, or is not there, needs no cover.
+            Err(_) if is_out_of_reach(path) => {}
+            hidden => hidden.map_err(|error| cannot_hide(path, &error))?,
+        }
     }
     if let Some(folder) = &spec.private_folder {
         let _ = leave_alone_in_view(folder);
     }
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let _ = mount("proc", "/proc", "proc", flags, None);
+    Ok(())
+}
+
+fn make_mounts_private() -> Result<(), Errno> {
+    sys::unshare(UnshareFlags::NEWNS)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))?;
+    // What the host mounts later shows up here as well; what is mounted here stays here.
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+}
+
+fn is_out_of_reach(path: &Path) -> bool {
+    matches!(access(path, Access::READ_OK), Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
+}
+
+fn cannot_hide(path: &Path, error: &Errno) -> String {
+    format!("cannot hide {} from jobs: {error}", path.display())
 }
 
 /// Covers the folder that `folder` is in, so that it seems to be the only one there.

@@ -52,7 +52,7 @@ use self::shelf::Shelf;
 use self::work_root::WorkRoot;
 use crate::OwnProgram;
 use crate::attempt::KILL_AFTER;
-use crate::containment::{Choice, Containment};
+use crate::containment::{Choice, Containment, Probe};
 use crate::environment::HostEnvironment;
 use crate::guardian::{GuardianEvent, GuardianLink};
 use crate::runtime::{Interpreters, Runtime};
@@ -229,12 +229,7 @@ async fn start(
         .also(config.variables.iter().cloned(), &config.environment);
     let interpreters = Interpreters::find(host.path()).await;
     crate::keeper::end_orphans();
-    let hidden: Vec<PathBuf> =
-        config.hidden.iter().filter_map(|path| std::path::absolute(path).ok()).collect();
-    let probe = Containment::probe_hiding(config.containment, &config.program, &hidden).await?;
-    for refused in &probe.refused {
-        tracing::info!(kind = %refused.kind, reason = refused.reason, "containment does not work here");
-    }
+    let (probe, hidden) = find_containment(&config).await?;
     let shelf = Shelf {
         folders: config.packs.clone(),
         interpreters,
@@ -283,6 +278,17 @@ async fn start(
         server: Some(config.server).filter(|url| !url.contains('@')),
     };
     Ok((worker, runner, root))
+}
+
+/// Finds what holds jobs, and which files are to be hidden from them.
+async fn find_containment(config: &DaemonConfig) -> Result<(Probe, Vec<PathBuf>), StartError> {
+    let hidden = config.hidden.iter().filter_map(|path| std::path::absolute(path).ok());
+    let hidden: Vec<PathBuf> = hidden.collect();
+    let probe = Containment::probe_hiding(config.containment, &config.program, &hidden).await?;
+    for refused in &probe.refused {
+        tracing::info!(kind = %refused.kind, reason = refused.reason, "containment does not work here");
+    }
+    Ok((probe, hidden))
 }
 
 fn describe(

@@ -129,7 +129,8 @@ fn an_action_whose_script_is_gone_is_not_offered_until_it_is_back() {
             told.then(|| assert_ne!(attempts[0]["evidence_code"], "host", "{}", attempts[0]))
         });
         let row = site.scene.api().get(&format!("/api/v1/workers/{}", worker.id())).expect(200);
-        assert_eq!(row["data"]["state"], "running", "{row}");
+        // It may be on its way back with another list of actions.
+        assert_ne!(row["data"]["state"], "quiet", "{row}");
     };
 
     let job = site.accepted("site.lost", &Value::Null);

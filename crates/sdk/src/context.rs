@@ -14,8 +14,8 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::delivery::AttemptId;
-use crate::ended::Ended;
-use crate::worker::attempt::Life;
+use crate::outcome::Ended;
+use crate::worker::attempt::AttemptGuard;
 
 /// Output of all attempts together that may wait to be sent: what some attempts print at most,
 /// while the server catches its breath.
@@ -63,7 +63,7 @@ pub(crate) enum AttemptEvent {
     Started(AttemptId),
     Ended(AttemptId, Ended),
     /// Its handler is gone, but nobody can say that its work has ended.
-    Astray(AttemptId),
+    Unstoppable(AttemptId),
     /// Work of an attempt that was over has ended: a slot is free again.
     LeftoverEnded,
 }
@@ -111,14 +111,14 @@ pub struct AttemptContext {
     checkpoint: Arc<LatestCheckpoint>,
     /// While somebody has this, the attempt's work may go on. The last field: what is said
     /// when it is dropped comes after everything else.
-    life: Arc<Life>,
+    life: Arc<AttemptGuard>,
 }
 
 impl AttemptContext {
     pub(crate) fn new(
         attempt: AttemptId,
         stop: watch::Receiver<Option<StopReason>>,
-        life: &Arc<Life>,
+        life: &Arc<AttemptGuard>,
     ) -> Self {
         let outlet = &life.outlet;
         Self {

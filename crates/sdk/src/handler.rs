@@ -4,7 +4,7 @@ use std::future::Future;
 
 use crate::context::AttemptContext;
 use crate::delivery::Delivery;
-use crate::ended::Ended;
+use crate::outcome::Ended;
 
 /// Runs attempts. One value serves all of them, at the same time.
 ///

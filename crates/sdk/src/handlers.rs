@@ -28,8 +28,8 @@ pub use self::error::{BoxError, HandlerError};
 pub use self::job_context::JobContext;
 use crate::context::AttemptContext;
 use crate::delivery::Delivery;
-use crate::ended::Ended;
 use crate::handler::Handler;
+use crate::outcome::Ended;
 use crate::worker::summary::BuildError;
 
 type Running = Pin<Box<dyn Future<Output = Ended> + Send>>;

@@ -23,8 +23,8 @@ use tonic::transport::Channel;
 use crate::clock::{boot_now, duration};
 use crate::handler::Ends;
 use crate::session::{Address, client, request_deadline};
-use crate::shared::{Shared, Terms};
 use crate::watchdog;
+use crate::worker_state::{Terms, WorkerState};
 
 /// The least time a beat gets: below that, a busy host could never answer in time.
 const DEADLINE_MIN: Duration = Duration::from_millis(150);
@@ -63,18 +63,18 @@ impl Heart {
     /// Starts the thread. It is silent until the worker is registered.
     pub(crate) fn start(
         address: Address,
-        shared: Arc<Shared>,
+        state: Arc<WorkerState>,
         beaten: mpsc::UnboundedSender<Beaten>,
         ends: Ends,
     ) -> std::io::Result<Self> {
         let (words, queue) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let pulse = Pulse { address, shared, beaten, client: None };
+        let pulse = Pulse { address, state, beaten, client: None };
         std::thread::Builder::new().name("heartbeat".to_owned()).stack_size(256 * 1024).spawn(
             move || {
                 runtime.block_on(async move {
                     if ends == Ends::WithTheContext {
-                        tokio::spawn(watchdog::watch(Arc::clone(&pulse.shared)));
+                        tokio::spawn(watchdog::watch(Arc::clone(&pulse.state)));
                     }
                     pulse.run(queue).await;
                 });
@@ -100,7 +100,7 @@ impl Heart {
 
 struct Pulse {
     address: Address,
-    shared: Arc<Shared>,
+    state: Arc<WorkerState>,
     beaten: mpsc::UnboundedSender<Beaten>,
     client: Option<SessionClient<Channel>>,
 }
@@ -143,10 +143,10 @@ impl Pulse {
     }
 
     fn wait(&self, failures: u32) -> Duration {
-        let board = self.shared.board();
-        let interval = duration(board.terms.interval);
-        let live = board.live;
-        drop(board);
+        let reported = self.state.reported();
+        let interval = duration(reported.terms.interval);
+        let live = reported.live;
+        drop(reported);
         if !live {
             return interval.min(Duration::from_millis(50));
         }
@@ -159,9 +159,9 @@ impl Pulse {
     /// Sends one beat; false if it was not answered.
     async fn beat(&mut self) -> bool {
         let sent = boot_now();
-        let Some((worker, request)) = self.shared.beat(sent) else { return true };
+        let Some((worker, request)) = self.state.beat(sent) else { return true };
         let sent_held = !request.held.is_empty();
-        let interval = duration(self.shared.board().terms.interval);
+        let interval = duration(self.state.reported().terms.interval);
         let bound = request_deadline(interval).max(DEADLINE_MIN);
         match tokio::time::timeout(bound, self.send(request, interval)).await {
             Ok(Ok(reply)) => {
@@ -181,7 +181,7 @@ impl Pulse {
             }
         }
         if sent_held {
-            self.shared.board().send_held = true;
+            self.state.reported().send_held = true;
         }
         false
     }
@@ -210,15 +210,15 @@ impl Pulse {
     }
 
     fn answered(&self, worker: WorkerId, sent: BootTime, reply: BeatReply) {
-        let mut board = self.shared.board();
-        if board.worker != worker {
+        let mut reported = self.state.reported();
+        if reported.worker != worker {
             return;
         }
         if reply.send_held {
-            board.send_held = true;
+            reported.send_held = true;
         }
-        let before = board.terms;
-        drop(board);
+        let before = reported.terms;
+        drop(reported);
         if reply.renewed {
             // A beat may be answered by a server that has not read this worker's terms yet
             // and tells its own: only a welcome makes them longer. Beating too often does no
@@ -228,7 +228,7 @@ impl Pulse {
                     .min(before.interval),
                 lease: span_or(reply.lease_ms, before.lease).min(before.lease),
             };
-            self.shared.renewed(sent, terms);
+            self.state.renewed(sent, terms);
         }
         // Closed only when the engine has ended.
         let _ = self.beaten.send(Beaten { worker, reply });

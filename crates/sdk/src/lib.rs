@@ -35,19 +35,19 @@ mod client;
 pub mod clock;
 mod context;
 mod delivery;
-mod ended;
 mod handler;
 mod handlers;
 mod heartbeat;
+mod outcome;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod session;
-mod shared;
 mod signals;
 pub mod sql;
 mod tls;
 mod watchdog;
 mod worker;
+mod worker_state;
 
 pub use self::client::{
     AttemptError, Client, ClientBuilder, ClientError, Event, EventData, EventFilter, Events, Job,
@@ -55,9 +55,9 @@ pub use self::client::{
 };
 pub use self::context::{AttemptContext, LogStream, StopReason};
 pub use self::delivery::{AttemptId, Delivery};
-pub use self::ended::{Ended, Ending, Failure};
 pub use self::handler::{Ends, Handler};
 pub use self::handlers::{BoxError, HandlerError, JobContext};
+pub use self::outcome::{Ended, Ending, Failure};
 pub use self::session::BadAddress;
 pub use self::tls::{Tls, TlsError};
 pub use self::watchdog::LEASE_OVER_EXIT_CODE;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use outlast_core::time::{BootTime, Span};
 
 use crate::clock::{Stopwatch, boot_now, duration};
-use crate::shared::{Shared, margin};
+use crate::worker_state::{WorkerState, margin};
 
 /// How often it looks: a part of the least margin that any lease leaves.
 const LOOK: Span = Span::from_millis(10);
@@ -24,16 +24,16 @@ const LOOK: Span = Span::from_millis(10);
 const THAW: Span = Span::from_millis(500);
 
 /// Watches for as long as the heartbeat's thread lives.
-pub(crate) async fn watch(shared: Arc<Shared>) {
+pub(crate) async fn watch(state: Arc<WorkerState>) {
     let mut vigil = Vigil::default();
     loop {
-        while !shared.runs_forbidden() {
-            shared.forbidden_began.notified().await;
+        while !state.runs_forbidden() {
+            state.forbidden_began.notified().await;
             vigil.looked = boot_now();
         }
         tokio::time::sleep(duration(LOOK)).await;
-        let frozen_by = Span(margin(shared.board().terms.lease).0 / 2);
-        if vigil.is_over(shared.last_instant(), frozen_by, boot_now()) {
+        let frozen_by = Span(margin(state.reported().terms.lease).0 / 2);
+        if vigil.is_over(state.last_instant(), frozen_by, boot_now()) {
             end_the_process(
                 "the lease was not renewed, and an attempt that forbids overlap runs on",
             );

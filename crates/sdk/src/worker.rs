@@ -10,7 +10,7 @@
 pub(crate) mod attempt;
 pub(crate) mod control;
 mod engine;
-mod held;
+mod in_flight;
 mod outbox;
 mod slots;
 pub(crate) mod summary;

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::JobContext;
-use crate::ended::Ended;
+use crate::outcome::Ended;
 
 /// Reads a job's arguments: the only one is an `A`; of several, all together are; and of none
 /// null is. Those that do not fit fail the attempt, as they fit no later one either.

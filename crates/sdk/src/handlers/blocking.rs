@@ -9,7 +9,7 @@ use outlast_core::evidence::EvidenceCode;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::ended::Ended;
+use crate::outcome::Ended;
 use crate::worker::attempt::panicked;
 
 /// Runs `work` on a new thread. When this is dropped the thread goes on.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::error::{BoxError, HandlerError, Verdict};
 use super::job_context::StopSeen;
 use crate::context::StopReason;
-use crate::ended::Ended;
+use crate::outcome::Ended;
 
 pub(super) fn ended<R: Serialize, E: Into<BoxError>>(
     returned: Result<R, E>,
@@ -93,8 +93,8 @@ mod tests {
 
     use super::failed;
     use crate::context::StopReason;
-    use crate::ended::{Ended, Ending};
     use crate::handlers::error::{BoxError, HandlerError};
+    use crate::outcome::{Ended, Ending};
 
     #[derive(Debug, thiserror::Error)]
     #[error("mail was not sent")]

@@ -2,7 +2,7 @@
 //! says no more than is known.
 //!
 //! ```text
-//! handler returns, panics, runs out of time, or is dropped ─▶ Life::over
+//! handler returns, panics, runs out of time, or is dropped ─▶ AttemptGuard::over
 //!     nobody has the context any more ─▶ the work has ended
 //!     somebody has (a thread, a task) ─▶ it may go on
 //!         overlap allowed:   told at once, as not proved empty; its slot stays taken
@@ -21,12 +21,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::context::{AttemptContext, AttemptEvent, Outlet, StopReason};
 use crate::delivery::{AttemptId, Delivery};
-use crate::ended::Ended;
 use crate::handler::{Ends, Handler};
+use crate::outcome::Ended;
 
 /// Stops a run.
 #[derive(Debug)]
-pub(crate) struct Reins {
+pub(crate) struct AttemptHandle {
     pub(crate) stop: watch::Sender<Option<StopReason>>,
     pub(crate) abort: AbortHandle,
 }
@@ -36,9 +36,9 @@ pub(crate) fn start<H: Handler>(
     handler: &Arc<H>,
     delivery: Delivery,
     outlet: &Arc<Outlet>,
-) -> Reins {
+) -> AttemptHandle {
     let (stop, stop_seen) = watch::channel(None);
-    let life = Arc::new(Life {
+    let life = Arc::new(AttemptGuard {
         attempt: delivery.attempt,
         overlap_forbidden: delivery.overlap_forbidden,
         ends: handler.ends(),
@@ -60,7 +60,7 @@ pub(crate) fn start<H: Handler>(
             None => run.cut_short(Ended::timed_out(limit.unwrap_or_default())),
         }
     });
-    Reins { stop, abort: task.abort_handle() }
+    AttemptHandle { stop, abort: task.abort_handle() }
 }
 
 async fn within<T>(limit: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {
@@ -82,7 +82,7 @@ pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Ended {
 
 /// What everything that works on an attempt holds on to.
 #[derive(Debug)]
-pub(crate) struct Life {
+pub(crate) struct AttemptGuard {
     attempt: AttemptId,
     pub(crate) overlap_forbidden: bool,
     ends: Ends,
@@ -96,7 +96,7 @@ pub(crate) struct Life {
     end: Mutex<Option<Ended>>,
 }
 
-impl Life {
+impl AttemptGuard {
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
@@ -122,7 +122,7 @@ impl Life {
 }
 
 /// Nobody works on the attempt any more: an end that was held back is told.
-impl Drop for Life {
+impl Drop for AttemptGuard {
     fn drop(&mut self) {
         let end = self.end.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(ended) = end {
@@ -137,7 +137,7 @@ impl Drop for Life {
 
 /// The task's hold on the attempt.
 struct Run {
-    life: Arc<Life>,
+    life: Arc<AttemptGuard>,
 }
 
 impl Run {
@@ -163,8 +163,8 @@ impl Run {
         // Contexts are not copied any more once there is none: one holder is this one.
         let is_shared = Arc::strong_count(life) > 1;
         if life.overlap_forbidden && !ended.tree_empty {
-            tracing::error!(attempt = %life.attempt, "an attempt that must not overlap is astray");
-            return life.tell(AttemptEvent::Astray(life.attempt));
+            tracing::error!(attempt = %life.attempt, "an attempt that must not overlap is unstoppable");
+            return life.tell(AttemptEvent::Unstoppable(life.attempt));
         }
         if life.overlap_forbidden {
             // The end of what is still at work is the end of the attempt.

@@ -9,13 +9,13 @@ use tokio::sync::{mpsc, watch};
 /// Tells a worker what happened around it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Control {
-    events: mpsc::UnboundedSender<Told>,
-    standing: watch::Receiver<Standing>,
+    events: mpsc::UnboundedSender<Notice>,
+    progress: watch::Receiver<Progress>,
 }
 
 /// What a worker is told.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum Notice {
     /// Something happened around it.
     Stage(StageEvent),
     /// It runs these types of jobs from now on, and no others.
@@ -28,7 +28,7 @@ pub(crate) enum Told {
 
 /// How far the worker has come.
 #[derive(Clone, Copy, Debug, Default)]
-struct Standing {
+struct Progress {
     registered: bool,
     leaving: bool,
 }
@@ -36,39 +36,39 @@ struct Standing {
 /// The worker's end of a [`Control`].
 #[derive(Debug)]
 pub struct ControlQueue {
-    events: Option<mpsc::UnboundedReceiver<Told>>,
-    standing: watch::Sender<Standing>,
+    events: Option<mpsc::UnboundedReceiver<Notice>>,
+    progress: watch::Sender<Progress>,
 }
 
 /// Makes both ends.
 #[must_use]
 pub fn control() -> (Control, ControlQueue) {
     let (events, queue) = mpsc::unbounded_channel();
-    let (say, standing) = watch::channel(Standing::default());
-    (Control { events, standing }, ControlQueue { events: Some(queue), standing: say })
+    let (say, progress) = watch::channel(Progress::default());
+    (Control { events, progress }, ControlQueue { events: Some(queue), progress: say })
 }
 
 impl Control {
     /// Tells the worker. What comes after its end is lost.
     pub fn tell(&self, event: StageEvent) {
-        let _ = self.events.send(Told::Stage(event));
+        let _ = self.events.send(Notice::Stage(event));
     }
 
     /// Offers these types of jobs from now on, and no others. What it holds goes on.
     pub fn offer(&self, types: Vec<String>) {
-        let _ = self.events.send(Told::Offer(types));
+        let _ = self.events.send(Notice::Offer(types));
     }
 
     /// Says that nothing can be run here just now, and why. The worker takes no work, tells the
     /// server so with the reason, and goes on when it has [`Self::recovered`]. What runs runs
     /// on. A later reason replaces an earlier one.
     pub fn fault(&self, reason: impl Into<String>) {
-        let _ = self.events.send(Told::Fault(reason.into()));
+        let _ = self.events.send(Notice::Fault(reason.into()));
     }
 
     /// Takes the last [`Self::fault`] back.
     pub fn recovered(&self) {
-        let _ = self.events.send(Told::Recovered);
+        let _ = self.events.send(Notice::Recovered);
     }
 
     /// Asks it to drain, as SIGTERM does; a second time to end at once.
@@ -78,16 +78,16 @@ impl Control {
 
     /// Waits until a server has registered the worker; for ever if none does before its end.
     pub async fn registered(&self) {
-        self.stands(|standing| standing.registered).await;
+        self.stands(|progress| progress.registered).await;
     }
 
     /// Waits until the worker drains or ends; for ever if it ends without either.
     pub async fn leaving(&self) {
-        self.stands(|standing| standing.leaving).await;
+        self.stands(|progress| progress.leaving).await;
     }
 
-    async fn stands(&self, reached: fn(&Standing) -> bool) {
-        if self.standing.clone().wait_for(reached).await.is_err() {
+    async fn stands(&self, reached: fn(&Progress) -> bool) {
+        if self.progress.clone().wait_for(reached).await.is_err() {
             pending().await
         }
     }
@@ -95,15 +95,15 @@ impl Control {
 
 impl ControlQueue {
     pub(crate) fn say_registered(&self) {
-        self.standing.send_modify(|standing| standing.registered = true);
+        self.progress.send_modify(|progress| progress.registered = true);
     }
 
     pub(crate) fn say_leaving(&self) {
-        self.standing.send_modify(|standing| standing.leaving = true);
+        self.progress.send_modify(|progress| progress.leaving = true);
     }
 
     /// Waits for the next event; for ever once every [`Control`] is gone.
-    pub(crate) async fn next(&mut self) -> Told {
+    pub(crate) async fn next(&mut self) -> Notice {
         if let Some(events) = &mut self.events {
             if let Some(event) = events.recv().await {
                 return event;

@@ -34,13 +34,13 @@ use crate::handler::Handler;
 use crate::heartbeat::{Beaten, Heart};
 use crate::session::link::{Link, LinkEvent};
 use crate::session::request_deadline;
-use crate::shared::{Shared, Terms};
-use crate::worker::control::{ControlQueue, Told};
-use crate::worker::held::Held;
+use crate::worker::control::{ControlQueue, Notice};
+use crate::worker::in_flight::InFlight;
 use crate::worker::outbox::Outbox;
 use crate::worker::slots::{Busy, Slots};
 use crate::worker::summary::{RunError, Summary};
 use crate::worker::{Patience, Profile, Worker};
+use crate::worker_state::{Terms, WorkerState};
 
 /// The lease assumed before the server has said one: its usual multiple of the interval.
 const LEASE_BEATS: u64 = 3;
@@ -60,7 +60,7 @@ pub(crate) struct Engine<H> {
     handler: Arc<H>,
     profile: Profile,
     patience: Patience,
-    shared: Arc<Shared>,
+    state: Arc<WorkerState>,
     outlet: Arc<Outlet>,
     control: ControlQueue,
     events: mpsc::UnboundedReceiver<AttemptEvent>,
@@ -68,7 +68,7 @@ pub(crate) struct Engine<H> {
     heart: Heart,
     link: Link,
     stage: Stage,
-    held: Held,
+    in_flight: InFlight,
     slots: Slots,
     outbox: Outbox,
     /// When running attempts are to be told of as started, in order.
@@ -88,7 +88,7 @@ pub(crate) struct Engine<H> {
     /// How long the next fault that nobody looks after lasts.
     fault_wait: Span,
     /// An attempt that cannot be stopped, and when the process ends with it.
-    astray: Option<(BootTime, AttemptId)>,
+    unstoppable: Option<(BootTime, AttemptId)>,
     summary: Summary,
     fatal: Option<RunError>,
     exit: Option<Exit>,
@@ -155,7 +155,7 @@ enum Exit {
 /// What woke the loop.
 #[derive(Debug)]
 enum Wake {
-    Control(Told),
+    Control(Notice),
     Beaten(Beaten),
     Attempt(AttemptEvent),
     Link(LinkEvent),
@@ -176,8 +176,8 @@ impl<H: Handler> Engine<H> {
         let (tell_engine, events) = mpsc::unbounded_channel();
         let (tell_beaten, beaten) = mpsc::unbounded_channel();
         let deadline = watch::Sender::new(BootTime::default());
-        let shared = Shared::new(terms, deadline.clone());
-        let heart = Heart::start(address.clone(), Arc::clone(&shared), tell_beaten, handler.ends())
+        let state = WorkerState::new(terms, deadline.clone());
+        let heart = Heart::start(address.clone(), Arc::clone(&state), tell_beaten, handler.ends())
             .map_err(RunError::Heartbeat)?;
         let outlet = Outlet {
             events: tell_engine,
@@ -191,8 +191,8 @@ impl<H: Handler> Engine<H> {
             slots: Slots::new(profile.concurrency),
             profile,
             patience,
-            held: Held::new(Arc::clone(&shared)),
-            shared,
+            in_flight: InFlight::new(Arc::clone(&state)),
+            state,
             outlet: Arc::new(outlet),
             control,
             events,
@@ -210,7 +210,7 @@ impl<H: Handler> Engine<H> {
             drain: DrainState::default(),
             fault: None,
             fault_wait: FAULT_FIRST,
-            astray: None,
+            unstoppable: None,
             summary: Summary::default(),
             fatal: None,
             exit: None,
@@ -229,7 +229,7 @@ impl<H: Handler> Engine<H> {
             let wake = self.wait().await;
             let now = boot_now();
             self.look_for_a_freeze(now);
-            self.shared.turned(now);
+            self.state.turned(now);
             self.handle(wake, now);
             self.settle().await;
             match self.exit {
@@ -261,7 +261,7 @@ impl<H: Handler> Engine<H> {
     }
 
     fn next_due(&self, now: BootTime) -> BootTime {
-        let interval = self.shared.board().terms.interval;
+        let interval = self.state.reported().terms.interval;
         let tick = now.after(Span(interval.0 / 4).clamp(TICK_MIN, TICK_MAX));
         let announcement = self.announcements.front().map(|(due, _)| *due);
         let recovery = self.fault.as_ref().and_then(|fault| fault.until);
@@ -274,8 +274,8 @@ impl<H: Handler> Engine<H> {
     /// Finds out from the clock that the process stood still: no signal says so. What the
     /// server thinks of it by now is asked before anything is ended for want of a renewal.
     fn look_for_a_freeze(&mut self, now: BootTime) {
-        let stood = self.shared.turn_age(now);
-        let interval = self.shared.board().terms.interval;
+        let stood = self.state.turn_age(now);
+        let interval = self.state.reported().terms.interval;
         if stood < Span(interval.0.max(FREEZE_MIN.0)) {
             return;
         }
@@ -288,10 +288,10 @@ impl<H: Handler> Engine<H> {
 
     fn handle(&mut self, wake: Wake, now: BootTime) {
         match wake {
-            Wake::Control(Told::Stage(event)) => self.on_control(event, now),
-            Wake::Control(Told::Offer(types)) => self.offer(types),
-            Wake::Control(Told::Fault(reason)) => self.begin_fault(Fault { reason, until: None }),
-            Wake::Control(Told::Recovered) => self.end_fault(),
+            Wake::Control(Notice::Stage(event)) => self.on_control(event, now),
+            Wake::Control(Notice::Offer(types)) => self.offer(types),
+            Wake::Control(Notice::Fault(reason)) => self.begin_fault(Fault { reason, until: None }),
+            Wake::Control(Notice::Recovered) => self.end_fault(),
             Wake::Beaten(beaten) => self.on_beaten(beaten, now),
             Wake::Attempt(event) => self.on_attempt(event),
             Wake::Link(event) => self.on_link(event, now),
@@ -312,7 +312,7 @@ impl<H: Handler> Engine<H> {
 
     /// Says whether the lease is known to hold: then attempts may be started and spoken for.
     fn trusts_lease(&self, now: BootTime) -> bool {
-        now < self.shared.lease_end()
+        now < self.state.lease_end()
     }
 
     fn mind_the_lease(&mut self, now: BootTime) {
@@ -326,7 +326,7 @@ impl<H: Handler> Engine<H> {
 
     /// What takes up slots: attempts, and what others left at work.
     fn busy(&self) -> Busy {
-        let busy = self.held.busy();
+        let busy = self.in_flight.busy();
         Busy { running: busy.running.saturating_add(self.leftovers()), ..busy }
     }
 
@@ -341,7 +341,8 @@ impl<H: Handler> Engine<H> {
         } else {
             v1::Capacity { slots: 0, prefetch: 0 }
         };
-        self.shared.board().free_slots = capacity.slots.saturating_sub(self.held.busy().running);
+        self.state.reported().free_slots =
+            capacity.slots.saturating_sub(self.in_flight.busy().running);
         if self.link.session_number().is_some() && self.session.capacity != Some(capacity) {
             self.session.capacity = Some(capacity);
             self.outbox.capacity(capacity);
@@ -361,7 +362,7 @@ impl<H: Handler> Engine<H> {
     }
 
     fn interval(&self) -> std::time::Duration {
-        duration(self.shared.board().terms.interval)
+        duration(self.state.reported().terms.interval)
     }
 }
 

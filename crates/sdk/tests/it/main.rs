@@ -7,7 +7,6 @@
     reason = "helpers of tests: failing loudly is the point"
 )]
 
-mod astray;
 mod client;
 mod control;
 mod drain;
@@ -20,3 +19,4 @@ mod running;
 mod scripted_http;
 mod sessions;
 mod support;
+mod unstoppable;

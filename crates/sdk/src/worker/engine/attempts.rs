@@ -12,13 +12,13 @@ use super::{Engine, FAULT_FIRST, GUARDIAN_KILLED, TICK_MIN};
 use crate::clock::{Stopwatch, boot_now, duration, span};
 use crate::context::{AttemptEvent, LatestCheckpoint, StopReason};
 use crate::delivery::AttemptId;
-use crate::ended::{Ended, Ending};
 use crate::handler::{Ends, Handler};
-use crate::shared::margin;
+use crate::outcome::{Ended, Ending};
 use crate::watchdog;
 use crate::worker::attempt;
-use crate::worker::held::{Entry, Running, Standing};
+use crate::worker::in_flight::{Announcement, Entry, Running};
 use crate::worker::summary::RunError;
+use crate::worker_state::margin;
 
 /// How often attempts that end within the same turn are waited for before sending. Each
 /// round lets every ready task run once, so very short jobs fill a message.
@@ -42,9 +42,9 @@ impl<H: Handler> Engine<H> {
             AttemptEvent::Ended(attempt, ended) => self.on_ended(attempt, ended),
             AttemptEvent::Log(attempt, chunk, room) => {
                 if self
-                    .held
+                    .in_flight
                     .running_mut(attempt)
-                    .is_some_and(|running| running.standing != Standing::Void)
+                    .is_some_and(|running| running.announcement != Announcement::Void)
                 {
                     self.outbox.log(chunk, room);
                 } else {
@@ -53,7 +53,7 @@ impl<H: Handler> Engine<H> {
             }
             AttemptEvent::Checkpoint(attempt, latest) => self.on_checkpoint(attempt, &latest),
             AttemptEvent::Started(attempt) => self.announce(attempt),
-            AttemptEvent::Astray(attempt) => self.end_the_process_soon(attempt, boot_now()),
+            AttemptEvent::Unstoppable(attempt) => self.end_the_process_soon(attempt, boot_now()),
             // What waits for a slot is looked at after every event.
             AttemptEvent::LeftoverEnded => {}
         }
@@ -61,19 +61,19 @@ impl<H: Handler> Engine<H> {
 
     fn on_checkpoint(&mut self, attempt: AttemptId, latest: &LatestCheckpoint) {
         let Some(bytes) = latest.take() else { return };
-        let Some(running) = self.held.running_mut(attempt) else { return };
-        if running.standing != Standing::Void {
+        let Some(running) = self.in_flight.running_mut(attempt) else { return };
+        if running.announcement != Announcement::Void {
             running.checkpoint = bytes.clone();
             self.outbox.checkpoint(attempt, bytes);
         }
     }
 
     fn on_ended(&mut self, attempt: AttemptId, ended: Ended) {
-        let Some(running) = self.held.running_mut(attempt) else { return };
-        let (ran, void) = (running.watch.elapsed(), running.standing == Standing::Void);
+        let Some(running) = self.in_flight.running_mut(attempt) else { return };
+        let (ran, void) = (running.watch.elapsed(), running.announcement == Announcement::Void);
         let told = running.told();
         let mut ended = self.truly(ended, told).storable();
-        let Some(running) = self.held.running_mut(attempt) else { return };
+        let Some(running) = self.in_flight.running_mut(attempt) else { return };
         // Its end is kept until it is answered, and the checkpoint with it.
         if ended.checkpoint.is_empty() && ended.ending != Ending::Completed {
             ended.checkpoint = std::mem::take(&mut running.checkpoint);
@@ -90,7 +90,7 @@ impl<H: Handler> Engine<H> {
         if !void {
             self.report(attempt, report::What::Finished(report.clone()));
         }
-        self.held.ended(attempt, report);
+        self.in_flight.ended(attempt, report);
         let counter = match ending {
             _ if void => &mut self.summary.stopped,
             Ending::Completed => &mut self.summary.completed,
@@ -138,12 +138,12 @@ impl<H: Handler> Engine<H> {
     pub(super) fn hand_back(&mut self, attempt: AttemptId, why: &str) {
         let report = Ended::not_started(why).into_wire(None);
         self.report(attempt, report::What::Finished(report.clone()));
-        self.held.ended(attempt, report);
+        self.in_flight.ended(attempt, report);
         self.summary.handed_back += 1;
     }
 
     pub(super) fn hand_back_waiting(&mut self, why: &str) {
-        for attempt in self.held.all_waiting() {
+        for attempt in self.in_flight.all_waiting() {
             self.hand_back(attempt, why);
         }
     }
@@ -151,7 +151,7 @@ impl<H: Handler> Engine<H> {
     /// Tells an attempt to stop, or hands it back if it has not started.
     pub(super) fn stop(&mut self, attempt: AttemptId, reason: StopReason, now: BootTime) {
         let drop_at = now.after(span(self.patience.stop_window));
-        match self.held.get_mut(attempt) {
+        match self.in_flight.get_mut(attempt) {
             Some(Entry::Waiting(_)) => self.hand_back(attempt, "stopped before it started"),
             Some(Entry::Running(running)) => running.tell(reason, drop_at),
             // Its report says what there is to say.
@@ -161,18 +161,18 @@ impl<H: Handler> Engine<H> {
 
     pub(super) fn stop_all(&mut self, reason: StopReason, window: Duration, now: BootTime) {
         let drop_at = now.after(span(window));
-        for (_, running) in self.held.all_running() {
+        for (_, running) in self.in_flight.all_running() {
             running.tell(reason, drop_at);
         }
     }
 
     /// Tells the server that an attempt has started, once.
     pub(super) fn announce(&mut self, attempt: AttemptId) {
-        let Some(running) = self.held.running_mut(attempt) else { return };
-        if running.standing != Standing::Unannounced {
+        let Some(running) = self.in_flight.running_mut(attempt) else { return };
+        if running.announcement != Announcement::Unannounced {
             return;
         }
-        running.standing = Standing::Announced;
+        running.announcement = Announcement::Announced;
         let ago_ms = u64::try_from(running.watch.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.report(attempt, report::What::Started(v1::Started { ago_ms }));
     }
@@ -199,12 +199,12 @@ impl<H: Handler> Engine<H> {
         while self.takes_work() && self.trusts_lease(now) {
             let busy = self.busy();
             let near = self.forbidden_near();
-            let Some(waiting) = self.held.next_waiting() else { break };
+            let Some(waiting) = self.in_flight.next_waiting() else { break };
             let late = waiting.delivery.overlap_forbidden && near <= now;
             if late || !self.slots.admits(busy, waiting.delivery.isolated) {
                 break;
             }
-            let Some(delivery) = self.held.take_waiting() else { break };
+            let Some(delivery) = self.in_flight.take_waiting() else { break };
             self.start(delivery, now);
             any = true;
         }
@@ -221,15 +221,15 @@ impl<H: Handler> Engine<H> {
         let announce_at =
             if delivery.max_attempts == 1 { now } else { now.after(START_PERSIST_AFTER) };
         let running = Running {
-            reins: attempt::start(&self.handler, delivery, &self.outlet),
+            handle: attempt::start(&self.handler, delivery, &self.outlet),
             watch: Stopwatch::start(),
-            standing: Standing::Unannounced,
+            announcement: Announcement::Unannounced,
             isolated,
             overlap_forbidden,
             drop_at: None,
             checkpoint: Bytes::new(),
         };
-        self.held.started(attempt, running);
+        self.in_flight.started(attempt, running);
         if announce_at <= now {
             self.announce(attempt);
         } else {
@@ -243,7 +243,7 @@ impl<H: Handler> Engine<H> {
         let ended = Ended::failed("overlap_refused", message).permanently().unrun();
         let report = ended.into_wire(None);
         self.report(attempt, report::What::Finished(report.clone()));
-        self.held.refused(attempt, report);
+        self.in_flight.refused(attempt, report);
         self.summary.failed += 1;
     }
 
@@ -253,7 +253,7 @@ impl<H: Handler> Engine<H> {
             && due <= now
         {
             self.announcements.pop_front();
-            if let Some(running) = self.held.running_mut(attempt) {
+            if let Some(running) = self.in_flight.running_mut(attempt) {
                 let ran = running.watch.elapsed();
                 self.slots.observe(ran);
                 self.announce(attempt);
@@ -272,35 +272,35 @@ impl<H: Handler> Engine<H> {
     }
 
     fn drop_deaf_attempts(&mut self, now: BootTime) {
-        let mut astray = None;
-        for (attempt, running) in self.held.all_running() {
+        let mut unstoppable = None;
+        for (attempt, running) in self.in_flight.all_running() {
             if running.drop_at.is_some_and(|at| at <= now) {
                 tracing::warn!(%attempt, reason = ?running.told(), "attempt did not end, dropping it");
-                running.reins.abort.abort();
+                running.handle.abort.abort();
                 running.drop_at = None;
                 // A cancelled one keeps its place, and its lease, for as long as it takes.
                 let keeps_its_place = running.told() == Some(StopReason::Cancelled);
                 if running.overlap_forbidden && !keeps_its_place {
-                    astray = Some(attempt);
+                    unstoppable = Some(attempt);
                 }
             }
         }
-        if let Some(attempt) = astray {
+        if let Some(attempt) = unstoppable {
             self.end_the_process_soon(attempt, now);
         }
         self.end_the_process_if_due(now);
     }
 
     fn end_the_process_soon(&mut self, attempt: AttemptId, now: BootTime) {
-        self.astray.get_or_insert_with(|| (now.after(LAST_WORDS), attempt));
+        self.unstoppable.get_or_insert_with(|| (now.after(LAST_WORDS), attempt));
     }
 
     /// An attempt that forbids overlap was dropped and its work goes on: nothing short of the
     /// end of the process ends it. Others had a moment to be told of.
     fn end_the_process_if_due(&mut self, now: BootTime) {
-        let Some((_, attempt)) = self.astray.filter(|(at, _)| *at <= now) else { return };
-        self.astray = None;
-        if self.held.running_mut(attempt).is_some() {
+        let Some((_, attempt)) = self.unstoppable.filter(|(at, _)| *at <= now) else { return };
+        self.unstoppable = None;
+        if self.in_flight.running_mut(attempt).is_some() {
             let why = format!("attempt {attempt} forbids overlap and cannot be stopped");
             watchdog::end_the_process(&why);
         }
@@ -311,7 +311,7 @@ impl<H: Handler> Engine<H> {
         if self.busy().running < self.slots.concurrency() {
             return;
         }
-        while let Some(waiting) = self.held.next_waiting() {
+        while let Some(waiting) = self.in_flight.next_waiting() {
             if waiting.since.after(WAIT_MAX) > now {
                 return;
             }
@@ -322,17 +322,17 @@ impl<H: Handler> Engine<H> {
 
     /// The instant from which attempts that forbid overlap are asked to end.
     fn forbidden_near(&self) -> BootTime {
-        let lease = self.shared.board().terms.lease;
+        let lease = self.state.reported().terms.lease;
         let before = margin(lease).0 + Span(lease.0 / 8).min(NEAR_MAX).0;
-        BootTime(self.shared.lease_end().0.saturating_sub(before))
+        BootTime(self.state.lease_end().0.saturating_sub(before))
     }
 
     fn end_before_the_lease_does(&mut self, now: BootTime) {
-        if self.held.busy().forbidden == 0 || now < self.forbidden_near() {
+        if self.in_flight.busy().forbidden == 0 || now < self.forbidden_near() {
             return;
         }
-        let lease = self.shared.board().terms.lease;
-        let deadline = BootTime(self.shared.lease_end().0.saturating_sub(margin(lease).0));
+        let lease = self.state.reported().terms.lease;
+        let deadline = BootTime(self.state.lease_end().0.saturating_sub(margin(lease).0));
         // After a freeze the lease is not renewed because nothing could be asked for: a beat
         // is under way, and there is time to hear what it brings.
         if now < deadline && self.thawed_until.is_some_and(|until| now < until) {
@@ -344,7 +344,7 @@ impl<H: Handler> Engine<H> {
             // says so, and it takes its time to get here: dropping it would say less.
             Ends::ByItself => now.after(span(self.patience.stop_window)),
         };
-        for (attempt, running) in self.held.all_running() {
+        for (attempt, running) in self.in_flight.all_running() {
             if running.overlap_forbidden && running.told().is_none() {
                 tracing::warn!(%attempt, "lease was not renewed: ending an attempt that must not overlap");
                 running.tell(StopReason::DeadlineNear, drop_at);
@@ -358,11 +358,11 @@ impl<H: Handler> Engine<H> {
         let freed = self.outbox.forget_attempts();
         self.outlet.log_room.add_permits(freed);
         self.announcements.clear();
-        self.held.void(drop_at)
+        self.in_flight.void(drop_at)
     }
 
     pub(super) fn lease_terms(&self) -> (Duration, Duration) {
-        let terms = self.shared.board().terms;
+        let terms = self.state.reported().terms;
         (duration(terms.interval), duration(terms.lease))
     }
 }

@@ -14,9 +14,9 @@ use crate::handler::Handler;
 use crate::heartbeat::{Beaten, span_or};
 use crate::session::link::LinkEvent;
 use crate::session::{AttachError, Attached};
-use crate::shared::{Terms, identity_bytes};
-use crate::worker::held::Standing;
+use crate::worker::in_flight::Announcement;
 use crate::worker::summary::RunError;
+use crate::worker_state::{Terms, identity_bytes};
 
 impl<H: Handler> Engine<H> {
     pub(super) fn on_link(&mut self, event: LinkEvent, now: BootTime) {
@@ -32,7 +32,7 @@ impl<H: Handler> Engine<H> {
             LinkEvent::Lost(reason) => {
                 tracing::warn!(
                     reason,
-                    held = self.held.remaining(),
+                    held = self.in_flight.remaining(),
                     "session lost, attaching again"
                 );
                 self.session_over();
@@ -45,10 +45,10 @@ impl<H: Handler> Engine<H> {
         let phase = self.phase();
         self.session.hello_phase = phase;
         self.session.attachment += 1;
-        let board = self.shared.board();
+        let reported = self.state.reported();
         let profile = &self.profile;
         Hello {
-            worker_id: identity_bytes(board.worker),
+            worker_id: identity_bytes(reported.worker),
             name: profile.name.clone(),
             role: profile.role.name().to_owned(),
             version: profile.version.clone(),
@@ -57,7 +57,7 @@ impl<H: Handler> Engine<H> {
             runtimes: profile.runtimes.clone(),
             labels: profile.labels.clone().into_iter().collect(),
             types: profile.types.clone(),
-            held: board.held(),
+            held: reported.held(),
             heartbeat_interval_ms: crate::clock::span(self.patience.heartbeat_interval).0,
             phase: phase.into(),
             about_json: profile.about_json.clone(),
@@ -69,13 +69,13 @@ impl<H: Handler> Engine<H> {
 
     fn on_welcome(&mut self, attached: Attached, now: BootTime) {
         let Attached { session, welcome, sent } = attached;
-        let before = self.shared.board().terms;
+        let before = self.state.reported().terms;
         let terms = Terms {
             interval: span_or(welcome.heartbeat_interval_ms, before.interval),
             lease: span_or(welcome.lease_ms, before.lease),
         };
-        self.shared.renewed(sent, terms);
-        self.shared.board().live = true;
+        self.state.renewed(sent, terms);
+        self.state.reported().live = true;
         self.outlet.attached.send_replace(true);
         let number = session.number;
         self.link.up(session);
@@ -96,7 +96,7 @@ impl<H: Handler> Engine<H> {
 
     fn say_attached(&self, session: u64) {
         let name = &self.profile.name;
-        let worker = self.shared.board().worker;
+        let worker = self.state.reported().worker;
         let (heartbeat_interval, lease) = self.lease_terms();
         if self.session.resumed {
             tracing::info!(session, "worker {name} (ID: {worker}) attached again");
@@ -129,14 +129,14 @@ impl<H: Handler> Engine<H> {
     /// Everything the last session may not have heard.
     fn tell_again(&mut self) {
         let ended: Vec<_> =
-            self.held.reports().map(|(attempt, end)| (attempt, end.clone())).collect();
+            self.in_flight.reports().map(|(attempt, end)| (attempt, end.clone())).collect();
         for (attempt, end) in ended {
             self.report(attempt, report::What::Finished(end));
         }
         let mut started = Vec::new();
-        for (attempt, running) in self.held.all_running() {
-            if running.standing == Standing::Announced {
-                running.standing = Standing::Unannounced;
+        for (attempt, running) in self.in_flight.all_running() {
+            if running.announcement == Announcement::Announced {
+                running.announcement = Announcement::Unannounced;
                 started.push(attempt);
             }
         }
@@ -144,8 +144,8 @@ impl<H: Handler> Engine<H> {
             self.announce(attempt);
         }
         // Sent is not received: the newest checkpoint of what still runs goes again.
-        for (attempt, running) in self.held.all_running() {
-            if running.standing != Standing::Void && !running.checkpoint.is_empty() {
+        for (attempt, running) in self.in_flight.all_running() {
+            if running.announcement != Announcement::Void && !running.checkpoint.is_empty() {
                 self.outbox.checkpoint(attempt, running.checkpoint.clone());
             }
         }
@@ -170,7 +170,7 @@ impl<H: Handler> Engine<H> {
     /// lease, after which this server has moved it.
     fn may_be_let_in_again(&mut self, now: BootTime) -> bool {
         let since = *self.session.denied_since.get_or_insert(now);
-        let lease = self.shared.board().terms.lease;
+        let lease = self.state.reported().terms.lease;
         self.session.resumed && now < since.after(lease)
     }
 
@@ -181,11 +181,11 @@ impl<H: Handler> Engine<H> {
             // It was welcome before, and another server may welcome it again. What runs is not
             // ended for that: its lease says for how long it may go on.
             RefusalCode::Version | RefusalCode::Invalid
-                if self.session.resumed || self.held.remaining() > 0 =>
+                if self.session.resumed || self.in_flight.remaining() > 0 =>
             {
                 tracing::error!(
                     reason,
-                    held = self.held.remaining(),
+                    held = self.in_flight.remaining(),
                     "server refuses the session: what runs goes on, trying again"
                 );
                 self.link.retry_later();
@@ -204,12 +204,12 @@ impl<H: Handler> Engine<H> {
     /// The lease is over: whatever was claimed moves, or has moved. Register anew.
     fn lapse(&mut self, reason: &str) {
         let held = self.void_everything();
-        let lapsed = self.shared.board().worker;
+        let lapsed = self.state.reported().worker;
         tracing::warn!(worker = %lapsed, reason, held, "worker lapsed: stopping what it held");
         self.summary.lapses += 1;
         self.session.resumed = false;
-        self.shared.board().begin_anew();
-        self.shared.lease_lost();
+        self.state.reported().begin_anew();
+        self.state.lease_lost();
         if matches!(self.stage, Stage::Running | Stage::Quiet(_)) {
             self.link.retry_later();
         } else {
@@ -283,7 +283,7 @@ impl<H: Handler> Engine<H> {
             return;
         };
         let attempt = delivery.attempt;
-        if !self.held.deliver(delivery, now) {
+        if !self.in_flight.deliver(delivery, now) {
             tracing::debug!(%attempt, "delivered again");
         } else if !self.takes_work() {
             self.hand_back(attempt, "worker takes no work");
@@ -294,7 +294,7 @@ impl<H: Handler> Engine<H> {
         let Some(attempt) = answer.attempt.as_ref().and_then(AttemptId::from_wire) else { return };
         let accepted = answer.verdict() == Verdict::Accepted;
         if answer.finished {
-            let Some(ending) = self.held.answered(attempt) else { return };
+            let Some(ending) = self.in_flight.answered(attempt) else { return };
             // That a cancelled job has ended already is no news.
             if !accepted && ending != v1::Ending::Cancelled {
                 self.summary.refused += 1;
@@ -326,7 +326,7 @@ impl<H: Handler> Engine<H> {
     }
 
     fn on_revoke(&mut self, attempt: AttemptId) {
-        if self.held.all_waiting().contains(&attempt) {
+        if self.in_flight.all_waiting().contains(&attempt) {
             self.hand_back(attempt, "asked back before it started");
         } else {
             // It runs: the server should know.
@@ -354,7 +354,7 @@ impl<H: Handler> Engine<H> {
 
     pub(super) fn on_beaten(&mut self, beaten: Beaten, now: BootTime) {
         let Beaten { worker, reply } = beaten;
-        if self.shared.board().worker != worker {
+        if self.state.reported().worker != worker {
             return;
         }
         if !reply.renewed {

@@ -71,7 +71,7 @@ impl<H: Handler> Engine<H> {
         tracing::error!(reason = fault.reason, "nothing can be run here: taking no work");
         self.fault = Some(fault);
         let why = self.fault_or("");
-        self.shared.board().phase = self.phase();
+        self.state.reported().phase = self.phase();
         self.tell_phase(&why);
         self.hand_back_waiting(&why);
     }
@@ -87,7 +87,7 @@ impl<H: Handler> Engine<H> {
     pub(super) fn end_fault(&mut self) {
         let Some(fault) = self.fault.take() else { return };
         tracing::info!(was = fault.reason, "worker has recovered from its fault");
-        self.shared.board().phase = self.phase();
+        self.state.reported().phase = self.phase();
         self.tell_phase("recovered from its fault");
     }
 
@@ -112,7 +112,7 @@ impl<H: Handler> Engine<H> {
         let before = self.stage;
         let (stage, act) = decide(before, event);
         self.stage = stage;
-        self.shared.board().phase = self.phase();
+        self.state.reported().phase = self.phase();
         if stage != before {
             tracing::info!(from = %before, to = %stage, why, "worker changes its phase");
         }
@@ -124,13 +124,13 @@ impl<H: Handler> Engine<H> {
             Act::TakeNoWork | Act::TakeWork => self.tell_phase(why),
             Act::Drain => self.begin_drain(why, now),
             Act::EndTrees => {
-                let remaining = self.held.remaining();
+                let remaining = self.in_flight.remaining();
                 tracing::warn!(remaining, "graceful shutdown: grace is over, ending what is left");
                 let window = self.patience.stop_window;
                 self.stop_all(StopReason::Interrupted, window, now);
             }
             Act::KillTrees => {
-                let remaining = self.held.remaining();
+                let remaining = self.in_flight.remaining();
                 tracing::warn!(remaining, why, "shutdown is forced, killing what is left");
                 self.tell_phase(why);
                 let window = self.patience.force_window;
@@ -145,7 +145,7 @@ impl<H: Handler> Engine<H> {
     }
 
     fn begin_drain(&mut self, why: &str, now: BootTime) {
-        let remaining = self.held.remaining();
+        let remaining = self.in_flight.remaining();
         let grace = self.patience.shutdown_timeout;
         tracing::info!(remaining, ?grace, why, "graceful shutdown: draining");
         self.tell_phase(why);
@@ -164,7 +164,7 @@ impl<H: Handler> Engine<H> {
     pub(super) fn on_drain_time(&mut self, now: BootTime) {
         let due = |at: Option<BootTime>| at.is_some_and(|at| at <= now);
         if due(self.drain.say_remaining_at) {
-            let remaining = self.held.remaining();
+            let remaining = self.in_flight.remaining();
             tracing::info!(remaining, "graceful shutdown: waiting for attempts to end");
             self.drain.say_remaining_at = Some(now.after(REMAINING_EVERY));
         }
@@ -178,22 +178,22 @@ impl<H: Handler> Engine<H> {
     /// worker may leave.
     pub(super) fn look_whether_empty(&mut self, now: BootTime) {
         let ends = matches!(self.stage, Stage::Draining | Stage::Stopping | Stage::Forced);
-        if !ends || self.held.remaining() > 0 {
+        if !ends || self.in_flight.remaining() > 0 {
             self.drain.empty_since = None;
             return;
         }
         let since = *self.drain.empty_since.get_or_insert(now);
         // While the grace lasts there is time to wait for a server that restarts.
         let patience_over = self.stage != Stage::Draining && since.after(ANSWERS_MAX) <= now;
-        if self.held.unanswered() == 0 || patience_over {
+        if self.in_flight.unanswered() == 0 || patience_over {
             self.apply(StageEvent::Empty, "nothing is held any more", now);
         }
     }
 
     /// The last beat, then goodbye.
     pub(super) async fn leave(mut self) -> Result<Summary, RunError> {
-        let worker = self.shared.board().worker;
-        let unanswered = self.held.unanswered();
+        let worker = self.state.reported().worker;
+        let unanswered = self.in_flight.unanswered();
         self.summary.unanswered = u64::try_from(unanswered).unwrap_or(u64::MAX);
         if unanswered > 0 {
             tracing::warn!(unanswered, "leaving with reports that nobody answered");
@@ -202,7 +202,7 @@ impl<H: Handler> Engine<H> {
         self.heart.last().await;
         if let Some(session) = self.link.take() {
             let mut last = Vec::new();
-            let trusted = boot_now() < self.shared.lease_end();
+            let trusted = boot_now() < self.state.lease_end();
             while let Some(next) = self.outbox.next(trusted) {
                 last.push(next.message);
             }

@@ -148,7 +148,7 @@ async fn child_that_serves_a_blocker() {
 async fn a_process_ends_itself_before_an_attempt_that_forbids_overlap_outlives_its_lease() {
     let mut server = Server::start();
     let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "astray::child_that_serves_a_blocker", "--nocapture"])
+        .args(["--exact", "unstoppable::child_that_serves_a_blocker", "--nocapture"])
         .env(CHILD_SERVER, &server.url)
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())

@@ -17,19 +17,19 @@ use outlast_proto::v1;
 use crate::clock::Stopwatch;
 use crate::context::StopReason;
 use crate::delivery::{AttemptId, Delivery};
-use crate::shared::Shared;
-use crate::worker::attempt::Reins;
+use crate::worker::attempt::AttemptHandle;
 use crate::worker::slots::Busy;
+use crate::worker_state::WorkerState;
 
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct InFlight {
     entries: HashMap<AttemptId, Entry>,
     /// In order of delivery. May name attempts that were handed back meanwhile.
     waiting: VecDeque<AttemptId>,
     waiting_count: usize,
     busy: Busy,
     unanswered: usize,
-    shared: Arc<Shared>,
+    state: Arc<WorkerState>,
 }
 
 #[derive(Debug)]
@@ -48,9 +48,9 @@ pub(crate) struct Waiting {
 
 #[derive(Debug)]
 pub(crate) struct Running {
-    pub(crate) reins: Reins,
+    pub(crate) handle: AttemptHandle,
     pub(crate) watch: Stopwatch,
-    pub(crate) standing: Standing,
+    pub(crate) announcement: Announcement,
     pub(crate) isolated: bool,
     pub(crate) overlap_forbidden: bool,
     /// When it is dropped, once it was told to stop.
@@ -61,7 +61,7 @@ pub(crate) struct Running {
 
 /// What the server knows of a running attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum Announcement {
     /// It may not know that it started.
     Unannounced,
     Announced,
@@ -69,15 +69,15 @@ pub(crate) enum Standing {
     Void,
 }
 
-impl Held {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+impl InFlight {
+    pub(crate) fn new(state: Arc<WorkerState>) -> Self {
         Self {
             entries: HashMap::new(),
             waiting: VecDeque::new(),
             waiting_count: 0,
             busy: Busy::default(),
             unanswered: 0,
-            shared,
+            state,
         }
     }
 
@@ -129,7 +129,7 @@ impl Held {
         self.entries.insert(attempt, Entry::Waiting(Box::new(waiting)));
         self.waiting.push_back(attempt);
         self.waiting_count += 1;
-        self.shared.board().hold(attempt);
+        self.state.reported().hold(attempt);
         true
     }
 
@@ -164,7 +164,7 @@ impl Held {
         self.busy.running += 1;
         self.busy.isolated += u32::from(running.isolated);
         self.busy.forbidden += u32::from(running.overlap_forbidden);
-        self.shared.forbidden_run(self.busy.forbidden);
+        self.state.forbidden_run(self.busy.forbidden);
         self.entries.insert(attempt, Entry::Running(Box::new(running)));
     }
 
@@ -198,7 +198,7 @@ impl Held {
                 self.busy.running -= 1;
                 self.busy.isolated -= u32::from(running.isolated);
                 self.busy.forbidden -= u32::from(running.overlap_forbidden);
-                self.shared.forbidden_run(self.busy.forbidden);
+                self.state.forbidden_run(self.busy.forbidden);
                 Some(running)
             }
             // One end only: the first one counts.
@@ -207,7 +207,7 @@ impl Held {
                 return None;
             }
         };
-        if running.as_ref().is_none_or(|running| running.standing != Standing::Void) {
+        if running.as_ref().is_none_or(|running| running.announcement != Announcement::Void) {
             self.entries.insert(attempt, Entry::Ended(Box::new(report)));
             self.unanswered += 1;
         }
@@ -220,7 +220,7 @@ impl Held {
         let ending = report.ending();
         self.entries.remove(&attempt);
         self.unanswered -= 1;
-        self.shared.board().release(attempt);
+        self.state.reported().release(attempt);
         Some(ending)
     }
 
@@ -233,7 +233,7 @@ impl Held {
         self.waiting_count = 0;
         self.unanswered = 0;
         for (_, running) in self.all_running() {
-            running.standing = Standing::Void;
+            running.announcement = Announcement::Void;
             running.tell(StopReason::Stale, drop_at);
         }
         before
@@ -243,7 +243,7 @@ impl Held {
 impl Running {
     /// Tells the attempt to stop. A weightier reason replaces an earlier one.
     pub(crate) fn tell(&mut self, reason: StopReason, drop_at: BootTime) {
-        let is_news = self.reins.stop.send_if_modified(|told| {
+        let is_news = self.handle.stop.send_if_modified(|told| {
             let outweighs = match (*told, reason) {
                 (None, _) => true,
                 (Some(StopReason::Forced), _) => false,
@@ -261,6 +261,6 @@ impl Running {
     }
 
     pub(crate) fn told(&self) -> Option<StopReason> {
-        *self.reins.stop.borrow()
+        *self.handle.stop.borrow()
     }
 }

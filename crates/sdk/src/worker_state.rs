@@ -25,8 +25,8 @@ pub(crate) struct Terms {
 }
 
 #[derive(Debug)]
-pub(crate) struct Shared {
-    board: Mutex<Board>,
+pub(crate) struct WorkerState {
+    reported: Mutex<Reported>,
     last_turn: AtomicU64,
     /// When the lease ends at the latest, by what this worker knows.
     lease_end: AtomicU64,
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
 
 /// What a beat says.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct Reported {
     pub(crate) worker: WorkerId,
     /// Registered, and not known to have lapsed: only then there is something to renew.
     pub(crate) live: bool,
@@ -51,11 +51,11 @@ pub(crate) struct Board {
     digest: u64,
 }
 
-impl Shared {
+impl WorkerState {
     /// The deadline goes to `deadline` whenever the lease is renewed.
     pub(crate) fn new(terms: Terms, deadline: watch::Sender<BootTime>) -> Arc<Self> {
         Arc::new(Self {
-            board: Mutex::new(Board {
+            reported: Mutex::new(Reported {
                 worker: new_identity(),
                 live: false,
                 phase: v1::Phase::Running,
@@ -73,8 +73,8 @@ impl Shared {
         })
     }
 
-    pub(crate) fn board(&self) -> MutexGuard<'_, Board> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn reported(&self) -> MutexGuard<'_, Reported> {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that the engine's loop turned.
@@ -88,7 +88,7 @@ impl Shared {
 
     /// Notes that a renewal sent at `sent` was accepted.
     pub(crate) fn renewed(&self, sent: BootTime, terms: Terms) {
-        self.board().terms = terms;
+        self.reported().terms = terms;
         let end = sent.after(terms.lease);
         // Answers may overtake each other; an older one takes nothing away.
         let before = self.lease_end.fetch_max(end.0, Ordering::AcqRel);
@@ -110,7 +110,7 @@ impl Shared {
         if !self.runs_forbidden() {
             return None;
         }
-        let lease = self.board().terms.lease;
+        let lease = self.reported().terms.lease;
         let end = self.lease_end();
         // A lease that was taken away is the engine's matter.
         (end > BootTime::default()).then(|| BootTime(end.0.saturating_sub(margin(lease).0 / 2)))
@@ -131,29 +131,29 @@ impl Shared {
 
     /// Makes the next beat, or none while there is nothing to renew.
     pub(crate) fn beat(&self, now: BootTime) -> Option<(WorkerId, v1::BeatRequest)> {
-        let mut board = self.board();
-        if !board.live {
+        let mut reported = self.reported();
+        if !reported.live {
             return None;
         }
-        let held = if std::mem::take(&mut board.send_held) {
-            board.held.iter().map(|held| held.to_wire()).collect()
+        let held = if std::mem::take(&mut reported.send_held) {
+            reported.held.iter().map(|held| held.to_wire()).collect()
         } else {
             Vec::new()
         };
         let request = v1::BeatRequest {
-            worker_id: identity_bytes(board.worker),
-            in_flight: u32::try_from(board.held.len()).unwrap_or(u32::MAX),
-            held_digest: board.digest,
-            free_slots: board.free_slots,
+            worker_id: identity_bytes(reported.worker),
+            in_flight: u32::try_from(reported.held.len()).unwrap_or(u32::MAX),
+            held_digest: reported.digest,
+            free_slots: reported.free_slots,
             last_poll_age_ms: self.turn_age(now).0,
             held,
-            phase: board.phase.into(),
+            phase: reported.phase.into(),
         };
-        Some((board.worker, request))
+        Some((reported.worker, request))
     }
 }
 
-impl Board {
+impl Reported {
     pub(crate) fn hold(&mut self, attempt: AttemptId) {
         if self.held.insert(attempt) {
             self.digest ^= held_digest([(attempt.job, attempt.epoch)]);

@@ -185,17 +185,25 @@ impl Walk<'_> {
         let all = [BLOCK_STEPS.iter().sum()];
         let steps = if classes.len() > CLASSES_MAX { &all[..] } else { &BLOCK_STEPS[..] };
         for step in steps {
-            // The first so many of each class hold the first so many of all.
-            let sql = "select distinct b.block
+            // The first so many of each class hold the first so many of all. Any number of
+            // connections may have noted a block: it goes from one to the next lower one.
+            let sql = "select distinct s.block
                  from unnest($1::bigint[]) c(class)
                  cross join lateral (
-                     select b.block from class_block b
-                     where b.class = c.class and b.block <= $2
-                     order by b.class desc, b.block desc limit $3::bigint * $4) b
-                 order by b.block desc limit $3";
+                     with recursive steps(block, n) as (
+                         (select b.block, 1::bigint from class_block b
+                          where b.class = c.class and b.block <= $2
+                          order by b.class desc, b.block desc limit 1)
+                         union all
+                         select (select b.block from class_block b
+                                 where b.class = c.class and b.block < p.block
+                                 order by b.class desc, b.block desc limit 1), p.n + 1
+                         from steps p where p.block is not null and p.n < $3::bigint)
+                     select p.block from steps p where p.block is not null) s
+                 order by s.block desc limit $3";
             let top = high.saturating_sub(1) >> BLOCK_BITS;
             let wanted = i64::from(*step);
-            let values: [Param<'_>; 4] = [&classes, &top, &wanted, &WRITERS];
+            let values: [Param<'_>; 3] = [&classes, &top, &wanted];
             let blocks = self.column(sql, &values).await?;
             for block in &blocks {
                 let low = block << BLOCK_BITS;
@@ -314,9 +322,6 @@ impl Walk<'_> {
         self.reader.all(sql, values).await?.iter().map(|row| get(row, 0)).collect()
     }
 }
-
-/// As many connections as may have noted one block of a class, and more.
-const WRITERS: i64 = 4;
 
 /// The newest claimable jobs of some classes: the lines (class and priority) whose last are
 /// the newest, then the last of each of these.

@@ -8,6 +8,7 @@ mod held;
 mod history;
 mod lanes;
 mod large;
+mod lists;
 mod load;
 mod opening;
 mod outages;

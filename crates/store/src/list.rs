@@ -121,7 +121,15 @@ impl Plan {
             if few && ours.states(&State::ALL) < all.states(&wanted(query)) {
                 Way::Blocks
             } else if query.states.is_empty() {
-                Way::Sources(vec![(Source::Jobs, classes.is_none())])
+                // Where every row is on the page, the page bounds what is read.
+                let all_match = classes.is_none()
+                    && query.ids.is_none()
+                    && query.created_from.is_none()
+                    && query.created_before.is_none()
+                    && query.abandoned.is_none()
+                    && query.timed_out.is_none()
+                    && query.started.is_none();
+                Way::Sources(vec![(Source::Jobs, all_match)])
             } else {
                 Way::Sources(sources(query, &all))
             }
@@ -227,4 +235,46 @@ pub fn page(walks: Vec<Found>, limit: u32) -> (Vec<i64>, Option<i64>) {
     seqs.truncate(limit);
     let next = if more { seqs.last().copied() } else { down_to };
     (seqs, next)
+}
+
+#[cfg(test)]
+mod tests {
+    use outlast_core::time::Timestamp;
+
+    use super::*;
+    use crate::command::Route;
+    use crate::query::Page;
+    use crate::tally::COLUMNS;
+
+    /// The jobs of the last hours of a large store once cost a look at all of it.
+    #[test]
+    fn all_jobs_are_looked_through_at_once_only_if_all_are_on_the_page() {
+        let key = ClassKey {
+            queue: "q".into(),
+            job_type: "t".into(),
+            route: Route::Plain,
+            tenant: None,
+            isolated: false,
+        };
+        let counts = Counts::of([1_000_000; COLUMNS.len()]);
+        let tally = [ClassCounts { id: ClassId(1), key, counts }];
+        let query = |created_from| JobQuery {
+            states: Vec::new(),
+            queue: None,
+            job_type: None,
+            worker: None,
+            tenant: None,
+            abandoned: None,
+            timed_out: None,
+            started: None,
+            ids: None,
+            created_from,
+            created_before: None,
+            page: Page { limit: 50, cursor: None },
+        };
+        for (since, at_once) in [(None, true), (Some(Timestamp(1)), false)] {
+            let plan = Plan::of(&query(since), &tally, 0);
+            assert_eq!(plan.way, Way::Sources(vec![(Source::Jobs, at_once)]));
+        }
+    }
 }

@@ -160,6 +160,10 @@ impl Page {
     }
 
     pub(super) fn series(&mut self, series: &Series, counted: &Counted) {
+        if !counted.answered {
+            // What the classes are is not known: all of them would be taken for others.
+            return;
+        }
         let keys: HashMap<ClassId, &ClassKey> =
             counted.classes.iter().map(|class| (class.id, &class.key)).collect();
         let sums = series.sums(&keys);

@@ -129,17 +129,20 @@ rows! {
 }
 
 rows! {
-    /// A job leaves those that have ended, to live again.
+    /// A job leaves those that have ended, to live again, with the dead letter that it is known
+    /// to have.
     FinishedGone, FinishedGones,
     "with gone as (
-         delete from finished f using unnest($1::bigint[], $2::bigint[], $3::text[])
-             k(seq, epoch, state)
+         delete from finished f using unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[])
+             k(seq, epoch, state, letter)
          where f.seq = k.seq and f.epoch = k.epoch and f.state = k.state
+             and k.letter is not distinct from
+                 (select d.reason from dead_letter_row d where d.seq = k.seq)
          returning 1),
      letters as (
          delete from dead_letter_row d where d.seq = any($1::bigint[]))
-     select outlast.exactly(count(*), $4) from gone",
-    { seq: i64, epoch: i64, state: &'static str }
+     select outlast.exactly(count(*), $5) from gone",
+    { seq: i64, epoch: i64, state: &'static str, letter: Option<&'static str> }
 }
 
 rows! {

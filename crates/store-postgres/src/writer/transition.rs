@@ -3,7 +3,7 @@
 //! The row is first removed where it was read, by a statement that names its epoch and must hit
 //! exactly one row: that is the compare-and-set. Then the job is put where it now belongs.
 
-use outlast_core::job::{Holder, Job};
+use outlast_core::job::{DeadLetterReason, Holder, Job};
 use outlast_store::apply::Decided;
 use outlast_store::apply::loaded::{HeldAttempt, Loaded, Location};
 use outlast_store::apply::step::{
@@ -118,9 +118,13 @@ impl Writing<'_> {
                     checkpoint,
                 });
             }
-            Removal::Finished { epoch, state } => {
-                let row = FinishedGone { seq, epoch: int(epoch.0), state: state.as_str() };
-                self.tables.finished_gone.push(row);
+            Removal::Finished { epoch, state, letter } => {
+                self.tables.finished_gone.push(FinishedGone {
+                    seq,
+                    epoch: int(epoch.0),
+                    state: state.as_str(),
+                    letter: letter.map(DeadLetterReason::as_str),
+                });
             }
         }
     }

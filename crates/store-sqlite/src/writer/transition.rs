@@ -86,7 +86,7 @@ impl Writing<'_> {
             Removal::Active { epoch, .. } => {
                 self.execute("delete from active where seq = ? and epoch = ?", (seq, int(epoch.0)))
             }
-            Removal::Finished { epoch, state } => {
+            Removal::Finished { epoch, state, .. } => {
                 self.execute("delete from dead_letter_row where seq = ?", [seq])?;
                 self.execute(
                     "delete from finished where seq = ? and epoch = ? and state = ?",

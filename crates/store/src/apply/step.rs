@@ -88,6 +88,8 @@ pub enum Removal {
         epoch: Epoch,
         /// Its state.
         state: State,
+        /// Why it is a dead letter, as it was read.
+        letter: Option<DeadLetterReason>,
     },
 }
 
@@ -306,7 +308,7 @@ fn removal(loaded: &Loaded, transition: &Transition) -> Removal {
             cancelled: held.cancelled,
             checkpoint: loaded.checkpoint,
         },
-        (Location::Finished(_), _) => Removal::Finished { epoch, state },
+        (Location::Finished(letter), _) => Removal::Finished { epoch, state, letter: *letter },
     }
 }
 

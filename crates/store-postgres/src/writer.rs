@@ -186,13 +186,18 @@ impl Writer {
             }
             let miss = match self.attempt_until(end, &mut link, batch, careful).await {
                 Ok(applied) => {
+                    self.classes.keep_made();
                     self.link = Some(link);
                     return Ok(applied);
                 }
                 Err(miss) => miss,
             };
-            // What is remembered of other attempts is as true as before.
-            self.classes = Classes::default();
+            // What is remembered of other attempts and classes is as true as before, unless
+            // somebody emptied the store.
+            match &miss {
+                Miss::Failed(Failure::Held(_) | Failure::Again(..)) => self.classes.forget_made(),
+                Miss::Failed(_) | Miss::InDoubt(..) => self.classes = Classes::default(),
+            }
             self.tried_again += 1;
             match miss {
                 Miss::Failed(Failure::Again(conflict, words)) => {

@@ -1,5 +1,5 @@
 //! What is known of classes without asking. Classes are only ever added, by any server; a
-//! batch that fails may have added some in vain, so what is known then is forgotten.
+//! batch that fails may have added some in vain, so those that it made are forgotten then.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,6 +16,8 @@ use crate::writer::Writing;
 pub(super) struct Classes {
     by_key: HashMap<Arc<ClassKey>, ClassId>,
     by_id: HashMap<ClassId, Arc<ClassKey>>,
+    /// Made by the batch under way.
+    made: Vec<ClassId>,
 }
 
 impl Classes {
@@ -29,6 +31,20 @@ impl Classes {
         self.by_id.get(&id).ok_or_else(|| StoreError::Corrupt(format!("no class {}", id.0)))
     }
 
+    /// Notes that the batch under way is stored, and what it made with it.
+    pub(super) fn keep_made(&mut self) {
+        self.made.clear();
+    }
+
+    /// Forgets what a batch made that may not be stored.
+    pub(super) fn forget_made(&mut self) {
+        for id in std::mem::take(&mut self.made) {
+            if let Some(key) = self.by_id.remove(&id) {
+                self.by_key.remove(&key);
+            }
+        }
+    }
+
     pub(super) fn has(&self, id: ClassId) -> bool {
         self.by_id.contains_key(&id)
     }
@@ -40,12 +56,16 @@ impl Writing<'_> {
         &mut self,
         ids: impl IntoIterator<Item = ClassId>,
     ) -> Result<(), Failure> {
-        if ids.into_iter().all(|id| self.classes.has(id)) {
+        let mut unknown: Vec<i64> =
+            ids.into_iter().filter(|id| !self.classes.has(*id)).map(|id| id.0).collect();
+        if unknown.is_empty() {
             return Ok(());
         }
-        let rows = self
-            .ask("select id, queue, job_type, route, tenant, isolated from class", Vec::new())
-            .await?;
+        unknown.sort_unstable();
+        unknown.dedup();
+        let sql = "select id, queue, job_type, route, tenant, isolated from class
+                   where id = any($1::bigint[])";
+        let rows = self.ask(sql, values![unknown]).await?;
         for row in &rows {
             let (id, key) = class_of(row)?;
             self.classes.add(id, key);
@@ -65,6 +85,7 @@ impl Writing<'_> {
         };
         let find = "select id from class where queue = $1 and job_type = $2 and route = $3
                     and tenant = $4 and isolated = $5";
+        let mut made = false;
         let mut found = self.ask(find, words()).await?;
         if found.is_empty() {
             // Another server may be making it: then this waits for it, and finds it.
@@ -76,6 +97,7 @@ impl Writing<'_> {
                     words(),
                 )
                 .await?;
+            made = !found.is_empty();
         }
         if found.is_empty() {
             found = self.ask(find, words()).await?;
@@ -86,6 +108,9 @@ impl Writing<'_> {
         };
         let id = ClassId(get(row, 0)?);
         self.classes.add(id, key.clone());
+        if made {
+            self.classes.made.push(id);
+        }
         Ok(id)
     }
 
@@ -98,5 +123,35 @@ impl Writing<'_> {
             return Ok(id);
         }
         self.get_or_make(&ClassKey { isolated, ..ClassKey::clone(&key) }).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outlast_store::command::Route;
+
+    use super::*;
+
+    /// All classes of all times were once read anew after each collision.
+    #[test]
+    fn a_batch_that_fails_forgets_the_classes_that_it_made_and_no_others() {
+        let key = |n: i64| ClassKey {
+            queue: format!("q{n}"),
+            job_type: "t".into(),
+            route: Route::Plain,
+            tenant: None,
+            isolated: false,
+        };
+        let mut classes = Classes::default();
+        for n in 1..=3 {
+            classes.add(ClassId(n), key(n));
+        }
+        classes.made.push(ClassId(2));
+        classes.keep_made();
+        classes.made.push(ClassId(3));
+        classes.forget_made();
+        let known = [1, 2, 3].map(|n| classes.has(ClassId(n)));
+        assert_eq!(known, [true, true, false]);
+        assert!(classes.by_key.contains_key(&key(2)) && !classes.by_key.contains_key(&key(3)));
     }
 }

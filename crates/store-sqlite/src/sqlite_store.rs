@@ -234,6 +234,10 @@ impl Store for SqliteStore {
         Ok(false)
     }
 
+    fn has_one_writer(&self) -> bool {
+        true
+    }
+
     fn facts(&self) -> StoreFacts {
         let parent = self.inner.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = parent.unwrap_or_else(|| Path::new(".")).to_owned();

@@ -161,6 +161,11 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// Has what the other servers tell given to `hear`, from now until the store is closed.
     fn listen(&self, _hear: Arc<dyn Fn(Heard) + Send + Sync>) {}
 
+    /// Whether one writer applies all batches: each of them waits for every other.
+    fn has_one_writer(&self) -> bool {
+        false
+    }
+
     /// Flushes and closes; every later call fails with [`StoreError::Closed`].
     fn close(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 }

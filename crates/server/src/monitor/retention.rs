@@ -1,5 +1,6 @@
 //! Deletes what need not be kept any longer. One server does it for all, in batches of its
-//! own beside the loop's: small ones, and never more than half of the time.
+//! own beside the loop's: small ones, and never more than half of the time. Where one writer
+//! applies all batches, they are smaller, and take a fifth of the time while there is other work.
 
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{DutyFence, Prune, RETENTION};
@@ -13,12 +14,16 @@ use crate::engine::{Engine, millis};
 use crate::monitor::duty::Keeper;
 
 /// How many rows of each sort one prune deletes: at first, at least and at most. It is as many
-/// as take about [`SLICE`], so that it never holds up work for long.
+/// as take about a slice of time, so that it never holds up work for long.
 const PRUNE_FIRST: u32 = 200;
 const PRUNE_MIN: u32 = 50;
 const PRUNE_MAX: u32 = 5_000;
 /// How long one prune should take.
 const SLICE: Span = Span(15);
+/// The same where other batches wait for it.
+const SLICE_OF_ONE_WRITER: Span = Span(5);
+/// While other batches wait for prunes, the pause between two is so many times as long as one.
+const REST: u64 = 4;
 /// How many rows of history one look deletes one by one.
 const TEND_MAX: u32 = 5_000;
 /// Time between two looks when nothing is left to delete.
@@ -47,6 +52,7 @@ pub(super) async fn run<S: Store>(engine: Engine<S>, stop: CancellationToken) {
         batches: 0,
         limit: PRUNE_FIRST,
         pause: SOON,
+        commits: 0,
     };
     tokio::select! {
         () = retention.run() => {}
@@ -69,6 +75,14 @@ struct Retention<S: Store> {
     limit: u32,
     /// How long it waits when there is more to do.
     pause: Span,
+    /// How many batches the server had stored at the last prune.
+    commits: u64,
+}
+
+/// Returns how long to wait after a prune if there is more to do.
+fn pause_after(took: Span, others_wait: bool) -> Span {
+    // Less than a millisecond may have passed, or nearly one more.
+    if others_wait { Span((took.0 + 1) * REST) } else { took.clamp(Span(1), SOON) }
 }
 
 impl<S: Store> Retention<S> {
@@ -134,9 +148,13 @@ impl<S: Store> Retention<S> {
         let begun = boot_time();
         let applied = self.engine.store().apply(batch).await;
         let took = boot_time().since(begun);
-        self.limit = if took > SLICE { self.limit / 2 } else { self.limit.saturating_mul(2) };
+        let one_writer = self.engine.store().has_one_writer();
+        let slice = if one_writer { SLICE_OF_ONE_WRITER } else { SLICE };
+        self.limit = if took > slice { self.limit / 2 } else { self.limit.saturating_mul(2) };
         self.limit = self.limit.clamp(PRUNE_MIN, PRUNE_MAX);
-        self.pause = took.clamp(Span(1), SOON);
+        let before = self.commits;
+        self.commits = *self.engine.board().commits.borrow();
+        self.pause = pause_after(took, one_writer && self.commits != before);
         Ok(applied?.replies.pop())
     }
 
@@ -168,5 +186,20 @@ impl<S: Store> Retention<S> {
                 false
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Prunes once took half of the time of the one writer that all work waits for.
+    #[test]
+    fn prunes_take_at_most_a_fifth_of_the_time_while_others_wait() {
+        for took in [0, 1, 5, 40, 400] {
+            assert!(pause_after(Span(took), true).0 >= 4 * took.max(1), "{took}");
+        }
+        assert_eq!(pause_after(Span(5), false), Span(5));
+        assert_eq!(pause_after(Span(400), false), SOON);
     }
 }

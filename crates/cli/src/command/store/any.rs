@@ -216,6 +216,13 @@ impl Store for AnyStore {
         }
     }
 
+    fn has_one_writer(&self) -> bool {
+        match self {
+            Self::Sqlite(store) => store.has_one_writer(),
+            Self::Postgres(store) => store.has_one_writer(),
+        }
+    }
+
     fn facts(&self) -> StoreFacts {
         match self {
             Self::Sqlite(store) => store.facts(),

@@ -186,18 +186,12 @@ impl Writer {
             }
             let miss = match self.attempt_until(end, &mut link, batch, careful).await {
                 Ok(applied) => {
-                    self.classes.keep_made();
                     self.link = Some(link);
                     return Ok(applied);
                 }
                 Err(miss) => miss,
             };
-            // What is remembered of other attempts and classes is as true as before, unless
-            // somebody emptied the store.
-            match &miss {
-                Miss::Failed(Failure::Held(_) | Failure::Again(..)) => self.classes.forget_made(),
-                Miss::Failed(_) | Miss::InDoubt(..) => self.classes = Classes::default(),
-            }
+            // What is remembered of other attempts is as true as before.
             self.tried_again += 1;
             match miss {
                 Miss::Failed(Failure::Again(conflict, words)) => {
@@ -252,7 +246,7 @@ impl Writer {
         self.doubt = None;
         let end = end.min(Instant::now() + BATCH_LIMIT);
         let trying = Box::pin(self.attempt(link, batch, careful));
-        match tokio::time::timeout_at(end, trying).await {
+        let tried = match tokio::time::timeout_at(end, trying).await {
             Ok(tried) => tried,
             Err(_elapsed) => {
                 let words = "no answer in time".to_owned();
@@ -261,6 +255,18 @@ impl Writer {
                     None => Miss::Failed(Failure::Broken(words)),
                 })
             }
+        };
+        self.keep_classes(&tried);
+        tried
+    }
+
+    /// Keeps of the known classes what is true after a try; after a failure that says little,
+    /// none: somebody may have emptied the store.
+    fn keep_classes<T>(&mut self, tried: &Result<T, Miss>) {
+        match tried {
+            Ok(_) => self.classes.keep_made(),
+            Err(Miss::Failed(Failure::Held(_) | Failure::Again(..))) => self.classes.forget_made(),
+            Err(Miss::Failed(_) | Miss::InDoubt(..)) => self.classes = Classes::default(),
         }
     }
 

@@ -73,6 +73,12 @@ impl Api {
         Self { router: router(engine.clone()), engine }
     }
 
+    /// Another server on the same store.
+    pub(crate) fn another(&self) -> Self {
+        let engine = Engine::start(self.engine.store().clone(), self.engine.settings().clone());
+        Self { router: router(engine.clone()), engine }
+    }
+
     pub(crate) fn stop(&self) {
         self.engine.begin_stop();
     }

@@ -1,5 +1,6 @@
 //! Heartbeats of plain workers.
 
+use outlast_store::Store as _;
 use serde_json::json;
 
 use crate::api::Api;
@@ -18,6 +19,33 @@ async fn a_first_beat_makes_a_worker_known() {
     );
     let health = api.get("/ojs/v1/workers/w/health").await.expect(200);
     assert_eq!(health["state"], "running");
+}
+
+/// The second one once lapsed when the beats came to the first server again, and the worker got
+/// no jobs.
+#[tokio::test]
+async fn a_worker_that_beats_at_two_servers_is_one() {
+    let here = Api::start();
+    let there = here.another();
+    // What there is when a server starts is known to it.
+    there.beat(json!({"worker_id": "other"})).await;
+    let first = here.beat(json!({"worker_id": "w"})).await["incarnation"].clone();
+    let second = there.beat(json!({"worker_id": "w"})).await["incarnation"].clone();
+    assert_eq!(first, second);
+    let list = there.get("/api/v1/workers").await.expect(200);
+    assert_eq!(list["pagination"]["total"], 2, "{list}");
+}
+
+#[tokio::test]
+async fn series_are_left_out_while_the_store_does_not_answer() {
+    let api = Api::start();
+    api.enqueue(json!({})).await;
+    let page = api.get("/metrics").await.text;
+    assert!(page.contains("\nojs_job_enqueued_total{queue=\"default\",type=\"t\"} 1\n"), "{page}");
+    api.engine.store().close().await.expect("a close");
+    let page = api.get("/metrics").await.text;
+    assert!(page.contains("\noutlast_store_up 0\n"), "{page}");
+    assert!(!page.contains("_other") && !page.contains("ojs_job_enqueued_total{"), "{page}");
 }
 
 #[tokio::test]

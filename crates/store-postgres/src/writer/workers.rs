@@ -50,6 +50,8 @@ impl Writing<'_> {
         self.workers.get(&worker).copied().flatten()
     }
 
+    /// Returns how the latest incarnation of a plain worker stands; one that lives goes before
+    /// any that does not.
     pub(super) async fn plain_standing(
         &mut self,
         plain: &str,
@@ -57,8 +59,12 @@ impl Writing<'_> {
         let rows = self
             .ask(
                 "select phase, liveness from worker where plain_id = $1
-                 order by created_ms desc, id desc limit 1",
-                values![text(plain)],
+                 order by liveness in ($2, $3) desc, created_ms desc, id desc limit 1",
+                values![
+                    text(plain),
+                    row::liveness_number(Liveness::Live),
+                    row::liveness_number(Liveness::Suspect),
+                ],
             )
             .await?;
         let Some(row) = rows.first() else { return Ok(None) };

@@ -10,7 +10,7 @@ use outlast_store::command::{Attach, Lapse, Registration, Renew, WorkerMove};
 use outlast_store::reply::{
     Attached, Moved as MovedJob, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved,
 };
-use rusqlite::OptionalExtension as _;
+use rusqlite::{OptionalExtension as _, params};
 
 use crate::row::{self, failed, int};
 use crate::writer::Writing;
@@ -38,16 +38,22 @@ impl Writing<'_> {
             .map_err(failed)
     }
 
+    /// Returns how the latest incarnation of a plain worker stands; one that lives goes before
+    /// any that does not.
     pub(super) fn plain_standing(&self, plain: &str) -> Result<Option<Standing>, StoreError> {
+        let (live, suspect) =
+            (row::liveness_number(Liveness::Live), row::liveness_number(Liveness::Suspect));
         let mut select = self
             .db
             .prepare_cached(
-                "select phase, liveness from worker where plain_id = ?
-                 order by created_ms desc, id desc limit 1",
+                "select phase, liveness from worker where plain_id = ?1
+                 order by liveness in (?2, ?3) desc, created_ms desc, id desc limit 1",
             )
             .map_err(failed)?;
         select
-            .query_row([plain], |row| Ok(row::standing(row.get(0)?, row.get(1)?)))
+            .query_row(params![plain, live, suspect], |row| {
+                Ok(row::standing(row.get(0)?, row.get(1)?))
+            })
             .optional()
             .map_err(failed)
     }

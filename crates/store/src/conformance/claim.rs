@@ -24,6 +24,7 @@ cases![
     plain_fetch_never_takes_an_action,
     plain_fetch_is_limited_to_its_tenant,
     plain_fetch_by_a_quiet_worker_takes_nothing,
+    plain_fetch_is_judged_by_the_incarnation_that_lives,
     checkpoint_is_given_to_the_next_attempt,
     claim_of_a_class_that_is_not_known_takes_nothing,
 ];
@@ -195,6 +196,26 @@ fn plain_fetch_by_a_quiet_worker_takes_nothing<H: Harness>(world: &mut World<'_,
     assert_eq!(world.fetch(Some("plain"), 1).len(), 0);
     world.tell(worker, WorkerEvent::Resume).unwrap();
     assert_eq!(world.fetch(Some("plain"), 1).len(), 1);
+}
+
+/// Another server, which had not heard of a worker, once registered it a second time.
+fn plain_fetch_is_judged_by_the_incarnation_that_lives<H: Harness>(world: &mut World<'_, H>) {
+    let jobs = [world.add_plain(), world.add_plain()];
+    let mut register = || {
+        let mut registration = world.registration();
+        registration.plain_id = Some("plain".into());
+        let worker = registration.id;
+        world.one(Command::Register(Box::new(registration)));
+        worker
+    };
+    let older = register();
+    let newer = register();
+    world.tell(newer, WorkerEvent::Goodbye).unwrap();
+    assert_eq!(world.fetch(Some("plain"), 1).len(), 1);
+    world.tell(older, WorkerEvent::Quiet).unwrap();
+    assert_eq!(world.fetch(Some("plain"), 1).len(), 0);
+    world.tell(older, WorkerEvent::Goodbye).unwrap();
+    assert_eq!(world.fetch(Some("plain"), 1).len(), 0, "{jobs:?}");
 }
 
 fn checkpoint_is_given_to_the_next_attempt<H: Harness>(world: &mut World<'_, H>) {

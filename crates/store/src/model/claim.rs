@@ -56,12 +56,14 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Whether the latest worker that gave itself this id takes no new work.
+    /// Whether the latest worker that gave itself this id takes no new work; one that lives
+    /// decides before any that does not.
     fn is_plain_inactive(&self, name: &str) -> bool {
-        let mut latest_first = self.tables.workers_latest_first().into_iter();
-        latest_first
-            .find(|worker| worker.plain_id.as_deref() == Some(name))
-            .is_some_and(|worker| !worker.standing.is_active())
+        let latest_first = self.tables.workers_latest_first().into_iter();
+        let ours = latest_first.filter(|worker| worker.plain_id.as_deref() == Some(name));
+        let standings: Vec<_> = ours.map(|worker| worker.standing).collect();
+        let living = standings.iter().find(|standing| standing.holds_lease());
+        living.or_else(|| standings.first()).is_some_and(|standing| !standing.is_active())
     }
 
     /// Jobs that may be taken, best first.

@@ -18,6 +18,7 @@ use outlast_core::id::WorkerId;
 use outlast_core::time::{BootTime, Span};
 use outlast_core::worker::liveness::{Phase, Standing, WorkerEvent};
 use outlast_store::command::{Registration, Renew, WorkerMove, WorkerRole};
+use outlast_store::query::WorkerQuery;
 use outlast_store::reply::Renewed;
 use outlast_store::{Command, Reply, Store};
 use outlast_wire::ojs::worker::{BeatPhase, Heartbeat};
@@ -34,6 +35,9 @@ const KNOWN_MAX: usize = 100_000;
 
 /// Longest that the answer to a last word waits for what it moves.
 const GOODBYE_WAITS: Duration = Duration::from_secs(1);
+
+/// Of an id, so many of the latest incarnations are looked at.
+const LIVING_MAX: u32 = 20;
 
 /// The renewal number that a registration gives.
 const FIRST_RENEWAL: u64 = 1;
@@ -141,7 +145,11 @@ pub(super) async fn beat<S: Store>(
     };
     let (mut known, renewal, mut standing) = match (known, renewed) {
         (Some(known), Some(renewed)) => (known, renewed.renewal, renewed.standing),
-        (Some(_) | None, _) => register(app, beat).await?,
+        // Another server may have made it known.
+        (Some(_) | None, _) => match living(app, &beat.worker, beat.held.count()).await? {
+            Some((worker, renewed)) => (Known::silent(worker), renewed.renewal, renewed.standing),
+            None => register(app, beat).await?,
+        },
     };
     known.beat = Some(boot_time());
     let said = match beat.phase {
@@ -184,7 +192,12 @@ pub(super) async fn revive<S: Store>(app: &App<S>, plain_id: &str) -> Result<(),
         return Ok(());
     }
     match (renew(app, known.worker, 0).await?, known.latest) {
-        (None, _) => known = register(app, &Heartbeat::first(plain_id)).await?.0,
+        (None, _) => {
+            known = match living(app, plain_id, 0).await? {
+                Some((worker, _)) => Known::silent(worker),
+                None => register(app, &Heartbeat::first(plain_id)).await?.0,
+            };
+        }
         // Nothing was said in between.
         (Some(renewed), Some(latest)) if latest.renewal + 1 == renewed.renewal => {
             known.latest = Some(Latest { renewal: renewed.renewal, ..latest });
@@ -205,6 +218,23 @@ async fn renew<S: Store>(
         Reply::Renewed(renewed) => Ok(renewed.ok()),
         other => Err(unexpected("a renewal", &other).into()),
     }
+}
+
+/// Renews the latest incarnation behind an id that lives, as the store knows it.
+async fn living<S: Store>(
+    app: &App<S>,
+    plain_id: &str,
+    in_flight: u32,
+) -> Result<Option<(WorkerId, Renewed)>, Failure> {
+    let query = WorkerQuery { called: Some(plain_id.to_owned()), ..WorkerQuery::all(LIVING_MAX) };
+    let found = app.engine.store().workers_page(query).await?.workers;
+    let ours = found.into_iter().filter(|worker| worker.plain_id.as_deref() == Some(plain_id));
+    for worker in ours.filter(|worker| worker.standing.holds_lease()) {
+        if let Some(renewed) = renew(app, worker.id, in_flight).await? {
+            return Ok(Some((worker.id, renewed)));
+        }
+    }
+    Ok(None)
 }
 
 /// Makes a client known; returns it as one that has said nothing before, with the number of

@@ -57,13 +57,20 @@ fn millis(number: &str, scale: u64) -> Option<u64> {
     Some(total)
 }
 
-pub(crate) fn span(millis: u64) -> Option<Span> {
+fn span(millis: u64) -> Option<Span> {
     (millis <= MILLIS_MAX).then_some(Span(millis))
 }
 
-/// Returns what is wrong with milliseconds that are no length.
-pub(crate) fn millis_problem() -> String {
-    format!("must be a whole number of milliseconds from 1 to {MILLIS_MAX}")
+/// Reads a length in whole milliseconds; `None` stands for what is no such number.
+///
+/// # Errors
+/// Returns what would be right.
+pub(crate) fn milliseconds(number: Option<u64>) -> Result<Span, String> {
+    match number {
+        None | Some(0) => Err("must be a whole number of milliseconds above 0".into()),
+        Some(millis) => span(millis)
+            .ok_or_else(|| format!("must be at most {MILLIS_MAX} milliseconds, a hundred years")),
+    }
 }
 
 /// Shows a length as ISO 8601.

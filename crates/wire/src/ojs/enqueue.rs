@@ -131,8 +131,7 @@ fn priority(raw: &RawValue) -> Result<i8, Fault> {
 
 /// Reads a length in milliseconds that must not be zero.
 fn millis(field: &str, raw: &RawValue) -> Result<Span, Fault> {
-    let number = integer::<u64>(raw).filter(|number| *number > 0).and_then(duration::span);
-    number.ok_or_else(|| Fault::field(field, duration::millis_problem()))
+    duration::milliseconds(integer(raw)).map_err(|wrong| Fault::field(field, wrong))
 }
 
 /// Reads a length as ISO 8601 or seconds.

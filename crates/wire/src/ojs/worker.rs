@@ -55,9 +55,11 @@ impl Fetch {
             Fault::field("count", format!("must be a whole number from 1 to {FETCH_JOBS_MAX}"))
         })?;
         body.worker_id.as_deref().map(names::worker).transpose()?;
-        let length = |millis| duration::span(millis).filter(|length| length.0 > 0);
-        let wrong = || Fault::field("visibility_timeout_ms", duration::millis_problem());
-        let visibility = body.visibility_timeout_ms.map(|millis| length(millis).ok_or_else(wrong));
+        let length = |millis| {
+            let length = duration::milliseconds(Some(millis));
+            length.map_err(|wrong| Fault::field("visibility_timeout_ms", wrong))
+        };
+        let visibility = body.visibility_timeout_ms.map(length);
         Ok(Self {
             queues,
             count,

@@ -44,7 +44,7 @@ pub fn needs_alone(finish: &Finish) -> bool {
 }
 
 /// Decides what a report of an attempt's end does. `alone` says whether the holder holds nothing
-/// else, if [`needs_alone`] asks for it. The reply is [`reply`]'s, from the move.
+/// else, if [`needs_alone`] asks for it.
 ///
 /// # Errors
 /// Returns why the report is refused.

@@ -116,13 +116,13 @@ impl Watch {
         self.unheard.remove(&worker);
     }
 
-    /// Starts watching one worker anew: nothing could be stored about it, so its silence may
+    /// Starts watching one worker again: nothing could be stored about it, so its silence may
     /// have been ours.
     pub fn unproven(&mut self, worker: WorkerId) {
         self.forget(worker);
     }
 
-    /// Starts watching everyone anew: contact with the store was lost, so silence may
+    /// Starts watching all workers again: contact with the store was lost, so silence may
     /// have been ours.
     pub fn lost_contact(&mut self) {
         self.seen.clear();

@@ -33,7 +33,7 @@ const FEW: u64 = 5_000;
 /// Jobs of a range of ids that are looked at at once; more of them are looked for like others.
 pub const IDS_MAX: u64 = 1_000;
 /// What is not known from the counts is counted one by one up to here.
-pub const COUNTED_MAX: u64 = 2_000;
+const COUNTED_MAX: u32 = 2_000;
 
 /// A table to walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +136,20 @@ impl Plan {
         };
         Self { way, classes, ready: ready.map(|class| class.id).collect(), at_most, is_exact }
     }
+
+    /// Returns how many match in all, or how that is found.
+    #[must_use]
+    pub fn total(&self) -> Total {
+        if self.is_exact {
+            Total::Known(self.at_most)
+        } else if self.at_most <= u64::from(COUNTED_MAX) {
+            // One more than there may be tells whether the walk saw all.
+            let most = usize::try_from(COUNTED_MAX).unwrap_or(usize::MAX);
+            Total::ToCount(most.saturating_add(1))
+        } else {
+            Total::Unknown
+        }
+    }
 }
 
 fn matches(query: &JobQuery, key: &ClassKey) -> bool {
@@ -222,6 +236,24 @@ pub struct Found {
     pub down_to: Option<i64>,
 }
 
+/// How many match in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Total {
+    /// So many.
+    Known(u64),
+    /// They are few enough to be walked, so many at most; [`counted`] makes the count of it.
+    ToCount(usize),
+    /// Only reading many of them would tell.
+    Unknown,
+}
+
+/// Counts what a walk of [`Total::ToCount`] found; `None` if it did not see all.
+#[must_use]
+pub fn counted(walks: Vec<Found>) -> Option<u64> {
+    let (all, rest) = page(walks, COUNTED_MAX);
+    rest.is_none().then(|| u64::try_from(all.len()).unwrap_or(0))
+}
+
 /// Puts walks together into a page: its jobs, and where the next one begins.
 #[must_use]
 pub fn page(walks: Vec<Found>, limit: u32) -> (Vec<i64>, Option<i64>) {
@@ -259,18 +291,8 @@ mod tests {
         let counts = Counts::of([1_000_000; COLUMNS.len()]);
         let tally = [ClassCounts { id: ClassId(1), key, counts }];
         let query = |created_from| JobQuery {
-            states: Vec::new(),
-            queue: None,
-            job_type: None,
-            worker: None,
-            tenant: None,
-            abandoned: None,
-            timed_out: None,
-            started: None,
-            ids: None,
             created_from,
-            created_before: None,
-            page: Page { limit: 50, cursor: None },
+            ..JobQuery::all(Page { limit: 50, cursor: None })
         };
         for (since, at_once) in [(None, true), (Some(Timestamp(1)), false)] {
             let plan = Plan::of(&query(since), &tally, 0);

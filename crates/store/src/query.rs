@@ -51,6 +51,27 @@ pub struct JobQuery {
     pub page: Page,
 }
 
+impl JobQuery {
+    /// Returns a query of all jobs: no filter is set.
+    #[must_use]
+    pub const fn all(page: Page) -> Self {
+        Self {
+            states: Vec::new(),
+            queue: None,
+            job_type: None,
+            worker: None,
+            abandoned: None,
+            timed_out: None,
+            started: None,
+            tenant: None,
+            ids: None,
+            created_from: None,
+            created_before: None,
+            page,
+        }
+    }
+}
+
 /// A page of jobs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobPage {

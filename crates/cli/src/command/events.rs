@@ -12,7 +12,7 @@ use crate::config::Environment;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Column, Format, at, text_at};
 
-/// Pause before a lost connection is made again.
+/// Pause before reconnecting.
 const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Debug, ClapArgs)]

@@ -88,7 +88,7 @@ impl<'a> Follow<'a> {
         let mut pause = PAUSE_MIN;
         let mut away: Option<Moment> = None;
         let mut last = Value::Null;
-        let mut told = String::new();
+        let mut shown = String::new();
         loop {
             match self.turn().await {
                 Ok((job, printed)) => {
@@ -96,7 +96,7 @@ impl<'a> Follow<'a> {
                     pause = if printed { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
                     last = job;
                     if clock::moment().since(begun) >= SILENT_MAX {
-                        self.tell_why(&last, &mut told)?;
+                        self.show_reason(&last, &mut shown)?;
                     }
                     if has_ended(&last) {
                         self.end_line()?;
@@ -127,10 +127,10 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Says why a job waits, and again when that changes.
-    fn tell_why(&mut self, job: &Value, told: &mut String) -> Result<(), Failure> {
+    /// Prints why a job waits, and again when that changes; `shown` is what was printed last.
+    fn show_reason(&mut self, job: &Value, shown: &mut String) -> Result<(), Failure> {
         if job.get("status").and_then(Value::as_str) != Some("requested") {
-            told.clear();
+            shown.clear();
             return Ok(());
         }
         let why = match (at(job, "due"), at(job, "waiting_reason")) {
@@ -140,10 +140,10 @@ impl<'a> Follow<'a> {
         };
         // Counts and ages in a reason change from look to look; what it is about does not.
         let about: String = why.chars().filter(|c| !c.is_ascii_digit()).collect();
-        if *told != about {
+        if *shown != about {
             self.end_line()?;
             say(&format!("job {} waits: {why}\n", self.id));
-            *told = about;
+            *shown = about;
         }
         Ok(())
     }

@@ -136,17 +136,8 @@ async fn untaken<S: Store>(app: &App<S>) -> Result<Vec<(ClassBacklog, Untaken)>,
 async fn unstarted<S: Store>(app: &App<S>, now: Timestamp) -> Result<Vec<JobRecord>, Failure> {
     let query = JobQuery {
         states: vec![State::Active],
-        queue: None,
-        job_type: None,
-        worker: None,
-        abandoned: None,
-        timed_out: None,
         started: Some(false),
-        tenant: None,
-        ids: None,
-        created_from: None,
-        created_before: None,
-        page: Page { limit: UNSTARTED_MAX, cursor: None },
+        ..JobQuery::all(Page { limit: UNSTARTED_MAX, cursor: None })
     };
     let limit = app.engine.settings().start_timeout;
     let late = |job: &JobRecord| {

@@ -116,7 +116,7 @@ async fn prove_contact<S: Store>(engine: &Engine<S>) {
     if idle.0 > pause.0 + patience.0 {
         board.unproven();
     }
-    let nobody = Renew { worker: WorkerId(uuid::Uuid::nil()), lease, in_flight: 0 };
+    let unknown = Renew { worker: WorkerId(uuid::Uuid::nil()), lease, in_flight: 0 };
     // Somebody may hold the very rows of those that are silent. Who that is changes nothing for
     // others, unless it seems to be all.
     let is_silent = |worker: &WorkerBrief| {
@@ -127,7 +127,7 @@ async fn prove_contact<S: Store>(engine: &Engine<S>) {
     let some: Vec<WorkerId> = silent.iter().copied().sample(&mut rand::rng(), PROBES);
     let probes = some.iter().map(|worker| engine.beat(Command::Lapse(probe(*worker))));
     let probes = futures_util::future::join_all(probes);
-    let (found, _) = tokio::join!(probes, engine.beat(Command::Renew(nobody)));
+    let (found, _) = tokio::join!(probes, engine.beat(Command::Renew(unknown)));
     if silent.len() > found.len() && found.iter().all(Result::is_err) {
         board.unproven();
     }

@@ -5,7 +5,7 @@ use outlast_core::job::{DeadLetterReason, State};
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::list::{
-    self, BLOCK_BITS, BLOCK_STEPS, CLASSES_MAX, Found, Plan, STEPS, Source, Way,
+    self, BLOCK_BITS, BLOCK_STEPS, CLASSES_MAX, Found, Plan, STEPS, Source, Total, Way,
 };
 use outlast_store::query::{DeadLetter, DeadLetterPage, JobPage, JobQuery, Page};
 use tokio_postgres::types::ToSql;
@@ -357,15 +357,10 @@ pub(crate) async fn jobs(reader: &Reader, query: &JobQuery) -> Result<JobPage, S
     let walk = |before, limit| Walk { reader, query, plan: &plan, before, limit };
     let found = walk(cursor(&query.page)?, limit).find().await?;
     let (seqs, next) = list::page(found, query.page.limit);
-    let total = if plan.is_exact {
-        Some(plan.at_most)
-    } else if plan.at_most <= list::COUNTED_MAX {
-        let most = u32::try_from(list::COUNTED_MAX).unwrap_or(u32::MAX);
-        let all = usize::try_from(list::COUNTED_MAX).unwrap_or(usize::MAX).saturating_add(1);
-        let (all, rest) = list::page(walk(i64::MAX, all).find().await?, most);
-        rest.is_none().then(|| u64::try_from(all.len()).unwrap_or(0))
-    } else {
-        None
+    let total = match plan.total() {
+        Total::Known(total) => Some(total),
+        Total::ToCount(most) => list::counted(walk(i64::MAX, most).find().await?),
+        Total::Unknown => None,
     };
     let mut found = by_seqs(reader, &seqs).await?;
     // One that was pruned meanwhile is not there any more.

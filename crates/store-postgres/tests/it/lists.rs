@@ -27,18 +27,8 @@ fn list_of_a_queue_is_whole_however_many_connections_stored_its_jobs() {
             select b.class, b.block, w from class_block b, generate_series(1000001, 1000040) w";
         client.batch_execute(noted).await.unwrap();
         let query = JobQuery {
-            states: Vec::new(),
             queue: Some("ours".into()),
-            job_type: None,
-            worker: None,
-            tenant: None,
-            abandoned: None,
-            timed_out: None,
-            started: None,
-            ids: None,
-            created_from: None,
-            created_before: None,
-            page: Page { limit: 50, cursor: None },
+            ..JobQuery::all(Page { limit: 50, cursor: None })
         };
         let page = server.store.jobs(query).await.unwrap();
         let found: Vec<_> = page.jobs.iter().map(|job| job.job.id).collect();

@@ -5,7 +5,7 @@ use outlast_core::id::JobId;
 use outlast_core::job::{DeadLetterReason, State};
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::list::{self, BLOCK_BITS, BLOCK_STEPS, Found, Plan, STEPS, Source, Way};
+use outlast_store::list::{self, BLOCK_BITS, BLOCK_STEPS, Found, Plan, STEPS, Source, Total, Way};
 use outlast_store::query::{DeadLetter, DeadLetterPage, JobPage, JobQuery, Page};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, params_from_iter};
@@ -364,15 +364,10 @@ pub(crate) fn jobs(db: &Connection, query: &JobQuery) -> Result<JobPage, StoreEr
     let walk = |before, limit| Walk { db, query, plan: &plan, before, limit }.find();
     let (seqs, next) =
         list::page(walk(cursor(&query.page)?, limit.saturating_add(1))?, query.page.limit);
-    let total = if plan.is_exact {
-        Some(plan.at_most)
-    } else if plan.at_most <= list::COUNTED_MAX {
-        let most = u32::try_from(list::COUNTED_MAX).unwrap_or(u32::MAX);
-        let all = usize::try_from(list::COUNTED_MAX).unwrap_or(usize::MAX);
-        let (all, rest) = list::page(walk(i64::MAX, all.saturating_add(1))?, most);
-        rest.is_none().then(|| u64::try_from(all.len()).unwrap_or(0))
-    } else {
-        None
+    let total = match plan.total() {
+        Total::Known(total) => Some(total),
+        Total::ToCount(most) => list::counted(walk(i64::MAX, most)?),
+        Total::Unknown => None,
     };
     let jobs = seqs.into_iter().map(|seq| by_seq(db, seq)).collect::<Result<_, _>>()?;
     Ok(JobPage { jobs, next: next.map(|seq| seq.to_string()), total })

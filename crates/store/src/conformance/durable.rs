@@ -58,20 +58,7 @@ fn populate<H: Harness>(world: &mut World<'_, H>) {
 /// Everything that can be read, as text.
 fn everything<H: Harness>(world: &World<'_, H>) -> Vec<String> {
     let page = Page { limit: 100, cursor: None };
-    let query = JobQuery {
-        states: Vec::new(),
-        queue: None,
-        job_type: None,
-        worker: None,
-        abandoned: None,
-        timed_out: None,
-        started: None,
-        tenant: None,
-        ids: None,
-        created_from: None,
-        created_before: None,
-        page: page.clone(),
-    };
+    let query = JobQuery::all(page.clone());
     let events = EventQuery {
         after: None,
         names: Vec::new(),

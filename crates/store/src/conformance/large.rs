@@ -101,20 +101,7 @@ fn worker(n: u128) -> WorkerId {
 /// Returns every read that is judged.
 #[must_use]
 pub fn reads() -> Vec<Read> {
-    let all = || JobQuery {
-        states: Vec::new(),
-        queue: None,
-        job_type: None,
-        worker: None,
-        abandoned: None,
-        timed_out: None,
-        started: None,
-        tenant: None,
-        ids: None,
-        created_from: None,
-        created_before: None,
-        page: Page { limit: 100, cursor: None },
-    };
+    let all = || JobQuery::all(Page { limit: 100, cursor: None });
     let of = |states: &[State]| JobQuery { states: states.to_vec(), ..all() };
     let queue = |name: &str| JobQuery { queue: Some(name.to_owned()), ..all() };
     let waiting = [State::Available, State::Scheduled, State::Pending, State::Retryable];

@@ -26,20 +26,7 @@ cases![
 ];
 
 fn any() -> JobQuery {
-    JobQuery {
-        states: Vec::new(),
-        queue: None,
-        job_type: None,
-        worker: None,
-        abandoned: None,
-        timed_out: None,
-        started: None,
-        tenant: None,
-        ids: None,
-        created_from: None,
-        created_before: None,
-        page: Page { limit: 10, cursor: None },
-    }
+    JobQuery::all(Page { limit: 10, cursor: None })
 }
 
 fn jobs_are_listed_newest_first_page_by_page<H: Harness>(world: &mut World<'_, H>) {

@@ -200,7 +200,7 @@ fn whole(path: &Path) -> Vec<Check> {
     vec![integrity, laws_check("local jobs", found.broken)]
 }
 
-/// The verdict on laws that jobs break; `None` when nobody could count. Also for PostgreSQL.
+/// The verdict on invariants that jobs break; `None` when they could not be counted. Also for PostgreSQL.
 pub(super) fn laws_check(name: &'static str, broken: Option<Vec<(&'static str, u64)>>) -> Check {
     let Some(broken) = broken else {
         return Check::skipped(name, "there are too many to be counted in time");

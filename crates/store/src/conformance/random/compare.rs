@@ -37,34 +37,16 @@ fn of_filter(filter: &Filter) -> JobQuery {
     JobQuery {
         states: filter.states.iter().map(|n| State::ALL[*n]).collect(),
         queue: filter.queue.map(queue_name),
-        job_type: None,
         worker: filter.worker.map(worker_id),
         abandoned,
         timed_out,
         started,
-        tenant: None,
-        ids: None,
-        created_from: None,
-        created_before: None,
-        page: Page { limit: filter.limit, cursor: None },
+        ..JobQuery::all(Page { limit: filter.limit, cursor: None })
     }
 }
 
 fn all() -> JobQuery {
-    JobQuery {
-        states: Vec::new(),
-        queue: None,
-        job_type: None,
-        worker: None,
-        abandoned: None,
-        timed_out: None,
-        started: None,
-        tenant: None,
-        ids: None,
-        created_from: None,
-        created_before: None,
-        page: Page { limit: 100, cursor: None },
-    }
+    JobQuery::all(Page { limit: 100, cursor: None })
 }
 
 /// Compares every read of both stores.

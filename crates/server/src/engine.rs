@@ -69,20 +69,14 @@ const UNPROVEN_MAX: Span = Span::from_secs(5);
 const INPUTS_MAX: usize = 16 * 1024;
 
 /// A handle on the engine. Clones share it.
-#[derive(Debug)]
-pub struct Engine<S: Store> {
-    shared: Arc<Shared<S>>,
-}
-
-impl<S: Store> Clone for Engine<S> {
-    fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
-    }
+#[derive(Clone, Debug)]
+pub struct Engine {
+    shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Shared<S> {
-    store: S,
+struct Shared {
+    store: Arc<dyn Store>,
     settings: Settings,
     server: Uuid,
     inputs: mpsc::Sender<Input>,
@@ -196,10 +190,10 @@ pub struct Health {
     pub stopping: bool,
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Starts the loop over `store` and returns a handle on it.
     #[must_use]
-    pub fn start(store: S, settings: Settings) -> Self {
+    pub fn start(store: Arc<dyn Store>, settings: Settings) -> Self {
         let (inputs, receiver) = mpsc::channel(INPUTS_MAX);
         let (beats, beating) = mpsc::channel(beats::WAITING_MAX);
         let board = Arc::new(Board {
@@ -210,9 +204,9 @@ impl<S: Store> Engine<S> {
         let metrics = Arc::new(Metrics::new());
         let server = Uuid::now_v7();
         let inputs_of_loop = (inputs.downgrade(), receiver);
-        hear_others(&store, inputs.downgrade());
+        hear_others(store.as_ref(), inputs.downgrade());
         let shared = Shared {
-            store: store.clone(),
+            store: Arc::clone(&store),
             settings: settings.clone(),
             server,
             inputs,
@@ -221,7 +215,7 @@ impl<S: Store> Engine<S> {
             metrics: Arc::clone(&metrics),
         };
         let shown = (Arc::clone(&board), Arc::clone(&metrics));
-        let beats = beats::run(store.clone(), settings.clone(), shown, beating);
+        let beats = beats::run(Arc::clone(&store), settings.clone(), shown, beating);
         let turns =
             turn::run(store, settings, server, (Arc::clone(&board), metrics), inputs_of_loop);
         tokio::spawn(vitals::watch(Arc::clone(&board), "the writer of heartbeats", beats));
@@ -269,7 +263,7 @@ impl<S: Store> Engine<S> {
 
     /// Looks which classes have claimable jobs.
     pub(crate) async fn look_for_claimable(&self) -> Result<Vec<Claimable>, StoreError> {
-        turn::look_for_claimable(self.store(), self.board()).await
+        turn::look_for_claimable(self.store().as_ref(), self.board()).await
     }
 
     /// Reads which workers there are, of every server; of those that are not known as they
@@ -301,7 +295,7 @@ impl<S: Store> Engine<S> {
 
     /// Returns the store, for reads.
     #[must_use]
-    pub fn store(&self) -> &S {
+    pub fn store(&self) -> &Arc<dyn Store> {
         &self.shared.store
     }
 
@@ -468,7 +462,7 @@ impl<S: Store> Engine<S> {
 }
 
 /// Has what other servers on the store tell brought to the loop.
-fn hear_others<S: Store>(store: &S, inputs: mpsc::WeakSender<Input>) {
+fn hear_others(store: &dyn Store, inputs: mpsc::WeakSender<Input>) {
     let (hear, mut heard) = mpsc::unbounded_channel();
     // Whoever hears it when the loop has ended needs it no more.
     store.listen(Arc::new(move |it| drop(hear.send(it))));
@@ -654,7 +648,7 @@ pub(crate) mod tests {
     async fn job_is_pushed_to_a_waiting_worker_without_any_other_input() {
         let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
         let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
-        let engine = Engine::start(store, settings);
+        let engine = Engine::start(Arc::new(store), settings);
         let worker = WorkerId(Uuid::from_u128(1));
         let mut pushed = attach_sdk_worker(&engine, worker, 10).await;
         for n in 1..=5 {
@@ -670,7 +664,7 @@ pub(crate) mod tests {
     async fn job_is_claimed_for_a_free_worker_in_the_batch_that_stores_it() {
         let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
         let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
-        let engine = Engine::start(store, settings);
+        let engine = Engine::start(Arc::new(store), settings);
         let mut pushed = attach_sdk_worker(&engine, WorkerId(Uuid::from_u128(1)), 10).await;
         // The first of its class makes the class known.
         let once =
@@ -702,7 +696,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) async fn attach_sdk_worker(
-        engine: &Engine<ModelStore>,
+        engine: &Engine,
         worker: WorkerId,
         slots: u32,
     ) -> mpsc::UnboundedReceiver<Result<ServerMessage, tonic::Status>> {
@@ -719,7 +713,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) async fn register_sdk_worker(
-        engine: &Engine<ModelStore>,
+        engine: &Engine,
         (worker, slots): (WorkerId, u32),
         lease: Span,
     ) -> profile::Profile {

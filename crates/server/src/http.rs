@@ -41,7 +41,6 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http::Method;
 use outlast_core::time::{BootTime, Timestamp};
-use outlast_store::Store;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::Engine;
@@ -53,9 +52,9 @@ use ojs::plain::PlainWorkers;
 use route::Routes;
 
 /// What every handler may use.
-#[derive(Debug)]
-pub(crate) struct App<S: Store> {
-    engine: Engine<S>,
+#[derive(Clone, Debug)]
+pub(crate) struct App {
+    engine: Engine,
     plain: Arc<PlainWorkers>,
     disk: Arc<doctor::LastLook>,
     started: BootTime,
@@ -63,19 +62,7 @@ pub(crate) struct App<S: Store> {
     description: Arc<OnceLock<Vec<u8>>>,
 }
 
-impl<S: Store> Clone for App<S> {
-    fn clone(&self) -> Self {
-        Self {
-            engine: self.engine.clone(),
-            plain: Arc::clone(&self.plain),
-            disk: Arc::clone(&self.disk),
-            started: self.started,
-            description: Arc::clone(&self.description),
-        }
-    }
-}
-
-impl<S: Store> App<S> {
+impl App {
     /// Returns the store's time, estimated from its latest answer where there is one.
     async fn now(&self) -> Result<Timestamp, Failure> {
         match self.engine.board().store_time() {
@@ -86,7 +73,7 @@ impl<S: Store> App<S> {
 }
 
 /// Returns all routes over `engine`.
-pub fn router<S: Store>(engine: Engine<S>) -> Router {
+pub fn router(engine: Engine) -> Router {
     let app = App {
         engine,
         plain: Arc::default(),
@@ -109,26 +96,22 @@ pub fn router<S: Store>(engine: Engine<S>) -> Router {
     // Nobody else has it yet.
     app.description.set(described.into_bytes()).unwrap_or_default();
     router
-        .fallback(unknown_path::<S>)
-        .method_not_allowed_fallback(wrong_method::<S>)
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
         .layer(CatchPanicLayer::custom(panicked))
         .with_state(app)
 }
 
-async fn unknown_path<S: Store>(State(app): State<App<S>>, request: Request) -> Response {
+async fn unknown_path(State(app): State<App>, request: Request) -> Response {
     nowhere(app, request, |_method, path| Failure::not_found(format!("there is nothing at {path}")))
 }
 
-async fn wrong_method<S: Store>(State(app): State<App<S>>, request: Request) -> Response {
+async fn wrong_method(State(app): State<App>, request: Request) -> Response {
     nowhere(app, request, |method, path| Failure::Method(format!("{path} does not allow {method}")))
 }
 
 /// Answers where there is no route. Who may not read is not told which those are.
-fn nowhere<S: Store>(
-    app: App<S>,
-    request: Request,
-    failure: fn(&Method, &str) -> Failure,
-) -> Response {
+fn nowhere(app: App, request: Request, failure: fn(&Method, &str) -> Failure) -> Response {
     let (call, caller) = Call::new(app, request);
     let refused = match call.allowed(Need::Read) {
         Ok(call) => failure(call.method(), call.path()),

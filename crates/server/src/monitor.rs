@@ -16,7 +16,6 @@ mod retention;
 mod stranded;
 mod sweep;
 
-use outlast_store::Store;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -24,7 +23,7 @@ use crate::engine::Engine;
 use crate::engine::vitals::watch;
 
 /// Starts every monitor; they end when `stop` is cancelled.
-pub(crate) fn start<S: Store>(engine: &Engine<S>, tasks: &TaskTracker, stop: &CancellationToken) {
+pub(crate) fn start(engine: &Engine, tasks: &TaskTracker, stop: &CancellationToken) {
     let until_stopped = |token: CancellationToken| async move { token.cancelled().await };
     macro_rules! spawn {
         ($name:literal, $monitor:path) => {{

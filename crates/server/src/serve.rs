@@ -31,8 +31,8 @@ const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A server that is bound and not yet serving.
 #[derive(Debug)]
-pub struct Server<S: Store> {
-    engine: Engine<S>,
+pub struct Server {
+    engine: Engine,
     listener: TcpListener,
     address: SocketAddr,
 }
@@ -58,13 +58,13 @@ pub enum ServeError {
     Store(#[from] StoreError),
 }
 
-impl<S: Store> Server<S> {
+impl Server {
     /// Binds `address` and starts the engine over `store`. Port 0 takes any free port.
     ///
     /// # Errors
     /// Returns what is wrong with the address or the store.
     pub async fn bind(
-        store: S,
+        store: Arc<dyn Store>,
         settings: Settings,
         address: SocketAddr,
     ) -> Result<Self, ServeError> {
@@ -91,7 +91,7 @@ impl<S: Store> Server<S> {
 
     /// Returns a handle on the engine.
     #[must_use]
-    pub fn engine(&self) -> Engine<S> {
+    pub fn engine(&self) -> Engine {
         self.engine.clone()
     }
 
@@ -177,13 +177,13 @@ fn hosts(settings: &Settings, address: SocketAddr) -> Hosts {
     }
 }
 
-fn app<S: Store>(engine: &Engine<S>) -> Router {
+fn app(engine: &Engine) -> Router {
     let sessions = session::service(engine.clone());
     http::router(engine.clone()).route_service(&format!("{}{{*call}}", session::PATH), sessions)
 }
 
-async fn stop<S: Store>(
-    engine: &Engine<S>,
+async fn stop(
+    engine: &Engine,
     (connections, stop_connections): (TaskTracker, CancellationToken),
     (monitors, stop_monitors): (TaskTracker, CancellationToken),
 ) -> Result<(), ServeError> {

@@ -25,7 +25,6 @@ use futures_util::Stream;
 use outlast_core::limits::SESSION_MESSAGE_BYTES_MAX;
 use outlast_proto::v1::session_server::{Session as SessionApi, SessionServer};
 use outlast_proto::v1::{BeatReply, BeatRequest, ServerMessage, WorkerMessage};
-use outlast_store::Store;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -39,7 +38,7 @@ use crate::tls::CertificateNames;
 pub(crate) const PATH: &str = "/outlast.session.v1.Session/";
 
 /// Returns the gRPC service over an engine.
-pub fn service<S: Store>(engine: Engine<S>) -> SessionServer<Sessions<S>> {
+pub fn service(engine: Engine) -> SessionServer<Sessions> {
     SessionServer::new(Sessions { engine })
         .max_decoding_message_size(SESSION_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(SESSION_MESSAGE_BYTES_MAX)
@@ -47,11 +46,11 @@ pub fn service<S: Store>(engine: Engine<S>) -> SessionServer<Sessions<S>> {
 
 /// The service's state.
 #[derive(Debug)]
-pub struct Sessions<S: Store> {
-    engine: Engine<S>,
+pub struct Sessions {
+    engine: Engine,
 }
 
-impl<S: Store> Sessions<S> {
+impl Sessions {
     /// Only who may work gets a session, or keeps one alive.
     fn allow<T>(&self, request: &Request<T>) -> Result<(), Status> {
         let certificate = request.extensions().get::<Arc<CertificateNames>>();
@@ -75,7 +74,7 @@ impl<S: Store> Sessions<S> {
 }
 
 #[tonic::async_trait]
-impl<S: Store> SessionApi for Sessions<S> {
+impl SessionApi for Sessions {
     type AttachStream = Pin<Box<dyn Stream<Item = Result<ServerMessage, Status>> + Send>>;
 
     async fn attach(

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use async_trait::async_trait;
 use outlast_core::duty::DutyRefusal;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
@@ -173,6 +174,7 @@ impl PostgresStore {
     }
 }
 
+#[async_trait]
 impl Store for PostgresStore {
     async fn apply(&self, batch: Batch) -> Result<Applied, StoreError> {
         let mut writer = match batch.commands.first() {

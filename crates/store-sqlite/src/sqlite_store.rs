@@ -5,6 +5,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::event::{EventPage, EventQuery};
@@ -145,6 +146,7 @@ impl SqliteStore {
     }
 }
 
+#[async_trait]
 impl Store for SqliteStore {
     async fn apply(&self, batch: Batch) -> Result<Applied, StoreError> {
         self.ask(|reply| Ask::Apply(batch, reply)).await?

@@ -56,7 +56,7 @@ use crate::store::{Clock, Store};
 /// How the suite gets at a kind of store.
 pub trait Harness {
     /// The store.
-    type Store: Store;
+    type Store: Store + Clone;
 
     /// Opens a new, empty store that reads `clock`.
     fn open(&self, clock: Arc<dyn Clock>) -> Self::Store;

@@ -26,6 +26,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use async_trait::async_trait;
 use outlast_core::duty::Duty;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
@@ -163,6 +164,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
     }
 }
 
+#[async_trait]
 impl Store for ModelStore {
     async fn apply(&self, batch: Batch) -> Result<Applied, StoreError> {
         if let Some(error) = self.failing.as_ref().and_then(|Failing(fault)| fault(&batch)) {

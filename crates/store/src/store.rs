@@ -1,9 +1,9 @@
 //! The trait between the server and what keeps its jobs.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use outlast_core::duty::DutyRefusal;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
@@ -32,106 +32,83 @@ use crate::tend::{Tend, Tended};
 /// - A batch holds at most one command per job, [`crate::command::Command::Claim`]s and
 ///   sweeps excepted, which choose their own jobs.
 /// - Reads see every batch whose `apply` returned before they began.
-pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
+#[async_trait]
+pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Applies a batch as one transaction and answers each command in order.
-    fn apply(&self, batch: Batch) -> impl Future<Output = Result<Applied, StoreError>> + Send;
+    async fn apply(&self, batch: Batch) -> Result<Applied, StoreError>;
 
     /// Says under which number the batches of heartbeats come: a store with several writers
     /// keeps one for them, so that they wait for nothing else.
     fn beats_come_from(&self, _server: Uuid) {}
 
     /// Returns the store's time, the only judge of leases.
-    fn now(&self) -> impl Future<Output = Result<Timestamp, StoreError>> + Send;
+    async fn now(&self) -> Result<Timestamp, StoreError>;
 
     /// Returns one job with everything about it, or `None`.
-    fn job(&self, id: JobId) -> impl Future<Output = Result<Option<JobRecord>, StoreError>> + Send;
+    async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError>;
 
     /// Lists jobs, newest first.
-    fn jobs(&self, query: JobQuery) -> impl Future<Output = Result<JobPage, StoreError>> + Send;
+    async fn jobs(&self, query: JobQuery) -> Result<JobPage, StoreError>;
 
     /// Returns a job's attempts by epoch, the running one included.
-    fn attempts(
-        &self,
-        id: JobId,
-    ) -> impl Future<Output = Result<Vec<AttemptRecord>, StoreError>> + Send;
+    async fn attempts(&self, id: JobId) -> Result<Vec<AttemptRecord>, StoreError>;
 
     /// Returns what a job's attempts printed.
-    fn logs(&self, query: LogQuery) -> impl Future<Output = Result<LogPage, StoreError>> + Send;
+    async fn logs(&self, query: LogQuery) -> Result<LogPage, StoreError>;
 
     /// Returns every worker that is not forgotten, latest registered first.
-    fn workers(&self) -> impl Future<Output = Result<Vec<WorkerRecord>, StoreError>> + Send;
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError>;
 
     /// Returns every worker that has a lease or holds an attempt, and the [`GONE_SHOWN`] that
     /// went last, who explain why a job waits; latest registered first. However many went
     /// before them, it takes no longer.
-    fn live_workers(&self) -> impl Future<Output = Result<Vec<WorkerRecord>, StoreError>> + Send;
+    async fn live_workers(&self) -> Result<Vec<WorkerRecord>, StoreError>;
 
     /// Returns the same workers as [`Store::live_workers`], and of each only what changes while
     /// it works; in no order. It is read each second.
-    fn fleet(&self) -> impl Future<Output = Result<Vec<WorkerBrief>, StoreError>> + Send;
+    async fn fleet(&self) -> Result<Vec<WorkerBrief>, StoreError>;
 
     /// Returns a page of the workers that have not been forgotten, latest registered first.
-    fn workers_page(
-        &self,
-        query: WorkerQuery,
-    ) -> impl Future<Output = Result<WorkerPage, StoreError>> + Send;
+    async fn workers_page(&self, query: WorkerQuery) -> Result<WorkerPage, StoreError>;
 
     /// Returns these workers, those that are known, in no order.
-    fn workers_named(
-        &self,
-        ids: Vec<WorkerId>,
-    ) -> impl Future<Output = Result<Vec<WorkerRecord>, StoreError>> + Send;
+    async fn workers_named(&self, ids: Vec<WorkerId>) -> Result<Vec<WorkerRecord>, StoreError>;
 
     /// Returns the attempts that a worker holds.
-    fn held_by(
-        &self,
-        worker: WorkerId,
-    ) -> impl Future<Output = Result<Vec<Held>, StoreError>> + Send;
+    async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError>;
 
     /// Returns every class and whether it has claimable jobs.
-    fn backlog(&self) -> impl Future<Output = Result<Vec<ClassBacklog>, StoreError>> + Send;
+    async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError>;
 
     /// Returns every class with its live counts, by number. Nothing is counted for it.
-    fn tally(&self) -> impl Future<Output = Result<Vec<ClassCounts>, StoreError>> + Send;
+    async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError>;
 
     /// Returns the queues that somebody paused or resumed, by name.
-    fn pauses(&self) -> impl Future<Output = Result<Vec<QueuePause>, StoreError>> + Send;
+    async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError>;
 
     /// Returns the classes that have claimable jobs, and how many: counting stops at `max` of
     /// each. It takes as long as there are such classes, whatever others there are.
-    fn claimable(
-        &self,
-        max: u32,
-    ) -> impl Future<Output = Result<Vec<Claimable>, StoreError>> + Send;
+    async fn claimable(&self, max: u32) -> Result<Vec<Claimable>, StoreError>;
 
     /// Returns every queue with its counts, by name.
-    fn queues(&self) -> impl Future<Output = Result<Vec<QueueStats>, StoreError>> + Send;
+    async fn queues(&self) -> Result<Vec<QueueStats>, StoreError>;
 
     /// Lists dead letters, newest first.
-    fn dead_letters(
-        &self,
-        page: Page,
-    ) -> impl Future<Output = Result<DeadLetterPage, StoreError>> + Send;
+    async fn dead_letters(&self, page: Page) -> Result<DeadLetterPage, StoreError>;
 
     /// Reads the event log.
-    fn events(
-        &self,
-        query: EventQuery,
-    ) -> impl Future<Output = Result<EventPage, StoreError>> + Send;
+    async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError>;
 
     /// Returns the cursor after every event there is: what is read from there is new.
-    fn events_end(&self) -> impl Future<Output = Result<String, StoreError>> + Send;
+    async fn events_end(&self) -> Result<String, StoreError>;
 
     /// Returns when something is due next without any command: a timer, a visibility, a
     /// time limit, an expiry. `None` when nothing is.
-    fn next_due(&self) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
+    async fn next_due(&self) -> Result<Option<Timestamp>, StoreError>;
 
     /// Returns whether jobs that programs stored by SQL wait to be taken in. Asked for one of
     /// them: whether it waits, or has been stored. Only a shared database has any.
-    fn arrivals(
-        &self,
-        only: Option<JobId>,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    async fn arrivals(&self, only: Option<JobId>) -> Result<bool, StoreError>;
 
     /// Returns where the data is and what makes it durable. A store that does not say keeps
     /// it in memory.
@@ -147,11 +124,8 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// Looks after what history is kept in: makes room ahead, and lets go of what is old as a
     /// whole. A store that deletes history with its jobs has nothing to do.
-    fn tend(
-        &self,
-        _tend: Tend,
-    ) -> impl Future<Output = Result<Result<Tended, DutyRefusal>, StoreError>> + Send {
-        async { Ok(Ok(Tended::default())) }
+    async fn tend(&self, _tend: Tend) -> Result<Result<Tended, DutyRefusal>, StoreError> {
+        Ok(Ok(Tended::default()))
     }
 
     /// Tells the other servers on this store, without waiting for it. A store that has one
@@ -167,7 +141,7 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     }
 
     /// Flushes and closes; every later call fails with [`StoreError::Closed`].
-    fn close(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+    async fn close(&self) -> Result<(), StoreError>;
 }
 
 /// How many of the workers that went are told of with those that live.

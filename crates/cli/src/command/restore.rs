@@ -5,6 +5,7 @@
 //! raised generation turns away those that it does not know.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args as ClapArgs;
 use outlast_core::budget::Budgets;
@@ -15,7 +16,7 @@ use outlast_store_sqlite::Restoring;
 use uuid::Uuid;
 
 use super::server::budgets;
-use super::store::{self, AnyStore};
+use super::store;
 use crate::config::server::{ServerConfig, Switches};
 use crate::config::value::Database;
 use crate::config::{Environment, Flag, Settings};
@@ -86,7 +87,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
 }
 
 /// Gives up every worker that the store takes for alive, and with them what they held.
-async fn give_up_all(store: AnyStore, budgets: Budgets) -> Result<String, Failure> {
+async fn give_up_all(store: Arc<dyn Store>, budgets: Budgets) -> Result<String, Failure> {
     let failed = |error: outlast_store::StoreError| Failure::failed(error.to_string());
     let workers = store.workers().await.map_err(failed)?;
     let alive: Vec<_> = workers

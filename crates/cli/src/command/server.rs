@@ -11,9 +11,10 @@ use outlast_packs::PackSet;
 use outlast_server::access::Access;
 use outlast_server::tls::Tls;
 use outlast_server::{ServeError, Server, Settings as ServerSettings};
+use outlast_store::Store;
 
 use super::packs;
-use super::store::{self, AnyStore};
+use super::store;
 use crate::config::server::{ServerConfig, Switches};
 use crate::config::value::Interruptions;
 use crate::config::{Environment, Flag, Settings};
@@ -150,7 +151,7 @@ impl Renewed {
 
 /// Serves until told to stop. The second time it is told, it stops without order.
 async fn serve(
-    store: AnyStore,
+    store: Arc<dyn Store>,
     settings: ServerSettings,
     config: &ServerConfig,
     source: &Source<'_>,

@@ -1,16 +1,16 @@
 //! Opening the store that the configuration names. The only place that knows a backend.
 
-mod any;
 mod moved;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use outlast_store::Store;
 use outlast_store::migration::{Mismatch, Standing};
 use outlast_store_postgres::PostgresStore;
 use outlast_store_sqlite::{OpenError, Options, Restoring, SqliteStore};
 
-pub(super) use any::AnyStore;
 pub(super) use moved::{AnySource, AnyTarget};
 
 use crate::clock;
@@ -32,17 +32,20 @@ const OTHERS_LIMIT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Opens a store, and brings its schema up to date; durable unless somebody asked for less.
-pub(super) async fn open(database: &Database, unsafe_no_fsync: bool) -> Result<AnyStore, Failure> {
+pub(super) async fn open(
+    database: &Database,
+    unsafe_no_fsync: bool,
+) -> Result<Arc<dyn Store>, Failure> {
     match database {
         Database::Sqlite(path) => {
             let options = Options { unsafe_no_fsync, ..Options::default() };
-            let opened = SqliteStore::open(path, &options);
-            opened.map(AnyStore::Sqlite).map_err(|error| unopened(&error))
+            let store = SqliteStore::open(path, &options).map_err(|error| unopened(&error))?;
+            Ok(Arc::new(store))
         }
         Database::Postgres(url) => {
             let options = outlast_store_postgres::Options { unsafe_no_fsync, clock: None };
             let opened = PostgresStore::open(url, &options).await;
-            opened.map(AnyStore::Postgres).map_err(|error| unreached(&error))
+            Ok(Arc::new(opened.map_err(|error| unreached(&error))?))
         }
     }
 }

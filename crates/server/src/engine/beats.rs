@@ -38,8 +38,8 @@ pub(super) const WAITING_MAX: usize = 16 * 1024;
 pub(super) type Beat = (Command, ReplySender);
 
 /// Runs until every handle is gone.
-pub(super) async fn run<S: Store>(
-    store: S,
+pub(super) async fn run(
+    store: Arc<dyn Store>,
     settings: Settings,
     (board, metrics): (Arc<Board>, Arc<Metrics>),
     mut beats: mpsc::Receiver<Beat>,
@@ -100,8 +100,8 @@ fn apart(beats: &[Beat]) -> Span {
     leases.fold(APART, Span::min)
 }
 
-struct Beats<S> {
-    store: S,
+struct Beats {
+    store: Arc<dyn Store>,
     settings: Settings,
     server: Uuid,
     batches: u64,
@@ -112,7 +112,7 @@ struct Beats<S> {
     held: HashSet<WorkerId>,
 }
 
-impl<S: Store> Beats<S> {
+impl Beats {
     /// Stores parts of heartbeats; one that cannot be stored fails alone.
     async fn commit(&mut self, beats: Vec<Beat>) {
         let (known, rest): (Vec<_>, Vec<_>) = beats.into_iter().partition(|(command, _)| {

@@ -47,8 +47,8 @@ pub(super) use backlog::look as look_for_claimable;
 const INPUTS_A_TURN: usize = 4_096;
 
 /// What the loop owns. Nobody else touches it.
-struct Turn<S> {
-    store: S,
+struct Turn {
+    store: Arc<dyn Store>,
     settings: Settings,
     server: Uuid,
     batches: u64,
@@ -78,8 +78,8 @@ enum Ending {
 }
 
 /// Runs the loop until it is told to stop or every handle is gone.
-pub(crate) async fn run<S: Store>(
-    store: S,
+pub(crate) async fn run(
+    store: Arc<dyn Store>,
     settings: Settings,
     server: Uuid,
     (board, metrics): (Arc<Board>, Arc<Metrics>),
@@ -133,7 +133,7 @@ pub(crate) async fn run<S: Store>(
     }
 }
 
-impl<S: Store> Turn<S> {
+impl Turn {
     async fn once(&mut self) {
         if self.backlog.is_due() {
             self.read_backlog();

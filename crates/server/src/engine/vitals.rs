@@ -66,7 +66,7 @@ mod tests {
         let settings = Settings::with_packs(Arc::new(PackSet::default()));
         let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
         let address = "127.0.0.1:0".parse().unwrap();
-        let server = Server::bind(store, settings, address).await.unwrap();
+        let server = Server::bind(Arc::new(store), settings, address).await.unwrap();
         let engine = server.engine();
         let board = engine.shared_board();
         assert!(engine.health().ready, "{:?}", engine.health());

@@ -13,7 +13,6 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use outlast_core::id::JobId;
 use outlast_core::limits::PAGE_MAX;
-use outlast_store::Store;
 use outlast_store::query::Page;
 use outlast_wire::Fault;
 use outlast_wire::ojs::error::ErrorBody;
@@ -41,16 +40,16 @@ const REQUEST_ID_MAX: usize = 128;
 
 /// A request on its way through a handler.
 #[derive(Debug)]
-pub(crate) struct Call<S: Store> {
-    pub(crate) app: App<S>,
+pub(crate) struct Call {
+    pub(crate) app: App,
     parts: Parts,
     body: Body,
     /// The token that was shown; none where the server knows none.
     who: Option<KnownToken>,
 }
 
-impl<S: Store> Call<S> {
-    pub(crate) fn new(app: App<S>, request: Request<Body>) -> (Self, Caller) {
+impl Call {
+    pub(crate) fn new(app: App, request: Request<Body>) -> (Self, Caller) {
         let caller = Caller::of(&request);
         let (parts, body) = request.into_parts();
         (Self { app, parts, body, who: None }, caller)

@@ -1,7 +1,6 @@
 //! Actions and packs: what executions may name.
 
 use outlast_packs::{Action, Origin, OutputFormat, Overlap, Pack};
-use outlast_store::Store;
 use outlast_wire::json::Object;
 
 use super::answer::Answer;
@@ -12,7 +11,7 @@ use super::route::{Routes, get};
 use super::shape::Shape;
 use crate::access::Need;
 
-pub(super) fn routes<S: Store>() -> Routes<S> {
+pub(super) fn routes() -> Routes {
     Routes::new()
         .add(
             get("/api/v1/actions", Need::Read, "Lists actions", Shape::Actions)
@@ -24,25 +23,25 @@ pub(super) fn routes<S: Store>() -> Routes<S> {
         .add(get("/api/v1/packs/{ref}", Need::Read, "Shows a pack", Shape::Pack), one_pack)
 }
 
-async fn actions<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+async fn actions(call: Call) -> Result<Answer, Failure> {
     let pack = call.query("pack");
     let packs = call.app.engine.settings().packs.current();
     let wanted = |action: &&Action| pack.as_ref().is_none_or(|pack| action.pack == *pack);
     Ok(list(packs.actions().filter(wanted), action))
 }
 
-async fn one_action<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+async fn one_action(mut call: Call) -> Result<Answer, Failure> {
     let name = call.param("ref").await;
     let packs = call.app.engine.settings().packs.current();
     let found = packs.get(&name).ok_or_else(|| plan::no_action(&packs, &name))?;
     Ok(Answer::object(|object| object.object("data", |object| action(object, found))))
 }
 
-async fn packs<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+async fn packs(call: Call) -> Result<Answer, Failure> {
     Ok(list(call.app.engine.settings().packs.current().packs(), pack))
 }
 
-async fn one_pack<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+async fn one_pack(mut call: Call) -> Result<Answer, Failure> {
     let name = call.param("ref").await;
     let packs = call.app.engine.settings().packs.current();
     let found = packs.packs().find(|pack| pack.reference == name);

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use outlast_core::job::State;
 use outlast_core::time::{BootTime, Span, Timestamp};
-use outlast_store::Store;
 use outlast_store::command::Route as JobRoute;
 use outlast_store::query::{ClassBacklog, JobQuery, Page, QueueStats, StoreFacts};
 use outlast_store::record::{JobRecord, WorkerRecord};
@@ -32,7 +31,7 @@ const NAMED_MAX: usize = 50;
 /// Most claimed jobs that are looked at for one that was not started.
 const UNSTARTED_MAX: u32 = 500;
 
-pub(super) fn routes<S: Store>() -> Routes<S> {
+pub(super) fn routes() -> Routes {
     Routes::new().add(
         get(
             "/api/v1/doctor",
@@ -77,7 +76,7 @@ impl LastLook {
     }
 }
 
-async fn doctor<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+async fn doctor(call: Call) -> Result<Answer, Failure> {
     let app = &call.app;
     let store = app.engine.store();
     let now = store.now().await?;
@@ -123,7 +122,7 @@ async fn doctor<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
 }
 
 /// Classes with claimable jobs that nobody takes.
-async fn untaken<S: Store>(app: &App<S>) -> Result<Vec<(ClassBacklog, Untaken)>, Failure> {
+async fn untaken(app: &App) -> Result<Vec<(ClassBacklog, Untaken)>, Failure> {
     let classes = app.engine.store().backlog().await?.into_iter().filter(|class| class.ready);
     let judged = classes.filter_map(|class| {
         let why = app.engine.nobody_takes(&class.key)?;
@@ -133,7 +132,7 @@ async fn untaken<S: Store>(app: &App<S>) -> Result<Vec<(ClassBacklog, Untaken)>,
 }
 
 /// Claimed jobs that have not started within the time that a worker has for it.
-async fn unstarted<S: Store>(app: &App<S>, now: Timestamp) -> Result<Vec<JobRecord>, Failure> {
+async fn unstarted(app: &App, now: Timestamp) -> Result<Vec<JobRecord>, Failure> {
     let query = JobQuery {
         states: vec![State::Active],
         started: Some(false),
@@ -212,12 +211,7 @@ fn about_unstarted(object: &mut Object<'_>, job: &JobRecord, now: Timestamp) {
     object.number("claimed_seconds_ago", seconds(now.since(claimed)));
 }
 
-fn about_worker<S: Store>(
-    object: &mut Object<'_>,
-    app: &App<S>,
-    worker: &WorkerRecord,
-    now: Timestamp,
-) {
+fn about_worker(object: &mut Object<'_>, app: &App, worker: &WorkerRecord, now: Timestamp) {
     let interval = Span(worker.lease.0 / u64::from(app.engine.settings().staleness_multiplier));
     object.plain("id", worker.id);
     object.text("name", &worker.name);

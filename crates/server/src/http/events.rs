@@ -1,7 +1,5 @@
 //! `GET /api/v1/events`: the event log as a stream, or a page of it.
 
-use outlast_store::Store;
-
 use super::answer::Answer;
 use super::call::Call;
 use super::error::Failure;
@@ -25,7 +23,7 @@ const FILTERS: &[(&str, &str)] = &[
     ("after", "The same as `cursor`"),
 ];
 
-pub(super) fn routes<S: Store>() -> Routes<S> {
+pub(super) fn routes() -> Routes {
     Routes::new().add(
         get("/api/v1/events", Need::Read, "Streams events as they happen", Shape::Events)
             .query(FILTERS)
@@ -36,7 +34,7 @@ pub(super) fn routes<S: Store>() -> Routes<S> {
 
 /// A stream unless JSON is asked for. It begins with what happens next, a page with the
 /// oldest event that is kept, and both after a cursor where one is given.
-async fn events<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+async fn events(mut call: Call) -> Result<Answer, Failure> {
     let mut query = stream::filter(&mut call).await?;
     query.after = stream::cursor(&call);
     if !stream::is_wanted(&call, true)? {

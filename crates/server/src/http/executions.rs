@@ -7,14 +7,13 @@ mod detail;
 mod list;
 mod view;
 
-use outlast_store::Store;
 use outlast_wire::ojs::error::Code;
 
 use super::route::{Routes, get, post};
 use super::shape::Shape;
 use crate::access::Need;
 
-pub(super) fn routes<S: Store>() -> Routes<S> {
+pub(super) fn routes() -> Routes {
     ["/api/v1/executions", "/executions"].into_iter().map(below).fold(Routes::new(), Routes::merge)
 }
 
@@ -48,7 +47,7 @@ const EVENTS: &[(&str, &str)] = &[
     ("worker", "Only events by this worker, by id or name"),
 ];
 
-fn below<S: Store>(root: &'static str) -> Routes<S> {
+fn below(root: &'static str) -> Routes {
     let path = |rest: &str| format!("{root}{rest}");
     Routes::new()
         .add(

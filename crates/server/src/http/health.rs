@@ -1,7 +1,6 @@
 //! Health, metrics, and the plain status page.
 
 use http::StatusCode;
-use outlast_store::Store;
 
 use super::answer::Answer;
 use super::call::Call;
@@ -15,7 +14,7 @@ use crate::clock::boot_time;
 /// The Prometheus text format, for clients that ask for a version of it.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-pub(super) fn routes<S: Store>() -> Routes<S> {
+pub(super) fn routes() -> Routes {
     Routes::new()
         .add(
             get("/health/live", Need::Nothing, "Says whether the process answers", Shape::Live)
@@ -37,7 +36,7 @@ pub(super) fn routes<S: Store>() -> Routes<S> {
 }
 
 /// Answers as long as the process can answer at all and nothing vital has ended.
-async fn live<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+async fn live(call: Call) -> Result<Answer, Failure> {
     let up = boot_time().since(call.app.started).as_secs();
     let dead = call.app.engine.health().dead;
     let status = if dead.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -52,7 +51,7 @@ async fn live<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
 /// Ready means that the store takes writes and the server is not on its way out, whatever the
 /// number of workers. It is answered from what is known: whoever asks, however often, costs
 /// the store nothing.
-async fn ready<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+async fn ready(call: Call) -> Result<Answer, Failure> {
     let health = call.app.engine.health();
     let status = if health.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let words =
@@ -69,7 +68,7 @@ async fn ready<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
     Ok(answer.with_status(status))
 }
 
-async fn metrics<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+async fn metrics(call: Call) -> Result<Answer, Failure> {
     let asks = call.header("accept").is_some_and(|accept| accept.contains("version="));
     let kind = if asks { PROMETHEUS } else { "text/plain" };
     Ok(Answer::text(kind, call.app.engine.metrics().await.into_bytes()))

@@ -14,7 +14,6 @@ mod queues;
 mod reports;
 mod service;
 
-use outlast_store::Store;
 use outlast_wire::ojs::error::Code;
 
 use super::route::{Routes, delete, get, post};
@@ -38,7 +37,7 @@ const EVENTS: &[(&str, &str)] = &[
 /// What a report is refused for.
 const REPORT: &[Code] = &[Code::NotFound, Code::Conflict];
 
-pub(super) fn routes<S: Store>(conformance: bool) -> Routes<S> {
+pub(super) fn routes(conformance: bool) -> Routes {
     let routes = jobs().merge(working()).merge(queues()).merge(dead_letters()).merge(service());
     if !conformance {
         return routes;
@@ -47,7 +46,7 @@ pub(super) fn routes<S: Store>(conformance: bool) -> Routes<S> {
     routes.add(reset, service::reset)
 }
 
-fn jobs<S: Store>() -> Routes<S> {
+fn jobs() -> Routes {
     Routes::new()
         .add(
             post("/ojs/v1/jobs", Need::Produce, "Enqueues a job", Shape::NewJob)
@@ -77,7 +76,7 @@ fn jobs<S: Store>() -> Routes<S> {
         )
 }
 
-fn working<S: Store>() -> Routes<S> {
+fn working() -> Routes {
     let beat = "Keeps a worker and its jobs alive";
     Routes::new()
         .add(
@@ -117,7 +116,7 @@ fn working<S: Store>() -> Routes<S> {
         )
 }
 
-fn queues<S: Store>() -> Routes<S> {
+fn queues() -> Routes {
     let stats = "Counts a queue's jobs";
     let path = |rest: &str| format!("/ojs/v1/queues/{{name}}{rest}");
     Routes::new()
@@ -134,7 +133,7 @@ fn queues<S: Store>() -> Routes<S> {
         )
 }
 
-fn dead_letters<S: Store>() -> Routes<S> {
+fn dead_letters() -> Routes {
     let path = |rest: &str| format!("/ojs/v1/dead-letter{rest}");
     Routes::new()
         .add(
@@ -153,7 +152,7 @@ fn dead_letters<S: Store>() -> Routes<S> {
         )
 }
 
-fn service<S: Store>() -> Routes<S> {
+fn service() -> Routes {
     Routes::new()
         .add(
             get("/ojs/manifest", Need::Read, "Says what is served", Shape::Manifest),

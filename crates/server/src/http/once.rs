@@ -19,7 +19,7 @@ use outlast_core::limits::{IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_KEY_KEPT};
 use outlast_store::command::NewJob;
 use outlast_store::once::{Fingerprint, Once, OnceRefusal, Onced};
 use outlast_store::record::{JobRecord, StoredJob};
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply};
 use outlast_wire::Fault;
 use sha2::{Digest as _, Sha256};
 
@@ -58,7 +58,7 @@ pub(super) struct Outcome {
 
 impl Key {
     /// Reads the key of a request, if it has one.
-    pub(super) fn of<S: Store>(call: &Call<S>) -> Result<Option<Self>, Failure> {
+    pub(super) fn of(call: &Call) -> Result<Option<Self>, Failure> {
         let mut values = call.headers().get_all(HEADER).iter();
         let Some(value) = values.next() else { return Ok(None) };
         let fault = |problem: String| Failure::from(Fault::field("Idempotency-Key", problem));
@@ -76,9 +76,9 @@ impl Key {
     }
 
     /// Stores jobs, or finds those that were stored for this key and request before.
-    pub(super) async fn enqueue<S: Store>(
+    pub(super) async fn enqueue(
         self,
-        app: &App<S>,
+        app: &App,
         request: Fingerprint,
         jobs: Vec<NewJob>,
     ) -> Result<Outcome, Failure> {

@@ -1,6 +1,5 @@
 //! `/openapi.json`: the API described by its own routes.
 
-use outlast_store::Store;
 use outlast_wire::ojs::error::Code;
 use serde_json::{Map, Value, json};
 
@@ -12,12 +11,12 @@ use super::route::{EVENT_STREAM, Route, Routes, get};
 use super::shape::{self, Shape};
 use crate::access::{Need, Role};
 
-pub(super) fn routes<S: Store>() -> Routes<S> {
+pub(super) fn routes() -> Routes {
     let about = "Describes this API";
     Routes::new().add(get("/openapi.json", Need::Nothing, about, Shape::Description), describe)
 }
 
-async fn describe<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+async fn describe(call: Call) -> Result<Answer, Failure> {
     Ok(Answer::ok(call.app.description.get().cloned().unwrap_or_default()))
 }
 

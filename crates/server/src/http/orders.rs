@@ -5,18 +5,14 @@ use outlast_store::arrival::TakeIn;
 use outlast_store::command::JobOrder;
 use outlast_store::record::JobRecord;
 use outlast_store::reply::{MoveRefusal, Moved};
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply};
 
 use super::App;
 use super::error::Failure;
 use crate::engine::unexpected;
 
 /// Reads a job, or says that it is not known (to this tenant).
-pub(crate) async fn job<S: Store>(
-    app: &App<S>,
-    id: JobId,
-    tenant: Option<&str>,
-) -> Result<JobRecord, Failure> {
+pub(crate) async fn job(app: &App, id: JobId, tenant: Option<&str>) -> Result<JobRecord, Failure> {
     let store = app.engine.store();
     let mut record = store.job(id).await?;
     if record.is_none() && take_in(app, id).await? {
@@ -30,7 +26,7 @@ pub(crate) async fn job<S: Store>(
 }
 
 /// Takes a job in that its program stored by SQL a moment ago; returns whether it is stored.
-async fn take_in<S: Store>(app: &App<S>, id: JobId) -> Result<bool, Failure> {
+async fn take_in(app: &App, id: JobId) -> Result<bool, Failure> {
     if !app.engine.store().arrivals(Some(id)).await? {
         return Ok(false);
     }
@@ -41,32 +37,28 @@ async fn take_in<S: Store>(app: &App<S>, id: JobId) -> Result<bool, Failure> {
 }
 
 /// Cancels a job and returns it.
-pub(crate) async fn cancel<S: Store>(app: &App<S>, order: JobOrder) -> Result<JobRecord, Failure> {
+pub(crate) async fn cancel(app: &App, order: JobOrder) -> Result<JobRecord, Failure> {
     let id = order.job;
     moved(app, id, Command::Cancel(order)).await?;
     job(app, id, None).await
 }
 
 /// Replays a discarded job in a new life and returns it.
-pub(crate) async fn replay<S: Store>(app: &App<S>, order: JobOrder) -> Result<JobRecord, Failure> {
+pub(crate) async fn replay(app: &App, order: JobOrder) -> Result<JobRecord, Failure> {
     let id = order.job;
     moved(app, id, Command::Replay(order)).await?;
     job(app, id, None).await
 }
 
 /// Puts a command that moves one job into the next batch.
-pub(crate) async fn moved<S: Store>(
-    app: &App<S>,
-    id: JobId,
-    command: Command,
-) -> Result<Moved, Failure> {
+pub(crate) async fn moved(app: &App, id: JobId, command: Command) -> Result<Moved, Failure> {
     let moved = try_move(app, id, command).await?;
     moved.map_err(|refusal| Failure::moving(id, &refusal))
 }
 
 /// As [`moved`]; why a job does not move is left to the caller.
-pub(crate) async fn try_move<S: Store>(
-    app: &App<S>,
+pub(crate) async fn try_move(
+    app: &App,
     id: JobId,
     command: Command,
 ) -> Result<Result<Moved, MoveRefusal>, Failure> {
@@ -78,10 +70,7 @@ pub(crate) async fn try_move<S: Store>(
     }
 }
 
-async fn submit_move<S: Store>(
-    app: &App<S>,
-    command: Command,
-) -> Result<Result<Moved, MoveRefusal>, Failure> {
+async fn submit_move(app: &App, command: Command) -> Result<Result<Moved, MoveRefusal>, Failure> {
     match app.engine.submit(command).await? {
         Reply::Moved(moved) => Ok(moved),
         other => Err(unexpected("a move", &other).into()),

@@ -14,9 +14,10 @@ use super::error::Failure;
 /// Most workers shown.
 const WORKERS_SHOWN: u32 = 100;
 
-pub(super) async fn status<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn status(call: Call) -> Result<Answer, Failure> {
     let engine = &call.app.engine;
-    let (queues, workers) = (engine.store().queues().await?, workers(engine.store()).await?);
+    let (queues, workers) =
+        (engine.store().queues().await?, workers(engine.store().as_ref()).await?);
     let now = call.app.now().await?;
     let mut page = Page::new(engine.settings().version);
     if !engine.store().facts().durable {
@@ -55,7 +56,7 @@ pub(super) async fn status<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
 }
 
 /// Those that are active, and of the others those that fit.
-async fn workers<S: Store>(store: &S) -> Result<Vec<WorkerRecord>, Failure> {
+async fn workers(store: &dyn Store) -> Result<Vec<WorkerRecord>, Failure> {
     let of = |status: &str, limit: u32| {
         let status = Some(status.to_owned());
         store.workers_page(WorkerQuery { status, ..WorkerQuery::all(limit) })

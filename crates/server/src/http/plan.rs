@@ -14,7 +14,6 @@ use outlast_core::limits::{LABELS_BYTES_MAX, LABELS_MAX, TENANT_NAME_MAX};
 use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
 use outlast_core::time::{Span, Timestamp};
 use outlast_packs::{Action, PackSet, RetrySpec, Violation};
-use outlast_store::Store;
 use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
 use outlast_store::record::JobRecord;
 use outlast_store::reply::Enqueued;
@@ -55,8 +54,8 @@ pub(crate) struct Asker<'a> {
 }
 
 /// Plans a job of the standard.
-pub(crate) async fn ojs<'a, S: Store>(
-    app: &App<S>,
+pub(crate) async fn ojs<'a>(
+    app: &App,
     envelope: Envelope<'a>,
     asker: Asker<'_>,
 ) -> Result<(NewJob, Planned<'a>), Failure> {
@@ -209,8 +208,8 @@ impl Planned<'_> {
 }
 
 /// Plans an execution.
-pub(crate) fn execution<S: Store>(
-    app: &App<S>,
+pub(crate) fn execution(
+    app: &App,
     request: Request,
     by: Option<&str>,
     now: Timestamp,
@@ -257,11 +256,7 @@ pub(crate) fn execution<S: Store>(
 }
 
 /// Plans a job as one that was stored before, under another id and to run at once.
-pub(crate) fn again<S: Store>(
-    app: &App<S>,
-    record: &JobRecord,
-    by: Option<&str>,
-) -> Result<NewJob, Failure> {
+pub(crate) fn again(app: &App, record: &JobRecord, by: Option<&str>) -> Result<NewJob, Failure> {
     let stored = &record.job;
     let mut payload = stored.payload.clone();
     payload.extra = signed(payload.extra, by);

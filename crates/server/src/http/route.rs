@@ -6,7 +6,6 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::routing::MethodFilter;
 use http::Method;
-use outlast_store::Store;
 use outlast_wire::ojs::error::Code;
 
 use super::App;
@@ -180,12 +179,12 @@ pub(crate) fn delete(
 
 /// Routes that were added.
 #[derive(Debug)]
-pub(crate) struct Routes<S: Store> {
-    router: Router<App<S>>,
+pub(crate) struct Routes {
+    router: Router<App>,
     all: Vec<Route>,
 }
 
-impl<S: Store> Routes<S> {
+impl Routes {
     pub(crate) fn new() -> Self {
         Self { router: Router::new(), all: Vec::new() }
     }
@@ -193,12 +192,12 @@ impl<S: Store> Routes<S> {
     /// Adds a route with its handler.
     pub(crate) fn add<F, Fut>(mut self, route: Route, handler: F) -> Self
     where
-        F: Fn(Call<S>) -> Fut + Clone + Send + Sync + 'static,
+        F: Fn(Call) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<Answer, Failure>> + Send,
     {
         let need = route.need;
         let known = route.is_exact().then_some(route.query);
-        let serve = move |State(app): State<App<S>>, request: Request| {
+        let serve = move |State(app): State<App>, request: Request| {
             let handler = handler.clone();
             async move {
                 let (call, caller) = Call::new(app, request);
@@ -223,7 +222,7 @@ impl<S: Store> Routes<S> {
         self
     }
 
-    pub(crate) fn into_parts(self) -> (Router<App<S>>, Vec<Route>) {
+    pub(crate) fn into_parts(self) -> (Router<App>, Vec<Route>) {
         (self.router, self.all)
     }
 }

@@ -6,7 +6,6 @@ use outlast_core::job::State;
 use outlast_core::retry::{Jitter, wait};
 use outlast_core::time::Timestamp;
 use outlast_packs::PackSet;
-use outlast_store::Store;
 use outlast_store::command::Route;
 use outlast_store::record::{AttemptRecord, JobRecord, StoredJob};
 use outlast_store::reply::Claimed;
@@ -26,7 +25,7 @@ pub(crate) struct Shown {
 
 impl Shown {
     /// Reads what is shown beside a record.
-    pub(crate) async fn of<S: Store>(app: &App<S>, record: JobRecord) -> Result<Self, Failure> {
+    pub(crate) async fn of(app: &App, record: JobRecord) -> Result<Self, Failure> {
         let troubled = record.epoch.0 > 0 && (record.error.is_some() || record.spent.failures > 0);
         let mut errors = Vec::new();
         if troubled {
@@ -38,7 +37,7 @@ impl Shown {
     }
 
     /// Shows a job as it was before anything happened to it.
-    pub(crate) fn newborn<S: Store>(app: &App<S>, record: JobRecord) -> Self {
+    pub(crate) fn newborn(app: &App, record: JobRecord) -> Self {
         let args = masked(&record.job, &app.engine.settings().packs.current());
         Self { record, errors: Vec::new(), args }
     }

@@ -18,7 +18,6 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::StatusCode;
 use outlast_core::id::{JobId, WorkerId};
-use outlast_store::Store;
 use outlast_store::event::{EventName, EventQuery};
 use outlast_wire::Fault;
 use tokio::sync::watch;
@@ -48,7 +47,7 @@ const LOOK: u64 = 10_000;
 const RETRY_MS: u32 = 1000;
 
 /// Returns whether a request wants a stream rather than a page.
-pub(super) fn is_wanted<S: Store>(call: &Call<S>, otherwise: bool) -> Result<bool, Failure> {
+pub(super) fn is_wanted(call: &Call, otherwise: bool) -> Result<bool, Failure> {
     match call.query("stream").as_deref() {
         Some("true" | "1") => return Ok(true),
         Some("false" | "0") => return Ok(false),
@@ -63,7 +62,7 @@ pub(super) fn is_wanted<S: Store>(call: &Call<S>, otherwise: bool) -> Result<boo
 }
 
 /// Reads which events a request is about.
-pub(super) async fn filter<S: Store>(call: &mut Call<S>) -> Result<EventQuery, Failure> {
+pub(super) async fn filter(call: &mut Call) -> Result<EventQuery, Failure> {
     let (names, queues) = (list(call, "type", "types"), list(call, "queue", "queues"));
     if let Some(name) = names.iter().find(|name| !EventName::is_pattern(name)) {
         let problem = format!("holds {name:?}, which names no event; `job.*` is every one of jobs");
@@ -84,13 +83,13 @@ pub(super) async fn filter<S: Store>(call: &mut Call<S>) -> Result<EventQuery, F
 }
 
 /// Returns a list of the query by either of its names.
-fn list<S: Store>(call: &Call<S>, name: &str, other: &str) -> Vec<String> {
+fn list(call: &Call, name: &str, other: &str) -> Vec<String> {
     let list = call.list(name);
     if list.is_empty() { call.list(other) } else { list }
 }
 
 /// Returns where a stream goes on: after the last event that the reader has seen, if it says.
-pub(super) fn cursor<S: Store>(call: &Call<S>) -> Option<String> {
+pub(super) fn cursor(call: &Call) -> Option<String> {
     let last = call.header("last-event-id").map(ToOwned::to_owned);
     let last = last.filter(|cursor| !cursor.is_empty());
     last.or_else(|| call.query("cursor")).or_else(|| call.query("after"))
@@ -98,10 +97,7 @@ pub(super) fn cursor<S: Store>(call: &Call<S>) -> Option<String> {
 
 /// Answers with a stream of what `query` is about. Without a cursor it begins with what the
 /// query alone would give.
-pub(super) async fn answer<S: Store>(
-    call: Call<S>,
-    mut query: EventQuery,
-) -> Result<Answer, Failure> {
+pub(super) async fn answer(call: Call, mut query: EventQuery) -> Result<Answer, Failure> {
     // Before the first byte, so that a bad cursor is a refusal and not a stream that ends.
     let first = event_log::page(&call.app, &query).await?;
     let commits = call.app.engine.board().commits.subscribe();
@@ -142,8 +138,8 @@ fn write_cursor(out: &mut Vec<u8>, cursor: &str) {
 }
 
 /// One stream under way.
-struct Reader<S: Store> {
-    app: App<S>,
+struct Reader {
+    app: App,
     query: EventQuery,
     /// Changes with every commit.
     commits: watch::Receiver<u64>,
@@ -157,7 +153,7 @@ struct Reader<S: Store> {
 
 type Piece = Result<Bytes, std::convert::Infallible>;
 
-impl<S: Store> Reader<S> {
+impl Reader {
     async fn next(mut self) -> Option<(Piece, Self)> {
         let stalled = self.sent.is_some_and(|sent| {
             u128::from(boot_time().since(sent).as_millis()) > WRITE_STALL_MAX.as_millis()

@@ -5,7 +5,7 @@ use outlast_core::limits::PAGE_MAX;
 use outlast_core::time::Timestamp;
 use outlast_store::query::WorkerQuery;
 use outlast_store::record::WorkerRecord;
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply};
 use outlast_wire::json::Object;
 use outlast_wire::ojs::error::Code;
 use uuid::Uuid;
@@ -28,7 +28,7 @@ const QUERY: &[(&str, &str)] = &[
     ("cursor", "Where the page before ended: its `next_cursor`"),
 ];
 
-pub(super) fn routes<S: Store>() -> Routes<S> {
+pub(super) fn routes() -> Routes {
     let path = |rest: &str| format!("/api/v1/workers/{{id}}{rest}");
     Routes::new()
         .add(get("/api/v1/workers", Need::Read, "Lists workers", Shape::Workers).query(QUERY), list)
@@ -57,7 +57,7 @@ pub(super) fn routes<S: Store>() -> Routes<S> {
 
 /// Finds a worker by its identity, by the id it gave itself, or by its name; of several
 /// one that lives is preferred, and of those the latest.
-pub(super) async fn find<S: Store>(app: &App<S>, name: &str) -> Result<WorkerRecord, Failure> {
+pub(super) async fn find(app: &App, name: &str) -> Result<WorkerRecord, Failure> {
     let store = app.engine.store();
     if let Ok(id) = Uuid::try_parse(name)
         && let Some(worker) = store.workers_named(vec![WorkerId(id)]).await?.pop()
@@ -83,7 +83,7 @@ pub(super) async fn find<S: Store>(app: &App<S>, name: &str) -> Result<WorkerRec
     latest.ok_or_else(|| Failure::not_found(format!("worker {name} is not known")))
 }
 
-async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+async fn list(call: Call) -> Result<Answer, Failure> {
     let now = call.app.now().await?;
     // Fleets of ordinary size come as one page.
     let page = call.page_of(PAGE_MAX)?;
@@ -113,37 +113,37 @@ async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
     }))
 }
 
-async fn show<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+async fn show(mut call: Call) -> Result<Answer, Failure> {
     let name = call.param("id").await;
     document(&call.app, &name).await
 }
 
-async fn document<S: Store>(app: &App<S>, name: &str) -> Result<Answer, Failure> {
+async fn document(app: &App, name: &str) -> Result<Answer, Failure> {
     let worker = find(app, name).await?;
     let now = app.now().await?;
     Ok(Answer::object(|object| object.object("data", |object| fields(object, &worker, now))))
 }
 
-async fn quiet<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+async fn quiet(call: Call) -> Result<Answer, Failure> {
     order(call, WorkerOrder::Quiet).await
 }
 
-async fn resume<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+async fn resume(call: Call) -> Result<Answer, Failure> {
     order(call, WorkerOrder::Resume).await
 }
 
-async fn drain<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+async fn drain(call: Call) -> Result<Answer, Failure> {
     order(call, WorkerOrder::Drain).await
 }
 
-async fn order<S: Store>(mut call: Call<S>, order: WorkerOrder) -> Result<Answer, Failure> {
+async fn order(mut call: Call, order: WorkerOrder) -> Result<Answer, Failure> {
     let name = call.param("id").await;
     let worker = find(&call.app, &name).await?.id;
     call.app.engine.order_worker(worker, order, call.by()).await?;
     document(&call.app, &worker.to_string()).await
 }
 
-async fn forget<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+async fn forget(mut call: Call) -> Result<Answer, Failure> {
     let name = call.param("id").await;
     let worker = find(&call.app, &name).await?;
     if worker.standing.holds_lease() {

@@ -2,7 +2,6 @@
 //! else now and then, should it have missed that it was told.
 
 use outlast_core::time::Span;
-use outlast_store::Store;
 
 use crate::engine::input::Input;
 use crate::engine::{Engine, millis};
@@ -11,7 +10,7 @@ use crate::engine::{Engine, millis};
 const OFTEN: Span = Span(5);
 
 /// Runs until dropped.
-pub(super) async fn run<S: Store>(engine: Engine<S>) {
+pub(super) async fn run(engine: Engine) {
     let interval = engine.settings().check_interval;
     let mut failed = false;
     loop {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use outlast_core::duty::{Duty, DutyRefusal};
 use outlast_core::time::Span;
 use outlast_store::command::{DutyAsk, DutyFence};
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply};
 
 use crate::engine::Engine;
 
@@ -19,15 +19,15 @@ use crate::engine::Engine;
 const GIVE_BACK_MAX: Duration = Duration::from_secs(2);
 
 /// This server's side of a duty.
-pub(super) struct Keeper<S: Store> {
-    engine: Engine<S>,
+pub(super) struct Keeper {
+    engine: Engine,
     name: &'static str,
     lease: Span,
     held: Option<Duty>,
 }
 
-impl<S: Store> Keeper<S> {
-    pub(super) const fn new(engine: Engine<S>, name: &'static str, lease: Span) -> Self {
+impl Keeper {
+    pub(super) const fn new(engine: Engine, name: &'static str, lease: Span) -> Self {
         Self { engine, name, lease, held: None }
     }
 

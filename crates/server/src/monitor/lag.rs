@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use outlast_store::Store;
-
 use crate::clock::precise;
 use crate::engine::Engine;
 
@@ -12,7 +10,7 @@ use crate::engine::Engine;
 const SLEEP: Duration = Duration::from_millis(500);
 
 /// Runs until dropped.
-pub(super) async fn run<S: Store>(engine: Engine<S>) {
+pub(super) async fn run(engine: Engine) {
     loop {
         let begun = precise();
         tokio::time::sleep(SLEEP).await;

@@ -11,7 +11,7 @@ use outlast_core::worker::together::{Look, Together};
 use outlast_store::command::{Lapse, LapseScope, Renew, Sweep};
 use outlast_store::record::WorkerBrief;
 use outlast_store::reply::{WorkerMoveRefusal, WorkerMoved};
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply};
 use rand::seq::IteratorRandom as _;
 
 use crate::clock::boot_time;
@@ -28,7 +28,7 @@ const FRESH_SPARE: Span = Span::from_millis(500);
 const PROBES: usize = 3;
 
 /// Runs until dropped.
-pub(super) async fn run<S: Store>(engine: Engine<S>) {
+pub(super) async fn run(engine: Engine) {
     let settings = engine.settings();
     let interval = settings.check_interval;
     let threshold = settings.lease_of(settings.heartbeat_interval);
@@ -52,7 +52,7 @@ fn seconds(span: Span) -> f64 {
 }
 
 /// Looks at every worker once; returns how long nobody can lapse.
-async fn look<S: Store>(engine: &Engine<S>, together: &mut Together) -> Span {
+async fn look(engine: &Engine, together: &mut Together) -> Span {
     if let Err(error) = engine.read_fleet().await {
         tracing::error!("Failed to query active workers for heartbeat check: {error}");
         // Nobody was watched meanwhile.
@@ -94,7 +94,7 @@ async fn look<S: Store>(engine: &Engine<S>, together: &mut Together) -> Span {
 
 /// Writes where beats are written, if nothing of our own was for a while: silence says
 /// something only while the store takes beats, here and wherever the silent one is attached.
-async fn prove_contact<S: Store>(engine: &Engine<S>) {
+async fn prove_contact(engine: &Engine) {
     let (board, settings) = (engine.board(), engine.settings());
     let members = board.fleet.members();
     let live = || members.values().map(|it| it.brief).filter(|it| it.standing.holds_lease());
@@ -167,11 +167,7 @@ struct GivenUp {
     connection_dropped: bool,
 }
 
-fn judge<S: Store>(
-    engine: &Engine<S>,
-    members: &HashMap<WorkerId, Member>,
-    now: BootTime,
-) -> Judged {
+fn judge(engine: &Engine, members: &HashMap<WorkerId, Member>, now: BootTime) -> Judged {
     let next = now.after(Span::from_secs(60));
     let mut judged = Judged { given_up: Vec::new(), next, look: Look::default() };
     let mut leases = engine.board().leases();
@@ -207,13 +203,13 @@ fn judge<S: Store>(
 }
 
 /// Whether a worker was given up within its lease, here or by another server.
-fn lapsed_lately<S: Store>(engine: &Engine<S>, worker: &WorkerBrief) -> bool {
+fn lapsed_lately(engine: &Engine, worker: &WorkerBrief) -> bool {
     worker.standing.liveness == Liveness::Lapsed
         && engine.board().store_time().is_some_and(|now| now.since(worker.updated) <= worker.lease)
 }
 
-fn lapse_of<S: Store>(
-    engine: &Engine<S>,
+fn lapse_of(
+    engine: &Engine,
     Member { brief: worker, name, .. }: &Member,
     scope: LapseScope,
     mass: bool,
@@ -284,12 +280,7 @@ fn evidence_of(
 
 /// Gives workers up, all at once: they share a few commits. Returns how many that were live
 /// were given up.
-async fn give_up<S: Store>(
-    engine: &Engine<S>,
-    given_up: &[GivenUp],
-    mass: bool,
-    judged: BootTime,
-) -> usize {
+async fn give_up(engine: &Engine, given_up: &[GivenUp], mass: bool, judged: BootTime) -> usize {
     let lapses = given_up.iter().map(|GivenUp { member, scope, .. }| {
         let lapse = lapse_of(engine, member, *scope, mass);
         async move { (member, engine.lapse(lapse, judged).await) }
@@ -313,7 +304,7 @@ async fn give_up<S: Store>(
     deactivated
 }
 
-async fn report<S: Store>(engine: &Engine<S>, worker: WorkerId, moved: &WorkerMoved) {
+async fn report(engine: &Engine, worker: WorkerId, moved: &WorkerMoved) {
     for job in &moved.moved {
         tracing::warn!(job = %job.job, epoch = %job.epoch, to = %job.state, "lease lapsed");
     }

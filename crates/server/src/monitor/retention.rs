@@ -5,7 +5,7 @@
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{DutyFence, Prune, RETENTION};
 use outlast_store::tend::{Tend, Tended};
-use outlast_store::{Batch, BatchId, Command, Reply, Store, StoreError};
+use outlast_store::{Batch, BatchId, Command, Reply, StoreError};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -37,7 +37,7 @@ const SLACK: Span = Span::from_secs(5);
 const TEND_EVERY: u64 = 20;
 
 /// Runs until `stop`, then gives the duty back.
-pub(super) async fn run<S: Store>(engine: Engine<S>, stop: CancellationToken) {
+pub(super) async fn run(engine: Engine, stop: CancellationToken) {
     let settings = engine.settings();
     let shortest = settings.retention_finished.min(settings.retention_workers);
     let idle = INTERVAL.min(shortest).max(Span(100));
@@ -61,9 +61,9 @@ pub(super) async fn run<S: Store>(engine: Engine<S>, stop: CancellationToken) {
     retention.keeper.give_back().await;
 }
 
-struct Retention<S: Store> {
-    engine: Engine<S>,
-    keeper: Keeper<S>,
+struct Retention {
+    engine: Engine,
+    keeper: Keeper,
     /// How long it waits when there is nothing to do.
     idle: Span,
     /// When it looks after what history is kept in again.
@@ -85,7 +85,7 @@ fn pause_after(took: Span, others_wait: bool) -> Span {
     if others_wait { Span((took.0 + 1) * REST) } else { took.clamp(Span(1), SOON) }
 }
 
-impl<S: Store> Retention<S> {
+impl Retention {
     async fn run(&mut self) {
         let mut wait = self.idle;
         loop {

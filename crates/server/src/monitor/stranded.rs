@@ -1,7 +1,6 @@
 //! Fails executions that no live worker can run, and takes back what was not started.
 
 use outlast_core::time::{BootTime, Span};
-use outlast_store::Store;
 use tokio::sync::oneshot;
 
 use crate::clock::{boot_time, precise};
@@ -10,7 +9,7 @@ use crate::engine::{Engine, millis};
 use crate::metrics::Check;
 
 /// Runs until dropped.
-pub(super) async fn run<S: Store>(engine: Engine<S>) {
+pub(super) async fn run(engine: Engine) {
     let settings = engine.settings().clone();
     let interval = settings.check_interval.max(Span(10));
     if settings.timeout_monitor {

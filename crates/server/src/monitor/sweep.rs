@@ -3,7 +3,7 @@
 use outlast_core::time::Span;
 use outlast_store::command::Sweep;
 use outlast_store::reply::Swept;
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply};
 
 use crate::clock::{boot_time, precise};
 use crate::engine::{Engine, millis};
@@ -16,7 +16,7 @@ const JUST_DUE: Span = Span::from_secs(1);
 const JUST_DUE_WAIT: Span = Span::from_millis(20);
 
 /// Runs until dropped.
-pub(super) async fn run<S: Store>(engine: Engine<S>) {
+pub(super) async fn run(engine: Engine) {
     let interval = engine.settings().check_interval;
     // Look at once: something may have come due while no server ran.
     let mut wait = Span::ZERO;
@@ -29,7 +29,7 @@ pub(super) async fn run<S: Store>(engine: Engine<S>) {
 }
 
 /// Sweeps if something is due; returns how long nothing will be, as far as is known.
-async fn sweep<S: Store>(engine: &Engine<S>, interval: Span) -> Span {
+async fn sweep(engine: &Engine, interval: Span) -> Span {
     let known = engine.board().take_due();
     let Some(now) = engine.board().store_time() else {
         return first_look(engine).await;
@@ -54,7 +54,7 @@ async fn sweep<S: Store>(engine: &Engine<S>, interval: Span) -> Span {
     if now.since(due) < JUST_DUE { JUST_DUE_WAIT } else { interval }
 }
 
-async fn first_look<S: Store>(engine: &Engine<S>) -> Span {
+async fn first_look(engine: &Engine) -> Span {
     match engine.store().now().await {
         Ok(now) => engine.board().set_clock(now),
         Err(error) => tracing::warn!(%error, "failed to read the store's time"),
@@ -62,7 +62,7 @@ async fn first_look<S: Store>(engine: &Engine<S>) -> Span {
     Span(100)
 }
 
-async fn submit<S: Store>(engine: &Engine<S>) -> Option<Swept> {
+async fn submit(engine: &Engine) -> Option<Swept> {
     let watched = engine.board().contact.length(boot_time());
     let command = Command::Sweep(Sweep { limit: SWEEP_MAX, watched });
     let begun = precise();

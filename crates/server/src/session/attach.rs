@@ -8,7 +8,7 @@ use outlast_proto::v1::{Hello, Order, Orders, RefusalCode, Refused, SetPhase, We
 use outlast_store::command::{Attach, WorkerMove};
 use outlast_store::record::Held;
 use outlast_store::reply::{Attached, RenewRefusal};
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply};
 
 use tokio_util::sync::DropGuard;
 
@@ -36,8 +36,8 @@ pub(super) fn refused(code: RefusalCode, reason: impl Into<String>) -> Refused {
 }
 
 /// Makes the worker known, attaches its session, and tells the loop.
-pub(super) async fn attach<S: Store>(
-    engine: &Engine<S>,
+pub(super) async fn attach(
+    engine: &Engine,
     hello: Hello,
     push: Push,
     closer: DropGuard,
@@ -130,7 +130,7 @@ fn hold(session: &mut Session, stored: &[Held], hello: &Hello) {
 
 /// Refuses what was given by the store before it was restored from a backup: the same epochs
 /// are given again, to others.
-fn check_generation<S: Store>(engine: &Engine<S>, hello: &Hello) -> Result<(), Refused> {
+fn check_generation(engine: &Engine, hello: &Hello) -> Result<(), Refused> {
     let (theirs, ours) = (hello.store_generation, engine.store().facts().generation);
     if hello.resumed && theirs != 0 && theirs < ours {
         let reason = format!(
@@ -143,7 +143,7 @@ fn check_generation<S: Store>(engine: &Engine<S>, hello: &Hello) -> Result<(), R
 }
 
 /// Refuses who hears nothing of what it is told: an attachment would only prolong its lease.
-fn check_heard<S: Store>(engine: &Engine<S>, worker: WorkerId, lease: Span) -> Result<(), Refused> {
+fn check_heard(engine: &Engine, worker: WorkerId, lease: Span) -> Result<(), Refused> {
     if engine.board().leases().is_unheard(worker, lease, boot_time()) {
         let reason = "welcomed for a whole lease and never heard from since";
         return Err(refused(RefusalCode::Lapsed, reason));
@@ -155,8 +155,8 @@ fn unavailable(error: outlast_store::StoreError) -> Unavailable {
     Unavailable::new(error.to_string())
 }
 
-async fn register<S: Store>(
-    engine: &Engine<S>,
+async fn register(
+    engine: &Engine,
     registration: outlast_store::command::Registration,
 ) -> Result<(), Refused> {
     match engine.submit(Command::Register(Box::new(registration))).await? {
@@ -166,8 +166,8 @@ async fn register<S: Store>(
     }
 }
 
-async fn attach_session<S: Store>(
-    engine: &Engine<S>,
+async fn attach_session(
+    engine: &Engine,
     attach: Attach,
 ) -> Result<Result<Attached, RenewRefusal>, Unavailable> {
     match engine.submit(Command::Attach(attach)).await? {
@@ -179,8 +179,8 @@ async fn attach_session<S: Store>(
 /// Brings the stored phase and the worker's together: whichever is further wins, so a
 /// drain ordered while the worker was away reaches it, and a signal it got meanwhile is
 /// stored.
-async fn settle_phase<S: Store>(
-    engine: &Engine<S>,
+async fn settle_phase(
+    engine: &Engine,
     worker: WorkerId,
     stored: Phase,
     says: outlast_proto::v1::Phase,

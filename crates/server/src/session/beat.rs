@@ -6,7 +6,7 @@ use outlast_core::worker::liveness::WorkerRefusal;
 use outlast_proto::v1::{AttemptKey, BeatReply, BeatRequest, RefusalCode};
 use outlast_store::command::Renew;
 use outlast_store::reply::{RenewRefusal, Renewed};
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply};
 use tonic::Status;
 
 use crate::clock::boot_time;
@@ -15,10 +15,7 @@ use crate::engine::{Engine, Unavailable};
 use crate::session::{convert, reconcile};
 
 /// Renews the worker's lease and answers what it must know.
-pub(super) async fn answer<S: Store>(
-    engine: &Engine<S>,
-    request: BeatRequest,
-) -> Result<BeatReply, Status> {
+pub(super) async fn answer(engine: &Engine, request: BeatRequest) -> Result<BeatReply, Status> {
     let worker = convert::worker_id(&request.worker_id)
         .ok_or_else(|| Status::invalid_argument("worker id must have 16 bytes"))?;
     let lease = engine.board().lease_of(worker).unwrap_or_else(|| default_lease(engine));
@@ -58,7 +55,7 @@ pub(super) async fn answer<S: Store>(
     }
 }
 
-fn default_lease<S: Store>(engine: &Engine<S>) -> Span {
+fn default_lease(engine: &Engine) -> Span {
     engine.settings().lease_of(engine.settings().grant_interval(Span::ZERO))
 }
 
@@ -99,8 +96,8 @@ fn refuse(refusal: RenewRefusal) -> BeatReply {
 ///
 /// What only the store has is not handed back here: a delivery may still be on its way,
 /// and the start timeout takes back, in order, what never arrived.
-async fn compare<S: Store>(
-    engine: &Engine<S>,
+async fn compare(
+    engine: &Engine,
     worker: WorkerId,
     request: &BeatRequest,
     renewed: Renewed,
@@ -139,7 +136,7 @@ mod tests {
     async fn first_beat_renews_for_the_lease_that_was_granted() {
         let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
         let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
-        let engine = Engine::start(store, settings);
+        let engine = Engine::start(Arc::new(store), settings);
         let worker_id = vec![7; 16];
         let hello = Hello {
             worker_id: worker_id.clone().into(),

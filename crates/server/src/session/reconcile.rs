@@ -8,16 +8,16 @@ use std::collections::HashSet;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_proto::v1::AttemptKey;
+use outlast_store::Command;
 use outlast_store::command::{EndDetail, Ending, Finish};
 use outlast_store::record::Held;
-use outlast_store::{Command, Store};
 
 use crate::engine::{Engine, Unavailable, native_fence};
 use crate::session::convert;
 
 /// Hands back what the store has and the worker has not; returns what the worker must stop.
-pub(super) async fn reconcile<S: Store>(
-    engine: &Engine<S>,
+pub(super) async fn reconcile(
+    engine: &Engine,
     worker: WorkerId,
     stored: &[Held],
     claimed_by_worker: &[AttemptKey],

@@ -9,7 +9,7 @@ use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::worker_message::Body as Said;
 use outlast_proto::v1::{Phase, RefusalCode, Refused, ServerMessage, WorkerMessage};
 use outlast_store::command::WorkerMove;
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
@@ -37,11 +37,7 @@ enum End {
 }
 
 /// Serves one stream from its first message to its end.
-pub(super) async fn run<S: Store>(
-    engine: Engine<S>,
-    mut messages: Streaming<WorkerMessage>,
-    push: Push,
-) {
+pub(super) async fn run(engine: Engine, mut messages: Streaming<WorkerMessage>, push: Push) {
     let hello = match messages.message().await {
         Ok(Some(WorkerMessage { body: Some(Said::Hello(hello)) })) => hello,
         Ok(_) => {
@@ -73,8 +69,8 @@ fn refuse(push: &Push, refusal: Refused) {
     drop(push.send(Ok(message)));
 }
 
-async fn listen<S: Store>(
-    engine: &Engine<S>,
+async fn listen(
+    engine: &Engine,
     identity: Identity,
     messages: &mut Streaming<WorkerMessage>,
 ) -> End {
@@ -97,8 +93,8 @@ async fn listen<S: Store>(
     }
 }
 
-async fn hear<S: Store>(
-    engine: &Engine<S>,
+async fn hear(
+    engine: &Engine,
     Identity { worker, session }: Identity,
     unkept: &mut Unkept,
     said: Said,
@@ -150,8 +146,8 @@ async fn hear<S: Store>(
 }
 
 /// Stores a move of the worker; returns whether it took effect.
-async fn move_worker<S: Store>(
-    engine: &Engine<S>,
+async fn move_worker(
+    engine: &Engine,
     Identity { worker, session }: Identity,
     event: WorkerEvent,
     evidence: Evidence,
@@ -172,8 +168,8 @@ async fn move_worker<S: Store>(
     }
 }
 
-async fn leave<S: Store>(
-    engine: &Engine<S>,
+async fn leave(
+    engine: &Engine,
     identity: Identity,
     name: &str,
     end: End,

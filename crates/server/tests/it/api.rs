@@ -17,7 +17,7 @@ use tower::ServiceExt as _;
 /// A server under test.
 pub(crate) struct Api {
     router: Router,
-    pub(crate) engine: Engine<ModelStore>,
+    pub(crate) engine: Engine,
 }
 
 /// An answer.
@@ -69,13 +69,13 @@ impl Api {
         change(&mut settings);
         let clock = ManualClock::at(Timestamp(1_800_000_000_000));
         let store = ModelStore::new(Arc::new(clock));
-        let engine = Engine::start(store, settings);
+        let engine = Engine::start(Arc::new(store), settings);
         Self { router: router(engine.clone()), engine }
     }
 
     /// Another server on the same store.
     pub(crate) fn another(&self) -> Self {
-        let engine = Engine::start(self.engine.store().clone(), self.engine.settings().clone());
+        let engine = Engine::start(Arc::clone(self.engine.store()), self.engine.settings().clone());
         Self { router: router(engine.clone()), engine }
     }
 

@@ -1,6 +1,5 @@
 //! Heartbeats of plain workers.
 
-use outlast_store::Store as _;
 use serde_json::json;
 
 use crate::api::Api;

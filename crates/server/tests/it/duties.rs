@@ -45,7 +45,7 @@ impl Process {
         let mut settings = Settings::with_packs(packs);
         (settings.retention_finished, settings.retention_workers) = (KEPT, KEPT);
         let address = "127.0.0.1:0".parse().expect("an address");
-        let bound = runtime.block_on(Server::bind(store.clone(), settings, address));
+        let bound = runtime.block_on(Server::bind(Arc::new(store.clone()), settings, address));
         let server = bound.expect("a free port");
         let id = server.engine().server_id();
         let (stop, stopped) = oneshot::channel::<()>();

@@ -1,5 +1,6 @@
 //! Streams of events: order, filters, resumption, and how they end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -7,7 +8,7 @@ use http::Request;
 use http_body_util::BodyExt as _;
 use outlast_core::budget::Budgets;
 use outlast_store::command::QueueOrder;
-use outlast_store::{Batch, BatchId, Command, Store as _};
+use outlast_store::{Batch, BatchId, Command};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -208,7 +209,7 @@ async fn a_stream_that_passes_much_over_says_how_far_it_is() {
     let api = Api::start();
     let mut reader = Reader::open(&api, "/api/v1/events?type=worker.lapsed", &[]).await;
     let begun = reader.begun.clone();
-    let (store, (under_way, begins)) = (api.engine.store().clone(), oneshot::channel());
+    let (store, (under_way, begins)) = (Arc::clone(api.engine.store()), oneshot::channel());
     let busy = tokio::spawn(async move {
         let mut under_way = Some(under_way);
         for n in 1.. {

@@ -79,7 +79,7 @@ async fn another_major_version_of_the_standard_is_refused() {
 #[tokio::test]
 async fn a_stopped_engine_is_told_as_unavailable() {
     let api = Api::start();
-    outlast_store::Store::close(api.engine.store()).await.expect("it closes");
+    api.engine.store().close().await.expect("it closes");
     let reply = api.post("/ojs/v1/jobs", json!({"type": "t", "args": []})).await;
     reply.refused(503, "unavailable");
     assert_eq!(reply.header("retry-after"), "1");
@@ -96,7 +96,7 @@ async fn readiness_is_told_from_what_is_known_and_asks_nothing_of_the_store() {
         line.expect("a counter").to_owned()
     };
     let before = batches().await;
-    outlast_store::Store::close(api.engine.store()).await.expect("it closes");
+    api.engine.store().close().await.expect("it closes");
     for path in ["/health/ready", "/health", "/health/live"] {
         api.get(path).await.expect(200);
     }

@@ -22,16 +22,17 @@ use uuid::Uuid;
 const WAIT: Span = Span::from_secs(600);
 
 /// Starts a server. No store of maps tells one server what another does.
-async fn server(store: &ModelStore) -> Engine<ModelStore> {
+async fn server(store: &ModelStore) -> Engine {
     let settings = Settings::with_packs(Arc::new(PackSet::default()));
     let address = "127.0.0.1:0".parse().expect("an address");
-    let server = Server::bind(store.clone(), settings, address).await.expect("a free port");
+    let server =
+        Server::bind(Arc::new(store.clone()), settings, address).await.expect("a free port");
     let engine = server.engine();
     tokio::spawn(server.run(std::future::pending()));
     engine
 }
 
-async fn enqueue(engine: &Engine<ModelStore>) -> JobId {
+async fn enqueue(engine: &Engine) -> JobId {
     let job = NewJob {
         id: JobId(Uuid::now_v7()),
         class: ClassKey {
@@ -58,7 +59,7 @@ async fn enqueue(engine: &Engine<ModelStore>) -> JobId {
     }
 }
 
-async fn fetch(engine: &Engine<ModelStore>) -> Vec<JobId> {
+async fn fetch(engine: &Engine) -> Vec<JobId> {
     let claim = Claim {
         claimant: Claimant::Plain { worker: None, visibility: Span::from_secs(30) },
         from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },

@@ -377,7 +377,7 @@ async fn every_refusal_is_one_that_is_described() {
         let request = request.header("authorization", "Bearer admin").body(Body::empty());
         api.send(request.expect("a request"), None).await;
     }
-    outlast_store::Store::close(api.api.engine.store()).await.expect("it closes");
+    api.api.engine.store().close().await.expect("it closes");
     let request = Request::post("/ojs/v1/jobs").header("authorization", "Bearer admin");
     let request = request.body(Body::from(json!({"type": "t", "args": []}).to_string()));
     api.send(request.expect("a request"), None).await;

@@ -55,13 +55,13 @@ fn going_away() -> (ModelStore, Arc<Mutex<Option<u32>>>) {
 #[tokio::test]
 async fn a_store_that_goes_away_while_a_batch_is_split_fails_all_of_it_at_once() {
     let (store, tried) = going_away();
-    let engine = Engine::start(store, settings());
+    let engine = Engine::start(Arc::new(store), settings());
     let beats = join_all((1..=32).map(|n| engine.beat(renew(worker(n))))).await;
     assert!(beats.iter().all(Result::is_err), "{beats:?}");
     assert_eq!(*tried.lock().unwrap(), Some(1));
 
     let (store, tried) = going_away();
-    let engine = Engine::start(store, settings());
+    let engine = Engine::start(Arc::new(store), settings());
     let jobs = (1..=32).map(|n| engine.submit(Command::Enqueue(Box::new(noop_job(n)))));
     let jobs = join_all(jobs).await;
     assert!(jobs.iter().all(Result::is_err), "{jobs:?}");

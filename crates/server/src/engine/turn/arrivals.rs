@@ -5,8 +5,8 @@
 //! the store is promised that this server looks by itself, and programs notify no more.
 
 use outlast_core::time::{BootTime, Span};
+use outlast_store::Command;
 use outlast_store::arrival::{Planner, TakeIn, TakenIn};
-use outlast_store::{Command, Store};
 
 use crate::clock::boot_time;
 use crate::engine::gather::{Op, Sink};
@@ -51,7 +51,7 @@ impl Arrivals {
     }
 }
 
-impl<S: Store> Turn<S> {
+impl Turn {
     pub(super) fn plan_take_in(&mut self) {
         if !std::mem::take(&mut self.arrivals.wanted) || !matches!(self.ending, Ending::Not) {
             return;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_store::command::Claimant;
-use outlast_store::{Command, Store, StoreError};
+use outlast_store::{Command, StoreError};
 
 use super::Turn;
 use crate::clock::boot_time;
@@ -112,7 +112,7 @@ impl Aside {
     }
 }
 
-impl<S: Store> Turn<S> {
+impl Turn {
     /// Tries what waits, if it is time.
     pub(super) async fn retry_aside(&mut self) {
         let taken = self.aside.take();

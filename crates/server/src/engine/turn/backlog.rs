@@ -1,6 +1,8 @@
 //! Looks into the store for claimable jobs: when the server starts, when it hears of a class
 //! that it does not know, and once a second, for what it may have missed.
 
+use std::sync::Arc;
+
 use outlast_core::time::{BootTime, Span};
 use outlast_store::Store;
 use outlast_store::command::Route;
@@ -41,8 +43,8 @@ pub(crate) fn count_max(classes: usize) -> u32 {
 }
 
 /// Returns what waits, counted as far as a look may.
-pub(crate) async fn look<S: Store>(
-    store: &S,
+pub(crate) async fn look(
+    store: &dyn Store,
     board: &Board,
 ) -> Result<Vec<Claimable>, outlast_store::StoreError> {
     let max = count_max(board.waiting_classes());
@@ -51,15 +53,15 @@ pub(crate) async fn look<S: Store>(
     Ok(classes)
 }
 
-impl<S: Store> Turn<S> {
+impl Turn {
     /// Takes a look beside the loop, which never waits for a read: a slow query of someone
     /// else's would hold up every report.
     pub(super) fn read_backlog(&mut self) {
         self.backlog = Backlog { wanted: false, reading: true };
-        let (store, inputs) = (self.store.clone(), self.inputs.clone());
-        let board = std::sync::Arc::clone(&self.board);
+        let (store, inputs) = (Arc::clone(&self.store), self.inputs.clone());
+        let board = Arc::clone(&self.board);
         tokio::spawn(async move {
-            let looked = look(&store, &board).await;
+            let looked = look(store.as_ref(), &board).await;
             let Some(inputs) = inputs.upgrade() else { return };
             // A loop that has ended needs no backlog.
             match looked {

@@ -4,6 +4,7 @@
 //! Whoever may have missed something looks into the store and tells itself.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
@@ -65,7 +66,7 @@ fn order_of(word: &str) -> Option<WorkerOrder> {
         .find(|order| self::word(*order) == word)
 }
 
-impl<S: Store> Turn<S> {
+impl Turn {
     /// Has those who wait elsewhere hear of what could not be placed here: plain clients that
     /// wait at this server, then the other servers.
     pub(super) fn tell_others(&mut self) {
@@ -154,13 +155,13 @@ impl<S: Store> Turn<S> {
 
     /// Looks into the store for what the others may have told in vain.
     fn look_for_missed(&self) {
-        let (store, inputs) = (self.store.clone(), self.inputs.clone());
+        let (store, inputs) = (Arc::clone(&self.store), self.inputs.clone());
         let attached: Vec<WorkerId> = self.roster.sessions.keys().copied().collect();
         tokio::spawn(async move {
             let mut pause = LOOK_PAUSE_MIN;
             // Nobody tells it a second time, so it is looked for until it is found.
             let signals = loop {
-                match missed(&store, &attached).await {
+                match missed(store.as_ref(), &attached).await {
                     Ok(signals) => break signals,
                     Err(StoreError::Closed) => return,
                     Err(error) => {
@@ -181,7 +182,7 @@ impl<S: Store> Turn<S> {
     }
 }
 
-async fn missed<S: Store>(store: &S, attached: &[WorkerId]) -> Result<Vec<Signal>, StoreError> {
+async fn missed(store: &dyn Store, attached: &[WorkerId]) -> Result<Vec<Signal>, StoreError> {
     let mut signals = Vec::new();
     for queue in store.pauses().await? {
         signals.push(Signal::Queue { queue: queue.name, paused: queue.paused });

@@ -9,7 +9,6 @@ use outlast_core::bucket::Bucket;
 use outlast_core::job::State;
 use outlast_core::limits;
 use outlast_core::time::BootTime;
-use outlast_store::Store;
 use outlast_store::command::ClassId;
 use outlast_store::reply::WorkerMoved;
 
@@ -66,7 +65,7 @@ impl Redispatch {
     }
 }
 
-impl<S: Store> Turn<S> {
+impl Turn {
     /// Notes what a worker gave back that was lost together with most others.
     pub(super) fn note_mass_loss(&mut self, moved: &WorkerMoved) {
         let mut counts: HashMap<ClassId, u64> = HashMap::new();

@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 
 use outlast_core::time::Timestamp;
+use outlast_store::Command;
 use outlast_store::command::{ClassId, Strand};
-use outlast_store::{Command, Store};
 
 use crate::clock::boot_time;
 use crate::engine::estimate::Estimate;
@@ -43,7 +43,7 @@ impl Stranded {
     }
 }
 
-impl<S: Store> Turn<S> {
+impl Turn {
     /// Looks at every class with claimable jobs that nobody live can run.
     pub(super) fn look_for_stranded(&mut self) {
         let Some(now) = self.board.store_time() else { return };

@@ -1,7 +1,7 @@
 //! Starts an execution.
 
 use outlast_core::id::JobId;
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply};
 use outlast_wire::execution::request::Request;
 
 use super::view;
@@ -12,7 +12,7 @@ use crate::http::error::Failure;
 use crate::http::once::{self, Door, Key};
 use crate::http::{orders, plan};
 
-pub(super) async fn create<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn create(mut call: Call) -> Result<Answer, Failure> {
     let key = Key::of(&call)?;
     let body = call.body().await?;
     let request = Request::read(&body)?;

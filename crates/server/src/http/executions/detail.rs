@@ -7,7 +7,7 @@ use outlast_store::event::EventQuery;
 use outlast_store::query::{LogLine, LogQuery};
 use outlast_store::record::{AttemptRecord, JobRecord};
 use outlast_store::reply::MoveRefusal;
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply};
 use outlast_wire::Fault;
 use outlast_wire::json::Object;
 
@@ -22,19 +22,19 @@ use crate::http::{App, orders, plan, stream};
 /// How often an execution is looked at that moves between the look and the order.
 const LOOKS_MAX: usize = 3;
 
-pub(super) async fn show<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn show(mut call: Call) -> Result<Answer, Failure> {
     let id = call.job().await?;
     let record = orders::job(&call.app, id, None).await?;
     Ok(Answer::ok(view::document(&call.app, &record)))
 }
 
-pub(super) async fn cancel<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn cancel(mut call: Call) -> Result<Answer, Failure> {
     let allowed = "only one that has not ended can be cancelled";
     let record = ordered(&mut call, Command::Cancel, allowed).await?;
     Ok(Answer::ok(view::document(&call.app, &record)))
 }
 
-pub(super) async fn run_now<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn run_now(mut call: Call) -> Result<Answer, Failure> {
     let id = call.job().await?;
     let order = JobOrder { job: id, tenant: None, by: call.by(), expected: None };
     let moved = match orders::moved(&call.app, id, Command::RunNow(order)).await {
@@ -48,7 +48,7 @@ pub(super) async fn run_now<S: Store>(mut call: Call<S>) -> Result<Answer, Failu
 
 /// Enqueues a job as this one was, under another id. Its parameters are checked again: the
 /// action may have changed since.
-pub(super) async fn rerun<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn rerun(mut call: Call) -> Result<Answer, Failure> {
     let id = call.job().await?;
     let record = orders::job(&call.app, id, None).await?;
     if !record.state.is_terminal() {
@@ -68,8 +68,8 @@ pub(super) async fn rerun<S: Store>(mut call: Call<S>) -> Result<Answer, Failure
 }
 
 /// Says why an order was refused in the words of this API, and what would be allowed.
-async fn in_words<S: Store>(
-    app: &App<S>,
+async fn in_words(
+    app: &App,
     id: JobId,
     moved: Result<JobRecord, Failure>,
     allowed: &str,
@@ -80,7 +80,7 @@ async fn in_words<S: Store>(
     Err(Failure::Conflict(format!("execution {id} is {status}; {allowed}")))
 }
 
-pub(super) async fn retry<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn retry(mut call: Call) -> Result<Answer, Failure> {
     let allowed = "only one that failed, timed out or was abandoned can be retried; \
                    a rerun makes another one of any that has ended";
     let record = ordered(&mut call, Command::Replay, allowed).await?;
@@ -88,8 +88,8 @@ pub(super) async fn retry<S: Store>(mut call: Call<S>) -> Result<Answer, Failure
 }
 
 /// Gives an order about the execution, in the status that the request names if it names one.
-async fn ordered<S: Store>(
-    call: &mut Call<S>,
+async fn ordered(
+    call: &mut Call,
     order: fn(JobOrder) -> Command,
     allowed: &str,
 ) -> Result<JobRecord, Failure> {
@@ -123,7 +123,7 @@ async fn ordered<S: Store>(
 }
 
 /// What the execution printed: pieces as JSON, or with `format=text` the bytes as they were.
-pub(super) async fn logs<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn logs(mut call: Call) -> Result<Answer, Failure> {
     let job = known(&mut call).await?;
     let after = call.number::<u64>("after")?.unwrap_or(0);
     let limit = call.page()?.limit;
@@ -158,7 +158,7 @@ fn piece(out: &mut Vec<u8>, line: &LogLine) {
 }
 
 /// What happened to the execution: a page, or from its first event on as a stream.
-pub(super) async fn events<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn events(mut call: Call) -> Result<Answer, Failure> {
     let job = known(&mut call).await?;
     let mut query = EventQuery { job: Some(job), ..stream::filter(&mut call).await? };
     query.after = stream::cursor(&call);
@@ -169,7 +169,7 @@ pub(super) async fn events<S: Store>(mut call: Call<S>) -> Result<Answer, Failur
     event_log::list_as_data(&call.app, query).await
 }
 
-pub(super) async fn attempts<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn attempts(mut call: Call) -> Result<Answer, Failure> {
     let job = known(&mut call).await?;
     let attempts = call.app.engine.store().attempts(job).await?;
     Ok(Answer::object(|object| {
@@ -214,7 +214,7 @@ fn attempt(object: &mut Object<'_>, record: &AttemptRecord) {
 }
 
 /// Returns the job that the path names, if there is one.
-async fn known<S: Store>(call: &mut Call<S>) -> Result<JobId, Failure> {
+async fn known(call: &mut Call) -> Result<JobId, Failure> {
     let id = call.job().await?;
     orders::job(&call.app, id, None).await.map(|record| record.job.id)
 }

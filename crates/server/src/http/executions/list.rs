@@ -3,7 +3,6 @@
 use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_core::time::{Span, Timestamp};
-use outlast_store::Store;
 use outlast_store::query::JobQuery;
 use outlast_wire::execution::status::Status;
 use outlast_wire::json::Object;
@@ -18,7 +17,7 @@ use crate::http::call::Call;
 use crate::http::error::Failure;
 use crate::http::workers;
 
-pub(super) async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn list(call: Call) -> Result<Answer, Failure> {
     let status = call.query("status").map(|word| status("status", &word)).transpose()?;
     let worker = match call.query("worker") {
         Some(name) => Some(workers::find(&call.app, &name).await?.id),
@@ -79,7 +78,7 @@ fn ids(prefix: &str) -> Result<(JobId, JobId), Fault> {
 }
 
 /// A time, or how long ago it was.
-fn time<S: Store>(call: &Call<S>, name: &str, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
+fn time(call: &Call, name: &str, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
     let Some(text) = call.query(name) else { return Ok(None) };
     if let Some(When::At(at)) = When::parse(&text) {
         return Ok(Some(at));

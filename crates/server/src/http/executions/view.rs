@@ -4,7 +4,6 @@ use crate::http::call::ANONYMOUS;
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::job::{Overlap, State};
 use outlast_core::time::Span;
-use outlast_store::Store;
 use outlast_store::command::Route;
 use outlast_store::record::JobRecord;
 use outlast_wire::execution::status::{Facts, Status};
@@ -15,12 +14,12 @@ use crate::http::answer::object;
 use crate::http::show;
 
 /// Writes one execution under `data`.
-pub(super) fn document<S: Store>(app: &App<S>, record: &JobRecord) -> Vec<u8> {
+pub(super) fn document(app: &App, record: &JobRecord) -> Vec<u8> {
     object(|object| object.object("data", |object| fields(object, app, record)))
 }
 
 /// Writes one execution as it was before anything happened to it, whatever has by now.
-pub(super) fn newborn<S: Store>(app: &App<S>, record: &JobRecord) -> Vec<u8> {
+pub(super) fn newborn(app: &App, record: &JobRecord) -> Vec<u8> {
     let write = |object: &mut Object<'_>| with_reason(object, app, record, None);
     object(|object| object.object("data", write))
 }
@@ -41,13 +40,13 @@ pub(super) fn status(record: &JobRecord) -> Status {
 }
 
 /// Writes an execution's fields.
-pub(super) fn fields<S: Store>(object: &mut Object<'_>, app: &App<S>, record: &JobRecord) {
+pub(super) fn fields(object: &mut Object<'_>, app: &App, record: &JobRecord) {
     with_reason(object, app, record, app.engine.waiting_reason(record).as_deref());
 }
 
-fn with_reason<S: Store>(
+fn with_reason(
     object: &mut Object<'_>,
-    app: &App<S>,
+    app: &App,
     record: &JobRecord,
     waiting_reason: Option<&str>,
 ) {

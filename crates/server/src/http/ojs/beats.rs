@@ -7,7 +7,7 @@ use outlast_core::id::JobId;
 use outlast_core::worker::liveness::{Liveness, Phase, Standing};
 use outlast_store::command::Extend;
 use outlast_store::reply::Extended;
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply};
 use outlast_wire::ojs::quirks;
 use outlast_wire::ojs::worker::{BeatPhase, Heartbeat, HeldByBeat};
 
@@ -23,7 +23,7 @@ use crate::http::{App, workers};
 /// Pause before jobs that were passed over are tried again.
 const PASSED_OVER_PAUSE: Duration = Duration::from_millis(250);
 
-pub(super) async fn beat<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn beat(mut call: Call) -> Result<Answer, Failure> {
     let body = call.body().await?;
     let beat = Heartbeat::read(&body)?;
     let app = &call.app;
@@ -58,7 +58,7 @@ pub(super) async fn beat<S: Store>(mut call: Call<S>) -> Result<Answer, Failure>
 }
 
 /// Resets the visibility of what the client holds to its full length.
-async fn extend<S: Store>(app: &App<S>, beat: &Heartbeat) -> Result<Extended, Failure> {
+async fn extend(app: &App, beat: &Heartbeat) -> Result<Extended, Failure> {
     // Its last word takes them all from it.
     if beat.phase == Some(BeatPhase::Terminated) {
         return Ok(Extended::default());
@@ -77,8 +77,8 @@ async fn extend<S: Store>(app: &App<S>, beat: &Heartbeat) -> Result<Extended, Fa
     Ok(extended)
 }
 
-async fn extend_these<S: Store>(
-    engine: &Engine<S>,
+async fn extend_these(
+    engine: &Engine,
     worker: &str,
     jobs: Vec<JobId>,
 ) -> Result<Extended, Unavailable> {
@@ -91,7 +91,7 @@ async fn extend_these<S: Store>(
 
 /// Tries jobs again that somebody else had locked: when they are free, their visibility may
 /// have passed before the next heartbeat comes.
-async fn catch_up<S: Store>(app: App<S>, worker: String, mut jobs: Vec<JobId>) {
+async fn catch_up(app: App, worker: String, mut jobs: Vec<JobId>) {
     let end = Instant::now() + millis(app.engine.settings().ojs_lease);
     while !jobs.is_empty() && Instant::now() < end {
         tokio::time::sleep(PASSED_OVER_PAUSE).await;
@@ -105,10 +105,7 @@ async fn catch_up<S: Store>(app: App<S>, worker: String, mut jobs: Vec<JobId>) {
 }
 
 /// Returns the state that a held job's test directive asks for, in conformance runs only.
-async fn directive<S: Store>(
-    app: &App<S>,
-    held: &[JobId],
-) -> Result<Option<&'static str>, Failure> {
+async fn directive(app: &App, held: &[JobId]) -> Result<Option<&'static str>, Failure> {
     if !app.engine.settings().conformance {
         return Ok(None);
     }
@@ -131,7 +128,7 @@ const fn told(standing: Standing) -> &'static str {
     }
 }
 
-pub(super) async fn health<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn health(mut call: Call) -> Result<Answer, Failure> {
     let name = call.param("id").await;
     let worker = workers::find(&call.app, &name).await?;
     let standing = worker.standing;

@@ -2,7 +2,7 @@
 
 use outlast_store::command::JobOrder;
 use outlast_store::query::{DeadLetter, Page};
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply};
 use outlast_wire::json::Object;
 
 use super::jobs;
@@ -16,7 +16,7 @@ use crate::http::show::Shown;
 /// Most pages looked at to fill one answer that is limited to a queue.
 const PAGES_MAX: usize = 100;
 
-pub(super) async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn list(call: Call) -> Result<Answer, Failure> {
     let Page { limit, cursor } = call.page()?;
     let offset = call.number::<usize>("offset")?.unwrap_or(0);
     let queue = call.query("queue");
@@ -70,7 +70,7 @@ pub(super) async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
     }))
 }
 
-pub(super) async fn show<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn show(mut call: Call) -> Result<Answer, Failure> {
     let (id, tenant) = (call.job().await?, call.tenant()?);
     let record = orders::job(&call.app, id, tenant.as_deref()).await?;
     let Some(reason) = record.dead_letter else {
@@ -85,14 +85,14 @@ pub(super) async fn show<S: Store>(mut call: Call<S>) -> Result<Answer, Failure>
     }))
 }
 
-pub(super) async fn retry<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn retry(mut call: Call) -> Result<Answer, Failure> {
     let (job, tenant) = (call.job().await?, call.tenant()?);
     let order = JobOrder { job, tenant, by: call.by(), expected: None };
     let record = orders::replay(&call.app, order).await?;
     jobs::document(&call.app, record).await
 }
 
-pub(super) async fn forget<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn forget(mut call: Call) -> Result<Answer, Failure> {
     let (job, tenant) = (call.job().await?, call.tenant()?);
     let order = JobOrder { job, tenant, by: call.by(), expected: None };
     match call.app.engine.submit(Command::ForgetDeadLetter(order)).await? {

@@ -1,6 +1,5 @@
 //! The event log in the standard's shape.
 
-use outlast_store::Store;
 use outlast_store::event::{Event, EventPage, EventQuery};
 use outlast_wire::json::Object;
 
@@ -14,7 +13,7 @@ use crate::http::stream;
 /// reader for ever.
 const PAGES_MAX: usize = 64;
 
-pub(super) async fn list<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn list(mut call: Call) -> Result<Answer, Failure> {
     let mut query = stream::filter(&mut call).await?;
     query.after = stream::cursor(&call);
     query.limit = call.page()?.limit;
@@ -26,10 +25,7 @@ pub(super) async fn list<S: Store>(mut call: Call<S>) -> Result<Answer, Failure>
 }
 
 /// Answers with a page of events under `data`.
-pub(crate) async fn list_as_data<S: Store>(
-    app: &App<S>,
-    query: EventQuery,
-) -> Result<Answer, Failure> {
+pub(crate) async fn list_as_data(app: &App, query: EventQuery) -> Result<Answer, Failure> {
     let (events, next) = read(app, query).await?;
     Ok(Answer::object(|object| {
         object.array("data", &events, |out, (cursor, event)| write(out, cursor, event));
@@ -38,14 +34,14 @@ pub(crate) async fn list_as_data<S: Store>(
 }
 
 /// Reads one page.
-pub(crate) async fn page<S: Store>(app: &App<S>, query: &EventQuery) -> Result<EventPage, Failure> {
+pub(crate) async fn page(app: &App, query: &EventQuery) -> Result<EventPage, Failure> {
     let page = app.engine.store().events(query.clone()).await;
     page.map_err(|error| Failure::of_page(error, query.after.is_some()))
 }
 
 /// Reads on until the page is full or nothing is left.
-pub(crate) async fn read<S: Store>(
-    app: &App<S>,
+pub(crate) async fn read(
+    app: &App,
     mut query: EventQuery,
 ) -> Result<(Vec<(String, Event)>, Option<String>), Failure> {
     let limit = query.limit;

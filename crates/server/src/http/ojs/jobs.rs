@@ -4,7 +4,7 @@ use outlast_core::id::JobId;
 use outlast_core::limits::BULK_JOBS_MAX;
 use outlast_store::command::JobOrder;
 use outlast_store::record::JobRecord;
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply};
 use outlast_wire::Fault;
 use outlast_wire::json::Object;
 use outlast_wire::ojs::enqueue;
@@ -19,7 +19,7 @@ use crate::http::show::Shown;
 use crate::http::{App, orders};
 
 /// Stores one job. This is the hot path: the body is read once and kept as text.
-pub(super) async fn enqueue<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn enqueue(mut call: Call) -> Result<Answer, Failure> {
     let key = Key::of(&call)?;
     let body = call.body().await?;
     let tenant = call.tenant()?;
@@ -58,7 +58,7 @@ fn location(id: JobId) -> String {
 }
 
 /// Stores several jobs, or none of them.
-pub(super) async fn enqueue_all<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn enqueue_all(mut call: Call) -> Result<Answer, Failure> {
     let key = Key::of(&call)?;
     let body = call.body().await?;
     let tenant = call.tenant()?;
@@ -104,13 +104,13 @@ pub(super) async fn enqueue_all<S: Store>(mut call: Call<S>) -> Result<Answer, F
     Ok(Answer::created(out).unenforced(unenforced))
 }
 
-pub(super) async fn show<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn show(mut call: Call) -> Result<Answer, Failure> {
     let (id, tenant) = (call.job().await?, call.tenant()?);
     let record = orders::job(&call.app, id, tenant.as_deref()).await?;
     document(&call.app, record).await
 }
 
-pub(super) async fn cancel<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn cancel(mut call: Call) -> Result<Answer, Failure> {
     let (job, tenant) = (call.job().await?, call.tenant()?);
     let order = JobOrder { job, tenant, by: call.by(), expected: None };
     let record = orders::cancel(&call.app, order).await?;
@@ -118,7 +118,7 @@ pub(super) async fn cancel<S: Store>(mut call: Call<S>) -> Result<Answer, Failur
 }
 
 /// Makes a pending job available; says from what and when, as the standard has it.
-pub(super) async fn activate<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn activate(mut call: Call) -> Result<Answer, Failure> {
     let (job, tenant) = (call.job().await?, call.tenant()?);
     let order = JobOrder { job, tenant: tenant.clone(), by: call.by(), expected: None };
     let moved = orders::moved(&call.app, job, Command::Activate(order)).await?;
@@ -136,7 +136,7 @@ pub(super) async fn activate<S: Store>(mut call: Call<S>) -> Result<Answer, Fail
 
 /// Answers with a job under `job`, and its fields at the root too, where the Rust client
 /// reads them.
-pub(super) async fn document<S: Store>(app: &App<S>, record: JobRecord) -> Result<Answer, Failure> {
+pub(super) async fn document(app: &App, record: JobRecord) -> Result<Answer, Failure> {
     let shown = Shown::of(app, record).await?;
     let view = shown.view();
     Ok(Answer::ok(object(|object| {

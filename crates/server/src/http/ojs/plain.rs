@@ -20,7 +20,7 @@ use outlast_core::worker::liveness::{Phase, Standing, WorkerEvent};
 use outlast_store::command::{Registration, Renew, WorkerMove, WorkerRole};
 use outlast_store::query::WorkerQuery;
 use outlast_store::reply::Renewed;
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply};
 use outlast_wire::ojs::worker::{BeatPhase, Heartbeat};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
@@ -118,7 +118,7 @@ impl PlainWorkers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    async fn recover<S: Store>(&self, app: &App<S>) -> Result<(), Failure> {
+    async fn recover(&self, app: &App) -> Result<(), Failure> {
         let recover = async || -> Result<(), Failure> {
             // Latest first: the first row of an id is its latest incarnation.
             for row in app.engine.store().workers().await?.into_iter().rev() {
@@ -133,10 +133,7 @@ impl PlainWorkers {
 }
 
 /// Notes a heartbeat and returns who sent it, as it stands now.
-pub(super) async fn beat<S: Store>(
-    app: &App<S>,
-    beat: &Heartbeat,
-) -> Result<(WorkerId, Standing), Failure> {
+pub(super) async fn beat(app: &App, beat: &Heartbeat) -> Result<(WorkerId, Standing), Failure> {
     app.plain.recover(app).await?;
     let known = app.plain.find(&beat.worker);
     let renewed = match known {
@@ -183,7 +180,7 @@ const fn wanted(said: Option<BeatPhase>, phase: Phase, by_itself: bool) -> Optio
 
 /// Takes a fetch of a client that beat once and fell silent as a sign of life: else its
 /// lapsed incarnation would keep it from work for ever.
-pub(super) async fn revive<S: Store>(app: &App<S>, plain_id: &str) -> Result<(), Failure> {
+pub(super) async fn revive(app: &App, plain_id: &str) -> Result<(), Failure> {
     app.plain.recover(app).await?;
     let Some(mut known) = app.plain.find(plain_id) else { return Ok(()) };
     let now = boot_time();
@@ -208,11 +205,7 @@ pub(super) async fn revive<S: Store>(app: &App<S>, plain_id: &str) -> Result<(),
     Ok(())
 }
 
-async fn renew<S: Store>(
-    app: &App<S>,
-    worker: WorkerId,
-    in_flight: u32,
-) -> Result<Option<Renewed>, Failure> {
+async fn renew(app: &App, worker: WorkerId, in_flight: u32) -> Result<Option<Renewed>, Failure> {
     let renew = Renew { worker, lease: app.engine.settings().ojs_lease, in_flight };
     match app.engine.beat(Command::Renew(renew)).await? {
         Reply::Renewed(renewed) => Ok(renewed.ok()),
@@ -221,8 +214,8 @@ async fn renew<S: Store>(
 }
 
 /// Renews the latest incarnation behind an id that lives, as the store knows it.
-async fn living<S: Store>(
-    app: &App<S>,
+async fn living(
+    app: &App,
     plain_id: &str,
     in_flight: u32,
 ) -> Result<Option<(WorkerId, Renewed)>, Failure> {
@@ -239,10 +232,7 @@ async fn living<S: Store>(
 
 /// Makes a client known; returns it as one that has said nothing before, with the number of
 /// its renewal.
-async fn register<S: Store>(
-    app: &App<S>,
-    beat: &Heartbeat,
-) -> Result<(Known, u64, Standing), Failure> {
+async fn register(app: &App, beat: &Heartbeat) -> Result<(Known, u64, Standing), Failure> {
     let worker = WorkerId(Uuid::now_v7());
     let registration = Registration {
         id: worker,
@@ -268,8 +258,8 @@ async fn register<S: Store>(
 }
 
 /// Moves a worker by its own word. A refusal leaves it as it is, which the answer shows.
-async fn step<S: Store>(
-    app: &App<S>,
+async fn step(
+    app: &App,
     worker: WorkerId,
     event: WorkerEvent,
 ) -> Result<Option<Standing>, Failure> {

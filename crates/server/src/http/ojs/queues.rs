@@ -4,7 +4,7 @@ use outlast_core::job::State;
 use outlast_store::command::QueueOrder;
 use outlast_store::query::QueueStats;
 use outlast_store::tally::Counts;
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply};
 use outlast_wire::json::Object;
 use outlast_wire::ojs::quirks;
 
@@ -14,7 +14,7 @@ use crate::http::answer::Answer;
 use crate::http::call::Call;
 use crate::http::error::Failure;
 
-pub(super) async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn list(call: Call) -> Result<Answer, Failure> {
     let queues = call.app.engine.store().queues().await?;
     Ok(Answer::object(|object| {
         object.array("queues", &queues, |out, queue| {
@@ -31,7 +31,7 @@ pub(super) async fn list<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
     }))
 }
 
-pub(super) async fn stats<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn stats(mut call: Call) -> Result<Answer, Failure> {
     let (name, tenant) = (call.queue().await?, call.tenant()?);
     let store = call.app.engine.store();
     let queue = store.queues().await?.into_iter().find(|queue| queue.name == name);
@@ -54,15 +54,15 @@ pub(super) async fn stats<S: Store>(mut call: Call<S>) -> Result<Answer, Failure
     }))
 }
 
-pub(super) async fn pause<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn pause(call: Call) -> Result<Answer, Failure> {
     order(call, true).await
 }
 
-pub(super) async fn resume<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn resume(call: Call) -> Result<Answer, Failure> {
     order(call, false).await
 }
 
-async fn order<S: Store>(mut call: Call<S>, paused: bool) -> Result<Answer, Failure> {
+async fn order(mut call: Call, paused: bool) -> Result<Answer, Failure> {
     let queue = call.queue().await?;
     let order = QueueOrder { queue: queue.clone(), paused, by: call.by() };
     match call.app.engine.submit(Command::Queue(order)).await? {
@@ -79,11 +79,7 @@ async fn order<S: Store>(mut call: Call<S>, paused: bool) -> Result<Answer, Fail
 }
 
 /// Counts one tenant's jobs only.
-async fn of_tenant<S: Store>(
-    app: &App<S>,
-    queue: QueueStats,
-    tenant: &str,
-) -> Result<QueueStats, Failure> {
+async fn of_tenant(app: &App, queue: QueueStats, tenant: &str) -> Result<QueueStats, Failure> {
     let tally = app.engine.store().tally().await?;
     let mut counts = QueueStats { name: queue.name, paused: queue.paused, ..QueueStats::default() };
     let theirs = tally.iter().filter(|class| {

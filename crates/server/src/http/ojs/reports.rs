@@ -5,11 +5,11 @@ use std::num::NonZeroU32;
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::{Refusal, State};
 use outlast_core::time::Span;
+use outlast_store::Command;
 use outlast_store::command::{
     Claim, ClaimFrom, Claimant, EndDetail, Ending, Fence, Finish, Reporter,
 };
 use outlast_store::reply::{ClaimRefusal, Claimed, MoveRefusal, Moved};
-use outlast_store::{Command, Store};
 use outlast_wire::json::Object;
 use outlast_wire::ojs::worker::{About, Ack, Fetch, Nack, NackSort, report_fields, unacknowledged};
 
@@ -20,7 +20,7 @@ use crate::http::call::Call;
 use crate::http::error::Failure;
 use crate::http::{App, orders, show};
 
-pub(super) async fn fetch<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn fetch(mut call: Call) -> Result<Answer, Failure> {
     let body = call.body().await?;
     let tenant = call.tenant()?;
     let fetch = Fetch::read(&body)?;
@@ -53,7 +53,7 @@ fn jobs(claimed: &[Claimed]) -> Vec<u8> {
     })
 }
 
-pub(super) async fn ack<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn ack(mut call: Call) -> Result<Answer, Failure> {
     let body = call.body().await?;
     let Ack { about, result } = Ack::read(&body)?;
     let by = by(&call, &about);
@@ -72,7 +72,7 @@ pub(super) async fn ack<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> 
     }))
 }
 
-pub(super) async fn nack<S: Store>(mut call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn nack(mut call: Call) -> Result<Answer, Failure> {
     let body = call.body().await?;
     let Nack { about, sort, error } = Nack::read(&body)?;
     let by = by(&call, &about);
@@ -108,7 +108,7 @@ pub(super) async fn nack<S: Store>(mut call: Call<S>) -> Result<Answer, Failure>
 }
 
 /// Returns who reports, for the event log.
-fn by<S: Store>(call: &Call<S>, about: &About) -> String {
+fn by(call: &Call, about: &About) -> String {
     about.worker.as_ref().map_or_else(|| call.by(), |id| format!("worker {id}"))
 }
 
@@ -119,8 +119,8 @@ enum Reported {
     TooLate(Answer),
 }
 
-async fn finish<S: Store>(
-    app: &App<S>,
+async fn finish(
+    app: &App,
     by: String,
     about: About,
     ending: Ending,
@@ -143,11 +143,7 @@ async fn finish<S: Store>(
 }
 
 /// Answers a report that came after its job's cancel; `None` if that is not why it is refused.
-async fn too_late<S: Store>(
-    app: &App<S>,
-    job: JobId,
-    refusal: &MoveRefusal,
-) -> Result<Option<Answer>, Failure> {
+async fn too_late(app: &App, job: JobId, refusal: &MoveRefusal) -> Result<Option<Answer>, Failure> {
     let MoveRefusal::Refused(Refusal::Terminal(State::Cancelled)) = refusal else {
         return Ok(None);
     };

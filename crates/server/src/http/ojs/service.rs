@@ -1,7 +1,7 @@
 //! Manifest, health, and the reset that only conformance runs have.
 
 use http::StatusCode;
-use outlast_store::{Command, Reply, Store};
+use outlast_store::{Command, Reply};
 use outlast_wire::ojs::manifest as wire;
 
 use crate::clock::boot_time;
@@ -10,11 +10,11 @@ use crate::http::answer::Answer;
 use crate::http::call::Call;
 use crate::http::error::Failure;
 
-pub(super) async fn manifest<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn manifest(call: Call) -> Result<Answer, Failure> {
     Ok(Answer::ok(wire::document(call.app.engine.settings().version)))
 }
 
-pub(super) async fn health<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn health(call: Call) -> Result<Answer, Failure> {
     let app = &call.app;
     let health = app.engine.health();
     let status = if health.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -31,7 +31,7 @@ pub(super) async fn health<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
 }
 
 /// Drops everything. Routed only in conformance runs.
-pub(super) async fn reset<S: Store>(call: Call<S>) -> Result<Answer, Failure> {
+pub(super) async fn reset(call: Call) -> Result<Answer, Failure> {
     let app = &call.app;
     match app.engine.submit(Command::Reset).await? {
         Reply::Done => {}

@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 type Pushed = UnboundedReceiver<Result<ServerMessage, tonic::Status>>;
 
 struct Scene {
-    engine: Engine<ModelStore>,
+    engine: Engine,
 }
 
 impl Scene {
@@ -42,7 +42,7 @@ impl Scene {
         settings.check_interval = Span(20);
         settings.reconnect_window = Span(100);
         let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
-        let engine = Engine::start(store, settings);
+        let engine = Engine::start(Arc::new(store), settings);
         tokio::spawn(run(engine.clone()));
         Self { engine }
     }
@@ -192,7 +192,7 @@ async fn a_held_row_of_one_worker_does_not_keep_another_from_being_given_up() {
     });
     let mut settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
     settings.check_interval = Span(20);
-    let engine = Engine::start(store, settings);
+    let engine = Engine::start(Arc::new(store), settings);
     let others: Vec<WorkerId> = (3..8).map(worker).collect();
     for one in [held, dead].iter().chain(&others) {
         register_sdk_worker(&engine, (*one, 1), Span(400)).await;

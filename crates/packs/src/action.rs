@@ -1,9 +1,9 @@
-//! One action: a program, what it takes and how it is to be run.
+//! One action: a program, its parameters and how it runs.
 
 mod definition;
 mod entry;
+mod environment;
 mod retry;
-mod surroundings;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub(crate) use definition::Reading;
+pub(crate) use definition::{PackFile, Reading};
 pub(crate) use entry::Entry;
 pub use entry::{EntryPoint, Program};
+pub use environment::{SecretAs, SecretWish};
 pub use retry::{OnExhaustion, RetrySpec};
-pub use surroundings::{SecretAs, SecretWish};
 
+use crate::output::{self, OutputFormat};
 use crate::parameters::{Parameters, Strictness, Violation};
-use crate::render::{self, Rendered};
-use crate::{output, render::deliverable};
+use crate::render::{self, Delivery, Format, Rendered, deliverable};
 
 /// A program that a job's type names, such as `core.echo`.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Action {
     pub reference: String,
     /// The pack's name.
     pub pack: String,
-    /// The name for people.
+    /// Its display name.
     pub label: String,
     /// What it does.
     pub description: String,
@@ -45,9 +45,9 @@ pub struct Action {
     pub timeout: Option<Duration>,
     /// Whether it may run: neither the action nor its pack is switched off.
     pub enabled: bool,
-    /// Words to find it by.
+    /// Tags to search by.
     pub tags: Vec<String>,
-    /// What the action says about being tried again, where it does.
+    /// Its retry policy, if it has one.
     pub retry: Option<RetrySpec>,
     /// Whether a drain may end it before the grace period is over.
     pub interruptible: bool,
@@ -55,9 +55,9 @@ pub struct Action {
     pub overlap: Overlap,
     /// Labels that a worker must carry to run it.
     pub required_labels: BTreeMap<String, String>,
-    /// Variables that it wants in its environment.
+    /// Environment variables that it sets.
     pub environment: BTreeMap<String, String>,
-    /// Secrets that it wants of the worker, by the name that the script knows.
+    /// Secrets that it asks the worker for, by the name that the script uses.
     pub secrets: BTreeMap<String, SecretWish>,
     parameters: Parameters,
     entry: Entry,
@@ -72,41 +72,6 @@ pub enum Runner {
     Python,
     /// Node.js.
     Node,
-}
-
-/// How parameters reach a script.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery {
-    /// On standard input.
-    Stdin,
-    /// In a file that an environment variable names.
-    File,
-    /// Each in an environment variable of its own.
-    Env,
-}
-
-/// How parameters are written on stdin or in the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// One JSON document on one line.
-    Json,
-    /// One YAML document.
-    Yaml,
-    /// `NAME='value'` lines.
-    Dotenv,
-}
-
-/// How a script's standard output is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutputFormat {
-    /// As it is.
-    Text,
-    /// One JSON document.
-    Json,
-    /// One YAML document.
-    Yaml,
-    /// A JSON document a line.
-    Jsonl,
 }
 
 /// Whether two attempts of one job may ever run at the same time.
@@ -140,7 +105,8 @@ impl Action {
 
     fn checked(&self, given: &Value, strictness: Strictness) -> Result<Value, Vec<Violation>> {
         let complete = self.parameters.check(given, strictness)?;
-        let undeliverable = deliverable::check(self, &complete);
+        let undeliverable =
+            deliverable::check(self.delivery, self.format, self.schema(), &complete);
         if undeliverable.is_empty() { Ok(complete) } else { Err(undeliverable) }
     }
 
@@ -162,10 +128,23 @@ impl Action {
         self.parameters.schema()
     }
 
-    /// Writes checked parameters in the way that the script wants them.
+    /// Renders checked parameters for delivery to the script.
     #[must_use]
     pub fn render(&self, parameters: &Value) -> Rendered {
-        render::render(self, parameters)
+        let mut rendered = render::render(self.delivery, self.format, parameters);
+        rendered.env.splice(..0, self.about());
+        rendered
+    }
+
+    /// Variables that describe the call, with the names that such packs use.
+    fn about(&self) -> impl Iterator<Item = (String, String)> + use<> {
+        let pairs = [
+            ("ATTUNE_ACTION", self.reference.clone()),
+            ("ATTUNE_PACK_REF", self.pack.clone()),
+            ("ATTUNE_PARAMETER_DELIVERY", self.delivery.as_str().to_owned()),
+            ("ATTUNE_PARAMETER_FORMAT", self.format.as_str().to_owned()),
+        ];
+        pairs.into_iter().map(|(name, value)| (name.to_owned(), value))
     }
 
     /// Reads a script's standard output as its `output_format` says.
@@ -178,8 +157,8 @@ impl Action {
 
     /// The result of an execution that printed `stdout`.
     ///
-    /// A program that ended well but printed something else than it promised did its work:
-    /// the result is then the text, with an `output_error` beside it.
+    /// If a successful program printed something other than its `output_format`, the result is the
+    /// text with an `output_error` next to it.
     #[must_use]
     pub fn result(&self, stdout: &[u8]) -> Value {
         output::result(self.output_format, stdout)
@@ -199,8 +178,8 @@ impl Action {
 
     /// The program to run the script with: `sh`, `bash`, `python3` or `node`.
     ///
-    /// A shell script that does not ask for another shell gets `bash`, which such packs are
-    /// written for; where there is none, `sh` is worth a try.
+    /// A shell script gets `bash` unless its first line names another shell: such packs are written
+    /// for it.
     #[must_use]
     pub const fn interpreter(&self) -> &'static str {
         match self.runner {
@@ -209,6 +188,12 @@ impl Action {
             Runner::Node => "node",
         }
     }
+}
+
+/// Whether a text can be one part of a reference, such as `core` and `echo` of `core.echo`.
+pub(crate) fn is_name(text: &str) -> bool {
+    let fit = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+    !text.is_empty() && text.chars().all(fit)
 }
 
 impl Runner {
@@ -237,29 +222,5 @@ impl Runner {
 impl fmt::Display for Runner {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.as_str())
-    }
-}
-
-impl Delivery {
-    /// The name in files and in the script's environment.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Stdin => "stdin",
-            Self::File => "file",
-            Self::Env => "env",
-        }
-    }
-}
-
-impl Format {
-    /// The name in files and in the script's environment.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Json => "json",
-            Self::Yaml => "yaml",
-            Self::Dotenv => "dotenv",
-        }
     }
 }

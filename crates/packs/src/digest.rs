@@ -1,4 +1,4 @@
-//! What a pack's files say, in one number: on every attempt it says which version of the pack ran.
+//! The digest of a pack, which records on every attempt which version of the pack ran.
 //!
 //! Names and contents of all files count, in order; hidden ones and what interpreters leave
 //! behind do not. Modes, times and owners do not count either: the same pack has the same

@@ -5,14 +5,14 @@
 //! knows is a slip of the pen, and a slip that passes is worse than one that is refused. Keys
 //! that begin with `x-` are their writer's own.
 
-/// What becomes of a key.
+/// Which system acts on a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// It is acted on, or speaks to people.
+    /// This system acts on it, or it is for people to read.
     Here,
     /// Another system acts on it.
     Elsewhere,
-    /// Nobody does.
+    /// No known system does.
     Nowhere,
 }
 

@@ -19,6 +19,7 @@ mod error;
 mod keys;
 pub mod limits;
 mod materialise;
+mod note;
 mod output;
 mod pack;
 mod parameters;
@@ -28,11 +29,12 @@ mod source;
 mod yaml;
 
 pub use action::{
-    Action, Delivery, EntryPoint, Format, OnExhaustion, OutputFormat, Overlap, Program, RetrySpec,
-    Runner, SecretAs, SecretWish,
+    Action, EntryPoint, OnExhaustion, Overlap, Program, RetrySpec, Runner, SecretAs, SecretWish,
 };
 pub use error::PackError;
-pub use pack::{Note, Origin, Pack};
+pub use note::Note;
+pub use output::OutputFormat;
+pub use pack::{Origin, Pack};
 pub use parameters::Violation;
-pub use render::{PARAMETER_FILE_VARIABLE, Rendered};
+pub use render::{Delivery, Format, PARAMETER_FILE_VARIABLE, Rendered};
 pub use set::PackSet;

@@ -23,7 +23,7 @@ impl PackSet {
     /// Writes built-in packs to `folder`, one folder each, readable by this user only.
     ///
     /// # Errors
-    /// When a file cannot be written, or `folder` is a link or somebody else's.
+    /// When a file cannot be written, or `folder` is a link or owned by another user.
     pub fn materialise(&self, folder: &Path) -> Result<(), PackError> {
         for pack in self.packs().filter(|pack| pack.origin == Origin::BuiltIn) {
             let target = folder.join(&pack.reference);

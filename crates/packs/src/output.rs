@@ -8,8 +8,20 @@
 
 use serde_json::{Value, json};
 
-use crate::action::OutputFormat;
 use crate::yaml;
+
+/// How a script's standard output is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputFormat {
+    /// As it is.
+    Text,
+    /// One JSON document.
+    Json,
+    /// One YAML document.
+    Yaml,
+    /// A JSON document a line.
+    Jsonl,
+}
 
 pub(crate) fn parse(format: OutputFormat, stdout: &[u8]) -> Result<Value, String> {
     let text = String::from_utf8_lossy(stdout);

@@ -1,14 +1,14 @@
-//! One pack: its `pack.yaml`, its actions, and what there is to say about them.
+//! One pack: its `pack.yaml`, its actions, notes and faults.
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::action::{Action, Reading};
+use crate::action::{Action, PackFile, Reading, is_name};
 use crate::digest;
 use crate::error::PackError;
 use crate::keys;
+use crate::note::Note;
 use crate::source::Source;
 use crate::yaml::{At, Document, line};
 
@@ -18,7 +18,7 @@ use crate::yaml::{At, Document, line};
 pub struct Pack {
     /// The name that begins every action's reference, such as `core`.
     pub reference: String,
-    /// The name for people.
+    /// Its display name.
     pub label: String,
     /// What the pack is for.
     pub description: String,
@@ -26,11 +26,11 @@ pub struct Pack {
     pub version: Option<String>,
     /// Whether its actions may run.
     pub enabled: bool,
-    /// Words to find it by.
+    /// Tags to search by.
     pub tags: Vec<String>,
     /// Where it is from.
     pub origin: Origin,
-    /// What its files say, as a SHA-256 in hexadecimal: the same files, the same digest.
+    /// SHA-256 of its files in hexadecimal: the same files have the same digest.
     pub digest: String,
     actions: Vec<Arc<Action>>,
     notes: Vec<Note>,
@@ -46,22 +46,6 @@ pub enum Origin {
     Folder,
     /// Read from a folder, in place of the built-in pack of the same name.
     Replacement,
-}
-
-/// Something in a pack that has no effect here, though nothing is wrong with it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Note {
-    /// The file it is about.
-    pub file: String,
-    /// What has no effect, and why.
-    pub message: String,
-}
-
-impl fmt::Display for Note {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}", self.file, self.message)
-    }
 }
 
 #[derive(Deserialize)]
@@ -141,7 +125,7 @@ impl Pack {
         Ok(pack)
     }
 
-    /// Notes that this pack, whose manifest is `file`, stands in for the built-in one.
+    /// Notes that this pack, whose manifest is `file`, replaces the built-in one.
     pub(crate) fn replace(&mut self, built_in: &Self, file: &str) {
         self.origin = Origin::Replacement;
         let here =
@@ -165,13 +149,14 @@ impl Pack {
             let path = format!("actions/{name}");
             let Some(text) = source.text(&path)? else { continue };
             let document = Document::new(source.label(&path), text);
-            let reading = Reading { source, document: &document, pack: self, stem };
+            let pack = PackFile { reference: &self.reference, enabled: self.enabled };
+            let reading = Reading { source, document: &document, pack, stem };
             match reading.action() {
                 Ok(read) => {
                     self.notes.extend(read.notes);
                     self.actions.extend(read.action.map(Arc::new));
                 }
-                // One slip must not take the others along.
+                // One faulty action must not disable the others.
                 Err(fault) => {
                     let name = format!("{}.{stem}", self.reference);
                     self.faults.push((name, Arc::new(fault)));
@@ -179,16 +164,6 @@ impl Pack {
             }
         }
         Ok(())
-    }
-}
-
-impl Note {
-    pub(crate) fn new(file: &str, message: impl Into<String>) -> Self {
-        Self { file: file.to_owned(), message: message.into() }
-    }
-
-    pub(crate) fn key(file: &str, key: &str) -> Self {
-        Self::new(file, format!("key `{key}` has no effect"))
     }
 }
 
@@ -203,12 +178,6 @@ fn reference(document: &Document, manifest: &Manifest) -> Result<String, PackErr
     }
     let problem = format!("ref `{}` is not a pack's name", reference.value);
     Err(document.fault(line(reference), problem, REMEDY))
-}
-
-/// Whether a text is fit to be one part of a reference.
-pub(crate) fn is_name(text: &str) -> bool {
-    let fit = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
-    !text.is_empty() && text.chars().all(fit)
 }
 
 fn passed_over(source: &Source) -> Result<Vec<Note>, PackError> {

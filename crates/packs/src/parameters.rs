@@ -1,4 +1,4 @@
-//! What an action takes: the schema, the check, the defaults and the secrets.
+//! The parameters of an action: schema, validation, defaults and secrets.
 //!
 //! Both styles of pack files become one JSON Schema when the pack is read; the validator is
 //! compiled then, once, and never fetches anything. A message about a bad parameter never
@@ -36,12 +36,12 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What is thought of parameters that the schema does not name.
+/// How parameters that the schema does not name are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strictness {
-    /// They are slips, unless the schema says something about them.
+    /// They are rejected, unless the schema covers them.
     NamedOnly,
-    /// What the schema says, and JSON Schema lets them through unless told otherwise.
+    /// As JSON Schema does: they pass, unless the schema forbids them.
     AsSchema,
 }
 

@@ -9,10 +9,54 @@ mod environment;
 
 use serde_json::{Map, Value};
 
-use crate::action::{Action, Delivery, Format};
-
-/// The variable that names the parameter file; set by whoever writes the file.
+/// The variable that names the parameter file; set by the writer of the file.
 pub const PARAMETER_FILE_VARIABLE: &str = "ATTUNE_PARAMETER_FILE";
+
+/// How parameters reach a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// On standard input.
+    Stdin,
+    /// In a file that an environment variable names.
+    File,
+    /// Each in an environment variable of its own.
+    Env,
+}
+
+/// How parameters are written on stdin or in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// One JSON document on one line.
+    Json,
+    /// One YAML document.
+    Yaml,
+    /// `NAME='value'` lines.
+    Dotenv,
+}
+
+impl Delivery {
+    /// The name in files and in the script's environment.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stdin => "stdin",
+            Self::File => "file",
+            Self::Env => "env",
+        }
+    }
+}
+
+impl Format {
+    /// The name in files and in the script's environment.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Yaml => "yaml",
+            Self::Dotenv => "dotenv",
+        }
+    }
+}
 
 /// Parameters, ready to be handed to a script.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -39,27 +83,16 @@ impl std::fmt::Debug for Rendered {
     }
 }
 
-pub(crate) fn render(action: &Action, parameters: &Value) -> Rendered {
+pub(crate) fn render(delivery: Delivery, format: Format, parameters: &Value) -> Rendered {
     let none = Map::new();
     let parameters = parameters.as_object().unwrap_or(&none);
-    let mut rendered = Rendered { stdin: None, file: None, env: about(action) };
-    match action.delivery {
-        Delivery::Stdin => rendered.stdin = Some(document(action.format, parameters)),
-        Delivery::File => rendered.file = Some(document(action.format, parameters)),
+    let mut rendered = Rendered::default();
+    match delivery {
+        Delivery::Stdin => rendered.stdin = Some(document(format, parameters)),
+        Delivery::File => rendered.file = Some(document(format, parameters)),
         Delivery::Env => rendered.env.extend(environment::variables(parameters)),
     }
     rendered
-}
-
-/// What a script may ask about its call, under the names that such packs use.
-fn about(action: &Action) -> Vec<(String, String)> {
-    let pairs = [
-        ("ATTUNE_ACTION", action.reference.as_str()),
-        ("ATTUNE_PACK_REF", action.pack.as_str()),
-        ("ATTUNE_PARAMETER_DELIVERY", action.delivery.as_str()),
-        ("ATTUNE_PARAMETER_FORMAT", action.format.as_str()),
-    ];
-    pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 fn document(format: Format, parameters: &Map<String, Value>) -> Vec<u8> {

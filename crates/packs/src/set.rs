@@ -39,9 +39,8 @@ impl PackSet {
 
     /// The built-in pack and those in `folders`: each is one pack, or holds packs.
     ///
-    /// A pack with the name of the built-in one takes its place as a whole: a set in which one
-    /// `core.sleep` takes `seconds` and the next action of `core` comes from somebody else
-    /// would be nobody's pack. The pack says so in [`Pack::origin`] and in a note.
+    /// A pack with the name of a built-in one replaces it as a whole; actions of the two are not
+    /// mixed. [`Pack::origin`] and a note say so.
     ///
     /// A faulty pack or action is left out and does not stop the others; see
     /// [`faults`](Self::faults).

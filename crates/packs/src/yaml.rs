@@ -6,7 +6,7 @@ use serde_saphyr::{Options, Spanned};
 
 use crate::error::PackError;
 use crate::keys::{Keys, Known};
-use crate::pack::Note;
+use crate::note::Note;
 
 /// The text of a YAML file together with the name that errors give it.
 #[derive(Debug)]
@@ -132,6 +132,15 @@ pub(crate) const fn kind(value: &Value) -> &'static str {
     }
 }
 
+/// A text, number or boolean as text.
+pub(crate) fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
 fn plain() -> Options {
     let mut options = Options::default();
     options.with_snippet = false;
@@ -141,6 +150,6 @@ fn plain() -> Options {
 fn one_line(error: &serde_saphyr::Error) -> String {
     let text = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    // The place is told in front, together with the file.
+    // The line is already in front, together with the file.
     text.rsplit_once(" at line ").map_or_else(|| text.clone(), |(problem, _)| problem.to_owned())
 }

@@ -1,6 +1,6 @@
 //! An action's YAML file, from its keys to an [`Action`].
 //!
-//! Faults are told with file and line. A key that only other systems act on is noted, not
+//! Faults name file and line. A key that only other systems act on is noted, not
 //! refused, and so is an action of a kind that they run and this one does not.
 
 use std::collections::BTreeMap;
@@ -10,28 +10,34 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
-use super::{
-    Action, Delivery, Entry, Format, OutputFormat, Overlap, RetrySpec, Runner, SecretWish, retry,
-    surroundings,
-};
+use super::{Action, Entry, Overlap, RetrySpec, Runner, SecretWish, environment, is_name, retry};
 use crate::duration;
 use crate::error::PackError;
 use crate::keys;
-use crate::pack::{Note, Pack, is_name};
+use crate::note::Note;
+use crate::output::OutputFormat;
 use crate::parameters::Parameters;
+use crate::render::{Delivery, Format};
 use crate::source::Source;
-use crate::yaml::{At, Document, kind, line};
+use crate::yaml::{At, Document, kind, line, scalar};
 
 /// One action file on its way to an action.
 pub(crate) struct Reading<'a> {
     pub(crate) source: &'a Source,
     pub(crate) document: &'a Document,
-    pub(crate) pack: &'a Pack,
+    pub(crate) pack: PackFile<'a>,
     /// The file's name without its ending.
     pub(crate) stem: &'a str,
 }
 
-/// What an action file came to.
+/// What an action has from its pack.
+#[derive(Clone, Copy)]
+pub(crate) struct PackFile<'a> {
+    pub(crate) reference: &'a str,
+    pub(crate) enabled: bool,
+}
+
+/// What was read from an action file.
 pub(crate) struct Read {
     /// The action, unless it is of a kind that is not run here.
     pub(crate) action: Option<Action>,
@@ -107,7 +113,7 @@ impl Reading<'_> {
         })?;
         let timeout = definition.timeout.as_ref().or(definition.timeout_seconds.as_ref());
         Ok(Action {
-            pack: self.pack.reference.clone(),
+            pack: self.pack.reference.to_owned(),
             label: definition.label.unwrap_or_else(|| self.stem.to_owned()),
             description: definition.description.unwrap_or_default(),
             runner: self.runner(definition.runner_type.as_ref())?,
@@ -152,19 +158,19 @@ impl Reading<'_> {
             environment: self.environment(definition.env.as_ref())?,
             secrets: self.secrets(definition.secrets.as_ref())?,
             parameters: self.parameters(definition.parameters)?,
-            entry: Entry::find(self.source, document, &self.pack.reference, entry_point)?,
+            entry: Entry::find(self.source, document, self.pack.reference, entry_point)?,
             reference,
         })
     }
 
     fn reference(&self, definition: &Definition) -> Result<String, PackError> {
-        let pack = &self.pack.reference;
+        let pack = self.pack.reference;
         let Some(given) = &definition.reference else {
             let name = definition.name.as_ref().map_or(self.stem, |name| name.value.as_str());
             let name = name.strip_prefix(&format!("{pack}.")).unwrap_or(name);
             return Ok(format!("{pack}.{name}"));
         };
-        let name = given.value.strip_prefix(pack.as_str()).and_then(|rest| rest.strip_prefix('.'));
+        let name = given.value.strip_prefix(pack).and_then(|rest| rest.strip_prefix('.'));
         if name.is_some_and(|name| name.split('.').all(is_name)) {
             return Ok(given.value.clone());
         }
@@ -225,7 +231,7 @@ impl Reading<'_> {
 
     fn environment(&self, given: Given<'_>) -> Result<BTreeMap<String, String>, PackError> {
         let Some(given) = given else { return Ok(BTreeMap::new()) };
-        surroundings::environment(&given.value).map_err(|problem| {
+        environment::environment(&given.value).map_err(|problem| {
             let remedy = "write a mapping of variables such as `{LOG_LEVEL: info}`";
             self.document.fault(line(given), format!("env: {problem}"), remedy)
         })
@@ -233,7 +239,7 @@ impl Reading<'_> {
 
     fn secrets(&self, given: Given<'_>) -> Result<BTreeMap<String, SecretWish>, PackError> {
         let Some(given) = given else { return Ok(BTreeMap::new()) };
-        surroundings::secrets(&given.value).map_err(|problem| {
+        environment::secrets(&given.value).map_err(|problem| {
             let remedy = "write a mapping such as `{API_KEY: {as: env}}` or `{KEY: {as: file}}`";
             self.document.fault(line(given), format!("secrets: {problem}"), remedy)
         })
@@ -267,15 +273,7 @@ fn labels(value: &Value) -> Option<BTreeMap<String, String>> {
     }
 }
 
-pub(super) fn scalar(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
-        Value::Null | Value::Array(_) | Value::Object(_) => None,
-    }
-}
-
-/// Tells of defaults that their own schema refuses: every call without them would fail.
+/// Reports defaults that their own schema refuses: every call without them would fail.
 fn unfit_defaults(file: &str, action: &Action) -> Vec<Note> {
     let unfit = action.parameters.unfit_defaults();
     unfit.map(|violation| Note::new(file, format!("default of parameter {violation}"))).collect()

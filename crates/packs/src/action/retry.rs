@@ -1,4 +1,4 @@
-//! What an action says about being tried again.
+//! The retry policy of an action.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::duration;
 use crate::keys::{Known, RETRY};
 
-/// What an action says about being tried again. What it leaves out is the default's.
+/// The retry policy of an action. Omitted fields have the default of the server.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct RetrySpec {
@@ -25,16 +25,16 @@ pub struct RetrySpec {
     pub jitter: Option<bool>,
     /// Types of errors after which it is not tried again.
     pub non_retryable_errors: Option<Vec<String>>,
-    /// What becomes of a job that used up its attempts.
+    /// What happens to a job that used up its attempts.
     pub on_exhaustion: Option<OnExhaustion>,
 }
 
-/// What becomes of a job that used up its attempts.
+/// What happens to a job that used up its attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnExhaustion {
     /// It is discarded.
     Discard,
-    /// It waits for a person as a dead letter.
+    /// It is dead-lettered for an operator.
     DeadLetter,
 }
 

@@ -1,4 +1,4 @@
-//! Parameters that the action does not have: most likely slips.
+//! Parameters that the action does not have: most likely typos.
 //!
 //! An action that names its parameters takes those and no others, unless its schema says
 //! something about others. One that names none takes anything.
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Violation, escape};
 use crate::keys::nearest;
 
-/// Keywords by which a schema says what it thinks of parameters it does not name.
+/// Keywords by which a schema covers parameters that it does not name.
 const OPEN: &[&str] = &[
     "unevaluatedProperties",
     "patternProperties",

@@ -1,30 +1,34 @@
 //! Parameters that are valid, but cannot be carried to the script in the way it wants.
 //!
-//! Refusing them when the job comes in is kinder than a job that fails when it starts.
+//! They are refused at enqueue, rather than failing the job when it starts.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{dotenv, environment};
-use crate::action::{Action, Delivery, Format};
+use super::{Delivery, Format, dotenv, environment};
 use crate::limits::{VARIABLE_BYTES_MAX, VIOLATIONS_MAX};
 use crate::parameters::{Violation, escape};
 
-pub(crate) fn check(action: &Action, parameters: &Value) -> Vec<Violation> {
+pub(crate) fn check(
+    delivery: Delivery,
+    format: Format,
+    schema: &Value,
+    parameters: &Value,
+) -> Vec<Violation> {
     let none = Map::new();
     let parameters = parameters.as_object().unwrap_or(&none);
-    let mut violations = match (action.delivery, action.format) {
+    let mut violations = match (delivery, format) {
         (Delivery::Env, _) => in_environment(parameters),
-        (Delivery::Stdin | Delivery::File, Format::Dotenv) => in_dotenv(action, parameters),
+        (Delivery::Stdin | Delivery::File, Format::Dotenv) => in_dotenv(schema, parameters),
         (Delivery::Stdin | Delivery::File, Format::Json | Format::Yaml) => Vec::new(),
     };
     violations.truncate(VIOLATIONS_MAX);
     violations
 }
 
-fn in_dotenv(action: &Action, parameters: &Map<String, Value>) -> Vec<Violation> {
-    let declared = action.schema().get("properties");
+fn in_dotenv(schema: &Value, parameters: &Map<String, Value>) -> Vec<Violation> {
+    let declared = schema.get("properties");
     let is_declared = |name: &str| declared.is_some_and(|names| names.get(name).is_some());
     let mut violations = Vec::new();
     for (name, value) in parameters {

@@ -23,8 +23,8 @@ pub(super) fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.chars().all(fit)
 }
 
-/// Names that a script which takes the lines as assignments would hand on to whoever obeys
-/// them.
+/// Names with an effect on shells, loaders or interpreters, if a script evaluates the lines as
+/// assignments.
 const STEERING: [&str; 26] = [
     "BASHOPTS",
     "BASH_ENV",

@@ -1,4 +1,4 @@
-//! Checking parameters: both styles, defaults, and what people are told.
+//! Checking parameters: both styles, defaults, and the messages for users.
 
 use serde_json::{Value, json};
 

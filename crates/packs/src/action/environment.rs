@@ -1,11 +1,11 @@
-//! What an action wants around it: variables of its own, and secrets of the worker's.
+//! Environment variables and secrets that an action asks for.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::definition::scalar;
 use crate::keys::{Known, SECRET};
+use crate::yaml::scalar;
 
 /// A secret that an action asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]

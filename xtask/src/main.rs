@@ -2,6 +2,7 @@
 
 mod codegen;
 mod tidy;
+mod words;
 
 use std::path::{Path, PathBuf};
 

@@ -1,10 +1,12 @@
-//! What lints cannot say: sizes of files, names of modules, and which crate may use which.
+//! What lints cannot check: sizes of files, names, vocabulary, and which crate may use which.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context as _;
+
+use crate::words::Retired;
 
 /// A file longer than this holds two ideas.
 const LINES_MAX: usize = 800;
@@ -24,9 +26,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("outlast-sdk", &["outlast-core", "outlast-proto", "outlast-wire"]),
     ("outlast-worker", &["outlast-core", "outlast-packs", "outlast-sdk"]),
+    ("outlast-cli-core", &["outlast-sdk"]),
+    ("outlast-bench", &["outlast-cli-core", "outlast-sdk", "outlast-store-postgres"]),
     (
         "outlast-cli",
         &[
+            "outlast-bench",
+            "outlast-cli-core",
             "outlast-core",
             "outlast-packs",
             "outlast-sdk",
@@ -45,7 +51,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 
 /// Which outside crates only some of ours may use.
 const ONLY_IN: &[(&str, &[&str])] = &[
-    ("rusqlite", &["outlast-store-sqlite"]),
+    ("rusqlite", &["outlast-bench", "outlast-store-sqlite"]),
     ("axum", &["outlast-server"]),
     ("clap", &["outlast-cli", "outlast-e2e"]),
     ("tonic", &["outlast-proto", "outlast-server", "outlast-sdk"]),
@@ -54,8 +60,17 @@ const ONLY_IN: &[(&str, &[&str])] = &[
 /// Returns everything that is not tidy, one line each.
 pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut faults = Vec::new();
+    let retired = Retired::read(root)?;
     for file in tracked(root)? {
-        check_file(root, &file, &mut faults)?;
+        // A file that is listed but missing is being deleted.
+        let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
+        if file.components().any(|part| part.as_os_str() == "generated") {
+            continue;
+        }
+        if file.extension().is_some_and(|it| it == "rs") {
+            check_source(&file, &text, &mut faults);
+        }
+        retired.check(&file, &text, &mut faults);
     }
     for manifest in manifests(root)? {
         check_manifest(&manifest, &mut faults)?;
@@ -65,23 +80,18 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
 
 fn tracked(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let listed = Command::new("git")
-        .args(["ls-files", "*.rs"])
+        .args(["ls-files", "*.rs", "*.md", "*.sql", "*.proto", "*.yaml", "justfile", ".ci"])
         .current_dir(root)
         .output()
         .context("failed to run git")?;
     Ok(String::from_utf8(listed.stdout)?.lines().map(PathBuf::from).collect())
 }
 
-fn check_file(root: &Path, file: &Path, faults: &mut Vec<String>) -> anyhow::Result<()> {
+fn check_source(file: &Path, text: &str, faults: &mut Vec<String>) {
     let shown = file.display();
-    if file.components().any(|part| part.as_os_str() == "generated") {
-        return Ok(());
-    }
     if file.file_name().is_some_and(|name| name == "mod.rs") {
         faults.push(format!("{shown}: name the module's file after the module, not mod.rs"));
     }
-    // A file that is listed and gone is being deleted.
-    let Ok(text) = std::fs::read_to_string(root.join(file)) else { return Ok(()) };
     let lines = text.lines().count();
     if lines > LINES_MAX {
         faults.push(format!("{shown}: {lines} lines, more than {LINES_MAX}: split it"));
@@ -90,7 +100,6 @@ fn check_file(root: &Path, file: &Path, faults: &mut Vec<String>) -> anyhow::Res
     if text.contains(concat!("[", "allow(")) {
         faults.push(format!("{shown}: use #[expect(lint, reason)] instead of allow"));
     }
-    Ok(())
 }
 
 fn manifests(root: &Path) -> anyhow::Result<Vec<PathBuf>> {

@@ -1,10 +1,12 @@
-//! The command line, and the way from a command to an exit code.
+//! The command line: from arguments to a command to an exit code.
 
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::process;
 use outlast_worker::handover;
 
 use crate::command::{
@@ -13,20 +15,18 @@ use crate::command::{
     worker, workers,
 };
 use crate::config::Environment;
-use crate::exit::{Exit, Failure};
 use crate::log::{self, LogFormat, Loudness};
-use crate::process;
 use crate::secrecy;
 
 /// A job platform whose work outlives its workers.
 #[derive(Debug, Parser)]
 #[command(name = "outlast", version, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {
-    /// How log lines on stderr look, text or json; OUTLAST_LOG says which ones there are
+    /// Format of log lines on stderr, text or json; OUTLAST_LOG filters them
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text,
           hide_default_value = true, hide_possible_values = true, value_name = "FORMAT")]
     log_format: LogFormat,
-    /// End when the process of this id ends
+    /// End when the process with this id ends
     #[arg(long, global = true, hide = true, value_name = "PID")]
     parent: Option<i32>,
     #[command(subcommand)]
@@ -41,64 +41,64 @@ Exit codes: 0 ok, 1 the operation or job failed, 2 usage, 3 not found, 4 conflic
 enum Command {
     /// Start a server and one worker on an embedded store
     Dev(dev::Args),
-    /// Prove on this machine that no job is lost: load, a drain, a kill, an external ledger
+    /// Show that no job is lost: a load, a drain and a kill -9, checked against an external ledger
     Demo(demo::Args),
-    /// Measure a server, or one of its own, beside the ceilings of this machine
+    /// Measure a server, or a temporary one, next to the baselines of this machine
     Bench(bench::Args),
     /// Start a server
     Server(server::Args),
     /// Start a worker
     Worker(worker::Args),
-    /// Enqueue one job, and follow it with --wait
+    /// Enqueue a job; follow it with --wait
     Run(run::Args),
-    /// List, show, cancel and retry jobs, read their output
+    /// List, show, cancel and retry jobs; read their output
     #[command(subcommand)]
     Jobs(jobs::Command),
     /// List, pause and resume queues
     #[command(subcommand)]
     Queues(queues::Command),
-    /// List workers, take them out of service and back
+    /// List, drain, quiet and resume workers
     #[command(subcommand)]
     Workers(workers::Command),
-    /// Look at jobs that used up a budget, retry or remove them
+    /// List, retry and remove jobs that used up a budget
     #[command(subcommand, name = "dead-letters")]
     DeadLetters(dead_letters::Command),
-    /// List and show actions: what a server can run
+    /// List and show the actions that a server can run
     #[command(subcommand)]
     Actions(actions::Command),
-    /// Show what happened, and follow what happens
+    /// Show and follow the history of jobs and workers
     Events(events::Args),
-    /// List packs, check them before they are used
+    /// List packs; check them before they are used
     #[command(subcommand)]
     Packs(packs::Command),
     /// Check configuration, server, store, clocks, limits and packs
     Doctor(doctor::Args),
-    /// Say by the exit code whether a server is ready or a worker takes work
+    /// Check by exit code whether a server is ready or a worker takes jobs
     Health(health::Args),
     /// Apply the store's migrations
     Migrate(migrate::Args),
-    /// Copy a store into a file while servers use it
+    /// Back up a store to a file while servers use it
     Backup(backup::Args),
-    /// Put a backup in the place of a store, or say that a store was restored
+    /// Replace a store by a backup, or record that a store was restored
     Restore(restore::Args),
-    /// Write all that a store holds into a folder
+    /// Export a whole store to a folder
     Export(export::Args),
-    /// Bring an export into an empty store, of either kind
+    /// Import an export into an empty store of either kind
     Import(import::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
-    /// Print the manual page, or write one a command into a folder
+    /// Print the manual page, or write one per command to a folder
     Man(man::Args),
     /// Show the configuration
     #[command(subcommand)]
     Config(show_config::Command),
-    /// Make a bearer token, or the hash that a server is configured with
+    /// Create a bearer token, or the hash that a server is configured with
     #[command(subcommand)]
     Token(token::Command),
 }
 
 impl Command {
-    /// Commands that serve are heard; commands that ask speak only when something is wrong.
+    /// Commands that serve log information; client commands log only warnings.
     fn loudness(&self) -> Loudness {
         match self {
             Self::Server(_) | Self::Worker(_) | Self::Migrate(_) => Loudness::Info,
@@ -126,7 +126,7 @@ impl Command {
         }
     }
 
-    /// Whether it stays for long beside jobs, which must not find out what it was given.
+    /// Whether it runs next to jobs, which must not be able to read its arguments.
     const fn is_watched(&self) -> bool {
         matches!(self, Self::Dev(_) | Self::Server(_) | Self::Worker(_))
     }
@@ -161,12 +161,12 @@ impl Command {
     }
 }
 
-/// The whole command line, for what is made of it: help, manual, completion.
+/// The whole command line, for help, manual pages and completion scripts.
 pub(crate) fn tree() -> clap::Command {
     Cli::command()
 }
 
-/// The flags of server and worker that set a key, with nothing given.
+/// The flags of server and worker that set a key.
 #[cfg(test)]
 pub(crate) fn flags() -> Vec<crate::config::Flag> {
     let parsed = |role| Cli::try_parse_from(["outlast", role]).map(|cli| cli.command);
@@ -177,7 +177,7 @@ pub(crate) fn flags() -> Vec<crate::config::Flag> {
     [server.flags(), worker.flags()].concat()
 }
 
-/// Runs the program and says how it ended.
+/// Runs the program; returns its exit code.
 pub(crate) fn run() -> ExitCode {
     let environment = Environment::of_process();
     let cli = match Cli::try_parse() {
@@ -196,7 +196,7 @@ pub(crate) fn run() -> ExitCode {
     match outcome {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            // Nothing can be done about a closed stderr; the code still tells.
+            // A closed stderr cannot be helped; the exit code remains.
             if !failure.message.is_empty() {
                 writeln!(std::io::stderr(), "{failure}").unwrap_or_default();
             }
@@ -205,8 +205,8 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// What the engine of a worker was started with: the arguments of its guardian, and the process
-/// of this program that waits for it, if one does.
+/// The arguments of a worker's engine: those of its guardian, and the id of the parent process of
+/// this program that waits for it, if there is one.
 pub(crate) fn engine_args(
     args: impl Iterator<Item = OsString>,
 ) -> Result<(LogFormat, worker::Args, Option<i32>), ExitCode> {
@@ -240,14 +240,14 @@ pub(crate) fn engine_args(
     }
 }
 
-/// Help and version are no failures; everything else that clap refuses is wrong usage.
+/// Help and version end with 0; everything else that clap refuses is wrong usage.
 fn refused(error: &clap::Error) -> ExitCode {
     error.print().unwrap_or_default();
     if error.use_stderr() { Exit::Usage.into() } else { Exit::Ok.into() }
 }
 
-/// Runs a command that waits for others on this thread alone: client commands are short, and
-/// children must be started by a thread that lives as long as the process.
+/// Runs an async command on this thread alone: client commands are short, and children must be
+/// started by a thread that lives as long as the process.
 fn wait_for<F>(command: F) -> Result<Exit, Failure>
 where
     F: Future<Output = Result<Exit, Failure>>,

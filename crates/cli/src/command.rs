@@ -30,15 +30,14 @@ pub(crate) mod worker;
 pub(crate) mod workers;
 
 use clap::Args;
+use outlast_cli_core::client::Client;
+use outlast_cli_core::exit::Failure;
 
-use crate::client::Client;
-use crate::config::client::ClientConfig;
 use crate::config::token::TokenFlags;
-use crate::config::{Environment, Flag};
-use crate::exit::Failure;
+use crate::config::{Environment, Flag, client};
 use crate::output::Format;
 
-/// Which server to ask, and how to print its answer.
+/// Which server to ask, and how to print the response.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
     /// Server to ask [default: OUTLAST_SERVER, OJS_URL or http://127.0.0.1:8080]
@@ -48,7 +47,7 @@ pub(crate) struct Target {
     token: TokenFlags,
     #[command(flatten)]
     trust: TrustArgs,
-    /// How to print: table, json or jsonl
+    /// Output format: table, json or jsonl
     #[arg(short, long, value_enum, default_value_t = Format::Table, hide_possible_values = true,
           value_name = "FORMAT")]
     output: Format,
@@ -66,11 +65,11 @@ impl Target {
     }
 
     fn client(&self, environment: &Environment) -> Result<Client, Failure> {
-        Client::new(ClientConfig::new(self.flags(), environment)?)
+        Client::new(client::load(self.flags(), environment)?)
     }
 }
 
-/// Whom to trust at `https://`, and what to show there.
+/// Certificates for `https://`: which are trusted, and which is shown.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TrustArgs {
     /// Authorities trusted for https://, PEM [default: OUTLAST_CA_FILE, SSL_CERT_FILE, the system]
@@ -84,7 +83,7 @@ pub(crate) struct TrustArgs {
     client_key: Option<String>,
 }
 
-/// The keys that flags about a server set.
+/// The keys that these flags set.
 pub(crate) fn server_flags(
     server: Option<String>,
     token: TokenFlags,
@@ -100,7 +99,7 @@ pub(crate) fn server_flags(
     flags
 }
 
-/// What server and worker are started with, as text, for a test that compares.
+/// The settings of server and worker as text, for a test that compares them.
 #[cfg(test)]
 pub(crate) fn as_started(
     server: &crate::config::server::ServerConfig,

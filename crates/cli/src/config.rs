@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Only this module and the files below it read the environment. Every value is checked when it
-//! is loaded, whichever command asks; an unknown key is an error that names its nearest neighbour.
+//! is loaded, whether or not the command uses it. An unknown key is an error that names the nearest known one.
 
 pub(crate) mod client;
 pub(crate) mod environment;
@@ -37,11 +37,11 @@ pub(crate) use keys::Key;
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// Nobody said anything.
+    /// The default of the key.
     Default,
     /// A line of the YAML file.
     File {
-        /// The file as it was named.
+        /// The path as it was given.
         path: PathBuf,
         /// Line, from 1.
         line: u64,
@@ -53,7 +53,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// What wins over what: a higher one over a lower one.
+    /// Precedence: a higher rank wins.
     const fn rank(&self) -> u8 {
         match self {
             Self::Default => 0,
@@ -95,7 +95,7 @@ pub(crate) struct Flag {
     pub(crate) key: &'static str,
     /// The flag, with its dashes.
     pub(crate) flag: &'static str,
-    /// What was given, if it was.
+    /// Its value, if it was given.
     pub(crate) value: Option<Value>,
 }
 
@@ -116,13 +116,13 @@ impl Flag {
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     entries: BTreeMap<&'static str, Setting>,
-    /// Keys that were asked for, in that order: the reference says who reads what.
+    /// Keys that were read, in that order: the reference page lists the readers of each.
     #[cfg(test)]
     pub(crate) read: std::cell::RefCell<Vec<&'static str>>,
 }
 
 impl Settings {
-    /// Loads all layers and checks every value, whether or not the caller will use it.
+    /// Loads all layers and checks every value, whether or not the caller uses it.
     pub(crate) fn load(
         file: Option<&Path>,
         environment: &Environment,
@@ -210,13 +210,13 @@ impl Setting {
         }
     }
 
-    /// The value in one line, with what is secret left out.
+    /// The value on one line, without secrets.
     pub(crate) fn shown(&self) -> String {
         match (&self.value, self.key.secret) {
             (Value::String(text), true) if text.is_empty() => String::new(),
             (Value::Array(items), true) => format!("{} hidden", items.len()),
             (_, true) => "hidden".to_owned(),
-            (Value::String(text), false) => value::without_passwords(text),
+            (Value::String(text), false) => outlast_cli_core::without_passwords(text),
             (other, false) => other.to_string(),
         }
     }

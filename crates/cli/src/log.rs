@@ -25,19 +25,19 @@ impl LogFormat {
     }
 }
 
-/// What is logged when nobody says.
+/// What is logged by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loudness {
-    /// Facts and worse.
+    /// Information, warnings and errors.
     Info,
-    /// Warnings and worse.
+    /// Warnings and errors.
     Warnings,
 }
 
 /// Starts logging for the rest of the process.
 pub(crate) fn start(format: LogFormat, loudness: Loudness, environment: &Environment) {
     let default = match loudness {
-        // A library that talks at this level says nothing an operator can act on.
+        // Libraries log nothing at this level that an operator can act on.
         Loudness::Info => "info,h2=warn,hyper=warn,tonic=warn,tower=warn",
         Loudness::Warnings => "warn",
     };
@@ -48,7 +48,7 @@ pub(crate) fn start(format: LogFormat, loudness: Loudness, environment: &Environ
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(colours);
-    // Logging is started once; a second start would mean that it is there already.
+    // Logging is set up once; an error would mean that it is already there.
     match format {
         LogFormat::Text => builder.try_init().unwrap_or_default(),
         LogFormat::Json => builder.json().flatten_event(true).try_init().unwrap_or_default(),

@@ -1,19 +1,16 @@
-//! The one binary: parses flags, reads configuration, picks the store, prints.
+//! The binary: parses flags, reads the configuration, opens the store, prints.
 //!
-//! Rules live elsewhere: what a job may do in the core, what a request means in the server, how
-//! a process tree is held in the worker. What is here turns words into calls and answers into
-//! text and an exit code.
+//! Rules are elsewhere: transitions of jobs in the core, the meaning of requests in the server,
+//! process trees in the worker. This crate turns arguments into calls, and responses into text and
+//! an exit code.
 
 mod cli;
-mod client;
-mod clock;
 mod command;
 mod config;
-mod exit;
+mod inner_process;
 mod log;
 mod open_files;
 mod output;
-mod process;
 #[cfg(test)]
 mod reference;
 mod secrecy;
@@ -26,9 +23,9 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // The processes of a worker are this same program. They are told apart before anything else
+    // The processes of a worker are this same program. They are recognised before anything else
     // is set up: a shim must stay small and single-threaded until it has forked.
-    if let Some(code) = command::worker::inner_process() {
+    if let Some(code) = inner_process::run() {
         return code;
     }
     cli::run()

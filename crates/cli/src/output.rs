@@ -1,21 +1,11 @@
 //! What goes to stdout: tables for people, JSON for programs. Nothing else writes there.
 
-mod escape;
-mod field;
-mod table;
-mod time;
-
 use std::io::{ErrorKind, IsTerminal, Write};
 
 use clap::ValueEnum;
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::{Column, Table};
 use serde_json::Value;
-
-pub(crate) use escape::{escape, escape_lines};
-pub(crate) use field::{at, text_at};
-pub(crate) use table::{Column, Table, fields};
-pub(crate) use time::{ago, span, when};
-
-use crate::exit::{Exit, Failure};
 
 /// How data is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -37,12 +27,6 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
         ErrorKind::BrokenPipe => Failure::new(Exit::Ok, ""),
         _ => Failure::failed(format!("cannot write to stdout: {error}")),
     })
-}
-
-/// Writes text to stderr: what is said beside the data.
-pub(crate) fn say(text: &str) {
-    // Nobody listens: the data and the exit code are what counts.
-    std::io::stderr().lock().write_all(text.as_bytes()).unwrap_or_default();
 }
 
 pub(crate) fn is_terminal() -> bool {

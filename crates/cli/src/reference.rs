@@ -1,12 +1,12 @@
-//! The reference in `docs/`, written from the code: what the command line and the configuration
-//! are is said once, where they are defined.
+//! The reference pages in `docs/`, generated from the definitions of the command line and the
+//! configuration.
 
 mod commands;
 mod settings;
 
 use std::path::Path;
 
-/// Writes the page anew if asked to, and compares it with the one that is kept.
+/// Compares the page with the committed one; rewrites it first if `UPDATE_DOCS` is set.
 fn check(name: &str, page: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
     if std::env::var_os("UPDATE_DOCS").is_some() {
@@ -17,7 +17,7 @@ fn check(name: &str, page: &str) {
     assert!(
         kept == page,
         "docs/{name} differs from the code, first at {first:?}; \
-         if the change is meant, UPDATE_DOCS=1 cargo test -p outlast-cli writes it anew"
+         if the change is intended, run UPDATE_DOCS=1 cargo test -p outlast-cli"
     );
 }
 

@@ -1,12 +1,11 @@
-//! What a service manager (systemd) is told: ready, stopping, and at intervals that we still go.
+//! Notifications to a service manager (systemd): ready, stopping, and watchdog pings.
 //!
 //! ```text
 //! started ──store open, listening; or registered──▶ READY=1 ──▶ WATCHDOG=1 … ──▶ STOPPING=1
 //! ```
 //!
-//! A worker speaks through its engine, since that is what may get stuck; so its unit wants
-//! `NotifyAccess=all`. Jobs are not given the socket. Without a service manager there is nobody
-//! to tell, and that is no fault.
+//! A worker's engine sends them, since that is the process that may hang: its unit needs
+//! `NotifyAccess=all`. Jobs do not get the socket. Without a service manager they do nothing.
 
 use std::time::Duration;
 
@@ -15,19 +14,19 @@ use tokio::time::MissedTickBehavior;
 
 use crate::config::Environment;
 
-/// Says that we are at work.
+/// Reports that this process is ready.
 pub(crate) fn ready() {
     sd_notify::notify(&[NotifyState::Ready]).unwrap_or_default();
 }
 
-/// Says that we are on our way out.
+/// Reports that this process is stopping.
 pub(crate) fn stopping() {
     sd_notify::notify(&[NotifyState::Stopping]).unwrap_or_default();
 }
 
-/// Says twice in every watchdog interval that this runtime still turns, if there is one.
+/// Pings the watchdog twice per interval as long as this runtime makes progress.
 ///
-/// Only that: a store that does not answer or a server that is away is not mended by a restart.
+/// Nothing else is checked: a restart would not help against a slow store or an absent server.
 pub(crate) fn keep_watchdog(environment: &Environment) {
     let Some(interval) = interval(environment) else { return };
     tokio::spawn(async move {
@@ -40,7 +39,7 @@ pub(crate) fn keep_watchdog(environment: &Environment) {
     });
 }
 
-/// `WATCHDOG_PID` is not asked: an engine speaks for the guardian, which that names.
+/// `WATCHDOG_PID` is ignored: it names the guardian, for which the engine answers.
 fn interval(environment: &Environment) -> Option<Duration> {
     let micros = environment.get("WATCHDOG_USEC")?.parse().ok()?;
     Some(Duration::from_micros(micros)).filter(|interval| !interval.is_zero())

@@ -1,17 +1,18 @@
-//! Signals that ask this process to end, or to read its files again, as events to wait for.
+//! Signals that ask this process to stop or to reload, as events to wait for.
 
+use outlast_cli_core::exit::Failure;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::exit::Failure;
-
-/// The signal that asks a server to read again what it was started with: SIGHUP.
+/// SIGHUP, which asks a server to reload.
 #[derive(Debug)]
 pub(crate) struct Hangups(Signal);
 
 impl Hangups {
     pub(crate) fn new() -> Result<Self, Failure> {
         let hangups = signal(SignalKind::hangup());
-        hangups.map(Self).map_err(|error| Failure::failed(format!("cannot take signals: {error}")))
+        hangups
+            .map(Self)
+            .map_err(|error| Failure::failed(format!("cannot handle signals: {error}")))
     }
 
     /// Waits for the next one.
@@ -20,7 +21,7 @@ impl Hangups {
     }
 }
 
-/// Signals that ask this process to end.
+/// SIGINT and SIGTERM, which ask this process to stop.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     interrupt: Signal,
@@ -30,7 +31,7 @@ pub(crate) struct Interrupts {
 impl Interrupts {
     pub(crate) fn new() -> Result<Self, Failure> {
         let listen = |kind| {
-            signal(kind).map_err(|error| Failure::failed(format!("cannot take signals: {error}")))
+            signal(kind).map_err(|error| Failure::failed(format!("cannot handle signals: {error}")))
         };
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,

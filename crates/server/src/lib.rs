@@ -24,11 +24,9 @@
 //! - `packs`: the packs in force, and replacing them
 //! - [`access`]: bearer tokens, roles, and what each allows
 //! - [`clock`]: the crate's only reader of clocks
-//! - [`ceiling`]: what HTTP alone manages, for comparison
 
 pub mod access;
 mod arrival;
-pub mod ceiling;
 pub mod clock;
 mod connection;
 pub mod connections;

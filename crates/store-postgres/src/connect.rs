@@ -388,6 +388,15 @@ impl Address {
     }
 }
 
+/// Opens a plain connection, encrypted as a store's would be, without the settings of a store's
+/// sessions. Returns it with a handle of the task that reads from it.
+///
+/// # Errors
+/// When the address is wrong, or PostgreSQL cannot be reached.
+pub async fn connect(url: &str) -> Result<(Client, tokio::task::AbortHandle), OpenError> {
+    Address::parse(url, true)?.connect().await
+}
+
 impl Link {
     /// Sets up the session.
     async fn set(&self, settings: &str) -> Result<(), OpenError> {

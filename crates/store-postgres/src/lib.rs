@@ -15,7 +15,6 @@
 //! - [`generation`]: how often the store was restored
 //! - [`tls`]: which server is trusted, as libpq's `sslmode` says
 //! - [`line`]: what servers tell each other
-//! - [`ceiling`]: what PostgreSQL itself manages, for `outlast bench`
 //! - [`migrate`]: forward-only migrations under an advisory lock
 //! - [`tend`]: history by day, made ahead and dropped whole
 //! - [`transfer`]: moving a store
@@ -24,7 +23,6 @@
 //! Nothing here decides: jobs are loaded, `outlast_core` is asked, and its answer is
 //! applied as a compare-and-set on (seq, epoch).
 
-pub mod ceiling;
 mod connect;
 mod examine;
 mod failure;
@@ -40,7 +38,7 @@ mod tls;
 mod transfer;
 mod writer;
 
-pub use connect::{OpenError, Options};
+pub use connect::{OpenError, Options, connect};
 pub use examine::{Examined, examine};
 pub use migrate::SCHEMA_VERSION;
 pub use postgres_store::PostgresStore;

@@ -15,13 +15,11 @@
 //! - [`guard`] and [`mark`]: a foreign or damaged file is refused
 //! - [`writer`] obeys commands, [`read`] answers queries
 //! - [`transfer`]: moving a store
-//! - [`ceiling`]: what SQLite manages without us, for comparison
 //!
 //! Nothing here decides: jobs are loaded, `outlast_core` is asked, and its answer is
 //! applied as a compare-and-set on (seq, epoch).
 
 mod backup;
-pub mod ceiling;
 mod clock;
 mod connection;
 mod examine;

@@ -4,18 +4,19 @@ use std::fmt::Write;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::{Column, Table, at, escape, fields, text_at};
 use serde_json::Value;
 
 use super::Target;
 use crate::config::Environment;
-use crate::exit::{Exit, Failure};
-use crate::output::{self, Column, Table, at, fields, text_at};
+use crate::output;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List actions
     List(List),
-    /// Show one action: its parameters, and how it runs
+    /// Show one action: its parameters and how it runs
     Show(Show),
 }
 
@@ -84,7 +85,7 @@ fn page(action: &Value) -> String {
         let is_required = required.is_some_and(|all| all.iter().any(|one| one == name));
         let required = if is_required { "yes" } else { "no" };
         let cell = |path: &str| text_at(about, path);
-        let cells = [output::escape(name), cell("type"), required.to_owned(), cell("default")];
+        let cells = [escape(name), cell("type"), required.to_owned(), cell("default")];
         table.row(cells.into_iter().chain([cell("description")]).collect());
     }
     if named.is_some_and(|named| !named.is_empty()) {

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::say;
 
 use super::store;
 use crate::config::{Environment, Flag, Settings, value};
-use crate::exit::{Exit, Failure};
-use crate::output::say;
 
 const AFTER_HELP: &str = "\
 For a store in SQLite. A server may be using it. The copy is checked and on disk when the command

@@ -2,8 +2,8 @@
 
 use clap::Args as ClapArgs;
 use clap_complete::Shell;
+use outlast_cli_core::exit::{Exit, Failure};
 
-use crate::exit::{Exit, Failure};
 use crate::output::print;
 
 #[derive(Debug, ClapArgs)]

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::{Column, text_at};
 use serde_json::{Value, json};
 
 use crate::config::server::{ServerConfig, Switches};
 use crate::config::worker::WorkerConfig;
 use crate::config::{Environment, Setting, Settings};
-use crate::exit::{Exit, Failure};
-use crate::output::{self, Column, Format, text_at};
+use crate::output::{self, Format};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -19,13 +20,13 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {
-    /// Also say where each value came from
+    /// Also show where each value came from
     #[arg(long)]
     origin: bool,
     /// YAML file to read
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// How to print: table, json or jsonl
+    /// Output format: table, json or jsonl
     #[arg(short, long, value_enum, default_value_t = Format::Table, hide_possible_values = true,
           value_name = "FORMAT")]
     output: Format,

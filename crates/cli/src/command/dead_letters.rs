@@ -1,35 +1,36 @@
 //! `outlast dead-letters`: jobs that used up a budget and wait for a person.
 
 use clap::{ArgGroup, Args, Subcommand};
+use outlast_cli_core::client::Client;
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::{Column, ago, at, fields, say, text_at, when};
 use serde_json::{Value, json};
 
 use super::Target;
 use super::job_id;
 use super::jobs::show::reason_in_words;
 use super::round::Round;
-use crate::client::Client;
 use crate::config::Environment;
-use crate::exit::{Exit, Failure};
-use crate::output::{self, Column, Format, ago, at, fields, text_at, when};
+use crate::output::{self, Format};
 
-/// How many letters are read at a time.
+/// Dead letters per page.
 const PAGE: usize = 500;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List dead letters
     List(List),
-    /// Show one
+    /// Show one dead letter
     Show(One),
-    /// Give jobs a new life, with fresh budgets
+    /// Retry jobs with fresh budgets
     Retry(Many),
-    /// Remove dead letters for good
+    /// Remove dead letters permanently
     Purge(Purge),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// How many at most
+    /// Longest list
     #[arg(long, default_value_t = 50)]
     limit: usize,
     #[command(flatten)]
@@ -59,7 +60,7 @@ pub(crate) struct Purge {
     /// Jobs
     #[arg(value_name = "ID", group = "which")]
     ids: Vec<String>,
-    /// Every dead letter there is
+    /// All dead letters
     #[arg(long, group = "which")]
     all: bool,
     #[command(flatten)]
@@ -85,7 +86,7 @@ const COLUMNS: &[Column] = &[
     ("ERROR", error),
 ];
 
-/// Jobs that ended without an attempt have no completion.
+/// Jobs that ended without an attempt have no completion time.
 fn since(letter: &Value) -> &'static str {
     let known = ["dead_lettered_at", "discarded_at", "completed_at", "created_at"];
     known.into_iter().find(|name| at(letter, name).is_some()).unwrap_or("created_at")
@@ -181,7 +182,7 @@ async fn purge(args: &Purge, environment: &Environment) -> Result<Exit, Failure>
     if args.target.format() != Format::Table {
         output::print_one(args.target.format(), &json!({"removed": removed}), Value::to_string)?;
     }
-    output::say(&format!("{removed} dead letters removed\n"));
+    say(&format!("{removed} dead letters removed\n"));
     round.end()
 }
 

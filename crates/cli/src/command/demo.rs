@@ -1,14 +1,13 @@
-//! `outlast demo`: proof on this machine, with real processes and real kills.
+//! `outlast demo`: shows on this machine, with real processes and kills, that no job is lost.
 //!
 //! ```text
 //! server + 3 workers ─▶ 300 jobs accepted ─▶ half are done ─▶ SIGTERM to one worker,
 //! SIGKILL to another, a replacement ─▶ all are done ─▶ ledger against API ─▶ table
 //! ```
 //!
-//! The jobs write down themselves when they start and end, each line flushed to the disk, in a
-//! file that no part of Outlast reads or writes: the ledger. Progress and verdict come from
-//! there and are compared with what the API says. Leases and windows are the defaults, so the
-//! time from the kill to the new start is the one that users get.
+//! Each job appends its start and end to a file outside Outlast, the ledger, and flushes every line
+//! to disk. Progress is read from the ledger, and the demo checks it against the API. Leases and
+//! windows are the defaults, so users see the same time from the kill to the restart.
 
 mod judge;
 mod ledger;
@@ -20,11 +19,12 @@ mod stage;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use outlast_cli_core::clock;
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::{say, span};
 
-use crate::clock;
 use crate::config::Environment;
-use crate::exit::{Exit, Failure};
-use crate::output::{print, say, span};
+use crate::output::print;
 use crate::signals::Interrupts;
 
 use self::judge::Verdict;
@@ -33,9 +33,9 @@ use self::load::Load;
 use self::progress::Progress;
 use self::stage::Stage;
 
-/// How long the whole may take; it needs a quarter of that on two cores.
+/// Time limit of the whole demo; on two cores it needs a quarter of that.
 const DEMO_MAX: Duration = Duration::from_secs(120);
-/// How often the ledger is looked at; new starts are timed to this precision.
+/// How often the ledger is read; restarts are timed with this precision.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 #[derive(Debug, ClapArgs)]
@@ -50,14 +50,14 @@ pub(crate) async fn run(args: Args, _environment: &Environment) -> Result<Exit, 
     let mut interrupts = Interrupts::new()?;
     let verdict = tokio::select! {
         played = play(&args) => played?,
-        // Dropping the play kills its processes and removes its folder.
-        () = interrupts.next() => return Err(Failure::failed("stopped before the end")),
+        // Dropping the future kills the processes and removes the folder.
+        () = interrupts.next() => return Err(Failure::failed("interrupted")),
     };
     print(&verdict.table())?;
     if verdict.faults.is_empty() {
         return Ok(Exit::Ok);
     }
-    Err(Failure::failed(format!("the promise was broken\n{}", verdict.faults.join("\n"))))
+    Err(Failure::failed(format!("a guarantee was broken\n{}", verdict.faults.join("\n"))))
 }
 
 async fn play(args: &Args) -> Result<Verdict, Failure> {
@@ -67,7 +67,7 @@ async fn play(args: &Args) -> Result<Verdict, Failure> {
     let late = || Failure::failed(format!("not done after {}", span(DEMO_MAX)));
     let performed = performed.unwrap_or_else(|_elapsed| Err(late()));
     let mut verdict = stage.explain(performed)?;
-    stage.clear(&mut verdict).await;
+    verdict.faults.extend(stage.stop().await);
     verdict.took = clock::moment().since(begun);
     Ok(verdict)
 }
@@ -90,7 +90,7 @@ async fn perform(args: &Args, stage: &mut Stage) -> Result<Verdict, Failure> {
     judge::judge(stage.client(), &load, &mut ledger, killed_at).await
 }
 
-/// Follows the ledger until so many different jobs have come to their end.
+/// Follows the ledger until `wanted` jobs have ended.
 async fn run_until(
     ledger: &mut Ledger,
     progress: &mut Progress,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The store is in `.outlast` in the current folder unless `--data` says otherwise: jobs belong
-//! to the project one works in, and removing the folder removes them.
+//! to the project, and removing the folder removes them.
 
 mod supervise;
 
@@ -17,6 +17,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::say;
+use outlast_cli_core::process::{Child, Echo};
 use outlast_server::access::{Access, Need, Shown};
 use rustix::process::Signal;
 
@@ -24,14 +27,8 @@ use self::supervise::Supervised;
 use crate::config::server::{ServerConfig, Switches};
 use crate::config::worker::WorkerConfig;
 use crate::config::{Environment, Flag, Settings};
-use crate::exit::{Exit, Failure};
 use crate::log::LogFormat;
-use crate::output::say;
-use crate::process::{Child, Echo};
 use crate::signals::Interrupts;
-
-/// How long a server may take from its start to its announcement.
-pub(super) const SERVER_START_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
@@ -44,7 +41,7 @@ pub(crate) struct Args {
     /// Folder with packs; may be given several times
     #[arg(long, value_name = "DIR")]
     packs: Vec<PathBuf>,
-    /// Jobs at the same time [default: 10]
+    /// Jobs to run at the same time [default: 10]
     #[arg(long, value_name = "N")]
     concurrency: Option<String>,
     /// YAML file with settings
@@ -60,16 +57,16 @@ pub(crate) async fn run(
     check(&args, environment)?;
     make_folder(&args.data)?;
     let mut interrupts = Interrupts::new()?;
-    // Whoever asks for log lines gets all of them.
+    // If OUTLAST_LOG is set, all log lines are shown.
     let echo = if environment.log_filter().is_some() { Echo::Stderr } else { Echo::Warnings };
     let started = server_args(&args, args.listen.as_deref(), log_format);
     let mut server = Supervised::start("server", started, echo.clone())?;
     let url = tokio::select! {
-        url = server.child().address(SERVER_START_MAX) => url,
+        url = server.child().address() => url,
         () = interrupts.next() => return Ok(Exit::Ok),
     };
     let Some(url) = url else { return Err(not_started(&server).await) };
-    // A port that the system chose is kept: the worker and its user know it by now.
+    // Keep the port that the system chose: the worker and its user know it.
     server.start_later_with(server_args(&args, url.split("://").nth(1), log_format));
     let worker = Supervised::start("worker", worker_args(&args, &url, log_format), echo)?;
     say(&format!("\n  Outlast is at {url}, its store in {}\n", args.data.display()));
@@ -78,7 +75,7 @@ pub(crate) async fn run(
     watch(server, worker, &mut interrupts).await
 }
 
-/// Everything the children will refuse is refused here, once and before anything is started.
+/// Refuses what the children would refuse, before they are started.
 fn check(args: &Args, environment: &Environment) -> Result<(), Failure> {
     let flags = vec![
         Flag::new("server.listen", "--listen", args.listen.clone()),
@@ -90,14 +87,14 @@ fn check(args: &Args, environment: &Environment) -> Result<(), Failure> {
     let shown = worker.token.map(|token| format!("Bearer {token}"));
     let access = Access::new(server.tokens, server.certificate_roles);
     if shown.is_none() && server.tls.is_some() {
-        // A certificate may stand for a token: the server will say.
+        // A client certificate may replace the token: the server decides.
         return Ok(());
     }
     let shown = Shown { authorization: shown.as_deref(), certificate: None };
     let allowed = access.check(shown, Need::Work, format_args!("a worker's session"));
     match allowed {
         Ok(_) => Ok(()),
-        Err(denied) => Err(Failure::usage(format!("the worker would be turned away: {denied}"))
+        Err(denied) => Err(Failure::usage(format!("the server would refuse the worker: {denied}"))
             .with_hint(
                 "with `server.tokens`, set OUTLAST_TOKEN or `worker.token` to one for workers",
             )),
@@ -107,13 +104,13 @@ fn check(args: &Args, environment: &Environment) -> Result<(), Failure> {
 fn make_folder(folder: &Path) -> Result<(), Failure> {
     let cannot = |error: std::io::Error| {
         let folder = folder.display();
-        Failure::failed(format!("data folder {folder} cannot be made: {error}"))
-            .with_hint("name a folder that you may write to with --data")
+        Failure::failed(format!("data folder {folder} cannot be created: {error}"))
+            .with_hint("name a writable folder with --data")
     };
     let is_new = !folder.exists();
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(cannot)?;
     if is_new {
-        // Jobs are nothing to commit.
+        // The store does not belong in a repository.
         std::fs::write(folder.join(".gitignore"), "*\n").map_err(cannot)?;
     }
     Ok(())
@@ -146,14 +143,14 @@ fn shared_args(args: &Args, log_format: LogFormat) -> Vec<OsString> {
     format.into_iter().chain(packs).chain(config).collect()
 }
 
-/// The server has said itself why; only its code is passed on. Its output ends a moment
-/// before it does.
+/// The server has printed the reason; only its exit code is passed on. Its output ends a moment
+/// before the process does.
 async fn not_started(server: &Supervised) -> Failure {
     let ended = server.child().ended_within(Duration::from_secs(1)).await;
     match ended.and_then(|status| status.code()) {
         Some(2) => Failure::usage("the server did not start"),
         Some(_) => Failure::failed("the server did not start"),
-        None => Failure::failed("the server did not say its address in time"),
+        None => Failure::failed("the server did not announce its address in time"),
     }
 }
 
@@ -174,18 +171,18 @@ async fn watch(
     Ok(Exit::Ok)
 }
 
-/// Tells a child to stop and waits. Another Ctrl-C tells it again, which forces it; the third
-/// one kills.
+/// Asks a child to stop and waits. A second Ctrl-C asks again, which forces it; a third one kills
+/// it.
 async fn stop(child: &Child, interrupts: &mut Interrupts) {
     tracing::info!("stopping {}", child.name());
     child.signal(Signal::TERM);
-    let mut told = 1;
+    let mut asked = 1;
     loop {
         tokio::select! {
             _ = child.ended() => return,
             () = interrupts.next() => {
-                told += 1;
-                if told > 2 { child.kill_with_children() } else { child.signal(Signal::TERM) }
+                asked += 1;
+                if asked > 2 { child.kill_with_children() } else { child.signal(Signal::TERM) }
             }
         }
     }

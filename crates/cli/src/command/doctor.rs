@@ -20,23 +20,23 @@ mod tls;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use outlast_cli_core::client::{Client, ClientConfig};
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::say;
 use outlast_packs::PackSet;
 use serde_json::{Value, json};
 
 use self::check::{Check, Verdict};
 use super::Target;
-use crate::client::Client;
-use crate::config::client::ClientConfig;
 use crate::config::{Environment, Flag, Settings};
-use crate::exit::{Exit, Failure};
-use crate::output::{self, Format, say};
+use crate::output::{self, Format};
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// YAML file that server or worker are started with
+    /// YAML file of the server or worker
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Store to look at from here, sqlite:PATH or postgres://USER@HOST/NAME
+    /// Store to check from this host, sqlite:PATH or postgres://USER@HOST/NAME
     #[arg(long, value_name = "DATABASE")]
     database: Option<String>,
     /// Folder with packs; may be given several times
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     target: Target,
 }
 
-/// What the local checks look at.
+/// What the local checks examine.
 struct Subject<'a> {
     settings: Settings,
     environment: &'a Environment,
@@ -76,15 +76,15 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     Ok(if failed { Exit::Failed } else { Exit::Ok })
 }
 
-/// Whom to ask, and with what: its token and certificates are read from files.
+/// The server to ask; its token and certificates are read from files.
 fn client(settings: &Settings) -> Result<(ClientConfig, Client), Failure> {
-    let target = ClientConfig::of(settings)?;
+    let target = crate::config::client::of(settings)?;
     let client = Client::new(target.clone())?;
     Ok((target, client))
 }
 
-/// The flags of the command as settings, so that they meet file and environment by the same
-/// rules as in `outlast server` and `outlast worker`.
+/// The flags as settings, so that file and environment apply by the same rules as in
+/// `outlast server` and `outlast worker`.
 fn flags(args: &Args) -> Vec<Flag> {
     let mut flags = args.target.flags();
     flags.push(Flag::new("server.database", "--database", args.database.clone()));

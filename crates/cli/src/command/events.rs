@@ -4,20 +4,21 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use clap::builder::NonEmptyStringValueParser;
+use outlast_cli_core::client::{Client, Query};
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::{Column, at, escape, text_at};
 use serde_json::Value;
 
 use super::{Target, job_id, workers};
-use crate::client::{Client, Query};
 use crate::config::Environment;
-use crate::exit::{Exit, Failure};
-use crate::output::{self, Column, Format, at, text_at};
+use crate::output::{self, Format};
 
 /// Pause before reconnecting.
 const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// Go on with what happens from now on
+    /// Follow new events
     #[arg(short, long)]
     follow: bool,
     /// Only events of these types, such as job.completed,job.failed or worker.*
@@ -26,16 +27,16 @@ pub(crate) struct Args {
     /// Only events of these queues
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     queue: Option<String>,
-    /// Only events of this job, by id or the beginning of it
+    /// Only events of this job, by id or id prefix
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     job: Option<String>,
     /// Only events by this worker, by id or name
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     worker: Option<String>,
-    /// Only events after this one
+    /// Only events after the one with this id
     #[arg(long, value_name = "CURSOR")]
     after: Option<String>,
-    /// How many at most, without --follow
+    /// Longest list, without --follow
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
     #[command(flatten)]
@@ -82,8 +83,8 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     follow(&client, &path, &filters, (args.after, args.target.output)).await
 }
 
-/// Prints events until it is ended, and goes on where it was when the connection is lost. What
-/// happened before is passed over, unless a place was named.
+/// Prints events until interrupted, and resumes where it was when the connection is lost. Earlier
+/// events are skipped unless a position was named.
 async fn follow(
     client: &Client,
     path: &[&str],
@@ -116,7 +117,7 @@ async fn follow(
     }
 }
 
-/// One line of the stream: an event's place, or the event.
+/// One line of the stream: an event's position, or the event.
 fn show(line: &str, after: &mut Option<String>, format: Format) -> Result<(), Failure> {
     if let Some(place) = line.strip_prefix("id:") {
         *after = Some(place.trim().to_owned());
@@ -136,7 +137,7 @@ fn print(event: &Value, format: Format) -> Result<(), Failure> {
     let about = about.and_then(Value::as_str).unwrap_or("-");
     let text = |path: &str| text_at(event, path);
     let (time, kind, by) = (text("time"), text("type"), text("data.by"));
-    let line = format!("{time}  {kind:<18}  {}  by {by}", output::escape(about));
+    let line = format!("{time}  {kind:<18}  {}  by {by}", escape(about));
     let evidence = text("data.evidence");
     let evidence = if evidence == "-" { String::new() } else { format!(": {evidence}") };
     output::print(&format!("{line}{evidence}\n"))

@@ -3,16 +3,17 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use outlast_cli_core::clock;
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::{Column, say, text_at};
 use outlast_store::transfer::drive::{self, Doing, Label};
 use outlast_store::transfer::folder::Manifest;
 use outlast_store::transfer::{Page, TransferError};
 use serde_json::{Value, json};
 
 use super::store::AnySource;
-use crate::clock;
 use crate::config::{Environment, Flag, Settings, value};
-use crate::exit::{Exit, Failure};
-use crate::output::{Column, Format, print_list, say, text_at};
+use crate::output::{Format, print_list};
 
 const AFTER_HELP: &str = "\
 Stop the servers first if the store is to move: what happens to it afterwards is not in the export.
@@ -28,10 +29,10 @@ pub(crate) struct Args {
     /// YAML file with settings
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Folder to write to: a new or empty one, or one that an export was cut off in
+    /// Folder to write to: a new or empty one, or that of an interrupted export
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// How to print what was exported: table, json or jsonl
+    /// Output format of what was exported: table, json or jsonl
     #[arg(short, long, value_enum, default_value_t = Format::Table, hide_possible_values = true,
           value_name = "FORMAT")]
     output: Format,
@@ -72,7 +73,7 @@ pub(super) fn print_sections(format: Format, manifest: &Manifest) -> Result<(), 
     print_list(format, &items, columns)
 }
 
-/// Says on stderr how far it is: a line for each section that has rows.
+/// Prints progress to stderr: a line per section that has rows.
 #[derive(Debug, Default)]
 pub(super) struct Teller {
     last: Option<(Doing, &'static str)>,
@@ -80,7 +81,7 @@ pub(super) struct Teller {
 }
 
 impl Teller {
-    /// How many rows pass between two lines about a section.
+    /// Rows between two progress lines of a section.
     const ROWS: u64 = 100_000;
 
     pub(super) fn hear(&mut self, doing: Doing, section: &'static str, rows: u64) {
@@ -107,7 +108,7 @@ const fn words(doing: Doing) -> &'static str {
     }
 }
 
-/// Says why a move failed, and what would help.
+/// Why a move failed, with a hint.
 pub(super) fn failed(error: &TransferError) -> Failure {
     let (exit, hint) = match error {
         TransferError::Occupied { .. } => (Exit::Conflict, "--out takes another folder"),

@@ -4,12 +4,13 @@
 
 use std::time::Duration;
 
+use outlast_cli_core::client::Client;
+use outlast_cli_core::clock::{self, Moment};
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::{at, escape_lines, say, text_at, when};
 use serde_json::Value;
 
-use crate::client::Client;
-use crate::clock::{self, Moment};
-use crate::exit::{Exit, Failure};
-use crate::output::{self, at, escape_lines, print, say, text_at, when};
+use crate::output::{self, print};
 
 /// Shortest and longest pause between two questions; it doubles while nothing happens.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -107,7 +108,7 @@ impl<'a> Follow<'a> {
                     self.end_line()?;
                     let now = clock::moment();
                     if away.is_none() {
-                        say("server away, waiting for it\n");
+                        say("server unreachable, waiting for it\n");
                     }
                     if now.since(*away.get_or_insert(now)) > AWAY_MAX {
                         return Err(failure);
@@ -188,7 +189,7 @@ impl<'a> Follow<'a> {
         if let Some(last) = last {
             let last = last.as_str().map_or_else(|| last.to_string(), ToOwned::to_owned);
             if self.after.as_ref() == Some(&last) {
-                // The server did not move on; asking again would print the same for ever.
+                // The page repeats: asking again would print the same output forever.
                 return Ok(Vec::new());
             }
             self.after = Some(last);

@@ -9,18 +9,19 @@
 //! ```
 
 use clap::{Args as ClapArgs, ValueEnum};
+use outlast_cli_core::client::Client;
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::text_at;
 use serde_json::Value;
 
 use super::{Target, workers};
-use crate::client::Client;
 use crate::config::worker::WorkerConfig;
 use crate::config::{Environment, Settings};
-use crate::exit::{Exit, Failure};
-use crate::output::{self, Format, text_at};
+use crate::output::{self, Format};
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// What must be well: server, or the worker of this configuration's name
+    /// What to check: the server, or the worker named in this configuration
     #[arg(value_enum, default_value_t = Subject::Server, hide_possible_values = true)]
     subject: Subject,
     #[command(flatten)]
@@ -48,7 +49,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     Ok(Exit::Ok)
 }
 
-/// The worker that a worker started with this environment is, provided that it takes work.
+/// The worker that was started with this environment, if it takes jobs.
 async fn worker(client: &Client, environment: &Environment) -> Result<Value, Failure> {
     let settings = Settings::load(None, environment, Vec::new())?;
     let name = WorkerConfig::new(&settings)?.name;

@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::say;
 use outlast_store::transfer::Page;
 use outlast_store::transfer::drive;
 
 use super::export::{Teller, failed, print_sections};
 use super::store::{AnySource, AnyTarget};
 use crate::config::{Environment, Flag, Settings, value};
-use crate::exit::{Exit, Failure};
-use crate::output::{Format, say};
+use crate::output::Format;
 
 const AFTER_HELP: &str = "\
 An import that was cut off is continued by the same command; until it is done, servers refuse the
@@ -33,7 +34,7 @@ pub(crate) struct Args {
     /// Change nothing: check the export, and with --database that the store holds exactly that
     #[arg(long)]
     verify: bool,
-    /// How to print what was imported: table, json or jsonl
+    /// Output format of what was imported: table, json or jsonl
     #[arg(short, long, value_enum, default_value_t = Format::Table, hide_possible_values = true,
           value_name = "FORMAT")]
     output: Format,
@@ -61,7 +62,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
         say(&format!("{said}\n"));
         return Ok(Exit::Ok);
     }
-    // A wrong folder is told before a store is made or migrated.
+    // A wrong folder is reported before a store is created or migrated.
     outlast_store::transfer::folder::read_manifest(&args.folder).map_err(|error| failed(&error))?;
     let mut target = AnyTarget::open(&database).await?;
     let importing = drive::import(&mut target, &args.folder, Page::STANDARD, &mut hear);

@@ -4,39 +4,40 @@ pub(crate) mod show;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
+use outlast_cli_core::client::Client;
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::{Column, ago, at, say, text_at};
 use serde_json::{Value, json};
 
 use super::follow::{Follow, LogSink};
 use super::job_id;
 use super::round::Round;
 use super::{Target, workers};
-use crate::client::Client;
 use crate::config::Environment;
-use crate::exit::{Exit, Failure};
-use crate::output::{self, Column, Format, ago, at, text_at};
+use crate::output::{self, Format};
 
-/// Longest page asked for at once.
+/// Longest page to request.
 const PAGE_MAX: u32 = 500;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List jobs, newest first
     List(List),
-    /// Show one job: its attempts, and why it waits
+    /// Show one job: its attempts and why it waits
     Show(One),
     /// Cancel jobs, by id or by filter
     Cancel(Many),
-    /// Give failed and abandoned jobs a new life, by id or by filter
+    /// Retry failed and abandoned jobs with fresh budgets, by id or by filter
     Retry(Many),
-    /// Enqueue jobs that have ended again, each under another id
+    /// Enqueue ended jobs again, each with a new id
     Rerun(Ids),
-    /// Let jobs run now that wait for a time: delayed ones, and retries
+    /// Run delayed jobs and waiting retries now
     RunNow(Ids),
     /// Print a job's output
     Logs(Logs),
 }
 
-/// Which jobs.
+/// Selects jobs.
 #[derive(Debug, Args)]
 pub(crate) struct Filter {
     /// Only this status: requested, scheduled (claimed, not started), running, completed, failed,
@@ -52,10 +53,10 @@ pub(crate) struct Filter {
     /// Only jobs of this worker, by id or name
     #[arg(long, value_name = "WORKER", value_parser = NonEmptyStringValueParser::new())]
     worker: Option<String>,
-    /// Only jobs made since: a time, or how long ago, such as 2h
+    /// Only jobs created since: a time, or an age such as 2h
     #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
     since: Option<String>,
-    /// Only jobs made before: a time, or how long ago
+    /// Only jobs created before: a time, or an age
     #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
     before: Option<String>,
 }
@@ -70,7 +71,10 @@ impl Filter {
             && self.before.is_none()
     }
 
-    async fn query(&self, client: &Client) -> Result<Vec<crate::client::Query<'_>>, Failure> {
+    async fn query(
+        &self,
+        client: &Client,
+    ) -> Result<Vec<outlast_cli_core::client::Query<'_>>, Failure> {
         let worker = match &self.worker {
             Some(worker) => Some(workers::resolve(client, worker).await?),
             None => None,
@@ -85,13 +89,13 @@ impl Filter {
         ])
     }
 
-    /// The statuses among those that it leaves and an order is allowed in.
+    /// The selected statuses in which an order is allowed.
     fn statuses(&self, order: Order) -> Result<Vec<&'static str>, Failure> {
         let wanted = |status: &&str| self.status.as_ref().is_none_or(|wanted| wanted == status);
         let left: Vec<&'static str> = order.allowed_by.iter().copied().filter(wanted).collect();
         if left.is_empty() {
             let (verb, allowed) = (order.verb, order.allowed_by.join(", "));
-            let message = format!("jobs of that status cannot be given `{verb}`");
+            let message = format!("`{verb}` does not apply to jobs of that status");
             return Err(Failure::usage(message).with_hint(format!("--status is one of {allowed}")));
         }
         Ok(left)
@@ -102,10 +106,10 @@ impl Filter {
 pub(crate) struct List {
     #[command(flatten)]
     filter: Filter,
-    /// How many at most
+    /// Longest list
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-    /// Go on where an earlier list ended, as it said
+    /// Continue an earlier list, with the cursor it printed
     #[arg(long, value_name = "CURSOR")]
     cursor: Option<String>,
     #[command(flatten)]
@@ -114,7 +118,7 @@ pub(crate) struct List {
 
 #[derive(Debug, Args)]
 pub(crate) struct One {
-    /// Job, by id or the beginning of it
+    /// Job, by id or id prefix
     id: String,
     #[command(flatten)]
     target: Target,
@@ -122,7 +126,7 @@ pub(crate) struct One {
 
 #[derive(Debug, Args)]
 pub(crate) struct Ids {
-    /// Jobs, by id or the beginning of it
+    /// Jobs, by id or id prefix
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
     #[command(flatten)]
@@ -131,12 +135,12 @@ pub(crate) struct Ids {
 
 #[derive(Debug, Args)]
 pub(crate) struct Many {
-    /// Jobs, by id or the beginning of it; or all that the filters below find
+    /// Jobs, by id or id prefix; or all that the filters below select
     #[arg(value_name = "ID")]
     ids: Vec<String>,
     #[command(flatten)]
     filter: Filter,
-    /// Only show which jobs it would be
+    /// Only show which jobs would be changed
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -145,9 +149,9 @@ pub(crate) struct Many {
 
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// Job, by id or the beginning of it
+    /// Job, by id or id prefix
     id: String,
-    /// Go on until the job has ended
+    /// Follow until the job has ended
     #[arg(short, long)]
     follow: bool,
     #[command(flatten)]
@@ -186,31 +190,31 @@ async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
         let total = found.total.map_or_else(|| "more".to_owned(), |total| total.to_string());
         let shown = found.items.len();
         let next = found.cursor.map_or_else(String::new, |at| format!(", --cursor {at} the next"));
-        output::say(&format!("{shown} of {total} shown; --limit shows more{next}\n"));
+        say(&format!("{shown} of {total} shown; --limit shows more{next}\n"));
     }
     Ok(Exit::Ok)
 }
 
-/// Most empty pages that are read one after the other for a list.
+/// Most empty pages in a row before a list ends.
 const EMPTY_MAX: u32 = 200;
 
-/// Items of a list that comes in pages.
+/// Items of a paginated list.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// The items, as many as were asked for at most.
+    /// The items, at most as many as requested.
     pub(crate) items: Vec<Value>,
     /// Whether there are more.
     pub(crate) more: bool,
-    /// How many there are in all, if the server says.
+    /// The total, if the server returns it.
     pub(crate) total: Option<u64>,
-    /// Where the next ones begin.
+    /// Cursor of the next page.
     pub(crate) cursor: Option<String>,
 }
 
 /// Reads pages until there are `limit` items or no more.
 async fn pages(
     client: &Client,
-    filters: &[crate::client::Query<'_>],
+    filters: &[outlast_cli_core::client::Query<'_>],
     limit: u32,
     mut cursor: Option<String>,
 ) -> Result<Found, Failure> {
@@ -235,10 +239,10 @@ async fn pages(
     Ok(found)
 }
 
-/// Reads one page: its items, how many there are in all, and where the next one begins.
+/// Reads one page: its items, the total and the cursor of the next page.
 async fn page(
     client: &Client,
-    filters: &[crate::client::Query<'_>],
+    filters: &[outlast_cli_core::client::Query<'_>],
     limit: u32,
     cursor: Option<String>,
 ) -> Result<(Vec<Value>, Option<u64>, Option<String>), Failure> {
@@ -255,7 +259,7 @@ fn cursor_text(cursor: &Value) -> String {
     cursor.as_str().map_or_else(|| cursor.to_string(), ToOwned::to_owned)
 }
 
-/// When it runs next, or why it does not run.
+/// When it runs next, or why it waits.
 fn waiting(job: &Value) -> String {
     match at(job, "due") {
         Some(_) => format!("due {}", ago(job, "due")),
@@ -263,7 +267,7 @@ fn waiting(job: &Value) -> String {
     }
 }
 
-/// An order that can be given to all jobs of a filter.
+/// An order that can be sent for all jobs of a filter.
 #[derive(Clone, Copy, Debug)]
 struct Order {
     verb: &'static str,
@@ -274,7 +278,7 @@ struct Order {
 const CANCEL: Order = Order { verb: "cancel", allowed_by: &["requested", "scheduled", "running"] };
 const RETRY: Order = Order { verb: "retry", allowed_by: &["failed", "timeout", "abandoned"] };
 
-/// Who carries an order out.
+/// Carries an order out.
 struct Giver<'a> {
     client: &'a Client,
     verb: &'static str,
@@ -282,8 +286,8 @@ struct Giver<'a> {
 }
 
 impl Giver<'_> {
-    /// Gives the order; `if_status` is the status that the job has to have still. False if the
-    /// server is gone, so that the others need not be tried.
+    /// Sends the order; `if_status` is the status that the job must still have. False if the
+    /// server is unreachable, so that the others need not be tried.
     async fn give(&mut self, id: &str, if_status: Option<&str>) -> bool {
         let path = ["api", "v1", "executions", id, self.verb];
         let query = [("if_status", if_status.map(ToOwned::to_owned))];
@@ -293,8 +297,7 @@ impl Giver<'_> {
         !is_gone
     }
 
-    /// Gives the order to what the filter finds, page by page; only lists it if nothing is to be
-    /// changed.
+    /// Sends the order for the selected jobs, page by page; with --dry-run it only lists them.
     async fn sweep(&mut self, args: &Many, order: Order) -> Result<Vec<Value>, Failure> {
         let statuses = args.filter.statuses(order)?;
         let mut filters = args.filter.query(self.client).await?;
@@ -325,7 +328,7 @@ impl Giver<'_> {
     }
 }
 
-/// Does the same to every job that is named or found, whatever becomes of the others.
+/// Applies it to every job, even if it fails for others.
 async fn many(args: &Many, environment: &Environment, order: Order) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
     if args.ids.is_empty() == args.filter.is_empty() {
@@ -354,7 +357,7 @@ async fn many(args: &Many, environment: &Environment, order: Order) -> Result<Ex
     }
     if args.dry_run {
         output::print_list(args.target.output, &shown, COLUMNS)?;
-        output::say(&format!("{} jobs; nothing was changed\n", shown.len()));
+        say(&format!("{} jobs; nothing was changed\n", shown.len()));
         return giver.round.end();
     }
     output::print_list(args.target.output, giver.round.done(), COLUMNS)?;
@@ -378,7 +381,7 @@ async fn ids(args: &Ids, environment: &Environment, verb: &'static str) -> Resul
     giver.round.end()
 }
 
-/// A job that is named, without asking for more of it than its id.
+/// A job that was named, with nothing known but its id.
 async fn one(client: &Client, given: &str) -> Result<Value, Failure> {
     Ok(json!({"id": job_id::whole(client, given).await?}))
 }

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use clap_mangen::Man;
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::say;
 
-use crate::exit::{Exit, Failure};
-use crate::output::{print, say};
+use crate::output::print;
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// Folder to write outlast.1, outlast-jobs.1, … into
+    /// Folder for outlast.1, outlast-jobs.1, …
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

@@ -4,13 +4,15 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::Column;
+use outlast_cli_core::output::{say, text_at};
 use outlast_store::migration::Standing;
 use serde_json::{Value, json};
 
 use super::store;
 use crate::config::{Environment, Flag, Settings, value};
-use crate::exit::{Exit, Failure};
-use crate::output::{Format, print_list, say, text_at};
+use crate::output::{Format, print_list};
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 the store is up to date, 4 (with --check) migrations are pending, 1 the store cannot
@@ -25,10 +27,10 @@ pub(crate) struct Args {
     /// YAML file with settings
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Tell which migrations would run, and change nothing; servers may run meanwhile
+    /// Print which migrations would run and change nothing; servers may be running
     #[arg(long)]
     check: bool,
-    /// How to print what --check found: table, json or jsonl
+    /// Output format of --check: table, json or jsonl
     #[arg(
         short,
         long,
@@ -61,7 +63,7 @@ fn tell(standing: &Standing, shown: &str, format: Format) -> Result<Exit, Failur
     let item = |state: &'static str| move |name: &&'static str| json!({ "migration": name, "state": state });
     let applied = standing.applied.iter().map(item("applied"));
     let items: Vec<Value> = applied.chain(standing.pending.iter().map(item("pending"))).collect();
-    let columns: &[crate::output::Column] = &[
+    let columns: &[Column] = &[
         ("MIGRATION", |item| text_at(item, "migration")),
         ("STATE", |item| text_at(item, "state")),
     ];

@@ -3,20 +3,21 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::{Column, say, text_at};
 use outlast_packs::{Origin, PackSet};
 use outlast_server::Packs;
 use serde_json::{Value, json};
 
 use super::Target;
 use crate::config::Environment;
-use crate::exit::{Exit, Failure};
-use crate::output::{self, Column, Format, say as say_line, text_at};
+use crate::output::{self, Format};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List the packs that a server knows
     List(List),
-    /// Check packs in folders, without a server: exit code 1 when one is faulty
+    /// Check packs in folders, without a server; exit code 1 if one is faulty
     Check(Check),
 }
 
@@ -31,7 +32,7 @@ pub(crate) struct Check {
     /// Folder of packs, or a single pack
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
-    /// How to print: table, json or jsonl
+    /// Output format: table, json or jsonl
     #[arg(short, long, value_enum, default_value_t = Format::Table, hide_possible_values = true,
           value_name = "FORMAT")]
     output: Format,
@@ -88,7 +89,7 @@ fn check(args: &Check) -> Result<Exit, Failure> {
     }
     let faults = set.faults().count();
     let actions: usize = read.iter().map(|pack| pack.actions().len()).sum();
-    say_line(&format!("packs: {}, actions: {actions}, faults: {faults}\n", read.len()));
+    say(&format!("packs: {}, actions: {actions}, faults: {faults}\n", read.len()));
     Ok(if faults == 0 { Exit::Ok } else { Exit::Failed })
 }
 
@@ -98,29 +99,25 @@ fn pack_of<'a>(set: &'a PackSet, file: &str) -> &'a str {
     set.packs().find(holds).map_or("-", |pack| pack.reference.as_str())
 }
 
-/// Says what an operator should know about packs that were read.
-pub(super) fn say(packs: &PackSet) {
+/// Logs what an operator should know about packs that were read.
+pub(super) fn log(packs: &PackSet) {
     for pack in packs.packs().filter(|pack| pack.origin == Origin::Replacement) {
-        tracing::info!(
-            pack = pack.reference,
-            "a pack read from a folder replaces the built-in one"
-        );
+        tracing::info!(pack = pack.reference, "a pack from a folder replaces the built-in one");
     }
     for fault in packs.faults() {
-        tracing::error!("left out of the packs: {fault}");
+        tracing::error!("action left out: {fault}");
     }
 }
 
-/// Reads the packs again, as they are on disk by now. When that cannot be done, those in force
-/// stay.
+/// Reads the packs again from disk. If that fails, the packs in force stay.
 pub(super) fn read_again(folders: &[PathBuf], in_force: &Packs) {
     match PackSet::load(folders) {
         Ok(read) => {
-            say(&read);
+            log(&read);
             let (packs, actions) = (read.packs().count(), read.actions().count());
             in_force.replace(read);
-            tracing::info!(packs, actions, "packs were read again");
+            tracing::info!(packs, actions, "packs reloaded");
         }
-        Err(fault) => tracing::error!("packs stay as they were: {fault}"),
+        Err(fault) => tracing::error!("packs not reloaded: {fault}"),
     }
 }

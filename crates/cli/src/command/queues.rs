@@ -1,20 +1,21 @@
 //! `outlast queues`: list, pause, resume, stats.
 
 use clap::{Args, Subcommand};
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::{Column, Table, text_at};
 use serde_json::{Value, json};
 
 use super::Target;
 use crate::config::Environment;
-use crate::exit::{Exit, Failure};
-use crate::output::{self, Column, text_at};
+use crate::output;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List queues
     List(List),
-    /// Hand out no more jobs of a queue; it still accepts them
+    /// Pause a queue: it accepts jobs, but none are started
     Pause(Pause),
-    /// Hand out jobs of a queue again
+    /// Resume a queue
     Resume(One),
     /// Count the jobs of a queue by state
     Stats(One),
@@ -38,7 +39,7 @@ pub(crate) struct One {
 pub(crate) struct Pause {
     #[command(flatten)]
     one: One,
-    /// Also when no job was ever put in a queue of this name
+    /// Even if the queue has never had a job
     #[arg(long)]
     create: bool,
 }
@@ -84,19 +85,19 @@ pub(crate) async fn run(command: Command, environment: &Environment) -> Result<E
         None => {
             let queue = answer.get("queue").cloned().unwrap_or(answer);
             output::print_one(target.output, &queue, |queue| {
-                output::Table::of(std::slice::from_ref(queue), COLUMNS).to_string()
+                Table::of(std::slice::from_ref(queue), COLUMNS).to_string()
             })?;
         }
     }
     Ok(Exit::Ok)
 }
 
-/// A queue that is only a name is given the shape of the others.
+/// A queue of which only the name is known, in the form of the others.
 fn named(queue: &Value) -> Value {
     if queue.is_string() { json!({"name": queue}) } else { queue.clone() }
 }
 
-/// Refuses a queue that the server does not know: most likely it is misspelled.
+/// Refuses a queue that the server does not know: it is most likely misspelled.
 async fn check_known(args: &One, environment: &Environment) -> Result<(), Failure> {
     let client = args.target.client(environment)?;
     let answer = client.get(&["ojs", "v1", "queues"], &[]).await?;

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args as ClapArgs;
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::say;
 use outlast_core::budget::Budgets;
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_store::command::WorkerMove;
@@ -20,10 +22,8 @@ use super::store;
 use crate::config::server::{ServerConfig, Switches};
 use crate::config::value::Database;
 use crate::config::{Environment, Flag, Settings};
-use crate::exit::{Exit, Failure};
-use crate::output::say;
 
-/// Workers that are given up by one batch.
+/// Workers that one batch declares dead.
 const WORKERS_A_BATCH: usize = 100;
 
 const AFTER_HELP: &str = "\
@@ -37,7 +37,7 @@ Exit codes: 0 the store is restored, 3 there is no such backup, 4 the store is i
 #[derive(Debug, ClapArgs)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// File that `outlast backup` wrote, or SQLite's own .backup
+    /// File written by `outlast backup` or by SQLite's .backup
     #[arg(value_name = "FILE", required_unless_present = "mark_only")]
     file: Option<PathBuf>,
     /// Store to replace, as sqlite:PATH; with --mark-only also postgres://USER@HOST/NAME
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// YAML file with settings
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Copy nothing: say that the store was restored, or is to be taken as it is
+    /// Copy nothing: record that the store was restored, or accept it as it is
     #[arg(long, conflicts_with = "file")]
     mark_only: bool,
 }
@@ -86,7 +86,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     Ok(Exit::Ok)
 }
 
-/// Gives up every worker that the store takes for alive, and with them what they held.
+/// Declares every live worker in the store dead, which ends their attempts.
 async fn give_up_all(store: Arc<dyn Store>, budgets: Budgets) -> Result<String, Failure> {
     let failed = |error: outlast_store::StoreError| Failure::failed(error.to_string());
     let workers = store.workers().await.map_err(failed)?;

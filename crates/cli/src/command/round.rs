@@ -1,10 +1,9 @@
 //! One act on several things: every one is tried, every refusal is said, the worst one decides
 //! the exit code.
 
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::say;
 use serde_json::Value;
-
-use crate::exit::{Exit, Failure};
-use crate::output::say;
 
 /// What came of it so far.
 #[derive(Debug, Default)]
@@ -52,7 +51,7 @@ impl Round {
 #[cfg(test)]
 mod tests {
     use super::Round;
-    use crate::exit::{Exit, Failure};
+    use outlast_cli_core::exit::{Exit, Failure};
     use serde_json::json;
 
     #[test]

@@ -6,60 +6,61 @@ mod policy;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, value_parser};
+use outlast_cli_core::client::Client;
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::{at, escape, say, text_at};
 use serde_json::{Map, Value, json};
 
 use super::Target;
 use super::follow::{Follow, LogSink, Waited};
 use super::jobs::show::summary;
-use crate::client::Client;
 use crate::config::{Environment, value};
-use crate::exit::{Exit, Failure};
-use crate::output::{self, Format, at, escape, text_at};
+use crate::output::{self, Format};
 
 const ANY_TYPE_HINT: &str = "packs are read when the server starts (--packs); a job for a worker \
                              of your own goes with --any-type";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// What to run, such as core.echo
+    /// Action to run, such as core.echo
     action: String,
     /// Parameter: name=value, or name:=json for lists and the like
     #[arg(short, long = "parameter", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
-    /// Follow the output and end with the job's outcome
+    /// Follow the output and exit with the job's outcome
     #[arg(short, long)]
     wait: bool,
-    /// Take any job type, for a worker of your own: Open Job Spec, the parameters its argument
+    /// Accept any job type, for your own workers: an Open Job Spec job with the parameters as argument
     #[arg(long)]
     any_type: bool,
-    /// How long to wait for it; the job goes on. Exit code 124
+    /// How long to wait; then exit with 124 while the job continues
     #[arg(long, alias = "timeout", value_name = "DURATION", requires = "wait")]
     wait_timeout: Option<String>,
-    /// Queue to put it in
+    /// Queue of the job
     #[arg(long)]
     queue: Option<String>,
-    /// From -100 (last) to 100 (first)
+    /// Priority, from -100 (last) to 100 (first)
     #[arg(long, allow_negative_numbers = true, value_parser = value_parser!(i8).range(-100..=100))]
     priority: Option<i8>,
-    /// Longest an attempt may run
+    /// Time limit of an attempt
     #[arg(long, value_name = "DURATION")]
     time_limit: Option<String>,
-    /// Run it after this time
+    /// Run it after this delay
     #[arg(long, value_name = "DURATION", conflicts_with = "at")]
     delay: Option<String>,
     /// Run it at this time, such as 2026-11-21T12:00:00Z
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
-    /// Attempts in all, or a policy: max_attempts=5,initial_interval=2s,on_exhaustion=dead_letter
+    /// Number of attempts, or a policy: max_attempts=5,initial_interval=2s,on_exhaustion=dead_letter
     #[arg(long, value_name = "POLICY")]
     retry: Option<String>,
     /// Label that the worker must carry; may be given several times
     #[arg(long = "label", value_name = "NAME=VALUE")]
     labels: Vec<String>,
-    /// Whether two attempts of it may ever run at the same time: allowed or forbidden
+    /// Whether two attempts may overlap after a worker is lost: allowed or forbidden
     #[arg(long, value_parser = ["allowed", "forbidden"], hide_possible_values = true)]
     overlap: Option<String>,
-    /// Enqueue it once for this key, however often it is sent within a day
+    /// Idempotency key: enqueue once per key and day
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     #[command(flatten)]
@@ -81,7 +82,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
         return Ok(Exit::Ok);
     }
     let Some(id) = job.get("id").and_then(Value::as_str) else {
-        return Err(Failure::failed("the server accepted the job without telling its id"));
+        return Err(Failure::failed("the server accepted the job but did not return its id"));
     };
     let is_table = args.target.output == Format::Table;
     let sink = if is_table { LogSink::Streams } else { LogSink::Beside };
@@ -96,7 +97,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     if timed_out { Err(still_going(id, &job)) } else { outcome(id, &job) }
 }
 
-/// Asks for the job; once more with numbers where the action wants numbers, if it was refused.
+/// Enqueues the job. If it is refused, tries again with text converted to what the schema wants.
 async fn enqueue(client: &Client, mut body: Value, key: Option<&str>) -> Result<Value, Failure> {
     const PATH: &[&str] = &["api", "v1", "executions"];
     let refused = match client.post_once(PATH, &body, key).await {
@@ -149,7 +150,7 @@ fn body(args: &Args) -> Result<Value, Failure> {
     Ok(body)
 }
 
-/// Asks for a job of any type, and for how it looks as an execution.
+/// Enqueues a job of any type and reads it back as an execution.
 async fn enqueue_any(client: &Client, args: &Args) -> Result<Value, Failure> {
     let mut options = Map::new();
     if let Some(queue) = &args.queue {
@@ -170,7 +171,7 @@ async fn enqueue_any(client: &Client, args: &Args) -> Result<Value, Failure> {
     }
     if !args.labels.is_empty() {
         let message = "--label goes with an action, not with --any-type";
-        return Err(Failure::usage(message).with_hint("--queue leads a job to workers of your own"));
+        return Err(Failure::usage(message).with_hint("--queue chooses the workers instead"));
     }
     if let Some(retry) = &args.retry {
         options.insert("retry".to_owned(), policy::of_the_standard(policy::read(retry)?));
@@ -189,7 +190,7 @@ async fn enqueue_any(client: &Client, args: &Args) -> Result<Value, Failure> {
     client.get(&["api", "v1", "executions", &id], &[]).await
 }
 
-/// Warns of a type that no worker has a handler for, when one of nearly that name has.
+/// Warns about a type without a handler if a similar type has one.
 async fn warn_of_stranger(client: &Client, wanted: &str) {
     let actions = client.get_list(&["api", "v1", "actions"]).await;
     let workers = client.get_list(&["api", "v1", "workers"]).await;
@@ -206,7 +207,7 @@ async fn warn_of_stranger(client: &Client, wanted: &str) {
         .filter(|(likeness, _)| *likeness > 0.85)
         .max_by(|(one, _), (other, _)| one.total_cmp(other));
     let near = near.map_or_else(String::new, |(_, name)| format!("; did you mean {name}?"));
-    output::say(&format!("warning: no action and no worker here knows {}{near}\n", escape(wanted)));
+    say(&format!("warning: neither an action nor a worker handles {}{near}\n", escape(wanted)));
 }
 
 fn duration(flag: &str, given: Option<&str>) -> Result<Option<Duration>, Failure> {
@@ -229,7 +230,7 @@ fn outcome(id: &str, job: &Value) -> Result<Exit, Failure> {
     if status == "completed" {
         let attempt = text_at(job, "attempt");
         let worker = text_at(job, "worker.name");
-        output::say(&format!("job {id} completed, attempt {attempt}, worker {worker}\n"));
+        say(&format!("job {id} completed, attempt {attempt}, worker {worker}\n"));
         return Ok(Exit::Ok);
     }
     let reason = match at(job, "error") {

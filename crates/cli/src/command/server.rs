@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use outlast_cli_core::exit::{Exit, Failure};
 use outlast_core::budget::{Budgets, InterruptionCharge};
 use outlast_core::time::Span;
 use outlast_packs::PackSet;
@@ -18,7 +19,6 @@ use super::store;
 use crate::config::server::{ServerConfig, Switches};
 use crate::config::value::Interruptions;
 use crate::config::{Environment, Flag, Settings};
-use crate::exit::{Exit, Failure};
 use crate::open_files;
 use crate::service_manager;
 use crate::signals::{Hangups, Interrupts};
@@ -38,13 +38,13 @@ pub(crate) struct Args {
     /// YAML file with settings
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Listen to anybody who can reach the address, without tokens
+    /// Accept requests without tokens on any address
     #[arg(long)]
     insecure: bool,
-    /// Serve the reset that conformance runners need. Never for real work
+    /// Serve the reset that conformance runners need; never in production
     #[arg(long)]
     conformance: bool,
-    /// Acknowledge jobs before they are on the disk, or use a PostgreSQL that does. A crash
+    /// Acknowledge jobs before they are on disk, or accept a PostgreSQL that does. A crash
     /// loses accepted jobs: for experiments only
     #[arg(long)]
     unsafe_no_fsync: bool,
@@ -71,7 +71,7 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
     let config = source.read()?;
     environment.warn_of_strangers();
     let packs = PackSet::load(&config.packs).map_err(|error| Failure::usage(error.to_string()))?;
-    packs::say(&packs);
+    packs::log(&packs);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     runtime.block_on(async {
@@ -92,7 +92,7 @@ fn tls(config: &ServerConfig) -> Result<Option<Arc<Tls>>, Failure> {
     Ok(Some(Arc::new(tls)))
 }
 
-/// Where the settings come from: they are read again on SIGHUP.
+/// Where the settings come from: SIGHUP reloads them.
 struct Source<'a> {
     file: Option<PathBuf>,
     environment: &'a Environment,
@@ -108,14 +108,14 @@ impl Source<'_> {
     }
 }
 
-/// What SIGHUP renews: who is let in, and what is shown to whom.
+/// What SIGHUP reloads: tokens, roles and certificates.
 struct Renewed {
     access: Arc<Access>,
     tls: Option<Arc<Tls>>,
 }
 
 impl Renewed {
-    /// Reads tokens, roles and certificates again; if anything is wrong, all stay as they are.
+    /// Reloads tokens, roles and certificates. If anything is wrong, all of them stay as they are.
     fn renew(&self, source: &Source<'_>) {
         match self.try_renew(source) {
             Ok(()) => tracing::info!("SIGHUP: tokens, roles and certificates were read again"),
@@ -134,14 +134,14 @@ impl Renewed {
             }
             (None, None) => {}
             (Some(_), None) | (None, Some(_)) => {
-                let what = "TLS cannot be switched on or off while the server runs: restart it";
+                let what = "TLS cannot be turned on or off while the server runs: restart it";
                 return Err(Failure::usage(what));
             }
         }
         let guarded = !config.tokens.is_empty() || !config.certificate_roles.is_empty();
         if self.access.is_open() == guarded {
-            let what = "a server with tokens or roles cannot lose them all, nor one without them \
-                        get some, while it runs: restart it";
+            let what = "authentication cannot be turned on or off while the server runs: restart \
+                        it";
             return Err(Failure::usage(what));
         }
         self.access.replace(config.tokens, config.certificate_roles);
@@ -149,7 +149,7 @@ impl Renewed {
     }
 }
 
-/// Serves until told to stop. The second time it is told, it stops without order.
+/// Serves until the first signal, then shuts down in order; a second signal ends it at once.
 async fn serve(
     store: Arc<dyn Store>,
     settings: ServerSettings,
@@ -180,13 +180,16 @@ async fn serve(
     stop.send(()).unwrap_or_default();
     tokio::select! {
         ended = &mut running => ended.map(|()| Exit::Ok).map_err(failed),
-        () = interrupts.next() => Err(Failure::failed("told twice to stop, stopped without order")),
+        () = interrupts.next() => Err(Failure::failed("second signal, stopped without a clean shutdown")),
     }
 }
 
 fn warn_of_switches(config: &ServerConfig) {
     if config.switches.insecure {
-        tracing::warn!("--insecure: everybody who can reach {} may do everything", config.listen);
+        tracing::warn!(
+            "--insecure: every client that can reach {} is an administrator",
+            config.listen
+        );
     }
     if config.switches.unsafe_no_fsync {
         tracing::warn!(
@@ -211,7 +214,7 @@ fn failed(error: ServeError) -> Failure {
     let failure = Failure::failed(error.to_string());
     match &error {
         ServeError::Bind { .. } => {
-            failure.with_hint("is another server running there? --listen takes another address")
+            failure.with_hint("is another server running there? --listen chooses another address")
         }
         _ => failure,
     }

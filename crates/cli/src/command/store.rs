@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use outlast_cli_core::clock;
+use outlast_cli_core::exit::{Exit, Failure};
 use outlast_store::Store;
 use outlast_store::migration::{Mismatch, Standing};
 use outlast_store_postgres::PostgresStore;
@@ -13,9 +15,7 @@ use outlast_store_sqlite::{OpenError, Options, Restoring, SqliteStore};
 
 pub(super) use moved::{AnySource, AnyTarget};
 
-use crate::clock;
 use crate::config::value::Database;
-use crate::exit::{Exit, Failure};
 
 /// What helps against a store that an import left half filled.
 const HALF: &str = "run `outlast import` with the same folder again: it goes on where it was; \
@@ -31,7 +31,7 @@ const OTHERS_LIMIT: Duration = Duration::from_secs(10);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Opens a store, and brings its schema up to date; durable unless somebody asked for less.
+/// Opens a store and brings its schema up to date. Durable unless a flag says otherwise.
 pub(super) async fn open(
     database: &Database,
     unsafe_no_fsync: bool,
@@ -114,7 +114,7 @@ fn used(error: &OpenError) -> Failure {
     if exit == Exit::Conflict { failure.with_hint(hint) } else { failure }
 }
 
-/// Whoever has the store open brings it up to date: then there is nothing left to do.
+/// Another process that has the store open migrates it: then there is nothing left to do.
 async fn migrate_file(path: &Path) -> Result<Vec<&'static str>, Failure> {
     let begun = clock::moment();
     loop {
@@ -137,9 +137,7 @@ async fn migrate_file(path: &Path) -> Result<Vec<&'static str>, Failure> {
 pub(super) fn unopened(error: &OpenError) -> Failure {
     let failure = Failure::failed(error.to_string());
     match error {
-        OpenError::InUse { .. } => {
-            failure.with_hint("stop the other server, or give this one a file of its own")
-        }
+        OpenError::InUse { .. } => failure.with_hint("stop the other server, or use another file"),
         OpenError::Io { .. } => failure.with_hint("--database sqlite:PATH takes another file"),
         OpenError::Schema(mismatch) => failure.with_hint(other_build(mismatch)),
         OpenError::Behind { .. } => failure.with_hint(BEHIND),
@@ -158,7 +156,7 @@ fn unreached(error: &outlast_store_postgres::OpenError) -> Failure {
     match error {
         OpenError::Address { .. } => Failure::usage(error.to_string()),
         OpenError::Connect { .. } => {
-            failure.with_hint("is PostgreSQL running there, and is the user let in?")
+            failure.with_hint("is PostgreSQL running there, and may the user connect?")
         }
         OpenError::Tls { .. } => failure.with_hint(
             "sslrootcert names the file with the authority that signed PostgreSQL's certificate; \

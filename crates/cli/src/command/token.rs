@@ -3,26 +3,27 @@
 use std::io::Read;
 
 use clap::{Args as ClapArgs, Subcommand};
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::say;
 use outlast_server::access::{Role, TokenHash};
 
 use crate::config::value::{self, TOKEN_LENGTH_MIN};
-use crate::exit::{Exit, Failure};
-use crate::output::{print, say};
+use crate::output::print;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make a new token: the token on stdout, the lines for `server.tokens` on stderr
+    /// Create a token: the token on stdout, its lines for `server.tokens` on stderr
     New(NewArgs),
-    /// Read a token from stdin and print its SHA-256, as `server.tokens` takes it
+    /// Read a token from stdin and print its SHA-256 for `server.tokens`
     Hash,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct NewArgs {
-    /// admin, operator, producer, worker or viewer
+    /// Role: admin, operator, producer, worker or viewer
     #[arg(long, default_value = "producer", value_parser = parse_role)]
     role: Role,
-    /// Who it is for [default: the role]
+    /// Name of its user [default: the role]
     #[arg(long)]
     name: Option<String>,
 }
@@ -51,15 +52,15 @@ fn new(args: NewArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An argument would be seen by everybody on this machine.
+/// Not an argument: other users of this machine could read it.
 fn from_stdin() -> Result<String, Failure> {
     let mut text = String::new();
     let read = std::io::stdin().take(64 * 1024).read_to_string(&mut text);
-    read.map_err(|error| Failure::usage(format!("no token can be read from stdin: {error}")))?;
+    read.map_err(|error| Failure::usage(format!("cannot read a token from stdin: {error}")))?;
     let token = text.trim();
     if token.len() < TOKEN_LENGTH_MIN {
         let message = format!("a token has at least {TOKEN_LENGTH_MIN} characters");
-        return Err(Failure::usage(message).with_hint("`outlast token new` makes a safe one"));
+        return Err(Failure::usage(message).with_hint("`outlast token new` creates a safe one"));
     }
     Ok(token.to_owned())
 }

@@ -1,27 +1,23 @@
-//! `outlast worker`: the guardian here, its engine and shims as processes of this same program.
+//! `outlast worker`: the guardian. Its engine and shims are in `inner_process.rs`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_worker::OwnProgram;
 use outlast_worker::containment::UnknownContainment;
-use outlast_worker::daemon::{self, DaemonConfig, Tell};
-use outlast_worker::guardian::{self, GuardianLink, GuardianOptions};
+use outlast_worker::daemon::DaemonConfig;
+use outlast_worker::guardian::{self, GuardianOptions};
 use outlast_worker::runtime::UnknownRuntime;
-use outlast_worker::{OwnProgram, handover, keeper, shim};
 
 use super::{TrustArgs, server_flags};
-use crate::cli;
 use crate::config::token::TokenFlags;
 use crate::config::worker::WorkerConfig;
 use crate::config::{Environment, Flag, Settings};
-use crate::exit::{Exit, Failure};
-use crate::log::{self, Loudness};
-use crate::service_manager;
 
 /// The hidden subcommand of a worker's engine.
-const ENGINE: &str = "engine";
+pub(crate) const ENGINE: &str = "engine";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
@@ -32,13 +28,13 @@ pub(crate) struct Args {
     token: TokenFlags,
     #[command(flatten)]
     trust: TrustArgs,
-    /// Label of this worker [default: the host's name]
+    /// Name of this worker [default: the host name]
     #[arg(long)]
     name: Option<String>,
     /// Queues to take jobs from, such as default,mail [default: default]
     #[arg(long)]
     queues: Option<String>,
-    /// Jobs at the same time [default: 10]
+    /// Jobs to run at the same time [default: 10]
     #[arg(long, value_name = "N")]
     concurrency: Option<String>,
     /// Runtimes to offer, such as shell,python,node [default: all that are found]
@@ -50,16 +46,16 @@ pub(crate) struct Args {
     /// Folder with packs; may be given several times
     #[arg(long, value_name = "DIR")]
     packs: Vec<String>,
-    /// How long running jobs may take at a stop [default: 30s]
+    /// Time that running jobs have to finish at shutdown [default: 30s]
     #[arg(long, value_name = "DURATION")]
     shutdown_timeout: Option<String>,
     /// Time between two heartbeats [default: 5s]
     #[arg(long, value_name = "DURATION")]
     heartbeat_interval: Option<String>,
-    /// How process trees are held: auto, pidns, cgroup, subreaper [default: auto]
+    /// Containment of process trees: auto, pidns, cgroup, subreaper [default: auto]
     #[arg(long, value_name = "KIND")]
     containment: Option<String>,
-    /// Folder in which attempts have theirs [default: where temporary files belong]
+    /// Folder for the working folders of attempts [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<String>,
     /// YAML file with settings
@@ -68,7 +64,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    fn config(self, environment: &Environment) -> Result<WorkerConfig, Failure> {
+    pub(crate) fn config(self, environment: &Environment) -> Result<WorkerConfig, Failure> {
         let file = self.config.clone();
         let settings = Settings::load(file.as_deref(), environment, self.flags())?;
         Ok(WorkerConfig::new(&settings)?)
@@ -93,8 +89,8 @@ impl Args {
     }
 }
 
-/// The guardian: checks what it was told, so that wrong usage is said once, and starts the
-/// engine with the very same words.
+/// The guardian: checks its arguments, so that wrong usage is reported once, and starts the
+/// engine with the same ones.
 pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
     args.config(environment)?;
     environment.warn_of_strangers();
@@ -103,71 +99,14 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
     let options = GuardianOptions { program: OwnProgram::running(), engine_args };
     match guardian::run(&options) {
         0 => Ok(Exit::Ok),
-        // The engine has said why.
+        // The engine has logged the reason.
         2 => Err(Failure::usage("")),
         5 => Err(Failure::new(Exit::NotAllowed, "")),
         _ => Err(Failure::failed("")),
     }
 }
 
-/// Runs this process as a shim, a keeper or an engine if it was started as one.
-pub(crate) fn inner_process() -> Option<ExitCode> {
-    let name = std::env::args_os().nth(1)?;
-    if name == shim::SUBCOMMAND {
-        return Some(ExitCode::from(u8::try_from(shim::main()).unwrap_or(1)));
-    }
-    if name == keeper::SUBCOMMAND {
-        return Some(ExitCode::from(u8::try_from(keeper::main()).unwrap_or(1)));
-    }
-    // From here on no other process of this user looks into this one.
-    handover::close_to_others();
-    (name == ENGINE).then(engine)
-}
-
-fn engine() -> ExitCode {
-    let environment = Environment::of_process();
-    // What it starts are jobs, and programs that it asks for their version.
-    handover::keep_from_children();
-    let (format, args, parent) = match cli::engine_args(std::env::args_os().skip(2)) {
-        Ok(parsed) => parsed,
-        Err(code) => return code,
-    };
-    log::start(format, Loudness::Info, &environment);
-    let daemon = args.config(&environment).and_then(|config| daemon_config(config, &environment));
-    // A parent of this same program waits as long as it takes.
-    let daemon =
-        daemon.map(|daemon| DaemonConfig { has_patient_parent: parent.is_some(), ..daemon });
-    match daemon.and_then(|daemon| run_engine(daemon, &environment)) {
-        Ok(exit) => exit.into(),
-        Err(failure) => {
-            if !failure.message.is_empty() {
-                tracing::error!("{}", failure.message);
-            }
-            failure.exit.into()
-        }
-    }
-}
-
-fn run_engine(config: DaemonConfig, environment: &Environment) -> Result<Exit, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
-    let tell = Tell { ready: service_manager::ready, stopping: service_manager::stopping };
-    let code = runtime.block_on(async {
-        service_manager::keep_watchdog(environment);
-        let link = GuardianLink::from_stdin()
-            .map_err(|error| Failure::failed(format!("no guardian: {error}")))?;
-        Ok::<i32, Failure>(daemon::run(config, link, tell).await)
-    })?;
-    match code {
-        0 => Ok(Exit::Ok),
-        // The daemon has said why.
-        2 => Err(Failure::usage("")),
-        5 => Err(Failure::new(Exit::NotAllowed, "")),
-        _ => Err(Failure::failed("")),
-    }
-}
-
-pub(super) fn daemon_config(
+pub(crate) fn daemon_config(
     config: WorkerConfig,
     environment: &Environment,
 ) -> Result<DaemonConfig, Failure> {

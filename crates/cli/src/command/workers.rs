@@ -1,13 +1,14 @@
 //! `outlast workers`: list, show, take out of service and back.
 
 use clap::{Args, Subcommand};
+use outlast_cli_core::client::Client;
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::{Column, ago, fields, say, text_at, when};
 use serde_json::{Value, json};
 
 use super::{Target, job_id};
-use crate::client::Client;
 use crate::config::Environment;
-use crate::exit::{Exit, Failure};
-use crate::output::{self, Column, Format, ago, fields, text_at, when};
+use crate::output::{self, Format};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -15,13 +16,13 @@ pub(crate) enum Command {
     List(List),
     /// Show one worker
     Show(One),
-    /// Give a worker no new work; what it runs goes on
+    /// Stop giving a worker jobs; running jobs continue
     Quiet(One),
-    /// Give a quiet worker work again
+    /// Give a quiet worker jobs again
     Resume(One),
-    /// Let a worker finish what it runs, then stop
+    /// Let a worker finish its running jobs, then stop it
     Drain(One),
-    /// Remove a worker that stopped or died from the list
+    /// Remove a stopped or dead worker from the list
     Forget(One),
 }
 
@@ -30,7 +31,7 @@ pub(crate) struct List {
     /// Only this status: active or inactive
     #[arg(long, value_parser = ["active", "inactive"], hide_possible_values = true)]
     status: Option<String>,
-    /// How many at most
+    /// Longest list
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     #[command(flatten)]
@@ -39,7 +40,7 @@ pub(crate) struct List {
 
 #[derive(Debug, Args)]
 pub(crate) struct One {
-    /// Worker, by id, by the beginning of it, or by name
+    /// Worker, by id, id prefix or name
     worker: String,
     #[command(flatten)]
     target: Target,
@@ -75,7 +76,7 @@ async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     let (found, total) = pages(&client, &filters, args.limit).await?;
     output::print_list(args.target.output, &found, COLUMNS)?;
     if let Some(total) = total {
-        output::say(&format!("{} of {total} shown; --limit shows more\n", found.len()));
+        say(&format!("{} of {total} shown; --limit shows more\n", found.len()));
     }
     Ok(Exit::Ok)
 }
@@ -106,7 +107,7 @@ async fn forget(args: &One, environment: &Environment) -> Result<Exit, Failure> 
         let answer = answer.get("data").cloned().unwrap_or(answer);
         output::print_one(args.target.format(), &answer, Value::to_string)?;
     }
-    output::say(&format!("worker {id} forgotten\n"));
+    say(&format!("worker {id} removed\n"));
     Ok(Exit::Ok)
 }
 
@@ -135,19 +136,18 @@ fn page(worker: &Value) -> String {
 /// All workers that the server lists.
 pub(super) async fn all(
     client: &Client,
-    filters: &[crate::client::Query<'_>],
+    filters: &[outlast_cli_core::client::Query<'_>],
 ) -> Result<Vec<Value>, Failure> {
     Ok(pages(client, filters, u32::MAX).await?.0)
 }
 
-/// Longest page asked for at once.
+/// Longest page to request.
 const PAGE_MAX: u32 = 500;
 
-/// Reads pages until there are `limit` workers or no more; tells how many there are in all if
-/// these are not all.
+/// Reads pages until there are `limit` workers or no more; prints the total if there are more.
 async fn pages(
     client: &Client,
-    filters: &[crate::client::Query<'_>],
+    filters: &[outlast_cli_core::client::Query<'_>],
     limit: u32,
 ) -> Result<(Vec<Value>, Option<String>), Failure> {
     let mut found = Vec::new();
@@ -171,9 +171,8 @@ async fn pages(
     }
 }
 
-/// The id of a worker given by id, by the beginning of it, or by name. A name means the active
-/// one of that name; when none is active, the only one. What is a name is not taken for the
-/// beginning of an id.
+/// The id of a worker, from an id, a prefix or a name. A name means the active worker of that
+/// name; if none is active, the only one. A name is never read as a prefix of an id.
 pub(crate) async fn resolve(client: &Client, given: &str) -> Result<String, Failure> {
     if uuid::Uuid::try_parse(given).is_ok() {
         return Ok(given.to_owned());
@@ -192,12 +191,12 @@ pub(crate) async fn resolve(client: &Client, given: &str) -> Result<String, Fail
             let ids: Vec<String> = several.iter().map(|worker| text_at(worker, "id")).collect();
             let message = format!("{} workers are named `{given}`", several.len());
             Err(Failure::new(Exit::Conflict, format!("{message}\n{}", ids.join("\n")))
-                .with_hint("give the id"))
+                .with_hint("use the id"))
         }
     }
 }
 
-/// The id of the only worker whose id begins so.
+/// The id of the only worker with this prefix.
 fn begun(workers: &[Value], given: &str) -> Result<String, Failure> {
     let begins = |id: &String| job_id::digits(id).starts_with(&job_id::digits(given));
     let mut ids: Vec<String> = Vec::new();
@@ -206,14 +205,14 @@ fn begun(workers: &[Value], given: &str) -> Result<String, Failure> {
     }
     match ids.as_slice() {
         [] => {
-            let message = format!("there is no worker named `{given}`, nor one whose id begins so");
+            let message = format!("no worker has the name or id prefix `{given}`");
             Err(Failure::new(Exit::NotFound, message).with_hint("`outlast workers list` shows all"))
         }
         [one] => Ok(one.clone()),
         several => {
             let message =
                 format!("several workers' ids begin with {given}\n{}", several.join("\n"));
-            Err(Failure::new(Exit::Conflict, message).with_hint("give more of the id"))
+            Err(Failure::new(Exit::Conflict, message).with_hint("use a longer prefix"))
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use outlast_cli_core::exit::Failure;
+use outlast_cli_core::output::escape_lines;
+
 use super::{Origin, keys};
-use crate::exit::Failure;
-use crate::output::escape_lines;
 
 /// Why the configuration cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

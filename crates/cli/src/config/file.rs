@@ -8,11 +8,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::path::Path;
 
+use outlast_cli_core::without_passwords;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::{Location, Spanned};
 
-use super::value::without_passwords;
 use super::{ConfigError, Origin, keys};
 
 /// One line of a file that sets a key.

@@ -64,12 +64,17 @@ const LABELS: Kind = kind("mapping", |v| value::labels(v).map(drop));
 pub(crate) const ALL: &[Key] = &[
     key("server.listen", "127.0.0.1:8080", "address and port to listen on", ADDRESS),
     key("server.database", "sqlite:outlast.db", "where jobs are stored", DATABASE),
-    key("server.shutdown_timeout", "30", "how long open requests may take at a stop", DURATION),
+    key(
+        "server.shutdown_timeout",
+        "30",
+        "time that open requests have to finish at shutdown",
+        DURATION,
+    ),
     key("server.packs", "", "folders with packs, beside the built-in one", PATHS),
     secret("server.tokens", "bearer tokens: a list of {name, role, token or sha256}", TOKENS),
     key("server.tls.cert", "", "certificate of the server, with its chain, in PEM", FILE),
     key("server.tls.key", "", "key of that certificate, in PEM", FILE),
-    key("server.tls.client_ca", "", "authorities of clients' certificates, in PEM", FILE),
+    key("server.tls.client_ca", "", "certificate authorities of clients, in PEM", FILE),
     key(
         "server.tls.roles",
         "",
@@ -79,19 +84,19 @@ pub(crate) const ALL: &[Key] = &[
     key(
         "server.hosts",
         "",
-        "names that a server without tokens answers to, besides localhost and its address",
+        "host names that a server without tokens accepts, besides localhost and its address",
         LIST,
     ),
     key(
         "server.connections",
         "0",
-        "most open connections; 0: as many as the limit of open files allows",
+        "maximum of open connections; 0: as many as the limit of open files allows",
         COUNT,
     ),
     key(
         "server.connections_per_address",
         "0",
-        "most open connections from one address, workers' not counted; 0: half of all",
+        "maximum of open connections per address, without workers; 0: half of all",
         COUNT,
     ),
     key("server.max_body", "1 MiB", "largest request body", SIZE),
@@ -101,28 +106,43 @@ pub(crate) const ALL: &[Key] = &[
         "how long an execution waits without a worker",
         DURATION,
     ),
-    key("executor.start_timeout", "30", "how long a worker may take to start a job", DURATION),
+    key("executor.start_timeout", "30", "time that a worker has to start a job", DURATION),
     key("executor.timeout_check_interval", "1", "longest time between two sweeps", DURATION),
     key("executor.enable_timeout_monitor", "true", "whether sweeps run on this server", FLAG),
-    key("executor.interruptions", "free", "whether a shutdown spends a retry", INTERRUPTIONS),
-    key("executor.loss_budget", "3", "worker deaths a job may suffer", COUNT),
-    key("executor.interruption_budget", "10", "shutdowns a job may suffer", COUNT),
-    key("ojs.lease", "30", "silence after which a plain worker that beat is given up", DURATION),
-    key("ojs.visibility", "1800", "how long a plain worker may keep a job unless told", DURATION),
+    key(
+        "executor.interruptions",
+        "free",
+        "whether a shutdown uses up a retry: free or charge",
+        INTERRUPTIONS,
+    ),
+    key("executor.loss_budget", "3", "worker deaths that a job survives", COUNT),
+    key("executor.interruption_budget", "10", "shutdowns that a job survives", COUNT),
+    key(
+        "ojs.lease",
+        "30",
+        "silence after which a plain worker that sent heartbeats is declared dead",
+        DURATION,
+    ),
+    key(
+        "ojs.visibility",
+        "1800",
+        "how long a plain worker may keep a job, unless the request says",
+        DURATION,
+    ),
     key("retention.finished", "7d", "how long finished jobs are kept", DURATION),
     key("retention.workers", "7d", "how long stopped and lapsed workers are kept", DURATION),
     key("worker.server", "http://127.0.0.1:8080", "the server to work for", URL),
-    secret("worker.token", "bearer token shown to the server", TOKEN),
-    key("worker.token_file", "", "file that holds this token, instead of the token itself", FILE),
+    secret("worker.token", "bearer token for the server", TOKEN),
+    key("worker.token_file", "", "file that holds the token", FILE),
     key(
         "worker.ca_file",
         "",
-        "authorities trusted for https://, in PEM; the system's if none",
+        "certificate authorities for https://, in PEM; the system's by default",
         FILE,
     ),
     key("worker.client_cert", "", "certificate shown to the server, in PEM", FILE),
     key("worker.client_key", "", "key of that certificate, in PEM", FILE),
-    key("worker.name", "", "label of the worker; the host's name if none", TEXT),
+    key("worker.name", "", "name of the worker; the host name by default", TEXT),
     key("worker.heartbeat_interval", "5", "time between two heartbeats, 0.1 to 300 s", HEARTBEAT),
     key(
         "worker.heartbeat_staleness_multiplier",
@@ -133,32 +153,37 @@ pub(crate) const ALL: &[Key] = &[
     key(
         "worker.reconnect_window",
         "5",
-        "how long a dropped worker may take to come back",
+        "time that a disconnected worker has to reconnect",
         DURATION,
     ),
-    key("worker.shutdown_timeout", "30", "how long running jobs may take at a stop", DURATION),
-    key("worker.concurrency", "10", "jobs at the same time, 1 to 10000", CONCURRENCY),
+    key(
+        "worker.shutdown_timeout",
+        "30",
+        "time that running jobs have to finish at shutdown",
+        DURATION,
+    ),
+    key("worker.concurrency", "10", "jobs to run at the same time, 1 to 10000", CONCURRENCY),
     key("worker.queues", "default", "queues to take jobs from", NAMES),
     key("worker.labels", "", "labels as name=value", LABELS),
-    key("worker.runtimes", "", "shell, python, node; all that are found if none", RUNTIMES),
+    key("worker.runtimes", "", "shell, python, node; all that are found by default", RUNTIMES),
     key("worker.packs", "", "folders with packs, beside the built-in one", PATHS),
     key(
         "worker.environment",
         "",
-        "variables that jobs get of the worker's; AWS_* for all that begin so",
+        "variables of the worker that jobs inherit; AWS_* is a prefix",
         VARIABLES,
     ),
-    key("worker.secrets", "", "folder with secrets that actions may ask for, one file each", PATH),
+    key("worker.secrets", "", "folder with secrets for actions, one file each", PATH),
     key(
         "worker.containment",
         "auto",
-        "how process trees are held: auto, pidns, cgroup, subreaper",
+        "containment of process trees: auto, pidns, cgroup, subreaper",
         CONTAINMENT,
     ),
     key(
         "worker.work_dir",
         "",
-        "folder in which attempts have theirs; where temporary files belong if none",
+        "folder for the working folders of attempts; the system's temporary folder by default",
         PATH,
     ),
 ];
@@ -190,7 +215,7 @@ pub(crate) fn variable(name: &str) -> String {
     format!("OUTLAST_{}", name.replace('.', "__").to_uppercase())
 }
 
-/// The key that somebody who wrote `name` most likely meant.
+/// The key that `name` was most likely meant to be.
 pub(crate) fn nearest(name: &str) -> &'static str {
     let wanted = name.to_lowercase();
     let last = |text: &str| text.rsplit('.').next().unwrap_or_default().to_owned();

@@ -68,11 +68,11 @@ pub(crate) struct ServerConfig {
     pub(crate) switches: Switches,
 }
 
-/// What is never in a file, because it weakens a promise.
+/// Settings that only flags can set, because they weaken a guarantee.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Switches {
-    /// Listen to anybody, ask nobody for a token.
+    /// Listen on any address and accept requests without a token.
     pub(crate) insecure: bool,
     /// Serve what the conformance runner needs, such as a reset of the store.
     pub(crate) conformance: bool,
@@ -132,7 +132,7 @@ impl ServerConfig {
         limits
     }
 
-    /// Certificates of clients that nobody judges, or that give no right.
+    /// Refuses client certificates that are not verified, or that grant no role.
     fn refuse_half_a_rule(&self) -> Result<(), ConfigError> {
         let judged = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
         let (message, hint) = match (judged, self.certificate_roles.is_empty()) {

@@ -3,16 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use outlast_cli_core::exit::{Exit, Failure};
 use outlast_server::access::TokenHash;
 use serde_json::{Value, json};
 
-use super::client::ClientConfig;
+use super::client;
 use super::server::{ServerConfig, Switches};
 use super::token::TokenFlags;
 use super::value::{self, Database};
 use super::worker::WorkerConfig;
 use super::{ConfigError, Environment, Flag, Origin, Settings, keys};
-use crate::exit::{Exit, Failure};
 
 struct Given {
     folder: tempfile::TempDir,
@@ -121,7 +121,7 @@ fn wrong_value_names_key_value_origin_and_what_would_be_right() {
     error: `worker.shutdown_timeout` is `soon` (o.yaml:2), which is not a duration: seconds such as 30 or 0.5, or 200ms, 30s, 5m, 2h, 7d
       2 |   shutdown_timeout: soon
         |                     ^^^^
-    hint: worker.shutdown_timeout: how long running jobs may take at a stop; default 30
+    hint: worker.shutdown_timeout: time that running jobs have to finish at shutdown; default 30
     ");
 }
 
@@ -133,7 +133,7 @@ fn token_that_was_said_closest_at_hand_is_shown() {
     let file = path.to_str().unwrap();
     let shown = |flags: TokenFlags, environment: &[(&str, &str)]| {
         let flags = flags.flags().to_vec();
-        let config = ClientConfig::new(flags, &Environment::of(environment));
+        let config = client::load(flags, &Environment::of(environment));
         config.map(|config| config.token.unwrap_or_default()).map_err(|error| error.to_string())
     };
     let none = TokenFlags::default;
@@ -231,7 +231,7 @@ fn client_asks_the_server_that_was_named_last() {
     let server = |flag: Option<&str>, environment: &[(&str, &str)]| {
         let flag = flag.map(ToOwned::to_owned);
         let flags = vec![Flag::new("worker.server", "--server", flag)];
-        ClientConfig::new(flags, &Environment::of(environment)).unwrap().server
+        client::load(flags, &Environment::of(environment)).unwrap().server
     };
     let both = [("OJS_URL", "http://ojs:1/ojs/v1/"), ("OUTLAST_SERVER", "http://o:2/")];
     assert_eq!(server(None, &[]), "http://127.0.0.1:8080");
@@ -243,7 +243,7 @@ fn client_asks_the_server_that_was_named_last() {
 #[test]
 fn client_does_not_mind_a_server_setting_that_is_wrong() {
     let environment = Environment::of(&[("OUTLAST_SERVER__LISTEN", "nonsense")]);
-    ClientConfig::new(Vec::new(), &environment).unwrap();
+    client::load(Vec::new(), &environment).unwrap();
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn server_open_to_others_must_be_wanted() {
 #[test]
 fn blanks_around_a_token_are_no_part_of_it() {
     let variable = |value| Environment::of(&[("OUTLAST_TOKEN", value)]);
-    let shown = |value| ClientConfig::new(Vec::new(), &variable(value));
+    let shown = |value| client::load(Vec::new(), &variable(value));
     let token = "abcdefghijklmnop";
     assert_eq!(shown("abcdefghijklmnop\n").unwrap().token.as_deref(), Some(token));
     assert_eq!(shown(" \n").unwrap().token, None);
@@ -458,6 +458,6 @@ fn excerpt_marks_the_value_and_leaves_the_comment_out() {
     error: `worker.concurrency` is `many` (o.yaml:2), which is not a whole number from 1 to 10000
       2 |   concurrency: many  # as many as fit
         |                ^^^^
-    hint: worker.concurrency: jobs at the same time, 1 to 10000; default 10
+    hint: worker.concurrency: jobs to run at the same time, 1 to 10000; default 10
     ");
 }

@@ -1,4 +1,4 @@
-//! The token to show to a server: given as it is, or as the file it stands in.
+//! The token for a server: given directly, or as the file that holds it.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use clap::Args;
 use super::value;
 use super::{ConfigError, Flag, Settings};
 
-/// The flags of every command that asks a server.
+/// The flags of every client command.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct TokenFlags {
     /// Bearer token [default: OUTLAST_TOKEN or OJS_AUTH_TOKEN]
@@ -28,8 +28,7 @@ impl TokenFlags {
     }
 }
 
-/// The token of these settings. What was said closer at hand wins: a flag over the environment
-/// over a file of settings.
+/// The token of these settings: a flag wins over the environment, and that over the file.
 pub(crate) fn token(settings: &Settings) -> Result<Option<String>, ConfigError> {
     let given = settings.get("worker.token", value::shown_token)?;
     let Some(path) = settings.get("worker.token_file", value::file)? else { return Ok(given) };
@@ -51,7 +50,7 @@ fn read(path: &Path) -> Result<String, ConfigError> {
     let wrong = |reason: &str| {
         ConfigError::together(
             format!("token file {} {reason}", path.display()),
-            "it holds one token and nothing else; `outlast token new` makes one",
+            "it must hold one token and nothing else; `outlast token new` creates one",
         )
     };
     let text = std::fs::read_to_string(path)

@@ -3,7 +3,6 @@
 //! Every function answers a refusal with what would be right, to be put after "which is not".
 
 mod amount;
-mod mask;
 mod place;
 mod token;
 
@@ -13,7 +12,6 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 pub(crate) use amount::{concurrency, count, duration, heartbeat, multiplier, size};
-pub(crate) use mask::without_passwords;
 pub(crate) use place::{Database, database, listen, url};
 pub(crate) use token::{TOKEN_LENGTH_MIN, role, roles, shown as shown_token, tokens};
 

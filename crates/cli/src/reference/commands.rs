@@ -7,9 +7,8 @@ use crate::cli;
 
 const HEAD: &str = "# The command line
 
-Written by a test from the program's own definition (`UPDATE_DOCS=1 cargo test -p outlast-cli` writes
-it anew; a difference fails the test). `outlast COMMAND --help` says the same, `outlast man` as a manual,
-`outlast completions SHELL` to a shell.
+Generated from the program's definition with `UPDATE_DOCS=1 cargo test -p outlast-cli`; a difference fails the test.
+`outlast COMMAND --help` prints the same, `outlast man` a manual page, `outlast completions SHELL` a completion script.
 
 Data goes to stdout, everything else to stderr. Commands that print data have `-o table|json|jsonl`. A
 duration is a number of seconds, or `200ms`, `30s`, `5m`, `2h`, `7d`. Settings of server and worker are in

@@ -10,24 +10,23 @@ use crate::config::{Environment, Settings};
 
 const HEAD: &str = "# Configuration
 
-Written by a test from the table that the program itself uses (`UPDATE_DOCS=1 cargo test -p outlast-cli`
-writes it anew; a difference fails the test).
+Generated from the program's table of keys with `UPDATE_DOCS=1 cargo test -p outlast-cli`; a difference fails the test.
 
-A value comes from a flag, else from the environment, else from the YAML file that `--config` names, else it
-is the default. There is no file unless one is named. An unknown key or variable and a value that makes no
-sense end the command with code 2 and name what would be right. `outlast config show` prints every key with its
-value, `--origin` also where it came from; `outlast doctor` checks what fits together.
+A flag wins over the environment, the environment over the YAML file that `--config` names, and the file over the
+default. No file is read unless one is named. An unknown key or variable, or an invalid value, ends the command with
+code 2 and a message that says what would be valid. `outlast config show` prints every key with its value, `--origin`
+also where it came from; `outlast doctor` checks that the settings fit together.
 
 - *seconds*: a number, fractions allowed, or `200ms`, `30s`, `5m`, `2h`, `7d`
 - *bytes*: a number, or `512 KiB`, `1 MiB`, `2 GiB`
 - *list*: `[a, b]` in YAML, `a,b` in the environment and in flags; `--packs` may be given several times
 - *mapping*: `{zone: a}` in YAML, `zone=a` elsewhere
 
-`outlast server` and `outlast worker` read the keys as the tables say; `outlast dev` hands them to both,
-but listens where `--listen` says and stores below `--data`; `outlast migrate` reads `server.database`,
-`outlast doctor` and `outlast config show` read all. Other commands read no file: they take `--server`
-and `--token`, or the short variables of `worker.server` and `worker.token`; `outlast health worker`
-asks after the worker that `worker.name` in the environment names.
+The tables say which keys `outlast server` and `outlast worker` read. `outlast dev` passes all of them on, but listens
+on `--listen` and stores below `--data`. `outlast migrate` reads `server.database`; `outlast doctor` and
+`outlast config show` read all keys. Other commands read no file: they take `--server` and `--token`, or the short
+variables of `worker.server` and `worker.token`. `outlast health worker` checks the worker that `worker.name` in the
+environment names.
 
 ";
 
@@ -35,9 +34,9 @@ const OTHER: &str = "## Other variables
 
 | Variable | Meaning |
 |---|---|
-| `OUTLAST_LOG` | which log lines there are, such as `debug` or `outlast_server=debug,info` |
-| `NO_COLOR` | no colours, if it is set to anything |
-| `NOTIFY_SOCKET`, `WATCHDOG_USEC` | set by systemd: it is told when server and worker are ready, stop, and still turn |
+| `OUTLAST_LOG` | log filter, such as `debug` or `outlast_server=debug,info` |
+| `NO_COLOR` | if set to anything, no colours |
+| `NOTIFY_SOCKET`, `WATCHDOG_USEC` | set by systemd: server and worker report that they are ready, stopping and alive |
 
 ## A file with every default
 
@@ -57,11 +56,11 @@ server.max_body … 2097152 … environment OUTLAST_SERVER__MAX_BODY … largest
 ";
 
 const SECTIONS: &[(&str, &str)] = &[
-    ("server", "What a server listens on and keeps"),
-    ("executor", "When jobs are taken back, and what a job may suffer"),
+    ("server", "Servers: addresses, storage, TLS, tokens, limits"),
+    ("executor", "When jobs are taken back, and their budgets"),
     ("ojs", "Plain Open Job Spec clients"),
-    ("retention", "How long things are kept"),
-    ("worker", "Workers. What a worker proposes, its server answers with what is in force"),
+    ("retention", "How long data is kept"),
+    ("worker", "Workers. A worker proposes intervals; its server decides"),
 ];
 
 fn section(key: &Key) -> &'static str {

@@ -35,7 +35,7 @@ fn answer_that_is_not_from_outlast_is_a_failure() {
 
 #[test]
 fn no_server_is_exit_6_and_says_where_it_was_looked_for() {
-    // Port 1 on loopback: nobody listens there.
+    // Port 1 on loopback: no process listens there.
     let said = outlast_with(&["workers", "list"], &[("OUTLAST_SERVER", "127.0.0.1:1")]);
     assert_eq!((said.code, said.out.as_str()), (6, ""));
     assert!(
@@ -133,7 +133,7 @@ fn a_job_may_be_named_by_the_beginning_of_its_id() {
     assert_eq!(asked, format!("POST /api/v1/executions/{ID}/cancel"));
     let several = ask("01a1");
     assert_eq!(several.code, 4);
-    assert!(several.err.contains(ID) && several.err.contains("give more of the id"));
+    assert!(several.err.contains(ID) && several.err.contains("use a longer prefix"));
     assert_eq!(ask("ffff").code, 3);
 }
 
@@ -285,7 +285,7 @@ fn worker_may_be_named_and_the_active_one_is_meant() {
     assert_eq!(said.code, 0, "{}", said.err);
     let ambiguous = outlast(&["workers", "drain", "w2", "--server", &stub.url]);
     assert_eq!(ambiguous.code, 4);
-    assert_eq!(ambiguous.err, "error: 2 workers are named `w2`\n  a\n  b\nhint: give the id\n");
+    assert_eq!(ambiguous.err, "error: 2 workers are named `w2`\n  a\n  b\nhint: use the id\n");
     assert_eq!(outlast(&["workers", "drain", "w3", "--server", &stub.url]).code, 3);
 }
 
@@ -369,7 +369,7 @@ fn purging_everything_must_be_asked_for() {
     let stub = Stub::start(|asked, number| match (asked.line.starts_with("GET"), number) {
         (true, 0) => (200, r#"{"jobs":[{"id":"a"},{"id":"b"}]}"#.to_owned()),
         (true, _) => (200, r#"{"jobs":[]}"#.to_owned()),
-        // Somebody else removed this one meanwhile.
+        // Another client has removed this one in the meantime.
         (false, _) if asked.line.ends_with("/b") => (404, String::new()),
         (false, _) => (200, r#"{"deleted":true}"#.to_owned()),
     });

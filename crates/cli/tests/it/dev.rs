@@ -18,7 +18,7 @@ fn port_that_is_taken_is_named_and_nothing_is_left_running() {
 fn data_folder_that_cannot_be_made_is_named() {
     let said = outlast(&["dev", "--data", "/proc/nowhere/data"]);
     assert_eq!(said.code, 1);
-    assert!(said.err.contains("/proc/nowhere/data cannot be made"), "{}", said.err);
+    assert!(said.err.contains("/proc/nowhere/data cannot be created"), "{}", said.err);
 }
 
 #[test]

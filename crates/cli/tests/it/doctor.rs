@@ -1,4 +1,4 @@
-//! `outlast doctor` on this host, without a server or with one that says what it is told to.
+//! `outlast doctor` on this host, without a server or with one whose responses are scripted.
 
 use std::process::{Command, Stdio};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::stub::Stub;
 use crate::{Said, outlast, outlast_with};
 
-/// Nobody listens there.
+/// No process listens there.
 const NOWHERE: &str = "http://127.0.0.1:9";
 /// A port that the port check may use without meeting a neighbour.
 const FREE: (&str, &str) = ("OUTLAST_SERVER__LISTEN", "127.0.0.1:0");
@@ -139,7 +139,7 @@ fn a_runtime_that_was_asked_for_and_is_missing_fails() {
 fn a_port_that_somebody_else_has_fails() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    // Whoever connects is turned away, as by something that is no HTTP server.
+    // Connections are closed, as by something that is not an HTTP server.
     std::thread::spawn(move || {
         for stream in taken.incoming() {
             drop(stream);

@@ -1,4 +1,4 @@
-//! A tiny HTTP server that answers as it is told and remembers what it was asked.
+//! A tiny HTTP server with scripted responses that records its requests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -12,9 +12,8 @@ use crate::api::Api;
 const INTRO: &str = "\
 # HTTP reference
 
-Written by a test from the server's own routes (`UPDATE_DOCS=1 cargo test -p outlast-server`
-writes it anew; a difference fails the test). A running server describes itself in the same
-words at `/openapi.json`, as OpenAPI 3.1.
+Generated from the server's routes with `UPDATE_DOCS=1 cargo test -p outlast-server`; a difference fails the
+test. A running server serves the same description at `/openapi.json`, as OpenAPI 3.1.
 
 - Every path below `/api/v1/executions` is served below `/executions` too.
 - A server with tokens wants `Authorization: Bearer TOKEN`, and its role must be one of those
@@ -224,6 +223,6 @@ async fn the_reference_says_what_the_routes_are() {
     assert!(
         kept == page,
         "docs/http.md differs from the routes, first at {first:?}; \
-         if the change is meant, UPDATE_DOCS=1 cargo test -p outlast-server writes it anew"
+         if the change is intended, run UPDATE_DOCS=1 cargo test -p outlast-server"
     );
 }

@@ -5,16 +5,16 @@ mod compare;
 use std::collections::HashSet;
 use std::time::Duration;
 
+use outlast_cli_core::client::Client;
+use outlast_cli_core::clock::Moment;
+use outlast_cli_core::exit::Failure;
+use outlast_cli_core::output::{Table, span, text_at};
 use serde_json::Value;
 
 use self::compare::{Compared, compare};
 use super::ledger::{Ledger, Mark};
 use super::load::Load;
 use super::stage::KILLED;
-use crate::client::Client;
-use crate::clock::Moment;
-use crate::exit::Failure;
-use crate::output::{Table, span, text_at};
 
 /// How long the API may lag behind the ledger: a job writes its last line before it ends.
 const SETTLE_LOOKS: u32 = 500;

@@ -1,12 +1,12 @@
-//! The ledger: what the jobs themselves wrote down, with the time at which we saw it.
+//! The ledger: what the jobs wrote down themselves, and when each line was seen.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::clock::{self, Moment};
-use crate::exit::Failure;
+use outlast_cli_core::clock::{self, Moment};
+use outlast_cli_core::exit::Failure;
 
 /// What a job wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Ledger {
         self.jobs.keys().map(String::as_str)
     }
 
-    /// Lines that nobody should have written.
+    /// Lines that are not of the ledger's form.
     pub(super) fn malformed(&self) -> &[String] {
         &self.malformed
     }

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use outlast_cli_core::client::Client;
+use outlast_cli_core::exit::Failure;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::pack;
-use crate::client::Client;
-use crate::exit::Failure;
 
 /// How many jobs are sent at the same time: a store with a slow disk shares its flushes.
 const PRODUCERS: usize = 16;
@@ -58,7 +58,7 @@ impl Load {
 async fn enqueue(client: Client, body: Value) -> Result<String, Failure> {
     let answer = client.post(&["api", "v1", "executions"], &body).await?;
     let id = answer.pointer("/data/id").and_then(Value::as_str).map(ToOwned::to_owned);
-    id.ok_or_else(|| Failure::failed("the server accepted a job without telling its id"))
+    id.ok_or_else(|| Failure::failed("the server accepted a job but did not return its id"))
 }
 
 /// Long jobs begin to run shortly before half of all are done, and go on for a while: a slow machine

@@ -3,8 +3,7 @@
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
-use crate::output::say;
+use outlast_cli_core::output::say;
 
 /// Without a terminal a line is printed at every such share of the whole.
 const STEPS: usize = 10;

@@ -5,19 +5,16 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use outlast_cli_core::client::{Client, ClientConfig};
+use outlast_cli_core::clock::{self, Moment};
+use outlast_cli_core::exit::Failure;
+use outlast_cli_core::output::{at, text_at};
+use outlast_cli_core::process::{Child, Launch};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::super::dev::SERVER_START_MAX;
-use super::judge::Verdict;
 use super::pack;
-use crate::client::Client;
-use crate::clock::{self, Moment};
-use crate::config::client::ClientConfig;
-use crate::exit::Failure;
-use crate::output::{at, text_at};
-use crate::process::{Child, Echo, Launch, worded};
 
 /// Jobs at the same time on each worker.
 const CONCURRENCY: &str = "4";
@@ -50,9 +47,10 @@ impl Stage {
         let folder = TempDir::with_prefix("outlast-demo-").map_err(cannot)?;
         pack::write(&folder.path().join("packs")).map_err(cannot)?;
         std::fs::write(folder.path().join("ledger"), "").map_err(cannot)?;
-        let server = start(folder.path(), "server", server_args(folder.path()))?;
-        let Some(url) = server.address(SERVER_START_MAX).await else {
-            return Err(with_lines(Failure::failed("the server did not start"), &server));
+        let args = server_args(folder.path());
+        let server = Child::start(Launch::with_log_in(folder.path(), "server", args))?;
+        let Some(url) = server.address().await else {
+            return Err(server.explain(Failure::failed("the server did not start")));
         };
         let client = Client::new(ClientConfig::plain(url.clone()))?;
         let mut stage = Self { workers: Vec::new(), server, url, client, folder };
@@ -85,7 +83,7 @@ impl Stage {
             args.extend([flag.into(), value.into()]);
         }
         args.extend(["--packs".into(), self.folder.path().join("packs").into()]);
-        self.workers.push(start(self.folder.path(), name, args)?);
+        self.workers.push(Child::start(Launch::with_log_in(self.folder.path(), name, args))?);
         Ok(())
     }
 
@@ -94,7 +92,7 @@ impl Stage {
         while self.active().await?.len() < self.workers.len() {
             if let Some(ended) = self.workers.iter().find(|worker| worker.has_ended()) {
                 let failure = Failure::failed(format!("worker {} did not start", ended.name()));
-                return Err(with_lines(failure, ended));
+                return Err(ended.explain(failure));
             }
             if clock::moment().since(begun) > REGISTER_MAX {
                 return Err(Failure::failed("the workers did not register in time"));
@@ -130,7 +128,7 @@ impl Stage {
     }
 
     /// Waits until both workers that will be struck hold running jobs, for the strike would show
-    /// little otherwise; but not for ever.
+    /// little otherwise. Gives up after a while.
     pub(super) async fn await_busy_victims(&self) -> Result<(), Failure> {
         let begun = clock::moment();
         while clock::moment().since(begun) < BUSY_MAX {
@@ -158,35 +156,27 @@ impl Stage {
         Ok(killed_at)
     }
 
-    /// Ends everything in order: workers first, then the server. Whatever does not end well is a
-    /// fault, the killed worker excepted.
-    pub(super) async fn clear(self, verdict: &mut Verdict) {
-        for worker in self.workers.iter().filter(|worker| worker.name() != KILLED) {
+    /// Stops everything in order: workers first, then the server. Returns a fault for each that
+    /// did not stop cleanly, except the worker that was killed.
+    pub(super) async fn stop(self) -> Vec<String> {
+        let workers = || self.workers.iter().filter(|worker| worker.name() != KILLED);
+        for worker in workers() {
             worker.signal(Signal::TERM);
         }
-        let others = self.workers.iter().filter(|worker| worker.name() != KILLED);
-        for child in others.chain([&self.server]) {
-            if child.name() == "server" {
-                child.signal(Signal::TERM);
-            }
-            match child.ended_within(STOP_MAX).await {
-                Some(status) if status.success() => {}
-                Some(status) => {
-                    let how = worded(status);
-                    verdict
-                        .faults
-                        .push(format!("{} ended with {how} when asked to stop", child.name()));
-                }
-                None => verdict.faults.push(format!("{} did not stop", child.name())),
+        let mut faults = Vec::new();
+        for child in workers().chain([&self.server]) {
+            if let Err(failure) = child.stop(STOP_MAX).await {
+                faults.push(failure.message);
             }
         }
+        faults
     }
 
-    /// Adds to a failure what the server and the workers said last.
+    /// Adds the last log lines of the server and the workers to a failure.
     pub(super) fn explain<T>(&self, outcome: Result<T, Failure>) -> Result<T, Failure> {
         outcome.map_err(|failure| {
             let children = self.workers.iter().chain([&self.server]);
-            children.fold(failure, with_lines)
+            children.fold(failure, |failure, child| child.explain(failure))
         })
     }
 }
@@ -197,18 +187,4 @@ fn server_args(folder: &Path) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec!["server".into(), "--listen".into(), "127.0.0.1:0".into()];
     args.extend(["--database".into(), database, "--packs".into(), folder.join("packs").into()]);
     args
-}
-
-fn start(folder: &Path, name: &str, args: Vec<OsString>) -> Result<Child, Failure> {
-    let echo = Echo::File(folder.join(format!("{name}.log")));
-    Child::start(Launch { name: name.to_owned(), args, echo })
-}
-
-fn with_lines(mut failure: Failure, child: &Child) -> Failure {
-    let lines = child.last_lines();
-    if !lines.is_empty() {
-        let said = format!("\n{} said last:\n{}", child.name(), lines.join("\n"));
-        failure.message.push_str(&said);
-    }
-    failure
 }

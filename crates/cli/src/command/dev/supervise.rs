@@ -1,19 +1,18 @@
-//! A child that is started again when it ends by itself.
+//! A child that is restarted when it ends.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
+use outlast_cli_core::clock::{self, Moment};
+use outlast_cli_core::exit::Failure;
+use outlast_cli_core::process::{Child, Echo, Launch, worded};
 use tokio::time::Instant;
 
-use crate::clock::{self, Moment};
-use crate::exit::Failure;
-use crate::process::{Child, Echo, Launch, worded};
-
-/// Pause before the first new start, and the longest one.
+/// Pause before the first restart, and the longest one.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// A child that lived this long was well; what ended it is not the start itself.
-const WELL_AFTER: Duration = Duration::from_secs(30);
+/// A child that ran this long had started properly: the pause begins at its minimum again.
+const STABLE_AFTER: Duration = Duration::from_secs(30);
 
 /// A child with what is needed to start it again.
 #[derive(Debug)]
@@ -54,12 +53,12 @@ impl Supervised {
         if self.again_at.is_none() {
             let status = self.child.ended().await;
             let lived = clock::moment().since(self.began);
-            if lived > WELL_AFTER {
+            if lived > STABLE_AFTER {
                 self.pause = PAUSE_MIN;
             }
             let (name, how) = (self.name, worded(status));
             let pause_ms = self.pause.as_millis();
-            tracing::warn!(pause_ms, "{name} ended by itself ({how}), it is started again");
+            tracing::warn!(pause_ms, "{name} ended ({how}); restarting it");
             self.again_at = Some(Instant::now() + self.pause);
             self.pause = (self.pause * 2).min(PAUSE_MAX);
         }

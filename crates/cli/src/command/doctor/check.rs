@@ -1,17 +1,16 @@
 //! One check: a fact, a verdict, and what would help.
 
+use outlast_cli_core::output::{Table, escape};
 use serde_json::{Value, json};
 
-use crate::output::{Table, escape};
-
-/// What a fact means, from good to bad.
+/// The verdict on a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verdict {
-    /// It was not looked at, and the fact says why.
+    /// It was not checked; the fact says why.
     Skipped,
     /// All is well.
     Ok,
-    /// It works, and somebody should look.
+    /// It works, but needs attention.
     Warn,
     /// Something does not work.
     Fail,

@@ -4,18 +4,17 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use outlast_cli_core::client::{Client, ClientConfig};
+use outlast_cli_core::exit::Failure;
 use outlast_packs::PackSet;
 use outlast_server::probe;
 
 use super::check::{Check, Verdict};
 use super::{Args, Subject, flags};
-use crate::client::Client;
-use crate::config::client::ClientConfig;
 use crate::config::server::{ServerConfig, Switches};
 use crate::config::value::{self, Database};
 use crate::config::worker::WorkerConfig;
 use crate::config::{Environment, Origin, Settings};
-use crate::exit::Failure;
 
 /// A commit waits for one of these; slower than this and the disk is what limits everything.
 const FSYNC_WARN_MS: f64 = 20.0;
@@ -87,7 +86,7 @@ pub(super) fn packs(settings: &Settings, checks: &mut Vec<Check>) -> PackSet {
         let fix = "correct the file, then send SIGHUP to server and worker";
         checks.push(Check::fail("pack files", fault.to_string(), fix));
     }
-    // What the built-in pack carries along for others is nobody's mistake here.
+    // Keys in the built-in pack that are meant for other systems are not the operator's mistake.
     let notes: Vec<String> = packs
         .packs()
         .filter(|pack| pack.origin != outlast_packs::Origin::BuiltIn)
@@ -108,7 +107,7 @@ pub(super) fn store(subject: &Subject<'_>, checks: &mut Vec<Check>) -> Option<St
         .setting("server.database")
         .is_ok_and(|setting| setting.origin != Origin::Default);
     if !named {
-        let fact = "no --database on this host was named; the server tells about its own";
+        let fact = "no --database on this host was named; the server reports on its own";
         checks.push(Check::skipped(NAME, fact));
         return None;
     }
@@ -173,7 +172,7 @@ fn modes(path: &Path) -> Option<Check> {
         return (!files.is_empty()).then(sound);
     };
     let names: Vec<String> = open.iter().map(|(path, _)| path.display().to_string()).collect();
-    let fact = format!("others may read or write what jobs were given (mode {widest:04o})");
+    let fact = format!("other users can read or write the parameters of jobs (mode {widest:04o})");
     Some(Check::warn(NAME, fact, format!("chmod 600 {}", names.join(" "))))
 }
 
@@ -209,7 +208,7 @@ pub(super) fn laws_check(name: &'static str, broken: Option<Vec<(&'static str, u
         return Check::ok(name, "each is in one place");
     }
     let fact: Vec<String> = broken.iter().map(|(law, count)| format!("{law}: {count}")).collect();
-    let fix = "keep a copy of the store, and report it with the server's log: this is a fault";
+    let fix = "keep a copy of the store and report a bug with the server's log";
     Check::fail(name, fact.join(", "), fix)
 }
 
@@ -233,7 +232,7 @@ fn file_check(name: &'static str, path: &Path) -> Check {
             Check::fail(name, format!("{shown} is not a SQLite database"), fix)
         }
         Ok(_) if head.get(FORMAT_VERSIONS) != Some(&[2, 2]) => {
-            let fix = "the server changes it at its start; do not open the file with other tools";
+            let fix = "the server migrates it at its start; do not open the file with other tools";
             Check::warn(name, format!("{shown} has no write-ahead log"), fix)
         }
         Ok(_) => Check::ok(name, format!("{shown} is a store with a write-ahead log")),
@@ -253,14 +252,15 @@ pub(super) async fn port(subject: &Subject<'_>, checks: &mut Vec<Check>) {
                 Ok(neighbour) => is_outlast(&neighbour).await,
                 Err(_) => false,
             };
-            // A default that nobody chose is no fault when somebody else uses it.
+            // The default port may be in use: that is no fault unless it was chosen.
             let chosen = setting.origin != Origin::Default;
             let verdict = if chosen { Verdict::Fail } else { Verdict::Warn };
-            let fix = "end what listens there, or choose another server.listen";
+            let fix = "stop what listens there, or choose another server.listen";
             checks.push(if is_ours {
                 Check::ok(NAME, format!("an Outlast server listens on {address}"))
             } else {
-                let fact = format!("{address} is taken by something that is no Outlast server");
+                let fact =
+                    format!("{address} is in use by something that is not an Outlast server");
                 Check::wrong(NAME, verdict, fact, fix)
             });
         }
@@ -299,7 +299,7 @@ pub(super) fn disk_check(folder: &str, free: f64, total: f64) -> Check {
     const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
     let percent = if total > 0.0 { free / total * 100.0 } else { 0.0 };
     let fact = format!("{:.1} GiB ({percent:.0} %) free in {folder}", free / GIB);
-    let fix = "free some space: a full store accepts no job; retention.finished keeps less";
+    let fix = "free some space, or lower retention.finished: a full store accepts no jobs";
     let check = if free < FREE_FAIL {
         Check::fail(NAME, fact, fix)
     } else if free < FREE_WARN {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use outlast_cli_core::output::span;
 use outlast_packs::{Overlap, Runner};
 use outlast_worker::OwnProgram;
 use outlast_worker::containment::{Choice, Containment, Probe};
@@ -15,7 +16,6 @@ use super::Subject;
 use super::check::Check;
 use crate::config::value;
 use crate::config::worker::WorkerConfig;
-use crate::output::span;
 
 /// A server needs one a connection, and this many connections are nothing unusual.
 const FILES_SERVER: u64 = 1024;
@@ -59,7 +59,7 @@ fn interpreter(subject: &Subject<'_>, found: &Interpreters, runtime: Runtime) ->
         Err(missing) => {
             let fact = format!("{missing}; {by}");
             if wanted.iter().any(|wanted| wanted == runtime.name()) {
-                let fix = "install it, or take it out of worker.runtimes";
+                let fix = "install it, or remove it from worker.runtimes";
                 Check::fail(name, fact, fix)
             } else if by.starts_with("no pack") {
                 Check::ok(name, fact)
@@ -96,7 +96,7 @@ async fn containment(subject: &Subject<'_>) -> Check {
     let probe = match probe {
         Ok(probe) => probe,
         Err(error) => {
-            let fix = "let the worker make namespaces or a cgroup of its own, or set \
+            let fix = "allow the worker to create namespaces or its own cgroup, or set \
                        worker.containment to auto";
             return Check::fail(NAME, error.to_string(), fix);
         }
@@ -193,7 +193,10 @@ fn grace(subject: &Subject<'_>) -> Check {
     let seconds = needed.as_secs_f64();
     let needs = format!("a worker needs up to {} (grace {})", span(needed), span(grace));
     let check = match Outer::of(subject.environment.variables()) {
-        None => Check::ok(NAME, format!("{needs}; nobody is seen here that would kill it earlier")),
+        None => Check::ok(
+            NAME,
+            format!("{needs}; no service manager was detected that would kill it earlier"),
+        ),
         Some(outer) if needed > outer.usual => {
             let fact = format!("{needs}; {} usually kills after {}", outer.who, span(outer.usual));
             Check::warn(NAME, fact, outer.setting)

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use outlast_cli_core::output::span;
 use outlast_store_postgres::{Examined, OpenError, examine};
 
 use super::check::{Check, Verdict};
 use super::files::laws_check;
-use crate::output::span;
 
 /// Every commit waits for this; slower and it limits everything.
 const COMMIT_WARN_MS: f64 = 20.0;
@@ -25,10 +25,14 @@ pub(super) async fn check(url: &str, checks: &mut Vec<Check>) {
     match examine(url).await {
         Ok(found) => checks.extend(judge(&found)),
         Err(error @ OpenError::Address { .. }) => {
-            checks.push(Check::fail(NAME, error.to_string(), "mend --database or server.database"));
+            checks.push(Check::fail(
+                NAME,
+                error.to_string(),
+                "correct --database or server.database",
+            ));
         }
         Err(error) => {
-            let fix = "is it running there, and is the user let in? Servers connect the same way";
+            let fix = "is it running there, and may the user connect? Servers connect the same way";
             checks.push(Check::fail(NAME, error.to_string(), fix));
         }
     }
@@ -129,7 +133,7 @@ fn migrations(found: &Examined) -> Check {
             Check::warn(NAME, fact, "`outlast migrate`, or start a server")
         }
         Err(mismatch) => {
-            let fix = "run the build of outlast that made the store, or a later one";
+            let fix = "run the version of outlast that created the store, or a later one";
             Check::fail(NAME, mismatch.to_string(), fix)
         }
     }
@@ -141,7 +145,7 @@ fn clock(found: &Examined) -> Check {
     let apart = Duration::try_from_secs_f64(found.ahead.abs()).unwrap_or_default();
     let fact = format!("its clock is {} {direction} this host's", span(apart));
     let check = if found.ahead.abs() > CLOCK_WARN {
-        let fix = "set the clocks by NTP; leases do not depend on it, shown times and schedules do";
+        let fix = "synchronise the clocks with NTP; displayed times and schedules depend on it, leases do not";
         Check::warn(NAME, fact, fix)
     } else {
         Check::ok(NAME, fact)
@@ -154,7 +158,7 @@ fn vacuum(found: &Examined) -> Check {
     if found.autovacuum {
         return Check::ok(NAME, "autovacuum is on");
     }
-    Check::fail(NAME, "autovacuum is off: hot tables grow for ever", "set autovacuum = on")
+    Check::fail(NAME, "autovacuum is off: hot tables grow without bound", "set autovacuum = on")
 }
 
 fn transactions(found: &Examined) -> Check {
@@ -164,7 +168,7 @@ fn transactions(found: &Examined) -> Check {
     };
     let fact = format!("the oldest has been open for {} ({whose})", span(*open));
     let check = if *open > OPEN_WARN {
-        let fix = "end it: dead rows are kept for it, and claims slow down; set \
+        let fix = "end it: it keeps dead rows, which slow down claims; set \
                    idle_in_transaction_session_timeout for its role";
         Check::warn(NAME, fact, fix)
     } else {

@@ -2,13 +2,13 @@
 
 mod judge;
 
+use outlast_cli_core::client::Client;
+use outlast_cli_core::clock;
+use outlast_cli_core::exit::{Exit, Failure};
 use serde_json::Value;
 
 use self::judge::{clocks, queues, store, versions, workers};
 use super::check::Check;
-use crate::client::Client;
-use crate::clock;
-use crate::exit::{Exit, Failure};
 
 /// How often the server is asked before its latency is believed.
 const ASKED: usize = 5;

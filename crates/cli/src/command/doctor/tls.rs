@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use outlast_cli_core::client::{ClientConfig, certificate_hint};
+use outlast_cli_core::clock;
 use outlast_server::tls::Tls;
 use reqwest::Url;
 use rustls::pki_types::pem::PemObject as _;
@@ -14,9 +16,6 @@ use x509_cert::der::Decode as _;
 
 use super::Subject;
 use super::check::Check;
-use crate::client::certificate_hint;
-use crate::clock;
-use crate::config::client::ClientConfig;
 use crate::config::server::tls_files;
 
 /// A certificate that expires sooner than this is renewed now.
@@ -35,7 +34,7 @@ pub(super) fn files(subject: &Subject<'_>, checks: &mut Vec<Check>) {
             return checks.push(Check::fail(NAME, error.to_string(), "set both, or neither"));
         }
     };
-    let fix = "name files in PEM that the server may read, a certificate and its own key";
+    let fix = "name PEM files that the server can read: a certificate and its key";
     if let Err(error) = Tls::load(&files) {
         return checks.push(Check::fail(NAME, error.to_string(), fix));
     }
@@ -94,7 +93,7 @@ fn expiry(name: &'static str, whose: &str, chain: &[CertificateDer<'_>]) -> Chec
     let date = jiff::Timestamp::from_second(end).map(|end| end.strftime("%Y-%m-%d").to_string());
     let date = date.unwrap_or_else(|_| "an unknown day".to_owned());
     let fact = format!("{whose}: {} in the chain, valid until {date}", chain.len());
-    let fix = "renew it; a server reads it again on SIGHUP";
+    let fix = "renew it; a server reloads it on SIGHUP";
     let check = if days < 0 {
         Check::fail(name, fact, fix)
     } else if days < EXPIRY_WARN_DAYS {

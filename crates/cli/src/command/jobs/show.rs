@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::{Column, Table, ago, at, fields, text_at, when};
 use serde_json::Value;
 
 use super::One;
 use crate::command::job_id;
 use crate::config::Environment;
-use crate::exit::{Exit, Failure};
-use crate::output::{self, Column, Table, ago, at, fields, text_at, when};
+use crate::output;
 
 const ATTEMPTS: &[Column] = &[
     ("ATTEMPT", |attempt| text_at(attempt, "attempt")),

@@ -1,9 +1,8 @@
 //! Parameters as they are typed: `name=value` or `name:=json`.
 
+use outlast_cli_core::exit::Failure;
+use outlast_cli_core::output::at;
 use serde_json::{Map, Value};
-
-use crate::exit::Failure;
-use crate::output::at;
 
 /// How they are written.
 pub(super) const HINT: &str = "write name=value, or name:=json as in duration:=20";
@@ -21,7 +20,7 @@ pub(super) fn read(given: &[String]) -> Result<Map<String, Value>, Failure> {
 }
 
 fn one(given: &str) -> Result<(String, Value), Failure> {
-    let wrong = || Failure::usage(format!("`{given}` is no parameter")).with_hint(HINT);
+    let wrong = || Failure::usage(format!("`{given}` is not a parameter")).with_hint(HINT);
     let (name, text) = given.split_once('=').ok_or_else(wrong)?;
     let (name, value) = match name.strip_suffix(':') {
         None => (name, Value::String(text.to_owned())),

@@ -1,8 +1,7 @@
 //! Retry policies and labels as they are typed.
 
+use outlast_cli_core::exit::Failure;
 use serde_json::{Map, Value, json};
-
-use crate::exit::Failure;
 
 const HINT: &str = "write a number of attempts, or a policy such as \
                     max_attempts=5,initial_interval=2s,on_exhaustion=dead_letter";

@@ -1,5 +1,6 @@
 //! The two ends of a move, whichever stores they are.
 
+use outlast_cli_core::exit::{Exit, Failure};
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::transfer::row::Row;
@@ -10,7 +11,6 @@ use outlast_store_sqlite::{Options, SqliteSource, SqliteTarget};
 
 use super::{unopened, unreached};
 use crate::config::value::Database;
-use crate::exit::{Exit, Failure};
 
 /// A store that is read as it is now.
 #[derive(Debug)]
@@ -65,8 +65,9 @@ impl AnyTarget {
 }
 
 fn in_use(error: &impl std::fmt::Display) -> Failure {
-    Failure::new(Exit::Conflict, error.to_string())
-        .with_hint("stop whatever uses it, or import into another store; nothing has changed")
+    Failure::new(Exit::Conflict, error.to_string()).with_hint(
+        "stop the processes that use it, or import into another store; nothing has changed",
+    )
 }
 
 impl Source for AnySource {

@@ -79,7 +79,7 @@ fn committed_ran_whole(epoch: u64, lines: &[Line], faults: &mut Vec<String>) {
 mod tests {
     use super::super::Attempt;
     use super::{Account, Compared, Line, Mark, compare};
-    use crate::clock;
+    use outlast_cli_core::clock;
 
     fn check(attempts: &[(u64, &str)], lines: &[(u64, Mark)]) -> Compared {
         check_on(false, attempts, lines)

@@ -1,20 +1,20 @@
-//! From the server's numbers to verdicts. Plain functions of what it said.
+//! From the server's report to verdicts. Pure functions.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
+use outlast_cli_core::output::{at, span, text_at};
 use serde_json::Value;
 
 use super::super::check::{Check, Verdict};
 use super::super::files::{disk_check, fsync_check};
-use crate::output::{at, span, text_at};
 
-/// Times that are shown and schedules that are given are off by this much at most.
+/// Largest clock skew without a warning: displayed times and schedules are off by it.
 const SKEW_WARN: f64 = 1.0;
 const SKEW_FAIL: f64 = 30.0;
-/// A job that waits longer than this for its turn deserves a look.
+/// A job that waits longer than this is worth a warning.
 const WAITS_WARN: f64 = 300.0;
-/// Things of one kind that are named before it says "and more".
+/// Items that are named before "and N more".
 const NAMED: usize = 3;
 
 fn number(item: &Value, path: &str) -> Option<f64> {
@@ -45,7 +45,7 @@ fn length(seconds: f64) -> String {
 pub(super) fn versions(told: &Value) -> Check {
     let (ours, theirs) = (env!("CARGO_PKG_VERSION"), text_at(told, "version"));
     let fact = format!("server {theirs}, client {ours}");
-    let fix = "upgrade the older one; one minor version apart is the most that works";
+    let fix = "upgrade the older one; they may be at most one minor version apart";
     match minor_distance(ours, &theirs) {
         _ if ours == theirs => Check::ok("version skew", fact).with_number(0.0, "minor versions"),
         Some(apart @ 0..=1) => Check::warn("version skew", fact, "upgrade the older one")
@@ -70,7 +70,7 @@ fn minor_distance(ours: &str, theirs: &str) -> Option<u32> {
 pub(super) fn clocks(told: &Value, before: Timestamp, after: Timestamp) -> Vec<Check> {
     let time = |path: &str| text_at(told, path).parse::<Timestamp>().ok();
     let (Some(wall), Some(store)) = (time("wall_time"), time("store_time")) else {
-        let why = "the server told no time";
+        let why = "the server reported no time";
         return vec![Check::skipped("clock skew", why), Check::skipped("store clock", why)];
     };
     // The server looked at its clock at some moment between these two.
@@ -93,7 +93,7 @@ pub(super) fn clocks(told: &Value, before: Timestamp, after: Timestamp) -> Vec<C
 fn skewed(name: &'static str, skew: f64, whose: &str, than: &str) -> Check {
     let direction = if skew < 0.0 { "behind" } else { "ahead of" };
     let fact = format!("{whose} is {} {direction} {than}", length(skew));
-    let fix = "set the clocks by NTP; leases do not depend on it, shown times and schedules do";
+    let fix = "synchronise the clocks with NTP; displayed times and schedules depend on it, leases do not";
     let verdict = if skew.abs() > SKEW_FAIL { Verdict::Fail } else { Verdict::Warn };
     let check = if skew.abs() > SKEW_WARN {
         Check::wrong(name, verdict, fact, fix)
@@ -109,7 +109,7 @@ pub(super) fn store(told: &Value) -> Vec<Check> {
     let durable = if at(told, "store.durable").and_then(Value::as_bool) == Some(true) {
         Check::ok("store durability", fact)
     } else {
-        let fix = "a power cut loses accepted jobs: switch the store's durability on again";
+        let fix = "a power cut loses accepted jobs: turn the store's durability on";
         Check::fail("store durability", fact, fix)
     };
     let folder = text_at(told, "store.folder");
@@ -135,7 +135,7 @@ pub(super) fn queues(told: &Value) -> Vec<Check> {
     vec![untaken(told), oldest(told), unstarted(told)]
 }
 
-/// Jobs that wait although nobody may take them.
+/// Jobs that no worker may claim.
 fn untaken(told: &Value) -> Check {
     const NAME: &str = "queues";
     let worded = |class: &&Value| {
@@ -149,7 +149,7 @@ fn untaken(told: &Value) -> Check {
     if !stranded.is_empty() {
         let names: Vec<String> = stranded.iter().map(worded).collect();
         let kinds = counted(stranded.len(), "kind of job waits", "kinds of jobs wait");
-        let fact = format!("{kinds} with nobody to run them: {}", few(&names));
+        let fact = format!("{kinds} that no worker can run: {}", few(&names));
         let fix = "start a worker that serves this queue, runtime and labels, with the same packs";
         return Check::fail(NAME, fact, fix).with_number(count(stranded.len()), "classes");
     }
@@ -161,7 +161,7 @@ fn untaken(told: &Value) -> Check {
         return Check::warn(NAME, fact, fix).with_number(count(names.len()), "paused queues");
     }
     let queues = counted(list(told, "queues").len(), "queue", "queues");
-    Check::ok(NAME, format!("{queues}; nothing waits that nobody can run"))
+    Check::ok(NAME, format!("{queues}; every waiting job has a worker that can run it"))
         .with_number(0.0, "classes")
 }
 
@@ -177,7 +177,7 @@ fn oldest(told: &Value) -> Check {
     };
     let fact = format!("{} in queue {queue}, one of {available}", length(seconds));
     let check = if seconds > WAITS_WARN {
-        let fix = "more workers or a higher --concurrency, if the wait is too long";
+        let fix = "if the wait is too long, add workers or raise --concurrency";
         Check::warn(NAME, fact, fix)
     } else {
         Check::ok(NAME, fact)
@@ -196,16 +196,16 @@ fn unstarted(told: &Value) -> Check {
     let jobs: Vec<String> = list(told, "unstarted").iter().map(worded).collect();
     let number = count(jobs.len());
     if jobs.is_empty() {
-        let fact = format!("no claimed job waits for its start longer than {}", length(limit));
+        let fact = format!("no claimed job has waited for its start longer than {}", length(limit));
         return Check::ok(NAME, fact).with_number(number, "jobs");
     }
     let jobs_word = counted(jobs.len(), "claimed job has", "claimed jobs have");
     let fact = format!("{jobs_word} not started for {}: {}", length(limit), few(&jobs));
-    let fix = "look at the worker's log; its lease decides when it does not answer";
+    let fix = "look at the worker's log; if it does not respond, its lease will lapse";
     Check::warn(NAME, fact, fix).with_number(number, "jobs")
 }
 
-/// Who is silent, late, or does not listen.
+/// Workers that are silent, late, or take no jobs.
 pub(super) fn workers(told: &Value) -> Vec<Check> {
     const NAME: &str = "workers";
     let all = list(told, "workers");
@@ -221,11 +221,11 @@ pub(super) fn workers(told: &Value) -> Vec<Check> {
     if !troubled.is_empty() {
         let of = counted(held.len(), "worker", "workers");
         let fact = format!("{} of {of} in trouble: {}", troubled.len(), few(&troubled));
-        let fix = "look at their hosts and logs; nothing is moved before their lease is over";
+        let fix = "look at their hosts and logs; their jobs stay with them until the lease lapses";
         return vec![Check::warn(NAME, fact, fix).with_number(count(troubled.len()), "workers")];
     }
     let running = held.iter().filter(|worker| text_at(worker, "state") == "running").count();
-    let fact = format!("{} beat in time, {running} take work", held.len());
+    let fact = format!("{} send heartbeats in time, {running} take jobs", held.len());
     vec![Check::ok(NAME, fact).with_number(number, "workers")]
 }
 
@@ -238,9 +238,9 @@ fn trouble(worker: &Value) -> Option<String> {
         return Some(format!("{name} is suspect, last heartbeat {} ago", length(age)));
     }
     if let Some(deaf) = number(worker, "deaf_seconds") {
-        return Some(format!("{name} beats but has taken nothing for {}", length(deaf)));
+        return Some(format!("{name} sends heartbeats but has taken no job for {}", length(deaf)));
     }
-    // One beat on its way is no lateness.
+    // One heartbeat in flight is not late.
     (age > interval * 2.0).then(|| {
         let (age, lease) = (length(age), length(lease));
         format!("{name} is late: last heartbeat {age} ago, lease {lease}")

@@ -101,11 +101,11 @@ fn worker(state: &str, age: f64, deaf: Option<f64>) -> Value {
 #[test]
 fn workers_that_are_silent_late_or_deaf_warn() {
     let cases = [
-        (worker("running", 3.0, None), Verdict::Ok, "1 beat in time"),
-        (worker("quiet", 3.0, None), Verdict::Ok, "0 take work"),
+        (worker("running", 3.0, None), Verdict::Ok, "1 send heartbeats in time"),
+        (worker("quiet", 3.0, None), Verdict::Ok, "0 take jobs"),
         (worker("suspect", 3.0, None), Verdict::Warn, "suspect"),
         (worker("running", 11.0, None), Verdict::Warn, "is late"),
-        (worker("running", 1.0, Some(12.0)), Verdict::Warn, "beats but"),
+        (worker("running", 1.0, Some(12.0)), Verdict::Warn, "sends heartbeats but"),
         (worker("stopped", 900.0, None), Verdict::Warn, "no worker"),
     ];
     for (worker, expected, words) in cases {

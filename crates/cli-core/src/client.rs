@@ -1,0 +1,210 @@
+//! Requests to a server over HTTP; refusals become exit codes.
+//!
+//! A request is sent once: repeating one that may have taken effect is the caller's decision.
+
+mod refusal;
+
+use std::time::Duration;
+
+use outlast_sdk::Tls;
+use reqwest::{Method, Url};
+use serde_json::Value;
+
+use crate::exit::{Exit, Failure};
+use crate::mask::without_passwords;
+
+/// Longest time to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest a single request may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Longest one stream of events lasts before it is opened again.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
+/// A parameter of a query, left out when there is no value.
+pub type Query<'a> = (&'a str, Option<String>);
+
+/// A server, and how to be let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// Its base address.
+    pub server: String,
+    /// Bearer token to show.
+    pub token: Option<String>,
+    /// How its certificate is verified, and which one to show.
+    pub tls: Tls,
+}
+
+impl ClientConfig {
+    /// A server of our own, which asks for nothing.
+    #[must_use]
+    pub fn plain(server: String) -> Self {
+        Self { server, token: None, tls: Tls::new() }
+    }
+}
+
+/// A server to ask.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    config: ClientConfig,
+}
+
+impl Client {
+    pub fn new(config: ClientConfig) -> Result<Self, Failure> {
+        // Proxy variables are meant for the web, not for the job server.
+        let tls = config.tls.config_for(&config.server);
+        let tls = tls.map_err(|error| Failure::usage(error.to_string()))?;
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .no_proxy()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(REQUEST_TIMEOUT)
+            .user_agent(concat!("outlast-cli/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| Failure::failed(format!("cannot set up HTTP: {error}")))?;
+        Ok(Self { http, config })
+    }
+
+    /// The address of the server, without a password.
+    pub fn server(&self) -> String {
+        without_passwords(&self.config.server)
+    }
+
+    pub async fn get(&self, path: &[&str], query: &[Query<'_>]) -> Result<Value, Failure> {
+        self.send(Method::GET, self.url(path, query)?, None).await
+    }
+
+    /// Opens a stream of events.
+    pub async fn stream(
+        &self,
+        path: &[&str],
+        query: &[Query<'_>],
+    ) -> Result<reqwest::Response, Failure> {
+        let mut request = self.http.get(self.url(path, query)?).timeout(STREAM_TIMEOUT);
+        if let Some(token) = &self.config.token {
+            request = request.bearer_auth(token);
+        }
+        let request = request.header("Accept", "text/event-stream");
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let text = response.text().await.map_err(|error| self.unreachable(&error))?;
+        Err(refusal::of(status.as_u16(), &text))
+    }
+
+    /// The items of a list; empty if the request fails.
+    pub async fn get_list(&self, path: &[&str]) -> Vec<Value> {
+        let answer = self.get(path, &[]).await.unwrap_or_default();
+        answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default()
+    }
+
+    pub async fn post(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
+        self.send(Method::POST, self.url(path, &[])?, Some(body)).await
+    }
+
+    /// Sends an order, under the conditions of the query.
+    pub async fn post_if(&self, path: &[&str], query: &[Query<'_>]) -> Result<Value, Failure> {
+        let url = self.url(path, query)?;
+        self.send(Method::POST, url, Some(&Value::Object(serde_json::Map::new()))).await
+    }
+
+    /// Sends a request with an idempotency key: it is carried out once, even if sent again.
+    pub async fn post_once(
+        &self,
+        path: &[&str],
+        body: &Value,
+        key: Option<&str>,
+    ) -> Result<Value, Failure> {
+        let mut request = self.http.request(Method::POST, self.url(path, &[])?).json(body);
+        if let Some(key) = key {
+            request = request.header("Idempotency-Key", key);
+        }
+        self.answer(request).await
+    }
+
+    pub async fn delete(&self, path: &[&str]) -> Result<Value, Failure> {
+        self.send(Method::DELETE, self.url(path, &[])?, None).await
+    }
+
+    fn url(&self, path: &[&str], query: &[Query<'_>]) -> Result<Url, Failure> {
+        let wrong = || Failure::usage(format!("`{}` is not a server address", self.server()));
+        let mut url = Url::parse(&self.config.server).map_err(|_parse| wrong())?;
+        match url.path_segments_mut() {
+            Ok(mut segments) => {
+                segments.pop_if_empty().extend(path);
+            }
+            Err(()) => return Err(wrong()),
+        }
+        for (name, value) in query {
+            if let Some(value) = value {
+                url.query_pairs_mut().append_pair(name, value);
+            }
+        }
+        Ok(url)
+    }
+
+    async fn send(&self, method: Method, url: Url, body: Option<&Value>) -> Result<Value, Failure> {
+        let mut request = self.http.request(method, url);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        self.answer(request).await
+    }
+
+    async fn answer(&self, mut request: reqwest::RequestBuilder) -> Result<Value, Failure> {
+        if let Some(token) = &self.config.token {
+            request = request.bearer_auth(token);
+        }
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        let text = response.text().await.map_err(|error| self.unreachable(&error))?;
+        if !status.is_success() {
+            return Err(refusal::of(status.as_u16(), &text));
+        }
+        if text.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_str(&text).map_err(|error| {
+            let server = self.server();
+            Failure::failed(format!("{server} does not answer as an Outlast server: {error}"))
+        })
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        let server = self.server();
+        let reason = deepest(error);
+        let what = if error.is_timeout() { "does not answer" } else { "cannot be reached" };
+        let hint = certificate_hint(&reason).unwrap_or(
+            "is it running? `outlast dev` starts one; --server or OUTLAST_SERVER names another",
+        );
+        Failure::new(Exit::Unreachable, format!("server {server} {what}: {reason}")).with_hint(hint)
+    }
+}
+
+/// A hint for a failed TLS handshake; `None` for other errors.
+pub fn certificate_hint(reason: &str) -> Option<&'static str> {
+    const HINTS: &[(&str, &str)] = &[
+        ("alert: unknown", "it does not trust the authority of our --client-cert"),
+        ("alert: certificaterequired", "it wants a certificate: --client-cert and --client-key"),
+        ("alert: certificateexpired", "our --client-cert has expired"),
+        ("unknownissuer", "its authority is not trusted here: name it with --ca-file"),
+        ("expired", "its certificate has expired, or this host's clock is wrong"),
+        ("not valid for name", "its certificate is for another name: ask for it by that one"),
+        ("notvalidforname", "its certificate is for another name: ask for it by that one"),
+        ("invalidcontenttype", "it does not speak TLS there: ask for http://"),
+    ];
+    let reason = reason.to_lowercase();
+    HINTS.iter().find(|(sign, _)| reason.contains(sign)).map(|(_, hint)| *hint)
+}
+
+/// The innermost cause, which says what happened.
+fn deepest(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}

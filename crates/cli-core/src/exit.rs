@@ -1,0 +1,97 @@
+//! How the program ends: exit codes, and the message that goes with a bad one.
+//!
+//! Nothing outside this file decides a number. A failure carries one sentence about what went
+//! wrong and, where there is one, a hint at what would help; both go to stderr, never to stdout.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// Exit codes of every command; of several the highest is the worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Exit {
+    /// The operation or the job succeeded.
+    Ok = 0,
+    /// The operation or the job failed.
+    Failed = 1,
+    /// Wrong flag, setting, parameter or request.
+    Usage = 2,
+    /// The thing named does not exist.
+    NotFound = 3,
+    /// The thing named is in a state that does not allow it.
+    Conflict = 4,
+    /// The token is missing, unknown or its role too small.
+    NotAllowed = 5,
+    /// No server answers, or it cannot serve at the moment.
+    Unreachable = 6,
+    /// The wait was over before the job was.
+    WaitTimedOut = 124,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        let number: u8 = match exit {
+            Exit::Ok => 0,
+            Exit::Failed => 1,
+            Exit::Usage => 2,
+            Exit::NotFound => 3,
+            Exit::Conflict => 4,
+            Exit::NotAllowed => 5,
+            Exit::Unreachable => 6,
+            Exit::WaitTimedOut => 124,
+        };
+        Self::from(number)
+    }
+}
+
+/// Why a command ends with a code other than 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The code.
+    pub exit: Exit,
+    /// What went wrong, naming the thing. Several lines are indented below the first.
+    pub message: String,
+    /// What would help.
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), hint: None }
+    }
+
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(Exit::Failed, message)
+    }
+
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message.replace('\n', "\n  "))?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {}", hint.replace('\n', "\n  ")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::{Exit, Failure};
+
+    #[test]
+    fn failure_shows_message_and_hint_on_lines_of_their_own() {
+        let failure = Failure::new(Exit::NotFound, "no job x\nsecond line").with_hint("look again");
+        assert_eq!(failure.to_string(), "error: no job x\n  second line\nhint: look again");
+    }
+}

@@ -1,0 +1,187 @@
+//! The vocabulary: words that `docs/glossary.md` lists as retired are rejected.
+//!
+//! Its two tables are read from there: phrases, which no prose contains, and names, which no
+//! module or type of a folder has. Prose is everything that is not an identifier: words in
+//! capitals, in backquotes or joined to another by a hyphen, dot or underscore are data.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::Context as _;
+
+/// Where the words are listed; the list itself is not checked.
+const GLOSSARY: &str = "docs/glossary.md";
+/// What the tables begin with.
+const PHRASES: &str = "| Write | Not |";
+const NAMES: &str = "| Name | Not | In |";
+/// Folders that are not rewritten yet. Remove one when its text is clean.
+const PENDING: &[&str] = &[
+    "crates/core",
+    "crates/proto",
+    "crates/sdk",
+    "crates/server",
+    "crates/store",
+    "crates/store-postgres",
+    "crates/store-sqlite",
+    "crates/wire",
+    "crates/worker",
+    "docs/adr",
+    "docs/state-machine.md",
+    "testing/cluster",
+    "testing/e2e",
+];
+
+/// The words that are retired.
+#[derive(Debug, Default)]
+pub(crate) struct Retired {
+    /// Phrases by their first word: the words, and what to write.
+    phrases: BTreeMap<String, Vec<(Vec<String>, String)>>,
+    names: Vec<Name>,
+}
+
+#[derive(Debug)]
+struct Name {
+    instead: String,
+    retired: String,
+    folder: String,
+}
+
+impl Retired {
+    /// Reads the tables of the glossary.
+    pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(root.join(GLOSSARY)).context(GLOSSARY)?;
+        let mut retired = Self::default();
+        for row in rows(&text, PHRASES) {
+            let [instead, phrases] = row.as_slice() else { anyhow::bail!("{GLOSSARY}: {row:?}") };
+            for phrase in phrases.split(", ") {
+                let words: Vec<String> = phrase.split(' ').map(str::to_lowercase).collect();
+                let first = words.first().cloned().unwrap_or_default();
+                retired.phrases.entry(first).or_default().push((words, instead.clone()));
+            }
+        }
+        for row in rows(&text, NAMES) {
+            let [instead, names, folder] = row.as_slice() else {
+                anyhow::bail!("{GLOSSARY}: {row:?}")
+            };
+            retired.names.extend(names.split(", ").map(|name| Name {
+                instead: instead.clone(),
+                retired: name.to_owned(),
+                folder: folder.clone(),
+            }));
+        }
+        anyhow::ensure!(!retired.phrases.is_empty(), "{GLOSSARY} has no table `{PHRASES}`");
+        anyhow::ensure!(!retired.names.is_empty(), "{GLOSSARY} has no table `{NAMES}`");
+        Ok(retired)
+    }
+
+    /// Adds what a file must not contain.
+    pub(crate) fn check(&self, file: &Path, text: &str, faults: &mut Vec<String>) {
+        if file != Path::new(GLOSSARY) && !PENDING.iter().any(|folder| file.starts_with(folder)) {
+            self.check_phrases(file, text, faults);
+        }
+        if file.extension().is_some_and(|it| it == "rs") {
+            self.check_names(file, text, faults);
+        }
+    }
+
+    fn check_phrases(&self, file: &Path, text: &str, faults: &mut Vec<String>) {
+        let words = words(text);
+        for (at, (word, line)) in words.iter().enumerate() {
+            for (phrase, instead) in self.phrases.get(word).into_iter().flatten() {
+                let found = words.iter().skip(at).map(|(word, _)| word);
+                if found.take(phrase.len()).eq(phrase.iter()) {
+                    let (shown, phrase) = (file.display(), phrase.join(" "));
+                    faults.push(format!("{shown}:{line}: `{phrase}` is retired: {instead}"));
+                }
+            }
+        }
+    }
+
+    fn check_names(&self, file: &Path, text: &str, faults: &mut Vec<String>) {
+        let mut names = self.names.iter().filter(|name| file.starts_with(&name.folder)).peekable();
+        if names.peek().is_none() {
+            return;
+        }
+        let mut defined = types(text);
+        defined.extend(file.file_stem().and_then(|stem| stem.to_str()));
+        for Name { instead, retired, .. } in names {
+            if defined.contains(retired.as_str()) {
+                let shown = file.display();
+                faults.push(format!("{shown}: `{retired}` is retired: call it `{instead}`"));
+            }
+        }
+    }
+}
+
+/// The types that a source file defines.
+fn types(text: &str) -> BTreeSet<&str> {
+    let mut found = BTreeSet::new();
+    for line in text.lines() {
+        let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+        if words.any(|word| ["struct", "enum", "trait", "type"].contains(&word)) {
+            found.extend(words.next());
+        }
+    }
+    found
+}
+
+/// The rows of the table that begins with `header`, without backquotes.
+fn rows<'a>(text: &'a str, header: &'a str) -> impl Iterator<Item = Vec<String>> + 'a {
+    let lines = text.lines().skip_while(move |line| *line != header).skip(2);
+    lines.take_while(|line| line.starts_with('|')).map(|line| {
+        let cells = line.trim_matches('|').split('|');
+        cells.map(|cell| cell.trim().replace('`', "")).collect()
+    })
+}
+
+/// The words of a text with their lines. Identifiers are in it as words that match no phrase.
+fn words(text: &str) -> Vec<(String, usize)> {
+    let mut words = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        for token in line.split_whitespace() {
+            let trimmed = token.trim_matches(|c: char| !c.is_alphanumeric() && c != '`');
+            // The marks of a comment, a list or a table.
+            if trimmed.is_empty() {
+                continue;
+            }
+            let is_prose = trimmed.chars().all(|c| c.is_alphabetic() || c == '\'')
+                && trimmed.chars().skip(1).all(|c| !c.is_uppercase())
+                && !token.contains(&format!("\"{trimmed}\""));
+            let word = if is_prose { trimmed.to_lowercase() } else { String::new() };
+            words.push((word, number + 1));
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(file: &str, text: &str) -> Vec<String> {
+        let mut faults = Vec::new();
+        let retired = Retired::read(&crate::root()).unwrap();
+        retired.check(Path::new(file), text, &mut faults);
+        faults
+    }
+
+    #[test]
+    fn a_retired_phrase_is_found_across_lines_of_a_comment() {
+        let found = faults("docs/x.md", "fine\n/// The server is\n/// told about it.");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("docs/x.md:2: `is told`"), "{found:?}");
+    }
+
+    #[test]
+    fn data_is_no_prose() {
+        assert!(faults("docs/x.md", "`nobody` NOBODY \"nobody\" nobody.knows nobody-x").is_empty());
+    }
+
+    #[test]
+    fn a_retired_name_is_rejected_as_module_and_type_in_its_folder_only() {
+        assert_eq!(faults("crates/bench/src/hands.rs", "").len(), 1);
+        assert_eq!(faults("crates/bench/src/x.rs", "pub(crate) struct Place {").len(), 1);
+        assert!(faults("crates/bench/src/x.rs", "pub struct Places;").is_empty());
+        assert!(faults("crates/cli/src/hands.rs", "struct Place;").is_empty());
+    }
+}

@@ -1,6 +1,6 @@
 # Chores of the project; `just` alone lists them. CI runs `just ci`.
 
-# The tests of one crate never wait for those of another; nextest runs them side by side.
+# nextest runs the tests of all crates in parallel.
 nextest := "cargo nextest run --locked --cargo-quiet"
 # Tests that need PostgreSQL share a cluster that this starts and removes.
 cluster := "cargo run --quiet --locked -p outlast-cluster --"
@@ -34,7 +34,11 @@ e2e-postgres *ARGUMENTS:
 ci:
     bash .ci/run
 
-# Write again what tests compare with the code: references, the state machine, snapshots.
+# What takes too long for CI; writes docs/nightly.md.
+nightly:
+    bash .ci/nightly
+
+# Regenerate the pages that tests compare with the code: references and the state machine.
 docs:
     UPDATE_DOCS=1 {{ nextest }} -p outlast-cli -p outlast-core -p outlast-server
 
@@ -50,7 +54,7 @@ typos:
 package:
     cargo package --locked --allow-dirty -p outlast-core -p outlast-proto -p outlast-wire -p outlast-sdk
 
-# The binary as it is shipped: small, fast, slow to build.
+# The shipped binary: small, fast, slow to build.
 dist:
     cargo build --profile dist --locked
     @ls -l target/dist/outlast

@@ -15,7 +15,7 @@ use crate::command::{
     worker, workers,
 };
 use crate::config::Environment;
-use crate::log::{self, LogFormat, Loudness};
+use crate::log::{self, LogFormat, Verbosity};
 use crate::secrecy;
 
 /// A job platform whose work outlives its workers.
@@ -99,9 +99,9 @@ enum Command {
 
 impl Command {
     /// Commands that serve log information; client commands log only warnings.
-    fn loudness(&self) -> Loudness {
+    fn verbosity(&self) -> Verbosity {
         match self {
-            Self::Server(_) | Self::Worker(_) | Self::Migrate(_) => Loudness::Info,
+            Self::Server(_) | Self::Worker(_) | Self::Migrate(_) => Verbosity::Info,
             Self::Dev(_)
             | Self::Demo(_)
             | Self::Bench(_)
@@ -122,7 +122,7 @@ impl Command {
             | Self::Completions(_)
             | Self::Man(_)
             | Self::Config(_)
-            | Self::Token(_) => Loudness::Warnings,
+            | Self::Token(_) => Verbosity::Warnings,
         }
     }
 
@@ -190,7 +190,7 @@ pub(crate) fn run() -> ExitCode {
     if matches!(cli.command, Command::Server(_)) {
         handover::keep_from_children();
     }
-    log::start(cli.log_format, cli.command.loudness(), &environment);
+    log::start(cli.log_format, cli.command.verbosity(), &environment);
     let tied = cli.parent.map_or(Ok(()), process::end_with);
     let outcome = tied.and_then(|()| cli.command.run(&environment, cli.log_format));
     match outcome {

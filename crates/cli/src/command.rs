@@ -2,6 +2,7 @@
 
 pub(crate) mod actions;
 pub(crate) mod backup;
+mod batch;
 pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -21,7 +22,6 @@ pub(crate) mod migrate;
 pub(crate) mod packs;
 pub(crate) mod queues;
 pub(crate) mod restore;
-mod round;
 pub(crate) mod run;
 pub(crate) mod server;
 mod store;

@@ -10,7 +10,7 @@ use outlast_worker::{handover, keeper, shim};
 use crate::cli;
 use crate::command::worker;
 use crate::config::Environment;
-use crate::log::{self, Loudness};
+use crate::log::{self, Verbosity};
 use crate::service_manager;
 
 /// Runs this process as a shim, a keeper or an engine if it was started as one.
@@ -35,7 +35,7 @@ fn engine() -> ExitCode {
         Ok(parsed) => parsed,
         Err(code) => return code,
     };
-    log::start(format, Loudness::Info, &environment);
+    log::start(format, Verbosity::Info, &environment);
     let daemon =
         args.config(&environment).and_then(|config| worker::daemon_config(config, &environment));
     // A parent of this same program waits as long as the shutdown takes.

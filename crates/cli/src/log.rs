@@ -27,7 +27,7 @@ impl LogFormat {
 
 /// What is logged by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Loudness {
+pub(crate) enum Verbosity {
     /// Information, warnings and errors.
     Info,
     /// Warnings and errors.
@@ -35,11 +35,11 @@ pub(crate) enum Loudness {
 }
 
 /// Starts logging for the rest of the process.
-pub(crate) fn start(format: LogFormat, loudness: Loudness, environment: &Environment) {
-    let default = match loudness {
+pub(crate) fn start(format: LogFormat, verbosity: Verbosity, environment: &Environment) {
+    let default = match verbosity {
         // Libraries log nothing at this level that an operator can act on.
-        Loudness::Info => "info,h2=warn,hyper=warn,tonic=warn,tower=warn",
-        Loudness::Warnings => "warn",
+        Verbosity::Info => "info,h2=warn,hyper=warn,tonic=warn,tower=warn",
+        Verbosity::Warnings => "warn",
     };
     let filter = environment.log_filter().and_then(|filter| EnvFilter::try_new(filter).ok());
     let filter = filter.unwrap_or_else(|| EnvFilter::new(default));

@@ -7,9 +7,9 @@ use outlast_cli_core::output::{Column, ago, at, fields, say, text_at, when};
 use serde_json::{Value, json};
 
 use super::Target;
+use super::batch::Batch;
 use super::job_id;
 use super::jobs::show::reason_in_words;
-use super::round::Round;
 use crate::config::Environment;
 use crate::output::{self, Format};
 
@@ -141,22 +141,22 @@ fn page(letter: &Value) -> String {
 
 async fn retry(args: &Many, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
-    let mut round = Round::default();
+    let mut batch = Batch::default();
     for id in &args.ids {
         let answer = match job_id::whole(&client, id).await {
             Ok(id) => client.post(&["ojs", "v1", "dead-letter", &id, "retry"], &json!({})).await,
             Err(failure) => Err(failure),
         };
-        round.note(id, answer.map(|answer| answer.get("job").cloned().unwrap_or(answer)));
+        batch.add(id, answer.map(|answer| answer.get("job").cloned().unwrap_or(answer)));
     }
-    output::print_list(args.target.output, round.done(), COLUMNS)?;
-    round.end()
+    output::print_list(args.target.output, batch.done(), COLUMNS)?;
+    batch.end()
 }
 
 async fn purge(args: &Purge, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
     let mut removed = 0_usize;
-    let mut round = Round::default();
+    let mut batch = Batch::default();
     if args.all {
         // Letters that others remove meanwhile are as good as removed, so a page that only holds
         // such ones still brings the end nearer.
@@ -175,15 +175,15 @@ async fn purge(args: &Purge, environment: &Environment) -> Result<Exit, Failure>
                 Ok(id) => client.delete(&["ojs", "v1", "dead-letter", &id]).await,
                 Err(failure) => Err(failure),
             };
-            round.note(id, answer);
+            batch.add(id, answer);
         }
-        removed = round.done().len();
+        removed = batch.done().len();
     }
     if args.target.format() != Format::Table {
         output::print_one(args.target.format(), &json!({"removed": removed}), Value::to_string)?;
     }
     say(&format!("{removed} dead letters removed\n"));
-    round.end()
+    batch.end()
 }
 
 async fn remove(client: &Client, id: &str) -> Result<usize, Failure> {

@@ -9,12 +9,12 @@
 //! to disk. Progress is read from the ledger, and the demo checks it against the API. Leases and
 //! windows are the defaults, so users see the same time from the kill to the restart.
 
-mod judge;
+mod fixture;
 mod ledger;
 mod load;
 mod pack;
 mod progress;
-mod stage;
+mod verify;
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ use crate::config::Environment;
 use crate::output::print;
 use crate::signals::Interrupts;
 
-use self::judge::Verdict;
+use self::fixture::Fixture;
 use self::ledger::Ledger;
 use self::load::Load;
 use self::progress::Progress;
-use self::stage::Stage;
+use self::verify::Verdict;
 
 /// Time limit of the whole demo; on two cores it needs a quarter of that.
 const DEMO_MAX: Duration = Duration::from_secs(120);
@@ -62,32 +62,32 @@ pub(crate) async fn run(args: Args, _environment: &Environment) -> Result<Exit, 
 
 async fn play(args: &Args) -> Result<Verdict, Failure> {
     let begun = clock::moment();
-    let mut stage = Stage::set().await?;
-    let performed = tokio::time::timeout(DEMO_MAX, perform(args, &mut stage)).await;
+    let mut fixture = Fixture::start().await?;
+    let performed = tokio::time::timeout(DEMO_MAX, perform(args, &mut fixture)).await;
     let late = || Failure::failed(format!("not done after {}", span(DEMO_MAX)));
     let performed = performed.unwrap_or_else(|_elapsed| Err(late()));
-    let mut verdict = stage.explain(performed)?;
-    verdict.faults.extend(stage.stop().await);
+    let mut verdict = fixture.explain(performed)?;
+    verdict.faults.extend(fixture.stop().await);
     verdict.took = clock::moment().since(begun);
     Ok(verdict)
 }
 
-async fn perform(args: &Args, stage: &mut Stage) -> Result<Verdict, Failure> {
-    let runtimes = stage.runtimes().await?;
-    say(&format!("server at {}, 3 workers, runtimes {}\n", stage.url(), runtimes.join(", ")));
-    let load = Load::submit(stage.client(), &stage.ledger_path(), &runtimes, args.jobs).await?;
+async fn perform(args: &Args, fixture: &mut Fixture) -> Result<Verdict, Failure> {
+    let runtimes = fixture.runtimes().await?;
+    say(&format!("server at {}, 3 workers, runtimes {}\n", fixture.url(), runtimes.join(", ")));
+    let load = Load::submit(fixture.client(), &fixture.ledger_path(), &runtimes, args.jobs).await?;
     say(&format!("{} jobs accepted\n", load.accepted().len()));
-    let mut ledger = Ledger::open(&stage.ledger_path())?;
+    let mut ledger = Ledger::open(&fixture.ledger_path())?;
     let mut progress = Progress::new(load.accepted().len());
     let half = load.accepted().len() / 2;
     run_until(&mut ledger, &mut progress, half).await?;
-    stage.await_busy_victims().await?;
+    fixture.await_busy_workers().await?;
     ledger.read()?;
     progress.note("SIGTERM to demo-1, SIGKILL to demo-2, demo-4 starts");
-    let killed_at = stage.strike()?;
+    let killed_at = fixture.disrupt()?;
     run_until(&mut ledger, &mut progress, load.accepted().len()).await?;
     progress.finish();
-    judge::judge(stage.client(), &load, &mut ledger, killed_at).await
+    verify::verify(fixture.client(), &load, &mut ledger, killed_at).await
 }
 
 /// Follows the ledger until `wanted` jobs have ended.

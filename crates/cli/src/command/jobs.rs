@@ -9,9 +9,9 @@ use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{Column, ago, at, say, text_at};
 use serde_json::{Value, json};
 
+use super::batch::Batch;
 use super::follow::{Follow, LogSink};
 use super::job_id;
-use super::round::Round;
 use super::{Target, workers};
 use crate::config::Environment;
 use crate::output::{self, Format};
@@ -279,13 +279,13 @@ const CANCEL: Order = Order { verb: "cancel", allowed_by: &["requested", "schedu
 const RETRY: Order = Order { verb: "retry", allowed_by: &["failed", "timeout", "abandoned"] };
 
 /// Carries an order out.
-struct Giver<'a> {
+struct OrderSender<'a> {
     client: &'a Client,
     verb: &'static str,
-    round: Round,
+    batch: Batch,
 }
 
-impl Giver<'_> {
+impl OrderSender<'_> {
     /// Sends the order; `if_status` is the status that the job must still have. False if the
     /// server is unreachable, so that the others need not be tried.
     async fn give(&mut self, id: &str, if_status: Option<&str>) -> bool {
@@ -293,7 +293,7 @@ impl Giver<'_> {
         let query = [("if_status", if_status.map(ToOwned::to_owned))];
         let answer = self.client.post_if(&path, &query).await;
         let is_gone = answer.as_ref().is_err_and(|failure| failure.exit == Exit::Unreachable);
-        self.round.note(id, answer.map(|answer| answer.get("data").cloned().unwrap_or(answer)));
+        self.batch.add(id, answer.map(|answer| answer.get("data").cloned().unwrap_or(answer)));
         !is_gone
     }
 
@@ -335,50 +335,50 @@ async fn many(args: &Many, environment: &Environment, order: Order) -> Result<Ex
         let message = "name jobs by id, or give filters such as --status or --queue, not both";
         return Err(Failure::usage(message).with_hint("--dry-run shows which jobs it would be"));
     }
-    let mut giver = Giver { client: &client, verb: order.verb, round: Round::default() };
+    let mut sender = OrderSender { client: &client, verb: order.verb, batch: Batch::default() };
     let mut shown = Vec::new();
     for given in &args.ids {
         match one(&client, given).await {
             Ok(job) if args.dry_run => shown.push(job),
             Ok(job) => {
-                if !giver.give(&text_at(&job, "id"), None).await {
+                if !sender.give(&text_at(&job, "id"), None).await {
                     break;
                 }
             }
-            Err(failure) => giver.round.note(given, Err(failure)),
+            Err(failure) => sender.batch.add(given, Err(failure)),
         }
     }
     if !args.filter.is_empty() {
-        match giver.sweep(args, order).await {
+        match sender.sweep(args, order).await {
             Ok(found) => shown.extend(found),
             // What was done by then is shown all the same.
-            Err(failure) => giver.round.note("", Err(failure)),
+            Err(failure) => sender.batch.add("", Err(failure)),
         }
     }
     if args.dry_run {
         output::print_list(args.target.output, &shown, COLUMNS)?;
         say(&format!("{} jobs; nothing was changed\n", shown.len()));
-        return giver.round.end();
+        return sender.batch.end();
     }
-    output::print_list(args.target.output, giver.round.done(), COLUMNS)?;
-    giver.round.end()
+    output::print_list(args.target.output, sender.batch.done(), COLUMNS)?;
+    sender.batch.end()
 }
 
 async fn ids(args: &Ids, environment: &Environment, verb: &'static str) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
-    let mut giver = Giver { client: &client, verb, round: Round::default() };
+    let mut sender = OrderSender { client: &client, verb, batch: Batch::default() };
     for given in &args.ids {
         match job_id::whole(&client, given).await {
             Ok(id) => {
-                if !giver.give(&id, None).await {
+                if !sender.give(&id, None).await {
                     break;
                 }
             }
-            Err(failure) => giver.round.note(given, Err(failure)),
+            Err(failure) => sender.batch.add(given, Err(failure)),
         }
     }
-    output::print_list(args.target.output, giver.round.done(), COLUMNS)?;
-    giver.round.end()
+    output::print_list(args.target.output, sender.batch.done(), COLUMNS)?;
+    sender.batch.end()
 }
 
 /// A job that was named, with nothing known but its id.

@@ -2,8 +2,8 @@
 //!
 //! Every function answers a refusal with what would be right, to be put after "which is not".
 
+mod address;
 mod amount;
-mod place;
 mod token;
 
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+pub(crate) use address::{Database, database, listen, url};
 pub(crate) use amount::{concurrency, count, duration, heartbeat, multiplier, size};
-pub(crate) use place::{Database, database, listen, url};
 pub(crate) use token::{TOKEN_LENGTH_MIN, role, roles, shown as shown_token, tokens};
 
 /// Reads a value or says what would be right.

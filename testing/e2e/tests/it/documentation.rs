@@ -11,6 +11,7 @@ const NOTHING_TO_RUN: &[(&str, &str)] = &[
     ("glossary.md", "words"),
     ("http.md", "written by a test of the routes"),
     ("invariants.md", "rules, enforced by the code"),
+    ("nightly.md", "written by .ci/nightly"),
     ("postgres.md", "it needs a PostgreSQL"),
     ("roadmap.md", "what is not there yet"),
     ("state-machine.md", "written by a test of the rules"),

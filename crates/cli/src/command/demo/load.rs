@@ -1,4 +1,4 @@
-//! The jobs of the demo: many short ones, and some long ones where the strike will fall.
+//! The jobs of the demo: many short ones, and some long ones where the disruption will fall.
 
 use std::path::Path;
 

@@ -1,13 +1,13 @@
 //! What the server says about itself, judged from here.
 
-mod judge;
+mod evaluate;
 
 use outlast_cli_core::client::Client;
 use outlast_cli_core::clock;
 use outlast_cli_core::exit::{Exit, Failure};
 use serde_json::Value;
 
-use self::judge::{clocks, queues, store, versions, workers};
+use self::evaluate::{clocks, queues, store, versions, workers};
 use super::check::Check;
 
 /// How often the server is asked before its latency is believed.

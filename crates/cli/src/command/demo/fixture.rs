@@ -1,4 +1,4 @@
-//! The stage: a temporary folder, a server and workers as children, and the strike.
+//! The fixture: a temporary folder, a server and workers as children, and the disruption.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -29,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Everything that runs for the demo. Dropping it kills the processes and removes the folder.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct Fixture {
     // Dropped in this order: workers, server, folder.
     workers: Vec<Child>,
     server: Child,
@@ -38,9 +38,9 @@ pub(super) struct Stage {
     folder: TempDir,
 }
 
-impl Stage {
+impl Fixture {
     /// Starts the server and three workers, and waits until all are there.
-    pub(super) async fn set() -> Result<Self, Failure> {
+    pub(super) async fn start() -> Result<Self, Failure> {
         let cannot = |error: std::io::Error| {
             Failure::failed(format!("cannot prepare a temporary folder: {error}"))
         };
@@ -53,13 +53,13 @@ impl Stage {
             return Err(server.explain(Failure::failed("the server did not start")));
         };
         let client = Client::new(ClientConfig::plain(url.clone()))?;
-        let mut stage = Self { workers: Vec::new(), server, url, client, folder };
+        let mut fixture = Self { workers: Vec::new(), server, url, client, folder };
         for name in ["demo-1", "demo-2", "demo-3"] {
-            stage.start_worker(name)?;
+            fixture.start_worker(name)?;
         }
-        let registered = stage.await_registered().await;
-        stage.explain(registered)?;
-        Ok(stage)
+        let registered = fixture.await_registered().await;
+        fixture.explain(registered)?;
+        Ok(fixture)
     }
 
     pub(super) fn url(&self) -> &str {
@@ -127,9 +127,9 @@ impl Stage {
         Ok(runtimes)
     }
 
-    /// Waits until both workers that will be struck hold running jobs, for the strike would show
+    /// Waits until both workers that will be disrupted hold running jobs, for the disruption would show
     /// little otherwise. Gives up after a while.
-    pub(super) async fn await_busy_victims(&self) -> Result<(), Failure> {
+    pub(super) async fn await_busy_workers(&self) -> Result<(), Failure> {
         let begun = clock::moment();
         while clock::moment().since(begun) < BUSY_MAX {
             let query = [("status", Some("running".to_owned())), ("limit", Some("100".to_owned()))];
@@ -146,7 +146,7 @@ impl Stage {
     }
 
     /// Drains one worker, kills another, starts a third. Returns when the kill was.
-    pub(super) fn strike(&mut self) -> Result<Moment, Failure> {
+    pub(super) fn disrupt(&mut self) -> Result<Moment, Failure> {
         if let [drained, killed, ..] = self.workers.as_slice() {
             drained.signal(Signal::TERM);
             killed.kill_with_children();

@@ -12,9 +12,9 @@ use outlast_cli_core::output::{Table, span, text_at};
 use serde_json::Value;
 
 use self::compare::{Compared, compare};
+use super::fixture::KILLED;
 use super::ledger::{Ledger, Mark};
 use super::load::Load;
-use super::stage::KILLED;
 
 /// How long the API may lag behind the ledger: a job writes its last line before it ends.
 const SETTLE_LOOKS: u32 = 500;
@@ -54,7 +54,7 @@ pub(super) struct Verdict {
 }
 
 /// Compares everything with everything.
-pub(super) async fn judge(
+pub(super) async fn verify(
     client: &Client,
     load: &Load,
     ledger: &mut Ledger,

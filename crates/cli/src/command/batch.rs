@@ -1,20 +1,20 @@
-//! One act on several things: every one is tried, every refusal is said, the worst one decides
-//! the exit code.
+//! One operation on several items: all are tried, every refusal is printed, and the worst one
+//! decides the exit code.
 
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::say;
 use serde_json::Value;
 
-/// What came of it so far.
+/// The outcomes so far.
 #[derive(Debug, Default)]
-pub(super) struct Round {
+pub(super) struct Batch {
     done: Vec<Value>,
     refused: Vec<Failure>,
 }
 
-impl Round {
-    /// Notes what became of one of them.
-    pub(super) fn note(&mut self, name: &str, outcome: Result<Value, Failure>) {
+impl Batch {
+    /// Adds the outcome for one item.
+    pub(super) fn add(&mut self, name: &str, outcome: Result<Value, Failure>) {
         match outcome {
             Ok(answer) => self.done.push(answer),
             Err(failure) if failure.message.contains(name) => self.refused.push(failure),
@@ -25,12 +25,12 @@ impl Round {
         }
     }
 
-    /// The answers of those that went well.
+    /// The responses for those that succeeded.
     pub(super) fn done(&self) -> &[Value] {
         &self.done
     }
 
-    /// Says every refusal; of several, how many there were.
+    /// Prints every refusal; of several also their number.
     pub(super) fn end(self) -> Result<Exit, Failure> {
         let (done, count) = (self.done.len(), self.refused.len());
         let mut refused = self.refused.into_iter();
@@ -50,20 +50,20 @@ impl Round {
 
 #[cfg(test)]
 mod tests {
-    use super::Round;
+    use super::Batch;
     use outlast_cli_core::exit::{Exit, Failure};
     use serde_json::json;
 
     #[test]
     fn the_worst_refusal_decides_and_one_alone_is_said_as_it_is() {
         let conflict = || Failure::new(Exit::Conflict, "job a is completed");
-        let mut one = Round::default();
-        one.note("a", Err(conflict()));
+        let mut one = Batch::default();
+        one.add("a", Err(conflict()));
         assert_eq!(one.end(), Err(conflict()));
-        let mut several = Round::default();
-        several.note("a", Err(conflict()));
-        several.note("b", Ok(json!({})));
-        several.note("c", Err(Failure::new(Exit::NotFound, "job is not known")));
+        let mut several = Batch::default();
+        several.add("a", Err(conflict()));
+        several.add("b", Ok(json!({})));
+        several.add("c", Err(Failure::new(Exit::NotFound, "job is not known")));
         let worst = Failure::new(Exit::Conflict, "2 of 3 refused, 1 done");
         assert_eq!(several.end(), Err(worst));
     }

@@ -13,7 +13,7 @@ default:
 check:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
-    {{ nextest }} --workspace --exclude outlast-e2e --exclude outlast-store-postgres
+    {{ nextest }} --workspace -E 'not (package(outlast-e2e) or package(outlast-store-postgres))'
 
 # All tests, on both stores.
 test *ARGUMENTS:
@@ -23,12 +23,12 @@ test *ARGUMENTS:
 # End-to-end tests: the real binary under real signals. `just e2e drain` runs those named so.
 e2e *ARGUMENTS:
     cargo build --workspace --locked
-    {{ cluster }} {{ nextest }} -p outlast-e2e {{ ARGUMENTS }}
+    {{ cluster }} {{ nextest }} --workspace -E 'package(outlast-e2e)' {{ ARGUMENTS }}
 
 # The same with every server on PostgreSQL.
 e2e-postgres *ARGUMENTS:
     cargo build --workspace --locked
-    OUTLAST_TEST_STORE=postgres {{ cluster }} {{ nextest }} -p outlast-e2e {{ ARGUMENTS }}
+    OUTLAST_TEST_STORE=postgres {{ cluster }} {{ nextest }} --workspace -E 'package(outlast-e2e)' {{ ARGUMENTS }}
 
 # Everything that must hold, as CI runs it.
 ci:

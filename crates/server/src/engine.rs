@@ -103,10 +103,8 @@ pub struct Board {
     pub(crate) commits: watch::Sender<u64>,
     /// Whether the store takes writes, and since when without a break (I8).
     pub(crate) contact: contact::Contact,
-    /// Until when this server looks for arrivals without being told.
-    watches_arrivals: Mutex<Option<BootTime>>,
-    /// Woken when it begins to.
-    pub(crate) arrivals_watched: Notify,
+    /// Woken when programs may have stored jobs by SQL.
+    pub(crate) arrivals_wanted: Notify,
     stopping: CancellationToken,
     /// Whether what the server cannot do without still runs.
     pub(crate) vitals: vitals::Vitals,
@@ -297,6 +295,14 @@ impl Engine {
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.shared.store
+    }
+
+    /// Returns the store's time, estimated from its latest answer where there is one.
+    pub(crate) async fn now(&self) -> Result<Timestamp, StoreError> {
+        match self.board().store_time() {
+            Some(now) => Ok(now),
+            None => self.store().now().await,
+        }
     }
 
     /// Returns the settings in force.
@@ -545,19 +551,6 @@ impl Board {
     pub(crate) fn unproven(&self) {
         self.contact.unproven(boot_time());
         self.leases().lost_contact();
-    }
-
-    /// Looks for arrivals without being told from now until then.
-    pub(crate) fn watch_arrivals(&self, until: BootTime) {
-        let mut watched = self.watches_arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-        if watched.replace(until).is_none_or(|before| before < boot_time()) {
-            self.arrivals_watched.notify_one();
-        }
-    }
-
-    pub(crate) fn watches_arrivals(&self) -> bool {
-        let watched = *self.watches_arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-        watched.is_some_and(|until| until >= boot_time())
     }
 
     pub(crate) fn set_clock(&self, at: Timestamp) {

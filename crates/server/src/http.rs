@@ -15,7 +15,7 @@ mod answer;
 mod call;
 mod catalog;
 mod doctor;
-pub(crate) mod error;
+mod error;
 mod events;
 mod executions;
 pub(crate) mod gate;
@@ -26,7 +26,6 @@ mod openapi;
 mod orders;
 mod page;
 mod page_origin;
-pub(crate) mod plan;
 mod route;
 mod shape;
 mod show;
@@ -65,10 +64,7 @@ pub(crate) struct App {
 impl App {
     /// Returns the store's time, estimated from its latest answer where there is one.
     async fn now(&self) -> Result<Timestamp, Failure> {
-        match self.engine.board().store_time() {
-            Some(now) => Ok(now),
-            None => Ok(self.engine.store().now().await?),
-        }
+        Ok(self.engine.now().await?)
     }
 }
 

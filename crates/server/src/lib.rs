@@ -10,7 +10,7 @@
 //! Map:
 //! - [`engine`]: the handle that everything else talks to, and the one loop behind it
 //! - [`http`]: OJS and executions APIs
-//! - `arrival`: what jobs are that programs stored by SQL
+//! - `intake`: turns requests into the jobs that are stored
 //! - [`session`]: the gRPC worker session and its beats
 //! - [`monitor`]: what happens by time alone: leases, timers, stranded jobs, retention
 //! - [`probe`]: how fast and how full the disk below a store is
@@ -26,12 +26,12 @@
 //! - [`clock`]: the crate's only reader of clocks
 
 pub mod access;
-mod arrival;
 pub mod clock;
 mod connection;
 pub mod connections;
 pub mod engine;
 pub mod http;
+mod intake;
 pub mod metrics;
 pub mod monitor;
 mod packs;

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use outlast_core::duty::DutyRefusal;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
+use outlast_store::arrival::{Arrival, ArrivalNumber, ArrivalState};
 use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::migration::Standing;
 use outlast_store::query::{
@@ -281,10 +282,16 @@ impl Store for PostgresStore {
         read::queue::next_due(&self.inner.duties.get().await?).await
     }
 
-    async fn arrivals(&self, only: Option<JobId>) -> Result<bool, StoreError> {
-        // Whoever asks for one is somebody; whoever asks for any is the server itself.
-        let readers = if only.is_some() { &self.inner.readers } else { &self.inner.duties };
-        read::queue::arrivals(&readers.get().await?, only).await
+    async fn arrivals(
+        &self,
+        after: Option<ArrivalNumber>,
+        limit: u32,
+    ) -> Result<Vec<Arrival>, StoreError> {
+        read::arrival::page(&self.inner.duties.get().await?, after, limit).await
+    }
+
+    async fn arrival(&self, id: JobId) -> Result<ArrivalState, StoreError> {
+        read::arrival::by_id(&self.inner.readers.get().await?, id).await
     }
 
     fn facts(&self) -> StoreFacts {

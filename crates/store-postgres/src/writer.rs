@@ -531,7 +531,9 @@ impl<'a> Writing<'a> {
             Command::Enqueue(job) => Reply::Enqueued(self.enqueue(job).await?),
             Command::EnqueueAll(jobs) => Reply::EnqueuedAll(self.enqueue_all(jobs).await?),
             Command::EnqueueOnce(once) => Reply::Onced(self.enqueue_once(once).await?),
-            Command::TakeIn(order) => Reply::TakenIn(self.take_arrivals(order).await?),
+            Command::EnqueueArrived(order) => {
+                Reply::EnqueuedArrived(self.enqueue_arrived(order).await?)
+            }
             // Those that follow each other are one round trip: see `claims` and `extends`.
             Command::Claim(_) | Command::Extend(_) => {
                 return Err(StoreError::Rejected("a claim or extension alone".into()).into());

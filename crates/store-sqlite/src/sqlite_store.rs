@@ -232,10 +232,6 @@ impl Store for SqliteStore {
         self.know(read::queue::next_due).await
     }
 
-    async fn arrivals(&self, _only: Option<JobId>) -> Result<bool, StoreError> {
-        Ok(false)
-    }
-
     fn has_one_writer(&self) -> bool {
         true
     }

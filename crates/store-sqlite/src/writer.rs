@@ -27,7 +27,7 @@ use outlast_core::budget::Budgets;
 use outlast_core::time::Timestamp;
 use outlast_store::apply::Outbox;
 use outlast_store::apply::loaded::rank;
-use outlast_store::arrival::TakenIn;
+use outlast_store::arrival::EnqueuedArrived;
 use outlast_store::event::Event;
 use outlast_store::reply::Extended;
 use outlast_store::settle::Bench;
@@ -243,8 +243,10 @@ impl<'a> Writing<'a> {
             Command::Enqueue(job) => Reply::Enqueued(self.enqueue(*job)?),
             Command::EnqueueAll(jobs) => Reply::EnqueuedAll(self.enqueue_all(jobs)?),
             Command::EnqueueOnce(once) => Reply::Onced(self.enqueue_once(*once)?),
-            // Nobody else writes into an embedded store.
-            Command::TakeIn(_) => Reply::TakenIn(TakenIn::default()),
+            // An embedded store has no arrivals.
+            Command::EnqueueArrived(order) => {
+                Reply::EnqueuedArrived(EnqueuedArrived::all_gone(&order))
+            }
             Command::Claim(claim) => Reply::Claimed(self.claim(&claim)?),
             Command::Start(start) => Reply::Moved(self.start(&start)?),
             Command::Finish(finish) => Reply::Moved(self.finish(&finish)?),

@@ -1,19 +1,17 @@
 //! Arrivals: jobs that programs stored by SQL in their own transactions, before a server has
-//! taken them in.
+//! enqueued them.
 //!
 //! ```text
-//! program's transaction ─▶ arrival ─TakeIn: planned, refused or stored─▶ job
+//! program's transaction ─▶ arrival ─read─▶ a server plans the job ─EnqueueArrived─▶ job
 //! ```
 //!
-//! An arrival is what its program wrote, as it wrote it. What job that is, the server
-//! decides, by the rules of its other doors: it lends the store a [`Planner`]. A job is an
-//! arrival or stored, never both. Only PostgreSQL has arrivals.
-
-use std::fmt;
-use std::sync::Arc;
+//! An arrival is what its program wrote, unchanged. A server reads it and decides which job it
+//! becomes, by the rules of its other APIs. The command that stores the job deletes the arrival
+//! as a compare-and-set: an arrival that is gone is skipped. So each becomes a job once, however
+//! many servers read it, and one that nobody enqueued stays. Only PostgreSQL has arrivals.
 
 use outlast_core::id::JobId;
-use outlast_core::time::{Span, Timestamp};
+use outlast_core::time::Span;
 
 use crate::command::NewJob;
 use crate::reply::Enqueued;
@@ -21,73 +19,71 @@ use crate::reply::Enqueued;
 /// A job as a program stored it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Its id.
+    /// Its place among the arrivals.
+    pub number: ArrivalNumber,
+    /// The job's id.
     pub id: JobId,
-    /// JSON: the job as the OJS API takes it.
+    /// JSON: the job in the format of the OJS API.
     pub envelope: String,
-    /// Whose it is, if its program said so.
+    /// The tenant, if the program named one.
     pub tenant: Option<String>,
 }
 
-/// What is stored of an arrival.
+/// Place of an arrival in the order in which they were written. No number is given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ArrivalNumber(pub i64);
+
+/// Where a job is that a program may have stored by SQL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ArrivalState {
+    /// Nowhere.
+    Unknown,
+    /// It waits to be enqueued.
+    Waiting(Arrival),
+    /// It is a job.
+    Enqueued,
+}
+
+/// The job that an arrival becomes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Planned {
-    /// The job; of the arrival's id.
+pub struct ArrivedJob {
+    /// The arrival that it replaces.
+    pub number: ArrivalNumber,
+    /// The job, with the arrival's id.
     pub job: NewJob,
-    /// JSON object: why it can never run. Then it is discarded at once, so that whoever looks
-    /// for it finds the reason.
+    /// JSON object: why the job can never run. It is then stored as discarded, so that its
+    /// program finds the reason.
     pub refused: Option<String>,
 }
 
-/// Says what job an arrival is, at a time. Pure: a batch may be tried again.
-#[derive(Clone)]
-pub struct Planner(Arc<Plan>);
-
-type Plan = dyn Fn(&Arrival, Timestamp) -> Planned + Send + Sync;
-
-impl Planner {
-    /// Returns a planner that plans so.
-    #[must_use]
-    pub fn new(plan: impl Fn(&Arrival, Timestamp) -> Planned + Send + Sync + 'static) -> Self {
-        Self(Arc::new(plan))
-    }
-
-    /// Returns what is to be stored of an arrival if the time is `now`.
-    #[must_use]
-    pub fn plan(&self, arrival: &Arrival, now: Timestamp) -> Planned {
-        (self.0)(arrival, now)
-    }
-}
-
-impl fmt::Debug for Planner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Planner")
-    }
-}
-
-/// Takes arrivals in, in the order in which they were written.
+/// Turns arrivals into jobs, in this order.
 #[derive(Clone, Debug)]
-pub struct TakeIn {
-    /// Only this one, should another server be at it after that has done.
-    pub only: Option<JobId>,
-    /// How many at most.
-    pub limit: u32,
-    /// How long this server will look for more without being told: meanwhile programs need
-    /// not tell.
+pub struct EnqueueArrived {
+    /// What becomes of which arrival.
+    pub jobs: Vec<ArrivedJob>,
+    /// Whether to wait for arrivals that another transaction has locked, instead of leaving
+    /// them.
+    pub wait: bool,
+    /// How long this server will poll for more: meanwhile programs need not notify.
     pub watch: Option<Span>,
-    /// What becomes of them.
-    pub planner: Planner,
 }
 
-/// What was taken in.
+/// What became of arrivals. Those that are not listed were gone, locked, or met a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct TakenIn {
-    /// Jobs that are stored now, the refused ones included.
+pub struct EnqueuedArrived {
+    /// The jobs that were stored, the refused ones included.
     pub jobs: Vec<Enqueued>,
-    /// Arrivals that were dropped since a job of their id was stored meanwhile.
+    /// Arrivals that were dropped because another job has their id.
     pub known: Vec<JobId>,
-    /// When something is due first because of them.
-    pub due: Option<Timestamp>,
-    /// Whether the limit was reached, so that more should be taken in at once.
-    pub more: bool,
+    /// How many were tried, counted from the first. The store gives up after it has met too
+    /// many locks.
+    pub tried: usize,
+}
+
+impl EnqueuedArrived {
+    /// Returns the outcome when none of the arrivals was there.
+    #[must_use]
+    pub fn all_gone(order: &EnqueueArrived) -> Self {
+        Self { tried: order.jobs.len(), ..Self::default() }
+    }
 }

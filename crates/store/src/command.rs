@@ -11,7 +11,7 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use uuid::Uuid;
 
-use crate::arrival::TakeIn;
+use crate::arrival::EnqueueArrived;
 use crate::once::Once;
 use crate::reply::MoveRefusal;
 
@@ -46,8 +46,8 @@ pub enum Command {
     EnqueueAll(Vec<NewJob>),
     /// Stores jobs once for a key.
     EnqueueOnce(Box<Once>),
-    /// Takes jobs in that programs stored by SQL.
-    TakeIn(TakeIn),
+    /// Stores the jobs that arrivals become, and deletes the arrivals.
+    EnqueueArrived(EnqueueArrived),
     /// Takes jobs for a claimant.
     Claim(Claim),
     /// Notes that an attempt started.

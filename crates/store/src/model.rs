@@ -31,7 +31,7 @@ use outlast_core::duty::Duty;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 
-use crate::arrival::TakenIn;
+use crate::arrival::EnqueuedArrived;
 use crate::command::{Batch, Command};
 use crate::event::{EventPage, EventQuery};
 use crate::query::{
@@ -133,8 +133,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::Enqueue(job) => Reply::Enqueued(tx.enqueue(job)),
         Command::EnqueueAll(jobs) => Reply::EnqueuedAll(tx.enqueue_all(jobs)),
         Command::EnqueueOnce(once) => Reply::Onced(tx.enqueue_once(once)),
-        // There is no SQL to store any by.
-        Command::TakeIn(_) => Reply::TakenIn(TakenIn::default()),
+        Command::EnqueueArrived(order) => Reply::EnqueuedArrived(EnqueuedArrived::all_gone(order)),
         Command::Claim(claim) => Reply::Claimed(tx.claim(claim)),
         Command::Start(start) => Reply::Moved(tx.start(start)),
         Command::Finish(finish) => Reply::Moved(tx.finish(finish)),
@@ -253,10 +252,6 @@ impl Store for ModelStore {
 
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         Ok(self.open()?.next_due())
-    }
-
-    async fn arrivals(&self, _only: Option<JobId>) -> Result<bool, StoreError> {
-        Ok(false)
     }
 
     async fn close(&self) -> Result<(), StoreError> {

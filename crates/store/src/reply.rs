@@ -8,7 +8,7 @@ use outlast_core::job::{Outcome, Refusal, State};
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
 
-use crate::arrival::TakenIn;
+use crate::arrival::EnqueuedArrived;
 use crate::command::{ClassId, ClassKey};
 use crate::once::{OnceRefusal, Onced};
 use crate::record::StoredJob;
@@ -31,8 +31,8 @@ pub enum Reply {
     EnqueuedAll(Result<Vec<Enqueued>, (usize, EnqueueRefusal)>),
     /// Of `EnqueueOnce`.
     Onced(Result<Onced, OnceRefusal>),
-    /// Of `TakeIn`.
-    TakenIn(TakenIn),
+    /// Of `EnqueueArrived`.
+    EnqueuedArrived(EnqueuedArrived),
     /// Of `Claim`.
     Claimed(Result<Vec<Claimed>, ClaimRefusal>),
     /// Of `Start`, `Finish`, `Cancel`, `Activate`, `Replay`, `Progress`.

@@ -9,6 +9,7 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use uuid::Uuid;
 
+use crate::arrival::{Arrival, ArrivalNumber, ArrivalState};
 use crate::command::Batch;
 use crate::event::{EventPage, EventQuery};
 use crate::query::{
@@ -106,9 +107,20 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// time limit, an expiry. `None` when nothing is.
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError>;
 
-    /// Returns whether jobs that programs stored by SQL wait to be taken in. Asked for one of
-    /// them: whether it waits, or has been stored. Only a shared database has any.
-    async fn arrivals(&self, only: Option<JobId>) -> Result<bool, StoreError>;
+    /// Returns the first arrivals after one, in the order in which they were written. Only a
+    /// shared database has any.
+    async fn arrivals(
+        &self,
+        _after: Option<ArrivalNumber>,
+        _limit: u32,
+    ) -> Result<Vec<Arrival>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// Returns where a job is that a program may have stored by SQL.
+    async fn arrival(&self, _id: JobId) -> Result<ArrivalState, StoreError> {
+        Ok(ArrivalState::Unknown)
+    }
 
     /// Returns where the data is and what makes it durable. A store that does not say keeps
     /// it in memory.

@@ -168,7 +168,7 @@ fn weight_of(command: &Command) -> usize {
     match command {
         Command::EnqueueAll(jobs) => jobs.len(),
         Command::EnqueueOnce(once) => once.jobs.len(),
-        Command::TakeIn(order) => usize::try_from(order.limit).unwrap_or(usize::MAX),
+        Command::EnqueueArrived(order) => order.jobs.len(),
         // A few KiB of output cost as much as a job.
         Command::Log(chunk) => 1 + chunk.bytes.len() / 4096,
         // It moves what the worker held.
@@ -221,7 +221,7 @@ fn lane_of(command: &Command) -> Lane {
         | Command::EnqueueAll(_)
         | Command::EnqueueOnce(_)
         | Command::Duty(_)
-        | Command::TakeIn(_)
+        | Command::EnqueueArrived(_)
         | Command::Prune(_) => Lane::Enqueue,
     }
 }
@@ -239,6 +239,10 @@ pub(crate) fn due_of(command: &Command) -> Option<Timestamp> {
         Command::Enqueue(job) => of_job(job),
         Command::EnqueueAll(jobs) => jobs.iter().filter_map(of_job).min(),
         Command::EnqueueOnce(once) => once.jobs.iter().filter_map(of_job).min(),
+        Command::EnqueueArrived(order) => {
+            let kept = order.jobs.iter().filter(|arrived| arrived.refused.is_none());
+            kept.filter_map(|arrived| of_job(&arrived.job)).min()
+        }
         _ => None,
     }
 }

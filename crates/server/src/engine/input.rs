@@ -52,8 +52,6 @@ pub(crate) enum Input {
     BacklogRead,
     /// What other servers on the store tell, or that something of it may have been missed.
     Heard(Heard),
-    /// A monitor looked into the store: jobs that programs stored by SQL wait there.
-    Arrived,
     /// The server is about to stop: sessions are told to go elsewhere.
     CloseSessions,
     /// Finish what has been taken, answer no more, end.

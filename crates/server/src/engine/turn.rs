@@ -59,7 +59,6 @@ struct Turn {
     roster: Roster,
     gather: Gather,
     stranded: strand::Stranded,
-    arrivals: arrivals::Arrivals,
     others: others::Others,
     backlog: backlog::Backlog,
     redispatch: redispatch::Redispatch,
@@ -85,7 +84,6 @@ pub(crate) async fn run(
     (board, metrics): (Arc<Board>, Arc<Metrics>),
     (own, mut inputs): (mpsc::WeakSender<Input>, mpsc::Receiver<Input>),
 ) {
-    let arrivals = arrivals::Arrivals::new(crate::arrival::planner(&settings));
     let mut turn = Turn {
         store,
         settings,
@@ -97,7 +95,6 @@ pub(crate) async fn run(
         roster: Roster::default(),
         gather: Gather::default(),
         stranded: strand::Stranded::default(),
-        arrivals,
         others: others::Others::default(),
         backlog: backlog::Backlog::wanted(),
         redispatch: redispatch::Redispatch::new(boot_time()),
@@ -106,7 +103,7 @@ pub(crate) async fn run(
     };
     loop {
         // A class seen for the first time has a job that nobody was told of yet.
-        if turn.gather.is_empty() && !turn.backlog.is_due() && !turn.arrivals.wanted {
+        if turn.gather.is_empty() && !turn.backlog.is_due() {
             if let Ending::Stopping(done) = turn.ending {
                 // Nobody waits for the answer if the asker has gone.
                 let _ = done.send(());
@@ -138,7 +135,6 @@ impl Turn {
         if self.backlog.is_due() {
             self.read_backlog();
         }
-        self.plan_take_in();
         self.plan_claims();
         self.retry_aside().await;
         let mut ops = self.aside.divert(self.gather.take());
@@ -194,7 +190,6 @@ impl Turn {
             Input::Backlog(classes) => self.set_backlog(classes),
             Input::Redispatch => self.redispatch.woken(),
             Input::BacklogRead => self.backlog.reading = false,
-            Input::Arrived => self.arrivals.wanted = true,
             Input::CloseSessions => {
                 self.ending = Ending::Closing;
                 self.close_sessions("server is stopping");
@@ -453,7 +448,7 @@ impl Turn {
             Reply::EnqueuedAll(Ok(jobs)) | Reply::Onced(Ok(Onced::Stored(jobs))) => {
                 jobs.iter().for_each(|job| self.note_enqueued(job))
             }
-            Reply::TakenIn(taken) => self.note_taken_in(taken),
+            Reply::EnqueuedArrived(done) => self.note_arrived(done),
             Reply::Moved(Ok(moved)) => self.note_moved(moved),
             Reply::Swept(swept) => {
                 self.metrics.swept(swept);

@@ -25,12 +25,11 @@ use super::page_origin::{self, Sender};
 use super::{App, once};
 use crate::access::{Found, KnownToken, Need, Shown};
 use crate::connections::Peer;
+use crate::intake::ANONYMOUS;
 use crate::tls::CertificateNames;
 
 /// Longest a client may take to send a body: a slow one must not hold a connection.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Who asks where no token is asked for.
-pub(crate) const ANONYMOUS: &str = "anonymous";
 /// Rows of a list unless asked otherwise.
 const PAGE_DEFAULT: u32 = 50;
 /// Parameters of a query that say which page is wanted, and may be empty.

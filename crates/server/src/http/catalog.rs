@@ -6,10 +6,10 @@ use outlast_wire::json::Object;
 use super::answer::Answer;
 use super::call::Call;
 use super::error::Failure;
-use super::plan;
 use super::route::{Routes, get};
 use super::shape::Shape;
 use crate::access::Need;
+use crate::intake::IntakeError;
 
 pub(super) fn routes() -> Routes {
     Routes::new()
@@ -33,7 +33,7 @@ async fn actions(call: Call) -> Result<Answer, Failure> {
 async fn one_action(mut call: Call) -> Result<Answer, Failure> {
     let name = call.param("ref").await;
     let packs = call.app.engine.settings().packs.current();
-    let found = packs.get(&name).ok_or_else(|| plan::no_action(&packs, &name))?;
+    let found = packs.get(&name).ok_or_else(|| IntakeError::no_action(&packs, &name))?;
     Ok(Answer::object(|object| object.object("data", |object| action(object, found))))
 }
 

@@ -9,18 +9,19 @@ use outlast_core::time::Span;
 use outlast_store::StoreError;
 use outlast_store::reply::{EnqueueRefusal, MoveRefusal, WorkerMoveRefusal};
 use outlast_wire::ojs::error::Code;
-use outlast_wire::{Fault, FaultKind};
+use outlast_wire::Fault;
 
 use crate::access::Denied;
 use crate::engine::{ClaimError, OrderError, Unavailable};
+use crate::intake::IntakeError;
 
 /// Why a request was not carried out.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The request is wrong.
     Fault(Fault),
-    /// Parameters break an action's rules; the details are JSON.
-    Parameters { message: String, details: String },
+    /// The request becomes no job.
+    Intake(IntakeError),
     /// The body is longer than allowed.
     TooLarge { max: usize },
     /// The body took too long to come.
@@ -75,16 +76,9 @@ impl Failure {
     /// Returns the code on the wire.
     pub(crate) const fn code(&self) -> Code {
         match self {
-            Self::Fault(fault) => match fault.kind {
-                FaultKind::Payload => Code::InvalidPayload,
-                FaultKind::Request => Code::InvalidRequest,
-                FaultKind::Rule => Code::ValidationError,
-                FaultKind::Unsupported => Code::Unsupported,
-                FaultKind::Size => Code::PayloadTooLarge,
-            },
-            Self::Parameters { .. } | Self::Enqueue(EnqueueRefusal::Expired(_)) => {
-                Code::ValidationError
-            }
+            Self::Fault(fault) => Code::of(fault.kind),
+            Self::Intake(error) => error.code(),
+            Self::Enqueue(EnqueueRefusal::Expired(_)) => Code::ValidationError,
             Self::TooLarge { .. } => Code::PayloadTooLarge,
             Self::TooSlow => Code::RequestTimeout,
             Self::Denied(Denied::Unauthenticated(_)) => Code::Unauthenticated,
@@ -104,7 +98,6 @@ impl Failure {
         match self {
             Self::Fault(fault) => Cow::Borrowed(&fault.message),
             Self::Denied(Denied::Unauthenticated(message) | Denied::Forbidden(message))
-            | Self::Parameters { message, .. }
             | Self::NotFound(message)
             | Self::Method(message)
             | Self::Conflict(message)
@@ -114,6 +107,7 @@ impl Failure {
                 Cow::Owned(format!("request body is longer than {max} bytes"))
             }
             Self::TooSlow => Cow::Borrowed("request body did not come in time"),
+            Self::Intake(error) => Cow::Owned(error.to_string()),
             Self::Enqueue(refusal) => Cow::Owned(refusal.to_string()),
             Self::Unavailable(unavailable) => Cow::Borrowed(&unavailable.reason),
         }
@@ -125,7 +119,7 @@ impl Failure {
             Self::Fault(Fault { field: Some(field), .. }) => {
                 Some(serde_json::json!({ "field": field }).to_string())
             }
-            Self::Parameters { details, .. } => Some(details.clone()),
+            Self::Intake(error) => error.details(),
             _ => None,
         }
     }
@@ -157,6 +151,15 @@ pub(crate) const fn status(code: Code) -> StatusCode {
 impl From<Fault> for Failure {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
+    }
+}
+
+impl From<IntakeError> for Failure {
+    fn from(error: IntakeError) -> Self {
+        match error {
+            IntakeError::Invalid(fault) => Self::Fault(fault),
+            other => Self::Intake(other),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Orders about one job, whichever API they came by.
 
 use outlast_core::id::JobId;
-use outlast_store::arrival::TakeIn;
+use outlast_store::arrival::{ArrivalState, EnqueueArrived};
 use outlast_store::command::JobOrder;
 use outlast_store::record::JobRecord;
 use outlast_store::reply::{MoveRefusal, Moved};
@@ -10,12 +10,13 @@ use outlast_store::{Command, Reply};
 use super::App;
 use super::error::Failure;
 use crate::engine::unexpected;
+use crate::intake;
 
 /// Reads a job, or says that it is not known (to this tenant).
 pub(crate) async fn job(app: &App, id: JobId, tenant: Option<&str>) -> Result<JobRecord, Failure> {
     let store = app.engine.store();
     let mut record = store.job(id).await?;
-    if record.is_none() && take_in(app, id).await? {
+    if record.is_none() && enqueue_arrival(app, id).await? {
         record = store.job(id).await?;
     }
     let visible = |record: &JobRecord| match tenant {
@@ -25,14 +26,16 @@ pub(crate) async fn job(app: &App, id: JobId, tenant: Option<&str>) -> Result<Jo
     record.filter(visible).ok_or_else(|| Failure::no_job(&id.to_string()))
 }
 
-/// Takes a job in that its program stored by SQL a moment ago; returns whether it is stored.
-async fn take_in(app: &App, id: JobId) -> Result<bool, Failure> {
-    if !app.engine.store().arrivals(Some(id)).await? {
-        return Ok(false);
-    }
-    let planner = crate::arrival::planner(app.engine.settings());
-    let order = TakeIn { only: Some(id), limit: 1, watch: None, planner };
-    app.engine.submit(Command::TakeIn(order)).await?;
+/// Enqueues a job that its program stored by SQL a moment ago. Returns whether it is there.
+async fn enqueue_arrival(app: &App, id: JobId) -> Result<bool, Failure> {
+    let arrival = match app.engine.store().arrival(id).await? {
+        ArrivalState::Unknown => return Ok(false),
+        ArrivalState::Enqueued => return Ok(true),
+        ArrivalState::Waiting(arrival) => arrival,
+    };
+    let planned = intake::arrival::plan(app.engine.settings(), &arrival, app.now().await?);
+    let order = EnqueueArrived { jobs: vec![planned], wait: true, watch: None };
+    app.engine.submit(Command::EnqueueArrived(order)).await?;
     Ok(true)
 }
 
@@ -65,7 +68,7 @@ pub(crate) async fn try_move(
     let again = command.clone();
     match submit_move(app, command).await? {
         // Its program may have committed a moment ago.
-        Err(MoveRefusal::NotFound) if take_in(app, id).await? => submit_move(app, again).await,
+        Err(MoveRefusal::NotFound) if enqueue_arrival(app, id).await? => submit_move(app, again).await,
         moved => Ok(moved),
     }
 }

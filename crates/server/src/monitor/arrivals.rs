@@ -1,35 +1,179 @@
-//! Looks whether programs have stored jobs by SQL: often while this server has promised to,
-//! else now and then, should it have missed that it was told.
+//! Enqueues what programs stored by SQL: as soon as it is told, and at every check interval in
+//! case it was not.
+//!
+//! ```text
+//! read a page of arrivals ─▶ plan their jobs ─▶ EnqueueArrived ─▶ next page, or wait
+//! ```
+//!
+//! PostgreSQL commits transactions that notify one after the other. So when many arrivals come,
+//! this server promises in the store to poll for a while, and programs do not notify.
 
-use outlast_core::time::Span;
+use outlast_core::time::{BootTime, Span};
+use outlast_store::arrival::{ArrivalNumber, EnqueueArrived, EnqueuedArrived};
+use outlast_store::{Command, Reply};
 
-use crate::engine::input::Input;
-use crate::engine::{Engine, millis};
+use crate::clock::boot_time;
+use crate::engine::{Engine, Unavailable, millis, unexpected};
+use crate::intake;
 
-/// Time between two looks while programs do not tell.
-const OFTEN: Span = Span(5);
+/// Most arrivals of one batch.
+const PAGE: u32 = 500;
+/// Time between two pages while programs do not notify.
+const POLL: Span = Span(5);
+/// How many arrivals within how long are many.
+const MANY: usize = 10;
+const MANY_WITHIN: Span = Span(100);
+/// How long this server promises to poll. It polls for longer, since its promise counts from
+/// when it is stored.
+const WATCH: Span = Span::from_secs(1);
+const WATCH_LONGER: Span = Span::from_secs(1);
 
 /// Runs until dropped.
 pub(super) async fn run(engine: Engine) {
-    let interval = engine.settings().check_interval;
-    let mut failed = false;
+    let mut pages = Pages::default();
+    let mut pace = Pace::default();
     loop {
-        let watched = engine.board().arrivals_watched.notified();
-        if engine.board().watches_arrivals() && !failed {
-            tokio::time::sleep(millis(OFTEN)).await;
-        } else {
-            // Woken early when the watch begins.
-            drop(tokio::time::timeout(millis(interval), watched).await);
-        }
-        match engine.store().arrivals(None).await {
-            Ok(true) => {
-                if engine.send(Input::Arrived).await.is_err() {
-                    return;
-                }
+        let more = match enqueue_page(&engine, &mut pages, &mut pace).await {
+            Ok(more) => more,
+            Err(error) => {
+                tracing::debug!(%error, "failed to enqueue arrivals");
+                false
             }
-            Ok(false) => {}
-            Err(error) => tracing::debug!(%error, "failed to look for arrivals"),
+        };
+        if !more {
+            let polls = pace.polls(boot_time()) && !engine.board().contact.is_down();
+            let pause = if polls { POLL } else { engine.settings().check_interval };
+            let told = engine.board().arrivals_wanted.notified();
+            drop(tokio::time::timeout(millis(pause), told).await);
         }
-        failed = engine.board().contact.is_down();
+    }
+}
+
+/// Enqueues one page of arrivals; returns whether the next one should follow at once.
+async fn enqueue_page(
+    engine: &Engine,
+    pages: &mut Pages,
+    pace: &mut Pace,
+) -> Result<bool, Unavailable> {
+    let unavailable = |error: outlast_store::StoreError| Unavailable::new(error.to_string());
+    let arrivals = engine.store().arrivals(pages.after, PAGE).await.map_err(unavailable)?;
+    if arrivals.is_empty() {
+        *pages = Pages::default();
+        return Ok(false);
+    }
+    let now = engine.now().await.map_err(unavailable)?;
+    let plan = |arrival| intake::arrival::plan(engine.settings(), arrival, now);
+    let order = EnqueueArrived {
+        jobs: arrivals.iter().map(plan).collect(),
+        wait: false,
+        watch: pace.promise(boot_time()),
+    };
+    let done = match engine.submit(Command::EnqueueArrived(order)).await? {
+        Reply::EnqueuedArrived(done) => done,
+        other => return Err(unexpected("arrivals", &other)),
+    };
+    pace.count(done.jobs.len(), boot_time());
+    let numbers: Vec<ArrivalNumber> = arrivals.iter().map(|arrival| arrival.number).collect();
+    Ok(pages.turn(&numbers, &done))
+}
+
+/// Which page of arrivals is read next.
+///
+/// The first, in general. If nothing of a page could be enqueued, its arrivals are locked or
+/// another server is about to enqueue them: the page after it comes next.
+#[derive(Debug, Default)]
+struct Pages {
+    after: Option<ArrivalNumber>,
+}
+
+impl Pages {
+    /// Notes what became of a page; returns whether the next one should follow at once.
+    fn turn(&mut self, page: &[ArrivalNumber], done: &EnqueuedArrived) -> bool {
+        let is_full = page.len() >= PAGE as usize;
+        let more = is_full || done.tried < page.len();
+        let in_vain = done.jobs.is_empty() && done.known.is_empty();
+        let last = done.tried.checked_sub(1).and_then(|last| page.get(last)).copied();
+        self.after = last.filter(|_| more && in_vain);
+        more
+    }
+}
+
+/// How often pages are read.
+#[derive(Debug, Default)]
+struct Pace {
+    /// How many arrivals have come since when.
+    recent: (usize, BootTime),
+    many: bool,
+    polls_until: Option<BootTime>,
+}
+
+impl Pace {
+    fn polls(&self, now: BootTime) -> bool {
+        self.polls_until.is_some_and(|until| now <= until)
+    }
+
+    fn count(&mut self, enqueued: usize, now: BootTime) {
+        if enqueued == 0 {
+            return;
+        }
+        if now.since(self.recent.1) > MANY_WITHIN {
+            self.recent = (0, now);
+        }
+        self.recent.0 += enqueued;
+        self.many |= self.recent.0 >= MANY;
+    }
+
+    /// Returns how long programs need not notify, if many arrivals have come.
+    fn promise(&mut self, now: BootTime) -> Option<Span> {
+        let watch = std::mem::take(&mut self.many).then_some(WATCH)?;
+        self.polls_until = Some(now.after(watch).after(WATCH_LONGER));
+        Some(watch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(from: i64, count: u32) -> Vec<ArrivalNumber> {
+        (from..from + i64::from(count)).map(ArrivalNumber).collect()
+    }
+
+    fn in_vain(tried: usize) -> EnqueuedArrived {
+        EnqueuedArrived { tried, ..EnqueuedArrived::default() }
+    }
+
+    #[test]
+    fn page_of_locked_arrivals_does_not_keep_the_next_one_from_being_read() {
+        let mut pages = Pages::default();
+        assert!(pages.turn(&numbers(1, PAGE), &in_vain(PAGE as usize)));
+        assert_eq!(pages.after, Some(ArrivalNumber(i64::from(PAGE))));
+        // The store gave up on the second page after eight.
+        assert!(pages.turn(&numbers(501, 20), &in_vain(8)));
+        assert_eq!(pages.after, Some(ArrivalNumber(508)));
+        assert!(!pages.turn(&numbers(509, 12), &in_vain(12)));
+        assert_eq!(pages.after, None, "from the beginning, after a pause");
+    }
+
+    #[test]
+    fn arrivals_are_read_from_the_first_again_once_some_were_enqueued() {
+        let mut pages = Pages { after: Some(ArrivalNumber(500)) };
+        let known = vec![outlast_core::id::JobId(uuid::Uuid::nil())];
+        let done = EnqueuedArrived { known, ..in_vain(PAGE as usize) };
+        assert!(pages.turn(&numbers(501, PAGE), &done));
+        assert_eq!(pages.after, None);
+    }
+
+    #[test]
+    fn server_polls_while_many_arrive_and_for_longer_than_it_promises() {
+        let mut pace = Pace::default();
+        let now = BootTime(10_000);
+        pace.count(MANY - 1, now);
+        assert_eq!(pace.promise(now), None);
+        pace.count(1, now);
+        assert_eq!(pace.promise(now), Some(WATCH));
+        assert!(pace.polls(now.after(WATCH).after(Span(1))));
+        assert!(!pace.polls(now.after(WATCH).after(WATCH_LONGER).after(Span(1))));
+        assert_eq!(pace.promise(now), None, "once for each burst");
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
@@ -127,17 +126,4 @@ pub(crate) async fn next_due(reader: &Reader) -> Result<Option<Timestamp>, Store
         )
         .await?;
     row.map_or(Ok(None), |row| row::time_opt(&row, 0))
-}
-
-/// A job that is being taken in is an arrival or stored in what one statement sees.
-pub(crate) async fn arrivals(reader: &Reader, only: Option<JobId>) -> Result<bool, StoreError> {
-    let row = match only {
-        None => reader.one("select exists (select 1 from arrival)", &[]).await?,
-        Some(id) => {
-            let sql = "select exists (select 1 from arrival a where a.id = $1)
-                 or exists (select 1 from job_row j where j.id = $1)";
-            reader.one(sql, &[&id.0]).await?
-        }
-    };
-    row.map_or(Ok(false), |row| get(&row, 0))
 }

@@ -1,18 +1,18 @@
-//! Taking in what programs stored by SQL: an arrival goes and its job comes, in one batch.
+//! Arrivals become jobs: a batch deletes the arrivals and stores their jobs.
 //!
-//! Servers pass over what another has locked, so each arrival is taken in by one of them. Who
-//! wants a certain one waits for the other instead, and finds the job after that.
+//! Which job an arrival becomes was decided before, so the delete is a compare-and-set: an
+//! arrival that is gone is skipped, and so is one that another transaction has locked. Whoever
+//! wants one arrival waits for its lock instead.
 //!
-//! An arrival that cannot be taken in, since another transaction holds what it needs, stays for
-//! later. That is found out by waiting, so once it was met each is taken in by itself, within a
-//! savepoint, until none is met for a while: one must not keep the others from being taken in.
+//! An arrival whose job cannot be stored, because another transaction holds what the job needs,
+//! stays for later. That is found out by waiting. So once it has happened each arrival is tried
+//! by itself, within a savepoint, until it has not happened for a while: one arrival must not
+//! hold up the others.
 
-use outlast_core::id::JobId;
-use outlast_core::time::Timestamp;
-use outlast_store::arrival::{Arrival, TakeIn, TakenIn};
-use outlast_store::command::{First, NewJob};
+use std::collections::HashMap;
+
+use outlast_store::arrival::{ArrivalNumber, ArrivedJob, EnqueueArrived, EnqueuedArrived};
 use tokio::time::Instant;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::failure::Failure;
@@ -21,24 +21,28 @@ use crate::row::{get, int};
 use crate::writer::classes::Classes;
 use crate::writer::{HURRY, Writing};
 
-/// Rows are found once, in order, and deleted by their place. Ids are looked up for those that
-/// were found only.
-const NEXT: &str = "with found as materialized (
-         select a.ctid as place, a.n, a.id, a.tenant, a.envelope from arrival a
-         order by a.n limit $1 for update skip locked),
-     gone as (
-         delete from arrival where ctid = any(array(select place from found)))
-     select id, tenant, envelope,
-         coalesce((select true from job_row j where j.id = f.id), false)
-     from (select * from found order by n) f";
+/// Rows are found by number and id, locked in order, and deleted by their place. Only the ids
+/// of those that were found are looked up among the jobs.
+macro_rules! take {
+    ($lock:literal) => {
+        concat!(
+            "with found as materialized (
+                 select a.ctid as place, a.n, a.id
+                 from unnest($1::bigint[], $2::uuid[]) w(n, id)
+                     join arrival a on a.n = w.n and a.id = w.id
+                 order by a.n for update of a ",
+            $lock,
+            "),
+             gone as (
+                 delete from arrival where ctid = any(array(select place from found)))
+             select n, coalesce((select true from job_row j where j.id = f.id), false)
+             from found f"
+        )
+    };
+}
 
-const ONE: &str = "with gone as (
-         delete from arrival where id = $1 returning id, tenant, envelope)
-     select id, tenant, envelope,
-         coalesce((select true from job_row j where j.id = g.id), false)
-     from gone g";
-
-const IDS: &str = "select id from arrival order by n limit $1 for update skip locked";
+const TAKE: &str = take!("skip locked");
+const TAKE_WAITING: &str = take!("");
 
 /// What one server promised, another need not. A promise is kept until half of it is over, so
 /// that it is not written with every batch. One that is not made costs programs a notification.
@@ -46,57 +50,55 @@ const WATCH: &str = "update arrival_watch w set until = $1
      from (select id from arrival_watch where id = 1 and until < $2 for update skip locked) f
      where w.id = f.id";
 
-/// Most arrivals that are taken in one by one by a batch.
-const SINGLES_MAX: u32 = 100;
-/// Most that a batch waits for in vain: each costs a moment.
-const PASSED_OVER_MAX: u32 = 8;
+/// Most arrivals that a batch tries one by one.
+const SINGLES_MAX: usize = 100;
+/// Most that a batch passes over: each costs a moment of waiting.
+const PASSED_OVER_MAX: usize = 8;
 
 impl Writing<'_> {
-    pub(super) async fn take_arrivals(&mut self, order: &TakeIn) -> Result<TakenIn, Failure> {
-        let mut taken = TakenIn::default();
-        match order.only {
-            Some(id) => {
-                let rows = self.ask(ONE, values![id.0]).await?;
-                self.take_rows(&rows, order, &mut taken).await?;
-            }
-            None if self.hurries => self.take_singly(order, &mut taken).await?,
-            None => {
-                let rows = self.ask(NEXT, values![i64::from(order.limit)]).await?;
-                taken.more = u32::try_from(rows.len()).is_ok_and(|found| found >= order.limit);
-                self.take_rows(&rows, order, &mut taken).await?;
-            }
+    pub(super) async fn enqueue_arrived(
+        &mut self,
+        order: &EnqueueArrived,
+    ) -> Result<EnqueuedArrived, Failure> {
+        let mut done = EnqueuedArrived::default();
+        if self.hurries && !order.wait {
+            self.enqueue_singly(&order.jobs, &mut done).await?;
+        } else {
+            let sql = if order.wait { TAKE_WAITING } else { TAKE };
+            self.replace(sql, &order.jobs, &mut done).await?;
+            done.tried = order.jobs.len();
         }
         if let Some(watch) = order.watch {
             let (until, half) = (self.now.0 + int(watch.0), self.now.0 + int(watch.0 / 2));
             self.write(WATCH, values![until, half]);
         }
-        Ok(taken)
+        Ok(done)
     }
 
-    /// Takes arrivals in one by one, and passes over those that cannot be now.
-    async fn take_singly(&mut self, order: &TakeIn, taken: &mut TakenIn) -> Result<(), Failure> {
-        let limit = order.limit.min(SINGLES_MAX);
-        let ids = self.ask(IDS, values![i64::from(limit)]).await?;
+    /// Tries arrivals one by one and passes over those that meet a lock.
+    async fn enqueue_singly(
+        &mut self,
+        jobs: &[ArrivedJob],
+        done: &mut EnqueuedArrived,
+    ) -> Result<(), Failure> {
         let mut passed_over = 0;
-        for row in &ids {
-            let id: Uuid = get(row, 0)?;
+        for arrived in jobs.iter().take(SINGLES_MAX) {
             // What was noted before is written before, so that none of it is undone.
             self.ask("savepoint arrival", Vec::new()).await?;
             let (events, tally) = (self.outbox.events.len(), self.outbox.tally.clone());
-            let mut this = TakenIn::default();
-            match self.take_single(id, order, &mut this).await {
-                Ok(()) => {
-                    taken.jobs.append(&mut this.jobs);
-                    taken.known.append(&mut this.known);
-                    taken.due = [taken.due, this.due].into_iter().flatten().min();
-                }
+            let (stored, known) = (done.jobs.len(), done.known.len());
+            done.tried += 1;
+            match self.enqueue_single(arrived, done).await {
+                Ok(()) => {}
                 Err(Failure::Held(words)) => {
-                    tracing::debug!(arrival = %id, words, "an arrival is passed over");
+                    tracing::debug!(arrival = %arrived.job.id, words, "arrival meets a lock");
                     self.link.run(&[Ask::plain("rollback to savepoint arrival")]).await?;
                     drop(self.tables.take());
                     self.outbox.events.truncate(events);
                     self.outbox.tally = tally;
-                    self.known.remove(&JobId(id));
+                    done.jobs.truncate(stored);
+                    done.known.truncate(known);
+                    self.known.remove(&arrived.job.id);
                     // One may have been made for it.
                     *self.classes = Classes::default();
                     *self.held_until = Some(Instant::now() + HURRY);
@@ -108,62 +110,43 @@ impl Writing<'_> {
                 Err(other) => return Err(other),
             }
         }
-        let full = u32::try_from(ids.len()).is_ok_and(|found| found >= limit);
-        taken.more = full && !taken.jobs.is_empty();
         Ok(())
     }
 
-    async fn take_single(
+    async fn enqueue_single(
         &mut self,
-        id: Uuid,
-        order: &TakeIn,
-        taken: &mut TakenIn,
+        arrived: &ArrivedJob,
+        done: &mut EnqueuedArrived,
     ) -> Result<(), Failure> {
-        let rows = self.ask(ONE, values![id]).await?;
-        self.take_rows(&rows, order, taken).await?;
+        self.replace(TAKE, std::slice::from_ref(arrived), done).await?;
         self.ask("release savepoint arrival", Vec::new()).await?;
         Ok(())
     }
 
-    async fn take_rows(
+    /// Deletes those arrivals that are there and stores their jobs.
+    async fn replace(
         &mut self,
-        rows: &[Row],
-        order: &TakeIn,
-        taken: &mut TakenIn,
+        sql: &'static str,
+        jobs: &[ArrivedJob],
+        done: &mut EnqueuedArrived,
     ) -> Result<(), Failure> {
-        for row in rows {
-            self.take_arrival(row, order, taken).await?;
+        let numbers: Vec<i64> = jobs.iter().map(|arrived| arrived.number.0).collect();
+        let ids: Vec<Uuid> = jobs.iter().map(|arrived| arrived.job.id.0).collect();
+        let mut found = HashMap::new();
+        for row in &self.ask(sql, values![numbers, ids]).await? {
+            let is_stored: bool = get(row, 1)?;
+            found.insert(ArrivalNumber(get(row, 0)?), is_stored);
+        }
+        for ArrivedJob { number, job, refused } in jobs {
+            match found.remove(number) {
+                None => {}
+                Some(is_stored) if is_stored || self.known.contains(&job.id) => {
+                    done.known.push(job.id);
+                }
+                // A job that has expired meanwhile is stored like others, and expires at once.
+                Some(_) => done.jobs.push(self.insert(job, refused.as_deref()).await?),
+            }
         }
         Ok(())
     }
-
-    async fn take_arrival(
-        &mut self,
-        row: &Row,
-        order: &TakeIn,
-        taken: &mut TakenIn,
-    ) -> Result<(), Failure> {
-        let arrival =
-            Arrival { id: JobId(get(row, 0)?), tenant: get(row, 1)?, envelope: get(row, 2)? };
-        if get(row, 3)? || self.known.contains(&arrival.id) {
-            taken.known.push(arrival.id);
-            return Ok(());
-        }
-        let planned = order.planner.plan(&arrival, self.now);
-        // Jobs that have expired meanwhile are stored like others, and expire at once.
-        let stored = self.insert(&planned.job, planned.refused.as_deref()).await?;
-        if planned.refused.is_none() {
-            taken.due = [taken.due, due(&planned.job)].into_iter().flatten().min();
-        }
-        taken.jobs.push(stored);
-        Ok(())
-    }
-}
-
-fn due(job: &NewJob) -> Option<Timestamp> {
-    let first = match job.first {
-        First::At(at) => Some(at),
-        First::Now | First::OnActivation => None,
-    };
-    [first, job.rules.expires_at].into_iter().flatten().min()
 }

@@ -77,9 +77,8 @@ impl Need {
             Command::Worker(step) => self.change(step.worker),
             Command::Lapse(lapse) => self.change(lapse.worker),
             Command::ForgetWorker(worker) => self.change(*worker),
-            Command::Log(_) => {}
+            Command::Log(_) | Command::EnqueueArrived(_) => {}
             Command::Extend(_)
-            | Command::TakeIn(_)
             | Command::Sweep(_)
             | Command::Strand(_)
             | Command::Queue(_)

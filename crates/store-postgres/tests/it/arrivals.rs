@@ -1,5 +1,5 @@
 //! Jobs that programs store by SQL: there if and only if the program's transaction commits,
-//! taken in by one server, and in nobody's way until then.
+//! enqueued by one server, and in nobody's way until then.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -8,7 +8,9 @@ use outlast_cluster::Database;
 use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_core::time::{Span, Timestamp};
-use outlast_store::arrival::{Planned, Planner, TakeIn, TakenIn};
+use outlast_store::arrival::{
+    Arrival, ArrivalState, ArrivedJob, EnqueueArrived, EnqueuedArrived,
+};
 use outlast_store::command::{First, NewJob, Payload};
 use outlast_store::event::{EventName, EventQuery};
 use outlast_store::signal::{Heard, Signal};
@@ -21,35 +23,48 @@ use uuid::Uuid;
 use crate::hand::{Server, check_places, enqueue, job, number, order, run, sql};
 
 /// Plans what the tests ask for: a queue, a time, or to be refused.
-fn planner() -> Planner {
-    Planner::new(|arrival, _now| {
-        let sent: serde_json::Value = serde_json::from_str(&arrival.envelope).unwrap();
-        let base = job();
-        let mut class = base.class.clone();
-        class.job_type = sent["type"].as_str().unwrap().to_owned();
-        let first = match sent["options"]["scheduled_at"].as_str() {
-            Some(_) => First::At(Timestamp(4_102_444_800_000)),
-            None => First::Now,
-        };
-        let payload = Payload { args: sent["args"].to_string(), ..Payload::default() };
-        let refused = class.job_type.starts_with("refused").then(|| r#"{"type":"no"}"#.to_owned());
-        Planned { job: NewJob { id: arrival.id, class, first, payload, ..base }, refused }
-    })
+fn plan(arrival: &Arrival) -> ArrivedJob {
+    let sent: serde_json::Value = serde_json::from_str(&arrival.envelope).unwrap();
+    let base = job();
+    let mut class = base.class.clone();
+    class.job_type = sent["type"].as_str().unwrap().to_owned();
+    let first = match sent["options"]["scheduled_at"].as_str() {
+        Some(_) => First::At(Timestamp(4_102_444_800_000)),
+        None => First::Now,
+    };
+    let payload = Payload { args: sent["args"].to_string(), ..Payload::default() };
+    let refused = class.job_type.starts_with("refused").then(|| r#"{"type":"no"}"#.to_owned());
+    let job = NewJob { id: arrival.id, class, first, payload, ..base };
+    ArrivedJob { number: arrival.number, job, refused }
 }
 
-fn take_in(limit: u32) -> Command {
-    Command::TakeIn(TakeIn { only: None, limit, watch: None, planner: planner() })
+/// What a server does: it reads the first arrivals, and plans their jobs.
+async fn planned(server: &Server, limit: u32, watch: Option<Span>) -> EnqueueArrived {
+    let page = server.store.arrivals(None, limit).await.unwrap();
+    EnqueueArrived { jobs: page.iter().map(plan).collect(), wait: false, watch }
 }
 
-async fn taken(server: &Server, command: Command) -> TakenIn {
-    match server.one(command).await {
-        Reply::TakenIn(taken) => taken,
-        other => panic!("not of a taking in: {other:?}"),
+async fn put_in(server: &Server, order: EnqueueArrived) -> EnqueuedArrived {
+    match server.one(Command::EnqueueArrived(order)).await {
+        Reply::EnqueuedArrived(done) => done,
+        other => panic!("not of arrivals: {other:?}"),
     }
 }
 
-fn ids(taken: &TakenIn) -> Vec<JobId> {
-    taken.jobs.iter().map(|job| job.id).collect()
+async fn taken(server: &Server, limit: u32) -> EnqueuedArrived {
+    put_in(server, planned(server, limit, None).await).await
+}
+
+fn ids(done: &EnqueuedArrived) -> Vec<JobId> {
+    done.jobs.iter().map(|job| job.id).collect()
+}
+
+async fn some_wait(server: &Server) -> bool {
+    !server.store.arrivals(None, 1).await.unwrap().is_empty()
+}
+
+async fn state(server: &Server, id: JobId) -> ArrivalState {
+    server.store.arrival(id).await.unwrap()
 }
 
 /// Calls the function with these arguments.
@@ -73,30 +88,29 @@ fn job_is_there_if_and_only_if_its_transaction_commits_savepoints_included() {
         let gone = program.transaction().await.unwrap();
         gone.query_one("select outlast.enqueue('work')", &[]).await.unwrap();
         gone.rollback().await.unwrap();
-        assert!(!server.store.arrivals(None).await.unwrap());
+        assert!(!some_wait(&server).await);
 
         let mut kept = program.transaction().await.unwrap();
         let first = put(kept.client(), "'work', '[1]'").await.unwrap();
         let part = kept.savepoint("part").await.unwrap();
         put(part.client(), "'work', '[2]'").await.unwrap();
         part.rollback().await.unwrap();
-        assert_eq!(ids(&taken(&server, take_in(10)).await), [], "it is not committed");
-        assert!(!server.store.arrivals(Some(first)).await.unwrap());
+        assert_eq!(ids(&taken(&server, 10).await), [], "it is not committed");
+        assert_eq!(state(&server, first).await, ArrivalState::Unknown);
         kept.commit().await.unwrap();
 
-        assert!(server.store.arrivals(Some(first)).await.unwrap());
-        let all = taken(&server, take_in(10)).await;
-        assert_eq!((ids(&all), all.more, all.due), (vec![first], false, None));
+        assert!(matches!(state(&server, first).await, ArrivalState::Waiting(_)));
+        assert_eq!(ids(&taken(&server, 10).await), [first]);
         let record = server.store.job(first).await.unwrap().unwrap();
         assert_eq!((record.state, record.job.payload.args.as_str()), (State::Available, "[1]"));
-        assert!(!server.store.arrivals(None).await.unwrap());
-        assert!(server.store.arrivals(Some(first)).await.unwrap(), "it is stored");
+        assert!(!some_wait(&server).await);
+        assert_eq!(state(&server, first).await, ArrivalState::Enqueued);
         check_places(&sql(&database.url).await).await;
     });
 }
 
 #[test]
-fn servers_that_race_take_each_arrival_in_once_and_make_its_new_class_once() {
+fn servers_that_race_enqueue_each_arrival_once_and_make_its_new_class_once() {
     const JOBS: usize = 400;
     let database = Database::new().unwrap();
     run(async {
@@ -115,8 +129,8 @@ fn servers_that_race_take_each_arrival_in_once_and_make_its_new_class_once() {
                 tokio::spawn(async move {
                     let server = Server::open(&url).await;
                     let mut all = Vec::new();
-                    while server.store.arrivals(None).await.unwrap() {
-                        all.extend(ids(&taken(&server, take_in(16)).await));
+                    while some_wait(&server).await {
+                        all.extend(ids(&taken(&server, 16).await));
                     }
                     all
                 })
@@ -136,6 +150,62 @@ fn servers_that_race_take_each_arrival_in_once_and_make_its_new_class_once() {
     });
 }
 
+/// Each of them reads and plans before it knows of the others, and may die in between.
+#[test]
+fn job_that_was_planned_twice_is_stored_once_and_one_whose_planner_died_is_not_lost() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (a, b) = (Server::open(&database.url).await, Server::open(&database.url).await);
+        let program = sql(&database.url).await;
+        let first = put(&program, "'work'").await.unwrap();
+        let died = planned(&a, 10, None).await;
+        assert_eq!(died.jobs.len(), 1);
+        drop(died);
+        let (by_a, by_b) = (planned(&a, 10, None).await, planned(&b, 10, None).await);
+        let (by_a, by_b) = tokio::join!(put_in(&a, by_a), put_in(&b, by_b.clone()));
+        assert_eq!([ids(&by_a), ids(&by_b)].concat(), [first]);
+        assert_eq!([by_a.known, by_b.known].concat(), [], "it was gone, not dropped");
+
+        // The same id again, once the job is forgotten: not what was planned is stored.
+        let second = put(&program, "'other'").await.unwrap();
+        let late = planned(&a, 10, None).await;
+        let forget = format!("delete from arrival where id = '{second}'");
+        program.batch_execute(&forget).await.unwrap();
+        put(&program, &format!("'new', id => '{second}'")).await.unwrap();
+        assert_eq!(put_in(&a, late).await, EnqueuedArrived { tried: 1, ..Default::default() });
+        assert_eq!(ids(&taken(&b, 10).await), [second]);
+        let record = b.store.job(second).await.unwrap().unwrap();
+        assert_eq!(record.job.key.job_type, "new");
+        let told = "select count(*) from event where type = 'job.enqueued'";
+        assert_eq!(number(&program, told).await, 2);
+        check_places(&program).await;
+    });
+}
+
+#[test]
+fn locked_arrival_is_left_in_place_and_whoever_wants_that_one_waits_for_it() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        let (open, program) = (sql(&database.url).await, sql(&database.url).await);
+        let locked = put(&program, "'work'").await.unwrap();
+        let free = put(&program, "'work'").await.unwrap();
+        let lock = format!("begin; select 1 from arrival where id = '{locked}' for update");
+        open.batch_execute(&lock).await.unwrap();
+        let done = taken(&server, 10).await;
+        assert_eq!((ids(&done), done.tried), (vec![free], 2));
+        let ArrivalState::Waiting(arrival) = state(&server, locked).await else { panic!() };
+        let by_id = EnqueueArrived { jobs: vec![plan(&arrival)], wait: true, watch: None };
+        let (done, ()) = tokio::join!(put_in(&server, by_id), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            open.batch_execute("rollback").await.unwrap();
+        });
+        assert_eq!(ids(&done), [locked]);
+        assert_eq!(server.store.tried_again().await, 0);
+        check_places(&program).await;
+    });
+}
+
 #[test]
 fn open_transaction_of_a_program_keeps_neither_servers_nor_other_programs_waiting() {
     let database = Database::new().unwrap();
@@ -151,9 +221,9 @@ fn open_transaction_of_a_program_keeps_neither_servers_nor_other_programs_waitin
         ours.class.job_type = "fresh".to_owned();
         assert!(matches!(server.one(enqueue(ours)).await, Reply::Enqueued(Ok(_))));
         let soon = put(&other, "'fresh'").await.unwrap();
-        assert_eq!(ids(&taken(&server, take_in(10)).await), [soon]);
+        assert_eq!(ids(&taken(&server, 10).await), [soon]);
         open.commit().await.unwrap();
-        assert_eq!(ids(&taken(&server, take_in(10)).await), [late]);
+        assert_eq!(ids(&taken(&server, 10).await), [late]);
     });
 }
 
@@ -183,18 +253,18 @@ fn arrival_that_meets_an_open_transaction_keeps_no_other_waiting() {
         let second = put(&program, "'work'").await.unwrap();
 
         let watch = Some(Span::from_secs(10));
-        let order = || TakeIn { only: None, limit: 10, watch, planner: planner() };
-        let all = vec![enqueue(job()), Command::TakeIn(order()), enqueue(job())];
+        let order = planned(&server, 10, watch).await;
+        let all = vec![enqueue(job()), Command::EnqueueArrived(order), enqueue(job())];
         let mut replies = server.try_apply(all).await.unwrap().replies;
-        let Reply::TakenIn(taken_in) = replies.remove(1) else { panic!("{replies:?}") };
-        assert_eq!((ids(&taken_in), taken_in.more), (vec![first, second], false));
+        let Reply::EnqueuedArrived(done) = replies.remove(1) else { panic!("{replies:?}") };
+        assert_eq!((ids(&done), done.tried), (vec![first, second], 4));
         // As often as it is tried.
         let third = put(&program, "'work'").await.unwrap();
-        assert_eq!(ids(&taken(&server, Command::TakeIn(order())).await), [third]);
+        assert_eq!(ids(&put_in(&server, planned(&server, 10, watch).await).await), [third]);
         assert_eq!(server.store.tried_again().await, 1);
 
         open.batch_execute("rollback").await.unwrap();
-        let rest = taken(&server, Command::TakeIn(order())).await;
+        let rest = put_in(&server, planned(&server, 10, watch).await).await;
         assert_eq!(ids(&rest), [same_id, same_class]);
         check_places(&open).await;
         let told = "select count(*) from event where type = 'job.enqueued'";
@@ -211,14 +281,12 @@ fn arrivals_keep_their_order_and_their_first_event_says_the_state_they_were_give
         let now = put(&program, "'work'").await.unwrap();
         let later = put(&program, "'work', scheduled_at => '2100-01-01 00:00Z'").await.unwrap();
         let never = put(&program, "'refused'").await.unwrap();
-        let first = taken(&server, take_in(2)).await;
-        assert_eq!((ids(&first), first.more), (vec![now, later], true));
-        assert_eq!(first.due, Some(Timestamp(4_102_444_800_000)));
-        let rest = taken(&server, take_in(2)).await;
-        assert_eq!((ids(&rest), rest.more), (vec![never], false));
+        assert_eq!(ids(&taken(&server, 2).await), [now, later]);
+        assert_eq!(ids(&taken(&server, 2).await), [never]);
 
         let scheduled = server.store.job(later).await.unwrap().unwrap();
-        assert_eq!((scheduled.state, scheduled.due), (State::Scheduled, first.due));
+        let due = Some(Timestamp(4_102_444_800_000));
+        assert_eq!((scheduled.state, scheduled.due), (State::Scheduled, due));
         let refused = server.store.job(never).await.unwrap().unwrap();
         assert_eq!(refused.state, State::Discarded);
         assert_eq!(
@@ -251,26 +319,26 @@ fn arrivals_keep_their_order_and_their_first_event_says_the_state_they_were_give
 }
 
 #[test]
-fn one_arrival_is_taken_in_by_name_and_an_order_about_it_then_finds_the_job() {
+fn one_arrival_is_enqueued_by_its_id_and_an_order_about_it_then_finds_the_job() {
     let database = Database::new().unwrap();
     run(async {
         let server = Server::open(&database.url).await;
         let program = sql(&database.url).await;
         let (other, id) =
             (put(&program, "'work'").await.unwrap(), put(&program, "'work'").await.unwrap());
-        let only = Some(id);
-        let by_name = TakeIn { only, limit: 1, watch: None, planner: planner() };
-        let replies =
-            server.apply(vec![Command::TakeIn(by_name.clone()), Command::Cancel(order(id))]).await;
+        let ArrivalState::Waiting(arrival) = state(&server, id).await else { panic!("{id}") };
+        let by_id = EnqueueArrived { jobs: vec![plan(&arrival)], wait: true, watch: None };
+        let all = vec![Command::EnqueueArrived(by_id.clone()), Command::Cancel(order(id))];
+        let replies = server.apply(all).await;
         // What a batch is to move it looks for first: so the server asks again.
-        let Some(Reply::TakenIn(found)) = replies.first() else { panic!("{replies:?}") };
-        assert_eq!(ids(found), [id]);
+        let Some(Reply::EnqueuedArrived(done)) = replies.first() else { panic!("{replies:?}") };
+        assert_eq!(ids(done), [id]);
         let cancelled = server.one(Command::Cancel(order(id))).await;
         assert!(matches!(cancelled, Reply::Moved(_)), "{cancelled:?}");
         let record = server.store.job(id).await.unwrap().unwrap();
         assert_eq!(record.state, State::Cancelled);
-        assert_eq!(ids(&taken(&server, Command::TakeIn(by_name)).await), []);
-        assert_eq!(ids(&taken(&server, take_in(10)).await), [other]);
+        assert_eq!(ids(&put_in(&server, by_id).await), []);
+        assert_eq!(ids(&taken(&server, 10).await), [other]);
         check_places(&sql(&database.url).await).await;
     });
 }
@@ -285,7 +353,7 @@ fn id_that_is_taken_is_an_error_in_the_program_and_a_job_that_came_first_stays()
         let again = format!("enqueue('work', id => '{id}')");
         let expected = ("OL003".to_owned(), format!("job {id} already exists"));
         assert_eq!(refusal(&program, &again).await, expected, "as an arrival");
-        taken(&server, take_in(10)).await;
+        taken(&server, 10).await;
         assert_eq!(refusal(&program, &again).await, expected, "as a job");
         let bulk = |ids: [JobId; 2]| {
             let [a, b] = ids.map(|id| format!(r#"{{"type":"work","args":[],"id":"{id}"}}"#));
@@ -303,11 +371,11 @@ fn id_that_is_taken_is_an_error_in_the_program_and_a_job_that_came_first_stays()
         let theirs = NewJob { id: fresh, ..job() };
         assert!(matches!(server.one(enqueue(theirs)).await, Reply::Enqueued(Ok(_))));
         open.commit().await.unwrap();
-        let late = taken(&server, take_in(10)).await;
+        let late = taken(&server, 10).await;
         assert_eq!((late.jobs.len(), late.known.as_slice()), (0, [fresh].as_slice()));
         let kept = server.store.job(fresh).await.unwrap().unwrap();
         assert_eq!(kept.job.payload.args, "[{}]", "the first one's");
-        assert!(!server.store.arrivals(None).await.unwrap());
+        assert!(!some_wait(&server).await);
         check_places(&sql(&database.url).await).await;
     });
 }
@@ -379,7 +447,7 @@ fn role_needs_the_function_and_nothing_else() {
             let reading = program.query(&format!("select * from {table}"), &[]).await;
             assert_eq!(reading.map(|_| ()).map_err(denied), Err(refused.clone()), "{table}");
         }
-        assert_eq!(ids(&taken(&server, take_in(10)).await), [id]);
+        assert_eq!(ids(&taken(&server, 10).await), [id]);
         drop(program);
         let clean = format!("drop owned by {role}; drop role {role}");
         owner.batch_execute(&clean).await.unwrap();
@@ -398,7 +466,7 @@ fn store_is_exported_only_when_every_arrival_has_been_taken_in() {
         assert!(matches!(refused, OpenError::Arrivals { waiting: 1 }), "{refused}");
         let (opened, _) = tokio::join!(
             PostgresSource::open(&database.url, &options),
-            taken(&server, take_in(10))
+            taken(&server, 10)
         );
         opened.unwrap();
     });
@@ -443,13 +511,13 @@ fn commit_tells_the_servers_once_unless_one_looks_by_itself_or_the_program_does_
         assert_eq!(next(&mut heard).await, mark, "once for a transaction");
 
         let watch = Some(Span::from_secs(3600));
-        let order = TakeIn { only: None, limit: 100, watch, planner: planner() };
-        assert_eq!(taken(&server, Command::TakeIn(order)).await.jobs.len(), 6);
+        let order = planned(&server, 100, watch).await;
+        assert_eq!(put_in(&server, order).await.jobs.len(), 6);
         put(&program, "'work'").await.unwrap();
         program.query(tell, &[]).await.unwrap();
         assert_eq!(next(&mut heard).await, mark, "a server looks by itself");
         server.one(Command::Reset).await;
-        assert!(!server.store.arrivals(None).await.unwrap(), "a reset leaves none");
+        assert!(!some_wait(&server).await, "a reset leaves none");
     });
 }
 

@@ -3,6 +3,7 @@
 use outlast_core::job::{Rules, State};
 use outlast_core::time::Span;
 
+use crate::arrival::{ArrivalNumber, ArrivedJob, EnqueueArrived, EnqueuedArrived};
 use crate::command::{Command, First};
 use crate::conformance::Harness;
 use crate::conformance::world::{World, rules};
@@ -17,6 +18,7 @@ cases![
     job_for_later_waits_and_job_for_the_past_does_not,
     classes_are_numbered_from_one_and_shared,
     refused_command_does_not_stop_the_others_of_its_batch,
+    arrival_that_is_gone_is_skipped,
 ];
 
 fn stored_job_is_read_back_as_it_was_sent<H: Harness>(world: &mut World<'_, H>) {
@@ -112,5 +114,22 @@ fn refused_command_does_not_stop_the_others_of_its_batch<H: Harness>(world: &mut
     assert!(matches!(replies[1], Reply::Enqueued(Err(_))));
     for id in ids {
         assert_eq!(world.read(id).state, State::Available);
+    }
+}
+
+fn arrival_that_is_gone_is_skipped<H: Harness>(world: &mut World<'_, H>) {
+    for wait in [false, true] {
+        let (gone, other) = (world.job(), world.job());
+        let (gone_id, other_id) = (gone.id, other.id);
+        let jobs = vec![ArrivedJob { number: ArrivalNumber(1), job: gone, refused: None }];
+        let order = EnqueueArrived { jobs, wait, watch: None };
+        let replies = world.apply(vec![
+            Command::EnqueueArrived(order),
+            Command::Enqueue(Box::new(other)),
+        ]);
+        let skipped = EnqueuedArrived { tried: 1, ..EnqueuedArrived::default() };
+        assert_eq!(replies.first(), Some(&Reply::EnqueuedArrived(skipped)));
+        assert_eq!(world.find(gone_id), None);
+        assert_eq!(world.read(other_id).state, State::Available);
     }
 }

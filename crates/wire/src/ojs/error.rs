@@ -1,5 +1,6 @@
 //! The error catalogue: every code that a client may see, with what to do about it.
 
+use crate::FaultKind;
 use crate::json::Object;
 
 /// Where each code is explained.
@@ -56,6 +57,18 @@ impl Code {
         Self::Unavailable,
         Self::Internal,
     ];
+
+    /// Returns the code of faults of this sort.
+    #[must_use]
+    pub const fn of(kind: FaultKind) -> Self {
+        match kind {
+            FaultKind::Payload => Self::InvalidPayload,
+            FaultKind::Request => Self::InvalidRequest,
+            FaultKind::Rule => Self::ValidationError,
+            FaultKind::Unsupported => Self::Unsupported,
+            FaultKind::Size => Self::PayloadTooLarge,
+        }
+    }
 
     /// Returns the code on the wire.
     #[must_use]

@@ -101,7 +101,7 @@ impl Turn {
             Heard::Missed => {
                 self.backlog.wanted = true;
                 self.store.tell(vec![Signal::WhoFetches]);
-                self.arrivals.wanted = true;
+                self.board.arrivals_wanted.notify_one();
                 self.look_for_missed();
             }
         }
@@ -115,7 +115,7 @@ impl Turn {
             }
             Signal::WhoFetches => self.store.tell(self.board.fetchers.all(boot_time())),
             Signal::Lost(class, count) => self.redispatch.lost(ClassId(class), count),
-            Signal::Arrived => self.arrivals.wanted = true,
+            Signal::Arrived => self.board.arrivals_wanted.notify_one(),
             Signal::Cancelled { worker, job, epoch } => {
                 let (worker, job, epoch) = (WorkerId(worker), JobId(job), Epoch(epoch));
                 let held = self.roster.sessions.get(&worker).and_then(|it| it.held.get(&job));

@@ -10,7 +10,8 @@ use crate::http::answer::Answer;
 use crate::http::call::Call;
 use crate::http::error::Failure;
 use crate::http::once::{self, Door, Key};
-use crate::http::{orders, plan};
+use crate::http::orders;
+use crate::intake::execution;
 
 pub(super) async fn create(mut call: Call) -> Result<Answer, Failure> {
     let key = Key::of(&call)?;
@@ -18,7 +19,7 @@ pub(super) async fn create(mut call: Call) -> Result<Answer, Failure> {
     let request = Request::read(&body)?;
     let now = call.app.now().await?;
     let by = call.token().map(|token| token.name.as_str());
-    let job = plan::execution(&call.app, request, by, now)?;
+    let job = execution::plan(call.app.engine.settings(), request, by, now)?;
     if let Some(key) = key {
         let request = once::request(Door::Execution, None, &body);
         let done = key.enqueue(&call.app, request, vec![job]).await?;

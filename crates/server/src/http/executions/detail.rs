@@ -17,7 +17,8 @@ use crate::http::answer::Answer;
 use crate::http::call::Call;
 use crate::http::error::Failure;
 use crate::http::ojs::events as event_log;
-use crate::http::{App, orders, plan, stream};
+use crate::http::{App, orders, stream};
+use crate::intake::execution;
 
 /// How often an execution is looked at that moves between the look and the order.
 const LOOKS_MAX: usize = 3;
@@ -57,7 +58,7 @@ pub(super) async fn rerun(mut call: Call) -> Result<Answer, Failure> {
         return Err(Failure::Conflict(message));
     }
     let by = call.token().map(|token| token.name.as_str());
-    let job = plan::again(&call.app, &record, by)?;
+    let job = execution::rerun(call.app.engine.settings(), &record, by)?;
     let id = job.id;
     match call.app.engine.submit(Command::Enqueue(Box::new(job))).await? {
         Reply::Enqueued(stored) => stored.map_err(Failure::Enqueue)?,

@@ -1,6 +1,5 @@
 //! An execution as it is shown.
 
-use crate::http::call::ANONYMOUS;
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::job::{Overlap, State};
 use outlast_core::time::Span;
@@ -12,6 +11,7 @@ use outlast_wire::json::{self, Object};
 use crate::http::App;
 use crate::http::answer::object;
 use crate::http::show;
+use crate::intake::ANONYMOUS;
 
 /// Writes one execution under `data`.
 pub(super) fn document(app: &App, record: &JobRecord) -> Vec<u8> {

@@ -14,9 +14,10 @@ use crate::http::answer::{Answer, object};
 use crate::http::call::Call;
 use crate::http::error::Failure;
 use crate::http::once::{self, Door, Key};
-use crate::http::plan::{self, Asker, Planned};
 use crate::http::show::Shown;
 use crate::http::{App, orders};
+use crate::intake::Requester;
+use crate::intake::ojs::{self, Planned};
 
 /// Stores one job. This is the hot path: the body is read once and kept as text.
 pub(super) async fn enqueue(mut call: Call) -> Result<Answer, Failure> {
@@ -25,8 +26,9 @@ pub(super) async fn enqueue(mut call: Call) -> Result<Answer, Failure> {
     let tenant = call.tenant()?;
     let envelope = enqueue::one(&body)?;
     let name = call.token().map(|token| token.name.as_str());
-    let asker = Asker { tenant: tenant.as_deref(), name };
-    let (job, planned) = plan::ojs(&call.app, envelope, asker).await?;
+    let requester = Requester { tenant: tenant.as_deref(), name };
+    let now = call.app.now().await?;
+    let (job, planned) = ojs::plan(call.app.engine.settings(), envelope, requester, now)?;
     let unenforced = planned.unenforced();
     if let Some(key) = key {
         let request = once::request(Door::Job, tenant.as_deref(), &body);
@@ -70,9 +72,10 @@ pub(super) async fn enqueue_all(mut call: Call) -> Result<Answer, Failure> {
     let mut jobs = Vec::with_capacity(envelopes.len());
     let mut all = Vec::with_capacity(envelopes.len());
     let name = call.token().map(|token| token.name.as_str());
-    let asker = Asker { tenant: tenant.as_deref(), name };
+    let requester = Requester { tenant: tenant.as_deref(), name };
+    let now = call.app.now().await?;
     for envelope in envelopes {
-        let (job, planned) = plan::ojs(&call.app, envelope, asker).await?;
+        let (job, planned) = ojs::plan(call.app.engine.settings(), envelope, requester, now)?;
         jobs.push(job);
         all.push(planned);
     }

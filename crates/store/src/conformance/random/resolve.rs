@@ -83,7 +83,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         | Command::Replay(order)
         | Command::ForgetDeadLetter(order) => vec![order.job],
         Command::Claim(_)
-        | Command::TakeIn(_)
+        | Command::EnqueueArrived(_)
         | Command::Renew(_)
         | Command::Register(_)
         | Command::Attach(_)

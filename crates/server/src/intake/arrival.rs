@@ -1,53 +1,48 @@
-//! What job an arrival is: the same that its envelope would have become at the HTTP door.
+//! A job that a program stored by SQL: the one that its envelope would become at the OJS API.
 
 use outlast_core::budget::ScheduledTimeout;
-use outlast_core::id::JobId;
 use outlast_core::job::Rules;
 use outlast_core::time::Timestamp;
-use outlast_store::arrival::{Arrival, Planned, Planner};
+use outlast_store::arrival::{Arrival, ArrivedJob};
 use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
 use outlast_wire::ojs::enqueue;
 use serde_json::{Value, json};
 
-use crate::http::error::Failure;
-use crate::http::plan::{self, Asker};
+use super::{IntakeError, Requester, is_tenant, ojs};
 use crate::settings::Settings;
 
-/// Returns the planner of a server with these settings.
-pub(crate) fn planner(settings: &Settings) -> Planner {
-    let settings = settings.clone();
-    Planner::new(move |arrival, now| planned(&settings, arrival, now))
-}
-
-/// Who enqueued what a program stored by SQL; which role it was, the database knows.
+/// Who enqueued what a program stored by SQL. Which role that was, the database knows.
 const BY_SQL: &str = "sql";
 
-fn planned(settings: &Settings, arrival: &Arrival, now: Timestamp) -> Planned {
-    let asker = Asker { tenant: arrival.tenant.as_deref(), name: Some(BY_SQL) };
-    let refusal = match enqueue::one(arrival.envelope.as_bytes()) {
-        Ok(envelope) => match plan::ojs_at(settings, envelope.clone(), asker, now) {
-            Ok((job, _)) => return stored(arrival.id, job, None),
-            // The job as it was sent, without the action that does not take it.
-            Err(failure) => {
-                let (mut job, _) = plan::plain(envelope, asker, now);
-                job.class.tenant = job.class.tenant.filter(|name| plan::is_tenant(name));
-                return stored(arrival.id, job, Some(words(&failure)));
-            }
-        },
-        Err(fault) => words(&fault.into()),
+/// Plans the job that an arrival becomes at `now`. A job that no API would take is stored all
+/// the same, as refused: its program must find out.
+pub(crate) fn plan(settings: &Settings, arrival: &Arrival, now: Timestamp) -> ArrivedJob {
+    let requester = Requester { tenant: arrival.tenant.as_deref(), name: Some(BY_SQL) };
+    let envelope = match enqueue::one(arrival.envelope.as_bytes()) {
+        Ok(envelope) => envelope,
+        Err(fault) => return refused(arrival, unreadable(arrival), &fault.into()),
     };
-    stored(arrival.id, unreadable(arrival), Some(refusal))
+    match ojs::plan(settings, envelope.clone(), requester, now) {
+        Ok((job, _)) => arrived(arrival, job, None),
+        // The job as it was sent, without the action that does not take it.
+        Err(error) => {
+            let (mut job, _) = ojs::plain(envelope, requester, now);
+            job.class.tenant = job.class.tenant.filter(|name| is_tenant(name));
+            refused(arrival, job, &error)
+        }
+    }
 }
 
-fn stored(id: JobId, job: NewJob, refused: Option<String>) -> Planned {
-    Planned { job: NewJob { id, ..job }, refused }
+fn refused(arrival: &Arrival, job: NewJob, error: &IntakeError) -> ArrivedJob {
+    let reason = json!({ "type": error.code().as_str(), "message": error.to_string() });
+    arrived(arrival, job, Some(reason.to_string()))
 }
 
-fn words(failure: &Failure) -> String {
-    json!({ "type": failure.code().as_str(), "message": failure.message() }).to_string()
+fn arrived(arrival: &Arrival, job: NewJob, refused: Option<String>) -> ArrivedJob {
+    ArrivedJob { number: arrival.number, job: NewJob { id: arrival.id, ..job }, refused }
 }
 
-/// What can be kept of an arrival that the SQL function let through and no door does.
+/// What can be kept of an arrival that the SQL function accepted and the OJS API does not.
 fn unreadable(arrival: &Arrival) -> NewJob {
     let sent: Value = serde_json::from_str(&arrival.envelope).unwrap_or_default();
     let job_type = sent.get("type").and_then(Value::as_str).unwrap_or("unreadable");
@@ -77,18 +72,21 @@ fn unreadable(arrival: &Arrival) -> NewJob {
 mod tests {
     use std::sync::Arc;
 
+    use outlast_core::id::JobId;
     use outlast_packs::PackSet;
+    use outlast_store::arrival::ArrivalNumber;
 
     use super::*;
 
-    fn planned_of(envelope: &str) -> Planned {
+    fn planned_of(envelope: &str) -> ArrivedJob {
         let packs = Arc::new(PackSet::embedded_core().unwrap());
         let arrival = Arrival {
+            number: ArrivalNumber(3),
             id: JobId(uuid::Uuid::from_u128(7)),
             envelope: envelope.to_owned(),
             tenant: Some("acme".to_owned()),
         };
-        planner(&Settings::with_packs(packs)).plan(&arrival, Timestamp(1_000))
+        plan(&Settings::with_packs(packs), &arrival, Timestamp(1_000))
     }
 
     #[test]
@@ -97,6 +95,7 @@ mod tests {
             r#"{"type":"email.send","args":[1],"id":"0190f3a4-0000-7000-8000-000000000001",
                 "options":{"queue":"mail","priority":5,"scheduled_at":"+PT2S"}}"#,
         );
+        assert_eq!(planned.number, ArrivalNumber(3));
         let NewJob { id, class, priority, first, .. } = planned.job;
         assert_eq!((id.0.as_u128(), class.queue.as_str(), priority), (7, "mail", 5));
         assert_eq!(class.tenant.as_deref(), Some("acme"));

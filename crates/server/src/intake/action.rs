@@ -1,0 +1,107 @@
+//! What an action says about the jobs that run it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use outlast_core::job::Overlap;
+use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
+use outlast_core::time::Span;
+use outlast_packs::{Action, RetrySpec};
+use outlast_store::command::Route;
+use outlast_wire::{Fault, json};
+use serde_json::Value;
+
+use super::IntakeError;
+
+/// A job's arguments.
+pub(super) struct Arguments<'a> {
+    /// As they are stored.
+    pub(super) stored: String,
+    /// As the producer is shown them: without secrets.
+    pub(super) shown: Cow<'a, str>,
+}
+
+/// Checks the parameters in `args[0]` and completes them.
+pub(super) fn arguments(action: &Action, args: &str) -> Result<Arguments<'static>, IntakeError> {
+    let args: Vec<Value> = serde_json::from_str(args).map_err(|error| json::syntax(&error))?;
+    if args.len() > 1 {
+        return Err(Fault::rule("args", "must hold one object, the action's parameters").into());
+    }
+    let complete = parameters(action, args.first().unwrap_or(&Value::Null))?;
+    let masked = Value::Array(vec![action.mask(&complete)]).to_string();
+    let stored = Value::Array(vec![complete]).to_string();
+    Ok(Arguments { stored, shown: Cow::Owned(masked) })
+}
+
+/// Checks parameters and completes them with the action's defaults.
+pub(super) fn parameters(action: &Action, given: &Value) -> Result<Value, IntakeError> {
+    let reference = action.reference.clone();
+    if !action.enabled {
+        return Err(IntakeError::DisabledAction { reference });
+    }
+    action
+        .check(given)
+        .map_err(|violations| IntakeError::InvalidParameters { reference, violations })
+}
+
+pub(super) fn route(
+    action: &Action,
+    wanted: BTreeMap<String, String>,
+    overlap: Overlap,
+) -> Route {
+    let mut labels = action.required_labels.clone();
+    labels.extend(wanted);
+    let proof = overlap == Overlap::Forbidden;
+    Route::Action { runtime: action.runner.as_str().to_owned(), labels, proof }
+}
+
+pub(super) fn timeout(action: &Action) -> Option<Span> {
+    action.timeout.map(span)
+}
+
+pub(super) const fn overlap(action: &Action) -> Overlap {
+    match action.overlap {
+        outlast_packs::Overlap::Allowed => Overlap::Allowed,
+        outlast_packs::Overlap::Forbidden => Overlap::Forbidden,
+    }
+}
+
+/// Returns the retry policy of jobs that bring none.
+pub(super) fn retry_policy(action: &Action) -> RetryPolicy {
+    let standard = RetryPolicy::standard();
+    let Some(spec) = &action.retry else { return standard };
+    let RetrySpec { max_attempts, initial_interval, max_interval, jitter, .. } = spec;
+    RetryPolicy {
+        max_attempts: max_attempts.unwrap_or(standard.max_attempts).max(1),
+        initial_interval: initial_interval.map_or(standard.initial_interval, span),
+        max_interval: max_interval.map_or(standard.max_interval, span),
+        jitter: jitter.unwrap_or(standard.jitter),
+        coefficient_millis: spec
+            .backoff_coefficient
+            .map_or(standard.coefficient_millis, coefficient),
+        backoff: spec.backoff_strategy.as_deref().map_or(standard.backoff, |name| match name {
+            "none" | "constant" => Backoff::Constant,
+            "linear" => Backoff::Linear,
+            _ => Backoff::Exponential,
+        }),
+        non_retryable: spec.non_retryable_errors.clone().unwrap_or(standard.non_retryable),
+        on_exhaustion: spec.on_exhaustion.map_or(standard.on_exhaustion, |wanted| match wanted {
+            outlast_packs::OnExhaustion::Discard => OnExhaustion::Discard,
+            outlast_packs::OnExhaustion::DeadLetter => OnExhaustion::DeadLetter,
+        }),
+    }
+}
+
+fn span(length: Duration) -> Span {
+    Span(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "clamped to what a policy on the wire may ask for"
+)]
+fn coefficient(number: f64) -> u32 {
+    (number.clamp(1.0, 1000.0) * 1000.0).round() as u32
+}

@@ -1,0 +1,94 @@
+//! A request for an execution, and another run of a stored job.
+
+use outlast_core::budget::ScheduledTimeout;
+use outlast_core::id::JobId;
+use outlast_core::job::Rules;
+use outlast_core::time::Timestamp;
+use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
+use outlast_store::record::JobRecord;
+use outlast_wire::execution::request::Request;
+use outlast_wire::ojs::job::signed;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::{ANONYMOUS, IntakeError, action, check_class};
+use crate::settings::Settings;
+
+/// Plans an execution that is requested at `now` by the token of this name.
+pub(crate) fn plan(
+    settings: &Settings,
+    request: Request,
+    by: Option<&str>,
+    now: Timestamp,
+) -> Result<NewJob, IntakeError> {
+    let reference = &request.action_ref;
+    let packs = settings.packs.current();
+    let found = packs.get(reference).ok_or_else(|| IntakeError::no_action(&packs, reference))?;
+    let parameters = action::parameters(found, &request.parameters)?;
+    let retry = request.policy(action::retry_policy(found))?;
+    let first = request.delay.map_or(First::Now, |when| First::At(when.resolve(now)));
+    let standard = ScheduledTimeout::After(settings.scheduled_timeout);
+    let extra = if request.labels.is_empty() {
+        String::new()
+    } else {
+        serde_json::json!({ "labels": &request.labels }).to_string()
+    };
+    let overlap = request.overlap.unwrap_or_else(|| action::overlap(found));
+    let class = ClassKey {
+        queue: request.queue,
+        route: action::route(found, request.labels, overlap),
+        job_type: request.action_ref,
+        tenant: None,
+        isolated: false,
+    };
+    check_class(&class)?;
+    Ok(NewJob {
+        id: JobId(Uuid::now_v7()),
+        priority: request.priority,
+        payload: Payload {
+            args: Value::Array(vec![parameters]).to_string(),
+            meta: String::new(),
+            extra: signed(extra, by),
+        },
+        rules: Rules { retry, overlap, expires_at: None },
+        first,
+        timeout: request.timeout.or_else(|| action::timeout(found)),
+        visibility: None,
+        scheduled_timeout: request.scheduled_timeout.unwrap_or(standard),
+        origin: Origin::Execution,
+        by: by.unwrap_or(ANONYMOUS).to_owned(),
+        class,
+    })
+}
+
+/// Plans another job like a stored one, with a new id and to run at once. Its parameters are
+/// checked again because the action may have changed.
+pub(crate) fn rerun(
+    settings: &Settings,
+    record: &JobRecord,
+    by: Option<&str>,
+) -> Result<NewJob, IntakeError> {
+    let stored = &record.job;
+    let mut payload = stored.payload.clone();
+    payload.extra = signed(payload.extra, by);
+    if stored.key.route != Route::Plain {
+        let packs = settings.packs.current();
+        let reference = &stored.key.job_type;
+        let found =
+            packs.get(reference).ok_or_else(|| IntakeError::no_action(&packs, reference))?;
+        payload.args = action::arguments(found, &payload.args)?.stored;
+    }
+    Ok(NewJob {
+        id: JobId(Uuid::now_v7()),
+        class: ClassKey { isolated: false, ..(*stored.key).clone() },
+        priority: stored.priority,
+        payload,
+        rules: Rules { expires_at: None, ..stored.rules.clone() },
+        first: First::Now,
+        timeout: stored.timeout,
+        visibility: stored.visibility,
+        scheduled_timeout: stored.scheduled_timeout,
+        origin: stored.origin,
+        by: by.unwrap_or(ANONYMOUS).to_owned(),
+    })
+}

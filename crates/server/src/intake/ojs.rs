@@ -1,0 +1,154 @@
+//! A job in the format of the OJS API.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use outlast_core::budget::ScheduledTimeout;
+use outlast_core::id::JobId;
+use outlast_core::job::{Overlap, Rules};
+use outlast_core::retry::RetryPolicy;
+use outlast_core::time::Timestamp;
+use outlast_packs::Action;
+use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
+use outlast_store::reply::Enqueued;
+use outlast_wire::json;
+use outlast_wire::ojs::enqueue::{Envelope, FirstWanted};
+use outlast_wire::ojs::job::{Course, JobView, signed};
+use outlast_wire::ojs::quirks;
+use uuid::Uuid;
+
+use super::action::{self, Arguments};
+use super::{ANONYMOUS, IntakeError, Requester, check_class};
+use crate::settings::Settings;
+
+/// What the producer is shown of its job once it is stored.
+#[derive(Debug)]
+pub(crate) struct Planned<'a> {
+    envelope: Envelope<'a>,
+    id: JobId,
+    meta: Cow<'a, str>,
+    args: Cow<'a, str>,
+    max_attempts: u32,
+    scheduled: Option<Timestamp>,
+    expires: Option<Timestamp>,
+}
+
+/// Plans a job that is asked for at `now`.
+pub(crate) fn plan<'a>(
+    settings: &Settings,
+    envelope: Envelope<'a>,
+    requester: Requester<'_>,
+    now: Timestamp,
+) -> Result<(NewJob, Planned<'a>), IntakeError> {
+    let packs = settings.packs.current();
+    let (job, planned) = match packs.get(&envelope.job_type) {
+        None => plain(envelope, requester, now),
+        Some(action) => {
+            let arguments = action::arguments(action, envelope.args)?;
+            planned(envelope, arguments, (requester, now), Some(action))
+        }
+    };
+    check_class(&job.class)?;
+    Ok((job, planned))
+}
+
+/// Plans a job for handlers that are registered for its type, whatever actions there are.
+pub(super) fn plain<'a>(
+    envelope: Envelope<'a>,
+    requester: Requester<'_>,
+    now: Timestamp,
+) -> (NewJob, Planned<'a>) {
+    let (stored, shown) = (envelope.args.to_owned(), Cow::Borrowed(envelope.args));
+    planned(envelope, Arguments { stored, shown }, (requester, now), None)
+}
+
+fn planned<'a>(
+    mut envelope: Envelope<'a>,
+    Arguments { stored, shown }: Arguments<'a>,
+    (Requester { tenant, name }, now): (Requester<'_>, Timestamp),
+    action: Option<&Action>,
+) -> (NewJob, Planned<'a>) {
+    envelope.extra = signed(envelope.extra, name);
+    let (first, scheduled) = match envelope.first {
+        None => (First::Now, None),
+        Some(FirstWanted::OnActivation) => (First::OnActivation, None),
+        Some(FirstWanted::At(when)) => {
+            let at = when.resolve(now);
+            (First::At(at), Some(at))
+        }
+    };
+    let expires = envelope.expires.map(|when| when.resolve(now));
+    let meta = tenant.map_or(Cow::Borrowed(envelope.meta), |tenant| {
+        Cow::Owned(quirks::with_tenant(envelope.meta, tenant))
+    });
+    let default = || action.map_or_else(RetryPolicy::standard, action::retry_policy);
+    let rules = Rules {
+        retry: envelope.retry.clone().unwrap_or_else(default),
+        overlap: envelope
+            .overlap
+            .unwrap_or_else(|| action.map_or(Overlap::Allowed, action::overlap)),
+        expires_at: expires,
+    };
+    let id = envelope.id.unwrap_or_else(|| JobId(Uuid::now_v7()));
+    let job = NewJob {
+        id,
+        class: ClassKey {
+            queue: envelope.queue.clone().into_owned(),
+            job_type: envelope.job_type.clone().into_owned(),
+            route: action.map_or(Route::Plain, |action| {
+                action::route(action, BTreeMap::new(), rules.overlap)
+            }),
+            tenant: tenant.map(ToOwned::to_owned).or_else(|| tenant_of(envelope.meta)),
+            isolated: false,
+        },
+        priority: envelope.priority,
+        payload: Payload {
+            args: stored,
+            meta: meta.clone().into_owned(),
+            extra: envelope.extra.clone(),
+        },
+        first,
+        timeout: envelope.timeout.or_else(|| action.and_then(action::timeout)),
+        visibility: envelope.visibility,
+        scheduled_timeout: ScheduledTimeout::Never,
+        origin: Origin::Ojs,
+        by: name.unwrap_or(ANONYMOUS).to_owned(),
+        rules,
+    };
+    let max_attempts = job.rules.retry.max_attempts;
+    (job, Planned { envelope, id, meta, args: shown, max_attempts, scheduled, expires })
+}
+
+impl Planned<'_> {
+    /// Returns the option that is stored and not enforced, if the job brings one.
+    pub(crate) const fn unenforced(&self) -> Option<&'static str> {
+        self.envelope.unenforced
+    }
+
+    /// Returns the job as it was stored.
+    pub(crate) fn view(&self, stored: &Enqueued) -> JobView<'_> {
+        debug_assert_eq!(self.id, stored.id, "answered with another job");
+        JobView {
+            id: self.id,
+            job_type: &self.envelope.job_type,
+            queue: &self.envelope.queue,
+            state: stored.state,
+            args: &self.args,
+            meta: &self.meta,
+            extra: &self.envelope.extra,
+            priority: self.envelope.priority,
+            attempt: 0,
+            max_attempts: self.max_attempts,
+            created: stored.at,
+            scheduled: self.scheduled,
+            expires: self.expires,
+            course: Course::default(),
+        }
+    }
+}
+
+/// Returns the tenant in `meta`, for producers that put it there themselves.
+fn tenant_of(meta: &str) -> Option<String> {
+    let raw = json::field(meta, "tenant_id")?;
+    serde_json::from_str(raw.get()).ok()
+}

@@ -57,7 +57,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::clock::{boot_time, precise};
-use crate::metrics::{Counted, Metrics};
+use crate::metrics::Metrics;
 use crate::settings::Settings;
 use input::Input;
 pub(crate) use turn::native_fence;
@@ -453,18 +453,6 @@ impl Engine {
     pub(crate) async fn died(&self) -> String {
         self.board().vitals.died().await
     }
-
-    /// Returns the metrics in the Prometheus text format. What the store counts is left out
-    /// while it does not answer.
-    pub async fn metrics(&self) -> String {
-        let store = self.store();
-        let asked = async { tokio::try_join!(store.tally(), store.queues()) };
-        let counted = match tokio::time::timeout(COUNTS_LIMIT, asked).await {
-            Ok(Ok((classes, queues))) => Counted { answered: true, classes, queues },
-            Ok(Err(_)) | Err(_) => Counted::default(),
-        };
-        self.shared.metrics.render(self.board(), &counted)
-    }
 }
 
 /// Has what other servers on the store tell brought to the loop.
@@ -490,9 +478,6 @@ pub(crate) fn unexpected(what: &str, reply: &Reply) -> Unavailable {
     tracing::error!(what, ?reply, "store answered with a reply of another kind");
     Unavailable::new("internal error: the store gave a reply of another kind")
 }
-
-/// Longest that the store may take to count for a page of metrics.
-const COUNTS_LIMIT: Duration = Duration::from_secs(5);
 
 pub(crate) const fn millis(span: Span) -> Duration {
     Duration::from_millis(span.0)

@@ -20,6 +20,7 @@ mod events;
 mod executions;
 pub(crate) mod gate;
 mod health;
+mod metrics;
 mod ojs;
 mod once;
 mod openapi;

@@ -1,40 +1,34 @@
-//! Counters of the hot path, and the page that shows them.
+//! Counters of this server since it started. HTTP shows them as a page for Prometheus.
 //!
 //! - [`series`]: what happened to the jobs of each queue and type
 //! - [`histogram`]: how long things took
-//! - [`page`]: the text format
 //!
 //! No label carries an id, and every set of labels is bounded.
 
-mod histogram;
-mod page;
-mod series;
+pub(crate) mod histogram;
+pub(crate) mod series;
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outlast_core::job::{Outcome, State};
 use outlast_store::Reply;
-use outlast_store::command::ClassId;
+use outlast_store::command::{ClassId, ClassKey};
 use outlast_store::once::Onced;
-use outlast_store::query::QueueStats;
 use outlast_store::reply::{Claimed, Moved, Swept};
-use outlast_store::tally::ClassCounts;
 
-use crate::engine::Board;
-use crate::engine::contact::Lane;
 use histogram::{Histogram, SHORT};
-use page::Page;
-use series::Series;
+use series::{Pair, Series, Sums};
 
-/// What the store counts, as it was asked for a page.
-#[derive(Debug, Default)]
-pub(crate) struct Counted {
-    /// Whether it answered.
-    pub(crate) answered: bool,
-    pub(crate) classes: Vec<ClassCounts>,
-    pub(crate) queues: Vec<QueueStats>,
+/// What a transaction of the store was for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Commit {
+    /// For jobs, and everything else but heartbeats.
+    Work,
+    /// For heartbeats.
+    Beats,
 }
 
 /// What looks for timeouts.
@@ -49,26 +43,26 @@ pub(crate) enum Check {
 /// Counters since the server started.
 #[derive(Debug)]
 pub struct Metrics {
-    enqueued: AtomicU64,
-    claimed: AtomicU64,
-    batches: AtomicU64,
-    commands: AtomicU64,
-    outcomes: [AtomicU64; Outcome::ALL.len()],
-    discarded: AtomicU64,
-    dead_lettered: AtomicU64,
-    cancelled: AtomicU64,
-    workers_lapsed: AtomicU64,
-    beats: AtomicU64,
-    beats_refused: AtomicU64,
-    stranded: AtomicU64,
-    workers_registered: AtomicU64,
-    workers_stopped: AtomicU64,
+    pub(crate) enqueued: AtomicU64,
+    pub(crate) claimed: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    pub(crate) commands: AtomicU64,
+    pub(crate) outcomes: [AtomicU64; Outcome::ALL.len()],
+    pub(crate) discarded: AtomicU64,
+    pub(crate) dead_lettered: AtomicU64,
+    pub(crate) cancelled: AtomicU64,
+    pub(crate) workers_lapsed: AtomicU64,
+    pub(crate) beats: AtomicU64,
+    pub(crate) beats_refused: AtomicU64,
+    pub(crate) stranded: AtomicU64,
+    pub(crate) workers_registered: AtomicU64,
+    pub(crate) workers_stopped: AtomicU64,
     series: Mutex<Series>,
     /// Commits of work, and of heartbeats.
-    commits: [Histogram; 2],
+    pub(crate) commits: [Histogram; 2],
     /// Looks for what is due, and for what is stranded.
-    checks: [Histogram; 2],
-    lag: Histogram,
+    pub(crate) checks: [Histogram; 2],
+    pub(crate) lag: Histogram,
 }
 
 impl Metrics {
@@ -101,11 +95,11 @@ impl Metrics {
     }
 
     /// Notes how long the store took for a transaction.
-    pub(crate) fn committed(&self, lane: Lane, took: Duration) {
+    pub(crate) fn committed(&self, commit: Commit, took: Duration) {
         let [work, beats] = &self.commits;
-        let histogram = match lane {
-            Lane::Work => work,
-            Lane::Beats => beats,
+        let histogram = match commit {
+            Commit::Work => work,
+            Commit::Beats => beats,
         };
         histogram.observe(micros(took));
     }
@@ -204,47 +198,9 @@ impl Metrics {
         add(if renewed { &self.beats } else { &self.beats_refused }, 1);
     }
 
-    pub(crate) fn render(&self, board: &Board, counted: &Counted) -> String {
-        let mut page = Page::default();
-        page.counter("outlast_jobs_enqueued_total", "Jobs stored.", &self.enqueued);
-        page.counter("outlast_jobs_claimed_total", "Claims of jobs.", &self.claimed);
-        page.head("outlast_attempts_ended_total", "Attempts ended, by outcome.", "counter");
-        for (outcome, counter) in Outcome::ALL.iter().zip(&self.outcomes) {
-            let labels = format!("outcome=\"{}\"", outcome.as_str());
-            page.sample("outlast_attempts_ended_total", &labels, read(counter));
-        }
-        page.counter("outlast_jobs_discarded_total", "Jobs discarded.", &self.discarded);
-        page.counter("outlast_jobs_dead_lettered_total", "Dead letters.", &self.dead_lettered);
-        page.counter("outlast_jobs_cancelled_total", "Jobs cancelled.", &self.cancelled);
-        page.counter(
-            "outlast_scheduled_timeouts_total",
-            "Jobs failed because no live worker was eligible for too long.",
-            &self.stranded,
-        );
-        page.counter("outlast_workers_lapsed_total", "Workers given up.", &self.workers_lapsed);
-        page.counter("outlast_heartbeats_total", "Heartbeats that renewed a lease.", &self.beats);
-        page.counter(
-            "outlast_heartbeats_refused_total",
-            "Heartbeats refused.",
-            &self.beats_refused,
-        );
-        page.counter("outlast_store_batches_total", "Store transactions tried.", &self.batches);
-        page.counter("outlast_store_commands_total", "Commands in them.", &self.commands);
-        page.counter(
-            "outlast_workers_registered_total",
-            "Workers that registered.",
-            &self.workers_registered,
-        );
-        page.counter(
-            "outlast_workers_stopped_total",
-            "Workers that said goodbye, or whose end was proved.",
-            &self.workers_stopped,
-        );
-        page.own_times(&self.commits, &self.checks, &self.lag);
-        page.workers(board);
-        page.store(counted, board.store_time());
-        page.series(&self.series(), counted);
-        page.into_text()
+    /// Adds the classes up by queue and type. A class that `keys` does not name is another's.
+    pub(crate) fn sums(&self, keys: &HashMap<ClassId, &ClassKey>) -> BTreeMap<Pair, Sums> {
+        self.series().sums(keys)
     }
 }
 
@@ -256,6 +212,6 @@ fn micros(took: Duration) -> u64 {
     u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn read(counter: &AtomicU64) -> u64 {
+pub(crate) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }

@@ -20,7 +20,7 @@ use crate::engine::contact::Lane;
 use crate::engine::input::ReplySender;
 use crate::engine::turn::is_of_one;
 use crate::engine::{Board, Unavailable, millis};
-use crate::metrics::Metrics;
+use crate::metrics::{Commit, Metrics};
 use crate::settings::Settings;
 
 /// Most renewals in one batch.
@@ -200,7 +200,7 @@ impl Beats {
         let begun = precise();
         let result = self.store.apply(batch).await;
         if result.is_ok() {
-            self.metrics.committed(Lane::Beats, precise().saturating_sub(begun));
+            self.metrics.committed(Commit::Beats, precise().saturating_sub(begun));
         }
         let reached = !matches!(
             result,

@@ -29,7 +29,7 @@ use crate::engine::gather::{Gather, Op, Sink, due_of};
 use crate::engine::input::{Input, SessionReport};
 use crate::engine::roster::{HeldHere, HeldProgress, Roster, Session};
 use crate::engine::{Board, Unavailable, WorkerOrder};
-use crate::metrics::Metrics;
+use crate::metrics::{Commit, Metrics};
 use crate::session::convert;
 use crate::settings::Settings;
 
@@ -424,7 +424,7 @@ impl Turn {
         let begun = precise();
         let result = self.store.apply(batch).await;
         if result.is_ok() {
-            self.metrics.committed(Lane::Work, precise().saturating_sub(begun));
+            self.metrics.committed(Commit::Work, precise().saturating_sub(begun));
         }
         // A store that takes no writes takes no renewals: silence then says nothing (I8).
         let reached = result.as_ref().err().is_none_or(is_of_one);

@@ -8,8 +8,8 @@ use outlast_core::id::JobId;
 use outlast_core::time::Span;
 use outlast_store::StoreError;
 use outlast_store::reply::{EnqueueRefusal, MoveRefusal, WorkerMoveRefusal};
-use outlast_wire::ojs::error::Code;
 use outlast_wire::Fault;
+use outlast_wire::ojs::error::Code;
 
 use crate::access::Denied;
 use crate::engine::{ClaimError, OrderError, Unavailable};

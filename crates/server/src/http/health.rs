@@ -1,18 +1,15 @@
-//! Health, metrics, and the plain status page.
+//! Health; the routes of the metrics and of the status page.
 
 use http::StatusCode;
 
 use super::answer::Answer;
 use super::call::Call;
 use super::error::Failure;
-use super::page;
 use super::route::{Routes, get};
 use super::shape::Shape;
+use super::{metrics, page};
 use crate::access::Need;
 use crate::clock::boot_time;
-
-/// The Prometheus text format, for clients that ask for a version of it.
-const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub(super) fn routes() -> Routes {
     Routes::new()
@@ -31,7 +28,10 @@ pub(super) fn routes() -> Routes {
                 .statuses(&[200, 503]),
             ready,
         )
-        .add(get("/metrics", Need::Read, "Shows metrics for Prometheus", Shape::Text), metrics)
+        .add(
+            get("/metrics", Need::Read, "Shows metrics for Prometheus", Shape::Text),
+            metrics::show,
+        )
         .add(get("/", Need::Read, "Shows a plain status page", Shape::Page), page::status)
 }
 
@@ -66,10 +66,4 @@ async fn ready(call: Call) -> Result<Answer, Failure> {
         object.text("version", call.app.engine.settings().version);
     });
     Ok(answer.with_status(status))
-}
-
-async fn metrics(call: Call) -> Result<Answer, Failure> {
-    let asks = call.header("accept").is_some_and(|accept| accept.contains("version="));
-    let kind = if asks { PROMETHEUS } else { "text/plain" };
-    Ok(Answer::text(kind, call.app.engine.metrics().await.into_bytes()))
 }

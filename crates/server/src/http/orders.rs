@@ -68,7 +68,9 @@ pub(crate) async fn try_move(
     let again = command.clone();
     match submit_move(app, command).await? {
         // Its program may have committed a moment ago.
-        Err(MoveRefusal::NotFound) if enqueue_arrival(app, id).await? => submit_move(app, again).await,
+        Err(MoveRefusal::NotFound) if enqueue_arrival(app, id).await? => {
+            submit_move(app, again).await
+        }
         moved => Ok(moved),
     }
 }

@@ -45,11 +45,7 @@ pub(super) fn parameters(action: &Action, given: &Value) -> Result<Value, Intake
         .map_err(|violations| IntakeError::InvalidParameters { reference, violations })
 }
 
-pub(super) fn route(
-    action: &Action,
-    wanted: BTreeMap<String, String>,
-    overlap: Overlap,
-) -> Route {
+pub(super) fn route(action: &Action, wanted: BTreeMap<String, String>, overlap: Overlap) -> Route {
     let mut labels = action.required_labels.clone();
     labels.extend(wanted);
     let proof = overlap == Overlap::Forbidden;

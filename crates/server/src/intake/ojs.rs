@@ -33,6 +33,12 @@ pub(crate) struct Planned<'a> {
     expires: Option<Timestamp>,
 }
 
+/// Returns whether a job asks for something at a time. Only then does it matter when it is
+/// planned.
+pub(crate) const fn has_time(envelope: &Envelope<'_>) -> bool {
+    envelope.first.is_some() || envelope.expires.is_some()
+}
+
 /// Plans a job that is asked for at `now`.
 pub(crate) fn plan<'a>(
     settings: &Settings,

@@ -13,10 +13,10 @@ use super::histogram::{Histogram, RUN, SHORT, Snapshot, WAIT};
 /// Most classes that are told apart. The jobs of more are counted together.
 const CLASSES_MAX: usize = 2_000;
 /// Most pairs of queue and type, and most queues, on the page. More are added up under this.
-pub(super) const LABELS_MAX: usize = 200;
-pub(super) const OVERFLOW: &str = "_other";
+pub(crate) const LABELS_MAX: usize = 200;
+pub(crate) const OVERFLOW: &str = "_other";
 /// States in which an attempt may leave its job for good.
-pub(super) const ENDS: [State; 3] = [State::Completed, State::Cancelled, State::Discarded];
+pub(crate) const ENDS: [State; 3] = [State::Completed, State::Cancelled, State::Discarded];
 
 /// Counts of one class.
 #[derive(Debug)]
@@ -47,24 +47,24 @@ impl Class {
 
 /// Counts of all classes.
 #[derive(Debug, Default)]
-pub(super) struct Series {
+pub(crate) struct Series {
     classes: HashMap<ClassId, Class>,
 }
 
 /// The counts of a pair of queue and type.
 #[derive(Clone, Debug)]
-pub(super) struct Sums {
-    pub(super) enqueued: u64,
-    pub(super) ended: [u64; ENDS.len()],
-    pub(super) retried: u64,
-    pub(super) expired: u64,
-    pub(super) enqueues: Snapshot,
-    pub(super) waits: Snapshot,
-    pub(super) runs: [Snapshot; ENDS.len()],
+pub(crate) struct Sums {
+    pub(crate) enqueued: u64,
+    pub(crate) ended: [u64; ENDS.len()],
+    pub(crate) retried: u64,
+    pub(crate) expired: u64,
+    pub(crate) enqueues: Snapshot,
+    pub(crate) waits: Snapshot,
+    pub(crate) runs: [Snapshot; ENDS.len()],
 }
 
 /// Queue and type.
-pub(super) type Pair = (String, String);
+pub(crate) type Pair = (String, String);
 
 impl Series {
     fn class(&mut self, id: ClassId) -> &mut Class {
@@ -74,23 +74,23 @@ impl Series {
         self.classes.entry(id).or_insert_with(Class::new)
     }
 
-    pub(super) fn enqueued(&mut self, class: ClassId) {
+    pub(crate) fn enqueued(&mut self, class: ClassId) {
         self.class(class).enqueued += 1;
     }
 
-    pub(super) fn expired(&mut self, class: ClassId) {
+    pub(crate) fn expired(&mut self, class: ClassId) {
         self.class(class).expired += 1;
     }
 
-    pub(super) fn enqueue_took(&mut self, class: ClassId, micros: u64) {
+    pub(crate) fn enqueue_took(&mut self, class: ClassId, micros: u64) {
         self.class(class).enqueues.observe(micros);
     }
 
-    pub(super) fn waited(&mut self, class: ClassId, span: Span) {
+    pub(crate) fn waited(&mut self, class: ClassId, span: Span) {
         self.class(class).waits.observe(span.0);
     }
 
-    pub(super) fn moved(&mut self, moved: &Moved) {
+    pub(crate) fn moved(&mut self, moved: &Moved) {
         if moved.from == moved.state {
             return;
         }
@@ -108,7 +108,7 @@ impl Series {
     }
 
     /// Adds the classes up by queue and type. A class that `keys` does not name is another's.
-    pub(super) fn sums(&self, keys: &HashMap<ClassId, &ClassKey>) -> BTreeMap<Pair, Sums> {
+    pub(crate) fn sums(&self, keys: &HashMap<ClassId, &ClassKey>) -> BTreeMap<Pair, Sums> {
         let mut sums: BTreeMap<Pair, Sums> = BTreeMap::new();
         let other = || (OVERFLOW.to_owned(), OVERFLOW.to_owned());
         let mut ids: Vec<&ClassId> = self.classes.keys().collect();

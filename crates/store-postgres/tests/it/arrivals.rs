@@ -8,9 +8,7 @@ use outlast_cluster::Database;
 use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_core::time::{Span, Timestamp};
-use outlast_store::arrival::{
-    Arrival, ArrivalState, ArrivedJob, EnqueueArrived, EnqueuedArrived,
-};
+use outlast_store::arrival::{Arrival, ArrivalState, ArrivedJob, EnqueueArrived, EnqueuedArrived};
 use outlast_store::command::{First, NewJob, Payload};
 use outlast_store::event::{EventName, EventQuery};
 use outlast_store::signal::{Heard, Signal};
@@ -464,10 +462,8 @@ fn store_is_exported_only_when_every_arrival_has_been_taken_in() {
         let options = Options::default();
         let refused = PostgresSource::open(&database.url, &options).await.unwrap_err();
         assert!(matches!(refused, OpenError::Arrivals { waiting: 1 }), "{refused}");
-        let (opened, _) = tokio::join!(
-            PostgresSource::open(&database.url, &options),
-            taken(&server, 10)
-        );
+        let (opened, _) =
+            tokio::join!(PostgresSource::open(&database.url, &options), taken(&server, 10));
         opened.unwrap();
     });
 }

@@ -123,12 +123,10 @@ fn arrival_that_is_gone_is_skipped<H: Harness>(world: &mut World<'_, H>) {
         let (gone_id, other_id) = (gone.id, other.id);
         let jobs = vec![ArrivedJob { number: ArrivalNumber(1), job: gone, refused: None }];
         let order = EnqueueArrived { jobs, wait, watch: None };
-        let replies = world.apply(vec![
-            Command::EnqueueArrived(order),
-            Command::Enqueue(Box::new(other)),
-        ]);
+        let applied =
+            world.apply(vec![Command::EnqueueArrived(order), Command::Enqueue(Box::new(other))]);
         let skipped = EnqueuedArrived { tried: 1, ..EnqueuedArrived::default() };
-        assert_eq!(replies.first(), Some(&Reply::EnqueuedArrived(skipped)));
+        assert_eq!(applied.replies[0], Reply::EnqueuedArrived(skipped));
         assert_eq!(world.find(gone_id), None);
         assert_eq!(world.read(other_id).state, State::Available);
     }

@@ -2,12 +2,13 @@
 
 use outlast_core::id::JobId;
 use outlast_core::limits::BULK_JOBS_MAX;
+use outlast_core::time::Timestamp;
 use outlast_store::command::JobOrder;
 use outlast_store::record::JobRecord;
 use outlast_store::{Command, Reply};
 use outlast_wire::Fault;
 use outlast_wire::json::Object;
-use outlast_wire::ojs::enqueue;
+use outlast_wire::ojs::enqueue::{self, Envelope};
 
 use crate::engine::unexpected;
 use crate::http::answer::{Answer, object};
@@ -27,7 +28,7 @@ pub(super) async fn enqueue(mut call: Call) -> Result<Answer, Failure> {
     let envelope = enqueue::one(&body)?;
     let name = call.token().map(|token| token.name.as_str());
     let requester = Requester { tenant: tenant.as_deref(), name };
-    let now = call.app.now().await?;
+    let now = time_of_plan(&call.app, std::slice::from_ref(&envelope)).await?;
     let (job, planned) = ojs::plan(call.app.engine.settings(), envelope, requester, now)?;
     let unenforced = planned.unenforced();
     if let Some(key) = key {
@@ -55,6 +56,11 @@ pub(super) async fn enqueue(mut call: Call) -> Result<Answer, Failure> {
     Ok(Answer::created(out).at(location).unenforced(unenforced))
 }
 
+/// Returns the time at which jobs are planned, if it matters to any of them.
+async fn time_of_plan(app: &App, envelopes: &[Envelope<'_>]) -> Result<Timestamp, Failure> {
+    if envelopes.iter().any(ojs::has_time) { app.now().await } else { Ok(Timestamp::default()) }
+}
+
 fn location(id: JobId) -> String {
     format!("/ojs/v1/jobs/{id}")
 }
@@ -73,7 +79,7 @@ pub(super) async fn enqueue_all(mut call: Call) -> Result<Answer, Failure> {
     let mut all = Vec::with_capacity(envelopes.len());
     let name = call.token().map(|token| token.name.as_str());
     let requester = Requester { tenant: tenant.as_deref(), name };
-    let now = call.app.now().await?;
+    let now = time_of_plan(&call.app, &envelopes).await?;
     for envelope in envelopes {
         let (job, planned) = ojs::plan(call.app.engine.settings(), envelope, requester, now)?;
         jobs.push(job);

@@ -1,0 +1,267 @@
+//! The page of metrics for Prometheus.
+//!
+//! - [`text`]: its format
+
+mod text;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use outlast_core::job::{Outcome, State};
+use outlast_core::time::{Span, Timestamp};
+use outlast_store::query::QueueStats;
+
+use super::answer::Answer;
+use super::call::Call;
+use super::error::Failure;
+use crate::engine::Board;
+use crate::metrics::histogram::{SHORT, Snapshot};
+use crate::metrics::series::{ENDS, LABELS_MAX, OVERFLOW, Pair, Sums};
+use crate::metrics::{Metrics, read};
+use text::{MICROS, MILLIS, Text, escaped, float};
+
+/// The Prometheus text format, for clients that ask for a version of it.
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// Longest that the store may take to answer for a page.
+const COUNTS_LIMIT: Duration = Duration::from_secs(5);
+
+/// Answers with the counters of this server and the counts of the store. The latter are left
+/// out while the store does not answer.
+pub(super) async fn show(call: Call) -> Result<Answer, Failure> {
+    let asks = call.header("accept").is_some_and(|accept| accept.contains("version="));
+    let kind = if asks { PROMETHEUS } else { "text/plain" };
+    let engine = &call.app.engine;
+    let (metrics, board, store) = (engine.counters(), engine.board(), engine.store());
+    let asked = async { tokio::try_join!(store.tally(), store.queues()) };
+    let counted = tokio::time::timeout(COUNTS_LIMIT, asked).await.ok().and_then(Result::ok);
+    let mut text = Text::default();
+    counters(&mut text, metrics);
+    own_times(&mut text, metrics);
+    workers(&mut text, board);
+    let up = u8::from(counted.is_some());
+    text.gauge("outlast_store_up", "Whether the store answered for this page.", up);
+    let queues = counted.as_ref().map_or(&[][..], |(_, queues)| queues);
+    self::queues(&mut text, queues, board.store_time());
+    // Without the classes there is nothing to label the jobs with.
+    if let Some((classes, _)) = &counted {
+        let keys = classes.iter().map(|class| (class.id, &class.key)).collect();
+        series(&mut text, &metrics.sums(&keys));
+    }
+    Ok(Answer::text(kind, text.into_bytes()))
+}
+
+fn counters(text: &mut Text, metrics: &Metrics) {
+    text.counter("outlast_jobs_enqueued_total", "Jobs stored.", read(&metrics.enqueued));
+    text.counter("outlast_jobs_claimed_total", "Claims of jobs.", read(&metrics.claimed));
+    text.head("outlast_attempts_ended_total", "Attempts ended, by outcome.", "counter");
+    for (outcome, counter) in Outcome::ALL.iter().zip(&metrics.outcomes) {
+        let labels = format!("outcome=\"{}\"", outcome.as_str());
+        text.sample("outlast_attempts_ended_total", &labels, read(counter));
+    }
+    text.counter("outlast_jobs_discarded_total", "Jobs discarded.", read(&metrics.discarded));
+    text.counter("outlast_jobs_dead_lettered_total", "Dead letters.", read(&metrics.dead_lettered));
+    text.counter("outlast_jobs_cancelled_total", "Jobs cancelled.", read(&metrics.cancelled));
+    text.counter(
+        "outlast_scheduled_timeouts_total",
+        "Jobs failed because no live worker was eligible for too long.",
+        read(&metrics.stranded),
+    );
+    text.counter(
+        "outlast_workers_lapsed_total",
+        "Workers given up.",
+        read(&metrics.workers_lapsed),
+    );
+    text.counter(
+        "outlast_heartbeats_total",
+        "Heartbeats that renewed a lease.",
+        read(&metrics.beats),
+    );
+    text.counter(
+        "outlast_heartbeats_refused_total",
+        "Heartbeats refused.",
+        read(&metrics.beats_refused),
+    );
+    text.counter(
+        "outlast_store_batches_total",
+        "Store transactions tried.",
+        read(&metrics.batches),
+    );
+    text.counter("outlast_store_commands_total", "Commands in them.", read(&metrics.commands));
+    text.counter(
+        "outlast_workers_registered_total",
+        "Workers that registered.",
+        read(&metrics.workers_registered),
+    );
+    text.counter(
+        "outlast_workers_stopped_total",
+        "Workers that said goodbye, or whose end was proved.",
+        read(&metrics.workers_stopped),
+    );
+}
+
+/// Writes how long the server took for what it does for itself.
+fn own_times(text: &mut Text, metrics: &Metrics) {
+    let name = "outlast_store_commit_seconds";
+    text.head(name, "How long transactions of the store took.", "histogram");
+    for (lane, histogram) in ["work", "beats"].iter().zip(&metrics.commits) {
+        let labels = format!("lane=\"{lane}\"");
+        text.histogram(name, &labels, &histogram.snapshot(), MICROS);
+    }
+    let name = "outlast_timeout_check_seconds";
+    let help = "How long looks took for what is due, and for what nobody can run.";
+    text.head(name, help, "histogram");
+    for (check, histogram) in ["due", "stranded"].iter().zip(&metrics.checks) {
+        let labels = format!("check=\"{check}\"");
+        text.histogram(name, &labels, &histogram.snapshot(), MICROS);
+    }
+    let name = "outlast_event_loop_lag_seconds";
+    text.head(name, "How much later than asked for the event loop turned.", "histogram");
+    text.histogram(name, "", &metrics.lag.snapshot(), MICROS);
+}
+
+fn workers(text: &mut Text, board: &Board) {
+    let members = board.fleet.members();
+    let live = || members.values().map(|it| it.brief).filter(|it| it.standing.holds_lease());
+    text.head("outlast_workers", "Live workers, by state.", "gauge");
+    let count = |state: &str| live().filter(|it| it.standing.state() == state).count();
+    for state in ["running", "quiet", "draining", "suspect"] {
+        text.sample("outlast_workers", &format!("state=\"{state}\""), count(state));
+    }
+    text.gauge("ojs_workers_active", "Workers that take work.", count("running"));
+    let name = "outlast_worker_heartbeat_age_seconds";
+    text.head(name, "Age of live workers' latest heartbeats, by quantile.", "gauge");
+    let now = board.store_time().unwrap_or_default();
+    let mut ages: Vec<Span> = live().map(|worker| now.since(worker.last_heartbeat)).collect();
+    ages.sort_unstable();
+    for (quantile, hundredths) in [("0.5", 50), ("0.99", 99), ("1", 100)] {
+        let at = (ages.len() * hundredths).div_ceil(100).saturating_sub(1);
+        let age = ages.get(at).copied().unwrap_or_default();
+        text.sample(name, &format!("quantile=\"{quantile}\""), float(age.0) / MILLIS);
+    }
+    let sessions = board.fleet.sessions();
+    let held: usize = sessions.iter().map(|session| session.held()).sum();
+    text.gauge("outlast_attempts_held", "Attempts held by sessions of this server.", held);
+    text.gauge("outlast_sessions", "Worker sessions attached to this server.", sessions.len());
+    let slots = |free: bool| -> usize {
+        let of = sessions.iter().map(|session| {
+            let slots = session.slots();
+            let used = session.held().min(slots);
+            if free { slots - used } else { used }
+        });
+        of.sum()
+    };
+    text.head("outlast_slots", "Slots of workers attached to this server.", "gauge");
+    text.sample("outlast_slots", "state=\"used\"", slots(false));
+    text.sample("outlast_slots", "state=\"free\"", slots(true));
+}
+
+fn queues(text: &mut Text, queues: &[QueueStats], now: Option<Timestamp>) {
+    let queues = bounded(queues);
+    text.head("ojs_queue_depth", "Jobs by queue and state.", "gauge");
+    for queue in &queues {
+        let mut stats = queue.clone();
+        for state in State::ALL {
+            let count = *stats.count_mut(state);
+            let labels = format!("queue=\"{}\",state=\"{state}\"", escaped(&queue.name));
+            text.sample("ojs_queue_depth", &labels, count);
+        }
+    }
+    text.head("ojs_workers_busy", "Jobs that are worked on, by queue.", "gauge");
+    for queue in &queues {
+        let labels = format!("queue=\"{}\"", escaped(&queue.name));
+        text.sample("ojs_workers_busy", &labels, queue.active);
+    }
+    let name = "outlast_queue_oldest_ready_seconds";
+    text.head(name, "How long the oldest claimable job has waited, by queue.", "gauge");
+    for queue in &queues {
+        let oldest = queue.oldest_available.zip(now).map(|(since, now)| now.since(since));
+        let labels = format!("queue=\"{}\"", escaped(&queue.name));
+        text.sample(name, &labels, float(oldest.unwrap_or_default().0) / MILLIS);
+    }
+    let name = "outlast_queue_paused";
+    text.head(name, "Whether a queue is paused.", "gauge");
+    for queue in &queues {
+        let labels = format!("queue=\"{}\"", escaped(&queue.name));
+        text.sample(name, &labels, u8::from(queue.paused));
+    }
+}
+
+fn series(text: &mut Text, sums: &BTreeMap<Pair, Sums>) {
+    counts(text, sums, ("ojs_job_enqueued_total", "Jobs stored."), |sum| sum.enqueued);
+    let ended = |state: State| move |sum: &Sums| ended_in(sum, state);
+    let name = ("ojs_job_completed_total", "Jobs that ended well.");
+    counts(text, sums, name, ended(State::Completed));
+    let name = ("ojs_job_failed_total", "Jobs that ended without success.");
+    counts(text, sums, name, ended(State::Discarded));
+    let name = ("ojs_job_cancelled_total", "Jobs that were cancelled.");
+    counts(text, sums, name, ended(State::Cancelled));
+    let name = ("ojs_job_retried_total", "Failures after which another attempt follows.");
+    counts(text, sums, name, |sum| sum.retried);
+    let name = ("ojs_job_expired_total", "Jobs that expired before they were run.");
+    counts(text, sums, name, |sum| sum.expired);
+    let mut enqueues: BTreeMap<&str, Snapshot> = BTreeMap::new();
+    for ((queue, _), sum) in sums {
+        let all = enqueues.entry(queue).or_insert_with(|| Snapshot::empty(SHORT));
+        all.add(&sum.enqueues);
+    }
+    let name = "ojs_job_enqueue_duration_seconds";
+    text.head(name, "How long enqueues took, by the queue of the first job.", "histogram");
+    for (queue, took) in &enqueues {
+        text.histogram(name, &format!("queue=\"{}\"", escaped(queue)), took, MICROS);
+    }
+    let name = "ojs_job_queue_time_seconds";
+    text.head(name, "From when a job may run to its first claim.", "histogram");
+    for (pair, sum) in sums {
+        text.histogram(name, &labels(pair), &sum.waits, MILLIS);
+    }
+    let name = "ojs_job_duration_seconds";
+    text.head(name, "How long the last attempt of a job ran, by its last state.", "histogram");
+    for (pair, sum) in sums {
+        for (state, runs) in ENDS.iter().zip(&sum.runs) {
+            if runs.count() > 0 {
+                let labels = format!("{},state=\"{state}\"", labels(pair));
+                text.histogram(name, &labels, runs, MILLIS);
+            }
+        }
+    }
+}
+
+fn counts(
+    text: &mut Text,
+    sums: &BTreeMap<Pair, Sums>,
+    (name, help): (&str, &str),
+    count: impl Fn(&Sums) -> u64,
+) {
+    text.head(name, help, "counter");
+    for (pair, sum) in sums {
+        text.sample(name, &labels(pair), count(sum));
+    }
+}
+
+fn ended_in(sum: &Sums, state: State) -> u64 {
+    let ended = ENDS.iter().zip(&sum.ended).find(|(end, _)| **end == state);
+    ended.map_or(0, |(_, count)| *count)
+}
+
+/// Returns the queues, those beyond the bound added up as one.
+fn bounded(queues: &[QueueStats]) -> Vec<QueueStats> {
+    let (shown, more) = queues.split_at(queues.len().min(LABELS_MAX));
+    let mut shown = shown.to_vec();
+    if !more.is_empty() {
+        let mut other = QueueStats { name: OVERFLOW.into(), ..QueueStats::default() };
+        for queue in more {
+            let mut queue = queue.clone();
+            for state in State::ALL {
+                *other.count_mut(state) += *queue.count_mut(state);
+            }
+            let oldest = [other.oldest_available, queue.oldest_available];
+            other.oldest_available = oldest.into_iter().flatten().min();
+        }
+        shown.push(other);
+    }
+    shown
+}
+
+fn labels((queue, job_type): &Pair) -> String {
+    format!("queue=\"{}\",type=\"{}\"", escaped(queue), escaped(job_type))
+}

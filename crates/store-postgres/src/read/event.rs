@@ -48,8 +48,8 @@ pub(crate) async fn page(reader: &Reader, query: &EventQuery) -> Result<EventPag
     loop {
         let windows = windows(reader, reading.cursor(), life).await?;
         if reading.read(windows)? {
-            let has_ended = life.1 < i64::MAX;
-            return Ok(reading.page_until(end.filter(|_| has_ended)));
+            let is_bounded = life.1 < i64::MAX;
+            return Ok(reading.page_until(end.filter(|_| is_bounded)));
         }
     }
 }
@@ -80,18 +80,29 @@ async fn windows(
     Ok(lanes.into_iter().map(window).collect())
 }
 
-/// Within which time a job has events: nothing is told of it before it is stored, nor after it
-/// and all its attempts have ended; clocks of one PostgreSQL differ little. One that was
-/// discarded may have been purged since.
+/// Within which time a job has events: from when it was stored until it came to where it is, and
+/// its latest attempt ended. Clocks of one PostgreSQL differ little. One that was discarded may
+/// have been purged since.
 async fn life(reader: &Reader, query: &EventQuery) -> Result<(i64, i64), StoreError> {
     let Some(job) = query.job else { return Ok((i64::MIN, i64::MAX)) };
     let row = reader
         .one(
-            "select j.created, case when f.state <> 'discarded'
-                 and not exists (select 1 from active a where a.seq = j.seq)
-                 then greatest(f.at,
+            "select j.created, case when p.since is not null and f.state is distinct from 'discarded'
+                 then greatest(p.since,
                      (select max(t.finished) from attempt_row t where t.seq = j.seq)) end
-             from job_row j left join finished f on f.seq = j.seq where j.id = $1",
+             from job_row j
+             left join finished f on f.seq = j.seq
+             cross join lateral (select greatest(f.at,
+                 (select greatest(a.claimed, a.started) from active a where a.seq = j.seq),
+                 (select w.since from waiting w where w.seq = j.seq),
+                 (select max(r.since)
+                  from class b
+                  join class c on c.queue = b.queue and c.job_type = b.job_type
+                      and c.route = b.route and c.tenant = b.tenant
+                  join ready r on r.class = c.id and r.seq = j.seq and r.rank
+                      = any(array[-2 * j.priority::bigint, -2 * j.priority::bigint - 1])
+                  where b.id = j.class)) as since) p
+             where j.id = $1",
             &[&job.0],
         )
         .await?;

@@ -25,8 +25,10 @@ const BATCHES: &str = "select n, at, body from event_batch
 
 pub(crate) fn page(db: &Connection, query: &EventQuery) -> Result<EventPage, StoreError> {
     let mut reading = Reading::of(query)?;
+    // Before the job is looked at: what becomes of it later is told after this.
+    let end = if query.job.is_some() { Some(end(db)?) } else { None };
     let life = life(db, query)?;
-    let end = if life.1 < i64::MAX { Some(end(db)?) } else { None };
+    let end = end.filter(|_| life.1 < i64::MAX);
     loop {
         let lanes = lanes(db, reading.cursor())?;
         let limit = window(lanes.len());
@@ -68,18 +70,30 @@ fn batches(
     rows.collect::<Result<_, _>>().map_err(failed)
 }
 
-/// Within which time a job has events: nothing is told of it before it is stored, nor after it
-/// and all its attempts have ended. A store that was moved here may have been written by several
+/// Within which time a job has events: from when it was stored until it came to where it is, and
+/// its latest attempt ended. A store that was moved here may have been written by several
 /// servers, whose clocks differed little. One that was discarded may have been purged since.
 fn life(db: &Connection, query: &EventQuery) -> Result<(i64, i64), StoreError> {
     let Some(job) = query.job else { return Ok((i64::MIN, i64::MAX)) };
     let mut select = db
         .prepare_cached(
-            "select j.created, case when f.state <> 'discarded'
-                 and not exists (select 1 from active a where a.seq = j.seq)
-                 then max(f.at, coalesce(
-                     (select max(t.finished) from attempt_row t where t.seq = j.seq), f.at)) end
-             from job_row j left join finished f on f.seq = j.seq where j.id = ?",
+            "select j.created, case when f.state is not 'discarded' then max(
+                 coalesce(f.at, a.claimed, w.since,
+                     (select max(r.since)
+                      from class b
+                      join class c on c.queue = b.queue and c.job_type = b.job_type
+                          and c.route = b.route and c.tenant = b.tenant
+                      join ready r on r.class = c.id and r.seq = j.seq
+                          and r.rank in (-2 * j.priority, -2 * j.priority - 1)
+                      where b.id = j.class)),
+                 coalesce(a.started, j.created),
+                 coalesce((select max(t.finished) from attempt_row t where t.seq = j.seq),
+                     j.created)) end
+             from job_row j
+             left join finished f on f.seq = j.seq
+             left join active a on a.seq = j.seq
+             left join waiting w on w.seq = j.seq
+             where j.id = ?",
         )
         .map_err(failed)?;
     let found = select.query_row([job.0.as_bytes().as_slice()], |row| {

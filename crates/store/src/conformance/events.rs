@@ -10,14 +10,18 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::{Span, Timestamp};
 use uuid::Uuid;
 
-use crate::command::{Batch, BatchId, Command, Renew};
+use crate::command::{Batch, BatchId, ClaimFrom, Claimant, Command, Ending, First, Renew};
 use crate::conformance::Harness;
-use crate::conformance::world::{START, World};
+use crate::conformance::world::{START, World, failed};
 use crate::event::EventQuery;
 use crate::reply::Reply;
 use crate::store::{Clock, Store};
 
-cases![readers_miss_nothing_and_read_nothing_twice, readers_pass_hundreds_of_servers];
+cases![
+    readers_miss_nothing_and_read_nothing_twice,
+    readers_pass_hundreds_of_servers,
+    events_of_a_job_are_whole_wherever_it_is,
+];
 
 /// A clock that tells each who asks something else: as far apart as those of two connections
 /// may be.
@@ -210,4 +214,59 @@ fn readers_pass_hundreds_of_servers<H: Harness>(world: &mut World<'_, H>) {
     scene.write(at, 1);
     while scene.read(&mut reader, 200) > 0 {}
     scene.check(&reader, 0);
+}
+
+/// What is read of a job alone is what the whole log says of it, to its end.
+fn check_events_of<H: Harness>(world: &mut World<'_, H>, job: JobId) {
+    // Somebody else's, later.
+    world.wait(Span::from_secs(5));
+    let other = world.job();
+    world.add(other);
+    let query = |job| EventQuery {
+        after: None,
+        names: Vec::new(),
+        queues: Vec::new(),
+        job,
+        worker: None,
+        limit: 1_000,
+    };
+    let plain = |page: crate::event::EventPage| {
+        let events = page.events.into_iter().map(|(_, event)| event);
+        events.filter(|event| event.job == Some(job)).collect::<Vec<_>>()
+    };
+    let alone = world.ask(world.store().events(query(Some(job))));
+    assert_eq!(alone.next, world.ask(world.store().events_end()));
+    let all = world.ask(world.store().events(query(None)));
+    assert_eq!(plain(alone), plain(all));
+}
+
+fn events_of_a_job_are_whole_wherever_it_is<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let mut job = world.job();
+    job.class.queue = "ours".into();
+    job.first = First::At(world.now().after(Span::from_secs(20)));
+    let id = world.add(job);
+    check_events_of(world, id);
+    let mut held = None;
+    for _ in 0..2 {
+        world.wait(Span::from_secs(60));
+        world.sweep();
+        check_events_of(world, id);
+        let class = world.read(id).job.class;
+        let claimant = Claimant::Native { worker: hand.worker, session: hand.session };
+        let from = ClaimFrom::Classes(vec![class]);
+        let claimed = world.claim_by(claimant, from, 1).expect("it may claim").remove(0);
+        check_events_of(world, id);
+        world.start(&claimed, hand).expect("it may start");
+        check_events_of(world, id);
+        if held.is_none() {
+            world.finish(&claimed, hand, failed()).expect("it may end");
+            check_events_of(world, id);
+        }
+        held = Some(claimed);
+    }
+    world.cancel(id).expect("it may be cancelled");
+    check_events_of(world, id);
+    world.finish(&held.expect("it is held"), hand, Ending::Interrupted).ok();
+    check_events_of(world, id);
 }

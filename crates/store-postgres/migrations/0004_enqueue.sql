@@ -48,17 +48,36 @@ language sql immutable parallel safe as $$
     select jsonb_typeof(given) = 'number' and given #>> '{}' ~ '^[0-9]{1,18}$'
 $$;
 
--- A length: ISO 8601 without years and months, or seconds, or a number with a unit.
+-- The longest length, in milliseconds: a hundred years.
+create function outlast.longest() returns bigint
+language sql immutable parallel safe as $$ select 3162240000000 $$;
+
+-- The milliseconds of a length: ISO 8601 without years and months, or seconds, or a number with
+-- a unit. Null for what is none.
+create function outlast.length(words text) returns numeric
+language sql immutable parallel safe as $$
+    select case
+        when words ~ '^[0-9]+ms$' then rtrim(words, 'ms')::numeric
+        when words ~ '^[0-9]+([.,][0-9]+)?[smhd]?$' then
+            replace(rtrim(words, 'smhd'), ',', '.')::numeric * case right(words, 1)
+                when 'm' then 60000 when 'h' then 3600000 when 'd' then 86400000 else 1000 end
+        when words ~ '[WDHMS]$'
+            and words ~ ('^P([0-9]+([.,][0-9]+)?W)?([0-9]+([.,][0-9]+)?D)?'
+                || '(T([0-9]+([.,][0-9]+)?H)?([0-9]+([.,][0-9]+)?M)?([0-9]+([.,][0-9]+)?S)?)?$')
+        then (
+            select sum(replace(part[1], ',', '.')::numeric * case part[2]
+                when 'W' then 604800000 when 'D' then 86400000 when 'H' then 3600000
+                when 'M' then 60000 else 1000 end)
+            from regexp_matches(words, '([0-9.,]+)([WDHMS])', 'g') part)
+        end
+$$;
+
 create function outlast.is_length(given jsonb) returns boolean
 language sql immutable parallel safe as $$
-    select case jsonb_typeof(given)
-        when 'number' then given #>> '{}' ~ '^[0-9]+([.][0-9]+)?$'
-        when 'string' then
-            given #>> '{}' ~ '^[0-9]+([.,][0-9]+)?[smhd]?$' or given #>> '{}' ~ '^[0-9]+ms$'
-            or (given #>> '{}' ~ ('^P([0-9]+([.,][0-9]+)?W)?([0-9]+([.,][0-9]+)?D)?'
-                || '(T([0-9]+([.,][0-9]+)?H)?([0-9]+([.,][0-9]+)?M)?([0-9]+([.,][0-9]+)?S)?)?$')
-                and given #>> '{}' ~ '[WDHMS]$')
-        else false end
+    select coalesce(case
+        when jsonb_typeof(given) in ('number', 'string')
+            then floor(outlast.length(given #>> '{}')) <= outlast.longest()
+        end, false)
 $$;
 
 -- A time: RFC 3339 with an offset, or `+` and a length.
@@ -148,8 +167,15 @@ declare
 begin
     foreach name in array array['timeout_ms', 'visibility_timeout_ms', 'delay_ms'] loop
         given := outlast.wish(job, name);
-        if given is not null and (not outlast.is_whole(given) or given = '0') then
+        if given is null then
+            continue;
+        elsif jsonb_typeof(given) <> 'number' or given #>> '{}' !~ '^[0-9]+$'
+            or (given #>> '{}')::numeric not between 1 and 9223372036854775807
+        then
             return format('field `%s` must be a whole number of milliseconds above 0', name);
+        elsif (given #>> '{}')::numeric > outlast.longest() then
+            return format('field `%s` must be at most %s milliseconds, a hundred years', name,
+                outlast.longest());
         end if;
     end loop;
     foreach name in array array['timeout', 'visibility_timeout', 'delay'] loop

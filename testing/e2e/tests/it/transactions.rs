@@ -268,10 +268,14 @@ fn names() -> Vec<Value> {
 fn numbers_and_lengths() -> Vec<Value> {
     let lengths = values(
         r#"["PT30S", "PT0S", "P1DT2H", "P1Y", "PT", "P", "PT1.5S", "PT1,5S", "PT1.S", "PT1S1M",
-            "P1W2D", "30s", "1.5h", "50000ms", "1.5ms", "5x", "s", "-5s", "", 30, 1.5, 0, -1,
+            "P1W2D", "P5000W", "P5300W", "P36600D", "P36601D", "PT878400H0.001S", "30s", "878400h",
+            "878401h", "3162240001", "3162240000000ms", "3162240000001ms", 3162240000, 3162240001, "1.5h", "50000ms", "1.5ms", "5x", "s", "-5s", "", 30, 1.5, 0, -1,
             true]"#,
     );
-    let millis = values(r#"[60000, 0, -1, 1.5, "1", null]"#);
+    let millis = values(
+        r#"[60000, 0, -1, 1.5, "1", null, 3162240000000, 3162240000001, 9223372036854775807,
+            9223372036854775808]"#,
+    );
     let waits = lengths.iter().flat_map(|length| {
         [
             json!({ "initial_interval": length }),

@@ -359,7 +359,7 @@ impl Engine {
                 woken.as_mut().enable();
             }
             let claimed = match self.submit(Command::Claim(claim.clone())).await? {
-                Reply::Claimed(claimed) => claimed?,
+                Reply::Claimed(claimed) => claimed?.jobs,
                 other => return Err(unexpected("a claim", &other).into()),
             };
             if !claimed.is_empty() || woken.is_empty() || tokio::time::Instant::now() >= end {

@@ -196,8 +196,8 @@ fn claim() -> Command {
 
 fn finishes(reply: &Reply) -> Vec<Command> {
     match reply {
-        Reply::Claimed(Ok(jobs)) => {
-            jobs.iter().map(|claimed| finish(claimed.job.id, claimed.epoch)).collect()
+        Reply::Claimed(Ok(claims)) => {
+            claims.jobs.iter().map(|claimed| finish(claimed.job.id, claimed.epoch)).collect()
         }
         Reply::Moved(Err(refusal)) => {
             println!("a finish was refused: {refusal}");

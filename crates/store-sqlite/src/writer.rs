@@ -29,7 +29,7 @@ use outlast_store::apply::Outbox;
 use outlast_store::apply::loaded::rank;
 use outlast_store::arrival::EnqueuedArrived;
 use outlast_store::event::Event;
-use outlast_store::reply::Extended;
+use outlast_store::reply::{Claims, Extended};
 use outlast_store::settle::Bench;
 use outlast_store::{Applied, Batch, BatchId, Clock, Command, Reply, StoreError, codec};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -247,7 +247,7 @@ impl<'a> Writing<'a> {
             Command::EnqueueArrived(order) => {
                 Reply::EnqueuedArrived(EnqueuedArrived::all_gone(&order))
             }
-            Command::Claim(claim) => Reply::Claimed(self.claim(&claim)?),
+            Command::Claim(claim) => Reply::Claimed(self.claim(&claim)?.map(Claims::all)),
             Command::Start(start) => Reply::Moved(self.start(&start)?),
             Command::Finish(finish) => Reply::Moved(self.finish(&finish)?),
             Command::Extend(extend) => Reply::Extended(Extended::all(self.extend(&extend)?)),

@@ -39,7 +39,7 @@ use crate::query::{
     QueuePause, QueueStats, WorkerPage, WorkerQuery,
 };
 use crate::record::{AttemptRecord, Held, JobRecord, WorkerBrief, WorkerRecord};
-use crate::reply::{Applied, Extended, Reply};
+use crate::reply::{Applied, Claims, Extended, Reply};
 use crate::store::{Clock, Store, StoreError};
 use crate::tally::ClassCounts;
 use tables::Tables;
@@ -134,7 +134,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::EnqueueAll(jobs) => Reply::EnqueuedAll(tx.enqueue_all(jobs)),
         Command::EnqueueOnce(once) => Reply::Onced(tx.enqueue_once(once)),
         Command::EnqueueArrived(order) => Reply::EnqueuedArrived(EnqueuedArrived::all_gone(order)),
-        Command::Claim(claim) => Reply::Claimed(tx.claim(claim)),
+        Command::Claim(claim) => Reply::Claimed(tx.claim(claim).map(Claims::all)),
         Command::Start(start) => Reply::Moved(tx.start(start)),
         Command::Finish(finish) => Reply::Moved(tx.finish(finish)),
         Command::Extend(extend) => Reply::Extended(Extended::all(tx.extend(extend))),

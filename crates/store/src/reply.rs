@@ -34,7 +34,7 @@ pub enum Reply {
     /// Of `EnqueueArrived`.
     EnqueuedArrived(EnqueuedArrived),
     /// Of `Claim`.
-    Claimed(Result<Vec<Claimed>, ClaimRefusal>),
+    Claimed(Result<Claims, ClaimRefusal>),
     /// Of `Start`, `Finish`, `Cancel`, `Activate`, `Replay`, `Progress`.
     Moved(Result<Moved, MoveRefusal>),
     /// Of `Extend`.
@@ -101,6 +101,24 @@ impl Extended {
     /// Returns the outcome when no job was passed over.
     #[must_use]
     pub const fn all(jobs: Vec<JobId>) -> Self {
+        Self { jobs, passed_over: Vec::new() }
+    }
+}
+
+/// What a claim took.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Claims {
+    /// The jobs, best first.
+    pub jobs: Vec<Claimed>,
+    /// If these are fewer than were asked for, from classes: those that have claimable jobs all
+    /// the same, which another transaction has locked. The others have none.
+    pub passed_over: Vec<ClassId>,
+}
+
+impl Claims {
+    /// Returns what was taken when nothing was passed over.
+    #[must_use]
+    pub const fn all(jobs: Vec<Claimed>) -> Self {
         Self { jobs, passed_over: Vec::new() }
     }
 }

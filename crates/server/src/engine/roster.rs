@@ -345,10 +345,18 @@ impl Roster {
         true
     }
 
-    /// Notes that a claim of these classes got `got` jobs of `asked`.
-    pub(crate) fn claimed(&mut self, ids: &[ClassId], got: &[ClassId], asked: u32) {
+    /// Notes that a claim of these classes got `got` jobs of `asked`. That it came back short
+    /// proves nothing about classes that it passed over jobs of. While it gets some, it is made
+    /// again at once.
+    pub(crate) fn claimed(
+        &mut self,
+        ids: &[ClassId],
+        got: &[ClassId],
+        asked: u32,
+        passed_over: &[ClassId],
+    ) {
         if got.len() < usize::try_from(asked).unwrap_or(usize::MAX) {
-            for id in ids {
+            for id in ids.iter().filter(|id| got.is_empty() || !passed_over.contains(id)) {
                 self.set_ready(*id, Estimate::None);
             }
             return;

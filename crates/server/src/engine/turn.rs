@@ -17,7 +17,7 @@ use outlast_store::command::{
     Lapse, Reporter,
 };
 use outlast_store::once::Onced;
-use outlast_store::reply::{Applied, Claimed, MoveRefusal, Moved};
+use outlast_store::reply::{Applied, Claimed, Claims, MoveRefusal, Moved};
 use outlast_store::{Batch, BatchId, Command, Reply, Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
@@ -470,8 +470,8 @@ impl Turn {
                 }
             }
             Reply::Claimed(Ok(claimed)) => {
-                self.metrics.claimed(claimed);
-                let until = claimed.iter().filter_map(|job| {
+                self.metrics.claimed(&claimed.jobs);
+                let until = claimed.jobs.iter().filter_map(|job| {
                     let limit = job.job.timeout.map(|limit| job.claimed.after(limit));
                     job.visible_until.map(|until| limit.map_or(until, |limit| limit.min(until)))
                 });
@@ -528,7 +528,7 @@ impl Turn {
             // lost: it is given back at no charge.
             Sink::Caller(caller) => {
                 if let Err(Ok(Reply::Claimed(Ok(claimed)))) = caller.send(Ok(reply)) {
-                    self.release(claimed);
+                    self.release(claimed.jobs);
                 }
             }
             Sink::Lapse { mass, caller } => {
@@ -597,8 +597,8 @@ impl Turn {
         if let Some(session) = self.roster.current(worker, number) {
             session.pending = session.pending.saturating_sub(asked);
         }
-        let claimed = match reply {
-            Reply::Claimed(Ok(claimed)) => claimed,
+        let Claims { jobs: claimed, passed_over } = match reply {
+            Reply::Claimed(Ok(claims)) => claims,
             Reply::Claimed(Err(refusal)) => {
                 tracing::debug!(%worker, %refusal, "claim refused");
                 if let Some(session) = self.roster.current(worker, number) {
@@ -610,7 +610,10 @@ impl Turn {
             _ => return,
         };
         let got: Vec<_> = claimed.iter().map(|job| job.job.class).collect();
-        self.roster.claimed(classes, &got, asked);
+        self.roster.claimed(classes, &got, asked, &passed_over);
+        if got.is_empty() {
+            self.ask_again_for(passed_over);
+        }
         self.redispatch.claimed(&got, boot_time());
         if self.roster.current(worker, number).is_none() {
             return self.release(claimed);

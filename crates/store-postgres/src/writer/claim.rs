@@ -8,7 +8,7 @@ use std::sync::Arc;
 use outlast_store::StoreError;
 use outlast_store::apply::claim::{ActiveRow, Candidate, may_claim, plain_may_claim, take};
 use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, Command};
-use outlast_store::reply::{ClaimRefusal, Claimed, Reply};
+use outlast_store::reply::{ClaimRefusal, Claimed, Claims, Reply};
 use tokio_postgres::Row;
 
 use crate::failure::{Conflict, Failure};
@@ -90,7 +90,18 @@ const TAKE_OF_QUEUE: &str = take!(best_of!(
          and not exists (select 1 from queue q where q.name = c.queue and q.paused)"
 ));
 
-type Outcome = Result<Vec<Claimed>, ClaimRefusal>;
+/// Those of the classes that have claimable jobs, after some were taken: others have them locked.
+const LEFT_OVER: &str = "select c.id from class c where c.id = any($1::bigint[])
+         and not exists (select 1 from queue q where q.name = c.queue and q.paused)
+         and coalesce((select true from ready r
+             where r.class = c.id and (r.expires is null or r.expires > $2)
+             order by r.class, r.rank, r.seq limit 1), false)
+     order by c.id";
+
+/// In how many classes a claim looks for jobs behind those that are locked.
+const LOOKS_BEHIND_MAX: usize = 8;
+
+type Outcome = Result<Claims, ClaimRefusal>;
 
 impl Writing<'_> {
     /// Obeys the claims that a batch goes on with; those of native workers that follow
@@ -128,15 +139,61 @@ impl Writing<'_> {
             let words = "a worker that claims may not, any more".into();
             return Err(Failure::Again(Conflict::Haste, words));
         }
-        let mut replies = Vec::with_capacity(natives.len());
+        let mut outcomes = Vec::with_capacity(natives.len());
         for ((claim, _), refusal) in natives.iter().zip(refusals) {
-            self.command = first + replies.len();
-            replies.push(Reply::Claimed(match refusal {
+            self.command = first + outcomes.len();
+            outcomes.push(match refusal {
                 Some(refusal) => Err(refusal),
-                None => Ok(self.hold_all(claim, &taken.next().unwrap_or_default()).await?),
-            }));
+                None => {
+                    let rows = taken.next().unwrap_or_default();
+                    Ok(Claims::all(self.hold_all(claim, &rows).await?))
+                }
+            });
         }
-        Ok(replies)
+        self.look_behind(&natives, &mut outcomes).await?;
+        Ok(outcomes.into_iter().map(Reply::Claimed).collect())
+    }
+
+    /// Takes what is behind jobs that others have locked, for claims that came back short, and
+    /// names the classes in which there are only such jobs: that a claim is short proves nothing
+    /// about them.
+    async fn look_behind(
+        &mut self,
+        natives: &[(&Claim, &Vec<ClassId>)],
+        outcomes: &mut [Outcome],
+    ) -> Result<(), Failure> {
+        let mut short: Vec<(&Claim, &[ClassId], &mut Claims)> = Vec::new();
+        for ((claim, classes), outcome) in natives.iter().zip(outcomes) {
+            if let Ok(claims) = outcome
+                && wanted(claim, &claims.jobs) > 0
+            {
+                short.push((claim, classes, claims));
+            }
+        }
+        if short.is_empty() {
+            return Ok(());
+        }
+        let asks = short.iter().map(|(_, classes, _)| {
+            let ids: Vec<i64> = classes.iter().map(|class| class.0).collect();
+            Ask::new(LEFT_OVER, values![ids, self.now.0])
+        });
+        let left = self.ask_all(asks.collect()).await?;
+        for ((claim, classes, claims), rows) in short.into_iter().zip(left) {
+            for (nth, row) in rows.iter().enumerate() {
+                let class = ClassId(get(row, 0)?);
+                let several = wanted(claim, &claims.jobs);
+                // Of several classes, only the heads were looked at.
+                if classes.len() > 1 && nth < LOOKS_BEHIND_MAX && several > 0 {
+                    let rows = self.ask(TAKE_OF_CLASS, values![class.0, self.now.0, several]);
+                    let rows = rows.await?;
+                    claims.jobs.append(&mut self.hold_all(claim, &rows).await?);
+                }
+                if wanted(claim, &claims.jobs) > 0 {
+                    claims.passed_over.push(class);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn native_refusal(&self, claimant: &Claimant) -> Option<ClaimRefusal> {
@@ -154,7 +211,7 @@ impl Writing<'_> {
         if let Claimant::Plain { worker: Some(name), .. } = &claim.claimant
             && !plain_may_claim(self.plain_standing(name).await?)
         {
-            return Ok(Ok(Vec::new()));
+            return Ok(Ok(Claims::default()));
         }
         let mut claimed = Vec::new();
         match &claim.from {
@@ -164,20 +221,19 @@ impl Writing<'_> {
                 claimed = self.hold_all(claim, &rows).await?;
             }
             ClaimFrom::Queues { queues, tenant } => {
-                let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
                 for queue in queues {
-                    let wanted = i64::try_from(max - claimed.len()).unwrap_or(i64::MAX);
+                    let wanted = wanted(claim, &claimed);
+                    if wanted == 0 {
+                        break;
+                    }
                     let values =
                         values![text(queue), self.now.0, wanted, tenant.as_deref().map(text)];
                     let rows = self.ask(TAKE_OF_QUEUE, values).await?;
                     claimed.extend(self.hold_all(claim, &rows).await?);
-                    if claimed.len() >= max {
-                        break;
-                    }
                 }
             }
         }
-        Ok(Ok(claimed))
+        Ok(Ok(Claims::all(claimed)))
     }
 
     fn take_of_classes(&self, classes: &[ClassId], claim: &Claim) -> Ask {
@@ -259,4 +315,9 @@ impl Writing<'_> {
             deadline: row.deadline.map(|at| at.0),
         });
     }
+}
+
+/// Returns how many jobs a claim still wants.
+fn wanted(claim: &Claim, claimed: &[Claimed]) -> i64 {
+    i64::from(claim.max.get()) - i64::try_from(claimed.len()).unwrap_or(i64::MAX)
 }

@@ -164,7 +164,7 @@ impl Server {
     /// Takes jobs of any class.
     pub(crate) async fn claim(&self, worker: WorkerId, max: u32) -> Vec<Claimed> {
         match self.one(self.claiming(worker, max).await).await {
-            Reply::Claimed(Ok(claimed)) => claimed,
+            Reply::Claimed(Ok(claimed)) => claimed.jobs,
             other => panic!("nothing may be claimed: {other:?}"),
         }
     }

@@ -9,7 +9,7 @@ use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    Claim, ClaimFrom, Claimant, Ending, Extend, NewJob, Progress, Strand, Sweep,
+    Claim, ClaimFrom, Claimant, ClassId, Ending, Extend, NewJob, Progress, Strand, Sweep,
 };
 use outlast_store::reply::{Claimed, Extended};
 use outlast_store::store::ManualClock;
@@ -55,7 +55,7 @@ fn claim_of_several_classes_locks_what_it_takes_and_leaves_the_rest_to_others() 
         holder.batch_execute("select pg_advisory_unlock(77)").await.unwrap();
         for claiming in [claiming, claiming_there] {
             match claiming.await.unwrap() {
-                Reply::Claimed(Ok(claimed)) => assert_eq!(claimed.len(), 10),
+                Reply::Claimed(Ok(claimed)) => assert_eq!(claimed.jobs.len(), 10),
                 other => panic!("{other:?}"),
             }
         }
@@ -139,7 +139,7 @@ fn heartbeat_of_a_plain_worker_prolongs_what_is_free_and_names_what_somebody_hol
             max: NonZeroU32::new(2).unwrap(),
         };
         let claimed = server.one(Command::Claim(claim)).await;
-        assert!(matches!(&claimed, Reply::Claimed(Ok(jobs)) if jobs.len() == 2), "{claimed:?}");
+        assert!(matches!(&claimed, Reply::Claimed(Ok(claimed)) if claimed.jobs.len() == 2), "{claimed:?}");
         let holder = sql(&database.url).await;
         let hold = "begin; select 1 from active order by seq limit 1 for update";
         holder.batch_execute(hold).await.unwrap();
@@ -190,7 +190,7 @@ fn checkpoint_and_the_end_after_it_go_through_at_the_first_try() {
     });
 }
 
-async fn strand(server: &Server, class: outlast_store::command::ClassId) -> (usize, u64) {
+async fn strand(server: &Server, class: ClassId) -> (usize, u64) {
     let since = Timestamp(0);
     let strand = Strand { class, since, reason: "nobody".into(), limit: 500 };
     let before = server.store.round_trips().await;
@@ -269,5 +269,51 @@ fn claim_that_hangs_while_it_is_committed_is_ambiguous_not_tried_again() {
         server.add(1).await;
         assert_eq!(number(&client, "select count(*) from active").await, held);
         check_places(&client).await;
+    });
+}
+
+/// Such a claim once said that nothing was left, and the server that made it waited for a second.
+#[test]
+fn claim_takes_what_is_behind_locked_jobs_and_names_the_classes_in_which_it_met_these_only() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        let worker = server.worker().await;
+        let jobs = (0..30).map(|n| {
+            let mut job = job();
+            job.class.job_type = if n < 25 { "long" } else { "short" }.into();
+            job
+        });
+        server.one(Command::EnqueueAll(jobs.collect())).await;
+        let claim = |classes: &[ClassId]| {
+            let claimant = Claimant::Native { worker, session: 1 };
+            let from = ClaimFrom::Classes(classes.to_vec());
+            Command::Claim(Claim { claimant, from, max: NonZeroU32::new(5).unwrap() })
+        };
+        let [long, short] = [1, 2].map(ClassId);
+        // Of the long class more than a claim looks at, of the short one all.
+        let holder = sql(&database.url).await;
+        let hold = "begin; select 1 from ready where class = 2 or seq <= 12 for update";
+        holder.batch_execute(hold).await.unwrap();
+        for (classes, wanted) in [
+            (&[long, short][..], (5, vec![])),
+            (&[long], (5, vec![])),
+            (&[long, short], (3, vec![long, short])),
+            (&[long, short], (0, vec![long, short])),
+            (&[short], (0, vec![short])),
+            (&[ClassId(7)], (0, vec![])),
+        ] {
+            let Reply::Claimed(Ok(claims)) = server.one(claim(classes)).await else { panic!() };
+            assert_eq!((claims.jobs.len(), claims.passed_over), wanted, "{classes:?}");
+        }
+        holder.batch_execute("rollback").await.unwrap();
+        let mut left = 0;
+        for _ in 0..4 {
+            let Reply::Claimed(Ok(claims)) = server.one(claim(&[long, short])).await else { panic!() };
+            assert_eq!(claims.passed_over, []);
+            left += claims.jobs.len();
+        }
+        assert_eq!(left, 30 - 13);
+        check_places(&holder).await;
     });
 }

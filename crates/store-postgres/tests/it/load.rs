@@ -87,7 +87,7 @@ impl Player {
             match reply {
                 Reply::Claimed(Ok(claimed)) => {
                     let attempt = |it: &Claimed| (claimant, it.job.id, it.epoch);
-                    world.held.extend(claimed.iter().map(attempt));
+                    world.held.extend(claimed.jobs.iter().map(attempt));
                 }
                 Reply::Duty(Ok(duty)) => world.duty = world.duty.max(duty.epoch.0),
                 Reply::Pruned(pruned) => world.pruned[usize::from(pruned.is_err())] += 1,

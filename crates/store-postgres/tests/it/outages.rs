@@ -59,7 +59,7 @@ async fn write(
                 let Some(Reply::Claimed(Ok(claimed))) = applied.replies.last() else {
                     panic!("{:?}", applied.replies.last())
                 };
-                held.extend(claimed.iter().map(|claimed| (claimed.job.id, claimed.epoch)));
+                held.extend(claimed.jobs.iter().map(|claimed| (claimed.job.id, claimed.epoch)));
                 answered.fetch_add(1, Ordering::SeqCst);
             }
             Err(StoreError::Ambiguous(_)) => {

@@ -164,6 +164,7 @@ fn no_job_is_claimed_twice_none_is_left_and_no_claim_comes_back_short() {
                         let Reply::Claimed(Ok(claimed)) = server.one(claim.clone()).await else {
                             panic!("may not claim")
                         };
+                        let claimed = claimed.jobs;
                         let left = left.fetch_sub(claimed.len(), Ordering::SeqCst);
                         // Whatever the others have locked, there was enough.
                         let plenty = left >= CLAIMERS * MAX;

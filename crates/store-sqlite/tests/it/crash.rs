@@ -47,7 +47,7 @@ fn write_until_killed(path: &Path, round: u64) {
         let Some(Reply::Claimed(Ok(claimed))) = applied.replies.last() else {
             panic!("claim was refused: {:?}", applied.replies.last())
         };
-        held = claimed.iter().map(|claimed| (claimed.job.id, claimed.epoch)).collect();
+        held = claimed.jobs.iter().map(|claimed| (claimed.job.id, claimed.epoch)).collect();
         // Not by `println!`, which the test harness would keep for itself.
         let line = format!("acknowledged {n}\n");
         std::io::stdout().write_all(line.as_bytes()).unwrap();

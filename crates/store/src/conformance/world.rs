@@ -222,7 +222,10 @@ impl<'h, H: Harness> World<'h, H> {
     ) -> Result<Vec<Claimed>, ClaimRefusal> {
         let max = NonZeroU32::new(max).expect("a claim asks for something");
         match self.one(Command::Claim(Claim { claimant, from, max })) {
-            Reply::Claimed(taken) => taken,
+            Reply::Claimed(taken) => taken.map(|taken| {
+                assert_eq!(taken.passed_over, [], "nobody else works with the store");
+                taken.jobs
+            }),
             other => panic!("not a claim's reply: {other:?}"),
         }
     }

@@ -120,3 +120,17 @@ fn jobs_asked_for_and_not_answered_yet_take_room() {
     asked.pending = 1;
     check(&mut roster(vec![asked], "default", true, 5), &[]);
 }
+
+#[test]
+fn short_claim_proves_nothing_about_a_class_of_which_it_met_locked_jobs_only() {
+    let mut roster = roster(vec![session(1, 10, 0)], "default", false, 5);
+    let other = ClassKey { job_type: "other".into(), ..roster.classes[&ClassId(1)].key.clone() };
+    roster.learn(ClassId(2), &other, BootTime(0));
+    roster.add_ready(ClassId(2), 5, BootTime(0));
+    let both = [ClassId(1), ClassId(2)];
+    roster.claimed(&both, &[ClassId(1)], 5, &[ClassId(2)]);
+    assert_eq!(roster.waiting, [ClassId(2)].into());
+    // Nothing was had at all: it is asked for again after a moment, not at once.
+    roster.claimed(&both, &[], 5, &[ClassId(2)]);
+    assert!(roster.waiting.is_empty());
+}

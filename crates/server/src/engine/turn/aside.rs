@@ -194,7 +194,7 @@ impl Turn {
                     session.pending = session.pending.saturating_sub(max);
                 }
                 // Tried again when the backlog is next looked at.
-                self.roster.claimed(&classes, &[], max);
+                self.roster.claimed(&classes, &[], max, &[]);
             }
             Sink::Strand(class) => self.stranded.looked(class, self.board.store_time()),
             Sink::Report { .. } | Sink::None => {}

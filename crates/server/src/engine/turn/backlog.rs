@@ -2,11 +2,13 @@
 //! that it does not know, and once a second, for what it may have missed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use outlast_core::time::{BootTime, Span};
 use outlast_store::Store;
-use outlast_store::command::Route;
+use outlast_store::command::{ClassId, Route};
 use outlast_store::query::Claimable;
+use outlast_store::signal::{Heard, Signal};
 
 use super::Turn;
 use crate::clock::boot_time;
@@ -18,6 +20,8 @@ use crate::engine::input::Input;
 const COUNTED_MAX: u64 = 20_000;
 /// A class without jobs is known for this long: most come again.
 const UNUSED_MAX: Span = Span::from_secs(60);
+/// Pause before a claim that found only locked jobs is made again.
+const LOCKED_PAUSE: Duration = Duration::from_millis(50);
 
 /// Whether a look is to be taken: one at a time.
 #[derive(Debug)]
@@ -70,6 +74,22 @@ impl Turn {
                 Err(error) => tracing::warn!(%error, "failed to look for claimable jobs"),
             }
             drop(inputs.send(Input::BacklogRead).await);
+        });
+    }
+
+    /// Has claims made again, after a moment, for classes of which all jobs were locked by others:
+    /// they may be given back.
+    pub(super) fn ask_again_for(&self, classes: Vec<ClassId>) {
+        if classes.is_empty() {
+            return;
+        }
+        let inputs = self.inputs.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(LOCKED_PAUSE).await;
+            let Some(inputs) = inputs.upgrade() else { return };
+            let signals = classes.into_iter().map(|class| Signal::ready(class, 1)).collect();
+            // A loop that has ended claims no more.
+            drop(inputs.send(Input::Heard(Heard::Signals(signals))).await);
         });
     }
 

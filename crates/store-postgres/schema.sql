@@ -300,6 +300,7 @@ table public.tally with (fillfactor=40, autovacuum_vacuum_threshold=1000, autova
     started bigint not null
     exhausted bigint not null
     abandoned bigint not null
+    tally_class_fkey FOREIGN KEY (class) REFERENCES class(id)
     tally_pkey PRIMARY KEY (class, server)
 
 table public.transfer
@@ -557,14 +558,10 @@ CREATE OR REPLACE FUNCTION outlast.is_length(given jsonb)
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
 AS $function$
-    select case jsonb_typeof(given)
-        when 'number' then given #>> '{}' ~ '^[0-9]+([.][0-9]+)?$'
-        when 'string' then
-            given #>> '{}' ~ '^[0-9]+([.,][0-9]+)?[smhd]?$' or given #>> '{}' ~ '^[0-9]+ms$'
-            or (given #>> '{}' ~ ('^P([0-9]+([.,][0-9]+)?W)?([0-9]+([.,][0-9]+)?D)?'
-                || '(T([0-9]+([.,][0-9]+)?H)?([0-9]+([.,][0-9]+)?M)?([0-9]+([.,][0-9]+)?S)?)?$')
-                and given #>> '{}' ~ '[WDHMS]$')
-        else false end
+    select coalesce(case
+        when jsonb_typeof(given) in ('number', 'string')
+            then floor(outlast.length(given #>> '{}')) <= outlast.longest()
+        end, false)
 $function$
 
 CREATE OR REPLACE FUNCTION outlast.is_time(given jsonb)
@@ -599,6 +596,12 @@ AS $function$
     select jsonb_typeof(given) = 'number' and given #>> '{}' ~ '^[0-9]{1,18}$'
 $function$
 
+CREATE OR REPLACE FUNCTION outlast.longest()
+ RETURNS bigint
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+AS $function$ select 3162240000000 $function$
+
 CREATE OR REPLACE FUNCTION outlast.new_id()
  RETURNS uuid
  LANGUAGE sql
@@ -624,6 +627,27 @@ begin
     end if;
     return (extract(epoch from clock_timestamp()) * 1000)::bigint;
 end $function$
+
+CREATE OR REPLACE FUNCTION outlast.length(words text)
+ RETURNS numeric
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+AS $function$
+    select case
+        when words ~ '^[0-9]+ms$' then rtrim(words, 'ms')::numeric
+        when words ~ '^[0-9]+([.,][0-9]+)?[smhd]?$' then
+            replace(rtrim(words, 'smhd'), ',', '.')::numeric * case right(words, 1)
+                when 'm' then 60000 when 'h' then 3600000 when 'd' then 86400000 else 1000 end
+        when words ~ '[WDHMS]$'
+            and words ~ ('^P([0-9]+([.,][0-9]+)?W)?([0-9]+([.,][0-9]+)?D)?'
+                || '(T([0-9]+([.,][0-9]+)?H)?([0-9]+([.,][0-9]+)?M)?([0-9]+([.,][0-9]+)?S)?)?$')
+        then (
+            select sum(replace(part[1], ',', '.')::numeric * case part[2]
+                when 'W' then 604800000 when 'D' then 86400000 when 'H' then 3600000
+                when 'M' then 60000 else 1000 end)
+            from regexp_matches(words, '([0-9.,]+)([WDHMS])', 'g') part)
+        end
+$function$
 
 CREATE OR REPLACE FUNCTION outlast.problem(job jsonb)
  RETURNS text
@@ -803,8 +827,15 @@ declare
 begin
     foreach name in array array['timeout_ms', 'visibility_timeout_ms', 'delay_ms'] loop
         given := outlast.wish(job, name);
-        if given is not null and (not outlast.is_whole(given) or given = '0') then
+        if given is null then
+            continue;
+        elsif jsonb_typeof(given) <> 'number' or given #>> '{}' !~ '^[0-9]+$'
+            or (given #>> '{}')::numeric not between 1 and 9223372036854775807
+        then
             return format('field `%s` must be a whole number of milliseconds above 0', name);
+        elsif (given #>> '{}')::numeric > outlast.longest() then
+            return format('field `%s` must be at most %s milliseconds, a hundred years', name,
+                outlast.longest());
         end if;
     end loop;
     foreach name in array array['timeout', 'visibility_timeout', 'delay'] loop

@@ -3,7 +3,7 @@
 -- other's; the sum counts, and a row by itself may be below zero. A claimable job counts in the
 -- class that it is claimed from, any other in its own.
 create table tally (
-    class bigint not null,
+    class bigint not null references class (id),
     server uuid not null,
     scheduled bigint not null,
     available bigint not null,

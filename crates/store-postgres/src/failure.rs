@@ -33,6 +33,8 @@ pub(crate) enum Conflict {
     Locks,
     /// With a row of the same key.
     Key,
+    /// With a prune that has deleted a class.
+    Class,
     /// With what was taken for true without looking.
     Haste,
     /// With another server, which closed the lane of one that wrote nothing for long.
@@ -79,6 +81,9 @@ impl From<tokio_postgres::Error> for Failure {
         }
         if *code == SqlState::UNIQUE_VIOLATION {
             return Self::Again(Conflict::Key, words);
+        }
+        if *code == SqlState::FOREIGN_KEY_VIOLATION {
+            return Self::Again(Conflict::Class, words);
         }
         if matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic)) {
             return Self::Broken(words);

@@ -16,7 +16,7 @@
 //! - [`tables`]: what a batch writes, by table
 //! - [`live`]: loading a job where it is; [`transition`]: moving it
 //! - [`enqueue`], [`once`], [`arrival`], [`claim`], [`report`], [`workers`], [`sweep`], [`orders`],
-//!   [`prune`], [`duty`]: the commands
+//!   [`prune`], [`retire`], [`duty`]: the commands
 //! - [`tally`]: the live counts that a batch changes
 //! - [`classes`]: what is known of classes without asking
 //!
@@ -38,6 +38,7 @@ mod once;
 mod orders;
 mod prune;
 mod report;
+mod retire;
 mod sweep;
 mod tables;
 mod tally;
@@ -244,6 +245,7 @@ impl Writer {
         careful: bool,
     ) -> Result<Applied, Miss> {
         self.doubt = None;
+        self.classes.forget_unneeded();
         let end = end.min(Instant::now() + BATCH_LIMIT);
         let trying = Box::pin(self.attempt(link, batch, careful));
         let tried = match tokio::time::timeout_at(end, trying).await {
@@ -265,6 +267,9 @@ impl Writer {
     fn keep_classes<T>(&mut self, tried: &Result<T, Miss>) {
         match tried {
             Ok(_) => self.classes.keep_made(),
+            Err(Miss::Failed(Failure::Again(Conflict::Class, _))) => {
+                self.classes = Classes::default();
+            }
             Err(Miss::Failed(Failure::Held(_) | Failure::Again(..))) => self.classes.forget_made(),
             Err(Miss::Failed(_) | Miss::InDoubt(..)) => self.classes = Classes::default(),
         }

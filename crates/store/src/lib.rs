@@ -15,6 +15,7 @@
 //! - [`event`]: the event log's entries; [`cursor`]: where a reader is in it
 //! - [`list`]: how a page of a list is found
 //! - [`migration`]: how far a store was brought
+//! - [`retire`]: which classes a store forgets
 //! - [`tally`]: live counts by class and state
 //! - [`tend`]: looking after what history is kept in
 //! - [`settle`], [`codec`]: what every store does and keeps the same way
@@ -38,6 +39,7 @@ pub mod once;
 pub mod query;
 pub mod record;
 pub mod reply;
+pub mod retire;
 pub mod settle;
 pub mod signal;
 pub mod store;

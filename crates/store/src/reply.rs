@@ -308,6 +308,8 @@ pub struct Pruned {
     pub jobs: u32,
     /// Workers.
     pub workers: u32,
+    /// Classes that had no jobs left.
+    pub classes: u32,
     /// Whether a limit was reached, so that another prune should follow.
     pub more: bool,
 }

@@ -202,6 +202,12 @@ impl Changes {
         self.0.entry(class).or_default().add(counts);
     }
 
+    /// Whether something of a class changes.
+    #[must_use]
+    pub fn touch(&self, class: ClassId) -> bool {
+        self.0.contains_key(&class)
+    }
+
     /// Forgets what was noted.
     pub fn clear(&mut self) {
         self.0.clear();

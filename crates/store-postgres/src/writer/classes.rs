@@ -1,34 +1,93 @@
-//! What is known of classes without asking. Classes are only ever added, by any server; a
-//! batch that fails may have added some in vain, so those that it made are forgotten then.
+//! What is known of classes without asking. Any server adds classes, and a prune deletes those
+//! without jobs. A batch that fails may have added some in vain, so those that it made are
+//! forgotten then; one that names a deleted class fails, and all are forgotten. Classes that
+//! were not needed for a while are forgotten too: there may be any number of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use outlast_store::command::{ClassId, ClassKey};
 use outlast_store::{StoreError, codec};
+use tokio::time::Instant;
 
 use crate::failure::{Conflict, Failure};
 use crate::link::values;
 use crate::row::{class_of, get};
 use crate::writer::Writing;
 
-#[derive(Debug, Default)]
+/// How long a class that nobody needs is known, at least; at most twice as long.
+const KNOWN: Duration = Duration::from_secs(600);
+
+#[derive(Debug)]
+struct Known {
+    key: Arc<ClassKey>,
+    /// Whether it was needed since unneeded ones were last forgotten.
+    needed: AtomicBool,
+}
+
+#[derive(Debug)]
 pub(super) struct Classes {
     by_key: HashMap<Arc<ClassKey>, ClassId>,
-    by_id: HashMap<ClassId, Arc<ClassKey>>,
+    by_id: HashMap<ClassId, Known>,
     /// Made by the batch under way.
     made: Vec<ClassId>,
+    /// When unneeded ones were last forgotten.
+    forgot: Instant,
+    /// The last class that a prune has looked at.
+    pub(super) looked_at: ClassId,
+}
+
+impl Default for Classes {
+    fn default() -> Self {
+        Self {
+            by_key: HashMap::new(),
+            by_id: HashMap::new(),
+            made: Vec::new(),
+            forgot: Instant::now(),
+            looked_at: ClassId(0),
+        }
+    }
 }
 
 impl Classes {
     fn add(&mut self, id: ClassId, key: ClassKey) {
         let key = Arc::new(key);
         self.by_key.insert(Arc::clone(&key), id);
-        self.by_id.insert(id, key);
+        self.by_id.insert(id, Known { key, needed: AtomicBool::new(true) });
     }
 
     pub(super) fn key(&self, id: ClassId) -> Result<&Arc<ClassKey>, StoreError> {
-        self.by_id.get(&id).ok_or_else(|| StoreError::Corrupt(format!("no class {}", id.0)))
+        let known = self.by_id.get(&id);
+        let known = known.ok_or_else(|| StoreError::Corrupt(format!("no class {}", id.0)))?;
+        known.needed.store(true, Ordering::Relaxed);
+        Ok(&known.key)
+    }
+
+    fn id(&self, key: &ClassKey) -> Option<ClassId> {
+        let id = *self.by_key.get(key)?;
+        if let Some(known) = self.by_id.get(&id) {
+            known.needed.store(true, Ordering::Relaxed);
+        }
+        Some(id)
+    }
+
+    pub(super) fn forget(&mut self, id: ClassId) {
+        if let Some(known) = self.by_id.remove(&id) {
+            self.by_key.remove(&known.key);
+        }
+    }
+
+    /// Forgets the classes that were not needed since it was last asked, if that is a while ago.
+    /// Not while a batch is under way.
+    pub(super) fn forget_unneeded(&mut self) {
+        if self.forgot.elapsed() < KNOWN {
+            return;
+        }
+        self.forgot = Instant::now();
+        self.by_id.retain(|_, known| std::mem::take(known.needed.get_mut()));
+        self.by_key.retain(|_, id| self.by_id.contains_key(id));
     }
 
     /// Notes that the batch under way is stored, and what it made with it.
@@ -39,9 +98,7 @@ impl Classes {
     /// Forgets what a batch made that may not be stored.
     pub(super) fn forget_made(&mut self) {
         for id in std::mem::take(&mut self.made) {
-            if let Some(key) = self.by_id.remove(&id) {
-                self.by_key.remove(&key);
-            }
+            self.forget(id);
         }
     }
 
@@ -75,8 +132,8 @@ impl Writing<'_> {
 
     /// Returns the class, made now if there is none.
     pub(super) async fn get_or_make(&mut self, key: &ClassKey) -> Result<ClassId, Failure> {
-        if let Some(id) = self.classes.by_key.get(key) {
-            return Ok(*id);
+        if let Some(id) = self.classes.id(key) {
+            return Ok(id);
         }
         let words = || {
             let tenant = key.tenant.clone().unwrap_or_default();

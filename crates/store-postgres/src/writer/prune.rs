@@ -51,6 +51,7 @@ impl Writing<'_> {
             return Ok(Err(refusal));
         }
         let limit = i64::from(prune.limit);
+        let classes = self.retire_classes().await?;
         let before = prune.finished_before.0;
         let keys = self.ask(OLD_KEYS, values![self.now.0, limit]).await?;
         let old = self.ask(OLD_JOBS, values![before, limit]).await?;
@@ -80,6 +81,7 @@ impl Writing<'_> {
         Ok(Ok(Pruned {
             jobs: u32::try_from(seqs.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
+            classes,
             more: [keys.len(), seqs.len(), workers.len(), tallies].into_iter().any(full),
         }))
     }

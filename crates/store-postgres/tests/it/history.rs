@@ -342,6 +342,7 @@ fn migration_moves_what_is_there_to_its_days() {
              insert into outlast.migration values (1, now()), (2, now());
              create function ago(days bigint) returns bigint language sql as
                  'select (extract(epoch from now()) * 1000)::bigint - days * 86400000';
+             insert into class values (1, 'q', 't', '', '', false);
              insert into job_row (seq, id, class, priority, origin, created, args, meta, extra)
                  values (1, '01900000-0000-7000-8000-000000000001', 1, 0, 1, 1, '[]', '', '');
              insert into finished values

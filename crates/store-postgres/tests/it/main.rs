@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
 mod arrivals;
+mod classes;
 mod contract;
 mod hand;
 mod held;

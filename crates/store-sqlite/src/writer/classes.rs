@@ -12,7 +12,7 @@ use rusqlite::Connection;
 
 use crate::row::failed;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Classes {
     by_key: HashMap<Arc<ClassKey>, ClassId>,
     by_id: HashMap<ClassId, Arc<ClassKey>>,
@@ -20,6 +20,21 @@ pub(crate) struct Classes {
     paused: HashSet<String>,
     /// The block of jobs that each class has entered last.
     blocks: HashMap<ClassId, i64>,
+    /// The last class that a prune has looked at.
+    pub(crate) looked_at: ClassId,
+}
+
+impl Default for Classes {
+    fn default() -> Self {
+        Self {
+            by_key: HashMap::new(),
+            by_id: HashMap::new(),
+            by_queue: HashMap::new(),
+            paused: HashSet::new(),
+            blocks: HashMap::new(),
+            looked_at: ClassId(0),
+        }
+    }
 }
 
 impl Classes {
@@ -94,6 +109,19 @@ impl Classes {
         }
         let twin = ClassKey { isolated, ..ClassKey::clone(&key) };
         self.get_or_make(db, &twin)
+    }
+
+    /// Forgets a class that has no jobs left.
+    pub(crate) fn forget(&mut self, id: ClassId) {
+        let Some(key) = self.by_id.remove(&id) else { return };
+        self.by_key.remove(&key);
+        self.blocks.remove(&id);
+        if let Some(ids) = self.by_queue.get_mut(&key.queue) {
+            ids.retain(|of_queue| *of_queue != id);
+            if ids.is_empty() {
+                self.by_queue.remove(&key.queue);
+            }
+        }
     }
 
     /// Notes that a class has a job in a block; returns whether that was not known.

@@ -6,10 +6,26 @@ use outlast_store::StoreError;
 use outlast_store::command::{ClassId, Prune};
 use outlast_store::list::BLOCK_BITS;
 use outlast_store::reply::Pruned;
+use outlast_store::retire::{self, Empty, Looked};
 use outlast_store::tend::day_of;
 
 use crate::row::{self, failed};
 use crate::writer::Writing;
+
+/// What a class and its twin count, in all.
+const LOOK_AT_CLASSES: &str = "
+    select c.id, c.isolated, w.id,
+        coalesce((select scheduled + available + pending + active + completed + retryable
+            + cancelled + discarded + started + exhausted + abandoned
+            from tally t where t.class = c.id), 0)
+        + coalesce((select scheduled + available + pending + active + completed + retryable
+            + cancelled + discarded + started + exhausted + abandoned
+            from tally t where t.class = w.id), 0),
+        (select max(id) from class)
+    from (select * from class where id > ?1 order by id limit ?2) c
+    left join class w on not c.isolated and w.queue = c.queue and w.job_type = c.job_type
+        and w.route = c.route and w.tenant = c.tenant and w.isolated = 1
+    order by c.id";
 
 impl Writing<'_> {
     pub(super) fn prune(
@@ -20,6 +36,7 @@ impl Writing<'_> {
             return Ok(Err(refusal));
         }
         let limit = i64::from(prune.limit);
+        let classes = self.retire_classes()?;
         let keys = self.prune_keys(limit)?;
         let old = self.old_jobs(prune.finished_before.0, limit)?;
         for (seq, class, state) in &old {
@@ -51,8 +68,47 @@ impl Writing<'_> {
         Ok(Ok(Pruned {
             jobs: u32::try_from(old.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers).unwrap_or(u32::MAX),
+            classes,
             more: full(old.len()) || full(workers) || full(events) || full(keys),
         }))
+    }
+
+    /// Deletes classes that have no jobs left; returns how many. It looks at some of them, and
+    /// goes on behind them the next time.
+    fn retire_classes(&mut self) -> Result<u32, StoreError> {
+        let mut looked = Vec::new();
+        let mut latest = ClassId(0);
+        let mut select = self.db.prepare_cached(LOOK_AT_CLASSES).map_err(failed)?;
+        let from = self.classes.looked_at.0;
+        let mut rows = select.query((from, retire::LOOKED_MAX)).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let read = |row: &rusqlite::Row<'_>| -> rusqlite::Result<_> {
+                let twin = row.get::<_, Option<i64>>(2)?.map(ClassId);
+                let (id, isolated, jobs) = (ClassId(row.get(0)?), row.get(1)?, row.get(3)?);
+                Ok((Looked { id, isolated, twin, jobs }, ClassId(row.get(4)?)))
+            };
+            let (class, highest) = read(row).map_err(failed)?;
+            looked.push(class);
+            latest = highest;
+        }
+        drop(rows);
+        drop(select);
+        self.classes.looked_at = retire::next(&looked);
+        let mut retired = 0;
+        for id in
+            retire::empty(&looked, latest, &self.outbox.tally).into_iter().flat_map(Empty::ids)
+        {
+            for sql in [
+                "delete from tally where class = ?",
+                "delete from class_block where class = ?",
+                "delete from class where id = ?",
+            ] {
+                self.execute(sql, [id.0])?;
+            }
+            self.classes.forget(id);
+            retired += 1;
+        }
+        Ok(retired)
     }
 
     /// A lane that has no batch any more would begin to count from the start.

@@ -6,7 +6,7 @@ use outlast_core::retry::OnExhaustion;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 
-use crate::command::{Command, Ending, First, LogChunk, Strand, Stream, Sweep};
+use crate::command::{Command, Ending, First, LogChunk, Prune, Strand, Stream, Sweep};
 use crate::conformance::Harness;
 use crate::conformance::world::{VISIBILITY, World, failed, order};
 use crate::event::EventQuery;
@@ -30,6 +30,9 @@ cases![
     prune_keeps_workers_that_live,
     events_go_by_whole_days,
     history_of_a_job_that_is_kept_is_kept_however_old,
+    class_without_jobs_goes_and_comes_back_under_another_number,
+    class_whose_only_job_waits_in_its_isolated_twin_stays,
+    class_that_a_batch_uses_before_its_prune_stays,
 ];
 
 fn later<H: Harness>(world: &mut World<'_, H>, after: u64) -> JobId {
@@ -336,4 +339,100 @@ fn history_of_a_job_that_is_kept_is_kept_however_old<H: Harness>(world: &mut Wor
     prune(world, world.now());
     assert_eq!((world.find(letter), world.attempts(letter).len()), (None, 0));
     assert_eq!(lines(world, letter), Vec::<u64>::new());
+}
+
+fn add_to<H: Harness>(world: &mut World<'_, H>, queue: &str) -> JobId {
+    let mut job = world.job();
+    job.class.queue = queue.into();
+    world.add(job)
+}
+
+fn classes<H: Harness>(world: &World<'_, H>) -> Vec<(i64, String)> {
+    let tally = world.ask(world.store().tally());
+    tally.into_iter().map(|class| (class.id.0, class.key.queue)).collect()
+}
+
+fn pruned_classes<H: Harness>(world: &mut World<'_, H>) -> u32 {
+    let before = world.now();
+    world.prune(before).classes
+}
+
+fn class_without_jobs_goes_and_comes_back_under_another_number<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let queues = ["invented", "kept", "latest"];
+    let ids = queues.map(|queue| add_to(world, queue));
+    for id in [ids[0], ids[2]] {
+        world.cancel(id).unwrap();
+    }
+    world.wait(Span(1));
+    assert_eq!(pruned_classes(world), 0);
+    assert_eq!((world.find(ids[0]), world.find(ids[2])), (None, None));
+    assert_eq!(pruned_classes(world), 1);
+    let named = |id: i64, queue: &str| (id, queue.to_owned());
+    assert_eq!(classes(world), [named(2, "kept"), named(3, "latest")]);
+    let again = add_to(world, "invented");
+    assert_eq!(classes(world).last(), Some(&named(4, "invented")));
+    // Now the one that was the latest may go.
+    assert_eq!((pruned_classes(world), pruned_classes(world)), (1, 0));
+    assert_eq!(classes(world), [named(2, "kept"), named(4, "invented")]);
+    let hand = world.worker();
+    let mut taken: Vec<_> = world.claim(hand, 10).iter().map(|claimed| claimed.job.id).collect();
+    taken.sort_unstable();
+    let mut wanted = vec![ids[1], again];
+    wanted.sort_unstable();
+    assert_eq!(taken, wanted);
+    world.crash();
+    assert_eq!(classes(world), [named(2, "kept"), named(4, "invented")]);
+}
+
+fn class_whose_only_job_waits_in_its_isolated_twin_stays<H: Harness>(world: &mut World<'_, H>) {
+    let id = add_to(world, "default");
+    for _ in 0..2 {
+        let hand = world.worker();
+        world.run(hand);
+        world.tell(hand.worker, WorkerEvent::Died).unwrap();
+    }
+    assert!(world.read(id).isolated);
+    add_to(world, "latest");
+    world.wait(Span(1));
+    assert_eq!(pruned_classes(world), 0);
+    let hand = world.worker();
+    let claimed = world.claim(hand, 1).remove(0);
+    assert_eq!(claimed.job.id, id);
+    world.finish(&claimed, hand, Ending::Completed).unwrap();
+    world.wait(Span(1));
+    // The job, then both classes.
+    assert_eq!((pruned_classes(world), pruned_classes(world)), (0, 2));
+    assert_eq!(classes(world).len(), 1);
+}
+
+fn class_that_a_batch_uses_before_its_prune_stays<H: Harness>(world: &mut World<'_, H>) {
+    let before = add_to(world, "used");
+    add_to(world, "latest");
+    world.cancel(before).unwrap();
+    world.wait(Span(1));
+    let now = world.now();
+    world.prune(now);
+    let duty = world.retention();
+    let prune = || {
+        let (finished_before, workers_before) = (now, now);
+        Command::Prune(Prune { duty: duty.clone(), finished_before, workers_before, limit: 100 })
+    };
+    let jobs = [(); 2].map(|()| {
+        let mut job = world.job();
+        job.class.queue = "used".into();
+        job
+    });
+    let ids = jobs.clone().map(|job| job.id);
+    let [first, second] = jobs.map(|job| Command::Enqueue(Box::new(job)));
+    world.apply(vec![first, prune()]);
+    assert_eq!(classes(world)[0], (1, "used".to_owned()));
+    world.cancel(ids[0]).unwrap();
+    world.wait(Span(1));
+    let now = world.now();
+    world.prune(now);
+    world.apply(vec![prune(), second]);
+    assert_eq!(classes(world).last(), Some(&(3, "used".to_owned())));
+    assert_eq!(world.read(ids[1]).state, State::Available);
 }

@@ -13,6 +13,8 @@ impl Tx<'_> {
     pub(super) fn prune(&mut self, prune: &Prune) -> Result<Pruned, DutyRefusal> {
         self.check_duty(&prune.duty)?;
         let limit = usize::try_from(prune.limit).unwrap_or(usize::MAX);
+        // Before jobs go: a class goes with the prune after that of its last job.
+        let classes = self.tables.retire_classes();
         let keys = self.prune_keys(limit);
         let jobs = self.prunable_jobs(prune, limit);
         for seq in &jobs {
@@ -26,6 +28,7 @@ impl Tx<'_> {
         Ok(Pruned {
             jobs: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
+            classes,
             more: [jobs.len(), workers.len(), batches, keys].contains(&limit),
         })
     }

@@ -150,6 +150,26 @@ impl Tables {
         id
     }
 
+    /// Forgets classes of which neither they nor their isolated twins have a job, but for the
+    /// latest; returns how many.
+    pub(super) fn retire_classes(&mut self) -> u32 {
+        let latest = self.classes.keys().next_back().copied();
+        let plain = |key: &ClassKey| ClassKey { isolated: false, ..key.clone() };
+        let busy: BTreeSet<ClassKey> = self
+            .classes
+            .iter()
+            .filter(|(id, _)| {
+                let of = |row: &Row| row.class == **id || row.stored.class == **id;
+                latest == Some(**id) || self.rows.values().any(of)
+            })
+            .map(|(_, key)| plain(key))
+            .collect();
+        let before = self.classes.len();
+        self.classes.retain(|_, key| busy.contains(&plain(key)));
+        self.ready.retain(|id, _| self.classes.contains_key(id));
+        u32::try_from(before - self.classes.len()).unwrap_or(u32::MAX)
+    }
+
     pub(super) fn add(&mut self, row: Row) -> Seq {
         self.seq += 1;
         let seq = self.seq;

@@ -1,0 +1,117 @@
+//! Deleting classes that have no jobs left.
+//!
+//! A batch that moves a job of a class changes the class's counts, in rows that name the class by
+//! a foreign key. So a prune locks the class and all its counts before it believes that they are
+//! zero: a batch that was first makes it pass the class over, and one that comes later finds the
+//! class gone, is rolled back and makes another one. It waits for nobody.
+
+use std::collections::HashSet;
+
+use outlast_store::command::ClassId;
+use outlast_store::retire::{self, Empty, Looked};
+
+use crate::failure::Failure;
+use crate::link::{Ask, values};
+use crate::row::get;
+use crate::writer::Writing;
+
+/// The sum of all counts of a row of `tally`.
+macro_rules! jobs {
+    () => {
+        "t.scheduled + t.available + t.pending + t.active + t.completed + t.retryable
+         + t.cancelled + t.discarded + t.started + t.exhausted + t.abandoned"
+    };
+}
+
+/// Classes, each with what it and its twin count.
+const LOOK_AT_CLASSES: &str = concat!(
+    "select c.id, c.isolated, w.id,
+         coalesce((select sum(",
+    jobs!(),
+    ") from tally t where t.class = c.id), 0)::bigint
+         + coalesce((select sum(",
+    jobs!(),
+    ") from tally t where t.class = w.id), 0)::bigint,
+         (select max(id) from class)
+     from (select id, queue, job_type, route, tenant, isolated from class
+           where id > $1 order by id limit $2) c
+     left join lateral (
+         select w.id from class w
+         where not c.isolated and w.queue = c.queue and w.job_type = c.job_type
+             and w.route = c.route and w.tenant = c.tenant and w.isolated
+         offset 0) w on true
+     order by c.id"
+);
+
+const LOCK_CLASSES: &str =
+    "select id from class where id = any($1::bigint[]) order by id for update skip locked";
+
+/// Those of the classes of which no job counts, nor is claimable. Counts that somebody is
+/// changing are passed over, and missed.
+const LOCK_TALLIES: &str = concat!(
+    "with held as materialized (
+         select t.class, ",
+    jobs!(),
+    " as jobs from tally t where t.class = any($1::bigint[])
+         order by t.class, t.server for update skip locked)
+     select c.id from unnest($1::bigint[]) c(id)
+     where (select count(*) from held h where h.class = c.id)
+             = (select count(*) from tally t where t.class = c.id)
+         and coalesce((select sum(h.jobs) from held h where h.class = c.id), 0) = 0
+         and not exists (select 1 from ready r where r.class = c.id)"
+);
+
+impl Writing<'_> {
+    /// Deletes classes that have no jobs left; returns how many. It looks at some of them, and
+    /// goes on behind them the next time.
+    pub(super) async fn retire_classes(&mut self) -> Result<u32, Failure> {
+        let from = self.classes.looked_at.0;
+        let rows = self.ask(LOOK_AT_CLASSES, values![from, retire::LOOKED_MAX]).await?;
+        let mut looked = Vec::with_capacity(rows.len());
+        let mut latest = ClassId(0);
+        for row in &rows {
+            looked.push(Looked {
+                id: ClassId(get(row, 0)?),
+                isolated: get(row, 1)?,
+                twin: get::<Option<i64>>(row, 2)?.map(ClassId),
+                jobs: get(row, 3)?,
+            });
+            latest = ClassId(get(row, 4)?);
+        }
+        self.classes.looked_at = retire::next(&looked);
+        let found = retire::empty(&looked, latest, &self.outbox.tally);
+        if found.is_empty() {
+            return Ok(0);
+        }
+        let gone = self.lock_empty(&found).await?;
+        for sql in [
+            "delete from tally where class = any($1::bigint[])",
+            "delete from class_block where class = any($1::bigint[])",
+            "delete from class where id = any($1::bigint[])",
+        ] {
+            self.write(sql, values![gone.clone()]);
+        }
+        for id in &gone {
+            self.classes.forget(ClassId(*id));
+        }
+        Ok(u32::try_from(gone.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Returns those of the classes that are locked and empty, as their twins are.
+    async fn lock_empty(&mut self, found: &[Empty]) -> Result<Vec<i64>, Failure> {
+        let ids: Vec<i64> = found.iter().flat_map(|class| class.ids()).map(|id| id.0).collect();
+        // What the second sees was committed before the classes were locked, or fails later.
+        let asks = vec![
+            Ask::new(LOCK_CLASSES, values![ids.clone()]),
+            Ask::new(LOCK_TALLIES, values![ids]),
+        ];
+        let mut both = Vec::with_capacity(asks.len());
+        for rows in self.ask_all(asks).await? {
+            let ids: Result<HashSet<i64>, _> = rows.iter().map(|row| get(row, 0)).collect();
+            both.push(ids?);
+        }
+        let is_ours = |id: ClassId| both.iter().all(|ids| ids.contains(&id.0));
+        let gone = found.iter().filter(|class| class.ids().all(is_ours));
+        Ok(gone.flat_map(|class| class.ids()).map(|id| id.0).collect())
+    }
+}

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use outlast_core::duty::Duty;
+use outlast_core::duty::{Duty, DutyRefusal};
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 
@@ -42,6 +42,7 @@ use crate::record::{AttemptRecord, Held, JobRecord, WorkerBrief, WorkerRecord};
 use crate::reply::{Applied, Claims, Extended, Reply};
 use crate::store::{Clock, Store, StoreError};
 use crate::tally::ClassCounts;
+use crate::tend::{Tend, Tended};
 use tables::Tables;
 use tx::Tx;
 
@@ -52,6 +53,7 @@ pub struct ModelStore {
     clock: Arc<dyn Clock>,
     closed: Arc<AtomicBool>,
     failing: Option<Failing>,
+    tends_for_ever: bool,
 }
 
 /// Which batches fail, and how.
@@ -71,7 +73,13 @@ impl ModelStore {
     /// Returns an empty store that reads `clock`.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { tables: Arc::default(), clock, closed: Arc::default(), failing: None }
+        Self {
+            tables: Arc::default(),
+            clock,
+            closed: Arc::default(),
+            failing: None,
+            tends_for_ever: false,
+        }
     }
 
     /// Returns a store over what this one holds of which the batches fail that `fault` says:
@@ -82,6 +90,12 @@ impl ModelStore {
         fault: impl Fn(&Batch) -> Option<StoreError> + Send + Sync + 'static,
     ) -> Self {
         Self { failing: Some(Failing(Arc::new(fault))), ..self }
+    }
+
+    /// Returns a store over what this one holds of which a look after its history never ends.
+    #[must_use]
+    pub fn tending_for_ever(self) -> Self {
+        Self { tends_for_ever: true, ..self }
     }
 
     /// Returns a store over what this one holds, as after a crash or a close: every batch
@@ -252,6 +266,13 @@ impl Store for ModelStore {
 
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         Ok(self.open()?.next_due())
+    }
+
+    async fn tend(&self, _tend: Tend) -> Result<Result<Tended, DutyRefusal>, StoreError> {
+        if self.tends_for_ever {
+            std::future::pending::<()>().await;
+        }
+        Ok(Ok(Tended::default()))
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -1,11 +1,14 @@
 //! Deletes what need not be kept any longer. One server does it for all, in batches of its
 //! own beside the loop's: small ones, and never more than half of the time. Where one writer
 //! applies all batches, they are smaller, and take a fifth of the time while there is other work.
+//!
+//! What history is kept in is looked after beside that: such a look may take minutes.
 
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{DutyFence, Prune, RETENTION};
 use outlast_store::tend::{Tend, Tended};
 use outlast_store::{Batch, BatchId, Command, Reply, StoreError};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -33,7 +36,7 @@ const SOON: Span = Span(50);
 /// How long the duty outlasts two looks: a server that is slow keeps it.
 const SLACK: Span = Span::from_secs(5);
 
-/// Time between two looks at what history is kept in, in looks for what is old.
+/// Time between two looks at what history is kept in, in idle times.
 const TEND_EVERY: u64 = 20;
 
 /// Runs until `stop`, then gives the duty back.
@@ -43,11 +46,13 @@ pub(super) async fn run(engine: Engine, stop: CancellationToken) {
     let idle = INTERVAL.min(shortest).max(Span(100));
     let lease = Span(idle.0 * 2 + SLACK.0);
     let keeper = Keeper::new(engine.clone(), RETENTION, lease);
+    let (held, duty) = watch::channel(None);
+    let mut history = History { engine: engine.clone(), idle, duty };
     let mut retention = Retention {
         engine,
         keeper,
+        held,
         idle,
-        tend_at: Timestamp::default(),
         server: Uuid::now_v7(),
         batches: 0,
         limit: PRUNE_FIRST,
@@ -56,6 +61,7 @@ pub(super) async fn run(engine: Engine, stop: CancellationToken) {
     };
     tokio::select! {
         () = retention.run() => {}
+        () = history.run() => {}
         () = stop.cancelled() => {}
     }
     retention.keeper.give_back().await;
@@ -64,10 +70,10 @@ pub(super) async fn run(engine: Engine, stop: CancellationToken) {
 struct Retention {
     engine: Engine,
     keeper: Keeper,
+    /// The duty, while this server has it.
+    held: watch::Sender<Option<DutyFence>>,
     /// How long it waits when there is nothing to do.
     idle: Span,
-    /// When it looks after what history is kept in again.
-    tend_at: Timestamp,
     /// Who writes its batches, and how many it wrote.
     server: Uuid,
     batches: u64,
@@ -93,18 +99,16 @@ impl Retention {
             let Some(now) = self.engine.board().store_time() else { continue };
             wait = match self.keeper.hold().await {
                 Ok(duty) => {
-                    let more = self.prune(duty.clone(), now).await;
-                    let more = self.tend(duty, now).await || more;
-                    if more { self.pause } else { self.idle }
+                    self.held.send_replace(Some(duty.clone()));
+                    if self.prune(duty, now).await { self.pause } else { self.idle }
                 }
                 // Another has it for longer than it takes to look again, or lets it go soon.
-                Err(sure) => self.idle.min(sure.max(SOON)),
+                Err(sure) => {
+                    self.held.send_replace(None);
+                    self.idle.min(sure.max(SOON))
+                }
             };
         }
-    }
-
-    fn before(now: Timestamp, kept: Span) -> Timestamp {
-        Timestamp(now.0.saturating_sub(i64::try_from(kept.0).unwrap_or(i64::MAX)))
     }
 
     /// Deletes some of what is old; returns whether there is more.
@@ -112,15 +116,15 @@ impl Retention {
         let settings = self.engine.settings();
         let command = Command::Prune(Prune {
             duty,
-            finished_before: Self::before(now, settings.retention_finished),
-            workers_before: Self::before(now, settings.retention_workers),
+            finished_before: before(now, settings.retention_finished),
+            workers_before: before(now, settings.retention_workers),
             limit: self.limit,
         });
         match self.apply(command).await {
             Ok(Some(Reply::Pruned(Ok(pruned)))) => {
-                if pruned.jobs + pruned.workers > 0 {
-                    let (jobs, workers) = (pruned.jobs, pruned.workers);
-                    tracing::debug!(jobs, workers, "deleted what need not be kept");
+                if pruned.jobs + pruned.workers + pruned.classes > 0 {
+                    let (jobs, workers, classes) = (pruned.jobs, pruned.workers, pruned.classes);
+                    tracing::debug!(jobs, workers, classes, "deleted what need not be kept");
                 }
                 pruned.more
             }
@@ -157,14 +161,34 @@ impl Retention {
         self.pause = pause_after(took, one_writer && self.commits != before);
         Ok(applied?.replies.pop())
     }
+}
 
-    /// Looks after what history is kept in, if it is time; returns whether there is more.
-    async fn tend(&mut self, duty: DutyFence, now: Timestamp) -> bool {
-        if now < self.tend_at {
-            return false;
+/// Looks after what history is kept in, while this server has the duty.
+struct History {
+    engine: Engine,
+    idle: Span,
+    duty: watch::Receiver<Option<DutyFence>>,
+}
+
+impl History {
+    async fn run(&mut self) {
+        loop {
+            let duty = match self.duty.wait_for(Option::is_some).await {
+                Ok(duty) => duty.clone(),
+                Err(_closed) => return,
+            };
+            let now = self.engine.board().store_time();
+            let wait = match duty.zip(now) {
+                Some((duty, now)) => self.tend(duty, now).await,
+                None => self.idle,
+            };
+            tokio::time::sleep(millis(wait)).await;
         }
-        self.tend_at = now.after(Span(self.idle.0 * TEND_EVERY));
-        let finished_before = Self::before(now, self.engine.settings().retention_finished);
+    }
+
+    /// Takes a look; returns how long to wait for the next one.
+    async fn tend(&self, duty: DutyFence, now: Timestamp) -> Span {
+        let finished_before = before(now, self.engine.settings().retention_finished);
         let tend = Tend { duty, finished_before, limit: TEND_MAX };
         match self.engine.store().tend(tend).await {
             Ok(Ok(tended)) => {
@@ -172,21 +196,23 @@ impl Retention {
                     let Tended { made, dropped, deleted, put_off, .. } = tended;
                     tracing::debug!(made, dropped, deleted, put_off, "looked after history");
                 }
-                if tended.more || tended.put_off > 0 {
-                    self.tend_at = now;
+                if tended.more {
+                    return SOON;
                 }
-                tended.more
+                if tended.put_off > 0 {
+                    return self.idle;
+                }
             }
-            Ok(Err(refusal)) => {
-                self.keeper.lost(refusal);
-                false
-            }
-            Err(error) => {
-                tracing::warn!(%error, "failed to look after history");
-                false
-            }
+            // The next prune finds out who has it.
+            Ok(Err(_refusal)) => return self.idle,
+            Err(error) => tracing::warn!(%error, "failed to look after history"),
         }
+        Span(self.idle.0 * TEND_EVERY)
     }
+}
+
+fn before(now: Timestamp, kept: Span) -> Timestamp {
+    Timestamp(now.0.saturating_sub(i64::try_from(kept.0).unwrap_or(i64::MAX)))
 }
 
 #[cfg(test)]

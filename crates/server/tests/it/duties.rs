@@ -186,3 +186,16 @@ fn duty_of_a_server_that_dies_is_another_s_when_its_lease_is_over() {
     scene.await_gone(job);
     two.stop();
 }
+
+/// A look reads whole days, and once nothing was deleted meanwhile.
+#[test]
+fn jobs_are_deleted_while_a_look_after_history_goes_on() {
+    let mut scene = Scene::new();
+    scene.store = scene.store.tending_for_ever();
+    let server = Process::start(&scene.store);
+    for _ in 0..3 {
+        let id = scene.ended();
+        scene.await_gone(id);
+    }
+    server.stop();
+}

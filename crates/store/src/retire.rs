@@ -81,7 +81,8 @@ mod tests {
             looked(5, Some(9), 0),
             twin,
         ];
-        let gone: Vec<_> = empty(&all, ClassId(9), &changes).into_iter().flat_map(Empty::ids).collect();
+        let gone: Vec<_> =
+            empty(&all, ClassId(9), &changes).into_iter().flat_map(Empty::ids).collect();
         assert_eq!(gone, [1, 2, 6].map(ClassId));
     }
 

@@ -139,7 +139,10 @@ fn heartbeat_of_a_plain_worker_prolongs_what_is_free_and_names_what_somebody_hol
             max: NonZeroU32::new(2).unwrap(),
         };
         let claimed = server.one(Command::Claim(claim)).await;
-        assert!(matches!(&claimed, Reply::Claimed(Ok(claimed)) if claimed.jobs.len() == 2), "{claimed:?}");
+        assert!(
+            matches!(&claimed, Reply::Claimed(Ok(claimed)) if claimed.jobs.len() == 2),
+            "{claimed:?}"
+        );
         let holder = sql(&database.url).await;
         let hold = "begin; select 1 from active order by seq limit 1 for update";
         holder.batch_execute(hold).await.unwrap();
@@ -309,7 +312,9 @@ fn claim_takes_what_is_behind_locked_jobs_and_names_the_classes_in_which_it_met_
         holder.batch_execute("rollback").await.unwrap();
         let mut left = 0;
         for _ in 0..4 {
-            let Reply::Claimed(Ok(claims)) = server.one(claim(&[long, short])).await else { panic!() };
+            let Reply::Claimed(Ok(claims)) = server.one(claim(&[long, short])).await else {
+                panic!()
+            };
             assert_eq!(claims.passed_over, []);
             left += claims.jobs.len();
         }

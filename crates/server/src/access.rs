@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! Authorization: Bearer … ─▶ SHA-256 ─▶ known? ─▶ role ─▶ may it do this?
-//!                                        └ no: 401          └ no: 403, naming who may
+//!                                        └ no: 401          └ no: 403, naming the roles that may
 //! ```
 //!
-//! A certificate that a client showed when it connected stands for a token where no token is
-//! shown: `server.tls.roles` says which role goes with a name in it.
+//! A client certificate stands in for a token if none is sent: `server.tls.roles` maps names in
+//! it to roles.
 //!
-//! A token is known here by its hash alone, so neither memory nor a store nor a log can give
-//! one away. A server without tokens is open to whoever reaches it; that it then listens to
-//! this machine only is decided where it is configured.
+//! The server has only hashes of tokens, so neither its memory nor its store nor its log can leak
+//! one. A server without tokens accepts every request; the configuration then makes it listen on
+//! loopback.
 
 use std::fmt;
 use std::str::FromStr;
@@ -99,7 +99,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// Returns the roles that allow it, the smallest first, in words.
+    /// Lists the roles that allow it, the smallest first.
     fn roles(self) -> String {
         let mut names: Vec<_> =
             Role::ALL.iter().rev().filter(|role| role.allows(self)).map(|r| r.as_str()).collect();
@@ -142,31 +142,31 @@ impl fmt::Debug for TokenHash {
     }
 }
 
-/// The text is no SHA-256.
+/// The text is not a SHA-256 hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not 64 hexadecimal digits")]
-pub struct NoHash;
+pub struct InvalidTokenHash;
 
 impl FromStr for TokenHash {
-    type Err = NoHash;
+    type Err = InvalidTokenHash;
 
-    fn from_str(text: &str) -> Result<Self, NoHash> {
+    fn from_str(text: &str) -> Result<Self, InvalidTokenHash> {
         let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
         let digits: Option<Vec<u8>> = text.as_bytes().iter().map(digit).collect();
-        let pairs = digits.ok_or(NoHash)?;
+        let pairs = digits.ok_or(InvalidTokenHash)?;
         let bytes: Vec<u8> = pairs
             .chunks_exact(2)
             .map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit))
             .collect();
         let whole = pairs.len() == 64;
-        bytes.try_into().ok().filter(|_| whole).map(Self).ok_or(NoHash)
+        bytes.try_into().ok().filter(|_| whole).map(Self).ok_or(InvalidTokenHash)
     }
 }
 
-/// A token that the server knows, or a name in certificates that it knows.
+/// A token, or a name in certificates that has a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownToken {
-    /// Who it was given to, for messages and the event log.
+    /// Name of its holder, for messages and the event log.
     pub name: String,
     /// What it may be used for.
     pub role: Role,
@@ -174,7 +174,7 @@ pub struct KnownToken {
     pub hash: TokenHash,
 }
 
-/// All tokens and names in certificates that a server knows; may be replaced at any time.
+/// All tokens and names in certificates; may be replaced at any time.
 #[derive(Debug, Default)]
 pub struct Access {
     known: RwLock<Known>,
@@ -187,30 +187,30 @@ struct Known {
     certificates: Vec<KnownToken>,
 }
 
-/// What a client showed.
+/// What a client authenticates with.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Shown<'a> {
+pub struct Credentials<'a> {
     /// Its `Authorization` header.
     pub authorization: Option<&'a str>,
-    /// Names in its certificate, the most telling first.
+    /// Names in its certificate, the common name first.
     pub certificate: Option<&'a CertificateNames>,
 }
 
-/// Who is behind what a client showed.
+/// Who a client is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// It does not matter: everybody may do it.
+pub enum Principal {
+    /// Anybody: no token is needed.
     Anybody,
     /// The holder of a token.
     Token(KnownToken),
-    /// The holder of a certificate; what stands for its token.
+    /// The holder of a certificate.
     Certificate(KnownToken),
 }
 
 /// Why a request is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// No token, or none that is known.
+    /// The token is missing or unknown.
     #[error("{0}")]
     Unauthenticated(String),
     /// The token's role does not allow it.
@@ -219,14 +219,14 @@ pub enum Denied {
 }
 
 impl Access {
-    /// Knows these tokens, and these names in certificates with a role each. If there are
-    /// none of either, everybody may do everything.
+    /// Returns access for these tokens, and for these names in certificates with their roles.
+    /// With none of either, everything is allowed.
     #[must_use]
     pub fn new(tokens: Vec<KnownToken>, roles: Vec<(String, Role)>) -> Self {
         Self { known: RwLock::new(Known::new(tokens, roles)) }
     }
 
-    /// Knows these from now on.
+    /// Replaces tokens and names.
     pub fn replace(&self, tokens: Vec<KnownToken>, roles: Vec<(String, Role)>) {
         let known = Known::new(tokens, roles);
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
@@ -236,32 +236,31 @@ impl Access {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether everybody may do everything.
+    /// Returns whether everything is allowed without a token.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.known().is_open()
     }
 
-    /// Checks what a client showed against what a request needs, and returns who it is. Where
-    /// the server knows nobody, everybody may do everything.
+    /// Checks a client's credentials against what a request needs, and returns who it is.
     ///
     /// # Errors
-    /// Returns what is wrong with the token or too small about its role.
+    /// Returns what is wrong with the token, or which roles would do.
     pub fn check(
         &self,
-        shown: Shown<'_>,
+        shown: Credentials<'_>,
         need: Need,
         what: fmt::Arguments<'_>,
-    ) -> Result<Found, Denied> {
+    ) -> Result<Principal, Denied> {
         let known = self.known();
         if known.is_open() || need == Need::Nothing {
-            return Ok(Found::Anybody);
+            return Ok(Principal::Anybody);
         }
         let found = known.identify(shown)?;
         let (kind, known) = match &found {
-            Found::Anybody => return Ok(found),
-            Found::Token(token) => ("token", token),
-            Found::Certificate(name) => ("certificate", name),
+            Principal::Anybody => return Ok(found),
+            Principal::Token(token) => ("token", token),
+            Principal::Certificate(name) => ("certificate", name),
         };
         if known.role.allows(need) {
             return Ok(found);
@@ -277,7 +276,7 @@ impl Access {
 impl Known {
     fn new(tokens: Vec<KnownToken>, roles: Vec<(String, Role)>) -> Self {
         let certificate = |(name, role): (String, Role)| {
-            // Never compared with a token's: it keeps apart what is stored by who asked.
+            // Never compared with a token's. It separates the idempotency keys of clients.
             let hash = TokenHash::of(&format!("certificate {name}"));
             KnownToken { name, role, hash }
         };
@@ -288,19 +287,19 @@ impl Known {
         self.tokens.is_empty() && self.certificates.is_empty()
     }
 
-    fn identify(&self, shown: Shown<'_>) -> Result<Found, Denied> {
+    fn identify(&self, shown: Credentials<'_>) -> Result<Principal, Denied> {
         match (shown.authorization, shown.certificate) {
             (Some(header), _) if !self.tokens.is_empty() => {
-                self.token(header).cloned().map(Found::Token)
+                self.token(header).cloned().map(Principal::Token)
             }
-            (_, Some(names)) => self.certificate(names).cloned().map(Found::Certificate),
+            (_, Some(names)) => self.certificate(names).cloned().map(Principal::Certificate),
             _ => {
                 let wanted = match (self.tokens.is_empty(), self.certificates.is_empty()) {
-                    (_, true) => "a bearer token and none was",
-                    (true, false) => "a client certificate and none was",
-                    (false, false) => "a bearer token or a client certificate, and neither was",
+                    (_, true) => "a bearer token",
+                    (true, false) => "a client certificate",
+                    (false, false) => "a bearer token or a client certificate",
                 };
-                Err(Denied::Unauthenticated(format!("this server wants {wanted} shown")))
+                Err(Denied::Unauthenticated(format!("this server requires {wanted}")))
             }
         }
     }
@@ -312,7 +311,7 @@ impl Known {
             return Err(refuse("the Authorization header is not of the form `Bearer TOKEN`"));
         }
         let shown = TokenHash::of(token.trim());
-        // Every hash is compared, so that the time taken tells nothing about any of them.
+        // Compares every hash, so that timing reveals nothing about any of them.
         let mut found = None;
         for known in &self.tokens {
             if known.hash.is(&shown) {
@@ -327,8 +326,8 @@ impl Known {
         let found = shown.find_map(|name| self.certificates.iter().find(|it| it.name == *name));
         found.ok_or_else(|| {
             Denied::Forbidden(format!(
-                "no name in the client certificate has a role in `server.tls.roles`: it is made \
-                 out for {:?}",
+                "no name in the client certificate has a role in `server.tls.roles`; its names \
+                 are {:?}",
                 names.0
             ))
         })
@@ -349,7 +348,7 @@ mod tests {
     }
 
     fn check(authorization: Option<&str>, need: Need) -> Result<(), Denied> {
-        let shown = Shown { authorization, certificate: None };
+        let shown = Credentials { authorization, certificate: None };
         access().check(shown, need, format_args!("this")).map(drop)
     }
 
@@ -401,8 +400,8 @@ mod tests {
     fn without_tokens_everybody_may_do_everything() {
         let open = Access::default();
         assert_eq!(
-            open.check(Shown::default(), Need::Administer, format_args!("this")),
-            Ok(Found::Anybody)
+            open.check(Credentials::default(), Need::Administer, format_args!("this")),
+            Ok(Principal::Anybody)
         );
     }
 
@@ -410,9 +409,9 @@ mod tests {
     fn a_certificate_has_the_role_of_the_first_name_that_has_one() {
         let names = |all: &[&str]| CertificateNames(all.iter().map(|&it| it.to_owned()).collect());
         let check = |certificate: &CertificateNames, need| -> Result<String, Denied> {
-            let shown = Shown { authorization: None, certificate: Some(certificate) };
+            let shown = Credentials { authorization: None, certificate: Some(certificate) };
             match access().check(shown, need, format_args!("this"))? {
-                Found::Certificate(found) => Ok(found.name),
+                Principal::Certificate(found) => Ok(found.name),
                 other => panic!("{other:?}"),
             }
         };
@@ -427,8 +426,8 @@ mod tests {
     fn what_is_known_may_be_replaced() {
         let access = Access::default();
         access.replace(Vec::new(), vec![("ci".to_owned(), Role::Viewer)]);
-        let refused = access.check(Shown::default(), Need::Read, format_args!("this"));
-        assert!(refused.unwrap_err().to_string().contains("wants a client certificate"));
+        let refused = access.check(Credentials::default(), Need::Read, format_args!("this"));
+        assert!(refused.unwrap_err().to_string().contains("requires a client certificate"));
     }
 
     #[test]
@@ -438,7 +437,7 @@ mod tests {
         assert_eq!(text, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert_eq!(text.to_uppercase().parse(), Ok(hash));
         for wrong in ["", "ba78", &text[1..], &format!("{text}0"), &text.replace('b', "g")] {
-            assert_eq!(wrong.parse::<TokenHash>(), Err(NoHash), "{wrong}");
+            assert_eq!(wrong.parse::<TokenHash>(), Err(InvalidTokenHash), "{wrong}");
         }
     }
 }

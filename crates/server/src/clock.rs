@@ -12,7 +12,7 @@ pub(crate) fn precise() -> Duration {
     Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// Returns this machine's wall clock, which people may set: to be compared, never to decide.
+/// Returns this machine's wall clock, which can be set: for comparisons, never for decisions.
 pub(crate) fn wall() -> Timestamp {
     let now = clock_gettime(ClockId::Realtime);
     let millis = now.tv_nsec / 1_000_000;

@@ -1,7 +1,7 @@
 //! One connection, from its first byte to its end.
 //!
 //! ```text
-//! accepted ─▶ opening: TLS, which HTTP? ─▶ HTTP/1 or HTTP/2 ─▶ ended by its other end
+//! accepted ─▶ opening: TLS, which HTTP? ─▶ HTTP/1 or HTTP/2 ─▶ closed by its peer
 //!               │ no whole request in time     │ idle for too long, room is needed,
 //!               └▶ closed                      └▶ or the server stops: ended in order
 //! ```
@@ -27,16 +27,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connections::{Busy, Entered, Peer};
 use crate::http::gate::{self, Hosts};
-use crate::stall::Impatient;
 use crate::tls::{self, CertificateNames, Tls};
 use crate::wire::{self, Wire};
+use crate::write_timeout::Impatient;
 
 /// Longest a client may take from its connection to its first whole request, to send a
 /// request's head, and to leave a kept-alive connection of HTTP/1 unused.
 pub(crate) const FIRST_REQUEST_MAX: Duration = Duration::from_secs(10);
 /// Longest a connection of HTTP/2 that is no worker's may be without a request.
 const BETWEEN_REQUESTS_MAX: Duration = Duration::from_secs(60);
-/// Longest a connection that was told to end may take while it has no request.
+/// Longest that an idle connection may take to close.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// Time between pings on an HTTP/2 connection, and how long an answer may take: a black
 /// hole is noticed within their sum.
@@ -44,10 +44,10 @@ const PING_INTERVAL: Duration = Duration::from_secs(5);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most streams a client may open on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
-/// What HTTP/2 begins with.
+/// First bytes of an HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What all connections of a server share.
+/// What the connections of a server share.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) app: Router,
@@ -62,7 +62,7 @@ type Io = Wire<Impatient<Stream>>;
 struct Opened {
     io: Io,
     version: Version,
-    /// Names in the certificate that the client showed.
+    /// Names in the client's certificate.
     names: Option<CertificateNames>,
 }
 
@@ -95,15 +95,15 @@ pub(crate) async fn serve(stream: TcpStream, entered: Entered, site: Site) {
     }
 }
 
-/// Encrypts the connection if the server does that, and reads as much as tells which version
-/// of HTTP it is. `None` if the client was told that it speaks to the wrong kind of server.
+/// Does the TLS handshake if the server has TLS, and reads enough to know the version of HTTP.
+/// `None` if the client got an error because it speaks HTTP to a TLS port.
 async fn open(mut stream: TcpStream, site: &Site) -> io::Result<Option<Opened>> {
     let (stream, names) = match &site.tls {
         None => (Stream::Plain(stream), None),
         Some(tls) => {
             let mut first = [0];
             if stream.peek(&mut first).await? == 1 && first != [tls::HANDSHAKE] {
-                let words = "this port speaks TLS: ask for https:// in place of http://";
+                let words = "this port requires TLS: use https:// instead of http://";
                 stream.write_all(&wire::answer("400 Bad Request", words)).await?;
                 wire::end(&mut stream).await;
                 return Ok(None);
@@ -142,7 +142,7 @@ async fn serve_http(opened: Opened, peer: &Arc<Peer>, site: &Site) -> hyper::Res
 async fn serve_one(io: Io, service: Requests) -> hyper::Result<()> {
     let (peer, stop) = (Arc::clone(&service.peer), service.site.stop.clone());
     let mut builder = http1::Builder::new();
-    // Answers to pipelined requests are not held back: what follows may not be HTTP.
+    // Responses to pipelined requests are not buffered: what follows may not be HTTP.
     builder.timer(TokioTimer::new()).header_read_timeout(FIRST_REQUEST_MAX).pipeline_flush(false);
     let mut serving = builder.serve_connection(TokioIo::new(io), service);
     let ended = drive(&mut serving, &peer, &stop).await;
@@ -150,7 +150,8 @@ async fn serve_one(io: Io, service: Requests) -> hyper::Result<()> {
     let parts = serving.into_parts();
     let mut io = parts.io.into_inner();
     if error.is_timeout() && !parts.read_buf.is_empty() {
-        let slow = wire::answer("408 Request Timeout", "the request's head did not come in time");
+        let slow =
+            wire::answer("408 Request Timeout", "the request's head was not received in time");
         // Nothing can be done about a client that does not read it.
         drop(io.write_all(&slow).await);
     }
@@ -174,7 +175,7 @@ async fn serve_two(io: Io, service: Requests) -> hyper::Result<()> {
 
 /// A connection of either version.
 trait Serving: Future<Output = hyper::Result<()>> + Unpin {
-    /// Begins to end it: requests under way are answered, new ones not taken.
+    /// Begins a graceful shutdown: current requests finish, new ones are refused.
     fn finish(&mut self);
 }
 
@@ -190,7 +191,7 @@ impl Serving for http2::Connection<TokioIo<Io>, Requests, TokioExecutor> {
     }
 }
 
-/// Runs a connection to its end, and ends it when its time has come.
+/// Serves a connection, and ends it when it is idle for too long or the server stops.
 async fn drive(
     serving: &mut impl Serving,
     peer: &Peer,
@@ -251,7 +252,7 @@ impl Service<Request<Incoming>> for Requests {
     }
 }
 
-/// The body of an answer; its connection is busy until it is sent.
+/// A response body; its connection is busy until it is sent.
 struct Answered {
     body: axum::body::Body,
     _busy: Busy,
@@ -277,7 +278,7 @@ impl Body for Answered {
     }
 }
 
-/// Bytes that come and go, encrypted or not.
+/// A stream of bytes, encrypted or not.
 enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),

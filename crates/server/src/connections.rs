@@ -1,5 +1,4 @@
-//! Who may keep a connection open: limits in all and for one address, and what is kept free
-//! for workers.
+//! Limits on connections, in all and for each address, and connections reserved for workers.
 //!
 //! ```text
 //! accept ─▶ room ─────────────────▶ Ordinary ─works─▶ Worker: closed by no limit
@@ -9,8 +8,8 @@
 //!        └▶ nothing left ─────────▶ refused
 //! ```
 //!
-//! A connection is a worker's from its first request that a token or certificate allows to
-//! work. Idle means that no request of it is being answered.
+//! A connection becomes a worker's with its first request that is authorised to do a worker's
+//! work. It is idle while it has no request.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -21,14 +20,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Files that a server needs besides connections: its store, its log, the listener.
+/// File descriptors for everything but connections: store, log, listener.
 const FILES_OWN: u64 = 64;
-/// More connections than this cost memory and are of no use to one server.
+/// More connections than this cost memory and do not help one server.
 const TOTAL_MAX: u64 = 65_536;
-/// The part of all connections that only workers get.
+/// The share of connections that is reserved for workers.
 const RESERVED_PART: usize = 4;
-/// At a limit this part of it is closed at once, so that a flood is not searched for each of
-/// its connections.
+/// At a limit this share of it is closed at once, so that a flood does not cause a search for
+/// each connection.
 const CLOSED_PART: usize = 32;
 
 /// How many connections a server keeps.
@@ -36,7 +35,7 @@ const CLOSED_PART: usize = 32;
 pub struct ConnectionLimits {
     /// In all.
     pub total: usize,
-    /// From one address; from one /64 network of IPv6.
+    /// From one address, or one /64 network of IPv6.
     pub per_address: usize,
 }
 
@@ -56,28 +55,28 @@ impl ConnectionLimits {
     }
 }
 
-/// What a connection counts as.
+/// The kind of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
     Ordinary,
-    /// Let in to find out whether it is a worker.
+    /// Accepted on a reserved place to find out whether it is a worker's.
     Reserved,
     Worker,
-    /// Counted no more.
+    /// No longer counted.
     Gone,
 }
 
-/// One open connection, as its task and the limits see it.
+/// One open connection, shared by its task and the limits.
 #[derive(Debug)]
 pub(crate) struct Peer {
     gate: Arc<Gate>,
     number: u64,
     address: IpAddr,
     kind: AtomicU8,
-    /// Requests that are being answered.
+    /// Current requests.
     busy: AtomicUsize,
-    /// Whether a whole request ever came.
+    /// Whether it ever sent a whole request.
     has_asked: AtomicBool,
     /// When it became idle, in milliseconds since the gate was made.
     idle_since: AtomicU64,
@@ -96,7 +95,7 @@ pub(crate) struct Gate {
 struct Open {
     next: u64,
     peers: HashMap<u64, Arc<Peer>>,
-    /// Those that are no workers.
+    /// Those that are not workers'.
     ordinary: usize,
     by_address: HashMap<IpAddr, usize>,
 }
@@ -122,7 +121,7 @@ impl Gate {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Lets a connection in, closing idle ones where that makes room; `None` if all are busy.
+    /// Admits a connection, closing idle ones if that makes room; `None` if all are busy.
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Entered> {
         let address = network(address);
         let limits = self.limits;
@@ -186,8 +185,8 @@ impl Open {
         }
     }
 
-    /// Tells the connections that have been idle longest to end, those that never asked
-    /// first; false if there is none. They are counted no more from here on.
+    /// Closes the connections that have been idle longest, those without any request first;
+    /// false if there is none. They are no longer counted.
     fn close_idle(&mut self, limit: usize, address: Option<IpAddr>) -> bool {
         let mut idle: Vec<_> = self
             .peers
@@ -227,7 +226,7 @@ impl Peer {
         self.busy.load(Ordering::Relaxed) == 0
     }
 
-    /// Says that its requests may do a worker's work.
+    /// Marks it as a worker's.
     pub(crate) fn works(&self) {
         if matches!(self.kind(), Kind::Worker | Kind::Gone) {
             return;
@@ -240,19 +239,19 @@ impl Peer {
         }
     }
 
-    /// Whether it was let in to do a worker's work and nothing else.
+    /// Returns whether it may only do a worker's work.
     pub(crate) fn is_reserved(&self) -> bool {
         self.kind() == Kind::Reserved
     }
 
-    /// Begins to answer a request.
+    /// Notes that a request begins.
     pub(crate) fn ask(self: &Arc<Self>) -> Busy {
         self.has_asked.store(true, Ordering::Relaxed);
         self.busy.fetch_add(1, Ordering::Relaxed);
         Busy(Arc::clone(self))
     }
 
-    /// Returns how much longer it may stay as it is; zero is no longer.
+    /// Returns how much longer it may stay idle.
     pub(crate) fn patience(&self, first: Duration, between: Duration) -> Duration {
         // A worker's session may be quiet for as long as it answers pings.
         if !self.is_idle() || self.kind() == Kind::Worker {
@@ -267,7 +266,7 @@ impl Peer {
         self.is_idle()
     }
 
-    /// Waits until it is to make room for others.
+    /// Waits until it must make room for others.
     pub(crate) async fn to_leave(&self) {
         self.leave.notified().await;
     }
@@ -297,7 +296,7 @@ impl Drop for Busy {
     }
 }
 
-/// Returns what counts as one address: whoever has an IPv6 address has a /64 of them.
+/// Returns what counts as one address. A host with an IPv6 address has a /64 of them.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

@@ -1,35 +1,37 @@
 //! The HTTP APIs: OJS, executions, workers, health, metrics.
 //!
-//! A handler takes a [`call::Call`] and returns an [`answer::Answer`] or a
-//! [`error::Failure`]; nothing else decides on status codes, content types or error bodies.
-//! What a request's token must allow is said where its route is added ([`route`]).
+//! A handler takes a [`request::ApiRequest`] and returns an [`response::ApiResponse`] or an
+//! [`error::ApiError`]. Only the [`responder`] turns these into status codes, headers and error
+//! bodies. A route says which role a request needs ([`route`]).
 //!
 //! ```text
-//! request ─▶ Call ─▶ handler ─▶ Answer  ─▶ response
-//!                        └────▶ Failure ─▶ error body (http/error.rs)
+//! request ─▶ ApiRequest ─▶ handler ─▶ ApiResponse ─┐
+//!                                └──▶ ApiError ────┴▶ Responder ─▶ response
 //! ```
 //!
 //! Handlers read from the store and change things through the engine only.
 
-mod answer;
-mod call;
 mod catalog;
+mod csrf;
 mod doctor;
 mod error;
+mod event_log;
 mod events;
 mod executions;
 pub(crate) mod gate;
 mod health;
+mod idempotency;
+mod job_view;
 mod metrics;
 mod ojs;
-mod once;
 mod openapi;
 mod orders;
-mod page;
-mod page_origin;
+mod request;
+mod responder;
+mod response;
 mod route;
-mod shape;
-mod show;
+mod schema;
+mod status_page;
 mod stream;
 mod workers;
 
@@ -46,9 +48,10 @@ use tower_http::catch_panic::CatchPanicLayer;
 use crate::Engine;
 use crate::access::Need;
 use crate::clock::boot_time;
-use call::{Call, Caller};
-use error::Failure;
-use ojs::plain::PlainWorkers;
+use error::ApiError;
+use ojs::plain_workers::PlainWorkers;
+use request::ApiRequest;
+use responder::Responder;
 use route::Routes;
 
 /// What every handler may use.
@@ -64,7 +67,7 @@ pub(crate) struct App {
 
 impl App {
     /// Returns the store's time, estimated from its latest answer where there is one.
-    async fn now(&self) -> Result<Timestamp, Failure> {
+    async fn now(&self) -> Result<Timestamp, ApiError> {
         Ok(self.engine.now().await?)
     }
 }
@@ -90,7 +93,7 @@ pub fn router(engine: Engine) -> Router {
         .merge(openapi::routes());
     let (router, all) = routes.into_parts();
     let described = openapi::document(&all, app.engine.settings().version).to_string();
-    // Nobody else has it yet.
+    // It is not shared yet.
     app.description.set(described.into_bytes()).unwrap_or_default();
     router
         .fallback(unknown_path)
@@ -100,21 +103,25 @@ pub fn router(engine: Engine) -> Router {
 }
 
 async fn unknown_path(State(app): State<App>, request: Request) -> Response {
-    nowhere(app, request, |_method, path| Failure::not_found(format!("there is nothing at {path}")))
+    nowhere(app, request, |_method, path| {
+        ApiError::not_found(format!("there is nothing at {path}"))
+    })
 }
 
 async fn wrong_method(State(app): State<App>, request: Request) -> Response {
-    nowhere(app, request, |method, path| Failure::Method(format!("{path} does not allow {method}")))
+    nowhere(app, request, |method, path| {
+        ApiError::Method(format!("{path} does not allow {method}"))
+    })
 }
 
-/// Answers where there is no route. Who may not read is not told which those are.
-fn nowhere(app: App, request: Request, failure: fn(&Method, &str) -> Failure) -> Response {
-    let (call, caller) = Call::new(app, request);
-    let refused = match call.allowed(Need::Read) {
-        Ok(call) => failure(call.method(), call.path()),
+/// Responds if there is no route. Clients that may not read do not learn which routes exist.
+fn nowhere(app: App, request: Request, failure: fn(&Method, &str) -> ApiError) -> Response {
+    let responder = Responder::of(&request);
+    let refused = match ApiRequest::new(app, request).allowed(Need::Read) {
+        Ok(req) => failure(req.method(), req.path()),
         Err(refused) => refused,
     };
-    caller.respond(Err(refused))
+    responder.respond(Err(refused))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the layer hands the panic over by value")]
@@ -124,5 +131,5 @@ fn panicked(panic: Box<dyn Any + Send>) -> Response {
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied());
     tracing::error!(panic = told.unwrap_or("unknown"), "a request handler panicked");
-    Caller::unknown().respond(Err(Failure::Internal("internal error".to_owned())))
+    Responder::unknown().respond(Err(ApiError::Internal("internal error".to_owned())))
 }

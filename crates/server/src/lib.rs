@@ -17,7 +17,7 @@
 //! - [`serve`]: listener, limits on connections, and the order of a shutdown
 //! - `connection`: one connection, from its first byte to its end
 //! - [`connections`]: how many there may be, and whose
-//! - `stall`: connections whose other end does not read
+//! - `write_timeout`: connections whose other end does not read
 //! - [`tls`]: certificates of the listener and of its clients
 //! - `wire`: the bytes of a connection, and words for requests that cannot be read
 //! - [`settings`]: what the operator may set
@@ -39,9 +39,9 @@ pub mod probe;
 pub mod serve;
 pub mod session;
 pub mod settings;
-mod stall;
 pub mod tls;
 mod wire;
+mod write_timeout;
 
 pub use engine::{Engine, Unavailable};
 pub use packs::Packs;

@@ -31,12 +31,12 @@ pub(crate) enum Commit {
     Beats,
 }
 
-/// What looks for timeouts.
+/// A check for timeouts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Check {
-    /// For what comes due by time alone.
+    /// For timers, expiries and time limits.
     Due,
-    /// For jobs that no live worker is able to run.
+    /// For jobs that no live worker can run.
     Stranded,
 }
 
@@ -60,7 +60,7 @@ pub struct Metrics {
     series: Mutex<Series>,
     /// Commits of work, and of heartbeats.
     pub(crate) commits: [Histogram; 2],
-    /// Looks for what is due, and for what is stranded.
+    /// Checks for what is due, and for what is stranded.
     pub(crate) checks: [Histogram; 2],
     pub(crate) lag: Histogram,
 }
@@ -104,7 +104,7 @@ impl Metrics {
         histogram.observe(micros(took));
     }
 
-    /// Notes how long a look for timeouts took.
+    /// Notes how long a check for timeouts took.
     pub(crate) fn checked(&self, check: Check, took: Duration) {
         let [due, stranded] = &self.checks;
         let histogram = match check {

@@ -3,7 +3,7 @@
 //! - [`leases`]: gives up workers that this server has watched being silent
 //! - [`sweep`]: timers, expiries, visibilities and time limits, at the next deadline
 //! - [`stranded`]: executions that no live worker can run; attempts that never started
-//! - [`arrivals`]: jobs that programs stored by SQL and nobody told of
+//! - [`arrivals`]: enqueues jobs that programs stored by SQL
 //! - [`lag`]: how late the event loop turns, for the metrics
 //! - [`retention`]: what need not be kept any longer
 //! - [`duty`]: what only one server does, held by a lease in the store

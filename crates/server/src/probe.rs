@@ -1,7 +1,7 @@
-//! How fast and how full the disk below a store is. Measured, never guessed.
+//! Measures how fast and how full the disk below a store is.
 //!
-//! A measurement writes to a file without a name in the store's folder: nothing is left behind,
-//! and nothing that is there is touched. It blocks; callers on a runtime move it aside.
+//! A measurement writes to an unnamed file in the store's folder and leaves nothing behind. It
+//! blocks; async callers use a blocking thread.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -11,28 +11,28 @@ use crate::clock::precise;
 
 /// What is written before each synchronisation: one page, as a small commit does.
 const BLOCK: [u8; 4096] = [0x5a; 4096];
-/// How often it is measured; a first one that is slow does not change the median.
+/// Number of measurements; one slow outlier does not change the median.
 const ROUNDS: usize = 15;
-/// A disk this slow is known after fewer.
+/// A disk this slow needs fewer.
 const SPENT_MAX: Duration = Duration::from_secs(2);
 
 /// How long a synchronisation takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fsync {
-    /// The middle one.
+    /// Median.
     pub median: Duration,
     /// The slowest.
     pub slowest: Duration,
-    /// How many were measured.
+    /// Number of measurements.
     pub rounds: usize,
 }
 
 /// How full a disk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// Bytes that may still be written.
+    /// Free bytes.
     pub free: u64,
-    /// Bytes there are.
+    /// Total bytes.
     pub total: u64,
 }
 

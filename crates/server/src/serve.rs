@@ -1,6 +1,6 @@
 //! Listener, limits on connections, and the order of a shutdown.
 //!
-//! Stopping goes: readiness false → stop accepting → tell sessions and long polls →
+//! Shutdown: readiness false → stop accepting → tell sessions and long polls →
 //! finish requests under way → stop monitors → flush the batcher → close the store.
 
 use std::io;
@@ -41,17 +41,17 @@ pub struct Server {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The address cannot be listened on.
+    /// The server cannot listen on the address.
     #[error("cannot listen on {address}: {source}")]
     Bind {
         /// Address asked for.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A part that the server cannot do without has ended.
-    #[error("{0}; the server stops, so that whoever watches it starts it again")]
+    /// A vital task has ended.
+    #[error("{0}; the server stops so that its supervisor restarts it")]
     Dead(String),
     /// The store did not answer when the server started.
     #[error("cannot read the store: {0}")]
@@ -83,7 +83,7 @@ impl Server {
         Ok(Self { engine, listener, address })
     }
 
-    /// Returns the address that is listened on.
+    /// Returns the address that the server listens on.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -119,14 +119,13 @@ impl Server {
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
-                // Nothing can be finished in order any more: leases and the store's own
-                // transactions keep what was accepted.
+                // A graceful shutdown is impossible. Leases and transactions protect accepted jobs.
                 why = engine.died() => return Err(ServeError::Dead(why)),
                 accepted = listener.accept() => match accepted {
                     Ok((stream, from)) => door.let_in(stream, from, &site, &connections),
                     Err(error) => {
                         door.trouble(&format!("failed to accept a connection: {error}"));
-                        // No file may be left: idle connections hold some.
+                        // Closing idle connections may free file descriptors.
                         door.gate.make_room();
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
@@ -138,7 +137,7 @@ impl Server {
     }
 }
 
-/// Where connections come in.
+/// The listener with its limits.
 struct Door {
     gate: Arc<Gate>,
     warned: Option<Instant>,
@@ -150,16 +149,16 @@ impl Door {
             tasks.spawn(connection::serve(stream, entered, site.clone()));
             return;
         }
-        self.trouble("too many connections are open and busy: a new one is refused");
+        self.trouble("too many busy connections: refusing a new one");
         if site.tls.is_some() {
             return;
         }
         let words = "too many connections are open";
-        // As much as the system takes at once: nobody waits for one that is refused.
+        // As much as the system takes at once: the server does not wait for refused clients.
         drop(stream.try_write(&wire::answer("503 Service Unavailable", words)));
     }
 
-    /// Warns, but not of every connection of a flood.
+    /// Logs a warning, but not for every connection of a flood.
     fn trouble(&mut self, words: &str) {
         if self.warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
             self.warned = Some(Instant::now());
@@ -168,7 +167,7 @@ impl Door {
     }
 }
 
-/// Whoever has a token is asked for it, whatever name the server was reached by.
+/// With tokens, host names are not checked.
 fn hosts(settings: &Settings, address: SocketAddr) -> Hosts {
     if settings.access.is_open() {
         Hosts::of_open_server(address, &settings.hosts)
@@ -189,7 +188,7 @@ async fn stop(
 ) -> Result<(), ServeError> {
     tracing::info!("graceful shutdown: no new connections, finishing requests under way");
     engine.begin_stop();
-    // The loop gone is no reason not to stop the rest.
+    // The rest stops even if the loop has ended.
     drop(engine.send(Input::CloseSessions).await);
     stop_connections.cancel();
     connections.close();

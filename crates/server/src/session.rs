@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::access::{Denied, Need, Shown};
+use crate::access::{Credentials, Denied, Need};
 use crate::connections::Peer;
 use crate::engine::Engine;
 use crate::tls::CertificateNames;
@@ -55,7 +55,7 @@ impl Sessions {
     fn allow<T>(&self, request: &Request<T>) -> Result<(), Status> {
         let certificate = request.extensions().get::<Arc<CertificateNames>>();
         let authorization = request.metadata().get("authorization");
-        let shown = Shown {
+        let shown = Credentials {
             authorization: authorization.and_then(|value| value.to_str().ok()),
             certificate: certificate.map(AsRef::as_ref),
         };

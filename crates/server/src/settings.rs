@@ -1,4 +1,4 @@
-//! What the operator may set, as the server needs it.
+//! The operator's settings, as the server needs them.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ pub struct Settings {
     pub packs: Packs,
     /// Who may do what (`server.tokens`).
     pub access: Arc<Access>,
-    /// What connections are encrypted with; they are not if there is nothing (`server.tls`).
+    /// TLS of the listener (`server.tls`); without it connections are not encrypted.
     pub tls: Option<Arc<Tls>>,
-    /// Names that a server without tokens answers to, besides those of this machine
+    /// Host names that a server without tokens accepts, besides those of this machine
     /// (`server.hosts`).
     pub hosts: Vec<String>,
     /// How many connections are kept (`server.connections`).
@@ -37,11 +37,11 @@ pub struct Settings {
     pub scheduled_timeout: Span,
     /// How long a delivered job may wait for its start (`executor.start_timeout`).
     pub start_timeout: Span,
-    /// Longest time between two looks of a monitor (`executor.timeout_check_interval`).
+    /// Longest time between two checks of a monitor (`executor.timeout_check_interval`).
     pub check_interval: Span,
     /// Whether stranded executions fail at all (`executor.enable_timeout_monitor`).
     pub timeout_monitor: bool,
-    /// How long a plain worker that has beaten may be silent before what it holds is taken
+    /// How long a plain worker that sends heartbeats may be silent before its jobs are taken
     /// back (`ojs.lease`).
     pub ojs_lease: Span,
     /// Visibility of plain OJS attempts that do not say (`ojs.visibility`).
@@ -98,7 +98,7 @@ impl Settings {
         wanted.clamp(limits::HEARTBEAT_MIN, limits::HEARTBEAT_MAX)
     }
 
-    /// Returns the lease that goes with an interval.
+    /// Returns the lease for a heartbeat interval.
     #[must_use]
     pub const fn lease_of(&self, interval: Span) -> Span {
         Span(interval.0.saturating_mul(self.staleness_multiplier as u64))

@@ -1,5 +1,5 @@
-//! TLS of the listener: which certificate is shown, whose certificates are believed, and
-//! how both are replaced while the server runs.
+//! TLS of the listener: its certificate, the authorities of client certificates, and reloading
+//! both.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use x509_cert::der::{Decode as _, Tag, Tagged as _};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-/// What a record of TLS that opens a connection begins with; no request of HTTP does.
+/// First byte of a TLS handshake. No HTTP request begins with it.
 pub(crate) const HANDSHAKE: u8 = 22;
 /// `id-at-commonName`.
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
@@ -28,11 +28,11 @@ const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 /// Files in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate that is shown, with those between it and its authority.
+    /// The server's certificate with its intermediates.
     pub cert: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// Authorities whose certificates clients may show.
+    /// Authorities of client certificates.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -51,21 +51,20 @@ pub enum TlsError {
         reason: String,
     },
     /// The certificate cannot be used with the key.
-    #[error("server.tls.cert and server.tls.key do not go together: {0}")]
+    #[error("server.tls.cert and server.tls.key do not match: {0}")]
     Pair(rustls::Error),
-    /// What else the library refuses.
+    /// Any other error of the library.
     #[error("TLS cannot be set up: {0}")]
     Other(String),
 }
 
-/// What connections are encrypted with; may be replaced at any time.
+/// TLS of the listener; may be replaced at any time.
 #[derive(Debug)]
 pub struct Tls {
     config: RwLock<Arc<ServerConfig>>,
 }
 
-/// The names that a client's certificate was made out for: its common name first, then
-/// its alternative names.
+/// The names in a client's certificate: its common name first, then its alternative names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateNames(pub Vec<String>);
 
@@ -78,7 +77,7 @@ impl Tls {
         Ok(Self { config: RwLock::new(Arc::new(config(files)?)) })
     }
 
-    /// Reads the files again, for connections to come. If one is wrong nothing changes.
+    /// Reads the files again, for new connections. On an error nothing changes.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -88,7 +87,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Shakes hands; returns what the client's certificate is made out for if it showed one.
+    /// Does the handshake; returns the names in the client's certificate if it sent one.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
@@ -108,7 +107,7 @@ fn config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| TlsError::File {
         key: "server.tls.key",
         path: files.key.clone(),
-        reason: format!("holds no private key in PEM that can be read: {error}"),
+        reason: format!("has no readable private key in PEM: {error}"),
     })?;
     let building = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -119,8 +118,8 @@ fn config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
             let mut roots = RootCertStore::empty();
             let known = certificates("server.tls.client_ca", path)?;
             roots.add_parsable_certificates(known);
-            // Probes show none, and a token may be shown in place of it: what a request
-            // without either may do is decided with the request.
+            // Probes have none, and clients may send a token instead: each request decides what
+            // is allowed without either.
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                 .allow_unauthenticated()
                 .build()
@@ -131,8 +130,7 @@ fn config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
     let mut config = building.with_single_cert(chain, key).map_err(TlsError::Pair)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     if files.client_ca.is_some() {
-        // A session that is taken up again is not judged again: its certificate may have
-        // expired meanwhile.
+        // A resumed session skips verification, though the certificate may have expired.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
@@ -145,7 +143,7 @@ fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'st
         .and_then(Iterator::collect)
         .map_err(|error| wrong(format!("cannot be read: {error}")));
     match read? {
-        read if read.is_empty() => Err(wrong("holds no certificate in PEM".to_owned())),
+        read if read.is_empty() => Err(wrong("has no certificate in PEM".to_owned())),
         read => Ok(read),
     }
 }

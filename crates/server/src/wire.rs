@@ -1,9 +1,9 @@
-//! The bytes of a connection, with what was read before HTTP saw them, and with words for
-//! what HTTP says without any.
+//! The bytes of a connection: replays what was read before HTTP, and gives a body to errors that
+//! have none.
 //!
-//! hyper answers a request that it cannot parse with a bare status and closes. What it
-//! writes then has a fixed form, found here at the end of what is written; the same answer
-//! with a body takes its place.
+//! hyper answers a request that it cannot parse with a bare status and closes. That response has
+//! a fixed form, which is found here at the end of what is written and replaced by the same
+//! response with a body.
 
 use std::io;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 /// Longest head that hyper writes by itself.
 const BARE_HEAD_MAX: usize = 200;
-/// What every such head has after its status, and no answer of ours.
+/// What every such head has after its status, and no other response of this server.
 const BARE: &[u8] = b"\r\nconnection: close\r\ncontent-length: 0\r\n";
 
 /// A stream below HTTP.
@@ -25,7 +25,7 @@ pub(crate) struct Wire<T> {
     io: T,
     /// Read already.
     before: Bytes,
-    /// Written in place of a bare refusal.
+    /// Written instead of a bare refusal.
     words: Bytes,
 }
 
@@ -128,7 +128,7 @@ fn bare_refusal(bytes: &[u8]) -> Option<(usize, u16)> {
     Some((from + at, status))
 }
 
-/// Writes a whole answer to a request that could not be read.
+/// Returns the response to a request that could not be parsed.
 fn refusal(status: u16) -> Vec<u8> {
     match status {
         414 => answer("414 URI Too Long", "the request's path is too long"),
@@ -136,14 +136,11 @@ fn refusal(status: u16) -> Vec<u8> {
             "431 Request Header Fields Too Large",
             "the request's head is too long or has too many headers",
         ),
-        _ => answer(
-            "400 Bad Request",
-            "this is not HTTP as this server reads it; https:// needs a server with server.tls",
-        ),
+        _ => answer("400 Bad Request", "this is not HTTP; https:// needs a server with server.tls"),
     }
 }
 
-/// Writes an answer outside of HTTP's own order; the connection ends with it.
+/// Returns a response that is written past hyper; the connection ends with it.
 pub(crate) fn answer(status: &str, message: &str) -> Vec<u8> {
     let code = match status.get(..3) {
         Some("408") => Code::RequestTimeout,
@@ -163,8 +160,8 @@ pub(crate) fn answer(status: &str, message: &str) -> Vec<u8> {
     out
 }
 
-/// Ends a connection so that its other end can read what was written last: closing with
-/// bytes unread would take the answer back.
+/// Ends a connection so that the peer can read what was written last: closing with unread bytes
+/// would discard it.
 pub(crate) async fn end<T: AsyncRead + AsyncWrite + Unpin>(io: &mut T) {
     use tokio::io::AsyncReadExt as _;
     const LINGER_MAX: std::time::Duration = std::time::Duration::from_secs(1);

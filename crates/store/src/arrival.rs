@@ -8,7 +8,7 @@
 //! An arrival is what its program wrote, unchanged. A server reads it and decides which job it
 //! becomes, by the rules of its other APIs. The command that stores the job deletes the arrival
 //! as a compare-and-set: an arrival that is gone is skipped. So each becomes a job once, however
-//! many servers read it, and one that nobody enqueued stays. Only PostgreSQL has arrivals.
+//! many servers read it, and one whose server died stays. Only PostgreSQL has arrivals.
 
 use outlast_core::id::JobId;
 use outlast_core::time::Span;

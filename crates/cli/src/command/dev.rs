@@ -20,7 +20,7 @@ use clap::Args as ClapArgs;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::say;
 use outlast_cli_core::process::{Child, Echo};
-use outlast_server::access::{Access, Need, Shown};
+use outlast_server::access::{Access, Credentials, Need};
 use rustix::process::Signal;
 
 use self::supervise::Supervised;
@@ -90,7 +90,7 @@ fn check(args: &Args, environment: &Environment) -> Result<(), Failure> {
         // A client certificate may replace the token: the server decides.
         return Ok(());
     }
-    let shown = Shown { authorization: shown.as_deref(), certificate: None };
+    let shown = Credentials { authorization: shown.as_deref(), certificate: None };
     let allowed = access.check(shown, Need::Work, format_args!("a worker's session"));
     match allowed {
         Ok(_) => Ok(()),

@@ -3,56 +3,59 @@
 use outlast_packs::{Action, Origin, OutputFormat, Overlap, Pack};
 use outlast_wire::json::Object;
 
-use super::answer::Answer;
-use super::call::Call;
-use super::error::Failure;
+use super::error::ApiError;
+use super::request::ApiRequest;
+use super::response::ApiResponse;
 use super::route::{Routes, get};
-use super::shape::Shape;
+use super::schema::Schema;
 use crate::access::Need;
 use crate::intake::IntakeError;
 
 pub(super) fn routes() -> Routes {
     Routes::new()
         .add(
-            get("/api/v1/actions", Need::Read, "Lists actions", Shape::Actions)
-                .query(&[("pack", "Only of this pack")]),
+            get("/api/v1/actions", Need::Read, "Lists actions", Schema::Actions)
+                .query(&[("pack", "Only actions of this pack")]),
             actions,
         )
-        .add(get("/api/v1/actions/{ref}", Need::Read, "Shows an action", Shape::Action), one_action)
-        .add(get("/api/v1/packs", Need::Read, "Lists packs", Shape::Packs), packs)
-        .add(get("/api/v1/packs/{ref}", Need::Read, "Shows a pack", Shape::Pack), one_pack)
+        .add(
+            get("/api/v1/actions/{ref}", Need::Read, "Shows an action", Schema::Action),
+            one_action,
+        )
+        .add(get("/api/v1/packs", Need::Read, "Lists packs", Schema::Packs), packs)
+        .add(get("/api/v1/packs/{ref}", Need::Read, "Shows a pack", Schema::Pack), one_pack)
 }
 
-async fn actions(call: Call) -> Result<Answer, Failure> {
-    let pack = call.query("pack");
-    let packs = call.app.engine.settings().packs.current();
+async fn actions(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let pack = req.query("pack");
+    let packs = req.app.engine.settings().packs.current();
     let wanted = |action: &&Action| pack.as_ref().is_none_or(|pack| action.pack == *pack);
     Ok(list(packs.actions().filter(wanted), action))
 }
 
-async fn one_action(mut call: Call) -> Result<Answer, Failure> {
-    let name = call.param("ref").await;
-    let packs = call.app.engine.settings().packs.current();
+async fn one_action(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let name = req.param("ref").await;
+    let packs = req.app.engine.settings().packs.current();
     let found = packs.get(&name).ok_or_else(|| IntakeError::no_action(&packs, &name))?;
-    Ok(Answer::object(|object| object.object("data", |object| action(object, found))))
+    Ok(ApiResponse::object(|object| object.object("data", |object| action(object, found))))
 }
 
-async fn packs(call: Call) -> Result<Answer, Failure> {
-    Ok(list(call.app.engine.settings().packs.current().packs(), pack))
+async fn packs(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    Ok(list(req.app.engine.settings().packs.current().packs(), pack))
 }
 
-async fn one_pack(mut call: Call) -> Result<Answer, Failure> {
-    let name = call.param("ref").await;
-    let packs = call.app.engine.settings().packs.current();
+async fn one_pack(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let name = req.param("ref").await;
+    let packs = req.app.engine.settings().packs.current();
     let found = packs.packs().find(|pack| pack.reference == name);
-    let found = found.ok_or_else(|| Failure::not_found(format!("pack {name} is not known")))?;
-    Ok(Answer::object(|object| object.object("data", |object| pack(object, found))))
+    let found = found.ok_or_else(|| ApiError::not_found(format!("pack {name} is not known")))?;
+    Ok(ApiResponse::object(|object| object.object("data", |object| pack(object, found))))
 }
 
-fn list<T>(items: impl Iterator<Item = T>, write: impl Fn(&mut Object<'_>, T)) -> Answer {
+fn list<T>(items: impl Iterator<Item = T>, write: impl Fn(&mut Object<'_>, T)) -> ApiResponse {
     let items: Vec<T> = items.collect();
     let total = items.len();
-    Answer::object(|object| {
+    ApiResponse::object(|object| {
         object.array("data", items, |out, item| {
             let mut object = Object::begin(out);
             write(&mut object, item);

@@ -1,6 +1,5 @@
-//! What only the server can know about its own health: numbers, without a verdict.
-//!
-//! The verdicts are the asking side's (`outlast doctor`), which knows what it compares with.
+//! What only the server knows about its health: numbers without judgement. `outlast doctor`
+//! compares them with its limits.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,36 +13,31 @@ use outlast_wire::json::Object;
 use tokio::sync::Mutex;
 
 use super::App;
-use super::answer::Answer;
-use super::call::Call;
-use super::error::Failure;
+use super::error::ApiError;
+use super::request::ApiRequest;
+use super::response::ApiResponse;
 use super::route::{Routes, get};
-use super::shape::Shape;
+use super::schema::Schema;
 use crate::access::Need;
 use crate::clock::{boot_time, wall};
 use crate::engine::Untaken;
 use crate::probe::{self, Disk, Fsync};
 
-/// How long a look at the disk is good for: whoever may read cannot keep the disk busy.
+/// How long a check of the disk is cached: clients must not keep the disk busy.
 const LOOK_FRESH: Span = Span::from_secs(5);
 /// Most classes and jobs that are named.
 const NAMED_MAX: usize = 50;
-/// Most claimed jobs that are looked at for one that was not started.
+/// Most claimed jobs that are checked for a start.
 const UNSTARTED_MAX: u32 = 500;
 
 pub(super) fn routes() -> Routes {
     Routes::new().add(
-        get(
-            "/api/v1/doctor",
-            Need::Read,
-            "Shows what `outlast doctor` judges the server by",
-            Shape::Doctor,
-        ),
+        get("/api/v1/doctor", Need::Read, "Shows what `outlast doctor` checks", Schema::Doctor),
         doctor,
     )
 }
 
-/// The latest look at the disk, and when it was taken.
+/// The latest check of the disk, and when it was made.
 #[derive(Debug, Default)]
 pub(super) struct LastLook(Mutex<Option<(BootTime, Arc<Look>)>>);
 
@@ -76,8 +70,8 @@ impl LastLook {
     }
 }
 
-async fn doctor(call: Call) -> Result<Answer, Failure> {
-    let app = &call.app;
+async fn doctor(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let app = &req.app;
     let store = app.engine.store();
     let now = store.now().await?;
     let wall = wall();
@@ -90,7 +84,7 @@ async fn doctor(call: Call) -> Result<Answer, Failure> {
     let untaken = untaken(app).await?;
     let unstarted = unstarted(app, now).await?;
     let limit = app.engine.settings().start_timeout;
-    Ok(Answer::object(|object| {
+    Ok(ApiResponse::object(|object| {
         object.object("data", |object| {
             object.text("version", app.engine.settings().version);
             object.time("wall_time", wall);
@@ -121,8 +115,8 @@ async fn doctor(call: Call) -> Result<Answer, Failure> {
     }))
 }
 
-/// Classes with claimable jobs that nobody takes.
-async fn untaken(app: &App) -> Result<Vec<(ClassBacklog, Untaken)>, Failure> {
+/// Returns classes with claimable jobs that no worker takes.
+async fn untaken(app: &App) -> Result<Vec<(ClassBacklog, Untaken)>, ApiError> {
     let classes = app.engine.store().backlog().await?.into_iter().filter(|class| class.ready);
     let judged = classes.filter_map(|class| {
         let why = app.engine.nobody_takes(&class.key)?;
@@ -131,8 +125,8 @@ async fn untaken(app: &App) -> Result<Vec<(ClassBacklog, Untaken)>, Failure> {
     Ok(judged.take(NAMED_MAX).collect())
 }
 
-/// Claimed jobs that have not started within the time that a worker has for it.
-async fn unstarted(app: &App, now: Timestamp) -> Result<Vec<JobRecord>, Failure> {
+/// Returns claimed jobs that did not start in time.
+async fn unstarted(app: &App, now: Timestamp) -> Result<Vec<JobRecord>, ApiError> {
     let query = JobQuery {
         states: vec![State::Active],
         started: Some(false),
@@ -140,7 +134,7 @@ async fn unstarted(app: &App, now: Timestamp) -> Result<Vec<JobRecord>, Failure>
     };
     let limit = app.engine.settings().start_timeout;
     let late = |job: &JobRecord| {
-        // Only a native worker tells of a start, and only of one that lasts.
+        // Only native workers report starts, and only of attempts that last a moment.
         let native = job.holder.as_ref().is_some_and(|holder| holder.worker.is_some());
         native && job.claimed.is_some_and(|claimed| now.since(claimed) > limit)
     };

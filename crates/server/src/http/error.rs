@@ -1,5 +1,5 @@
-//! Which status code? One match from what went wrong to the code on the wire, and one from
-//! that to the status.
+//! Errors of the API: one match from the cause to the error code, and one from that to the HTTP
+//! status.
 
 use std::borrow::Cow;
 
@@ -15,24 +15,24 @@ use crate::access::Denied;
 use crate::engine::{ClaimError, OrderError, Unavailable};
 use crate::intake::IntakeError;
 
-/// Why a request was not carried out.
+/// Why a request failed.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum ApiError {
     /// The request is wrong.
     Fault(Fault),
     /// The request becomes no job.
     Intake(IntakeError),
     /// The body is longer than allowed.
     TooLarge { max: usize },
-    /// The body took too long to come.
+    /// The body was not received in time.
     TooSlow,
-    /// No token that the server knows, or one that does not allow this.
+    /// The token is missing, unknown, or does not allow this.
     Denied(Denied),
-    /// There is no such thing.
+    /// It does not exist.
     NotFound(String),
-    /// The path knows other methods.
+    /// The path has other methods.
     Method(String),
-    /// The state of the thing does not allow this.
+    /// Its state does not allow this.
     Conflict(String),
     /// The standard's version, or a part of it, is not served.
     Unsupported(String),
@@ -40,11 +40,11 @@ pub(crate) enum Failure {
     Enqueue(EnqueueRefusal),
     /// The server cannot do this now.
     Unavailable(Unavailable),
-    /// A fault of ours.
+    /// A bug in the server.
     Internal(String),
 }
 
-impl Failure {
+impl ApiError {
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::NotFound(message.into())
     }
@@ -53,12 +53,12 @@ impl Failure {
         Self::NotFound(format!("job {id} is not known"))
     }
 
-    /// Judges why a page could not be read; a cursor that the store does not know is its
-    /// reader's fault.
+    /// Returns why a page could not be read; a cursor that the store does not know is the
+    /// client's fault.
     pub(crate) fn of_page(error: StoreError, has_cursor: bool) -> Self {
         match error {
             StoreError::Rejected(_) if has_cursor => {
-                Fault::field("cursor", "is not one that this server gave out").into()
+                Fault::field("cursor", "is not a cursor from this server").into()
             }
             other => other.into(),
         }
@@ -93,7 +93,7 @@ impl Failure {
         }
     }
 
-    /// Returns what is wrong, in words.
+    /// Returns the message.
     pub(crate) fn message(&self) -> Cow<'_, str> {
         match self {
             Self::Fault(fault) => Cow::Borrowed(&fault.message),
@@ -106,14 +106,14 @@ impl Failure {
             Self::TooLarge { max } => {
                 Cow::Owned(format!("request body is longer than {max} bytes"))
             }
-            Self::TooSlow => Cow::Borrowed("request body did not come in time"),
+            Self::TooSlow => Cow::Borrowed("request body was not received in time"),
             Self::Intake(error) => Cow::Owned(error.to_string()),
             Self::Enqueue(refusal) => Cow::Owned(refusal.to_string()),
             Self::Unavailable(unavailable) => Cow::Borrowed(&unavailable.reason),
         }
     }
 
-    /// Returns more about it, as JSON.
+    /// Returns details, as JSON.
     pub(crate) fn details(&self) -> Option<String> {
         match self {
             Self::Fault(Fault { field: Some(field), .. }) => {
@@ -124,7 +124,7 @@ impl Failure {
         }
     }
 
-    /// Returns after how many seconds the same request may go through.
+    /// Returns after how many seconds the same request may succeed.
     pub(crate) fn retry_after(&self) -> Option<u64> {
         let Self::Unavailable(unavailable) = self else { return None };
         Some(unavailable.retry_after.as_millis().div_ceil(1000).max(1))
@@ -148,13 +148,13 @@ pub(crate) const fn status(code: Code) -> StatusCode {
     }
 }
 
-impl From<Fault> for Failure {
+impl From<Fault> for ApiError {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl From<IntakeError> for Failure {
+impl From<IntakeError> for ApiError {
     fn from(error: IntakeError) -> Self {
         match error {
             IntakeError::Invalid(fault) => Self::Fault(fault),
@@ -163,19 +163,19 @@ impl From<IntakeError> for Failure {
     }
 }
 
-impl From<Denied> for Failure {
+impl From<Denied> for ApiError {
     fn from(denied: Denied) -> Self {
         Self::Denied(denied)
     }
 }
 
-impl From<Unavailable> for Failure {
+impl From<Unavailable> for ApiError {
     fn from(unavailable: Unavailable) -> Self {
         Self::Unavailable(unavailable)
     }
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Corrupt(_) | StoreError::Rejected(_) => Self::Internal(error.to_string()),
@@ -187,7 +187,7 @@ impl From<StoreError> for Failure {
     }
 }
 
-impl From<ClaimError> for Failure {
+impl From<ClaimError> for ApiError {
     fn from(error: ClaimError) -> Self {
         match error {
             ClaimError::Unavailable(unavailable) => Self::Unavailable(unavailable),
@@ -196,7 +196,7 @@ impl From<ClaimError> for Failure {
     }
 }
 
-impl From<OrderError> for Failure {
+impl From<OrderError> for ApiError {
     fn from(error: OrderError) -> Self {
         match error {
             OrderError::Unavailable(unavailable) => Self::Unavailable(unavailable),

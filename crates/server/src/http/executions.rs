@@ -10,7 +10,7 @@ mod view;
 use outlast_wire::ojs::error::Code;
 
 use super::route::{Routes, get, post};
-use super::shape::Shape;
+use super::schema::Schema;
 use crate::access::Need;
 
 pub(super) fn routes() -> Routes {
@@ -18,64 +18,68 @@ pub(super) fn routes() -> Routes {
 }
 
 const LIST: &[(&str, &str)] = &[
-    ("status", "Only executions of this status"),
-    ("action_ref", "Only of this action"),
-    ("worker", "Only of this worker, by id or name"),
-    ("queue", "Only of this queue"),
-    ("id", "Only those whose id begins so, with at least 4 digits"),
-    ("created_after", "Only those made since: a time, or how long ago, such as `2h`"),
-    ("created_before", "Only those made before: a time, or how long ago"),
-    ("limit", "Most rows; 50 unless said"),
-    ("cursor", "Where the page before ended"),
+    ("status", "Only executions with this status"),
+    ("action_ref", "Only executions of this action"),
+    ("worker", "Only those run by this worker (id or name)"),
+    ("queue", "Only those in this queue"),
+    ("id", "Only those whose id starts with this, at least 4 digits"),
+    ("created_after", "Only those created after this time, or within this long, such as `2h`"),
+    ("created_before", "Only those created before this time, or longer ago than this"),
+    ("limit", "Page size, 50 by default"),
+    ("cursor", "`next_cursor` of the previous page"),
 ];
-const IF_STATUS: &[(&str, &str)] =
-    &[("if_status", "Only if this is its status still; in another one it is refused with 409")];
+const IF_STATUS: &[(&str, &str)] = &[("if_status", "Only if this is still its status; else 409")];
 const LOGS: &[(&str, &str)] = &[
-    ("after", "Only pieces after this number"),
-    ("limit", "Most pieces"),
-    ("format", "`json`, or `text` for the bytes as they were"),
+    ("after", "Only chunks after this number"),
+    ("limit", "Page size"),
+    ("format", "`json`, or `text` for the raw output"),
 ];
 const EVENTS: &[(&str, &str)] = &[
-    ("stream", "`true` for Server-Sent Events that go on"),
+    ("stream", "`true` for a stream of Server-Sent Events"),
     ("type", "Only events of these types, such as `job.completed,job.failed` or `worker.*`"),
-    ("limit", "Most events of a page"),
+    ("limit", "Page size"),
     ("cursor", "Only events after this one"),
-    ("types", "The same as `type`"),
-    ("after", "The same as `cursor`"),
+    ("types", "Alias of `type`"),
+    ("after", "Alias of `cursor`"),
     ("queue", "Only events of these queues"),
-    ("queues", "The same as `queue`"),
-    ("worker", "Only events by this worker, by id or name"),
+    ("queues", "Alias of `queue`"),
+    ("worker", "Only events by this worker (id or name)"),
 ];
 
 fn below(root: &'static str) -> Routes {
     let path = |rest: &str| format!("{root}{rest}");
     Routes::new()
         .add(
-            post(root, Need::Produce, "Enqueues an execution of an action", Shape::Execution)
-                .enqueues(Shape::ExecutionRequest)
+            post(root, Need::Produce, "Enqueues an execution of an action", Schema::Execution)
+                .enqueues(Schema::ExecutionRequest)
                 .refuses(&[Code::NotFound]),
             create::create,
         )
-        .add(get(root, Need::Read, "Lists executions", Shape::Executions).query(LIST), list::list)
-        .add(get(path("/{id}"), Need::Read, "Shows an execution", Shape::Execution), detail::show)
+        .add(get(root, Need::Read, "Lists executions", Schema::Executions).query(LIST), list::list)
+        .add(get(path("/{id}"), Need::Read, "Shows an execution", Schema::Execution), detail::show)
         .add(
-            post(path("/{id}/cancel"), Need::Produce, "Cancels an execution", Shape::Execution)
+            post(path("/{id}/cancel"), Need::Produce, "Cancels an execution", Schema::Execution)
                 .query(IF_STATUS)
                 .refuses(&[Code::Conflict]),
             detail::cancel,
         )
         .add(
-            post(path("/{id}/retry"), Need::Operate, "Gives it a new life", Shape::Execution)
-                .query(IF_STATUS)
-                .refuses(&[Code::Conflict]),
+            post(
+                path("/{id}/retry"),
+                Need::Operate,
+                "Retries an execution that failed",
+                Schema::Execution,
+            )
+            .query(IF_STATUS)
+            .refuses(&[Code::Conflict]),
             detail::retry,
         )
         .add(
             post(
                 path("/{id}/run-now"),
                 Need::Operate,
-                "Lets it run before its time",
-                Shape::Execution,
+                "Runs an execution now that waits for a time",
+                Schema::Execution,
             )
             .refuses(&[Code::Conflict]),
             detail::run_now,
@@ -84,15 +88,15 @@ fn below(root: &'static str) -> Routes {
             post(
                 path("/{id}/rerun"),
                 Need::Produce,
-                "Enqueues the same again, as another execution",
-                Shape::Execution,
+                "Enqueues a copy as a new execution",
+                Schema::Execution,
             )
             .creates()
             .refuses(&[Code::Conflict, Code::ValidationError]),
             detail::rerun,
         )
         .add(
-            get(path("/{id}/logs"), Need::Read, "Shows its output", Shape::Logs)
+            get(path("/{id}/logs"), Need::Read, "Shows its output", Schema::Logs)
                 .query(LOGS)
                 .also("text/plain"),
             detail::logs,
@@ -102,14 +106,14 @@ fn below(root: &'static str) -> Routes {
                 path("/{id}/events"),
                 Need::Read,
                 "Lists its events, or streams them",
-                Shape::Events,
+                Schema::Events,
             )
             .query(EVENTS)
             .streams(),
             detail::events,
         )
         .add(
-            get(path("/{id}/attempts"), Need::Read, "Lists its attempts", Shape::Attempts),
+            get(path("/{id}/attempts"), Need::Read, "Lists its attempts", Schema::Attempts),
             detail::attempts,
         )
 }

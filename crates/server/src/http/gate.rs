@@ -1,9 +1,8 @@
-//! What is refused of a request before anything looks at it: a name that is not this
-//! server's, and ordinary requests where only workers find room.
+//! Requests that are refused first of all: those for another host name, and those of ordinary
+//! clients on connections that are reserved for workers.
 //!
-//! A web page may have a name of its own stand for a loopback address (DNS rebinding); its
-//! requests then look to a browser as if they went to the page's own server. They still carry
-//! that name.
+//! A web page may point its own host name at a loopback address (DNS rebinding). A browser then
+//! takes requests to this server for requests to the page's server. They still carry that name.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -13,26 +12,26 @@ use http::uri::Authority;
 use http::{HeaderValue, Request, Response, header};
 use outlast_core::time::Span;
 
-use super::call::Caller;
-use super::error::Failure;
+use super::error::ApiError;
+use super::responder::Responder;
 use crate::access::Denied;
 use crate::connections::Peer;
 use crate::engine::Unavailable;
 use crate::session;
 
-/// Names under which a server is asked.
+/// Host names that a server accepts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hosts {
-    /// Whether they are looked at.
+    /// Whether they are checked.
     checked: bool,
     address: Option<IpAddr>,
     names: BTreeSet<String>,
 }
 
 impl Hosts {
-    /// The names of a server that lets everybody in and listens on `address`: those of this
-    /// machine, and what is configured. Only where a network address is listened on and no
-    /// name is configured, any name will do.
+    /// Returns the names of a server without tokens that listens on `address`: those of this
+    /// machine and those configured. A server on a network address without configured names
+    /// accepts any.
     pub(crate) fn of_open_server(address: SocketAddr, configured: &[String]) -> Self {
         let ip = address.ip();
         let names = configured.iter().map(|name| name.to_ascii_lowercase()).collect();
@@ -50,41 +49,41 @@ impl Hosts {
     }
 }
 
-/// Returns the answer to a request that goes no further.
+/// Returns the response to a request that is refused.
 pub(crate) fn refuse<B>(
     request: &Request<B>,
     hosts: &Hosts,
     peer: &Peer,
 ) -> Option<Response<Body>> {
     let failure = if peer.is_reserved() && !may_use_reserve(request.uri().path()) {
-        Failure::Unavailable(Unavailable {
-            reason: "too many connections are open; what is left is for workers".to_owned(),
+        ApiError::Unavailable(Unavailable {
+            reason: "too many connections are open; the rest is reserved for workers".to_owned(),
             retry_after: Span::from_secs(1),
         })
     } else {
         wrong_host(request, hosts)?
     };
-    let mut response = Caller::of(request).respond(Err(failure));
+    let mut response = Responder::of(request).respond(Err(failure));
     if request.version() < http::Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     Some(response)
 }
 
-/// Workers' requests and probes.
+/// Returns whether a request is a worker's or a probe.
 fn may_use_reserve(path: &str) -> bool {
     path.starts_with(session::PATH)
         || path.starts_with("/ojs/v1/workers/")
         || path.starts_with("/health/")
 }
 
-fn wrong_host<B>(request: &Request<B>, hosts: &Hosts) -> Option<Failure> {
+fn wrong_host<B>(request: &Request<B>, hosts: &Hosts) -> Option<ApiError> {
     if !hosts.checked {
         return None;
     }
     let named = match request.uri().authority() {
         Some(authority) => Some(authority.host().to_owned()),
-        // A browser always says it; what says nothing is no browser.
+        // Browsers always send it.
         None => {
             let host = request.headers().get(header::HOST)?.to_str().unwrap_or_default();
             host.parse::<Authority>().ok().map(|host| host.host().to_owned())
@@ -93,7 +92,7 @@ fn wrong_host<B>(request: &Request<B>, hosts: &Hosts) -> Option<Failure> {
     if named.as_deref().is_some_and(|host| hosts.know(host)) {
         return None;
     }
-    Some(Failure::Denied(Denied::Forbidden(format!(
+    Some(ApiError::Denied(Denied::Forbidden(format!(
         "this server is not known as {:?}: without tokens it answers to localhost and loopback \
          addresses, and to the names in `server.hosts`",
         named.unwrap_or_default()

@@ -11,9 +11,9 @@ use outlast_core::job::{Outcome, State};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::query::QueueStats;
 
-use super::answer::Answer;
-use super::call::Call;
-use super::error::Failure;
+use super::error::ApiError;
+use super::request::ApiRequest;
+use super::response::ApiResponse;
 use crate::engine::Board;
 use crate::metrics::histogram::{SHORT, Snapshot};
 use crate::metrics::series::{ENDS, LABELS_MAX, OVERFLOW, Pair, Sums};
@@ -27,10 +27,10 @@ const COUNTS_LIMIT: Duration = Duration::from_secs(5);
 
 /// Answers with the counters of this server and the counts of the store. The latter are left
 /// out while the store does not answer.
-pub(super) async fn show(call: Call) -> Result<Answer, Failure> {
-    let asks = call.header("accept").is_some_and(|accept| accept.contains("version="));
+pub(super) async fn show(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let asks = req.header("accept").is_some_and(|accept| accept.contains("version="));
     let kind = if asks { PROMETHEUS } else { "text/plain" };
-    let engine = &call.app.engine;
+    let engine = &req.app.engine;
     let (metrics, board, store) = (engine.counters(), engine.board(), engine.store());
     let asked = async { tokio::try_join!(store.tally(), store.queues()) };
     let counted = tokio::time::timeout(COUNTS_LIMIT, asked).await.ok().and_then(Result::ok);
@@ -47,12 +47,12 @@ pub(super) async fn show(call: Call) -> Result<Answer, Failure> {
         let keys = classes.iter().map(|class| (class.id, &class.key)).collect();
         series(&mut text, &metrics.sums(&keys));
     }
-    Ok(Answer::text(kind, text.into_bytes()))
+    Ok(ApiResponse::text(kind, text.into_bytes()))
 }
 
 fn counters(text: &mut Text, metrics: &Metrics) {
-    text.counter("outlast_jobs_enqueued_total", "Jobs stored.", read(&metrics.enqueued));
-    text.counter("outlast_jobs_claimed_total", "Claims of jobs.", read(&metrics.claimed));
+    text.counter("outlast_jobs_enqueued_total", "Jobs enqueued.", read(&metrics.enqueued));
+    text.counter("outlast_jobs_claimed_total", "Jobs claimed.", read(&metrics.claimed));
     text.head("outlast_attempts_ended_total", "Attempts ended, by outcome.", "counter");
     for (outcome, counter) in Outcome::ALL.iter().zip(&metrics.outcomes) {
         let labels = format!("outcome=\"{}\"", outcome.as_str());
@@ -68,7 +68,7 @@ fn counters(text: &mut Text, metrics: &Metrics) {
     );
     text.counter(
         "outlast_workers_lapsed_total",
-        "Workers given up.",
+        "Workers declared dead.",
         read(&metrics.workers_lapsed),
     );
     text.counter(
@@ -86,7 +86,11 @@ fn counters(text: &mut Text, metrics: &Metrics) {
         "Store transactions tried.",
         read(&metrics.batches),
     );
-    text.counter("outlast_store_commands_total", "Commands in them.", read(&metrics.commands));
+    text.counter(
+        "outlast_store_commands_total",
+        "Commands in store transactions.",
+        read(&metrics.commands),
+    );
     text.counter(
         "outlast_workers_registered_total",
         "Workers that registered.",
@@ -94,7 +98,7 @@ fn counters(text: &mut Text, metrics: &Metrics) {
     );
     text.counter(
         "outlast_workers_stopped_total",
-        "Workers that said goodbye, or whose end was proved.",
+        "Workers that stopped, or were proven dead.",
         read(&metrics.workers_stopped),
     );
 }
@@ -102,20 +106,20 @@ fn counters(text: &mut Text, metrics: &Metrics) {
 /// Writes how long the server took for what it does for itself.
 fn own_times(text: &mut Text, metrics: &Metrics) {
     let name = "outlast_store_commit_seconds";
-    text.head(name, "How long transactions of the store took.", "histogram");
+    text.head(name, "Duration of store transactions.", "histogram");
     for (lane, histogram) in ["work", "beats"].iter().zip(&metrics.commits) {
         let labels = format!("lane=\"{lane}\"");
         text.histogram(name, &labels, &histogram.snapshot(), MICROS);
     }
     let name = "outlast_timeout_check_seconds";
-    let help = "How long looks took for what is due, and for what nobody can run.";
+    let help = "Duration of checks for what is due, and for jobs that no worker can run.";
     text.head(name, help, "histogram");
     for (check, histogram) in ["due", "stranded"].iter().zip(&metrics.checks) {
         let labels = format!("check=\"{check}\"");
         text.histogram(name, &labels, &histogram.snapshot(), MICROS);
     }
     let name = "outlast_event_loop_lag_seconds";
-    text.head(name, "How much later than asked for the event loop turned.", "histogram");
+    text.head(name, "Delay of the event loop.", "histogram");
     text.histogram(name, "", &metrics.lag.snapshot(), MICROS);
 }
 
@@ -127,7 +131,7 @@ fn workers(text: &mut Text, board: &Board) {
     for state in ["running", "quiet", "draining", "suspect"] {
         text.sample("outlast_workers", &format!("state=\"{state}\""), count(state));
     }
-    text.gauge("ojs_workers_active", "Workers that take work.", count("running"));
+    text.gauge("ojs_workers_active", "Workers that accept jobs.", count("running"));
     let name = "outlast_worker_heartbeat_age_seconds";
     text.head(name, "Age of live workers' latest heartbeats, by quantile.", "gauge");
     let now = board.store_time().unwrap_or_default();
@@ -166,13 +170,13 @@ fn queues(text: &mut Text, queues: &[QueueStats], now: Option<Timestamp>) {
             text.sample("ojs_queue_depth", &labels, count);
         }
     }
-    text.head("ojs_workers_busy", "Jobs that are worked on, by queue.", "gauge");
+    text.head("ojs_workers_busy", "Running jobs, by queue.", "gauge");
     for queue in &queues {
         let labels = format!("queue=\"{}\"", escaped(&queue.name));
         text.sample("ojs_workers_busy", &labels, queue.active);
     }
     let name = "outlast_queue_oldest_ready_seconds";
-    text.head(name, "How long the oldest claimable job has waited, by queue.", "gauge");
+    text.head(name, "Age of the oldest claimable job, by queue.", "gauge");
     for queue in &queues {
         let oldest = queue.oldest_available.zip(now).map(|(since, now)| now.since(since));
         let labels = format!("queue=\"{}\"", escaped(&queue.name));
@@ -187,17 +191,17 @@ fn queues(text: &mut Text, queues: &[QueueStats], now: Option<Timestamp>) {
 }
 
 fn series(text: &mut Text, sums: &BTreeMap<Pair, Sums>) {
-    counts(text, sums, ("ojs_job_enqueued_total", "Jobs stored."), |sum| sum.enqueued);
+    counts(text, sums, ("ojs_job_enqueued_total", "Jobs enqueued."), |sum| sum.enqueued);
     let ended = |state: State| move |sum: &Sums| ended_in(sum, state);
-    let name = ("ojs_job_completed_total", "Jobs that ended well.");
+    let name = ("ojs_job_completed_total", "Jobs completed.");
     counts(text, sums, name, ended(State::Completed));
-    let name = ("ojs_job_failed_total", "Jobs that ended without success.");
+    let name = ("ojs_job_failed_total", "Jobs discarded.");
     counts(text, sums, name, ended(State::Discarded));
-    let name = ("ojs_job_cancelled_total", "Jobs that were cancelled.");
+    let name = ("ojs_job_cancelled_total", "Jobs cancelled.");
     counts(text, sums, name, ended(State::Cancelled));
-    let name = ("ojs_job_retried_total", "Failures after which another attempt follows.");
+    let name = ("ojs_job_retried_total", "Failed attempts that will be retried.");
     counts(text, sums, name, |sum| sum.retried);
-    let name = ("ojs_job_expired_total", "Jobs that expired before they were run.");
+    let name = ("ojs_job_expired_total", "Jobs that expired before they ran.");
     counts(text, sums, name, |sum| sum.expired);
     let mut enqueues: BTreeMap<&str, Snapshot> = BTreeMap::new();
     for ((queue, _), sum) in sums {
@@ -205,17 +209,17 @@ fn series(text: &mut Text, sums: &BTreeMap<Pair, Sums>) {
         all.add(&sum.enqueues);
     }
     let name = "ojs_job_enqueue_duration_seconds";
-    text.head(name, "How long enqueues took, by the queue of the first job.", "histogram");
+    text.head(name, "Duration of enqueues, by the queue of the first job.", "histogram");
     for (queue, took) in &enqueues {
         text.histogram(name, &format!("queue=\"{}\"", escaped(queue)), took, MICROS);
     }
     let name = "ojs_job_queue_time_seconds";
-    text.head(name, "From when a job may run to its first claim.", "histogram");
+    text.head(name, "Time from when a job could run to its first claim.", "histogram");
     for (pair, sum) in sums {
         text.histogram(name, &labels(pair), &sum.waits, MILLIS);
     }
     let name = "ojs_job_duration_seconds";
-    text.head(name, "How long the last attempt of a job ran, by its last state.", "histogram");
+    text.head(name, "Run time of the last attempt of a job, by final state.", "histogram");
     for (pair, sum) in sums {
         for (state, runs) in ENDS.iter().zip(&sum.runs) {
             if runs.count() > 0 {

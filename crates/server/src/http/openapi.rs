@@ -1,23 +1,23 @@
-//! `/openapi.json`: the API described by its own routes.
+//! `/openapi.json`: the API described from its routes.
 
 use outlast_wire::ojs::error::Code;
 use serde_json::{Map, Value, json};
 
-use super::answer::Answer;
-use super::call::Call;
 use super::error;
-use super::error::Failure;
+use super::error::ApiError;
+use super::request::ApiRequest;
+use super::response::ApiResponse;
 use super::route::{EVENT_STREAM, Route, Routes, get};
-use super::shape::{self, Shape};
+use super::schema::{self, Schema};
 use crate::access::{Need, Role};
 
 pub(super) fn routes() -> Routes {
     let about = "Describes this API";
-    Routes::new().add(get("/openapi.json", Need::Nothing, about, Shape::Description), describe)
+    Routes::new().add(get("/openapi.json", Need::Nothing, about, Schema::Description), describe)
 }
 
-async fn describe(call: Call) -> Result<Answer, Failure> {
-    Ok(Answer::ok(call.app.description.get().cloned().unwrap_or_default()))
+async fn describe(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    Ok(ApiResponse::ok(req.app.description.get().cloned().unwrap_or_default()))
 }
 
 /// Describes routes.
@@ -32,12 +32,12 @@ pub(super) fn document(routes: &[Route], version: &str) -> Value {
         "info": {
             "title": "Outlast",
             "version": version,
-            "description": "Jobs that outlive their workers. Paths below /ojs are Open Job Spec.",
+            "description": "Jobs that outlive their workers. Paths under /ojs are Open Job Spec.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
         "components": {
-            "schemas": shape::components(),
+            "schemas": schema::components(),
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     })
@@ -97,7 +97,7 @@ fn parameters(route: &Route) -> Value {
         all.push(json!({"name": name, "in": "header", "description": about, "schema": schema}));
     }
     if route.also == Some(EVENT_STREAM) {
-        let about = "The `id` of the last event that was seen: the stream goes on after it";
+        let about = "`id` of the last event received; the stream resumes after it";
         let name = "Last-Event-ID";
         all.push(json!({"name": name, "in": "header", "description": about, "schema": text}));
     }
@@ -119,7 +119,7 @@ fn responses(route: &Route) -> Value {
     answers
 }
 
-/// Adds a refusal to the answer of its status.
+/// Adds an error to the response of its status.
 fn refusal(answer: &mut Value, media: &str, code: Code) {
     let told = format!("`{}`: {}", code.as_str(), code.about());
     let codes = answer["x-codes"].as_array().cloned().unwrap_or_default();
@@ -127,7 +127,7 @@ fn refusal(answer: &mut Value, media: &str, code: Code) {
     if codes.is_empty() {
         let schema = answer["content"][media]["schema"].take();
         let refused = json!({"$ref": "#/components/schemas/Error"});
-        // A service that is unwell says so in its own shape too.
+        // An unhealthy service returns its own schema too.
         let either = if schema.is_null() { refused } else { json!({"anyOf": [schema, refused]}) };
         answer["content"][media]["schema"] = either;
     }
@@ -135,7 +135,7 @@ fn refusal(answer: &mut Value, media: &str, code: Code) {
     answer["x-codes"] = codes.into_iter().chain([code.as_str().into()]).collect();
 }
 
-fn content(route: &Route, shape: Shape) -> Value {
+fn content(route: &Route, shape: Schema) -> Value {
     json!({shape.media_type().unwrap_or_else(|| media_type(route)): {"schema": shape.schema()}})
 }
 

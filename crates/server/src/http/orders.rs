@@ -1,4 +1,4 @@
-//! Orders about one job, whichever API they came by.
+//! Commands about one job, for both APIs.
 
 use outlast_core::id::JobId;
 use outlast_store::arrival::{ArrivalState, EnqueueArrived};
@@ -8,12 +8,12 @@ use outlast_store::reply::{MoveRefusal, Moved};
 use outlast_store::{Command, Reply};
 
 use super::App;
-use super::error::Failure;
+use super::error::ApiError;
 use crate::engine::unexpected;
 use crate::intake;
 
-/// Reads a job, or says that it is not known (to this tenant).
-pub(crate) async fn job(app: &App, id: JobId, tenant: Option<&str>) -> Result<JobRecord, Failure> {
+/// Reads a job, or fails if it does not exist (for this tenant).
+pub(crate) async fn job(app: &App, id: JobId, tenant: Option<&str>) -> Result<JobRecord, ApiError> {
     let store = app.engine.store();
     let mut record = store.job(id).await?;
     if record.is_none() && enqueue_arrival(app, id).await? {
@@ -23,11 +23,11 @@ pub(crate) async fn job(app: &App, id: JobId, tenant: Option<&str>) -> Result<Jo
         Some(tenant) => record.job.key.tenant.as_deref() == Some(tenant),
         None => true,
     };
-    record.filter(visible).ok_or_else(|| Failure::no_job(&id.to_string()))
+    record.filter(visible).ok_or_else(|| ApiError::no_job(&id.to_string()))
 }
 
 /// Enqueues a job that its program stored by SQL a moment ago. Returns whether it is there.
-async fn enqueue_arrival(app: &App, id: JobId) -> Result<bool, Failure> {
+async fn enqueue_arrival(app: &App, id: JobId) -> Result<bool, ApiError> {
     let arrival = match app.engine.store().arrival(id).await? {
         ArrivalState::Unknown => return Ok(false),
         ArrivalState::Enqueued => return Ok(true),
@@ -40,31 +40,31 @@ async fn enqueue_arrival(app: &App, id: JobId) -> Result<bool, Failure> {
 }
 
 /// Cancels a job and returns it.
-pub(crate) async fn cancel(app: &App, order: JobOrder) -> Result<JobRecord, Failure> {
+pub(crate) async fn cancel(app: &App, order: JobOrder) -> Result<JobRecord, ApiError> {
     let id = order.job;
     moved(app, id, Command::Cancel(order)).await?;
     job(app, id, None).await
 }
 
 /// Replays a discarded job in a new life and returns it.
-pub(crate) async fn replay(app: &App, order: JobOrder) -> Result<JobRecord, Failure> {
+pub(crate) async fn replay(app: &App, order: JobOrder) -> Result<JobRecord, ApiError> {
     let id = order.job;
     moved(app, id, Command::Replay(order)).await?;
     job(app, id, None).await
 }
 
-/// Puts a command that moves one job into the next batch.
-pub(crate) async fn moved(app: &App, id: JobId, command: Command) -> Result<Moved, Failure> {
+/// Submits a command that moves one job.
+pub(crate) async fn moved(app: &App, id: JobId, command: Command) -> Result<Moved, ApiError> {
     let moved = try_move(app, id, command).await?;
-    moved.map_err(|refusal| Failure::moving(id, &refusal))
+    moved.map_err(|refusal| ApiError::moving(id, &refusal))
 }
 
-/// As [`moved`]; why a job does not move is left to the caller.
+/// As [`moved`], but returns the refusal.
 pub(crate) async fn try_move(
     app: &App,
     id: JobId,
     command: Command,
-) -> Result<Result<Moved, MoveRefusal>, Failure> {
+) -> Result<Result<Moved, MoveRefusal>, ApiError> {
     let again = command.clone();
     match submit_move(app, command).await? {
         // Its program may have committed a moment ago.
@@ -75,7 +75,7 @@ pub(crate) async fn try_move(
     }
 }
 
-async fn submit_move(app: &App, command: Command) -> Result<Result<Moved, MoveRefusal>, Failure> {
+async fn submit_move(app: &App, command: Command) -> Result<Result<Moved, MoveRefusal>, ApiError> {
     match app.engine.submit(command).await? {
         Reply::Moved(moved) => Ok(moved),
         other => Err(unexpected("a move", &other).into()),

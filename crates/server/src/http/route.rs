@@ -1,4 +1,5 @@
-//! A route: where it is, what it needs, what it is for. There is no other way to add one.
+//! A route: its path, who may use it, and what it takes and returns. There is no other way to
+//! add one.
 
 use std::borrow::Cow;
 
@@ -9,33 +10,34 @@ use http::Method;
 use outlast_wire::ojs::error::Code;
 
 use super::App;
-use super::answer::Answer;
-use super::call::Call;
-use super::error::Failure;
-use super::shape::Shape;
+use super::error::ApiError;
+use super::request::ApiRequest;
+use super::responder::Responder;
+use super::response::ApiResponse;
+use super::schema::Schema;
 use crate::access::Need;
 
-/// What is said about a route where it is added.
+/// A route's description.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) path: Cow<'static, str>,
     pub(crate) need: Need,
-    /// What it does, in half a line.
+    /// Summary.
     pub(crate) about: &'static str,
-    /// What it answers when all is well.
-    pub(crate) gives: Shape,
-    /// The statuses of that.
+    /// What it returns on success.
+    pub(crate) gives: Schema,
+    /// The status codes of that.
     pub(crate) statuses: &'static [u16],
-    /// What it wants to be sent.
-    pub(crate) takes: Option<Shape>,
-    /// Parameters of the query, each with what it does.
+    /// Its request body.
+    pub(crate) takes: Option<Schema>,
+    /// Query parameters with descriptions.
     pub(crate) query: &'static [(&'static str, &'static str)],
     /// Whether an `Idempotency-Key` is honoured.
     pub(crate) keyed: bool,
-    /// The media type that it answers with when asked to, beside its own.
+    /// Another media type that it can return.
     pub(crate) also: Option<&'static str>,
-    /// What it may refuse for, beyond what follows from the rest.
+    /// Error codes that do not follow from the rest.
     pub(crate) refuses: &'static [Code],
 }
 
@@ -45,7 +47,7 @@ pub(crate) const EVENT_STREAM: &str = "text/event-stream";
 type Path = Cow<'static, str>;
 
 impl Route {
-    fn new(method: Method, path: Path, need: Need, about: &'static str, gives: Shape) -> Self {
+    fn new(method: Method, path: Path, need: Need, about: &'static str, gives: Schema) -> Self {
         Self {
             method,
             path,
@@ -61,7 +63,7 @@ impl Route {
         }
     }
 
-    pub(crate) const fn takes(mut self, shape: Shape) -> Self {
+    pub(crate) const fn takes(mut self, shape: Schema) -> Self {
         self.takes = Some(shape);
         self
     }
@@ -76,21 +78,21 @@ impl Route {
         self
     }
 
-    /// Says that it enqueues: answered with 201, safe to repeat under a key.
-    pub(crate) const fn enqueues(mut self, shape: Shape) -> Self {
+    /// Marks it as an enqueue: it returns 201 and can be repeated with a key.
+    pub(crate) const fn enqueues(mut self, shape: Schema) -> Self {
         self.takes = Some(shape);
         self.statuses = &[201];
         self.keyed = true;
         self
     }
 
-    /// Says that it makes something new.
+    /// Marks it as creating a resource.
     pub(crate) const fn creates(mut self) -> Self {
         self.statuses = &[201];
         self
     }
 
-    /// Says that it streams events where that is wanted.
+    /// Marks it as able to stream events.
     pub(crate) const fn streams(self) -> Self {
         self.also(EVENT_STREAM)
     }
@@ -127,7 +129,7 @@ impl Route {
 
     fn names_something(&self) -> bool {
         // Any name will do for a queue that is paused.
-        let shown = self.path.contains('{') && self.gives != Shape::QueueOrder;
+        let shown = self.path.contains('{') && self.gives != Schema::QueueOrder;
         shown || self.query.iter().any(|(name, _)| *name == "worker")
     }
 
@@ -158,12 +160,12 @@ impl Route {
 }
 
 /// A route that reads.
-pub(crate) fn get(path: impl Into<Path>, need: Need, about: &'static str, gives: Shape) -> Route {
+pub(crate) fn get(path: impl Into<Path>, need: Need, about: &'static str, gives: Schema) -> Route {
     Route::new(Method::GET, path.into(), need, about, gives)
 }
 
 /// A route that changes something.
-pub(crate) fn post(path: impl Into<Path>, need: Need, about: &'static str, gives: Shape) -> Route {
+pub(crate) fn post(path: impl Into<Path>, need: Need, about: &'static str, gives: Schema) -> Route {
     Route::new(Method::POST, path.into(), need, about, gives)
 }
 
@@ -172,7 +174,7 @@ pub(crate) fn delete(
     path: impl Into<Path>,
     need: Need,
     about: &'static str,
-    gives: Shape,
+    gives: Schema,
 ) -> Route {
     Route::new(Method::DELETE, path.into(), need, about, gives)
 }
@@ -192,20 +194,21 @@ impl Routes {
     /// Adds a route with its handler.
     pub(crate) fn add<F, Fut>(mut self, route: Route, handler: F) -> Self
     where
-        F: Fn(Call) -> Fut + Clone + Send + Sync + 'static,
-        Fut: Future<Output = Result<Answer, Failure>> + Send,
+        F: Fn(ApiRequest) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<ApiResponse, ApiError>> + Send,
     {
         let need = route.need;
         let known = route.is_exact().then_some(route.query);
         let serve = move |State(app): State<App>, request: Request| {
             let handler = handler.clone();
             async move {
-                let (call, caller) = Call::new(app, request);
-                let call = call.allowed(need).and_then(|call| caller.check().map(|()| call));
-                let call = call.and_then(|call| call.asking_only(known));
-                match call {
-                    Ok(call) => caller.respond(handler(call).await),
-                    Err(failure) => caller.respond(Err(failure)),
+                let responder = Responder::of(&request);
+                let req = ApiRequest::new(app, request).allowed(need);
+                let req = req.and_then(|req| responder.check().map(|()| req));
+                let req = req.and_then(|req| req.asking_only(known));
+                match req {
+                    Ok(req) => responder.respond(handler(req).await),
+                    Err(error) => responder.respond(Err(error)),
                 }
             }
         };

@@ -1,4 +1,4 @@
-//! Events as they are committed: Server-Sent Events that can be resumed.
+//! Streams of Server-Sent Events that can be resumed.
 //!
 //! ```text
 //! cursor ─▶ read a page ─▶ some: send, each with `id:` = its cursor, and read on
@@ -6,10 +6,10 @@
 //!              └──woken by a commit────┘            stop or too slow: end, to be resumed
 //! ```
 //!
-//! A stream holds one page at most and reads the next when the last one was taken, so a slow
-//! reader costs nothing but its connection, and loses nothing: the log is the buffer. The
-//! more streams there are, the longer each pauses between its looks at the log: whoever waits
-//! for a job has one, and all of them together must leave the machine to the jobs.
+//! A stream holds one page at most and reads the next when that one was sent, so a slow client
+//! costs nothing but its connection and loses nothing: the log is the buffer. The more streams
+//! there are, the longer each pauses between reads: everyone who waits for a job has one, and
+//! together they must leave the machine to the jobs.
 
 use std::time::Duration;
 
@@ -17,90 +17,55 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
 use http::StatusCode;
-use outlast_core::id::{JobId, WorkerId};
-use outlast_store::event::{EventName, EventQuery};
+use outlast_store::event::EventQuery;
 use outlast_wire::Fault;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use uuid::Uuid;
 
-use super::answer::Answer;
-use super::call::Call;
-use super::error::Failure;
-use super::ojs::events as event_log;
-use super::{App, workers};
+use super::error::ApiError;
+use super::event_log::PAGE;
+use super::request::ApiRequest;
+use super::response::ApiResponse;
+use super::{App, event_log};
 use crate::clock::boot_time;
-use crate::stall::WRITE_STALL_MAX;
+use crate::write_timeout::WRITE_STALL_MAX;
 
-/// Most events in one page.
-const PAGE: u32 = 200;
-/// Silence after which a comment is sent, so that both ends know that the other is there.
+/// Silence after which a comment is sent, so that both ends notice a dead connection.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Pause between two looks of a stream, for each stream there is: 10,000 looks a second in all.
+/// Pause between two reads of a stream, for each stream: 10,000 reads a second in all.
 const PAUSE_A_STREAM: Duration = Duration::from_micros(100);
-/// Longest such pause; a timer knows no shorter one than the other.
+/// Longest and shortest such pause; timers are no finer than the latter.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// More commits than this since the last look may be more than one look takes in.
+/// More commits than this since the last read may not fit into one read.
 const LOOK: u64 = 10_000;
-/// What a reader should wait before it comes back, in milliseconds.
+/// How long a client should wait before it reconnects, in milliseconds.
 const RETRY_MS: u32 = 1000;
 
-/// Returns whether a request wants a stream rather than a page.
-pub(super) fn is_wanted(call: &Call, otherwise: bool) -> Result<bool, Failure> {
-    match call.query("stream").as_deref() {
+/// Returns whether a request asks for a stream rather than a page.
+pub(super) fn is_wanted(req: &ApiRequest, otherwise: bool) -> Result<bool, ApiError> {
+    match req.query("stream").as_deref() {
         Some("true" | "1") => return Ok(true),
         Some("false" | "0") => return Ok(false),
         Some(_) => return Err(Fault::field("stream", "must be `true` or `false`").into()),
         None => {}
     }
-    let accept = call.header("accept").unwrap_or_default();
+    let accept = req.header("accept").unwrap_or_default();
     if accept.contains("text/event-stream") {
         return Ok(true);
     }
     Ok(otherwise && !accept.contains("application/json"))
 }
 
-/// Reads which events a request is about.
-pub(super) async fn filter(call: &mut Call) -> Result<EventQuery, Failure> {
-    let (names, queues) = (list(call, "type", "types"), list(call, "queue", "queues"));
-    if let Some(name) = names.iter().find(|name| !EventName::is_pattern(name)) {
-        let problem = format!("holds {name:?}, which names no event; `job.*` is every one of jobs");
-        return Err(Fault::field("type", problem).into());
-    }
-    let job = call.query("execution").or_else(|| call.query("job_id"));
-    let job = job.map(|id| Uuid::try_parse(&id).map(JobId)).transpose();
-    let job = job.map_err(|_not| Fault::field("execution", "is not a UUID"))?;
-    let worker = match call.query("worker") {
-        None => None,
-        // A worker that is forgotten may still be in the log.
-        Some(name) => Some(match Uuid::try_parse(&name) {
-            Ok(id) => WorkerId(id),
-            Err(_name) => workers::find(&call.app, &name).await?.id,
-        }),
-    };
-    Ok(EventQuery { after: None, names, queues, job, worker, limit: PAGE })
-}
-
-/// Returns a list of the query by either of its names.
-fn list(call: &Call, name: &str, other: &str) -> Vec<String> {
-    let list = call.list(name);
-    if list.is_empty() { call.list(other) } else { list }
-}
-
-/// Returns where a stream goes on: after the last event that the reader has seen, if it says.
-pub(super) fn cursor(call: &Call) -> Option<String> {
-    let last = call.header("last-event-id").map(ToOwned::to_owned);
-    let last = last.filter(|cursor| !cursor.is_empty());
-    last.or_else(|| call.query("cursor")).or_else(|| call.query("after"))
-}
-
 /// Answers with a stream of what `query` is about. Without a cursor it begins with what the
 /// query alone would give.
-pub(super) async fn answer(call: Call, mut query: EventQuery) -> Result<Answer, Failure> {
+pub(super) async fn answer(
+    req: ApiRequest,
+    mut query: EventQuery,
+) -> Result<ApiResponse, ApiError> {
     // Before the first byte, so that a bad cursor is a refusal and not a stream that ends.
-    let first = event_log::page(&call.app, &query).await?;
-    let commits = call.app.engine.board().commits.subscribe();
+    let first = event_log::page(&req.app, &query).await?;
+    let commits = req.app.engine.board().commits.subscribe();
     let mut greeting = format!("retry: {RETRY_MS}\n").into_bytes();
     if first.events.is_empty() {
         // So that a reader who has seen no event yet loses none either.
@@ -112,11 +77,11 @@ pub(super) async fn answer(call: Call, mut query: EventQuery) -> Result<Answer, 
     }
     query.after = Some(first.next);
     let (seen, again_at) = (*commits.borrow(), Instant::now());
-    let reader = Reader { app: call.app, query, commits, seen, again_at, sent: None };
+    let reader = Reader { app: req.app, query, commits, seen, again_at, sent: None };
     let rest = stream::unfold(reader, Reader::next);
     let head = stream::iter([Ok::<_, std::convert::Infallible>(Bytes::from(greeting))]);
     let body = Body::from_stream(futures_util::StreamExt::chain(head, rest));
-    Ok(Answer::stream(StatusCode::OK, "text/event-stream", body))
+    Ok(ApiResponse::stream(StatusCode::OK, "text/event-stream", body))
 }
 
 fn write(out: &mut Vec<u8>, cursor: &str, event: &outlast_store::event::Event) {
@@ -145,7 +110,7 @@ struct Reader {
     commits: watch::Receiver<u64>,
     /// How many there were at the last look.
     seen: u64,
-    /// When the log may be looked at again.
+    /// When the log may be read again.
     again_at: Instant,
     /// When the latest piece was handed on.
     sent: Option<outlast_core::time::BootTime>,
@@ -177,7 +142,7 @@ impl Reader {
         tokio::pin!(silence);
         loop {
             tokio::time::sleep_until(self.again_at).await;
-            // Noted before looking: what is committed meanwhile is looked for again.
+            // Noted before reading, so that commits in the meantime cause another read.
             let commits = *self.commits.borrow_and_update();
             let is_behind = commits.wrapping_sub(std::mem::replace(&mut self.seen, commits)) > LOOK;
             let page = match event_log::page(&self.app, &self.query).await {
@@ -203,7 +168,7 @@ impl Reader {
             }
             if looked_on {
                 if silence.deadline() <= Instant::now() {
-                    // A long log of what does not concern the reader is silence to him.
+                    // Events that do not match are silence to the client.
                     return Some(self.still_here());
                 }
                 // Nothing that matches so far; there may be more behind it.
@@ -222,8 +187,8 @@ impl Reader {
         self.app.engine.board().commits.receiver_count()
     }
 
-    /// A sign of life, and how far the log was read: whoever comes back need not read what
-    /// did not concern him again.
+    /// A heartbeat with the cursor, so that a client that reconnects need not read again what
+    /// did not match.
     fn still_here(&self) -> Bytes {
         let mut out = b": still here\n".to_vec();
         write_cursor(&mut out, self.query.after.as_deref().unwrap_or_default());

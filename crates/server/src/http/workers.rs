@@ -1,4 +1,4 @@
-//! Workers: look, quiet, resume, drain, forget.
+//! Workers: show, quiet, resume, drain, forget.
 
 use outlast_core::id::WorkerId;
 use outlast_core::limits::PAGE_MAX;
@@ -11,11 +11,11 @@ use outlast_wire::ojs::error::Code;
 use uuid::Uuid;
 
 use super::App;
-use super::answer::Answer;
-use super::call::Call;
-use super::error::Failure;
+use super::error::ApiError;
+use super::request::ApiRequest;
+use super::response::ApiResponse;
 use super::route::{Routes, delete, get, post};
-use super::shape::Shape;
+use super::schema::Schema;
 use crate::access::Need;
 use crate::engine::{WorkerOrder, unexpected};
 
@@ -24,40 +24,48 @@ const QUERY: &[(&str, &str)] = &[
     ("state", "Only workers in this state"),
     ("worker_role", "Only workers of this role"),
     ("name", "Only workers of this name"),
-    ("limit", "How many at most; all that fit on one page unless given"),
-    ("cursor", "Where the page before ended: its `next_cursor`"),
+    ("limit", "Page size, the largest by default"),
+    ("cursor", "`next_cursor` of the previous page"),
 ];
 
 pub(super) fn routes() -> Routes {
     let path = |rest: &str| format!("/api/v1/workers/{{id}}{rest}");
     Routes::new()
-        .add(get("/api/v1/workers", Need::Read, "Lists workers", Shape::Workers).query(QUERY), list)
-        .add(get(path(""), Need::Read, "Shows a worker", Shape::Worker), show)
         .add(
-            delete(path(""), Need::Operate, "Forgets a stopped or lapsed worker", Shape::Forgotten)
-                .refuses(&[Code::Conflict]),
+            get("/api/v1/workers", Need::Read, "Lists workers", Schema::Workers).query(QUERY),
+            list,
+        )
+        .add(get(path(""), Need::Read, "Shows a worker", Schema::Worker), show)
+        .add(
+            delete(
+                path(""),
+                Need::Operate,
+                "Forgets a stopped or lapsed worker",
+                Schema::Forgotten,
+            )
+            .refuses(&[Code::Conflict]),
             forget,
         )
         .add(
-            post(path("/quiet"), Need::Operate, "Gives it no new work", Shape::Worker)
+            post(path("/quiet"), Need::Operate, "Stops handing it jobs", Schema::Worker)
                 .refuses(&[Code::Conflict]),
             quiet,
         )
         .add(
-            post(path("/resume"), Need::Operate, "Gives it work again", Shape::Worker)
+            post(path("/resume"), Need::Operate, "Hands it jobs again", Schema::Worker)
                 .refuses(&[Code::Conflict]),
             resume,
         )
         .add(
-            post(path("/drain"), Need::Operate, "Lets it finish and stop", Shape::Worker)
+            post(path("/drain"), Need::Operate, "Lets it finish its jobs and stop", Schema::Worker)
                 .refuses(&[Code::Conflict]),
             drain,
         )
 }
 
-/// Finds a worker by its identity, by the id it gave itself, or by its name; of several
-/// one that lives is preferred, and of those the latest.
-pub(super) async fn find(app: &App, name: &str) -> Result<WorkerRecord, Failure> {
+/// Finds a worker by its id, by the id it gave itself, or by its name. A live one comes before
+/// others, and a later one before an earlier one.
+pub(super) async fn find(app: &App, name: &str) -> Result<WorkerRecord, ApiError> {
     let store = app.engine.store();
     if let Ok(id) = Uuid::try_parse(name)
         && let Some(worker) = store.workers_named(vec![WorkerId(id)]).await?.pop()
@@ -80,26 +88,26 @@ pub(super) async fn find(app: &App, name: &str) -> Result<WorkerRecord, Failure>
             break;
         }
     }
-    latest.ok_or_else(|| Failure::not_found(format!("worker {name} is not known")))
+    latest.ok_or_else(|| ApiError::not_found(format!("worker {name} is not known")))
 }
 
-async fn list(call: Call) -> Result<Answer, Failure> {
-    let now = call.app.now().await?;
-    // Fleets of ordinary size come as one page.
-    let page = call.page_of(PAGE_MAX)?;
+async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let now = req.app.now().await?;
+    // Most fleets fit on one page.
+    let page = req.page_of(PAGE_MAX)?;
     let limit = page.limit;
     let has_cursor = page.cursor.is_some();
     let query = WorkerQuery {
-        status: call.query("status"),
-        state: call.query("state"),
-        role: call.query("worker_role"),
-        name: call.query("name"),
+        status: req.query("status"),
+        state: req.query("state"),
+        role: req.query("worker_role"),
+        name: req.query("name"),
         called: None,
         page,
     };
-    let page = call.app.engine.store().workers_page(query).await;
-    let page = page.map_err(|error| Failure::of_page(error, has_cursor))?;
-    Ok(Answer::object(|object| {
+    let page = req.app.engine.store().workers_page(query).await;
+    let page = page.map_err(|error| ApiError::of_page(error, has_cursor))?;
+    Ok(ApiResponse::object(|object| {
         object.array("data", &page.workers, |out, worker| {
             let mut object = Object::begin(out);
             fields(&mut object, worker, now);
@@ -113,53 +121,53 @@ async fn list(call: Call) -> Result<Answer, Failure> {
     }))
 }
 
-async fn show(mut call: Call) -> Result<Answer, Failure> {
-    let name = call.param("id").await;
-    document(&call.app, &name).await
+async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let name = req.param("id").await;
+    document(&req.app, &name).await
 }
 
-async fn document(app: &App, name: &str) -> Result<Answer, Failure> {
+async fn document(app: &App, name: &str) -> Result<ApiResponse, ApiError> {
     let worker = find(app, name).await?;
     let now = app.now().await?;
-    Ok(Answer::object(|object| object.object("data", |object| fields(object, &worker, now))))
+    Ok(ApiResponse::object(|object| object.object("data", |object| fields(object, &worker, now))))
 }
 
-async fn quiet(call: Call) -> Result<Answer, Failure> {
-    order(call, WorkerOrder::Quiet).await
+async fn quiet(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    order(req, WorkerOrder::Quiet).await
 }
 
-async fn resume(call: Call) -> Result<Answer, Failure> {
-    order(call, WorkerOrder::Resume).await
+async fn resume(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    order(req, WorkerOrder::Resume).await
 }
 
-async fn drain(call: Call) -> Result<Answer, Failure> {
-    order(call, WorkerOrder::Drain).await
+async fn drain(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    order(req, WorkerOrder::Drain).await
 }
 
-async fn order(mut call: Call, order: WorkerOrder) -> Result<Answer, Failure> {
-    let name = call.param("id").await;
-    let worker = find(&call.app, &name).await?.id;
-    call.app.engine.order_worker(worker, order, call.by()).await?;
-    document(&call.app, &worker.to_string()).await
+async fn order(mut req: ApiRequest, order: WorkerOrder) -> Result<ApiResponse, ApiError> {
+    let name = req.param("id").await;
+    let worker = find(&req.app, &name).await?.id;
+    req.app.engine.order_worker(worker, order, req.by()).await?;
+    document(&req.app, &worker.to_string()).await
 }
 
-async fn forget(mut call: Call) -> Result<Answer, Failure> {
-    let name = call.param("id").await;
-    let worker = find(&call.app, &name).await?;
+async fn forget(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let name = req.param("id").await;
+    let worker = find(&req.app, &name).await?;
     if worker.standing.holds_lease() {
         let state = worker.standing.state();
         let message =
             format!("worker {name} is {state}; only a stopped or lapsed one is forgotten");
-        return Err(Failure::Conflict(message));
+        return Err(ApiError::Conflict(message));
     }
-    match call.app.engine.submit(Command::ForgetWorker(worker.id)).await? {
-        Reply::Done => Ok(Answer::object(|object| {
+    match req.app.engine.submit(Command::ForgetWorker(worker.id)).await? {
+        Reply::Done => Ok(ApiResponse::object(|object| {
             object.object("data", |object| {
                 object.plain("id", worker.id);
                 object.flag("forgotten", true);
             });
         })),
-        Reply::NotFound => Err(Failure::Conflict(format!("worker {name} still holds attempts"))),
+        Reply::NotFound => Err(ApiError::Conflict(format!("worker {name} still holds attempts"))),
         other => Err(unexpected("a worker's end", &other).into()),
     }
 }

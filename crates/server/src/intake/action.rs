@@ -63,7 +63,7 @@ pub(super) const fn overlap(action: &Action) -> Overlap {
     }
 }
 
-/// Returns the retry policy of jobs that bring none.
+/// Returns the retry policy of jobs that have none of their own.
 pub(super) fn retry_policy(action: &Action) -> RetryPolicy {
     let standard = RetryPolicy::standard();
     let Some(spec) = &action.retry else { return standard };

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use super::{IntakeError, Requester, is_tenant, ojs};
 use crate::settings::Settings;
 
-/// Who enqueued what a program stored by SQL. Which role that was, the database knows.
+/// Who enqueued a job that was stored by SQL. Only the database knows which role it was.
 const BY_SQL: &str = "sql";
 
-/// Plans the job that an arrival becomes at `now`. A job that no API would take is stored all
-/// the same, as refused: its program must find out.
+/// Plans the job that an arrival becomes at `now`. A job that the OJS API would refuse is stored
+/// as refused, so that its program finds out.
 pub(crate) fn plan(settings: &Settings, arrival: &Arrival, now: Timestamp) -> ArrivedJob {
     let requester = Requester { tenant: arrival.tenant.as_deref(), name: Some(BY_SQL) };
     let envelope = match enqueue::one(arrival.envelope.as_bytes()) {

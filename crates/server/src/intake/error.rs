@@ -25,7 +25,7 @@ pub(crate) enum IntakeError {
 }
 
 impl IntakeError {
-    /// Says why there is no such action, and which one may be meant.
+    /// Returns why there is no such action, with the name that may be meant.
     pub(crate) fn no_action(packs: &PackSet, reference: &str) -> Self {
         let nearest = packs.nearest(reference).map(ToOwned::to_owned);
         let reference = reference.to_owned();

@@ -10,7 +10,7 @@ use outlast_store::reply::Moved;
 
 use super::histogram::{Histogram, RUN, SHORT, Snapshot, WAIT};
 
-/// Most classes that are told apart. The jobs of more are counted together.
+/// Most classes that are counted separately. The jobs of others are counted together.
 const CLASSES_MAX: usize = 2_000;
 /// Most pairs of queue and type, and most queues, on the page. More are added up under this.
 pub(crate) const LABELS_MAX: usize = 200;

@@ -1,5 +1,5 @@
-//! Enqueues what programs stored by SQL: as soon as it is told, and at every check interval in
-//! case it was not.
+//! Enqueues what programs stored by SQL: when they notify, and at every check interval in case a
+//! notification was lost.
 //!
 //! ```text
 //! read a page of arrivals ─▶ plan their jobs ─▶ EnqueueArrived ─▶ next page, or wait

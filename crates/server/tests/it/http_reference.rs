@@ -15,21 +15,21 @@ const INTRO: &str = "\
 Generated from the server's routes with `UPDATE_DOCS=1 cargo test -p outlast-server`; a difference fails the
 test. A running server serves the same description at `/openapi.json`, as OpenAPI 3.1.
 
-- Every path below `/api/v1/executions` is served below `/executions` too.
-- A server with tokens wants `Authorization: Bearer TOKEN`, and its role must be one of those
-  named; a server without tokens lets everybody in who reaches it.
+- Every path under `/api/v1/executions` is also served under `/executions`.
+- A server with tokens requires `Authorization: Bearer TOKEN`; the token must have one of the
+  roles listed. A server without tokens accepts every request that reaches it.
 - Bodies are JSON in UTF-8, at most `server.max_body` (1 MiB) long and 64 levels deep. Paths
-  below `/ojs` speak `application/openjobspec+json`, and refuse an `OJS-Version` other than 1.
-- `X-Request-Id` is given back, and named in the server's log beside what went wrong.
+  under `/ojs` use `application/openjobspec+json` and refuse an `OJS-Version` other than 1.
+- `X-Request-Id` is returned, and logged with errors.
 - Durations are seconds or text such as `200ms`, `30s`, `5m`; times are RFC 3339 in UTC.
-- Lists come in pages: send `next_cursor` back as `cursor` for the next one; `null` is the end.
-- Fields may be added to answers at any time: leave alone what you do not know.
+- Lists are paged: send `next_cursor` as `cursor` to get the next page; `null` means there is none.
+- Fields may be added to responses at any time: ignore those you do not know.
 ";
 
 const ERRORS: &str = "\
 An error is `{\"error\": {\"code\", \"message\", \"retryable\", \"request_id\", \"hint\", …}}`;
-`details` holds more where there is more. A 503 says in `Retry-After` when to come back. Any
-path refuses other methods with 405 `method_not_allowed`, and names its own in `Allow`.
+`details` is there if there is more to say. A 503 has `Retry-After`. Every path refuses other
+methods with 405 `method_not_allowed` and lists its own in `Allow`.
 ";
 
 const TAGS: [(&str, &str); 7] = [
@@ -141,10 +141,10 @@ fn operation(page: &mut String, path: &str, method: &str, operation: &Value) {
     for (_media, content) in fields(&operation["requestBody"]["content"]) {
         let schema = &content["schema"];
         if schema["properties"].is_object() {
-            page.push_str("\nSend:\n");
+            page.push_str("\nRequest body:\n");
             table(page, schema);
         } else {
-            writeln!(page, "\nSend: {}", kind(schema)).expect("a line");
+            writeln!(page, "\nRequest body: {}", kind(schema)).expect("a line");
         }
     }
     let (mut given, mut refused) = (Vec::new(), Vec::new());
@@ -159,11 +159,11 @@ fn operation(page: &mut String, path: &str, method: &str, operation: &Value) {
         let codes = answer["x-codes"].as_array().into_iter().flatten();
         refused.extend(codes.map(|code| format!("{status} `{}`", text(code))));
     }
-    writeln!(page, "\nAnswers {}.", given.join("; ")).expect("a line");
-    writeln!(page, "\nRefuses with {}.", refused.join(", ")).expect("a line");
+    writeln!(page, "\nReturns {}.", given.join("; ")).expect("a line");
+    writeln!(page, "\nErrors: {}.", refused.join(", ")).expect("a line");
 }
 
-/// Says what is answered in a media type; errors are told by their codes.
+/// Describes a media type of a response; errors are described by their codes.
 fn told(media: &str, content: &Value) -> String {
     if !media.ends_with("json") {
         return format!("`{media}`");

@@ -145,7 +145,7 @@ async fn a_report_about_a_job_cancelled_under_it_is_answered_and_changes_nothing
     let late = api.nack(failure(&id, json!({}))).await.expect(200);
     assert_eq!(late["acknowledged"], json!(false));
     assert_eq!(api.job(&id).await["state"], "cancelled");
-    // Nobody ever had this one.
+    // It was never claimed.
     let id = api.enqueue(json!({})).await;
     api.delete(&format!("/ojs/v1/jobs/{id}")).await.expect(200);
     api.ack(json!({"job_id": id})).await.refused(409, "conflict");

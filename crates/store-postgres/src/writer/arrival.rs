@@ -1,8 +1,8 @@
 //! Arrivals become jobs: a batch deletes the arrivals and stores their jobs.
 //!
 //! Which job an arrival becomes was decided before, so the delete is a compare-and-set: an
-//! arrival that is gone is skipped, and so is one that another transaction has locked. Whoever
-//! wants one arrival waits for its lock instead.
+//! arrival that is gone is skipped, and so is one that another transaction has locked. A request
+//! for one arrival waits for its lock instead.
 //!
 //! An arrival whose job cannot be stored, because another transaction holds what the job needs,
 //! stays for later. That is found out by waiting. So once it has happened each arrival is tried

@@ -1,5 +1,5 @@
 //! Jobs that programs store by SQL: there if and only if the program's transaction commits,
-//! enqueued by one server, and in nobody's way until then.
+//! enqueued by one server, and without effect on others until then.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -234,7 +234,7 @@ fn arrival_that_meets_an_open_transaction_keeps_no_other_waiting() {
         let server = Server::open(&database.url).await;
         server.add(1).await;
         let (open, program) = (sql(&database.url).await, sql(&database.url).await);
-        // Of an id that somebody is storing, of a new class that somebody is making, and the
+        // Of an id that is being stored, of a new class that is being made, and the
         // row for promises.
         let hold = "create temp table mine as select * from job_row;
              update mine set id = '01900000-0000-7000-8000-0000000000aa', seq = nextval('job_seq');
@@ -491,7 +491,7 @@ fn commit_tells_the_servers_once_unless_one_looks_by_itself_or_the_program_does_
         put(gone.client(), "'work'").await.unwrap();
         gone.rollback().await.unwrap();
         put(&program, "'work', wake => false").await.unwrap();
-        // Whatever was told before this mark has come before it.
+        // Every notification before this mark has come before it.
         let mark = Heard::Signals(vec![Signal::Ready(7, 1)]);
         let tell = "select pg_notify('outlast', '{\"say\":[{\"n\":[7,1]}]}')";
         program.query(tell, &[]).await.unwrap();

@@ -80,7 +80,7 @@ fn a_worker_that_is_not_let_in_says_so_and_ends_with_code_five() {
     let scene = Scene::with(options());
     let (code, log) = turned_away(&scene, &[]);
     assert_eq!(code, Some(5), "{log}");
-    assert!(log.contains("wants a bearer token"), "{log}");
+    assert!(log.contains("requires a bearer token"), "{log}");
     let (code, log) = turned_away(&scene, &[("--token", "a-token-that-is-not-known")]);
     assert_eq!(code, Some(5), "{log}");
     assert!(log.contains("not known"), "{log}");

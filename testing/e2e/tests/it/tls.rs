@@ -156,7 +156,7 @@ fn plain_http_at_a_tls_port_and_the_reverse_are_answered_in_words() {
     let mut read = String::new();
     stream.read_to_string(&mut read).expect("an answer");
     assert!(read.starts_with("HTTP/1.1 400"), "{read}");
-    assert!(read.contains("ask for https://"), "{read}");
+    assert!(read.contains("use https://"), "{read}");
     let plain = run_to_end(&["jobs", "list", "--server", &format!("http://{address}")], BOUND);
     assert_eq!(plain.code, Some(2), "{}", plain.stderr);
     assert!(plain.stderr.contains("https://"), "{}", plain.stderr);
@@ -205,7 +205,7 @@ fn a_client_certificate_is_a_role_and_nothing_else_gets_in() {
     assert_eq!(list(&board).code, Some(0), "{}", list(&board).stderr);
     let ca = trust.ca_file();
     for (refused, code, words) in [
-        (cli(&scene, &["jobs", "list", "--ca-file", &ca]), 5, "wants a client certificate"),
+        (cli(&scene, &["jobs", "list", "--ca-file", &ca]), 5, "requires a client certificate"),
         (list(&nameless), 5, "server.tls.roles"),
         (cli_as(&scene, &trust, &board, &["run", "core.noop"]), 5, "certificate \"board.example\""),
         (list(&foreign), 6, "does not trust the authority"),

@@ -1,4 +1,4 @@
-//! One execution: look, cancel, retry, and what happened to it.
+//! One execution: show, cancel, retry, and its history.
 
 use outlast_core::id::JobId;
 use outlast_core::job::State;
@@ -13,130 +13,128 @@ use outlast_wire::json::Object;
 
 use super::{list, view};
 use crate::engine::unexpected;
-use crate::http::answer::Answer;
-use crate::http::call::Call;
-use crate::http::error::Failure;
-use crate::http::ojs::events as event_log;
-use crate::http::{App, orders, stream};
+use crate::http::error::ApiError;
+use crate::http::request::ApiRequest;
+use crate::http::response::ApiResponse;
+use crate::http::{App, event_log, orders, stream};
 use crate::intake::execution;
 
-/// How often an execution is looked at that moves between the look and the order.
+/// How often a command is tried on an execution that changes between read and command.
 const LOOKS_MAX: usize = 3;
 
-pub(super) async fn show(mut call: Call) -> Result<Answer, Failure> {
-    let id = call.job().await?;
-    let record = orders::job(&call.app, id, None).await?;
-    Ok(Answer::ok(view::document(&call.app, &record)))
+pub(super) async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let id = req.job().await?;
+    let record = orders::job(&req.app, id, None).await?;
+    Ok(ApiResponse::ok(view::document(&req.app, &record)))
 }
 
-pub(super) async fn cancel(mut call: Call) -> Result<Answer, Failure> {
+pub(super) async fn cancel(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let allowed = "only one that has not ended can be cancelled";
-    let record = ordered(&mut call, Command::Cancel, allowed).await?;
-    Ok(Answer::ok(view::document(&call.app, &record)))
+    let record = ordered(&mut req, Command::Cancel, allowed).await?;
+    Ok(ApiResponse::ok(view::document(&req.app, &record)))
 }
 
-pub(super) async fn run_now(mut call: Call) -> Result<Answer, Failure> {
-    let id = call.job().await?;
-    let order = JobOrder { job: id, tenant: None, by: call.by(), expected: None };
-    let moved = match orders::moved(&call.app, id, Command::RunNow(order)).await {
-        Ok(_) => orders::job(&call.app, id, None).await,
+pub(super) async fn run_now(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let id = req.job().await?;
+    let order = JobOrder { job: id, tenant: None, by: req.by(), expected: None };
+    let moved = match orders::moved(&req.app, id, Command::RunNow(order)).await {
+        Ok(_) => orders::job(&req.app, id, None).await,
         Err(failure) => Err(failure),
     };
     let allowed = "only one that waits for a time, delayed or for a retry, can be run now";
-    let record = in_words(&call.app, id, moved, allowed).await?;
-    Ok(Answer::ok(view::document(&call.app, &record)))
+    let record = in_words(&req.app, id, moved, allowed).await?;
+    Ok(ApiResponse::ok(view::document(&req.app, &record)))
 }
 
-/// Enqueues a job as this one was, under another id. Its parameters are checked again: the
-/// action may have changed since.
-pub(super) async fn rerun(mut call: Call) -> Result<Answer, Failure> {
-    let id = call.job().await?;
-    let record = orders::job(&call.app, id, None).await?;
+/// Enqueues a copy of a job with a new id. Its parameters are checked again because the action
+/// may have changed.
+pub(super) async fn rerun(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let id = req.job().await?;
+    let record = orders::job(&req.app, id, None).await?;
     if !record.state.is_terminal() {
         let status = view::status(&record).as_str();
         let message = format!("execution {id} is {status}; only one that has ended can be rerun");
-        return Err(Failure::Conflict(message));
+        return Err(ApiError::Conflict(message));
     }
-    let by = call.token().map(|token| token.name.as_str());
-    let job = execution::rerun(call.app.engine.settings(), &record, by)?;
+    let by = req.token().map(|token| token.name.as_str());
+    let job = execution::rerun(req.app.engine.settings(), &record, by)?;
     let id = job.id;
-    match call.app.engine.submit(Command::Enqueue(Box::new(job))).await? {
-        Reply::Enqueued(stored) => stored.map_err(Failure::Enqueue)?,
+    match req.app.engine.submit(Command::Enqueue(Box::new(job))).await? {
+        Reply::Enqueued(stored) => stored.map_err(ApiError::Enqueue)?,
         other => return Err(unexpected("an enqueue", &other).into()),
     };
-    let record = orders::job(&call.app, id, None).await?;
-    Ok(Answer::created(view::document(&call.app, &record)))
+    let record = orders::job(&req.app, id, None).await?;
+    Ok(ApiResponse::created(view::document(&req.app, &record)))
 }
 
-/// Says why an order was refused in the words of this API, and what would be allowed.
+/// Describes a refused command in the terms of this API, and what would be allowed.
 async fn in_words(
     app: &App,
     id: JobId,
-    moved: Result<JobRecord, Failure>,
+    moved: Result<JobRecord, ApiError>,
     allowed: &str,
-) -> Result<JobRecord, Failure> {
-    let Err(Failure::Conflict(_)) = &moved else { return moved };
+) -> Result<JobRecord, ApiError> {
+    let Err(ApiError::Conflict(_)) = &moved else { return moved };
     let record = orders::job(app, id, None).await?;
     let status = view::status(&record).as_str();
-    Err(Failure::Conflict(format!("execution {id} is {status}; {allowed}")))
+    Err(ApiError::Conflict(format!("execution {id} is {status}; {allowed}")))
 }
 
-pub(super) async fn retry(mut call: Call) -> Result<Answer, Failure> {
+pub(super) async fn retry(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let allowed = "only one that failed, timed out or was abandoned can be retried; \
                    a rerun makes another one of any that has ended";
-    let record = ordered(&mut call, Command::Replay, allowed).await?;
-    Ok(Answer::ok(view::document(&call.app, &record)))
+    let record = ordered(&mut req, Command::Replay, allowed).await?;
+    Ok(ApiResponse::ok(view::document(&req.app, &record)))
 }
 
-/// Gives an order about the execution, in the status that the request names if it names one.
+/// Submits a command about the execution, if it has the status that the request requires.
 async fn ordered(
-    call: &mut Call,
+    req: &mut ApiRequest,
     order: fn(JobOrder) -> Command,
     allowed: &str,
-) -> Result<JobRecord, Failure> {
-    let id = call.job().await?;
-    let wanted =
-        call.query("if_status").map(|word| list::status("if_status", &word)).transpose()?;
+) -> Result<JobRecord, ApiError> {
+    let id = req.job().await?;
+    let wanted = req.query("if_status").map(|word| list::status("if_status", &word)).transpose()?;
     for _ in 0..LOOKS_MAX {
         let mut expected = None;
         if let Some(wanted) = wanted {
-            let record = orders::job(&call.app, id, None).await?;
+            let record = orders::job(&req.app, id, None).await?;
             let status = view::status(&record);
             if status != wanted {
                 let (status, wanted) = (status.as_str(), wanted.as_str());
                 let problem = format!("is {status}, not {wanted}; nothing was changed");
-                return Err(Failure::Conflict(format!("execution {id} {problem}")));
+                return Err(ApiError::Conflict(format!("execution {id} {problem}")));
             }
             let started = record.state == State::Active && record.started.is_some();
             expected = Some(Seen { state: record.state, epoch: record.epoch, started });
         }
-        let order = order(JobOrder { job: id, tenant: None, by: call.by(), expected });
-        match orders::try_move(&call.app, id, order).await? {
-            // Perhaps it has that status still, or again.
+        let order = order(JobOrder { job: id, tenant: None, by: req.by(), expected });
+        match orders::try_move(&req.app, id, order).await? {
+            // It may still have that status, or again.
             Err(MoveRefusal::Moved) => {}
-            Ok(_) => return orders::job(&call.app, id, None).await,
+            Ok(_) => return orders::job(&req.app, id, None).await,
             Err(refusal) => {
-                return in_words(&call.app, id, Err(Failure::moving(id, &refusal)), allowed).await;
+                return in_words(&req.app, id, Err(ApiError::moving(id, &refusal)), allowed).await;
             }
         }
     }
-    Err(Failure::Conflict(format!("execution {id} moves all the time; nothing was changed")))
+    Err(ApiError::Conflict(format!("execution {id} changed concurrently; nothing was changed")))
 }
 
-/// What the execution printed: pieces as JSON, or with `format=text` the bytes as they were.
-pub(super) async fn logs(mut call: Call) -> Result<Answer, Failure> {
-    let job = known(&mut call).await?;
-    let after = call.number::<u64>("after")?.unwrap_or(0);
-    let limit = call.page()?.limit;
-    let page = call.app.engine.store().logs(LogQuery { job, after, limit }).await?;
-    match call.query("format").as_deref() {
+/// Returns the execution's output: chunks as JSON, or with `format=text` the raw bytes.
+pub(super) async fn logs(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let job = known(&mut req).await?;
+    let after = req.number::<u64>("after")?.unwrap_or(0);
+    let limit = req.page()?.limit;
+    let page = req.app.engine.store().logs(LogQuery { job, after, limit }).await?;
+    match req.query("format").as_deref() {
         Some("text") => {
             let bytes = page.lines.into_iter().flat_map(|line| line.bytes).collect();
-            Ok(Answer::text("text/plain; charset=utf-8", bytes))
+            Ok(ApiResponse::text("text/plain; charset=utf-8", bytes))
         }
-        None | Some("json") => Ok(Answer::object(|object| {
+        None | Some("json") => Ok(ApiResponse::object(|object| {
             object.array("data", &page.lines, piece);
-            // Also of an empty page: whoever follows goes on from here.
+            // An empty page has one too, so that followers can continue from there.
             let next = page.lines.last().map_or(after, |last| last.id);
             object.object("pagination", |object| {
                 object.number("limit", u64::from(limit));
@@ -153,27 +151,27 @@ fn piece(out: &mut Vec<u8>, line: &LogLine) {
     object.number("epoch", line.epoch);
     object.text("stream", line.stream.as_str());
     object.time("at", line.at);
-    // What is no text is shown with replacement characters; `format=text` gives it as it is.
+    // Invalid UTF-8 gets replacement characters; `format=text` returns the raw bytes.
     object.text("text", &String::from_utf8_lossy(&line.bytes));
     object.end();
 }
 
-/// What happened to the execution: a page, or from its first event on as a stream.
-pub(super) async fn events(mut call: Call) -> Result<Answer, Failure> {
-    let job = known(&mut call).await?;
-    let mut query = EventQuery { job: Some(job), ..stream::filter(&mut call).await? };
-    query.after = stream::cursor(&call);
-    if stream::is_wanted(&call, false)? {
-        return stream::answer(call, query).await;
+/// Returns the execution's events: a page, or a stream from the first one on.
+pub(super) async fn events(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let job = known(&mut req).await?;
+    let mut query = EventQuery { job: Some(job), ..event_log::filter(&mut req).await? };
+    query.after = event_log::cursor(&req);
+    if stream::is_wanted(&req, false)? {
+        return stream::answer(req, query).await;
     }
-    query.limit = call.page()?.limit;
-    event_log::list_as_data(&call.app, query).await
+    query.limit = req.page()?.limit;
+    event_log::list_as_data(&req.app, query).await
 }
 
-pub(super) async fn attempts(mut call: Call) -> Result<Answer, Failure> {
-    let job = known(&mut call).await?;
-    let attempts = call.app.engine.store().attempts(job).await?;
-    Ok(Answer::object(|object| {
+pub(super) async fn attempts(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let job = known(&mut req).await?;
+    let attempts = req.app.engine.store().attempts(job).await?;
+    Ok(ApiResponse::object(|object| {
         object.array("data", &attempts, |out, record| {
             let mut object = Object::begin(out);
             attempt(&mut object, record);
@@ -183,7 +181,7 @@ pub(super) async fn attempts(mut call: Call) -> Result<Answer, Failure> {
 }
 
 fn attempt(object: &mut Object<'_>, record: &AttemptRecord) {
-    // Deliveries, as `attempt` of an execution; what the standard counts is `charged`.
+    // Deliveries, as `attempt` of an execution; the OJS attempt number is `charged`.
     object.number("attempt", record.epoch);
     object.number("epoch", record.epoch);
     object.number("life", record.life);
@@ -215,7 +213,7 @@ fn attempt(object: &mut Object<'_>, record: &AttemptRecord) {
 }
 
 /// Returns the job that the path names, if there is one.
-async fn known(call: &mut Call) -> Result<JobId, Failure> {
-    let id = call.job().await?;
-    orders::job(&call.app, id, None).await.map(|record| record.job.id)
+async fn known(req: &mut ApiRequest) -> Result<JobId, ApiError> {
+    let id = req.job().await?;
+    orders::job(&req.app, id, None).await.map(|record| record.job.id)
 }

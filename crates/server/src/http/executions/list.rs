@@ -12,32 +12,32 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::view;
-use crate::http::answer::Answer;
-use crate::http::call::Call;
-use crate::http::error::Failure;
+use crate::http::error::ApiError;
+use crate::http::request::ApiRequest;
+use crate::http::response::ApiResponse;
 use crate::http::workers;
 
-pub(super) async fn list(call: Call) -> Result<Answer, Failure> {
-    let status = call.query("status").map(|word| status("status", &word)).transpose()?;
-    let worker = match call.query("worker") {
-        Some(name) => Some(workers::find(&call.app, &name).await?.id),
+pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let status = req.query("status").map(|word| status("status", &word)).transpose()?;
+    let worker = match req.query("worker") {
+        Some(name) => Some(workers::find(&req.app, &name).await?.id),
         None => None,
     };
-    let now = call.app.now().await?;
-    let page = call.page()?;
+    let now = req.app.now().await?;
+    let page = req.page()?;
     let limit = page.limit;
     let query = JobQuery {
         states: Vec::new(),
-        queue: call.query("queue"),
-        job_type: call.query("action_ref"),
+        queue: req.query("queue"),
+        job_type: req.query("action_ref"),
         worker,
         abandoned: None,
         timed_out: None,
         started: None,
         tenant: None,
-        ids: call.query("id").map(|prefix| ids(&prefix)).transpose()?,
-        created_from: time(&call, "created_after", now)?,
-        created_before: time(&call, "created_before", now)?,
+        ids: req.query("id").map(|prefix| ids(&prefix)).transpose()?,
+        created_from: time(&req, "created_after", now)?,
+        created_before: time(&req, "created_before", now)?,
         page,
     };
     let query = match status {
@@ -45,12 +45,12 @@ pub(super) async fn list(call: Call) -> Result<Answer, Failure> {
         None => query,
     };
     let has_cursor = query.page.cursor.is_some();
-    let page = call.app.engine.store().jobs(query).await;
-    let page = page.map_err(|error| Failure::of_page(error, has_cursor))?;
-    Ok(Answer::object(|object| {
+    let page = req.app.engine.store().jobs(query).await;
+    let page = page.map_err(|error| ApiError::of_page(error, has_cursor))?;
+    Ok(ApiResponse::object(|object| {
         object.array("data", &page.jobs, |out, record| {
             let mut object = Object::begin(out);
-            view::fields(&mut object, &call.app, record);
+            view::fields(&mut object, &req.app, record);
             object.end();
         });
         object.object("pagination", |object| {
@@ -62,7 +62,7 @@ pub(super) async fn list(call: Call) -> Result<Answer, Failure> {
     }))
 }
 
-/// The ids that begin so. Hyphens stand where they do in an id, or are left out.
+/// Returns the ids with this prefix, with or without hyphens.
 fn ids(prefix: &str) -> Result<(JobId, JobId), Fault> {
     let digits: String = prefix.chars().filter(|c| *c != '-').collect();
     if !(4..=32).contains(&digits.len()) || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
@@ -77,9 +77,9 @@ fn ids(prefix: &str) -> Result<(JobId, JobId), Fault> {
         .map_err(|_digits| Fault::field("id", "must be the beginning of an id"))
 }
 
-/// A time, or how long ago it was.
-fn time(call: &Call, name: &str, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
-    let Some(text) = call.query(name) else { return Ok(None) };
+/// Reads a time, or how long ago it was.
+fn time(req: &ApiRequest, name: &str, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
+    let Some(text) = req.query(name) else { return Ok(None) };
     if let Some(When::At(at)) = When::parse(&text) {
         return Ok(Some(at));
     }
@@ -90,7 +90,7 @@ fn time(call: &Call, name: &str, now: Timestamp) -> Result<Option<Timestamp>, Fa
     })
 }
 
-/// Reads a status that is named by the parameter `name`.
+/// Reads the status in the parameter `name`.
 pub(super) fn status(name: &str, word: &str) -> Result<Status, Fault> {
     Status::parse(word).ok_or_else(|| {
         let known = Status::ALL.map(Status::as_str).join(", ");

@@ -1,4 +1,4 @@
-//! An execution as it is shown.
+//! An execution as the API shows it.
 
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::job::{Overlap, State};
@@ -9,8 +9,8 @@ use outlast_wire::execution::status::{Facts, Status};
 use outlast_wire::json::{self, Object};
 
 use crate::http::App;
-use crate::http::answer::object;
-use crate::http::show;
+use crate::http::job_view;
+use crate::http::response::object;
 use crate::intake::ANONYMOUS;
 
 /// Writes one execution under `data`.
@@ -18,7 +18,7 @@ pub(super) fn document(app: &App, record: &JobRecord) -> Vec<u8> {
     object(|object| object.object("data", |object| fields(object, app, record)))
 }
 
-/// Writes one execution as it was before anything happened to it, whatever has by now.
+/// Writes one execution as it was when it was new.
 pub(super) fn newborn(app: &App, record: &JobRecord) -> Vec<u8> {
     let write = |object: &mut Object<'_>| with_reason(object, app, record, None);
     object(|object| object.object("data", write))
@@ -53,7 +53,7 @@ fn with_reason(
     let job = &record.job;
     object.plain("id", job.id);
     object.text("action_ref", &job.key.job_type);
-    let parameters = show::parameters(job, &app.engine.settings().packs.current());
+    let parameters = job_view::parameters(job, &app.engine.settings().packs.current());
     object.raw("parameters", &parameters.to_string());
     object.text("status", status(record).as_str());
     object.plain("state", record.state);
@@ -68,7 +68,7 @@ fn with_reason(
     object.number("interruptions", record.spent.interruptions);
     worker(object, record);
     object.text_or_null("waiting_reason", waiting_reason);
-    // What a stranded execution has to say is its result.
+    // A stranded execution has its reason as its result.
     let stranded = record.error.as_deref().filter(|_| record.ended_by == "stranded");
     object.raw_or_null("result", record.result.as_deref().or(stranded));
     object.raw_or_null("error", record.error.as_deref());

@@ -1,4 +1,4 @@
-//! Queues: their counts, and stopping and allowing fetches.
+//! Queues: counts, pause and resume.
 
 use outlast_core::job::State;
 use outlast_store::command::QueueOrder;
@@ -10,13 +10,13 @@ use outlast_wire::ojs::quirks;
 
 use crate::engine::unexpected;
 use crate::http::App;
-use crate::http::answer::Answer;
-use crate::http::call::Call;
-use crate::http::error::Failure;
+use crate::http::error::ApiError;
+use crate::http::request::ApiRequest;
+use crate::http::response::ApiResponse;
 
-pub(super) async fn list(call: Call) -> Result<Answer, Failure> {
-    let queues = call.app.engine.store().queues().await?;
-    Ok(Answer::object(|object| {
+pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let queues = req.app.engine.store().queues().await?;
+    Ok(ApiResponse::object(|object| {
         object.array("queues", &queues, |out, queue| {
             let mut object = Object::begin(out);
             fields(&mut object, queue);
@@ -31,18 +31,18 @@ pub(super) async fn list(call: Call) -> Result<Answer, Failure> {
     }))
 }
 
-pub(super) async fn stats(mut call: Call) -> Result<Answer, Failure> {
-    let (name, tenant) = (call.queue().await?, call.tenant()?);
-    let store = call.app.engine.store();
+pub(super) async fn stats(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let (name, tenant) = (req.queue().await?, req.tenant()?);
+    let store = req.app.engine.store();
     let queue = store.queues().await?.into_iter().find(|queue| queue.name == name);
-    let queue = queue.ok_or_else(|| Failure::not_found(format!("queue {name} is not known")))?;
+    let queue = queue.ok_or_else(|| ApiError::not_found(format!("queue {name} is not known")))?;
     let queue = match tenant {
-        Some(tenant) => of_tenant(&call.app, queue, &tenant).await?,
+        Some(tenant) => of_tenant(&req.app, queue, &tenant).await?,
         None => queue,
     };
-    let now = call.app.now().await?;
-    let as_text = quirks::queue_is_text(call.header("ojs-version"));
-    Ok(Answer::object(|object| {
+    let now = req.app.now().await?;
+    let as_text = quirks::queue_is_text(req.header("ojs-version"));
+    Ok(ApiResponse::object(|object| {
         if as_text {
             object.text("queue", &queue.name);
         } else {
@@ -54,22 +54,22 @@ pub(super) async fn stats(mut call: Call) -> Result<Answer, Failure> {
     }))
 }
 
-pub(super) async fn pause(call: Call) -> Result<Answer, Failure> {
-    order(call, true).await
+pub(super) async fn pause(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    order(req, true).await
 }
 
-pub(super) async fn resume(call: Call) -> Result<Answer, Failure> {
-    order(call, false).await
+pub(super) async fn resume(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    order(req, false).await
 }
 
-async fn order(mut call: Call, paused: bool) -> Result<Answer, Failure> {
-    let queue = call.queue().await?;
-    let order = QueueOrder { queue: queue.clone(), paused, by: call.by() };
-    match call.app.engine.submit(Command::Queue(order)).await? {
+async fn order(mut req: ApiRequest, paused: bool) -> Result<ApiResponse, ApiError> {
+    let queue = req.queue().await?;
+    let order = QueueOrder { queue: queue.clone(), paused, by: req.by() };
+    match req.app.engine.submit(Command::Queue(order)).await? {
         Reply::Done => {}
         other => return Err(unexpected("a queue's order", &other).into()),
     }
-    Ok(Answer::object(|object| {
+    Ok(ApiResponse::object(|object| {
         object.object("queue", |object| {
             object.text("name", &queue);
             object.flag("paused", paused);
@@ -79,7 +79,7 @@ async fn order(mut call: Call, paused: bool) -> Result<Answer, Failure> {
 }
 
 /// Counts one tenant's jobs only.
-async fn of_tenant(app: &App, queue: QueueStats, tenant: &str) -> Result<QueueStats, Failure> {
+async fn of_tenant(app: &App, queue: QueueStats, tenant: &str) -> Result<QueueStats, ApiError> {
     let tally = app.engine.store().tally().await?;
     let mut counts = QueueStats { name: queue.name, paused: queue.paused, ..QueueStats::default() };
     let theirs = tally.iter().filter(|class| {

@@ -13,69 +13,69 @@ use outlast_store::reply::{ClaimRefusal, Claimed, MoveRefusal, Moved};
 use outlast_wire::json::Object;
 use outlast_wire::ojs::worker::{About, Ack, Fetch, Nack, NackSort, report_fields, unacknowledged};
 
-use super::plain;
+use super::plain_workers;
 use crate::engine::ClaimError;
-use crate::http::answer::{Answer, object};
-use crate::http::call::Call;
-use crate::http::error::Failure;
-use crate::http::{App, orders, show};
+use crate::http::error::ApiError;
+use crate::http::request::ApiRequest;
+use crate::http::response::{ApiResponse, object};
+use crate::http::{App, job_view, orders};
 
-pub(super) async fn fetch(mut call: Call) -> Result<Answer, Failure> {
-    let body = call.body().await?;
-    let tenant = call.tenant()?;
+pub(super) async fn fetch(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let body = req.body().await?;
+    let tenant = req.tenant()?;
     let fetch = Fetch::read(&body)?;
     if let Some(worker) = &fetch.worker {
-        plain::revive(&call.app, worker).await?;
+        plain_workers::revive(&req.app, worker).await?;
     }
     let claim = Claim {
         claimant: Claimant::Plain {
             worker: fetch.worker,
             visibility: fetch
                 .visibility
-                .unwrap_or_else(|| call.app.engine.settings().ojs_visibility),
+                .unwrap_or_else(|| req.app.engine.settings().ojs_visibility),
         },
         from: ClaimFrom::Queues { queues: fetch.queues, tenant },
         max: NonZeroU32::new(fetch.count).unwrap_or(NonZeroU32::MIN),
     };
     let wait = fetch.wait.filter(|wait| *wait > Span::ZERO);
-    let claimed = match call.app.engine.claim_plain(claim, wait).await {
+    let claimed = match req.app.engine.claim_plain(claim, wait).await {
         Ok(claimed) => claimed,
         // A worker that is quiet or drains gets nothing, which is no error (EXT-GS-003).
         Err(ClaimError::Refused(ClaimRefusal::NotActive(_))) => Vec::new(),
         Err(error) => return Err(error.into()),
     };
-    Ok(Answer::ok(jobs(&claimed)))
+    Ok(ApiResponse::ok(jobs(&claimed)))
 }
 
 fn jobs(claimed: &[Claimed]) -> Vec<u8> {
     object(|object| {
-        object.array("jobs", claimed, |out, claimed| show::claimed(claimed).write(out));
+        object.array("jobs", claimed, |out, claimed| job_view::claimed(claimed).write(out));
     })
 }
 
-pub(super) async fn ack(mut call: Call) -> Result<Answer, Failure> {
-    let body = call.body().await?;
+pub(super) async fn ack(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let body = req.body().await?;
     let Ack { about, result } = Ack::read(&body)?;
-    let by = by(&call, &about);
+    let by = by(&req, &about);
     let detail = EndDetail {
         result,
         evidence: "acknowledged by a plain client".into(),
         ..EndDetail::default()
     };
-    let moved = match finish(&call.app, by, about, Ending::Completed, detail).await? {
+    let moved = match finish(&req.app, by, about, Ending::Completed, detail).await? {
         Reported::Moved(moved) => moved,
         Reported::TooLate(answer) => return Ok(answer),
     };
-    Ok(Answer::object(|object| {
+    Ok(ApiResponse::object(|object| {
         moved_fields(object, &moved);
         object.time("completed_at", moved.at);
     }))
 }
 
-pub(super) async fn nack(mut call: Call) -> Result<Answer, Failure> {
-    let body = call.body().await?;
+pub(super) async fn nack(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let body = req.body().await?;
     let Nack { about, sort, error } = Nack::read(&body)?;
-    let by = by(&call, &about);
+    let by = by(&req, &about);
     let ending = match sort {
         NackSort::Failed { error_type, retryable } => Ending::Failed { error_type, retryable },
         NackSort::TimedOut => Ending::TimedOut,
@@ -87,12 +87,12 @@ pub(super) async fn nack(mut call: Call) -> Result<Answer, Failure> {
         evidence: "reported by a plain client".into(),
         ..EndDetail::default()
     };
-    let moved = match finish(&call.app, by, about, ending, detail).await? {
+    let moved = match finish(&req.app, by, about, ending, detail).await? {
         Reported::Moved(moved) => moved,
         Reported::TooLate(answer) => return Ok(answer),
     };
-    let record = orders::job(&call.app, moved.job, None).await?;
-    Ok(Answer::object(|object| {
+    let record = orders::job(&req.app, moved.job, None).await?;
+    Ok(ApiResponse::object(|object| {
         moved_fields(object, &moved);
         object.number("max_attempts", record.job.rules.retry.max_attempts);
         if let Some(due) = moved.due.filter(|_| moved.state == State::Retryable) {
@@ -107,16 +107,16 @@ pub(super) async fn nack(mut call: Call) -> Result<Answer, Failure> {
     }))
 }
 
-/// Returns who reports, for the event log.
-fn by(call: &Call, about: &About) -> String {
-    about.worker.as_ref().map_or_else(|| call.by(), |id| format!("worker {id}"))
+/// Returns the reporter, for the event log.
+fn by(req: &ApiRequest, about: &About) -> String {
+    about.worker.as_ref().map_or_else(|| req.by(), |id| format!("worker {id}"))
 }
 
-/// What came of a report.
+/// The outcome of a report.
 enum Reported {
     Moved(Moved),
-    /// The job was cancelled while the attempt ran; the answer says so.
-    TooLate(Answer),
+    /// The job was cancelled while the attempt ran; the response says so.
+    TooLate(ApiResponse),
 }
 
 async fn finish(
@@ -125,7 +125,7 @@ async fn finish(
     about: About,
     ending: Ending,
     detail: EndDetail,
-) -> Result<Reported, Failure> {
+) -> Result<Reported, ApiError> {
     let job = about.job;
     let fence = Fence {
         epoch: about.lease,
@@ -137,20 +137,25 @@ async fn finish(
         Ok(moved) => Ok(Reported::Moved(moved)),
         Err(refusal) => match too_late(app, job, &refusal).await? {
             Some(answer) => Ok(Reported::TooLate(answer)),
-            None => Err(Failure::moving(job, &refusal)),
+            None => Err(ApiError::moving(job, &refusal)),
         },
     }
 }
 
-/// Answers a report that came after its job's cancel; `None` if that is not why it is refused.
-async fn too_late(app: &App, job: JobId, refusal: &MoveRefusal) -> Result<Option<Answer>, Failure> {
+/// Returns the response to a report that came after its job was cancelled; `None` if it was
+/// refused for another reason.
+async fn too_late(
+    app: &App,
+    job: JobId,
+    refusal: &MoveRefusal,
+) -> Result<Option<ApiResponse>, ApiError> {
     let MoveRefusal::Refused(Refusal::Terminal(State::Cancelled)) = refusal else {
         return Ok(None);
     };
     let record = orders::job(app, job, None).await?;
-    // Of a job that was never claimed there is nothing to report.
+    // There is nothing to report about a job that was never claimed.
     let ran = record.epoch > Epoch::ZERO;
-    Ok(ran.then(|| Answer::object(|object| unacknowledged(object, job, record.attempt))))
+    Ok(ran.then(|| ApiResponse::object(|object| unacknowledged(object, job, record.attempt))))
 }
 
 fn moved_fields(object: &mut Object<'_>, moved: &Moved) {

@@ -1,4 +1,4 @@
-//! Manifest, health, and the reset that only conformance runs have.
+//! Manifest, health, and the reset for conformance runs.
 
 use http::StatusCode;
 use outlast_store::{Command, Reply};
@@ -6,19 +6,19 @@ use outlast_wire::ojs::manifest as wire;
 
 use crate::clock::boot_time;
 use crate::engine::unexpected;
-use crate::http::answer::Answer;
-use crate::http::call::Call;
-use crate::http::error::Failure;
+use crate::http::error::ApiError;
+use crate::http::request::ApiRequest;
+use crate::http::response::ApiResponse;
 
-pub(super) async fn manifest(call: Call) -> Result<Answer, Failure> {
-    Ok(Answer::ok(wire::document(call.app.engine.settings().version)))
+pub(super) async fn manifest(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    Ok(ApiResponse::ok(wire::document(req.app.engine.settings().version)))
 }
 
-pub(super) async fn health(call: Call) -> Result<Answer, Failure> {
-    let app = &call.app;
+pub(super) async fn health(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let app = &req.app;
     let health = app.engine.health();
     let status = if health.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let answer = Answer::object(|object| {
+    let answer = ApiResponse::object(|object| {
         object.text("status", if health.ready { "ok" } else { "unhealthy" });
         object.text("version", app.engine.settings().version);
         object.number("uptime_seconds", boot_time().since(app.started).as_secs());
@@ -31,12 +31,12 @@ pub(super) async fn health(call: Call) -> Result<Answer, Failure> {
 }
 
 /// Drops everything. Routed only in conformance runs.
-pub(super) async fn reset(call: Call) -> Result<Answer, Failure> {
-    let app = &call.app;
+pub(super) async fn reset(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let app = &req.app;
     match app.engine.submit(Command::Reset).await? {
         Reply::Done => {}
         other => return Err(unexpected("a reset", &other).into()),
     }
     app.plain.clear();
-    Ok(Answer::object(|object| object.flag("reset", true)))
+    Ok(ApiResponse::object(|object| object.flag("reset", true)))
 }

@@ -1,4 +1,4 @@
-//! From what is stored to what the standard shows. Secrets are masked here.
+//! Stored jobs as the OJS API shows them. Secrets are masked here.
 
 use std::borrow::Cow;
 
@@ -13,19 +13,19 @@ use outlast_wire::ojs::job::{Course, ErrorView, JobView};
 use serde_json::Value;
 
 use super::App;
-use super::error::Failure;
+use super::error::ApiError;
 
-/// A job with all that is shown of it.
+/// A job with everything that is shown of it.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct JobDetails {
     record: JobRecord,
     errors: Vec<AttemptRecord>,
     args: Option<String>,
 }
 
-impl Shown {
+impl JobDetails {
     /// Reads what is shown beside a record.
-    pub(crate) async fn of(app: &App, record: JobRecord) -> Result<Self, Failure> {
+    pub(crate) async fn of(app: &App, record: JobRecord) -> Result<Self, ApiError> {
         let troubled = record.epoch.0 > 0 && (record.error.is_some() || record.spent.failures > 0);
         let mut errors = Vec::new();
         if troubled {
@@ -36,7 +36,7 @@ impl Shown {
         Ok(Self { record, errors, args })
     }
 
-    /// Shows a job as it was before anything happened to it.
+    /// Returns a job as it was when it was new.
     pub(crate) fn newborn(app: &App, record: JobRecord) -> Self {
         let args = masked(&record.job, &app.engine.settings().packs.current());
         Self { record, errors: Vec::new(), args }
@@ -103,7 +103,7 @@ fn course(record: &JobRecord) -> Course<'static> {
     let retry = (record.state == State::Retryable).then_some(record.due).flatten();
     Course {
         started: record.started,
-        // A job that expired was never worked off, so it has no `completed_at`.
+        // An expired job never ran, so it has no `completed_at`.
         completed: when(State::Completed, ended).or_else(|| when(State::Discarded, ended)),
         cancelled: when(State::Cancelled, ended.or(Some(record.since))),
         discarded: when(State::Discarded, ended.or(Some(record.since))),

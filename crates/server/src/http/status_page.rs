@@ -1,5 +1,4 @@
-//! A plain status page, until there is a dashboard. No scripts; everything that came from
-//! outside is escaped.
+//! A plain status page without scripts. Everything that comes from clients is escaped.
 
 use std::fmt::Write as _;
 
@@ -7,18 +6,18 @@ use outlast_store::Store;
 use outlast_store::query::WorkerQuery;
 use outlast_store::record::WorkerRecord;
 
-use super::answer::Answer;
-use super::call::Call;
-use super::error::Failure;
+use super::error::ApiError;
+use super::request::ApiRequest;
+use super::response::ApiResponse;
 
 /// Most workers shown.
 const WORKERS_SHOWN: u32 = 100;
 
-pub(super) async fn status(call: Call) -> Result<Answer, Failure> {
-    let engine = &call.app.engine;
+pub(super) async fn show(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let engine = &req.app.engine;
     let (queues, workers) =
         (engine.store().queues().await?, workers(engine.store().as_ref()).await?);
-    let now = call.app.now().await?;
+    let now = req.app.now().await?;
     let mut page = Page::new(engine.settings().version);
     if !engine.store().facts().durable {
         page.warn("--unsafe-no-fsync: a crash loses accepted jobs. For experiments only.");
@@ -52,11 +51,11 @@ pub(super) async fn status(call: Call) -> Result<Answer, Failure> {
         ]);
     }
     page.end_table();
-    Ok(Answer::text("text/html; charset=utf-8", page.end().into_bytes()))
+    Ok(ApiResponse::text("text/html; charset=utf-8", page.end().into_bytes()))
 }
 
-/// Those that are active, and of the others those that fit.
-async fn workers(store: &dyn Store) -> Result<Vec<WorkerRecord>, Failure> {
+/// Returns the active workers, and of the others those that fit.
+async fn workers(store: &dyn Store) -> Result<Vec<WorkerRecord>, ApiError> {
     let of = |status: &str, limit: u32| {
         let status = Some(status.to_owned());
         store.workers_page(WorkerQuery { status, ..WorkerQuery::all(limit) })
@@ -69,7 +68,7 @@ async fn workers(store: &dyn Store) -> Result<Vec<WorkerRecord>, Failure> {
     Ok(shown)
 }
 
-/// An HTML page under construction. Writing to a text cannot fail.
+/// An HTML page under construction. Writing to a string cannot fail.
 struct Page(String);
 
 impl Page {

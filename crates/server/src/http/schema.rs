@@ -1,24 +1,24 @@
-//! The shape of every body: what is sent and what is answered, as JSON Schema.
+//! The schema of every request and response body, as JSON Schema.
 //!
-//! A test sends requests to every route and compares what comes back with what is said here,
-//! so a field that is added to an answer is added here too.
+//! A test sends requests to every route and checks the responses against these schemas, so a
+//! field that is added to a response must be added here too.
 
+mod build;
 mod native;
-mod schema;
-mod standard;
+mod ojs;
 
 use outlast_wire::ojs::error::Code;
 use serde_json::{Value, json};
 
-use native::{action, attempt, doctor, event, execution, execution_request, worker};
-use schema::{
+use build::{
     any, data, flag, int, list, long_page, named, object, one_of, or_null, page, text, time, uuid,
 };
-use standard::{job, job_request, queue};
+use native::{action, attempt, doctor, event, execution, execution_request, worker};
+use ojs::{job, job_request, queue};
 
 /// Bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum Schema {
     Execution,
     Executions,
     ExecutionRequest,
@@ -64,8 +64,8 @@ pub(crate) enum Shape {
     Reset,
 }
 
-impl Shape {
-    /// Returns the media type, `None` for JSON in its caller's flavour.
+impl Schema {
+    /// Returns the media type, `None` for JSON in the client's format.
     pub(crate) const fn media_type(self) -> Option<&'static str> {
         match self {
             Self::Text => Some("text/plain"),
@@ -74,7 +74,7 @@ impl Shape {
         }
     }
 
-    /// Returns whether it is answered from memory, whatever the store does.
+    /// Returns whether it is served from memory, without the store.
     pub(crate) const fn is_at_hand(self) -> bool {
         matches!(
             self,
@@ -131,7 +131,7 @@ impl Shape {
     }
 }
 
-/// Returns the shapes that others refer to by name.
+/// Returns the schemas that others refer to by name.
 pub(crate) fn components() -> Value {
     json!({
         "Error": object(&[("error", object(&[

@@ -1,4 +1,4 @@
-//! A connection whose other end reads nothing is not kept for ever.
+//! Ends connections whose peer does not read.
 //!
 //! ```text
 //! write blocked ─▶ for too long          ─▶ error: the connection ends
@@ -14,12 +14,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// Longest that a write may be blocked by a reader that does not read.
+/// Longest that a write may be blocked.
 pub(crate) const WRITE_STALL_MAX: Duration = Duration::from_secs(30);
-/// The same while the server stops: a shutdown waits for nobody who does not listen.
+/// The same while the server stops: a shutdown does not wait for a peer that does not read.
 const WRITE_STALL_MAX_AT_STOP: Duration = Duration::from_secs(1);
 
-/// A stream with bounded patience.
+/// A stream whose writes time out.
 pub(crate) struct Impatient<T> {
     stream: T,
     /// Armed while a write is blocked.
@@ -33,7 +33,7 @@ impl<T> Impatient<T> {
         Self { stream, over: None, stop: Box::pin(stop.cancelled_owned()), stopping: false }
     }
 
-    /// Judges a write: done, blocked for now, or blocked for too long.
+    /// Turns a write that is blocked for too long into an error.
     fn judge<R>(
         &mut self,
         written: Poll<io::Result<R>>,
@@ -55,7 +55,7 @@ impl<T> Impatient<T> {
             }
         }
         ready!(over.as_mut().poll(context));
-        let message = "the other end does not read what it is sent";
+        let message = "the peer does not read";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)))
     }
 }

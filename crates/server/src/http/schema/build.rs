@@ -1,4 +1,4 @@
-//! The words that shapes are written in: JSON Schema, with less to type.
+//! Functions that build JSON Schema.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ pub(super) fn data(schema: Value) -> Value {
     object(&[("data", schema)])
 }
 
-/// A page of a list that may be too long to be counted.
+/// A page of a list that may be too long to count.
 pub(super) fn long_page(name: &str) -> Value {
     let pagination =
         object(&[("limit", int()), ("next_cursor", or_null(text())), ("total", or_null(int()))]);

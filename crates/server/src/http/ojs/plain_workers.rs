@@ -1,12 +1,12 @@
-//! Plain OJS workers: who is behind the id that a client gave itself.
+//! Plain OJS workers: which worker is behind the id that a client gave itself.
 //!
 //! A plain worker registers by its first heartbeat; each registration is an incarnation.
-//! What is kept here only saves a look into the store: it is read back from there after a
-//! restart, and a refused renewal registers the client anew. What a heartbeat stores does not
-//! wait for the work of the engine loop, but for a last word, which moves jobs.
+//! This is only a cache: it is read from the store after a
+//! restart, and a refused renewal registers the client again. What a heartbeat stores does not
+//! wait for the event loop's work, except a last heartbeat, which moves jobs.
 //!
 //! ```text
-//! unknown ──first beat──▶ known ──beats──▶ known ──refused (lapsed, stopped)──▶ registered anew
+//! unknown ──first beat──▶ known ──beats──▶ known ──refused (lapsed, stopped)──▶ registered again
 //! ```
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -28,15 +28,15 @@ use uuid::Uuid;
 use crate::clock::boot_time;
 use crate::engine::unexpected;
 use crate::http::App;
-use crate::http::error::Failure;
+use crate::http::error::ApiError;
 
-/// Most clients remembered; beyond it they are looked up and registered again.
+/// Most clients in the cache; others are looked up and registered again.
 const KNOWN_MAX: usize = 100_000;
 
-/// Longest that the answer to a last word waits for what it moves.
+/// Longest that the response to a last heartbeat waits for its jobs to move.
 const GOODBYE_WAITS: Duration = Duration::from_secs(1);
 
-/// Of an id, so many of the latest incarnations are looked at.
+/// How many of the latest incarnations of an id are checked.
 const LIVING_MAX: u32 = 20;
 
 /// The renewal number that a registration gives.
@@ -46,7 +46,7 @@ const FIRST_RENEWAL: u64 = 1;
 #[derive(Debug, Default)]
 pub(crate) struct PlainWorkers {
     known: Mutex<HashMap<String, Known>>,
-    /// Whose jobs were passed over, and are tried again.
+    /// Clients whose jobs were passed over, and are retried.
     behind: Mutex<HashSet<String>>,
     recovered: OnceCell<()>,
 }
@@ -55,10 +55,10 @@ pub(crate) struct PlainWorkers {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     worker: WorkerId,
-    /// When this server last saw it beat.
+    /// When this server last received its heartbeat.
     beat: Option<BootTime>,
-    /// Whether it called itself quiet, so that it may resume by its own word. An
-    /// operator's quiet order stays until the operator takes it back.
+    /// Whether it went quiet by itself, so that it may resume by itself. An operator's order
+    /// stays until the operator resumes it.
     quiet: bool,
     /// Its latest renewal that this server made, and whether `quiet` was said on either side
     /// of that beat.
@@ -108,18 +108,18 @@ impl PlainWorkers {
         !behind.insert(plain_id.to_owned())
     }
 
-    /// Notes that no job of a client is tried again.
+    /// Notes that no job of a client is retried.
     pub(super) fn catches_up(&self, plain_id: &str) {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner).remove(plain_id);
     }
 
-    /// Forgets everyone, after a reset.
+    /// Forgets all clients, after a reset.
     pub(crate) fn clear(&self) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    async fn recover(&self, app: &App) -> Result<(), Failure> {
-        let recover = async || -> Result<(), Failure> {
+    async fn recover(&self, app: &App) -> Result<(), ApiError> {
+        let recover = async || -> Result<(), ApiError> {
             // Latest first: the first row of an id is its latest incarnation.
             for row in app.engine.store().workers().await?.into_iter().rev() {
                 if let Some(plain_id) = row.plain_id {
@@ -132,8 +132,8 @@ impl PlainWorkers {
     }
 }
 
-/// Notes a heartbeat and returns who sent it, as it stands now.
-pub(super) async fn beat(app: &App, beat: &Heartbeat) -> Result<(WorkerId, Standing), Failure> {
+/// Notes a heartbeat and returns its worker with its present standing.
+pub(super) async fn beat(app: &App, beat: &Heartbeat) -> Result<(WorkerId, Standing), ApiError> {
     app.plain.recover(app).await?;
     let known = app.plain.find(&beat.worker);
     let renewed = match known {
@@ -167,7 +167,7 @@ pub(super) async fn beat(app: &App, beat: &Heartbeat) -> Result<(WorkerId, Stand
     Ok((known.worker, standing))
 }
 
-/// Returns what a client's word about itself makes of it.
+/// Returns what a client's own state means for its worker.
 const fn wanted(said: Option<BeatPhase>, phase: Phase, by_itself: bool) -> Option<WorkerEvent> {
     match (said, phase) {
         (Some(BeatPhase::Terminated), _) => Some(WorkerEvent::Goodbye),
@@ -178,9 +178,9 @@ const fn wanted(said: Option<BeatPhase>, phase: Phase, by_itself: bool) -> Optio
     }
 }
 
-/// Takes a fetch of a client that beat once and fell silent as a sign of life: else its
-/// lapsed incarnation would keep it from work for ever.
-pub(super) async fn revive(app: &App, plain_id: &str) -> Result<(), Failure> {
+/// Takes a fetch as a sign of life of a client that once sent heartbeats and fell silent.
+/// Otherwise its lapsed incarnation would keep it from getting jobs forever.
+pub(super) async fn revive(app: &App, plain_id: &str) -> Result<(), ApiError> {
     app.plain.recover(app).await?;
     let Some(mut known) = app.plain.find(plain_id) else { return Ok(()) };
     let now = boot_time();
@@ -205,7 +205,7 @@ pub(super) async fn revive(app: &App, plain_id: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn renew(app: &App, worker: WorkerId, in_flight: u32) -> Result<Option<Renewed>, Failure> {
+async fn renew(app: &App, worker: WorkerId, in_flight: u32) -> Result<Option<Renewed>, ApiError> {
     let renew = Renew { worker, lease: app.engine.settings().ojs_lease, in_flight };
     match app.engine.beat(Command::Renew(renew)).await? {
         Reply::Renewed(renewed) => Ok(renewed.ok()),
@@ -218,7 +218,7 @@ async fn living(
     app: &App,
     plain_id: &str,
     in_flight: u32,
-) -> Result<Option<(WorkerId, Renewed)>, Failure> {
+) -> Result<Option<(WorkerId, Renewed)>, ApiError> {
     let query = WorkerQuery { called: Some(plain_id.to_owned()), ..WorkerQuery::all(LIVING_MAX) };
     let found = app.engine.store().workers_page(query).await?.workers;
     let ours = found.into_iter().filter(|worker| worker.plain_id.as_deref() == Some(plain_id));
@@ -230,9 +230,8 @@ async fn living(
     Ok(None)
 }
 
-/// Makes a client known; returns it as one that has said nothing before, with the number of
-/// its renewal.
-async fn register(app: &App, beat: &Heartbeat) -> Result<(Known, u64, Standing), Failure> {
+/// Registers a client; returns it as new, with the number of its renewal.
+async fn register(app: &App, beat: &Heartbeat) -> Result<(Known, u64, Standing), ApiError> {
     let worker = WorkerId(Uuid::now_v7());
     let registration = Registration {
         id: worker,
@@ -252,17 +251,17 @@ async fn register(app: &App, beat: &Heartbeat) -> Result<(Known, u64, Standing),
             let known = Known { latest: Some(before), ..Known::silent(worker) };
             Ok((Known { beat: Some(boot_time()), ..known }, FIRST_RENEWAL, standing))
         }
-        Reply::Registered(Err(refusal)) => Err(Failure::Conflict(refusal.to_string())),
+        Reply::Registered(Err(refusal)) => Err(ApiError::Conflict(refusal.to_string())),
         other => Err(unexpected("a registration", &other).into()),
     }
 }
 
-/// Moves a worker by its own word. A refusal leaves it as it is, which the answer shows.
+/// Moves a worker to the state that it reports. A refusal leaves it, as the response shows.
 async fn step(
     app: &App,
     worker: WorkerId,
     event: WorkerEvent,
-) -> Result<Option<Standing>, Failure> {
+) -> Result<Option<Standing>, ApiError> {
     let by = format!("worker {worker}");
     let code = (event == WorkerEvent::Goodbye).then_some(EvidenceCode::Drained);
     let evidence = Evidence { code, text: "said so in its heartbeat".into() };
@@ -271,7 +270,7 @@ async fn step(
     let reply = if event == WorkerEvent::Goodbye {
         match tokio::time::timeout(GOODBYE_WAITS, app.engine.submit(command)).await {
             Ok(reply) => reply?,
-            // It is carried out all the same.
+            // The command is carried out nevertheless.
             Err(_elapsed) => return Ok(None),
         }
     } else {

@@ -1,10 +1,9 @@
-//! Web pages of others give no orders to a server that knows their sender by nothing that a page
-//! has to know: not at all, or by a client certificate.
+//! Protection against cross-site request forgery, for clients that show no token.
 //!
-//! Whoever reaches a server without tokens may use it, and on loopback that is meant to be the
-//! users of this machine. Their browsers reach it too, on behalf of any page that they look at: a
-//! page may post without asking first. A browser that has a client certificate shows it for any
-//! page, too. Browsers say which page it is, programs say nothing.
+//! Every user of this machine may use a server without tokens on loopback. So may their browsers,
+//! on behalf of any page that they show: a page may post to other sites without asking. A browser
+//! with a client certificate shows it for any page, too. Browsers send the page's origin; programs
+//! send none.
 
 use std::net::IpAddr;
 
@@ -12,22 +11,22 @@ use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderValue, header};
 
-use super::error::Failure;
+use super::error::ApiError;
 use crate::access::Denied;
 
-/// How the sender of a request is known that shows no token.
+/// How a client without a token is identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sender {
-    /// Not at all: everybody may do everything.
+    /// Not at all: the server has no tokens.
     Anybody,
     /// By the certificate of its connection.
     Certificate,
 }
 
-/// Refuses a page that this server did not serve itself. A page of a name may be anybody's,
-/// whatever address the name stands for at the moment; so only addresses and `localhost` are
-/// known to be ours, unless a certificate of ours proves the name.
-pub(super) fn check(request: &Parts, sender: Sender) -> Result<(), Failure> {
+/// Refuses requests of web pages that this server did not serve. Anybody can point a host name
+/// at this server, so only pages of addresses and `localhost` are known to be its own, unless the
+/// server's certificate proves the name.
+pub(super) fn check(request: &Parts, sender: Sender) -> Result<(), ApiError> {
     let site = request.headers.get("sec-fetch-site").map(text);
     let origin = request.headers.get(header::ORIGIN).map(text);
     let own_site =
@@ -37,14 +36,14 @@ pub(super) fn check(request: &Parts, sender: Sender) -> Result<(), Failure> {
     }
     let page = origin.unwrap_or("another site");
     let why = match sender {
-        Sender::Anybody => "this server has no tokens, and its orders come from programs",
+        Sender::Anybody => "this server has no tokens, so it takes commands from programs only",
         Sender::Certificate => {
             "a browser shows its client certificate for any page, so only pages of this server's \
              own origin may use it; a program that sends such headers may show a token"
         }
     };
-    Err(Failure::Denied(Denied::Forbidden(format!(
-        "a web page of {page:?} may change nothing here: {why}"
+    Err(ApiError::Denied(Denied::Forbidden(format!(
+        "a web page of {page:?} may not change anything here: {why}"
     ))))
 }
 

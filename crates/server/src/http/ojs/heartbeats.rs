@@ -1,4 +1,4 @@
-//! Heartbeats of plain workers, and how a worker is.
+//! Heartbeats of plain workers, and their health.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use outlast_wire::ojs::worker::{BeatPhase, Heartbeat, HeldByBeat};
 
 use tokio::time::Instant;
 
-use super::plain;
+use super::plain_workers;
 use crate::engine::{Engine, Unavailable, millis, unexpected};
-use crate::http::answer::Answer;
-use crate::http::call::Call;
-use crate::http::error::Failure;
+use crate::http::error::ApiError;
+use crate::http::request::ApiRequest;
+use crate::http::response::ApiResponse;
 use crate::http::{App, workers};
 
 /// Pause before jobs that were passed over are tried again.
 const PASSED_OVER_PAUSE: Duration = Duration::from_millis(250);
 
-pub(super) async fn beat(mut call: Call) -> Result<Answer, Failure> {
-    let body = call.body().await?;
+pub(super) async fn beat(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let body = req.body().await?;
     let beat = Heartbeat::read(&body)?;
-    let app = &call.app;
+    let app = &req.app;
     // Neither waits for the other.
-    let (known, extended) = tokio::join!(plain::beat(app, &beat), extend(app, &beat));
+    let (known, extended) = tokio::join!(plain_workers::beat(app, &beat), extend(app, &beat));
     let ((worker, standing), extended) = (known?, extended?);
     app.engine.counters().beat(true);
     let Extended { jobs: extended, passed_over } = extended;
@@ -45,28 +45,28 @@ pub(super) async fn beat(mut call: Call) -> Result<Answer, Failure> {
     let ids = |ids: Vec<&JobId>| ids.into_iter().map(ToString::to_string).collect::<Vec<_>>();
     let (kept, stale) = (ids(extended.iter().collect()), ids(stale.collect()));
     let now = app.now().await?;
-    Ok(Answer::object(|object| {
+    Ok(ApiResponse::object(|object| {
         object.flag("acknowledged", true);
         object.text("state", state);
         object.text("worker_id", &beat.worker);
         object.plain("incarnation", worker);
         object.texts("jobs_extended", kept.iter().map(String::as_str));
-        // Jobs that the client thinks it holds and does not: it should stop them.
+        // Jobs that the client believes it holds and does not: it should stop them.
         object.texts("stale_jobs", stale.iter().map(String::as_str));
         object.time("server_time", now);
     }))
 }
 
 /// Resets the visibility of what the client holds to its full length.
-async fn extend(app: &App, beat: &Heartbeat) -> Result<Extended, Failure> {
-    // Its last word takes them all from it.
+async fn extend(app: &App, beat: &Heartbeat) -> Result<Extended, ApiError> {
+    // A last heartbeat takes them all from it.
     if beat.phase == Some(BeatPhase::Terminated) {
         return Ok(Extended::default());
     }
     let jobs = match &beat.held {
         HeldByBeat::Count(Some(0)) => return Ok(Extended::default()),
         HeldByBeat::Jobs(jobs) if jobs.is_empty() => return Ok(Extended::default()),
-        // Which jobs is not said: all that the store has for this client.
+        // No jobs are named, so it means all that the store has for this client.
         HeldByBeat::Count(_) => Vec::new(),
         HeldByBeat::Jobs(jobs) => jobs.clone(),
     };
@@ -89,7 +89,7 @@ async fn extend_these(
     }
 }
 
-/// Tries jobs again that somebody else had locked: when they are free, their visibility may
+/// Retries jobs that another transaction had locked: when they are free, their visibility may
 /// have passed before the next heartbeat comes.
 async fn catch_up(app: App, worker: String, mut jobs: Vec<JobId>) {
     let end = Instant::now() + millis(app.engine.settings().ojs_lease);
@@ -97,7 +97,7 @@ async fn catch_up(app: App, worker: String, mut jobs: Vec<JobId>) {
         tokio::time::sleep(PASSED_OVER_PAUSE).await;
         match extend_these(&app.engine, &worker, jobs).await {
             Ok(extended) => jobs = extended.passed_over,
-            // The next heartbeat tells more.
+            // The next heartbeat tries again.
             Err(_unavailable) => break,
         }
     }
@@ -105,7 +105,7 @@ async fn catch_up(app: App, worker: String, mut jobs: Vec<JobId>) {
 }
 
 /// Returns the state that a held job's test directive asks for, in conformance runs only.
-async fn directive(app: &App, held: &[JobId]) -> Result<Option<&'static str>, Failure> {
+async fn directive(app: &App, held: &[JobId]) -> Result<Option<&'static str>, ApiError> {
     if !app.engine.settings().conformance {
         return Ok(None);
     }
@@ -119,7 +119,7 @@ async fn directive(app: &App, held: &[JobId]) -> Result<Option<&'static str>, Fa
     Ok(None)
 }
 
-/// Returns what the standard's clients are told to be.
+/// Returns the state that the OJS API tells a worker.
 const fn told(standing: Standing) -> &'static str {
     match (standing.liveness, standing.phase) {
         (Liveness::Lapsed | Liveness::Gone, _) | (_, Phase::Draining) => "terminate",
@@ -128,14 +128,14 @@ const fn told(standing: Standing) -> &'static str {
     }
 }
 
-pub(super) async fn health(mut call: Call) -> Result<Answer, Failure> {
-    let name = call.param("id").await;
-    let worker = workers::find(&call.app, &name).await?;
+pub(super) async fn health(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let name = req.param("id").await;
+    let worker = workers::find(&req.app, &name).await?;
     let standing = worker.standing;
     let status =
         if standing.is_active() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let id = worker.plain_id.as_deref().unwrap_or(&worker.name);
-    let answer = Answer::object(|object| {
+    let answer = ApiResponse::object(|object| {
         object.text("worker_id", id);
         object.text("state", standing.state());
         object.text("status", if standing.is_active() { "healthy" } else { "degraded" });

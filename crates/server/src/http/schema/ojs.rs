@@ -1,13 +1,13 @@
-//! Shapes of the Open Job Spec: jobs, reports, queues, dead letters, the server itself.
+//! Schemas of the Open Job Spec: jobs, reports, queues, dead letters, the server itself.
 
 use serde_json::{Value, json};
 
-use super::Shape;
-use super::schema::{
+use super::Schema;
+use super::build::{
     any, flag, int, list, named, object, one_of, open, or_null, state, text, time, uuid,
 };
 
-impl Shape {
+impl Schema {
     pub(super) fn of_the_standard(self) -> Value {
         match self {
             Self::Job => open(&[("job", named("Job"))]),
@@ -64,7 +64,7 @@ impl Shape {
         }
     }
 
-    /// What the standard answers about queues, dead letters and the server itself.
+    /// Schemas of queues, dead letters and the server itself.
     fn of_queues(self) -> Value {
         match self {
             Self::Queues => {
@@ -92,7 +92,7 @@ impl Shape {
                 ("backend", object(&[("type", text()), ("status", text())])),
             ]),
             Self::Reset => object(&[("reset", flag())]),
-            // The manifest; every other shape has its schema above.
+            // The manifest; every other schema is above.
             _ => open(&[("specversion", text()), ("capabilities", open(&[]))]),
         }
     }
@@ -120,7 +120,7 @@ pub(super) fn queue() -> Value {
     object(&fields)
 }
 
-/// Whatever else its producer sent is given back.
+/// Other fields that its producer sent are returned.
 pub(super) fn job() -> Value {
     open(&[
         ("specversion", text()),

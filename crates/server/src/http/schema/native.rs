@@ -1,15 +1,15 @@
-//! Shapes of executions, workers and what they come with.
+//! Schemas of executions, workers and related resources.
 
 use outlast_core::evidence::EvidenceCode;
 use serde_json::{Value, json};
 
-use super::schema::{
+use super::build::{
     any, data, flag, int, list, number, object, one_of, open, or_null, state, text, texts, time,
     uuid,
 };
 
 pub(super) fn execution() -> Value {
-    let somebody = object(&[("id", or_null(uuid())), ("name", or_null(text()))]);
+    let holder = object(&[("id", or_null(uuid())), ("name", or_null(text()))]);
     object(&[
         ("id", uuid()),
         ("action_ref", text()),
@@ -37,7 +37,7 @@ pub(super) fn execution() -> Value {
         ("failures", int()),
         ("losses", int()),
         ("interruptions", int()),
-        ("worker", or_null(somebody)),
+        ("worker", or_null(holder)),
         ("waiting_reason", or_null(text())),
         ("result", any()),
         ("error", any()),

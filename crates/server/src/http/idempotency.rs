@@ -1,13 +1,13 @@
-//! `Idempotency-Key`: a request that is sent again is answered again, and nothing more.
+//! `Idempotency-Key`: a repeated request gets the first response again and does nothing else.
 //!
 //! ```text
 //! key + token ─▶ fingerprint ─▶ stored with the jobs, in their transaction
-//! same key, same request ─▶ the answer of the first time, `Idempotency-Replayed: true`
+//! same key, same request ─▶ the first response, `Idempotency-Replayed: true`
 //! same key, other request ─▶ 409
 //! ```
 //!
-//! An answer is written from the part of a job that never changes, the first time too: so
-//! it need not be kept to be the same.
+//! A response is written from the part of a job that never changes, the first time too. So it
+//! need not be stored to be the same.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -23,32 +23,32 @@ use outlast_store::{Command, Reply};
 use outlast_wire::Fault;
 use sha2::{Digest as _, Sha256};
 
-use super::call::Call;
-use super::error::Failure;
+use super::error::ApiError;
+use super::request::ApiRequest;
 use super::{App, orders};
 use crate::engine::unexpected;
 
-/// The header that asks for it.
+/// The request header.
 pub(super) const HEADER: &str = "idempotency-key";
-/// The header of an answer that was given before.
+/// The response header of a repeated response.
 pub(super) const REPLAYED: &str = "idempotency-replayed";
 
-/// A key, and whose it is.
+/// A key with its owner.
 #[derive(Debug)]
-pub(super) struct Key {
+pub(super) struct IdempotencyKey {
     text: String,
     fingerprint: Fingerprint,
 }
 
-/// Which request a key stands for: the same path under another name is the same.
+/// The endpoint that a key was used at. Aliases of a path are the same endpoint.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Door {
+pub(super) enum Endpoint {
     Execution,
     Job,
     Batch,
 }
 
-/// What a keyed request came to.
+/// The outcome of a request with a key.
 #[derive(Debug)]
 pub(super) struct Outcome {
     /// The jobs as they were when they were new.
@@ -56,12 +56,13 @@ pub(super) struct Outcome {
     pub(super) replayed: bool,
 }
 
-impl Key {
+impl IdempotencyKey {
     /// Reads the key of a request, if it has one.
-    pub(super) fn of(call: &Call) -> Result<Option<Self>, Failure> {
-        let mut values = call.headers().get_all(HEADER).iter();
+    pub(super) fn of(req: &ApiRequest) -> Result<Option<Self>, ApiError> {
+        let mut values = req.headers().get_all(HEADER).iter();
         let Some(value) = values.next() else { return Ok(None) };
-        let fault = |problem: String| Failure::from(Fault::field("Idempotency-Key", problem));
+        let fault =
+            |problem: String| ApiError::from(Fault::field("Idempotency-Key", problem));
         if values.next().is_some() {
             return Err(fault("must be given once".to_owned()));
         }
@@ -70,7 +71,7 @@ impl Key {
             let problem = format!("must be 1 to {IDEMPOTENCY_KEY_BYTES_MAX} printable characters");
             return Err(fault(problem));
         }
-        let owner = call.token().map_or(b"anonymous".as_slice(), |token| token.hash.bytes());
+        let owner = req.token().map_or(b"anonymous".as_slice(), |token| token.hash.bytes());
         let fingerprint = hash(&[owner, text.as_bytes()]);
         Ok(Some(Self { text: text.to_owned(), fingerprint }))
     }
@@ -81,7 +82,7 @@ impl Key {
         app: &App,
         request: Fingerprint,
         jobs: Vec<NewJob>,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Outcome, ApiError> {
         let once = Once { key: self.fingerprint, request, keep: IDEMPOTENCY_KEY_KEPT, jobs };
         let outcome = match app.engine.submit(Command::EnqueueOnce(Box::new(once))).await? {
             Reply::Onced(outcome) => outcome,
@@ -90,9 +91,9 @@ impl Key {
         let (ids, replayed): (Vec<JobId>, bool) = match outcome {
             Ok(Onced::Stored(stored)) => (stored.iter().map(|stored| stored.id).collect(), false),
             Ok(Onced::Before(ids)) => (ids, true),
-            Err(OnceRefusal::Job(_position, refusal)) => return Err(Failure::Enqueue(refusal)),
+            Err(OnceRefusal::Job(_position, refusal)) => return Err(ApiError::Enqueue(refusal)),
             Err(OnceRefusal::OtherRequest) => {
-                return Err(Failure::Conflict(format!(
+                return Err(ApiError::Conflict(format!(
                     "Idempotency-Key {:?} was used for another request less than 24 hours ago; \
                      a new request needs a key of its own",
                     self.text
@@ -107,17 +108,17 @@ impl Key {
     }
 }
 
-/// Returns what a request is known by.
-pub(super) fn request(door: Door, tenant: Option<&str>, body: &[u8]) -> Fingerprint {
-    let door = match door {
-        Door::Execution => b"execution",
-        Door::Job => b"ojs   job",
-        Door::Batch => b"ojs batch",
+/// Returns the fingerprint of a request.
+pub(super) fn request(endpoint: Endpoint, tenant: Option<&str>, body: &[u8]) -> Fingerprint {
+    let endpoint = match endpoint {
+        Endpoint::Execution => b"execution",
+        Endpoint::Job => b"ojs   job",
+        Endpoint::Batch => b"ojs batch",
     };
-    hash(&[door, tenant.unwrap_or_default().as_bytes(), body])
+    hash(&[endpoint, tenant.unwrap_or_default().as_bytes(), body])
 }
 
-/// Hashes parts together with their lengths, so that no two lists of parts look alike.
+/// Hashes parts with their lengths, so that different lists of parts differ.
 fn hash(parts: &[&[u8]]) -> Fingerprint {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -127,7 +128,7 @@ fn hash(parts: &[&[u8]]) -> Fingerprint {
     hasher.finalize().into()
 }
 
-/// Returns a job as it was before anything happened to it.
+/// Returns a job as it was when it was new.
 fn newborn(job: Arc<StoredJob>) -> JobRecord {
     JobRecord {
         state: if job.scheduled_for.is_some() { State::Scheduled } else { State::Available },

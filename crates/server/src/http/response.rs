@@ -1,28 +1,28 @@
-//! What a handler answers when all is well.
+//! What a handler returns on success.
 
 use axum::body::Body;
 use http::StatusCode;
 use outlast_wire::json::Object;
 
-/// An answer: a status and a document.
+/// A response: a status and a document.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ApiResponse {
     pub(crate) status: StatusCode,
     pub(crate) body: Vec<u8>,
-    /// Set where it is not JSON in the caller's flavour.
+    /// Set if it is not JSON in the client's format.
     pub(crate) content_type: Option<&'static str>,
-    /// Set where the answer has no end yet; then there is no body.
+    /// Set if the response is a stream; then there is no body.
     pub(crate) stream: Option<Body>,
     /// Whether the same request was answered before.
     pub(crate) replayed: bool,
     /// An option of the request that is stored and not enforced.
     pub(crate) unenforced: Option<&'static str>,
-    /// Where what was made is found.
+    /// Path of the new resource.
     pub(crate) location: Option<String>,
 }
 
-impl Answer {
-    /// Answers 200 with a document.
+impl ApiResponse {
+    /// Returns 200 with a document.
     pub(crate) const fn ok(body: Vec<u8>) -> Self {
         Self {
             status: StatusCode::OK,
@@ -35,33 +35,33 @@ impl Answer {
         }
     }
 
-    /// Answers 201 with a document.
+    /// Returns 201 with a document.
     pub(crate) const fn created(body: Vec<u8>) -> Self {
         Self::ok(body).with_status(StatusCode::CREATED)
     }
 
-    /// Answers with something that goes on.
+    /// Returns a stream.
     pub(crate) fn stream(status: StatusCode, kind: &'static str, stream: Body) -> Self {
         Self { stream: Some(stream), ..Self::text(kind, Vec::new()) }.with_status(status)
     }
 
-    /// Answers 200 with an object.
+    /// Returns 200 with an object.
     pub(crate) fn object(fill: impl FnOnce(&mut Object<'_>)) -> Self {
         Self::ok(object(fill))
     }
 
-    /// Answers 200 with text of another type.
+    /// Returns 200 with text of another type.
     pub(crate) fn text(content_type: &'static str, body: Vec<u8>) -> Self {
         Self { content_type: Some(content_type), ..Self::ok(body) }
     }
 
-    /// Says where what was made is found.
+    /// Sets the path of the new resource.
     pub(crate) fn at(mut self, location: String) -> Self {
         self.location = Some(location);
         self
     }
 
-    /// Says that the same request was answered before.
+    /// Sets whether the same request was answered before.
     pub(crate) const fn replayed(mut self, replayed: bool) -> Self {
         self.replayed = replayed;
         self

@@ -1,0 +1,261 @@
+//! A request: who sent it, and what it asks for.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts as _, RawPathParams};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use outlast_core::id::JobId;
+use outlast_core::limits::PAGE_MAX;
+use outlast_store::query::Page;
+use outlast_wire::Fault;
+use outlast_wire::ojs::names;
+use uuid::Uuid;
+
+use super::App;
+use super::csrf::{self, Sender};
+use super::error::ApiError;
+use crate::access::{Credentials, KnownToken, Need, Principal};
+use crate::connections::Peer;
+use crate::intake::ANONYMOUS;
+use crate::tls::CertificateNames;
+
+/// Longest a client may take to send a body: a slow one must not hold a connection.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Rows of a list unless asked otherwise.
+const PAGE_DEFAULT: u32 = 50;
+/// Query parameters that select a page, and may be empty.
+const PLACES: &[&str] = &["limit", "cursor", "after"];
+
+/// A request that is being handled.
+#[derive(Debug)]
+pub(crate) struct ApiRequest {
+    pub(crate) app: App,
+    parts: Parts,
+    body: Body,
+    /// The client's token; none if the server has none.
+    who: Option<KnownToken>,
+}
+
+impl ApiRequest {
+    pub(crate) fn new(app: App, request: Request<Body>) -> Self {
+        let (parts, body) = request.into_parts();
+        Self { app, parts, body, who: None }
+    }
+
+    /// Checks that the client's token allows what the request needs.
+    pub(crate) fn allowed(mut self, need: Need) -> Result<Self, ApiError> {
+        let settings = self.app.engine.settings();
+        let certificate = self.parts.extensions.get::<Arc<CertificateNames>>();
+        let shown = Credentials {
+            authorization: self.header(header::AUTHORIZATION.as_str()),
+            certificate: certificate.map(AsRef::as_ref),
+        };
+        let what = format_args!("{} {}", self.method(), self.path());
+        let (who, sender) = match settings.access.check(shown, need, what)? {
+            Principal::Anybody => (None, Some(Sender::Anybody)),
+            Principal::Certificate(name) => (Some(name), Some(Sender::Certificate)),
+            Principal::Token(token) => (Some(token), None),
+        };
+        self.who = who;
+        if need == Need::Work
+            && let Some(peer) = self.parts.extensions.get::<Arc<Peer>>()
+        {
+            peer.works();
+        }
+        if let Some(sender) = sender
+            && !matches!(need, Need::Nothing | Need::Read)
+        {
+            csrf::check(&self.parts, sender)?;
+        }
+        Ok(self)
+    }
+
+    pub(crate) const fn method(&self) -> &Method {
+        &self.parts.method
+    }
+
+    pub(crate) const fn headers(&self) -> &HeaderMap {
+        &self.parts.headers
+    }
+
+    /// Returns the client's token, if the server has any.
+    pub(crate) const fn token(&self) -> Option<&KnownToken> {
+        self.who.as_ref()
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.parts.uri.path()
+    }
+
+    /// Reads the body, bounded in length and in time.
+    pub(crate) async fn body(&mut self) -> Result<Bytes, ApiError> {
+        self.is_json()?;
+        let max = self.app.engine.settings().max_body;
+        let body = Limited::new(std::mem::take(&mut self.body), max);
+        match tokio::time::timeout(BODY_TIMEOUT, body.collect()).await {
+            Ok(Ok(collected)) => Ok(collected.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::TooLarge { max }),
+            Ok(Err(error)) => {
+                Err(Fault::payload(format!("request body could not be read: {error}")).into())
+            }
+            Err(_elapsed) => Err(ApiError::TooSlow),
+        }
+    }
+
+    /// Refuses a body whose content type is not JSON. The one that `curl -d` sends by default is
+    /// ignored.
+    fn is_json(&self) -> Result<(), ApiError> {
+        let Some(kind) = self.header(header::CONTENT_TYPE.as_str()) else { return Ok(()) };
+        let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let is_json = essence.ends_with("/json") || essence.ends_with("+json");
+        if is_json || essence.is_empty() || essence == "application/x-www-form-urlencoded" {
+            return Ok(());
+        }
+        let message = format!(
+            "request body is {essence}; it must be application/openjobspec+json or \
+             application/json"
+        );
+        Err(Fault::payload(message).into())
+    }
+
+    /// Returns a part of the path.
+    pub(crate) async fn param(&mut self, name: &str) -> String {
+        let params = RawPathParams::from_request_parts(&mut self.parts, &()).await;
+        let params = params.ok();
+        let found = params.as_ref().and_then(|params| params.iter().find(|(key, _)| *key == name));
+        found.map(|(_, value)| value.to_owned()).unwrap_or_default()
+    }
+
+    /// Returns the job that the path names. An id that no job can have is not found.
+    pub(crate) async fn job(&mut self) -> Result<JobId, ApiError> {
+        let id = self.param("id").await;
+        let id = Uuid::try_parse(&id).map_err(|_not| ApiError::no_job(&id))?;
+        Ok(JobId(id))
+    }
+
+    /// Returns the queue that the path names.
+    pub(crate) async fn queue(&mut self) -> Result<String, ApiError> {
+        let name = self.param("name").await;
+        names::queue(&name)?;
+        Ok(name)
+    }
+
+    /// Refuses query parameters that are not `known`, if the route lists them, and empty ones:
+    /// a mistake there would be a filter that does not filter.
+    pub(super) fn asking_only(
+        self,
+        known: Option<&'static [(&'static str, &'static str)]>,
+    ) -> Result<Self, ApiError> {
+        let (Some(known), Some(query)) = (known, self.parts.uri.query()) else { return Ok(self) };
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
+        for (name, value) in pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))) {
+            let name = decoded(name);
+            if !name.is_empty() && known.iter().all(|(one, _)| *one != name) {
+                let all: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+                let problem = format!("is not a parameter here; known are {}", all.join(", "));
+                return Err(Fault::field(&name, problem).into());
+            }
+            let is_empty = decoded(value).split(',').all(|word| word.trim().is_empty());
+            if is_empty && !PLACES.contains(&name.as_str()) && !name.is_empty() {
+                let problem = "is empty, which would select everything; leave it out for that";
+                return Err(Fault::rule(&name, problem).into());
+            }
+        }
+        Ok(self)
+    }
+
+    /// Returns a parameter of the query, empty ones left out.
+    pub(crate) fn query(&self, name: &str) -> Option<String> {
+        let query = self.parts.uri.query()?;
+        let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        let found = pairs.filter(|(key, _)| *key == name).map(|(_, value)| decoded(value)).next();
+        found.filter(|value| !value.is_empty())
+    }
+
+    /// Returns a number in the query.
+    pub(crate) fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
+        let Some(text) = self.query(name) else { return Ok(None) };
+        let number = T::from_str(&text);
+        number
+            .map(Some)
+            .map_err(|_not| Fault::field(name, "must be a whole number, not negative").into())
+    }
+
+    /// Returns a comma-separated list in the query.
+    pub(crate) fn list(&self, name: &str) -> Vec<String> {
+        let text = self.query(name).unwrap_or_default();
+        text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(Into::into).collect()
+    }
+
+    /// Returns the page of a list that is asked for.
+    pub(crate) fn page(&self) -> Result<Page, ApiError> {
+        self.page_of(PAGE_DEFAULT)
+    }
+
+    /// The same, with `standard` rows by default.
+    pub(crate) fn page_of(&self, standard: u32) -> Result<Page, ApiError> {
+        let limit = self.number::<u32>("limit")?.unwrap_or(standard);
+        if !(1..=PAGE_MAX).contains(&limit) {
+            return Err(Fault::field("limit", format!("must be from 1 to {PAGE_MAX}")).into());
+        }
+        Ok(Page { limit, cursor: self.query("cursor") })
+    }
+
+    /// Returns the tenant that the request is limited to.
+    pub(crate) fn tenant(&self) -> Result<Option<String>, ApiError> {
+        let Some(value) = self.parts.headers.get("x-ojs-tenant") else { return Ok(None) };
+        let name = value.to_str().unwrap_or_default();
+        if name.is_empty() || name.len() > 255 {
+            return Err(
+                Fault::field("X-OJS-Tenant", "must be 1 to 255 printable characters").into()
+            );
+        }
+        Ok(Some(name.to_owned()))
+    }
+
+    /// Returns a header's text.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.parts.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// Returns the client and its token, for the event log.
+    pub(crate) fn by(&self) -> String {
+        let agent = self.header(header::USER_AGENT.as_str()).unwrap_or("unnamed client");
+        let agent = agent.chars().take(100).collect::<String>();
+        let who = self.who.as_ref().map_or(ANONYMOUS, |token| &token.name);
+        format!("api: {who} ({agent})")
+    }
+}
+
+/// Undoes percent-encoding; `+` is a space.
+fn decoded(text: &str) -> String {
+    if !text.contains(['%', '+']) {
+        return text.to_owned();
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'+' => out.push(b' '),
+            b'%' => {
+                let mut rest = bytes.clone();
+                let hex = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+                match (hex(rest.next()), hex(rest.next())) {
+                    (Some(high), Some(low)) => {
+                        out.push(u8::try_from(high * 16 + low).unwrap_or(b'?'));
+                        bytes = rest;
+                    }
+                    _ => out.push(b'%'),
+                }
+            }
+            other => out.push(other),
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}

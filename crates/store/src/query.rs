@@ -270,10 +270,12 @@ const OLDEST_LOOKED_MIN: usize = 5;
 pub struct DeadLetter {
     /// Its job.
     pub job: JobRecord,
-    /// Why it waits for a person.
+    /// Why it was dead-lettered.
     pub reason: DeadLetterReason,
-    /// Since when.
+    /// When.
     pub at: Timestamp,
+    /// Cursor of a page that begins after it.
+    pub cursor: String,
 }
 
 /// A page of dead letters.

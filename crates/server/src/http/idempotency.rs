@@ -61,8 +61,7 @@ impl IdempotencyKey {
     pub(super) fn of(req: &ApiRequest) -> Result<Option<Self>, ApiError> {
         let mut values = req.headers().get_all(HEADER).iter();
         let Some(value) = values.next() else { return Ok(None) };
-        let fault =
-            |problem: String| ApiError::from(Fault::field("Idempotency-Key", problem));
+        let fault = |problem: String| ApiError::from(Fault::field("Idempotency-Key", problem));
         if values.next().is_some() {
             return Err(fault("must be given once".to_owned()));
         }

@@ -183,3 +183,41 @@ async fn a_plain_fetch_never_gets_an_actions_job() {
     let wrong = json!({"type": "core.echo", "args": [{"message": {"no": "text"}}]});
     api.post("/ojs/v1/jobs", wrong).await.refused(422, "validation_error");
 }
+
+/// Letters that the page of the store held beyond those that were asked for were once passed over.
+#[tokio::test]
+async fn dead_letters_of_a_queue_are_listed_page_by_page_and_none_is_missing() {
+    let api = Api::start();
+    let retry = json!({"max_attempts": 1, "on_exhaustion": "dead_letter"});
+    let mut mail = Vec::new();
+    for n in 0..9 {
+        let queue = if n % 3 == 0 { "other" } else { "mail" };
+        let options = json!({"queue": queue, "retry": retry});
+        let job = json!({"type": "t", "args": [], "options": options});
+        let body = api.post("/ojs/v1/jobs", job).await.expect(201);
+        let id = body["job"]["id"].as_str().expect("an id").to_owned();
+        let fetch = json!({"queues": [queue], "worker_id": "w"});
+        api.post("/ojs/v1/workers/fetch", fetch).await.expect(200);
+        api.nack(failure(&id, json!({}))).await.expect(200);
+        if queue == "mail" {
+            mail.insert(0, id);
+        }
+    }
+    for (offset, limit) in [(0, 1), (0, 2), (0, 4), (0, 5), (1, 2), (3, 3)] {
+        let mut path = format!("/ojs/v1/dead-letter?queue=mail&limit={limit}&offset={offset}");
+        let mut listed: Vec<String> = Vec::new();
+        loop {
+            let page = api.get(&path).await.expect(200);
+            let jobs = page["jobs"].as_array().expect("a list");
+            listed.extend(jobs.iter().map(|job| job["id"].as_str().expect("an id").to_owned()));
+            let pagination = &page["pagination"];
+            assert_eq!(pagination["total"], 6);
+            let Some(cursor) = pagination["next_cursor"].as_str() else {
+                assert_eq!(pagination["has_more"], false);
+                break;
+            };
+            path = format!("/ojs/v1/dead-letter?queue=mail&limit={limit}&cursor={cursor}");
+        }
+        assert_eq!(listed, mail[offset..], "from {offset} by {limit}");
+    }
+}

@@ -407,7 +407,9 @@ pub(crate) async fn dead_letters(
     let mut jobs = by_seqs(reader, &seqs).await?;
     let letters = found
         .into_iter()
-        .filter_map(|(seq, reason, at)| Some(DeadLetter { job: jobs.remove(&seq)?, reason, at }))
+        .filter_map(|(seq, reason, at)| {
+            Some(DeadLetter { job: jobs.remove(&seq)?, reason, at, cursor: seq.to_string() })
+        })
         .collect();
     let total = reader
         .one("select coalesce(sum(exhausted + abandoned), 0)::bigint from tally", &[])

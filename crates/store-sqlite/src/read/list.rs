@@ -410,7 +410,9 @@ pub(crate) fn dead_letters(db: &Connection, page: &Page) -> Result<DeadLetterPag
     let next = found.last().filter(|_| more).map(|(seq, ..)| seq.to_string());
     let letters = found
         .into_iter()
-        .map(|(seq, reason, at)| Ok(DeadLetter { job: by_seq(db, seq)?, reason, at }))
+        .map(|(seq, reason, at)| {
+            Ok(DeadLetter { job: by_seq(db, seq)?, reason, at, cursor: seq.to_string() })
+        })
         .collect::<Result<_, StoreError>>()?;
     let total =
         column(db, "select coalesce(sum(exhausted + abandoned), 0) from tally", Vec::new())?;

@@ -332,7 +332,8 @@ impl Tables {
         let letters = || {
             self.rows.iter().rev().filter_map(|(seq, row)| {
                 let (reason, at) = row.dead_letter?;
-                Some((*seq, DeadLetter { job: self.named(row.record()), reason, at }))
+                let (job, cursor) = (self.named(row.record()), seq.to_string());
+                Some((*seq, DeadLetter { job, reason, at, cursor }))
             })
         };
         let total = u64::try_from(letters().count()).unwrap_or(u64::MAX);

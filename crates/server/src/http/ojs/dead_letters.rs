@@ -9,47 +9,23 @@ use super::jobs;
 use crate::engine::unexpected;
 use crate::http::error::ApiError;
 use crate::http::job_view::JobDetails;
-use crate::http::orders;
 use crate::http::request::ApiRequest;
 use crate::http::response::{ApiResponse, object};
+use crate::http::{App, orders};
 
 /// Most pages read for one response that is filtered by queue.
 const PAGES_MAX: usize = 100;
 
+/// Lists a page. Its cursor is that of the last letter on it: the page of the store that the
+/// letter came from may hold more of the same queue.
 pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
-    let Page { limit, cursor } = req.page()?;
+    let page = req.page()?;
+    let limit = page.limit;
     let offset = req.number::<usize>("offset")?.unwrap_or(0);
     let queue = req.query("queue");
-    let wanted =
-        |letter: &DeadLetter| queue.as_ref().is_none_or(|queue| letter.job.job.key.queue == *queue);
-    let size = usize::try_from(limit).unwrap_or(usize::MAX);
-    let (mut letters, mut skipped, mut next) = (Vec::new(), 0, cursor);
-    let mut total = 0;
-    for _ in 0..PAGES_MAX {
-        let page = Page { limit, cursor: next.take() };
-        let has_cursor = page.cursor.is_some();
-        let page = req.app.engine.store().dead_letters(page).await;
-        let page = page.map_err(|error| ApiError::of_page(error, has_cursor))?;
-        total = page.total;
-        next = page.next;
-        for letter in page.letters.into_iter().filter(wanted) {
-            if skipped < offset {
-                skipped += 1;
-            } else if letters.len() < size {
-                letters.push(letter);
-            }
-        }
-        if letters.len() >= size || next.is_none() {
-            break;
-        }
-    }
-    if let Some(queue) = &queue {
-        let tally = req.app.engine.store().tally().await?;
-        let classes = tally.iter().filter(|class| class.key.queue == *queue);
-        total = classes.map(|class| class.counts.dead_letters()).sum();
-    }
+    let Found { letters, next, total } = find(&req.app, queue.as_deref(), page, offset).await?;
     let mut shown = Vec::with_capacity(letters.len());
-    for DeadLetter { job, reason, at } in letters {
+    for DeadLetter { job, reason, at, .. } in letters {
         shown.push((JobDetails::of(&req.app, job).await?, reason, at));
     }
     Ok(ApiResponse::object(|object| {
@@ -68,6 +44,52 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
             object.text_or_null("next_cursor", next.as_deref());
         });
     }))
+}
+
+/// A page of the dead letters of one queue or of all.
+struct Found {
+    letters: Vec<DeadLetter>,
+    /// Cursor of the next page, if there may be one.
+    next: Option<String>,
+    total: u64,
+}
+
+async fn find(
+    app: &App,
+    queue: Option<&str>,
+    Page { limit, mut cursor }: Page,
+    offset: usize,
+) -> Result<Found, ApiError> {
+    let store = app.engine.store();
+    let wanted = |letter: &DeadLetter| queue.is_none_or(|name| letter.job.job.key.queue == name);
+    let size = usize::try_from(limit).unwrap_or(usize::MAX);
+    let (mut letters, mut skipped, mut total) = (Vec::new(), 0, 0);
+    'pages: for _ in 0..PAGES_MAX {
+        let has_cursor = cursor.is_some();
+        let page = store.dead_letters(Page { limit, cursor }).await;
+        let page = page.map_err(|error| ApiError::of_page(error, has_cursor))?;
+        (cursor, total) = (page.next, page.total);
+        for letter in page.letters.into_iter().filter(wanted) {
+            if skipped < offset {
+                skipped += 1;
+            } else if letters.len() < size {
+                letters.push(letter);
+            } else {
+                cursor = letters.last().map(|last: &DeadLetter| last.cursor.clone());
+                break 'pages;
+            }
+        }
+        // Without a filter the next page of the store is the next page.
+        if cursor.is_none() || (queue.is_none() && letters.len() >= size) {
+            break;
+        }
+    }
+    if let Some(queue) = queue {
+        let tally = store.tally().await?;
+        let classes = tally.iter().filter(|class| class.key.queue == *queue);
+        total = classes.map(|class| class.counts.dead_letters()).sum();
+    }
+    Ok(Found { letters, next: cursor, total })
 }
 
 pub(super) async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {

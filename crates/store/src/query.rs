@@ -98,6 +98,8 @@ pub struct WorkerQuery {
     pub name: Option<String>,
     /// Of this name, or with this id of its own giving.
     pub called: Option<String>,
+    /// With an id from the first to the second.
+    pub ids: Option<(WorkerId, WorkerId)>,
     /// Which page.
     pub page: Page,
 }
@@ -107,7 +109,7 @@ impl WorkerQuery {
     #[must_use]
     pub const fn all(limit: u32) -> Self {
         let page = Page { limit, cursor: None };
-        Self { status: None, state: None, role: None, name: None, called: None, page }
+        Self { status: None, state: None, role: None, name: None, called: None, ids: None, page }
     }
 
     /// Returns before which worker the page begins, by when it registered and its id.

@@ -141,6 +141,8 @@ pub(super) async fn all(
     Ok(pages(client, filters, u32::MAX).await?.0)
 }
 
+/// Most workers that a prefix which is too short names.
+const NAMED: u32 = 10;
 /// Longest page to request.
 const PAGE_MAX: u32 = 500;
 
@@ -184,7 +186,12 @@ pub(crate) async fn resolve(client: &Client, given: &str) -> Result<String, Fail
     let active: Vec<&Value> = active.copied().collect();
     match if active.is_empty() { named.as_slice() } else { active.as_slice() } {
         // The list by name holds no others.
-        [] if job_id::is_beginning(given) => begun(&all(client, &[]).await?, given),
+        [] if job_id::is_beginning(given) => {
+            let query = [("id", Some(given.to_owned())), ("limit", Some(NAMED.to_string()))];
+            let page = client.get(&["api", "v1", "workers"], &query).await?;
+            let items = page.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            begun(items, given)
+        }
         [] => begun(&[], given),
         [one] => Ok(text_at(one, "id")),
         several => {

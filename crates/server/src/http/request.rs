@@ -187,6 +187,23 @@ impl ApiRequest {
             .map_err(|_not| Fault::field(name, "must be a whole number, not negative").into())
     }
 
+    /// Returns the first and the last id with the prefix in the parameter `id`. Hyphens do not
+    /// matter.
+    pub(crate) fn ids(&self) -> Result<Option<(Uuid, Uuid)>, ApiError> {
+        let Some(prefix) = self.query("id") else { return Ok(None) };
+        let digits: String = prefix.chars().filter(|c| *c != '-').collect();
+        let whole = |fill: &str| {
+            let digits = format!("{digits}{}", fill.repeat(32_usize.saturating_sub(digits.len())));
+            u128::from_str_radix(&digits, 16).map(Uuid::from_u128)
+        };
+        let is_prefix = (4..=32).contains(&digits.len())
+            && digits.chars().all(|digit| digit.is_ascii_hexdigit());
+        match (whole("0"), whole("f")) {
+            (Ok(first), Ok(last)) if is_prefix => Ok(Some((first, last))),
+            _ => Err(Fault::field("id", "must be the first 4 to 32 digits of an id").into()),
+        }
+    }
+
     /// Returns a comma-separated list in the query.
     pub(crate) fn list(&self, name: &str) -> Vec<String> {
         let text = self.query(name).unwrap_or_default();

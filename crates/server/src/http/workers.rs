@@ -24,6 +24,7 @@ const QUERY: &[(&str, &str)] = &[
     ("state", "Only workers in this state"),
     ("worker_role", "Only workers of this role"),
     ("name", "Only workers of this name"),
+    ("id", "Only those whose id starts with this, at least 4 digits"),
     ("limit", "Page size, the largest by default"),
     ("cursor", "`next_cursor` of the previous page"),
 ];
@@ -103,6 +104,7 @@ async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         role: req.query("worker_role"),
         name: req.query("name"),
         called: None,
+        ids: req.ids()?.map(|(first, last)| (WorkerId(first), WorkerId(last))),
         page,
     };
     let page = req.app.engine.store().workers_page(query).await;

@@ -23,6 +23,29 @@ async fn orders_move_a_worker_and_a_drain_goes_forward_only() {
 }
 
 #[tokio::test]
+async fn workers_are_listed_by_a_prefix_of_their_id() {
+    let api = Api::start();
+    for name in ["a", "b"] {
+        api.beat(json!({"worker_id": name})).await;
+    }
+    let ids = async |prefix: &str| {
+        let page = api.get(&format!("/api/v1/workers?id={prefix}")).await.expect(200);
+        let workers = page["data"].as_array().expect("a list").clone();
+        assert_eq!(page["pagination"]["total"], workers.len());
+        workers.into_iter().map(|worker| worker["id"].clone()).collect::<Vec<_>>()
+    };
+    let all = api.get("/api/v1/workers").await.expect(200)["data"].clone();
+    let one = all[1]["id"].as_str().expect("an id");
+    assert_eq!(ids(&one[..4]).await, [all[0]["id"].clone(), all[1]["id"].clone()]);
+    assert_eq!(ids(&one.replace('-', "").to_uppercase()).await, [json!(one)]);
+    assert_eq!(ids("ffff").await, [] as [serde_json::Value; 0]);
+    for wrong in ["123", "12g4", "+1234"] {
+        let path = format!("/api/v1/workers?id={wrong}");
+        api.get(&path).await.refused(400, "invalid_request");
+    }
+}
+
+#[tokio::test]
 async fn only_a_worker_that_left_is_forgotten() {
     let api = Api::start();
     api.beat(json!({"worker_id": "w"})).await;

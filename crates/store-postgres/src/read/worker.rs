@@ -58,10 +58,16 @@ fn wheres(query: &WorkerQuery) -> (String, Vec<&String>) {
 pub(crate) async fn page(reader: &Reader, query: &WorkerQuery) -> Result<WorkerPage, StoreError> {
     let (created, id) = query.before()?;
     let limit = i64::from(query.page.limit) + 1;
-    let (wheres, words) = wheres(query);
-    let mut values: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(8);
+    let (mut wheres, words) = wheres(query);
+    let mut values: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(10);
     for word in words {
         values.push(word);
+    }
+    if let Some((first, last)) = &query.ids {
+        values.extend::<[&(dyn ToSql + Sync); 2]>([&first.0, &last.0]);
+        let (first, last) = (values.len() - 1, values.len());
+        let condition = format!(" and w.id between ${first} and ${last}");
+        wheres.push_str(&condition);
     }
     let n = values.len();
     let count = format!("select count(*) from worker w where {wheres}");

@@ -60,6 +60,10 @@ fn wheres(query: &WorkerQuery) -> (String, Vec<Value>) {
             words.push(Value::from(word.clone()));
         }
     }
+    if let Some((first, last)) = query.ids {
+        wheres.push_str(" and w.id between ? and ?");
+        words.extend([first, last].map(|id| Value::from(id.to_string())));
+    }
     (wheres, words)
 }
 

@@ -205,6 +205,9 @@ fn workers_come_in_pages_and_by_what_they_are<H: Harness>(world: &mut World<'_, 
     world.one(Command::Register(Box::new(registration)));
     let called = page(world, WorkerQuery { called: Some("me".into()), ..WorkerQuery::all(9) });
     assert_eq!(called.workers.iter().map(|it| it.id).collect::<Vec<_>>(), [plain]);
+    let by_id = WorkerQuery { ids: Some((plain, plain)), ..WorkerQuery::all(9) };
+    let by_id = page(world, by_id);
+    assert_eq!((by_id.total, by_id.workers[0].id), (1, plain));
     let mut query = WorkerQuery::all(2);
     query.page.cursor = Some("nothing".into());
     let refused = world.refusal(|store| async move { store.workers_page(query).await.map(drop) });

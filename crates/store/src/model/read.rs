@@ -211,6 +211,7 @@ impl Tables {
                 && is(&query.role, worker.role.as_str())
                 && is(&query.name, &worker.name)
                 && (is(&query.called, &worker.name) || is(&query.called, plain_id))
+                && query.ids.is_none_or(|(first, last)| (first..=last).contains(&worker.id))
         });
         let total = u64::try_from(workers.len()).unwrap_or(u64::MAX);
         workers.retain(|worker| (worker.created.0, worker.id) < before);

@@ -9,7 +9,6 @@ use outlast_wire::json::Object;
 use outlast_wire::time::When;
 use outlast_wire::{Fault, duration};
 use serde_json::Value;
-use uuid::Uuid;
 
 use super::view;
 use crate::http::error::ApiError;
@@ -35,7 +34,7 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         timed_out: None,
         started: None,
         tenant: None,
-        ids: req.query("id").map(|prefix| ids(&prefix)).transpose()?,
+        ids: req.ids()?.map(|(first, last)| (JobId(first), JobId(last))),
         created_from: time(&req, "created_after", now)?,
         created_before: time(&req, "created_before", now)?,
         page,
@@ -60,21 +59,6 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
             object.raw_or_null("total", total.as_deref());
         });
     }))
-}
-
-/// Returns the ids with this prefix, with or without hyphens.
-fn ids(prefix: &str) -> Result<(JobId, JobId), Fault> {
-    let digits: String = prefix.chars().filter(|c| *c != '-').collect();
-    if !(4..=32).contains(&digits.len()) || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
-        return Err(Fault::field("id", "must be the first 4 to 32 digits of an id"));
-    }
-    let whole = |fill: &str| {
-        let digits = format!("{digits}{}", fill.repeat(32 - digits.len()));
-        u128::from_str_radix(&digits, 16).map(|number| JobId(Uuid::from_u128(number)))
-    };
-    whole("0")
-        .and_then(|from| Ok((from, whole("f")?)))
-        .map_err(|_digits| Fault::field("id", "must be the beginning of an id"))
 }
 
 /// Reads a time, or how long ago it was.

@@ -1,11 +1,13 @@
-//! The inner processes of a worker, which are this same program: engine, keeper and shim.
+//! The inner processes of a worker, which are this same program: engine, keeper, shim, and the
+//! reporter of an engine's death.
 
 use std::process::ExitCode;
 
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_worker::daemon::{self, DaemonConfig, Tell};
-use outlast_worker::guardian::GuardianLink;
+use outlast_worker::guardian::{self, GuardianLink};
 use outlast_worker::{handover, keeper, shim};
+use tokio::runtime::Runtime;
 
 use crate::cli;
 use crate::command::worker;
@@ -13,7 +15,7 @@ use crate::config::Environment;
 use crate::log::{self, Verbosity};
 use crate::service_manager;
 
-/// Runs this process as a shim, a keeper or an engine if it was started as one.
+/// Runs this process as a shim, a keeper, an engine or a reporter if it was started as one.
 pub(crate) fn run() -> Option<ExitCode> {
     let name = std::env::args_os().nth(1)?;
     if name == shim::SUBCOMMAND {
@@ -24,10 +26,14 @@ pub(crate) fn run() -> Option<ExitCode> {
     }
     // From here on no other process of this user can read the memory of this one.
     handover::close_to_others();
-    (name == worker::ENGINE).then(engine)
+    if name == worker::REPORTER {
+        return Some(with_settings(report_death));
+    }
+    (name == worker::ENGINE).then(|| with_settings(run_engine))
 }
 
-fn engine() -> ExitCode {
+/// Does `work` with the settings that the guardian was started with.
+fn with_settings(work: fn(DaemonConfig, &Environment) -> Result<Exit, Failure>) -> ExitCode {
     let environment = Environment::of_process();
     // What it starts are jobs, and programs that it asks for their version.
     handover::keep_from_children();
@@ -41,7 +47,7 @@ fn engine() -> ExitCode {
     // A parent of this same program waits as long as the shutdown takes.
     let daemon =
         daemon.map(|daemon| DaemonConfig { has_patient_parent: parent.is_some(), ..daemon });
-    match daemon.and_then(|daemon| run_engine(daemon, &environment)) {
+    match daemon.and_then(|daemon| work(daemon, &environment)) {
         Ok(exit) => exit.into(),
         Err(failure) => {
             if !failure.message.is_empty() {
@@ -52,9 +58,19 @@ fn engine() -> ExitCode {
     }
 }
 
-fn run_engine(config: DaemonConfig, environment: &Environment) -> Result<Exit, Failure> {
+fn runtime() -> Result<Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))
+}
+
+fn report_death(config: DaemonConfig, _environment: &Environment) -> Result<Exit, Failure> {
+    let DaemonConfig { server, token, tls, .. } = config;
+    runtime()?.block_on(guardian::report_to(&server, token, &tls)).map_err(Failure::failed)?;
+    Ok(Exit::Ok)
+}
+
+fn run_engine(config: DaemonConfig, environment: &Environment) -> Result<Exit, Failure> {
+    let runtime = runtime()?;
     let tell = Tell { ready: service_manager::ready, stopping: service_manager::stopping };
     let code = runtime.block_on(async {
         service_manager::keep_watchdog(environment);

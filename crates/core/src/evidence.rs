@@ -20,7 +20,7 @@ pub enum EvidenceCode {
     Drained,
     /// The worker's guardian was killed; its engine ended what ran, and said so.
     GuardianKilled,
-    /// The worker's engine was killed; its guardian proved that nothing runs.
+    /// The worker's engine was killed or crashed; its guardian proved that nothing of it runs.
     EngineKilled,
     /// The worker was killed whole: its connection was closed and did not come back.
     WorkerKilled,

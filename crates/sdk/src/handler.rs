@@ -2,6 +2,8 @@
 
 use std::future::Future;
 
+use outlast_core::id::WorkerId;
+
 use crate::context::AttemptContext;
 use crate::delivery::Delivery;
 use crate::outcome::Ended;
@@ -24,6 +26,11 @@ pub trait Handler: Send + Sync + 'static {
     /// the attempt when its time is over.
     fn keeps_time(&self) -> bool {
         false
+    }
+
+    /// Called before the worker registers under an identity. It has a new one after each lapse.
+    fn registers_as(&self, worker: WorkerId) {
+        let _ = worker;
     }
 
     /// Says what ends an attempt's work.

@@ -20,6 +20,7 @@
 //! - [`Handler`], [`AttemptContext`]: the same without types, for what runs jobs of any type
 //! - [`Ended`]: how it ended
 //! - [`Control`]: signals and orders from the process around it
+//! - [`report_death`]: what a process that watches a worker may tell in its stead
 //! - [`sql`]: a job in a transaction of your own, for any driver; `postgres` (a feature): the
 //!   same done by `tokio-postgres`
 //! - [`Tls`]: whose certificates are believed, and which one is shown
@@ -59,6 +60,7 @@ pub use self::handler::{Ends, Handler};
 pub use self::handlers::{BoxError, HandlerError, JobContext};
 pub use self::outcome::{Ended, Ending, Failure};
 pub use self::session::BadAddress;
+pub use self::session::death::{DeathNotReported, WorkerDeath, report_death};
 pub use self::tls::{Tls, TlsError};
 pub use self::watchdog::LEASE_OVER_EXIT_CODE;
 pub use self::worker::control::{Control, ControlQueue, control};
@@ -66,7 +68,7 @@ pub use self::worker::summary::{BuildError, RunError, Summary};
 pub use self::worker::{Role, Worker, WorkerBuilder};
 pub use bytes::Bytes;
 pub use outlast_core::evidence::EvidenceCode;
-pub use outlast_core::id::{Epoch, JobId};
+pub use outlast_core::id::{Epoch, JobId, WorkerId};
 pub use outlast_core::job::State as JobState;
 pub use outlast_core::worker::lifecycle::StageEvent;
 pub use tokio_util::sync::CancellationToken;

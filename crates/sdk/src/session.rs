@@ -9,6 +9,7 @@
 //! HTTP/2 keepalive within a heartbeat interval.
 
 pub(crate) mod backoff;
+pub(crate) mod death;
 pub(crate) mod link;
 mod secure;
 

@@ -9,12 +9,14 @@
 //! - [`attach`]: from Hello to Welcome
 //! - [`stream`]: the messages after that, until the stream ends
 //! - [`beat`] answers heartbeats
+//! - [`death`] takes a guardian's report that its engine died
 //! - [`reconcile`]: what the worker says it holds against what the store says
 //! - [`convert`]: wire types to and from the store's
 
 mod attach;
 mod beat;
 pub(crate) mod convert;
+mod death;
 mod reconcile;
 mod stream;
 
@@ -24,7 +26,9 @@ use std::sync::Arc;
 use futures_util::Stream;
 use outlast_core::limits::SESSION_MESSAGE_BYTES_MAX;
 use outlast_proto::v1::session_server::{Session as SessionApi, SessionServer};
-use outlast_proto::v1::{BeatReply, BeatRequest, ServerMessage, WorkerMessage};
+use outlast_proto::v1::{
+    BeatReply, BeatRequest, DeathReply, DeathReport, ServerMessage, WorkerMessage,
+};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -90,5 +94,13 @@ impl SessionApi for Sessions {
     async fn beat(&self, request: Request<BeatRequest>) -> Result<Response<BeatReply>, Status> {
         self.allow(&request)?;
         beat::answer(&self.engine, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn report_death(
+        &self,
+        request: Request<DeathReport>,
+    ) -> Result<Response<DeathReply>, Status> {
+        self.allow(&request)?;
+        death::answer(&self.engine, request.into_inner()).await.map(Response::new)
     }
 }

@@ -54,7 +54,7 @@ use crate::OwnProgram;
 use crate::attempt::KILL_AFTER;
 use crate::containment::{Choice, Containment, Probe};
 use crate::environment::HostEnvironment;
-use crate::guardian::{GuardianEvent, GuardianLink};
+use crate::guardian::{GuardianEvent, GuardianLink, IdentityWriter};
 use crate::runtime::{Interpreters, Runtime};
 use crate::secrets::Secrets;
 
@@ -144,7 +144,11 @@ enum StartError {
 
 /// Runs the engine to its end and returns the exit code. Wants a current-thread runtime:
 /// the heartbeat has a thread of its own.
-pub async fn run(config: DaemonConfig, link: GuardianLink, tell: Tell) -> i32 {
+pub async fn run(
+    config: DaemonConfig,
+    (link, identity): (GuardianLink, IdentityWriter),
+    tell: Tell,
+) -> i32 {
     let (control, queue) = control();
     let standing = control.clone();
     let teller = tokio::spawn(async move {
@@ -158,7 +162,7 @@ pub async fn run(config: DaemonConfig, link: GuardianLink, tell: Tell) -> i32 {
     // From the first moment on: a signal during a slow start is not lost.
     let again = Arc::new(Notify::new());
     let listener = tokio::spawn(listen(link, control.clone(), Arc::clone(&again)));
-    let code = match start(config, control.clone(), Arc::clone(&again)).await {
+    let code = match start(config, identity, control.clone(), Arc::clone(&again)).await {
         Ok((worker, runner, root)) => {
             let (shelf, backroom) = (Arc::clone(&runner.shelf), runner.backroom.clone());
             let keeper = tokio::spawn(shelf::keep(shelf, control, again));
@@ -209,6 +213,7 @@ async fn listen(mut link: GuardianLink, control: Control, again: Arc<Notify>) {
 
 async fn start(
     config: DaemonConfig,
+    identity: IdentityWriter,
     control: Control,
     again: Arc<Notify>,
 ) -> Result<(Worker, ActionRunner, WorkRoot), StartError> {
@@ -266,6 +271,7 @@ async fn start(
     });
     let runner = ActionRunner {
         shelf: Arc::new(shelf),
+        identity,
         again,
         host,
         containment: probe,

@@ -2,31 +2,41 @@
 //! parent and the last one to leave.
 //!
 //! ```text
-//! terminal, init system ──signals──▶ guardian ──one byte each, by pipe──▶ engine
+//! terminal, init system ──signals──▶ guardian ──one byte each, by socket──▶ engine
+//!                                       │    ◀──the worker's identity─────────┘
 //!                                       └─ reaps every orphan; works as PID 1
 //! ```
 //!
 //! The engine runs in a session of its own, so a terminal's keys reach only the guardian, and
 //! is never stopped or ended by a signal meant for the worker. When it ends, whatever it left
-//! is waited for or killed before the guardian exits. When the guardian ends, the pipe
+//! is waited for or killed before the guardian exits. If the engine was killed, and nothing of
+//! it is left, the guardian has its death reported (`death`). When the guardian ends, the socket
 //! closes, and that tells the engine.
 //!
 //! It must have one thread, do no network, and never stop itself: SIGTSTP is a message too.
 
+mod death;
+mod engine;
 mod link;
 
 use std::ffi::OsString;
-use std::io::{self, PipeWriter};
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use outlast_sdk::LEASE_OVER_EXIT_CODE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
 };
 
-pub use self::link::{GuardianEvent, GuardianLink};
+pub use self::death::report_to;
+pub use self::link::{GuardianEvent, GuardianLink, IdentityWriter};
+
+use self::death::Death;
+use self::engine::EngineLink;
 
 use crate::clock::boot_now;
 use crate::process::{OwnProgram, descendants, sys};
@@ -52,6 +62,9 @@ pub struct GuardianOptions {
     pub program: OwnProgram,
     /// Its arguments: the hidden subcommand and all settings.
     pub engine_args: Vec<OsString>,
+    /// The arguments of what reports the engine's death: a hidden subcommand that calls
+    /// [`report_to`], and the same settings.
+    pub reporter_args: Vec<OsString>,
 }
 
 /// Runs a worker's main process and returns its exit code: 0 after a clean drain, 1 on a
@@ -68,7 +81,7 @@ pub fn run(options: &GuardianOptions) -> i32 {
     }
 }
 
-fn start(options: &GuardianOptions) -> io::Result<Guardian> {
+fn start(options: &GuardianOptions) -> io::Result<Guardian<'_>> {
     set_child_subreaper(Some(getpid()))?;
     // Before the engine exists, so that no signal and no end of it can be missed.
     let signals = sys::SignalFd::new(&[
@@ -79,35 +92,34 @@ fn start(options: &GuardianOptions) -> io::Result<Guardian> {
         Signal::CONT,
         Signal::CHILD,
     ])?;
-    let (reading, link) = io::pipe()?;
-    // A frozen engine must not freeze us when a pipe's worth of signals has come.
-    rustix::io::ioctl_fionbio(&link, true)?;
+    let (link, engines_end) = EngineLink::new()?;
     let mut command = Command::new(options.program.path());
-    command.args(&options.engine_args).stdin(reading);
+    command.args(&options.engine_args).stdin(engines_end);
     sys::start_in_own_session(&mut command);
     let engine = command.spawn()?;
     let engine_pid = pid_of(&engine)?;
-    Ok(Guardian { signals, link, engine_pid, terminations: 0 })
+    Ok(Guardian { options, signals, link, engine_pid, terminations: 0 })
 }
 
 fn pid_of(child: &Child) -> io::Result<Pid> {
     i32::try_from(child.id())
         .ok()
         .and_then(Pid::from_raw)
-        .ok_or_else(|| io::Error::other("the engine has no process id"))
+        .ok_or_else(|| io::Error::other("a child process has no process id"))
 }
 
-struct Guardian {
+struct Guardian<'a> {
+    options: &'a GuardianOptions,
     signals: sys::SignalFd,
-    link: PipeWriter,
+    link: EngineLink,
     engine_pid: Pid,
     terminations: u32,
 }
 
-impl Guardian {
+impl Guardian<'_> {
     fn watch(&mut self) -> i32 {
         loop {
-            if let Err(error) = wait_readable(&self.signals, None) {
+            if let Err(error) = wait_readable(&self.signals, self.link.readable(), None) {
                 tracing::error!(%error, "guardian cannot wait for signals");
                 return self.abandon();
             }
@@ -116,8 +128,9 @@ impl Guardian {
                     return self.abandon();
                 }
             }
-            if let Some(code) = self.reap() {
-                return clear_up(&self.signals, code);
+            self.link.receive();
+            if let Some(status) = self.reap() {
+                return self.engine_ended(status);
             }
         }
     }
@@ -128,36 +141,44 @@ impl Guardian {
             if self.terminations >= 3 {
                 return Next::ExitAtOnce;
             }
-            self.tell(GuardianEvent::Terminate);
+            self.link.send(GuardianEvent::Terminate);
         } else if number == Signal::TSTP.as_raw() {
-            self.tell(GuardianEvent::Quiet);
+            self.link.send(GuardianEvent::Quiet);
         } else if number == Signal::CONT.as_raw() {
-            self.tell(GuardianEvent::Resume);
+            self.link.send(GuardianEvent::Resume);
         } else if number == Signal::HUP.as_raw() {
             // A worker does not end with its terminal.
-            self.tell(GuardianEvent::ReadAgain);
+            self.link.send(GuardianEvent::ReadAgain);
         }
         Next::Continue
     }
 
-    fn tell(&self, event: GuardianEvent) {
-        let Some(byte) = event.as_byte() else { return };
-        // An engine that closed the pipe is ending, and its end is noticed by itself.
-        if let Err(error) = rustix::io::write(&self.link, &[byte]) {
-            tracing::warn!(%error, ?event, "engine could not be told");
-        }
-    }
-
-    /// Collects every ended child; the exit code to end with if the engine was among them.
-    fn reap(&self) -> Option<i32> {
+    /// Collects every ended child; returns how the engine ended if it was among them.
+    fn reap(&self) -> Option<WaitStatus> {
         let mut engine = None;
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid == self.engine_pid => engine = Some(status),
                 Ok(Some(_)) | Err(Errno::INTR) => {}
-                Ok(None) | Err(_) => return engine.map(exit_code),
+                Ok(None) | Err(_) => return engine,
             }
         }
+    }
+
+    /// Clears up after the engine and returns the exit code. A sudden death is reported once it
+    /// is certain that nothing of the engine runs, and never without that.
+    fn engine_ended(&mut self, status: WaitStatus) -> i32 {
+        // What it announced just before its end.
+        self.link.receive();
+        let code = exit_code(status);
+        if !clear_up(&self.signals) {
+            return FAULT;
+        }
+        if let (Some(why), Some(worker)) = (sudden_end(status), self.link.worker()) {
+            let reporter = (&self.options.program, &*self.options.reporter_args);
+            death::report(&Death { worker, why }, reporter, &self.signals);
+        }
+        code
     }
 
     /// Leaves at once: the third signal. The shims see their engine die and end their trees.
@@ -187,33 +208,51 @@ fn exit_code(status: WaitStatus) -> i32 {
     }
 }
 
-/// Waits until no child is left, killing what does not go by itself: proof that nothing of
-/// the dead engine runs. Without that proof a clean end is none.
-fn clear_up(signals: &sys::SignalFd, code: i32) -> i32 {
+/// How an engine ended that had no time to say goodbye.
+fn sudden_end(status: WaitStatus) -> Option<String> {
+    let how = match (status.terminating_signal(), status.exit_status()) {
+        (Some(signal), _) => format!("was killed by signal {signal}"),
+        // It ended itself, and the lease is over any moment.
+        (None, Some(0 | FAULT | USAGE | NOT_ALLOWED | LEASE_OVER_EXIT_CODE) | None) => return None,
+        (None, Some(code)) => format!("crashed with exit code {code}"),
+    };
+    Some(format!("the worker's engine {how}, and its guardian saw all its processes end"))
+}
+
+/// Waits until no child is left, killing what does not go by itself. True is proof that nothing
+/// of the dead engine runs; without it a clean end is none.
+fn clear_up(signals: &sys::SignalFd) -> bool {
     let began = boot_now();
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(Errno::INTR) => continue,
-            Err(_) => return code,
+            Err(_) => return true,
             Ok(None) => {}
         }
         let waited = Duration::from_millis(boot_now().since(began).as_millis());
         if waited >= GONE_MAX {
-            tracing::error!("processes of the engine will not end");
-            return FAULT;
+            tracing::error!("processes of the engine do not end");
+            return false;
         }
         if waited >= SHIMS_MAX {
             descendants::signal(getpid(), Signal::KILL);
         }
-        if wait_readable(signals, Some(&LOOK_AGAIN)).is_err() {
-            return FAULT;
+        if wait_readable(signals, None, Some(&LOOK_AGAIN)).is_err() {
+            return false;
         }
         while signals.next().is_some() {}
     }
 }
 
-fn wait_readable(signals: &sys::SignalFd, timeout: Option<&Timespec>) -> io::Result<()> {
-    match poll(&mut [PollFd::new(signals, PollFlags::IN)], timeout) {
+/// Waits until a signal has come, or something on `link`.
+fn wait_readable(
+    signals: &sys::SignalFd,
+    link: Option<BorrowedFd<'_>>,
+    timeout: Option<&Timespec>,
+) -> io::Result<()> {
+    let link = link.unwrap_or_else(|| signals.as_fd());
+    let mut watched = [signals.as_fd(), link].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    match poll(&mut watched, timeout) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -188,6 +188,11 @@ impl Worker {
         self.process.kill();
     }
 
+    /// Kills the engine alone: its guardian lives on.
+    pub fn kill_engine(&self) {
+        process_table::signal(self.engine(), Signal::KILL);
+    }
+
     /// Freezes the engine: it keeps its connections and says nothing.
     ///
     /// # Panics

@@ -19,6 +19,9 @@ use crate::config::{Environment, Flag, Settings};
 /// The hidden subcommand of a worker's engine.
 pub(crate) const ENGINE: &str = "engine";
 
+/// The hidden subcommand of what reports a killed engine's death.
+pub(crate) const REPORTER: &str = "report-death";
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     /// Server to work for [default: OUTLAST_SERVER, OJS_URL or http://127.0.0.1:8080]
@@ -94,9 +97,14 @@ impl Args {
 pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
     args.config(environment)?;
     environment.warn_of_strangers();
-    let mut engine_args = vec![OsString::from(ENGINE)];
-    engine_args.extend(std::env::args_os().skip(1));
-    let options = GuardianOptions { program: OwnProgram::running(), engine_args };
+    let hidden = |subcommand: &str| -> Vec<OsString> {
+        std::iter::once(subcommand.into()).chain(std::env::args_os().skip(1)).collect()
+    };
+    let options = GuardianOptions {
+        program: OwnProgram::running(),
+        engine_args: hidden(ENGINE),
+        reporter_args: hidden(REPORTER),
+    };
     match guardian::run(&options) {
         0 => Ok(Exit::Ok),
         // The engine has logged the reason.

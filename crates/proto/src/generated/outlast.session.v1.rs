@@ -384,6 +384,25 @@ pub struct BeatReply {
     #[prost(enumeration = "Phase", tag = "8")]
     pub phase: i32,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeathReport {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub worker_id: ::prost::bytes::Bytes,
+    #[prost(string, tag = "2")]
+    pub why: ::prost::alloc::string::String,
+    /// engine_killed
+    #[prost(string, tag = "3")]
+    pub evidence_code: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeathReply {
+    /// false: the worker had lapsed or stopped before, and holds nothing
+    #[prost(bool, tag = "1")]
+    pub accepted: bool,
+    /// when not accepted
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Phase {
@@ -705,6 +724,29 @@ pub mod session_client {
                 .insert(GrpcMethod::new("outlast.session.v1.Session", "Beat"));
             self.inner.unary(req, path, codec).await
         }
+        /// A guardian's last word on its engine: it died, and so has everything that it ran. What the
+        /// worker held is released at once.
+        pub async fn report_death(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DeathReport>,
+        ) -> std::result::Result<tonic::Response<super::DeathReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/outlast.session.v1.Session/ReportDeath",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("outlast.session.v1.Session", "ReportDeath"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -736,6 +778,12 @@ pub mod session_server {
             &self,
             request: tonic::Request<super::BeatRequest>,
         ) -> std::result::Result<tonic::Response<super::BeatReply>, tonic::Status>;
+        /// A guardian's last word on its engine: it died, and so has everything that it ran. What the
+        /// worker held is released at once.
+        async fn report_death(
+            &self,
+            request: tonic::Request<super::DeathReport>,
+        ) -> std::result::Result<tonic::Response<super::DeathReply>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct SessionServer<T> {
@@ -889,6 +937,49 @@ pub mod session_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = BeatSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/outlast.session.v1.Session/ReportDeath" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReportDeathSvc<T: Session>(pub Arc<T>);
+                    impl<T: Session> tonic::server::UnaryService<super::DeathReport>
+                    for ReportDeathSvc<T> {
+                        type Response = super::DeathReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DeathReport>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Session>::report_death(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReportDeathSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -9,6 +9,7 @@
 
 mod client;
 mod control;
+mod deaths;
 mod drain;
 mod handlers;
 mod heartbeats;

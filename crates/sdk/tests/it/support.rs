@@ -1,5 +1,6 @@
 //! A server that says what the test tells it to, and shows what the worker said.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -7,9 +8,9 @@ use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::session_server::{Session, SessionServer};
 use outlast_proto::v1::worker_message::Body as Said;
 use outlast_proto::v1::{
-    AttemptKey, BeatReply, BeatRequest, Deliveries, Delivery, Ending, Finished, Hello, Order,
-    Orders, RefusalCode, Refused, ReportAnswer, ReportAnswers, ServerMessage, Verdict, Welcome,
-    WorkerMessage, order, report,
+    AttemptKey, BeatReply, BeatRequest, DeathReply, DeathReport, Deliveries, Delivery, Ending,
+    Finished, Hello, Order, Orders, RefusalCode, Refused, ReportAnswer, ReportAnswers,
+    ServerMessage, Verdict, Welcome, WorkerMessage, order, report,
 };
 use outlast_sdk::{Control, Handler, RunError, Summary, Worker, WorkerBuilder, control};
 use tokio::sync::mpsc;
@@ -26,10 +27,18 @@ const BOUND: Duration = Duration::from_secs(10);
 
 type Answer = Arc<Mutex<Box<dyn FnMut(&BeatRequest) -> Result<BeatReply, Status> + Send>>>;
 
+/// How reports of deaths are answered, in order; and the reports.
+#[derive(Default)]
+pub(crate) struct Deaths {
+    pub(crate) answers: VecDeque<Result<DeathReply, Status>>,
+    pub(crate) reports: Vec<DeathReport>,
+}
+
 struct Script {
     streams: mpsc::UnboundedSender<Stream>,
     beats: Arc<Mutex<Vec<BeatRequest>>>,
     answer: Answer,
+    deaths: Arc<Mutex<Deaths>>,
 }
 
 #[tonic::async_trait]
@@ -52,6 +61,16 @@ impl Session for Script {
         self.beats.lock().unwrap().push(request);
         reply.map(Response::new)
     }
+
+    async fn report_death(
+        &self,
+        request: Request<DeathReport>,
+    ) -> Result<Response<DeathReply>, Status> {
+        let mut deaths = self.deaths.lock().unwrap();
+        deaths.reports.push(request.into_inner());
+        let answer = deaths.answers.pop_front();
+        answer.unwrap_or_else(|| Err(Status::unavailable("no answer"))).map(Response::new)
+    }
 }
 
 /// The scripted server. Its thread and runtime are its own, so a test may block the worker's.
@@ -60,6 +79,7 @@ pub(crate) struct Server {
     streams: mpsc::UnboundedReceiver<Stream>,
     beats: Arc<Mutex<Vec<BeatRequest>>>,
     answer: Answer,
+    pub(crate) deaths: Arc<Mutex<Deaths>>,
     _runtime: Option<tokio::runtime::Runtime>,
 }
 
@@ -99,8 +119,13 @@ impl Server {
         let (opened, streams) = mpsc::unbounded_channel();
         let beats = Arc::new(Mutex::new(Vec::new()));
         let answer: Answer = Arc::new(Mutex::new(Box::new(|_| Ok(renewed()))));
-        let script =
-            Script { streams: opened, beats: Arc::clone(&beats), answer: Arc::clone(&answer) };
+        let deaths: Arc<Mutex<Deaths>> = Arc::default();
+        let script = Script {
+            streams: opened,
+            beats: Arc::clone(&beats),
+            answer: Arc::clone(&answer),
+            deaths: Arc::clone(&deaths),
+        };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -111,7 +136,7 @@ impl Server {
                 .serve_with_incoming(TcpListenerStream::new(listener))
                 .await
         });
-        Self { url, streams, beats, answer, _runtime: Some(runtime) }
+        Self { url, streams, beats, answer, deaths, _runtime: Some(runtime) }
     }
 
     /// Waits for the next stream and its hello.

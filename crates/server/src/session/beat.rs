@@ -69,7 +69,7 @@ fn unheard() -> BeatReply {
     }
 }
 
-fn unavailable(error: Unavailable) -> Status {
+pub(super) fn unavailable(error: Unavailable) -> Status {
     Status::unavailable(error.reason)
 }
 

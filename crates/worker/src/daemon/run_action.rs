@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use outlast_packs::{Action, PARAMETER_FILE_VARIABLE, PackSet};
 use outlast_sdk::{
-    AttemptContext, Delivery, Ended, Ends, EvidenceCode, Handler, LogStream, StopReason,
+    AttemptContext, Delivery, Ended, Ends, EvidenceCode, Handler, LogStream, StopReason, WorkerId,
 };
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
@@ -23,6 +23,7 @@ use crate::attempt::{Attempt, AttemptHandle, AttemptSpec, Ending, Output, Stream
 use crate::containment::Probe;
 use crate::environment::{HostEnvironment, JobIdentity};
 use crate::folder::{CheckpointError, WorkFolder};
+use crate::guardian::IdentityWriter;
 use crate::mask::{Mask, Masking};
 
 /// A result that is judged where it is: larger ones would hold others up.
@@ -32,6 +33,7 @@ const INLINE_BYTES_MAX: usize = 64 * 1024;
 #[derive(Debug)]
 pub(super) struct ActionRunner {
     pub(super) shelf: Arc<Shelf>,
+    pub(super) identity: IdentityWriter,
     /// Asks for the packs to be read again.
     pub(super) again: Arc<Notify>,
     pub(super) host: HostEnvironment,
@@ -70,6 +72,11 @@ type Checkpoint = Result<Option<Vec<u8>>, CheckpointError>;
 impl Handler for ActionRunner {
     fn keeps_time(&self) -> bool {
         true
+    }
+
+    /// Its guardian needs to know, in case it has to report a death.
+    fn registers_as(&self, worker: WorkerId) {
+        self.identity.announce(worker);
     }
 
     /// Shims keep the deadline, and only they know when a tree is gone.

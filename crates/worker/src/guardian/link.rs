@@ -1,11 +1,13 @@
-//! The engine's end of the pipe from its guardian.
+//! The engine's end of the socket that joins it to its guardian.
 
-use std::io;
+use std::io::{self, Write as _};
+use std::os::unix::net::UnixStream as StdStream;
 
+use outlast_core::id::WorkerId;
 use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe;
+use tokio::net::UnixStream;
 
-/// What the guardian has to say. A signal is one byte on the pipe.
+/// What the guardian has to say. A signal is one byte on the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardianEvent {
     /// SIGTERM or SIGINT: drain; the second time, force.
@@ -16,7 +18,7 @@ pub enum GuardianEvent {
     Resume,
     /// SIGHUP: read packs again.
     ReadAgain,
-    /// The pipe closed: end every attempt, hand back, exit.
+    /// The socket closed: end every attempt, hand back, exit.
     GuardianGone,
 }
 
@@ -38,24 +40,35 @@ impl GuardianEvent {
     }
 }
 
-/// A stream of what the guardian says, in order.
+/// The events of the guardian, in order.
 #[derive(Debug)]
 pub struct GuardianLink {
-    pipe: pipe::Receiver,
+    socket: UnixStream,
+}
+
+/// Tells the guardian under which identity the engine works, so that it can report the
+/// engine's death.
+#[derive(Debug)]
+pub struct IdentityWriter {
+    socket: StdStream,
 }
 
 impl GuardianLink {
-    /// Takes the link from standard input, which a guardian made a pipe, and leaves
+    /// Takes the link from standard input, which a guardian made a socket, and leaves
     /// /dev/null there. Call once, on a tokio runtime, before anything reads input.
     ///
     /// # Errors
-    /// When standard input is no pipe: the engine was not started by a guardian.
-    pub fn from_stdin() -> io::Result<Self> {
-        let pipe = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
-        let pipe = pipe::Receiver::from_owned_fd(pipe)?;
+    /// When standard input is no socket: the engine was not started by a guardian.
+    pub fn from_stdin() -> io::Result<(Self, IdentityWriter)> {
+        let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+        let socket = StdStream::from(socket);
+        // Fails for anything that is no socket.
+        socket.peer_addr()?;
+        socket.set_nonblocking(true)?;
         let null = std::fs::File::open("/dev/null")?;
         rustix::stdio::dup2_stdin(&null)?;
-        Ok(Self { pipe })
+        let identity = IdentityWriter { socket: socket.try_clone()? };
+        Ok((Self { socket: UnixStream::from_std(socket)? }, identity))
     }
 
     /// Waits for the next event; [`GuardianEvent::GuardianGone`] again and again at the end.
@@ -63,20 +76,34 @@ impl GuardianLink {
     pub async fn next(&mut self) -> GuardianEvent {
         let mut byte = [0_u8; 1];
         loop {
-            match self.pipe.read(&mut byte).await {
+            match self.socket.read(&mut byte).await {
                 Ok(0) => return GuardianEvent::GuardianGone,
                 Ok(_) => {
                     if let Some(event) = byte.first().copied().and_then(GuardianEvent::from_byte) {
                         return event;
                     }
-                    tracing::warn!(?byte, "guardian said something unknown");
+                    tracing::warn!(?byte, "unknown message from the guardian");
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // It was killed before it had read everything.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    return GuardianEvent::GuardianGone;
+                }
                 Err(error) => {
-                    tracing::error!(%error, "guardian cannot be heard");
+                    tracing::error!(%error, "cannot read from the guardian");
                     return GuardianEvent::GuardianGone;
                 }
             }
+        }
+    }
+}
+
+impl IdentityWriter {
+    /// Announces the identity under which the engine is about to register.
+    pub fn announce(&self, worker: WorkerId) {
+        // There is room for hundreds, and the guardian reads them as they come.
+        if let Err(error) = (&self.socket).write_all(worker.0.as_bytes()) {
+            tracing::debug!(%error, "cannot tell the guardian this worker's identity");
         }
     }
 }

@@ -90,8 +90,11 @@ fn check_engine_death(containment: Containment) {
     eventually("the artist is loose", || ready.exists());
     let killed_at = boot_now();
     kill_process(engine, Signal::KILL).unwrap();
+    let report = guardian.line();
+    assert_eq!(survivors(&marker), [], "a death is reported only when nothing is left");
+    assert!(report.starts_with("00000000-0000-0000-0000-000000000007 "), "{report}");
+    assert!(report.contains("killed by signal 9"), "{report}");
     assert_eq!(guardian.exit_code(), Some(1));
-    assert_eq!(survivors(&marker), [], "it exits only when nothing is left");
     assert!(boot_now().since(killed_at).as_millis() < 1500);
 }
 
@@ -108,6 +111,24 @@ fn engine_death_is_a_fault_reported_when_no_cgroup_is_left() {
 #[test]
 fn engine_death_is_a_fault_reported_when_no_subreaper_is_left() {
     check_engine_death(Containment::Subreaper);
+}
+
+#[test]
+fn engine_that_never_registered_leaves_no_death_to_report() {
+    let (mut guardian, engine) = start(&["unknown"]);
+    kill_process(engine, Signal::KILL).unwrap();
+    assert_eq!((guardian.try_line(), guardian.exit_code()), (None, Some(1)));
+}
+
+#[test]
+fn engine_that_ended_by_itself_is_not_reported_and_one_that_crashed_is() {
+    for (mode, reports) in [("drain", false), ("usage", false), ("odd", true)] {
+        let (mut guardian, _) = start(&[mode]);
+        guardian.signal(Signal::TERM);
+        assert_eq!(guardian.line(), "Terminate");
+        let report = guardian.try_line();
+        assert_eq!(report.is_some_and(|line| line.contains("exit code 77")), reports, "{mode}");
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use outlast_core::id::WorkerId;
 use outlast_core::time::Span;
 use outlast_worker::OwnProgram;
 use outlast_worker::attempt::{Attempt, AttemptSpec};
@@ -17,6 +18,9 @@ use outlast_worker::clock::boot_now;
 use outlast_worker::containment::{Choice, Containment};
 use outlast_worker::guardian::{self, GuardianEvent, GuardianLink, GuardianOptions};
 use outlast_worker::{keeper, shim};
+
+/// As whom the engine registers.
+const WORKER: WorkerId = WorkerId(uuid::Uuid::from_u128(7));
 
 fn main() {
     let mut args = std::env::args().skip(1);
@@ -31,7 +35,9 @@ fn main() {
         "guardian" => guardian::run(&GuardianOptions {
             program: OwnProgram::running(),
             engine_args: rest.into_iter().map(Into::into).collect(),
+            reporter_args: vec!["report".into()],
         }),
+        "report" => report(),
         "listen" => on_runtime(listen(rest)),
         other => panic!("unknown command {other:?}"),
     };
@@ -76,6 +82,12 @@ fn attempt(args: &[String]) -> Attempt {
     })
 }
 
+/// `report`: says what the guardian would have reported.
+fn report() -> i32 {
+    say(&std::io::read_to_string(std::io::stdin()).unwrap().replace('\n', " "));
+    0
+}
+
 /// `probe CHOICE [FILE]…`: says which containment works, and can hide these files.
 async fn probe(args: Vec<String>) -> i32 {
     let choice = args.first().unwrap().parse().unwrap();
@@ -88,11 +100,15 @@ async fn probe(args: Vec<String>) -> i32 {
 }
 
 /// `listen [drain|deaf] [engine arguments]`: an engine that says what its guardian tells it.
-/// `drain` ends at the first Terminate; `deaf` ends by nothing but the guardian's end.
+/// `drain` ends at the first Terminate; `deaf` ends by nothing but the guardian's end, and so
+/// does `unknown`, which has no identity yet.
 async fn listen(args: Vec<String>) -> i32 {
     let (mode, job) = args.split_first().unwrap();
     let _attempt = (!job.is_empty()).then(|| attempt(job));
-    let mut link = GuardianLink::from_stdin().unwrap();
+    let (mut link, identity) = GuardianLink::from_stdin().unwrap();
+    if mode != "unknown" {
+        identity.announce(WORKER);
+    }
     say(&format!("engine {}", std::process::id()));
     loop {
         let event = link.next().await;

@@ -127,6 +127,11 @@ impl Host {
         self.lines.next().expect("the host program ended without a word").unwrap()
     }
 
+    /// Waits for the next line it says; none if it ends.
+    pub(crate) fn try_line(&mut self) -> Option<String> {
+        self.lines.next().map(Result::unwrap)
+    }
+
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap()
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use outlast_e2e::wait::{KILL_AFTER, LEASE, RECONNECT, SWEEP, within};
-use outlast_e2e::{Run, Scene, Worker, WorkerOptions};
+use outlast_e2e::wait::{KILL_AFTER, LEASE, RECONNECT, SWEEP, stays, within};
+use outlast_e2e::{Proxy, Run, Scene, Weather, Worker, WorkerOptions};
 use serde_json::{Value, json};
 
 /// Runs a job on a worker, ends the worker in some way, and returns the first attempt and the
@@ -62,4 +62,80 @@ fn a_worker_that_is_killed_whole_is_told_from_one_that_stands_still() {
     let (first, done) = first_attempt_after(&named, |worker| worker.freeze_engine());
     check(&first, "lost", "frozen");
     assert_eq!(done["losses"], 1, "{done}");
+}
+
+/// A worker whose lease would be over long after the end of its test.
+fn with_a_long_lease() -> WorkerOptions {
+    WorkerOptions::named("doomed").heartbeat(Duration::from_secs(20))
+}
+
+/// A job that is not handed out again on suspicion.
+fn forbidding_overlap() -> Run {
+    Run::holding_once(Duration::from_secs(120)).with("overlap", json!("forbidden"))
+}
+
+fn check_engine_killed(scene: &Scene, job: &str) {
+    let done = scene.await_status(job, "completed", within(LEASE));
+    let attempts = scene.api().attempts(job);
+    check(&attempts[0], "lost", "engine_killed");
+    assert_eq!(attempts[0]["error"]["type"], "worker_death", "{attempts:?}");
+    assert_eq!(attempts.len(), 2, "{attempts:?}");
+    let spent = (&done["losses"], &done["interruptions"], &done["failures"]);
+    assert_eq!(spent, (&json!(1), &json!(0), &json!(0)), "{done}");
+}
+
+#[test]
+fn a_killed_engine_is_a_loss_at_once_whatever_the_lease() {
+    let scene = Scene::start();
+    let mut doomed = scene.worker_with(&with_a_long_lease());
+    let job = scene.run(forbidding_overlap());
+    scene.await_status(&job, "running", within(LEASE));
+    let _heir = scene.worker("heir");
+    doomed.kill_engine();
+    scene.await_start(&job, 2, within(SWEEP));
+    check_engine_killed(&scene, &job);
+    assert_eq!(doomed.await_end(within(SWEEP)), Some(1));
+    let stopped = scene.await_worker(doomed.id(), "stopped", within(SWEEP));
+    assert!(
+        stopped["evidence"].as_str().is_some_and(|text| text.contains("signal 9")),
+        "{stopped}"
+    );
+    scene.judge();
+}
+
+#[test]
+fn a_death_is_reported_when_the_network_is_back() {
+    let scene = Scene::start();
+    let proxy = Proxy::to(&scene.server().url());
+    let doomed = scene.worker_with(&with_a_long_lease().through(&proxy.url()));
+    let job = scene.run(forbidding_overlap());
+    scene.await_status(&job, "running", within(LEASE));
+    let _heir = scene.worker("heir");
+    proxy.set(Weather::Hold);
+    doomed.kill_engine();
+    stays("the job is not moved", Duration::from_secs(2), || {
+        let shown = scene.api().execution(&job);
+        (shown["epoch"] != 1 || shown["status"] != "running").then(|| shown.to_string())
+    });
+    proxy.set(Weather::Clear);
+    check_engine_killed(&scene, &job);
+    scene.judge();
+}
+
+#[test]
+fn a_death_reported_after_the_lease_is_over_changes_nothing() {
+    let scene = Scene::start();
+    let mut doomed = scene.worker("doomed");
+    let job = scene.run(Run::holding_once(Duration::from_secs(120)));
+    scene.await_status(&job, "running", within(LEASE));
+    let _heir = scene.worker("heir");
+    let late = doomed.freeze_guardian();
+    doomed.kill_engine();
+    scene.await_status(&job, "completed", within(RECONNECT + SWEEP + LEASE));
+    drop(late);
+    assert_eq!(doomed.await_end(within(KILL_AFTER)), Some(1));
+    assert!(doomed.log().contains("was known already"), "{}", doomed.log());
+    assert_eq!(scene.api().outcomes(&job), ["lost", "completed"]);
+    check(&scene.api().attempts(&job)[0], "lost", "worker_killed");
+    scene.judge();
 }

@@ -46,6 +46,9 @@ impl<H: Handler> Engine<H> {
         self.session.hello_phase = phase;
         self.session.attachment += 1;
         let reported = self.state.reported();
+        if !self.session.resumed {
+            self.handler.registers_as(reported.worker);
+        }
         let profile = &self.profile;
         Hello {
             worker_id: identity_bytes(reported.worker),

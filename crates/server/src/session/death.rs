@@ -1,0 +1,41 @@
+//! The death of a worker, as its guardian reports it.
+
+use outlast_core::evidence::{Evidence, EvidenceCode};
+use outlast_core::worker::liveness::WorkerEvent;
+use outlast_proto::v1::{DeathReply, DeathReport};
+use outlast_store::command::WorkerMove;
+use outlast_store::{Command, Reply};
+use tonic::Status;
+
+use crate::engine::Engine;
+use crate::engine::input::Input;
+use crate::session::beat::unavailable;
+use crate::session::convert::{self, bounded};
+
+/// Releases what the worker held: its guardian has seen all its processes end.
+pub(super) async fn answer(engine: &Engine, report: DeathReport) -> Result<DeathReply, Status> {
+    let worker = convert::worker_id(&report.worker_id)
+        .ok_or_else(|| Status::invalid_argument("worker id must have 16 bytes"))?;
+    let code = EvidenceCode::parse(&report.evidence_code).unwrap_or(EvidenceCode::EngineKilled);
+    let step = WorkerMove {
+        worker,
+        event: WorkerEvent::Died,
+        // Whatever session it had: the process is gone, and its identity with it.
+        session: None,
+        by: format!("guardian of worker {worker}"),
+        evidence: Evidence::of(code, bounded(report.why)),
+    };
+    match engine.submit(Command::Worker(step)).await.map_err(unavailable)? {
+        Reply::WorkerMoved(Ok(_)) => {
+            tracing::warn!(%worker, "worker's engine died, its guardian says: its jobs run elsewhere");
+            // Behind a partition its stream may look alive for a while.
+            drop(engine.send(Input::Given { worker }).await);
+            Ok(DeathReply { accepted: true, reason: String::new() })
+        }
+        Reply::WorkerMoved(Err(refusal)) => {
+            tracing::info!(%worker, %refusal, "report of a worker's death changes nothing");
+            Ok(DeathReply { accepted: false, reason: refusal.to_string() })
+        }
+        _ => Err(Status::internal("the store gave a reply of another kind")),
+    }
+}

@@ -1,0 +1,111 @@
+//! Reporting the death of an engine, once nothing of it is left.
+//!
+//! ```text
+//! guardian: no child left ──identity, reason──▶ reporter (this program) ──▶ server
+//! ```
+//!
+//! The guardian does no network, so a child process does it for a few seconds. If the report
+//! does not get through, the worker's lease decides, as it would without any report.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead as _, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use outlast_core::id::WorkerId;
+use outlast_sdk::{EvidenceCode, Tls, WorkerDeath};
+use rustix::event::Timespec;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, wait};
+
+use super::{pid_of, wait_readable};
+use crate::OwnProgram;
+use crate::clock::boot_now;
+use crate::process::sys;
+
+/// How long the server is tried. A worker that cannot reach it has lost little by waiting: a
+/// new engine could not work either.
+const REPORT_MAX: Duration = Duration::from_secs(10);
+
+/// How long the reporter may take beyond that before it is killed.
+const EXIT_MAX: Duration = Duration::from_secs(2);
+
+/// How often the guardian looks whether it should stop waiting.
+const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+/// What the guardian knows of an engine's death.
+#[derive(Debug)]
+pub(super) struct Death {
+    pub(super) worker: WorkerId,
+    pub(super) why: String,
+}
+
+/// Has the death reported by a child process, and waits for that as long as it may help.
+pub(super) fn report(
+    death: &Death,
+    (program, args): (&OwnProgram, &[OsString]),
+    signals: &sys::SignalFd,
+) {
+    match start(death, program, args).and_then(|child| Ok((pid_of(&child)?, child))) {
+        Ok((pid, mut child)) => {
+            if !await_end(pid, signals) {
+                // Ended by now, or nobody's child in a moment.
+                let _ = child.kill();
+            }
+        }
+        Err(error) => tracing::warn!(%error, "cannot report the engine's death to the server"),
+    }
+}
+
+fn start(death: &Death, program: &OwnProgram, args: &[OsString]) -> io::Result<Child> {
+    let mut command = Command::new(program.path());
+    command.args(args).stdin(Stdio::piped());
+    sys::start_in_own_session(&mut command);
+    let mut child = command.spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // Two short lines: they fit into the pipe, whether or not it is read.
+        writeln!(stdin, "{}\n{}", death.worker, death.why)?;
+    }
+    Ok(child)
+}
+
+/// Waits for the reporter's end; false if it is to be killed, being late or in the way of a
+/// termination.
+fn await_end(reporter: Pid, signals: &sys::SignalFd) -> bool {
+    let began = boot_now();
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, _))) if pid == reporter => return true,
+            Ok(Some(_)) | Err(Errno::INTR) => continue,
+            Err(_) => return true,
+            Ok(None) => {}
+        }
+        let waited = Duration::from_millis(boot_now().since(began).as_millis());
+        if waited >= REPORT_MAX + EXIT_MAX
+            || wait_readable(signals, None, Some(&LOOK_AGAIN)).is_err()
+        {
+            return false;
+        }
+        while let Some(number) = signals.next() {
+            if number == Signal::TERM.as_raw() || number == Signal::INT.as_raw() {
+                return false;
+            }
+        }
+    }
+}
+
+/// Runs the reporter: reads from standard input what the guardian knows, and tells the server.
+///
+/// # Errors
+/// Returns why the server could not be told.
+pub async fn report_to(server: &str, token: Option<String>, tls: &Tls) -> Result<(), String> {
+    let mut lines = io::stdin().lock().lines().map_while(Result::ok);
+    let worker = lines.next().and_then(|line| line.parse().ok()).map(WorkerId);
+    let worker = worker.ok_or("no guardian has said which worker died")?;
+    let why = lines.next().unwrap_or_default();
+    let death = WorkerDeath { worker, code: EvidenceCode::EngineKilled, why };
+    let reported = outlast_sdk::report_death(server, token, tls, &death, REPORT_MAX).await;
+    reported.map_err(|error| error.to_string())?;
+    tracing::info!("told the server that worker {worker} is dead: its jobs can run elsewhere");
+    Ok(())
+}

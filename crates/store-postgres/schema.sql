@@ -37,6 +37,7 @@ table public.active with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, au
     visibility_ms bigint
     deadline bigint
     cancelled boolean not null
+    pack_digest text
     active_pkey PRIMARY KEY (seq)
     CREATE INDEX active_deadline ON public.active USING btree (deadline, seq) WHERE (deadline IS NOT NULL)
     CREATE INDEX active_plain ON public.active USING btree (plain, seq) WHERE (plain IS NOT NULL)
@@ -76,6 +77,7 @@ view public.attempt
     by text
     evidence text
     evidence_code text
+    pack_digest text
 
 table public.attempt_row partition by RANGE (finished)
     seq bigint not null
@@ -94,6 +96,7 @@ table public.attempt_row partition by RANGE (finished)
     by text not null
     evidence text not null
     evidence_code text
+    pack_digest text
     attempt_row_pkey PRIMARY KEY (seq, epoch, finished)
 
 table public.checkpoint

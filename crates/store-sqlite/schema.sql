@@ -50,7 +50,7 @@ CREATE TABLE active (
     visibility_ms integer,
     deadline integer,
     cancelled integer not null
-);
+, pack_digest text);
 
 CREATE TABLE attempt_row (
     seq integer not null,
@@ -67,7 +67,7 @@ CREATE TABLE attempt_row (
     error text,
     exit_code integer,
     by text not null,
-    evidence text not null, evidence_code text,
+    evidence text not null, evidence_code text, pack_digest text,
     primary key (seq, epoch)
 ) without rowid;
 
@@ -292,7 +292,8 @@ select
     t.exit_code as exit_code,
     t.by as by,
     t.evidence as evidence,
-    t.evidence_code as evidence_code
+    t.evidence_code as evidence_code,
+    t.pack_digest as pack_digest
 from attempt_row t
 join job j on j.seq = t.seq;
 

@@ -52,6 +52,8 @@ pub const LABELS_MAX: usize = 32;
 /// Longest JSON text of them: they are part of the key that jobs are claimed by, and
 /// PostgreSQL keeps no key above 2,700 bytes.
 pub const LABELS_BYTES_MAX: usize = 1024;
+/// Longest digest of a pack: a SHA-256 in hexadecimal.
+pub const PACK_DIGEST_BYTES_MAX: usize = 64;
 /// Longest worker name.
 pub const WORKER_NAME_MAX: usize = 255;
 /// Most slots a worker may offer.

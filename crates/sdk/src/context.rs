@@ -61,6 +61,8 @@ pub(crate) enum AttemptEvent {
     /// There is a newer checkpoint; the newest is taken out when this is heard.
     Checkpoint(AttemptId, Arc<LatestCheckpoint>),
     Started(AttemptId),
+    /// It runs this version of its pack.
+    Pack(AttemptId, Arc<str>),
     Ended(AttemptId, Ended),
     /// Its handler is gone, but nobody can say that its work has ended.
     Unstoppable(AttemptId),
@@ -215,6 +217,12 @@ impl AttemptContext {
     /// Says that the work has begun, without waiting to see how long it lasts.
     pub fn started(&self) {
         self.tell(AttemptEvent::Started(self.attempt));
+    }
+
+    /// Says which version of its pack the attempt runs, by the pack's digest: it is kept with
+    /// the attempt.
+    pub fn runs_pack(&self, digest: impl Into<Arc<str>>) {
+        self.tell(AttemptEvent::Pack(self.attempt, digest.into()));
     }
 
     /// Stores a checkpoint for the next attempt. Returns false if it is too large.

@@ -230,6 +230,7 @@ impl Ended {
             evidence: self.evidence,
             tree_empty: self.tree_empty,
             evidence_code: self.evidence_code.map_or("", EvidenceCode::as_str).to_owned(),
+            pack_digest: String::new(),
         }
     }
 }

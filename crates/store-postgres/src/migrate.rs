@@ -34,6 +34,10 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0011_evidence_code.sql"),
     },
     Migration { name: "0012_workers", text: include_str!("../migrations/0012_workers.sql") },
+    Migration {
+        name: "0013_pack_digest",
+        text: include_str!("../migrations/0013_pack_digest.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

@@ -38,6 +38,10 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0012_evidence_code.sql"),
     },
     Migration { name: "0013_workers", text: include_str!("../migrations/0013_workers.sql") },
+    Migration {
+        name: "0014_pack_digest",
+        text: include_str!("../migrations/0014_pack_digest.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

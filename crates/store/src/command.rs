@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use outlast_core::budget::{Budgets, ScheduledTimeout};
 use outlast_core::evidence::Evidence;
@@ -269,6 +270,8 @@ pub struct Start {
     pub job: JobId,
     /// The attempt.
     pub fence: Fence,
+    /// Digest of the pack that the worker runs it with.
+    pub pack_digest: Option<Arc<str>>,
 }
 
 /// A report that an attempt ended.
@@ -325,6 +328,8 @@ pub struct EndDetail {
     pub checkpoint: Option<Vec<u8>>,
     /// Why it ended so, in words: the evidence.
     pub evidence: Evidence,
+    /// Digest of the pack that the worker ran it with; `None` leaves what its start said.
+    pub pack_digest: Option<Arc<str>>,
 }
 
 /// A plain OJS heartbeat's effect on what its sender holds.

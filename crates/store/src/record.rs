@@ -143,6 +143,8 @@ pub struct AttemptRecord {
     pub by: String,
     /// On what evidence; `unattributed` when a plain client named nobody.
     pub evidence: Evidence,
+    /// Digest of the pack that it ran.
+    pub pack_digest: Option<Arc<str>>,
 }
 
 /// A worker as stored.

@@ -120,11 +120,14 @@ pub mod report {
         Checkpoint(super::Checkpoint),
     }
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Started {
     /// how long before it was sent
     #[prost(uint64, tag = "1")]
     pub ago_ms: u64,
+    /// of the pack that the attempt runs; or empty
+    #[prost(string, tag = "2")]
+    pub pack_digest: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Finished {
@@ -157,6 +160,9 @@ pub struct Finished {
     /// drained, guardian_killed, frozen, lease, oom, host …; or empty
     #[prost(string, tag = "12")]
     pub evidence_code: ::prost::alloc::string::String,
+    /// of the pack that the attempt ran; or empty
+    #[prost(string, tag = "13")]
+    pub pack_digest: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Checkpoint {

@@ -57,6 +57,8 @@ pub(crate) struct Running {
     pub(crate) drop_at: Option<BootTime>,
     /// The newest it has stored; empty if it has none.
     pub(crate) checkpoint: Bytes,
+    /// Digest of the pack that it runs.
+    pub(crate) pack_digest: Option<Arc<str>>,
 }
 
 /// What the server knows of a running attempt.

@@ -256,7 +256,8 @@ mod tests {
     use super::*;
 
     fn start(job: u128) -> Op {
-        let start = Start { job: JobId(Uuid::from_u128(job)), fence: Fence::default() };
+        let start =
+            Start { job: JobId(Uuid::from_u128(job)), fence: Fence::default(), pack_digest: None };
         Op { command: Command::Start(start), sink: Sink::None }
     }
 

@@ -1,6 +1,7 @@
 //! Wire types to and from the store's.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId, WorkerId};
@@ -127,7 +128,10 @@ pub(crate) fn report(
     let (job, epoch) = attempt(&key).ok_or("job id must have 16 bytes")?;
     let fence = native_fence(worker, epoch);
     let (command, finished) = match report.what.ok_or("report says nothing")? {
-        v1::report::What::Started(_) => (Command::Start(Start { job, fence }), false),
+        v1::report::What::Started(started) => {
+            let pack_digest = pack_digest(&started.pack_digest);
+            (Command::Start(Start { job, fence, pack_digest }), false)
+        }
         v1::report::What::Checkpoint(kept) => {
             let checkpoint = Some(bounded_checkpoint(kept.bytes.to_vec())?);
             (Command::Progress(Box::new(Progress { job, fence, checkpoint })), false)
@@ -227,7 +231,16 @@ fn detail(end: v1::Finished, now: Timestamp) -> EndDetail {
         exit_code: end.exit_code,
         checkpoint,
         evidence: Evidence { code, text: format!("{}{proof}", end.evidence) },
+        pack_digest: pack_digest(&end.pack_digest),
     }
+}
+
+/// The digest of a pack, unless it is none.
+fn pack_digest(digest: &str) -> Option<Arc<str>> {
+    let is_one = !digest.is_empty()
+        && digest.len() <= limits::PACK_DIGEST_BYTES_MAX
+        && digest.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_one.then(|| digest.into())
 }
 
 /// Evidence as it is stored.

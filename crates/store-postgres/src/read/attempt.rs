@@ -15,16 +15,16 @@ pub(crate) async fn of_job(reader: &Reader, id: JobId) -> Result<Vec<AttemptReco
         .all(
             "select x.epoch, x.life, x.number, x.worker, coalesce(w.name, x.plain), x.claimed,
                     x.started, x.finished, x.outcome, x.next_state, x.error, x.exit_code, x.by,
-                    x.evidence, x.evidence_code
+                    x.evidence, x.evidence_code, x.pack_digest
              from job_row j
              cross join lateral (
                  select t.epoch, t.life, t.number, t.worker, t.plain, t.claimed, t.started,
                         t.finished, t.outcome, t.next_state, t.error, t.exit_code, t.by,
-                        t.evidence, t.evidence_code
+                        t.evidence, t.evidence_code, t.pack_digest
                  from attempt_row t where t.seq = j.seq
                  union all
                  select a.epoch, a.life, a.failures + 1, a.worker, a.plain, a.claimed, a.started,
-                        null, null, null, null, null, '', '', null
+                        null, null, null, null, null, '', '', null, a.pack_digest
                  from active a where a.seq = j.seq) x
              left join worker w on w.id = x.worker
              where j.id = $1 order by x.epoch",
@@ -38,6 +38,7 @@ fn attempt(row: &Row) -> Result<AttemptRecord, StoreError> {
     let outcome: Option<&str> = get(row, 8)?;
     let next_state: Option<&str> = get(row, 9)?;
     let code: Option<&str> = get(row, 14)?;
+    let pack_digest: Option<&str> = get(row, 15)?;
     Ok(AttemptRecord {
         epoch: row::epoch(row, 0)?,
         life: row::life(row, 1)?,
@@ -53,5 +54,6 @@ fn attempt(row: &Row) -> Result<AttemptRecord, StoreError> {
         exit_code: get(row, 11)?,
         by: get(row, 12)?,
         evidence: Evidence { code: code.and_then(EvidenceCode::parse), text: get(row, 13)? },
+        pack_digest: pack_digest.map(Into::into),
     })
 }

@@ -51,7 +51,8 @@ macro_rules! select_active {
         concat!(
             "select ",
             moving!("a"),
-            "a.isolated, a.worker, a.plain, a.claimed, a.started, a.visibility_ms, a.cancelled
+            "a.isolated, a.worker, a.plain, a.claimed, a.started, a.visibility_ms, a.cancelled,
+             a.pack_digest
              from active a join job_row j on j.seq = a.seq ",
             $rest
         )
@@ -155,6 +156,7 @@ impl Writing<'_> {
             started: row::time_opt(row, MORE + 3)?,
             visibility: row::span_opt(row, MORE + 4)?,
             cancelled: get(row, MORE + 5)?,
+            pack_digest: get::<Option<&str>>(row, MORE + 6)?.map(Into::into),
         };
         let state = if held.cancelled { State::Cancelled } else { State::Active };
         let holder = Some(Holder { worker: held.worker, started: held.started });

@@ -62,7 +62,7 @@ macro_rules! attempt {
         concat!(
             "insert into attempt_row (seq, epoch, life, number, worker, plain, claimed, started,
                                       finished, outcome, next_state, error, exit_code, by,
-                                      evidence, evidence_code)
+                                      evidence, evidence_code, pack_digest)
              select * from unnest(",
             $columns,
             ") returning 1"
@@ -115,16 +115,18 @@ rows! {
     /// An attempt stays held, changed.
     ActiveKept, ActiveKepts,
     "with kept as (
-         update active a set started = k.started, cancelled = k.cancelled
+         update active a set started = k.started, cancelled = k.cancelled,
+             pack_digest = k.pack_digest
          from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::boolean[], $5::bigint[],
-                     $6::boolean[]) k(seq, epoch, was_started, was_cancelled, started, cancelled)
+                     $6::boolean[], $7::text[])
+             k(seq, epoch, was_started, was_cancelled, started, cancelled, pack_digest)
          where a.seq = k.seq and a.epoch = k.epoch and a.cancelled = k.was_cancelled
              and a.started is not distinct from k.was_started
          returning 1)
-     select outlast.exactly(count(*), $7) from kept",
+     select outlast.exactly(count(*), $8) from kept",
     {
         seq: i64, epoch: i64, was_started: Option<i64>, was_cancelled: bool,
-        started: Option<i64>, cancelled: bool,
+        started: Option<i64>, cancelled: bool, pack_digest: Option<String>,
     }
 }
 
@@ -293,15 +295,15 @@ rows! {
         attempt!(
             "$1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::uuid[], $6::text[],
              $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::text[],
-             $13::int[], $14::text[], $15::text[], $16::text[]"
+             $13::int[], $14::text[], $15::text[], $16::text[], $17::text[]"
         ),
-        ") select outlast.exactly(count(*), $17) from put"
+        ") select outlast.exactly(count(*), $18) from put"
     ),
     {
         seq: i64, epoch: i64, life: i32, number: i32, worker: Option<Uuid>, plain: Option<String>,
         claimed: i64, started: Option<i64>, finished: i64, outcome: &'static str,
         next_state: &'static str, error: Option<String>, exit_code: Option<i32>, by: String,
-        evidence: String, evidence_code: Option<&'static str>,
+        evidence: String, evidence_code: Option<&'static str>, pack_digest: Option<String>,
     }
 }
 
@@ -319,11 +321,11 @@ const ALL_ENDED: &str = concat!(
     attempt!(
         "$22::bigint[], $23::bigint[], $24::int[], $25::int[], $26::uuid[], $27::text[],
          $28::bigint[], $29::bigint[], $30::bigint[], $31::text[], $32::text[], $33::text[],
-         $34::int[], $35::text[], $36::text[], $37::text[]"
+         $34::int[], $35::text[], $36::text[], $37::text[], $38::text[]"
     ),
     ") select outlast.exactly((select count(*) from gone), $6),
               outlast.exactly((select count(*) from ended), $21),
-              outlast.exactly((select count(*) from tried), $38)"
+              outlast.exactly((select count(*) from tried), $39)"
 );
 
 rows! {

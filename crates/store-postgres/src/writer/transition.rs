@@ -41,8 +41,8 @@ impl Writing<'_> {
     }
 
     /// Remembers an attempt that goes on.
-    fn remember_started(&mut self, loaded: &Loaded, removal: &Removal) {
-        let (Removal::KeepActive { started, cancelled: false, .. }, Some(held)) =
+    fn remember_started(&mut self, loaded: &Loaded, removal: &Removal<'_>) {
+        let (Removal::KeepActive { started, cancelled: false, pack_digest, .. }, Some(held)) =
             (removal, loaded.held())
         else {
             return;
@@ -53,7 +53,11 @@ impl Writing<'_> {
         let holder = loaded.job.holder.map(|holder| Holder { started: *started, ..holder });
         self.fresh.push(Loaded {
             job: Job { holder, ..loaded.job.clone() },
-            location: Location::Active(HeldAttempt { started: *started, ..held.clone() }),
+            location: Location::Active(HeldAttempt {
+                started: *started,
+                pack_digest: pack_digest.map(Into::into),
+                ..held.clone()
+            }),
             ..loaded.clone()
         });
     }
@@ -89,7 +93,7 @@ impl Writing<'_> {
         }
     }
 
-    fn note_removal(&mut self, seq: i64, removal: &Removal) {
+    fn note_removal(&mut self, seq: i64, removal: &Removal<'_>) {
         match *removal {
             Removal::Ready { class, rank, epoch } => {
                 let row = ReadyGone { class: class.0, rank, seq, epoch: int(epoch.0) };
@@ -99,7 +103,14 @@ impl Writing<'_> {
                 let row = WaitingGone { seq, epoch: int(epoch.0), state: state.as_str() };
                 self.tables.waiting_gone.push(row);
             }
-            Removal::KeepActive { epoch, was_started, was_cancelled, started, cancelled } => {
+            Removal::KeepActive {
+                epoch,
+                was_started,
+                was_cancelled,
+                started,
+                cancelled,
+                pack_digest,
+            } => {
                 self.tables.active_kept.push(ActiveKept {
                     seq,
                     epoch: int(epoch.0),
@@ -107,6 +118,7 @@ impl Writing<'_> {
                     was_cancelled,
                     started: started.map(|at| at.0),
                     cancelled,
+                    pack_digest: pack_digest.map(str::to_owned),
                 });
             }
             Removal::Active { epoch, started, cancelled, checkpoint } => {
@@ -197,6 +209,7 @@ impl Writing<'_> {
             by: text(row.by),
             evidence: text(row.evidence),
             evidence_code: row.evidence.word(),
+            pack_digest: row.pack_digest.map(str::to_owned),
         });
     }
 }

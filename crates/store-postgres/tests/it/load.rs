@@ -193,7 +193,7 @@ impl Player {
         let reporter = Some(worker.map_or_else(plain, Reporter::Native));
         let fence = Fence { epoch: Some(epoch), worker: reporter, attempt: None };
         let ending = match self.dice.below(10) {
-            0 => return vec![Command::Start(Start { job, fence })],
+            0 => return vec![Command::Start(Start { job, fence, pack_digest: None })],
             1 => {
                 let checkpoint = Some(vec![1, 2, 3]);
                 return vec![Command::Progress(Box::new(Progress { job, fence, checkpoint }))];

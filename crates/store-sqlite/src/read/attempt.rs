@@ -26,7 +26,8 @@ fn ended(db: &Connection, seq: i64) -> Result<Vec<AttemptRecord>, StoreError> {
     let mut select = db
         .prepare_cached(
             "select epoch, life, number, worker, plain, claimed, started, finished, outcome,
-                    next_state, error, exit_code, by, evidence, evidence_code
+                    next_state, error, exit_code, by, evidence, evidence_code,
+                    pack_digest
              from attempt_row where seq = ? order by epoch",
         )
         .map_err(failed)?;
@@ -50,6 +51,7 @@ fn ended(db: &Connection, seq: i64) -> Result<Vec<AttemptRecord>, StoreError> {
                     code: row::parsed_opt(row, 14, EvidenceCode::parse)?,
                     text: row.get(13)?,
                 },
+                pack_digest: row.get(15)?,
             })
         })
         .map_err(failed)?;
@@ -59,7 +61,8 @@ fn ended(db: &Connection, seq: i64) -> Result<Vec<AttemptRecord>, StoreError> {
 fn under_way(db: &Connection, seq: i64) -> Result<Option<AttemptRecord>, StoreError> {
     let mut select = db
         .prepare_cached(
-            "select epoch, life, failures + 1, worker, plain, claimed, started
+            "select epoch, life, failures + 1, worker, plain, claimed, started,
+                    pack_digest
              from active where seq = ?",
         )
         .map_err(failed)?;
@@ -80,6 +83,7 @@ fn under_way(db: &Connection, seq: i64) -> Result<Option<AttemptRecord>, StoreEr
                 exit_code: None,
                 by: String::new(),
                 evidence: Evidence::default(),
+                pack_digest: row.get(7)?,
             })
         })
         .map_err(failed)?;

@@ -50,7 +50,7 @@ pub(crate) fn stored(
 /// How many columns [`stored`] reads.
 const STORED_COLUMNS: usize = 14;
 /// How many columns [`active`] reads.
-const ACTIVE_COLUMNS: usize = 12;
+const ACTIVE_COLUMNS: usize = 13;
 
 /// A job without its payload, which no move looks at, and its attempt if it is held.
 macro_rules! moving {
@@ -58,7 +58,7 @@ macro_rules! moving {
         "select j.seq, j.id, j.class, j.priority, '', '', '', j.rules, j.timeout_ms,
                 j.visibility_ms, j.strand_ms, j.origin, j.created, j.scheduled_for,
                 a.epoch, a.life, a.failures, a.losses, a.interruptions, a.isolated, a.worker,
-                a.plain, a.claimed, a.started, a.visibility_ms, a.cancelled,
+                a.plain, a.claimed, a.started, a.visibility_ms, a.cancelled, a.pack_digest,
                 exists (select 1 from checkpoint k where k.seq = j.seq)
          from job_row j left join active a on a.seq = j.seq "
     };
@@ -80,6 +80,7 @@ fn active(
         started: row::time_opt(row, at + 9)?,
         visibility: row::span_opt(row, at + 10)?,
         cancelled: row.get(at + 11)?,
+        pack_digest: row.get(at + 12)?,
     };
     let state = if held.cancelled { State::Cancelled } else { State::Active };
     let job = Job {

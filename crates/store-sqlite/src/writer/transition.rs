@@ -69,7 +69,7 @@ impl Writing<'_> {
         Ok(())
     }
 
-    fn remove(&self, seq: i64, removal: &Removal) -> Result<usize, StoreError> {
+    fn remove(&self, seq: i64, removal: &Removal<'_>) -> Result<usize, StoreError> {
         match removal {
             Removal::Ready { class, rank, epoch } => self.execute(
                 "delete from ready where class = ? and rank = ? and seq = ? and epoch = ?",
@@ -79,9 +79,10 @@ impl Writing<'_> {
                 "delete from waiting where seq = ? and epoch = ? and state = ?",
                 (seq, int(epoch.0), state.as_str()),
             ),
-            Removal::KeepActive { epoch, started, cancelled, .. } => self.execute(
-                "update active set started = ?, cancelled = ? where seq = ? and epoch = ?",
-                (started.map(|at| at.0), cancelled, seq, int(epoch.0)),
+            Removal::KeepActive { epoch, started, cancelled, pack_digest, .. } => self.execute(
+                "update active set started = ?, cancelled = ?, pack_digest = ?
+                 where seq = ? and epoch = ?",
+                (started.map(|at| at.0), cancelled, pack_digest, seq, int(epoch.0)),
             ),
             Removal::Active { epoch, .. } => {
                 self.execute("delete from active where seq = ? and epoch = ?", (seq, int(epoch.0)))
@@ -180,8 +181,8 @@ impl Writing<'_> {
         self.execute(
             "insert into attempt_row (seq, epoch, life, number, worker, plain, claimed, started,
                                       finished, outcome, next_state, error, exit_code, by, evidence,
-                                      evidence_code)
-             values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                                      evidence_code, pack_digest)
+             values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             rusqlite::params![
                 seq,
                 int(row.epoch.0),
@@ -199,6 +200,7 @@ impl Writing<'_> {
                 row.by,
                 row.evidence.text,
                 row.evidence.word(),
+                row.pack_digest,
             ],
         )?;
         Ok(())

@@ -168,6 +168,7 @@ impl Taken {
             started: self.active.started,
             visibility: None,
             cancelled: false,
+            pack_digest: None,
         };
         let stored =
             StoredJob { payload: Payload::default(), ..StoredJob::clone(&self.claimed.job) };

@@ -63,6 +63,8 @@ pub struct HeldAttempt {
     pub visibility: Option<Span>,
     /// Whether the job was cancelled, and its process tree has not ended yet.
     pub cancelled: bool,
+    /// Digest of the pack that it runs, once that is known.
+    pub pack_digest: Option<Arc<str>>,
 }
 
 impl Loaded {

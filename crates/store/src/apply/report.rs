@@ -24,7 +24,10 @@ pub fn start<'a>(
         transition: confirm(loaded, &start.fence, context)?,
         kind: EventKind::Start,
         by: Cow::Owned(loaded.holder_name()),
-        detail: Cow::Owned(EndDetail::default()),
+        detail: Cow::Owned(EndDetail {
+            pack_digest: start.pack_digest.clone(),
+            ..EndDetail::default()
+        }),
         ended_by: "",
     })
 }

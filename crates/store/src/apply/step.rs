@@ -12,7 +12,7 @@ use outlast_core::id::{Epoch, WorkerId};
 use outlast_core::job::{DeadLetterReason, Hold, Outcome, Place, State, Transition};
 use outlast_core::time::Timestamp;
 
-use super::loaded::{Loaded, Location, rank};
+use super::loaded::{HeldAttempt, Loaded, Location, rank};
 use super::sweep::EXPIRED;
 use super::{Decided, Outbox};
 use crate::command::ClassId;
@@ -26,7 +26,7 @@ pub struct Step<'a> {
     /// The job's number.
     pub seq: i64,
     /// What happens to the row that was read.
-    pub removal: Removal,
+    pub removal: Removal<'a>,
     /// The row that takes its place.
     pub put: Put<'a>,
     /// The attempt that ended.
@@ -41,7 +41,7 @@ pub struct Step<'a> {
 
 /// What happens to the row that the decision was made from.
 #[derive(Clone, Copy, Debug)]
-pub enum Removal {
+pub enum Removal<'a> {
     /// It leaves the claimable ones.
     Ready {
         /// The class it can be claimed in.
@@ -81,6 +81,8 @@ pub enum Removal {
         started: Option<Timestamp>,
         /// Whether it is cancelled from now on.
         cancelled: bool,
+        /// Digest of the pack that it runs.
+        pack_digest: Option<&'a str>,
     },
     /// It leaves those that have ended, to live again. It is no dead letter any more.
     Finished {
@@ -209,6 +211,8 @@ pub struct EndedAttempt<'a> {
     pub by: &'a str,
     /// On what evidence.
     pub evidence: &'a Evidence,
+    /// Digest of the pack that it ran.
+    pub pack_digest: Option<&'a str>,
 }
 
 /// What becomes of a job's checkpoint.
@@ -250,7 +254,7 @@ pub fn step<'a>(
     };
     let rows = Step {
         seq: loaded.seq,
-        removal: removal(loaded, transition),
+        removal: removal(loaded, decided),
         put: put(loaded, decided, class, now),
         attempt: outcome.and_then(|outcome| ended_attempt(loaded, decided, outcome, now)),
         dead_letter: transition.dead_letter,
@@ -288,7 +292,8 @@ fn before(loaded: &Loaded) -> Before {
     }
 }
 
-fn removal(loaded: &Loaded, transition: &Transition) -> Removal {
+fn removal<'a>(loaded: &'a Loaded, decided: &'a Decided<'_>) -> Removal<'a> {
+    let transition = &decided.transition;
     let (epoch, state) = (transition.epoch, transition.from);
     match (&loaded.location, transition.hold) {
         (Location::Ready { class, rank, .. }, _) => {
@@ -301,6 +306,7 @@ fn removal(loaded: &Loaded, transition: &Transition) -> Removal {
             was_cancelled: held.cancelled,
             started: holder.started,
             cancelled: transition.to == State::Cancelled,
+            pack_digest: pack_digest(held, decided),
         },
         (Location::Active(held), _) => Removal::Active {
             epoch,
@@ -380,7 +386,13 @@ fn ended_attempt<'a>(
         exit_code: detail.exit_code,
         by: &decided.by,
         evidence: &detail.evidence,
+        pack_digest: pack_digest(held, decided),
     })
+}
+
+/// What the latest report says, or an earlier one.
+fn pack_digest<'a>(held: &'a HeldAttempt, decided: &'a Decided<'_>) -> Option<&'a str> {
+    decided.detail.pack_digest.as_deref().or(held.pack_digest.as_deref())
 }
 
 fn checkpoint<'a>(loaded: &Loaded, decided: &'a Decided<'_>) -> CheckpointChange<'a> {

@@ -4,6 +4,7 @@ use outlast_core::id::Epoch;
 use outlast_core::job::{DeadLetterReason, Outcome, Refusal, State};
 use outlast_core::retry::OnExhaustion;
 use outlast_core::time::Span;
+use outlast_core::worker::liveness::WorkerEvent;
 
 use crate::command::{Command, EndDetail, Ending, Fence, Finish, LogChunk, Reporter, Stream};
 use crate::conformance::Harness;
@@ -31,6 +32,7 @@ cases![
     output_is_kept_once_and_in_order,
     output_of_an_unknown_job_goes_nowhere,
     attempt_that_the_worker_does_not_hold_any_more_is_lost,
+    attempt_keeps_the_digest_of_the_pack_it_ran,
 ];
 
 fn completed_job_keeps_its_result_and_its_attempt<H: Harness>(world: &mut World<'_, H>) {
@@ -282,4 +284,32 @@ fn attempt_that_the_worker_does_not_hold_any_more_is_lost<H: Harness>(world: &mu
     let moved = world.finish(&claimed, hand, Ending::Lost).unwrap();
     assert_eq!((moved.state, moved.outcome), (State::Available, Some(Outcome::Lost)));
     assert_eq!(world.read(id).spent.losses, 1);
+}
+
+fn attempt_keeps_the_digest_of_the_pack_it_ran<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let id = world.add_plain();
+    let digests = |world: &World<'_, H>| -> Vec<Option<String>> {
+        let attempts = world.attempts(id);
+        attempts.into_iter().map(|attempt| attempt.pack_digest.map(|it| it.to_string())).collect()
+    };
+    let claimed = world.run(hand);
+    assert_eq!(digests(world), [None]);
+    world.start_with(&claimed, hand, Some("one")).unwrap();
+    assert_eq!(digests(world), [Some("one".into())], "of a running attempt");
+    // A start that is told again without it takes nothing away.
+    world.start(&claimed, hand).unwrap();
+    world.finish(&claimed, hand, Ending::Interrupted).unwrap();
+    assert_eq!(digests(world), [Some("one".into())], "its start told it");
+    let claimed = world.run(hand);
+    let detail = EndDetail { pack_digest: Some("two".into()), ..EndDetail::default() };
+    let (fence, by) = (hand.fence(claimed.epoch), String::new());
+    let report = Finish { job: id, fence, ending: Ending::Interrupted, detail, by };
+    world.moved(Command::Finish(Box::new(report))).unwrap();
+    assert_eq!(digests(world), [Some("one".into()), Some("two".into())]);
+    let claimed = world.run(hand);
+    world.start_with(&claimed, hand, Some("three")).unwrap();
+    world.tell(hand.worker, WorkerEvent::Died).unwrap();
+    let expected = ["one", "two", "three"].map(|digest| Some(digest.to_owned()));
+    assert_eq!(digests(world), expected, "a lost attempt has it too");
 }

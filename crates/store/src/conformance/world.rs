@@ -256,7 +256,17 @@ impl<'h, H: Harness> World<'h, H> {
     }
 
     pub(crate) fn start(&mut self, claimed: &Claimed, hand: Hand) -> Result<Moved, MoveRefusal> {
-        let start = Start { job: claimed.job.id, fence: hand.fence(claimed.epoch) };
+        self.start_with(claimed, hand, None)
+    }
+
+    pub(crate) fn start_with(
+        &mut self,
+        claimed: &Claimed,
+        hand: Hand,
+        pack_digest: Option<&str>,
+    ) -> Result<Moved, MoveRefusal> {
+        let fence = hand.fence(claimed.epoch);
+        let start = Start { job: claimed.job.id, fence, pack_digest: pack_digest.map(Into::into) };
         self.moved(Command::Start(start))
     }
 

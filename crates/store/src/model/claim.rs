@@ -119,7 +119,8 @@ impl Tx<'_> {
             checkpoint: row.checkpoint.clone(),
         };
         let plain = taker.plain.map(str::to_owned);
-        let held = HeldRow { worker: taker.worker, plain, claimed: now, visible };
+        let held =
+            HeldRow { worker: taker.worker, plain, claimed: now, visible, pack_digest: None };
         let by = held.words();
         let detail = EndDetail::default();
         let cause = Cause { kind: EventKind::Claim, by: &by, detail: &detail };

@@ -39,6 +39,7 @@ impl Row {
             exit_code: None,
             by: String::new(),
             evidence: Evidence::default(),
+            pack_digest: held.pack_digest.clone(),
         })
     }
 

@@ -17,7 +17,15 @@ impl Tx<'_> {
         let by = held.map(HeldRow::words).unwrap_or_default();
         let detail = EndDetail::default();
         let cause = Cause { kind: EventKind::Start, by: &by, detail: &detail };
-        self.play(seq, JobEvent::Start, 0, &cause)
+        let moved = self.play(seq, JobEvent::Start, 0, &cause)?;
+        if start.pack_digest.is_some() {
+            self.tables.change(seq, |row| {
+                if let Some(held) = &mut row.held {
+                    held.pack_digest.clone_from(&start.pack_digest);
+                }
+            });
+        }
+        Ok(moved)
     }
 
     pub(super) fn finish(&mut self, finish: &Finish) -> Result<Moved, MoveRefusal> {

@@ -76,6 +76,8 @@ pub(super) struct HeldRow {
     pub(super) claimed: Timestamp,
     /// Set for plain attempts.
     pub(super) visible: Option<Visible>,
+    /// Digest of the pack that it runs.
+    pub(super) pack_digest: Option<Arc<str>>,
 }
 
 /// How long a plain attempt is visible to its holder only.

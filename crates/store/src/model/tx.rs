@@ -148,6 +148,7 @@ fn end_attempt(row: &mut Row, step: &Transition, cause: &Cause<'_>, now: Timesta
         exit_code: detail.exit_code,
         by: cause.by.to_owned(),
         evidence: detail.evidence.clone(),
+        pack_digest: detail.pack_digest.clone().or(held.pack_digest),
     });
     if outcome == Outcome::Completed {
         row.result.clone_from(&detail.result);

@@ -176,6 +176,7 @@ pub static SECTIONS: &[Section] = &[
             maybe(int("visibility_ms")),
             maybe(int("deadline")),
             flag("cancelled"),
+            maybe(text("pack_digest")),
         ],
     },
     Section {
@@ -218,6 +219,7 @@ pub static SECTIONS: &[Section] = &[
             text("by"),
             text("evidence"),
             maybe(text("evidence_code")),
+            maybe(text("pack_digest")),
         ],
     },
     Section { name: "expiry", key: 2, columns: &[int("at"), int("seq")] },

@@ -18,6 +18,8 @@ pub(super) struct Actions {
     lacking: Vec<Arc<Action>>,
     runtimes: Vec<Runtime>,
     interpreters: Interpreters,
+    /// Of each pack, by its name.
+    digests: BTreeMap<String, Arc<str>>,
 }
 
 impl Actions {
@@ -60,7 +62,9 @@ impl Actions {
                 offered.insert(action.reference.clone(), shared);
             }
         }
-        Self { offered, lacking, runtimes, interpreters }
+        let digests =
+            packs.packs().map(|pack| (pack.reference.clone(), pack.digest.as_str().into()));
+        Self { offered, lacking, runtimes, interpreters, digests: digests.collect() }
     }
 
     /// Those that are not offered for want of a secret or a script.
@@ -87,12 +91,23 @@ impl Actions {
             return None;
         }
         let lacking = self.lacking.iter().cloned().chain(lost.into_values()).collect();
-        let (runtimes, interpreters) = (self.runtimes.clone(), self.interpreters.clone());
-        Some(Self { offered: left, lacking, runtimes, interpreters })
+        Some(Self {
+            offered: left,
+            lacking,
+            runtimes: self.runtimes.clone(),
+            interpreters: self.interpreters.clone(),
+            digests: self.digests.clone(),
+        })
     }
 
     pub(super) fn get(&self, reference: &str) -> Option<&Arc<Action>> {
         self.offered.get(reference)
+    }
+
+    /// What the files of an action's pack said when it was read; empty if that is not known.
+    pub(super) fn digest(&self, action: &Action) -> Arc<str> {
+        let pack = action.reference.split_once('.').map_or("", |(pack, _)| pack);
+        self.digests.get(pack).cloned().unwrap_or_default()
     }
 
     pub(super) fn references(&self) -> impl Iterator<Item = &str> {

@@ -117,6 +117,7 @@ impl ActionRunner {
         };
         let actions = self.shelf.actions().ok_or_else(absent)?;
         let action = actions.get(&delivery.job_type).ok_or_else(absent)?;
+        context.runs_pack(actions.digest(action));
         let parameters = parameters(action, delivery)?;
         let secrets =
             self.shelf.secrets.gather(action).map_err(|error| self.not_offered(&error))?;

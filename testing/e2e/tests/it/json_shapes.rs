@@ -27,6 +27,7 @@ const VARYING: &[&str] = &[
     "in_flight",
     "duration_ms",
     "ledger",
+    "pack_digest",
     "runtimes",
     "started",
     "waiting_reason",

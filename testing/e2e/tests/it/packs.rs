@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use outlast_e2e::process::run_to_end;
 use outlast_e2e::wait::{LEASE, eventually, within};
 use outlast_e2e::{Scene, ServerOptions, Worker, WorkerOptions};
 use rustix::process::Signal;
@@ -107,6 +108,51 @@ fn one_slip_stops_nothing_and_is_corrected_while_all_run() {
     assert!(refused["error"]["message"].as_str().unwrap().contains("did you mean `message`?"));
     let after = site.scene.api().get("/api/v1/packs/site").expect(200)["data"].clone();
     assert_ne!(pack["digest"], after["digest"]);
+}
+
+#[test]
+fn each_attempt_keeps_the_digest_of_the_pack_that_it_ran() {
+    let site = Site::new();
+    site.action("work", "", "echo one");
+    let worker = site.worker();
+    site.hang_up(&worker);
+    let first = site.accepted("site.work", &Value::Null);
+    site.scene.await_status(&first, "completed", within(LEASE));
+    // One that runs while the pack changes, and ends afterwards.
+    let go = site.folder.path().join("go");
+    let wait = format!("while [ ! -e {} ]; do sleep 0.05; done", go.display());
+    site.action("held", "retry: {max_attempts: 1}\n", &wait);
+    site.hang_up(&worker);
+    let held = site.accepted("site.held", &Value::Null);
+    site.scene.await_status(&held, "running", within(LEASE));
+    let digest = |id: &str| site.scene.api().attempts(id)[0]["pack_digest"].clone();
+    let known = || {
+        let pack = site.scene.api().get("/api/v1/packs/site").expect(200);
+        pack["data"]["digest"].clone()
+    };
+    let before = eventually("the running attempt has a digest", within(LEASE), || {
+        Some(digest(&held)).filter(Value::is_string)
+    });
+    assert_eq!(before, known());
+    assert_ne!(digest(&first), before);
+
+    site.action("work", "", "echo two");
+    site.hang_up(&worker);
+    let after = eventually("the server has read the pack again", within(LEASE), || {
+        Some(known()).filter(|digest| *digest != before)
+    });
+    let new = eventually("the worker has read the pack again", within(LEASE), || {
+        let id = site.accepted("site.work", &Value::Null);
+        let done = site.scene.await_status(&id, "completed", within(LEASE));
+        (done["result"] == json!({"stdout": "two"}) && digest(&id) == after).then_some(id)
+    });
+    fs::write(&go, "").unwrap();
+    site.scene.await_status(&held, "completed", within(LEASE));
+    assert_eq!(digest(&held), before, "what it was started with");
+    let server = site.scene.server().url();
+    let shown = run_to_end(&["jobs", "show", &new, "--server", &server], within(LEASE));
+    let begins = &after.as_str().unwrap()[..12];
+    assert!(shown.stdout.contains(begins), "{begins}: {}", shown.stdout);
 }
 
 // A script that was gone was called a fault of the host: the worker went quiet again and again,

@@ -11,6 +11,9 @@ use crate::command::job_id;
 use crate::config::Environment;
 use crate::output;
 
+/// The version of the pack; not shown for jobs that are none of a pack.
+const PACK: &str = "PACK";
+
 const ATTEMPTS: &[Column] = &[
     ("ATTEMPT", |attempt| text_at(attempt, "attempt")),
     ("WORKER", |attempt| text_at(attempt, "worker.name")),
@@ -18,6 +21,7 @@ const ATTEMPTS: &[Column] = &[
     ("FINISHED", |attempt| ago(attempt, "finished")),
     ("OUTCOME", |attempt| text_at(attempt, "outcome")),
     ("EXIT", |attempt| text_at(attempt, "exit_code")),
+    (PACK, |attempt| text_at(attempt, "pack_digest").chars().take(12).collect()),
     ("EVIDENCE", evidence),
     ("ERROR", |attempt| error(attempt)),
 ];
@@ -100,8 +104,11 @@ fn page(job: &Value) -> String {
     let mut page = summary(job);
     let attempts = job.get("attempts").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     if !attempts.is_empty() {
+        let of_pack = attempts.iter().any(|attempt| attempt["pack_digest"].is_string());
+        let columns: Vec<Column> =
+            ATTEMPTS.iter().copied().filter(|(name, _)| of_pack || *name != PACK).collect();
         // Writing to a String cannot fail.
-        write!(page, "\n{}", Table::of(attempts, ATTEMPTS)).unwrap_or_default();
+        write!(page, "\n{}", Table::of(attempts, &columns)).unwrap_or_default();
     }
     page
 }

@@ -53,6 +53,11 @@ impl<H: Handler> Engine<H> {
             }
             AttemptEvent::Checkpoint(attempt, latest) => self.on_checkpoint(attempt, &latest),
             AttemptEvent::Started(attempt) => self.announce(attempt),
+            AttemptEvent::Pack(attempt, digest) => {
+                if let Some(running) = self.in_flight.running_mut(attempt) {
+                    running.pack_digest = Some(digest);
+                }
+            }
             AttemptEvent::Unstoppable(attempt) => self.end_the_process_soon(attempt, boot_now()),
             // What waits for a slot is looked at after every event.
             AttemptEvent::LeftoverEnded => {}
@@ -78,6 +83,7 @@ impl<H: Handler> Engine<H> {
         if ended.checkpoint.is_empty() && ended.ending != Ending::Completed {
             ended.checkpoint = std::mem::take(&mut running.checkpoint);
         }
+        let pack_digest = running.pack_digest.as_deref().unwrap_or_default().to_owned();
         self.outbox.forget_checkpoint(attempt);
         let (ending, executed) = (ended.ending, ended.executed);
         if executed {
@@ -86,7 +92,7 @@ impl<H: Handler> Engine<H> {
         } else if ended.evidence_code == Some(EvidenceCode::Host) {
             self.on_host_fault(&ended.evidence, boot_now());
         }
-        let report = ended.into_wire(Some(ran));
+        let report = v1::Finished { pack_digest, ..ended.into_wire(Some(ran)) };
         if !void {
             self.report(attempt, report::What::Finished(report.clone()));
         }
@@ -174,7 +180,8 @@ impl<H: Handler> Engine<H> {
         }
         running.announcement = Announcement::Announced;
         let ago_ms = u64::try_from(running.watch.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.report(attempt, report::What::Started(v1::Started { ago_ms }));
+        let pack_digest = running.pack_digest.as_deref().unwrap_or_default().to_owned();
+        self.report(attempt, report::What::Started(v1::Started { ago_ms, pack_digest }));
     }
 
     /// Starts what may start, and takes in what ends at once.
@@ -218,8 +225,7 @@ impl<H: Handler> Engine<H> {
             return self.refuse(attempt);
         }
         // With a single attempt the claim counts as its start: say so before it can be lost.
-        let announce_at =
-            if delivery.max_attempts == 1 { now } else { now.after(START_PERSIST_AFTER) };
+        let announces_at_once = delivery.max_attempts == 1;
         let running = Running {
             handle: attempt::start(&self.handler, delivery, &self.outlet),
             watch: Stopwatch::start(),
@@ -228,12 +234,14 @@ impl<H: Handler> Engine<H> {
             overlap_forbidden,
             drop_at: None,
             checkpoint: Bytes::new(),
+            pack_digest: None,
         };
         self.in_flight.started(attempt, running);
-        if announce_at <= now {
-            self.announce(attempt);
+        if announces_at_once {
+            // At the next turn: by then it has said which pack it runs.
+            self.announcements.push_front((now, attempt));
         } else {
-            self.announcements.push_back((announce_at, attempt));
+            self.announcements.push_back((now.after(START_PERSIST_AFTER), attempt));
         }
     }
 
@@ -255,7 +263,9 @@ impl<H: Handler> Engine<H> {
             self.announcements.pop_front();
             if let Some(running) = self.in_flight.running_mut(attempt) {
                 let ran = running.watch.elapsed();
-                self.slots.observe(ran);
+                if span(ran) >= START_PERSIST_AFTER {
+                    self.slots.observe(ran);
+                }
                 self.announce(attempt);
             }
         }

@@ -210,6 +210,7 @@ fn attempt(object: &mut Object<'_>, record: &AttemptRecord) {
     object.text("by", &record.by);
     object.text("evidence", &record.evidence);
     object.text_or_null("evidence_code", record.evidence.word());
+    object.text_or_null("pack_digest", record.pack_digest.as_deref());
 }
 
 /// Returns the job that the path names, if there is one.

@@ -90,6 +90,7 @@ pub(super) fn attempt() -> Value {
         ("by", text()),
         ("evidence", text()),
         ("evidence_code", or_null(evidence_code())),
+        ("pack_digest", or_null(text())),
     ])
 }
 

@@ -75,7 +75,11 @@ impl Scene {
             let held = self.engine.store().held_by(*worker).await.unwrap();
             let starts = held.iter().map(|held| {
                 let fence = native_fence(*worker, held.epoch);
-                self.engine.submit(Command::Start(Start { job: held.job, fence }))
+                self.engine.submit(Command::Start(Start {
+                    job: held.job,
+                    fence,
+                    pack_digest: None,
+                }))
             });
             for reply in join_all(starts).await {
                 assert!(matches!(reply, Ok(Reply::Moved(Ok(_)))), "{reply:?}");

@@ -190,7 +190,9 @@ impl<H: Harness> View<'_, H> {
             }
             Wish::Start { job, as_who } => {
                 let job = self.aimed(*job, &[State::Active]);
-                Command::Start(Start { job, fence: self.fence(job, *as_who) })
+                let fence = self.fence(job, *as_who);
+                let pack_digest = (fence.epoch.is_some()).then(|| "first".into());
+                Command::Start(Start { job, fence, pack_digest })
             }
             Wish::Finish { job, as_who, how, detail } => self.finish(*job, *as_who, *how, detail),
             Wish::Progress { job, as_who } => {
@@ -340,6 +342,7 @@ impl<H: Harness> View<'_, H> {
             exit_code: detail.error.then_some(3),
             checkpoint: detail.checkpoint.map(|byte| vec![byte]),
             evidence: Evidence::of(EvidenceCode::Oom, "exit code"),
+            pack_digest: detail.error.then(|| "second".into()),
         };
         let job = self.aimed(job, &[State::Active, State::Cancelled]);
         let (fence, by) = (self.fence(job, as_who), "reporter".into());

@@ -52,9 +52,10 @@ use self::shelf::Shelf;
 use self::work_root::WorkRoot;
 use crate::OwnProgram;
 use crate::attempt::KILL_AFTER;
-use crate::containment::{Choice, Containment, Probe};
+use crate::containment::{Choice, Containment};
 use crate::environment::HostEnvironment;
 use crate::guardian::{GuardianEvent, GuardianLink, IdentityWriter};
+use crate::probe::Probe;
 use crate::runtime::{Interpreters, Runtime};
 use crate::secrets::Secrets;
 
@@ -129,7 +130,7 @@ enum StartError {
     #[error("{0}")]
     Packs(#[from] outlast_packs::PackError),
     #[error("{0}")]
-    Containment(#[from] crate::containment::NoContainment),
+    Containment(#[from] crate::probe::NoContainment),
     #[error("work folder cannot be made below {folder}: {error}")]
     WorkRoot { folder: String, error: std::io::Error },
     #[error("{0}")]
@@ -290,7 +291,7 @@ async fn start(
 async fn find_containment(config: &DaemonConfig) -> Result<(Probe, Vec<PathBuf>), StartError> {
     let hidden = config.hidden.iter().filter_map(|path| std::path::absolute(path).ok());
     let hidden: Vec<PathBuf> = hidden.collect();
-    let probe = Containment::probe_hiding(config.containment, &config.program, &hidden).await?;
+    let probe = Probe::hiding(config.containment, &config.program, &hidden).await?;
     for refused in &probe.refused {
         tracing::info!(kind = %refused.kind, reason = refused.reason, "containment does not work here");
     }

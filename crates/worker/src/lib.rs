@@ -6,7 +6,7 @@
 //! - [`attempt`]: one attempt as the engine sees it: spawn, stop, output, ending
 //! - [`shim`]: the process that holds one attempt's tree and ends it
 //! - [`keeper`]: ends what is left in cgroups when engine and shims were killed together
-//! - [`containment`]: what keeps a tree together, and which kind works on this host
+//! - [`containment`]: what keeps a tree together; [`probe`]: which kind works on this host
 //! - [`handover`]: keeping what a worker was given out of sight of its jobs
 //! - [`runtime`]: from an entry point to a program and its arguments
 //! - [`secrets`], [`mask`]: what the worker lends to actions, and hiding it in what they print
@@ -23,6 +23,7 @@ pub mod environment;
 pub mod folder;
 pub mod guardian;
 pub mod mask;
+pub mod probe;
 mod process;
 pub mod runtime;
 pub mod secrets;

@@ -20,6 +20,7 @@ use outlast_sdk::Control;
 use super::backroom::Backroom;
 use crate::OwnProgram;
 use crate::containment::{Choice, Containment};
+use crate::probe::Probe;
 
 /// The wait before the first check. It doubles with each fault until an attempt has run.
 const WAIT_FIRST: Duration = Duration::from_secs(1);
@@ -97,7 +98,7 @@ impl Health {
         let Needs { containments: [chosen, ordinary], program, hidden, .. } = &*self.0;
         for kind in [Some(chosen), Some(ordinary).filter(|kind| *kind != chosen)] {
             let Some(kind) = kind else { continue };
-            let probe = Containment::probe_hiding(Choice::Forced(*kind), program, hidden).await;
+            let probe = Probe::hiding(Choice::Forced(*kind), program, hidden).await;
             probe.map_err(|error| error.to_string())?;
         }
         Ok(())

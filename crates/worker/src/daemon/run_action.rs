@@ -20,11 +20,11 @@ use super::shelf::Shelf;
 use super::verdict;
 use crate::OwnProgram;
 use crate::attempt::{Attempt, AttemptHandle, AttemptSpec, Ending, Output, Stream};
-use crate::containment::Probe;
 use crate::environment::{HostEnvironment, JobIdentity};
 use crate::folder::{CheckpointError, WorkFolder};
 use crate::guardian::IdentityWriter;
 use crate::mask::{Mask, Masking};
+use crate::probe::Probe;
 
 /// A result that is judged where it is: larger ones would hold others up.
 const INLINE_BYTES_MAX: usize = 64 * 1024;

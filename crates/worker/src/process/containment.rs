@@ -1,30 +1,9 @@
-//! What keeps an attempt's processes together, and which kind really works on this host.
-//!
-//! Nothing here trusts a version number or a file's existence: a kind works when a job was
-//! run in it and its tree was seen to be empty.
+//! What keeps an attempt's processes together.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 use rustix::thread::CapabilitySet;
-
-use super::OwnProgram;
-use super::shim::{NOOP, SUBCOMMAND};
-use crate::attempt::{Attempt, AttemptSpec, EndKind};
-
-/// How long one trial may take on a host that is busy starting everything at once, and those
-/// after it. Together less than what init systems wait for a stop.
-const TRIALS: [Duration; 3] =
-    [Duration::from_secs(5), Duration::from_secs(10), Duration::from_secs(15)];
-
-/// Between two trials.
-const PAUSE: Duration = Duration::from_millis(200);
-
-/// What a host says that has nothing to spare at the moment: EAGAIN, EMFILE, ENFILE, ENOMEM.
-/// `ENOSPC` is not among them: it is the answer of a host without user namespaces.
-const SCARCE: [&str; 4] = ["(os error 11)", "(os error 24)", "(os error 23)", "(os error 12)"];
 
 /// What holds an attempt's process tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,83 +38,6 @@ impl Containment {
         outlast_core::containment::proves_death(self.name())
     }
 
-    /// Tries `choice` on this host and returns the best kind that works.
-    ///
-    /// A trial that only took too long, or for which the host had no processes or descriptors
-    /// to spare, says nothing about the kind: it is made again, and in the end fails the probe
-    /// rather than passing for a weaker kind.
-    ///
-    /// # Errors
-    /// When the forced kind does not work, none does, or it could not be found out.
-    pub async fn probe(choice: Choice, program: &OwnProgram) -> Result<Probe, NoContainment> {
-        Self::probe_hiding(choice, program, &[]).await
-    }
-
-    /// The same for jobs from which these files are to be hidden: a kind that can hide files
-    /// works only if it can hide these.
-    ///
-    /// # Errors
-    /// As [`Self::probe`].
-    pub async fn probe_hiding(
-        choice: Choice,
-        program: &OwnProgram,
-        hidden: &[PathBuf],
-    ) -> Result<Probe, NoContainment> {
-        Self::probe_as(choice, &Trials { program, hidden, limits: &TRIALS }).await
-    }
-
-    /// The same with these limits of one trial after another.
-    ///
-    /// # Errors
-    /// As [`Self::probe`].
-    pub async fn probe_within(
-        choice: Choice,
-        program: &OwnProgram,
-        limits: &[Duration],
-    ) -> Result<Probe, NoContainment> {
-        Self::probe_as(choice, &Trials { program, hidden: &[], limits }).await
-    }
-
-    async fn probe_as(choice: Choice, trials: &Trials<'_>) -> Result<Probe, NoContainment> {
-        let candidates = match choice {
-            Choice::Auto => Self::ALL.to_vec(),
-            Choice::Forced(kind) => vec![kind],
-        };
-        let mut refused = Vec::new();
-        for kind in candidates {
-            match repeated_trial(kind, trials).await {
-                Ok(()) => {
-                    let ordinary = ordinary(kind, choice, trials).await;
-                    return Ok(Probe { chosen: kind, ordinary, refused });
-                }
-                Err(Failed::ByKind(reason)) => refused.push(Refused { kind, reason }),
-                Err(Failed::ByHost(reason)) => {
-                    refused.push(Refused { kind, reason });
-                    break;
-                }
-            }
-        }
-        Err(NoContainment { refused })
-    }
-}
-
-/// What holds jobs that may overlap, where `chosen` holds those that must not.
-///
-/// In a namespace made through a user namespace every user but the worker's is unknown: files
-/// of root seem to belong to nobody, and ssh, git over ssh and ansible refuse to run. A cgroup
-/// has no such effect.
-async fn ordinary(chosen: Containment, choice: Choice, trials: &Trials<'_>) -> Containment {
-    let narrow = chosen == Containment::Pidns && Containment::knows_one_user();
-    if choice == Choice::Auto && narrow {
-        let cgroup = repeated_trial(Containment::Cgroup, trials).await;
-        if cgroup.is_ok() {
-            return Containment::Cgroup;
-        }
-    }
-    chosen
-}
-
-impl Containment {
     /// Whether a PID namespace of this process needs a user namespace, which maps one user.
     #[must_use]
     pub fn knows_one_user() -> bool {
@@ -179,89 +81,3 @@ impl FromStr for Choice {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown containment {0:?}: expected auto, pidns, cgroup or subreaper")]
 pub struct UnknownContainment(pub String);
-
-/// What a probe found.
-#[derive(Debug)]
-pub struct Probe {
-    /// The best kind that works. It holds the jobs that must not overlap.
-    pub chosen: Containment,
-    /// What holds the others: the same, or one in which they can do more.
-    pub ordinary: Containment,
-    /// Better kinds that do not work here, and why.
-    pub refused: Vec<Refused>,
-}
-
-/// One kind that does not work here.
-#[derive(Debug)]
-pub struct Refused {
-    /// The kind that was tried.
-    pub kind: Containment,
-    /// Why it does not work.
-    pub reason: String,
-}
-
-/// No containment that was asked for works on this host.
-#[derive(Debug, thiserror::Error)]
-#[error("no containment works here: {}", .refused.iter().map(|r| format!("{}: {}", r.kind, r.reason)).collect::<Vec<_>>().join("; "))]
-pub struct NoContainment {
-    /// Every kind that was tried.
-    pub refused: Vec<Refused>,
-}
-
-/// Why a trial failed.
-enum Failed {
-    /// The kind does not work here.
-    ByKind(String),
-    /// Nothing was found out.
-    ByHost(String),
-}
-
-/// How kinds are tried.
-struct Trials<'a> {
-    program: &'a OwnProgram,
-    /// Files that jobs must not see.
-    hidden: &'a [PathBuf],
-    /// How long each trial may take, one after another.
-    limits: &'a [Duration],
-}
-
-async fn repeated_trial(kind: Containment, trials: &Trials<'_>) -> Result<(), Failed> {
-    let mut failed = Failed::ByHost("it was not tried".to_owned());
-    for limit in trials.limits {
-        match trial(kind, trials, *limit).await {
-            Err(Failed::ByHost(reason)) => {
-                tracing::warn!(%kind, reason, "a trial of a containment says nothing, trying again");
-                failed = Failed::ByHost(reason);
-                tokio::time::sleep(PAUSE).await;
-            }
-            other => return other,
-        }
-    }
-    Err(failed)
-}
-
-/// Runs the program itself, doing nothing, as a job in `kind`.
-async fn trial(kind: Containment, trials: &Trials<'_>, limit: Duration) -> Result<(), Failed> {
-    let program = trials.program;
-    let path = program.path().to_str();
-    let path = path.ok_or_else(|| Failed::ByKind("the program's path is not UTF-8".to_owned()))?;
-    let spec = AttemptSpec {
-        args: vec![SUBCOMMAND.to_owned(), NOOP.to_owned()],
-        timeout: Some(limit),
-        kill_after: Duration::ZERO,
-        containment: kind,
-        hidden: trials.hidden.to_vec(),
-        shim: program.clone(),
-        ..AttemptSpec::new("probe", path)
-    };
-    let ending = Attempt::spawn(spec).finished().await;
-    match ending.kind {
-        EndKind::Exited { code: 0 } if ending.tree_empty => Ok(()),
-        EndKind::TimedOut => Err(Failed::ByHost(format!("a trial took more than {limit:?}"))),
-        EndKind::SpawnFailed { reason } if SCARCE.iter().any(|word| reason.contains(word)) => {
-            Err(Failed::ByHost(reason))
-        }
-        EndKind::SpawnFailed { reason } => Err(Failed::ByKind(reason)),
-        other => Err(Failed::ByKind(format!("a trial did not end well: {other}"))),
-    }
-}

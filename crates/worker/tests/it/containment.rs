@@ -7,6 +7,7 @@ use outlast_worker::OwnProgram;
 use outlast_worker::attempt::{Attempt, AttemptSpec, EndKind};
 use outlast_worker::clock::boot_now;
 use outlast_worker::containment::{Choice, Containment};
+use outlast_worker::probe::Probe;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -329,17 +330,17 @@ async fn renewed_deadline_replaces_the_earlier_one() {
 async fn probe_finds_that_every_kind_it_names_works() {
     let program = OwnProgram::at(HOST);
     for kind in Containment::ALL {
-        let probe = Containment::probe(Choice::Forced(kind), &program).await.unwrap();
+        let probe = Probe::run(Choice::Forced(kind), &program).await.unwrap();
         assert_eq!(probe.chosen, kind);
     }
-    let probe = Containment::probe(Choice::Auto, &program).await.unwrap();
+    let probe = Probe::run(Choice::Auto, &program).await.unwrap();
     assert_eq!(probe.chosen, Containment::Pidns);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn probe_with_a_broken_program_says_why_nothing_works() {
     let program = OwnProgram::at("/nonexistent/outlast");
-    let error = Containment::probe(Choice::Auto, &program).await.unwrap_err();
+    let error = Probe::run(Choice::Auto, &program).await.unwrap_err();
     assert_eq!(error.refused.len(), 3);
     assert!(error.to_string().contains("cannot launch a shim"), "{error}");
 }
@@ -384,11 +385,11 @@ async fn trial_that_took_too_long_is_made_again_and_is_no_reason_for_less() {
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     let trials = [Duration::from_millis(1500), Duration::from_secs(10)];
     let program = OwnProgram::at(program);
-    let probe = Containment::probe_within(Choice::Auto, &program, &trials).await.unwrap();
+    let probe = Probe::within(Choice::Auto, &program, &trials).await.unwrap();
     assert!(tried.exists(), "the first trial hung");
     assert_eq!(probe.chosen, Containment::Pidns);
     std::fs::remove_file(&tried).unwrap();
-    let once = Containment::probe_within(Choice::Auto, &program, &trials[..1]).await.unwrap_err();
+    let once = Probe::within(Choice::Auto, &program, &trials[..1]).await.unwrap_err();
     assert_eq!(once.refused.len(), 1, "no weaker kind is taken: {once}");
 }
 

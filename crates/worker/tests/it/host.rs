@@ -15,8 +15,9 @@ use outlast_core::time::Span;
 use outlast_worker::OwnProgram;
 use outlast_worker::attempt::{Attempt, AttemptSpec};
 use outlast_worker::clock::boot_now;
-use outlast_worker::containment::{Choice, Containment};
+use outlast_worker::containment::Choice;
 use outlast_worker::guardian::{self, GuardianEvent, GuardianLink, GuardianOptions};
+use outlast_worker::probe::Probe;
 use outlast_worker::{keeper, shim};
 
 /// As whom the engine registers.
@@ -92,7 +93,7 @@ fn report() -> i32 {
 async fn probe(args: Vec<String>) -> i32 {
     let choice = args.first().unwrap().parse().unwrap();
     let hidden: Vec<PathBuf> = args.iter().skip(1).map(PathBuf::from).collect();
-    match Containment::probe_hiding(choice, &OwnProgram::running(), &hidden).await {
+    match Probe::hiding(choice, &OwnProgram::running(), &hidden).await {
         Ok(probe) => say(&format!("{} {}", probe.chosen, probe.ordinary)),
         Err(error) => say(&format!("{error}")),
     }

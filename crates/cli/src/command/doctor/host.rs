@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use outlast_cli_core::output::span;
 use outlast_packs::{Overlap, Runner};
 use outlast_worker::OwnProgram;
-use outlast_worker::containment::{Choice, Containment, Probe};
+use outlast_worker::containment::{Choice, Containment};
 use outlast_worker::daemon::{Outer, needed_to_stop, open_files_needed};
 use outlast_worker::environment::HostEnvironment;
+use outlast_worker::probe::Probe;
 use outlast_worker::runtime::{Interpreters, Runtime};
 use rustix::process::{Resource, getpid, getrlimit, set_child_subreaper};
 
@@ -92,7 +93,7 @@ async fn containment(subject: &Subject<'_>) -> Check {
         subject.packs.actions().filter(forbids).map(|action| action.reference.as_str()).collect();
     let hidden = WorkerConfig::new(&subject.settings).map(|worker| worker.hidden);
     let hidden: Vec<PathBuf> = hidden.unwrap_or_default();
-    let probe = Containment::probe_hiding(choice, &OwnProgram::running(), &hidden).await;
+    let probe = Probe::hiding(choice, &OwnProgram::running(), &hidden).await;
     let probe = match probe {
         Ok(probe) => probe,
         Err(error) => {

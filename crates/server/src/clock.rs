@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast_core::time::{BootTime, Timestamp};
+use outlast_core::time::{BootTime, Span, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Returns a time to measure short stretches with.
@@ -26,4 +26,8 @@ pub fn boot_time() -> BootTime {
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     let millis = u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000;
     BootTime(seconds.saturating_mul(1000).saturating_add(millis))
+}
+
+pub(crate) const fn millis(span: Span) -> Duration {
+    Duration::from_millis(span.0)
 }

@@ -29,7 +29,7 @@ use crate::connections::{Busy, Entered, Peer};
 use crate::http::gate::{self, Hosts};
 use crate::tls::{self, CertificateNames, Tls};
 use crate::wire::{self, Wire};
-use crate::write_timeout::Impatient;
+use crate::write_timeout::WriteTimeout;
 
 /// Longest a client may take from its connection to its first whole request, to send a
 /// request's head, and to leave a kept-alive connection of HTTP/1 unused.
@@ -56,7 +56,7 @@ pub(crate) struct Site {
     pub(crate) stop: CancellationToken,
 }
 
-type Io = Wire<Impatient<Stream>>;
+type Io = Wire<WriteTimeout<Stream>>;
 
 /// What was opened.
 struct Opened {
@@ -91,7 +91,7 @@ pub(crate) async fn serve(stream: TcpStream, entered: Entered, site: Site) {
         Err(_elapsed) => return tracing::debug!("no request came in time"),
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "connection ended badly");
+        tracing::debug!(%error, "connection ended with an error");
     }
 }
 
@@ -112,7 +112,7 @@ async fn open(mut stream: TcpStream, site: &Site) -> io::Result<Option<Opened>> 
             (Stream::Tls(Box::new(stream)), names)
         }
     };
-    let mut stream = Impatient::new(stream, site.stop.clone());
+    let mut stream = WriteTimeout::new(stream, site.stop.clone());
     let mut read = BytesMut::with_capacity(PREFACE.len());
     let version = loop {
         if stream.read_buf(&mut read).await? == 0 {

@@ -1,5 +1,5 @@
-//! The server: HTTP, worker sessions, batching, dispatch, monitors. Generic over the
-//! store; names no backend.
+//! The server: HTTP, worker sessions, batching, dispatch, monitors. It works on any
+//! store and names no backend.
 //!
 //! ```text
 //! http ──submit──┐                        ┌──▶ replies to callers

@@ -1,20 +1,20 @@
-//! What happens by time alone. Safe to run on every server: each act is a compare-and-set.
+//! Work that time triggers. Safe to run on every server: each write is a compare-and-set.
 //!
-//! - [`leases`]: gives up workers that this server has watched being silent
-//! - [`sweep`]: timers, expiries, visibilities and time limits, at the next deadline
-//! - [`stranded`]: executions that no live worker can run; attempts that never started
+//! - [`leases`]: declares silent workers dead
+//! - [`sweep`]: timers, expiries, visibility timeouts and time limits, at the next deadline
+//! - [`unclaimable`]: fails jobs that no live worker can run; revokes jobs that never started
 //! - [`arrivals`]: enqueues jobs that programs stored by SQL
-//! - [`lag`]: how late the event loop turns, for the metrics
-//! - [`retention`]: what need not be kept any longer
-//! - [`duty`]: what only one server does, held by a lease in the store
+//! - [`lag`]: measures how late the runtime runs its tasks, for the metrics
+//! - [`retention`]: deletes old history
+//! - [`leadership`]: work that one server does for all, under a lease in the store
 
 mod arrivals;
-mod duty;
 mod lag;
+mod leadership;
 mod leases;
 mod retention;
-mod stranded;
 mod sweep;
+mod unclaimable;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -28,8 +28,8 @@ pub(crate) fn start(engine: &Engine, tasks: &TaskTracker, stop: &CancellationTok
     macro_rules! spawn {
         ($name:literal, $monitor:path) => {{
             let (engine, token) = (engine.clone(), stop.clone());
-            let board = engine.shared_board();
-            tasks.spawn(watch(board, $name, async move {
+            let vitals = engine.shared().vitals.clone();
+            tasks.spawn(watch(vitals, $name, async move {
                 tokio::select! {
                     () = $monitor(engine) => {}
                     () = until_stopped(token) => {}
@@ -42,6 +42,6 @@ pub(crate) fn start(engine: &Engine, tasks: &TaskTracker, stop: &CancellationTok
     spawn!("the monitor of lag", lag::run);
     spawn!("the monitor of arrivals", arrivals::run);
     let retention = retention::run(engine.clone(), stop.clone());
-    tasks.spawn(watch(engine.shared_board(), "the monitor of retention", retention));
-    spawn!("the execution timeout monitor", stranded::run);
+    tasks.spawn(watch(engine.shared().vitals.clone(), "the monitor of retention", retention));
+    spawn!("the execution timeout monitor", unclaimable::run);
 }

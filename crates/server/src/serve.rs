@@ -16,17 +16,18 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::clock::millis;
 use crate::connection::{self, Site};
 use crate::connections::Gate;
+use crate::engine::Engine;
 use crate::engine::input::Input;
-use crate::engine::{Engine, millis};
 use crate::http::gate::Hosts;
 use crate::settings::Settings;
 use crate::{http, monitor, session, wire};
 
 /// How long to wait after accepting failed, as when no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Time between two warnings of the same trouble with connections.
+/// Time between two warnings about the same problem with connections.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A server that is bound and not yet serving.
@@ -37,7 +38,7 @@ pub struct Server {
     address: SocketAddr,
 }
 
-/// Why a server could not start or stop well.
+/// Why a server failed to start or stop.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
@@ -72,13 +73,13 @@ impl Server {
         let listener = TcpListener::bind(address).await.map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
         let now = store.now().await?;
-        // Nothing here grows with what has ended: a large store starts as fast as a small one.
+        // Nothing here grows with the history: a large store starts as fast as a small one.
         let pauses = store.pauses().await?;
         let engine = Engine::start(store, settings);
-        engine.board().set_clock(now);
+        engine.shared().set_store_time(now);
         engine.read_fleet().await?;
         for queue in pauses.iter().filter(|queue| queue.paused) {
-            engine.board().set_paused(&queue.name, true);
+            engine.shared().set_paused(&queue.name, true);
         }
         Ok(Self { engine, listener, address })
     }
@@ -124,7 +125,7 @@ impl Server {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, from)) => door.let_in(stream, from, &site, &connections),
                     Err(error) => {
-                        door.trouble(&format!("failed to accept a connection: {error}"));
+                        door.warn(&format!("failed to accept a connection: {error}"));
                         // Closing idle connections may free file descriptors.
                         door.gate.make_room();
                         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -149,7 +150,7 @@ impl Door {
             tasks.spawn(connection::serve(stream, entered, site.clone()));
             return;
         }
-        self.trouble("too many busy connections: refusing a new one");
+        self.warn("too many busy connections: refusing a new one");
         if site.tls.is_some() {
             return;
         }
@@ -159,7 +160,7 @@ impl Door {
     }
 
     /// Logs a warning, but not for every connection of a flood.
-    fn trouble(&mut self, words: &str) {
+    fn warn(&mut self, words: &str) {
         if self.warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
             self.warned = Some(Instant::now());
             tracing::warn!("{words}");

@@ -7,23 +7,25 @@
 //! ```
 //!
 //! - [`attach`]: from Hello to Welcome
-//! - [`stream`]: the messages after that, until the stream ends
+//! - [`stream`]: the worker's messages after that, until the stream ends
+//! - [`output`]: the engine's output for the worker, as messages
 //! - [`beat`] answers heartbeats
 //! - [`death`] takes a guardian's report that its engine died
-//! - [`reconcile`]: what the worker says it holds against what the store says
+//! - [`reconcile`]: compares what the worker says it holds with what the store says
 //! - [`convert`]: wire types to and from the store's
 
 mod attach;
 mod beat;
 pub(crate) mod convert;
 mod death;
+mod output;
 mod reconcile;
 mod stream;
 
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::Stream;
+use futures_util::stream::{self as streams, Stream, StreamExt as _};
 use outlast_core::limits::SESSION_MESSAGE_BYTES_MAX;
 use outlast_proto::v1::session_server::{Session as SessionApi, SessionServer};
 use outlast_proto::v1::{
@@ -38,25 +40,25 @@ use crate::connections::Peer;
 use crate::engine::Engine;
 use crate::tls::CertificateNames;
 
-/// What the paths of its calls begin with.
+/// The prefix of its calls' paths.
 pub(crate) const PATH: &str = "/outlast.session.v1.Session/";
 
 /// Returns the gRPC service over an engine.
-pub fn service(engine: Engine) -> SessionServer<Sessions> {
-    SessionServer::new(Sessions { engine })
+pub fn service(engine: Engine) -> SessionServer<SessionService> {
+    SessionServer::new(SessionService { engine })
         .max_decoding_message_size(SESSION_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(SESSION_MESSAGE_BYTES_MAX)
 }
 
-/// The service's state.
+/// The gRPC service.
 #[derive(Debug)]
-pub struct Sessions {
+pub struct SessionService {
     engine: Engine,
 }
 
-impl Sessions {
-    /// Only who may work gets a session, or keeps one alive.
-    fn allow<T>(&self, request: &Request<T>) -> Result<(), Status> {
+impl SessionService {
+    /// Checks that the caller may work.
+    fn check_access<T>(&self, request: &Request<T>) -> Result<(), Status> {
         let certificate = request.extensions().get::<Arc<CertificateNames>>();
         let authorization = request.metadata().get("authorization");
         let shown = Credentials {
@@ -78,21 +80,27 @@ impl Sessions {
 }
 
 #[tonic::async_trait]
-impl SessionApi for Sessions {
+impl SessionApi for SessionService {
     type AttachStream = Pin<Box<dyn Stream<Item = Result<ServerMessage, Status>> + Send>>;
 
     async fn attach(
         &self,
         request: Request<Streaming<WorkerMessage>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
-        self.allow(&request)?;
-        let (push, messages) = mpsc::unbounded_channel();
-        tokio::spawn(stream::run(self.engine.clone(), request.into_inner(), push));
-        Ok(Response::new(Box::pin(UnboundedReceiverStream::new(messages))))
+        self.check_access(&request)?;
+        // The opening ends when the session is attached or refused; the engine's output follows.
+        let (opening, opened) = mpsc::unbounded_channel();
+        let (outputs, produced) = mpsc::unbounded_channel();
+        let sender = attach::Outgoing { opening, outputs };
+        tokio::spawn(stream::run(self.engine.clone(), request.into_inner(), sender));
+        let produced = UnboundedReceiverStream::new(produced)
+            .flat_map(|output| streams::iter(output::messages(output)));
+        let messages = UnboundedReceiverStream::new(opened).chain(produced);
+        Ok(Response::new(Box::pin(messages.map(Ok))))
     }
 
     async fn beat(&self, request: Request<BeatRequest>) -> Result<Response<BeatReply>, Status> {
-        self.allow(&request)?;
+        self.check_access(&request)?;
         beat::answer(&self.engine, request.into_inner()).await.map(Response::new)
     }
 
@@ -100,7 +108,7 @@ impl SessionApi for Sessions {
         &self,
         request: Request<DeathReport>,
     ) -> Result<Response<DeathReply>, Status> {
-        self.allow(&request)?;
+        self.check_access(&request)?;
         death::answer(&self.engine, request.into_inner()).await.map(Response::new)
     }
 }

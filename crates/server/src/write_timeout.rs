@@ -15,52 +15,52 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// Longest that a write may be blocked.
-pub(crate) const WRITE_STALL_MAX: Duration = Duration::from_secs(30);
+pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The same while the server stops: a shutdown does not wait for a peer that does not read.
-const WRITE_STALL_MAX_AT_STOP: Duration = Duration::from_secs(1);
+const WRITE_TIMEOUT_AT_STOP: Duration = Duration::from_secs(1);
 
 /// A stream whose writes time out.
-pub(crate) struct Impatient<T> {
+pub(crate) struct WriteTimeout<T> {
     stream: T,
-    /// Armed while a write is blocked.
-    over: Option<Pin<Box<Sleep>>>,
+    /// Runs while a write is blocked.
+    timeout: Option<Pin<Box<Sleep>>>,
     stop: Pin<Box<WaitForCancellationFutureOwned>>,
     stopping: bool,
 }
 
-impl<T> Impatient<T> {
+impl<T> WriteTimeout<T> {
     pub(crate) fn new(stream: T, stop: CancellationToken) -> Self {
-        Self { stream, over: None, stop: Box::pin(stop.cancelled_owned()), stopping: false }
+        Self { stream, timeout: None, stop: Box::pin(stop.cancelled_owned()), stopping: false }
     }
 
     /// Turns a write that is blocked for too long into an error.
-    fn judge<R>(
+    fn check<R>(
         &mut self,
         written: Poll<io::Result<R>>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<R>> {
         if written.is_ready() {
-            self.over = None;
+            self.timeout = None;
             return written;
         }
-        let over = self.over.get_or_insert_with(|| {
-            let patience = if self.stopping { WRITE_STALL_MAX_AT_STOP } else { WRITE_STALL_MAX };
-            Box::pin(tokio::time::sleep(patience))
+        let timeout = self.timeout.get_or_insert_with(|| {
+            let limit = if self.stopping { WRITE_TIMEOUT_AT_STOP } else { WRITE_TIMEOUT };
+            Box::pin(tokio::time::sleep(limit))
         });
         if !self.stopping && self.stop.as_mut().poll(context).is_ready() {
             self.stopping = true;
-            let soon = Instant::now() + WRITE_STALL_MAX_AT_STOP;
-            if soon < over.deadline() {
-                over.as_mut().reset(soon);
+            let soon = Instant::now() + WRITE_TIMEOUT_AT_STOP;
+            if soon < timeout.deadline() {
+                timeout.as_mut().reset(soon);
             }
         }
-        ready!(over.as_mut().poll(context));
+        ready!(timeout.as_mut().poll(context));
         let message = "the peer does not read";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)))
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Impatient<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for WriteTimeout<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -70,14 +70,14 @@ impl<T: AsyncRead + Unpin> AsyncRead for Impatient<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Impatient<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.judge(written, context)
+        self.check(written, context)
     }
 
     fn poll_write_vectored(
@@ -86,7 +86,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Impatient<T> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.judge(written, context)
+        self.check(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -95,7 +95,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Impatient<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.judge(flushed, context)
+        self.check(flushed, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -110,22 +110,22 @@ mod tests {
     use super::*;
 
     /// A pipe that holds one byte and is never read.
-    fn blocked(stop: &CancellationToken) -> (Impatient<DuplexStream>, DuplexStream) {
+    fn blocked(stop: &CancellationToken) -> (WriteTimeout<DuplexStream>, DuplexStream) {
         let (near, far) = tokio::io::duplex(1);
-        (Impatient::new(near, stop.clone()), far)
+        (WriteTimeout::new(near, stop.clone()), far)
     }
 
-    async fn write(stream: &mut Impatient<DuplexStream>) -> (io::Error, Duration) {
+    async fn write(stream: &mut WriteTimeout<DuplexStream>) -> (io::Error, Duration) {
         let began = Instant::now();
         let error = stream.write_all(b"more than fits").await.unwrap_err();
         (error, began.elapsed())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_nobody_reads_ends_the_connection() {
+    async fn a_write_that_is_never_read_ends_the_connection() {
         let (mut stream, _far) = blocked(&CancellationToken::new());
         let (error, waited) = write(&mut stream).await;
-        assert_eq!((error.kind(), waited), (io::ErrorKind::TimedOut, WRITE_STALL_MAX));
+        assert_eq!((error.kind(), waited), (io::ErrorKind::TimedOut, WRITE_TIMEOUT));
     }
 
     #[tokio::test(start_paused = true)]
@@ -139,6 +139,6 @@ mod tests {
         });
         let (error, waited) = write(&mut stream).await;
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert_eq!(waited, later + WRITE_STALL_MAX_AT_STOP);
+        assert_eq!(waited, later + WRITE_TIMEOUT_AT_STOP);
     }
 }

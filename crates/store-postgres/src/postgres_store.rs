@@ -177,7 +177,7 @@ impl PostgresStore {
 
 #[async_trait]
 impl Store for PostgresStore {
-    async fn apply(&self, batch: Batch) -> Result<Applied, StoreError> {
+    async fn apply(&self, batch: Arc<Batch>) -> Result<Applied, StoreError> {
         let mut writer = match batch.commands.first() {
             Some(Command::Prune(_)) => self.inner.pruner.lock().await,
             _ => self.writer(&batch).await,
@@ -302,7 +302,7 @@ impl Store for PostgresStore {
         StoreFacts { kind: "postgres", folder: None, durability, durable, generation }
     }
 
-    fn tell(&self, signals: Vec<Signal>) {
+    fn signal(&self, signals: Vec<Signal>) {
         self.inner.line.tell(signals);
     }
 

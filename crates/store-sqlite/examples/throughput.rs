@@ -97,7 +97,7 @@ impl Hand {
         self.batches += 1;
         let id = BatchId { server: Uuid::from_u128(1), n: self.batches };
         let batch = Batch { id, jitter_seed: self.batches, budgets: Budgets::DEFAULT, commands };
-        Ok(self.store.apply(batch).await?.replies)
+        Ok(self.store.apply(batch.into()).await?.replies)
     }
 
     async fn register(&mut self) -> Result<(), StoreError> {

@@ -148,7 +148,7 @@ impl SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn apply(&self, batch: Batch) -> Result<Applied, StoreError> {
+    async fn apply(&self, batch: Arc<Batch>) -> Result<Applied, StoreError> {
         self.ask(|reply| Ask::Apply(batch, reply)).await?
     }
 

@@ -51,7 +51,7 @@ pub(crate) fn rank_of(priority: i8) -> (i64, i64) {
 /// What the writer thread is asked.
 pub(crate) enum Ask {
     /// Apply a batch.
-    Apply(Batch, oneshot::Sender<Result<Applied, StoreError>>),
+    Apply(Arc<Batch>, oneshot::Sender<Result<Applied, StoreError>>),
     /// Tell the time.
     Now(oneshot::Sender<Timestamp>),
     /// Finish and close.
@@ -79,7 +79,9 @@ fn run(mut owned: Owned, clock: &dyn Clock, mut latest: Timestamp, asks: &Receiv
             Ask::Apply(batch, reply) => {
                 latest = latest.max(clock.now());
                 let result = refresh(&owned.writer, &mut classes, &mut stale)
-                    .and_then(|()| apply(&mut owned, &mut classes, batch, latest));
+                    .and_then(|()| apply(&mut owned, &mut classes, &batch, latest));
+                // Before the reply: then the caller has the batch to itself.
+                drop(batch);
                 stale |= result.is_err();
                 // A caller that has gone needs no answer; the batch stands.
                 let _ = reply.send(result);
@@ -137,7 +139,7 @@ pub(crate) struct Writing<'a> {
 fn apply(
     owned: &mut Owned,
     classes: &mut Classes,
-    batch: Batch,
+    batch: &Batch,
     now: Timestamp,
 ) -> Result<Applied, StoreError> {
     let db = &owned.writer;
@@ -156,7 +158,7 @@ fn apply(
         outbox: Outbox::default(),
     };
     let mut replies = Vec::with_capacity(batch.commands.len());
-    for (at, command) in batch.commands.into_iter().enumerate() {
+    for (at, command) in batch.commands.iter().enumerate() {
         writing.command = at;
         replies.push(writing.obey(command)?);
     }
@@ -238,37 +240,37 @@ impl<'a> Writing<'a> {
         Bench { budgets: self.budgets, seed: self.seed, command: self.command, now: self.now }
     }
 
-    fn obey(&mut self, command: Command) -> Result<Reply, StoreError> {
+    fn obey(&mut self, command: &Command) -> Result<Reply, StoreError> {
         Ok(match command {
-            Command::Enqueue(job) => Reply::Enqueued(self.enqueue(*job)?),
+            Command::Enqueue(job) => Reply::Enqueued(self.enqueue(job)?),
             Command::EnqueueAll(jobs) => Reply::EnqueuedAll(self.enqueue_all(jobs)?),
-            Command::EnqueueOnce(once) => Reply::Onced(self.enqueue_once(*once)?),
+            Command::EnqueueOnce(once) => Reply::Onced(self.enqueue_once(once)?),
             // An embedded store has no arrivals.
             Command::EnqueueArrived(order) => {
-                Reply::EnqueuedArrived(EnqueuedArrived::all_gone(&order))
+                Reply::EnqueuedArrived(EnqueuedArrived::all_gone(order))
             }
-            Command::Claim(claim) => Reply::Claimed(self.claim(&claim)?.map(Claims::all)),
-            Command::Start(start) => Reply::Moved(self.start(&start)?),
-            Command::Finish(finish) => Reply::Moved(self.finish(&finish)?),
-            Command::Extend(extend) => Reply::Extended(Extended::all(self.extend(&extend)?)),
-            Command::Renew(renew) => Reply::Renewed(self.renew(&renew)?),
-            Command::Register(registration) => Reply::Registered(self.register(&registration)?),
-            Command::Attach(attach) => Reply::Attached(self.attach(&attach)?),
-            Command::Worker(step) => Reply::WorkerMoved(self.move_worker(&step)?),
-            Command::Lapse(lapse) => Reply::WorkerMoved(self.lapse(&lapse)?),
-            Command::Cancel(order) => Reply::Moved(self.cancel(&order)?),
-            Command::Activate(order) => Reply::Moved(self.activate(&order)?),
-            Command::RunNow(order) => Reply::Moved(self.run_now(&order)?),
-            Command::Replay(order) => Reply::Moved(self.replay(&order)?),
-            Command::ForgetDeadLetter(order) => self.forget_dead_letter(&order)?,
-            Command::Sweep(sweep) => Reply::Swept(self.sweep(&sweep)?),
-            Command::Strand(strand) => Reply::Stranded(self.strand(&strand)?),
-            Command::Queue(order) => self.queue(&order)?,
-            Command::Log(chunk) => self.log(&chunk)?,
-            Command::Progress(progress) => Reply::Moved(self.progress(&progress)?),
-            Command::ForgetWorker(worker) => self.forget_worker(worker)?,
-            Command::Duty(ask) => Reply::Duty(self.duty(&ask)?),
-            Command::Prune(prune) => Reply::Pruned(self.prune(&prune)?),
+            Command::Claim(claim) => Reply::Claimed(self.claim(claim)?.map(Claims::all)),
+            Command::Start(start) => Reply::Moved(self.start(start)?),
+            Command::Finish(finish) => Reply::Moved(self.finish(finish)?),
+            Command::Extend(extend) => Reply::Extended(Extended::all(self.extend(extend)?)),
+            Command::Renew(renew) => Reply::Renewed(self.renew(renew)?),
+            Command::Register(registration) => Reply::Registered(self.register(registration)?),
+            Command::Attach(attach) => Reply::Attached(self.attach(attach)?),
+            Command::Worker(step) => Reply::WorkerMoved(self.move_worker(step)?),
+            Command::Lapse(lapse) => Reply::WorkerMoved(self.lapse(lapse)?),
+            Command::Cancel(order) => Reply::Moved(self.cancel(order)?),
+            Command::Activate(order) => Reply::Moved(self.activate(order)?),
+            Command::RunNow(order) => Reply::Moved(self.run_now(order)?),
+            Command::Replay(order) => Reply::Moved(self.replay(order)?),
+            Command::ForgetDeadLetter(order) => self.forget_dead_letter(order)?,
+            Command::Sweep(sweep) => Reply::Swept(self.sweep(sweep)?),
+            Command::Strand(strand) => Reply::Stranded(self.strand(strand)?),
+            Command::Queue(order) => self.queue(order)?,
+            Command::Log(chunk) => self.log(chunk)?,
+            Command::Progress(progress) => Reply::Moved(self.progress(progress)?),
+            Command::ForgetWorker(worker) => self.forget_worker(*worker)?,
+            Command::Duty(ask) => Reply::Duty(self.duty(ask)?),
+            Command::Prune(prune) => Reply::Pruned(self.prune(prune)?),
             Command::Reset => self.reset()?,
         })
     }

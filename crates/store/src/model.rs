@@ -179,7 +179,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
 
 #[async_trait]
 impl Store for ModelStore {
-    async fn apply(&self, batch: Batch) -> Result<Applied, StoreError> {
+    async fn apply(&self, batch: Arc<Batch>) -> Result<Applied, StoreError> {
         if let Some(error) = self.failing.as_ref().and_then(|Failing(fault)| fault(&batch)) {
             return Err(error);
         }

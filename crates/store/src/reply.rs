@@ -174,6 +174,8 @@ pub struct Moved {
     pub epoch: Epoch,
     /// Attempt number on the OJS wire.
     pub attempt: u32,
+    /// How many attempts its retry policy allows.
+    pub max_attempts: u32,
     /// When it is due again, for `retryable`.
     pub due: Option<Timestamp>,
     /// How the attempt ended, if one did.

@@ -35,8 +35,9 @@ use crate::tend::{Tend, Tended};
 /// - Reads see every batch whose `apply` returned before they began.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Applies a batch as one transaction and answers each command in order.
-    async fn apply(&self, batch: Batch) -> Result<Applied, StoreError>;
+    /// Applies a batch as one transaction and answers each command in order. A store keeps no
+    /// clone of `batch` beyond the call, so the caller gets its commands back.
+    async fn apply(&self, batch: Arc<Batch>) -> Result<Applied, StoreError>;
 
     /// Says under which number the batches of heartbeats come: a store with several writers
     /// keeps one for them, so that they wait for nothing else.
@@ -140,11 +141,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         Ok(Ok(Tended::default()))
     }
 
-    /// Tells the other servers on this store, without waiting for it. A store that has one
-    /// server has nobody to tell.
-    fn tell(&self, _signals: Vec<Signal>) {}
+    /// Sends signals to the other servers on this store, without waiting. A store that has one
+    /// server sends none.
+    fn signal(&self, _signals: Vec<Signal>) {}
 
-    /// Has what the other servers tell given to `hear`, from now until the store is closed.
+    /// Passes the signals of the other servers to `hear` until the store is closed.
     fn listen(&self, _hear: Arc<dyn Fn(Heard) + Send + Sync>) {}
 
     /// Whether one writer applies all batches: each of them waits for every other.

@@ -108,7 +108,7 @@ async fn give_up_all(store: Arc<dyn Store>, budgets: Budgets) -> Result<String, 
         };
         let commands = workers.iter().map(died).collect();
         let batch = Batch { id: BatchId { server, n }, jitter_seed: n, budgets, commands };
-        store.apply(batch).await.map_err(failed)?;
+        store.apply(batch.into()).await.map_err(failed)?;
     }
     store.close().await.map_err(failed)?;
     Ok(format!("workers given up: {}", alive.len()))

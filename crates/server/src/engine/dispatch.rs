@@ -7,9 +7,10 @@
 use outlast_core::id::WorkerId;
 use outlast_store::command::ClassId;
 
-use crate::engine::roster::Roster;
+use crate::engine::classes::Classes;
+use crate::engine::sessions::Sessions;
 
-/// Most jobs one claim takes, so that one worker's appetite does not make a long batch.
+/// Most jobs that one claim takes, so that no worker makes a batch long.
 const CLAIM_MAX: u32 = 512;
 
 /// A claim to make for a session.
@@ -22,15 +23,15 @@ pub(crate) struct Planned {
 }
 
 /// Plans claims for every session that has room, for classes that have claimable jobs.
-pub(crate) fn plan(roster: &mut Roster) -> Vec<Planned> {
-    if roster.waiting.is_empty() || roster.sessions.is_empty() {
+pub(crate) fn plan(sessions: &mut Sessions, classes: &Classes) -> Vec<Planned> {
+    if !classes.has_claimable() || sessions.is_empty() {
         return Vec::new();
     }
-    let mut planned = plan_isolated(roster);
+    let mut planned = plan_isolated(sessions, classes);
     let taken: Vec<WorkerId> = planned.iter().map(|claim| claim.worker).collect();
-    let free = candidates(roster, &taken, false);
+    let free = candidates(sessions, classes, &taken, false);
     if free.is_empty() {
-        let prefetching = candidates(roster, &taken, true);
+        let prefetching = candidates(sessions, classes, &taken, true);
         planned.extend(share_out(prefetching, true));
     } else {
         planned.extend(share_out(free, false));
@@ -38,7 +39,7 @@ pub(crate) fn plan(roster: &mut Roster) -> Vec<Planned> {
     planned
 }
 
-/// A session with room, and what waits that it can take.
+/// A session with room, and the waiting classes that it can take.
 struct Candidate {
     worker: WorkerId,
     session: u64,
@@ -49,20 +50,21 @@ struct Candidate {
     load: u64,
 }
 
-fn candidates(roster: &mut Roster, taken: &[WorkerId], with_prefetch: bool) -> Vec<Candidate> {
-    let Roster { sessions, classes, waiting, .. } = roster;
+fn candidates(
+    sessions: &mut Sessions,
+    classes: &Classes,
+    taken: &[WorkerId],
+    with_prefetch: bool,
+) -> Vec<Candidate> {
     let mut found: Vec<Candidate> = sessions
-        .values_mut()
+        .iter_mut()
         .filter(|session| session.room(with_prefetch) > 0 && !taken.contains(&session.worker))
         .filter_map(|session| {
             let mut ready = 0_u64;
             let mut able = Vec::new();
-            for id in waiting.iter() {
-                let Some(class) = classes.get(id).filter(|class| !class.key.isolated) else {
-                    continue;
-                };
-                if session.can_take(*id, &class.key) {
-                    able.push(*id);
+            for (id, class) in classes.claimable().filter(|(_, class)| !class.key.isolated) {
+                if session.can_take(id, &class.key) {
+                    able.push(id);
                     ready = ready.saturating_add(class.ready.wanted());
                 }
             }
@@ -81,7 +83,7 @@ fn candidates(roster: &mut Roster, taken: &[WorkerId], with_prefetch: bool) -> V
     found
 }
 
-/// Shares what waits evenly among the sessions with room, least loaded first.
+/// Shares the waiting jobs evenly among the sessions with room, least loaded first.
 fn share_out(candidates: Vec<Candidate>, prefetching: bool) -> Vec<Planned> {
     let sessions = u64::try_from(candidates.len()).unwrap_or(1).max(1);
     let mut left = candidates.iter().map(|candidate| candidate.ready).max().unwrap_or(0);
@@ -92,7 +94,7 @@ fn share_out(candidates: Vec<Candidate>, prefetching: bool) -> Vec<Planned> {
         if max == 0 {
             continue;
         }
-        // Prefetched jobs wait behind running ones: leave those that few wait for.
+        // Prefetched jobs wait behind running ones: do not prefetch the last few.
         if prefetching && candidate.ready <= sessions {
             continue;
         }
@@ -107,22 +109,20 @@ fn share_out(candidates: Vec<Candidate>, prefetching: bool) -> Vec<Planned> {
     planned
 }
 
-fn plan_isolated(roster: &mut Roster) -> Vec<Planned> {
-    let Roster { sessions, classes, waiting, .. } = roster;
+fn plan_isolated(sessions: &mut Sessions, classes: &Classes) -> Vec<Planned> {
     let mut planned: Vec<Planned> = Vec::new();
-    for id in waiting.iter() {
-        let Some(class) = classes.get(id).filter(|class| class.key.isolated) else { continue };
+    for (id, class) in classes.claimable().filter(|(_, class)| class.key.isolated) {
         let idle = sessions
-            .values_mut()
+            .iter_mut()
             .filter(|session| {
                 session.held.is_empty() && session.pending == 0 && session.room(false) > 0
             })
             .filter(|session| planned.iter().all(|claim| claim.worker != session.worker))
             .find_map(|session| {
-                session.can_take(*id, &class.key).then_some((session.worker, session.number))
+                session.can_take(id, &class.key).then_some((session.worker, session.number))
             });
         if let Some((worker, session)) = idle {
-            planned.push(Planned { worker, session, classes: vec![*id], max: 1 });
+            planned.push(Planned { worker, session, classes: vec![id], max: 1 });
         }
     }
     planned

@@ -1,7 +1,7 @@
 //! How many claimable jobs a class has, as far as one server knows. Pure.
 //!
-//! Jobs come and go at other servers, so a count is never exact. An estimate may be too high,
-//! which costs a claim that comes back short; it must not stay too low, or a backlog drips:
+//! Jobs come and go at other servers, so a count is never exact. An estimate that is too high costs
+//! a claim that returns few jobs; one that stays too low would drain a backlog slowly:
 //!
 //! ```text
 //! none ──stored here, counted, told──▶ at least n ──claim took them all──▶ twice what it took
@@ -14,7 +14,7 @@ pub(crate) const MANY: u64 = 2_000;
 /// How many claimable jobs a class has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Estimate {
-    /// A claim came back short, and nothing was heard since.
+    /// A claim returned fewer jobs than it asked for, and none has come since.
     #[default]
     None,
     /// At least this many, and at least one.
@@ -50,14 +50,14 @@ impl Estimate {
         }
     }
 
-    /// So many were counted in the store, a moment ago: what is thought to be more stays.
+    /// This many were counted in the store a moment ago; a higher estimate stays.
     pub(crate) const fn counted(self, count: u64) -> Self {
         let counted = Self::of(count);
         if counted.wanted() > self.wanted() { counted } else { self }
     }
 
-    /// A claim got all that it asked for, and `got` of this class: only a claim that comes back
-    /// short proves that nothing is left, so it is asked for more, and for more each time.
+    /// A claim got all it asked for, `got` of them of this class. Only a claim that returns too few
+    /// proves that none is left, so the next one asks for more.
     pub(crate) const fn took(self, got: u64) -> Self {
         match self {
             Self::Many => Self::Many,

@@ -2,27 +2,26 @@
 //!
 //! ```text
 //! lease monitor, each second: the store's briefs ─┐
-//! sessions here, as they come, go and change ─────┴▶ crews (equal profiles) ─▶ class × crew, memoised
+//! sessions here, as they come, go and change ─────┴▶ crews (equal profiles) ─▶ class × crew, cached
 //! ```
 //!
-//! Eligibility is a fact about the fleet. Sessions of this server only make it fresher: they
-//! tell of a worker that the store was not yet asked about, and of one whose loop stands still.
+//! Eligibility is a property of the whole fleet. The sessions of this server only make it fresher:
+//! they show workers that the store has not listed yet, and workers that do not poll.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use outlast_core::id::WorkerId;
-use outlast_core::time::{Span, Timestamp};
+use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::{Liveness, Phase};
 use outlast_store::command::ClassKey;
 use outlast_store::record::{WorkerBrief, WorkerRecord};
 
 use crate::engine::profile::{Misfit, Profile};
-use crate::engine::roster::SessionFacts;
+use crate::engine::session_facts::{Condition, SessionFacts};
 
-/// More remembered classes than this are forgotten together: they are found again when asked
-/// about.
+/// When more classes than this are cached, the cache is cleared.
 const CLASSES_MAX: usize = 50_000;
 
 /// A worker of the fleet.
@@ -33,32 +32,15 @@ pub(crate) struct Member {
     pub(crate) profile: Arc<Profile>,
 }
 
-/// How a worker is with regard to new work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Condition {
-    /// It takes some.
-    Active,
-    /// Its connection is lost; it may be back before its lease is over.
-    Away,
-    /// It beats and its loop stands still, for this long.
-    Deaf(Span),
-    /// It takes none for now.
-    Quiet,
-    /// It is on its way out.
-    Draining,
-    /// It has lapsed or left.
-    Gone,
-}
-
 /// Workers of equal profile.
 #[derive(Debug)]
 pub(crate) struct Crew {
     pub(crate) profile: Arc<Profile>,
-    /// How many are in which condition, those that are gone excepted.
+    /// How many are in which condition, except those that are gone.
     pub(crate) live: Vec<(Condition, usize)>,
-    /// Name of one of the live ones.
+    /// Name of a live one.
     pub(crate) name: Option<Arc<str>>,
-    /// How many of those that went last had it.
+    /// How many of the recently gone workers had this profile.
     pub(crate) gone: usize,
     pub(crate) last_heartbeat: Option<Timestamp>,
 }
@@ -89,8 +71,7 @@ pub(crate) type Fit = Arc<[Result<(), Misfit>]>;
 #[derive(Debug, Default)]
 pub(crate) struct Crews {
     pub(crate) crews: Vec<Crew>,
-    /// What each class asked about was found to be. Holds for the same profiles in the same
-    /// order, whatever else changes.
+    /// The cached results by class. They hold for the same profiles in the same order.
     fits: Arc<Mutex<HashMap<ClassKey, Fit>>>,
 }
 
@@ -157,8 +138,7 @@ impl Fleet {
         Arc::clone(&self.members.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns which of these workers are not known as they are now: what they can run must
-    /// be read.
+    /// Returns which of these workers are new or have changed: their profiles must be read.
     pub(crate) fn unknown(&self, briefs: &[WorkerBrief]) -> Vec<WorkerId> {
         let members = self.members();
         let known = |brief: &&WorkerBrief| {
@@ -167,7 +147,7 @@ impl Fleet {
         briefs.iter().filter(|brief| !known(brief)).map(|brief| brief.id).collect()
     }
 
-    /// Takes what the store listed, and what was read of those that were not known.
+    /// Sets what the store listed, and the records of the unknown workers.
     pub(crate) fn set(&self, briefs: Vec<WorkerBrief>, read: &[WorkerRecord]) {
         let before = self.members();
         let read: HashMap<WorkerId, &WorkerRecord> = read.iter().map(|it| (it.id, it)).collect();
@@ -175,7 +155,7 @@ impl Fleet {
         for brief in briefs {
             let member = match (read.get(&brief.id), before.get(&brief.id)) {
                 (Some(record), _) => Member {
-                    // A row that changed since it was listed is read again at the next look.
+                    // A row that changed since it was listed is read again next time.
                     brief,
                     name: record.name.as_str().into(),
                     profile: self.intern(Profile::of(record)),
@@ -189,8 +169,8 @@ impl Fleet {
         self.changed();
     }
 
-    /// Returns whether the store is known to have this profile for a worker: one that attaches
-    /// again may offer something else than before.
+    /// Returns whether the store has this profile for a worker; a worker that attaches again may
+    /// offer something else.
     pub(crate) fn has(&self, worker: WorkerId, profile: &Profile) -> bool {
         self.members().get(&worker).is_some_and(|known| *known.profile == *profile)
     }
@@ -201,7 +181,7 @@ impl Fleet {
         if let Some(known) = profiles.get(&profile) {
             return Arc::clone(known);
         }
-        // Those that no worker has any more go when there are twice as many.
+        // Unused profiles are dropped each time the number has doubled.
         if profiles.len() >= 64 && profiles.len().is_power_of_two() {
             profiles.retain(|known| Arc::strong_count(known) > 1);
         }
@@ -232,26 +212,25 @@ impl Fleet {
         self.changed();
     }
 
-    /// Notes that some session changed its condition.
+    /// Records that the condition of some session has changed.
     pub(crate) fn changed(&self) {
         self.stale.store(true, Ordering::Release);
     }
 
-    /// Returns the crews as they are now: put together when something changed, and not before
-    /// somebody asks.
+    /// Returns the current crews; builds them again only if something has changed.
     pub(crate) fn crews(&self) -> Arc<Crews> {
         let mut crews = locked(&self.crews);
         if self.stale.swap(false, Ordering::AcqRel) {
-            *crews = Arc::new(self.muster(&crews));
+            *crews = Arc::new(self.build_crews(&crews));
         }
         Arc::clone(&crews)
     }
 
-    fn muster(&self, before: &Crews) -> Crews {
+    fn build_crews(&self, before: &Crews) -> Crews {
         let members = self.members();
         let mut crews: Vec<Crew> = Vec::new();
         let mut places: HashMap<*const Profile, usize> = HashMap::new();
-        // In the same order as before, so that what was found of classes still holds.
+        // In the same order as before, so that the cached results still hold.
         for crew in &before.crews {
             places.insert(Arc::as_ptr(&crew.profile), crews.len());
             crews.push(empty(&crew.profile));
@@ -268,7 +247,7 @@ impl Fleet {
         for member in members.values() {
             let session = self.session(member.brief.id);
             let condition = condition(&member.brief, session.as_deref());
-            // What it offered when it attached is newer than what was last read.
+            // What it offered when it attached is newer than its stored profile.
             let profile = session.as_ref().map_or(&member.profile, |session| &session.profile);
             add(profile, condition, &member.name, Some(member.brief.last_heartbeat));
         }
@@ -295,7 +274,7 @@ fn empty(profile: &Arc<Profile>) -> Crew {
 fn condition(brief: &WorkerBrief, session: Option<&SessionFacts>) -> Condition {
     match (brief.standing.liveness, brief.standing.phase) {
         (Liveness::Lapsed | Liveness::Gone, _) => Condition::Gone,
-        // Attached here it is as its session is: the store is asked once a second.
+        // For a worker attached here, the session knows better: the store is read once a second.
         (Liveness::Suspect, _) => session.map_or(Condition::Away, SessionFacts::condition),
         (Liveness::Live, Phase::Running) => {
             session.map_or(Condition::Active, SessionFacts::condition)

@@ -1,28 +1,30 @@
-//! What the loop is told: a closed list.
+//! The inputs of the event loop: a closed list.
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::time::BootTime;
-use outlast_proto::v1::ServerMessage;
 use outlast_store::command::Lapse;
 use outlast_store::signal::Heard;
 use outlast_store::{Command, Reply};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
-use crate::engine::roster::Session;
-use crate::engine::{Unavailable, WorkerOrder};
+use crate::engine::error::Unavailable;
+use crate::engine::sessions::Session;
+use crate::engine::worker_order::WorkerOrder;
 
 /// Answers one submitted command.
 pub(crate) type ReplySender = oneshot::Sender<Result<Reply, Unavailable>>;
 
-/// Carries messages to one session's stream.
-pub(crate) type Push = mpsc::UnboundedSender<Result<ServerMessage, tonic::Status>>;
+/// Answers one submitted command, and hands it back.
+pub(crate) type KeepingSender = oneshot::Sender<Result<(Reply, Command), Unavailable>>;
 
-/// One thing the loop is told.
+/// One input.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// A command for the next batch.
     Submit { command: Command, reply: ReplySender },
-    /// A worker is given up, by what was seen until `judged`.
+    /// The same, from a caller that needs the command again.
+    SubmitKeeping { command: Command, reply: KeepingSender },
+    /// A worker is to be declared dead, by what was seen until `judged`.
     Lapse { lapse: Lapse, judged: BootTime, reply: ReplySender },
     /// A session is attached.
     Attached(Box<Session>),
@@ -32,29 +34,29 @@ pub(crate) enum Input {
     Capacity { worker: WorkerId, session: u64, slots: u32, prefetch: u32 },
     /// A session reports on attempts.
     Reports { worker: WorkerId, session: u64, reports: Vec<SessionReport> },
-    /// A session's loop turns again, or stands still for too long.
-    Polled,
+    /// A worker polls again, or has stopped polling.
+    PollingChanged,
     /// A worker's phase changed: whether it takes new work now.
     Running { worker: WorkerId, session: u64, running: bool },
     /// An operator's order for a worker's session.
     Order { worker: WorkerId, order: WorkerOrder, by: String },
-    /// A worker is not live any more: its session gets nothing new and is told.
-    Given { worker: WorkerId },
-    /// A monitor asks which attempts were delivered before `before` and not started.
-    Overdue { before: BootTime },
-    /// A monitor asks for a look at stranded classes.
-    Strand { reply: oneshot::Sender<()> },
-    /// A monitor looked into the store: these classes have claimable jobs.
+    /// A worker has lapsed: its session is closed.
+    WorkerLapsed { worker: WorkerId },
+    /// A monitor asks for jobs back that were delivered before `before` and have not started.
+    RevokeOverdue { before: BootTime },
+    /// A monitor asks to fail jobs that no live worker can run.
+    CheckUnclaimable { reply: oneshot::Sender<()> },
+    /// The backlog was read: these classes have claimable jobs.
     Backlog(Vec<outlast_store::query::Claimable>),
-    /// Some more of what a mass loss gave back may be handed out.
+    /// Some more jobs of dead workers may be handed out again.
     Redispatch,
-    /// The look that the loop asked for is over.
+    /// The read of the backlog that the loop began has ended.
     BacklogRead,
-    /// What other servers on the store tell, or that something of it may have been missed.
+    /// Signals of other servers on the store, or that some may have been missed.
     Heard(Heard),
-    /// The server is about to stop: sessions are told to go elsewhere.
+    /// The server is about to stop: sessions are closed.
     CloseSessions,
-    /// Finish what has been taken, answer no more, end.
+    /// Finish what has been taken, then end.
     Stop { done: oneshot::Sender<()> },
 }
 

@@ -1,5 +1,5 @@
-//! Whether what the server cannot do without still runs: the loop, the writer of heartbeats, the
-//! monitors. One that panics would leave a server that accepts and does nothing.
+//! Whether every essential task of the server still runs: the event loop, the heartbeat writer and
+//! the monitors. If one panicked unnoticed, the server would accept requests and do nothing.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -8,22 +8,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::Board;
-
-/// What has ended, if anything has.
-#[derive(Debug, Default)]
+/// Which task has died, if any. Clones share it.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Vitals {
-    dead: Mutex<Option<String>>,
+    dead: Arc<Mutex<Option<String>>>,
     died: CancellationToken,
 }
 
 impl Vitals {
-    /// Returns what has ended, and why.
+    /// Returns which task has died, and why.
     pub(crate) fn dead(&self) -> Option<String> {
         self.dead.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until something has ended.
+    /// Waits until a task has died.
     pub(crate) async fn died(&self) -> String {
         self.died.cancelled().await;
         self.dead().unwrap_or_default()
@@ -35,16 +33,16 @@ impl Vitals {
     }
 }
 
-/// Runs a part of the server, and notes it when it panics.
-pub(crate) async fn watch(board: Arc<Board>, name: &str, part: impl Future<Output = ()>) {
-    if let Err(panic) = AssertUnwindSafe(part).catch_unwind().await {
+/// Runs an essential task, and records its panic.
+pub(crate) async fn watch(vitals: Vitals, name: &str, task: impl Future<Output = ()>) {
+    if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
         let words = panic
             .downcast_ref::<&str>()
             .map(|words| (*words).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "no message".to_owned());
-        tracing::error!(part = name, panic = words, "a part of the server has panicked");
-        board.vitals.die(format!("{name} has panicked: {words}"));
+        tracing::error!(task = name, panic = words, "an essential task has panicked");
+        vitals.die(format!("{name} has panicked: {words}"));
     }
 }
 
@@ -68,11 +66,11 @@ mod tests {
         let address = "127.0.0.1:0".parse().unwrap();
         let server = Server::bind(Arc::new(store), settings, address).await.unwrap();
         let engine = server.engine();
-        let board = engine.shared_board();
+        let vitals = engine.shared().vitals.clone();
         assert!(engine.health().ready, "{:?}", engine.health());
-        watch(Arc::clone(&board), "a part that is done", async {}).await;
+        watch(vitals.clone(), "a part that is done", async {}).await;
         assert!(engine.health().ready);
-        watch(board, "the engine loop", async { panic!("out of luck") }).await;
+        watch(vitals, "the engine loop", async { panic!("out of luck") }).await;
         let health = engine.health();
         assert!(!health.ready && health.dead.is_some(), "{health:?}");
         let ended = server.run(std::future::pending()).await;

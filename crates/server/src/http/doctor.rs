@@ -119,7 +119,7 @@ async fn doctor(req: ApiRequest) -> Result<ApiResponse, ApiError> {
 async fn untaken(app: &App) -> Result<Vec<(ClassBacklog, Untaken)>, ApiError> {
     let classes = app.engine.store().backlog().await?.into_iter().filter(|class| class.ready);
     let judged = classes.filter_map(|class| {
-        let why = app.engine.nobody_takes(&class.key)?;
+        let why = app.engine.untaken(&class.key)?;
         Some((class, why))
     });
     Ok(judged.take(NAMED_MAX).collect())
@@ -178,7 +178,7 @@ fn about_class(object: &mut Object<'_>, class: &ClassBacklog, why: &Untaken) {
             object.flag("paused", true);
             object.text("reason", &format!("queue {} is paused", class.key.queue));
         }
-        Untaken::Nobody(reason) => {
+        Untaken::NoWorker(reason) => {
             object.flag("paused", false);
             object.text("reason", reason);
         }
@@ -215,8 +215,8 @@ fn about_worker(object: &mut Object<'_>, app: &App, worker: &WorkerRecord, now: 
     object.number("heartbeat_age_seconds", seconds(now.since(worker.last_heartbeat)));
     object.number("interval_seconds", seconds(interval));
     object.number("lease_seconds", seconds(worker.lease));
-    let session = app.engine.board().fleet.session(worker.id);
-    match session.and_then(|session| session.deaf()) {
+    let session = app.engine.shared().fleet.session(worker.id);
+    match session.and_then(|session| session.not_polling_for()) {
         Some(age) => object.number("deaf_seconds", seconds(age)),
         None => object.raw("deaf_seconds", "null"),
     }

@@ -16,9 +16,11 @@ use outlast_core::budget::Spent;
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::State;
 use outlast_core::limits::{IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_KEY_KEPT};
+use outlast_store::apply;
 use outlast_store::command::NewJob;
 use outlast_store::once::{Fingerprint, Once, OnceRefusal, Onced};
 use outlast_store::record::{JobRecord, StoredJob};
+use outlast_store::reply::Enqueued;
 use outlast_store::{Command, Reply};
 use outlast_wire::Fault;
 use sha2::{Digest as _, Sha256};
@@ -125,6 +127,13 @@ fn hash(parts: &[&[u8]]) -> Fingerprint {
         hasher.update(part);
     }
     hasher.finalize().into()
+}
+
+/// Returns a job that was stored a moment ago.
+pub(super) fn stored(new: NewJob, stored: &Enqueued) -> JobRecord {
+    let class = (stored.class, Arc::new(new.class.clone()));
+    let job = apply::enqueue::begin(&new, class, stored.at).job;
+    newborn(Arc::new(StoredJob { payload: new.payload, ..job }))
 }
 
 /// Returns a job as it was when it was new.

@@ -14,7 +14,7 @@ use outlast_store::query::QueueStats;
 use super::error::ApiError;
 use super::request::ApiRequest;
 use super::response::ApiResponse;
-use crate::engine::Board;
+use crate::engine::shared_state::SharedState;
 use crate::metrics::histogram::{SHORT, Snapshot};
 use crate::metrics::series::{ENDS, LABELS_MAX, OVERFLOW, Pair, Sums};
 use crate::metrics::{Metrics, read};
@@ -31,17 +31,17 @@ pub(super) async fn show(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let asks = req.header("accept").is_some_and(|accept| accept.contains("version="));
     let kind = if asks { PROMETHEUS } else { "text/plain" };
     let engine = &req.app.engine;
-    let (metrics, board, store) = (engine.counters(), engine.board(), engine.store());
+    let (metrics, shared, store) = (engine.counters(), engine.shared(), engine.store());
     let asked = async { tokio::try_join!(store.tally(), store.queues()) };
     let counted = tokio::time::timeout(COUNTS_LIMIT, asked).await.ok().and_then(Result::ok);
     let mut text = Text::default();
     counters(&mut text, metrics);
     own_times(&mut text, metrics);
-    workers(&mut text, board);
+    workers(&mut text, shared);
     let up = u8::from(counted.is_some());
     text.gauge("outlast_store_up", "Whether the store answered for this page.", up);
     let queues = counted.as_ref().map_or(&[][..], |(_, queues)| queues);
-    self::queues(&mut text, queues, board.store_time());
+    self::queues(&mut text, queues, shared.store_time());
     // Without the classes there is nothing to label the jobs with.
     if let Some((classes, _)) = &counted {
         let keys = classes.iter().map(|class| (class.id, &class.key)).collect();
@@ -123,8 +123,8 @@ fn own_times(text: &mut Text, metrics: &Metrics) {
     text.histogram(name, "", &metrics.lag.snapshot(), MICROS);
 }
 
-fn workers(text: &mut Text, board: &Board) {
-    let members = board.fleet.members();
+fn workers(text: &mut Text, shared: &SharedState) {
+    let members = shared.fleet.members();
     let live = || members.values().map(|it| it.brief).filter(|it| it.standing.holds_lease());
     text.head("outlast_workers", "Live workers, by state.", "gauge");
     let count = |state: &str| live().filter(|it| it.standing.state() == state).count();
@@ -134,7 +134,7 @@ fn workers(text: &mut Text, board: &Board) {
     text.gauge("ojs_workers_active", "Workers that accept jobs.", count("running"));
     let name = "outlast_worker_heartbeat_age_seconds";
     text.head(name, "Age of live workers' latest heartbeats, by quantile.", "gauge");
-    let now = board.store_time().unwrap_or_default();
+    let now = shared.store_time().unwrap_or_default();
     let mut ages: Vec<Span> = live().map(|worker| now.since(worker.last_heartbeat)).collect();
     ages.sort_unstable();
     for (quantile, hundredths) in [("0.5", 50), ("0.99", 99), ("1", 100)] {
@@ -142,7 +142,7 @@ fn workers(text: &mut Text, board: &Board) {
         let age = ages.get(at).copied().unwrap_or_default();
         text.sample(name, &format!("quantile=\"{quantile}\""), float(age.0) / MILLIS);
     }
-    let sessions = board.fleet.sessions();
+    let sessions = shared.fleet.sessions();
     let held: usize = sessions.iter().map(|session| session.held()).sum();
     text.gauge("outlast_attempts_held", "Attempts held by sessions of this server.", held);
     text.gauge("outlast_sessions", "Worker sessions attached to this server.", sessions.len());

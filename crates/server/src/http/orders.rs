@@ -65,19 +65,24 @@ pub(crate) async fn try_move(
     id: JobId,
     command: Command,
 ) -> Result<Result<Moved, MoveRefusal>, ApiError> {
-    let again = command.clone();
-    match submit_move(app, command).await? {
+    let (moved, command) = submit_move(app, command).await?;
+    match moved {
         // Its program may have committed a moment ago.
         Err(MoveRefusal::NotFound) if enqueue_arrival(app, id).await? => {
-            submit_move(app, again).await
+            let (moved, _) = submit_move(app, command).await?;
+            Ok(moved)
         }
         moved => Ok(moved),
     }
 }
 
-async fn submit_move(app: &App, command: Command) -> Result<Result<Moved, MoveRefusal>, ApiError> {
-    match app.engine.submit(command).await? {
-        Reply::Moved(moved) => Ok(moved),
-        other => Err(unexpected("a move", &other).into()),
+/// Returns what became of a command that moves one job, and the command.
+async fn submit_move(
+    app: &App,
+    command: Command,
+) -> Result<(Result<Moved, MoveRefusal>, Command), ApiError> {
+    match app.engine.submit_keeping(command).await? {
+        (Reply::Moved(moved), command) => Ok((moved, command)),
+        (other, _) => Err(unexpected("a move", &other).into()),
     }
 }

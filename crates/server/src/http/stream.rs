@@ -28,7 +28,7 @@ use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::{App, event_log};
 use crate::clock::boot_time;
-use crate::write_timeout::WRITE_STALL_MAX;
+use crate::write_timeout::WRITE_TIMEOUT;
 
 /// Silence after which a comment is sent, so that both ends notice a dead connection.
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -65,7 +65,7 @@ pub(super) async fn answer(
 ) -> Result<ApiResponse, ApiError> {
     // Before the first byte, so that a bad cursor is a refusal and not a stream that ends.
     let first = event_log::page(&req.app, &query).await?;
-    let commits = req.app.engine.board().commits.subscribe();
+    let commits = req.app.engine.shared().commits.subscribe();
     let mut greeting = format!("retry: {RETRY_MS}\n").into_bytes();
     if first.events.is_empty() {
         // So that a reader who has seen no event yet loses none either.
@@ -121,9 +121,9 @@ type Piece = Result<Bytes, std::convert::Infallible>;
 impl Reader {
     async fn next(mut self) -> Option<(Piece, Self)> {
         let stalled = self.sent.is_some_and(|sent| {
-            u128::from(boot_time().since(sent).as_millis()) > WRITE_STALL_MAX.as_millis()
+            u128::from(boot_time().since(sent).as_millis()) > WRITE_TIMEOUT.as_millis()
         });
-        let stopping = self.app.engine.board().stopping();
+        let stopping = self.app.engine.shared().stopping();
         if stalled || stopping.is_cancelled() {
             return None;
         }
@@ -184,7 +184,7 @@ impl Reader {
 
     /// How many streams there are.
     fn streams(&self) -> usize {
-        self.app.engine.board().commits.receiver_count()
+        self.app.engine.shared().commits.receiver_count()
     }
 
     /// A heartbeat with the cursor, so that a client that reconnects need not read again what

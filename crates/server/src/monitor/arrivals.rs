@@ -12,8 +12,8 @@ use outlast_core::time::{BootTime, Span};
 use outlast_store::arrival::{ArrivalNumber, EnqueueArrived, EnqueuedArrived};
 use outlast_store::{Command, Reply};
 
-use crate::clock::boot_time;
-use crate::engine::{Engine, Unavailable, millis, unexpected};
+use crate::clock::{boot_time, millis};
+use crate::engine::{Engine, Unavailable, unexpected};
 use crate::intake;
 
 /// Most arrivals of one batch.
@@ -41,9 +41,9 @@ pub(super) async fn run(engine: Engine) {
             }
         };
         if !more {
-            let polls = pace.polls(boot_time()) && !engine.board().contact.is_down();
+            let polls = pace.polls(boot_time()) && !engine.shared().store_health.is_down();
             let pause = if polls { POLL } else { engine.settings().check_interval };
-            let told = engine.board().arrivals_wanted.notified();
+            let told = engine.shared().arrivals_wanted.notified();
             drop(tokio::time::timeout(millis(pause), told).await);
         }
     }

@@ -1,5 +1,5 @@
-//! How late the event loop turns: a sleep that ends late was held up by something that did
-//! not give the thread back, or by a processor that others use.
+//! Measures how late the runtime runs its tasks: a sleep ends late when a task blocks its thread or
+//! the processor is busy.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Gives up workers that this server has itself watched being silent (I8).
+//! Declares workers dead that this server has itself watched being silent (I8).
 
 use std::collections::HashMap;
 
@@ -14,17 +14,17 @@ use outlast_store::reply::{WorkerMoveRefusal, WorkerMoved};
 use outlast_store::{Command, Reply};
 use rand::seq::IteratorRandom as _;
 
-use crate::clock::boot_time;
-use crate::engine::contact::Lane;
+use crate::clock::{boot_time, millis};
+use crate::engine::Engine;
 use crate::engine::fleet::Member;
 use crate::engine::input::Input;
-use crate::engine::{Engine, millis};
+use crate::engine::store_health::Lane;
 use crate::settings::Settings;
 
-/// How much later than expected a beat may be and still be fresh.
+/// How much later than expected a heartbeat may be and still count as fresh.
 const FRESH_SPARE: Span = Span::from_millis(500);
 
-/// Of so many silent workers it is found out whether another session holds their rows.
+/// How many silent workers are probed for rows that another session has locked.
 const PROBES: usize = 3;
 
 /// Runs until dropped.
@@ -40,9 +40,9 @@ pub(super) async fn run(engine: Engine) {
     );
     let mut together = Together::default();
     loop {
-        let changed = engine.board().lease_changed.notified();
+        let changed = engine.shared().leases.changed();
         let wait = look(&engine, &mut together).await.min(interval);
-        // Woken by a dropped connection, or by the next end of a lease.
+        // Woken early by a dropped connection.
         drop(tokio::time::timeout(millis(wait.max(Span(5))), changed).await);
     }
 }
@@ -51,76 +51,76 @@ fn seconds(span: Span) -> f64 {
     std::time::Duration::from_millis(span.0).as_secs_f64()
 }
 
-/// Looks at every worker once; returns how long nobody can lapse.
+/// Checks every worker once; returns how long no worker can lapse.
 async fn look(engine: &Engine, together: &mut Together) -> Span {
     if let Err(error) = engine.read_fleet().await {
         tracing::error!("Failed to query active workers for heartbeat check: {error}");
-        // Nobody was watched meanwhile.
-        engine.board().unproven();
+        // No worker was watched meanwhile.
+        engine.shared().contact_unproven();
         prove_contact(engine).await;
         return Span::from_secs(1);
     }
     prove_contact(engine).await;
-    if engine.board().contact.is_down() {
+    if engine.shared().store_health.is_down() {
         return engine.settings().check_interval;
     }
-    let members = engine.board().fleet.members();
+    let members = engine.shared().fleet.members();
     let now = boot_time();
-    let Judged { mut given_up, mut next, look } = judge(engine, &members, now);
+    let Judged { mut dead, mut next, look } = judge(engine, &members, now);
     let lease = engine.settings().lease_of(engine.settings().heartbeat_interval);
     let longest = members.values().map(|it| it.brief.lease).fold(lease, Span::max);
     if let Some(until) = together.hold(look, longest, now) {
-        let before = given_up.len();
-        given_up.retain(|one| one.connection_dropped);
-        if given_up.len() < before {
+        let before = dead.len();
+        dead.retain(|one| one.connection_dropped);
+        if dead.len() < before {
             tracing::warn!(
                 silent = look.silent,
                 live = look.live,
-                "most workers are silent and no connection dropped: none is given up for it yet"
+                "most workers are silent and no connection dropped; declaring none dead yet"
             );
         }
         next = next.min(until);
     }
     let mass = together.is_mass(look, longest, now);
-    let deactivated = give_up(engine, &given_up, mass, now).await;
+    let deactivated = declare_dead(engine, &dead, mass, now).await;
     together.lapsed(deactivated, now);
     if deactivated > 0 {
         engine.counters().lapsed(deactivated);
         tracing::info!("Deactivated {deactivated} worker(s) with stale heartbeats");
     }
-    // What was refused, or failed, is not tried again at once.
-    if given_up.is_empty() { next.since(boot_time()) } else { engine.settings().check_interval }
+    // A lapse that was refused or failed is not retried at once.
+    if dead.is_empty() { next.since(boot_time()) } else { engine.settings().check_interval }
 }
 
-/// Writes where beats are written, if nothing of our own was for a while: silence says
-/// something only while the store takes beats, here and wherever the silent one is attached.
+/// Writes to the heartbeat lane if this server has not for a while: silence proves something only
+/// while the store takes heartbeats.
 async fn prove_contact(engine: &Engine) {
-    let (board, settings) = (engine.board(), engine.settings());
-    let members = board.fleet.members();
+    let (shared, settings) = (engine.shared(), engine.settings());
+    let members = shared.fleet.members();
     let live = || members.values().map(|it| it.brief).filter(|it| it.standing.holds_lease());
     let lease = settings.lease_of(settings.heartbeat_interval);
     let lease = live().map(|worker| worker.lease).fold(lease, Span::min);
     let patience = patience(lease, settings.staleness_multiplier);
-    board.contact.set_patience(patience);
+    shared.store_health.set_patience(patience);
     let (now, pause) = (boot_time(), settings.check_interval);
-    if board.contact.is_down() && board.contact.idle(Lane::Work, now) >= pause {
+    if shared.store_health.is_down() && shared.store_health.idle(Lane::Work, now) >= pause {
         let sweep = Sweep { limit: 0, watched: Span::ZERO };
-        // What came of it is noted where it is written; so below.
+        // The writer records the result; so below.
         drop(engine.submit(Command::Sweep(sweep)).await);
     }
-    let idle = board.contact.idle(Lane::Beats, now);
+    let idle = shared.store_health.idle(Lane::Beats, now);
     if idle < pause {
         return;
     }
-    // This monitor itself was held up, by a read for instance: contact was not proven.
+    // This monitor itself was delayed, for example by a read: contact was not proven.
     if idle.0 > pause.0 + patience.0 {
-        board.unproven();
+        shared.contact_unproven();
     }
     let unknown = Renew { worker: WorkerId(uuid::Uuid::nil()), lease, in_flight: 0 };
-    // Somebody may hold the very rows of those that are silent. Who that is changes nothing for
-    // others, unless it seems to be all.
+    // Another session may have locked the rows of the silent workers. That excuses no others,
+    // unless it seems to be all of them.
     let is_silent = |worker: &WorkerBrief| {
-        let age = board.store_time().map(|now| now.since(worker.last_heartbeat));
+        let age = shared.store_time().map(|now| now.since(worker.last_heartbeat));
         age.is_some_and(|age| age.0 > worker.lease.0 / 2)
     };
     let silent: Vec<WorkerId> = live().filter(is_silent).map(|worker| worker.id).collect();
@@ -129,11 +129,11 @@ async fn prove_contact(engine: &Engine) {
     let probes = futures_util::future::join_all(probes);
     let (found, _) = tokio::join!(probes, engine.beat(Command::Renew(unknown)));
     if silent.len() > found.len() && found.iter().all(Result::is_err) {
-        board.unproven();
+        shared.contact_unproven();
     }
 }
 
-/// Returns what goes the way of a lapse and is refused.
+/// Returns a lapse that needs the worker's row and is refused.
 fn probe(worker: WorkerId) -> Lapse {
     Lapse {
         worker,
@@ -146,22 +146,22 @@ fn probe(worker: WorkerId) -> Lapse {
     }
 }
 
-/// How long a write may take so that the beat behind it, and the one that is sent next, still
-/// come within the lease.
+/// How long a write may take so that the heartbeat behind it and the next one still arrive within
+/// the lease.
 fn patience(lease: Span, multiplier: u32) -> Span {
     let multiplier = u64::from(multiplier.max(2));
     Span(lease.0 / multiplier * (multiplier - 1) / 2)
 }
 
-/// What one look finds.
+/// The result of one check.
 struct Judged {
-    given_up: Vec<GivenUp>,
-    /// When the next may be given up.
+    dead: Vec<DeadWorker>,
+    /// When the next worker may be declared dead.
     next: BootTime,
     look: Look,
 }
 
-struct GivenUp {
+struct DeadWorker {
     member: Member,
     scope: LapseScope,
     connection_dropped: bool,
@@ -169,8 +169,8 @@ struct GivenUp {
 
 fn judge(engine: &Engine, members: &HashMap<WorkerId, Member>, now: BootTime) -> Judged {
     let next = now.after(Span::from_secs(60));
-    let mut judged = Judged { given_up: Vec::new(), next, look: Look::default() };
-    let mut leases = engine.board().leases();
+    let mut judged = Judged { dead: Vec::new(), next, look: Look::default() };
+    let mut leases = engine.shared().leases.watch();
     for member in members.values() {
         let (worker, lapsed_holding) = (member.brief, member.brief.lapsed_holding);
         let is_live = worker.standing.holds_lease();
@@ -197,15 +197,15 @@ fn judge(engine: &Engine, members: &HashMap<WorkerId, Member>, now: BootTime) ->
             Verdict::WindowPassed => LapseScope::OverlapAllowed,
             Verdict::LeasePassed => LapseScope::Everything,
         };
-        judged.given_up.push(GivenUp { member: member.clone(), scope, connection_dropped });
+        judged.dead.push(DeadWorker { member: member.clone(), scope, connection_dropped });
     }
     judged
 }
 
-/// Whether a worker was given up within its lease, here or by another server.
+/// Whether a worker was declared dead within its lease, by this server or another one.
 fn lapsed_lately(engine: &Engine, worker: &WorkerBrief) -> bool {
     worker.standing.liveness == Liveness::Lapsed
-        && engine.board().store_time().is_some_and(|now| now.since(worker.updated) <= worker.lease)
+        && engine.shared().store_time().is_some_and(|now| now.since(worker.updated) <= worker.lease)
 }
 
 fn lapse_of(
@@ -215,14 +215,14 @@ fn lapse_of(
     mass: bool,
 ) -> Lapse {
     let age =
-        engine.board().store_time().map_or(Span::ZERO, |now| now.since(worker.last_heartbeat));
+        engine.shared().store_time().map_or(Span::ZERO, |now| now.since(worker.last_heartbeat));
     tracing::warn!(
         "Worker {} (ID: {}) heartbeat is stale ({}s old), marking as inactive",
         name,
         worker.id,
         seconds(age)
     );
-    let attached_here = engine.board().fleet.session(worker.id).is_some();
+    let attached_here = engine.shared().fleet.session(worker.id).is_some();
     let evidence = evidence_of(worker, scope, (age, attached_here), engine.settings());
     Lapse {
         worker: worker.id,
@@ -234,11 +234,10 @@ fn lapse_of(
     }
 }
 
-/// What a worker's silence says, as far as can be known from here. The system of a process that
-/// is killed closes its connections at once, while its beats are still fresh; one that stands
-/// still keeps them, and falls silent first. Only the server that a worker is attached to sees
-/// its connection: of another's it is known that the worker is silent, and that server may be
-/// what died.
+/// Returns why a worker is thought dead. When a process is killed, its system closes the
+/// connections at once, while its heartbeats are still fresh. A frozen process keeps its
+/// connections and falls silent first. Only the server that a worker is attached to sees its
+/// connection; for any other worker, that server may be what died.
 fn evidence_of(
     worker: &WorkerBrief,
     scope: LapseScope,
@@ -278,10 +277,10 @@ fn evidence_of(
     }
 }
 
-/// Gives workers up, all at once: they share a few commits. Returns how many that were live
-/// were given up.
-async fn give_up(engine: &Engine, given_up: &[GivenUp], mass: bool, judged: BootTime) -> usize {
-    let lapses = given_up.iter().map(|GivenUp { member, scope, .. }| {
+/// Declares workers dead, all at once, so that they share a few commits. Returns how many of them
+/// were live.
+async fn declare_dead(engine: &Engine, dead: &[DeadWorker], mass: bool, judged: BootTime) -> usize {
+    let lapses = dead.iter().map(|DeadWorker { member, scope, .. }| {
         let lapse = lapse_of(engine, member, *scope, mass);
         async move { (member, engine.lapse(lapse, judged).await) }
     });
@@ -308,8 +307,8 @@ async fn report(engine: &Engine, worker: WorkerId, moved: &WorkerMoved) {
     for job in &moved.moved {
         tracing::warn!(job = %job.job, epoch = %job.epoch, to = %job.state, "lease lapsed");
     }
-    // A loop that has ended means that the server stops.
-    drop(engine.send(Input::Given { worker }).await);
+    // If the loop has ended, the server is stopping.
+    drop(engine.send(Input::WorkerLapsed { worker }).await);
 }
 
 #[cfg(test)]

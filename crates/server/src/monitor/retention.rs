@@ -1,8 +1,8 @@
-//! Deletes what need not be kept any longer. One server does it for all, in batches of its
-//! own beside the loop's: small ones, and never more than half of the time. Where one writer
-//! applies all batches, they are smaller, and take a fifth of the time while there is other work.
+//! Deletes old history. One server does it for all, in small batches of its own beside the event
+//! loop's, and for at most half of the time. In a store with one writer, batches are smaller and
+//! take at most a fifth of the time while there is other work.
 //!
-//! What history is kept in is looked after beside that: such a look may take minutes.
+//! The history tables are maintained beside that, as a maintenance run may take minutes.
 
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{DutyFence, Prune, RETENTION};
@@ -12,45 +12,45 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::clock::boot_time;
-use crate::engine::{Engine, millis};
-use crate::monitor::duty::Keeper;
+use crate::clock::{boot_time, millis};
+use crate::engine::Engine;
+use crate::monitor::leadership::Leadership;
 
-/// How many rows of each sort one prune deletes: at first, at least and at most. It is as many
-/// as take about a slice of time, so that it never holds up work for long.
+/// How many rows of each kind one prune deletes: at first, at least and at most. The number adapts
+/// so that a prune takes about one slice of time and never delays other work for long.
 const PRUNE_FIRST: u32 = 200;
 const PRUNE_MIN: u32 = 50;
 const PRUNE_MAX: u32 = 5_000;
 /// How long one prune should take.
 const SLICE: Span = Span(15);
-/// The same where other batches wait for it.
+/// The same in a store with one writer, where other batches wait for it.
 const SLICE_OF_ONE_WRITER: Span = Span(5);
-/// While other batches wait for prunes, the pause between two is so many times as long as one.
+/// While other batches wait for prunes, the pause between two is this many times as long as one.
 const REST: u64 = 4;
-/// How many rows of history one look deletes one by one.
+/// How many rows of history one maintenance run deletes one by one.
 const TEND_MAX: u32 = 5_000;
 /// Time between two looks when nothing is left to delete.
 const INTERVAL: Span = Span::from_secs(30);
-/// Time between two prunes when there is more, at most; it is as long as the last one took.
+/// Longest time between two prunes when there is more; it is as long as the last one took.
 const SOON: Span = Span(50);
-/// How long the duty outlasts two looks: a server that is slow keeps it.
+/// How much longer the leader's lease is than two runs: a slow server keeps it.
 const SLACK: Span = Span::from_secs(5);
 
-/// Time between two looks at what history is kept in, in idle times.
+/// How many idle intervals pass between two maintenance runs.
 const TEND_EVERY: u64 = 20;
 
-/// Runs until `stop`, then gives the duty back.
+/// Runs until `stop`, then resigns.
 pub(super) async fn run(engine: Engine, stop: CancellationToken) {
     let settings = engine.settings();
     let shortest = settings.retention_finished.min(settings.retention_workers);
     let idle = INTERVAL.min(shortest).max(Span(100));
     let lease = Span(idle.0 * 2 + SLACK.0);
-    let keeper = Keeper::new(engine.clone(), RETENTION, lease);
+    let leadership = Leadership::new(engine.clone(), RETENTION, lease);
     let (held, duty) = watch::channel(None);
     let mut history = History { engine: engine.clone(), idle, duty };
     let mut retention = Retention {
         engine,
-        keeper,
+        leadership,
         held,
         idle,
         server: Uuid::now_v7(),
@@ -64,13 +64,13 @@ pub(super) async fn run(engine: Engine, stop: CancellationToken) {
         () = history.run() => {}
         () = stop.cancelled() => {}
     }
-    retention.keeper.give_back().await;
+    retention.leadership.resign().await;
 }
 
 struct Retention {
     engine: Engine,
-    keeper: Keeper,
-    /// The duty, while this server has it.
+    leadership: Leadership,
+    /// The leadership, while this server has it.
     held: watch::Sender<Option<DutyFence>>,
     /// How long it waits when there is nothing to do.
     idle: Span,
@@ -96,13 +96,13 @@ impl Retention {
         let mut wait = self.idle;
         loop {
             tokio::time::sleep(millis(wait)).await;
-            let Some(now) = self.engine.board().store_time() else { continue };
-            wait = match self.keeper.hold().await {
+            let Some(now) = self.engine.shared().store_time() else { continue };
+            wait = match self.leadership.acquire().await {
                 Ok(duty) => {
                     self.held.send_replace(Some(duty.clone()));
                     if self.prune(duty, now).await { self.pause } else { self.idle }
                 }
-                // Another has it for longer than it takes to look again, or lets it go soon.
+                // Another server leads, perhaps for longer than the usual interval.
                 Err(sure) => {
                     self.held.send_replace(None);
                     self.idle.min(sure.max(SOON))
@@ -111,7 +111,7 @@ impl Retention {
         }
     }
 
-    /// Deletes some of what is old; returns whether there is more.
+    /// Deletes some old jobs and workers; returns whether there are more.
     async fn prune(&mut self, duty: DutyFence, now: Timestamp) -> bool {
         let settings = self.engine.settings();
         let command = Command::Prune(Prune {
@@ -124,12 +124,12 @@ impl Retention {
             Ok(Some(Reply::Pruned(Ok(pruned)))) => {
                 if pruned.jobs + pruned.workers + pruned.classes > 0 {
                     let (jobs, workers, classes) = (pruned.jobs, pruned.workers, pruned.classes);
-                    tracing::debug!(jobs, workers, classes, "deleted what need not be kept");
+                    tracing::debug!(jobs, workers, classes, "deleted old history");
                 }
                 pruned.more
             }
             Ok(Some(Reply::Pruned(Err(refusal)))) => {
-                self.keeper.lost(refusal);
+                self.leadership.lost(refusal);
                 false
             }
             Ok(_) => false,
@@ -140,7 +140,7 @@ impl Retention {
         }
     }
 
-    /// Applies one prune by itself, and learns how many rows the next one should delete.
+    /// Applies one prune as a batch of its own, and adapts the size of the next one.
     async fn apply(&mut self, command: Command) -> Result<Option<Reply>, StoreError> {
         self.batches += 1;
         let batch = Batch {
@@ -150,20 +150,20 @@ impl Retention {
             commands: vec![command],
         };
         let begun = boot_time();
-        let applied = self.engine.store().apply(batch).await;
+        let applied = self.engine.store().apply(batch.into()).await;
         let took = boot_time().since(begun);
         let one_writer = self.engine.store().has_one_writer();
         let slice = if one_writer { SLICE_OF_ONE_WRITER } else { SLICE };
         self.limit = if took > slice { self.limit / 2 } else { self.limit.saturating_mul(2) };
         self.limit = self.limit.clamp(PRUNE_MIN, PRUNE_MAX);
         let before = self.commits;
-        self.commits = *self.engine.board().commits.borrow();
+        self.commits = *self.engine.shared().commits.borrow();
         self.pause = pause_after(took, one_writer && self.commits != before);
         Ok(applied?.replies.pop())
     }
 }
 
-/// Looks after what history is kept in, while this server has the duty.
+/// Maintains the tables that keep history, while this server leads.
 struct History {
     engine: Engine,
     idle: Span,
@@ -177,7 +177,7 @@ impl History {
                 Ok(duty) => duty.clone(),
                 Err(_closed) => return,
             };
-            let now = self.engine.board().store_time();
+            let now = self.engine.shared().store_time();
             let wait = match duty.zip(now) {
                 Some((duty, now)) => self.tend(duty, now).await,
                 None => self.idle,
@@ -186,7 +186,7 @@ impl History {
         }
     }
 
-    /// Takes a look; returns how long to wait for the next one.
+    /// Runs the maintenance once; returns how long to wait for the next run.
     async fn tend(&self, duty: DutyFence, now: Timestamp) -> Span {
         let finished_before = before(now, self.engine.settings().retention_finished);
         let tend = Tend { duty, finished_before, limit: TEND_MAX };
@@ -194,7 +194,7 @@ impl History {
             Ok(Ok(tended)) => {
                 if tended != Tended::default() {
                     let Tended { made, dropped, deleted, put_off, .. } = tended;
-                    tracing::debug!(made, dropped, deleted, put_off, "looked after history");
+                    tracing::debug!(made, dropped, deleted, put_off, "maintained history tables");
                 }
                 if tended.more {
                     return SOON;
@@ -203,9 +203,9 @@ impl History {
                     return self.idle;
                 }
             }
-            // The next prune finds out who has it.
+            // The next prune finds out who leads.
             Ok(Err(_refusal)) => return self.idle,
-            Err(error) => tracing::warn!(%error, "failed to look after history"),
+            Err(error) => tracing::warn!(%error, "failed to maintain history tables"),
         }
         Span(self.idle.0 * TEND_EVERY)
     }

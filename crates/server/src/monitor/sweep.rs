@@ -1,17 +1,17 @@
-//! Does what has come due: at the next deadline, not on a tick.
+//! Carries out what is due: at the next deadline, not on a tick.
 
 use outlast_core::time::Span;
 use outlast_store::command::Sweep;
 use outlast_store::reply::Swept;
 use outlast_store::{Command, Reply};
 
-use crate::clock::{boot_time, precise};
-use crate::engine::{Engine, millis};
+use crate::clock::{boot_time, millis, precise};
+use crate::engine::Engine;
 use crate::metrics::Check;
 
-/// How many jobs one sweep touches at most, of each sort.
+/// Most jobs that one sweep touches, of each kind.
 const SWEEP_MAX: u32 = 1_000;
-/// What came due less than this ago may be due by our estimate only: look again soon.
+/// What became due less than this ago may be due by the estimated time only: look again soon.
 const JUST_DUE: Span = Span::from_secs(1);
 const JUST_DUE_WAIT: Span = Span::from_millis(20);
 
@@ -21,7 +21,7 @@ pub(super) async fn run(engine: Engine) {
     // Look at once: something may have come due while no server ran.
     let mut wait = Span::ZERO;
     loop {
-        let woken = engine.board().due_changed.notified();
+        let woken = engine.shared().next_due.changed();
         // Woken early by a nearer deadline, or not: look either way.
         drop(tokio::time::timeout(millis(wait), woken).await);
         wait = sweep(&engine, interval).await.min(interval);
@@ -30,8 +30,8 @@ pub(super) async fn run(engine: Engine) {
 
 /// Sweeps if something is due; returns how long nothing will be, as far as is known.
 async fn sweep(engine: &Engine, interval: Span) -> Span {
-    let known = engine.board().take_due();
-    let Some(now) = engine.board().store_time() else {
+    let known = engine.shared().next_due.take();
+    let Some(now) = engine.shared().store_time() else {
         return first_look(engine).await;
     };
     let due = match engine.store().next_due().await {
@@ -42,28 +42,28 @@ async fn sweep(engine: &Engine, interval: Span) -> Span {
         }
     };
     if due > now {
-        engine.board().keep_due(due);
+        engine.shared().next_due.put_back(due);
         return due.since(now).max(Span(1));
     }
     let Some(swept) = submit(engine).await else { return interval };
     if swept.more || !swept.moved.is_empty() {
         return Span(1);
     }
-    // Nothing moved although something is due. Either the store's clock is a moment behind
-    // our estimate, or this server has not watched a silent client for long enough (I8).
+    // Nothing moved although something is due. Either the store's clock is a moment behind the
+    // estimate, or this server has not watched a silent client for long enough (I8).
     if now.since(due) < JUST_DUE { JUST_DUE_WAIT } else { interval }
 }
 
 async fn first_look(engine: &Engine) -> Span {
     match engine.store().now().await {
-        Ok(now) => engine.board().set_clock(now),
+        Ok(now) => engine.shared().set_store_time(now),
         Err(error) => tracing::warn!(%error, "failed to read the store's time"),
     }
     Span(100)
 }
 
 async fn submit(engine: &Engine) -> Option<Swept> {
-    let watched = engine.board().contact.length(boot_time());
+    let watched = engine.shared().store_health.unbroken_for(boot_time());
     let command = Command::Sweep(Sweep { limit: SWEEP_MAX, watched });
     let begun = precise();
     let answer = engine.submit(command).await;
@@ -72,7 +72,7 @@ async fn submit(engine: &Engine) -> Option<Swept> {
         Ok(Reply::Swept(swept)) => {
             for moved in &swept.moved {
                 tracing::debug!(job = %moved.job, epoch = %moved.epoch, from = %moved.from,
-                    to = %moved.state, "moved by time");
+                    to = %moved.state, "moved by the sweep");
             }
             Some(swept)
         }

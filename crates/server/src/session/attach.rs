@@ -4,19 +4,33 @@ use outlast_core::id::WorkerId;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Phase, WorkerEvent};
 use outlast_proto::v1::server_message::Body;
-use outlast_proto::v1::{Hello, Order, Orders, RefusalCode, Refused, SetPhase, Welcome, order};
+use outlast_proto::v1::{
+    Hello, Order, Orders, RefusalCode, Refused, ServerMessage, SetPhase, Welcome, order,
+};
 use outlast_store::command::{Attach, WorkerMove};
 use outlast_store::record::Held;
 use outlast_store::reply::{Attached, RenewRefusal};
 use outlast_store::{Command, Reply};
 
+use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 
 use crate::clock::boot_time;
-use crate::engine::input::{Input, Push};
-use crate::engine::roster::{HeldHere, HeldProgress, Session};
+use crate::engine::input::Input;
+use crate::engine::output::OutputSender;
+use crate::engine::sessions::{HeldHere, HeldProgress, Session};
 use crate::engine::{Engine, Unavailable, unexpected};
+use crate::session::convert::refused;
 use crate::session::{convert, reconcile};
+
+/// What the worker is sent.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    /// The welcome, or the refusal.
+    pub(super) opening: mpsc::UnboundedSender<ServerMessage>,
+    /// The engine's output, which follows the opening.
+    pub(super) outputs: OutputSender,
+}
 
 /// A worker that has attached.
 #[derive(Clone, Copy, Debug)]
@@ -31,15 +45,11 @@ impl From<Unavailable> for Refused {
     }
 }
 
-pub(super) fn refused(code: RefusalCode, reason: impl Into<String>) -> Refused {
-    Refused { code: code.into(), reason: reason.into() }
-}
-
-/// Makes the worker known, attaches its session, and tells the loop.
+/// Registers the worker, attaches its session, and hands it to the event loop.
 pub(super) async fn attach(
     engine: &Engine,
     hello: Hello,
-    push: Push,
+    outgoing: &Outgoing,
     closer: DropGuard,
 ) -> Result<Identity, Refused> {
     let invalid = |reason: String| refused(RefusalCode::Invalid, reason);
@@ -47,7 +57,7 @@ pub(super) async fn attach(
         .map_err(|reason| refused(RefusalCode::Version, reason))?;
     let worker = convert::worker_id(&hello.worker_id)
         .ok_or_else(|| invalid("worker id must have 16 bytes".into()))?;
-    let profile = engine.board().fleet.intern(convert::profile(&hello).map_err(invalid)?);
+    let profile = engine.shared().fleet.intern(convert::profile(&hello).map_err(invalid)?);
     let interval = engine.settings().grant_interval(Span(hello.heartbeat_interval_ms));
     let lease = engine.settings().lease_of(interval);
 
@@ -62,7 +72,7 @@ pub(super) async fn attach(
     let attached = match attach_session(engine, attach).await? {
         Ok(attached) => attached,
         Err(RenewRefusal::UnknownWorker) => {
-            // The store was reset or restored: the worker is as good as new.
+            // The store was reset or restored: the worker registers again.
             let registration = convert::registration(worker, &hello, &profile, lease);
             register(engine, registration).await?;
             attach_session(engine, attach)
@@ -74,28 +84,33 @@ pub(super) async fn attach(
         }
         Err(refusal) => return Err(refused(RefusalCode::Lapsed, refusal.to_string())),
     };
-    if hello.resumed && !engine.board().fleet.has(worker, &profile) {
-        // It offers something else than before, which every server is to know.
+    if hello.resumed && !engine.shared().fleet.has(worker, &profile) {
+        // It offers something else than before, and every server must know.
         register(engine, convert::registration(worker, &hello, &profile, lease)).await?;
     }
-    engine.board().leases().attached(worker);
-    engine.board().grant(worker, lease);
+    engine.shared().leases.watch().attached(worker);
+    engine.shared().leases.grant(worker, lease);
 
-    // A worker that has gone on to another stream holds what this hello cannot know of.
-    if push.is_closed() {
+    // If the worker has opened another stream, this hello no longer says what it holds.
+    if outgoing.opening.is_closed() {
         return Err(refused(RefusalCode::Superseded, "the stream was left while it attached"));
     }
     let stored = engine.store().held_by(worker).await.map_err(unavailable)?;
     let stop = reconcile::reconcile(engine, worker, &stored, &hello.held).await?;
-    let phase = settle_phase(engine, worker, attached.standing.phase, hello.phase()).await?;
+    let phase = reconcile_phase(engine, worker, attached.standing.phase, hello.phase()).await?;
 
     let number = (worker, attached.session);
-    let mut session = Session::new(number, (&hello.name, profile), push, closer);
-    session.slots = 0;
+    let outputs = outgoing.outputs.clone();
+    let mut session = Session::new(number, (&hello.name, profile), outputs, closer);
     session.set_running(phase == Phase::Running);
     hold(&mut session, &stored, &hello);
-    engine.board().leases().welcomed(worker, boot_time());
-    session.send(Body::Welcome(Welcome {
+    engine.shared().leases.watch().welcomed(worker, boot_time());
+    let send = |body| {
+        let message = ServerMessage { session: attached.session, body: Some(body) };
+        // The reader of a closed stream notices, and detaches the session.
+        drop(outgoing.opening.send(message));
+    };
+    send(Body::Welcome(Welcome {
         heartbeat_interval_ms: interval.0,
         lease_ms: lease.0,
         stop,
@@ -106,14 +121,14 @@ pub(super) async fn attach(
     if convert::wire_phase(phase) != hello.phase() {
         let set = SetPhase { phase: convert::wire_phase(phase).into(), by: "server".into() };
         let orders = vec![Order { what: Some(order::What::Phase(set)) }];
-        session.send(Body::Orders(Orders { orders }));
+        send(Body::Orders(Orders { orders }));
     }
     let identity = Identity { worker, session: attached.session };
     engine.send(Input::Attached(Box::new(session))).await?;
     Ok(identity)
 }
 
-/// Notes what both sides say that the worker holds.
+/// Records what both sides say that the worker holds.
 fn hold(session: &mut Session, stored: &[Held], hello: &Hello) {
     for held in stored.iter().filter(|held| {
         hello.held.iter().filter_map(convert::attempt).any(|own| own == (held.job, held.epoch))
@@ -128,8 +143,8 @@ fn hold(session: &mut Session, stored: &[Held], hello: &Hello) {
     }
 }
 
-/// Refuses what was given by the store before it was restored from a backup: the same epochs
-/// are given again, to others.
+/// Refuses a worker whose jobs come from the store before it was restored from a backup: the
+/// restored store gives the same epochs to other workers.
 fn check_generation(engine: &Engine, hello: &Hello) -> Result<(), Refused> {
     let (theirs, ours) = (hello.store_generation, engine.store().facts().generation);
     if hello.resumed && theirs != 0 && theirs < ours {
@@ -142,9 +157,10 @@ fn check_generation(engine: &Engine, hello: &Hello) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Refuses who hears nothing of what it is told: an attachment would only prolong its lease.
+/// Refuses a worker that does not receive what it is sent: attaching would only prolong its
+/// lease.
 fn check_heard(engine: &Engine, worker: WorkerId, lease: Span) -> Result<(), Refused> {
-    if engine.board().leases().is_unheard(worker, lease, boot_time()) {
+    if engine.shared().leases.watch().is_unheard(worker, lease, boot_time()) {
         let reason = "welcomed for a whole lease and never heard from since";
         return Err(refused(RefusalCode::Lapsed, reason));
     }
@@ -176,10 +192,9 @@ async fn attach_session(
     }
 }
 
-/// Brings the stored phase and the worker's together: whichever is further wins, so a
-/// drain ordered while the worker was away reaches it, and a signal it got meanwhile is
-/// stored.
-async fn settle_phase(
+/// Reconciles the stored phase with the worker's: the further one wins. A drain ordered while the
+/// worker was away reaches it, and a signal that the worker got meanwhile is stored.
+async fn reconcile_phase(
     engine: &Engine,
     worker: WorkerId,
     stored: Phase,

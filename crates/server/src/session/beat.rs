@@ -14,14 +14,14 @@ use crate::engine::input::Input;
 use crate::engine::{Engine, Unavailable};
 use crate::session::{convert, reconcile};
 
-/// Renews the worker's lease and answers what it must know.
+/// Renews the worker's lease.
 pub(super) async fn answer(engine: &Engine, request: BeatRequest) -> Result<BeatReply, Status> {
     let worker = convert::worker_id(&request.worker_id)
         .ok_or_else(|| Status::invalid_argument("worker id must have 16 bytes"))?;
-    let lease = engine.board().lease_of(worker).unwrap_or_else(|| default_lease(engine));
-    // One whose engine stands still cannot have answered its welcome: that is another matter.
+    let lease = engine.shared().lease_of(worker).unwrap_or_else(|| default_lease(engine));
+    // A worker whose engine is stalled cannot answer its welcome: that is another matter.
     let turns = request.last_poll_age_ms < lease.0;
-    if turns && engine.board().leases().is_unheard(worker, lease, boot_time()) {
+    if turns && engine.shared().leases.watch().is_unheard(worker, lease, boot_time()) {
         engine.counters().beat(false);
         return Ok(unheard());
     }
@@ -29,16 +29,16 @@ pub(super) async fn answer(engine: &Engine, request: BeatRequest) -> Result<Beat
     let renew = Renew { worker, lease, in_flight: request.in_flight };
     let reply = engine.beat(Command::Renew(renew)).await.map_err(unavailable)?;
     let Reply::Renewed(renewed) = reply else {
-        return Err(Status::internal("the store gave a reply of another kind"));
+        return Err(Status::internal("the store returned a reply of the wrong kind"));
     };
     engine.counters().beat(renewed.is_ok());
     match renewed {
         Ok(renewed) => {
             let standing = renewed.standing;
-            let session = engine.board().fleet.session(worker);
+            let session = engine.shared().fleet.session(worker);
             let age = Span(request.last_poll_age_ms);
-            if session.as_ref().is_some_and(|session| session.polled(age)) {
-                engine.offer(Input::Polled);
+            if session.as_ref().is_some_and(|session| session.set_poll_age(age)) {
+                engine.offer(Input::PollingChanged);
             }
             let (send_held, stop) = compare(engine, worker, &request, renewed).await?;
             Ok(BeatReply {
@@ -59,7 +59,8 @@ fn default_lease(engine: &Engine) -> Span {
     engine.settings().lease_of(engine.settings().grant_interval(Span::ZERO))
 }
 
-/// In case it is heard after all: the next session makes everything well.
+/// The refusal of a worker that seems not to receive anything; if it does, its next session
+/// recovers.
 fn unheard() -> BeatReply {
     BeatReply {
         renewed: false,
@@ -75,7 +76,7 @@ pub(super) fn unavailable(error: Unavailable) -> Status {
 
 fn refuse(refusal: RenewRefusal) -> BeatReply {
     let code = match refusal {
-        // Not known here is not dead: the next attachment makes it known again.
+        // An unknown worker is not dead: it registers when it attaches next.
         RenewRefusal::UnknownWorker => RefusalCode::Unspecified,
         RenewRefusal::Abandoned { .. } => RefusalCode::Superseded,
         RenewRefusal::Refused(
@@ -91,11 +92,11 @@ fn refuse(refusal: RenewRefusal) -> BeatReply {
     }
 }
 
-/// Compares digests; only when the full list was sent does anything follow from it, so a
-/// report that is under way costs a list and nothing else.
+/// Compares digests. Attempts are stopped only when the worker sent the full list, so a report
+/// under way costs only a list.
 ///
-/// What only the store has is not handed back here: a delivery may still be on its way,
-/// and the start timeout takes back, in order, what never arrived.
+/// Attempts that only the store knows are not handed back here: a delivery may still be on its
+/// way, and the start timeout takes back what never arrived.
 async fn compare(
     engine: &Engine,
     worker: WorkerId,
@@ -110,7 +111,7 @@ async fn compare(
     if renewed.held != request.in_flight {
         return Ok((request.in_flight > 0, Vec::new()));
     }
-    let session = engine.board().fleet.session(worker);
+    let session = engine.shared().fleet.session(worker);
     let differs = session.is_some_and(|session| session.digest() != request.held_digest);
     Ok((differs, Vec::new()))
 }
@@ -128,7 +129,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::session::attach::attach;
+    use crate::session::attach::{Outgoing, attach};
     use crate::settings::Settings;
 
     /// The first beat once renewed for the default lease, whatever had been granted.
@@ -147,8 +148,10 @@ mod tests {
             heartbeat_interval_ms: 200,
             ..Hello::default()
         };
-        let (push, _messages) = mpsc::unbounded_channel();
-        attach(&engine, hello, push, CancellationToken::new().drop_guard()).await.unwrap();
+        let (opening, _opened) = mpsc::unbounded_channel();
+        let (outputs, _produced) = mpsc::unbounded_channel();
+        let outgoing = Outgoing { opening, outputs };
+        attach(&engine, hello, &outgoing, CancellationToken::new().drop_guard()).await.unwrap();
         let request = BeatRequest { worker_id: worker_id.into(), ..BeatRequest::default() };
         let reply = answer(&engine, request).await.unwrap();
         assert_eq!((reply.heartbeat_interval_ms, reply.lease_ms), (200, 600));

@@ -9,10 +9,11 @@ use outlast_core::job::Refusal;
 use outlast_core::limits;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Phase;
-use outlast_proto::v1::{self, AttemptKey, Hello, Verdict};
+use outlast_proto::v1::{self, AttemptKey, Hello, RefusalCode, Refused, Verdict};
 use outlast_store::Command;
 use outlast_store::command::{
-    EndDetail, Ending, Finish, LogChunk, Progress, Registration, Start, Stream, WorkerRole,
+    EndDetail, Ending, Fence, Finish, LogChunk, Progress, Registration, Reporter, Start, Stream,
+    WorkerRole,
 };
 use outlast_store::reply::MoveRefusal;
 use outlast_store::settle::lost_error;
@@ -21,7 +22,6 @@ use uuid::Uuid;
 
 use crate::engine::WorkerOrder;
 use crate::engine::input::SessionReport;
-use crate::engine::native_fence;
 use crate::engine::profile::{Profile, with_containment};
 
 /// Returns the wire's name of an attempt.
@@ -38,6 +38,15 @@ pub(crate) fn attempt(key: &AttemptKey) -> Option<(JobId, Epoch)> {
 /// Returns the worker that the wire names.
 pub(crate) fn worker_id(bytes: &[u8]) -> Option<WorkerId> {
     Uuid::from_slice(bytes).ok().map(WorkerId)
+}
+
+pub(super) fn refused(code: RefusalCode, reason: impl Into<String>) -> Refused {
+    Refused { code: code.into(), reason: reason.into() }
+}
+
+/// Returns the fence of a native worker's report.
+pub(crate) fn native_fence(worker: WorkerId, epoch: Epoch) -> Fence {
+    Fence { epoch: Some(epoch), worker: Some(Reporter::Native(worker)), attempt: None }
 }
 
 /// Returns the verdict on a refused report.
@@ -127,7 +136,7 @@ pub(crate) fn report(
     let key = report.attempt.ok_or("report names no attempt")?;
     let (job, epoch) = attempt(&key).ok_or("job id must have 16 bytes")?;
     let fence = native_fence(worker, epoch);
-    let (command, finished) = match report.what.ok_or("report says nothing")? {
+    let (command, finished) = match report.what.ok_or("report has no content")? {
         v1::report::What::Started(started) => {
             let pack_digest = pack_digest(&started.pack_digest);
             (Command::Start(Start { job, fence, pack_digest }), false)
@@ -147,8 +156,8 @@ pub(crate) fn report(
     Ok(SessionReport { job, epoch, command, finished })
 }
 
-/// Replaces an account that cannot be stored by one that can: an end that is not answered
-/// would be held, and sent again, for ever.
+/// Replaces an end that cannot be stored by one that can: a worker would keep and resend an
+/// unanswered end forever.
 fn readable(mut end: v1::Finished) -> v1::Finished {
     end.error_type = limits::cut(end.error_type, limits::ERROR_TYPE_BYTES_MAX);
     end.error_message = limits::cut(end.error_message, limits::ERROR_MESSAGE_BYTES_MAX);
@@ -206,7 +215,7 @@ fn ending(end: &v1::Finished) -> Ending {
     }
 }
 
-/// What is kept of an account that is [`readable`].
+/// What is stored of an end that is [`readable`].
 fn detail(end: v1::Finished, now: Timestamp) -> EndDetail {
     let completed = end.ending() == v1::Ending::Completed;
     let result = (completed && !end.result_json.is_empty())

@@ -29,13 +29,13 @@ pub(super) async fn answer(engine: &Engine, report: DeathReport) -> Result<Death
         Reply::WorkerMoved(Ok(_)) => {
             tracing::warn!(%worker, "worker's engine died, its guardian says: its jobs run elsewhere");
             // Behind a partition its stream may look alive for a while.
-            drop(engine.send(Input::Given { worker }).await);
+            drop(engine.send(Input::WorkerLapsed { worker }).await);
             Ok(DeathReply { accepted: true, reason: String::new() })
         }
         Reply::WorkerMoved(Err(refusal)) => {
             tracing::info!(%worker, %refusal, "report of a worker's death changes nothing");
             Ok(DeathReply { accepted: false, reason: refusal.to_string() })
         }
-        _ => Err(Status::internal("the store gave a reply of another kind")),
+        _ => Err(Status::internal("the store returned a reply of the wrong kind")),
     }
 }

@@ -1,8 +1,8 @@
-//! What the worker says it holds against what the store says.
+//! Compares what the worker says it holds with what the store says.
 //!
-//! Held here only → the worker must stop it. Held by the store only → the claim never
-//! reached the worker, or was dropped by it: handed back unstarted, or lost when it was
-//! known to have started.
+//! The worker must stop an attempt that only it holds. An attempt that only the store has never
+//! reached the worker, or the worker dropped it: it goes back unstarted, or counts as lost if it
+//! had started.
 
 use std::collections::HashSet;
 
@@ -12,10 +12,10 @@ use outlast_store::Command;
 use outlast_store::command::{EndDetail, Ending, Finish};
 use outlast_store::record::Held;
 
-use crate::engine::{Engine, Unavailable, native_fence};
-use crate::session::convert;
+use crate::engine::{Engine, Unavailable};
+use crate::session::convert::{self, native_fence};
 
-/// Hands back what the store has and the worker has not; returns what the worker must stop.
+/// Hands back what only the store has; returns what the worker must stop.
 pub(super) async fn reconcile(
     engine: &Engine,
     worker: WorkerId,

@@ -1,4 +1,4 @@
-//! The messages after the welcome, until the stream ends.
+//! A worker's stream: its hello, then its messages until the stream ends.
 
 use std::collections::VecDeque;
 
@@ -15,46 +15,54 @@ use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 
 use crate::clock::boot_time;
-use crate::engine::input::{Input, Push};
+use crate::engine::input::Input;
 use crate::engine::{Engine, Unavailable, unexpected};
-use crate::session::attach::{Identity, attach, refused};
-use crate::session::convert::{self, bounded};
+use crate::session::attach::{Identity, Outgoing, attach};
+use crate::session::convert::{self, bounded, refused};
 
 /// Most chunks of output of one session that wait for a batch.
-const UNKEPT_MAX: usize = 64;
+const UNSTORED_MAX: usize = 64;
 
 /// Chunks of output on their way into the store.
-type Unkept = VecDeque<oneshot::Receiver<Result<Reply, Unavailable>>>;
+type Unstored = VecDeque<oneshot::Receiver<Result<Reply, Unavailable>>>;
 
 /// How a stream ended.
 enum End {
-    /// On purpose.
+    /// The worker said goodbye.
     Goodbye(Evidence),
-    /// Without a word.
+    /// The connection was lost.
     Dropped(String),
-    /// By this server: superseded, lapsed, or out of service.
+    /// This server closed it: superseded, lapsed, or stopping.
     Closed,
 }
 
 /// Serves one stream from its first message to its end.
-pub(super) async fn run(engine: Engine, mut messages: Streaming<WorkerMessage>, push: Push) {
+pub(super) async fn run(
+    engine: Engine,
+    mut messages: Streaming<WorkerMessage>,
+    outgoing: Outgoing,
+) {
     let hello = match messages.message().await {
         Ok(Some(WorkerMessage { body: Some(Said::Hello(hello)) })) => hello,
         Ok(_) => {
-            return refuse(&push, refused(RefusalCode::Invalid, "the first message must be Hello"));
+            let reason = "the first message must be Hello";
+            return refuse(&outgoing, refused(RefusalCode::Invalid, reason));
         }
         Err(_closed) => return,
     };
     let name = hello.name.clone();
     let closed = CancellationToken::new();
     let closer = closed.clone().drop_guard();
-    let identity = match attach(&engine, hello, push.clone(), closer).await {
+    let identity = match attach(&engine, hello, &outgoing, closer).await {
         Ok(identity) => identity,
         Err(refusal) => {
             tracing::info!(worker = name, reason = refusal.reason, "worker session refused");
-            return refuse(&push, refusal);
+            return refuse(&outgoing, refusal);
         }
     };
+    // The engine's output begins when the opening ends.
+    let Outgoing { opening, outputs } = outgoing;
+    drop(opening);
     let end = tokio::select! {
         end = listen(&engine, identity, &mut messages) => end,
         () = closed.cancelled() => End::Closed,
@@ -62,11 +70,14 @@ pub(super) async fn run(engine: Engine, mut messages: Streaming<WorkerMessage>, 
     if let Err(error) = leave(&engine, identity, &name, end).await {
         tracing::warn!(worker = name, %error, "failed to store the end of a session");
     }
+    // The stream ends only now: a worker that said goodbye waits for that.
+    drop(outputs);
 }
 
-fn refuse(push: &Push, refusal: Refused) {
+fn refuse(outgoing: &Outgoing, refusal: Refused) {
     let message = ServerMessage { session: 0, body: Some(Body::Refused(refusal)) };
-    drop(push.send(Ok(message)));
+    // A worker that has gone needs no refusal.
+    drop(outgoing.opening.send(message));
 }
 
 async fn listen(
@@ -74,7 +85,7 @@ async fn listen(
     identity: Identity,
     messages: &mut Streaming<WorkerMessage>,
 ) -> End {
-    let mut unkept = Unkept::default();
+    let mut unstored = Unstored::default();
     loop {
         let said = match messages.message().await {
             Ok(Some(WorkerMessage { body: Some(said) })) => said,
@@ -82,21 +93,21 @@ async fn listen(
             Ok(None) => return End::Dropped("stream ended without goodbye".into()),
             Err(status) => return End::Dropped(format!("connection lost: {}", status.message())),
         };
-        engine.board().leases().heard(identity.worker);
+        engine.shared().leases.watch().heard(identity.worker);
         if let Said::Goodbye(goodbye) = said {
             let code = EvidenceCode::parse(&goodbye.evidence_code);
             return End::Goodbye(Evidence { code, text: bounded(goodbye.why) });
         }
-        if let Err(error) = hear(engine, identity, &mut unkept, said).await {
+        if let Err(error) = receive(engine, identity, &mut unstored, said).await {
             return End::Dropped(error.reason);
         }
     }
 }
 
-async fn hear(
+async fn receive(
     engine: &Engine,
     Identity { worker, session }: Identity,
-    unkept: &mut Unkept,
+    unstored: &mut Unstored,
     said: Said,
 ) -> Result<(), Unavailable> {
     match said {
@@ -105,12 +116,12 @@ async fn hear(
             engine.send(Input::Capacity { worker, session, slots, prefetch }).await
         }
         Said::Reports(reports) => {
-            let now = engine.board().store_time().unwrap_or(Timestamp(0));
+            let now = engine.shared().store_time().unwrap_or(Timestamp(0));
             let mut good = Vec::with_capacity(reports.reports.len());
             for report in reports.reports {
                 match convert::report(worker, report, now) {
                     Ok(report) => good.push(report),
-                    Err(reason) => tracing::warn!(%worker, reason, "report makes no sense"),
+                    Err(reason) => tracing::warn!(%worker, reason, "report is invalid"),
                 }
             }
             engine.send(Input::Reports { worker, session, reports: good }).await
@@ -119,12 +130,12 @@ async fn hear(
             for command in logs.chunks.into_iter().filter_map(convert::log) {
                 let (reply, kept) = oneshot::channel();
                 engine.send(Input::Submit { command, reply }).await?;
-                unkept.push_back(kept);
-                // A job that prints faster than the disk takes waits for the disk.
-                if unkept.len() > UNKEPT_MAX
-                    && let Some(kept) = unkept.pop_front()
+                unstored.push_back(kept);
+                // A job that prints faster than the disk can store waits for the disk.
+                if unstored.len() > UNSTORED_MAX
+                    && let Some(kept) = unstored.pop_front()
                 {
-                    // Output is not answered, whatever became of it.
+                    // Output is not answered, whether or not it was stored.
                     drop(kept.await);
                 }
             }
@@ -140,12 +151,12 @@ async fn hear(
             move_worker(engine, Identity { worker, session }, event, why).await?;
             Ok(())
         }
-        // A second hello changes nothing; goodbye was handled before.
+        // A second hello is ignored; a goodbye was handled before.
         Said::Hello(_) | Said::Goodbye(_) => Ok(()),
     }
 }
 
-/// Stores a move of the worker; returns whether it took effect.
+/// Stores a change of the worker's state; returns whether it took effect.
 async fn move_worker(
     engine: &Engine,
     Identity { worker, session }: Identity,
@@ -161,10 +172,10 @@ async fn move_worker(
             Ok(true)
         }
         Reply::WorkerMoved(Err(refusal)) => {
-            tracing::info!(%worker, ?event, %refusal, "worker's move refused");
+            tracing::info!(%worker, ?event, %refusal, "change of the worker's state refused");
             Ok(false)
         }
-        other => Err(unexpected("a worker's move", &other)),
+        other => Err(unexpected("a change of a worker's state", &other)),
     }
 }
 
@@ -184,13 +195,13 @@ async fn leave(
         }
         End::Dropped(why) => {
             tracing::warn!(worker = name, %worker, why, "worker's connection dropped");
-            // Refused when a newer session is attached: then this drop says nothing.
+            // Refused when a newer session is attached: then this drop proves nothing.
             if move_worker(engine, identity, WorkerEvent::Drop, why.into()).await? {
-                engine.board().leases().dropped(worker, boot_time());
-                engine.board().lease_changed.notify_one();
+                engine.shared().leases.watch().dropped(worker, boot_time());
+                engine.shared().leases.notify();
             }
         }
-        // Our own doing is no evidence against the worker.
+        // What the server did is no evidence against the worker.
         End::Closed => tracing::debug!(worker = name, "session closed by the server"),
     }
     Ok(())

@@ -220,7 +220,7 @@ async fn a_stream_that_passes_much_over_says_how_far_it_is() {
                 budgets: Budgets::DEFAULT,
                 commands: vec![Command::Queue(pause)],
             };
-            store.apply(batch).await.expect("a batch");
+            store.apply(batch.into()).await.expect("a batch");
             under_way.take().map(|under_way| under_way.send(()));
             tokio::time::advance(Duration::from_millis(100)).await;
         }

@@ -49,7 +49,7 @@ impl Harness for Databases {
             commands: vec![outlast_store::Command::Reset],
         };
         self.runtime.block_on(async {
-            store.apply(reset).await.unwrap();
+            store.apply(reset.into()).await.unwrap();
             // No command forgets who has a duty.
             let client = sql(&self.database.url).await;
             client.batch_execute("truncate duty").await.unwrap();

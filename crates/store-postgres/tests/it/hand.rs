@@ -119,7 +119,8 @@ impl Server {
     pub(crate) async fn try_apply(&self, commands: Vec<Command>) -> Result<Applied, StoreError> {
         let n = self.batches.fetch_add(1, Ordering::Relaxed) + 1;
         let id = BatchId { server: self.id, n };
-        self.store.apply(Batch { id, jitter_seed: n, budgets: Budgets::DEFAULT, commands }).await
+        let batch = Batch { id, jitter_seed: n, budgets: Budgets::DEFAULT, commands };
+        self.store.apply(batch.into()).await
     }
 
     /// Applies commands; while somebody else holds what they need, again and again, as a

@@ -268,7 +268,7 @@ fn others_hear_of_what_a_broken_line_could_not_tell() {
         b.store.listen(Arc::new(move |it| drop(say.send(it))));
         assert_eq!(heard.recv().await, Some(Heard::Missed), "the line is there");
         client.execute("select pg_terminate_backend($1::bigint::int)", &[&line]).await.unwrap();
-        a.store.tell(vec![Signal::Queue { queue: "q".into(), paused: true }]);
+        a.store.signal(vec![Signal::Queue { queue: "q".into(), paused: true }]);
         let hears = async {
             loop {
                 if let Some(Heard::Signals(signals)) = heard.recv().await {

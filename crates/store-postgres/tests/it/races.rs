@@ -462,7 +462,7 @@ fn batch_that_arrives_a_second_time_does_nothing() {
             budgets: outlast_core::budget::Budgets::DEFAULT,
             commands: vec![enqueue(job())],
         };
-        assert!(server.store.apply(again).await.is_err());
+        assert!(server.store.apply(again.into()).await.is_err());
         server.add(1).await;
         let client = sql(&database.url).await;
         assert_eq!(number(&client, "select count(*) from job_row").await, 2);

@@ -19,23 +19,23 @@ use crate::writer::Writing;
 type Outcome = Result<Enqueued, EnqueueRefusal>;
 
 impl Writing<'_> {
-    pub(super) fn enqueue(&mut self, job: NewJob) -> Result<Outcome, StoreError> {
+    pub(super) fn enqueue(&mut self, job: &NewJob) -> Result<Outcome, StoreError> {
         let id = job.id;
-        if let Err(refusal) = enqueue::check(&job, false, self.now) {
+        if let Err(refusal) = enqueue::check(job, false, self.now) {
             return Ok(Err(refusal));
         }
         // The insert itself finds a known id; only a class must not be made in vain.
         if !self.classes.has(&job.class) && self.seq_of(id)?.is_some() {
             return Ok(Err(EnqueueRefusal::DuplicateId(id)));
         }
-        Ok(self.insert(&job)?.ok_or(EnqueueRefusal::DuplicateId(id)))
+        Ok(self.insert(job)?.ok_or(EnqueueRefusal::DuplicateId(id)))
     }
 
     pub(super) fn enqueue_all(
         &mut self,
-        jobs: Vec<NewJob>,
+        jobs: &[NewJob],
     ) -> Result<Result<Vec<Enqueued>, (usize, EnqueueRefusal)>, StoreError> {
-        let repeated = enqueue::repeated(&jobs);
+        let repeated = enqueue::repeated(jobs);
         for (at, job) in jobs.iter().enumerate() {
             let is_known = repeated == Some(at) || self.seq_of(job.id)?.is_some();
             if let Err(refusal) = enqueue::check(job, is_known, self.now) {
@@ -43,7 +43,7 @@ impl Writing<'_> {
             }
         }
         let mut stored = Vec::with_capacity(jobs.len());
-        for job in &jobs {
+        for job in jobs {
             let id = job.id;
             let lost = || StoreError::Corrupt(format!("job {id} appeared while it was stored"));
             stored.push(self.insert(job)?.ok_or_else(lost)?);

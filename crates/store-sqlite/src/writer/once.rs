@@ -13,20 +13,20 @@ use crate::writer::Writing;
 impl Writing<'_> {
     pub(super) fn enqueue_once(
         &mut self,
-        once: Once,
+        once: &Once,
     ) -> Result<Result<Onced, OnceRefusal>, StoreError> {
         let Once { key, request, keep, jobs } = once;
-        if let Some(earlier) = self.key(&key)? {
+        if let Some(earlier) = self.key(key)? {
             if earlier != request {
                 return Ok(Err(OnceRefusal::OtherRequest));
             }
-            return Ok(Ok(Onced::Before(self.jobs_of(&key)?)));
+            return Ok(Ok(Onced::Before(self.jobs_of(key)?)));
         }
         let stored = match self.enqueue_all(jobs)? {
             Ok(stored) => stored,
             Err((position, refusal)) => return Ok(Err(OnceRefusal::Job(position, refusal))),
         };
-        self.keep_key(&key, &request, self.now.after(keep).0, &stored)?;
+        self.keep_key(key, request, self.now.after(*keep).0, &stored)?;
         Ok(Ok(Onced::Stored(stored)))
     }
 

@@ -55,9 +55,9 @@ fn batch_that_does_not_fit_on_the_disk_leaves_no_trace_and_the_next_goes_through
         .unwrap();
     let clock = Arc::new(ManualClock::at(Timestamp(1)));
     let (asks, thread) = start(owned, clock, Timestamp(0)).unwrap();
-    let apply = |batch| {
+    let apply = |batch: Batch| {
         let (reply, answer) = oneshot::channel();
-        asks.send(Ask::Apply(batch, reply)).unwrap();
+        asks.send(Ask::Apply(batch.into(), reply)).unwrap();
         answer.blocking_recv().unwrap()
     };
 
@@ -119,7 +119,7 @@ fn batch_waits_for_an_operators_transaction_also_when_it_reads_first() {
         JobOrder { job: JobId(Uuid::nil()), tenant: None, by: "test".into(), expected: None };
     batch.commands.insert(0, Command::Cancel(order));
     let mut classes = Classes::load(&owned.writer).unwrap();
-    let applied = apply(&mut owned, &mut classes, batch, Timestamp(1)).unwrap();
+    let applied = apply(&mut owned, &mut classes, &batch, Timestamp(1)).unwrap();
     assert!(matches!(applied.replies[1], Reply::Enqueued(Ok(_))), "{:?}", applied.replies);
 }
 

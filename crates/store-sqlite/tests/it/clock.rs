@@ -43,7 +43,7 @@ fn reopened_after(batches: Vec<Vec<Command>>) -> (Timestamp, Timestamp) {
         let store = SqliteStore::open(&path, &options).unwrap();
         for (commands, n) in batches.into_iter().zip(0_u64..) {
             year_2100.advance(60_000);
-            store.apply(batch(n, commands)).await.unwrap();
+            store.apply(batch(n, commands).into()).await.unwrap();
         }
         store.close().await.unwrap();
         let store = SqliteStore::open(&path, &Options::default()).unwrap();

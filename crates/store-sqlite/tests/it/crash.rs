@@ -37,13 +37,13 @@ fn write_until_killed(path: &Path, round: u64) {
     let runtime = runtime();
     let worker = WorkerId(Uuid::from_u128(u128::from(round) + 1));
     let first = round * ROUND_BATCHES;
-    runtime.block_on(store.apply(batch(first, arrival(worker)))).unwrap();
+    runtime.block_on(store.apply(batch(first, arrival(worker)).into())).unwrap();
     let mut held = Vec::new();
     for n in first + 1..first + ROUND_BATCHES {
         let mut commands: Vec<_> = (0..JOBS.get()).map(|i| enqueue(job(n, i))).collect();
         commands.extend(held.drain(..).map(|(job, epoch)| complete(worker, job, epoch)));
         commands.push(claim(worker, JOBS));
-        let applied = runtime.block_on(store.apply(batch(n, commands))).unwrap();
+        let applied = runtime.block_on(store.apply(batch(n, commands).into())).unwrap();
         let Some(Reply::Claimed(Ok(claimed))) = applied.replies.last() else {
             panic!("claim was refused: {:?}", applied.replies.last())
         };

@@ -56,7 +56,7 @@ impl Killed {
 async fn write(path: &Path, n: u64) -> SqliteStore {
     let store = SqliteStore::open(path, &Options::default()).unwrap();
     let jobs = (0..20).map(|i| enqueue(job(n, i))).collect();
-    store.apply(batch(n, jobs)).await.unwrap();
+    store.apply(batch(n, jobs).into()).await.unwrap();
     store
 }
 

@@ -34,7 +34,7 @@ fn with_a_worker(check: impl FnOnce(&Connection)) {
         commands: vec![Command::Register(Box::new(registration))],
     };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(store.apply(batch)).unwrap();
+    runtime.block_on(store.apply(batch.into())).unwrap();
     check(&Connection::open(&path).unwrap());
 }
 

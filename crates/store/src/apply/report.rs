@@ -93,6 +93,7 @@ fn unmoved(loaded: &Loaded, transition: &Transition, now: Timestamp) -> Moved {
         state: transition.from,
         epoch: transition.epoch,
         attempt: transition.attempt,
+        max_attempts: loaded.stored.rules.retry.max_attempts,
         due: None,
         outcome: None,
         ran: None,

@@ -269,6 +269,7 @@ pub fn step<'a>(
         state: transition.to,
         epoch: transition.next_epoch,
         attempt: transition.attempt,
+        max_attempts: loaded.stored.rules.retry.max_attempts,
         due: due(transition),
         outcome,
         // As its event has it.

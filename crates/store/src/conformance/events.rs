@@ -108,7 +108,7 @@ impl<'w, 'h, H: Harness> Scene<'w, 'h, H> {
         lane.batches += 1;
         let id = BatchId { server: lane.server, n: lane.batches };
         let batch = Batch { id, jitter_seed: 1, budgets: Budgets::DEFAULT, commands };
-        let applied = self.world.ask(self.store.apply(batch));
+        let applied = self.world.ask(self.store.apply(batch.into()));
         let stored = applied.replies.iter().filter(|reply| matches!(reply, Reply::Enqueued(Ok(_))));
         assert_eq!(stored.count(), jobs);
     }

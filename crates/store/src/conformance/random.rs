@@ -94,7 +94,7 @@ fn play<H: Harness>(harness: &H, script: &Script) -> Result<H::Store, String> {
         let told = || format!("batch {n}, at {:?}: {:#?}", step.wait, batch.commands);
         let expected = model.apply_now(&batch).map_err(|error| error.to_string())?;
         let applied = harness
-            .block_on(store.apply(batch.clone()))
+            .block_on(store.apply(batch.clone().into()))
             .map_err(|error| format!("{error}\n{}", told()))?;
         compare::replies(&batch, &expected, &applied)?;
         if step.crash {

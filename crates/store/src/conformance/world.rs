@@ -121,7 +121,7 @@ impl<'h, H: Harness> World<'h, H> {
         self.batches += 1;
         let id = BatchId { server: self.server, n: self.batches };
         let batch = Batch { id, jitter_seed: self.batches, budgets: self.budgets, commands };
-        self.ask(self.store().apply(batch))
+        self.ask(self.store().apply(batch.into()))
     }
 
     pub(crate) fn one(&mut self, command: Command) -> Reply {

@@ -64,6 +64,7 @@ impl Tx<'_> {
             state: State::Active,
             epoch: row.job.epoch,
             attempt: row.job.running_attempt(),
+            max_attempts: row.stored.rules.retry.max_attempts,
             due: None,
             outcome: None,
             ran: None,

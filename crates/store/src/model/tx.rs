@@ -218,6 +218,7 @@ fn moved(row: &Row, step: &Transition, at: Timestamp) -> Moved {
         state: step.to,
         epoch: step.next_epoch,
         attempt: step.attempt,
+        max_attempts: row.stored.rules.retry.max_attempts,
         due: match step.place {
             Place::Timer(due) => Some(due),
             Place::Ready(_) | Place::Pending | Place::Held | Place::Ended => None,

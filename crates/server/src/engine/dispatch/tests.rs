@@ -10,7 +10,8 @@ use uuid::Uuid;
 
 use super::*;
 use crate::engine::profile::Profile;
-use crate::engine::roster::{DEAF_AFTER, HeldHere, HeldProgress, Session};
+use crate::engine::session_facts::NOT_POLLING_AFTER;
+use crate::engine::sessions::{HeldHere, HeldProgress, Session};
 
 fn worker(n: u128) -> WorkerId {
     WorkerId(Uuid::from_u128(n))
@@ -24,11 +25,11 @@ fn session(n: u128, slots: u32, held: u128) -> Session {
         labels: BTreeMap::new(),
         types: ["noop".to_owned()].into(),
     };
-    let (push, _) = mpsc::unbounded_channel();
+    let (outputs, _) = mpsc::unbounded_channel();
     let mut session = Session::new(
         (worker(n), 1),
         ("w", Arc::new(profile)),
-        push,
+        outputs,
         CancellationToken::new().drop_guard(),
     );
     session.slots = slots;
@@ -44,7 +45,7 @@ fn session(n: u128, slots: u32, held: u128) -> Session {
     session
 }
 
-fn roster(sessions: Vec<Session>, queue: &str, isolated: bool, ready: u64) -> Roster {
+fn known(attached: Vec<Session>, queue: &str, isolated: bool, ready: u64) -> (Sessions, Classes) {
     let key = ClassKey {
         queue: queue.into(),
         job_type: "noop".into(),
@@ -52,17 +53,18 @@ fn roster(sessions: Vec<Session>, queue: &str, isolated: bool, ready: u64) -> Ro
         tenant: None,
         isolated,
     };
-    let mut roster = Roster::default();
-    roster.learn(ClassId(1), &key, BootTime(0));
-    roster.add_ready(ClassId(1), ready, BootTime(0));
-    for session in sessions {
-        roster.sessions.insert(session.worker, session);
+    let (mut sessions, mut classes) = (Sessions::default(), Classes::default());
+    classes.learn(ClassId(1), &key, BootTime(0));
+    classes.add_ready(ClassId(1), ready, BootTime(0));
+    for session in attached {
+        sessions.insert(session);
     }
-    roster
+    (sessions, classes)
 }
 
-fn check(roster: &mut Roster, expected: &[(u128, u32)]) {
-    let planned: Vec<_> = plan(roster).iter().map(|claim| (claim.worker, claim.max)).collect();
+fn check((mut sessions, classes): (Sessions, Classes), expected: &[(u128, u32)]) {
+    let planned = plan(&mut sessions, &classes);
+    let planned: Vec<_> = planned.iter().map(|claim| (claim.worker, claim.max)).collect();
     let expected: Vec<_> = expected.iter().map(|(n, max)| (worker(*n), *max)).collect();
     assert_eq!(planned, expected);
 }
@@ -70,44 +72,44 @@ fn check(roster: &mut Roster, expected: &[(u128, u32)]) {
 #[test]
 fn single_job_goes_to_the_least_loaded() {
     let sessions = vec![session(1, 10, 5), session(2, 10, 1), session(3, 10, 9)];
-    check(&mut roster(sessions, "default", false, 1), &[(2, 1)]);
+    check(known(sessions, "default", false, 1), &[(2, 1)]);
 }
 
 #[test]
 fn many_jobs_are_shared_and_never_exceed_the_room() {
     let sessions = vec![session(1, 10, 8), session(2, 10, 0)];
-    check(&mut roster(sessions, "default", false, 100), &[(2, 10), (1, 2)]);
+    check(known(sessions, "default", false, 100), &[(2, 10), (1, 2)]);
 }
 
 #[test]
-fn full_quiet_or_deaf_sessions_get_nothing() {
+fn full_quiet_or_not_polling_sessions_get_nothing() {
     let mut quiet = session(2, 10, 0);
     quiet.running = false;
-    let deaf = session(3, 10, 0);
-    deaf.facts.polled(DEAF_AFTER);
-    check(&mut roster(vec![session(1, 4, 4), quiet, deaf], "default", false, 9), &[]);
+    let silent = session(3, 10, 0);
+    silent.facts.set_poll_age(NOT_POLLING_AFTER);
+    check(known(vec![session(1, 4, 4), quiet, silent], "default", false, 9), &[]);
 }
 
 #[test]
 fn queue_that_nobody_serves_is_claimed_by_nobody() {
-    check(&mut roster(vec![session(1, 10, 0)], "other", false, 9), &[]);
+    check(known(vec![session(1, 10, 0)], "other", false, 9), &[]);
 }
 
 #[test]
 fn prefetch_is_used_only_when_all_slots_are_taken() {
     let mut full = session(1, 2, 2);
     full.prefetch = 5;
-    check(&mut roster(vec![full], "default", false, 100), &[(1, 5)]);
+    check(known(vec![full], "default", false, 100), &[(1, 5)]);
     let mut full = session(1, 2, 2);
     full.prefetch = 5;
     let sessions = vec![full, session(2, 2, 1)];
-    check(&mut roster(sessions, "default", false, 100), &[(2, 1)]);
+    check(known(sessions, "default", false, 100), &[(2, 1)]);
 }
 
 #[test]
 fn isolated_job_goes_alone_to_an_idle_worker() {
     let sessions = vec![session(1, 10, 1), session(2, 10, 0)];
-    check(&mut roster(sessions, "default", true, 5), &[(2, 1)]);
+    check(known(sessions, "default", true, 5), &[(2, 1)]);
 }
 
 /// Claims were once planned twice while they were on their way to the store.
@@ -115,22 +117,22 @@ fn isolated_job_goes_alone_to_an_idle_worker() {
 fn jobs_asked_for_and_not_answered_yet_take_room() {
     let mut asked = session(1, 10, 2);
     asked.pending = 7;
-    check(&mut roster(vec![asked], "default", false, 100), &[(1, 1)]);
+    check(known(vec![asked], "default", false, 100), &[(1, 1)]);
     let mut asked = session(1, 10, 0);
     asked.pending = 1;
-    check(&mut roster(vec![asked], "default", true, 5), &[]);
+    check(known(vec![asked], "default", true, 5), &[]);
 }
 
 #[test]
 fn short_claim_proves_nothing_about_a_class_of_which_it_met_locked_jobs_only() {
-    let mut roster = roster(vec![session(1, 10, 0)], "default", false, 5);
-    let other = ClassKey { job_type: "other".into(), ..roster.classes[&ClassId(1)].key.clone() };
-    roster.learn(ClassId(2), &other, BootTime(0));
-    roster.add_ready(ClassId(2), 5, BootTime(0));
+    let (_, mut classes) = known(Vec::new(), "default", false, 5);
+    let key = classes.get(ClassId(1)).map(|class| class.key.clone()).unwrap();
+    classes.learn(ClassId(2), &ClassKey { job_type: "other".into(), ..key }, BootTime(0));
+    classes.add_ready(ClassId(2), 5, BootTime(0));
     let both = [ClassId(1), ClassId(2)];
-    roster.claimed(&both, &[ClassId(1)], 5, &[ClassId(2)]);
-    assert_eq!(roster.waiting, [ClassId(2)].into());
-    // Nothing was had at all: it is asked for again after a moment, not at once.
-    roster.claimed(&both, &[], 5, &[ClassId(2)]);
-    assert!(roster.waiting.is_empty());
+    classes.claimed(&both, &[ClassId(1)], 5, &[ClassId(2)]);
+    assert!(!classes.is_claimable(ClassId(1)) && classes.is_claimable(ClassId(2)));
+    // The claim got nothing at all: it is repeated after a moment, not at once.
+    classes.claimed(&both, &[], 5, &[ClassId(2)]);
+    assert!(!classes.has_claimable());
 }

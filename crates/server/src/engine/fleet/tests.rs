@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use outlast_core::time::{BootTime, Span};
 use outlast_core::worker::liveness::Standing;
 use outlast_store::command::{Route, WorkerRole};
 use tokio::sync::mpsc;
@@ -7,9 +8,10 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::*;
-use crate::engine::Board;
-use crate::engine::roster::{DEAF_AFTER, Session};
-use crate::engine::waiting::{Eligible, eligible, reason};
+use crate::engine::session_facts::NOT_POLLING_AFTER;
+use crate::engine::sessions::Session;
+use crate::engine::shared_state::SharedState;
+use crate::engine::wait_reason::{Eligible, eligible, reason};
 
 const LEASE: Span = Span::from_secs(15);
 
@@ -59,10 +61,10 @@ fn standing(phase: Phase, liveness: Liveness) -> Standing {
     Standing { phase, liveness }
 }
 
-fn board(workers: &[WorkerRecord]) -> Board {
-    let board = Board::default();
-    board.fleet.set(workers.iter().map(brief).collect(), workers);
-    board
+fn shared_by(workers: &[WorkerRecord]) -> SharedState {
+    let shared = SharedState::new(BootTime(0));
+    shared.fleet.set(workers.iter().map(brief).collect(), workers);
+    shared
 }
 
 fn class(queue: &str) -> ClassKey {
@@ -78,10 +80,10 @@ fn class(queue: &str) -> ClassKey {
 /// REVIEW S1: only sessions of the server that was asked once counted.
 #[test]
 fn a_live_worker_that_no_session_here_knows_of_makes_a_class_eligible() {
-    let board = board(&[record(1, "default", Standing::NEW)]);
-    assert_eq!(eligible(&class("default"), &board), Eligible::Yes);
-    assert_eq!(reason(&class("default"), &board), "waits for its turn");
-    assert_eq!(eligible(&class("other"), &board), Eligible::No);
+    let shared = shared_by(&[record(1, "default", Standing::NEW)]);
+    assert_eq!(eligible(&class("default"), &shared), Eligible::Yes);
+    assert_eq!(reason(&class("default"), &shared), "waits for its turn");
+    assert_eq!(eligible(&class("other"), &shared), Eligible::No);
 }
 
 #[test]
@@ -94,8 +96,8 @@ fn whether_a_class_is_eligible_follows_the_condition_of_the_workers_that_can_run
         (Phase::Running, Liveness::Lapsed, Eligible::No),
         (Phase::Running, Liveness::Gone, Eligible::No),
     ] {
-        let board = board(&[record(1, "default", standing(phase, liveness))]);
-        assert_eq!(eligible(&class("default"), &board), expected, "{phase:?} {liveness:?}");
+        let shared = shared_by(&[record(1, "default", standing(phase, liveness))]);
+        assert_eq!(eligible(&class("default"), &shared), expected, "{phase:?} {liveness:?}");
     }
 }
 
@@ -105,55 +107,58 @@ fn a_reason_counts_live_workers_and_names_the_dead_that_could() {
     let gone = standing(Phase::Running, Liveness::Gone);
     let mut workers = vec![record(1, "default", Standing::NEW)];
     workers.extend((2..=5).map(|n| record(n, "default", gone)));
-    let words = reason(&class("gpu"), &board(&workers));
+    let words = reason(&class("gpu"), &shared_by(&workers));
     assert_eq!(words, "no eligible worker: 1 not serving queue gpu");
     workers.push(record(6, "gpu", gone));
-    let words = reason(&class("gpu"), &board(&workers));
+    let words = reason(&class("gpu"), &shared_by(&workers));
     assert!(words.ends_with("1 worker with a handler for noop is inactive"), "{words}");
-    let words = reason(&class("gpu"), &board(&[]));
+    let words = reason(&class("gpu"), &shared_by(&[]));
     assert_eq!(words, "no eligible worker: no live worker has a handler for noop");
 }
 
 #[test]
 fn what_is_found_of_a_class_holds_until_the_profiles_change() {
     let mut workers = vec![record(1, "default", Standing::NEW)];
-    let board = board(&workers);
-    assert_eq!(eligible(&class("gpu"), &board), Eligible::No);
+    let shared = shared_by(&workers);
+    assert_eq!(eligible(&class("gpu"), &shared), Eligible::No);
     // A beat is no news.
     workers[0].renewal += 1;
-    board.fleet.set(workers.iter().map(brief).collect(), &[]);
-    assert_eq!(board.fleet.crews().fits.lock().unwrap().len(), 1);
+    shared.fleet.set(workers.iter().map(brief).collect(), &[]);
+    assert_eq!(shared.fleet.crews().fits.lock().unwrap().len(), 1);
     let new = record(2, "gpu", Standing::NEW);
-    assert_eq!(board.fleet.unknown(&[brief(&workers[0]), brief(&new)]), [id(2)]);
-    board.fleet.set(vec![brief(&workers[0]), brief(&new)], &[new]);
-    assert_eq!(eligible(&class("gpu"), &board), Eligible::Yes);
+    assert_eq!(shared.fleet.unknown(&[brief(&workers[0]), brief(&new)]), [id(2)]);
+    shared.fleet.set(vec![brief(&workers[0]), brief(&new)], &[new]);
+    assert_eq!(eligible(&class("gpu"), &shared), Eligible::Yes);
     // It registers again, with something else.
     let mut other = record(2, "mail", Standing::NEW);
     other.updated = Timestamp(2);
-    assert_eq!(board.fleet.unknown(&[brief(&other)]), [id(2)]);
-    board.fleet.set(vec![brief(&workers[0]), brief(&other)], &[other]);
-    assert_eq!(eligible(&class("gpu"), &board), Eligible::No);
+    assert_eq!(shared.fleet.unknown(&[brief(&other)]), [id(2)]);
+    shared.fleet.set(vec![brief(&workers[0]), brief(&other)], &[other]);
+    assert_eq!(eligible(&class("gpu"), &shared), Eligible::No);
 }
 
 #[test]
-fn sessions_here_are_known_at_once_and_tell_whether_they_are_deaf() {
-    let board = board(&[]);
-    let profile = board.fleet.intern(Profile::of(&record(1, "default", Standing::NEW)));
-    let (push, _pushed) = mpsc::unbounded_channel();
+fn sessions_here_are_known_at_once_and_show_whether_they_poll() {
+    let shared = shared_by(&[]);
+    let profile = shared.fleet.intern(Profile::of(&record(1, "default", Standing::NEW)));
+    let (outputs, _produced) = mpsc::unbounded_channel();
     let closer = CancellationToken::new().drop_guard();
-    let mut session = Session::new((id(1), 1), ("w1", profile), push, closer);
-    board.fleet.attached(Arc::clone(&session.facts));
-    assert_eq!(eligible(&class("default"), &board), Eligible::Yes);
-    assert!(session.facts.polled(DEAF_AFTER) && !session.facts.polled(DEAF_AFTER));
-    board.fleet.changed();
-    let words = reason(&class("default"), &board);
+    let mut session = Session::new((id(1), 1), ("w1", profile), outputs, closer);
+    shared.fleet.attached(Arc::clone(&session.facts));
+    assert_eq!(eligible(&class("default"), &shared), Eligible::Yes);
+    assert!(
+        session.facts.set_poll_age(NOT_POLLING_AFTER)
+            && !session.facts.set_poll_age(NOT_POLLING_AFTER)
+    );
+    shared.fleet.changed();
+    let words = reason(&class("default"), &shared);
     assert_eq!(words, "no eligible worker: w1 beats but has not polled for 10 s");
-    assert!(session.facts.polled(Span::ZERO));
+    assert!(session.facts.set_poll_age(Span::ZERO));
     session.set_running(false);
-    board.fleet.changed();
-    assert_eq!(eligible(&class("default"), &board), Eligible::No);
-    board.fleet.detached(id(1));
-    let words = reason(&class("default"), &board);
+    shared.fleet.changed();
+    assert_eq!(eligible(&class("default"), &shared), Eligible::No);
+    shared.fleet.detached(id(1));
+    let words = reason(&class("default"), &shared);
     assert_eq!(words, "no eligible worker: no live worker has a handler for noop");
 }
 
@@ -178,8 +183,8 @@ fn a_class_that_needs_proof_of_death_fits_only_workers_whose_containment_gives_i
             route: Route::Action { runtime: "shell".into(), labels: BTreeMap::new(), proof },
             ..class("default")
         };
-        let board = board(&[worker]);
-        assert_eq!(eligible(&class(false), &board), Eligible::Yes, "{about}");
-        assert_eq!(eligible(&class(true), &board) == Eligible::Yes, fits, "{about}");
+        let shared = shared_by(&[worker]);
+        assert_eq!(eligible(&class(false), &shared), Eligible::Yes, "{about}");
+        assert_eq!(eligible(&class(true), &shared) == Eligible::Yes, fits, "{about}");
     }
 }

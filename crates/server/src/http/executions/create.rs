@@ -8,7 +8,6 @@ use super::view;
 use crate::engine::unexpected;
 use crate::http::error::ApiError;
 use crate::http::idempotency::{self, Endpoint, IdempotencyKey};
-use crate::http::orders;
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
 use crate::intake::execution;
@@ -28,14 +27,13 @@ pub(super) async fn create(mut req: ApiRequest) -> Result<ApiResponse, ApiError>
         let answer = ApiResponse::created(written.unwrap_or_default()).replayed(done.replayed);
         return Ok(answer.at(location.unwrap_or_default()));
     }
-    let id = job.id;
-    match req.app.engine.submit(Command::Enqueue(Box::new(job))).await? {
-        Reply::Enqueued(stored) => stored.map_err(ApiError::Enqueue)?,
-        other => return Err(unexpected("an enqueue", &other).into()),
+    let (reply, command) = req.app.engine.submit_keeping(Command::Enqueue(Box::new(job))).await?;
+    let (Reply::Enqueued(stored), Command::Enqueue(job)) = (&reply, command) else {
+        return Err(unexpected("an enqueue", &reply).into());
     };
-    // Read back: by now it may be under way already.
-    let record = orders::job(&req.app, id, None).await?;
-    Ok(ApiResponse::created(view::document(&req.app, &record)).at(location(id)))
+    let stored = stored.clone().map_err(ApiError::Enqueue)?;
+    let record = idempotency::stored(*job, &stored);
+    Ok(ApiResponse::created(view::document(&req.app, &record)).at(location(record.job.id)))
 }
 
 fn location(id: JobId) -> String {

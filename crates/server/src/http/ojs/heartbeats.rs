@@ -14,7 +14,8 @@ use outlast_wire::ojs::worker::{BeatPhase, Heartbeat, HeldByBeat};
 use tokio::time::Instant;
 
 use super::plain_workers;
-use crate::engine::{Engine, Unavailable, millis, unexpected};
+use crate::clock::millis;
+use crate::engine::{Engine, Unavailable, unexpected};
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;

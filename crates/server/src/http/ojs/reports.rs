@@ -91,10 +91,9 @@ pub(super) async fn nack(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
         Reported::Moved(moved) => moved,
         Reported::TooLate(answer) => return Ok(answer),
     };
-    let record = orders::job(&req.app, moved.job, None).await?;
     Ok(ApiResponse::object(|object| {
         moved_fields(object, &moved);
-        object.number("max_attempts", record.job.rules.retry.max_attempts);
+        object.number("max_attempts", moved.max_attempts);
         if let Some(due) = moved.due.filter(|_| moved.state == State::Retryable) {
             object.time("next_attempt_at", due);
             object.number("retry_delay_ms", due.since(moved.at).as_millis());

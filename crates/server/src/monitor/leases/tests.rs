@@ -9,7 +9,6 @@ use outlast_core::limits;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::{Standing, WorkerEvent};
 use outlast_packs::PackSet;
-use outlast_proto::v1::ServerMessage;
 use outlast_store::StoreError;
 use outlast_store::command::{Start, WorkerMove};
 use outlast_store::event::EventQuery;
@@ -20,17 +19,18 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::*;
-use crate::engine::native_fence;
+use crate::engine::output::SessionOutput;
 use crate::engine::tests::{attach_sdk_worker, noop_job, register_sdk_worker};
+use crate::session::convert::native_fence;
 use crate::settings::Settings;
 
 const WORKERS: u128 = 50;
 const SLOTS: u32 = 40;
 const JOBS: u128 = 2_000;
-/// Generous: a loaded machine is slow, and a stuck server is stuck for ever.
+/// Generous: a loaded machine is slow, and a stuck server is stuck forever.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-type Pushed = UnboundedReceiver<Result<ServerMessage, tonic::Status>>;
+type Outputs = UnboundedReceiver<SessionOutput>;
 
 struct Scene {
     engine: Engine,
@@ -48,7 +48,7 @@ impl Scene {
     }
 
     /// Attaches a fleet; its streams must be kept.
-    async fn fleet(&self, generation: u128) -> (Vec<WorkerId>, Vec<Pushed>) {
+    async fn fleet(&self, generation: u128) -> (Vec<WorkerId>, Vec<Outputs>) {
         let workers: Vec<WorkerId> =
             (0..WORKERS).map(|n| WorkerId(Uuid::from_u128(generation * 1_000 + n))).collect();
         let mut streams = Vec::new();
@@ -60,7 +60,7 @@ impl Scene {
 
     async fn await_held(&self, wanted: usize) {
         let held = || -> usize {
-            self.engine.board().fleet.sessions().iter().map(|session| session.held()).sum()
+            self.engine.shared().fleet.sessions().iter().map(|session| session.held()).sum()
         };
         let begun = Instant::now();
         while held() < wanted {
@@ -97,10 +97,10 @@ impl Scene {
         });
         assert!(join_all(drops).await.iter().all(Result::is_ok));
         for worker in workers {
-            self.engine.board().leases().dropped(*worker, boot_time());
+            self.engine.shared().leases.watch().dropped(*worker, boot_time());
             self.engine.send(Input::Detached { worker: *worker, session: 1 }).await.unwrap();
         }
-        self.engine.board().lease_changed.notify_one();
+        self.engine.shared().leases.notify();
     }
 
     /// Returns the batches in which workers were given up, when that many were.

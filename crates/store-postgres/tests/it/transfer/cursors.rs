@@ -21,7 +21,7 @@ async fn add(store: &impl Store, server: u128, n: u64) -> JobId {
         budgets: outlast_core::budget::Budgets::DEFAULT,
         commands: vec![enqueue(job)],
     };
-    store.apply(batch).await.unwrap();
+    store.apply(batch.into()).await.unwrap();
     id
 }
 

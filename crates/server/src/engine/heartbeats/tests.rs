@@ -10,6 +10,7 @@ use outlast_store::store::ManualClock;
 use super::*;
 use crate::engine::Engine;
 use crate::engine::tests::noop_job;
+use crate::settings::Settings;
 
 fn model() -> ModelStore {
     ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))))

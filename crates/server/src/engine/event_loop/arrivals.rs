@@ -1,14 +1,14 @@
-//! What the loop learns from arrivals that became jobs.
+//! What the loop learns from jobs that programs stored by SQL.
 
 use outlast_store::arrival::EnqueuedArrived;
 
-use crate::engine::turn::Turn;
+use super::EventLoop;
 
-impl Turn {
-    pub(super) fn note_arrived(&mut self, done: &EnqueuedArrived) {
+impl EventLoop {
+    pub(super) fn arrivals_enqueued(&mut self, done: &EnqueuedArrived) {
         for job in &done.jobs {
             tracing::debug!(job = %job.id, state = %job.state, "arrival enqueued");
-            self.note_enqueued(job);
+            self.job_enqueued(job);
         }
         for job in &done.known {
             tracing::warn!(%job, "dropped a job that a program stored by SQL: its id is taken");

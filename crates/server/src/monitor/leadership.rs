@@ -1,9 +1,9 @@
-//! One of the duties that a single server does for all: held by a lease in the store.
+//! Leadership: one server does a task for all, under a lease in the store.
 //!
 //! ```text
-//! ask ─▶ held: do the work, with the epoch; ask again before the lease is over
-//!     └▶ another's: look again when its lease is over
-//! stop ─▶ give it back, so that another goes on at once
+//! acquire ─▶ leader: do the work under the epoch; renew before the lease is over
+//!         └▶ another server leads: try again when its lease is over
+//! stop ─▶ resign, so that another server takes over at once
 //! ```
 
 use std::time::Duration;
@@ -15,26 +15,26 @@ use outlast_store::{Command, Reply};
 
 use crate::engine::Engine;
 
-/// Longest that a server that stops tries to give a duty back; its lease ends anyway.
-const GIVE_BACK_MAX: Duration = Duration::from_secs(2);
+/// Longest that a stopping server tries to resign; the lease ends anyway.
+const RESIGN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// This server's side of a duty.
-pub(super) struct Keeper {
+/// This server's candidacy for one task.
+pub(super) struct Leadership {
     engine: Engine,
     name: &'static str,
     lease: Span,
     held: Option<Duty>,
 }
 
-impl Keeper {
+impl Leadership {
     pub(super) const fn new(engine: Engine, name: &'static str, lease: Span) -> Self {
         Self { engine, name, lease, held: None }
     }
 
-    /// Returns what to show with work that is done under the duty, or how long another has
-    /// it for sure.
-    pub(super) async fn hold(&mut self) -> Result<DutyFence, Span> {
-        let now = self.engine.board().store_time().unwrap_or_default();
+    /// Acquires or renews the lease. Returns the fence for work done under it, or how long another
+    /// server certainly leads.
+    pub(super) async fn acquire(&mut self) -> Result<DutyFence, Span> {
+        let now = self.engine.shared().store_time().unwrap_or_default();
         if let Some(duty) = self.held
             && now.after(Span(self.lease.0 / 2)) < duty.until
         {
@@ -43,7 +43,7 @@ impl Keeper {
         match self.engine.submit(self.ask(Some(self.lease))).await {
             Ok(Reply::Duty(Ok(duty))) => {
                 if self.held.is_none_or(|held| held.epoch != duty.epoch) {
-                    tracing::info!(duty = self.name, epoch = %duty.epoch, "this server has a duty");
+                    tracing::info!(task = self.name, epoch = %duty.epoch, "this server is the leader");
                 }
                 self.held = Some(duty);
                 Ok(self.fence(duty))
@@ -57,25 +57,25 @@ impl Keeper {
             }
             Ok(_) => Err(Span::ZERO),
             Err(error) => {
-                tracing::debug!(%error, duty = self.name, "cannot ask for a duty");
+                tracing::debug!(%error, task = self.name, "failed to acquire leadership");
                 Err(Span::ZERO)
             }
         }
     }
 
-    /// Notes that the duty is another's.
+    /// Records that another server leads.
     pub(super) fn lost(&mut self, refusal: DutyRefusal) {
         if self.held.take().is_some() {
-            tracing::info!(duty = self.name, %refusal, "another server has taken a duty over");
+            tracing::info!(task = self.name, %refusal, "another server has become the leader");
         }
     }
 
-    /// Lets another server take the duty at once.
-    pub(super) async fn give_back(mut self) {
+    /// Lets another server take over at once.
+    pub(super) async fn resign(mut self) {
         if self.held.take().is_some() {
-            let giving = self.engine.submit(self.ask(None));
-            if !matches!(tokio::time::timeout(GIVE_BACK_MAX, giving).await, Ok(Ok(_))) {
-                tracing::debug!(duty = self.name, "could not give a duty back");
+            let resigning = self.engine.submit(self.ask(None));
+            if !matches!(tokio::time::timeout(RESIGN_TIMEOUT, resigning).await, Ok(Ok(_))) {
+                tracing::debug!(task = self.name, "failed to resign leadership");
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Lanes in order: renew, output, finish, claim, enqueue, so that a flood of enqueues delays
 //! no heartbeat. At most one operation per job: a second one waits for the next batch. Output
-//! is kept before the end that follows it: who follows a job stops reading when it has ended.
+//! is stored before the end of its job: readers that follow a job stop when it has ended.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -12,37 +12,39 @@ use outlast_core::worker::liveness::WorkerEvent;
 use outlast_store::Command;
 use outlast_store::command::{ClassId, First, WorkerMove};
 
-use crate::engine::input::ReplySender;
+use crate::engine::input::{KeepingSender, ReplySender};
 
 /// Most weight in one batch; an enqueued job weighs 1. Keeps a batch to a few milliseconds.
 const WEIGHT_MAX: usize = 2_000;
 
-/// Weight of giving one worker up: a few commits for thousands, of which none takes long.
+/// Weight of one lapse: thousands of workers take a few short commits.
 const LAPSE_WEIGHT: usize = 2;
 
-/// A command with who waits for its reply.
+/// A command, and where its reply goes.
 #[derive(Debug)]
 pub(crate) struct Op {
     pub(crate) command: Command,
-    pub(crate) sink: Sink,
+    pub(crate) reply_to: ReplyTo,
 }
 
-/// Who waits for a reply.
+/// Where a reply goes.
 #[derive(Debug)]
-pub(crate) enum Sink {
-    /// A caller.
+pub(crate) enum ReplyTo {
+    /// To the caller that submitted the command.
     Caller(ReplySender),
-    /// A session's report.
+    /// To the caller that submitted the command and gets it back.
+    CallerKeeping(KeepingSender),
+    /// To the session that sent the report.
     Report { worker: WorkerId, session: u64, job: JobId, epoch: Epoch, finished: bool },
-    /// A session that gets what is claimed.
+    /// To the session that the jobs are claimed for.
     Session { worker: WorkerId, session: u64, classes: Vec<ClassId>, max: u32 },
-    /// A monitor that gives a worker up, among many others or not.
+    /// To the lease monitor, which may declare many workers dead at once.
     Lapse { mass: bool, caller: ReplySender },
-    /// A look for stranded jobs of a class.
-    Strand(ClassId),
-    /// A queue that was paused or resumed, and its caller.
+    /// To the bookkeeping of a class that no worker can run.
+    Unclaimable(ClassId),
+    /// To the caller that paused or resumed a queue.
     Queue { queue: String, paused: bool, caller: ReplySender },
-    /// Nobody.
+    /// Nowhere.
     None,
 }
 
@@ -58,21 +60,20 @@ enum Lane {
 /// Lanes in the order in which a batch takes from them.
 const LANES: usize = 5;
 
-/// Weight kept for the enqueues of a batch, so that reports and claims that never stop
-/// delay no producer for ever.
+/// Weight reserved for the enqueues of a batch, so that a steady stream of reports and claims
+/// cannot starve producers.
 const ENQUEUE_SHARE: usize = WEIGHT_MAX / 4;
 
-/// Most weight that output takes of a batch, so that jobs that print without end delay
-/// nobody else's.
+/// Most weight that output takes of a batch, so that jobs that print a lot delay no others.
 const OUTPUT_SHARE: usize = WEIGHT_MAX / 4;
 
 /// Operations that wait for a batch: in order of arrival within a lane.
 #[derive(Debug, Default)]
-pub(crate) struct Gather {
+pub(crate) struct Batcher {
     lanes: [VecDeque<Op>; LANES],
 }
 
-impl Gather {
+impl Batcher {
     pub(crate) fn push(&mut self, op: Op) {
         let lane = lane_of(&op.command) as usize;
         if let Some(lane) = self.lanes.get_mut(lane) {
@@ -84,13 +85,13 @@ impl Gather {
         self.lanes.iter().all(VecDeque::is_empty)
     }
 
-    /// Returns how many jobs the claims that wait ask for, by class: a claim of several counts
-    /// for each.
+    /// Returns how many jobs the waiting claims ask for, by class; a claim of several classes
+    /// counts for each of them.
     pub(crate) fn planned(&self) -> HashMap<ClassId, u64> {
         let mut planned = HashMap::new();
         let claims = self.lanes.get(Lane::Claim as usize).into_iter().flatten();
         for op in claims {
-            let Sink::Session { classes, max, .. } = &op.sink else { continue };
+            let ReplyTo::Session { classes, max, .. } = &op.reply_to else { continue };
             for class in classes {
                 *planned.entry(*class).or_default() += u64::from(*max);
             }
@@ -98,8 +99,8 @@ impl Gather {
         planned
     }
 
-    /// Takes the next batch in lane order. An operation about a job that is in the batch
-    /// already stays where it was, and so does what does not fit.
+    /// Takes the next batch in lane order. A second operation about a job stays for a later
+    /// batch, and so does what does not fit.
     pub(crate) fn take(&mut self) -> Vec<Op> {
         let waiting: usize = self.lanes.iter().map(VecDeque::len).sum();
         let mut batch = Vec::with_capacity(waiting.min(WEIGHT_MAX));
@@ -113,12 +114,12 @@ impl Gather {
             while weight < limit {
                 let Some(op) = lane.pop_front() else { break };
                 let size = weight_of(&op.command);
-                // The first of a lane goes whatever its size: it would else wait for ever.
+                // The first of a lane is taken whatever its size, or it would wait forever.
                 let fits = batch.len() == before || weight + size <= limit;
                 let in_turn = match &op.command {
-                    // A last word moves what is still held: it comes after every report
-                    // before it, those that wait for the next batch included.
-                    Command::Worker(step) if is_last_word(step) => later.is_empty(),
+                    // A goodbye ends what the worker still holds, so it comes after every
+                    // earlier report, including those that wait for the next batch.
+                    Command::Worker(step) if is_goodbye(step) => later.is_empty(),
                     // Output stays in order.
                     Command::Log(_) => later.is_empty(),
                     Command::Finish(finish) => !printing.contains(&finish.job),
@@ -133,7 +134,7 @@ impl Gather {
             }
             later.append(lane);
             *lane = later;
-            // Output that did not fit holds back the end of its job, and nothing else of it.
+            // Output that did not fit delays only the end of its job.
             if at == Lane::Output as usize {
                 printing.extend(lane.iter().filter_map(|op| printed_by(&op.command)));
             }
@@ -160,7 +161,7 @@ fn printed_by(command: &Command) -> Option<JobId> {
     }
 }
 
-fn is_last_word(step: &WorkerMove) -> bool {
+fn is_goodbye(step: &WorkerMove) -> bool {
     matches!(step.event, WorkerEvent::Goodbye | WorkerEvent::Died)
 }
 
@@ -171,7 +172,7 @@ fn weight_of(command: &Command) -> usize {
         Command::EnqueueArrived(order) => order.jobs.len(),
         // A few KiB of output cost as much as a job.
         Command::Log(chunk) => 1 + chunk.bytes.len() / 4096,
-        // It moves what the worker held.
+        // It moves the jobs that the worker held.
         Command::Lapse(_) => LAPSE_WEIGHT,
         Command::Claim(claim) => usize::try_from(claim.max.get()).unwrap_or(usize::MAX).min(64),
         _ => 1,
@@ -194,8 +195,8 @@ fn job_of(command: &Command) -> Option<JobId> {
 
 fn lane_of(command: &Command) -> Lane {
     match command {
-        // A last word moves what is still held: it must not overtake the reports before it.
-        Command::Worker(step) if is_last_word(step) => Lane::Finish,
+        // A goodbye must not overtake the reports before it.
+        Command::Worker(step) if is_goodbye(step) => Lane::Finish,
         Command::Renew(_)
         | Command::Register(_)
         | Command::Attach(_)
@@ -226,7 +227,7 @@ fn lane_of(command: &Command) -> Lane {
     }
 }
 
-/// Returns the earliest time at which something will be due because of this command.
+/// Returns the earliest time at which this command makes something due.
 pub(crate) fn due_of(command: &Command) -> Option<Timestamp> {
     let of_job = |job: &outlast_store::command::NewJob| {
         let first = match job.first {
@@ -258,7 +259,7 @@ mod tests {
     fn start(job: u128) -> Op {
         let start =
             Start { job: JobId(Uuid::from_u128(job)), fence: Fence::default(), pack_digest: None };
-        Op { command: Command::Start(start), sink: Sink::None }
+        Op { command: Command::Start(start), reply_to: ReplyTo::None }
     }
 
     fn goodbye() -> Op {
@@ -269,7 +270,7 @@ mod tests {
             by: String::new(),
             evidence: Evidence::default(),
         };
-        Op { command: Command::Worker(step), sink: Sink::None }
+        Op { command: Command::Worker(step), reply_to: ReplyTo::None }
     }
 
     fn goodbyes(batch: &[Op]) -> usize {
@@ -278,28 +279,28 @@ mod tests {
 
     fn bulk(jobs: u128) -> Op {
         let job = |n| crate::engine::tests::noop_job(n);
-        Op { command: Command::EnqueueAll((0..jobs).map(job).collect()), sink: Sink::None }
+        Op { command: Command::EnqueueAll((0..jobs).map(job).collect()), reply_to: ReplyTo::None }
     }
 
     /// Beats once waited for every bulk that had come before them.
     #[test]
     fn flood_of_bulks_delays_no_report_and_reports_do_not_starve_a_bulk() {
-        let mut gather = Gather::default();
+        let mut batcher = Batcher::default();
         let huge = WEIGHT_MAX as u128 * 2;
-        gather.push(bulk(huge));
-        gather.push(bulk(huge));
-        (1..=WEIGHT_MAX as u128 + 5).for_each(|job| gather.push(start(job)));
-        let first = gather.take();
+        batcher.push(bulk(huge));
+        batcher.push(bulk(huge));
+        (1..=WEIGHT_MAX as u128 + 5).for_each(|job| batcher.push(start(job)));
+        let first = batcher.take();
         assert_eq!(first.len(), WEIGHT_MAX + 1);
         assert!(matches!(first[0].command, Command::Start(_)));
         assert!(matches!(first[WEIGHT_MAX].command, Command::EnqueueAll(_)));
-        assert_eq!((gather.take().len(), gather.is_empty()), (5 + 1, true));
+        assert_eq!((batcher.take().len(), batcher.is_empty()), (5 + 1, true));
     }
 
     fn output(job: u128, n: u32, bytes: usize) -> Op {
         let (job, epoch) = (JobId(Uuid::from_u128(job)), Epoch(1));
         let chunk = LogChunk { job, epoch, n, stream: Stream::Stdout, bytes: vec![b'x'; bytes] };
-        Op { command: Command::Log(chunk), sink: Sink::None }
+        Op { command: Command::Log(chunk), reply_to: ReplyTo::None }
     }
 
     fn finish(job: u128) -> Op {
@@ -310,7 +311,7 @@ mod tests {
             detail: EndDetail::default(),
             by: String::new(),
         };
-        Op { command: Command::Finish(Box::new(finish)), sink: Sink::None }
+        Op { command: Command::Finish(Box::new(finish)), reply_to: ReplyTo::None }
     }
 
     fn chunks(batch: &[Op]) -> Vec<u32> {
@@ -327,43 +328,43 @@ mod tests {
         batch.iter().filter(|op| matches!(op.command, Command::Finish(_))).count()
     }
 
-    /// Behind a flood of enqueues a job's output was once kept after its end, and whoever
+    /// Behind a flood of enqueues a job's output was once stored after its end, and readers that
     /// followed the job missed it.
     #[test]
     fn output_is_kept_before_the_end_that_came_after_it_whatever_else_there_is_to_do() {
-        let mut gather = Gather::default();
-        (0..3).for_each(|_| gather.push(bulk(WEIGHT_MAX as u128)));
-        gather.push(output(1, 0, 10));
-        gather.push(finish(1));
-        let first = gather.take();
+        let mut batcher = Batcher::default();
+        (0..3).for_each(|_| batcher.push(bulk(WEIGHT_MAX as u128)));
+        batcher.push(output(1, 0, 10));
+        batcher.push(finish(1));
+        let first = batcher.take();
         assert!(matches!(first[0].command, Command::Log(_)));
         assert!(matches!(first[1].command, Command::Finish(_)));
     }
 
     #[test]
     fn output_that_waits_stays_in_order_and_holds_back_the_end_of_its_own_job_only() {
-        let mut gather = Gather::default();
+        let mut batcher = Batcher::default();
         let share = OUTPUT_SHARE * 4096;
         [output(1, 0, share / 2), output(1, 1, share), output(1, 2, 10), finish(1), finish(2)]
             .into_iter()
-            .for_each(|op| gather.push(op));
-        let first = gather.take();
+            .for_each(|op| batcher.push(op));
+        let first = batcher.take();
         assert_eq!((chunks(&first), ends(&first)), (vec![0], 1));
-        let second = gather.take();
+        let second = batcher.take();
         assert_eq!((chunks(&second), ends(&second)), (vec![1], 0));
-        let third = gather.take();
-        assert_eq!((chunks(&third), ends(&third), gather.is_empty()), (vec![2], 1, true));
+        let third = batcher.take();
+        assert_eq!((chunks(&third), ends(&third), batcher.is_empty()), (vec![2], 1, true));
     }
 
     /// A goodbye once moved attempts whose reports were in the same batch, or deferred.
     #[test]
     fn goodbye_never_overtakes_a_report_that_came_before_it() {
-        let mut gather = Gather::default();
+        let mut batcher = Batcher::default();
         // The second word about job 1 waits for the next batch, and the goodbye with it.
-        [start(1), start(1), goodbye()].into_iter().for_each(|op| gather.push(op));
-        assert_eq!(goodbyes(&gather.take()), 0);
-        let second = gather.take();
+        [start(1), start(1), goodbye()].into_iter().for_each(|op| batcher.push(op));
+        assert_eq!(goodbyes(&batcher.take()), 0);
+        let second = batcher.take();
         assert!(matches!(second.last().unwrap().command, Command::Worker(_)));
-        assert_eq!((second.len(), gather.is_empty()), (2, true));
+        assert_eq!((second.len(), batcher.is_empty()), (2, true));
     }
 }

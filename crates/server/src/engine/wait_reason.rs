@@ -6,9 +6,10 @@ use outlast_core::time::Timestamp;
 use outlast_store::command::{ClassKey, Route};
 
 use crate::clock::boot_time;
-use crate::engine::Board;
-use crate::engine::fleet::{Condition, Crew, Crews};
+use crate::engine::fleet::{Crew, Crews};
 use crate::engine::profile::{Misfit, misfit_words};
+use crate::engine::session_facts::Condition;
+use crate::engine::shared_state::SharedState;
 
 /// Whether any worker may take jobs of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,35 +18,35 @@ pub(crate) enum Eligible {
     Yes,
     /// The queue is paused.
     Paused,
-    /// Those that could have lost their connection and may be back: nothing is decided yet.
+    /// The workers that can have lost their connection and may come back: undecided.
     Away,
     /// No live worker of any server can.
     No,
 }
 
 /// Returns why a claimable job of the class waits.
-pub(crate) fn reason(key: &ClassKey, board: &Board) -> String {
-    match eligible(key, board) {
+pub(crate) fn reason(key: &ClassKey, shared: &SharedState) -> String {
+    match eligible(key, shared) {
         Eligible::Yes if key.isolated => {
             "waits for a worker that holds nothing else: two workers died under it".into()
         }
         Eligible::Yes => "waits for its turn".into(),
         Eligible::Paused => format!("queue {} is paused", key.queue),
-        Eligible::Away | Eligible::No => lack(key, board),
+        Eligible::Away | Eligible::No => lack(key, shared),
     }
 }
 
 /// Judges whether any live worker, of whatever server, may take jobs of the class.
-pub(crate) fn eligible(key: &ClassKey, board: &Board) -> Eligible {
-    if board.is_paused(&key.queue) {
+pub(crate) fn eligible(key: &ClassKey, shared: &SharedState) -> Eligible {
+    if shared.is_paused(&key.queue) {
         return Eligible::Paused;
     }
-    let best = board.fleet.crews().best(key);
+    let best = shared.fleet.crews().best(key);
     if best == Some(Condition::Active) {
         return Eligible::Yes;
     }
     if key.route == Route::Plain
-        && board.fetchers.serve(&key.queue, key.tenant.as_deref(), boot_time())
+        && shared.long_polls.serve(&key.queue, key.tenant.as_deref(), boot_time())
     {
         return Eligible::Yes;
     }
@@ -53,9 +54,9 @@ pub(crate) fn eligible(key: &ClassKey, board: &Board) -> Eligible {
 }
 
 /// Returns which live workers there are and why none takes jobs of the class.
-pub(crate) fn lack(key: &ClassKey, board: &Board) -> String {
-    let crews = board.fleet.crews();
-    format!("no eligible worker: {}", lack_of(key, &crews, board.store_time()))
+pub(crate) fn lack(key: &ClassKey, shared: &SharedState) -> String {
+    let crews = shared.fleet.crews();
+    format!("no eligible worker: {}", lack_of(key, &crews, shared.store_time()))
 }
 
 fn lack_of(key: &ClassKey, crews: &Crews, now: Option<Timestamp>) -> String {
@@ -64,7 +65,7 @@ fn lack_of(key: &ClassKey, crews: &Crews, now: Option<Timestamp>) -> String {
         Route::Plain => format!("a handler for {}", key.job_type),
     };
     let (able, misfits) = crews.judge(key);
-    // Workers of another kind are no news while there are some of the right one.
+    // Workers of another kind matter only if there are none of the right kind.
     let right_kind = |misfit: &Misfit| *misfit != Misfit::Role;
     let some_fit_better = misfits.iter().any(|(misfit, _)| right_kind(misfit));
     let live: Vec<&Crew> = able.iter().copied().filter(|crew| crew.count() > 0).collect();
@@ -88,14 +89,14 @@ fn lack_of(key: &ClassKey, crews: &Crews, now: Option<Timestamp>) -> String {
     why.join(", ")
 }
 
-/// Says what live workers do that could run it.
+/// Describes the live workers that could run it.
 fn inactive(able: &[&Crew], wanted: &str, now: Option<Timestamp>) -> String {
     let mut states: BTreeMap<Condition, usize> = BTreeMap::new();
     for (condition, count) in able.iter().flat_map(|crew| &crew.live) {
         *states.entry(*condition).or_default() += count;
     }
     let count: usize = states.values().sum();
-    if let (1, Some((Condition::Deaf(age), _))) = (count, states.first_key_value()) {
+    if let (1, Some((Condition::NotPolling(age), _))) = (count, states.first_key_value()) {
         let name = able.iter().find_map(|crew| crew.name.as_deref()).unwrap_or("a worker");
         return format!("{name} beats but has not polled for {} s", age.as_secs());
     }
@@ -105,14 +106,14 @@ fn inactive(able: &[&Crew], wanted: &str, now: Option<Timestamp>) -> String {
         2 => "both ",
         _ => "all ",
     };
-    let told = match states.len() {
+    let listed = match states.len() {
         1 => states.keys().map(|one| format!("{all}{}", words(*one))).collect::<String>(),
         _ => {
             let each = states.iter().map(|(one, count)| format!("{count} {}", words(*one)));
             each.collect::<Vec<_>>().join(", ")
         }
     };
-    format!("{count} {workers} {have} {wanted}, {told}{}", age(able, now))
+    format!("{count} {workers} {have} {wanted}, {listed}{}", age(able, now))
 }
 
 fn age(crews: &[&Crew], now: Option<Timestamp>) -> String {
@@ -126,7 +127,7 @@ const fn words(condition: Condition) -> &'static str {
     match condition {
         Condition::Active => "running",
         Condition::Away => "not connected",
-        Condition::Deaf(_) => "not polling",
+        Condition::NotPolling(_) => "not polling",
         Condition::Quiet => "quiet",
         Condition::Draining => "draining",
         Condition::Gone => "inactive",

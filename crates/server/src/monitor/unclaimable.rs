@@ -1,11 +1,11 @@
-//! Fails executions that no live worker can run, and takes back what was not started.
+//! Fails jobs that no live worker can run, and revokes jobs that were not started in time.
 
 use outlast_core::time::{BootTime, Span};
 use tokio::sync::oneshot;
 
-use crate::clock::{boot_time, precise};
+use crate::clock::{boot_time, millis, precise};
+use crate::engine::Engine;
 use crate::engine::input::Input;
-use crate::engine::{Engine, millis};
 use crate::metrics::Check;
 
 /// Runs until dropped.
@@ -26,18 +26,17 @@ pub(super) async fn run(engine: Engine) {
     loop {
         ticks.tick().await;
         let before = boot_time().0.saturating_sub(settings.start_timeout.0);
-        if engine.send(Input::Overdue { before: BootTime(before) }).await.is_err() {
+        if engine.send(Input::RevokeOverdue { before: BootTime(before) }).await.is_err() {
             return;
         }
-        // The safety net of the dispatch bound: what the loop did not see become
-        // claimable, it learns here.
+        // A safety net for dispatch: the loop learns here of claimable jobs that it missed.
         match engine.look_for_claimable().await {
             Ok(classes) => drop(engine.send(Input::Backlog(classes)).await),
             Err(error) => tracing::warn!(%error, "failed to read the backlog"),
         }
         if settings.timeout_monitor {
             let (begun, (reply, looked)) = (precise(), oneshot::channel());
-            drop(engine.send(Input::Strand { reply }).await);
+            drop(engine.send(Input::CheckUnclaimable { reply }).await);
             drop(looked.await);
             engine.counters().checked(Check::Stranded, precise().saturating_sub(begun));
         }

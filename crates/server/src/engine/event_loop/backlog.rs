@@ -1,5 +1,5 @@
-//! Looks into the store for claimable jobs: when the server starts, when it hears of a class
-//! that it does not know, and once a second, for what it may have missed.
+//! Reads the claimable jobs from the store: when the server starts, when an unknown class gets
+//! jobs, and once a second, in case the loop missed some.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use outlast_store::command::{ClassId, Route};
 use outlast_store::query::Claimable;
 use outlast_store::signal::{Heard, Signal};
 
-use super::Turn;
+use super::EventLoop;
 use crate::clock::boot_time;
-use crate::engine::Board;
 use crate::engine::estimate::{Estimate, MANY};
 use crate::engine::input::Input;
+use crate::engine::shared_state::SharedState;
 
-/// Most rows that one look counts, of all classes together: it is taken each second.
+/// Most rows that one read counts, of all classes together: it happens every second.
 const COUNTED_MAX: u64 = 20_000;
-/// A class without jobs is known for this long: most come again.
+/// A class without jobs is remembered for this long: most get jobs again.
 const UNUSED_MAX: Span = Span::from_secs(60);
 /// Pause before a claim that found only locked jobs is made again.
 const LOCKED_PAUSE: Duration = Duration::from_millis(50);
@@ -46,40 +46,39 @@ pub(crate) fn count_max(classes: usize) -> u32 {
     u32::try_from((COUNTED_MAX / classes).clamp(1, MANY)).unwrap_or(u32::MAX)
 }
 
-/// Returns what waits, counted as far as a look may.
-pub(crate) async fn look(
+/// Returns the claimable jobs by class, counted up to a limit.
+pub(crate) async fn look_for_claimable(
     store: &dyn Store,
-    board: &Board,
+    shared: &SharedState,
 ) -> Result<Vec<Claimable>, outlast_store::StoreError> {
-    let max = count_max(board.waiting_classes());
+    let max = count_max(shared.claimable_classes());
     let classes = store.claimable(max).await?;
-    board.set_waiting_classes(classes.len());
+    shared.set_claimable_classes(classes.len());
     Ok(classes)
 }
 
-impl Turn {
-    /// Takes a look beside the loop, which never waits for a read: a slow query of someone
-    /// else's would hold up every report.
+impl EventLoop {
+    /// Reads the backlog in a task beside the loop, so that a slow read delays no report.
     pub(super) fn read_backlog(&mut self) {
         self.backlog = Backlog { wanted: false, reading: true };
-        let (store, inputs) = (Arc::clone(&self.store), self.inputs.clone());
-        let board = Arc::clone(&self.board);
+        let (store, inputs) = (Arc::clone(self.writer.store()), self.inputs.clone());
+        let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
-            let looked = look(store.as_ref(), &board).await;
+            let looked = look_for_claimable(store.as_ref(), &shared).await;
             let Some(inputs) = inputs.upgrade() else { return };
             // A loop that has ended needs no backlog.
             match looked {
                 Ok(classes) => drop(inputs.send(Input::Backlog(classes)).await),
-                // The monitor's next look, a second later at most, makes up for it.
-                Err(error) => tracing::warn!(%error, "failed to look for claimable jobs"),
+                // The monitor reads it again within a second.
+                Err(error) => tracing::warn!(%error, "failed to read the backlog"),
             }
             drop(inputs.send(Input::BacklogRead).await);
         });
     }
 
-    /// Has claims made again, after a moment, for classes of which all jobs were locked by others:
-    /// they may be given back.
-    pub(super) fn ask_again_for(&self, classes: Vec<ClassId>) {
+    /// Claims jobs of these classes again after a moment: other sessions had locked all of them, and
+    /// may give them back.
+    pub(super) fn claim_again_later(&self, classes: Vec<ClassId>) {
         if classes.is_empty() {
             return;
         }
@@ -96,17 +95,19 @@ impl Turn {
     pub(super) fn set_backlog(&mut self, classes: Vec<Claimable>) {
         let now = boot_time();
         for Claimable { id, key, count } in classes {
-            // One that was counted as far as the look went may have any number.
+            // A count that reached the limit may stand for any number.
             let ready = Estimate::of(u64::from(count));
-            let class = self.roster.learn(id, &key, now);
-            let before = class.ready;
+            let before = self.classes.learn(id, &key, now).ready;
             let ready = before.counted(ready.wanted());
-            self.roster.set_ready(id, ready);
-            // Clients that wait for it may not have heard.
+            self.classes.set_ready(id, ready);
+            // Waiting clients may have missed the signal.
             if key.route == Route::Plain {
-                self.board.fetchers.wake(&key.queue, key.tenant.as_deref(), u64::from(count));
+                self.shared.long_polls.wake(&key.queue, key.tenant.as_deref(), u64::from(count));
             }
         }
-        self.roster.forget_unused(BootTime(now.0.saturating_sub(UNUSED_MAX.0)));
+        if self.classes.forget_unused(BootTime(now.0.saturating_sub(UNUSED_MAX.0))) {
+            let Self { sessions, classes, .. } = self;
+            sessions.forget_classes(|id| classes.contains(id));
+        }
     }
 }

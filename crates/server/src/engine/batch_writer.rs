@@ -1,0 +1,93 @@
+//! Applies batches to the store for one lane, and records what each one tells about the store.
+
+use std::sync::Arc;
+
+use outlast_core::budget::Budgets;
+use outlast_store::{Batch, BatchId, Command, Reply, Store, StoreError};
+use uuid::Uuid;
+
+use crate::clock::{boot_time, precise};
+use crate::engine::shared_state::SharedState;
+use crate::engine::store_health::Lane;
+use crate::metrics::{Commit, Metrics};
+
+/// What a writer needs besides its numbering.
+#[derive(Clone, Debug)]
+pub(crate) struct Storage {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) budgets: Budgets,
+    pub(crate) shared: Arc<SharedState>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// Numbers batches and applies them one after another.
+#[derive(Debug)]
+pub(crate) struct BatchWriter {
+    storage: Storage,
+    lane: Lane,
+    server: Uuid,
+    batches: u64,
+}
+
+impl BatchWriter {
+    /// Returns a writer of batches that are numbered from 1 for `server`.
+    pub(crate) const fn new(storage: Storage, lane: Lane, server: Uuid) -> Self {
+        Self { storage, lane, server, batches: 0 }
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.storage.store
+    }
+
+    /// Applies commands as one transaction.
+    pub(crate) async fn apply(&mut self, commands: Vec<Command>) -> Result<Committed, Failed> {
+        let Storage { store, budgets, shared, metrics } = &self.storage;
+        self.batches += 1;
+        shared.store_health.write_began(self.lane, boot_time());
+        let batch = Arc::new(Batch {
+            id: BatchId { server: self.server, n: self.batches },
+            jitter_seed: rand::random(),
+            budgets: *budgets,
+            commands,
+        });
+        let begun = precise();
+        let result = store.apply(Arc::clone(&batch)).await;
+        if let Ok(applied) = &result {
+            let commit = match self.lane {
+                Lane::Work => Commit::Work,
+                Lane::Beats => Commit::Beats,
+            };
+            metrics.committed(commit, precise().saturating_sub(begun));
+            shared.set_store_time(applied.at);
+        }
+        // While the store takes no writes, it takes no renewals: silence proves nothing (I8).
+        let reached = result.as_ref().err().is_none_or(is_command_fault);
+        shared.write_ended(self.lane, reached);
+        // The store keeps no clone, so nothing is copied.
+        let commands = Arc::unwrap_or_clone(batch).commands;
+        match result {
+            Ok(applied) => Ok(Committed { replies: applied.replies, commands }),
+            Err(error) => Err(Failed { error, commands }),
+        }
+    }
+}
+
+/// A batch that the store applied.
+#[derive(Debug)]
+pub(crate) struct Committed {
+    /// One reply for each command.
+    pub(crate) replies: Vec<Reply>,
+    pub(crate) commands: Vec<Command>,
+}
+
+/// A batch that the store did not apply, handed back.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) error: StoreError,
+    pub(crate) commands: Vec<Command>,
+}
+
+/// Returns whether an error is about one command of a batch, and not about the store.
+pub(crate) const fn is_command_fault(error: &StoreError) -> bool {
+    matches!(error, StoreError::Rejected(_) | StoreError::Corrupt(_) | StoreError::Held(_))
+}

@@ -1,0 +1,127 @@
+//! The classes of jobs that the event loop knows, and how many claimable jobs each has.
+//!
+//! The counts are estimates. The loop sees every job that it makes claimable itself, other
+//! servers signal theirs, and the backlog is read now and then. A claim that returns fewer jobs
+//! than it asked for corrects the estimate.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use outlast_core::time::BootTime;
+use outlast_store::command::{ClassId, ClassKey};
+
+use crate::engine::estimate::Estimate;
+
+/// A class and the estimate of its claimable jobs.
+#[derive(Debug)]
+pub(crate) struct Class {
+    pub(crate) key: ClassKey,
+    pub(crate) ready: Estimate,
+    /// When the loop last heard of its jobs.
+    used: BootTime,
+}
+
+/// The known classes.
+#[derive(Debug, Default)]
+pub(crate) struct Classes {
+    by_id: BTreeMap<ClassId, Class>,
+    ids: HashMap<ClassKey, ClassId>,
+    /// Classes with claimable jobs.
+    claimable: HashSet<ClassId>,
+}
+
+impl Classes {
+    pub(crate) fn get(&self, id: ClassId) -> Option<&Class> {
+        self.by_id.get(&id)
+    }
+
+    pub(crate) fn contains(&self, id: ClassId) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
+    pub(crate) fn id_of(&self, key: &ClassKey) -> Option<ClassId> {
+        self.ids.get(key).copied()
+    }
+
+    /// Returns the classes that have claimable jobs.
+    pub(crate) fn claimable(&self) -> impl Iterator<Item = (ClassId, &Class)> {
+        self.claimable.iter().filter_map(|id| Some((*id, self.by_id.get(id)?)))
+    }
+
+    pub(crate) fn is_claimable(&self, id: ClassId) -> bool {
+        self.claimable.contains(&id)
+    }
+
+    pub(crate) fn has_claimable(&self) -> bool {
+        !self.claimable.is_empty()
+    }
+
+    /// Adds a class unless it is known.
+    pub(crate) fn learn(&mut self, id: ClassId, key: &ClassKey, now: BootTime) -> &Class {
+        let Self { by_id, ids, .. } = self;
+        by_id.entry(id).or_insert_with(|| {
+            ids.insert(key.clone(), id);
+            Class { key: key.clone(), ready: Estimate::None, used: now }
+        })
+    }
+
+    /// Forgets classes without claimable jobs that were last used before `before`; returns
+    /// whether there were any. A forgotten class is learned again when it gets jobs.
+    pub(crate) fn forget_unused(&mut self, before: BootTime) -> bool {
+        let Self { by_id, ids, .. } = self;
+        let known = by_id.len();
+        by_id.retain(|_, class| {
+            let keep = class.ready != Estimate::None || class.used >= before;
+            if !keep {
+                ids.remove(&class.key);
+            }
+            keep
+        });
+        by_id.len() < known
+    }
+
+    /// Adds `count` claimable jobs to a class. Returns false when the class is not known, so
+    /// that the backlog must be read.
+    pub(crate) fn add_ready(&mut self, id: ClassId, count: u64, now: BootTime) -> bool {
+        let Some(class) = self.by_id.get_mut(&id) else { return false };
+        class.used = now;
+        let ready = class.ready.more(count);
+        self.set_ready(id, ready);
+        true
+    }
+
+    /// Corrects the estimates after a claim of the classes `ids` that asked for `asked` jobs and
+    /// got one of each class in `got`. A short claim proves nothing about classes whose jobs it
+    /// `passed_over`: while the claim gets some jobs, it is repeated at once.
+    pub(crate) fn claimed(
+        &mut self,
+        ids: &[ClassId],
+        got: &[ClassId],
+        asked: u32,
+        passed_over: &[ClassId],
+    ) {
+        if got.len() < usize::try_from(asked).unwrap_or(usize::MAX) {
+            for id in ids.iter().filter(|id| got.is_empty() || !passed_over.contains(id)) {
+                self.set_ready(*id, Estimate::None);
+            }
+            return;
+        }
+        let mut counts: BTreeMap<ClassId, u64> = BTreeMap::new();
+        for id in got {
+            *counts.entry(*id).or_default() += 1;
+        }
+        for (id, count) in counts {
+            let Some(class) = self.by_id.get(&id) else { continue };
+            self.set_ready(id, class.ready.took(count));
+        }
+    }
+
+    pub(crate) fn set_ready(&mut self, id: ClassId, ready: Estimate) {
+        let Some(class) = self.by_id.get_mut(&id) else { return };
+        class.ready = ready;
+        if ready == Estimate::None {
+            self.claimable.remove(&id);
+        } else {
+            self.claimable.insert(id);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Why the engine cannot do what a caller asks.
+
+use outlast_core::time::Span;
+use outlast_store::Reply;
+use outlast_store::reply::{ClaimRefusal, WorkerMoveRefusal};
+
+/// The server cannot do this now; the same request may succeed later.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Unavailable {
+    /// Why, for the caller to read.
+    pub reason: String,
+    /// When to try again.
+    pub retry_after: Span,
+}
+
+impl Unavailable {
+    pub(crate) fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), retry_after: Span::from_secs(1) }
+    }
+
+    pub(crate) fn stopping() -> Self {
+        Self::new("server is stopping")
+    }
+}
+
+/// Why a plain fetch failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimError {
+    /// The server cannot do this now.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// The claimant may not claim.
+    #[error(transparent)]
+    Refused(#[from] ClaimRefusal),
+}
+
+/// Why an order to a worker was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OrderError {
+    /// The server cannot do this now.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// The worker's state does not allow the order.
+    #[error(transparent)]
+    Refused(#[from] WorkerMoveRefusal),
+}
+
+/// Logs a reply that does not match its command, and returns the error for the caller.
+pub(crate) fn unexpected(what: &str, reply: &Reply) -> Unavailable {
+    tracing::error!(what, ?reply, "store returned a reply of the wrong kind");
+    Unavailable::new("internal error: the store returned a reply of the wrong kind")
+}

@@ -1,0 +1,292 @@
+//! The event loop: takes inputs, plans claims, commits one batch, and passes its results on.
+//!
+//! - [`commit`]: applying a batch, in parts if one of its commands fails it
+//! - [`replies`]: what each reply changes here, and who gets it
+//! - [`claims`]: which claims join a batch
+//! - [`deferred`]: commands whose rows another database session has locked
+//! - [`backlog`]: reading how many claimable jobs there are
+//! - [`arrivals`]: jobs that programs stored by SQL
+//! - [`peers`]: signals to and from other servers on the store
+//! - [`redispatch`]: how fast jobs of many dead workers are handed out again
+//! - [`unclaimable`]: failing jobs that no live worker can run
+
+mod arrivals;
+mod backlog;
+mod claims;
+mod commit;
+mod deferred;
+mod peers;
+mod redispatch;
+mod replies;
+mod unclaimable;
+
+use std::sync::Arc;
+
+use outlast_core::id::WorkerId;
+use outlast_core::time::BootTime;
+use outlast_store::Command;
+use outlast_store::command::Lapse;
+use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
+
+use crate::clock::boot_time;
+use crate::engine::batch_writer::{BatchWriter, Storage};
+use crate::engine::batcher::{Batcher, Op, ReplyTo};
+use crate::engine::classes::Classes;
+use crate::engine::error::Unavailable;
+use crate::engine::input::{Input, ReplySender, SessionReport};
+use crate::engine::output::{CloseReason, SessionOrder};
+use crate::engine::sessions::{HeldProgress, Session, Sessions};
+use crate::engine::shared_state::SharedState;
+use crate::engine::store_health::Lane;
+use crate::engine::worker_order::WorkerOrder;
+use crate::metrics::Metrics;
+
+pub(super) use backlog::look_for_claimable;
+
+/// Most inputs handled before a batch is made.
+const INPUTS_PER_TURN: usize = 4_096;
+
+/// What the loop owns. Nothing else touches it.
+struct EventLoop {
+    writer: BatchWriter,
+    shared: Arc<SharedState>,
+    metrics: Arc<Metrics>,
+    /// Where tasks beside the loop send their results.
+    inputs: mpsc::WeakSender<Input>,
+    sessions: Sessions,
+    classes: Classes,
+    batcher: Batcher,
+    deferred: deferred::Deferred,
+    backlog: backlog::Backlog,
+    peers: peers::Peers,
+    redispatch: redispatch::Redispatch,
+    unclaimable: unclaimable::Unclaimable,
+    shutdown: Shutdown,
+}
+
+/// How far the loop's shutdown has come.
+enum Shutdown {
+    NotBegun,
+    /// Sessions are turned away and nothing new is claimed for them.
+    Closing,
+    /// What has been taken is finished; then the asker is answered.
+    Finishing(oneshot::Sender<()>),
+}
+
+/// Runs the loop until it is stopped or every handle is gone.
+pub(crate) async fn run(
+    storage: Storage,
+    server: Uuid,
+    (own, mut inputs): (mpsc::WeakSender<Input>, mpsc::Receiver<Input>),
+) {
+    let mut events = EventLoop {
+        shared: Arc::clone(&storage.shared),
+        metrics: Arc::clone(&storage.metrics),
+        writer: BatchWriter::new(storage, Lane::Work, server),
+        inputs: own,
+        sessions: Sessions::default(),
+        classes: Classes::default(),
+        batcher: Batcher::default(),
+        deferred: deferred::Deferred::default(),
+        backlog: backlog::Backlog::wanted(),
+        peers: peers::Peers::default(),
+        redispatch: redispatch::Redispatch::new(boot_time()),
+        unclaimable: unclaimable::Unclaimable::default(),
+        shutdown: Shutdown::NotBegun,
+    };
+    loop {
+        // The first job of a new class is found by reading the backlog: do not wait for input.
+        if events.is_idle() {
+            if let Shutdown::Finishing(done) = events.shutdown {
+                // An asker that has gone needs no answer.
+                let _ = done.send(());
+                return;
+            }
+            let received = match events.deferred.wait() {
+                None => inputs.recv().await,
+                Some(wait) => match tokio::time::timeout(wait, inputs.recv()).await {
+                    Ok(received) => received,
+                    Err(_elapsed) => {
+                        events.turn().await;
+                        continue;
+                    }
+                },
+            };
+            let Some(input) = received else { return };
+            events.handle(input);
+        }
+        for _ in 0..INPUTS_PER_TURN {
+            let Ok(input) = inputs.try_recv() else { break };
+            events.handle(input);
+        }
+        events.turn().await;
+    }
+}
+
+impl EventLoop {
+    fn is_idle(&self) -> bool {
+        self.batcher.is_empty() && !self.backlog.is_due()
+    }
+
+    fn is_shutting_down(&self) -> bool {
+        !matches!(self.shutdown, Shutdown::NotBegun)
+    }
+
+    async fn turn(&mut self) {
+        if self.backlog.is_due() {
+            self.read_backlog();
+        }
+        self.plan_claims();
+        self.retry_deferred().await;
+        let mut ops = self.deferred.divert(self.batcher.take());
+        if !ops.is_empty() {
+            self.claim_enqueued(&mut ops);
+            self.commit(ops).await;
+            // Claim what the batch made claimable now: the next input may be a long time coming.
+            self.plan_claims();
+        }
+        self.sessions.flush();
+        self.signal_peers();
+    }
+
+    fn handle(&mut self, input: Input) {
+        match input {
+            Input::Submit { command, reply } => self.submit(command, reply),
+            Input::SubmitKeeping { command, reply } => {
+                self.batcher.push(Op { command, reply_to: ReplyTo::CallerKeeping(reply) });
+            }
+            Input::Lapse { lapse, judged, reply } => self.lapse(lapse, judged, reply),
+            Input::Attached(session) => self.attach(*session),
+            Input::Detached { worker, session } => {
+                if self.sessions.current(worker, session).is_some() {
+                    self.sessions.remove(worker);
+                    self.shared.fleet.detached(worker);
+                }
+            }
+            Input::Capacity { worker, session, slots, prefetch } => {
+                if let Some(session) = self.sessions.current(worker, session) {
+                    session.set_capacity(slots, prefetch);
+                }
+            }
+            Input::Reports { worker, session, reports } => self.report(worker, session, reports),
+            // Claims are planned in every turn, also for workers that poll again.
+            Input::PollingChanged => self.shared.fleet.changed(),
+            Input::Running { worker, session, running } => {
+                if let Some(session) = self.sessions.current(worker, session) {
+                    session.set_running(running);
+                    self.shared.fleet.changed();
+                }
+            }
+            Input::Order { worker, order, by } => {
+                if !self.order(worker, order, &by) {
+                    self.peers.order(worker, order, by);
+                }
+            }
+            Input::Heard(heard) => self.hear_peers(heard),
+            Input::WorkerLapsed { worker } => self.close_lapsed(worker),
+            Input::RevokeOverdue { before } => self.revoke_overdue(before),
+            Input::CheckUnclaimable { reply } => {
+                self.check_unclaimable();
+                // An asker that has gone needs no answer.
+                let _ = reply.send(());
+            }
+            Input::Backlog(classes) => self.set_backlog(classes),
+            Input::Redispatch => self.redispatch.woken(),
+            Input::BacklogRead => self.backlog.reading = false,
+            Input::CloseSessions => {
+                self.shutdown = Shutdown::Closing;
+                self.close_sessions("server is stopping");
+            }
+            Input::Stop { done } => self.shutdown = Shutdown::Finishing(done),
+        }
+    }
+
+    fn submit(&mut self, command: Command, caller: ReplySender) {
+        let reply_to = match &command {
+            Command::Queue(order) => {
+                ReplyTo::Queue { queue: order.queue.clone(), paused: order.paused, caller }
+            }
+            _ => ReplyTo::Caller(caller),
+        };
+        self.batcher.push(Op { command, reply_to });
+    }
+
+    /// Queues a lapse, unless contact with the store broke after it was judged: what was seen
+    /// before proves nothing then.
+    fn lapse(&mut self, lapse: Lapse, judged: BootTime, caller: ReplySender) {
+        let now = boot_time();
+        if self.shared.store_health.unbroken_for(now) < now.since(judged) {
+            let why = "contact with the store broke meanwhile";
+            return drop(caller.send(Err(Unavailable::new(why))));
+        }
+        let reply_to = ReplyTo::Lapse { mass: lapse.mass, caller };
+        self.batcher.push(Op { command: Command::Lapse(lapse), reply_to });
+    }
+
+    fn close_sessions(&mut self, reason: &str) {
+        for session in self.sessions.drain() {
+            session.close(CloseReason::Unavailable, reason);
+            self.shared.fleet.detached(session.worker);
+        }
+    }
+
+    fn attach(&mut self, session: Session) {
+        const SUPERSEDED: &str = "a newer session of this worker is attached";
+        if self.is_shutting_down() {
+            return session.close(CloseReason::Unavailable, "server is stopping");
+        }
+        if self.sessions.get(session.worker).is_some_and(|now| now.number > session.number) {
+            return session.close(CloseReason::Superseded, SUPERSEDED);
+        }
+        self.shared.fleet.attached(Arc::clone(&session.facts));
+        if let Some(old) = self.sessions.insert(session) {
+            old.close(CloseReason::Superseded, SUPERSEDED);
+        }
+    }
+
+    fn report(&mut self, worker: WorkerId, session: u64, reports: Vec<SessionReport>) {
+        for SessionReport { job, epoch, command, finished } in reports {
+            if let Some(held) = self
+                .sessions
+                .current(worker, session)
+                .and_then(|session| session.held.get_mut(&job))
+                .filter(|held| held.epoch == epoch)
+            {
+                held.progress = HeldProgress::Started;
+            }
+            let reply_to = ReplyTo::Report { worker, session, job, epoch, finished };
+            self.batcher.push(Op { command, reply_to });
+        }
+    }
+
+    /// Sends an order to a worker's session; returns whether it is attached here.
+    fn order(&mut self, worker: WorkerId, order: WorkerOrder, by: &str) -> bool {
+        let Some(session) = self.sessions.for_output(worker) else { return false };
+        session.set_running(order == WorkerOrder::Resume);
+        session.order(SessionOrder::Phase { order, by: by.to_owned() });
+        self.shared.fleet.changed();
+        true
+    }
+
+    fn close_lapsed(&mut self, worker: WorkerId) {
+        if let Some(session) = self.sessions.remove(worker) {
+            session.close(CloseReason::Lapsed, "lease is over: register again");
+            self.shared.fleet.detached(worker);
+        }
+    }
+
+    /// Takes back jobs that were delivered before `before` and have not started. The worker must
+    /// confirm that it did not start them, else its lease decides.
+    fn revoke_overdue(&mut self, before: BootTime) {
+        for overdue in self.sessions.revoke_overdue(before) {
+            tracing::warn!(job = %overdue.job, epoch = %overdue.epoch, worker = &*overdue.worker,
+                "job was not started in time; revoking it");
+        }
+    }
+
+    fn set_paused(&mut self, queue: &str, paused: bool) {
+        self.shared.set_paused(queue, paused);
+        self.backlog.wanted |= !paused;
+    }
+}

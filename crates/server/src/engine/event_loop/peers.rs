@@ -1,0 +1,191 @@
+//! Signals to and from the other servers on the store. They are hints only: every claim and every
+//! transition asks the store.
+//!
+//! A server that may have missed signals reads the store instead.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_store::command::{ClassId, Route};
+use outlast_store::signal::{Heard, Signal};
+use outlast_store::{Store, StoreError};
+
+use super::EventLoop;
+use crate::clock::boot_time;
+use crate::engine::input::Input;
+use crate::engine::worker_order::WorkerOrder;
+
+/// Pause before reading missed signals from the store again: at first, and at most.
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(200);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// What the peers are signalled at the end of this turn.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    /// Jobs that became claimable here and have no claimant yet, by class.
+    ready: HashMap<ClassId, u64>,
+    signals: Vec<Signal>,
+}
+
+impl Peers {
+    pub(super) fn ready(&mut self, class: ClassId) {
+        *self.ready.entry(class).or_default() += 1;
+    }
+
+    pub(super) fn lost(&mut self, class: ClassId, count: u64) {
+        self.signals.push(Signal::Lost(class.0, count));
+    }
+
+    pub(super) fn cancelled(&mut self, worker: WorkerId, job: JobId, epoch: Epoch) {
+        self.signals.push(Signal::cancelled(worker, job, epoch));
+    }
+
+    pub(super) fn order(&mut self, worker: WorkerId, order: WorkerOrder, by: String) {
+        self.signals.push(Signal::Phase { worker: worker.0, order: order.as_str().into(), by });
+    }
+
+    pub(super) fn queue(&mut self, queue: String, paused: bool) {
+        self.signals.push(Signal::Queue { queue, paused });
+    }
+}
+
+impl EventLoop {
+    /// Offers jobs that no session here takes to plain clients that wait at this server, then to
+    /// the other servers.
+    pub(super) fn signal_peers(&mut self) {
+        let mut planned = self.batcher.planned();
+        let mut signals = std::mem::take(&mut self.peers.signals);
+        for (id, new) in std::mem::take(&mut self.peers.ready) {
+            let Some(class) = self.classes.get(id) else {
+                signals.push(Signal::ready(id, new));
+                continue;
+            };
+            let taken = planned.get_mut(&id).map_or(0, std::mem::take);
+            let mut over = class.ready.wanted().saturating_sub(taken).min(new);
+            if over > 0 && class.key.route == Route::Plain {
+                let (queue, tenant) = (&class.key.queue, class.key.tenant.as_deref());
+                over = over.saturating_sub(self.shared.long_polls.wake(queue, tenant, over));
+            }
+            if over > 0 {
+                signals.push(Signal::ready(id, over));
+            } else if taken > 0 {
+                // What the planned claim does not get is signalled later.
+                self.peers.ready.insert(id, new);
+            }
+        }
+        if !signals.is_empty() {
+            self.writer.store().signal(signals);
+        }
+    }
+
+    pub(super) fn hear_peers(&mut self, heard: Heard) {
+        match heard {
+            Heard::Signals(signals) => {
+                signals.into_iter().for_each(|signal| self.apply_signal(signal))
+            }
+            Heard::Missed => {
+                self.backlog.wanted = true;
+                self.writer.store().signal(vec![Signal::WhoFetches]);
+                self.shared.arrivals_wanted.notify_one();
+                self.read_missed();
+            }
+        }
+    }
+
+    fn apply_signal(&mut self, signal: Signal) {
+        match signal {
+            Signal::Ready(class, count) => self.ready_elsewhere(ClassId(class), count),
+            Signal::Fetched(queue, tenant) => {
+                self.shared.long_polls.elsewhere(queue, tenant, boot_time());
+            }
+            Signal::WhoFetches => {
+                self.writer.store().signal(self.shared.long_polls.all(boot_time()))
+            }
+            Signal::Lost(class, count) => self.redispatch.lost(ClassId(class), count),
+            Signal::Arrived => self.shared.arrivals_wanted.notify_one(),
+            Signal::Cancelled { worker, job, epoch } => {
+                let (worker, job, epoch) = (WorkerId(worker), JobId(job), Epoch(epoch));
+                let held = self.sessions.get(worker).and_then(|it| it.held.get(&job));
+                if held.is_some_and(|held| held.epoch == epoch) {
+                    self.stop_cancelled(worker, job, epoch);
+                }
+            }
+            Signal::Phase { worker, order, by } => {
+                let worker = WorkerId(worker);
+                let running = self.sessions.get(worker).is_some_and(|it| it.running);
+                // Attached here, or to a third server, which has the signal too.
+                match WorkerOrder::parse(&order) {
+                    Some(WorkerOrder::Resume) if running => {}
+                    Some(order) => {
+                        self.order(worker, order, &by);
+                    }
+                    None => {}
+                }
+            }
+            Signal::Queue { queue, paused } => self.set_paused(&queue, paused),
+            Signal::Missed => self.hear_peers(Heard::Missed),
+        }
+    }
+
+    /// Notes jobs of another server. Third servers may claim them, too.
+    fn ready_elsewhere(&mut self, class: ClassId, count: u64) {
+        if !self.classes.add_ready(class, count, boot_time()) {
+            self.backlog.wanted = true;
+            return;
+        }
+        let Some(known) = self.classes.get(class) else { return };
+        if known.key.route == Route::Plain {
+            let (queue, tenant) = (&known.key.queue, known.key.tenant.as_deref());
+            self.shared.long_polls.wake(queue, tenant, count);
+        }
+    }
+
+    /// Reads from the store what missed signals may have said.
+    fn read_missed(&self) {
+        let (store, inputs) = (Arc::clone(self.writer.store()), self.inputs.clone());
+        let attached: Vec<WorkerId> = self.sessions.workers().collect();
+        tokio::spawn(async move {
+            let mut pause = RETRY_PAUSE_MIN;
+            // Signals are not repeated, so this is retried until it succeeds.
+            let signals = loop {
+                match missed_signals(store.as_ref(), &attached).await {
+                    Ok(signals) => break signals,
+                    Err(StoreError::Closed) => return,
+                    Err(error) => {
+                        tracing::warn!(%error, "failed to read what missed signals may have said; retrying");
+                    }
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(RETRY_PAUSE_MAX);
+                // A loop that has ended needs no hints.
+                if inputs.upgrade().is_none() {
+                    return;
+                }
+            };
+            if let Some(inputs) = inputs.upgrade() {
+                drop(inputs.send(Input::Heard(Heard::Signals(signals))).await);
+            }
+        });
+    }
+}
+
+async fn missed_signals(
+    store: &dyn Store,
+    attached: &[WorkerId],
+) -> Result<Vec<Signal>, StoreError> {
+    let mut signals = Vec::new();
+    for queue in store.pauses().await? {
+        signals.push(Signal::Queue { queue: queue.name, paused: queue.paused });
+    }
+    for worker in store.workers_named(attached.to_vec()).await? {
+        let order = WorkerOrder::from(worker.standing.phase);
+        let by = "store".to_owned();
+        signals.push(Signal::Phase { worker: worker.id.0, order: order.as_str().into(), by });
+        for held in store.held_by(worker.id).await?.iter().filter(|held| held.cancelled) {
+            signals.push(Signal::cancelled(worker.id, held.job, held.epoch));
+        }
+    }
+    Ok(signals)
+}

@@ -1,0 +1,222 @@
+//! What the loop learns from each reply, and who gets it.
+
+use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::job::{Refusal, State};
+use outlast_core::worker::liveness::Liveness;
+use outlast_store::command::{ClassId, EndDetail, Ending, Fence, Finish};
+use outlast_store::once::Onced;
+use outlast_store::reply::{Claimed, Claims, Enqueued, MoveRefusal, Moved};
+use outlast_store::{Command, Reply};
+
+use super::EventLoop;
+use crate::clock::boot_time;
+use crate::engine::batcher::{Op, ReplyTo};
+use crate::engine::error::unexpected;
+use crate::engine::output::{ReportAnswer, SessionOrder};
+
+impl EventLoop {
+    /// Learns from a reply before it is passed on.
+    pub(super) fn learn(&mut self, reply: &Reply) {
+        match reply {
+            Reply::Enqueued(Ok(job)) => self.job_enqueued(job),
+            Reply::EnqueuedAll(Ok(jobs)) | Reply::Onced(Ok(Onced::Stored(jobs))) => {
+                jobs.iter().for_each(|job| self.job_enqueued(job));
+            }
+            Reply::EnqueuedArrived(done) => self.arrivals_enqueued(done),
+            Reply::Moved(Ok(moved)) => self.job_moved(moved),
+            Reply::Swept(swept) => {
+                self.metrics.swept(swept);
+                swept.moved.iter().for_each(|moved| self.job_moved(moved));
+            }
+            Reply::Stranded(found) => {
+                self.metrics.stranded(found.moved.len());
+                found.moved.iter().for_each(|moved| self.job_moved(moved));
+            }
+            Reply::Registered(Ok(_)) => self.metrics.worker_registered(),
+            Reply::WorkerMoved(Ok(moved)) => {
+                if moved.standing.liveness == Liveness::Gone {
+                    self.metrics.worker_stopped();
+                }
+                moved.moved.iter().for_each(|job| self.job_moved(job));
+                // A worker that keeps jobs after its lapse stays under the same watch.
+                if !moved.standing.holds_lease() && moved.kept == 0 {
+                    self.shared.leases.forget(moved.worker);
+                }
+            }
+            Reply::Claimed(Ok(claims)) => self.jobs_claimed(&claims.jobs),
+            _ => {}
+        }
+    }
+
+    fn jobs_claimed(&self, claimed: &[Claimed]) {
+        self.metrics.claimed(claimed);
+        let until = claimed.iter().filter_map(|job| {
+            let limit = job.job.timeout.map(|limit| job.claimed.after(limit));
+            job.visible_until.map(|until| limit.map_or(until, |limit| limit.min(until)))
+        });
+        if let Some(due) = until.min() {
+            self.shared.next_due.add(due);
+        }
+    }
+
+    pub(super) fn job_enqueued(&mut self, job: &Enqueued) {
+        self.metrics.enqueued(job.class);
+        if job.state == State::Available {
+            self.job_ready(job.class);
+        }
+    }
+
+    fn job_ready(&mut self, class: ClassId) {
+        self.peers.ready(class);
+        if !self.classes.add_ready(class, 1, boot_time()) {
+            self.backlog.wanted = true;
+        }
+    }
+
+    fn job_moved(&mut self, moved: &Moved) {
+        self.metrics.moved(moved);
+        if moved.state == State::Available && moved.from != State::Available {
+            self.job_ready(moved.class);
+        }
+        if let Some(due) = moved.due {
+            self.shared.next_due.add(due);
+        }
+        let cancelled_under =
+            moved.holder.filter(|_| moved.state == State::Cancelled && moved.outcome.is_none());
+        if let Some(worker) = cancelled_under
+            && !self.stop_cancelled(worker, moved.job, moved.epoch)
+        {
+            self.peers.cancelled(worker, moved.job, moved.epoch);
+        }
+    }
+
+    /// Orders a worker to stop a cancelled attempt; returns whether it is attached here.
+    pub(super) fn stop_cancelled(&mut self, worker: WorkerId, job: JobId, epoch: Epoch) -> bool {
+        let Some(session) = self.sessions.for_output(worker) else { return false };
+        session.order(SessionOrder::Stop { job, epoch });
+        true
+    }
+
+    /// Passes a reply on.
+    pub(super) fn route(&mut self, reply: Reply, command: Command, reply_to: ReplyTo) {
+        match reply_to {
+            // A caller that has gone needs no answer, but its claim must not be lost.
+            ReplyTo::Caller(caller) => {
+                if let Err(Ok(Reply::Claimed(Ok(claims)))) = caller.send(Ok(reply)) {
+                    self.release(claims.jobs);
+                }
+            }
+            ReplyTo::CallerKeeping(caller) => drop(caller.send(Ok((reply, command)))),
+            ReplyTo::Lapse { mass, caller } => {
+                if let (true, Reply::WorkerMoved(Ok(moved))) = (mass, &reply) {
+                    self.lost_with_many(moved);
+                }
+                drop(caller.send(Ok(reply)));
+            }
+            ReplyTo::Report { worker, session, job, epoch, finished } => {
+                self.answer_report(&reply, (worker, session), (job, epoch, finished));
+            }
+            ReplyTo::Session { worker, session, classes, max } => {
+                self.deliver(reply, (worker, session), &classes, max);
+            }
+            ReplyTo::Unclaimable(class) => {
+                if let Reply::Stranded(found) = reply {
+                    self.unclaimable.checked(class, found.next);
+                }
+            }
+            ReplyTo::Queue { queue, paused, caller } => {
+                self.set_paused(&queue, paused);
+                self.peers.queue(queue, paused);
+                drop(caller.send(Ok(reply)));
+            }
+            ReplyTo::None => {}
+        }
+    }
+
+    fn answer_report(
+        &mut self,
+        reply: &Reply,
+        (worker, number): (WorkerId, u64),
+        (job, epoch, finished): (JobId, Epoch, bool),
+    ) {
+        let verdict = match reply {
+            Reply::Moved(moved) => moved.as_ref().map(|_| ()).map_err(|refusal| *refusal),
+            other => {
+                unexpected("a report", other);
+                Err(MoveRefusal::NotFound)
+            }
+        };
+        // The attempt of a cancelled job ends after the job: that is expected.
+        let ended_by_cancel = MoveRefusal::Refused(Refusal::Terminal(State::Cancelled));
+        if let Err(refusal) = verdict
+            && finished
+            && refusal != ended_by_cancel
+        {
+            tracing::info!(%job, %epoch, %refusal, "late report refused");
+        }
+        if self.sessions.current(worker, number).is_none() {
+            return;
+        }
+        let Some(session) = self.sessions.for_output(worker) else { return };
+        if finished {
+            session.ended(job, epoch);
+        }
+        session.answer(ReportAnswer { job, epoch, finished, verdict });
+    }
+
+    fn deliver(
+        &mut self,
+        reply: Reply,
+        (worker, number): (WorkerId, u64),
+        classes: &[ClassId],
+        asked: u32,
+    ) {
+        if let Some(session) = self.sessions.current(worker, number) {
+            session.pending = session.pending.saturating_sub(asked);
+        }
+        let Claims { jobs: claimed, passed_over } = match reply {
+            Reply::Claimed(Ok(claims)) => claims,
+            Reply::Claimed(Err(refusal)) => {
+                tracing::debug!(%worker, %refusal, "claim refused");
+                if let Some(session) = self.sessions.current(worker, number) {
+                    session.set_running(false);
+                    self.shared.fleet.changed();
+                }
+                return;
+            }
+            _ => return,
+        };
+        let got: Vec<_> = claimed.iter().map(|job| job.job.class).collect();
+        self.classes.claimed(classes, &got, asked, &passed_over);
+        if got.is_empty() {
+            self.claim_again_later(passed_over);
+        }
+        self.redispatch.claimed(&got, boot_time());
+        if self.sessions.current(worker, number).is_none() {
+            return self.release(claimed);
+        }
+        let Some(session) = self.sessions.for_output(worker) else { return };
+        let now = boot_time();
+        for job in claimed {
+            session.deliver(job, now);
+        }
+    }
+
+    /// Gives claims back whose claimant has gone: they never started, so nothing is charged.
+    fn release(&mut self, claimed: Vec<Claimed>) {
+        for job in claimed {
+            let finish = Finish {
+                job: job.job.id,
+                fence: Fence { epoch: Some(job.epoch), ..Fence::default() },
+                ending: Ending::NotStarted,
+                detail: EndDetail {
+                    evidence: "the claimant was gone before the claim reached it".into(),
+                    ..EndDetail::default()
+                },
+                by: "server".into(),
+            };
+            let command = Command::Finish(Box::new(finish));
+            self.batcher.push(Op { command, reply_to: ReplyTo::None });
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Heartbeats have their own batches, beside the event loop: a heartbeat waits for no other write.
+//!
+//! A heartbeat is a renewal. A plain worker's heartbeat may also register the worker, change its
+//! state, and extend the visibility of its jobs. The jobs come last, in a batch of their own, so
+//! that no renewal waits for them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use outlast_core::id::WorkerId;
+use outlast_core::time::Span;
+use outlast_store::{Command, Reply, StoreError};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::clock::{boot_time, millis};
+use crate::engine::batch_writer::{BatchWriter, Committed, Failed, Storage, is_command_fault};
+use crate::engine::error::Unavailable;
+use crate::engine::input::ReplySender;
+use crate::engine::shared_state::SharedState;
+use crate::engine::store_health::Lane;
+use crate::metrics::Metrics;
+
+/// Most renewals in one batch.
+const BATCH_MAX: usize = 2_000;
+/// Batches of renewals begin this far apart, so that many workers cost few commits.
+const APART: Span = Span(200);
+/// A short lease allows less: this part of it.
+const APART_OF_LEASE: u64 = 75;
+/// Most commands that are found to wait for a locked row in one go.
+const LOCKED_MAX: usize = 8;
+/// How many commands may wait before senders wait for room.
+pub(super) const WAITING_MAX: usize = 16 * 1024;
+
+/// A part of a heartbeat, and where its reply goes.
+pub(super) type Beat = (Command, ReplySender);
+
+/// Runs until every handle is gone.
+pub(super) async fn run(storage: Storage, mut beats: mpsc::Receiver<Beat>) {
+    // A writer numbers its batches by itself, so these are not the loop's.
+    let server = Uuid::now_v7();
+    storage.store.beats_come_from(server);
+    let mut lane = Heartbeats {
+        shared: Arc::clone(&storage.shared),
+        metrics: Arc::clone(&storage.metrics),
+        writer: BatchWriter::new(storage, Lane::Beats, server),
+        locked: HashSet::new(),
+    };
+    let mut gathered = Vec::new();
+    let mut began: Option<Instant> = None;
+    while beats.recv_many(&mut gathered, BATCH_MAX).await > 0 {
+        // The first goes at once; under load, more arrive while they wait.
+        if let Some(began) = began {
+            tokio::time::sleep_until(began + millis(apart(&gathered))).await;
+            let room = BATCH_MAX.saturating_sub(gathered.len());
+            for _ in 0..room {
+                let Ok(beat) = beats.try_recv() else { break };
+                gathered.push(beat);
+            }
+        }
+        began = Some(Instant::now());
+        lane.metrics.batch(gathered.len());
+        let (jobs, workers): (Vec<_>, Vec<_>) =
+            gathered.drain(..).partition(|(command, _)| matches!(command, Command::Extend(_)));
+        let (locked, free): (Vec<_>, Vec<_>) = workers.into_iter().partition(|(command, _)| {
+            worker_of(command).is_some_and(|worker| lane.locked.contains(&worker))
+        });
+        for part in [free, jobs, locked] {
+            lane.commit(part).await;
+        }
+    }
+}
+
+/// Returns the worker that a command is about.
+const fn worker_of(command: &Command) -> Option<WorkerId> {
+    match command {
+        Command::Renew(renew) => Some(renew.worker),
+        Command::Lapse(lapse) => Some(lapse.worker),
+        Command::Attach(attach) => Some(attach.worker),
+        Command::Worker(step) => Some(step.worker),
+        _ => None,
+    }
+}
+
+/// Returns how far apart batches begin that renew these leases.
+fn apart(beats: &[Beat]) -> Span {
+    let leases = beats.iter().filter_map(|(command, _)| match command {
+        Command::Renew(renew) => Some(Span(renew.lease.0 / APART_OF_LEASE)),
+        _ => None,
+    });
+    leases.fold(APART, Span::min)
+}
+
+struct Heartbeats {
+    writer: BatchWriter,
+    shared: Arc<SharedState>,
+    metrics: Arc<Metrics>,
+    /// Workers whose rows another session had locked at the last try. They come last, each alone,
+    /// so that they delay no others.
+    locked: HashSet<WorkerId>,
+}
+
+impl Heartbeats {
+    /// Stores parts of heartbeats; one that cannot be stored fails alone.
+    async fn commit(&mut self, beats: Vec<Beat>) {
+        let (known, rest): (Vec<_>, Vec<_>) = beats.into_iter().partition(|(command, _)| {
+            worker_of(command).is_some_and(|worker| self.locked.contains(&worker))
+        });
+        let alone = known.into_iter().map(|beat| vec![beat]);
+        let mut parts: Vec<Vec<Beat>> = alone.chain([rest]).collect();
+        let (mut locked, began) = (0, boot_time());
+        while let Some(part) = parts.pop() {
+            if part.is_empty() {
+                continue;
+            }
+            let Err((error, mut part)) = self.try_commit(part).await else { continue };
+            if !is_command_fault(&error) {
+                // The other parts would fail the same way, each after a long wait.
+                part.extend(parts.drain(..).flatten());
+            } else if part.len() > 1 && locked < LOCKED_MAX {
+                let rest = part.split_off(part.len() / 2);
+                parts.extend([rest, part]);
+                continue;
+            } else if locked >= LOCKED_MAX {
+                part.extend(parts.drain(..).flatten());
+            }
+            if matches!(error, StoreError::Held(_)) {
+                self.excuse(&part);
+            }
+            locked += 1;
+            tracing::error!(%error, commands = part.len(), "heartbeats failed");
+            refuse(part, &error);
+        }
+        // Heartbeats that arrived meanwhile had to wait.
+        if locked > 0 && boot_time().since(began) > self.shared.store_health.patience() {
+            self.shared.contact_unproven();
+        }
+    }
+
+    /// Applies a part and answers it, or hands it back.
+    async fn try_commit(&mut self, part: Vec<Beat>) -> Result<(), (StoreError, Vec<Beat>)> {
+        let (commands, callers): (Vec<Command>, Vec<ReplySender>) = part.into_iter().unzip();
+        let Committed { replies, commands } = match self.writer.apply(commands).await {
+            Ok(committed) => committed,
+            Err(Failed { error, commands }) => {
+                return Err((error, commands.into_iter().zip(callers).collect()));
+            }
+        };
+        if !self.locked.is_empty() {
+            for worker in commands.iter().filter_map(worker_of) {
+                self.locked.remove(&worker);
+            }
+        }
+        self.learn(&replies);
+        for (reply, caller) in replies.into_iter().zip(callers) {
+            // A caller that has gone needs no answer.
+            drop(caller.send(Ok(reply)));
+        }
+        Ok(())
+    }
+
+    fn learn(&self, replies: &[Reply]) {
+        let mut news = false;
+        for reply in replies {
+            news |= matches!(
+                reply,
+                Reply::Renewed(Ok(_)) | Reply::Registered(Ok(_)) | Reply::WorkerMoved(Ok(_))
+            );
+            if matches!(reply, Reply::Registered(Ok(_))) {
+                self.metrics.worker_registered();
+            }
+        }
+        if news {
+            self.shared.commit_happened();
+        }
+    }
+
+    /// Excuses workers about which nothing can be stored at the moment: their silence is not
+    /// their fault. What is known of others stays.
+    fn excuse(&mut self, beats: &[Beat]) {
+        if self.locked.len() > BATCH_MAX {
+            self.locked.clear();
+        }
+        for (command, _) in beats {
+            match worker_of(command) {
+                Some(worker) => {
+                    self.shared.leases.watch().unproven(worker);
+                    self.locked.insert(worker);
+                }
+                // A worker that registers has no row yet.
+                None if matches!(command, Command::Register(_)) => {}
+                None => self.shared.contact_unproven(),
+            }
+        }
+    }
+}
+
+fn refuse(beats: Vec<Beat>, error: &StoreError) {
+    let unavailable = Unavailable::new(error.to_string());
+    for (_, caller) in beats {
+        drop(caller.send(Err(unavailable.clone())));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,332 @@
+//! The workers' sessions attached to this server, and what they hold.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::lease::held_digest;
+use outlast_core::limits::CONCURRENCY_MAX;
+use outlast_core::time::BootTime;
+use outlast_store::command::{ClassId, ClassKey};
+use outlast_store::reply::Claimed;
+use tokio_util::sync::DropGuard;
+
+use crate::engine::output::{
+    CloseReason, Output, OutputSender, ReportAnswer, SessionOrder, SessionOutput,
+};
+use crate::engine::profile::Profile;
+use crate::engine::session_facts::SessionFacts;
+
+/// One attached session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) worker: WorkerId,
+    pub(crate) number: u64,
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) facts: Arc<SessionFacts>,
+    outputs: OutputSender,
+    /// Ends the stream when the session is dropped here.
+    _closer: DropGuard,
+    /// Slots, busy and free.
+    pub(crate) slots: u32,
+    /// Jobs beyond the slots, for short work.
+    pub(crate) prefetch: u32,
+    /// Whether the worker's phase allows new work.
+    pub(crate) running: bool,
+    pub(crate) held: HashMap<JobId, HeldHere>,
+    /// Jobs claimed for it whose claim is still under way.
+    pub(crate) pending: u32,
+    /// Which classes it can take, as determined so far.
+    fits: HashMap<ClassId, bool>,
+    outbox: Outbox,
+}
+
+/// An attempt that a session holds.
+#[derive(Debug)]
+pub(crate) struct HeldHere {
+    pub(crate) epoch: Epoch,
+    pub(crate) delivered: BootTime,
+    pub(crate) progress: HeldProgress,
+    pub(crate) isolated: bool,
+}
+
+/// How far a delivered attempt has come, as far as is known here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeldProgress {
+    Delivered,
+    /// Asked back because it did not start in time.
+    Revoked,
+    Started,
+}
+
+/// What a session is given in one turn of the loop.
+#[derive(Debug, Default)]
+struct Outbox {
+    answers: Vec<ReportAnswer>,
+    deliveries: Vec<Claimed>,
+    orders: Vec<SessionOrder>,
+}
+
+impl Session {
+    /// Returns a session that just attached.
+    pub(crate) fn new(
+        (worker, number): (WorkerId, u64),
+        (name, profile): (&str, Arc<Profile>),
+        outputs: OutputSender,
+        closer: DropGuard,
+    ) -> Self {
+        let facts = SessionFacts::new(worker, name, Arc::clone(&profile));
+        Self {
+            worker,
+            number,
+            profile,
+            facts: Arc::new(facts),
+            outputs,
+            _closer: closer,
+            slots: 0,
+            prefetch: 0,
+            running: true,
+            held: HashMap::new(),
+            pending: 0,
+            fits: HashMap::new(),
+            outbox: Outbox::default(),
+        }
+    }
+
+    /// Sets how much the worker takes, up to what any worker may take.
+    pub(crate) fn set_capacity(&mut self, slots: u32, prefetch: u32) {
+        let (slots, prefetch) = (slots.min(CONCURRENCY_MAX), prefetch.min(CONCURRENCY_MAX));
+        (self.slots, self.prefetch) = (slots, prefetch);
+        self.facts.set_slots(slots);
+    }
+
+    /// Returns how many more jobs it takes, prefetch included or not.
+    pub(crate) fn room(&self, with_prefetch: bool) -> u32 {
+        let gets_work = self.running
+            && self.facts.not_polling_for().is_none()
+            && !self.held.values().any(|held| held.isolated);
+        if !gets_work {
+            return 0;
+        }
+        let held = u32::try_from(self.held.len()).unwrap_or(u32::MAX).saturating_add(self.pending);
+        let limit = self.slots + if with_prefetch { self.prefetch } else { 0 };
+        limit.saturating_sub(held)
+    }
+
+    pub(crate) fn can_take(&mut self, id: ClassId, key: &ClassKey) -> bool {
+        let profile = &self.profile;
+        *self.fits.entry(id).or_insert_with(|| profile.fits(key).is_ok())
+    }
+
+    /// Delivers a claimed job, which it holds from now on.
+    pub(crate) fn deliver(&mut self, claimed: Claimed, now: BootTime) {
+        let held = HeldHere {
+            epoch: claimed.epoch,
+            delivered: now,
+            progress: HeldProgress::Delivered,
+            isolated: claimed.isolated,
+        };
+        self.hold(claimed.job.id, held);
+        self.outbox.deliveries.push(claimed);
+    }
+
+    pub(crate) fn answer(&mut self, answer: ReportAnswer) {
+        self.outbox.answers.push(answer);
+    }
+
+    pub(crate) fn order(&mut self, order: SessionOrder) {
+        self.outbox.orders.push(order);
+    }
+
+    /// Sends the outbox, each kind of output at once.
+    fn flush(&mut self) {
+        let Outbox { answers, deliveries, orders } = std::mem::take(&mut self.outbox);
+        if !answers.is_empty() {
+            self.send(Output::Answers(answers));
+        }
+        if !deliveries.is_empty() {
+            self.send(Output::Deliveries(deliveries));
+        }
+        if !orders.is_empty() {
+            self.send(Output::Orders(orders));
+        }
+    }
+
+    /// Ends the session.
+    pub(crate) fn close(&self, reason: CloseReason, message: impl Into<String>) {
+        self.send(Output::Closed { reason, message: message.into() });
+    }
+
+    fn send(&self, output: Output) {
+        // The reader of a closed stream notices, and detaches the session.
+        drop(self.outputs.send(SessionOutput { session: self.number, output }));
+    }
+
+    fn overdue(&mut self, before: BootTime) -> Vec<(JobId, Epoch)> {
+        let late =
+            |held: &HeldHere| held.progress == HeldProgress::Delivered && held.delivered < before;
+        self.held
+            .iter_mut()
+            .filter(|(_, held)| late(held))
+            .map(|(job, held)| {
+                held.progress = HeldProgress::Revoked;
+                (*job, held.epoch)
+            })
+            .collect()
+    }
+
+    pub(crate) fn set_running(&mut self, running: bool) {
+        self.running = running;
+        self.facts.set_running(running);
+    }
+
+    /// Records that the session holds an attempt.
+    pub(crate) fn hold(&mut self, job: JobId, held: HeldHere) {
+        let epoch = held.epoch;
+        let before = self.held.insert(job, held).map(|before| (job, before.epoch));
+        self.publish_held(before.into_iter().chain([(job, epoch)]));
+    }
+
+    /// Records that an attempt ended, unless the session holds a later one.
+    pub(crate) fn ended(&mut self, job: JobId, epoch: Epoch) {
+        let Some(held) = self.held.get(&job).map(|held| held.epoch) else { return };
+        if held <= epoch {
+            self.held.remove(&job);
+            self.publish_held([(job, held)]);
+        }
+    }
+
+    fn publish_held(&self, changed: impl IntoIterator<Item = (JobId, Epoch)>) {
+        self.facts.set_held(self.held.len(), held_digest(changed));
+    }
+}
+
+/// The attached sessions, one per worker.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    by_worker: HashMap<WorkerId, Session>,
+    /// Workers whose sessions have output to send at the end of this turn.
+    unflushed: HashSet<WorkerId>,
+}
+
+impl Sessions {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_worker.is_empty()
+    }
+
+    pub(crate) fn get(&self, worker: WorkerId) -> Option<&Session> {
+        self.by_worker.get(&worker)
+    }
+
+    pub(crate) fn workers(&self) -> impl Iterator<Item = WorkerId> {
+        self.by_worker.keys().copied()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Session> {
+        self.by_worker.values_mut()
+    }
+
+    /// Adds a session; returns the one that it replaces.
+    pub(crate) fn insert(&mut self, session: Session) -> Option<Session> {
+        self.by_worker.insert(session.worker, session)
+    }
+
+    pub(crate) fn remove(&mut self, worker: WorkerId) -> Option<Session> {
+        self.by_worker.remove(&worker)
+    }
+
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Session> {
+        self.by_worker.drain().map(|(_, session)| session)
+    }
+
+    /// Returns a worker's session if it still is the one of this number.
+    pub(crate) fn current(&mut self, worker: WorkerId, number: u64) -> Option<&mut Session> {
+        self.by_worker.get_mut(&worker).filter(|session| session.number == number)
+    }
+
+    /// Returns a worker's session, to which output is added in this turn.
+    pub(crate) fn for_output(&mut self, worker: WorkerId) -> Option<&mut Session> {
+        let session = self.by_worker.get_mut(&worker)?;
+        self.unflushed.insert(worker);
+        Some(session)
+    }
+
+    /// Asks every session for jobs back that were delivered before `before` and have not
+    /// started; returns them.
+    pub(crate) fn revoke_overdue(&mut self, before: BootTime) -> Vec<Overdue> {
+        let mut revoked = Vec::new();
+        for session in self.by_worker.values_mut() {
+            let overdue = session.overdue(before);
+            if overdue.is_empty() {
+                continue;
+            }
+            self.unflushed.insert(session.worker);
+            for (job, epoch) in overdue {
+                session.order(SessionOrder::Revoke { job, epoch });
+                revoked.push(Overdue { job, epoch, worker: Arc::clone(&session.facts.name) });
+            }
+        }
+        revoked
+    }
+
+    /// Sends what the sessions were given in this turn.
+    pub(crate) fn flush(&mut self) {
+        for worker in self.unflushed.drain() {
+            if let Some(session) = self.by_worker.get_mut(&worker) {
+                session.flush();
+            }
+        }
+    }
+
+    /// Forgets which sessions can take classes that are no longer known.
+    pub(crate) fn forget_classes(&mut self, is_known: impl Fn(ClassId) -> bool) {
+        for session in self.by_worker.values_mut() {
+            session.fits.retain(|id, _| is_known(*id));
+        }
+    }
+}
+
+/// A job that was not started in time.
+#[derive(Debug)]
+pub(crate) struct Overdue {
+    pub(crate) job: JobId,
+    pub(crate) epoch: Epoch,
+    pub(crate) worker: Arc<str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Arc;
+
+    use outlast_core::id::WorkerId;
+    use outlast_core::limits::CONCURRENCY_MAX;
+    use outlast_store::command::WorkerRole;
+    use tokio::sync::mpsc;
+    use tokio_util::sync::CancellationToken;
+    use uuid::Uuid;
+
+    use super::Session;
+    use crate::engine::profile::Profile;
+
+    /// The sum of both once overflowed.
+    #[test]
+    fn a_worker_that_offers_more_than_any_may_gets_what_any_may() {
+        let profile = Profile {
+            role: WorkerRole::Sdk,
+            queues: Vec::new(),
+            runtimes: Vec::new(),
+            labels: BTreeMap::new(),
+            types: BTreeSet::new(),
+        };
+        let (outputs, _produced) = mpsc::unbounded_channel();
+        let closer = CancellationToken::new().drop_guard();
+        let worker = WorkerId(Uuid::nil());
+        let mut session = Session::new((worker, 1), ("w", Arc::new(profile)), outputs, closer);
+        session.set_capacity(u32::MAX, u32::MAX);
+        assert_eq!(
+            (session.room(false), session.room(true)),
+            (CONCURRENCY_MAX, 2 * CONCURRENCY_MAX)
+        );
+    }
+}

@@ -1,0 +1,238 @@
+//! Whether the store takes writes, and since when without a break.
+//!
+//! A worker's silence proves something only while its heartbeats could have been stored (I8).
+//! StoreHealth breaks when a write fails or stalls, for example on a lock or a slow disk. A server
+//! that has nothing to write probes now and then (the lease monitor does).
+//!
+//! ```text
+//! good ──write failed──▶ down ──write done──▶ good, since now
+//! good ──write under way for too long──▶ stalled ──write done──▶ good, since now
+//! ```
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use outlast_core::time::{BootTime, Span};
+
+/// A write that takes longer than this breaks contact, until the monitor sets another limit.
+const STALLED: Span = Span::from_secs(2);
+/// While a write takes longer than this, producers are turned away.
+const UNWRITABLE: Span = Span::from_secs(2);
+
+/// The two kinds of writes: neither waits for the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Heartbeats.
+    Beats,
+    /// Everything else.
+    Work,
+}
+
+/// What one server knows of its store. The writers and the lease monitor update it.
+#[derive(Debug, Default)]
+pub(crate) struct StoreHealth {
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    beats: OneLane,
+    work: OneLane,
+    /// Since when there was no break.
+    since: Option<BootTime>,
+    /// When the store last took a write, or was opened.
+    proven: BootTime,
+    patience: Span,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct OneLane {
+    down: bool,
+    /// When the write under way began.
+    writing: Option<BootTime>,
+    /// When the latest write ended.
+    written: Option<BootTime>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        let (beats, work) = (OneLane::default(), OneLane::default());
+        Self { beats, work, since: None, proven: BootTime(0), patience: STALLED }
+    }
+}
+
+impl State {
+    const fn lane(&mut self, lane: Lane) -> &mut OneLane {
+        match lane {
+            Lane::Beats => &mut self.beats,
+            Lane::Work => &mut self.work,
+        }
+    }
+
+    const fn is_down(&self) -> bool {
+        self.beats.down || self.work.down
+    }
+
+    /// Whether a write is under way for longer than `limit`.
+    fn waits(&self, limit: Span, now: BootTime) -> bool {
+        let waits = |lane: OneLane| lane.writing.is_some_and(|began| now.since(began) > limit);
+        waits(self.beats) || waits(self.work)
+    }
+}
+
+impl StoreHealth {
+    /// The store was just opened.
+    pub(crate) fn new(now: BootTime) -> Self {
+        let state = State { since: Some(now), proven: now, ..State::default() };
+        Self { state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets how long a write may take before it counts as stalled.
+    pub(crate) fn set_patience(&self, patience: Span) {
+        self.state().patience = patience;
+    }
+
+    /// Returns how long a write may take before it counts as stalled.
+    pub(crate) fn patience(&self) -> Span {
+        self.state().patience
+    }
+
+    /// Records that a write begins.
+    pub(crate) fn write_began(&self, lane: Lane, now: BootTime) {
+        self.state().lane(lane).writing = Some(now);
+    }
+
+    /// Records how the write ended; returns whether contact was broken.
+    pub(crate) fn write_ended(&self, lane: Lane, reached: bool, now: BootTime) -> bool {
+        let mut state = self.state();
+        let (was_down, patience) = (state.is_down(), state.patience);
+        let this = state.lane(lane);
+        let took = this.writing.take().map_or(Span::ZERO, |began| now.since(began));
+        this.down = !reached;
+        if reached {
+            this.written = Some(now);
+            state.proven = now;
+        }
+        if took > patience {
+            tracing::warn!(
+                seconds = took.0 / 1000,
+                "store write stalled; not judging worker liveness"
+            );
+        }
+        let broken = was_down || !reached || took > patience;
+        if state.is_down() {
+            state.since = None;
+        } else if broken || state.since.is_none() {
+            state.since = Some(now);
+        }
+        broken
+    }
+
+    /// Records that nothing was written for so long that a break may have gone unnoticed.
+    pub(crate) fn unproven(&self, now: BootTime) {
+        let mut state = self.state();
+        state.since = state.since.map(|_| now);
+    }
+
+    /// Whether the store failed the latest write.
+    pub(crate) fn is_down(&self) -> bool {
+        self.state().is_down()
+    }
+
+    /// Whether the store takes writes, as far as is known.
+    pub(crate) fn is_writable(&self, now: BootTime) -> bool {
+        let state = self.state();
+        !state.is_down() && !state.waits(UNWRITABLE, now)
+    }
+
+    /// Returns how long ago the store last took a write, or was opened.
+    pub(crate) fn unproven_for(&self, now: BootTime) -> Span {
+        now.since(self.state().proven)
+    }
+
+    /// Returns how long contact has lasted without a break; a stalled write has already broken it.
+    pub(crate) fn unbroken_for(&self, now: BootTime) -> Span {
+        let state = self.state();
+        match state.since {
+            Some(since) if !state.waits(state.patience, now) => now.since(since),
+            _ => Span::ZERO,
+        }
+    }
+
+    /// Returns how long ago the latest write of a lane ended.
+    pub(crate) fn idle(&self, lane: Lane, now: BootTime) -> Span {
+        self.state().lane(lane).written.map_or(Span(u64::MAX), |at| now.since(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(millis: u64) -> BootTime {
+        BootTime(millis)
+    }
+
+    fn health() -> StoreHealth {
+        let health = StoreHealth::new(at(0));
+        health.set_patience(Span(500));
+        health
+    }
+
+    #[test]
+    fn prompt_writes_keep_contact() {
+        let health = health();
+        health.write_began(Lane::Work, at(1_000));
+        assert!(!health.write_ended(Lane::Work, true, at(1_500)));
+        assert_eq!(
+            (health.unbroken_for(at(2_000)), health.idle(Lane::Work, at(2_000))),
+            (Span(2_000), Span(500))
+        );
+    }
+
+    #[test]
+    fn write_that_is_held_up_breaks_contact_while_it_is_and_when_it_is_done() {
+        let health = health();
+        health.write_began(Lane::Work, at(1_000));
+        assert_eq!(health.unbroken_for(at(1_501)), Span::ZERO);
+        assert!(health.is_writable(at(1_501)) && !health.is_writable(at(3_001)));
+        assert!(health.write_ended(Lane::Work, true, at(4_000)));
+        assert!(health.is_writable(at(4_000)));
+        assert_eq!(health.unbroken_for(at(4_100)), Span(100));
+    }
+
+    #[test]
+    fn contact_that_nobody_proved_counts_from_now() {
+        let health = health();
+        health.unproven(at(9_000));
+        assert_eq!(health.unbroken_for(at(9_100)), Span(100));
+        health.write_ended(Lane::Work, false, at(9_200));
+        health.unproven(at(9_300));
+        assert_eq!(health.unbroken_for(at(9_400)), Span::ZERO);
+    }
+
+    #[test]
+    fn beats_that_are_stored_do_not_hide_that_work_is_not() {
+        let health = health();
+        assert!(health.write_ended(Lane::Work, false, at(1_000)));
+        health.write_began(Lane::Beats, at(1_000));
+        assert!(health.write_ended(Lane::Beats, true, at(1_010)));
+        assert!(health.is_down() && health.unbroken_for(at(2_000)) == Span::ZERO);
+        assert_eq!(health.idle(Lane::Beats, at(1_020)), Span(10));
+    }
+
+    #[test]
+    fn failed_write_breaks_contact_until_one_is_done() {
+        let health = health();
+        health.write_began(Lane::Work, at(1_000));
+        assert!(health.write_ended(Lane::Work, false, at(1_010)));
+        assert!(health.is_down() && !health.is_writable(at(1_020)));
+        assert_eq!(health.unbroken_for(at(9_000)), Span::ZERO);
+        health.write_began(Lane::Work, at(9_000));
+        assert!(health.write_ended(Lane::Work, true, at(9_010)));
+        assert_eq!(health.unbroken_for(at(9_110)), Span(100));
+    }
+}

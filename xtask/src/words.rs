@@ -27,10 +27,7 @@ const PENDING: &[&str] = &[
     "crates/store-sqlite",
     "crates/wire",
     "crates/worker",
-    "docs/adr",
     "docs/state-machine.md",
-    "testing/cluster",
-    "testing/e2e",
 ];
 
 /// The words that are retired.

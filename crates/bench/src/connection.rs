@@ -5,14 +5,13 @@
 
 use std::sync::Arc;
 
+use outlast_cli_core::client::ClientConfig;
+use outlast_cli_core::exit::{Exit, Failure};
 use reqwest::Url;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-
-use outlast_cli_core::client::ClientConfig;
-use outlast_cli_core::exit::{Exit, Failure};
 
 /// Longest head of an answer.
 const HEAD_BYTES_MAX: usize = 64 * 1024;

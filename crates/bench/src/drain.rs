@@ -3,13 +3,14 @@
 //! A restarted server has to read the backlog from the store, and a second server learns of it
 //! through notifications: both should drain as fast as the server that accepted the jobs.
 
+use outlast_cli_core::exit::Failure;
+use outlast_cli_core::output::say;
+
 use crate::figures::{Figure, Unit, rate};
 use crate::jobs::NOOP;
 use crate::plan::Plan;
 use crate::target::Target;
 use crate::{enqueue, workers};
-use outlast_cli_core::exit::Failure;
-use outlast_cli_core::output::say;
 
 pub(crate) async fn measure(target: &Target, plan: &Plan) -> Result<Figure, Failure> {
     let mut figure = Figure::new("drain", Unit::PerSecond);

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use outlast_cli_core::exit::Failure;
+use outlast_cli_core::output::say;
+
 use crate::figures::{Figure, Unit, rate};
 use crate::jobs::{self, NOOP};
 use crate::plan::Plan;
 use crate::produce::{Extent, Produced, Producers};
 use crate::target::Target;
 use crate::workers;
-use outlast_cli_core::exit::Failure;
-use outlast_cli_core::output::say;
 
 /// Producers of single enqueues.
 pub(crate) const PRODUCERS: usize = 16;

@@ -3,15 +3,15 @@
 //! All of them are in the queue that is measured, so that only their type and their
 //! state keep them out of the way.
 
+use outlast_cli_core::client::Client;
+use outlast_cli_core::exit::Failure;
+use outlast_cli_core::output::say;
 use serde_json::{Value, json};
 
 use crate::enqueue;
 use crate::jobs::{NOOP, PROMPT, UNSERVED};
 use crate::target::Target;
 use crate::workers;
-use outlast_cli_core::client::Client;
-use outlast_cli_core::exit::Failure;
-use outlast_cli_core::output::say;
 
 /// How many jobs are put in beforehand.
 #[derive(Clone, Copy, Debug)]

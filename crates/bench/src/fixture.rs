@@ -4,16 +4,16 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::Signal;
-use serde_json::{Value, json};
-
-use crate::server;
 use outlast_cli_core::client::Client;
 use outlast_cli_core::client::ClientConfig;
 use outlast_cli_core::clock::{self, Moment};
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::text_at;
 use outlast_cli_core::process::{Child, Launch};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::server;
 
 /// How long a job's first attempt sleeps; later ones end at once.
 pub(crate) const LONG: f64 = 120.0;

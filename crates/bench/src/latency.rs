@@ -3,14 +3,15 @@
 
 use std::time::Duration;
 
+use outlast_cli_core::clock;
+use outlast_cli_core::exit::Failure;
+use outlast_cli_core::output::say;
+
 use crate::figures::{Figure, Unit, ms, percentile};
 use crate::jobs;
 use crate::plan::Plan;
 use crate::target::Target;
 use crate::workers::Watch;
-use outlast_cli_core::clock;
-use outlast_cli_core::exit::Failure;
-use outlast_cli_core::output::say;
 
 /// Time between a job's start and the next request, so that the system is idle again.
 const PAUSE: Duration = Duration::from_micros(300);

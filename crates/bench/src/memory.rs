@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
+use outlast_cli_core::exit::Failure;
+use outlast_cli_core::output::say;
+
 use crate::figures::{Figure, Unit};
 use crate::fixture::Fixture;
 use crate::plan::Plan;
 use crate::server;
-use outlast_cli_core::exit::Failure;
-use outlast_cli_core::output::say;
 
 /// Time between a worker's registration and the look, for what starting up has left over.
 const SETTLE: Duration = Duration::from_secs(1);

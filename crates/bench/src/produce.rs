@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use outlast_cli_core::clock::{self, Moment};
+use outlast_cli_core::exit::Failure;
 use tokio::task::JoinSet;
 
 use crate::connection::{Address, Connection};
-use outlast_cli_core::clock::{self, Moment};
-use outlast_cli_core::exit::Failure;
 
 /// When a round is over.
 #[derive(Clone, Copy, Debug)]

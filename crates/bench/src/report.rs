@@ -1,9 +1,9 @@
 //! What is printed: one JSON document, or two tables.
 
+use outlast_cli_core::output::{Table, at, text_at};
 use serde_json::{Value, json};
 
 use crate::figures::Figure;
-use outlast_cli_core::output::{Table, at, text_at};
 
 /// Everything that one run found.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! ```text
 //! engine of a worker, whole worker: kill ──▶ the same job runs again (second line in its ledger)
 //! server: kill, started again at once ──▶ a job enqueued as soon as possible runs;
-//!         the job that was running goes on and is not run twice
+//!         the job that was running continues and does not run twice
 //! ```
 //!
 //! Starts of jobs are read from a file outside Outlast that the jobs append to.
@@ -12,11 +12,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use outlast_cli_core::exit::Failure;
+use outlast_cli_core::output::say;
+
 use crate::figures::{Figure, Unit, ms};
 use crate::fixture::{self, Fixture};
 use crate::plan::Plan;
-use outlast_cli_core::exit::Failure;
-use outlast_cli_core::output::say;
 
 /// What is killed.
 #[derive(Clone, Copy, Debug)]

@@ -8,6 +8,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use outlast_cli_core::client::ClientConfig;
+use outlast_cli_core::exit::Failure;
+use outlast_cli_core::output::say;
+
 use crate::figures::{Figure, rounded};
 use crate::fill::Fill;
 use crate::measurement::Measurement;
@@ -15,9 +19,6 @@ use crate::plan::Plan;
 use crate::report::Report;
 use crate::target::Target;
 use crate::{baselines, drain, enqueue, latency, memory, restart, server};
-use outlast_cli_core::client::ClientConfig;
-use outlast_cli_core::exit::Failure;
-use outlast_cli_core::output::say;
 
 /// Everything that was asked for.
 #[derive(Debug)]

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use outlast_cli_core::clock::{self, Moment};
+use outlast_cli_core::exit::Failure;
 use outlast_sdk::{AttemptContext, Control, Delivery, Ended, Handler, RunError, Summary, Worker};
 use tokio::runtime::Runtime;
 use tokio::sync::{Notify, mpsc};
@@ -13,8 +15,6 @@ use tokio::task::JoinHandle;
 
 use crate::jobs::PROMPT;
 use crate::target::Target;
-use outlast_cli_core::clock::{self, Moment};
-use outlast_cli_core::exit::Failure;
 
 /// A drain fails when no job has run for this long.
 const STANDSTILL_MAX: Duration = Duration::from_secs(60);

@@ -1,9 +1,8 @@
-//! Which keys a file may have: those that are acted on, those that other systems act on, and no
-//! others.
+//! The keys that a file may have: those that are acted on here, and those that other systems act
+//! on.
 //!
-//! A key that only another system knows has no effect here and is noted. A key that no system
-//! knows is a slip of the pen, and a slip that passes is worse than one that is refused. Keys
-//! that begin with `x-` are their writer's own.
+//! A key that only another system knows is noted and has no effect here. A key that no system
+//! knows is most likely a typo and is refused. Keys that begin with `x-` are free to use.
 
 /// Which system acts on a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

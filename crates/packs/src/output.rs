@@ -1,10 +1,10 @@
-//! From what a script printed to the result of its execution.
+//! Turns the output of a script into the result of its execution.
 //!
-//! - text: `{"stdout": "…"}`, without the newline at the very end;
-//! - json, yaml: the document; null when nothing was printed. For json, when the whole is not
-//!   a document but the last line is, that one: scripts log before they answer;
-//! - jsonl: the list of the lines' documents; lines that are none are passed over, unless
-//!   all are.
+//! - text: `{"stdout": "…"}`, without the final newline;
+//! - json, yaml: the document; null if nothing was printed. If JSON output as a whole is not a
+//!   document but its last line is, that line counts: scripts log before they print a result;
+//! - jsonl: the list of the documents, one per line; other lines are skipped, unless there are
+//!   no documents.
 
 use serde_json::{Value, json};
 

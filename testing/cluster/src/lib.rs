@@ -18,7 +18,7 @@ use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// The user and group that everyone may become and nobody is.
+/// The unprivileged user and group that PostgreSQL runs as when the tests run as root.
 const NOBODY: u32 = 65_534;
 /// Longest that starting or stopping may take on a loaded machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -243,7 +243,7 @@ impl Cluster {
             Stop::Fast => kill_process(pid, Signal::INT)?,
             Stop::Immediate => kill_process(pid, Signal::QUIT)?,
             Stop::Kill => {
-                // The postmaster first: it must not start anything anew.
+                // The postmaster first, so that it does not restart the others.
                 let children = children_of(pid);
                 kill_process(pid, Signal::KILL)?;
                 for child in children {

@@ -40,7 +40,7 @@ pub enum Event {
     Alive,
     /// It was asked to end.
     Term,
-    /// It ended with a failure, as it was told to.
+    /// It ended with a failure, as its parameters asked.
     Failed,
     /// It did what it had to.
     End,

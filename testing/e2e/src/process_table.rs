@@ -130,7 +130,7 @@ fn state_and_parent(pid: ProcessId) -> Option<(char, ProcessId)> {
 /// Sends a signal; a process that is gone is not an error.
 pub fn signal(pid: ProcessId, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
-        // The only errors are "gone" and "not ours"; both are seen by whoever waits for the effect.
+        // The only errors are "gone" and "not ours"; both are noticed by the wait for the effect.
         let _sent = kill_process(pid, signal);
     }
 }

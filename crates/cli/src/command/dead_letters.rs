@@ -93,8 +93,8 @@ fn since(letter: &Value) -> &'static str {
 }
 
 fn error(letter: &Value) -> String {
-    let told = ["error.message", "error"];
-    let path = told.into_iter().find(|path| at(letter, path).is_some()).unwrap_or("error");
+    let places = ["error.message", "error"];
+    let path = places.into_iter().find(|path| at(letter, path).is_some()).unwrap_or("error");
     text_at(letter, path)
 }
 

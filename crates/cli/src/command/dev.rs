@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! start: server ──announces its address──▶ worker
-//! a child ends by itself ──▶ started again, after a pause that grows
+//! a child ends ──▶ it is restarted, after a pause that grows
 //! Ctrl-C: worker drains ──ended──▶ server stops ──ended──▶ exit; again: the worker is forced
 //! ```
 //!

@@ -48,9 +48,9 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
         outlast: env!("CARGO_PKG_VERSION").to_owned(),
         taken: clock::now().to_string(),
     };
-    let mut teller = Teller::default();
-    let mut hear = |doing, section, rows| teller.hear(doing, section, rows);
-    let exporting = drive::export(&mut source, &args.out, label, Page::STANDARD, &mut hear);
+    let mut progress = ProgressLines::default();
+    let mut report = |doing, section, rows| progress.report(doing, section, rows);
+    let exporting = drive::export(&mut source, &args.out, label, Page::STANDARD, &mut report);
     let manifest = exporting.await.map_err(|error| failed(&error))?;
     print_sections(args.output, &manifest)?;
     let shown = settings.setting("server.database")?.shown();
@@ -75,25 +75,25 @@ pub(super) fn print_sections(format: Format, manifest: &Manifest) -> Result<(), 
 
 /// Prints progress to stderr: a line per section that has rows.
 #[derive(Debug, Default)]
-pub(super) struct Teller {
+pub(super) struct ProgressLines {
     last: Option<(Doing, &'static str)>,
-    told: u64,
+    reported: u64,
 }
 
-impl Teller {
+impl ProgressLines {
     /// Rows between two progress lines of a section.
     const ROWS: u64 = 100_000;
 
-    pub(super) fn hear(&mut self, doing: Doing, section: &'static str, rows: u64) {
+    pub(super) fn report(&mut self, doing: Doing, section: &'static str, rows: u64) {
         if self.last != Some((doing, section)) {
             if self.last.is_none_or(|(before, _)| before != doing) {
                 say(&format!("{}\n", words(doing)));
             }
             self.last = Some((doing, section));
-            self.told = 0;
+            self.reported = 0;
         }
-        if rows - self.told >= Self::ROWS {
-            self.told = rows;
+        if rows - self.reported >= Self::ROWS {
+            self.reported = rows;
             say(&format!("  {section}: {rows} rows\n"));
         }
     }
@@ -111,22 +111,22 @@ const fn words(doing: Doing) -> &'static str {
 /// Why a move failed, with a hint.
 pub(super) fn failed(error: &TransferError) -> Failure {
     let (exit, hint) = match error {
-        TransferError::Occupied { .. } => (Exit::Conflict, "--out takes another folder"),
+        TransferError::Occupied { .. } => (Exit::Conflict, "--out names another folder"),
         TransferError::NotEmpty { .. } => {
             (Exit::Conflict, "import into a new file or database; nothing has changed")
         }
         TransferError::AlreadyImported => {
-            (Exit::Conflict, "there is nothing left to do; --verify compares the two")
+            (Exit::Conflict, "nothing is left to do; --verify compares the two")
         }
         TransferError::OtherImport { .. } => (
             Exit::Conflict,
             "finish that import with its own folder, or start with a new file or database",
         ),
         TransferError::Unfinished { .. } => {
-            (Exit::NotFound, "run `outlast export` again: it takes the same folder")
+            (Exit::NotFound, "run `outlast export` again with the same folder")
         }
         TransferError::Damaged { .. } => {
-            (Exit::Failed, "copy the export again, or make a new one; nothing of this was accepted")
+            (Exit::Failed, "copy the export again, or create a new one; nothing was imported")
         }
         TransferError::NewerFormat { .. } => {
             (Exit::Failed, "import with that version or a later one")
@@ -134,7 +134,7 @@ pub(super) fn failed(error: &TransferError) -> Failure {
         TransferError::Differs { .. } => {
             (Exit::Failed, "the store is not what was exported: import into a new file or database")
         }
-        TransferError::Store(_) => (Exit::Failed, "run the same command again: it goes on"),
+        TransferError::Store(_) => (Exit::Failed, "run the same command again: it resumes"),
         TransferError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             return Failure::new(Exit::NotFound, error.to_string());
         }

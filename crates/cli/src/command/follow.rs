@@ -1,6 +1,6 @@
 //! Following a job: its output as it comes, until the job has ended.
 //!
-//! A server that is away for a moment is waited for: the job goes on meanwhile.
+//! While the server is unreachable it waits: the job continues in the meantime.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(super) enum LogSink {
     Kept,
 }
 
-/// Where the last piece of output left the terminal.
+/// Where the last piece of output left the cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
     /// At the start of a line.
@@ -42,14 +42,14 @@ enum Line {
     Open(Onto),
 }
 
-/// Which of our streams something went to.
+/// The stream that a piece of output was written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Onto {
     Stdout,
     Stderr,
 }
 
-/// How waiting ended.
+/// How a wait ended.
 #[derive(Debug)]
 pub(super) enum Waited {
     /// The job has ended; this is what became of it.

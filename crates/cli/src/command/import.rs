@@ -8,7 +8,7 @@ use outlast_cli_core::output::say;
 use outlast_store::transfer::Page;
 use outlast_store::transfer::drive;
 
-use super::export::{Teller, failed, print_sections};
+use super::export::{ProgressLines, failed, print_sections};
 use super::store::{AnySource, AnyTarget};
 use crate::config::{Environment, Flag, Settings, value};
 use crate::output::Format;
@@ -47,25 +47,25 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     let database = settings.get("server.database", value::database)?;
     let shown = settings.setting("server.database")?.shown();
     let folder = args.folder.display();
-    let mut teller = Teller::default();
-    let mut hear = |doing, section, rows| teller.hear(doing, section, rows);
+    let mut progress = ProgressLines::default();
+    let mut report = |doing, section, rows| progress.report(doing, section, rows);
     if args.verify {
-        let manifest = drive::check(&args.folder, &mut hear).map_err(|error| failed(&error))?;
-        let mut said = format!("{folder} is whole");
+        let manifest = drive::check(&args.folder, &mut report).map_err(|error| failed(&error))?;
+        let mut message = format!("{folder} is whole");
         if compare {
             let mut source = AnySource::open(&database).await?;
-            let comparing = drive::compare(&mut source, &manifest, Page::STANDARD, &mut hear);
+            let comparing = drive::compare(&mut source, &manifest, Page::STANDARD, &mut report);
             comparing.await.map_err(|error| failed(&error))?;
-            said = format!("{said}, and {shown} holds exactly that");
+            message = format!("{message}, and {shown} holds exactly that");
         }
         print_sections(args.output, &manifest)?;
-        say(&format!("{said}\n"));
+        say(&format!("{message}\n"));
         return Ok(Exit::Ok);
     }
     // A wrong folder is reported before a store is created or migrated.
     outlast_store::transfer::folder::read_manifest(&args.folder).map_err(|error| failed(&error))?;
     let mut target = AnyTarget::open(&database).await?;
-    let importing = drive::import(&mut target, &args.folder, Page::STANDARD, &mut hear);
+    let importing = drive::import(&mut target, &args.folder, Page::STANDARD, &mut report);
     let manifest = importing.await.map_err(|error| failed(&error))?;
     print_sections(args.output, &manifest)?;
     say(&format!("{shown} holds exactly what {folder} does; servers may use it now\n"));

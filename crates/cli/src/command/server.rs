@@ -109,16 +109,16 @@ impl Source<'_> {
 }
 
 /// What SIGHUP reloads: tokens, roles and certificates.
-struct Renewed {
+struct Reloadable {
     access: Arc<Access>,
     tls: Option<Arc<Tls>>,
 }
 
-impl Renewed {
+impl Reloadable {
     /// Reloads tokens, roles and certificates. If anything is wrong, all of them stay as they are.
     fn renew(&self, source: &Source<'_>) {
         match self.try_renew(source) {
-            Ok(()) => tracing::info!("SIGHUP: tokens, roles and certificates were read again"),
+            Ok(()) => tracing::info!("SIGHUP: tokens, roles and certificates reloaded"),
             Err(failure) => tracing::error!(
                 "SIGHUP: nothing is changed, as the configuration cannot be used: {}",
                 failure.message
@@ -158,7 +158,7 @@ async fn serve(
 ) -> Result<Exit, Failure> {
     warn_of_switches(config);
     let mut interrupts = Interrupts::new()?;
-    let renewed = Renewed { access: Arc::clone(&settings.access), tls: settings.tls.clone() };
+    let reloadable = Reloadable { access: Arc::clone(&settings.access), tls: settings.tls.clone() };
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let mut hangups = Hangups::new()?;
     let in_force = settings.packs.clone();
@@ -172,7 +172,7 @@ async fn serve(
             () = interrupts.next() => break,
             () = hangups.next() => {
                 packs::read_again(&config.packs, &in_force);
-                renewed.renew(source);
+                reloadable.renew(source);
             }
         }
     }

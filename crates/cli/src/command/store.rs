@@ -1,6 +1,6 @@
 //! Opening the store that the configuration names. The only place that knows a backend.
 
-mod moved;
+mod transfer;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use outlast_store::migration::{Mismatch, Standing};
 use outlast_store_postgres::PostgresStore;
 use outlast_store_sqlite::{OpenError, Options, Restoring, SqliteStore};
 
-pub(super) use moved::{AnySource, AnyTarget};
+pub(super) use transfer::{AnySource, AnyTarget};
 
 use crate::config::value::Database;
 
-/// What helps against a store that an import left half filled.
-const HALF: &str = "run `outlast import` with the same folder again: it goes on where it was; \
-                    or start with a new file or database";
-/// What helps against a store that is only to be read and lacks migrations.
-const BEHIND: &str = "run `outlast migrate` first; a server does it at its start";
-/// What helps against a store that has lost something.
-const DAMAGED: &str = "nothing has changed; put back the files that are missing, or restore a \
-                       backup: `outlast restore FILE`; `outlast restore --mark-only` goes on with \
-                       what is left; to begin with nothing, remove its files, .mark included";
+/// Hint for a store that an import left incomplete.
+const HALF: &str = "run `outlast import` with the same folder again to resume it, or start with a \
+                    new file or database";
+/// Hint for a store that lacks migrations and is opened for reading only.
+const BEHIND: &str = "run `outlast migrate` first; a server does so at its start";
+/// Hint for a store with missing data.
+const DAMAGED: &str = "nothing has changed; put back the missing files, or restore a backup with \
+                       `outlast restore FILE`; `outlast restore --mark-only` accepts what is left; \
+                       to start empty, remove its files, including .mark";
 /// Longest that `migrate` waits for another process which has an embedded store open.
 const OTHERS_LIMIT: Duration = Duration::from_secs(10);
 /// How often it looks.
@@ -60,7 +60,7 @@ pub(super) async fn migrate(database: &Database) -> Result<Vec<&'static str>, Fa
     }
 }
 
-/// Tells which migrations would run, and changes nothing.
+/// Returns which migrations would run; changes nothing.
 pub(super) async fn standing(database: &Database) -> Result<Standing, Failure> {
     match database {
         Database::Sqlite(path) => SqliteStore::standing(path).map_err(|error| unopened(&error)),
@@ -75,13 +75,14 @@ pub(super) fn back_up(database: &Database, to: &Path) -> Result<u64, Failure> {
     match database {
         Database::Sqlite(path) => SqliteStore::back_up(path, to).map_err(|error| unopened(&error)),
         Database::Postgres(_) => {
-            Err(Failure::usage("a PostgreSQL database is backed up by its own tools")
-                .with_hint("pg_dump for a copy, pg_basebackup and WAL archiving for any moment"))
+            Err(Failure::usage("a PostgreSQL database is backed up by its own tools").with_hint(
+                "pg_dump for a copy, pg_basebackup and WAL archiving for point-in-time recovery",
+            ))
         }
     }
 }
 
-/// Takes a store as it is, and raises its generation; returns that.
+/// Accepts a store as it is and raises its generation, which it returns.
 pub(super) async fn accept(database: &Database) -> Result<u64, Failure> {
     match database {
         Database::Sqlite(path) => SqliteStore::accept(path).map_err(|error| used(&error)),
@@ -122,7 +123,7 @@ async fn migrate_file(path: &Path) -> Result<Vec<&'static str>, Failure> {
             Err(error @ OpenError::InUse { .. }) => error,
             ended => return ended.map_err(|error| unopened(&error)),
         };
-        // It may be looked at while it is made, so what is wrong with it counts only at the end.
+        // It may be incomplete while it is created, so errors count only at the end.
         let standing = SqliteStore::standing(path);
         if standing.is_ok_and(|standing| standing.pending.is_empty()) {
             return Ok(Vec::new());
@@ -138,13 +139,13 @@ pub(super) fn unopened(error: &OpenError) -> Failure {
     let failure = Failure::failed(error.to_string());
     match error {
         OpenError::InUse { .. } => failure.with_hint("stop the other server, or use another file"),
-        OpenError::Io { .. } => failure.with_hint("--database sqlite:PATH takes another file"),
+        OpenError::Io { .. } => failure.with_hint("--database sqlite:PATH names another file"),
         OpenError::Schema(mismatch) => failure.with_hint(other_build(mismatch)),
         OpenError::Behind { .. } => failure.with_hint(BEHIND),
         OpenError::HalfImported { .. } => failure.with_hint(HALF),
         OpenError::Damaged { .. } => failure.with_hint(DAMAGED),
         OpenError::Foreign { .. } => {
-            failure.with_hint("nothing has changed; --database sqlite:PATH takes another file")
+            failure.with_hint("nothing has changed; --database sqlite:PATH names another file")
         }
         _ => failure,
     }
@@ -160,13 +161,13 @@ fn unreached(error: &outlast_store_postgres::OpenError) -> Failure {
         }
         OpenError::Tls { .. } => failure.with_hint(
             "sslrootcert names the file with the authority that signed PostgreSQL's certificate; \
-             verify-full also wants the host's name in it; sslmode=disable does without TLS",
+             verify-full also wants the host's name in it; sslmode=disable turns TLS off",
         ),
         OpenError::Schema(mismatch) => failure.with_hint(other_build(mismatch)),
         OpenError::Behind { .. } => failure.with_hint(BEHIND),
         OpenError::HalfImported => failure.with_hint(HALF),
         OpenError::Busy { .. } => failure.with_hint(
-            "nothing has changed; see pg_stat_activity and pg_locks for who holds it, and try again",
+            "nothing has changed; see pg_stat_activity and pg_locks for what holds it, and try again",
         ),
         _ => failure,
     }
@@ -177,9 +178,6 @@ fn other_build(mismatch: &Mismatch) -> &'static str {
         Mismatch::Newer { .. } => {
             "nothing has changed; run that version or a later one: migrations go forward only"
         }
-        _ => {
-            "nothing has changed; run the build that made the store, or restore a backup from \
-              before it did"
-        }
+        _ => "nothing has changed; run the version that created the store, or restore a backup",
     }
 }

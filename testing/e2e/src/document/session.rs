@@ -47,7 +47,7 @@ impl Session {
     /// What is not as the page says, with its line.
     ///
     /// # Panics
-    /// When a process or file cannot be had.
+    /// When a process cannot be started or a file cannot be read.
     pub fn run(page: &str) -> Result<(), String> {
         let folder = tempfile::Builder::new().prefix("outlast-page-").tempdir().expect("a folder");
         // On a terminal, curl shows no progress.

@@ -1,4 +1,4 @@
-//! Bearer tokens: who is let in, as what, and what the others are told.
+//! Bearer tokens: which clients are admitted, with which role, and how others are refused.
 
 use std::time::Duration;
 

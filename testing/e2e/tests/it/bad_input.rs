@@ -54,7 +54,7 @@ fn requests_that_cannot_be_met_are_refused_by_name_and_leave_nothing_behind() {
     assert_eq!(list["data"], json!([]), "nothing was accepted");
 }
 
-/// A key that PostgreSQL does not take was answered with 503 for ever, and one NUL hid every
+/// A key that PostgreSQL does not take was answered with 503 every time, and one NUL hid every
 /// event that was stored with it.
 #[test]
 fn names_that_no_store_takes_as_a_key_are_refused_with_their_bound() {

@@ -1,5 +1,4 @@
-//! F32: connections that say nothing, or nothing that makes sense, and cost nobody else
-//! anything.
+//! F32: silent and malformed connections do not affect other clients.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

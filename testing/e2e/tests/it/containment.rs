@@ -123,7 +123,7 @@ fn a_job_that_forbids_overlap_waits_for_a_worker_that_can_prove_an_end() {
     scene.judge();
 }
 
-/// C3: six of six trees lived on when shim, engine and guardian were killed at one stroke.
+/// C3: six of six trees lived on when shim, engine and guardian were killed at the same moment.
 #[test]
 fn a_cgroup_ends_with_its_worker_also_when_the_shims_are_killed_with_it() {
     const WORKERS: usize = 6;

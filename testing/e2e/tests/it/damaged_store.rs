@@ -79,7 +79,7 @@ fn a_server_refuses_a_store_that_lost_something_and_says_the_way_out() {
         let looked = outlast(&looked);
         assert!(looked.stdout.contains("is damaged: "), "{name}: {looked:?}");
     }
-    // What is left can be taken if somebody says so, and nothing cannot.
+    // What is left can be accepted on request; an empty store cannot.
     let store = address(&folder.join("emptied/outlast.db"));
     assert_eq!(outlast(&["restore", "--mark-only", "--database", &store]).code, Some(1));
     let whole = damaged(folder, "whole", |it| {

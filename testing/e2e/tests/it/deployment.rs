@@ -79,7 +79,7 @@ fn strings(list: &Value) -> Vec<String> {
     list.as_array().unwrap().iter().map(|item| item.as_str().unwrap().to_owned()).collect()
 }
 
-/// That a probe's command is one of the binary's: with nobody to ask, it says so.
+/// A probe's command exists in the binary: without a server it reports that.
 fn check_probe(command: &[String]) {
     let (program, arguments) = command.split_first().unwrap();
     assert_eq!(program, "/usr/local/bin/outlast");

@@ -47,7 +47,7 @@ fn produce(api: &Api, producer: usize, acknowledged: &Acknowledged) {
         let Ok(reply) = api.try_post(path, body) else { return };
         let body = match reply.status {
             201 => reply.body,
-            // A server that is told to go may say so instead.
+            // A server that is shutting down may refuse instead.
             503 => return,
             _ => panic!("POST {path}: {} {}", reply.status, reply.text),
         };
@@ -138,7 +138,7 @@ fn a_completed_job_stays_completed_through_a_kill_of_the_server() {
     assert!(scene.api().ojs_fetch("default", "nobody", 10).is_empty());
 }
 
-/// Whoever gives durability away is told wherever one looks.
+/// A server without durability says so in its log, its API and its diagnostics.
 #[test]
 fn server_without_fsync_says_so_everywhere_and_only_if_it_was_asked_for() {
     let sound = Scene::start();

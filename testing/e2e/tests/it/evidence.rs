@@ -1,4 +1,4 @@
-//! Every end is told with its true evidence, and charged for what it was.
+//! Every end is recorded with its true evidence and charged to the right budget.
 
 use std::time::Duration;
 

@@ -41,11 +41,11 @@ fn move_to(scene: &mut Scene, database: &str, folder: &str) {
     await_ready(scene.api(), within(LEASE));
 }
 
-/// Everything that a server tells of a job.
+/// Everything that a server returns about a job.
 fn story(api: &Api, job: &str) -> Value {
     let about = |what: &str| api.get(&format!("/api/v1/executions/{job}{what}")).expect(200);
     let mut job = about("")["data"].take();
-    // It is told by those who look for work, and they come back one by one.
+    // It depends on the connected workers, which reconnect one by one.
     job["waiting_reason"].take();
     // Cursors say where an event is in this store.
     let mut events = about("/events")["data"].take();

@@ -120,7 +120,7 @@ fn work_of_a_healed_worker_that_was_replaced_ends() {
     proxy.set(Weather::Clear);
     // The judge finds the process of the first attempt if it goes on.
     scene.judge();
-    assert!(!scene.ledger().of(&job)[0].ended, "it was told to stop");
+    assert!(!scene.ledger().of(&job)[0].ended, "it was asked to stop");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_half_open_connection_is_noticed_by_the_worker_and_left() {
     proxy.set(Weather::HalfOpen);
     scene.await_worker(far.id(), "suspect", within(HEARTBEAT));
     proxy.set(Weather::Clear);
-    // Whoever still believes in the old connection never gets this job.
+    // The end that still holds the old connection never gets this job.
     let job = scene.run(Run::short());
     scene.await_status(&job, "completed", within(LEASE + RECONNECT));
     scene.judge();

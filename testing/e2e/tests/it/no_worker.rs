@@ -1,4 +1,4 @@
-//! F34: work, and nobody to do it.
+//! F34: jobs that no worker can run.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! F33: parameters nobody reads, lines without an end, binary noise, floods.
+//! F33: parameters that are never read, lines without an end, binary noise, floods.
 
 use std::time::Duration;
 

@@ -156,7 +156,7 @@ fn each_attempt_keeps_the_digest_of_the_pack_that_it_ran() {
 }
 
 // A script that was gone was called a fault of the host: the worker went quiet again and again,
-// and the job was handed back for ever.
+// and the job was handed back without end.
 #[test]
 fn an_action_whose_script_is_gone_is_not_offered_until_it_is_back() {
     let site = Site::new();

@@ -2,8 +2,8 @@
 //!
 //! Plain OJS jobs, so that both sides of a race can be fired from here to the millisecond: a
 //! visibility or time limit of `LIMIT` ends around the time at which a report or a cancellation
-//! arrives, a little earlier or later in each lane. Each race has one winner; the loser is told,
-//! and what was decided stays decided.
+//! arrives, a little earlier or later in each lane. Each race has one winner; the loser is refused,
+//! and the outcome does not change.
 
 use std::sync::Barrier;
 use std::thread;

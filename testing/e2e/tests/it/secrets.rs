@@ -94,7 +94,7 @@ fn no_job_gets_at_the_token_of_its_worker() {
                 .parameter("file", json!(token_file(scene.folder(), name))),
         )
     };
-    // Somebody whose folder there is to find (W12).
+    // A neighbour whose folder could be found (W12).
     for (name, ..) in workers.iter().filter(|(name, ..)| name.ends_with("pidns")) {
         let neighbour = Run::action("core.sleep").parameter("duration", json!(30));
         let neighbour = scene.run(neighbour.with("queue", json!(name)));

@@ -46,7 +46,7 @@ fn check_unharmed(scene: &Scene, beside: &Session, worker: &Worker, jobs: &[Stri
     scene.judge();
 }
 
-/// What somebody else's session may hold: whole tables, or the rows of all workers.
+/// Locks that another session may hold: whole tables, or the rows of all workers.
 const HOLDS: &[&str] = &[
     "lock table active in access exclusive mode",
     "lock table worker in access exclusive mode",
@@ -117,7 +117,7 @@ fn postgresql_that_freezes_for_longer_than_a_lease_costs_no_job_and_no_attempt()
     drop(other);
 }
 
-/// Whoever reads lists waits for a lock; leases and new work do not wait for whoever reads.
+/// Reading a list waits for a lock; leases and new jobs do not wait for that reader.
 #[test]
 fn reads_that_are_stuck_hold_up_no_heartbeat() {
     let (scene, beside) = scene();
@@ -156,8 +156,8 @@ fn hold(scene: &Scene, table: &str, job: &str) -> Session {
     holder
 }
 
-/// A heartbeat of a plain worker once went through the engine loop: one held row of its own, or
-/// of somebody else in the same batch, cost it the answer.
+/// A heartbeat of a plain worker once went through the engine loop: one locked row of its own, or
+/// of another worker in the same batch, cost it the response.
 #[test]
 fn heartbeats_of_a_plain_worker_are_answered_whatever_holds_a_job_of_it() {
     let (scene, beside) = scene();
@@ -194,7 +194,7 @@ fn heartbeats_of_a_plain_worker_are_answered_whatever_holds_a_job_of_it() {
     assert_eq!(beside.number(lapsed).expect("events"), 0);
 }
 
-/// Cancels a job whose row is held: the caller is told, and may try again.
+/// Cancels a job whose row is held: the caller gets an error and may try again.
 fn refused(scene: &Scene, job: &str) {
     let reply = scene.cancel(job);
     assert_eq!(reply.status, 503, "{reply:?}");

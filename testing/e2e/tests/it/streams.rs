@@ -1,5 +1,5 @@
-//! Streams of events over real connections: what is missed is made up for, and nobody who
-//! does not read holds anything up.
+//! Streams of events over real connections: missed events are replayed, and a client that does
+//! not read holds nothing up.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! TLS of the server and its clients, with real handshakes: who is trusted, who is let in as
-//! what, what the others are told, and certificates that are renewed.
+//! TLS of the server and its clients, with real handshakes: trust, roles from certificates,
+//! refusals, and renewed certificates.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! Programs that store jobs in their own transactions, by SQL: the job comes with the
-//! program's own row or not at all, and somebody is woken for it.
+//! Programs that store jobs in their own transactions, by SQL: the job commits with
+//! the program's own row or not at all, and a server is notified.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl Program {
     }
 }
 
-/// No monitor looks by itself within a test's life: whatever happens, somebody told.
+/// No server polls during a test: whatever happens was caused by a notification.
 const NEVER: u32 = 3600;
 
 fn scene(look: u32) -> Scene {
@@ -99,7 +99,7 @@ fn job_runs_if_the_programs_transaction_commits_and_leaves_nothing_if_it_does_no
     scene.judge();
 }
 
-/// Nobody looks by himself, and a server that lost its line looks once it has a new one.
+/// No server polls, and one whose connection for notifications was cut looks after it reconnects.
 #[test]
 fn job_runs_although_the_servers_line_was_cut_when_it_was_committed() {
     let scene = scene(NEVER);

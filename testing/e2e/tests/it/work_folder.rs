@@ -44,7 +44,7 @@ fn a_work_folder_of_the_workers_own_is_used_repaired_and_cleaned() {
     let mut first = worker(&scene, &work);
     completes(&scene);
 
-    // As systemd-tmpfiles does with files that nobody used for long.
+    // As systemd-tmpfiles does with files that have not been used for long.
     let left = of_engine(&work);
     fs::remove_dir_all(left.join("packs")).unwrap();
     completes(&scene);

@@ -61,8 +61,8 @@ async fn enqueue(client: Client, body: Value) -> Result<String, Failure> {
     id.ok_or_else(|| Failure::failed("the server accepted a job but did not return its id"))
 }
 
-/// Long jobs begin to run shortly before half of all are done, and go on for a while: a slow machine
-/// notices the half late.
+/// Long jobs begin to run shortly before half of all are done, and run for a while: a slow machine
+/// reaches the half late.
 fn seconds(number: u32, jobs: u32) -> f64 {
     let middle = (jobs * 45 / 100)..(jobs * 65 / 100);
     if middle.contains(&number) && number.is_multiple_of(LONG_EVERY) {

@@ -1,7 +1,7 @@
 //! The demo's pack: one action for each runtime, all doing the same.
 //!
 //! Each writes a line to the ledger, sleeps, and writes another. A line is one append and is on
-//! the disk before the job goes on.
+//! the disk before the job continues.
 
 use std::io;
 use std::path::Path;

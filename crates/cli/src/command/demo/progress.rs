@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use outlast_cli_core::output::say;
 
-/// Without a terminal a line is printed at every such share of the whole.
+/// Without a terminal, the number of lines that are printed.
 const STEPS: usize = 10;
 
 /// How far the jobs are.
@@ -13,13 +13,13 @@ const STEPS: usize = 10;
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     total: usize,
-    told: usize,
+    printed: usize,
 }
 
 impl Progress {
     pub(super) fn new(total: usize) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| bar(total));
-        Self { bar, total, told: 0 }
+        Self { bar, total, printed: 0 }
     }
 
     /// So many jobs are done.
@@ -29,8 +29,8 @@ impl Progress {
             return;
         }
         let step = done * STEPS / self.total.max(1);
-        if step > self.told {
-            self.told = step;
+        if step > self.printed {
+            self.printed = step;
             say(&format!("{done} of {} jobs done\n", self.total));
         }
     }

@@ -1,4 +1,4 @@
-//! The verdict: the ledger against the API, job by job.
+//! The verdict: compares the ledger with the API, job by job.
 
 mod compare;
 
@@ -32,7 +32,7 @@ pub(super) struct Account {
 pub(super) struct Attempt {
     pub(super) epoch: u64,
     pub(super) outcome: String,
-    /// Its worker was killed: a program may have begun without anybody being told.
+    /// Its worker was killed: a program may have started before the server heard of it.
     pub(super) killed: bool,
 }
 
@@ -47,13 +47,13 @@ pub(super) struct Verdict {
     interrupted: usize,
     first_again: Option<Duration>,
     last_again: Option<Duration>,
-    /// Each broken promise in one line.
+    /// Broken guarantees, a line each.
     pub(super) faults: Vec<String>,
     /// How long it took in all.
     pub(super) took: Duration,
 }
 
-/// Compares everything with everything.
+/// Compares every job of the load with the ledger.
 pub(super) async fn verify(
     client: &Client,
     load: &Load,
@@ -63,7 +63,7 @@ pub(super) async fn verify(
     let mut verdict = Verdict { accepted: load.accepted().len(), ..Verdict::default() };
     for id in load.accepted() {
         let account = account(client, id).await?;
-        // An attempt that lost its race may have written a last line meanwhile.
+        // A superseded attempt may have written one more line in the meantime.
         ledger.read()?;
         verdict.add(id, &account, ledger, killed_at);
     }

@@ -39,12 +39,12 @@ pub(super) async fn check(client: &Client, checks: &mut Vec<Check>) {
     let after = clock::now();
     match answer {
         Ok(answer) => {
-            let told = answer.get("data").unwrap_or(&Value::Null);
-            checks.push(versions(told));
-            checks.extend(clocks(told, before, after));
-            checks.extend(store(told));
-            checks.extend(queues(told));
-            checks.extend(workers(told));
+            let report = answer.get("data").unwrap_or(&Value::Null);
+            checks.push(versions(report));
+            checks.extend(clocks(report, before, after));
+            checks.extend(store(report));
+            checks.extend(queues(report));
+            checks.extend(workers(report));
         }
         Err(failure) if failure.exit == Exit::NotFound => {
             let fact = "the server has no /api/v1/doctor";

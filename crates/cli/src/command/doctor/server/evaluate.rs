@@ -21,8 +21,8 @@ fn number(item: &Value, path: &str) -> Option<f64> {
     at(item, path)?.as_f64()
 }
 
-fn list<'a>(told: &'a Value, name: &str) -> &'a [Value] {
-    told.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+fn list<'a>(report: &'a Value, name: &str) -> &'a [Value] {
+    report.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// A few of them by name.
@@ -42,8 +42,8 @@ fn length(seconds: f64) -> String {
     span(Duration::try_from_secs_f64(seconds.abs()).unwrap_or_default())
 }
 
-pub(super) fn versions(told: &Value) -> Check {
-    let (ours, theirs) = (env!("CARGO_PKG_VERSION"), text_at(told, "version"));
+pub(super) fn versions(report: &Value) -> Check {
+    let (ours, theirs) = (env!("CARGO_PKG_VERSION"), text_at(report, "version"));
     let fact = format!("server {theirs}, client {ours}");
     let fix = "upgrade the older one; they may be at most one minor version apart";
     match minor_distance(ours, &theirs) {
@@ -67,8 +67,8 @@ fn minor_distance(ours: &str, theirs: &str) -> Option<u32> {
     (major == other_major).then_some(minor.abs_diff(other_minor))
 }
 
-pub(super) fn clocks(told: &Value, before: Timestamp, after: Timestamp) -> Vec<Check> {
-    let time = |path: &str| text_at(told, path).parse::<Timestamp>().ok();
+pub(super) fn clocks(report: &Value, before: Timestamp, after: Timestamp) -> Vec<Check> {
+    let time = |path: &str| text_at(report, path).parse::<Timestamp>().ok();
     let (Some(wall), Some(store)) = (time("wall_time"), time("store_time")) else {
         let why = "the server reported no time";
         return vec![Check::skipped("clock skew", why), Check::skipped("store clock", why)];
@@ -103,27 +103,29 @@ fn skewed(name: &'static str, skew: f64, whose: &str, than: &str) -> Check {
     check.with_number(skew, "s")
 }
 
-pub(super) fn store(told: &Value) -> Vec<Check> {
-    let kind = text_at(told, "store.kind");
-    let fact = format!("{kind}: {}", text_at(told, "store.durability"));
-    let durable = if at(told, "store.durable").and_then(Value::as_bool) == Some(true) {
+pub(super) fn store(report: &Value) -> Vec<Check> {
+    let kind = text_at(report, "store.kind");
+    let fact = format!("{kind}: {}", text_at(report, "store.durability"));
+    let durable = if at(report, "store.durable").and_then(Value::as_bool) == Some(true) {
         Check::ok("store durability", fact)
     } else {
         let fix = "a power cut loses accepted jobs: turn the store's durability on";
         Check::fail("store durability", fact, fix)
     };
-    let folder = text_at(told, "store.folder");
-    let fsync = match (number(told, "store.fsync.median_ms"), text_at(told, "store.fsync_error")) {
-        (Some(median), _) => {
-            let slowest = number(told, "store.fsync.slowest_ms").unwrap_or(median);
-            fsync_check(&folder, median, slowest)
-        }
-        (None, error) if error != "-" => {
-            Check::fail("store fsync", error, format!("make {folder} writable for the server"))
-        }
-        (None, _) => Check::skipped("store fsync", format!("a {kind} store has no disk here")),
-    };
-    let free = number(told, "store.disk.free_bytes").zip(number(told, "store.disk.total_bytes"));
+    let folder = text_at(report, "store.folder");
+    let fsync =
+        match (number(report, "store.fsync.median_ms"), text_at(report, "store.fsync_error")) {
+            (Some(median), _) => {
+                let slowest = number(report, "store.fsync.slowest_ms").unwrap_or(median);
+                fsync_check(&folder, median, slowest)
+            }
+            (None, error) if error != "-" => {
+                Check::fail("store fsync", error, format!("make {folder} writable for the server"))
+            }
+            (None, _) => Check::skipped("store fsync", format!("a {kind} store has no disk here")),
+        };
+    let free =
+        number(report, "store.disk.free_bytes").zip(number(report, "store.disk.total_bytes"));
     let disk = match free {
         Some((free, total)) => disk_check(&folder, free, total),
         None => Check::skipped("store disk", format!("a {kind} store has no disk here")),
@@ -131,12 +133,12 @@ pub(super) fn store(told: &Value) -> Vec<Check> {
     vec![durable, fsync, disk]
 }
 
-pub(super) fn queues(told: &Value) -> Vec<Check> {
-    vec![untaken(told), oldest(told), unstarted(told)]
+pub(super) fn queues(report: &Value) -> Vec<Check> {
+    vec![untaken(report), oldest(report), unstarted(report)]
 }
 
 /// Jobs that no worker may claim.
-fn untaken(told: &Value) -> Check {
+fn untaken(report: &Value) -> Check {
     const NAME: &str = "queues";
     let worded = |class: &&Value| {
         let (queue, kind) = (text_at(class, "queue"), text_at(class, "type"));
@@ -145,7 +147,7 @@ fn untaken(told: &Value) -> Check {
     let is_paused =
         |class: &&Value| class.get("paused").and_then(Value::as_bool).unwrap_or_default();
     let (paused, stranded): (Vec<&Value>, Vec<&Value>) =
-        list(told, "untaken").iter().partition(is_paused);
+        list(report, "untaken").iter().partition(is_paused);
     if !stranded.is_empty() {
         let names: Vec<String> = stranded.iter().map(worded).collect();
         let kinds = counted(stranded.len(), "kind of job waits", "kinds of jobs wait");
@@ -160,18 +162,18 @@ fn untaken(told: &Value) -> Check {
         let fix = format!("outlast queues resume {}", names.first().map_or("QUEUE", |name| name));
         return Check::warn(NAME, fact, fix).with_number(count(names.len()), "paused queues");
     }
-    let queues = counted(list(told, "queues").len(), "queue", "queues");
+    let queues = counted(list(report, "queues").len(), "queue", "queues");
     Check::ok(NAME, format!("{queues}; every waiting job has a worker that can run it"))
         .with_number(0.0, "classes")
 }
 
-fn oldest(told: &Value) -> Check {
+fn oldest(report: &Value) -> Check {
     const NAME: &str = "oldest waiting";
     let waits = |queue: &Value| {
         let seconds = number(queue, "oldest_waits_seconds")?;
         Some((seconds, text_at(queue, "name"), text_at(queue, "available")))
     };
-    let waiting = list(told, "queues").iter().filter_map(waits);
+    let waiting = list(report, "queues").iter().filter_map(waits);
     let Some((seconds, queue, available)) = waiting.max_by(|a, b| a.0.total_cmp(&b.0)) else {
         return Check::ok(NAME, "no job waits").with_number(0.0, "s");
     };
@@ -186,14 +188,14 @@ fn oldest(told: &Value) -> Check {
 }
 
 /// Jobs that a worker was given and did not start.
-fn unstarted(told: &Value) -> Check {
+fn unstarted(report: &Value) -> Check {
     const NAME: &str = "unstarted";
-    let limit = number(told, "start_timeout_seconds").unwrap_or_default();
+    let limit = number(report, "start_timeout_seconds").unwrap_or_default();
     let worded = |job: &Value| {
         let (id, worker) = (text_at(job, "id"), text_at(job, "worker"));
         format!("{id} at worker {worker}")
     };
-    let jobs: Vec<String> = list(told, "unstarted").iter().map(worded).collect();
+    let jobs: Vec<String> = list(report, "unstarted").iter().map(worded).collect();
     let number = count(jobs.len());
     if jobs.is_empty() {
         let fact = format!("no claimed job has waited for its start longer than {}", length(limit));
@@ -206,9 +208,9 @@ fn unstarted(told: &Value) -> Check {
 }
 
 /// Workers that are silent, late, or take no jobs.
-pub(super) fn workers(told: &Value) -> Vec<Check> {
+pub(super) fn workers(report: &Value) -> Vec<Check> {
     const NAME: &str = "workers";
-    let all = list(told, "workers");
+    let all = list(report, "workers");
     let is_held = |worker: &&Value| worker.get("holds_lease") == Some(&Value::Bool(true));
     let held: Vec<&Value> = all.iter().filter(is_held).collect();
     let troubled: Vec<String> = held.iter().filter_map(|worker| trouble(worker)).collect();

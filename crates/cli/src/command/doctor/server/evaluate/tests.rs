@@ -20,18 +20,19 @@ fn verdict(checks: &[Check], name: &str) -> Verdict {
 fn versions_may_be_one_minor_apart() {
     assert_eq!(minor_distance("1.2.3", "1.3.0"), Some(1));
     assert_eq!(minor_distance("1.2.3", "2.2.3"), None);
-    let told = |version: &str| versions(&json!({"version": version})).verdict;
-    assert_eq!(told(env!("CARGO_PKG_VERSION")), Verdict::Ok);
-    assert_eq!(told("0.1.99"), Verdict::Warn);
-    assert_eq!(told("0.9.0"), Verdict::Fail);
-    assert_eq!(told("nonsense"), Verdict::Fail);
+    let report = |version: &str| versions(&json!({"version": version})).verdict;
+    assert_eq!(report(env!("CARGO_PKG_VERSION")), Verdict::Ok);
+    assert_eq!(report("0.1.99"), Verdict::Warn);
+    assert_eq!(report("0.9.0"), Verdict::Fail);
+    assert_eq!(report("nonsense"), Verdict::Fail);
 }
 
 #[test]
 fn clocks_are_compared_with_the_time_the_answer_took_left_out() {
     let skew = |wall: f64, store: f64| {
-        let told = json!({"wall_time": at(wall).to_string(), "store_time": at(store).to_string()});
-        let checks = clocks(&told, at(0.0), at(2.0));
+        let report =
+            json!({"wall_time": at(wall).to_string(), "store_time": at(store).to_string()});
+        let checks = clocks(&report, at(0.0), at(2.0));
         (verdict(&checks, "clock skew"), verdict(&checks, "store clock"))
     };
     assert_eq!(skew(1.0, 1.0), (Verdict::Ok, Verdict::Ok));
@@ -58,9 +59,9 @@ fn a_store_must_be_durable_and_have_room_and_a_quick_disk() {
 
 #[test]
 fn a_folder_that_cannot_be_measured_fails() {
-    let told = json!({"store": {"kind": "sqlite", "folder": "/d", "durability": "x",
+    let report = json!({"store": {"kind": "sqlite", "folder": "/d", "durability": "x",
         "durable": true, "fsync_error": "read-only file system"}});
-    assert_eq!(verdict(&store(&told), "store fsync"), Verdict::Fail);
+    assert_eq!(verdict(&store(&report), "store fsync"), Verdict::Fail);
 }
 
 #[test]
@@ -82,11 +83,11 @@ fn work_that_nobody_can_run_fails_and_a_paused_queue_warns() {
 
 #[test]
 fn a_long_wait_and_a_claim_that_does_not_start_warn() {
-    let told = json!({"start_timeout_seconds": 30.0,
+    let report = json!({"start_timeout_seconds": 30.0,
         "queues": [{"name": "a", "available": 1, "oldest_waits_seconds": 2.0},
             {"name": "b", "available": 9, "oldest_waits_seconds": 7200.0}],
         "unstarted": [{"id": "j1", "worker": "w1", "claimed_seconds_ago": 61.0}]});
-    let checks = queues(&told);
+    let checks = queues(&report);
     assert_eq!(verdict(&checks, "oldest waiting"), Verdict::Warn);
     assert!(checks.get(1).unwrap().fact.contains("2h00m in queue b, one of 9"), "{checks:?}");
     assert_eq!(verdict(&checks, "unstarted"), Verdict::Warn);

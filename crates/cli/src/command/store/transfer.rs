@@ -1,4 +1,4 @@
-//! The two ends of a move, whichever stores they are.
+//! Source and target of a move, on either kind of store.
 
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_core::time::Timestamp;
@@ -12,14 +12,14 @@ use outlast_store_sqlite::{Options, SqliteSource, SqliteTarget};
 use super::{unopened, unreached};
 use crate::config::value::Database;
 
-/// A store that is read as it is now.
+/// A store to export.
 #[derive(Debug)]
 pub(crate) enum AnySource {
     Sqlite(SqliteSource),
     Postgres(PostgresSource),
 }
 
-/// A store that is filled.
+/// A store to import into.
 #[derive(Debug)]
 pub(crate) enum AnyTarget {
     Sqlite(SqliteTarget),

@@ -221,7 +221,7 @@ fn still_going(id: &str, job: &Value) -> Failure {
     let waiting = at(job, "waiting_reason").and_then(Value::as_str).map(escape);
     let waiting = waiting.map_or_else(String::new, |reason| format!(": {reason}"));
     let message = format!("job {id} is {} after the wait{waiting}", text_at(job, "status"));
-    let hint = format!("it goes on: `outlast jobs show {id}`, `outlast jobs logs -f {id}`");
+    let hint = format!("the job continues: `outlast jobs show {id}`, `outlast jobs logs -f {id}`");
     Failure::new(Exit::WaitTimedOut, message).with_hint(hint)
 }
 

@@ -245,7 +245,7 @@ fn sighup_renews_certificate_and_tokens_for_new_connections_or_changes_nothing()
     assert_eq!((ask(&trust.ca, ADMIN), ask(&trust.ca, OTHER)), (Some(200), Some(401)));
 
     std::fs::copy(&lone.cert, &trust.own.cert).expect("a copy");
-    hang_up("certificates were read again");
+    hang_up("certificates reloaded");
     assert_eq!((ask(&successor, OTHER), ask(&trust.ca, OTHER)), (Some(200), None));
     assert_eq!(ask(&successor, ADMIN), Some(401));
 }

@@ -9,6 +9,9 @@
 //! - [`budget`]: the three budgets an ended attempt may be charged to
 //! - [`retry`]: when a failed job is tried again
 //! - [`containment`]: what proves that a process tree is dead
+//! - [`gate`]: what a limit lets start
+//! - [`keys`]: what a job is counted by
+//! - [`selector`]: which workers a job accepts
 //! - [`evidence`]: how an end is known
 //! - [`lease`]: who may speak for an attempt, and when time alone may end that right
 //! - [`duty`]: what one server does for all of them
@@ -29,10 +32,13 @@ pub mod budget;
 pub mod containment;
 pub mod duty;
 pub mod evidence;
+pub mod gate;
 pub mod id;
 pub mod job;
+pub mod keys;
 pub mod lease;
 pub mod limits;
 pub mod retry;
+pub mod selector;
 pub mod time;
 pub mod worker;

@@ -1,0 +1,160 @@
+//! Gates: what a limit lets start, by concurrency and by rate (`DISPATCH.md` §3).
+//!
+//! A limit that applies per value of a key has one gate for each value. A job passes all of
+//! its gates or none. What an attempt holds is given back when the attempt ends, so a lost
+//! worker's slot is free as soon as its lease is over, and never before.
+//!
+//! A rate is strict: in no window of its period do more jobs start than it allows. A plain
+//! bucket lets nearly twice as many start, because a full bucket and a whole period's refill
+//! may fall into one window.
+
+use crate::time::{Span, Timestamp};
+
+/// So many starts in any window of a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rate {
+    starts: u32,
+    period: Span,
+}
+
+/// Longest period of a rate.
+pub const PERIOD_MAX: Span = Span::from_secs(24 * 3600);
+/// Most starts in a period.
+pub const STARTS_MAX: u32 = 1_000_000_000;
+
+impl Rate {
+    /// Returns the rate, or `None` if `starts` or `period` is zero or above its maximum.
+    #[must_use]
+    pub const fn new(starts: u32, period: Span) -> Option<Self> {
+        if starts == 0 || starts > STARTS_MAX || period.0 == 0 || period.0 > PERIOD_MAX.0 {
+            return None;
+        }
+        Some(Self { starts, period })
+    }
+
+    /// Starts in a period.
+    #[must_use]
+    pub const fn starts(self) -> u32 {
+        self.starts
+    }
+
+    /// The period.
+    #[must_use]
+    pub const fn period(self) -> Span {
+        self.period
+    }
+
+    /// Most that may start at the same moment.
+    fn burst(self) -> u64 {
+        // One is always allowed, or nothing ever starts.
+        u64::from(self.starts.saturating_div(10).max(1))
+    }
+
+    /// Time between two starts once the burst is used up, in microseconds, rounded up.
+    ///
+    /// In a window of `n - b + 1` such intervals `b` jobs start at once and at most `n - b` after
+    /// them.
+    fn interval(self) -> i64 {
+        let period = self.period.0.saturating_mul(1000);
+        let intervals = u64::from(self.starts).saturating_sub(self.burst()).saturating_add(1);
+        to_i64(period.div_ceil(intervals.max(1)).max(1))
+    }
+}
+
+/// What is known of a gate when jobs are about to be claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gate {
+    /// Most attempts at a time; `None` is no bound.
+    pub concurrency: Option<u32>,
+    /// Attempts that hold it now.
+    pub held: u64,
+    /// Most starts in a period; `None` is no bound.
+    pub rate: Option<Rate>,
+    /// Until when the starts so far use up the rate ("theoretical arrival time" of the generic
+    /// cell rate algorithm), in microseconds since the Unix epoch; 0 if none has started.
+    pub used_until: i64,
+}
+
+/// Why a gate lets no more through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shut {
+    /// As many attempts hold it as may.
+    Full,
+    /// The rate lets the next one start at this time.
+    Until(Timestamp),
+}
+
+/// How many of the wanted jobs may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// So many.
+    pub take: u32,
+    /// Which gate stops the next one, by its place among the gates asked, and why; `None` if all
+    /// that were wanted may start.
+    pub shut: Option<(usize, Shut)>,
+}
+
+/// Returns how many of `wanted` jobs may start now through all of `gates`.
+///
+/// A clock that was set back admits nothing that a rate has already admitted.
+#[must_use]
+pub fn admit(gates: &[Gate], wanted: u32, now: Timestamp) -> Admission {
+    let mut admission = Admission { take: wanted, shut: None };
+    for (place, gate) in gates.iter().enumerate() {
+        let (open, shut) = gate.open(now);
+        if open < admission.take {
+            admission = Admission { take: open, shut: Some((place, shut)) };
+        }
+    }
+    admission
+}
+
+impl Gate {
+    /// Returns how many may start now, and what stops the one after them.
+    fn open(&self, now: Timestamp) -> (u32, Shut) {
+        let free = self.concurrency.map_or(u32::MAX, |most| {
+            u32::try_from(u64::from(most).saturating_sub(self.held)).unwrap_or(0)
+        });
+        let Some(rate) = self.rate else { return (free, Shut::Full) };
+        let (interval, now) = (rate.interval(), micros(now));
+        let from = self.used_until.max(now);
+        // Whatever is used beyond now must fit into the burst.
+        let ahead = interval.saturating_mul(to_i64(rate.burst()));
+        let room = now.saturating_add(ahead).saturating_sub(from).max(0);
+        let starts = u32::try_from(room.checked_div(interval).unwrap_or(0)).unwrap_or(u32::MAX);
+        if free <= starts {
+            return (free, Shut::Full);
+        }
+        let next = to_i64(u64::from(starts).saturating_add(1));
+        let opens = from.saturating_add(interval.saturating_mul(next)).saturating_sub(ahead);
+        (starts, Shut::Until(Timestamp(ceil_millis(opens))))
+    }
+
+    /// Returns the gate after so many jobs started through it.
+    #[must_use]
+    pub fn after(self, started: u32, now: Timestamp) -> Self {
+        let used_until = match self.rate {
+            Some(rate) if started > 0 => {
+                let used = rate.interval().saturating_mul(i64::from(started));
+                self.used_until.max(micros(now)).saturating_add(used)
+            }
+            Some(_) | None => self.used_until,
+        };
+        Self { held: self.held.saturating_add(u64::from(started)), used_until, ..self }
+    }
+}
+
+const fn micros(at: Timestamp) -> i64 {
+    at.0.saturating_mul(1000)
+}
+
+fn ceil_millis(micros: i64) -> i64 {
+    micros.saturating_add(999).div_euclid(1000)
+}
+
+fn to_i64(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

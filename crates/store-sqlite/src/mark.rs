@@ -2,12 +2,12 @@
 //! everything, so that a store which has lost some of it is refused at the next start.
 //!
 //! ```text
-//! batch is committed (on disk) ─▶ its time is written into the mark (not waited for)
+//! batch is committed (on disk) ─▶ answered ─▶ its time is written into the mark (not waited for)
 //! start: time of the latest batch in the store ≥ time in the mark, or something is missing
 //! ```
 //!
-//! The mark is written after the commit, so after a kill or a power cut it may be behind the
-//! store and never ahead of it: a store that is whole is never refused. Only two writes a
+//! The mark is written after the commit, when no other batch waits or after 50 ms, so after a kill
+//! or a power cut it may be behind the store and never ahead of it: a store that is whole is never refused. Only two writes a
 //! session are waited for: the first, when there is a write-ahead log to miss, and the last.
 
 use std::fs::{File, OpenOptions};
@@ -15,8 +15,10 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use outlast_core::time::Timestamp;
+use outlast_core::time::{Span, Timestamp};
 
+/// How far the mark may be behind the store while the writer is busy.
+const BEHIND_MAX: Span = Span::from_millis(50);
 /// How the file begins.
 const HEAD: &str = "outlast mark 1";
 /// What comes after the file's name.
@@ -36,6 +38,8 @@ pub(crate) struct Said {
 pub(crate) struct Mark {
     file: File,
     said: Said,
+    /// What the file says.
+    in_file: Said,
     /// A store that does not wait for the disk may lose what the mark would promise.
     promises: bool,
 }
@@ -68,7 +72,7 @@ impl Mark {
         let place = place(path);
         let mut options = OpenOptions::new();
         let file = options.create(true).truncate(false).write(true).mode(0o600).open(&place)?;
-        let mark = Self { file, said, promises };
+        let mark = Self { file, said, in_file: said, promises };
         mark.write()?;
         mark.file.sync_all()?;
         let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -76,18 +80,41 @@ impl Mark {
         Ok(mark)
     }
 
-    /// Notes that a batch of this time is on disk.
+    /// Notes that a batch of this time is on disk. The first one waits until the mark says that
+    /// there is a write-ahead log; of the others the mark learns when the writer has time.
     pub(crate) fn note(&mut self, time: Timestamp) {
-        if !self.promises || (time <= self.said.time && self.said.log) {
+        if !self.promises {
             return;
         }
         let first = !self.said.log;
         self.said = Said { time: time.max(self.said.time), log: true };
-        let written =
-            self.write().and_then(|()| if first { self.file.sync_data() } else { Ok(()) });
-        // The store has the batch all the same; it only cannot be missed.
-        if let Err(error) = written {
-            tracing::debug!(%error, "failed to write the store's mark");
+        if first {
+            let written = self.write().and_then(|()| self.file.sync_data());
+            self.written(written);
+        }
+    }
+
+    /// Writes what was noted, unless the file says so already.
+    pub(crate) fn write_if_behind(&mut self) {
+        if self.promises && self.said != self.in_file {
+            let written = self.write();
+            self.written(written);
+        }
+    }
+
+    /// Writes what was noted if the file is behind by more than [`BEHIND_MAX`]: a writer that is
+    /// never idle has no better time.
+    pub(crate) fn write_if_late(&mut self) {
+        if self.said.time > self.in_file.time.after(BEHIND_MAX) {
+            self.write_if_behind();
+        }
+    }
+
+    /// The store has its batches all the same; they only cannot be missed.
+    fn written(&mut self, written: io::Result<()>) {
+        match written {
+            Ok(()) => self.in_file = self.said,
+            Err(error) => tracing::debug!(%error, "failed to write the store's mark"),
         }
     }
 

@@ -20,7 +20,7 @@ mod transition;
 mod workers;
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
 use outlast_core::budget::Budgets;
@@ -74,7 +74,7 @@ pub(crate) fn start(
 fn run(mut owned: Owned, clock: &dyn Clock, mut latest: Timestamp, asks: &Receiver<Ask>) {
     let mut classes = Classes::default();
     let mut stale = true;
-    while let Ok(ask) = asks.recv() {
+    while let Ok(ask) = next(asks, &mut owned.mark) {
         match ask {
             Ask::Apply(batch, reply) => {
                 latest = latest.max(clock.now());
@@ -98,6 +98,21 @@ fn run(mut owned: Owned, clock: &dyn Clock, mut latest: Timestamp, asks: &Receiv
         }
     }
     close(owned);
+}
+
+/// Waits for what comes next. The mark is brought up to date while nothing waits for an answer.
+fn next(asks: &Receiver<Ask>, mark: &mut Mark) -> Result<Ask, RecvError> {
+    match asks.try_recv() {
+        Ok(ask) => {
+            mark.write_if_late();
+            Ok(ask)
+        }
+        Err(TryRecvError::Empty) => {
+            mark.write_if_behind();
+            asks.recv()
+        }
+        Err(TryRecvError::Disconnected) => Err(RecvError),
+    }
 }
 
 fn close(owned: Owned) {

@@ -37,6 +37,7 @@ use rustix::fs::{FlockOperation, flock};
 use tokio::sync::oneshot;
 
 use crate::connection::Owned;
+use crate::mark::Mark;
 use crate::row::failed;
 use classes::Classes;
 pub(crate) use classes::class_of;

@@ -7,7 +7,6 @@ use uuid::Uuid;
 
 use crate::fault::Fault;
 use crate::json;
-use crate::ojs::worker::HeldByBeat;
 
 /// The standard's content type. Suites compare it exactly (L0-ENV-001).
 pub const CONTENT_TYPE: &str = "application/openjobspec+json";
@@ -35,25 +34,45 @@ pub const fn queue_is_text(ojs_version: Option<&str>) -> bool {
     ojs_version.is_some()
 }
 
+/// What a heartbeat says about the jobs its sender holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ActiveJobs {
+    /// Nothing is said, or only how many.
+    Count(Option<u32>),
+    /// These.
+    Jobs(Vec<JobId>),
+}
+
+impl ActiveJobs {
+    /// Returns how many jobs are held, as far as it is said.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        match self {
+            Self::Count(count) => count.unwrap_or(0),
+            Self::Jobs(jobs) => u32::try_from(jobs.len()).unwrap_or(u32::MAX),
+        }
+    }
+}
+
 /// Reads what a heartbeat says about held jobs: `active_jobs` is a number for the
 /// JavaScript and Go clients (EXT-GS-001) and an array of ids for Python's, Rust's and
 /// L1-WRK-001.
 ///
 /// # Errors
 /// Returns what is wrong with it.
-pub fn held_by_beat(ids: Option<&Value>, jobs: Option<&Value>) -> Result<HeldByBeat, Fault> {
+pub fn active_jobs(ids: Option<&Value>, jobs: Option<&Value>) -> Result<ActiveJobs, Fault> {
     match ids.filter(|ids| !ids.is_null()).or(jobs) {
-        None | Some(Value::Null) => Ok(HeldByBeat::Count(None)),
+        None | Some(Value::Null) => Ok(ActiveJobs::Count(None)),
         Some(Value::Number(number)) => {
             let count = number.as_u64().and_then(|count| u32::try_from(count).ok());
             let problem = "must be a count or an array of job ids";
             let count = count.ok_or_else(|| Fault::field("active_jobs", problem))?;
-            Ok(HeldByBeat::Count(Some(count)))
+            Ok(ActiveJobs::Count(Some(count)))
         }
         Some(Value::Array(ids)) => {
             let id = |id: &Value| id.as_str().and_then(|id| Uuid::try_parse(id).ok()).map(JobId);
             let jobs = ids.iter().map(id).collect::<Option<Vec<_>>>();
-            jobs.map(HeldByBeat::Jobs)
+            jobs.map(ActiveJobs::Jobs)
                 .ok_or_else(|| Fault::field("active_jobs", "holds something that is no job id"))
         }
         Some(Value::Bool(_) | Value::String(_) | Value::Object(_)) => {

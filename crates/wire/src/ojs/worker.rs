@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::duration;
 use crate::fault::Fault;
 use crate::json::{self, Object};
+use crate::ojs::quirks::ActiveJobs;
 use crate::ojs::{names, quirks};
 
 /// A wish to take jobs.
@@ -212,7 +213,7 @@ pub struct Heartbeat {
     /// The id that the worker gave itself.
     pub worker: String,
     /// What it holds.
-    pub held: HeldByBeat,
+    pub active_jobs: ActiveJobs,
     /// What it does about new work, if it says so.
     pub phase: Option<BeatPhase>,
     /// Slots, if it says so.
@@ -221,26 +222,6 @@ pub struct Heartbeat {
     pub queues: Vec<String>,
     /// Where it runs, if it says so.
     pub host: Option<String>,
-}
-
-/// What a heartbeat says about the jobs its sender holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HeldByBeat {
-    /// Nothing is said, or only how many.
-    Count(Option<u32>),
-    /// These.
-    Jobs(Vec<JobId>),
-}
-
-impl HeldByBeat {
-    /// Returns how many jobs are held, as far as it is said.
-    #[must_use]
-    pub fn count(&self) -> u32 {
-        match self {
-            Self::Count(count) => count.unwrap_or(0),
-            Self::Jobs(jobs) => u32::try_from(jobs.len()).unwrap_or(u32::MAX),
-        }
-    }
 }
 
 /// What a worker does about new work, in the words of clients.
@@ -274,7 +255,7 @@ impl Heartbeat {
     pub fn first(worker: &str) -> Self {
         Self {
             worker: worker.to_owned(),
-            held: HeldByBeat::Count(None),
+            active_jobs: ActiveJobs::Count(None),
             phase: None,
             concurrency: None,
             queues: Vec::new(),
@@ -290,7 +271,8 @@ impl Heartbeat {
         let body: HeartbeatBody = json::read(body)?;
         let worker = body.worker_id.ok_or_else(|| Fault::field("worker_id", "is missing"))?;
         names::worker(&worker)?;
-        let held = quirks::held_by_beat(body.active_job_ids.as_ref(), body.active_jobs.as_ref())?;
+        let (ids, jobs) = (body.active_job_ids.as_ref(), body.active_jobs.as_ref());
+        let active_jobs = quirks::active_jobs(ids, jobs)?;
         let said = body.state.as_deref().map(phase).transpose()?;
         let phase = match (said, body.shutdown) {
             (Some(BeatPhase::Running | BeatPhase::Quiet) | None, Some(true)) => {
@@ -300,7 +282,7 @@ impl Heartbeat {
         };
         Ok(Self {
             worker,
-            held,
+            active_jobs,
             phase,
             concurrency: body.concurrency,
             queues: body.queues.unwrap_or_default(),

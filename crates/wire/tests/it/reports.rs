@@ -4,7 +4,8 @@ use outlast_core::id::Epoch;
 use outlast_core::limits::LONG_POLL_MAX;
 use outlast_core::time::Span;
 use outlast_wire::ojs::quirks;
-use outlast_wire::ojs::worker::{Ack, BeatPhase, Fetch, Heartbeat, HeldByBeat, Nack, NackSort};
+use outlast_wire::ojs::quirks::ActiveJobs;
+use outlast_wire::ojs::worker::{Ack, BeatPhase, Fetch, Heartbeat, Nack, NackSort};
 
 const JOB: &str = "019461a8-1a2b-7c3d-8e4f-5a6b7c8d9e0f";
 
@@ -88,11 +89,11 @@ fn a_stored_error_has_code_type_and_message() {
 
 #[test]
 fn a_heartbeat_counts_its_jobs_or_lists_them() {
-    assert_eq!(beat("").held, HeldByBeat::Count(None));
-    assert_eq!(beat(r#","active_jobs":2"#).held, HeldByBeat::Count(Some(2)));
-    let listed = beat(&format!(r#","active_jobs":["{JOB}"]"#)).held;
-    assert!(matches!(&listed, HeldByBeat::Jobs(jobs) if jobs.len() == 1), "{listed:?}");
-    let both = beat(&format!(r#","active_jobs":1,"active_job_ids":["{JOB}"]"#)).held;
+    assert_eq!(beat("").active_jobs, ActiveJobs::Count(None));
+    assert_eq!(beat(r#","active_jobs":2"#).active_jobs, ActiveJobs::Count(Some(2)));
+    let listed = beat(&format!(r#","active_jobs":["{JOB}"]"#)).active_jobs;
+    assert!(matches!(&listed, ActiveJobs::Jobs(jobs) if jobs.len() == 1), "{listed:?}");
+    let both = beat(&format!(r#","active_jobs":1,"active_job_ids":["{JOB}"]"#)).active_jobs;
     assert_eq!(both, listed);
     for wrong in [r#","active_jobs":"2""#, r#","active_jobs":["x"]"#, r#","active_jobs":-1"#] {
         let body = format!(r#"{{"worker_id":"w"{wrong}}}"#);

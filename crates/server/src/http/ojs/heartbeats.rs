@@ -9,7 +9,8 @@ use outlast_store::command::Extend;
 use outlast_store::reply::Extended;
 use outlast_store::{Command, Reply};
 use outlast_wire::ojs::quirks;
-use outlast_wire::ojs::worker::{BeatPhase, Heartbeat, HeldByBeat};
+use outlast_wire::ojs::quirks::ActiveJobs;
+use outlast_wire::ojs::worker::{BeatPhase, Heartbeat};
 
 use tokio::time::Instant;
 
@@ -37,9 +38,9 @@ pub(super) async fn beat(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
         Some(directive) => directive,
         None => told(standing),
     };
-    let listed = match &beat.held {
-        HeldByBeat::Jobs(jobs) => jobs.as_slice(),
-        HeldByBeat::Count(_) => &[],
+    let listed = match &beat.active_jobs {
+        ActiveJobs::Jobs(jobs) => jobs.as_slice(),
+        ActiveJobs::Count(_) => &[],
     };
     let held = |job: &&JobId| extended.contains(job) || passed_over.contains(job);
     let stale = listed.iter().filter(|job| !held(job));
@@ -64,12 +65,12 @@ async fn extend(app: &App, beat: &Heartbeat) -> Result<Extended, ApiError> {
     if beat.phase == Some(BeatPhase::Terminated) {
         return Ok(Extended::default());
     }
-    let jobs = match &beat.held {
-        HeldByBeat::Count(Some(0)) => return Ok(Extended::default()),
-        HeldByBeat::Jobs(jobs) if jobs.is_empty() => return Ok(Extended::default()),
+    let jobs = match &beat.active_jobs {
+        ActiveJobs::Count(Some(0)) => return Ok(Extended::default()),
+        ActiveJobs::Jobs(jobs) if jobs.is_empty() => return Ok(Extended::default()),
         // No jobs are named, so it means all that the store has for this client.
-        HeldByBeat::Count(_) => Vec::new(),
-        HeldByBeat::Jobs(jobs) => jobs.clone(),
+        ActiveJobs::Count(_) => Vec::new(),
+        ActiveJobs::Jobs(jobs) => jobs.clone(),
     };
     let extended = extend_these(&app.engine, &beat.worker, jobs).await?;
     if !extended.passed_over.is_empty() && !app.plain.falls_behind(&beat.worker) {

@@ -137,13 +137,13 @@ pub(super) async fn beat(app: &App, beat: &Heartbeat) -> Result<(WorkerId, Stand
     app.plain.recover(app).await?;
     let known = app.plain.find(&beat.worker);
     let renewed = match known {
-        Some(known) => renew(app, known.worker, beat.held.count()).await?,
+        Some(known) => renew(app, known.worker, beat.active_jobs.count()).await?,
         None => None,
     };
     let (mut known, renewal, mut standing) = match (known, renewed) {
         (Some(known), Some(renewed)) => (known, renewed.renewal, renewed.standing),
         // Another server may have made it known.
-        (Some(_) | None, _) => match living(app, &beat.worker, beat.held.count()).await? {
+        (Some(_) | None, _) => match living(app, &beat.worker, beat.active_jobs.count()).await? {
             Some((worker, renewed)) => (Known::silent(worker), renewed.renewal, renewed.standing),
             None => register(app, beat).await?,
         },

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use outlast_cli_core::clock::{self, Moment};
 use outlast_cli_core::exit::Failure;
-use outlast_sdk::{AttemptContext, Control, Delivery, Ended, Handler, RunError, Summary, Worker};
+use outlast_sdk::{AttemptContext, Control, Delivery, Handler, Outcome, RunError, Summary, Worker};
 use tokio::runtime::Runtime;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -73,11 +73,11 @@ struct Counting {
 }
 
 impl Handler for Counting {
-    async fn run(&self, _delivery: Delivery, _context: AttemptContext) -> Ended {
+    async fn run(&self, _delivery: Delivery, _context: AttemptContext) -> Outcome {
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.done.notify_one();
         }
-        Ended::completed("")
+        Outcome::completed("")
     }
 }
 
@@ -115,10 +115,10 @@ struct ReportStart {
 }
 
 impl Handler for ReportStart {
-    async fn run(&self, _delivery: Delivery, _context: AttemptContext) -> Ended {
+    async fn run(&self, _delivery: Delivery, _context: AttemptContext) -> Outcome {
         // The receiver outlives every job it waits for.
         self.started.send(clock::moment()).unwrap_or_default();
-        Ended::completed("")
+        Outcome::completed("")
     }
 }
 

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use outlast_cli_core::exit::{Exit, Failure};
-use outlast_worker::daemon::{self, DaemonConfig, Tell};
+use outlast_worker::daemon::{self, DaemonConfig, StageHooks};
 use outlast_worker::guardian::{self, GuardianLink};
 use outlast_worker::{handover, keeper, shim};
 use tokio::runtime::Runtime;
@@ -71,12 +71,12 @@ fn report_death(config: DaemonConfig, _environment: &Environment) -> Result<Exit
 
 fn run_engine(config: DaemonConfig, environment: &Environment) -> Result<Exit, Failure> {
     let runtime = runtime()?;
-    let tell = Tell { ready: service_manager::ready, stopping: service_manager::stopping };
+    let hooks = StageHooks { ready: service_manager::ready, stopping: service_manager::stopping };
     let code = runtime.block_on(async {
         service_manager::keep_watchdog(environment);
         let link = GuardianLink::from_stdin()
             .map_err(|error| Failure::failed(format!("no guardian: {error}")))?;
-        Ok::<i32, Failure>(daemon::run(config, link, tell).await)
+        Ok::<i32, Failure>(daemon::run(config, link, hooks).await)
     })?;
     match code {
         0 => Ok(Exit::Ok),

@@ -49,7 +49,7 @@ impl Budgets {
 /// How long a job that no live worker can run is kept before it fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScheduledTimeout {
-    /// It waits for ever, with its reason on show.
+    /// It waits without limit, and shows the reason.
     Never,
     /// It fails after this long without an eligible live worker.
     After(Span),

@@ -4,7 +4,7 @@
 
 /// The containments that prove it, by the names that workers register with.
 ///
-/// Not a cgroup: nothing ends it when every process of the worker is killed at one stroke, and
+/// Not a cgroup: nothing ends it when every process of the worker is killed at once, and
 /// a job with the rights of its worker can leave it.
 pub const PROVING: [&str; 1] = ["pidns"];
 

@@ -1,12 +1,12 @@
 //! Duties: what one server does for all of them, such as deleting what is old.
 //!
-//! A duty is a lease by the store's clock. Whoever holds it does the work and says so with
-//! its epoch; a holder that was taken over meanwhile is refused. Correctness does not rest
+//! A duty is a lease by the store's clock. Its holder does the work under
+//! its epoch; a holder that was replaced meanwhile is refused. Correctness does not rest
 //! on it (what is done twice is done by compare-and-set), so nothing needs to watch it:
 //! time alone ends the lease.
 //!
 //! ```text
-//! nobody's ─hold─▶ held, epoch 1 ─hold by the same─▶ held, same epoch, longer
+//! free ─────hold─▶ held, epoch 1 ─hold by the same─▶ held, same epoch, longer
 //!                    │ over, or given back
 //!                    └─hold by another─▶ held, epoch + 1
 //! ```
@@ -23,15 +23,15 @@ pub struct Duty {
     pub holder: Uuid,
     /// Rises by one whenever another server takes the duty over, and never resets.
     pub epoch: Epoch,
-    /// Until when nobody else may take it.
+    /// Until when no other server may take it.
     pub until: Timestamp,
 }
 
 /// Why a server does not have a duty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DutyRefusal {
-    /// Nobody ever had it.
-    #[error("nobody has taken this duty yet")]
+    /// No server ever had it.
+    #[error("no server has taken this duty yet")]
     NeverTaken,
     /// Another has it, or had it last.
     #[error("server {} has this duty under epoch {}", .0.holder, .0.epoch)]
@@ -67,7 +67,7 @@ pub fn give_back(found: Option<Duty>, holder: Uuid, now: Timestamp) -> Result<Du
 }
 
 /// Says whether what is done under this epoch may still be done. A lease that is over and
-/// that nobody has taken yet does no harm.
+/// that no other server has taken yet does no harm.
 ///
 /// # Errors
 /// Returns who took the duty over.

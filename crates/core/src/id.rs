@@ -4,7 +4,7 @@ use std::fmt;
 
 use uuid::Uuid;
 
-/// Names one job for ever; a UUIDv7, so ids sort by creation.
+/// The id of a job, never used again; a UUIDv7, so ids sort by creation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub Uuid);
 

@@ -4,16 +4,16 @@
 //! store's clock is a necessary judge, not a sufficient one (I8): the sweeping server
 //! must itself have watched the same renewal number for the whole length, on its own
 //! CLOCK_BOOTTIME, without losing contact with the store. So a restart, an outage or a
-//! jump of a clock lapses nobody.
+//! jump of a clock lapses no worker.
 //!
 //! ```text
-//! first seen ──renewed──▶ seen anew … ──unchanged for its length──▶ may lapse
+//! first seen ──renewed──▶ seen again … ──unchanged for its length──▶ may lapse
 //! any of them ──contact with the store lost, or its row held──▶ forgotten
 //! ```
 //!
-//! A renewal that its worker does not hear of helps nobody: the worker ends what it must by
-//! its own clock, and the server would wait for ever. So whoever has been welcomed and has
-//! not said a word since, for a whole lease, is not renewed any more.
+//! A renewal that does not reach its worker is useless: the worker ends what it must by its
+//! own clock, and the server would wait forever. So a worker that was welcomed and has sent
+//! nothing since, for a whole lease, is not renewed any more.
 
 use std::collections::HashMap;
 
@@ -51,7 +51,7 @@ pub struct Patience {
 
 /// Which of a worker's leases may be ended now, by what this server saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Expiry {
     /// None yet; look again no later than this.
     WaitUntil(BootTime),
     /// The reconnect window has passed after a drop: what may overlap may move.
@@ -103,7 +103,7 @@ impl Watch {
         self.unheard.remove(&worker);
     }
 
-    /// Returns whether a worker seems to hear nothing of what it is told: for a whole lease
+    /// Returns whether a worker seems to hear nothing from the server: for a whole lease
     /// it has been welcomed, once or many times, and has said nothing since.
     #[must_use]
     pub fn is_unheard(&self, worker: WorkerId, lease: Span, now: BootTime) -> bool {
@@ -144,18 +144,18 @@ impl Watch {
 
     /// Judges one worker's silence at `now`.
     #[must_use]
-    pub fn judge(&self, worker: WorkerId, patience: Patience, now: BootTime) -> Verdict {
+    pub fn judge(&self, worker: WorkerId, patience: Patience, now: BootTime) -> Expiry {
         let Some(seen) = self.seen.get(&worker) else {
-            return Verdict::WaitUntil(now.after(patience.lease));
+            return Expiry::WaitUntil(now.after(patience.lease));
         };
         let lease_end = seen.since.after(patience.lease);
         if lease_end <= now {
-            return Verdict::LeasePassed;
+            return Expiry::LeasePassed;
         }
         match seen.dropped.map(|at| at.after(patience.reconnect_window)) {
-            Some(window_end) if window_end <= now => Verdict::WindowPassed,
-            Some(window_end) => Verdict::WaitUntil(window_end.min(lease_end)),
-            None => Verdict::WaitUntil(lease_end),
+            Some(window_end) if window_end <= now => Expiry::WindowPassed,
+            Some(window_end) => Expiry::WaitUntil(window_end.min(lease_end)),
+            None => Expiry::WaitUntil(lease_end),
         }
     }
 }

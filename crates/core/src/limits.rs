@@ -7,7 +7,7 @@ use crate::time::Span;
 pub const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// Longest `Idempotency-Key`.
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
-/// How long one is kept: whoever has not asked again by then will not.
+/// How long one is kept; clients do not repeat a request later than that.
 pub const IDEMPOTENCY_KEY_KEPT: Span = Span::from_secs(24 * 3600);
 /// Deepest JSON accepted: keeps recursive readers away from the end of their stack.
 pub const JSON_DEPTH_MAX: usize = 64;
@@ -64,7 +64,7 @@ pub const LONG_POLL_MAX: Span = Span::from_secs(20);
 pub const HEARTBEAT_MIN: Span = Span::from_millis(100);
 /// Longest heartbeat interval a server grants: it bounds every detection.
 pub const HEARTBEAT_MAX: Span = Span::from_secs(300);
-/// How long a start must last before it is stored: shorter ones are told by their end.
+/// How long an attempt must run before its start is stored; shorter ones only report their end.
 pub const START_PERSIST_AFTER: Span = Span::from_millis(50);
 /// Most observed work handed to a worker beyond its free slots.
 pub const PREFETCH_WORK_MAX: Span = Span::from_millis(20);

@@ -4,8 +4,8 @@
 //!   facts and are kept apart: a drain never looks like a death.
 //! - [`lifecycle`]: the worker's own view. Signals and orders move it through the three
 //!   shutdown phases, forward only once it drains.
-//! - [`together`]: the server's view of many that go at the same time
+//! - [`mass_loss`]: the server's view of many workers that go at the same time
 
 pub mod lifecycle;
 pub mod liveness;
-pub mod together;
+pub mod mass_loss;

@@ -1,14 +1,14 @@
 //! Enqueue jobs and follow them, over HTTP.
 //!
 //! ```text
-//! Client ─▶ http: one request, tried again while that is safe ─▶ server
+//! Client ─▶ http: one request, retried while that is safe ──────▶ server
 //!    ├─ NewJob    what is wanted         ─▶ POST   enqueue, enqueue_all
 //!    ├─ Job       what the server knows  ◀─ GET    get, wait, cancel, retry
 //!    └─ Events    what happens, in order ◀─ stream of Server-Sent Events
 //! ```
 //!
-//! A request is sent again only if that cannot do a thing twice: an enqueue carries an
-//! `Idempotency-Key`, which the client makes where its caller gives none.
+//! A request is repeated only if that cannot do anything twice: an enqueue carries an
+//! `Idempotency-Key`, which the client generates if its caller gives none.
 
 mod error;
 mod events;
@@ -84,10 +84,11 @@ impl Client {
         }
     }
 
-    /// Stores a job. When this returns, the job survives whatever happens to the server.
+    /// Stores a job. Once this returns, the job survives a crash of the server.
     ///
     /// # Errors
-    /// When the arguments are no JSON, or the server refuses the job or cannot be reached.
+    /// When the arguments cannot be written as JSON, the server refuses the job, or it cannot be
+    /// reached.
     /// Only [`ClientError::Unreachable`] leaves open whether the job was stored; the same
     /// job under the same [`NewJob::idempotency_key`] may then be enqueued again.
     pub async fn enqueue(&self, job: NewJob) -> Result<Job, ClientError> {
@@ -102,8 +103,8 @@ impl Client {
     /// the server's limit of a request's size (1 MiB unless it is configured).
     ///
     /// # Errors
-    /// As [`Self::enqueue`]; and when a job brings an idempotency key of its own, as what is
-    /// stored together is repeated together.
+    /// As [`Self::enqueue`]; and when a job has an idempotency key of its own: jobs that are
+    /// stored together are repeated together.
     pub async fn enqueue_all(
         &self,
         jobs: impl IntoIterator<Item = NewJob>,
@@ -111,7 +112,7 @@ impl Client {
         self.enqueue_all_keyed(None, jobs).await
     }
 
-    /// As [`Self::enqueue_all`], with an idempotency key for the whole of it.
+    /// As [`Self::enqueue_all`], with an idempotency key for all of them.
     ///
     /// # Errors
     /// As [`Self::enqueue_all`].
@@ -151,7 +152,7 @@ impl Client {
         answer.read::<ManyJobs>().map(|answer| answer.jobs)
     }
 
-    /// Looks a job up.
+    /// Reads a job.
     ///
     /// # Errors
     /// When it is not known ([`ClientError::is_not_found`]), or the server cannot be reached.
@@ -161,7 +162,7 @@ impl Client {
         answer.read::<OneJob>().map(|answer| answer.job)
     }
 
-    /// Cancels a job. It is `cancelled` from now on; an attempt that runs is told to stop.
+    /// Cancels a job. It is `cancelled` from now on; a running attempt is ordered to stop.
     /// Cancelling a job that is cancelled already changes nothing and is no error.
     ///
     /// # Errors
@@ -181,9 +182,9 @@ impl Client {
         }
     }
 
-    /// Gives a discarded job a new life: its budgets begin anew. Needs a token of an operator.
+    /// Gives a discarded job a new life: its budgets start over. Needs a token of an operator.
     ///
-    /// It is sent once, unless no connection came about: repeated, it could begin a life more.
+    /// It is sent once, unless no connection was made: repeated, it could start one more life.
     ///
     /// # Errors
     /// When the job is not known or not discarded, or the server cannot be reached.
@@ -196,12 +197,12 @@ impl Client {
 
     /// Waits until a job has ended, however it ended, for at most `patience`.
     ///
-    /// It follows the job's events and so learns of the end at once; where events cannot be
-    /// had it asks again and again. A server that restarts meanwhile is waited for.
+    /// It follows the job's events, so it learns of the end at once; without events it polls. It
+    /// rides through a restart of the server.
     ///
     /// # Errors
-    /// [`ClientError::WaitTimedOut`] with the job as it was last seen, when patience is over;
-    /// when the job is not known, or the server does not allow to read it.
+    /// [`ClientError::WaitTimedOut`] with the job as it was last seen, when the time is over; also
+    /// when the job is not known, or the token may not read it.
     pub async fn wait(&self, id: JobId, patience: Duration) -> Result<Job, ClientError> {
         wait::wait(self, id, patience).await
     }
@@ -215,35 +216,35 @@ impl Client {
 }
 
 impl ClientBuilder {
-    /// Bearer token to show. Default: none.
+    /// Bearer token. Default: none.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(Token(token.into()));
         self
     }
 
-    /// How the certificate of an `https://` server is judged, and which one is shown to it.
-    /// Default: the system's authorities, and none.
+    /// How the certificate of an `https://` server is verified, and which client certificate is
+    /// presented to it. Default: the system's authorities, and none.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = tls;
         self
     }
 
-    /// Longest time that a connection may take to come about. Default: 5 s.
+    /// Longest time that connecting may take. Default: 5 s.
     pub const fn connect_timeout(mut self, longest: Duration) -> Self {
         self.connect_timeout = longest;
         self
     }
 
-    /// Longest time that one request may take, its answer included. Default: 10 s. Event
-    /// streams have no such end; one that is silent for 30 s is taken to be lost.
+    /// Longest time that one request may take, response included. Default: 10 s. Event streams
+    /// have no such limit; one that is silent for 30 s is considered lost.
     pub const fn request_timeout(mut self, longest: Duration) -> Self {
         self.request_timeout = longest;
         self
     }
 
-    /// How long a request is sent again, with growing pauses, while the server cannot be
-    /// reached or says that it cannot serve now. Default: 30 s. Zero sends everything once,
-    /// and enqueues without a key that nobody asked for.
+    /// How long a request is retried, with growing pauses, while the server cannot be reached or
+    /// is not available. Default: 30 s. Zero sends everything once, and enqueues without a
+    /// generated key.
     pub const fn retry_for(mut self, period: Duration) -> Self {
         self.retry_for = period;
         self

@@ -1,6 +1,6 @@
 //! The only clock reader of this crate.
 //!
-//! Leases and deadlines are told on CLOCK_BOOTTIME, which runs on through suspend and never
+//! Leases and deadlines use CLOCK_BOOTTIME, which runs on through suspend and never
 //! jumps, so that a gap is seen. [`Stopwatch`] measures short runs finely. Timers are
 //! tokio's.
 

@@ -1,28 +1,28 @@
-//! What a user of the SDK writes.
+//! The trait that a user of the SDK implements to run jobs of any type.
 
 use std::future::Future;
 
 use outlast_core::id::WorkerId;
 
-use crate::context::AttemptContext;
+use crate::attempt::context::AttemptContext;
 use crate::delivery::Delivery;
-use crate::outcome::Ended;
+use crate::outcome::{Ends, Outcome};
 
-/// Runs attempts. One value serves all of them, at the same time.
+/// Runs attempts. One value serves all of them, concurrently.
 ///
 /// A panic fails the attempt it happens in and nothing else.
 pub trait Handler: Send + Sync + 'static {
     /// Runs one attempt to its end.
     ///
-    /// It should watch [`AttemptContext::stopped`] and end soon after; one that does not is
-    /// dropped when the worker's patience is over.
+    /// It should watch [`AttemptContext::stopped`] and end soon after; otherwise it is dropped
+    /// when the worker's time limit for that is over.
     fn run(
         &self,
         delivery: Delivery,
         context: AttemptContext,
-    ) -> impl Future<Output = Ended> + Send;
+    ) -> impl Future<Output = Outcome> + Send;
 
-    /// Says whether the handler itself keeps the job's time limit. If not, the worker drops
+    /// Returns whether the handler itself enforces the job's time limit. If not, the worker drops
     /// the attempt when its time is over.
     fn keeps_time(&self) -> bool {
         false
@@ -33,21 +33,8 @@ pub trait Handler: Send + Sync + 'static {
         let _ = worker;
     }
 
-    /// Says what ends an attempt's work.
+    /// Returns what ends an attempt's work.
     fn ends(&self) -> Ends {
         Ends::WithTheContext
     }
-}
-
-/// What ends an attempt's work, and so what is known when its handler was cut short.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ends {
-    /// All of it holds on to the [`AttemptContext`] or to what the handler's future owns: when
-    /// those are gone it has ended. The process ends itself rather than let an attempt that
-    /// forbids overlap run on after its deadline.
-    #[default]
-    WithTheContext,
-    /// It is elsewhere, in processes that keep the deadline themselves. Only the handler's own
-    /// account says that they are gone.
-    ByItself,
 }

@@ -26,13 +26,13 @@ use tracing::Instrument as _;
 
 pub use self::error::{BoxError, HandlerError};
 pub use self::job_context::JobContext;
-use crate::context::AttemptContext;
+use crate::attempt::context::AttemptContext;
 use crate::delivery::Delivery;
 use crate::handler::Handler;
-use crate::outcome::Ended;
+use crate::outcome::Outcome;
 use crate::worker::summary::BuildError;
 
-type Running = Pin<Box<dyn Future<Output = Ended> + Send>>;
+type Running = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 type Run = dyn Fn(Bytes, JobContext) -> Running + Send + Sync;
 
 /// The handlers of a worker, by job type.
@@ -71,7 +71,7 @@ impl Handlers {
                 let work = handler(args, context);
                 Box::pin(async move { outcome::ended(work.await, &stop) })
             }
-            Err(ended) => Box::pin(ready(*ended)),
+            Err(outcome) => Box::pin(ready(*outcome)),
         });
     }
 
@@ -92,13 +92,13 @@ impl Handlers {
                 // does with its context.
                 let held = context.clone();
                 let work = move || {
-                    let ended = outcome::ended(handler(args, context), &stop);
+                    let outcome = outcome::ended(handler(args, context), &stop);
                     drop(held);
-                    ended
+                    outcome
                 };
                 Box::pin(blocking::run(name, work))
             }
-            Err(ended) => Box::pin(ready(*ended)),
+            Err(outcome) => Box::pin(ready(*outcome)),
         });
     }
 
@@ -117,8 +117,8 @@ impl Handlers {
         self.forbidding.push(job_type);
     }
 
-    /// Takes in what was said about handlers, in whatever order that was.
-    pub(crate) fn settle(&mut self) -> Result<(), BuildError> {
+    /// Checks and applies what was said about handlers, in any order.
+    pub(crate) fn validate(&mut self) -> Result<(), BuildError> {
         if let Some(doubled) = self.doubled.pop() {
             return Err(BuildError::TwoHandlers(doubled));
         }
@@ -143,9 +143,9 @@ impl Handlers {
 }
 
 impl Handler for Handlers {
-    async fn run(&self, mut delivery: Delivery, context: AttemptContext) -> Ended {
+    async fn run(&self, mut delivery: Delivery, context: AttemptContext) -> Outcome {
         let Some(entry) = self.by_type.get(&delivery.job_type) else {
-            return Ended::not_started(format!("no handler for {:?} here", delivery.job_type));
+            return Outcome::not_started(format!("no handler for {:?} here", delivery.job_type));
         };
         if entry.forbids_overlap && !delivery.overlap_forbidden {
             let message = format!(
@@ -153,7 +153,7 @@ impl Handler for Handlers {
                  option `overlap` = `forbidden`",
                 delivery.job_type
             );
-            return Ended::failed("overlap_allowed", message).permanently().unrun();
+            return Outcome::failed("overlap_allowed", message).permanently().unrun();
         }
         let span = tracing::info_span!(
             "attempt",

@@ -6,8 +6,8 @@
 //!                           └─▶ no answer in time: the same, on a new connection
 //! ```
 //!
-//! Nothing the engine does, not even blocking its runtime, holds a beat up; and nothing that
-//! happens to a beat stops the worker. Beats go on until [`Heart::last`].
+//! Nothing that the engine does, not even blocking its runtime, delays a beat; and a failed beat
+//! does not stop the worker. Beats go on until [`Heartbeat::last`].
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -21,30 +21,30 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::transport::Channel;
 
 use crate::clock::{boot_now, duration};
-use crate::handler::Ends;
+use crate::outcome::Ends;
 use crate::session::{Address, client, request_deadline};
 use crate::watchdog;
 use crate::worker_state::{Terms, WorkerState};
 
-/// The least time a beat gets: below that, a busy host could never answer in time.
+/// Shortest time limit of a beat: below that, a busy host could never answer in time.
 const DEADLINE_MIN: Duration = Duration::from_millis(150);
 
-/// Shortest wait after a beat that failed. It doubles, up to an interval: the first few come
-/// well within a lease, and a server in trouble is not beaten down by all its workers.
+/// Shortest wait after a failed beat. It doubles, up to an interval: the first few come well
+/// within a lease, and a server in trouble is not overloaded by its workers.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 
 /// How long the last beat may take.
 const LAST_MAX: Duration = Duration::from_secs(1);
 
-/// What a beat was answered, for the engine.
+/// The answer to a beat, for the engine.
 #[derive(Debug)]
-pub(crate) struct Beaten {
-    /// Who it was for: the worker may be another by now.
+pub(crate) struct BeatAnswer {
+    /// The worker that it was for; the identity may have changed since.
     pub(crate) worker: WorkerId,
     pub(crate) reply: BeatReply,
 }
 
-/// What the engine tells the thread.
+/// A command of the engine to the thread.
 #[derive(Debug)]
 enum Word {
     /// Beat now: something happened that must be known before anything is reported.
@@ -55,16 +55,16 @@ enum Word {
 
 /// The engine's end of the heartbeat. When it is dropped the thread ends.
 #[derive(Debug)]
-pub(crate) struct Heart {
+pub(crate) struct Heartbeat {
     words: mpsc::UnboundedSender<Word>,
 }
 
-impl Heart {
+impl Heartbeat {
     /// Starts the thread. It is silent until the worker is registered.
     pub(crate) fn start(
         address: Address,
         state: Arc<WorkerState>,
-        beaten: mpsc::UnboundedSender<Beaten>,
+        beaten: mpsc::UnboundedSender<BeatAnswer>,
         ends: Ends,
     ) -> std::io::Result<Self> {
         let (words, queue) = mpsc::unbounded_channel();
@@ -101,7 +101,7 @@ impl Heart {
 struct Pulse {
     address: Address,
     state: Arc<WorkerState>,
-    beaten: mpsc::UnboundedSender<Beaten>,
+    beaten: mpsc::UnboundedSender<BeatAnswer>,
     client: Option<SessionClient<Channel>>,
 }
 
@@ -168,13 +168,13 @@ impl Pulse {
                 self.answered(worker, sent, reply);
                 return true;
             }
-            // The server answered, and the connection works: it has trouble of its own.
+            // The server answered, so the connection works; the server has a problem of its own.
             Ok(Err(Failure::Refused(reason))) => tracing::debug!(reason, "heartbeat not accepted"),
             Ok(Err(Failure::Connection(reason))) => {
                 tracing::debug!(reason, "heartbeat not answered");
                 self.client = None;
             }
-            // Whatever is wrong with a silent connection, the next beat does not inherit it.
+            // The next beat does not reuse a silent connection.
             Err(_) => {
                 tracing::debug!(?bound, "heartbeat not answered in time");
                 self.client = None;
@@ -231,7 +231,7 @@ impl Pulse {
             self.state.renewed(sent, terms);
         }
         // Closed only when the engine has ended.
-        let _ = self.beaten.send(Beaten { worker, reply });
+        let _ = self.beaten.send(BeatAnswer { worker, reply });
     }
 }
 
@@ -261,7 +261,7 @@ async fn last_word(words: &mut mpsc::UnboundedReceiver<Word>) -> Option<oneshot:
     }
 }
 
-/// A server that says nothing about a term leaves it as it was.
+/// A server that does not send a term leaves it as it was.
 pub(crate) const fn span_or(ms: u64, otherwise: Span) -> Span {
     if ms == 0 { otherwise } else { Span::from_millis(ms) }
 }

@@ -7,7 +7,7 @@
 //! control ──▶│ stage · held attempts · slots · reports until    │◀══ session stream ══▶ server
 //!            │ they are answered                                │                        ▲
 //!            └──────┬────────────────────────▲──────────────────┘                        │
-//!              Handler::run              Ended                                           │
+//!              Handler::run             Outcome                                          │
 //!            heartbeat (thread and connection of its own) ────────────── beats ──────────┘
 //! ```
 //!
@@ -15,15 +15,15 @@
 //! - [`Client`]: enqueue, look, wait, cancel, follow events
 //! - [`Worker`]: one process start that serves jobs; [`WorkerBuilder::handle`] takes what you
 //!   write, a function for each job type
-//! - [`JobContext`]: what an attempt is told while it runs, and what it may say
+//! - [`JobContext`]: a handler's view of its attempt: cancellation, checkpoints, progress, output
 //! - [`HandlerError`]: why it failed, and whether another attempt can help
 //! - [`Handler`], [`AttemptContext`]: the same without types, for what runs jobs of any type
-//! - [`Ended`]: how it ended
+//! - [`Outcome`]: how it ended
 //! - [`Control`]: signals and orders from the process around it
-//! - [`report_death`]: what a process that watches a worker may tell in its stead
+//! - [`report_death`]: for a process that watches a worker and saw it die
 //! - [`sql`]: a job in a transaction of your own, for any driver; `postgres` (a feature): the
 //!   same done by `tokio-postgres`
-//! - [`Tls`]: whose certificates are believed, and which one is shown
+//! - [`Tls`]: which authorities are trusted, and which client certificate is presented
 //! - [`clock`]: the only clock reader
 //!
 //! Promises kept here: a report is kept until it is answered and sent again after a lost
@@ -32,9 +32,9 @@
 //! last. Whether a job is tried again is never decided here.
 #![warn(missing_docs)]
 
+mod attempt;
 mod client;
 pub mod clock;
-mod context;
 mod delivery;
 mod handler;
 mod handlers;
@@ -50,15 +50,15 @@ mod watchdog;
 mod worker;
 mod worker_state;
 
+pub use self::attempt::context::{AttemptContext, LogStream};
 pub use self::client::{
     AttemptError, Client, ClientBuilder, ClientError, Event, EventData, EventFilter, Events, Job,
     NewJob, Refusal, Retry, Unsuccessful,
 };
-pub use self::context::{AttemptContext, LogStream, StopReason};
 pub use self::delivery::{AttemptId, Delivery};
-pub use self::handler::{Ends, Handler};
+pub use self::handler::Handler;
 pub use self::handlers::{BoxError, HandlerError, JobContext};
-pub use self::outcome::{Ended, Ending, Failure};
+pub use self::outcome::{Ends, Failure, Outcome, OutcomeKind, StopReason};
 pub use self::session::BadAddress;
 pub use self::session::death::{DeathNotReported, WorkerDeath, report_death};
 pub use self::tls::{Tls, TlsError};

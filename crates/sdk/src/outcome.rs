@@ -1,4 +1,4 @@
-//! How an attempt ended, as its handler tells it.
+//! What ends an attempt, and how it ended.
 
 use std::time::Duration;
 
@@ -11,12 +11,40 @@ use outlast_core::limits::{
 use outlast_proto::v1;
 use outlast_wire::json;
 
+/// Why an attempt must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StopReason {
+    /// The job was cancelled, or a newer claim exists.
+    Cancelled,
+    /// The claim is void: the worker lapsed, or the store does not have it.
+    Stale,
+    /// The lease may pass soon, and the job forbids overlap.
+    DeadlineNear,
+    /// The grace period of a drain is over.
+    Interrupted,
+    /// End at once: no time is given.
+    Forced,
+}
+
+/// What ends an attempt's work, and so what is known when its handler was cut short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ends {
+    /// All of it holds on to the [`AttemptContext`](crate::AttemptContext) or to what the
+    /// handler's future owns: when those are gone it has ended. The process ends itself rather than let an attempt that
+    /// forbids overlap run on after its deadline.
+    #[default]
+    WithTheContext,
+    /// It is in other processes, which keep the deadline themselves. Only the handler's outcome
+    /// says that they are gone.
+    ByItself,
+}
+
 /// The kind of an attempt's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum OutcomeKind {
     /// The work is done.
     Completed,
-    /// The work failed by itself.
+    /// The work failed.
     Failed,
     /// It ran longer than it may.
     TimedOut,
@@ -26,15 +54,15 @@ pub enum Ending {
     NotStarted,
     /// An order to stop ended it.
     Cancelled,
-    /// What the worker needs to run it was lost: its guardian was killed, or it stood still
-    /// past its lease. Not the job's doing, and not a shutdown's.
+    /// The worker was lost: its guardian was killed, or it was frozen past its lease. Neither the
+    /// job nor a shutdown is the cause.
     Lost,
 }
 
 /// What went wrong, for people and for retry policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// A short fixed word, such as `timeout`.
+    /// A short fixed code, such as `timeout`.
     pub error_type: String,
     /// A sentence.
     pub message: String,
@@ -44,11 +72,11 @@ pub struct Failure {
     pub retryable: bool,
 }
 
-/// The one account of an attempt's end.
+/// How an attempt ended, as it is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct Outcome {
     /// What kind of end it was.
-    pub ending: Ending,
+    pub kind: OutcomeKind,
     /// The result as JSON, of a completed attempt; empty is null.
     pub result_json: Bytes,
     /// What went wrong, unless it completed.
@@ -57,20 +85,20 @@ pub struct Ended {
     pub exit_code: Option<i32>,
     /// What the next attempt should be given; empty keeps what is stored.
     pub checkpoint: Bytes,
-    /// In words how the end is known.
+    /// The evidence for the end, as a sentence.
     pub evidence: String,
-    /// The word for it, where the end was not the job's own.
+    /// Its code, where the job itself did not end the attempt.
     pub evidence_code: Option<EvidenceCode>,
-    /// Nothing of the attempt is alive.
+    /// No process or thread of the attempt is left.
     pub tree_empty: bool,
     /// Something was executed, so effects may exist.
     pub executed: bool,
 }
 
-impl Ended {
-    fn new(ending: Ending, evidence: impl Into<String>) -> Self {
+impl Outcome {
+    fn new(kind: OutcomeKind, evidence: impl Into<String>) -> Self {
         Self {
-            ending,
+            kind,
             result_json: Bytes::new(),
             failure: None,
             exit_code: None,
@@ -85,39 +113,49 @@ impl Ended {
     /// The work is done, with this JSON as its result.
     #[must_use]
     pub fn completed(result_json: impl Into<Bytes>) -> Self {
-        Self { result_json: result_json.into(), ..Self::new(Ending::Completed, "") }
+        Self { result_json: result_json.into(), ..Self::new(OutcomeKind::Completed, "") }
     }
 
     /// The work failed; trying again may help.
     #[must_use]
     pub fn failed(error_type: impl Into<String>, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self::new(Ending::Failed, message.clone()).because(error_type, message)
+        Self::new(OutcomeKind::Failed, message.clone()).because(error_type, message)
+    }
+
+    /// It failed by a panic, whose message is the error's.
+    pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Self {
+        let message = panic
+            .downcast_ref::<&str>()
+            .map(|message| (*message).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "handler panicked".to_owned());
+        Self::failed("panic", message)
     }
 
     /// It ran longer than `limit`.
     #[must_use]
     pub fn timed_out(limit: Duration) -> Self {
         let message = format!("ran longer than its time limit of {limit:?}");
-        Self::new(Ending::TimedOut, message.clone()).because("timeout", message)
+        Self::new(OutcomeKind::TimedOut, message.clone()).because("timeout", message)
     }
 
     /// The worker's shutdown ended it.
     #[must_use]
     pub fn interrupted(evidence: impl Into<String>) -> Self {
         let evidence = evidence.into();
-        Self::new(Ending::Interrupted, evidence.clone())
+        Self::new(OutcomeKind::Interrupted, evidence.clone())
             .because("shutdown", evidence)
             .known_by(EvidenceCode::Drained)
     }
 
-    /// What the worker needs to run it was lost.
+    /// The worker was lost.
     #[must_use]
     pub fn lost(code: EvidenceCode, evidence: impl Into<String>) -> Self {
-        Self::new(Ending::Lost, evidence).known_by(code)
+        Self::new(OutcomeKind::Lost, evidence).known_by(code)
     }
 
-    /// Adds the word for how the end is known.
+    /// Adds the code of the evidence.
     #[must_use]
     pub const fn known_by(mut self, code: EvidenceCode) -> Self {
         self.evidence_code = Some(code);
@@ -127,13 +165,13 @@ impl Ended {
     /// It is handed back unrun.
     #[must_use]
     pub fn not_started(evidence: impl Into<String>) -> Self {
-        Self { executed: false, ..Self::new(Ending::NotStarted, evidence) }
+        Self { executed: false, ..Self::new(OutcomeKind::NotStarted, evidence) }
     }
 
     /// An order to stop ended it.
     #[must_use]
     pub fn cancelled(evidence: impl Into<String>) -> Self {
-        Self::new(Ending::Cancelled, evidence)
+        Self::new(OutcomeKind::Cancelled, evidence)
     }
 
     /// Adds what went wrong.
@@ -188,7 +226,7 @@ impl Ended {
         {
             failure.details_json = Bytes::new();
         }
-        if self.ending != Ending::Completed || self.result_json.is_empty() {
+        if self.kind != OutcomeKind::Completed || self.result_json.is_empty() {
             return self;
         }
         let problem = if self.result_json.len() > RESULT_BYTES_MAX {
@@ -216,7 +254,7 @@ impl Ended {
             None => (String::new(), String::new(), Bytes::new(), true),
         };
         v1::Finished {
-            ending: wire_ending(self.ending).into(),
+            ending: wire_ending(self.kind).into(),
             result_json: self.result_json,
             error_type,
             error_message,
@@ -235,14 +273,14 @@ impl Ended {
     }
 }
 
-const fn wire_ending(ending: Ending) -> v1::Ending {
-    match ending {
-        Ending::Completed => v1::Ending::Completed,
-        Ending::Failed => v1::Ending::Failed,
-        Ending::TimedOut => v1::Ending::TimedOut,
-        Ending::Interrupted => v1::Ending::Interrupted,
-        Ending::NotStarted => v1::Ending::NotStarted,
-        Ending::Cancelled => v1::Ending::Cancelled,
-        Ending::Lost => v1::Ending::Lost,
+const fn wire_ending(kind: OutcomeKind) -> v1::Ending {
+    match kind {
+        OutcomeKind::Completed => v1::Ending::Completed,
+        OutcomeKind::Failed => v1::Ending::Failed,
+        OutcomeKind::TimedOut => v1::Ending::TimedOut,
+        OutcomeKind::Interrupted => v1::Ending::Interrupted,
+        OutcomeKind::NotStarted => v1::Ending::NotStarted,
+        OutcomeKind::Cancelled => v1::Ending::Cancelled,
+        OutcomeKind::Lost => v1::Ending::Lost,
     }
 }

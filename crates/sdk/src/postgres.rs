@@ -27,16 +27,16 @@ use crate::sql;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnqueueError {
-    /// It could not be written down; nothing was sent.
+    /// It cannot be written as JSON; nothing was sent.
     #[error(transparent)]
     Job(#[from] ClientError),
-    /// It is not as it must be.
+    /// It is not valid.
     #[error("job was refused: {0}")]
     Invalid(String),
-    /// A job of its id is known.
+    /// A job with its id exists.
     #[error("{0}")]
     Exists(String),
-    /// The database holds no Outlast store, or one that an older Outlast has made.
+    /// The database holds no Outlast store, or one of an older version.
     #[error("{0}: let a server of version {version} start on this database first", version = env!("CARGO_PKG_VERSION"))]
     NoStore(String),
     /// The role may not store jobs.
@@ -44,7 +44,7 @@ pub enum EnqueueError {
         "{0}: grant it `usage on schema outlast` and `execute on function outlast.enqueue_all`"
     )]
     NotGranted(String),
-    /// Anything else that PostgreSQL or the connection to it says.
+    /// Any other error of PostgreSQL or the connection.
     #[error(transparent)]
     Postgres(Error),
 }

@@ -72,7 +72,7 @@ pub(crate) struct Attached {
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AttachError {
-    #[error("server out of reach: {0}")]
+    #[error("server unreachable: {0}")]
     OutOfReach(String),
     #[error("refused: {reason}")]
     Refused { code: RefusalCode, reason: String },

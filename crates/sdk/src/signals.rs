@@ -1,12 +1,12 @@
-//! Signals of the process, for a worker that is all there is in it.
+//! Signals of the process, for a worker that is the whole process.
 //!
 //! ```text
 //! SIGTERM, SIGINT   first: drain    second: force    third: exit 1 at once
 //! SIGTSTP           quiet           SIGCONT          take work again
 //! ```
 //!
-//! They are listened to on a thread of their own: a handler that blocks the runtime cannot
-//! keep the process from being ended.
+//! They are handled on a thread of their own: a handler that blocks the runtime cannot keep the
+//! process from being terminated.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ static SERVED: AtomicUsize = AtomicUsize::new(0);
 /// How often SIGTERM and SIGINT are passed on; then the process ends.
 const PASSED_ON: u32 = 2;
 
-/// Exit code of a process that was told to end once too often.
+/// Exit code of a process that was terminated a third time.
 const AT_ONCE: i32 = 1;
 
 /// Passes signals on for as long as it lives.
@@ -45,7 +45,7 @@ impl Signals {
                     let listener = Listener::new();
                     match listener {
                         Ok(listener) => {
-                            // Whoever asked may be gone already.
+                            // The caller may be gone already.
                             let _ = told.send(Ok(()));
                             listener.pass_on(&control).await;
                         }
@@ -97,15 +97,14 @@ impl Listener {
             };
             if event == StageEvent::TerminateSignal {
                 terminated += 1;
-                // A worker that has drained has nothing left that could be waited for, and
-                // its process is told nothing twice.
+                // A worker that has drained has nothing left to wait for.
                 let all_ended = SERVED.load(Ordering::Acquire) == 0;
                 if terminated > PASSED_ON || all_ended {
-                    tracing::warn!("told to end once more: exiting at once");
+                    tracing::warn!("terminated again: exiting at once");
                     exit_at_once();
                 }
             }
-            control.tell(event);
+            control.send(event);
         }
     }
 }

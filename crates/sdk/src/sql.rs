@@ -23,7 +23,7 @@ use crate::client::{ClientError, NewJob};
 /// `outlast.enqueue_all`, and no right to any table.
 pub const ENQUEUE: &str = "select id from outlast.enqueue_all($1::text::jsonb) as id";
 
-/// SQLSTATE of a job that is not as it must be. The message says what is wrong.
+/// SQLSTATE of a job that is not valid. The message says what is wrong.
 pub const INVALID: &str = "OL002";
 
 /// SQLSTATE of a job whose id is taken.

@@ -1,4 +1,4 @@
-//! Whose certificates are believed, and which one is shown.
+//! Which certificate authorities are trusted, and which client certificate is presented.
 //!
 //! The system's authorities are trusted, those of `SSL_CERT_FILE` or `SSL_CERT_DIR` in place
 //! of them where one is set, and those of a file in place of all others where one is named.
@@ -24,19 +24,19 @@ pub struct Tls {
 pub struct TlsError(pub(crate) String);
 
 impl Tls {
-    /// Trusts the system's authorities, and shows no certificate.
+    /// Trusts the system's authorities, and presents no client certificate.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trusts the authorities of this file in PEM, and no others.
+    /// Trusts only the authorities in this PEM file.
     pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.ca_file = Some(file.into());
         self
     }
 
-    /// Shows this certificate, with the chain above it, to servers that ask for one. Both
-    /// files are PEM; a worker reads them again whenever it connects.
+    /// Presents this client certificate, with its chain, to servers that ask for one. Both files
+    /// are PEM; a worker reads them again at each connection.
     pub fn client_certificate(
         mut self,
         certificate: impl Into<PathBuf>,
@@ -46,7 +46,7 @@ impl Tls {
         self
     }
 
-    /// Reads the files and makes what connections are encrypted with.
+    /// Reads the files and returns the TLS configuration.
     ///
     /// # Errors
     /// When a file cannot be read, or the system has no authorities.

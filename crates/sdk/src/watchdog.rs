@@ -1,9 +1,9 @@
-//! The end of the process, for work that must not outlive its lease and cannot be stopped.
+//! Ending the process when work that must not outlive its lease cannot be stopped.
 //!
 //! Rust has no way to end a thread, and a handler may block the very runtime that would tell
 //! it to stop. So the deadline of attempts that forbid overlap is kept a second time, on the
 //! heartbeat's thread: an attempt that is still there shortly before the lease can pass takes
-//! the process with it. What else the process held is lost, and comes back as a loss.
+//! the process with it. What else the process held is lost with it.
 //!
 //! A process that was frozen past that instant could not keep it, and its attempts stood still
 //! like itself. On waking they get a moment to end by themselves before the process does.
@@ -19,8 +19,8 @@ use crate::worker_state::{WorkerState, margin};
 /// How often it looks: a part of the least margin that any lease leaves.
 const LOOK: Span = Span::from_millis(10);
 
-/// What attempts get on waking: well below the second in which a thawed host must be rid of
-/// them.
+/// How long attempts have after a freeze: well below the second within which a thawed host must
+/// have ended them.
 const THAW: Span = Span::from_millis(500);
 
 /// Watches for as long as the heartbeat's thread lives.
@@ -72,16 +72,16 @@ impl Vigil {
 /// be stopped before its lease was over. To a supervisor it says: start me again.
 pub const LEASE_OVER_EXIT_CODE: i32 = 75;
 
-/// How long a last message and exit handlers of others may take; then the process is aborted.
-const LAST_WORDS: Duration = Duration::from_millis(25);
+/// How long a last message and exit handlers may take; then the process is aborted.
+const FLUSH_MAX: Duration = Duration::from_millis(25);
 
 /// Ends the process at once. No goodbye: that would hand the attempt on while it still runs.
 #[expect(clippy::exit, reason = "nothing less ends a thread")]
 pub(crate) fn end_the_process(why: &str) -> ! {
-    // Whatever may block from here on, a full pipe or somebody's exit handler, is cut short.
+    // Whatever may block from here on, such as a full pipe or an exit handler, is cut short.
     let spare = std::thread::Builder::new().stack_size(64 * 1024).spawn(|| {
         let watch = Stopwatch::start();
-        while let Some(left) = LAST_WORDS.checked_sub(watch.elapsed()) {
+        while let Some(left) = FLUSH_MAX.checked_sub(watch.elapsed()) {
             std::thread::park_timeout(left);
         }
         std::process::abort();
@@ -89,7 +89,7 @@ pub(crate) fn end_the_process(why: &str) -> ! {
     if spare.is_err() {
         std::process::abort();
     }
-    tracing::error!(why, "ending the process: it cannot end the attempt alone");
+    tracing::error!(why, "ending the process: the attempt cannot be stopped any other way");
     std::process::exit(LEASE_OVER_EXIT_CODE);
 }
 

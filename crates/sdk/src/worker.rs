@@ -1,13 +1,11 @@
 //! One process start that serves jobs.
 //!
-//! - `engine`: the loop; everything it knows is touched by it alone
-//! - `held`: the attempts that are held, from delivery to the answer to their report
+//! - `engine`: the event loop; it alone touches its state
+//! - `in_flight`: the attempts that are held, from delivery to the answer to their report
 //! - `slots`: what may start beside what, and how much to fetch ahead
 //! - `outbox`: what is to be sent, coalesced
-//! - `attempt`: one handler's run, fenced off from the rest
-//! - [`control`]: what the process around tells the worker
+//! - [`control`]: signals and orders from the process around the worker
 
-pub(crate) mod attempt;
 pub(crate) mod control;
 mod engine;
 mod in_flight;
@@ -33,7 +31,7 @@ use crate::session::{Address, Token};
 use crate::signals::Signals;
 use crate::tls::Tls;
 
-/// Which jobs a worker is for.
+/// Which jobs a worker runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Runs actions of packs.
@@ -51,7 +49,7 @@ impl Role {
     }
 }
 
-/// What a worker is and has; never changes.
+/// A worker's description.
 #[derive(Clone, Debug)]
 struct Profile {
     name: String,
@@ -65,9 +63,9 @@ struct Profile {
     about_json: String,
 }
 
-/// How long things may take.
+/// A worker's time limits.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
+struct Timeouts {
     heartbeat_interval: Duration,
     shutdown_timeout: Duration,
     stop_window: Duration,
@@ -79,7 +77,7 @@ struct Patience {
 #[derive(Debug)]
 pub struct Worker {
     profile: Profile,
-    patience: Patience,
+    timeouts: Timeouts,
     address: Address,
     handlers: Handlers,
 }
@@ -92,7 +90,7 @@ pub struct WorkerBuilder {
     token: Option<Token>,
     tls: Tls,
     profile: Profile,
-    patience: Patience,
+    timeouts: Timeouts,
     handlers: Handlers,
 }
 
@@ -114,7 +112,7 @@ impl Worker {
                 types: Vec::new(),
                 about_json: "{}".to_owned(),
             },
-            patience: Patience {
+            timeouts: Timeouts {
                 heartbeat_interval: Duration::from_secs(5),
                 shutdown_timeout: Duration::from_secs(30),
                 stop_window: Duration::from_secs(5),
@@ -125,16 +123,16 @@ impl Worker {
         }
     }
 
-    /// Serves jobs with its handlers until the process is told to end, and drains.
+    /// Serves jobs with its handlers until the process gets a terminating signal, and drains.
     ///
-    /// From here on the process's signals are this worker's: the first SIGTERM or SIGINT
-    /// drains it, a second one ends what is left at once, and a third ends the process with
-    /// exit code 1. SIGTSTP makes it take no new work, SIGCONT takes that back. After it has
+    /// From here on this worker handles the process's signals: the first SIGTERM or SIGINT drains
+    /// it, a second one stops what is left at once, and a third ends the process with exit code
+    /// 1. SIGTSTP makes it take no new work, SIGCONT undoes that. After it has
     /// returned, one more SIGTERM or SIGINT ends the process with exit code 1.
     ///
     /// # Errors
-    /// When it has no handler, the server refuses it for good, or the system has no thread
-    /// left or gives no signals.
+    /// When it has no handler, the server refuses it for good, the system has no thread left, or
+    /// signals cannot be handled.
     pub async fn run_with_signals(self) -> Result<Summary, RunError> {
         let handlers = self.own_handlers()?;
         let (control, queue) = control::control();
@@ -142,8 +140,8 @@ impl Worker {
         self.run(handlers, queue).await
     }
 
-    /// Serves jobs with its handlers until `stop` is ready, and drains. Signals are left
-    /// alone.
+    /// Serves jobs with its handlers until `stop` is ready, and drains. It does not handle
+    /// signals.
     ///
     /// # Errors
     /// When it has no handler, the server refuses it for good, or the system has no thread
@@ -166,8 +164,8 @@ impl Worker {
         }
     }
 
-    /// Serves jobs with a [`Handler`] of your own, in place of typed ones, until it is told to
-    /// stop and has drained, whatever the server does meanwhile.
+    /// Serves jobs with a [`Handler`] of your own, in place of typed ones, until it is ordered
+    /// to stop and has drained, whatever the server does meanwhile.
     ///
     /// # Errors
     /// When the server refuses this worker for good, or the system has no thread left.
@@ -188,7 +186,7 @@ impl WorkerBuilder {
     /// say. Arguments that do not fit fail the job for good. What it returns is the job's
     /// result. See [`HandlerError`](crate::HandlerError) for what an error means.
     ///
-    /// It must not block: what does is for [`Self::handle_blocking`].
+    /// It must not block: use [`Self::handle_blocking`] for that.
     pub fn handle<A, R, E, F, Fut>(mut self, job_type: impl Into<String>, handler: F) -> Self
     where
         A: DeserializeOwned + 'static,
@@ -201,9 +199,9 @@ impl WorkerBuilder {
         self
     }
 
-    /// Runs jobs of this type with a function that may block: each attempt has a thread of
-    /// its own. It should look at [`JobContext::is_cancelled`] now and then, as nobody can
-    /// end a thread: one that goes on after the worker's end ends with the process.
+    /// Runs jobs of this type with a function that may block: each attempt has a thread of its
+    /// own. It should check [`JobContext::is_cancelled`] now and then, because a thread cannot be
+    /// ended from outside: one that outlives the worker ends with the process.
     pub fn handle_blocking<A, R, E, F>(mut self, job_type: impl Into<String>, handler: F) -> Self
     where
         A: DeserializeOwned + Send + 'static,
@@ -217,7 +215,7 @@ impl WorkerBuilder {
 
     /// Says that two attempts of a job of this type must never run at the same time, not
     /// even while the network is cut: the handler runs only jobs that say so themselves. If
-    /// the lease is not renewed, the attempt is told to end, and one that does not end before
+    /// the lease is not renewed, the attempt is ordered to end, and one that does not end before
     /// the lease does takes the process with it, with exit code
     /// [`LEASE_OVER_EXIT_CODE`](crate::LEASE_OVER_EXIT_CODE).
     pub fn overlap_forbidden(mut self, job_type: impl Into<String>) -> Self {
@@ -225,26 +223,26 @@ impl WorkerBuilder {
         self
     }
 
-    /// Label of the worker. Default: `worker`.
+    /// Name of the worker. Default: `worker`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.profile.name = name.into();
         self
     }
 
-    /// Which jobs it is for. Default: [`Role::Sdk`].
+    /// Which jobs it runs. Default: [`Role::Sdk`].
     pub const fn role(mut self, role: Role) -> Self {
         self.profile.role = role;
         self
     }
 
-    /// Bearer token to show. Default: none.
+    /// Bearer token. Default: none.
     pub fn token(mut self, token: Option<String>) -> Self {
         self.token = token.map(Token);
         self
     }
 
-    /// How the certificate of an `https://` server is judged, and which one is shown to it.
-    /// Default: the system's authorities, and none.
+    /// How the certificate of an `https://` server is verified, and which client certificate is
+    /// presented to it. Default: the system's authorities, and none.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = tls;
         self
@@ -280,37 +278,37 @@ impl WorkerBuilder {
         self
     }
 
-    /// More about it, a JSON object: host, process id, containment. Default: nothing.
+    /// Further facts about it, as a JSON object: host, process id, containment. Default: none.
     pub fn about_json(mut self, about: impl Into<String>) -> Self {
         self.profile.about_json = about.into();
         self
     }
 
-    /// Time between two beats to propose, from 100 ms to 5 min; the server decides. A lease
-    /// is three beats, unless the server is set up otherwise. Default: 5 s.
+    /// Heartbeat interval to propose, from 100 ms to 5 min; the server decides. The lease is three
+    /// intervals, unless the server is configured otherwise. Default: 5 s.
     pub fn heartbeat_interval(mut self, interval: Duration) -> Self {
         let (least, most) = (limits::HEARTBEAT_MIN, limits::HEARTBEAT_MAX);
         let ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
         let granted = Span(ms.clamp(least.0, most.0));
-        self.patience.heartbeat_interval = Duration::from_millis(granted.0);
+        self.timeouts.heartbeat_interval = Duration::from_millis(granted.0);
         self
     }
 
-    /// How long attempts may go on when it drains; then they are told to stop. Default: 30 s.
+    /// How long attempts may go on when it drains; then they are ordered to stop. Default: 30 s.
     pub const fn shutdown_timeout(mut self, grace: Duration) -> Self {
-        self.patience.shutdown_timeout = grace;
+        self.timeouts.shutdown_timeout = grace;
         self
     }
 
-    /// How long a handler that was told to stop has before it is dropped. Default: 5 s.
+    /// How long a handler that was ordered to stop has before it is dropped. Default: 5 s.
     pub const fn stop_window(mut self, window: Duration) -> Self {
-        self.patience.stop_window = window;
+        self.timeouts.stop_window = window;
         self
     }
 
     /// How long a handler that must end at once has before it is dropped. Default: 500 ms.
     pub const fn force_window(mut self, window: Duration) -> Self {
-        self.patience.force_window = window;
+        self.timeouts.force_window = window;
         self
     }
 
@@ -319,20 +317,20 @@ impl WorkerBuilder {
     /// they run, and the process ends itself when one of them cannot be stopped by its
     /// deadline.
     pub const fn refuse_overlap_forbidden(mut self) -> Self {
-        self.patience.refuses_forbidden = true;
+        self.timeouts.refuses_forbidden = true;
         self
     }
 
     /// Makes the worker.
     ///
     /// # Errors
-    /// When the address or the token cannot be used, a type has two handlers, or what was
-    /// said about a handler cannot be kept.
+    /// When the address or the token cannot be used, a type has two handlers, or an option of a
+    /// handler cannot be honoured.
     pub fn build(self) -> Result<Worker, BuildError> {
-        let Self { url, token, tls, mut profile, patience, mut handlers } = self;
+        let Self { url, token, tls, mut profile, timeouts, mut handlers } = self;
         let address = Address::new(&url, token.as_ref(), &tls)?;
-        handlers.settle()?;
-        if patience.refuses_forbidden
+        handlers.validate()?;
+        if timeouts.refuses_forbidden
             && let Some(job_type) = handlers.forbids_overlap()
         {
             return Err(BuildError::MayNotEnd(job_type.to_owned()));
@@ -342,6 +340,6 @@ impl WorkerBuilder {
                 profile.types.push(job_type.clone());
             }
         }
-        Ok(Worker { profile, patience, address, handlers })
+        Ok(Worker { profile, timeouts, address, handlers })
     }
 }

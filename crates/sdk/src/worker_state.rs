@@ -1,4 +1,4 @@
-//! What the engine and the heartbeat both know, each on its own thread.
+//! State shared by the engine and the heartbeat thread.
 //!
 //! The lock is held for a few instructions only, never across a wait: a heartbeat is
 //! answered truthfully even while the engine's runtime is blocked.
@@ -36,11 +36,11 @@ pub(crate) struct WorkerState {
     deadline: watch::Sender<BootTime>,
 }
 
-/// What a beat says.
+/// What a heartbeat reports.
 #[derive(Debug)]
 pub(crate) struct Reported {
     pub(crate) worker: WorkerId,
-    /// Registered, and not known to have lapsed: only then there is something to renew.
+    /// Registered, and not known to have lapsed: only then is there a lease to renew.
     pub(crate) live: bool,
     pub(crate) phase: v1::Phase,
     pub(crate) free_slots: u32,
@@ -105,14 +105,14 @@ impl WorkerState {
 
     /// When the process must have ended unless the lease is renewed before; `None` while
     /// nothing runs that forbids overlap, or no lease is held. Later than the deadline that
-    /// attempts are told: whoever keeps that one never sees this one.
+    /// attempts see: an attempt that keeps that one never sees this one.
     pub(crate) fn last_instant(&self) -> Option<BootTime> {
         if !self.runs_forbidden() {
             return None;
         }
         let lease = self.reported().terms.lease;
         let end = self.lease_end();
-        // A lease that was taken away is the engine's matter.
+        // The engine deals with a lease that was taken away.
         (end > BootTime::default()).then(|| BootTime(end.0.saturating_sub(margin(lease).0 / 2)))
     }
 

@@ -1,18 +1,18 @@
 //! One attempt as the engine sees it: a program run to its end, whatever that end is.
 //!
 //! ```text
-//! spawn ──▶ running ──▶ main process ends ──▶ tree empty ──▶ Ending
+//! spawn ──▶ running ──▶ main process ends ──▶ tree empty ──▶ AttemptEnd
 //!             ├─ timeout | cancel | interrupt: SIGTERM, kill_after, SIGKILL ─┤
 //!             └─ deadline | kill_now: SIGKILL ────────────────────────────────┘
 //! ```
 //!
-//! There is exactly one [`Ending`], and where its `tree_empty` is true no process of the
+//! There is exactly one [`AttemptEnd`], and where its `tree_empty` is true no process of the
 //! attempt was alive when it was made. Output readers, timeout and orders are armed before a
 //! byte of input is written, and memory is bounded whatever the job writes. Nothing here
 //! decides whether a job is retried, or talks to a server.
 
-mod drive;
-mod ending;
+mod attempt_task;
+mod end;
 mod output;
 mod proof;
 mod stop;
@@ -27,7 +27,7 @@ use outlast_core::limits;
 use outlast_core::time::BootTime;
 use tokio::sync::{mpsc, oneshot};
 
-pub use self::ending::{EndKind, Ending};
+pub use self::end::{AttemptEnd, EndKind};
 pub use self::output::{Captured, Output, OutputLimits, OutputSummary, Stream};
 pub use crate::process::protocol::Oom;
 
@@ -101,13 +101,12 @@ impl AttemptSpec {
     }
 }
 
-/// A running attempt. When this and every handle are dropped the tree is killed: nobody is
-/// left who could.
+/// A running attempt. When this and every handle are dropped, the tree is killed.
 #[derive(Debug)]
 pub struct Attempt {
     handle: AttemptHandle,
     output: Option<mpsc::UnboundedReceiver<Output>>,
-    ending: oneshot::Receiver<Ending>,
+    ending: oneshot::Receiver<AttemptEnd>,
 }
 
 impl Attempt {
@@ -118,8 +117,8 @@ impl Attempt {
         let (chunks, output) = mpsc::unbounded_channel();
         let (end, ending) = oneshot::channel();
         tokio::spawn(async move {
-            let result = drive::run(spec, command_queue, chunks).await;
-            // Nobody may be waiting any more; the tree has ended all the same.
+            let result = attempt_task::run(spec, command_queue, chunks).await;
+            // The receiver may be gone; the tree has ended all the same.
             let _ = end.send(result);
         });
         Self { handle: AttemptHandle { commands }, output: Some(output), ending }
@@ -139,13 +138,13 @@ impl Attempt {
     }
 
     /// Waits for the end.
-    pub async fn finished(mut self) -> Ending {
-        // Nobody can read it any more: do not let it hold the job back.
+    pub async fn finished(mut self) -> AttemptEnd {
+        // It has no reader any more: it must not hold the job back.
         drop(self.output.take());
         match (&mut self.ending).await {
             Ok(ending) => ending,
             // Only a runtime that is being shut down drops the task.
-            Err(_) => Ending::unknown("the engine is shutting down"),
+            Err(_) => AttemptEnd::unknown("the engine is shutting down"),
         }
     }
 }
@@ -182,7 +181,7 @@ impl AttemptHandle {
         // Full only when orders come in faster than a task that never blocks can take them,
         // and closed only after the end.
         if let Err(mpsc::error::TrySendError::Full(command)) = self.commands.try_send(command) {
-            tracing::warn!(?command, "attempt is flooded with orders, one was dropped");
+            tracing::warn!(?command, "too many orders for one attempt, dropped one");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The one reader of CLOCK_BOOTTIME, which runs on through suspend and never jumps.
 //!
-//! Deadlines that must hold while the host sleeps are told on it. Timers inside the engine
+//! Deadlines that must hold while the host sleeps use it. Timers inside the engine
 //! are tokio's; nothing else in this crate reads a clock.
 
 use outlast_core::time::BootTime;

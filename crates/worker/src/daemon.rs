@@ -2,32 +2,32 @@
 //!
 //! ```text
 //! guardian ──signals──▶ SDK worker ◀══ session ══▶ server
-//!                           │ Delivery      ▲ Ended
+//!                           │ Delivery      ▲ Outcome
 //!                           ▼               │
 //!            [`run_action`]: folder, parameters, environment ─▶ attempt (shim, tree)
 //! ```
 //!
 //! - `actions`: which actions this host can run
-//! - `shelf`: the actions as they are on disk now, and reading them again
+//! - `catalog`: the actions as they are on disk now, and reloading them
 //! - `run_action`: one delivery, from parameters to its end
-//! - `backroom`: reading and removing what jobs left, kept away from the engine's thread
-//! - `health`: faults of the host, and coming back from them by itself
+//! - `disk`: reading and removing files of jobs, off the engine's thread
+//! - `health`: faults of the host, and recovering from them
 //! - `open_files`: whether the limit on open files is high enough
-//! - `verdict`: from an attempt's ending to what is reported
+//! - `report`: from an attempt's end to what is reported
 //! - `work_root`: where attempts have their folders, and removing what dead engines left
-//! - `surroundings`: whether the shutdown fits into what the host allows
+//! - `shutdown_budget`: whether the shutdown fits into the time that the host allows
 //!
 //! Phases, slots, leases and reports are the SDK's; processes are [`crate::attempt`]'s.
-//! Nothing here decides whether a job is tried again.
+//! Nothing here decides whether a job is retried.
 
 mod actions;
-mod backroom;
+mod catalog;
+mod disk;
 mod health;
 mod open_files;
+mod report;
 mod run_action;
-mod shelf;
-mod surroundings;
-mod verdict;
+mod shutdown_budget;
 mod work_root;
 
 use std::collections::BTreeMap;
@@ -42,13 +42,13 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 pub use self::open_files::needed as open_files_needed;
-pub use self::surroundings::{Outer, needed_to_stop};
+pub use self::shutdown_budget::{Supervisor, needed_to_stop};
 
-use self::actions::Actions;
-use self::backroom::Backroom;
+use self::actions::{ActionHost, Actions};
+use self::catalog::Catalog;
+use self::disk::DiskThreads;
 use self::health::{Health, Needs};
 use self::run_action::ActionRunner;
-use self::shelf::Shelf;
 use self::work_root::WorkRoot;
 use crate::OwnProgram;
 use crate::attempt::KILL_AFTER;
@@ -59,29 +59,29 @@ use crate::probe::Probe;
 use crate::runtime::{Interpreters, Runtime};
 use crate::secrets::Secrets;
 
-/// Beyond SIGTERM, SIGKILL and its proof: reading the last output and telling it.
+/// Beyond SIGTERM, SIGKILL and its proof: reading and reporting the last output.
 const RELEASE: Duration = Duration::from_secs(3);
 
 /// Exit code after a clean drain, handed back jobs included.
 const CLEAN: i32 = 0;
 /// Exit code on a fault.
 const FAULT: i32 = 1;
-/// Exit code when what it was told cannot be used.
+/// Exit code for settings that cannot be used.
 const USAGE: i32 = 2;
-/// Exit code when the server does not let this worker in: its token is missing, unknown or
-/// for something else.
+/// Exit code when the server refuses this worker's token: it is missing, unknown or for
+/// another role.
 const NOT_ALLOWED: i32 = 5;
 
-/// Everything a worker is told.
+/// A worker's settings.
 #[derive(Clone, Debug)]
 pub struct DaemonConfig {
     /// The server's base address.
     pub server: String,
     /// Bearer token shown to it.
     pub token: Option<String>,
-    /// How the server's certificate is judged, and which one is shown to it.
+    /// How the server's certificate is verified, and which one is presented to it.
     pub tls: Tls,
-    /// Label.
+    /// The worker's name.
     pub name: String,
     /// Proposed time between two heartbeats.
     pub heartbeat_interval: Duration,
@@ -91,7 +91,7 @@ pub struct DaemonConfig {
     pub concurrency: u32,
     /// Queues to take jobs from.
     pub queues: Vec<String>,
-    /// Labels it carries.
+    /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Runtimes to offer; all that are found if empty.
     pub runtimes: Vec<Runtime>,
@@ -109,15 +109,15 @@ pub struct DaemonConfig {
     pub work_folder: Option<PathBuf>,
     /// Whether the process that started it waits for it, however long a shutdown takes.
     pub has_patient_parent: bool,
-    /// Files that jobs have no business with, hidden from them where that is possible.
+    /// Files that jobs must not see; hidden from them where that is possible.
     pub hidden: Vec<PathBuf>,
     /// The program to execute as shim.
     pub program: OwnProgram,
 }
 
-/// Who is told how far the worker is, each once at most.
+/// What to call when the worker reaches a stage; each at most once.
 #[derive(Clone, Copy, Debug)]
-pub struct Tell {
+pub struct StageHooks {
     /// The server knows the worker.
     pub ready: fn(),
     /// It drains or ends.
@@ -131,15 +131,15 @@ enum StartError {
     Packs(#[from] outlast_packs::PackError),
     #[error("{0}")]
     Containment(#[from] crate::probe::NoContainment),
-    #[error("work folder cannot be made below {folder}: {error}")]
+    #[error("cannot create a work folder in {folder}: {error}")]
     WorkRoot { folder: String, error: std::io::Error },
     #[error("{0}")]
     Settings(#[from] outlast_sdk::BuildError),
     #[error("{0}")]
     OpenFiles(#[from] open_files::TooFew),
-    #[error("no thread can be started: {0}")]
+    #[error("cannot start a thread: {0}")]
     Threads(#[source] std::io::Error),
-    #[error("nothing to run: no action fits the runtimes that are here ({found})")]
+    #[error("nothing to run: no action fits the available runtimes ({found})")]
     NoActions { found: String },
 }
 
@@ -148,28 +148,28 @@ enum StartError {
 pub async fn run(
     config: DaemonConfig,
     (link, identity): (GuardianLink, IdentityWriter),
-    tell: Tell,
+    hooks: StageHooks,
 ) -> i32 {
     let (control, queue) = control();
-    let standing = control.clone();
-    let teller = tokio::spawn(async move {
+    let stages = control.clone();
+    let watcher = tokio::spawn(async move {
         tokio::select! {
-            () = standing.registered() => (tell.ready)(),
-            () = standing.leaving() => return (tell.stopping)(),
+            () = stages.registered() => (hooks.ready)(),
+            () = stages.leaving() => return (hooks.stopping)(),
         }
-        standing.leaving().await;
-        (tell.stopping)();
+        stages.leaving().await;
+        (hooks.stopping)();
     });
-    // From the first moment on: a signal during a slow start is not lost.
-    let again = Arc::new(Notify::new());
-    let listener = tokio::spawn(listen(link, control.clone(), Arc::clone(&again)));
-    let code = match start(config, identity, control.clone(), Arc::clone(&again)).await {
+    // Before anything else, so that a signal during a slow start is not lost.
+    let reload = Arc::new(Notify::new());
+    let listener = tokio::spawn(listen(link, control.clone(), Arc::clone(&reload)));
+    let code = match start(config, identity, control.clone(), Arc::clone(&reload)).await {
         Ok((worker, runner, root)) => {
-            let (shelf, backroom) = (Arc::clone(&runner.shelf), runner.backroom.clone());
-            let keeper = tokio::spawn(shelf::keep(shelf, control, again));
+            let (catalog, disk) = (Arc::clone(&runner.catalog), runner.disk.clone());
+            let keeper = tokio::spawn(catalog::keep(catalog, control, reload));
             let ended = worker.run(runner, queue).await;
             keeper.abort();
-            backroom.remove_last(move || root.remove(), RELEASE);
+            disk.remove_last(move || root.remove(), RELEASE);
             exit_code(ended)
         }
         Err(error) => {
@@ -184,7 +184,7 @@ pub async fn run(
         }
     };
     listener.abort();
-    teller.abort();
+    watcher.abort();
     code
 }
 
@@ -199,15 +199,15 @@ fn exit_code(ended: Result<Summary, RunError>) -> i32 {
     }
 }
 
-/// Passes on what the guardian says.
-async fn listen(mut link: GuardianLink, control: Control, again: Arc<Notify>) {
+/// Passes the guardian's events on to the worker.
+async fn listen(mut link: GuardianLink, control: Control, reload: Arc<Notify>) {
     loop {
         match link.next().await {
-            GuardianEvent::Terminate => control.tell(StageEvent::TerminateSignal),
-            GuardianEvent::Quiet => control.tell(StageEvent::StopSignal),
-            GuardianEvent::Resume => control.tell(StageEvent::ContinueSignal),
-            GuardianEvent::ReadAgain => again.notify_one(),
-            GuardianEvent::GuardianGone => return control.tell(StageEvent::GuardianGone),
+            GuardianEvent::Terminate => control.send(StageEvent::TerminateSignal),
+            GuardianEvent::Quiet => control.send(StageEvent::StopSignal),
+            GuardianEvent::Resume => control.send(StageEvent::ContinueSignal),
+            GuardianEvent::ReloadPacks => reload.notify_one(),
+            GuardianEvent::GuardianGone => return control.send(StageEvent::GuardianGone),
         }
     }
 }
@@ -216,14 +216,14 @@ async fn start(
     config: DaemonConfig,
     identity: IdentityWriter,
     control: Control,
-    again: Arc<Notify>,
+    reload: Arc<Notify>,
 ) -> Result<(Worker, ActionRunner, WorkRoot), StartError> {
     if !config.has_patient_parent {
-        surroundings::check(&config.variables, needed_to_stop(config.shutdown_timeout));
+        shutdown_budget::check(&config.variables, needed_to_stop(config.shutdown_timeout));
     }
     open_files::ensure(config.concurrency)?;
     let packs = PackSet::load(&config.packs)?;
-    shelf::say(&packs);
+    catalog::say(&packs);
     let parent = config.work_folder.clone().unwrap_or_else(std::env::temp_dir);
     let root = WorkRoot::create(&parent)
         .map_err(|error| StartError::WorkRoot { folder: parent.display().to_string(), error })?;
@@ -236,16 +236,18 @@ async fn start(
     let interpreters = Interpreters::find(host.path()).await;
     crate::keeper::end_orphans();
     let (probe, hidden) = find_containment(&config).await?;
-    let shelf = Shelf {
+    let catalog = Catalog {
         folders: config.packs.clone(),
-        interpreters,
-        wanted: config.runtimes.clone(),
-        containment: probe.chosen,
-        secrets: Secrets::new(config.secrets.clone()),
-        packs_folder: root.packs(),
+        host: ActionHost {
+            interpreters,
+            wanted: config.runtimes.clone(),
+            containment: probe.chosen,
+            secrets: Secrets::new(config.secrets.clone()),
+            packs_folder: root.packs(),
+        },
         offered: RwLock::default(),
     };
-    let actions = shelf.put(packs);
+    let actions = catalog.put(packs);
     if actions.references().next().is_none() {
         return Err(StartError::NoActions { found: actions.runtimes().join(", ") });
     }
@@ -256,13 +258,13 @@ async fn start(
         ordinary_jobs = %probe.ordinary,
         runtimes = actions.runtimes().join(","),
         actions = actions.references().count(),
-        "worker is set up"
+        "worker is ready to register"
     );
     let worker = describe(&config, &actions, probe.chosen)?;
-    let backroom = Backroom::start(config.concurrency).map_err(StartError::Threads)?;
+    let disk = DiskThreads::start(config.concurrency).map_err(StartError::Threads)?;
     let health = Health::new(Needs {
         control,
-        backroom: backroom.clone(),
+        disk: disk.clone(),
         containments: [probe.chosen, probe.ordinary],
         program: config.program.clone(),
         hidden: hidden.clone(),
@@ -271,29 +273,29 @@ async fn start(
         state: health::State::default(),
     });
     let runner = ActionRunner {
-        shelf: Arc::new(shelf),
+        catalog: Arc::new(catalog),
         identity,
-        again,
+        reload,
         host,
         containment: probe,
         hidden,
         program: config.program,
         packs_folder: root.packs(),
         attempts_folder: root.attempts(),
-        backroom,
+        disk,
         health,
         server: Some(config.server).filter(|url| !url.contains('@')),
     };
     Ok((worker, runner, root))
 }
 
-/// Finds what holds jobs, and which files are to be hidden from them.
+/// Finds the containment for jobs, and the files to hide from them.
 async fn find_containment(config: &DaemonConfig) -> Result<(Probe, Vec<PathBuf>), StartError> {
     let hidden = config.hidden.iter().filter_map(|path| std::path::absolute(path).ok());
     let hidden: Vec<PathBuf> = hidden.collect();
     let probe = Probe::hiding(config.containment, &config.program, &hidden).await?;
     for refused in &probe.refused {
-        tracing::info!(kind = %refused.kind, reason = refused.reason, "containment does not work here");
+        tracing::info!(kind = %refused.kind, reason = refused.reason, "containment not available");
     }
     Ok((probe, hidden))
 }

@@ -80,7 +80,7 @@ impl HostEnvironment {
     }
 }
 
-/// Who a job is, as it is told.
+/// A job's identity, for its environment.
 #[derive(Debug, Clone)]
 pub struct JobIdentity {
     /// The job's id.
@@ -118,7 +118,7 @@ pub enum RefusedName {
     #[error("parameter may not be delivered as {0}: the name is reserved")]
     Reserved(String),
     /// The dynamic loader would obey it.
-    #[error("parameter may not be delivered as {0}: the system's loader would obey it")]
+    #[error("parameter may not be delivered as {0}: the dynamic loader would act on it")]
     Loader(String),
     /// Empty, or with `=` or a zero byte in name or value.
     #[error("parameter {0:?} cannot be an environment variable")]

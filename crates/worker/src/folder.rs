@@ -30,7 +30,7 @@ impl WorkFolder {
         let mut builder = DirBuilder::new();
         builder.mode(FOLDER_MODE).recursive(true).create(root)?;
         let path = root.join(name);
-        // Never one that somebody else prepared, with links in it.
+        // Never one that another user prepared, with links in it.
         builder.recursive(false).create(&path)?;
         let folder = Self { path };
         DirBuilder::new().mode(FOLDER_MODE).create(folder.working())?;

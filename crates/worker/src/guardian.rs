@@ -120,7 +120,7 @@ impl Guardian<'_> {
     fn watch(&mut self) -> i32 {
         loop {
             if let Err(error) = wait_readable(&self.signals, self.link.readable(), None) {
-                tracing::error!(%error, "guardian cannot wait for signals");
+                tracing::error!(%error, "guardian cannot poll for signals");
                 return self.abandon();
             }
             while let Some(number) = self.signals.next() {
@@ -148,7 +148,7 @@ impl Guardian<'_> {
             self.link.send(GuardianEvent::Resume);
         } else if number == Signal::HUP.as_raw() {
             // A worker does not end with its terminal.
-            self.link.send(GuardianEvent::ReadAgain);
+            self.link.send(GuardianEvent::ReloadPacks);
         }
         Next::Continue
     }
@@ -198,7 +198,7 @@ fn exit_code(status: WaitStatus) -> i32 {
     match status.exit_status() {
         Some(code @ (0 | FAULT | USAGE | NOT_ALLOWED)) => code,
         Some(code) => {
-            tracing::error!(code, "engine ended with an unknown code");
+            tracing::error!(code, "engine exited with an unexpected code");
             FAULT
         }
         None => {

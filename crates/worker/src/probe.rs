@@ -45,7 +45,7 @@ pub struct Refused {
 
 /// No containment that was asked for works on this host.
 #[derive(Debug, thiserror::Error)]
-#[error("no containment works here: {}", .refused.iter().map(|r| format!("{}: {}", r.kind, r.reason)).collect::<Vec<_>>().join("; "))]
+#[error("no containment works on this host: {}", .refused.iter().map(|r| format!("{}: {}", r.kind, r.reason)).collect::<Vec<_>>().join("; "))]
 pub struct NoContainment {
     /// Every kind that was tried.
     pub refused: Vec<Refused>,
@@ -115,7 +115,7 @@ impl Probe {
 /// What holds jobs that may overlap, where `chosen` holds those that must not.
 ///
 /// In a namespace made through a user namespace every user but the worker's is unknown: files
-/// of root seem to belong to nobody, and ssh, git over ssh and ansible refuse to run. A cgroup
+/// of root seem to belong to `nobody`, and ssh, git over ssh and ansible refuse to run. A cgroup
 /// has no such effect.
 async fn ordinary(chosen: Containment, choice: Choice, trials: &Trials<'_>) -> Containment {
     let narrow = chosen == Containment::Pidns && Containment::knows_one_user();
@@ -150,7 +150,7 @@ async fn repeated_trial(kind: Containment, trials: &Trials<'_>) -> Result<(), Fa
     for limit in trials.limits {
         match trial(kind, trials, *limit).await {
             Err(Failed::ByHost(reason)) => {
-                tracing::warn!(%kind, reason, "a trial of a containment says nothing, trying again");
+                tracing::warn!(%kind, reason, "containment trial inconclusive, retrying");
                 failed = Failed::ByHost(reason);
                 tokio::time::sleep(PAUSE).await;
             }

@@ -27,7 +27,7 @@ pub struct Secrets {
     folder: Option<PathBuf>,
 }
 
-/// Why a secret cannot be had.
+/// Why a secret is unavailable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {
@@ -91,7 +91,7 @@ impl Secrets {
     /// Reads what an action asks for.
     ///
     /// # Errors
-    /// The first secret that cannot be had, by name.
+    /// The first unavailable secret, by name.
     pub fn gather(&self, action: &Action) -> Result<Gathered, SecretError> {
         let mut found = Gathered::default();
         for (name, wish) in &action.secrets {
@@ -105,7 +105,7 @@ impl Secrets {
                     if text.contains('\0') {
                         return Err(unfit("holds a zero character: ask for it `as: file`"));
                     }
-                    // Editors and `echo` end a file with a newline that nobody means.
+                    // Editors and `echo` end a file with a newline that is not meant.
                     let text = text.strip_suffix('\n').unwrap_or(&text);
                     let text = text.strip_suffix('\r').unwrap_or(text);
                     found.variables.push((name.clone(), text.to_owned()));
@@ -168,7 +168,7 @@ fn read_checked(folder: &Path, path: &Path) -> Result<Vec<u8>, Problem> {
     Ok(value)
 }
 
-/// A file that somebody else owns is somebody else's to change.
+/// A file that another user owns can be changed by that user.
 fn check_owner(found: &fs::Metadata) -> Result<(), Problem> {
     let own = rustix::process::geteuid().as_raw();
     if found.uid() == own || found.uid() == 0 {

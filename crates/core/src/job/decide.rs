@@ -343,7 +343,7 @@ impl Job {
     /// The worker was given up. An attempt of which no start is known is free the first
     /// time, and after a mass loss, which suspects no job. It may have started all the same:
     /// a start is stored only once it has lasted a moment, and a job that kills its worker
-    /// sooner would else be handed out for ever.
+    /// sooner would otherwise be handed out forever.
     fn lose(&self, suspicion: Suspicion, budgets: &Budgets) -> Transition {
         let started = self.holder.is_some_and(|holder| holder.started.is_some());
         let free = suspicion == Suspicion::None || !self.was_handed_out_in_vain();

@@ -66,7 +66,7 @@ fn attempt_that_never_started_charges_nothing_the_first_time_its_worker_dies() {
     assert_eq!(lost.place, Place::Ready(Turn::Front));
 }
 
-/// A job that killed its worker before its start was stored was once handed out for ever.
+/// A job that killed its worker before its start was stored was once handed out forever.
 #[test]
 fn job_whose_workers_die_before_its_start_is_known_is_isolated_and_given_up() {
     let mut job = Job::new(State::Available, rules(3));

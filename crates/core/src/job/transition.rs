@@ -34,7 +34,7 @@ pub struct Transition {
     pub dead_letter: Option<DeadLetterReason>,
     /// Set when an operator should hear of this.
     pub alarm: Option<Alarm>,
-    /// What the reporter is told.
+    /// The answer to the reporter.
     pub answer: Answer,
 }
 
@@ -170,7 +170,7 @@ pub enum Alarm {
     InterruptionBudgetSpent,
 }
 
-/// What whoever reported the event is told.
+/// The answer to the reporter of the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The event took effect.

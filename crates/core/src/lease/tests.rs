@@ -22,31 +22,31 @@ fn watching_since(secs: u64) -> Watch {
 #[test]
 fn silence_for_the_whole_lease_lapses() {
     let watch = watching_since(100);
-    assert_eq!(watch.judge(worker(), PATIENCE, at(114)), Verdict::WaitUntil(at(115)));
-    assert_eq!(watch.judge(worker(), PATIENCE, at(115)), Verdict::LeasePassed);
+    assert_eq!(watch.judge(worker(), PATIENCE, at(114)), Expiry::WaitUntil(at(115)));
+    assert_eq!(watch.judge(worker(), PATIENCE, at(115)), Expiry::LeasePassed);
 }
 
 #[test]
 fn renewal_starts_the_watch_anew() {
     let mut watch = watching_since(100);
     watch.observe(worker(), 2, Liveness::Live, at(110));
-    assert_eq!(watch.judge(worker(), PATIENCE, at(120)), Verdict::WaitUntil(at(125)));
+    assert_eq!(watch.judge(worker(), PATIENCE, at(120)), Expiry::WaitUntil(at(125)));
 }
 
 #[test]
 fn same_renewal_seen_again_does_not_prolong() {
     let mut watch = watching_since(100);
     watch.observe(worker(), 1, Liveness::Live, at(114));
-    assert_eq!(watch.judge(worker(), PATIENCE, at(115)), Verdict::LeasePassed);
+    assert_eq!(watch.judge(worker(), PATIENCE, at(115)), Expiry::LeasePassed);
 }
 
 #[test]
 fn drop_shortens_to_the_reconnect_window() {
     let mut watch = watching_since(100);
     watch.dropped(worker(), at(102));
-    assert_eq!(watch.judge(worker(), PATIENCE, at(106)), Verdict::WaitUntil(at(107)));
-    assert_eq!(watch.judge(worker(), PATIENCE, at(107)), Verdict::WindowPassed);
-    assert_eq!(watch.judge(worker(), PATIENCE, at(115)), Verdict::LeasePassed);
+    assert_eq!(watch.judge(worker(), PATIENCE, at(106)), Expiry::WaitUntil(at(107)));
+    assert_eq!(watch.judge(worker(), PATIENCE, at(107)), Expiry::WindowPassed);
+    assert_eq!(watch.judge(worker(), PATIENCE, at(115)), Expiry::LeasePassed);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn beat_or_attachment_after_a_drop_takes_the_suspicion_back() {
         let mut watch = watching_since(100);
         watch.dropped(worker(), at(102));
         restore(&mut watch);
-        assert!(matches!(watch.judge(worker(), PATIENCE, at(107)), Verdict::WaitUntil(_)));
+        assert!(matches!(watch.judge(worker(), PATIENCE, at(107)), Expiry::WaitUntil(_)));
     }
 }
 
@@ -68,20 +68,20 @@ fn beat_from_before_a_drop_that_is_seen_after_it_is_no_sign_of_life() {
     let mut watch = watching_since(100);
     watch.dropped(worker(), at(105));
     watch.observe(worker(), 2, Liveness::Suspect, at(105));
-    assert_eq!(watch.judge(worker(), PATIENCE, at(109)), Verdict::WaitUntil(at(110)));
-    assert_eq!(watch.judge(worker(), PATIENCE, at(110)), Verdict::WindowPassed);
+    assert_eq!(watch.judge(worker(), PATIENCE, at(109)), Expiry::WaitUntil(at(110)));
+    assert_eq!(watch.judge(worker(), PATIENCE, at(110)), Expiry::WindowPassed);
     // What may not overlap waits for the lease that this beat renewed.
-    assert_eq!(watch.judge(worker(), PATIENCE, at(120)), Verdict::LeasePassed);
-    assert_ne!(watch.judge(worker(), PATIENCE, at(119)), Verdict::LeasePassed);
+    assert_eq!(watch.judge(worker(), PATIENCE, at(120)), Expiry::LeasePassed);
+    assert_ne!(watch.judge(worker(), PATIENCE, at(119)), Expiry::LeasePassed);
 }
 
 #[test]
 fn lost_contact_with_the_store_lapses_nobody() {
     let mut watch = watching_since(100);
     watch.lost_contact();
-    assert!(matches!(watch.judge(worker(), PATIENCE, at(500)), Verdict::WaitUntil(_)));
+    assert!(matches!(watch.judge(worker(), PATIENCE, at(500)), Expiry::WaitUntil(_)));
     watch.observe(worker(), 1, Liveness::Live, at(500));
-    assert_eq!(watch.judge(worker(), PATIENCE, at(501)), Verdict::WaitUntil(at(515)));
+    assert_eq!(watch.judge(worker(), PATIENCE, at(501)), Expiry::WaitUntil(at(515)));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn drop_seen_before_the_first_renewal_number_counts() {
     let mut watch = Watch::default();
     watch.dropped(worker(), at(100));
     watch.observe(worker(), 7, Liveness::Live, at(101));
-    assert_eq!(watch.judge(worker(), PATIENCE, at(105)), Verdict::WindowPassed);
+    assert_eq!(watch.judge(worker(), PATIENCE, at(105)), Expiry::WindowPassed);
 }
 
 #[test]

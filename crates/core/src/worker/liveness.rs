@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Beside it, the phase: running ⇄ quiet ─▶ draining. Only a live, running worker gets
-//! new work. A lapsed or gone worker never comes back: it registers anew, as another.
+//! new work. A lapsed or gone worker never comes back: it registers again, as another worker.
 
 use std::fmt;
 
@@ -71,14 +71,14 @@ pub enum WorkerEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkerRefusal {
-    /// Its lease is over; it must register anew.
-    #[error("worker has lapsed and must register anew")]
+    /// Its lease is over; it must register again.
+    #[error("worker has lapsed and must register again")]
     Lapsed,
     /// It has left.
-    #[error("worker has stopped and must register anew")]
+    #[error("worker has stopped and must register again")]
     Gone,
     /// It drains, and a drain goes forward only.
-    #[error("worker is draining, which goes forward only")]
+    #[error("worker is draining, which cannot be undone")]
     Draining,
 }
 

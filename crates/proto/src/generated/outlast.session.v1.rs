@@ -553,7 +553,7 @@ impl Verdict {
 #[repr(i32)]
 pub enum RefusalCode {
     Unspecified = 0,
-    /// register anew, with a new identity
+    /// register again, with a new identity
     Lapsed = 1,
     /// a newer session of this worker is attached
     Superseded = 2,

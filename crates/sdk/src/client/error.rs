@@ -1,4 +1,4 @@
-//! Why a request of the client came to nothing.
+//! Why a request of the client failed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use serde_json::Value;
 
 use super::Job;
 
-/// Why a request came to nothing.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The server answered that it does not do this. Nothing has been done, except that a
-    /// status of 500 and above leaves it open.
+    /// The server refused. Nothing has been done, except that a status of 500 and above leaves
+    /// it open.
     #[error("{0}")]
     Refused(Box<Refusal>),
-    /// No answer came: whether anything was done is not known.
+    /// No answer came: it is not known whether anything was done.
     #[error("server {server} cannot be reached (tried {tries} times): {reason}")]
     Unreachable {
         /// The server.
         server: String,
         /// How often it was tried.
         tries: u32,
-        /// What was wrong the last time.
+        /// Why the last try failed.
         reason: String,
     },
-    /// The job had not ended when patience was over.
+    /// The job had not ended when the time limit was reached.
     #[error("job had not ended after {waited:?}{}", last_seen(.job.as_deref()))]
     WaitTimedOut {
         /// How long it was waited for.
@@ -35,8 +35,8 @@ pub enum ClientError {
         /// The job as it was last seen, if it was.
         job: Option<Box<Job>>,
     },
-    /// What was to be sent is no JSON.
-    #[error("{what} cannot be written as JSON")]
+    /// The request cannot be written as JSON.
+    #[error("cannot write {what} as JSON")]
     Encode {
         /// Which part.
         what: &'static str,
@@ -44,8 +44,8 @@ pub enum ClientError {
         #[source]
         source: Arc<serde_json::Error>,
     },
-    /// What came back is not what was asked for.
-    #[error("{what} cannot be read from what the server says")]
+    /// The response cannot be read.
+    #[error("cannot read {what} from the server's response")]
     Decode {
         /// What was to be read.
         what: String,
@@ -53,12 +53,12 @@ pub enum ClientError {
         #[source]
         source: serde_json::Error,
     },
-    /// The call makes no sense. Nothing was sent.
+    /// The call is not valid. Nothing was sent.
     #[error("{problem}; {remedy}")]
     Usage {
         /// What is wrong.
         problem: String,
-        /// What would be right.
+        /// How to fix it.
         remedy: &'static str,
     },
 }
@@ -74,9 +74,9 @@ fn last_seen(job: Option<&Job>) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// Status of HTTP.
+    /// The HTTP status.
     pub status: u16,
-    /// A fixed word, such as `validation_error`; `http_NNN` where the server gave none.
+    /// A code, such as `validation_error`; `http_NNN` where the server gave none.
     pub code: String,
     /// What is wrong, naming the thing.
     pub message: String,
@@ -84,7 +84,7 @@ pub struct Refusal {
     pub hint: Option<String>,
     /// More about it; null if there is nothing.
     pub details: Value,
-    /// Names the request in the server's log.
+    /// The id of the request in the server's log.
     pub request_id: Option<String>,
 }
 
@@ -137,13 +137,13 @@ impl ClientError {
         }
     }
 
-    /// Status of HTTP, if the server refused.
+    /// The HTTP status, if the server refused.
     #[must_use]
     pub fn status(&self) -> Option<u16> {
         self.refusal().map(|refusal| refusal.status)
     }
 
-    /// The server's word for why it refused, if it did.
+    /// The server's error code, if it refused.
     #[must_use]
     pub fn code(&self) -> Option<&str> {
         self.refusal().map(|refusal| refusal.code.as_str())
@@ -155,13 +155,13 @@ impl ClientError {
         self.refusal().and_then(|refusal| refusal.hint.as_deref())
     }
 
-    /// Whether the thing does not exist, or not any more.
+    /// Whether the resource does not exist, or no longer.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self.status(), Some(404 | 410))
     }
 
-    /// Whether the state of the thing does not allow what was asked for.
+    /// Whether the state of the resource does not allow the request.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.status() == Some(409)

@@ -1,8 +1,8 @@
-//! What happens on the server, in order, without gaps.
+//! Events of the server, in order, without gaps.
 //!
 //! ```text
 //! begin ─▶ connect at the cursor ─▶ read ─▶ event: keep its cursor, hand it over
-//!             ▲    └─▶ refused for good: told, and the end
+//!             ▲    └─▶ refused for good: returned, and the end
 //!             └─ pause ◀── lost, silent, or refused for now
 //! ```
 
@@ -20,7 +20,7 @@ use super::sse::{Message, Reader};
 use super::{ClientError, instant};
 use crate::session::backoff::Backoff;
 
-/// Silence after which a stream is taken to be lost: the server says something every 10 s.
+/// Silence after which a stream is considered lost: the server sends something every 10 s.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Which events to follow. Default: all of them, from now on.
@@ -33,8 +33,8 @@ pub struct EventFilter {
     after: Option<String>,
 }
 
-/// Events as they happen. It never ends by itself: a lost connection is made again, and goes
-/// on after the last event.
+/// Events as they happen. It never ends by itself: after a lost connection it continues with the
+/// next event.
 #[derive(Debug)]
 pub struct Events {
     http: Http,
@@ -53,10 +53,10 @@ pub struct Events {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[non_exhaustive]
 pub struct Event {
-    /// Where to go on after it: see [`EventFilter::after`].
+    /// Where to continue after it: see [`EventFilter::after`].
     #[serde(rename = "id")]
     pub cursor: String,
-    /// What happened, as a dotted word such as `job.completed`.
+    /// The event's type, such as `job.completed`.
     #[serde(rename = "type")]
     pub event_type: String,
     /// When, by the server's clock.
@@ -67,7 +67,7 @@ pub struct Event {
     pub data: EventData,
 }
 
-/// What an event says. Which of it is there depends on what happened.
+/// An event's data. Which fields are present depends on its type.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[non_exhaustive]
 pub struct EventData {
@@ -101,7 +101,7 @@ pub struct EventData {
     /// Who did it.
     #[serde(default)]
     pub by: String,
-    /// In words how it is known.
+    /// The evidence for it, as a sentence.
     #[serde(default)]
     pub evidence: String,
 }
@@ -125,7 +125,7 @@ impl EventFilter {
         self
     }
 
-    /// Goes on after an event that was seen before: see [`Events::cursor`].
+    /// Continues after an event that was seen before: see [`Events::cursor`].
     pub fn after(mut self, cursor: impl Into<String>) -> Self {
         self.after = Some(cursor.into());
         self
@@ -147,8 +147,8 @@ impl Events {
         }
     }
 
-    /// Where this is: a later [`EventFilter::after`] goes on from here. `None` until the
-    /// server has said. It is past every event that was handed over, and no other.
+    /// The current position: a later [`EventFilter::after`] continues from here. `None` until the
+    /// server has sent one. It is past every event that was returned, and no other.
     #[must_use]
     pub fn cursor(&self) -> Option<&str> {
         match self.ready.front() {
@@ -174,13 +174,13 @@ impl Events {
                 if !failed.is_for_now() {
                     return Err(self.http.error(failed, self.tries));
                 }
-                tracing::debug!(?failed, "event stream is lost, connecting again");
+                tracing::debug!(?failed, "event stream lost, reconnecting");
                 self.pause = Some(failed.pause(&mut self.backoff));
             }
         }
     }
 
-    /// As [`Self::next`], but a stream that cannot be had is told, whatever the reason.
+    /// As [`Self::next`], but returns an error if the stream cannot be opened, whatever the reason.
     pub(super) async fn next_or_failed(&mut self) -> Result<Event, Failed> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -239,11 +239,11 @@ impl Events {
         while let Some(Message { id, data }) = self.reader.next() {
             self.backoff.reset();
             self.tries = 0;
-            // What is not understood is passed over: a newer server may know more.
+            // What cannot be parsed is skipped: a newer server may know more.
             match serde_json::from_str::<Event>(&data) {
                 Ok(event) => self.ready.push_back(event),
                 Err(error) if !data.is_empty() => {
-                    tracing::debug!(%error, data, "event is not understood");
+                    tracing::debug!(%error, data, "cannot parse event");
                 }
                 Err(_) => {}
             }

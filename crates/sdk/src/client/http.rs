@@ -1,9 +1,9 @@
-//! One request to the server, tried again while that is safe.
+//! One request to the server, retried while that is safe.
 //!
 //! ```text
 //! send ─▶ answered: done
-//!     ├─▶ refused, for good: told
-//!     └─▶ no answer, or refused for now ─▶ may it be repeated? ─no─▶ told
+//!     ├─▶ refused, for good: returned
+//!     └─▶ no answer, or refused for now ─▶ may it be repeated? ─no─▶ returned
 //!              ▲                                  └─yes─▶ pause, with jitter,
 //!              └────────────────────────────────────────  at least `Retry-After`
 //! ```
@@ -23,7 +23,7 @@ use crate::clock::Stopwatch;
 use crate::session::backoff::Backoff;
 use crate::session::{Address, BadAddress, Token};
 
-/// Longest pause that a server may ask for: a slip of its clock must not stop a client.
+/// Longest pause that a server may ask for: a wrong clock must not stop a client.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// How requests are sent; all clones share their connections.
@@ -58,23 +58,23 @@ pub(super) enum Repeat {
     Safe,
     /// Only if it certainly was not sent.
     IfNotSent,
-    /// Whenever it was not answered, with an idempotency key that is made for it.
+    /// Whenever it was not answered, with an idempotency key generated for it.
     WithKey,
 }
 
-/// What came back from a request that was carried out.
+/// The response to a successful request.
 #[derive(Debug)]
 pub(super) struct Answer {
     what: String,
     body: Bytes,
 }
 
-/// Why a try came to nothing.
+/// Why a try failed.
 #[derive(Debug)]
 pub(super) enum Failed {
     /// No answer.
     Unanswered { reason: String, sent: bool },
-    /// An answer that is no success.
+    /// A response other than success.
     Refused { refusal: Box<Refusal>, retry_after: Option<Duration> },
 }
 
@@ -138,8 +138,8 @@ impl Http {
         let config = tls.config_for(&url).map_err(|error| bad(error.to_string()))?;
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(config)
-            // A proxy for the web at large is not meant for the job server; and a token is
-            // not to be shown to whoever a redirection names.
+            // A proxy for the web is not meant for the job server; and a token is
+            // not to be shown to the target of a redirection.
             .no_proxy()
             .redirect(redirect::Policy::none())
             .connect_timeout(connect_timeout)
@@ -169,7 +169,7 @@ impl Http {
             if !failed.may_repeat(ask.repeat) || watch.elapsed() + pause >= patience {
                 return Err(self.error(failed, tries));
             }
-            tracing::debug!(path = ?ask.path, tries, ?pause, ?failed, "asking again");
+            tracing::debug!(path = ?ask.path, tries, ?pause, ?failed, "retrying request");
             tokio::time::sleep(pause).await;
         }
     }
@@ -231,7 +231,7 @@ impl Http {
 }
 
 impl Failed {
-    /// Whether the same may go through later.
+    /// Whether the same request may succeed later.
     pub(super) fn is_for_now(&self) -> bool {
         match self {
             Self::Unanswered { .. } => true,
@@ -266,7 +266,7 @@ async fn success(response: Response) -> Result<Response, Failed> {
         return Ok(response);
     }
     let retry_after = retry_after(response.headers());
-    // What cannot be read is told by its status alone.
+    // If the body cannot be read, the status must do.
     let body = response.bytes().await.unwrap_or_default();
     let refusal = Box::new(Refusal::read(status, &body));
     // A request that was cut off on its way is one that was never answered.

@@ -15,7 +15,7 @@ use super::{ClientError, instant};
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[non_exhaustive]
 pub struct Job {
-    /// Names it for ever.
+    /// Its id.
     #[serde(deserialize_with = "job_id")]
     pub id: JobId,
     /// Type: names the handler or the action.
@@ -28,7 +28,7 @@ pub struct Job {
     pub queue: String,
     /// Arguments; secret parameters of actions are masked.
     pub args: Vec<Value>,
-    /// What its producer noted about it.
+    /// Metadata of its producer.
     #[serde(default)]
     pub meta: Map<String, Value>,
     /// From -100 to 100; higher goes first.
@@ -43,7 +43,7 @@ pub struct Job {
     /// When it is or was to run first, if not at once.
     #[serde(default, deserialize_with = "instant::read_if")]
     pub scheduled_at: Option<SystemTime>,
-    /// From when on it must not be started.
+    /// When it expires: it is not started from then on.
     #[serde(default, deserialize_with = "instant::read_if")]
     pub expires_at: Option<SystemTime>,
     /// When the latest attempt started.
@@ -70,7 +70,7 @@ pub struct Job {
     /// Errors of this life, oldest first.
     #[serde(default)]
     pub errors: Vec<AttemptError>,
-    /// The claim that whoever runs it holds.
+    /// The claim of the worker that runs it.
     #[serde(default, deserialize_with = "epoch_if")]
     pub epoch: Option<Epoch>,
 }
@@ -91,12 +91,12 @@ pub struct AttemptError {
     /// When, in a job's history.
     #[serde(default, deserialize_with = "instant::read_if")]
     pub occurred_at: Option<SystemTime>,
-    /// Whatever else the worker said about it.
+    /// Further details of the worker.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
 
-/// A job that has no result to give.
+/// A job that ended without a result.
 #[derive(Debug, thiserror::Error)]
 #[error("job {id} is {state}{}", because(.error.as_deref()))]
 #[non_exhaustive]
@@ -135,7 +135,7 @@ impl Job {
         })
     }
 
-    /// Returns itself if it has completed, and otherwise what there is to say instead.
+    /// Returns the job if it has completed, and otherwise its state and error.
     ///
     /// # Errors
     /// When it has not completed.

@@ -1,4 +1,4 @@
-//! A job as its producer wants it.
+//! A job to be enqueued.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{ClientError, instant};
 
-/// A job to be enqueued. What is not said is the server's default.
+/// A job to be enqueued. Options that are not set are the server's defaults.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -27,7 +27,7 @@ use super::{ClientError, instant};
 #[must_use]
 pub struct NewJob {
     job_type: String,
-    /// Kept until it is sent: then there is somebody to tell of an error.
+    /// Kept until it is sent: only then can an error be returned.
     args: Result<Value, Arc<serde_json::Error>>,
     meta: Map<String, Value>,
     meta_error: Option<Arc<serde_json::Error>>,
@@ -35,7 +35,7 @@ pub struct NewJob {
     idempotency_key: Option<String>,
 }
 
-/// When a failed attempt is followed by another. What is not said is the server's default.
+/// A retry policy. Options that are not set are the server's defaults.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub struct Retry(Map<String, Value>);
@@ -46,8 +46,7 @@ impl NewJob {
         Self::with(job_type, serde_json::to_value(args).map(|one| Value::Array(vec![one])))
     }
 
-    /// A job with several arguments in order, or none, for handlers that want it so: `args`
-    /// is a tuple or a list.
+    /// A job with several arguments in order, or none: `args` is a tuple or a list.
     pub fn positional(job_type: impl Into<String>, args: impl Serialize) -> Self {
         Self::with(job_type, serde_json::to_value(args))
     }
@@ -73,7 +72,7 @@ impl NewJob {
         self.option("priority", json!(priority))
     }
 
-    /// How long after it was stored it may run first. Default: at once. In milliseconds.
+    /// Delay before it may run first. Default: none. In milliseconds.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.options.remove("scheduled_at");
         if delay.is_zero() {
@@ -89,8 +88,7 @@ impl NewJob {
         self.option("scheduled_at", json!(instant::text(at)))
     }
 
-    /// Which failures are tried again, how often and when. Default: three attempts, 1 s
-    /// before the second, then doubling.
+    /// Its retry policy. Default: three attempts, 1 s before the second, then doubling.
     pub fn retry(self, retry: Retry) -> Self {
         self.option("retry", Value::Object(retry.0))
     }
@@ -108,18 +106,18 @@ impl NewJob {
         self.option("overlap", json!("forbidden"))
     }
 
-    /// From when on it must not be started any more. Default: never.
+    /// When it expires: it is not started from then on. Default: never.
     pub fn expires(self, at: SystemTime) -> Self {
         self.option("expires_at", json!(instant::text(at)))
     }
 
-    /// How long after it was stored it must not be started any more. Default: never.
+    /// How long after being stored it expires. Default: never.
     pub fn expires_after(self, period: Duration) -> Self {
         let span = crate::clock::span(period);
         self.option("expires_at", json!(format!("+{}", outlast_wire::duration::to_iso(span))))
     }
 
-    /// Notes something about it, which handlers and lists show. Default: nothing.
+    /// Adds metadata, which handlers and lists show. Default: none.
     pub fn meta(mut self, name: impl Into<String>, value: impl Serialize) -> Self {
         match serde_json::to_value(value) {
             Ok(value) => {
@@ -139,7 +137,7 @@ impl NewJob {
         self
     }
 
-    /// An option of the job by its name on the wire, for what has no method here.
+    /// An option by its name in the protocol, for those without a method here.
     pub fn option(mut self, name: impl Into<String>, value: Value) -> Self {
         self.options.insert(name.into(), value);
         self
@@ -169,12 +167,12 @@ impl NewJob {
 }
 
 impl Retry {
-    /// At most so many attempts in all, the first included. Default: 3.
+    /// Most attempts in all, the first included. Default: 3.
     pub fn attempts(max: u32) -> Self {
         Self(Map::new()).with("max_attempts", json!(max))
     }
 
-    /// One attempt: once started it is never started again by itself.
+    /// One attempt: once started, the job never runs again by itself.
     pub fn never() -> Self {
         Self::attempts(1)
     }
@@ -189,7 +187,7 @@ impl Retry {
         self.with("max_interval_ms", millis(pause))
     }
 
-    /// What each pause is multiplied with for the next, from 1 to 1000. Default: 2.
+    /// The factor from each pause to the next, from 1 to 1000. Default: 2.
     pub fn coefficient(self, factor: f64) -> Self {
         self.with("backoff_coefficient", json!(factor))
     }
@@ -204,8 +202,8 @@ impl Retry {
         self.with("backoff_strategy", json!("linear"))
     }
 
-    /// Whether pauses are varied by chance, so that jobs that failed together do not come
-    /// back together. Default: yes.
+    /// Whether pauses have random jitter, so that jobs that failed together are not retried
+    /// together. Default: yes.
     pub fn jitter(self, varied: bool) -> Self {
         self.with("jitter", json!(varied))
     }
@@ -216,8 +214,8 @@ impl Retry {
         self.with("non_retryable_errors", json!(types))
     }
 
-    /// A job that has used up its attempts waits as a dead letter for a person. Default: it
-    /// is discarded.
+    /// A job that has used up its attempts is dead-lettered for an operator. Default: it is
+    /// discarded.
     pub fn dead_letter(self) -> Self {
         self.with("on_exhaustion", json!("dead_letter"))
     }

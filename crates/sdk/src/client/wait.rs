@@ -39,7 +39,7 @@ async fn look_and_follow(
         match client.get(id).await {
             Ok(job) if job.has_ended() => return Ok(job),
             Ok(job) => *last = Some(job),
-            // Whoever waits has said for how long: until then the server may come back.
+            // The caller has set a limit: until then the server may come back.
             Err(ClientError::Unreachable { .. }) => {}
             Err(error) if error.status().is_some_and(|status| status >= 500) => {}
             Err(error) => return Err(error),
@@ -51,7 +51,7 @@ async fn look_and_follow(
                 Ok(_) => backoff.reset(),
                 Err(failed) => {
                     streams = failed.is_for_now();
-                    tracing::debug!(job = %id, ?failed, "no events, looking at the job instead");
+                    tracing::debug!(job = %id, ?failed, "no events, polling the job instead");
                     tokio::time::sleep(failed.pause(&mut backoff)).await;
                     break;
                 }

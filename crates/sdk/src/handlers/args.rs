@@ -1,22 +1,22 @@
-//! Arguments as the handler wants them.
+//! A job's arguments as the handler's type.
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::JobContext;
-use crate::outcome::Ended;
+use crate::outcome::Outcome;
 
 /// Reads a job's arguments: the only one is an `A`; of several, all together are; and of none
 /// null is. Those that do not fit fail the attempt, as they fit no later one either.
 pub(super) fn read<A: DeserializeOwned>(
     args: &Bytes,
     context: &JobContext,
-) -> Result<A, Box<Ended>> {
+) -> Result<A, Box<Outcome>> {
     parse(args).map_err(|error| {
         let message =
             format!("arguments of {:?} do not fit its handler: {error}", context.job_type());
-        Box::new(Ended::failed("invalid_args", message).permanently().unrun())
+        Box::new(Outcome::failed("invalid_args", message).permanently().unrun())
     })
 }
 

@@ -5,11 +5,12 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Any error. A handler may return whatever becomes one: errors, texts, [`HandlerError`].
+/// Any error. A handler may return anything that converts to one: errors, texts,
+/// [`HandlerError`].
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An error that says what becomes of the job. Any other error has the type `error` and is
-/// tried again as the job's retry policy says.
+/// retried by the job's retry policy.
 ///
 /// ```
 /// # use outlast_sdk::{BoxError, HandlerError};
@@ -24,7 +25,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone, Debug, PartialEq)]
 pub struct HandlerError(pub(super) Box<Verdict>);
 
-/// What an error says.
+/// What an error says about the job.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Verdict {
     pub(super) error_type: String,
@@ -34,8 +35,8 @@ pub(super) struct Verdict {
 }
 
 impl HandlerError {
-    /// An error that another attempt may overcome. `error_type` is a short fixed word, which
-    /// retry policies and dashboards know it by; the message is for people.
+    /// An error that another attempt may overcome. `error_type` is a short fixed code for retry
+    /// policies and dashboards; the message is for people.
     pub fn new(error_type: impl Into<String>, message: impl Into<String>) -> Self {
         Self(Box::new(Verdict {
             error_type: error_type.into(),

@@ -1,4 +1,4 @@
-//! What a typed handler is told about its attempt, and what it may say.
+//! A typed handler's view of its attempt.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,11 +12,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::HandlerError;
 use super::progress::Progress;
+use crate::attempt::context::{AttemptContext, LogStream};
 use crate::clock::{Stopwatch, boot_now, duration};
-use crate::context::{AttemptContext, LogStream, StopReason};
 use crate::delivery::{AttemptId, Delivery};
+use crate::outcome::StopReason;
 
-/// A handler's view of its attempt. Cheap to clone; what works on the job outside of the
+/// A handler's view of its attempt. Cheap to clone; code that works on the job outside of the
 /// handler's own future or thread should hold a clone for as long as it works.
 #[derive(Clone, Debug)]
 pub struct JobContext {
@@ -34,7 +35,7 @@ struct Inner {
     attempt: AttemptContext,
 }
 
-/// Whether the attempt was told to stop, for whoever must not hold on to the attempt.
+/// Whether the attempt must stop, for code that must not keep the attempt alive.
 #[derive(Debug)]
 pub(super) struct StopSeen(watch::Receiver<Option<StopReason>>);
 
@@ -66,7 +67,7 @@ impl JobContext {
         self.inner.delivery.attempt.job
     }
 
-    /// The claim of the job that this attempt is: a higher epoch always fences a lower one.
+    /// The attempt: its job and the epoch of its claim. A higher epoch always fences a lower one.
     #[must_use]
     pub fn attempt(&self) -> AttemptId {
         self.inner.delivery.attempt
@@ -96,14 +97,14 @@ impl JobContext {
         self.inner.delivery.max_attempts
     }
 
-    /// The same for every attempt of the job: for services that take one, so that what an
-    /// earlier attempt did is not done again.
+    /// A key that is the same for every attempt of the job, for services that accept one: what an
+    /// earlier attempt did is then not done again.
     #[must_use]
     pub fn idempotency_key(&self) -> &str {
         &self.inner.delivery.idempotency_key
     }
 
-    /// Reads what the producer noted about the job; no note is an empty object.
+    /// Reads the job's metadata; without any it is an empty object.
     ///
     /// # Errors
     /// When it is no `T`: permanent, of type `invalid_meta`.
@@ -115,7 +116,7 @@ impl JobContext {
         })
     }
 
-    /// Longest the attempt may run, if the job says so; then it is ended.
+    /// The job's time limit, if it has one; then the attempt is ended.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
         self.inner.delivery.timeout
@@ -144,13 +145,13 @@ impl JobContext {
         self.inner.attempt.cancellation(&self.inner.runtime)
     }
 
-    /// Whether the attempt must end. For handlers that block, to look at now and then.
+    /// Whether the attempt must end. Handlers that block should check it now and then.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.stop_reason().is_some() || self.inner.attempt.is_over()
     }
 
-    /// Why the attempt must end, if it was told to.
+    /// Why the attempt must end, if it must.
     #[must_use]
     pub fn stop_reason(&self) -> Option<StopReason> {
         self.inner.attempt.stop_reason()
@@ -161,12 +162,13 @@ impl JobContext {
         self.cancellation().cancelled().await;
     }
 
-    /// Stores how far the work has come, as JSON of at most 1 MiB: the next attempt is given
-    /// the last one. It is sent soon, not at once: an attempt that dies with its process may
-    /// lose what it stored within the last moments.
+    /// Stores how far the work has come, as JSON of at most 1 MiB: the next attempt gets the
+    /// latest one. It is sent soon, not at once: an attempt that dies with its process may lose
+    /// what it stored in its last moments.
     ///
     /// # Errors
-    /// When it is too large or no JSON: permanent, of type `invalid_checkpoint`.
+    /// When it is too large or cannot be written as JSON: permanent, of type
+    /// `invalid_checkpoint`.
     pub fn checkpoint(&self, state: &impl Serialize) -> Result<(), HandlerError> {
         let wrong = |why: String| HandlerError::permanent("invalid_checkpoint", why);
         let json = serde_json::to_vec(state)
@@ -183,7 +185,7 @@ impl JobContext {
     ///
     /// # Errors
     /// When it is no `T`, as after a change of the program: permanent, of type
-    /// `invalid_checkpoint`. Whoever would rather begin anew takes `.ok().flatten()` of it.
+    /// `invalid_checkpoint`. Use `.ok().flatten()` to start over instead.
     pub fn last_checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, HandlerError> {
         let stored = &self.inner.delivery.checkpoint;
         if stored.is_empty() {
@@ -195,8 +197,8 @@ impl JobContext {
         })
     }
 
-    /// Says how far the work is, from 0 to 1, in the job's output: at most a line a second,
-    /// and the last one in any case.
+    /// Writes the progress, from 0 to 1, to the job's output: at most one line a second, and the
+    /// last one in any case.
     pub fn progress(&self, fraction: f64, message: &str) {
         let mut progress = self.inner.progress.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(line) = progress.note(fraction, message) {
@@ -204,8 +206,8 @@ impl JobContext {
         }
     }
 
-    /// Adds a line to the job's output, which `outlast jobs logs` shows. It never waits: what
-    /// finds no room is dropped, and a mark says how much that was.
+    /// Adds a line to the job's output, which `outlast jobs logs` shows. It never waits: if the
+    /// buffer is full the line is dropped, and a mark says how much is missing.
     pub fn log(&self, line: impl Into<String>) {
         let mut line: String = line.into();
         line.push('\n');

@@ -5,36 +5,36 @@ use serde::Serialize;
 
 use super::error::{BoxError, HandlerError, Verdict};
 use super::job_context::StopSeen;
-use crate::context::StopReason;
-use crate::outcome::Ended;
+use crate::outcome::Outcome;
+use crate::outcome::StopReason;
 
 pub(super) fn ended<R: Serialize, E: Into<BoxError>>(
     returned: Result<R, E>,
     stop: &StopSeen,
-) -> Ended {
+) -> Outcome {
     match returned {
         Ok(result) => match serde_json::to_vec(&result) {
-            Ok(json) if json == b"null" => Ended::completed(Bytes::new()),
-            Ok(json) => Ended::completed(json),
+            Ok(json) if json == b"null" => Outcome::completed(Bytes::new()),
+            Ok(json) => Outcome::completed(json),
             Err(error) => {
                 let message = format!("result cannot be written as JSON: {error}");
-                Ended::failed("invalid_result", message).permanently()
+                Outcome::failed("invalid_result", message).permanently()
             }
         },
         Err(error) => failed(error.into().as_ref(), stop.reason()),
     }
 }
 
-/// An attempt that was told to stop and then failed has failed because of that, unless it
+/// An attempt that was ordered to stop and then failed has failed because of that, unless it
 /// says otherwise.
-fn failed(error: &(dyn std::error::Error + 'static), stop: Option<StopReason>) -> Ended {
+fn failed(error: &(dyn std::error::Error + 'static), stop: Option<StopReason>) -> Outcome {
     let told = verdict(error);
     let text = chain(error);
     match (stop, told) {
         (_, Some(Verdict { error_type, details, retryable: false, .. })) => {
-            with_details(Ended::failed(error_type, text).permanently(), details)
+            with_details(Outcome::failed(error_type, text).permanently(), details)
         }
-        (Some(StopReason::Cancelled), _) => Ended::cancelled(format!("stopped: {text}")),
+        (Some(StopReason::Cancelled), _) => Outcome::cancelled(format!("stopped: {text}")),
         (
             Some(
                 StopReason::Stale
@@ -43,11 +43,11 @@ fn failed(error: &(dyn std::error::Error + 'static), stop: Option<StopReason>) -
                 | StopReason::Forced,
             ),
             _,
-        ) => Ended::interrupted(format!("stopped: {text}")),
+        ) => Outcome::interrupted(format!("stopped: {text}")),
         (None, Some(Verdict { error_type, details, .. })) => {
-            with_details(Ended::failed(error_type, text), details)
+            with_details(Outcome::failed(error_type, text), details)
         }
-        (None, None) => Ended::failed("error", text),
+        (None, None) => Outcome::failed("error", text),
     }
 }
 
@@ -63,13 +63,13 @@ fn verdict<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Verdi
     None
 }
 
-fn with_details(mut ended: Ended, details: &serde_json::Value) -> Ended {
-    if let Some(failure) = &mut ended.failure
+fn with_details(mut outcome: Outcome, details: &serde_json::Value) -> Outcome {
+    if let Some(failure) = &mut outcome.failure
         && !details.is_null()
     {
         failure.details_json = details.to_string().into();
     }
-    ended
+    outcome
 }
 
 /// The error and its causes, as far as they add something.
@@ -92,22 +92,22 @@ mod tests {
     use serde_json::json;
 
     use super::failed;
-    use crate::context::StopReason;
     use crate::handlers::error::{BoxError, HandlerError};
-    use crate::outcome::{Ended, Ending};
+    use crate::outcome::StopReason;
+    use crate::outcome::{Outcome, OutcomeKind};
 
     #[derive(Debug, thiserror::Error)]
     #[error("mail was not sent")]
     struct Wrapped(#[source] BoxError);
 
-    fn end(error: impl Into<BoxError>, stop: Option<StopReason>) -> Ended {
+    fn end(error: impl Into<BoxError>, stop: Option<StopReason>) -> Outcome {
         failed(error.into().as_ref(), stop)
     }
 
     #[test]
     fn an_error_is_told_with_its_causes_and_is_tried_again() {
-        let ended = end(Wrapped("no route".into()), None);
-        let failure = ended.failure.unwrap();
+        let outcome = end(Wrapped("no route".into()), None);
+        let failure = outcome.failure.unwrap();
         assert_eq!(failure.error_type, "error");
         assert_eq!(failure.message, "mail was not sent: no route");
         assert!(failure.retryable);
@@ -125,15 +125,15 @@ mod tests {
     #[test]
     fn an_attempt_that_was_told_to_stop_is_not_charged_for_it() {
         for (reason, ending) in [
-            (StopReason::Interrupted, Ending::Interrupted),
-            (StopReason::Forced, Ending::Interrupted),
-            (StopReason::DeadlineNear, Ending::Interrupted),
-            (StopReason::Stale, Ending::Interrupted),
-            (StopReason::Cancelled, Ending::Cancelled),
+            (StopReason::Interrupted, OutcomeKind::Interrupted),
+            (StopReason::Forced, OutcomeKind::Interrupted),
+            (StopReason::DeadlineNear, OutcomeKind::Interrupted),
+            (StopReason::Stale, OutcomeKind::Interrupted),
+            (StopReason::Cancelled, OutcomeKind::Cancelled),
         ] {
             assert_eq!(end("gave up", Some(reason)).ending, ending, "{reason:?}");
         }
         let for_good = end(HandlerError::permanent("x", "y"), Some(StopReason::Interrupted));
-        assert_eq!(for_good.ending, Ending::Failed);
+        assert_eq!(for_good.kind, OutcomeKind::Failed);
     }
 }

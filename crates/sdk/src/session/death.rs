@@ -1,4 +1,4 @@
-//! Telling the server that a worker is dead, in its stead.
+//! Reporting a worker's death on its behalf.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ async fn send(address: &Address, report: &DeathReport) -> Result<(), DeathNotRep
         Ok(reply) => {
             let reply = reply.into_inner();
             if !reply.accepted {
-                tracing::info!(reason = reply.reason, "the worker's death was known already");
+                tracing::info!(reason = reply.reason, "worker was already lapsed or stopped");
             }
             Ok(())
         }

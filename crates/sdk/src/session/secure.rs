@@ -35,7 +35,7 @@ impl Secure {
         match config(&self.tls) {
             Ok(config) => *latest = Arc::new(config),
             Err(error) => {
-                tracing::warn!(%error, "TLS files cannot be read, going on with those read before");
+                tracing::warn!(%error, "cannot read TLS files, keeping the ones read before");
             }
         }
         Arc::clone(&latest)

@@ -13,7 +13,7 @@ pub struct Control {
     progress: watch::Receiver<Progress>,
 }
 
-/// What a worker is told.
+/// A message to the worker.
 #[derive(Debug)]
 pub(crate) enum Notice {
     /// Something happened around it.
@@ -50,7 +50,7 @@ pub fn control() -> (Control, ControlQueue) {
 
 impl Control {
     /// Tells the worker. What comes after its end is lost.
-    pub fn tell(&self, event: StageEvent) {
+    pub fn send(&self, event: StageEvent) {
         let _ = self.events.send(Notice::Stage(event));
     }
 
@@ -73,15 +73,15 @@ impl Control {
 
     /// Asks it to drain, as SIGTERM does; a second time to end at once.
     pub fn terminate(&self) {
-        self.tell(StageEvent::TerminateSignal);
+        self.send(StageEvent::TerminateSignal);
     }
 
-    /// Waits until a server has registered the worker; for ever if none does before its end.
+    /// Waits until a server has registered the worker; forever if none does before its end.
     pub async fn registered(&self) {
         self.stands(|progress| progress.registered).await;
     }
 
-    /// Waits until the worker drains or ends; for ever if it ends without either.
+    /// Waits until the worker drains or ends; forever if it ends without either.
     pub async fn leaving(&self) {
         self.stands(|progress| progress.leaving).await;
     }
@@ -102,7 +102,7 @@ impl ControlQueue {
         self.progress.send_modify(|progress| progress.leaving = true);
     }
 
-    /// Waits for the next event; for ever once every [`Control`] is gone.
+    /// Waits for the next event; forever once every [`Control`] is gone.
     pub(crate) async fn next(&mut self) -> Notice {
         if let Some(events) = &mut self.events {
             if let Some(event) = events.recv().await {

@@ -27,11 +27,11 @@ use outlast_core::worker::lifecycle::Stage;
 use outlast_proto::v1;
 use tokio::sync::{Semaphore, mpsc, watch};
 
+use crate::attempt::events::{AttemptEvent, LOG_BYTES_WAITING, Outlet};
 use crate::clock::{boot_now, duration, sleep_until, span};
-use crate::context::{AttemptEvent, LOG_BYTES_WAITING, Outlet};
 use crate::delivery::AttemptId;
 use crate::handler::Handler;
-use crate::heartbeat::{Beaten, Heart};
+use crate::heartbeat::{BeatAnswer, Heartbeat};
 use crate::session::link::{Link, LinkEvent};
 use crate::session::request_deadline;
 use crate::worker::control::{ControlQueue, Notice};
@@ -39,7 +39,7 @@ use crate::worker::in_flight::InFlight;
 use crate::worker::outbox::Outbox;
 use crate::worker::slots::{Busy, Slots};
 use crate::worker::summary::{RunError, Summary};
-use crate::worker::{Patience, Profile, Worker};
+use crate::worker::{Profile, Timeouts, Worker};
 use crate::worker_state::{Terms, WorkerState};
 
 /// The lease assumed before the server has said one: its usual multiple of the interval.
@@ -59,44 +59,70 @@ const FREEZE_MIN: Span = Span::from_millis(300);
 pub(crate) struct Engine<H> {
     handler: Arc<H>,
     profile: Profile,
-    patience: Patience,
+    timeouts: Timeouts,
     state: Arc<WorkerState>,
     outlet: Arc<Outlet>,
+    inbox: Inbox,
+    heartbeat: Heartbeat,
+    session: SessionState,
+    stage: Stage,
+    drain: DrainState,
+    work: Work,
+    lease: LeaseState,
+    faults: FaultState,
+    exit: ExitState,
+}
+
+/// Where messages for the loop arrive.
+struct Inbox {
     control: ControlQueue,
     events: mpsc::UnboundedReceiver<AttemptEvent>,
-    beaten: mpsc::UnboundedReceiver<Beaten>,
-    heart: Heart,
-    link: Link,
-    stage: Stage,
+    beaten: mpsc::UnboundedReceiver<BeatAnswer>,
+}
+
+/// The attempts, and what is to be sent about them.
+struct Work {
     in_flight: InFlight,
     slots: Slots,
     outbox: Outbox,
-    /// When running attempts are to be told of as started, in order.
+    /// When running attempts are reported as started, in order.
     announcements: VecDeque<(BootTime, AttemptId)>,
-    session: SessionState,
+    /// When every attempt is looked at again.
+    next_check_at: BootTime,
+}
+
+/// What is known about the lease, beside its end.
+#[derive(Default)]
+struct LeaseState {
     /// A beat was asked for because the lease may have passed.
     asked_for_beat: bool,
     /// After a freeze: how long the beat that it held up may take.
     thawed_until: Option<BootTime>,
-    /// The latest freeze.
-    stood_still: Option<StoodStill>,
-    /// When every attempt is looked at again.
-    look_again_at: BootTime,
-    drain: DrainState,
+    last_freeze: Option<Freeze>,
+}
+
+/// Faults of the process or its host.
+struct FaultState {
     /// Why nothing can be run here just now.
-    fault: Option<Fault>,
-    /// How long the next fault that nobody looks after lasts.
-    fault_wait: Span,
+    current: Option<Fault>,
+    /// How long the next fault lasts that no one watches over.
+    next_wait: Span,
+}
+
+/// Whether and how the loop ends.
+#[derive(Default)]
+struct ExitState {
+    how: Option<Exit>,
+    /// Why the worker cannot go on.
+    fatal: Option<RunError>,
     /// An attempt that cannot be stopped, and when the process ends with it.
     unstoppable: Option<(BootTime, AttemptId)>,
     summary: Summary,
-    fatal: Option<RunError>,
-    exit: Option<Exit>,
 }
 
 /// What the server knows of us.
-#[derive(Debug, Default)]
 struct SessionState {
+    link: Link,
     /// This identity was welcomed before.
     resumed: bool,
     /// Of the store, as the last welcome said.
@@ -114,9 +140,25 @@ struct SessionState {
     capacity: Option<v1::Capacity>,
 }
 
+impl SessionState {
+    fn new(link: Link) -> Self {
+        Self {
+            link,
+            resumed: false,
+            store_generation: 0,
+            denied_since: None,
+            attachment: 0,
+            hello_phase: v1::Phase::Running,
+            told_phase: v1::Phase::Running,
+            overrules_quiet: false,
+            capacity: None,
+        }
+    }
+}
+
 /// A freeze that is over.
 #[derive(Clone, Copy, Debug)]
-struct StoodStill {
+struct Freeze {
     length: std::time::Duration,
     /// Attempts that end for want of a lease until then do so because of it.
     until: BootTime,
@@ -126,11 +168,11 @@ struct StoodStill {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fault {
     reason: String,
-    /// When it is tried again; `None` if somebody watches, and says so.
+    /// When to try again; `None` if a watcher reports the recovery.
     until: Option<BootTime>,
 }
 
-/// How long a worker is quiet after a fault that nobody looks after: longer each time, until
+/// How long a worker is quiet after a fault that has no watcher: longer each time, until
 /// something runs again.
 const FAULT_FIRST: Span = Span::from_secs(1);
 const FAULT_MAX: Span = Span::from_secs(30);
@@ -156,7 +198,7 @@ enum Exit {
 #[derive(Debug)]
 enum Wake {
     Control(Notice),
-    Beaten(Beaten),
+    Beaten(BeatAnswer),
     Attempt(AttemptEvent),
     Link(LinkEvent),
     /// The transport takes messages again.
@@ -170,15 +212,16 @@ impl<H: Handler> Engine<H> {
         handler: Arc<H>,
         control: ControlQueue,
     ) -> Result<Self, RunError> {
-        let Worker { profile, patience, address, handlers: _ } = worker;
-        let interval = span(patience.heartbeat_interval);
+        let Worker { profile, timeouts, address, handlers: _ } = worker;
+        let interval = span(timeouts.heartbeat_interval);
         let terms = Terms { interval, lease: Span(interval.0.saturating_mul(LEASE_BEATS)) };
         let (tell_engine, events) = mpsc::unbounded_channel();
         let (tell_beaten, beaten) = mpsc::unbounded_channel();
         let deadline = watch::Sender::new(BootTime::default());
         let state = WorkerState::new(terms, deadline.clone());
-        let heart = Heart::start(address.clone(), Arc::clone(&state), tell_beaten, handler.ends())
-            .map_err(RunError::Heartbeat)?;
+        let heartbeat =
+            Heartbeat::start(address.clone(), Arc::clone(&state), tell_beaten, handler.ends())
+                .map_err(RunError::Heartbeat)?;
         let outlet = Outlet {
             events: tell_engine,
             log_room: Arc::new(Semaphore::new(LOG_BYTES_WAITING)),
@@ -188,55 +231,48 @@ impl<H: Handler> Engine<H> {
         };
         Ok(Self {
             handler,
-            slots: Slots::new(profile.concurrency),
+            inbox: Inbox { control, events, beaten },
+            heartbeat,
+            session: SessionState::new(Link::new(address)),
+            stage: Stage::Running,
+            drain: DrainState::default(),
+            work: Work {
+                in_flight: InFlight::new(Arc::clone(&state)),
+                slots: Slots::new(profile.concurrency),
+                outbox: Outbox::default(),
+                announcements: VecDeque::new(),
+                next_check_at: BootTime::default(),
+            },
+            lease: LeaseState::default(),
+            faults: FaultState { current: None, next_wait: FAULT_FIRST },
+            exit: ExitState::default(),
             profile,
-            patience,
-            in_flight: InFlight::new(Arc::clone(&state)),
+            timeouts,
             state,
             outlet: Arc::new(outlet),
-            control,
-            events,
-            beaten,
-            heart,
-            link: Link::new(address),
-            stage: Stage::Running,
-            outbox: Outbox::default(),
-            announcements: VecDeque::new(),
-            session: SessionState::default(),
-            asked_for_beat: false,
-            thawed_until: None,
-            stood_still: None,
-            look_again_at: BootTime::default(),
-            drain: DrainState::default(),
-            fault: None,
-            fault_wait: FAULT_FIRST,
-            unstoppable: None,
-            summary: Summary::default(),
-            fatal: None,
-            exit: None,
         })
     }
 
     pub(crate) async fn run(mut self) -> Result<Summary, RunError> {
         tracing::info!(
             name = self.profile.name,
-            heartbeat_interval = ?self.patience.heartbeat_interval,
-            shutdown_timeout = ?self.patience.shutdown_timeout,
+            heartbeat_interval = ?self.timeouts.heartbeat_interval,
+            shutdown_timeout = ?self.timeouts.shutdown_timeout,
             concurrency = self.profile.concurrency,
             "starting worker"
         );
         loop {
             let wake = self.wait().await;
             let now = boot_now();
-            self.look_for_a_freeze(now);
+            self.detect_freeze(now);
             self.state.turned(now);
             self.handle(wake, now);
-            self.settle().await;
-            match self.exit {
+            self.advance().await;
+            match self.exit.how {
                 Some(Exit::Leave) => return self.leave().await,
                 Some(Exit::AtOnce) => {
-                    self.summary.left_at_once = true;
-                    return Ok(self.summary);
+                    self.exit.summary.left_at_once = true;
+                    return Ok(self.exit.summary);
                 }
                 None => {}
             }
@@ -247,14 +283,18 @@ impl<H: Handler> Engine<H> {
         let now = boot_now();
         let due = self.next_due(now);
         // Whatever could be sent was sent: what is left waits for room.
-        let full = self.link.outgoing().filter(|_| self.outbox.has_next(self.trusts_lease(now)));
+        let full = self
+            .session
+            .link
+            .outgoing()
+            .filter(|_| self.work.outbox.has_next(self.trusts_lease(now)));
         let full = full.cloned();
         tokio::select! {
             biased;
-            told = self.control.next() => Wake::Control(told),
-            Some(beaten) = self.beaten.recv() => Wake::Beaten(beaten),
-            Some(event) = self.events.recv() => Wake::Attempt(event),
-            event = self.link.next() => Wake::Link(event),
+            told = self.inbox.control.next() => Wake::Control(told),
+            Some(beaten) = self.inbox.beaten.recv() => Wake::Beaten(beaten),
+            Some(event) = self.inbox.events.recv() => Wake::Attempt(event),
+            event = self.session.link.next() => Wake::Link(event),
             () = room(full) => Wake::Room,
             () = sleep_until(due) => Wake::Tick,
         }
@@ -263,8 +303,8 @@ impl<H: Handler> Engine<H> {
     fn next_due(&self, now: BootTime) -> BootTime {
         let interval = self.state.reported().terms.interval;
         let tick = now.after(Span(interval.0 / 4).clamp(TICK_MIN, TICK_MAX));
-        let announcement = self.announcements.front().map(|(due, _)| *due);
-        let recovery = self.fault.as_ref().and_then(|fault| fault.until);
+        let announcement = self.work.announcements.front().map(|(due, _)| *due);
+        let recovery = self.faults.current.as_ref().and_then(|fault| fault.until);
         [announcement, recovery, self.drain.grace_over_at, self.drain.say_remaining_at]
             .into_iter()
             .flatten()
@@ -273,17 +313,17 @@ impl<H: Handler> Engine<H> {
 
     /// Finds out from the clock that the process stood still: no signal says so. What the
     /// server thinks of it by now is asked before anything is ended for want of a renewal.
-    fn look_for_a_freeze(&mut self, now: BootTime) {
+    fn detect_freeze(&mut self, now: BootTime) {
         let stood = self.state.turn_age(now);
         let interval = self.state.reported().terms.interval;
         if stood < Span(interval.0.max(FREEZE_MIN.0)) {
             return;
         }
-        tracing::warn!(stood_still = ?duration(stood), "worker did not run for a while");
-        self.thawed_until = Some(now.after(span(request_deadline(duration(interval)))));
-        let until = now.after(span(self.patience.stop_window));
-        self.stood_still = Some(StoodStill { length: duration(stood), until });
-        self.heart.beat_now();
+        tracing::warn!(stood_still = ?duration(stood), "worker process was frozen");
+        self.lease.thawed_until = Some(now.after(span(request_deadline(duration(interval)))));
+        let until = now.after(span(self.timeouts.stop_window));
+        self.lease.last_freeze = Some(Freeze { length: duration(stood), until });
+        self.heartbeat.beat_now();
     }
 
     fn handle(&mut self, wake: Wake, now: BootTime) {
@@ -300,14 +340,14 @@ impl<H: Handler> Engine<H> {
     }
 
     /// Brings everything in line with what was just learnt, and sends what is ready.
-    async fn settle(&mut self) {
+    async fn advance(&mut self) {
         let now = boot_now();
         self.on_time(now);
         self.gather(now).await;
         self.sync_capacity();
-        self.mind_the_lease(now);
+        self.check_lease(now);
         self.flush(now);
-        self.look_whether_empty(now);
+        self.leave_when_empty(now);
     }
 
     /// Says whether the lease is known to hold: then attempts may be started and spoken for.
@@ -315,18 +355,18 @@ impl<H: Handler> Engine<H> {
         now < self.state.lease_end()
     }
 
-    fn mind_the_lease(&mut self, now: BootTime) {
-        let unsure = self.link.session_number().is_some() && !self.trusts_lease(now);
-        if unsure && !self.asked_for_beat {
-            tracing::warn!("lease may have passed: nothing is reported until it is renewed");
-            self.heart.beat_now();
+    fn check_lease(&mut self, now: BootTime) {
+        let unsure = self.session.link.session_number().is_some() && !self.trusts_lease(now);
+        if unsure && !self.lease.asked_for_beat {
+            tracing::warn!("lease may have expired: holding reports until it is renewed");
+            self.heartbeat.beat_now();
         }
-        self.asked_for_beat = unsure;
+        self.lease.asked_for_beat = unsure;
     }
 
     /// What takes up slots: attempts, and what others left at work.
     fn busy(&self) -> Busy {
-        let busy = self.in_flight.busy();
+        let busy = self.work.in_flight.busy();
         Busy { running: busy.running.saturating_add(self.leftovers()), ..busy }
     }
 
@@ -336,26 +376,29 @@ impl<H: Handler> Engine<H> {
 
     fn sync_capacity(&mut self) {
         let capacity = if self.takes_work() {
-            let slots = self.slots.concurrency().saturating_sub(self.leftovers());
-            v1::Capacity { slots, prefetch: if slots == 0 { 0 } else { self.slots.prefetch() } }
+            let slots = self.work.slots.concurrency().saturating_sub(self.leftovers());
+            v1::Capacity {
+                slots,
+                prefetch: if slots == 0 { 0 } else { self.work.slots.prefetch() },
+            }
         } else {
             v1::Capacity { slots: 0, prefetch: 0 }
         };
         self.state.reported().free_slots =
-            capacity.slots.saturating_sub(self.in_flight.busy().running);
-        if self.link.session_number().is_some() && self.session.capacity != Some(capacity) {
+            capacity.slots.saturating_sub(self.work.in_flight.busy().running);
+        if self.session.link.session_number().is_some() && self.session.capacity != Some(capacity) {
             self.session.capacity = Some(capacity);
-            self.outbox.capacity(capacity);
+            self.work.outbox.capacity(capacity);
         }
     }
 
     fn flush(&mut self, now: BootTime) {
         let trusted = self.trusts_lease(now);
-        let Some(outgoing) = self.link.outgoing() else { return };
-        while self.outbox.has_next(trusted) {
+        let Some(outgoing) = self.session.link.outgoing() else { return };
+        while self.work.outbox.has_next(trusted) {
             // Full: the rest grows into larger messages. Closed: the link will say so.
             let Ok(permit) = outgoing.try_reserve() else { return };
-            let Some(next) = self.outbox.next(trusted) else { return };
+            let Some(next) = self.work.outbox.next(trusted) else { return };
             self.outlet.log_room.add_permits(next.room);
             permit.send(next.message);
         }

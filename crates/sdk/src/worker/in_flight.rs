@@ -14,10 +14,10 @@ use bytes::Bytes;
 use outlast_core::time::BootTime;
 use outlast_proto::v1;
 
+use crate::attempt::run::AttemptHandle;
 use crate::clock::Stopwatch;
-use crate::context::StopReason;
 use crate::delivery::{AttemptId, Delivery};
-use crate::worker::attempt::AttemptHandle;
+use crate::outcome::StopReason;
 use crate::worker::slots::Busy;
 use crate::worker_state::WorkerState;
 
@@ -53,7 +53,7 @@ pub(crate) struct Running {
     pub(crate) announcement: Announcement,
     pub(crate) isolated: bool,
     pub(crate) overlap_forbidden: bool,
-    /// When it is dropped, once it was told to stop.
+    /// When it is dropped, once it has been ordered to stop.
     pub(crate) drop_at: Option<BootTime>,
     /// The newest it has stored; empty if it has none.
     pub(crate) checkpoint: Bytes,
@@ -67,7 +67,7 @@ pub(crate) enum Announcement {
     /// It may not know that it started.
     Unannounced,
     Announced,
-    /// The claim is void: the attempt only has to end, nobody wants to know how.
+    /// The claim is void: the attempt only has to end, and its end is not reported.
     Void,
 }
 
@@ -226,7 +226,7 @@ impl InFlight {
         Some(ending)
     }
 
-    /// Makes every claim void: the worker has lapsed. What runs is told to stop and stays
+    /// Makes every claim void: the worker has lapsed. What runs is ordered to stop and stays
     /// until it has ended; the rest is forgotten. Returns how many attempts that were.
     pub(crate) fn void(&mut self, drop_at: BootTime) -> usize {
         let before = self.entries.len();
@@ -236,7 +236,7 @@ impl InFlight {
         self.unanswered = 0;
         for (_, running) in self.all_running() {
             running.announcement = Announcement::Void;
-            running.tell(StopReason::Stale, drop_at);
+            running.stop(StopReason::Stale, drop_at);
         }
         before
     }
@@ -244,7 +244,7 @@ impl InFlight {
 
 impl Running {
     /// Tells the attempt to stop. A weightier reason replaces an earlier one.
-    pub(crate) fn tell(&mut self, reason: StopReason, drop_at: BootTime) {
+    pub(crate) fn stop(&mut self, reason: StopReason, drop_at: BootTime) {
         let is_news = self.handle.stop.send_if_modified(|told| {
             let outweighs = match (*told, reason) {
                 (None, _) => true,
@@ -262,7 +262,7 @@ impl Running {
         }
     }
 
-    pub(crate) fn told(&self) -> Option<StopReason> {
+    pub(crate) fn stop_reason(&self) -> Option<StopReason> {
         *self.handle.stop.borrow()
     }
 }

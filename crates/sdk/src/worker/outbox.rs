@@ -88,8 +88,8 @@ impl Outbox {
         self.reports.len()
     }
 
-    /// Forgets what a new session is told anew. Output and checkpoints stay: nobody else has
-    /// them.
+    /// Forgets what is sent again on a new session. Output and checkpoints stay: there is no
+    /// other copy.
     pub(crate) fn begin_session(&mut self) {
         self.capacity = None;
         self.phase = None;

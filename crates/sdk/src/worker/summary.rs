@@ -22,7 +22,7 @@ pub struct Summary {
     pub unanswered: u64,
     /// How often the lease was lost.
     pub lapses: u64,
-    /// It was told three times and left at once.
+    /// It was terminated three times and left at once.
     pub left_at_once: bool,
 }
 
@@ -64,13 +64,13 @@ pub enum RunError {
     /// There is nothing that it could run.
     #[error("worker has no handler; add one with `WorkerBuilder::handle`")]
     NoHandler,
-    /// The process's signals cannot be listened to.
-    #[error("signals cannot be listened to")]
+    /// The process's cannot listen for signals.
+    #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
     /// The heartbeat's thread cannot be started.
-    #[error("heartbeat cannot be started")]
+    #[error("cannot start the heartbeat thread")]
     Heartbeat(#[source] std::io::Error),
     /// The guardian is gone; everything was ended and handed back.
-    #[error("guardian is gone")]
+    #[error("the worker's guardian has exited")]
     GuardianGone,
 }

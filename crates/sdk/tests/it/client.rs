@@ -68,7 +68,7 @@ async fn what_could_be_done_twice_is_sent_once() {
     let once = Client::builder(&server.url).retry_for(Duration::ZERO).build().unwrap();
     let error = within(once.enqueue(NewJob::new("t", 1))).await.unwrap_err();
     assert!(matches!(error, ClientError::Unreachable { tries: 1, .. }), "{error:?}");
-    assert_eq!(server.asked()[0].header("idempotency-key"), None, "nobody asked for one");
+    assert_eq!(server.asked()[0].header("idempotency-key"), None, "no caller asked for one");
 
     let patient = Client::new(&server.url).unwrap();
     let error = within(patient.retry(id())).await.unwrap_err();
@@ -78,9 +78,9 @@ async fn what_could_be_done_twice_is_sent_once() {
 
 #[tokio::test]
 async fn a_server_that_nobody_runs_is_named_when_patience_is_over() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = nobody.local_addr().unwrap();
-    drop(nobody);
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
     let client = Client::builder(format!("http://{address}"))
         .retry_for(Duration::from_millis(200))
         .build()

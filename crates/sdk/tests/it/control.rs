@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use outlast_sdk::{AttemptContext, Delivery, Ended, Handler, StopReason};
+use outlast_sdk::{AttemptContext, Delivery, Handler, Outcome, StopReason};
 use tokio::sync::Semaphore;
 
 use crate::support::eventually;
 
-/// Holds every attempt until the test releases one, or until it is told to stop.
+/// Holds every attempt until the test releases one, or until it is ordered to stop.
 #[derive(Clone, Default)]
 pub(crate) struct Gate {
     inner: Arc<Inner>,
@@ -56,7 +56,7 @@ impl Gate {
 }
 
 impl Handler for Gate {
-    async fn run(&self, delivery: Delivery, context: AttemptContext) -> Ended {
+    async fn run(&self, delivery: Delivery, context: AttemptContext) -> Outcome {
         let n = delivery.attempt.job.0.as_bytes()[0];
         let inner = &self.inner;
         inner.started.lock().unwrap().push(n);
@@ -64,13 +64,13 @@ impl Handler for Gate {
         let ended = tokio::select! {
             permit = inner.open.acquire() => {
                 permit.unwrap().forget();
-                Ended::completed(n.to_string())
+                Outcome::completed(n.to_string())
             }
             reason = context.stopped() => {
                 inner.stops.lock().unwrap().push((n, reason));
                 match reason {
-                    StopReason::Cancelled | StopReason::Stale => Ended::cancelled("told to"),
-                    _ => Ended::interrupted("told to"),
+                    StopReason::Cancelled | StopReason::Stale => Outcome::cancelled("told to"),
+                    _ => Outcome::interrupted("told to"),
                 }
             }
         };
@@ -84,9 +84,9 @@ pub(crate) struct Call<F>(pub(crate) F);
 
 impl<F> Handler for Call<F>
 where
-    F: Fn(Delivery) -> Ended + Send + Sync + 'static,
+    F: Fn(Delivery) -> Outcome + Send + Sync + 'static,
 {
-    async fn run(&self, delivery: Delivery, _context: AttemptContext) -> Ended {
+    async fn run(&self, delivery: Delivery, _context: AttemptContext) -> Outcome {
         (self.0)(delivery)
     }
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use outlast_proto::v1::worker_message::Body as Said;
 use outlast_proto::v1::{Ending, Phase, SetPhase, order};
-use outlast_sdk::{AttemptContext, Delivery, Ended, Handler, StageEvent, StopReason};
+use outlast_sdk::{AttemptContext, Delivery, Handler, Outcome, StageEvent, StopReason};
 
 use crate::control::Gate;
 use crate::support::{Server, Stream, builder, ending, eventually, job, number, run};
@@ -25,7 +25,7 @@ async fn a_quiet_worker_offers_nothing_and_hands_back_what_comes_anyway() {
     stream.deliver([job(1)]);
     gate.started_reach(1).await;
 
-    worker.control.tell(StageEvent::StopSignal);
+    worker.control.send(StageEvent::StopSignal);
     let offered = stream
         .until(|said| match said {
             Said::Capacity(capacity) if capacity.slots == 0 => Some(capacity),
@@ -38,7 +38,7 @@ async fn a_quiet_worker_offers_nothing_and_hands_back_what_comes_anyway() {
     let (key, end) = stream.accept().await;
     assert_eq!((number(&key), ending(&end), end.ran_ms), (2, Ending::NotStarted, None));
 
-    worker.control.tell(StageEvent::ContinueSignal);
+    worker.control.send(StageEvent::ContinueSignal);
     assert_eq!(phase(&mut stream).await, Phase::Running);
     assert_eq!(gate.started(), [1]);
 }
@@ -51,7 +51,7 @@ async fn an_ordered_quiet_is_not_undone_by_a_signal() {
     let set = |phase: Phase| order::What::Phase(SetPhase { phase: phase.into(), by: "ann".into() });
     stream.order(set(Phase::Quiet));
     assert_eq!(phase(&mut stream).await, Phase::Quiet);
-    worker.control.tell(StageEvent::ContinueSignal);
+    worker.control.send(StageEvent::ContinueSignal);
     stream.deliver([job(1)]);
     assert_eq!(ending(&stream.accept().await.1), Ending::NotStarted);
     stream.order(set(Phase::Running));
@@ -164,7 +164,7 @@ async fn a_worker_without_its_guardian_ends_everything_and_fails() {
     let (mut stream, _) = server.attach(1).await;
     stream.deliver([job(1)]);
     gate.started_reach(1).await;
-    worker.control.tell(StageEvent::GuardianGone);
+    worker.control.send(StageEvent::GuardianGone);
     let (_, end) = stream.accept().await;
     // A loss, and no interruption by a shutdown.
     assert_eq!((ending(&end), &*end.evidence_code), (Ending::Lost, "guardian_killed"));
@@ -177,7 +177,7 @@ async fn a_worker_without_its_guardian_ends_everything_and_fails() {
 struct Deaf;
 
 impl Handler for Deaf {
-    async fn run(&self, _delivery: Delivery, context: AttemptContext) -> Ended {
+    async fn run(&self, _delivery: Delivery, context: AttemptContext) -> Outcome {
         context.started();
         std::future::pending().await
     }

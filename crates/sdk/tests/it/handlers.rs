@@ -408,7 +408,7 @@ async fn a_blocking_handler_that_outlives_its_attempt_keeps_its_slot() {
     let worker = builder(&server)
         .concurrency(1)
         .handle_blocking("blocking", move |_: u8, _| {
-            // It is told to stop, and does not care.
+            // It is ordered to stop, and does not care.
             let _ = released.lock().unwrap().recv();
             Ok::<_, BoxError>(())
         })
@@ -420,7 +420,7 @@ async fn a_blocking_handler_that_outlives_its_attempt_keeps_its_slot() {
     limited.timeout_ms = Some(50);
     stream.deliver([limited]);
     assert_eq!(ending(&stream.accept().await.1), Ending::TimedOut);
-    // Handed over all the same, it waits for the slot, and in the end goes to somebody else.
+    // Handed over all the same, it waits for the slot, and in the end is handed back.
     stream.deliver([job(2)]);
     let (waited, end) = stream.accept().await;
     assert_eq!((number(&waited), ending(&end)), (2, Ending::NotStarted));

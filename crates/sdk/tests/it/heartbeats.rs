@@ -3,7 +3,7 @@ use std::sync::mpsc;
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::lease::held_digest;
 use outlast_proto::v1::{BeatReply, Phase};
-use outlast_sdk::{Control, Ended, RunError, StageEvent, Summary, control};
+use outlast_sdk::{Control, Outcome, RunError, StageEvent, Summary, control};
 
 use crate::control::{Call, Gate};
 use crate::support::{INTERVAL, Server, builder, eventually, job, key, renewed, run};
@@ -86,7 +86,7 @@ async fn beats_go_on_while_the_runtime_is_blocked_and_tell_of_it() {
     let blocked = std::sync::Mutex::new(blocked);
     let handler = Call(move |_| {
         let _ = blocked.lock().unwrap().recv();
-        Ended::completed("1")
+        Outcome::completed("1")
     });
     let (control, thread) = run_apart(&server, handler);
     let (mut stream, _) = server.attach(1).await;
@@ -100,7 +100,7 @@ async fn beats_go_on_while_the_runtime_is_blocked_and_tell_of_it() {
 
     release.send(()).unwrap();
     stream.accept().await;
-    control.tell(StageEvent::TerminateSignal);
+    control.send(StageEvent::TerminateSignal);
     drop(stream);
     thread.join().unwrap().unwrap();
 }

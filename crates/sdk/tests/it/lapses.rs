@@ -22,11 +22,11 @@ async fn a_lapsed_worker_stops_what_it_held_and_registers_as_another() {
     let old = first.worker_id.clone();
     server.answer_beats(move |beat| Ok(if beat.worker_id == old { lapsed() } else { renewed() }));
 
-    let (mut stream, anew) = server.attach(1).await;
+    let (mut stream, next) = server.attach(1).await;
 
-    assert_ne!(anew.worker_id, first.worker_id);
-    assert!(!anew.resumed && anew.held.is_empty());
-    eventually("the old attempt is told", || gate.stops() == [(1, StopReason::Stale)]).await;
+    assert_ne!(next.worker_id, first.worker_id);
+    assert!(!next.resumed && anew.held.is_empty());
+    eventually("the old attempt is stopped", || gate.stops() == [(1, StopReason::Stale)]).await;
     stream.deliver([job(2)]);
     gate.started_reach(2).await;
     gate.open();
@@ -41,9 +41,9 @@ async fn a_refused_attachment_is_a_lapse_too() {
     stream.drop_connection();
     let (stream, _) = server.hello().await;
     stream.refuse(RefusalCode::Lapsed);
-    let (_, anew) = server.hello().await;
-    assert_ne!(anew.worker_id, first.worker_id);
-    assert!(!anew.resumed);
+    let (_, next) = server.hello().await;
+    assert_ne!(next.worker_id, first.worker_id);
+    assert!(!next.resumed);
 }
 
 /// A switch for a server that does not answer beats.
@@ -69,7 +69,7 @@ async fn an_attempt_that_must_not_overlap_ends_before_the_lease_and_others_run_o
 
     deaf_when(&server).store(true, Ordering::SeqCst);
 
-    eventually("the forbidden one is told", || !gate.stops().is_empty()).await;
+    eventually("the forbidden one is stopped", || !gate.stops().is_empty()).await;
     assert_eq!(gate.stops(), [(1, StopReason::DeadlineNear)]);
     assert_eq!(gate.running(), 1);
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use outlast_proto::v1::worker_message::Body as Said;
 use outlast_proto::v1::{Ending, Report, RevokeAttempt, StopAttempt, Verdict, order, report};
-use outlast_sdk::{AttemptContext, Delivery, Ended, Handler, LogStream, StopReason};
+use outlast_sdk::{AttemptContext, Delivery, Handler, LogStream, Outcome, StopReason};
 
 use crate::control::{Call, Gate};
 use crate::support::{Server, builder, ending, eventually, job, key, number, run};
@@ -12,7 +12,7 @@ async fn a_panic_fails_its_own_attempt_and_no_other() {
     let mut server = Server::start();
     let handler = Call(|delivery: Delivery| {
         assert!(delivery.args_json != "[1]", "job one is rotten");
-        Ended::completed("2")
+        Outcome::completed("2")
     });
     let _worker = run(builder(&server), handler);
     let (mut stream, _) = server.attach(1).await;
@@ -28,7 +28,7 @@ async fn a_panic_fails_its_own_attempt_and_no_other() {
 #[tokio::test]
 async fn short_jobs_are_reported_many_at_a_time_and_fetched_ahead() {
     let mut server = Server::start();
-    let _worker = run(builder(&server), Call(|_| Ended::completed("1")));
+    let _worker = run(builder(&server), Call(|_| Outcome::completed("1")));
     let (mut stream, _) = server.attach(1).await;
     stream.deliver((0..200).map(job));
     let (mut reports, mut messages, mut prefetch) = (0, 0, 0);
@@ -132,7 +132,7 @@ async fn a_handler_that_does_not_keep_time_is_dropped_at_the_jobs_limit() {
 #[tokio::test]
 async fn a_result_that_no_server_can_store_fails_its_attempt() {
     let mut server = Server::start();
-    let _worker = run(builder(&server), Call(|_| Ended::completed("{not json")));
+    let _worker = run(builder(&server), Call(|_| Outcome::completed("{not json")));
     let (mut stream, _) = server.attach(1).await;
     stream.deliver([job(1)]);
     let (_, end) = stream.accept().await;
@@ -144,7 +144,7 @@ async fn a_result_that_no_server_can_store_fails_its_attempt() {
 async fn a_result_nested_deeper_than_servers_read_fails_its_attempt() {
     let mut server = Server::start();
     let deep = format!("{}{}", "[".repeat(65), "]".repeat(65));
-    let _worker = run(builder(&server), Call(move |_| Ended::completed(deep.clone())));
+    let _worker = run(builder(&server), Call(move |_| Outcome::completed(deep.clone())));
     let (mut stream, _) = server.attach(1).await;
     stream.deliver([job(1)]);
     let (_, end) = stream.accept().await;
@@ -183,9 +183,9 @@ fn tells_of_an_end(report: &Report) -> bool {
 struct Talker;
 
 impl Handler for Talker {
-    async fn run(&self, _delivery: Delivery, context: AttemptContext) -> Ended {
+    async fn run(&self, _delivery: Delivery, context: AttemptContext) -> Outcome {
         let work = context.log(LogStream::Stdout, vec![b'x'; 3 * 1024 * 1024]);
         tokio::time::timeout(Duration::from_secs(8), work).await.unwrap();
-        Ended::completed("1")
+        Outcome::completed("1")
     }
 }

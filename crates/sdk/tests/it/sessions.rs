@@ -2,7 +2,7 @@ use outlast_proto::v1::worker_message::Body as Said;
 use outlast_proto::v1::{
     Deliveries, Phase, PhaseChange, RefusalCode, SetPhase, Verdict, order, server_message,
 };
-use outlast_sdk::{Ended, RunError};
+use outlast_sdk::{Outcome, RunError};
 
 use crate::control::{Call, Gate};
 use crate::support::{Server, builder, ending, job, key, number, run};
@@ -10,7 +10,7 @@ use crate::support::{Server, builder, ending, job, key, number, run};
 #[tokio::test]
 async fn a_worker_introduces_itself_offers_its_slots_and_runs_what_it_gets() {
     let mut server = Server::start();
-    let worker = run(builder(&server), Call(|_| Ended::completed("{\"ok\":true}")));
+    let worker = run(builder(&server), Call(|_| Outcome::completed("{\"ok\":true}")));
     let (mut stream, hello) = server.attach(1).await;
     assert_eq!((hello.name.as_str(), hello.role.as_str(), hello.resumed), ("tested", "sdk", false));
     assert_eq!(hello.types, ["t"]);
@@ -57,7 +57,7 @@ async fn a_lost_session_is_attached_again_with_everything_that_is_held() {
 #[tokio::test]
 async fn a_report_is_sent_again_until_it_is_answered() {
     let mut server = Server::start();
-    let _worker = run(builder(&server), Call(|_| Ended::completed("1")));
+    let _worker = run(builder(&server), Call(|_| Outcome::completed("1")));
     let (mut stream, _) = server.attach(1).await;
     stream.deliver([job(1)]);
     let (_, first) = stream.finished().await;
@@ -168,7 +168,7 @@ async fn a_fault_makes_a_worker_quiet_with_the_reason_until_it_has_recovered() {
     let told = stream.until(phase_of).await;
     assert_eq!(told.phase(), Phase::Quiet);
     assert!(told.why.contains("no process left"), "{told:?}");
-    // Nobody else's resume takes a fault back.
+    // A resume by others does not take a fault back.
     let resume = SetPhase { phase: Phase::Running.into(), by: "somebody".into() };
     stream.order(order::What::Phase(resume));
     assert_eq!(stream.until(phase_of).await.phase(), Phase::Quiet);

@@ -4,23 +4,23 @@ use std::sync::{Arc, Mutex};
 
 use outlast_proto::v1::worker_message::Body as Said;
 use outlast_proto::v1::{Ending, Report, report};
-use outlast_sdk::{AttemptContext, Delivery, Ended, Handler, LEASE_OVER_EXIT_CODE};
+use outlast_sdk::{AttemptContext, Delivery, Handler, LEASE_OVER_EXIT_CODE, Outcome};
 use tonic::Status;
 
 use crate::support::{Server, builder, ending, eventually, job, number, run};
 
-/// Hands the context of job one to somebody else, and returns at once.
+/// Hands the context of job one to another thread, and returns at once.
 #[derive(Clone, Default)]
 struct Leaver {
     left: Arc<Mutex<Vec<AttemptContext>>>,
 }
 
 impl Handler for Leaver {
-    async fn run(&self, delivery: Delivery, context: AttemptContext) -> Ended {
+    async fn run(&self, delivery: Delivery, context: AttemptContext) -> Outcome {
         if delivery.attempt.job.0.as_bytes()[0] == 1 {
             self.left.lock().unwrap().push(context);
         }
-        Ended::completed("1")
+        Outcome::completed("1")
     }
 }
 
@@ -77,14 +77,14 @@ struct Scribbler;
 const WRITTEN: u32 = 20_000;
 
 impl Handler for Scribbler {
-    async fn run(&self, _delivery: Delivery, context: AttemptContext) -> Ended {
+    async fn run(&self, _delivery: Delivery, context: AttemptContext) -> Outcome {
         for n in 0..WRITTEN {
             assert!(context.checkpoint(n.to_le_bytes().to_vec()));
             if n % 64 == 0 {
                 tokio::task::yield_now().await;
             }
         }
-        Ended::failed("done", "with writing")
+        Outcome::failed("done", "with writing")
     }
 }
 
@@ -112,11 +112,11 @@ async fn of_many_checkpoints_few_are_sent_and_the_last_is_never_lost() {
     assert!(sent < WRITTEN / 10, "{sent} of {WRITTEN} were sent");
 }
 
-/// Works on a thread that nobody can end, and tells it nothing.
+/// Works on a thread that cannot be ended, and sends it nothing.
 struct Blocker;
 
 impl Handler for Blocker {
-    async fn run(&self, _delivery: Delivery, context: AttemptContext) -> Ended {
+    async fn run(&self, _delivery: Delivery, context: AttemptContext) -> Outcome {
         std::thread::spawn(move || {
             let _context = context;
             loop {

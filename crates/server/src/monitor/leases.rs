@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::WorkerId;
-use outlast_core::lease::{Patience, Verdict};
+use outlast_core::lease::{Expiry, Patience};
 use outlast_core::time::{BootTime, Span};
 use outlast_core::worker::liveness::Liveness;
-use outlast_core::worker::together::{Look, Together};
+use outlast_core::worker::mass_loss::{FleetCounts, MassLoss};
 use outlast_store::command::{Lapse, LapseScope, Renew, Sweep};
 use outlast_store::record::WorkerBrief;
 use outlast_store::reply::{WorkerMoveRefusal, WorkerMoved};
@@ -38,10 +38,10 @@ pub(super) async fn run(engine: Engine) {
         seconds(interval),
         seconds(threshold)
     );
-    let mut together = Together::default();
+    let mut mass_loss = MassLoss::default();
     loop {
         let changed = engine.shared().leases.changed();
-        let wait = look(&engine, &mut together).await.min(interval);
+        let wait = look(&engine, &mut mass_loss).await.min(interval);
         // Woken early by a dropped connection.
         drop(tokio::time::timeout(millis(wait.max(Span(5))), changed).await);
     }
@@ -52,7 +52,7 @@ fn seconds(span: Span) -> f64 {
 }
 
 /// Checks every worker once; returns how long no worker can lapse.
-async fn look(engine: &Engine, together: &mut Together) -> Span {
+async fn look(engine: &Engine, mass_loss: &mut MassLoss) -> Span {
     if let Err(error) = engine.read_fleet().await {
         tracing::error!("Failed to query active workers for heartbeat check: {error}");
         // No worker was watched meanwhile.
@@ -69,7 +69,7 @@ async fn look(engine: &Engine, together: &mut Together) -> Span {
     let Judged { mut dead, mut next, look } = judge(engine, &members, now);
     let lease = engine.settings().lease_of(engine.settings().heartbeat_interval);
     let longest = members.values().map(|it| it.brief.lease).fold(lease, Span::max);
-    if let Some(until) = together.hold(look, longest, now) {
+    if let Some(until) = mass_loss.hold(look, longest, now) {
         let before = dead.len();
         dead.retain(|one| one.connection_dropped);
         if dead.len() < before {
@@ -81,9 +81,9 @@ async fn look(engine: &Engine, together: &mut Together) -> Span {
         }
         next = next.min(until);
     }
-    let mass = together.is_mass(look, longest, now);
+    let mass = mass_loss.is_mass(look, longest, now);
     let deactivated = declare_dead(engine, &dead, mass, now).await;
-    together.lapsed(deactivated, now);
+    mass_loss.lapsed(deactivated, now);
     if deactivated > 0 {
         engine.counters().lapsed(deactivated);
         tracing::info!("Deactivated {deactivated} worker(s) with stale heartbeats");
@@ -158,7 +158,7 @@ struct Judged {
     dead: Vec<DeadWorker>,
     /// When the next worker may be declared dead.
     next: BootTime,
-    look: Look,
+    look: FleetCounts,
 }
 
 struct DeadWorker {
@@ -169,7 +169,7 @@ struct DeadWorker {
 
 fn judge(engine: &Engine, members: &HashMap<WorkerId, Member>, now: BootTime) -> Judged {
     let next = now.after(Span::from_secs(60));
-    let mut judged = Judged { dead: Vec::new(), next, look: Look::default() };
+    let mut judged = Judged { dead: Vec::new(), next, look: FleetCounts::default() };
     let mut leases = engine.shared().leases.watch();
     for member in members.values() {
         let (worker, lapsed_holding) = (member.brief, member.brief.lapsed_holding);
@@ -189,13 +189,13 @@ fn judge(engine: &Engine, members: &HashMap<WorkerId, Member>, now: BootTime) ->
         let patience =
             Patience { lease: worker.lease, reconnect_window: engine.settings().reconnect_window };
         let scope = match leases.judge(worker.id, patience, now) {
-            Verdict::WaitUntil(at) => {
+            Expiry::WaitUntil(at) => {
                 judged.next = judged.next.min(at);
                 continue;
             }
-            Verdict::WindowPassed if lapsed_holding => continue,
-            Verdict::WindowPassed => LapseScope::OverlapAllowed,
-            Verdict::LeasePassed => LapseScope::Everything,
+            Expiry::WindowPassed if lapsed_holding => continue,
+            Expiry::WindowPassed => LapseScope::OverlapAllowed,
+            Expiry::LeasePassed => LapseScope::Everything,
         };
         judged.dead.push(DeadWorker { member: member.clone(), scope, connection_dropped });
     }

@@ -66,7 +66,7 @@ pub struct Course<'a> {
     pub error: Option<&'a str>,
     /// Errors of this life, oldest first.
     pub errors: Vec<ErrorView<'a>>,
-    /// The claim that whoever reports may name.
+    /// The claim that a report may name.
     pub lease: Option<Epoch>,
 }
 

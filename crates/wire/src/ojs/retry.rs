@@ -28,7 +28,7 @@ const KNOWN: &[&str] = &[
     "on_exhaustion",
 ];
 
-/// What a policy may leave to whoever reads it.
+/// What a policy may leave to its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
     /// The standard's extensions: kept by the sender, without effect here.

@@ -1,6 +1,6 @@
 //! Reading what a job writes, within bounds whatever it writes.
 //!
-//! Each stream is read 64 KiB at a time, and whoever takes the chunks is never waited for: the
+//! Each stream is read 64 KiB at a time, and the reader of the chunks is never waited for: the
 //! cap bounds what may gather before it does. Beyond the cap output is still read, so that the
 //! job is not held up, but only counted. Beside that the last part of each stream is kept for
 //! the result and for the failure's message.
@@ -177,7 +177,7 @@ impl Readers {
         stderr.abort();
         let dropped = budget.dropped.load(Ordering::Relaxed);
         if dropped > 0 {
-            // Nobody listening still finds the number in the ending.
+            // Without a listener the number is still in the end's summary.
             let _ = chunks.send(Output::Truncated { dropped });
         }
         let [stdout, stderr] = captured.map(|shared| {
@@ -221,7 +221,7 @@ impl Reader {
             let Some(bytes) = bytes.get(..allowed).filter(|bytes| !bytes.is_empty()) else {
                 continue;
             };
-            // Nobody listening is no reason to stop reading.
+            // Reading goes on without a listener.
             let chunk = Output::Chunk { stream: self.stream, bytes: bytes.to_vec() };
             let _ = self.chunks.send(chunk);
         }

@@ -11,11 +11,11 @@ use crate::process::cgroup::Group;
 use crate::process::protocol::HeldIn;
 use crate::process::sys;
 
-/// How often a cgroup without a shim is looked at: nobody else can tell us.
+/// How often a cgroup without a shim is polled.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// What the engine itself can do about a tree, past its shim.
-pub(super) enum Grip {
+pub(super) enum TreeHandle {
     /// The namespace's first process. It is waited for like any process, and its end is
     /// announced only after the kernel ended everything in the namespace.
     Namespace {
@@ -28,7 +28,7 @@ pub(super) enum Grip {
     },
 }
 
-impl Grip {
+impl TreeHandle {
     pub(super) fn new(held_in: &HeldIn) -> Self {
         match held_in {
             HeldIn::Pidns => Self::Namespace { init: None },

@@ -13,7 +13,7 @@ use outlast_core::limits;
 use outlast_core::time::BootTime;
 use tokio::time::Instant;
 
-use super::ending::EndKind;
+use super::end::EndKind;
 
 /// How long the shim has to report an empty tree before it is bypassed.
 const FORCE_AFTER: Duration = Duration::from_secs(1);
@@ -62,13 +62,13 @@ pub(super) enum Step {
 
 /// How far the ending has come.
 #[derive(Debug)]
-pub(super) struct Ladder {
+pub(super) struct KillSequence {
     cause: Option<Cause>,
     next: Option<(Instant, Step)>,
     kill_after: Duration,
 }
 
-impl Ladder {
+impl KillSequence {
     pub(super) fn new(kill_after: Duration) -> Self {
         Self { cause: None, next: None, kill_after }
     }

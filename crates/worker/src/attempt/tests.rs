@@ -2,19 +2,19 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::drive::judge;
-use super::ending::EndKind;
-use super::stop::{Cause, Ladder, Step};
+use super::attempt_task::judge;
+use super::end::EndKind;
+use super::stop::{Cause, KillSequence, Step};
 use crate::process::protocol::{MainExit, Oom};
 
 const CAUSES: [Cause; 4] =
     [Cause::TimedOut, Cause::Cancelled, Cause::Interrupted, Cause::DeadlinePassed];
 
 /// Goes through every step that is due from `now` on and returns them with their times.
-fn run_out(ladder: &mut Ladder, now: Instant) -> Vec<(u128, Step)> {
+fn run_out(kill_sequence: &mut KillSequence, now: Instant) -> Vec<(u128, Step)> {
     let mut steps = Vec::new();
-    while let Some(due) = ladder.due() {
-        let step = ladder.advance(due).unwrap();
+    while let Some(due) = kill_sequence.due() {
+        let step = kill_sequence.advance(due).unwrap();
         steps.push(((due - now).as_millis(), step));
     }
     steps
@@ -23,20 +23,20 @@ fn run_out(ladder: &mut Ladder, now: Instant) -> Vec<(u128, Step)> {
 #[tokio::test]
 async fn polite_end_goes_up_step_by_step_and_gives_up_five_seconds_after_the_kill() {
     let now = Instant::now();
-    let mut ladder = Ladder::new(Duration::from_secs(3));
-    assert_eq!(ladder.stop(Cause::TimedOut, now), Some(Step::Terminate));
+    let mut kill_sequence = KillSequence::new(Duration::from_secs(3));
+    assert_eq!(kill_sequence.stop(Cause::TimedOut, now), Some(Step::Terminate));
     let expected = [(3000, Step::Kill), (4000, Step::Force), (8000, Step::GiveUp)];
-    assert_eq!(run_out(&mut ladder, now), expected);
-    assert_eq!(ladder.advance(now + Duration::from_secs(60)), None);
+    assert_eq!(run_out(&mut kill_sequence, now), expected);
+    assert_eq!(kill_sequence.advance(now + Duration::from_secs(60)), None);
 }
 
 #[tokio::test]
 async fn step_is_not_taken_before_it_is_due() {
     let now = Instant::now();
-    let mut ladder = Ladder::new(Duration::from_secs(3));
-    ladder.stop(Cause::Cancelled, now);
-    assert_eq!(ladder.advance(now + Duration::from_millis(2999)), None);
-    assert_eq!(ladder.advance(now + Duration::from_millis(3000)), Some(Step::Kill));
+    let mut kill_sequence = KillSequence::new(Duration::from_secs(3));
+    kill_sequence.stop(Cause::Cancelled, now);
+    assert_eq!(kill_sequence.advance(now + Duration::from_millis(2999)), None);
+    assert_eq!(kill_sequence.advance(now + Duration::from_millis(3000)), Some(Step::Kill));
 }
 
 #[tokio::test]
@@ -44,12 +44,12 @@ async fn first_cause_counts_in_every_ordered_pair() {
     let now = Instant::now();
     for first in CAUSES {
         for second in CAUSES {
-            let mut ladder = Ladder::new(Duration::from_secs(3));
-            assert_eq!(ladder.stop(first, now), Some(Step::Terminate));
-            assert_eq!(ladder.stop(second, now), None);
-            assert_eq!(ladder.kill(second, now), Some(Step::Kill));
-            assert_eq!(ladder.kill(second, now), None);
-            assert_eq!(ladder.cause(), Some(first));
+            let mut kill_sequence = KillSequence::new(Duration::from_secs(3));
+            assert_eq!(kill_sequence.stop(first, now), Some(Step::Terminate));
+            assert_eq!(kill_sequence.stop(second, now), None);
+            assert_eq!(kill_sequence.kill(second, now), Some(Step::Kill));
+            assert_eq!(kill_sequence.kill(second, now), None);
+            assert_eq!(kill_sequence.cause(), Some(first));
         }
     }
 }
@@ -57,11 +57,11 @@ async fn first_cause_counts_in_every_ordered_pair() {
 #[tokio::test]
 async fn end_of_the_main_process_bounds_the_rest_without_a_cause() {
     let now = Instant::now();
-    let mut ladder = Ladder::new(Duration::from_secs(60));
-    ladder.main_ended(now);
-    assert_eq!(ladder.stop(Cause::Cancelled, now), None, "too late to cancel");
-    assert_eq!(ladder.cause(), None);
-    assert_eq!(run_out(&mut ladder, now), [(1000, Step::Force), (5000, Step::GiveUp)]);
+    let mut kill_sequence = KillSequence::new(Duration::from_secs(60));
+    kill_sequence.main_ended(now);
+    assert_eq!(kill_sequence.stop(Cause::Cancelled, now), None, "too late to cancel");
+    assert_eq!(kill_sequence.cause(), None);
+    assert_eq!(run_out(&mut kill_sequence, now), [(1000, Step::Force), (5000, Step::GiveUp)]);
 }
 
 fn exit(code: Option<i32>, signal: Option<i32>, signalled_by_us: bool, oom: Oom) -> MainExit {

@@ -7,8 +7,47 @@ use std::sync::Arc;
 
 use outlast_packs::{Action, Overlap, PackSet, Runner};
 
-use super::shelf::Shelf;
+use crate::containment::Containment;
 use crate::runtime::{CommandLine, Interpreters, MissingInterpreter, Runtime};
+use crate::secrets::Secrets;
+
+/// What decides which actions can run here.
+#[derive(Debug)]
+pub(super) struct ActionHost {
+    pub(super) interpreters: Interpreters,
+    /// Runtimes to offer; all that are found if empty.
+    pub(super) wanted: Vec<Runtime>,
+    pub(super) containment: Containment,
+    pub(super) secrets: Secrets,
+    /// Where built-in packs are written.
+    pub(super) packs_folder: PathBuf,
+}
+
+impl ActionHost {
+    /// Finds script and folder of an action; says what is missing. Built-in ones are written
+    /// again when they are needed.
+    pub(super) fn find_program(&self, action: &Action) -> Result<(), String> {
+        let program = action.program(&self.packs_folder);
+        if program.script.starts_with(&self.packs_folder) {
+            return Ok(());
+        }
+        let missing = |what: &str, path: &Path| {
+            Err(format!("{what} {} of action {} is missing", path.display(), action.reference))
+        };
+        if !program.folder.is_dir() {
+            missing("folder", &program.folder)
+        } else if !program.script.is_file() {
+            missing("script", &program.script)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether nothing is missing that an action needs.
+    pub(super) fn has_all_of(&self, action: &Action) -> bool {
+        self.secrets.gather(action).is_ok() && self.find_program(action).is_ok()
+    }
+}
 
 /// The actions that are offered.
 #[derive(Debug)]
@@ -25,8 +64,8 @@ pub(super) struct Actions {
 impl Actions {
     /// Selects what is enabled, has its runtime here among those wanted (all if none are), can
     /// be held as it needs to be, and gets the secrets that it asks for.
-    pub(super) fn select(packs: &PackSet, shelf: &Shelf) -> Self {
-        let Shelf { interpreters, wanted, containment, secrets, .. } = shelf;
+    pub(super) fn select(packs: &PackSet, host: &ActionHost) -> Self {
+        let ActionHost { interpreters, wanted, containment, secrets, .. } = host;
         let (interpreters, containment) = (interpreters.clone(), *containment);
         let mut lacking = Vec::new();
         let runtimes: Vec<Runtime> = Runtime::ALL
@@ -49,12 +88,12 @@ impl Actions {
                 tracing::warn!(
                     action = action.reference,
                     %containment,
-                    "action is not offered: it forbids overlap, and this containment cannot prove an end"
+                    "action not offered: it forbids overlap, and this containment cannot prove that an attempt has ended"
                 );
                 continue;
             }
             if let Err(error) = secrets.gather(action) {
-                tracing::warn!(action = action.reference, "action is not offered: {error}");
+                tracing::warn!(action = action.reference, "action not offered: {error}");
                 lacking.extend(packs.shared(&action.reference));
                 continue;
             }
@@ -74,19 +113,19 @@ impl Actions {
 
     /// Keeps looking for those that were there before and have lost their script: packs are read
     /// without them.
-    pub(super) fn remember(&mut self, before: &Self, shelf: &Shelf) {
+    pub(super) fn remember(&mut self, before: &Self, host: &ActionHost) {
         let known = before.offered.values().chain(&before.lacking);
-        let lost = known.filter(|action| shelf.find_program(action).is_err());
+        let lost = known.filter(|action| host.find_program(action).is_err());
         self.lacking.extend(lost.cloned());
     }
 
     /// The same without those that have lost their script; nothing if none has.
-    pub(super) fn left(&self, shelf: &Shelf) -> Option<Self> {
+    pub(super) fn left(&self, host: &ActionHost) -> Option<Self> {
         let (left, lost): (BTreeMap<_, _>, BTreeMap<_, _>) = self
             .offered
             .clone()
             .into_iter()
-            .partition(|(_, action)| shelf.find_program(action).is_ok());
+            .partition(|(_, action)| host.find_program(action).is_ok());
         if lost.is_empty() {
             return None;
         }
@@ -164,8 +203,8 @@ const fn runtime_of(runner: Runner) -> Runtime {
 /// One that was asked for by name and is missing is worth a warning.
 fn say_missing(missing: &MissingInterpreter, wanted: &[Runtime]) {
     if wanted.is_empty() {
-        tracing::info!("runtime is not offered: {missing}");
+        tracing::info!("runtime not offered: {missing}");
     } else {
-        tracing::warn!("runtime is not offered: {missing}");
+        tracing::warn!("runtime not offered: {missing}");
     }
 }

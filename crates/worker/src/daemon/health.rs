@@ -1,8 +1,8 @@
-//! What to do about faults of the worker and its host: no process, descriptor, memory or disk
-//! space left, an interpreter that is gone. None of them is a job's.
+//! Faults of the worker and its host: no process, descriptor, memory or disk space left, an
+//! interpreter that is gone. They are never charged to a job.
 //!
 //! ```text
-//! fault ──▶ quiet, with the reason ──wait──▶ check ──▶ well: takes work again
+//! fault ──▶ quiet, with the reason ──wait──▶ check ──▶ recovered: takes work again
 //!                      ▲                       │
 //!                      └──── twice as long ◀───┘ not yet
 //! ```
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use outlast_sdk::Control;
 
-use super::backroom::Backroom;
+use super::disk::DiskThreads;
 use crate::OwnProgram;
 use crate::containment::{Choice, Containment};
 use crate::probe::Probe;
@@ -29,7 +29,7 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 /// What a check writes: as much as parameters and a small result take.
 const TRIAL_BYTES: usize = 256 * 1024;
 
-/// Watches over what attempts need from the host. Cheap to clone.
+/// Checks what attempts need from the host. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Health(Arc<Needs>);
 
@@ -37,7 +37,7 @@ pub(super) struct Health(Arc<Needs>);
 #[derive(Debug)]
 pub(super) struct Needs {
     pub(super) control: Control,
-    pub(super) backroom: Backroom,
+    pub(super) disk: DiskThreads,
     /// What holds jobs: those that forbid overlap, and all others.
     pub(super) containments: [Containment; 2],
     pub(super) program: OwnProgram,
@@ -60,20 +60,20 @@ impl Health {
         Self(Arc::new(needs))
     }
 
-    /// An attempt ran: whatever was wrong is over.
-    pub(super) fn well(&self) {
+    /// An attempt ran: the fault is over.
+    pub(super) fn recovered(&self) {
         self.0.state.faults.store(0, Ordering::Relaxed);
     }
 
-    /// Nothing can be run here just now.
+    /// Nothing can run here at present.
     pub(super) fn fault(&self, reason: &str) {
         self.0.control.fault(reason);
         if !self.0.state.checking.swap(true, Ordering::AcqRel) {
-            tokio::spawn(self.clone().until_well());
+            tokio::spawn(self.clone().until_recovered());
         }
     }
 
-    async fn until_well(self) {
+    async fn until_recovered(self) {
         let Needs { control, state, .. } = &*self.0;
         loop {
             let faults = state.faults.fetch_add(1, Ordering::Relaxed);
@@ -82,7 +82,7 @@ impl Health {
             match self.check().await {
                 Ok(()) => break,
                 Err(reason) => {
-                    tracing::warn!(reason, "worker is not well yet");
+                    tracing::warn!(reason, "worker has not recovered yet");
                     control.fault(reason);
                 }
             }
@@ -93,7 +93,7 @@ impl Health {
 
     async fn check(&self) -> Result<(), String> {
         let needs = Arc::clone(&self.0);
-        let found = self.0.backroom.read(move || needs.look()).await;
+        let found = self.0.disk.read(move || needs.look()).await;
         found.unwrap_or_else(|| Err("the worker's reader has died".to_owned()))?;
         let Needs { containments: [chosen, ordinary], program, hidden, .. } = &*self.0;
         for kind in [Some(chosen), Some(ordinary).filter(|kind| *kind != chosen)] {

@@ -36,7 +36,7 @@ pub(super) fn ensure(concurrency: u32) -> Result<(), TooFew> {
     if hard < needed || setrlimit(Resource::Nofile, raised).is_err() {
         return Err(TooFew { concurrency, needed, allowed: hard, fitting: fitting(hard) });
     }
-    tracing::info!(from = soft, to = needed, concurrency, "limit on open files is raised");
+    tracing::info!(from = soft, to = needed, concurrency, "raised the open-file limit");
     Ok(())
 }
 

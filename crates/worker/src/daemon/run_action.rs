@@ -9,33 +9,33 @@ use std::time::Duration;
 
 use outlast_packs::{Action, PARAMETER_FILE_VARIABLE, PackSet};
 use outlast_sdk::{
-    AttemptContext, Delivery, Ended, Ends, EvidenceCode, Handler, LogStream, StopReason, WorkerId,
+    AttemptContext, Delivery, Ends, EvidenceCode, Handler, LogStream, Outcome, StopReason, WorkerId,
 };
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
 
-use super::backroom::{Backroom, Housed, Place};
+use super::catalog::Catalog;
+use super::disk::{DiskThreads, FolderGuard, FolderPermit};
 use super::health::Health;
-use super::shelf::Shelf;
-use super::verdict;
+use super::report;
 use crate::OwnProgram;
-use crate::attempt::{Attempt, AttemptHandle, AttemptSpec, Ending, Output, Stream};
+use crate::attempt::{Attempt, AttemptEnd, AttemptHandle, AttemptSpec, Output, Stream};
 use crate::environment::{HostEnvironment, JobIdentity};
 use crate::folder::{CheckpointError, WorkFolder};
 use crate::guardian::IdentityWriter;
 use crate::mask::{Mask, Masking};
 use crate::probe::Probe;
 
-/// A result that is judged where it is: larger ones would hold others up.
+/// A result up to this size is read on the engine's thread: larger ones would delay others.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Runs deliveries as attempts of actions.
 #[derive(Debug)]
 pub(super) struct ActionRunner {
-    pub(super) shelf: Arc<Shelf>,
+    pub(super) catalog: Arc<Catalog>,
     pub(super) identity: IdentityWriter,
-    /// Asks for the packs to be read again.
-    pub(super) again: Arc<Notify>,
+    /// Asks for the packs to be reloaded.
+    pub(super) reload: Arc<Notify>,
     pub(super) host: HostEnvironment,
     pub(super) containment: Probe,
     /// Files with secrets of the worker.
@@ -43,7 +43,7 @@ pub(super) struct ActionRunner {
     pub(super) program: OwnProgram,
     pub(super) packs_folder: PathBuf,
     pub(super) attempts_folder: PathBuf,
-    pub(super) backroom: Backroom,
+    pub(super) disk: DiskThreads,
     pub(super) health: Health,
     /// The server's address as jobs may know it; nothing if it holds a password.
     pub(super) server: Option<String>,
@@ -52,15 +52,15 @@ pub(super) struct ActionRunner {
 /// Everything that an attempt of an action needs.
 struct Prepared {
     action: Arc<Action>,
-    folder: Arc<Housed>,
+    folder: Arc<FolderGuard>,
     spec: AttemptSpec,
     mask: Mask,
 }
 
-/// An attempt that has ended, before it is judged.
-struct Done {
+/// An attempt that has ended, before its outcome is made.
+struct Ended {
     action: Arc<Action>,
-    ending: Ending,
+    ending: AttemptEnd,
     limit: Duration,
     stop: Option<StopReason>,
     mask: Mask,
@@ -84,23 +84,23 @@ impl Handler for ActionRunner {
         Ends::ByItself
     }
 
-    async fn run(&self, delivery: Delivery, context: AttemptContext) -> Ended {
+    async fn run(&self, delivery: Delivery, context: AttemptContext) -> Outcome {
         if context.stop_reason().is_some() {
-            return Ended::not_started("stopped before it started");
+            return Outcome::not_started("stopped before it started");
         }
-        let Some(place) = self.backroom.place(context.stopped()).await else {
-            return Ended::not_started("stopped while it waited for room for its folder");
+        let Some(permit) = self.disk.permit(context.stopped()).await else {
+            return Outcome::not_started("stopped while it waited for room for its folder");
         };
-        let ended = match self.prepare(&delivery, &context, place) {
-            Ok(prepared) => self.carry_out(prepared, &delivery, context).await,
-            Err(ended) => *ended,
+        let outcome = match self.prepare(&delivery, &context, permit) {
+            Ok(prepared) => self.run_attempt(prepared, &delivery, context).await,
+            Err(outcome) => *outcome,
         };
-        if ended.executed {
-            self.health.well();
-        } else if ended.evidence_code == Some(EvidenceCode::Host) {
-            self.health.fault(&ended.evidence);
+        if outcome.executed {
+            self.health.recovered();
+        } else if outcome.evidence_code == Some(EvidenceCode::Host) {
+            self.health.fault(&outcome.evidence);
         }
-        ended
+        outcome
     }
 }
 
@@ -109,18 +109,18 @@ impl ActionRunner {
         &self,
         delivery: &Delivery,
         context: &AttemptContext,
-        place: Place,
-    ) -> Result<Prepared, Box<Ended>> {
+        permit: FolderPermit,
+    ) -> Result<Prepared, Box<Outcome>> {
         let absent = || {
             let message = format!("this worker has no action {}", delivery.job_type);
-            Box::new(Ended::not_started(message))
+            Box::new(Outcome::not_started(message))
         };
-        let actions = self.shelf.actions().ok_or_else(absent)?;
+        let actions = self.catalog.actions().ok_or_else(absent)?;
         let action = actions.get(&delivery.job_type).ok_or_else(absent)?;
         context.runs_pack(actions.digest(action));
         let parameters = parameters(action, delivery)?;
         let secrets =
-            self.shelf.secrets.gather(action).map_err(|error| self.not_offered(&error))?;
+            self.catalog.host.secrets.gather(action).map_err(|error| self.not_offered(&error))?;
         let no_folder = |error| Box::new(self.no_folder(&error));
         let name = format!("{}-{}", delivery.attempt.job, delivery.attempt.epoch);
         let folder = WorkFolder::create(&self.attempts_folder, &name).map_err(no_folder)?;
@@ -145,7 +145,7 @@ impl ActionRunner {
         let mask = Mask::of(hidden);
         let program = action.program(&self.packs_folder);
         self.ensure_written(&program.script)?;
-        self.shelf.find_program(action).map_err(|missing| self.not_offered(&missing))?;
+        self.catalog.host.find_program(action).map_err(|missing| self.not_offered(&missing))?;
         let line = actions
             .command_line(action, &program.script, self.host.path())
             .map_err(|missing| Box::new(host_fault(missing.to_string())))?;
@@ -166,13 +166,13 @@ impl ActionRunner {
             shim: self.program.clone(),
             ..AttemptSpec::new(delivery.attempt.job.to_string(), path_text(&line.program))
         };
-        let folder = Arc::new(self.backroom.house(folder, place));
+        let folder = Arc::new(self.disk.guard(folder, permit));
         Ok(Prepared { action: Arc::clone(action), folder, spec, mask })
     }
 
     /// Writes built-in packs again where they are gone: a system that cleans temporary folders
     /// removes what was not used for days.
-    fn ensure_written(&self, script: &Path) -> Result<(), Box<Ended>> {
+    fn ensure_written(&self, script: &Path) -> Result<(), Box<Outcome>> {
         if script.exists() {
             return Ok(());
         }
@@ -185,7 +185,7 @@ impl ActionRunner {
         delivery: &Delivery,
         folder: &WorkFolder,
         delivered: &[(String, String)],
-    ) -> Result<Vec<(String, String)>, Box<Ended>> {
+    ) -> Result<Vec<(String, String)>, Box<Outcome>> {
         let identity = JobIdentity {
             job_id: delivery.attempt.job.to_string(),
             attempt: delivery.attempt_number,
@@ -204,27 +204,27 @@ impl ActionRunner {
         Ok(env)
     }
 
-    /// The job is not charged for what the worker lacks: it goes back, and the worker offers the
-    /// action no longer until that is there. Others of its actions may lack nothing.
-    fn not_offered(&self, lacking: &impl Display) -> Box<Ended> {
-        tracing::error!("job handed back: {lacking}");
-        self.again.notify_one();
-        Box::new(Ended::not_started(lacking.to_string()))
+    /// The job is not charged for what the worker lacks: it is handed back, and the worker stops
+    /// offering the action until nothing is missing. Its other actions may lack nothing.
+    fn not_offered(&self, lacking: &impl Display) -> Box<Outcome> {
+        tracing::error!("handing the job back: {lacking}");
+        self.reload.notify_one();
+        Box::new(Outcome::not_started(lacking.to_string()))
     }
 
     /// The disk is full or broken: the job goes elsewhere, and others must not meet the same
     /// end.
-    fn no_folder(&self, error: &io::Error) -> Ended {
+    fn no_folder(&self, error: &io::Error) -> Outcome {
         let folder = self.attempts_folder.display();
         host_fault(format!("work folder {folder} cannot be written: {error}"))
     }
 
-    async fn carry_out(
+    async fn run_attempt(
         &self,
         prepared: Prepared,
         delivery: &Delivery,
         context: AttemptContext,
-    ) -> Ended {
+    ) -> Outcome {
         let Prepared { action, folder, spec, mask } = prepared;
         let limit = spec.timeout.unwrap_or(Duration::MAX);
         let mut attempt = Attempt::spawn(spec);
@@ -233,49 +233,48 @@ impl ActionRunner {
         let ends = async { tokio::join!(attempt.finished(), pump(output, &context, &mask)).0 };
         let ending = tokio::select! {
             ending = ends => ending,
-            never = obey(&handle, &context) => match never {},
+            never = forward_orders(&handle, &context) => match never {},
         };
-        let done = Done { action, ending, limit, stop: context.stop_reason(), mask };
-        let (mut ended, kept) = self.account(done, folder).await;
+        let ended = Ended { action, ending, limit, stop: context.stop_reason(), mask };
+        let (mut outcome, kept) = self.read_outcome(ended, folder).await;
         match kept {
-            Ok(Some(kept)) if kept != delivery.checkpoint => ended.checkpoint = kept.into(),
+            Ok(Some(kept)) if kept != delivery.checkpoint => outcome.checkpoint = kept.into(),
             Ok(_) => {}
             Err(error) => {
                 let line = format!("[checkpoint not kept: {error}]\n");
                 context.log_now(LogStream::Worker, line);
             }
         }
-        ended
+        outcome
     }
 
-    /// Judges an ending and reads what the job left. Nearly all leave little; what takes a
-    /// while to read is read elsewhere. The folder is removed when nobody needs it any more,
-    /// and nobody waits for that.
-    async fn account(&self, done: Done, folder: Arc<Housed>) -> (Ended, Checkpoint) {
+    /// Makes the outcome and reads what the job left. Nearly all leave little; what takes a
+    /// while to read is read on another thread. The folder is removed later, without waiting.
+    async fn read_outcome(&self, done: Ended, folder: Arc<FolderGuard>) -> (Outcome, Checkpoint) {
         let is_small = done.ending.output.stdout.bytes.len() <= INLINE_BYTES_MAX && !left(&folder);
-        let Ending { code: exit_code, tree_empty, executed, .. } = done.ending;
+        let AttemptEnd { code: exit_code, tree_empty, executed, .. } = done.ending;
         let read = move || {
             let mut done = done;
-            verdict::drop_cut_values(&mut done.ending, &done.mask);
+            report::drop_cut_values(&mut done.ending, &done.mask);
             let about = (done.limit, done.stop);
-            let mut ended = verdict::judge(&done.action, &done.ending, about, &done.mask);
-            verdict::hide(&mut ended, &done.mask);
-            (ended, folder.folder().map_or(Ok(None), WorkFolder::read_checkpoint))
+            let mut outcome = report::outcome_of(&done.action, &done.ending, about, &done.mask);
+            report::hide(&mut outcome, &done.mask);
+            (outcome, folder.folder().map_or(Ok(None), WorkFolder::read_checkpoint))
         };
         if is_small {
             return read();
         }
-        let account = self.backroom.read(read).await;
+        let account = self.disk.read(read).await;
         account.unwrap_or_else(|| {
             let message = "its account could not be read";
-            let ended = Ended::interrupted(message).because("account_unread", message);
-            let ended = ended.known_by(EvidenceCode::Host);
-            (Ended { exit_code, tree_empty, executed, ..ended }, Ok(None))
+            let outcome = Outcome::interrupted(message).because("account_unread", message);
+            let outcome = outcome.known_by(EvidenceCode::Host);
+            (Outcome { exit_code, tree_empty, executed, ..outcome }, Ok(None))
         })
     }
 }
 
-fn parameters(action: &Action, delivery: &Delivery) -> Result<Value, Box<Ended>> {
+fn parameters(action: &Action, delivery: &Delivery) -> Result<Value, Box<Outcome>> {
     let unreadable = |error: serde_json::Error| {
         Box::new(not_retryable(unstarted("invalid_parameters", error.to_string())))
     };
@@ -292,32 +291,32 @@ fn parameters(action: &Action, delivery: &Delivery) -> Result<Value, Box<Ended>>
 }
 
 /// Whether the job left a checkpoint.
-fn left(folder: &Housed) -> bool {
+fn left(folder: &FolderGuard) -> bool {
     folder.folder().is_some_and(|folder| folder.checkpoint().symlink_metadata().is_ok())
 }
 
-/// What an attempt needs of its worker is not there: not a failure of the job.
-fn host_fault(reason: String) -> Ended {
-    Ended::not_started(reason).known_by(EvidenceCode::Host)
+/// The worker lacks what the attempt needs: not a failure of the job.
+fn host_fault(reason: String) -> Outcome {
+    Outcome::not_started(reason).known_by(EvidenceCode::Host)
 }
 
 /// A failure before anything was executed.
-fn unstarted(error_type: &str, message: String) -> Ended {
-    Ended { executed: false, ..Ended::failed(error_type, message) }
+fn unstarted(error_type: &str, message: String) -> Outcome {
+    Outcome { executed: false, ..Outcome::failed(error_type, message) }
 }
 
-fn not_retryable(mut ended: Ended) -> Ended {
-    if let Some(failure) = &mut ended.failure {
+fn not_retryable(mut outcome: Outcome) -> Outcome {
+    if let Some(failure) = &mut outcome.failure {
         failure.retryable = false;
     }
-    ended
+    outcome
 }
 
 fn path_text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Sets variables in place of those of the same names.
+/// Sets variables, replacing those of the same names.
 fn set(env: &mut Vec<(String, String)>, named: impl Iterator<Item = (String, String)>) {
     for (name, value) in named {
         env.retain(|(known, _)| *known != name);
@@ -325,7 +324,7 @@ fn set(env: &mut Vec<(String, String)>, named: impl Iterator<Item = (String, Str
     }
 }
 
-/// Hands output on until there is none, without the values that are to be hidden.
+/// Passes output on until it ends, with secret values hidden.
 async fn pump(
     output: Option<mpsc::UnboundedReceiver<Output>>,
     context: &AttemptContext,
@@ -353,8 +352,8 @@ async fn pump(
     log(context, LogStream::Stderr, stderr.end());
 }
 
-/// Hands on a piece of output, if there is anything in it. It waits for no one: what finds no
-/// room on its way to the server is dropped there, and marked.
+/// Passes on a piece of output unless it is empty. It never waits: output for which there is no
+/// room on the way to the server is dropped there, and marked.
 fn log(context: &AttemptContext, stream: LogStream, bytes: Vec<u8>) {
     if !bytes.is_empty() {
         context.log_now(stream, bytes);
@@ -362,7 +361,7 @@ fn log(context: &AttemptContext, stream: LogStream, bytes: Vec<u8>) {
 }
 
 /// Passes on orders and renewed deadlines for as long as the attempt lasts.
-async fn obey(handle: &AttemptHandle, context: &AttemptContext) -> Infallible {
+async fn forward_orders(handle: &AttemptHandle, context: &AttemptContext) -> Infallible {
     let mut told = false;
     let mut forced = false;
     let mut deadline = context.deadline().unwrap_or_default();

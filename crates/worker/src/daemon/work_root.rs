@@ -51,7 +51,7 @@ impl WorkRoot {
 
 fn remove(folder: &Path, lock_path: &Path) {
     let removed = crate::folder::remove(folder);
-    // The lock goes last: while it is there, somebody may try again.
+    // The lock goes last: while it is there, another worker may try again.
     if let Err(error) = removed.and_then(|()| fs::remove_file(lock_path)) {
         tracing::warn!(%error, folder = %folder.display(), "cannot remove a work folder");
     }
@@ -67,10 +67,10 @@ pub(super) fn remove_abandoned(parent: &Path) {
         if !(is_lock && name.starts_with(PREFIX)) || is_young(&lock_path) {
             continue;
         }
-        // Somebody else's cannot be opened, a living engine's cannot be locked.
+        // Another user's cannot be opened, a living engine's cannot be locked.
         let Ok(lock) = File::open(&lock_path) else { continue };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            tracing::info!(lock = %lock_path.display(), "removing what a dead engine left");
+            tracing::info!(lock = %lock_path.display(), "removing files left by a dead engine");
             remove(&lock_path.with_extension(""), &lock_path);
         }
     }

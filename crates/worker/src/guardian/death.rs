@@ -49,7 +49,7 @@ pub(super) fn report(
     match start(death, program, args).and_then(|child| Ok((pid_of(&child)?, child))) {
         Ok((pid, mut child)) => {
             if !await_end(pid, signals) {
-                // Ended by now, or nobody's child in a moment.
+                // It may have exited by now.
                 let _ = child.kill();
             }
         }
@@ -106,6 +106,6 @@ pub async fn report_to(server: &str, token: Option<String>, tls: &Tls) -> Result
     let death = WorkerDeath { worker, code: EvidenceCode::EngineKilled, why };
     let reported = outlast_sdk::report_death(server, token, tls, &death, REPORT_MAX).await;
     reported.map_err(|error| error.to_string())?;
-    tracing::info!("told the server that worker {worker} is dead: its jobs can run elsewhere");
+    tracing::info!("reported the death of worker {worker}: its jobs can run elsewhere");
     Ok(())
 }

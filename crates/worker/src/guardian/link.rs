@@ -17,7 +17,7 @@ pub enum GuardianEvent {
     /// SIGCONT: undo a quiet that SIGTSTP brought.
     Resume,
     /// SIGHUP: read packs again.
-    ReadAgain,
+    ReloadPacks,
     /// The socket closed: end every attempt, hand back, exit.
     GuardianGone,
 }
@@ -28,13 +28,13 @@ impl GuardianEvent {
             Self::Terminate => Some(b'T'),
             Self::Quiet => Some(b'Q'),
             Self::Resume => Some(b'R'),
-            Self::ReadAgain => Some(b'H'),
+            Self::ReloadPacks => Some(b'H'),
             Self::GuardianGone => None,
         }
     }
 
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Terminate, Self::Quiet, Self::Resume, Self::ReadAgain]
+        [Self::Terminate, Self::Quiet, Self::Resume, Self::ReloadPacks]
             .into_iter()
             .find(|event| event.as_byte() == Some(byte))
     }

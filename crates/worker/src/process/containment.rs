@@ -32,7 +32,7 @@ impl Containment {
     }
 
     /// Says whether the tree's end can be proved even when every process of the worker was
-    /// killed at one stroke, which jobs that forbid overlap need.
+    /// killed at once, which jobs that forbid overlap need.
     #[must_use]
     pub fn proves_death(self) -> bool {
         outlast_core::containment::proves_death(self.name())

@@ -5,7 +5,7 @@
 //! engine ──pipe──▶ keeper: the pipe closes ──300 ms for the shims──▶ cgroup.kill, remove, exit
 //! ```
 //!
-//! A shim ends its own tree when the engine dies. If all of them are killed at one stroke, only
+//! A shim ends its own tree when the engine dies. If all of them are killed at once, only
 //! the group remains, which nothing ends by itself. A job may have the rights to kill the keeper
 //! too, or to leave its group: so a cgroup is no proof of death all the same.
 
@@ -52,7 +52,7 @@ pub fn main() -> i32 {
 pub fn end_orphans() {
     const MAX: Duration = Duration::from_secs(2);
     if !end_all(MAX, Duration::ZERO, cgroup::orphans) {
-        tracing::warn!("processes that a dead engine left in a cgroup do not end");
+        tracing::warn!("processes left in a cgroup by a dead engine do not end");
     }
 }
 

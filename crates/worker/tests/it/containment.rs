@@ -42,7 +42,7 @@ async fn check_artist_dies_with_main_process(containment: Containment) {
     assert_eq!(ending.kind, EndKind::Exited { code: 0 });
     assert!(ending.tree_empty);
     assert_eq!(ending.output.stdout.bytes, b"done\n");
-    assert!(!ending.output.cut, "nobody holds the pipes");
+    assert!(!ending.output.cut, "the pipes are closed");
     assert!(ending.duration < Duration::from_secs(5));
 }
 
@@ -114,7 +114,9 @@ fn labelled(containment: Containment, then: &str) -> (Artist, String) {
     (artist, label)
 }
 
-async fn check_killed_shim(containment: Containment) -> (String, outlast_worker::attempt::Ending) {
+async fn check_killed_shim(
+    containment: Containment,
+) -> (String, outlast_worker::attempt::AttemptEnd) {
     let (artist, label) = labelled(containment, "while :; do sleep 0.05; done");
     let attempt = Attempt::spawn(artist.spec.clone());
     artist.wait_until_loose();
@@ -352,7 +354,7 @@ fn worker_without_rights_still_gets_a_pid_namespace() {
     assert_eq!(host.line(), "pidns pidns");
 }
 
-// In a user namespace ssh finds its configuration owned by nobody, and refuses to run (W8).
+// In a user namespace ssh finds its configuration owned by `nobody`, and refuses to run (W8).
 #[test]
 fn worker_without_rights_prefers_its_own_cgroup_for_jobs_that_may_overlap() {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();

@@ -52,10 +52,10 @@ fn wrong_usage_is_passed_on_and_anything_else_is_a_fault() {
 }
 
 #[test]
-fn hangup_asks_for_packs_to_be_read_again_and_ends_nothing() {
+fn hangup_asks_for_packs_to_be_reload_and_ends_nothing() {
     let (mut guardian, _) = start(&["drain"]);
     guardian.signal(Signal::HUP);
-    assert_eq!(guardian.line(), "ReadAgain");
+    assert_eq!(guardian.line(), "ReloadPacks");
     guardian.signal(Signal::TSTP);
     assert_eq!(guardian.line(), "Quiet");
     guardian.signal(Signal::TERM);
@@ -76,7 +76,7 @@ fn third_termination_ends_it_at_once() {
     eventually("the engine is gone", || is_gone(engine));
 }
 
-/// A process that ended but was not reaped yet by whoever inherited it counts as gone.
+/// A process that ended but was not reaped yet by its new parent counts as gone.
 fn is_gone(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     stat.is_ok_and(|stat| stat.contains(") Z ")) || test_kill_process(pid).is_err()

@@ -1,16 +1,16 @@
-//! Input nobody reads and output without end: bounded, marked, and never in the way (F33).
+//! Input without a reader and output without end: bounded, marked, and never in the way (F33).
 
 use std::time::Duration;
 
 use outlast_core::limits::LOG_BYTES_MAX;
 use outlast_worker::attempt::{
-    Attempt, AttemptSpec, Captured, EndKind, Ending, Output, OutputLimits, Stream,
+    Attempt, AttemptEnd, AttemptSpec, Captured, EndKind, Output, OutputLimits, Stream,
 };
 
 use crate::support::shell;
 
 /// Reads all output beside the attempt: bytes by stream, and the mark if one came.
-async fn run(spec: AttemptSpec) -> (Ending, Vec<u8>, Vec<u8>, Option<u64>) {
+async fn run(spec: AttemptSpec) -> (AttemptEnd, Vec<u8>, Vec<u8>, Option<u64>) {
     let mut attempt = Attempt::spawn(spec);
     let mut output = attempt.take_output().unwrap();
     let reading = tokio::spawn(async move {

@@ -70,7 +70,7 @@ async fn job_starts_with_signals_as_at_login_in_a_session_of_its_own() {
         let text = stdout_of(AttemptSpec { containment, ..shell(script) }).await;
         assert!(text.contains("SigBlk:\t0000000000000000"), "{text}");
         let ignored = text.split_once("SigIgn:\t").unwrap().1.split_once('\n').unwrap().0;
-        // Signals 32 and 33 belong to the C library, which lets nobody touch them.
+        // Signals 32 and 33 belong to the C library, which lets no program touch them.
         let ignored = u64::from_str_radix(ignored, 16).unwrap() & !(0b11 << 31);
         assert_eq!(ignored, 0, "{text}");
         let numbers: Vec<_> = text.lines().last().unwrap().split_whitespace().collect();

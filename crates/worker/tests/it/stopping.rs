@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use outlast_worker::attempt::{Attempt, AttemptHandle, AttemptSpec, EndKind, Ending};
+use outlast_worker::attempt::{Attempt, AttemptEnd, AttemptHandle, AttemptSpec, EndKind};
 use rustix::process::{Signal, kill_process};
 
 use crate::support::{eventually, marker, shell, shell_marked, survivors};
@@ -73,7 +73,7 @@ async fn stopped_shim_does_not_keep_a_job_alive() {
     assert_eq!(survivors(&marker), []);
 }
 
-async fn check_stop(stop: impl Fn(&AttemptHandle), expected: EndKind) -> Ending {
+async fn check_stop(stop: impl Fn(&AttemptHandle), expected: EndKind) -> AttemptEnd {
     let folder = tempfile::tempdir().unwrap();
     let ready = folder.path().join("ready");
     let script = format!("trap '' TERM; : > {}; while :; do sleep 0.05; done", ready.display());

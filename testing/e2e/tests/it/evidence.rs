@@ -134,7 +134,7 @@ fn a_death_reported_after_the_lease_is_over_changes_nothing() {
     scene.await_status(&job, "completed", within(RECONNECT + SWEEP + LEASE));
     drop(late);
     assert_eq!(doomed.await_end(within(KILL_AFTER)), Some(1));
-    assert!(doomed.log().contains("was known already"), "{}", doomed.log());
+    assert!(doomed.log().contains("already lapsed or stopped"), "{}", doomed.log());
     assert_eq!(scene.api().outcomes(&job), ["lost", "completed"]);
     check(&scene.api().attempts(&job)[0], "lost", "worker_killed");
     scene.judge();

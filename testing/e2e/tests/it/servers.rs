@@ -60,7 +60,7 @@ fn orders_at_one_server_reach_a_worker_of_another() {
         scene.await_worker(worker.id(), state, within(LEASE));
         eventually("the worker has heard it", within(LEASE), || {
             let log = worker.log();
-            let last = log.lines().rfind(|line| line.contains("worker changes its phase"))?;
+            let last = log.lines().rfind(|line| line.contains("worker phase changed"))?;
             last.contains(&format!("to={stage}")).then_some(())
         });
     }

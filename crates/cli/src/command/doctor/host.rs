@@ -7,7 +7,7 @@ use outlast_cli_core::output::span;
 use outlast_packs::{Overlap, Runner};
 use outlast_worker::OwnProgram;
 use outlast_worker::containment::{Choice, Containment};
-use outlast_worker::daemon::{Outer, needed_to_stop, open_files_needed};
+use outlast_worker::daemon::{Supervisor, needed_to_stop, open_files_needed};
 use outlast_worker::environment::HostEnvironment;
 use outlast_worker::probe::Probe;
 use outlast_worker::runtime::{Interpreters, Runtime};
@@ -193,18 +193,23 @@ fn grace(subject: &Subject<'_>) -> Check {
     let needed = needed_to_stop(grace);
     let seconds = needed.as_secs_f64();
     let needs = format!("a worker needs up to {} (grace {})", span(needed), span(grace));
-    let check = match Outer::of(subject.environment.variables()) {
+    let check = match Supervisor::of(subject.environment.variables()) {
         None => Check::ok(
             NAME,
             format!("{needs}; no service manager was detected that would kill it earlier"),
         ),
-        Some(outer) if needed > outer.usual => {
-            let fact = format!("{needs}; {} usually kills after {}", outer.who, span(outer.usual));
-            Check::warn(NAME, fact, outer.setting)
+        Some(supervisor) if needed > supervisor.stop_timeout => {
+            let fact = format!(
+                "{needs}; {} usually kills after {}",
+                supervisor.name,
+                span(supervisor.stop_timeout)
+            );
+            Check::warn(NAME, fact, supervisor.setting)
         }
-        Some(outer) => {
-            Check::ok(NAME, format!("{needs}; {} usually waits {}", outer.who, span(outer.usual)))
-        }
+        Some(supervisor) => Check::ok(
+            NAME,
+            format!("{needs}; {} usually waits {}", supervisor.name, span(supervisor.stop_timeout)),
+        ),
     };
     check.with_number(seconds, "s")
 }

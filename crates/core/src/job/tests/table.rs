@@ -1,7 +1,7 @@
 //! The table of all pairs, which is also the page `docs/state-machine.md`.
 //!
 //! The page is written from what the rules decide and compared with what is committed,
-//! so no pair changes unseen. `UPDATE_DOCS=1 cargo test -p outlast-core` writes it anew.
+//! so no pair changes unseen. `UPDATE_DOCS=1 cargo test -p outlast-core` rewrites it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -202,7 +202,7 @@ fn lifecycle_table(page: &mut String) {
 const HEAD: &str = "# State machines
 
 Written by a test from what the rules decide (`UPDATE_DOCS=1 cargo test -p outlast-core`
-writes it anew; a difference fails the test). Every pair of a state and an event is here.
+rewrites it; a difference fails the test). Every pair of a state and an event is here.
 
 Bold is where it goes; `–` means refused, and nothing changes.
 
@@ -265,6 +265,6 @@ fn page_of_the_state_machines_says_what_the_rules_decide() {
     assert!(
         kept == page,
         "docs/state-machine.md differs from the rules, first at {first:?}; \
-         if the change is meant, UPDATE_DOCS=1 cargo test -p outlast-core writes it anew"
+         if the change is meant, UPDATE_DOCS=1 cargo test -p outlast-core rewrites it"
     );
 }

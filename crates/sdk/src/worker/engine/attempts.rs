@@ -9,13 +9,15 @@ use outlast_core::time::{BootTime, Span};
 use outlast_proto::v1::{self, Report, report};
 
 use super::{Engine, FAULT_FIRST, GUARDIAN_KILLED, TICK_MIN};
+use crate::attempt::events::{AttemptEvent, LatestCheckpoint};
+use crate::attempt::run;
 use crate::clock::{Stopwatch, boot_now, duration, span};
-use crate::context::{AttemptEvent, LatestCheckpoint, StopReason};
 use crate::delivery::AttemptId;
-use crate::handler::{Ends, Handler};
-use crate::outcome::{Ended, Ending};
+use crate::handler::Handler;
+use crate::outcome::Ends;
+use crate::outcome::StopReason;
+use crate::outcome::{Outcome, OutcomeKind};
 use crate::watchdog;
-use crate::worker::attempt;
 use crate::worker::in_flight::{Announcement, Entry, Running};
 use crate::worker::summary::RunError;
 use crate::worker_state::margin;
@@ -27,26 +29,27 @@ const GATHER_ROUNDS: u32 = 64;
 /// Reports that are enough for one message.
 const GATHER_REPORTS: usize = 256;
 
-/// How long a job may wait here behind others: then somebody else should have it.
+/// How long a job may wait here behind others before it is handed back.
 const WAIT_MAX: Span = Span::from_millis(500);
 
 /// How long before its deadline an attempt that forbids overlap is asked to end.
 const NEAR_MAX: Span = Span::from_secs(2);
 
 /// How long a process that must end waits for what else it has to say.
-const LAST_WORDS: Span = Span::from_millis(250);
+const FLUSH_MAX: Span = Span::from_millis(250);
 
 impl<H: Handler> Engine<H> {
     pub(super) fn on_attempt(&mut self, event: AttemptEvent) {
         match event {
-            AttemptEvent::Ended(attempt, ended) => self.on_ended(attempt, ended),
+            AttemptEvent::Ended(attempt, outcome) => self.on_ended(attempt, outcome),
             AttemptEvent::Log(attempt, chunk, room) => {
                 if self
+                    .work
                     .in_flight
                     .running_mut(attempt)
                     .is_some_and(|running| running.announcement != Announcement::Void)
                 {
-                    self.outbox.log(chunk, room);
+                    self.work.outbox.log(chunk, room);
                 } else {
                     self.outlet.log_room.add_permits(room);
                 }
@@ -54,11 +57,11 @@ impl<H: Handler> Engine<H> {
             AttemptEvent::Checkpoint(attempt, latest) => self.on_checkpoint(attempt, &latest),
             AttemptEvent::Started(attempt) => self.announce(attempt),
             AttemptEvent::Pack(attempt, digest) => {
-                if let Some(running) = self.in_flight.running_mut(attempt) {
+                if let Some(running) = self.work.in_flight.running_mut(attempt) {
                     running.pack_digest = Some(digest);
                 }
             }
-            AttemptEvent::Unstoppable(attempt) => self.end_the_process_soon(attempt, boot_now()),
+            AttemptEvent::Unstoppable(attempt) => self.schedule_process_end(attempt, boot_now()),
             // What waits for a slot is looked at after every event.
             AttemptEvent::LeftoverEnded => {}
         }
@@ -66,100 +69,102 @@ impl<H: Handler> Engine<H> {
 
     fn on_checkpoint(&mut self, attempt: AttemptId, latest: &LatestCheckpoint) {
         let Some(bytes) = latest.take() else { return };
-        let Some(running) = self.in_flight.running_mut(attempt) else { return };
+        let Some(running) = self.work.in_flight.running_mut(attempt) else { return };
         if running.announcement != Announcement::Void {
             running.checkpoint = bytes.clone();
-            self.outbox.checkpoint(attempt, bytes);
+            self.work.outbox.checkpoint(attempt, bytes);
         }
     }
 
-    fn on_ended(&mut self, attempt: AttemptId, ended: Ended) {
-        let Some(running) = self.in_flight.running_mut(attempt) else { return };
+    fn on_ended(&mut self, attempt: AttemptId, outcome: Outcome) {
+        let Some(running) = self.work.in_flight.running_mut(attempt) else { return };
         let (ran, void) = (running.watch.elapsed(), running.announcement == Announcement::Void);
-        let told = running.told();
-        let mut ended = self.truly(ended, told).storable();
-        let Some(running) = self.in_flight.running_mut(attempt) else { return };
+        let told = running.stop_reason();
+        let mut outcome = self.attribute(outcome, told).storable();
+        let Some(running) = self.work.in_flight.running_mut(attempt) else { return };
         // Its end is kept until it is answered, and the checkpoint with it.
-        if ended.checkpoint.is_empty() && ended.ending != Ending::Completed {
-            ended.checkpoint = std::mem::take(&mut running.checkpoint);
+        if outcome.checkpoint.is_empty() && outcome.kind != OutcomeKind::Completed {
+            outcome.checkpoint = std::mem::take(&mut running.checkpoint);
         }
         let pack_digest = running.pack_digest.as_deref().unwrap_or_default().to_owned();
-        self.outbox.forget_checkpoint(attempt);
-        let (ending, executed) = (ended.ending, ended.executed);
+        self.work.outbox.forget_checkpoint(attempt);
+        let (ending, executed) = (outcome.kind, outcome.executed);
         if executed {
-            self.slots.observe(ran);
-            self.fault_wait = FAULT_FIRST;
-        } else if ended.evidence_code == Some(EvidenceCode::Host) {
-            self.on_host_fault(&ended.evidence, boot_now());
+            self.work.slots.observe(ran);
+            self.faults.next_wait = FAULT_FIRST;
+        } else if outcome.evidence_code == Some(EvidenceCode::Host) {
+            self.on_host_fault(&outcome.evidence, boot_now());
         }
-        let report = v1::Finished { pack_digest, ..ended.into_wire(Some(ran)) };
+        let report = v1::Finished { pack_digest, ..outcome.into_wire(Some(ran)) };
         if !void {
             self.report(attempt, report::What::Finished(report.clone()));
         }
-        self.in_flight.ended(attempt, report);
+        self.work.in_flight.ended(attempt, report);
         let counter = match ending {
-            _ if void => &mut self.summary.stopped,
-            Ending::Completed => &mut self.summary.completed,
-            Ending::Failed | Ending::TimedOut => &mut self.summary.failed,
-            Ending::Interrupted | Ending::Lost => &mut self.summary.interrupted,
-            Ending::Cancelled => &mut self.summary.stopped,
-            Ending::NotStarted => &mut self.summary.handed_back,
+            _ if void => &mut self.exit.summary.stopped,
+            OutcomeKind::Completed => &mut self.exit.summary.completed,
+            OutcomeKind::Failed | OutcomeKind::TimedOut => &mut self.exit.summary.failed,
+            OutcomeKind::Interrupted | OutcomeKind::Lost => &mut self.exit.summary.interrupted,
+            OutcomeKind::Cancelled => &mut self.exit.summary.stopped,
+            OutcomeKind::NotStarted => &mut self.exit.summary.handed_back,
         };
         *counter += 1;
     }
 
-    /// An attempt knows that it was told to end, and not always why.
-    fn truly(&self, ended: Ended, told: Option<StopReason>) -> Ended {
-        if ended.ending != Ending::Interrupted {
-            return ended;
+    /// Corrects the reason of an interruption: an attempt knows that it was stopped, but not
+    /// always why.
+    fn attribute(&self, outcome: Outcome, told: Option<StopReason>) -> Outcome {
+        if outcome.kind != OutcomeKind::Interrupted {
+            return outcome;
         }
-        let account = |code, text: &str| Ended {
-            exit_code: ended.exit_code,
-            checkpoint: ended.checkpoint.clone(),
-            tree_empty: ended.tree_empty,
-            executed: ended.executed,
-            ..Ended::lost(code, text)
+        let account = |code, text: &str| Outcome {
+            exit_code: outcome.exit_code,
+            checkpoint: outcome.checkpoint.clone(),
+            tree_empty: outcome.tree_empty,
+            executed: outcome.executed,
+            ..Outcome::lost(code, text)
         };
-        if matches!(self.fatal, Some(RunError::GuardianGone)) {
+        if matches!(self.exit.fatal, Some(RunError::GuardianGone)) {
             return account(EvidenceCode::GuardianKilled, GUARDIAN_KILLED);
         }
-        let by_lease = ended.evidence_code == Some(EvidenceCode::Lease);
+        let by_lease = outcome.evidence_code == Some(EvidenceCode::Lease);
         if !by_lease && told != Some(StopReason::DeadlineNear) {
-            return ended;
+            return outcome;
         }
-        match self.stood_still {
+        match self.lease.last_freeze {
             Some(stood) if boot_now() < stood.until => {
-                let text = format!("worker stood still for {:?}: {}", stood.length, ended.evidence);
+                let text =
+                    format!("worker stood still for {:?}: {}", stood.length, outcome.evidence);
                 account(EvidenceCode::Frozen, &text)
             }
-            _ => account(EvidenceCode::Lease, &ended.evidence),
+            _ => account(EvidenceCode::Lease, &outcome.evidence),
         }
     }
 
     pub(super) fn report(&mut self, attempt: AttemptId, what: report::What) {
-        self.outbox.report(Report { attempt: Some(attempt.to_wire()), what: Some(what) });
+        self.work.outbox.report(Report { attempt: Some(attempt.to_wire()), what: Some(what) });
     }
 
     /// Hands an attempt back unrun.
     pub(super) fn hand_back(&mut self, attempt: AttemptId, why: &str) {
-        let report = Ended::not_started(why).into_wire(None);
+        let report = Outcome::not_started(why).into_wire(None);
         self.report(attempt, report::What::Finished(report.clone()));
-        self.in_flight.ended(attempt, report);
-        self.summary.handed_back += 1;
+        self.work.in_flight.ended(attempt, report);
+        self.exit.summary.handed_back += 1;
     }
 
     pub(super) fn hand_back_waiting(&mut self, why: &str) {
-        for attempt in self.in_flight.all_waiting() {
+        for attempt in self.work.in_flight.all_waiting() {
             self.hand_back(attempt, why);
         }
     }
 
     /// Tells an attempt to stop, or hands it back if it has not started.
     pub(super) fn stop(&mut self, attempt: AttemptId, reason: StopReason, now: BootTime) {
-        let drop_at = now.after(span(self.patience.stop_window));
-        match self.in_flight.get_mut(attempt) {
+        let drop_at = now.after(span(self.timeouts.stop_window));
+        match self.work.in_flight.get_mut(attempt) {
             Some(Entry::Waiting(_)) => self.hand_back(attempt, "stopped before it started"),
-            Some(Entry::Running(running)) => running.tell(reason, drop_at),
+            Some(Entry::Running(running)) => running.stop(reason, drop_at),
             // Its report says what there is to say.
             Some(Entry::Ended(_)) | None => {}
         }
@@ -167,14 +172,14 @@ impl<H: Handler> Engine<H> {
 
     pub(super) fn stop_all(&mut self, reason: StopReason, window: Duration, now: BootTime) {
         let drop_at = now.after(span(window));
-        for (_, running) in self.in_flight.all_running() {
-            running.tell(reason, drop_at);
+        for (_, running) in self.work.in_flight.all_running() {
+            running.stop(reason, drop_at);
         }
     }
 
     /// Tells the server that an attempt has started, once.
     pub(super) fn announce(&mut self, attempt: AttemptId) {
-        let Some(running) = self.in_flight.running_mut(attempt) else { return };
+        let Some(running) = self.work.in_flight.running_mut(attempt) else { return };
         if running.announcement != Announcement::Unannounced {
             return;
         }
@@ -189,11 +194,11 @@ impl<H: Handler> Engine<H> {
         for _ in 0..GATHER_ROUNDS {
             let started = self.start_waiting(now);
             let mut heard = false;
-            while let Ok(event) = self.events.try_recv() {
+            while let Ok(event) = self.inbox.events.try_recv() {
                 heard = true;
                 self.on_attempt(event);
             }
-            let enough = self.outbox.reports_waiting() >= GATHER_REPORTS;
+            let enough = self.work.outbox.reports_waiting() >= GATHER_REPORTS;
             if enough || !(started || heard) {
                 return;
             }
@@ -206,12 +211,12 @@ impl<H: Handler> Engine<H> {
         while self.takes_work() && self.trusts_lease(now) {
             let busy = self.busy();
             let near = self.forbidden_near();
-            let Some(waiting) = self.in_flight.next_waiting() else { break };
+            let Some(waiting) = self.work.in_flight.next_waiting() else { break };
             let late = waiting.delivery.overlap_forbidden && near <= now;
-            if late || !self.slots.admits(busy, waiting.delivery.isolated) {
+            if late || !self.work.slots.admits(busy, waiting.delivery.isolated) {
                 break;
             }
-            let Some(delivery) = self.in_flight.take_waiting() else { break };
+            let Some(delivery) = self.work.in_flight.take_waiting() else { break };
             self.start(delivery, now);
             any = true;
         }
@@ -221,13 +226,13 @@ impl<H: Handler> Engine<H> {
     fn start(&mut self, delivery: crate::delivery::Delivery, now: BootTime) {
         let attempt = delivery.attempt;
         let (isolated, overlap_forbidden) = (delivery.isolated, delivery.overlap_forbidden);
-        if overlap_forbidden && self.patience.refuses_forbidden {
+        if overlap_forbidden && self.timeouts.refuses_forbidden {
             return self.refuse(attempt);
         }
         // With a single attempt the claim counts as its start: say so before it can be lost.
         let announces_at_once = delivery.max_attempts == 1;
         let running = Running {
-            handle: attempt::start(&self.handler, delivery, &self.outlet),
+            handle: run::start(&self.handler, delivery, &self.outlet),
             watch: Stopwatch::start(),
             announcement: Announcement::Unannounced,
             isolated,
@@ -236,92 +241,92 @@ impl<H: Handler> Engine<H> {
             checkpoint: Bytes::new(),
             pack_digest: None,
         };
-        self.in_flight.started(attempt, running);
+        self.work.in_flight.started(attempt, running);
         if announces_at_once {
             // At the next turn: by then it has said which pack it runs.
-            self.announcements.push_front((now, attempt));
+            self.work.announcements.push_front((now, attempt));
         } else {
-            self.announcements.push_back((now.after(START_PERSIST_AFTER), attempt));
+            self.work.announcements.push_back((now.after(START_PERSIST_AFTER), attempt));
         }
     }
 
     /// Fails an attempt that this worker will not run, before anything of it has begun.
     fn refuse(&mut self, attempt: AttemptId) {
         let message = "this worker runs no job that forbids overlap";
-        let ended = Ended::failed("overlap_refused", message).permanently().unrun();
-        let report = ended.into_wire(None);
+        let outcome = Outcome::failed("overlap_refused", message).permanently().unrun();
+        let report = outcome.into_wire(None);
         self.report(attempt, report::What::Finished(report.clone()));
-        self.in_flight.refused(attempt, report);
-        self.summary.failed += 1;
+        self.work.in_flight.refused(attempt, report);
+        self.exit.summary.failed += 1;
     }
 
     /// Does what has become due.
     pub(super) fn on_time(&mut self, now: BootTime) {
-        while let Some((due, attempt)) = self.announcements.front().copied()
+        while let Some((due, attempt)) = self.work.announcements.front().copied()
             && due <= now
         {
-            self.announcements.pop_front();
-            if let Some(running) = self.in_flight.running_mut(attempt) {
+            self.work.announcements.pop_front();
+            if let Some(running) = self.work.in_flight.running_mut(attempt) {
                 let ran = running.watch.elapsed();
                 if span(ran) >= START_PERSIST_AFTER {
-                    self.slots.observe(ran);
+                    self.work.slots.observe(ran);
                 }
                 self.announce(attempt);
             }
         }
         // What follows looks at every attempt: not at every turn of a busy loop.
-        if now < self.look_again_at {
+        if now < self.work.next_check_at {
             return;
         }
-        self.look_again_at = now.after(TICK_MIN);
-        self.let_go_of_late_waiters(now);
-        self.on_fault_time(now);
+        self.work.next_check_at = now.after(TICK_MIN);
+        self.hand_back_late_waiters(now);
+        self.end_expired_fault(now);
         self.end_before_the_lease_does(now);
-        self.drop_deaf_attempts(now);
+        self.drop_unresponsive_attempts(now);
         self.on_drain_time(now);
     }
 
-    fn drop_deaf_attempts(&mut self, now: BootTime) {
+    fn drop_unresponsive_attempts(&mut self, now: BootTime) {
         let mut unstoppable = None;
-        for (attempt, running) in self.in_flight.all_running() {
+        for (attempt, running) in self.work.in_flight.all_running() {
             if running.drop_at.is_some_and(|at| at <= now) {
-                tracing::warn!(%attempt, reason = ?running.told(), "attempt did not end, dropping it");
+                tracing::warn!(%attempt, reason = ?running.stop_reason(), "attempt did not stop in time, dropping it");
                 running.handle.abort.abort();
                 running.drop_at = None;
                 // A cancelled one keeps its place, and its lease, for as long as it takes.
-                let keeps_its_place = running.told() == Some(StopReason::Cancelled);
+                let keeps_its_place = running.stop_reason() == Some(StopReason::Cancelled);
                 if running.overlap_forbidden && !keeps_its_place {
                     unstoppable = Some(attempt);
                 }
             }
         }
         if let Some(attempt) = unstoppable {
-            self.end_the_process_soon(attempt, now);
+            self.schedule_process_end(attempt, now);
         }
-        self.end_the_process_if_due(now);
+        self.end_process_if_due(now);
     }
 
-    fn end_the_process_soon(&mut self, attempt: AttemptId, now: BootTime) {
-        self.unstoppable.get_or_insert_with(|| (now.after(LAST_WORDS), attempt));
+    fn schedule_process_end(&mut self, attempt: AttemptId, now: BootTime) {
+        self.exit.unstoppable.get_or_insert_with(|| (now.after(FLUSH_MAX), attempt));
     }
 
     /// An attempt that forbids overlap was dropped and its work goes on: nothing short of the
     /// end of the process ends it. Others had a moment to be told of.
-    fn end_the_process_if_due(&mut self, now: BootTime) {
-        let Some((_, attempt)) = self.unstoppable.filter(|(at, _)| *at <= now) else { return };
-        self.unstoppable = None;
-        if self.in_flight.running_mut(attempt).is_some() {
+    fn end_process_if_due(&mut self, now: BootTime) {
+        let Some((_, attempt)) = self.exit.unstoppable.filter(|(at, _)| *at <= now) else { return };
+        self.exit.unstoppable = None;
+        if self.work.in_flight.running_mut(attempt).is_some() {
             let why = format!("attempt {attempt} forbids overlap and cannot be stopped");
             watchdog::end_the_process(&why);
         }
     }
 
-    /// Jobs fetched ahead of slots that turn out to be busy for long go to somebody else.
-    fn let_go_of_late_waiters(&mut self, now: BootTime) {
-        if self.busy().running < self.slots.concurrency() {
+    /// Hands back jobs that were fetched ahead when the slots stay busy for long.
+    fn hand_back_late_waiters(&mut self, now: BootTime) {
+        if self.busy().running < self.work.slots.concurrency() {
             return;
         }
-        while let Some(waiting) = self.in_flight.next_waiting() {
+        while let Some(waiting) = self.work.in_flight.next_waiting() {
             if waiting.since.after(WAIT_MAX) > now {
                 return;
             }
@@ -338,37 +343,37 @@ impl<H: Handler> Engine<H> {
     }
 
     fn end_before_the_lease_does(&mut self, now: BootTime) {
-        if self.in_flight.busy().forbidden == 0 || now < self.forbidden_near() {
+        if self.work.in_flight.busy().forbidden == 0 || now < self.forbidden_near() {
             return;
         }
         let lease = self.state.reported().terms.lease;
         let deadline = BootTime(self.state.lease_end().0.saturating_sub(margin(lease).0));
         // After a freeze the lease is not renewed because nothing could be asked for: a beat
         // is under way, and there is time to hear what it brings.
-        if now < deadline && self.thawed_until.is_some_and(|until| now < until) {
+        if now < deadline && self.lease.thawed_until.is_some_and(|until| now < until) {
             return;
         }
         let drop_at = match self.handler.ends() {
             Ends::WithTheContext => deadline,
             // Its processes have ended by their own clock, or are about to. Only their end
             // says so, and it takes its time to get here: dropping it would say less.
-            Ends::ByItself => now.after(span(self.patience.stop_window)),
+            Ends::ByItself => now.after(span(self.timeouts.stop_window)),
         };
-        for (attempt, running) in self.in_flight.all_running() {
-            if running.overlap_forbidden && running.told().is_none() {
-                tracing::warn!(%attempt, "lease was not renewed: ending an attempt that must not overlap");
-                running.tell(StopReason::DeadlineNear, drop_at);
+        for (attempt, running) in self.work.in_flight.all_running() {
+            if running.overlap_forbidden && running.stop_reason().is_none() {
+                tracing::warn!(%attempt, "lease not renewed: stopping an attempt that must not overlap");
+                running.stop(StopReason::DeadlineNear, drop_at);
             }
         }
     }
 
     /// How long a stop takes at most, by this worker's own settings.
-    pub(super) fn void_everything(&mut self) -> usize {
-        let drop_at = boot_now().after(span(self.patience.stop_window));
-        let freed = self.outbox.forget_attempts();
+    pub(super) fn void_all(&mut self) -> usize {
+        let drop_at = boot_now().after(span(self.timeouts.stop_window));
+        let freed = self.work.outbox.forget_attempts();
         self.outlet.log_room.add_permits(freed);
-        self.announcements.clear();
-        self.in_flight.void(drop_at)
+        self.work.announcements.clear();
+        self.work.in_flight.void(drop_at)
     }
 
     pub(super) fn lease_terms(&self) -> (Duration, Duration) {

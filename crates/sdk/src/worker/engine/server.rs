@@ -8,10 +8,10 @@ use outlast_proto::v1::{
 };
 
 use super::Engine;
-use crate::context::StopReason;
 use crate::delivery::{AttemptId, Delivery};
 use crate::handler::Handler;
-use crate::heartbeat::{Beaten, span_or};
+use crate::heartbeat::{BeatAnswer, span_or};
+use crate::outcome::StopReason;
 use crate::session::link::LinkEvent;
 use crate::session::{AttachError, Attached};
 use crate::worker::in_flight::Announcement;
@@ -24,7 +24,7 @@ impl<H: Handler> Engine<H> {
             LinkEvent::Due => {
                 let hello = self.hello();
                 let interval = self.interval();
-                self.link.connect(hello, interval);
+                self.session.link.connect(hello, interval);
             }
             LinkEvent::Attached(attached) => self.on_welcome(*attached, now),
             LinkEvent::NotAttached(error) => self.on_not_attached(error, now),
@@ -32,11 +32,11 @@ impl<H: Handler> Engine<H> {
             LinkEvent::Lost(reason) => {
                 tracing::warn!(
                     reason,
-                    held = self.in_flight.remaining(),
-                    "session lost, attaching again"
+                    held = self.work.in_flight.remaining(),
+                    "session lost, reattaching"
                 );
                 self.session_over();
-                self.link.retry_later();
+                self.session.link.retry_later();
             }
         }
     }
@@ -61,7 +61,7 @@ impl<H: Handler> Engine<H> {
             labels: profile.labels.clone().into_iter().collect(),
             types: profile.types.clone(),
             held: reported.held(),
-            heartbeat_interval_ms: crate::clock::span(self.patience.heartbeat_interval).0,
+            heartbeat_interval_ms: crate::clock::span(self.timeouts.heartbeat_interval).0,
             phase: phase.into(),
             about_json: profile.about_json.clone(),
             resumed: self.session.resumed,
@@ -81,20 +81,20 @@ impl<H: Handler> Engine<H> {
         self.state.reported().live = true;
         self.outlet.attached.send_replace(true);
         let number = session.number;
-        self.link.up(session);
+        self.session.link.up(session);
         self.say_attached(number);
         self.session.resumed = true;
         self.session.store_generation = welcome.store_generation;
         self.session.denied_since = None;
         self.session.capacity = None;
-        self.outbox.begin_session();
-        self.settle_phase();
-        self.tell_again();
+        self.work.outbox.begin_session();
+        self.reconcile_phase();
+        self.resend();
         for attempt in welcome.stop.iter().filter_map(AttemptId::from_wire) {
             self.stop(attempt, StopReason::Stale, now);
         }
         // Its answer carries digests compared: a quick way to find out about a mismatch.
-        self.heart.beat_now();
+        self.heartbeat.beat_now();
     }
 
     fn say_attached(&self, session: u64) {
@@ -102,7 +102,7 @@ impl<H: Handler> Engine<H> {
         let worker = self.state.reported().worker;
         let (heartbeat_interval, lease) = self.lease_terms();
         if self.session.resumed {
-            tracing::info!(session, "worker {name} (ID: {worker}) attached again");
+            tracing::info!(session, "worker {name} (ID: {worker}) reattached");
         } else {
             let containment = &self.profile.about_json;
             tracing::info!(
@@ -112,32 +112,32 @@ impl<H: Handler> Engine<H> {
                 about = containment,
                 "worker {name} (ID: {worker}) registered"
             );
-            self.control.say_registered();
+            self.inbox.control.say_registered();
         }
     }
 
     /// The hello may be out of date by now, and the server may remember a quiet that ended
     /// while we were away.
-    fn settle_phase(&mut self) {
+    fn reconcile_phase(&mut self) {
         let phase = self.phase();
         let resumed_away =
             phase == v1::Phase::Running && self.session.told_phase == v1::Phase::Quiet;
         self.session.overrules_quiet = resumed_away;
-        if resumed_away || phase != self.session.hello_phase || self.fault.is_some() {
-            self.tell_phase(&self.fault_or("changed while away"));
+        if resumed_away || phase != self.session.hello_phase || self.faults.current.is_some() {
+            self.report_phase(&self.fault_or("changed while away"));
         }
         self.session.told_phase = phase;
     }
 
     /// Everything the last session may not have heard.
-    fn tell_again(&mut self) {
+    fn resend(&mut self) {
         let ended: Vec<_> =
-            self.in_flight.reports().map(|(attempt, end)| (attempt, end.clone())).collect();
+            self.work.in_flight.reports().map(|(attempt, end)| (attempt, end.clone())).collect();
         for (attempt, end) in ended {
             self.report(attempt, report::What::Finished(end));
         }
         let mut started = Vec::new();
-        for (attempt, running) in self.in_flight.all_running() {
+        for (attempt, running) in self.work.in_flight.all_running() {
             if running.announcement == Announcement::Announced {
                 running.announcement = Announcement::Unannounced;
                 started.push(attempt);
@@ -147,9 +147,9 @@ impl<H: Handler> Engine<H> {
             self.announce(attempt);
         }
         // Sent is not received: the newest checkpoint of what still runs goes again.
-        for (attempt, running) in self.in_flight.all_running() {
+        for (attempt, running) in self.work.in_flight.all_running() {
             if running.announcement != Announcement::Void && !running.checkpoint.is_empty() {
-                self.outbox.checkpoint(attempt, running.checkpoint.clone());
+                self.work.outbox.checkpoint(attempt, running.checkpoint.clone());
             }
         }
     }
@@ -157,13 +157,13 @@ impl<H: Handler> Engine<H> {
     fn on_not_attached(&mut self, error: AttachError, now: BootTime) {
         match error {
             AttachError::OutOfReach(reason) => {
-                tracing::warn!(reason, "cannot attach to the server, trying again");
-                self.link.retry_later();
+                tracing::warn!(reason, "cannot attach to the server, retrying");
+                self.session.link.retry_later();
             }
             AttachError::Refused { code, reason } => self.on_refused(code, reason, now),
             AttachError::NotAllowed(reason) if self.may_be_let_in_again(now) => {
-                tracing::error!(reason, "server does not allow this worker, trying again");
-                self.link.retry_later();
+                tracing::error!(reason, "server does not allow this worker, retrying");
+                self.session.link.retry_later();
             }
             AttachError::NotAllowed(reason) => self.give_up(RunError::NotAllowed(reason), now),
         }
@@ -184,48 +184,48 @@ impl<H: Handler> Engine<H> {
             // It was welcome before, and another server may welcome it again. What runs is not
             // ended for that: its lease says for how long it may go on.
             RefusalCode::Version | RefusalCode::Invalid
-                if self.session.resumed || self.in_flight.remaining() > 0 =>
+                if self.session.resumed || self.work.in_flight.remaining() > 0 =>
             {
                 tracing::error!(
                     reason,
-                    held = self.in_flight.remaining(),
-                    "server refuses the session: what runs goes on, trying again"
+                    held = self.work.in_flight.remaining(),
+                    "server refuses the session; running attempts continue, retrying"
                 );
-                self.link.retry_later();
+                self.session.link.retry_later();
             }
             RefusalCode::Version | RefusalCode::Invalid => {
                 self.give_up(RunError::Refused(reason), now);
             }
             RefusalCode::Unspecified | RefusalCode::Superseded | RefusalCode::Unavailable => {
                 let code = code.as_str_name();
-                tracing::warn!(code, reason, "server refused the session, trying again");
-                self.link.retry_later();
+                tracing::warn!(code, reason, "server refused the session, retrying");
+                self.session.link.retry_later();
             }
         }
     }
 
-    /// The lease is over: whatever was claimed moves, or has moved. Register anew.
+    /// The lease is over: whatever was claimed moves, or has moved. Register again.
     fn lapse(&mut self, reason: &str) {
-        let held = self.void_everything();
+        let held = self.void_all();
         let lapsed = self.state.reported().worker;
         tracing::warn!(worker = %lapsed, reason, held, "worker lapsed: stopping what it held");
-        self.summary.lapses += 1;
+        self.exit.summary.lapses += 1;
         self.session.resumed = false;
         self.state.reported().begin_anew();
         self.state.lease_lost();
         if matches!(self.stage, Stage::Running | Stage::Quiet(_)) {
-            self.link.retry_later();
+            self.session.link.retry_later();
         } else {
             // It will take nothing and has nothing to report: no need to be known again.
-            self.link.close();
+            self.session.link.close();
         }
     }
 
     fn give_up(&mut self, error: RunError, now: BootTime) {
         tracing::error!(%error, "worker cannot go on");
-        self.void_everything();
-        self.link.close();
-        self.fatal = Some(error);
+        self.void_all();
+        self.session.link.close();
+        self.exit.fatal = Some(error);
         self.apply(StageEvent::GuardianGone, "refused by the server", now);
     }
 
@@ -236,11 +236,11 @@ impl<H: Handler> Engine<H> {
         if is_leaving || types == self.profile.types {
             return;
         }
-        tracing::info!(types = types.len(), "worker offers other types, attaching again");
+        tracing::info!(types = types.len(), "worker offers other job types, reattaching");
         self.profile.types = types;
         self.session.resumed = false;
         self.session_over();
-        self.link.retry_later();
+        self.session.link.retry_later();
     }
 
     fn session_over(&mut self) {
@@ -249,7 +249,7 @@ impl<H: Handler> Engine<H> {
     }
 
     fn on_message(&mut self, message: ServerMessage, now: BootTime) {
-        let current = self.link.session_number();
+        let current = self.session.link.session_number();
         if current.is_none_or(|current| message.session < current)
             && !matches!(message.body, Some(Body::Refused(_)))
         {
@@ -286,7 +286,7 @@ impl<H: Handler> Engine<H> {
             return;
         };
         let attempt = delivery.attempt;
-        if !self.in_flight.deliver(delivery, now) {
+        if !self.work.in_flight.deliver(delivery, now) {
             tracing::debug!(%attempt, "delivered again");
         } else if !self.takes_work() {
             self.hand_back(attempt, "worker takes no work");
@@ -297,15 +297,15 @@ impl<H: Handler> Engine<H> {
         let Some(attempt) = answer.attempt.as_ref().and_then(AttemptId::from_wire) else { return };
         let accepted = answer.verdict() == Verdict::Accepted;
         if answer.finished {
-            let Some(ending) = self.in_flight.answered(attempt) else { return };
+            let Some(ending) = self.work.in_flight.answered(attempt) else { return };
             // That a cancelled job has ended already is no news.
             if !accepted && ending != v1::Ending::Cancelled {
-                self.summary.refused += 1;
+                self.exit.summary.refused += 1;
                 let (verdict, reason) = (answer.verdict().as_str_name(), &answer.reason);
                 tracing::warn!(%attempt, verdict, reason, "report of an attempt's end refused");
             }
         } else if !accepted {
-            tracing::info!(%attempt, reason = answer.reason, "attempt is not ours any more");
+            tracing::info!(%attempt, reason = answer.reason, "attempt no longer belongs to this worker");
             self.stop(attempt, StopReason::Stale, now);
         }
     }
@@ -329,7 +329,7 @@ impl<H: Handler> Engine<H> {
     }
 
     fn on_revoke(&mut self, attempt: AttemptId) {
-        if self.in_flight.all_waiting().contains(&attempt) {
+        if self.work.in_flight.all_waiting().contains(&attempt) {
             self.hand_back(attempt, "asked back before it started");
         } else {
             // It runs: the server should know.
@@ -351,12 +351,12 @@ impl<H: Handler> Engine<H> {
         if self.phase() != phase {
             // A signal or a fault keeps it quiet, or it drains already: the server must not
             // think otherwise.
-            self.tell_phase(&self.fault_or("a local signal holds"));
+            self.report_phase(&self.fault_or("a local signal holds"));
         }
     }
 
-    pub(super) fn on_beaten(&mut self, beaten: Beaten, now: BootTime) {
-        let Beaten { worker, reply } = beaten;
+    pub(super) fn on_beaten(&mut self, beaten: BeatAnswer, now: BootTime) {
+        let BeatAnswer { worker, reply } = beaten;
         if self.state.reported().worker != worker {
             return;
         }
@@ -381,10 +381,10 @@ impl<H: Handler> Engine<H> {
             }
             RefusalCode::Unspecified => {
                 // Not known to the store at all: a new attachment makes it known.
-                if self.link.session_number().is_some() {
+                if self.session.link.session_number().is_some() {
                     tracing::warn!(reason = reply.reason, "server does not know this worker");
                     self.session_over();
-                    self.link.retry_later();
+                    self.session.link.retry_later();
                 }
             }
             RefusalCode::Superseded

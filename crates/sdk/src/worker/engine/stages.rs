@@ -11,8 +11,8 @@ use tokio::time::timeout;
 
 use super::{Engine, Exit, FAULT_MAX, Fault, GUARDIAN_KILLED};
 use crate::clock::{boot_now, span};
-use crate::context::StopReason;
 use crate::handler::Handler;
+use crate::outcome::StopReason;
 use crate::session::Session;
 use crate::worker::summary::{RunError, Summary};
 
@@ -35,8 +35,8 @@ pub(super) const fn wire_phase(stage: Stage) -> v1::Phase {
 
 impl<H: Handler> Engine<H> {
     pub(super) fn on_control(&mut self, event: StageEvent, now: BootTime) {
-        if event == StageEvent::GuardianGone && self.fatal.is_none() {
-            self.fatal = Some(RunError::GuardianGone);
+        if event == StageEvent::GuardianGone && self.exit.fatal.is_none() {
+            self.exit.fatal = Some(RunError::GuardianGone);
         }
         let why = match event {
             StageEvent::StopSignal => "SIGTSTP",
@@ -52,57 +52,64 @@ impl<H: Handler> Engine<H> {
 
     /// Whether new work may be taken: the stage allows it, and it could be run.
     pub(super) fn takes_work(&self) -> bool {
-        self.stage.takes_work() && self.fault.is_none()
+        self.stage.takes_work() && self.faults.current.is_none()
     }
 
-    /// The phase as the server is told it.
+    /// The phase to report to the server.
     pub(super) fn phase(&self) -> v1::Phase {
         match wire_phase(self.stage) {
-            v1::Phase::Running if self.fault.is_some() => v1::Phase::Quiet,
+            v1::Phase::Running if self.faults.current.is_some() => v1::Phase::Quiet,
             phase => phase,
         }
     }
 
-    /// Nothing can be run here: others should have it, and somebody should know why.
+    /// Nothing can run here: hands waiting jobs back, with the reason.
     pub(super) fn begin_fault(&mut self, fault: Fault) {
-        if self.fault.as_ref() == Some(&fault) {
+        if self.faults.current.as_ref() == Some(&fault) {
             return;
         }
-        tracing::error!(reason = fault.reason, "nothing can be run here: taking no work");
-        self.fault = Some(fault);
+        tracing::error!(reason = fault.reason, "cannot run jobs: taking no work");
+        self.faults.current = Some(fault);
         let why = self.fault_or("");
         self.state.reported().phase = self.phase();
-        self.tell_phase(&why);
+        self.report_phase(&why);
         self.hand_back_waiting(&why);
     }
 
     /// Says why the worker is in its phase: for its fault, or else for `other`.
     pub(super) fn fault_or(&self, other: &str) -> String {
-        match &self.fault {
+        match &self.faults.current {
             Some(fault) => format!("fault of the worker: {}", fault.reason),
             None => other.to_owned(),
         }
     }
 
     pub(super) fn end_fault(&mut self) {
-        let Some(fault) = self.fault.take() else { return };
+        let Some(fault) = self.faults.current.take() else { return };
         tracing::info!(was = fault.reason, "worker has recovered from its fault");
         self.state.reported().phase = self.phase();
-        self.tell_phase("recovered from its fault");
+        self.report_phase("recovered from its fault");
     }
 
-    /// An attempt was not started for want of something that is not the job's. Whoever looks
-    /// after such things has said so by now, or will; else trying again is all that can be done.
+    /// An attempt did not start because the host lacked something. A watcher reports that as a
+    /// fault; without one, the worker waits and tries again.
     pub(super) fn on_host_fault(&mut self, reason: &str, now: BootTime) {
-        if self.fault.is_none() {
-            let until = Some(now.after(self.fault_wait));
-            self.fault_wait = Span(self.fault_wait.0.saturating_mul(2).min(FAULT_MAX.0));
+        if self.faults.current.is_none() {
+            let until = Some(now.after(self.faults.next_wait));
+            self.faults.next_wait =
+                Span(self.faults.next_wait.0.saturating_mul(2).min(FAULT_MAX.0));
             self.begin_fault(Fault { reason: reason.to_owned(), until });
         }
     }
 
-    pub(super) fn on_fault_time(&mut self, now: BootTime) {
-        if self.fault.as_ref().and_then(|fault| fault.until).is_some_and(|until| until <= now) {
+    pub(super) fn end_expired_fault(&mut self, now: BootTime) {
+        if self
+            .faults
+            .current
+            .as_ref()
+            .and_then(|fault| fault.until)
+            .is_some_and(|until| until <= now)
+        {
             self.end_fault();
         }
     }
@@ -114,30 +121,33 @@ impl<H: Handler> Engine<H> {
         self.stage = stage;
         self.state.reported().phase = self.phase();
         if stage != before {
-            tracing::info!(from = %before, to = %stage, why, "worker changes its phase");
+            tracing::info!(from = %before, to = %stage, why, "worker phase changed");
         }
         if wire_phase(stage) == v1::Phase::Draining {
-            self.control.say_leaving();
+            self.inbox.control.say_leaving();
         }
         match act {
             Act::None => {}
-            Act::TakeNoWork | Act::TakeWork => self.tell_phase(why),
+            Act::TakeNoWork | Act::TakeWork => self.report_phase(why),
             Act::Drain => self.begin_drain(why, now),
             Act::EndTrees => {
-                let remaining = self.in_flight.remaining();
-                tracing::warn!(remaining, "graceful shutdown: grace is over, ending what is left");
-                let window = self.patience.stop_window;
+                let remaining = self.work.in_flight.remaining();
+                tracing::warn!(
+                    remaining,
+                    "graceful shutdown: grace period is over, stopping what is left"
+                );
+                let window = self.timeouts.stop_window;
                 self.stop_all(StopReason::Interrupted, window, now);
             }
             Act::KillTrees => {
-                let remaining = self.in_flight.remaining();
-                tracing::warn!(remaining, why, "shutdown is forced, killing what is left");
-                self.tell_phase(why);
-                let window = self.patience.force_window;
+                let remaining = self.work.in_flight.remaining();
+                tracing::warn!(remaining, why, "forced shutdown: killing what is left");
+                self.report_phase(why);
+                let window = self.timeouts.force_window;
                 self.stop_all(StopReason::Forced, window, now);
             }
-            Act::Leave => self.exit = Some(Exit::Leave),
-            Act::ExitNow => self.exit = Some(Exit::AtOnce),
+            Act::Leave => self.exit.how = Some(Exit::Leave),
+            Act::ExitNow => self.exit.how = Some(Exit::AtOnce),
         }
         if !self.takes_work() {
             self.hand_back_waiting("worker takes no work");
@@ -145,26 +155,26 @@ impl<H: Handler> Engine<H> {
     }
 
     fn begin_drain(&mut self, why: &str, now: BootTime) {
-        let remaining = self.in_flight.remaining();
-        let grace = self.patience.shutdown_timeout;
+        let remaining = self.work.in_flight.remaining();
+        let grace = self.timeouts.shutdown_timeout;
         tracing::info!(remaining, ?grace, why, "graceful shutdown: draining");
-        self.tell_phase(why);
+        self.report_phase(why);
         self.drain.grace_over_at = Some(now.after(span(grace)));
         self.drain.say_remaining_at = Some(now.after(REMAINING_EVERY));
     }
 
-    pub(super) fn tell_phase(&mut self, why: &str) {
+    pub(super) fn report_phase(&mut self, why: &str) {
         let phase = self.phase();
-        if self.link.session_number().is_some() {
+        if self.session.link.session_number().is_some() {
             self.session.told_phase = phase;
-            self.outbox.phase(PhaseChange { phase: phase.into(), why: why.to_owned() });
+            self.work.outbox.phase(PhaseChange { phase: phase.into(), why: why.to_owned() });
         }
     }
 
     pub(super) fn on_drain_time(&mut self, now: BootTime) {
         let due = |at: Option<BootTime>| at.is_some_and(|at| at <= now);
         if due(self.drain.say_remaining_at) {
-            let remaining = self.in_flight.remaining();
+            let remaining = self.work.in_flight.remaining();
             tracing::info!(remaining, "graceful shutdown: waiting for attempts to end");
             self.drain.say_remaining_at = Some(now.after(REMAINING_EVERY));
         }
@@ -174,18 +184,17 @@ impl<H: Handler> Engine<H> {
         }
     }
 
-    /// Once nothing runs and every report is answered, or nobody is there to answer, the
-    /// worker may leave.
-    pub(super) fn look_whether_empty(&mut self, now: BootTime) {
+    /// Leaves once nothing runs and every report is answered, or will not be answered.
+    pub(super) fn leave_when_empty(&mut self, now: BootTime) {
         let ends = matches!(self.stage, Stage::Draining | Stage::Stopping | Stage::Forced);
-        if !ends || self.in_flight.remaining() > 0 {
+        if !ends || self.work.in_flight.remaining() > 0 {
             self.drain.empty_since = None;
             return;
         }
         let since = *self.drain.empty_since.get_or_insert(now);
         // While the grace lasts there is time to wait for a server that restarts.
         let patience_over = self.stage != Stage::Draining && since.after(ANSWERS_MAX) <= now;
-        if self.in_flight.unanswered() == 0 || patience_over {
+        if self.work.in_flight.unanswered() == 0 || patience_over {
             self.apply(StageEvent::Empty, "nothing is held any more", now);
         }
     }
@@ -193,29 +202,29 @@ impl<H: Handler> Engine<H> {
     /// The last beat, then goodbye.
     pub(super) async fn leave(mut self) -> Result<Summary, RunError> {
         let worker = self.state.reported().worker;
-        let unanswered = self.in_flight.unanswered();
-        self.summary.unanswered = u64::try_from(unanswered).unwrap_or(u64::MAX);
+        let unanswered = self.work.in_flight.unanswered();
+        self.exit.summary.unanswered = u64::try_from(unanswered).unwrap_or(u64::MAX);
         if unanswered > 0 {
-            tracing::warn!(unanswered, "leaving with reports that nobody answered");
+            tracing::warn!(unanswered, "leaving with unanswered reports");
         }
-        tracing::info!(summary = ?self.summary, "deregistering worker {} (ID: {worker})", self.profile.name);
-        self.heart.last().await;
-        if let Some(session) = self.link.take() {
+        tracing::info!(summary = ?self.exit.summary, "deregistering worker {} (ID: {worker})", self.profile.name);
+        self.heartbeat.last().await;
+        if let Some(session) = self.session.link.take() {
             let mut last = Vec::new();
             let trusted = boot_now() < self.state.lease_end();
-            while let Some(next) = self.outbox.next(trusted) {
+            while let Some(next) = self.work.outbox.next(trusted) {
                 last.push(next.message);
             }
-            let goodbye = goodbye(self.fatal.as_ref());
+            let goodbye = goodbye(self.exit.fatal.as_ref());
             last.push(WorkerMessage { body: Some(Body::Goodbye(goodbye)) });
             if timeout(GOODBYE_MAX, say_goodbye(session, last)).await.is_err() {
                 tracing::warn!("server did not take the goodbye in time");
             }
         }
         tracing::info!("graceful shutdown: done");
-        match self.fatal {
+        match self.exit.fatal {
             Some(error) => Err(error),
-            None => Ok(self.summary),
+            None => Ok(self.exit.summary),
         }
     }
 }

@@ -85,11 +85,11 @@ fn many_jobs_are_stored_together_or_not_at_all() {
 fn what_is_not_there_is_not_found() {
     with_server(async |scene| {
         let client = Client::new(scene.server().url()).unwrap();
-        let nobody = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
-        assert!(within(client.get(nobody)).await.unwrap_err().is_not_found());
-        assert!(within(client.cancel(nobody)).await.unwrap_err().is_not_found());
-        assert!(within(client.wait(nobody, PATIENCE)).await.unwrap_err().is_not_found());
-        let mut events = client.events(EventFilter::default().job(nobody));
+        let absent = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
+        assert!(within(client.get(absent)).await.unwrap_err().is_not_found());
+        assert!(within(client.cancel(absent)).await.unwrap_err().is_not_found());
+        assert!(within(client.wait(absent, PATIENCE)).await.unwrap_err().is_not_found());
+        let mut events = client.events(EventFilter::default().job(absent));
         assert!(within(events.next()).await.unwrap_err().is_not_found());
     });
 }

@@ -109,7 +109,7 @@ fn a_worker_that_is_told_to_end_ends_what_runs_and_takes_nothing_new() {
 fn a_second_signal_hands_everything_back_at_once_even_from_a_thread_that_blocks() {
     let stage = Stage::set();
     let mut worker = stage.worker();
-    // Nobody ever writes to it: reading it blocks for ever.
+    // It has no writer: reading it blocks forever.
     let pipe = stage.scene.folder().join("pipe");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let blocked = stage.enqueue(NewJob::new("file.count_lines", &pipe));
@@ -193,7 +193,7 @@ fn a_job_that_forbids_overlap_is_run_by_a_handler_that_wants_it_so() {
         .handle("alone", move |(): (), job: JobContext| {
             let counts = Arc::clone(&counts);
             async move {
-                assert_eq!(counts.now.fetch_add(1, Ordering::SeqCst), 0, "nobody else");
+                assert_eq!(counts.now.fetch_add(1, Ordering::SeqCst), 0, "no other attempt");
                 let attempt = counts.ever.fetch_add(1, Ordering::SeqCst);
                 if attempt == 0 {
                     // Until the lease is over: it cannot be renewed.
@@ -214,7 +214,7 @@ fn a_job_that_forbids_overlap_is_run_by_a_handler_that_wants_it_so() {
     let job = stage.enqueue(NewJob::new("alone", ()).overlap_forbidden());
     stage.await_running(job);
     stage.scene.server().process().signal(Signal::STOP);
-    eventually("it was told to end", BOUND, || {
+    eventually("it was ordered to end", BOUND, || {
         (counted.now.load(Ordering::SeqCst) == 0).then_some(())
     });
     stage.scene.server().process().signal(Signal::CONT);

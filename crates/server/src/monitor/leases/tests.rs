@@ -127,7 +127,7 @@ impl Scene {
 }
 
 /// F28: lapses were once awaited one by one, a commit each; only those of one look counted as
-/// lost together; and everything was handed out again at once.
+/// lost mass_loss; and everything was handed out again at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fleet_that_dies_again_and_again_costs_few_commits_and_no_job_is_blamed() {
     const ROUNDS: u128 = 3;

@@ -2,7 +2,7 @@
 //!
 //! The memory controller counts OOM kills a cgroup. The attempt's own group answers for the
 //! attempt alone; the worker's group is shared by its attempts, where a count that rose
-//! while a job was killed by a SIGKILL that nobody here sent is evidence enough.
+//! while a job was killed by a SIGKILL that did not come from here is evidence enough.
 
 use std::fs;
 use std::path::{Path, PathBuf};

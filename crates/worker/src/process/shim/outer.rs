@@ -25,7 +25,7 @@ const INNER_MAX_MS: u64 = 300;
 /// Waits until the inner half has ended, and nothing of `tree` is left. Without a tree the
 /// kernel ends it with the inner half.
 pub(super) fn keep(channel: &Channel, inner: Pid, tree: Option<&Tree>) {
-    let mut outer = Outer { inner: Some(inner), engine_gone: false, pace: Pace::new() };
+    let mut outer = Supervisor { inner: Some(inner), engine_gone: false, pace: Pace::new() };
     // Without it, which only a host out of memory brings about, it looks from time to time.
     let children = SignalFd::new(&[Signal::CHILD]).ok();
     let mut gone_at = None;
@@ -48,13 +48,13 @@ pub(super) fn keep(channel: &Channel, inner: Pid, tree: Option<&Tree>) {
     }
 }
 
-struct Outer {
+struct Supervisor {
     inner: Option<Pid>,
     engine_gone: bool,
     pace: Pace,
 }
 
-impl Outer {
+impl Supervisor {
     /// Collects every ended child; says whether any is left.
     fn reap(&mut self) -> bool {
         loop {

@@ -9,9 +9,9 @@ use crate::process::sys;
 pub(super) enum Tree {
     /// We are the first process of a PID namespace: the tree is everybody else in it.
     Namespace,
-    /// The tree is a cgroup's members, and whoever left it but still descends from us.
+    /// The tree is a cgroup's members, and what has left it but still descends from us.
     Group(Group),
-    /// We are a subreaper: the tree is whoever descends from us. A process can hide only by
+    /// We are a subreaper: the tree is whatever descends from us. A process can hide only by
     /// killing us first. `job` is its main process until that is reaped.
     Descendants { job: Option<Pid> },
 }

@@ -1,8 +1,8 @@
-//! What an attempt is told while it runs, and what it may say.
+//! An attempt's side of the worker: orders it gets, and what it reports.
 
 use std::future::pending;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,37 +10,19 @@ use outlast_core::limits::{CHECKPOINT_BYTES_MAX, LOG_CHUNK_BYTES_MAX};
 use outlast_core::time::BootTime;
 use outlast_proto::v1;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::events::{AttemptEvent, LatestCheckpoint, Outlet};
+use super::guard::AttemptGuard;
 use crate::delivery::AttemptId;
-use crate::outcome::Ended;
-use crate::worker::attempt::AttemptGuard;
+use crate::outcome::StopReason;
 
-/// Output of all attempts together that may wait to be sent: what some attempts print at most,
-/// while the server catches its breath.
-pub(crate) const LOG_BYTES_WAITING: usize = 32 * 1024 * 1024;
-
-/// What a chunk takes besides its bytes: many small ones must not fill memory either.
+/// The cost of a chunk besides its bytes: many small ones must not fill memory either.
 const LOG_CHUNK_COST: usize = 256;
 
 /// How long output waits for room while there is a session to send it on.
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Why an attempt must end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StopReason {
-    /// The job was cancelled, or a newer claim exists.
-    Cancelled,
-    /// The claim is void: the worker lapsed, or the store knows nothing of it.
-    Stale,
-    /// The lease may pass soon, and the job forbids overlap.
-    DeadlineNear,
-    /// The grace period of a drain is over.
-    Interrupted,
-    /// End at once: no time is given.
-    Forced,
-}
 
 /// Which stream a piece of output belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,56 +31,8 @@ pub enum LogStream {
     Stdout,
     /// Standard error.
     Stderr,
-    /// What the worker has to say about the attempt.
+    /// Messages of the worker about the attempt.
     Worker,
-}
-
-/// What attempts tell the engine; in order for each attempt.
-#[derive(Debug)]
-pub(crate) enum AttemptEvent {
-    /// Output, and how many bytes of room it took.
-    Log(AttemptId, v1::LogChunk, usize),
-    /// There is a newer checkpoint; the newest is taken out when this is heard.
-    Checkpoint(AttemptId, Arc<LatestCheckpoint>),
-    Started(AttemptId),
-    /// It runs this version of its pack.
-    Pack(AttemptId, Arc<str>),
-    Ended(AttemptId, Ended),
-    /// Its handler is gone, but nobody can say that its work has ended.
-    Unstoppable(AttemptId),
-    /// Work of an attempt that was over has ended: a slot is free again.
-    LeftoverEnded,
-}
-
-/// The newest checkpoint that the engine has not heard of: a handler that writes them faster
-/// than they can be sent fills one place and no more.
-#[derive(Debug, Default)]
-pub(crate) struct LatestCheckpoint(Mutex<Option<Bytes>>);
-
-impl LatestCheckpoint {
-    /// Puts it there; true if the place was empty, so that somebody must be told.
-    fn put(&self, bytes: Bytes) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(bytes).is_none()
-    }
-
-    pub(crate) fn take(&self) -> Option<Bytes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-/// What all attempts of a worker share.
-#[derive(Debug)]
-pub(crate) struct Outlet {
-    pub(crate) events: mpsc::UnboundedSender<AttemptEvent>,
-    /// Bytes of output that may still be queued.
-    pub(crate) log_room: Arc<Semaphore>,
-    /// Whether a session is attached.
-    pub(crate) attached: watch::Sender<bool>,
-    /// Attempts that are over while work of theirs, on a thread say, goes on. Each keeps its
-    /// slot.
-    pub(crate) leftovers: AtomicU32,
-    /// When attempts that forbid overlap must be dead.
-    pub(crate) deadline: watch::Sender<BootTime>,
 }
 
 /// One attempt's side of the worker.
@@ -111,27 +45,27 @@ pub struct AttemptContext {
     chunks: AtomicU32,
     dropped: AtomicU64,
     checkpoint: Arc<LatestCheckpoint>,
-    /// While somebody has this, the attempt's work may go on. The last field: what is said
-    /// when it is dropped comes after everything else.
-    life: Arc<AttemptGuard>,
+    /// While one is held, the attempt's work may go on. The last field: what its drop reports
+    /// comes after everything else.
+    guard: Arc<AttemptGuard>,
 }
 
 impl AttemptContext {
     pub(crate) fn new(
         attempt: AttemptId,
         stop: watch::Receiver<Option<StopReason>>,
-        life: &Arc<AttemptGuard>,
+        guard: &Arc<AttemptGuard>,
     ) -> Self {
-        let outlet = &life.outlet;
+        let outlet = guard.outlet();
         Self {
             attempt,
             stop,
-            deadline: life.overlap_forbidden.then(|| outlet.deadline.subscribe()),
+            deadline: guard.overlap_forbidden().then(|| outlet.deadline.subscribe()),
             outlet: Arc::clone(outlet),
             chunks: AtomicU32::new(0),
             dropped: AtomicU64::new(0),
             checkpoint: Arc::default(),
-            life: Arc::clone(life),
+            guard: Arc::clone(guard),
         }
     }
 
@@ -147,14 +81,14 @@ impl AttemptContext {
         *self.stop.borrow()
     }
 
-    /// Whether it is over already, with work of it still going on: its handler was dropped, or
-    /// has returned and left something behind.
+    /// Whether it is over while some of its work continues: its handler was dropped, or has
+    /// returned and left something behind.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.life.is_over()
+        self.guard.is_over()
     }
 
-    /// Whether it was told to stop, without holding on to the attempt.
+    /// Watches for a stop order, without holding on to the attempt.
     pub(crate) fn stop_seen(&self) -> watch::Receiver<Option<StopReason>> {
         self.stop.clone()
     }
@@ -162,7 +96,7 @@ impl AttemptContext {
     /// A token that is cancelled when the attempt must end, or is over while work of it goes
     /// on. It does not hold on to the attempt.
     pub(crate) fn cancellation(&self, runtime: &Handle) -> CancellationToken {
-        let (token, is_new) = self.life.token();
+        let (token, is_new) = self.guard.token();
         if is_new {
             let (mut stop, token) = (self.stop.clone(), token.clone());
             runtime.spawn(async move {
@@ -191,7 +125,7 @@ impl AttemptContext {
         let reached = stop.wait_for(|reason| reason.is_some_and(|reason| reason >= least)).await;
         match reached.map(|reason| *reason) {
             Ok(Some(reason)) => reason,
-            // The engine is gone, and with it anyone who could order anything.
+            // The engine is gone: no more orders will come.
             Ok(None) | Err(_) => pending().await,
         }
     }
@@ -203,7 +137,7 @@ impl AttemptContext {
         self.deadline.as_ref().map(|deadline| *deadline.borrow())
     }
 
-    /// Waits for a later deadline than `than`; for ever where overlap is allowed.
+    /// Waits for a later deadline than `than`; forever where overlap is allowed.
     pub async fn deadline_after(&self, than: BootTime) -> BootTime {
         let Some(deadline) = &self.deadline else { return pending().await };
         let mut deadline = deadline.clone();
@@ -214,15 +148,14 @@ impl AttemptContext {
         }
     }
 
-    /// Says that the work has begun, without waiting to see how long it lasts.
+    /// Reports the start at once, without waiting to see how long the attempt lasts.
     pub fn started(&self) {
-        self.tell(AttemptEvent::Started(self.attempt));
+        self.outlet.send(AttemptEvent::Started(self.attempt));
     }
 
-    /// Says which version of its pack the attempt runs, by the pack's digest: it is kept with
-    /// the attempt.
+    /// Reports the digest of the pack that the attempt runs; it is kept with the attempt.
     pub fn runs_pack(&self, digest: impl Into<Arc<str>>) {
-        self.tell(AttemptEvent::Pack(self.attempt, digest.into()));
+        self.outlet.send(AttemptEvent::Pack(self.attempt, digest.into()));
     }
 
     /// Stores a checkpoint for the next attempt. Returns false if it is too large.
@@ -230,13 +163,13 @@ impl AttemptContext {
         let bytes = bytes.into();
         let fits = bytes.len() <= CHECKPOINT_BYTES_MAX;
         if fits && self.checkpoint.put(bytes) {
-            self.tell(AttemptEvent::Checkpoint(self.attempt, Arc::clone(&self.checkpoint)));
+            self.outlet.send(AttemptEvent::Checkpoint(self.attempt, Arc::clone(&self.checkpoint)));
         }
         fits
     }
 
-    /// Hands on a piece of output, if there is room for it now: what finds none is dropped,
-    /// and a mark says how much that was.
+    /// Sends a piece of output without waiting: if the buffer is full it is dropped, and a mark
+    /// says how much is missing.
     pub fn log_now(&self, stream: LogStream, bytes: impl Into<Bytes>) {
         let mut bytes: Bytes = bytes.into();
         while !bytes.is_empty() {
@@ -246,8 +179,8 @@ impl AttemptContext {
         }
     }
 
-    /// Hands on a piece of output. It never holds the attempt back for long: what finds no
-    /// room is dropped, and a mark says how much that was.
+    /// Sends a piece of output. It waits for a short time at most: if the buffer stays full it is
+    /// dropped, and a mark says how much is missing.
     pub async fn log(&self, stream: LogStream, bytes: impl Into<Bytes>) {
         let mut bytes: Bytes = bytes.into();
         while !bytes.is_empty() {
@@ -318,12 +251,7 @@ impl AttemptContext {
             stream: stream.into(),
             bytes,
         };
-        self.tell(AttemptEvent::Log(self.attempt, chunk, room));
-    }
-
-    fn tell(&self, event: AttemptEvent) {
-        // Closed only when the worker has left without waiting for this attempt.
-        let _ = self.outlet.events.send(event);
+        self.outlet.send(AttemptEvent::Log(self.attempt, chunk, room));
     }
 }
 

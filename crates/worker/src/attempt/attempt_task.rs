@@ -1,7 +1,7 @@
 //! The task that carries one attempt from its launch to its ending.
 //!
 //! It waits on the shim, the handles and its own timers together, and never on the job: input
-//! and output have tasks of their own. Every way out goes through [`Drive::conclude`].
+//! and output have tasks of their own. Every way out goes through [`AttemptTask::conclude`].
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::AttemptSpec;
-use super::ending::{EndKind, Ending};
+use super::end::{AttemptEnd, EndKind};
 use super::output::{Output, Readers};
-use super::proof::Grip;
-use super::stop::{Cause, Command, Ladder, Step};
+use super::proof::TreeHandle;
+use super::stop::{Cause, Command, KillSequence, Step};
 use crate::clock::boot_now;
 use crate::process::launch::{Launched, launch, place};
 use crate::process::protocol::{HeldIn, MainExit, Oom, Order, Report, ShimSpec};
@@ -26,7 +26,7 @@ use crate::process::protocol::{HeldIn, MainExit, Oom, Order, Report, ShimSpec};
 /// Orders to the shim that may wait while it is busy or stopped.
 const ORDER_QUEUE: usize = 32;
 
-/// How long a tree that was given up has to prove that it ended after all.
+/// How long a tree that was given up on has to prove that it ended after all.
 const LAST_LOOK: Duration = Duration::from_millis(100);
 
 /// How long a shim that reported an empty tree has to be gone.
@@ -37,7 +37,7 @@ pub(super) async fn run(
     spec: AttemptSpec,
     commands: mpsc::Receiver<Command>,
     chunks: mpsc::UnboundedSender<Output>,
-) -> Ending {
+) -> AttemptEnd {
     let started = boot_now();
     let launched = place(spec.containment, &spec.shim)
         .and_then(|held_in| Ok((launch(&spec.shim, &spec.label)?, held_in)));
@@ -45,27 +45,28 @@ pub(super) async fn run(
         Ok(launched) => launched,
         Err(error) => return never_started(started, format!("cannot launch a shim: {error}")),
     };
-    let (mut drive, stdin) = Drive::arm(&spec, (launched, held_in.clone()), (commands, chunks));
-    drive.started = started;
+    let (mut task, stdin) =
+        AttemptTask::arm(&spec, (launched, held_in.clone()), (commands, chunks));
+    task.started = started;
     // Only now, with everything armed that can end the attempt, does anything flow to it.
-    let feeder = drive.feed(spec, held_in, stdin);
-    let tree_empty = drive.until_empty().await;
+    let feeder = task.feed(spec, held_in, stdin);
+    let tree_empty = task.until_empty().await;
     feeder.abort();
-    drive.conclude(tree_empty).await
+    task.conclude(tree_empty).await
 }
 
-fn never_started(started: BootTime, reason: String) -> Ending {
-    Ending {
+fn never_started(started: BootTime, reason: String) -> AttemptEnd {
+    AttemptEnd {
         kind: EndKind::SpawnFailed { reason },
         tree_empty: true,
         executed: false,
         started,
         duration: Duration::from_millis(boot_now().since(started).as_millis()),
-        ..Ending::unknown("")
+        ..AttemptEnd::unknown("")
     }
 }
 
-struct Drive {
+struct AttemptTask {
     child: Child,
     reports: Lines<BufReader<OwnedReadHalf>>,
     /// Closed at the last: both halves of the shim see that.
@@ -74,8 +75,8 @@ struct Drive {
     commands: mpsc::Receiver<Command>,
     handles_left: bool,
     readers: Readers,
-    grip: Grip,
-    ladder: Ladder,
+    tree: TreeHandle,
+    kill_sequence: KillSequence,
     timeout_at: Option<Instant>,
     started: BootTime,
     seen: Seen,
@@ -99,7 +100,7 @@ enum Wake {
     Step,
 }
 
-impl Drive {
+impl AttemptTask {
     fn arm(
         spec: &AttemptSpec,
         (launched, held_in): (Launched, HeldIn),
@@ -108,7 +109,7 @@ impl Drive {
         let Launched { child, socket, stdin, stdout, stderr } = launched;
         let (reports, to_shim) = socket.into_split();
         let (orders, order_queue) = mpsc::channel(ORDER_QUEUE);
-        let drive = Self {
+        let task = Self {
             child,
             reports: BufReader::new(reports).lines(),
             orders: Some(orders),
@@ -116,13 +117,13 @@ impl Drive {
             commands,
             handles_left: true,
             readers: Readers::start((stdout, stderr), spec.limits, chunks),
-            grip: Grip::new(&held_in),
-            ladder: Ladder::new(spec.kill_after),
+            tree: TreeHandle::new(&held_in),
+            kill_sequence: KillSequence::new(spec.kill_after),
             timeout_at: spec.timeout.map(|timeout| Instant::now() + timeout),
             started: BootTime::default(),
             seen: Seen::default(),
         };
-        (drive, stdin)
+        (task, stdin)
     }
 
     /// Starts to write the spec and later orders to the shim, and the input to the job.
@@ -157,14 +158,14 @@ impl Drive {
                 Wake::Command(command) => self.obey(command, now),
                 Wake::Timeout => {
                     self.timeout_at = None;
-                    let step = self.ladder.stop(Cause::TimedOut, now);
+                    let step = self.kill_sequence.stop(Cause::TimedOut, now);
                     self.take(step);
                 }
                 Wake::Step => {
-                    let step = self.ladder.advance(now);
+                    let step = self.kill_sequence.advance(now);
                     if step == Some(Step::GiveUp) {
                         let _ = self.child.start_kill();
-                        return self.grip.prove_empty(now + LAST_LOOK).await;
+                        return self.tree.prove_empty(now + LAST_LOOK).await;
                     }
                     self.take(step);
                 }
@@ -173,13 +174,13 @@ impl Drive {
     }
 
     async fn next_wake(&mut self) -> Wake {
-        let (timeout_at, due) = (self.timeout_at, self.ladder.due());
+        let (timeout_at, due) = (self.timeout_at, self.kill_sequence.due());
         tokio::select! {
             // What happened comes before what is asked: an end that was reported already
             // wins against a timeout or a cancel that comes at the same moment.
             biased;
             line = self.reports.next_line() => Wake::Report(
-                // A broken line is no better than a broken stream.
+                // A broken line is as bad as a broken stream.
                 line.ok().flatten().and_then(|line| serde_json::from_str(&line).ok())
             ),
             command = self.commands.recv(), if self.handles_left => Wake::Command(command),
@@ -190,25 +191,25 @@ impl Drive {
 
     fn note(&mut self, report: Report, now: Instant) {
         match report {
-            Report::Holding { init } => self.grip.learn_init(init),
+            Report::Holding { init } => self.tree.learn_init(init),
             Report::Starting => self.seen.starting = true,
             Report::Started { pid } => {
                 self.seen.executed = true;
-                self.grip.learn_job(pid);
+                self.tree.learn_job(pid);
             }
             Report::SpawnFailed { reason } => {
                 self.seen.spawn_failure = Some(reason);
-                self.ladder.main_ended(now);
+                self.kill_sequence.main_ended(now);
             }
             Report::DeadlinePassed => {
                 // The shim has sent SIGKILL already; this only counts the time from here.
-                let _ = self.ladder.kill(Cause::DeadlinePassed, now);
+                let _ = self.kill_sequence.kill(Cause::DeadlinePassed, now);
             }
             Report::Exited(exit) => {
                 self.seen.exit = Some(exit);
                 self.timeout_at = None;
-                self.grip.main_ended();
-                self.ladder.main_ended(now);
+                self.tree.main_ended();
+                self.kill_sequence.main_ended(now);
             }
             Report::Empty => {}
         }
@@ -216,9 +217,9 @@ impl Drive {
 
     fn obey(&mut self, command: Option<Command>, now: Instant) {
         let step = match command {
-            Some(Command::Cancel) => self.ladder.stop(Cause::Cancelled, now),
-            Some(Command::Interrupt) => self.ladder.stop(Cause::Interrupted, now),
-            Some(Command::KillNow) => self.ladder.kill(Cause::Interrupted, now),
+            Some(Command::Cancel) => self.kill_sequence.stop(Cause::Cancelled, now),
+            Some(Command::Interrupt) => self.kill_sequence.stop(Cause::Interrupted, now),
+            Some(Command::KillNow) => self.kill_sequence.kill(Cause::Interrupted, now),
             Some(Command::Deadline(deadline)) => {
                 self.order(Order::Deadline { boot_ms: deadline.0 });
                 None
@@ -226,7 +227,7 @@ impl Drive {
             None => {
                 // Every handle is gone, and with them anyone who could stop it.
                 self.handles_left = false;
-                self.ladder.kill(Cause::Interrupted, now)
+                self.kill_sequence.kill(Cause::Interrupted, now)
             }
         };
         self.take(step);
@@ -237,7 +238,7 @@ impl Drive {
             Some(Step::Terminate) => self.order(Order::Term),
             Some(Step::Kill) => self.order(Order::Kill),
             Some(Step::Force) => {
-                self.grip.kill();
+                self.tree.kill();
                 // An inner half that is stopped does not see it; the outer half does, and ends
                 // what is left with proof.
                 self.orders = None;
@@ -255,28 +256,28 @@ impl Drive {
     async fn without_shim(&mut self, now: Instant) -> bool {
         let _ = self.child.start_kill();
         let confirm = Duration::from_millis(limits::KILL_CONFIRM_MAX.as_millis());
-        let by = self.ladder.gives_up_at().unwrap_or(now + confirm);
-        self.grip.prove_empty(by).await
+        let by = self.kill_sequence.gives_up_at().unwrap_or(now + confirm);
+        self.tree.prove_empty(by).await
     }
 
-    async fn conclude(mut self, mut tree_empty: bool) -> Ending {
+    async fn conclude(mut self, mut tree_empty: bool) -> AttemptEnd {
         let output = self.readers.finish().await;
         // One that will not go is left to the runtime, which reaps it when it does.
         let _ = timeout(REAP_MAX, self.child.wait()).await;
         let exit = self.seen.exit.take();
         let failed = self.seen.spawn_failure.is_some();
         let began = self.seen.executed || (self.seen.starting && !failed);
-        let kind = match judge(self.seen.spawn_failure, exit.as_ref(), self.ladder.cause()) {
+        let kind = match judge(self.seen.spawn_failure, exit.as_ref(), self.kill_sequence.cause()) {
             EndKind::ShimDied { .. } if !began => {
                 // Both halves of it are gone, and nothing was in the tree but them.
                 tree_empty = true;
                 let reason = "the shim was killed before it executed the job".to_owned();
                 EndKind::SpawnFailed { reason }
             }
-            EndKind::ShimDied { .. } if self.grip.is_in_reach() => EndKind::ShimKilled,
+            EndKind::ShimDied { .. } if self.tree.is_in_reach() => EndKind::ShimKilled,
             kind => kind,
         };
-        Ending {
+        AttemptEnd {
             kind,
             code: exit.as_ref().and_then(|exit| exit.code),
             signal: exit.as_ref().and_then(|exit| exit.signal),
@@ -290,7 +291,7 @@ impl Drive {
 }
 
 /// Decides what kind of end it was. An end that no signal of ours preceded is the job's own,
-/// even if somebody had asked to stop it by then.
+/// even if it had been asked to stop by then.
 pub(super) fn judge(
     spawn_failure: Option<String>,
     exit: Option<&MainExit>,

@@ -1,6 +1,6 @@
-//! Whether a shutdown fits into what the host allows before it kills.
+//! Whether a shutdown fits into the time that the host allows before it kills.
 //!
-//! Only what can be seen without asking anybody: who started us, and that one's usual limit.
+//! Only what can be seen without asking: which supervisor started us, and its usual limit.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,23 +8,23 @@ use std::time::Duration;
 use super::RELEASE;
 use crate::attempt::KILL_AFTER;
 
-/// Somebody who kills a process that does not end in time.
+/// A supervisor that kills a process that does not end in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Outer {
+pub struct Supervisor {
     /// Its name.
-    pub who: &'static str,
+    pub name: &'static str,
     /// What it allows unless told otherwise.
-    pub usual: Duration,
+    pub stop_timeout: Duration,
     /// How to allow more.
     pub setting: &'static str,
 }
 
-impl Outer {
+impl Supervisor {
     /// Finds who started us, as far as that can be seen.
     #[must_use]
     pub fn of(variables: &[(String, String)]) -> Option<Self> {
-        outer(variables, Path::new("/.dockerenv").exists())
+        supervisor(variables, Path::new("/.dockerenv").exists())
     }
 }
 
@@ -37,37 +37,41 @@ pub fn needed_to_stop(grace: Duration) -> Duration {
 
 /// Says what a shutdown may take, and warns if the host probably does not wait that long.
 pub(super) fn check(variables: &[(String, String)], needed: Duration) {
-    let Some(outer) = Outer::of(variables) else { return };
-    let Outer { who, usual, setting } = outer;
-    if needed > usual {
+    let Some(supervisor) = Supervisor::of(variables) else { return };
+    let Supervisor { name, stop_timeout, setting } = supervisor;
+    if needed > stop_timeout {
         tracing::warn!(
             ?needed,
-            ?usual,
-            "a shutdown may take longer than {who} usually waits before it kills: {setting}"
+            ?stop_timeout,
+            "a shutdown may take longer than {name} usually waits before it kills: {setting}"
         );
     } else {
-        tracing::info!(?needed, ?usual, "a shutdown fits into what {who} usually waits");
+        tracing::info!(
+            ?needed,
+            ?stop_timeout,
+            "a shutdown fits into the time that {name} usually waits"
+        );
     }
 }
 
-fn outer(variables: &[(String, String)], in_docker: bool) -> Option<Outer> {
+fn supervisor(variables: &[(String, String)], in_docker: bool) -> Option<Supervisor> {
     let has = |name: &str| variables.iter().any(|(known, _)| known == name);
     if has("KUBERNETES_SERVICE_HOST") {
-        Some(Outer {
-            who: "Kubernetes",
-            usual: Duration::from_secs(30),
+        Some(Supervisor {
+            name: "Kubernetes",
+            stop_timeout: Duration::from_secs(30),
             setting: "raise terminationGracePeriodSeconds, or lower worker.shutdown_timeout",
         })
     } else if in_docker {
-        Some(Outer {
-            who: "Docker",
-            usual: Duration::from_secs(10),
+        Some(Supervisor {
+            name: "Docker",
+            stop_timeout: Duration::from_secs(10),
             setting: "raise --stop-timeout or stop_grace_period, or lower worker.shutdown_timeout",
         })
     } else if has("INVOCATION_ID") || has("NOTIFY_SOCKET") {
-        Some(Outer {
-            who: "systemd",
-            usual: Duration::from_secs(90),
+        Some(Supervisor {
+            name: "systemd",
+            stop_timeout: Duration::from_secs(90),
             setting: "raise TimeoutStopSec, or lower worker.shutdown_timeout",
         })
     } else {
@@ -77,17 +81,18 @@ fn outer(variables: &[(String, String)], in_docker: bool) -> Option<Outer> {
 
 #[cfg(test)]
 mod tests {
-    use super::outer;
+    use super::supervisor;
 
     #[test]
     fn the_innermost_killer_counts() {
         let with = |names: &[&str]| -> Vec<(String, String)> {
             names.iter().map(|name| ((*name).to_owned(), "x".to_owned())).collect()
         };
-        let who = |names: &[&str], docker| outer(&with(names), docker).map(|outer| outer.who);
-        assert_eq!(who(&[], false), None);
-        assert_eq!(who(&["INVOCATION_ID"], false), Some("systemd"));
-        assert_eq!(who(&["INVOCATION_ID"], true), Some("Docker"));
-        assert_eq!(who(&["KUBERNETES_SERVICE_HOST"], true), Some("Kubernetes"));
+        let found =
+            |names: &[&str], docker| supervisor(&with(names), docker).map(|found| found.name);
+        assert_eq!(found(&[], false), None);
+        assert_eq!(found(&["INVOCATION_ID"], false), Some("systemd"));
+        assert_eq!(found(&["INVOCATION_ID"], true), Some("Docker"));
+        assert_eq!(found(&["KUBERNETES_SERVICE_HOST"], true), Some("Kubernetes"));
     }
 }

@@ -3,10 +3,10 @@ use std::time::Duration;
 use outlast_core::limits::RESULT_BYTES_MAX;
 use outlast_core::time::BootTime;
 use outlast_packs::PackSet;
-use outlast_sdk::{Ended, Ending as Kind, EvidenceCode, StopReason};
+use outlast_sdk::{EvidenceCode, Outcome, OutcomeKind as Kind, StopReason};
 
-use super::{drop_cut_values, hide, judge};
-use crate::attempt::{Captured, EndKind, Ending, Oom, OutputSummary};
+use super::{drop_cut_values, hide, outcome_of};
+use crate::attempt::{AttemptEnd, Captured, EndKind, Oom, OutputSummary};
 use crate::mask::Mask;
 
 fn captured(text: &str) -> Captured {
@@ -14,8 +14,8 @@ fn captured(text: &str) -> Captured {
     Captured { bytes: text.as_bytes().to_vec(), total, cut: false }
 }
 
-fn ending(kind: EndKind, stdout: &str, stderr: &str) -> Ending {
-    Ending {
+fn ending(kind: EndKind, stdout: &str, stderr: &str) -> AttemptEnd {
+    AttemptEnd {
         code: if let EndKind::Exited { code } = kind { Some(code) } else { None },
         kind,
         signal: None,
@@ -31,18 +31,18 @@ fn ending(kind: EndKind, stdout: &str, stderr: &str) -> Ending {
     }
 }
 
-fn judged(ending: &Ending, stop: Option<StopReason>) -> Ended {
+fn judged(ending: &AttemptEnd, stop: Option<StopReason>) -> Outcome {
     let packs = PackSet::embedded_core().unwrap();
     let about = (Duration::from_secs(7), stop);
-    judge(packs.get("core.echo").unwrap(), ending, about, &Mask::default())
+    outcome_of(packs.get("core.echo").unwrap(), ending, about, &Mask::default())
 }
 
 fn check(kind: EndKind, expected: Kind, error_type: Option<&str>) {
-    let ended = judged(&ending(kind.clone(), "", ""), None);
-    assert_eq!(ended.ending, expected, "{kind:?}");
-    let failure = ended.failure.as_ref().map(|failure| failure.error_type.as_str());
+    let outcome = judged(&ending(kind.clone(), "", ""), None);
+    assert_eq!(outcome.kind, expected, "{kind:?}");
+    let failure = outcome.failure.as_ref().map(|failure| failure.error_type.as_str());
     assert_eq!(failure, error_type, "{kind:?}");
-    assert_eq!(ended.evidence, kind.to_string());
+    assert_eq!(outcome.evidence, kind.to_string());
 }
 
 #[test]
@@ -66,9 +66,9 @@ fn every_ending_is_reported_as_what_it_was() {
 
 #[test]
 fn a_failure_is_told_with_the_last_line_of_standard_error() {
-    let ended = judged(&ending(EndKind::Exited { code: 3 }, "", "first\nno such file\n\n"), None);
-    assert_eq!(ended.failure.unwrap().message, "exit code 3: no such file");
-    assert_eq!(ended.exit_code, Some(3));
+    let outcome = judged(&ending(EndKind::Exited { code: 3 }, "", "first\nno such file\n\n"), None);
+    assert_eq!(outcome.failure.unwrap().message, "exit code 3: no such file");
+    assert_eq!(outcome.exit_code, Some(3));
 }
 
 #[test]
@@ -81,13 +81,13 @@ fn an_end_without_proof_is_told_as_such() {
 #[test]
 fn a_result_too_large_to_keep_leaves_the_job_completed_and_says_so() {
     // Each byte takes six in JSON.
-    let ended = judged(
+    let outcome = judged(
         &ending(EndKind::Exited { code: 0 }, &"\u{1}".repeat(RESULT_BYTES_MAX / 2), ""),
         None,
     );
-    assert_eq!(ended.ending, Kind::Completed);
-    assert!(ended.result_json.len() <= RESULT_BYTES_MAX);
-    let result: serde_json::Value = serde_json::from_slice(&ended.result_json).unwrap();
+    assert_eq!(outcome.kind, Kind::Completed);
+    assert!(outcome.result_json.len() <= RESULT_BYTES_MAX);
+    let result: serde_json::Value = serde_json::from_slice(&outcome.result_json).unwrap();
     assert!(result["output_error"].as_str().unwrap().contains("larger"));
 }
 
@@ -95,22 +95,22 @@ fn a_result_too_large_to_keep_leaves_the_job_completed_and_says_so() {
 fn output_of_which_only_the_end_was_kept_says_how_much_is_missing() {
     let mut cut = ending(EndKind::Exited { code: 0 }, "tail", "");
     cut.output.stdout.total = 1004;
-    let ended = judged(&cut, None);
-    let result: serde_json::Value = serde_json::from_slice(&ended.result_json).unwrap();
+    let outcome = judged(&cut, None);
+    let result: serde_json::Value = serde_json::from_slice(&outcome.result_json).unwrap();
     assert_eq!(result["output_missing_bytes"], 1000);
 }
 
 const SECRET: &str = "sesame-opens-the-door";
 
-fn masked(ending: &mut Ending) -> String {
+fn masked(ending: &mut AttemptEnd) -> String {
     let packs = PackSet::embedded_core().unwrap();
     let mask = Mask::of([SECRET.as_bytes()].into_iter());
     drop_cut_values(ending, &mask);
     let about = (Duration::from_secs(7), None);
-    let mut ended = judge(packs.get("core.echo").unwrap(), ending, about, &mask);
-    hide(&mut ended, &mask);
-    let message = ended.failure.map(|failure| failure.message).unwrap_or_default();
-    format!("{message}{}", String::from_utf8_lossy(&ended.result_json))
+    let mut outcome = outcome_of(packs.get("core.echo").unwrap(), ending, about, &mask);
+    hide(&mut outcome, &mask);
+    let message = outcome.failure.map(|failure| failure.message).unwrap_or_default();
+    format!("{message}{}", String::from_utf8_lossy(&outcome.result_json))
 }
 
 /// No part of a secret is shown either, wherever what is reported was cut.

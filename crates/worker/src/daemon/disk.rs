@@ -1,8 +1,8 @@
-//! What takes as long as a job left things behind, kept away from the engine's thread.
+//! File work whose length depends on what a job left behind, off the engine's thread.
 //!
 //! Two threads, made at the start, so that a host out of processes does not stop them: one
-//! reads (results, checkpoints), one removes (folders). The engine waits for neither; attempts
-//! that would leave more than the second can keep up with wait before they start.
+//! reads (results, checkpoints), one removes (folders). The engine waits for neither. If removing
+//! falls behind, new attempts wait before they start.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,27 +19,27 @@ type Task = Box<dyn FnOnce() + Send>;
 /// Folders that may wait to be removed, beside those in use.
 const LEFT_MAX: usize = 64;
 
-/// The way to both threads.
+/// A handle to both threads.
 #[derive(Clone, Debug)]
-pub(super) struct Backroom {
+pub(super) struct DiskThreads {
     reading: mpsc::Sender<Task>,
     removing: mpsc::Sender<Task>,
     room: Arc<Semaphore>,
 }
 
-/// A folder that is removed when this is dropped, by somebody else.
+/// A folder that the remover's thread removes when this is dropped.
 #[derive(Debug)]
-pub(super) struct Housed {
+pub(super) struct FolderGuard {
     folder: Option<WorkFolder>,
-    place: Option<Place>,
+    permit: Option<FolderPermit>,
     removing: mpsc::Sender<Task>,
 }
 
 /// Room for one folder.
-pub(super) type Place = OwnedSemaphorePermit;
+pub(super) type FolderPermit = OwnedSemaphorePermit;
 
-impl Backroom {
-    /// Starts both threads, for so many attempts at the same time.
+impl DiskThreads {
+    /// Starts both threads, for this many attempts at the same time.
     pub(super) fn start(concurrency: u32) -> io::Result<Self> {
         let slots = usize::try_from(concurrency).unwrap_or(usize::MAX / 8);
         Ok(Self {
@@ -51,18 +51,18 @@ impl Backroom {
 
     /// Waits until another folder may be made: at once, unless many wait to be removed. `None`
     /// if it is `stopped` before that.
-    pub(super) async fn place<T>(&self, stopped: impl Future<Output = T>) -> Option<Place> {
+    pub(super) async fn permit<T>(&self, stopped: impl Future<Output = T>) -> Option<FolderPermit> {
         tokio::select! {
             biased;
-            place = Arc::clone(&self.room).acquire_owned() => place.ok(),
+            permit = Arc::clone(&self.room).acquire_owned() => permit.ok(),
             _ = stopped => None,
         }
     }
 
     /// Keeps a folder until it is dropped, and removes it then.
-    pub(super) fn house(&self, folder: WorkFolder, place: Place) -> Housed {
+    pub(super) fn guard(&self, folder: WorkFolder, permit: FolderPermit) -> FolderGuard {
         let removing = self.removing.clone();
-        Housed { folder: Some(folder), place: Some(place), removing }
+        FolderGuard { folder: Some(folder), permit: Some(permit), removing }
     }
 
     /// Reads something; `None` only if that panicked.
@@ -72,7 +72,7 @@ impl Backroom {
     ) -> Option<T> {
         let (done, result) = oneshot::channel();
         let task: Task = Box::new(move || {
-            // Nobody listens where the attempt was dropped.
+            // The receiver is gone if the attempt was dropped.
             let _ = done.send(work());
         });
         self.reading.send(task).ok()?;
@@ -88,7 +88,10 @@ impl Backroom {
             let _ = done.send(());
         });
         if self.removing.send(task).is_ok() && ended.recv_timeout(bound).is_err() {
-            tracing::warn!(?bound, "work folder is not removed yet: the next worker here will");
+            tracing::warn!(
+                ?bound,
+                "work folder not removed yet: the next worker on this host removes it"
+            );
         }
     }
 }
@@ -97,29 +100,29 @@ fn thread_of(name: &str) -> io::Result<mpsc::Sender<Task>> {
     let (tasks, queue) = mpsc::channel::<Task>();
     thread::Builder::new().name(name.to_owned()).spawn(move || {
         for task in queue {
-            // What it was about is lost; the thread is there for the next one.
+            // Only this task is lost.
             if catch_unwind(AssertUnwindSafe(task)).is_err() {
-                tracing::error!("a fault of Outlast: reading or removing what a job left panicked");
+                tracing::error!("internal error: reading or removing a job's files panicked");
             }
         }
     })?;
     Ok(tasks)
 }
 
-impl Housed {
+impl FolderGuard {
     /// The folder, until it is dropped.
     pub(super) const fn folder(&self) -> Option<&WorkFolder> {
         self.folder.as_ref()
     }
 }
 
-impl Drop for Housed {
+impl Drop for FolderGuard {
     fn drop(&mut self) {
-        let (folder, place) = (self.folder.take(), self.place.take());
+        let (folder, permit) = (self.folder.take(), self.permit.take());
         // Refused only when the thread has died: then the task, and the folder, go here.
         let _ = self.removing.send(Box::new(move || {
             drop(folder);
-            drop(place);
+            drop(permit);
         }));
     }
 }
@@ -130,32 +133,32 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    use super::{Backroom, LEFT_MAX};
+    use super::{DiskThreads, LEFT_MAX};
     use crate::folder::WorkFolder;
 
     #[tokio::test]
     async fn nobody_waits_for_a_folder_to_be_removed_and_few_may_be_left_behind() {
         let root = tempfile::tempdir().unwrap();
-        let backroom = Backroom::start(1).unwrap();
+        let disk = DiskThreads::start(1).unwrap();
         // The remover is busy until we say so.
         let (go, gate) = mpsc::channel::<()>();
-        backroom.removing.send(Box::new(move || gate.recv().unwrap_or(()))).unwrap();
+        disk.removing.send(Box::new(move || gate.recv().unwrap_or(()))).unwrap();
         for n in 0..=LEFT_MAX {
-            let place = backroom.place(pending::<()>()).await.unwrap();
+            let permit = disk.permit(pend::<()>()).await.unwrap();
             let folder = WorkFolder::create(root.path(), &n.to_string()).unwrap();
-            drop(backroom.house(folder, place));
+            drop(disk.guard(folder, permit));
         }
-        assert!(root.path().join("0").exists(), "it is not removed by whoever drops it");
-        assert_eq!(backroom.room.available_permits(), 0, "the next one waits");
+        assert!(root.path().join("0").exists(), "the thread that drops it does not remove it");
+        assert_eq!(disk.room.available_permits(), 0, "the next one waits");
         // An order to stop does not have to wait for the remover.
-        assert!(backroom.place(ready(())).await.is_none());
-        assert_eq!(backroom.read(|| 7).await, Some(7), "reading goes on meanwhile");
+        assert!(disk.permit(ready(())).await.is_none());
+        assert_eq!(disk.read(|| 7).await, Some(7), "reading goes on meanwhile");
 
         drop(go);
 
         let mut all = Vec::new();
         for _ in 0..=LEFT_MAX {
-            all.push(backroom.place(pending::<()>()).await.unwrap());
+            all.push(disk.permit(pend::<()>()).await.unwrap());
         }
         assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
     }
@@ -163,17 +166,17 @@ mod tests {
     // One panic once left the worker without a reader for good.
     #[tokio::test]
     async fn a_panic_costs_the_one_read_alone() {
-        let backroom = Backroom::start(1).unwrap();
-        let broken = backroom.read(|| -> u8 { panic!("a page of the result that cannot be read") });
+        let disk = DiskThreads::start(1).unwrap();
+        let broken = disk.read(|| -> u8 { panic!("a page of the result that cannot be read") });
         assert_eq!(broken.await, None);
-        assert_eq!(backroom.read(|| 7).await, Some(7));
+        assert_eq!(disk.read(|| 7).await, Some(7));
     }
 
     #[test]
     fn what_cannot_be_removed_in_time_is_left() {
-        let backroom = Backroom::start(1).unwrap();
+        let disk = DiskThreads::start(1).unwrap();
         let (go, gate) = mpsc::channel::<()>();
-        backroom.remove_last(move || gate.recv().unwrap_or(()), Duration::from_millis(10));
+        disk.remove_last(move || gate.recv().unwrap_or(()), Duration::from_millis(10));
         drop(go);
     }
 }

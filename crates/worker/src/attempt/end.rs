@@ -8,12 +8,12 @@ use outlast_core::time::BootTime;
 use super::output::OutputSummary;
 use crate::process::protocol::Oom;
 
-/// The one account of an attempt's end.
+/// How an attempt ended.
 #[derive(Debug)]
-pub struct Ending {
+pub struct AttemptEnd {
     /// Why it ended.
     pub kind: EndKind,
-    /// Exit code of the main process, also when it was told to end and then exited.
+    /// Exit code of the main process, also when it was ordered to end and then exited.
     pub code: Option<i32>,
     /// Signal that ended the main process.
     pub signal: Option<i32>,
@@ -85,7 +85,7 @@ impl fmt::Display for EndKind {
     }
 }
 
-impl Ending {
+impl AttemptEnd {
     /// An end of which nothing is known.
     pub(super) fn unknown(reason: &str) -> Self {
         Self {

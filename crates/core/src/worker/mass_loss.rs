@@ -1,4 +1,4 @@
-//! Losing many workers together: whether their jobs are suspected, and whether silence is
+//! Losing many workers at once: whether their jobs are suspected, and whether silence is
 //! believed.
 //!
 //! Workers that go at the same moment are not found in the same look: each has its own last
@@ -19,7 +19,7 @@ pub const FEW: usize = 3;
 
 /// The live workers, as one look finds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Look {
+pub struct FleetCounts {
     /// How many hold a lease.
     pub live: usize,
     /// Of these, how many lost their connection or have missed beats for half their lease.
@@ -32,7 +32,7 @@ pub struct Look {
 
 /// What one server remembers of workers that were given up, and of its breaker.
 #[derive(Debug, Default)]
-pub struct Together {
+pub struct MassLoss {
     lapsed: VecDeque<(BootTime, usize)>,
     opened: Option<BootTime>,
 }
@@ -43,7 +43,7 @@ pub const fn are_most(lost: usize, all: usize) -> bool {
     lost > FEW && lost.saturating_mul(2) > all
 }
 
-impl Together {
+impl MassLoss {
     /// Notes that workers were given up.
     pub fn lapsed(&mut self, count: usize, now: BootTime) {
         if count > 0 {
@@ -53,7 +53,7 @@ impl Together {
 
     /// Returns whether workers that are given up now go with most of the others, within a
     /// window: then none of their jobs is suspected.
-    pub fn is_mass(&mut self, look: Look, window: Span, now: BootTime) -> bool {
+    pub fn is_mass(&mut self, look: FleetCounts, window: Span, now: BootTime) -> bool {
         while self.lapsed.front().is_some_and(|(at, _)| now.since(*at) > window) {
             self.lapsed.pop_front();
         }
@@ -64,7 +64,7 @@ impl Together {
 
     /// Returns until when workers that are merely silent are not given up, if most of them are:
     /// a whole lease from when that began. Those whose connection dropped are another matter.
-    pub fn hold(&mut self, look: Look, lease: Span, now: BootTime) -> Option<BootTime> {
+    pub fn hold(&mut self, look: FleetCounts, lease: Span, now: BootTime) -> Option<BootTime> {
         if !are_most(look.silent, look.live) {
             self.opened = None;
             return None;

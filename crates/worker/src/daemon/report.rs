@@ -1,0 +1,164 @@
+//! From an attempt's end to the outcome that is reported.
+
+use std::time::Duration;
+
+use outlast_core::limits::RESULT_BYTES_MAX;
+use outlast_packs::Action;
+use outlast_sdk::{EvidenceCode, Outcome, StopReason};
+use serde_json::{Value, json};
+
+use crate::attempt::{AttemptEnd, EndKind, Oom};
+use crate::mask::Mask;
+
+/// Longest message made of what a program said.
+const MESSAGE_CHARS_MAX: usize = 1000;
+
+/// What is kept of a result that is too large.
+const RESULT_HEAD_CHARS: usize = 4096;
+
+/// Drops what is left of a secret value where output was cut: no part of one is shown.
+pub(super) fn drop_cut_values(ending: &mut AttemptEnd, mask: &Mask) {
+    for captured in [&mut ending.output.stdout, &mut ending.output.stderr] {
+        let kept = u64::try_from(captured.bytes.len()).unwrap_or(u64::MAX);
+        if kept < captured.total {
+            mask.drop_cut_beginning(&mut captured.bytes);
+        }
+        if captured.cut {
+            mask.drop_cut_end(&mut captured.bytes);
+        }
+    }
+}
+
+/// Returns the outcome of an attempt. What is shortened is masked first: a cut must not show part
+/// of a secret.
+pub(super) fn outcome_of(
+    action: &Action,
+    ending: &AttemptEnd,
+    (limit, stop): (Duration, Option<StopReason>),
+    mask: &Mask,
+) -> Outcome {
+    let evidence = ending.kind.to_string();
+    let mut outcome =
+        match &ending.kind {
+            EndKind::Exited { code: 0 } => Outcome::completed(result(action, ending, mask)),
+            EndKind::Exited { code } => {
+                Outcome::failed("exit_code", said((ending, mask), &format!("exit code {code}")))
+            }
+            EndKind::Signalled { signal, oom } => {
+                let by = match oom {
+                    Oom::Unknown => " (perhaps for want of memory)",
+                    Oom::Yes | Oom::No => "",
+                };
+                Outcome::failed(
+                    "signal",
+                    said((ending, mask), &format!("killed by signal {signal}{by}")),
+                )
+            }
+            EndKind::TimedOut => Outcome::timed_out(limit),
+            EndKind::Cancelled => Outcome::cancelled(""),
+            EndKind::Interrupted => Outcome::interrupted(match stop {
+                Some(StopReason::DeadlineNear) => return lease_over(ending),
+                Some(StopReason::Forced) => "killed by a forced shutdown",
+                Some(StopReason::Cancelled | StopReason::Stale | StopReason::Interrupted)
+                | None => "ended by the worker's shutdown",
+            }),
+            EndKind::DeadlinePassed => return lease_over(ending),
+            EndKind::OomKilled => Outcome::failed("oom_killed", "killed for want of memory")
+                .known_by(EvidenceCode::Oom),
+            EndKind::SpawnFailed { reason } if is_the_jobs_own(reason) => {
+                Outcome::failed("spawn_failed", reason.clone()).permanently()
+            }
+            // Nothing was executed, and the job is not to blame.
+            EndKind::SpawnFailed { reason } => {
+                return Outcome::not_started(reason.clone()).known_by(EvidenceCode::Host);
+            }
+            // Nothing else runs as the job's user and has reason to. If it were not charged, a job
+            // that does it would run until the interruption budget is spent.
+            EndKind::ShimKilled => Outcome::failed(
+                "shim_killed",
+                "the process that holds the job was killed, most likely by the job itself",
+            ),
+            // The job is not known to be the cause, so it is not charged.
+            EndKind::ShimDied { reason } => {
+                let message = format!("lost its shim: {reason}");
+                let outcome = Outcome::interrupted(message.clone()).because("shim_died", message);
+                Outcome { evidence_code: None, ..outcome }
+            }
+        };
+    outcome.evidence = evidence;
+    outcome.exit_code = ending.code;
+    outcome.tree_empty = ending.tree_empty;
+    outcome.executed = ending.executed;
+    outcome
+}
+
+/// Hides secret values in everything that is reported about an attempt.
+pub(super) fn hide(outcome: &mut Outcome, mask: &Mask) {
+    if mask.is_empty() {
+        return;
+    }
+    outcome.result_json = mask.json(std::mem::take(&mut outcome.result_json).into()).into();
+    if let Some(failure) = &mut outcome.failure {
+        failure.message = mask.text(&failure.message);
+    }
+}
+
+/// The shim or the engine ended it because the lease was not renewed: a loss of the worker, not a
+/// shutdown.
+fn lease_over(ending: &AttemptEnd) -> Outcome {
+    let message = EndKind::DeadlinePassed.to_string();
+    let outcome = Outcome::interrupted(message.clone()).because("lease_not_renewed", message);
+    Outcome {
+        exit_code: ending.code,
+        tree_empty: ending.tree_empty,
+        executed: ending.executed,
+        ..outcome.known_by(EvidenceCode::Lease)
+    }
+}
+
+/// Arguments and environment are made of the job's parameters; all else that a start needs is
+/// the worker's and its host's.
+fn is_the_jobs_own(reason: &str) -> bool {
+    reason.contains("too long for the system")
+}
+
+fn result(action: &Action, ending: &AttemptEnd, mask: &Mask) -> Vec<u8> {
+    let stdout = &ending.output.stdout;
+    let mut result = action.result(&stdout.bytes);
+    if !stdout.is_whole()
+        && let Some(result) = result.as_object_mut()
+    {
+        let missing = stdout.total.saturating_sub(u64::try_from(stdout.bytes.len()).unwrap_or(0));
+        result.insert("output_missing_bytes".to_owned(), json!(missing));
+        if stdout.cut {
+            result.insert("output_cut".to_owned(), json!(true));
+        }
+    }
+    let bytes = serde_json::to_vec(&result).unwrap_or_else(|_never| b"null".to_vec());
+    if bytes.len() <= RESULT_BYTES_MAX { bytes } else { head_only(&mask.json(bytes)) }
+}
+
+/// The work was done; only its result is too long to keep.
+fn head_only(bytes: &[u8]) -> Vec<u8> {
+    let head: String = String::from_utf8_lossy(bytes).chars().take(RESULT_HEAD_CHARS).collect();
+    let value: Value = json!({
+        "output_error": format!("result is larger than {RESULT_BYTES_MAX} bytes"),
+        "output_head": head,
+    });
+    value.to_string().into_bytes()
+}
+
+/// What happened, with the last line of the program's standard error.
+fn said((ending, mask): (&AttemptEnd, &Mask), what: &str) -> String {
+    let stderr = mask.text(&String::from_utf8_lossy(&ending.output.stderr.bytes));
+    match stderr.lines().rev().map(str::trim).find(|line| !line.is_empty()) {
+        Some(line) => {
+            let line: String = line.chars().take(MESSAGE_CHARS_MAX).collect();
+            format!("{what}: {line}")
+        }
+        None => what.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -17,12 +17,8 @@ const QUOTING: &[&str] = &[GLOSSARY, "xtask/src/words.rs"];
 const PHRASES: &str = "| Write | Not |";
 const NAMES: &str = "| Name | Not | In |";
 /// Folders that are not rewritten yet. Remove one when its text is clean.
-const PENDING: &[&str] = &[
-    "crates/server",
-    "crates/store",
-    "crates/store-postgres",
-    "crates/store-sqlite",
-];
+const PENDING: &[&str] =
+    &["crates/server", "crates/store", "crates/store-postgres", "crates/store-sqlite"];
 
 /// The words that are retired.
 #[derive(Debug, Default)]

@@ -126,9 +126,9 @@ impl Worker {
     /// Serves jobs with its handlers until the process gets a terminating signal, and drains.
     ///
     /// From here on this worker handles the process's signals: the first SIGTERM or SIGINT drains
-    /// it, a second one stops what is left at once, and a third ends the process with exit code
-    /// 1. SIGTSTP makes it take no new work, SIGCONT undoes that. After it has
-    /// returned, one more SIGTERM or SIGINT ends the process with exit code 1.
+    /// it, a second one stops what is left at once, and a third ends the process with code 1.
+    /// SIGTSTP makes it take no new work, SIGCONT undoes that. After it has returned, one more
+    /// SIGTERM or SIGINT ends the process with code 1.
     ///
     /// # Errors
     /// When it has no handler, the server refuses it for good, the system has no thread left, or

@@ -62,8 +62,7 @@ struct Run {
 impl Drop for Run {
     fn drop(&mut self) {
         if !self.guard.is_over() {
-            self.guard
-                .cut_short(Outcome::interrupted("dropped: it did not stop when ordered to"));
+            self.guard.cut_short(Outcome::interrupted("dropped: it did not stop when ordered to"));
         }
     }
 }

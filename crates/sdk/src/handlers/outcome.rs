@@ -131,7 +131,7 @@ mod tests {
             (StopReason::Stale, OutcomeKind::Interrupted),
             (StopReason::Cancelled, OutcomeKind::Cancelled),
         ] {
-            assert_eq!(end("gave up", Some(reason)).ending, ending, "{reason:?}");
+            assert_eq!(end("gave up", Some(reason)).kind, ending, "{reason:?}");
         }
         let for_good = end(HandlerError::permanent("x", "y"), Some(StopReason::Interrupted));
         assert_eq!(for_good.kind, OutcomeKind::Failed);

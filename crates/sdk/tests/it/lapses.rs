@@ -25,7 +25,7 @@ async fn a_lapsed_worker_stops_what_it_held_and_registers_as_another() {
     let (mut stream, next) = server.attach(1).await;
 
     assert_ne!(next.worker_id, first.worker_id);
-    assert!(!next.resumed && anew.held.is_empty());
+    assert!(!next.resumed && next.held.is_empty());
     eventually("the old attempt is stopped", || gate.stops() == [(1, StopReason::Stale)]).await;
     stream.deliver([job(2)]);
     gate.started_reach(2).await;

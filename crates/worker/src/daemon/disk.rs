@@ -144,7 +144,7 @@ mod tests {
         let (go, gate) = mpsc::channel::<()>();
         disk.removing.send(Box::new(move || gate.recv().unwrap_or(()))).unwrap();
         for n in 0..=LEFT_MAX {
-            let permit = disk.permit(pend::<()>()).await.unwrap();
+            let permit = disk.permit(pending::<()>()).await.unwrap();
             let folder = WorkFolder::create(root.path(), &n.to_string()).unwrap();
             drop(disk.guard(folder, permit));
         }
@@ -158,7 +158,7 @@ mod tests {
 
         let mut all = Vec::new();
         for _ in 0..=LEFT_MAX {
-            all.push(disk.permit(pend::<()>()).await.unwrap());
+            all.push(disk.permit(pending::<()>()).await.unwrap());
         }
         assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
     }

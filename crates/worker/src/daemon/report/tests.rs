@@ -59,7 +59,7 @@ fn every_ending_is_reported_as_what_it_was() {
     let long = "arguments and environment of sh are too long for the system".to_owned();
     check(EndKind::SpawnFailed { reason: long }, Kind::Failed, Some("spawn_failed"));
     let faulty = judged(&ending(EndKind::SpawnFailed { reason: reason.clone() }, "", ""), None);
-    assert_eq!((faulty.ending, faulty.executed), (Kind::NotStarted, false));
+    assert_eq!((faulty.kind, faulty.executed), (Kind::NotStarted, false));
     assert_eq!(faulty.evidence_code, Some(EvidenceCode::Host));
     check(EndKind::ShimDied { reason }, Kind::Interrupted, Some("shim_died"));
 }

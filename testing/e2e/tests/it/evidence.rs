@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outlast_e2e::wait::{KILL_AFTER, LEASE, RECONNECT, SWEEP, stays, within};
-use outlast_e2e::{Proxy, Run, Scene, Weather, Worker, WorkerOptions};
+use outlast_e2e::{Proxy, Run, Scene, ServerOptions, Weather, Worker, WorkerOptions};
 use serde_json::{Value, json};
 
 /// Runs a job on a worker, ends the worker in some way, and returns the first attempt and the
@@ -105,7 +105,8 @@ fn a_killed_engine_is_a_loss_at_once_whatever_the_lease() {
 
 #[test]
 fn a_death_is_reported_when_the_network_is_back() {
-    let scene = Scene::start();
+    // The server may see the connection end. With that alone it waits longer than this test.
+    let scene = Scene::with(ServerOptions::default().set("worker.reconnect_window", json!(60)));
     let proxy = Proxy::to(&scene.server().url());
     let doomed = scene.worker_with(&with_a_long_lease().through(&proxy.url()));
     let job = scene.run(forbidding_overlap());

@@ -135,7 +135,7 @@ fn a_third_signal_ends_the_process_whatever_it_still_waits_for() {
     stage.await_running(long);
     // A server that hears nothing: leaving it in order would take a while.
     stage.scene.server().process().signal(Signal::STOP);
-    for heard in ["draining", "shutdown is forced"] {
+    for heard in ["draining", "forced shutdown"] {
         worker.signal(Signal::TERM);
         let _ = worker.await_line(heard, BOUND);
     }

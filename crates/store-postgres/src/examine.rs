@@ -7,7 +7,8 @@ use tokio::time::Instant;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-use crate::connect::{Address, OpenError};
+use crate::connect::Address;
+use crate::error::OpenError;
 use crate::migrate;
 
 /// How often a commit is timed.

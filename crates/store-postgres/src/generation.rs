@@ -2,9 +2,9 @@
 //! cannot say here that they did: `outlast restore --mark-only` does.
 
 use outlast_store::cursor::LANES_A_RESTORE;
-use tokio_postgres::Client;
 
-use crate::connect::{OpenError, Options};
+use crate::connect::Options;
+use crate::error::OpenError;
 use crate::postgres_store::PostgresStore;
 use crate::transfer::PostgresTarget;
 
@@ -15,12 +15,6 @@ const RENEW: &str = "with lanes as (
          on conflict (id) do update set latest = e.latest + $1),
      closed as (update server_batch set lane = null where lane is not null)
      update outlast.generation set number = number + 1 returning number";
-
-/// Returns the store's generation.
-pub(crate) async fn generation(client: &Client) -> Result<u64, OpenError> {
-    let row = client.query_one("select max(number) from outlast.generation", &[]).await?;
-    Ok(row.try_get::<_, Option<i64>>(0)?.and_then(|it| u64::try_from(it).ok()).unwrap_or(1))
-}
 
 impl PostgresStore {
     /// Raises the generation of a database that was just restored; returns it.

@@ -24,6 +24,7 @@
 //! applied as a compare-and-set on (seq, epoch).
 
 mod connect;
+mod error;
 mod examine;
 mod failure;
 mod generation;
@@ -38,7 +39,8 @@ mod tls;
 mod transfer;
 mod writer;
 
-pub use connect::{OpenError, Options, connect};
+pub use connect::{Options, connect};
+pub use error::OpenError;
 pub use examine::{Examined, examine};
 pub use migrate::SCHEMA_VERSION;
 pub use postgres_store::PostgresStore;

@@ -10,7 +10,7 @@ use outlast_store::migration::{Found, Migration, Standing, standing};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, GenericClient};
 
-use crate::connect::OpenError;
+use crate::error::OpenError;
 
 const MIGRATIONS: &[Migration] = &[
     Migration { name: "0001_first", text: include_str!("../migrations/0001_first.sql") },

@@ -21,8 +21,8 @@ use outlast_store::{Applied, Batch, Clock, Command, Store, StoreError};
 use tokio::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
 
-use crate::connect::{Address, OpenError, Options};
-use crate::generation::generation;
+use crate::connect::{Address, Options, generation};
+use crate::error::OpenError;
 use crate::line::Line;
 use crate::read::{self, Readers};
 use crate::tend;

@@ -18,7 +18,8 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tokio_postgres::{Client, Statement};
 
-use crate::connect::{Address, OpenError, Options};
+use crate::connect::{Address, Options};
+use crate::error::OpenError;
 use crate::failure::Failure;
 use crate::migrate::{SCHEMA_VERSION, look};
 use crate::row::get;

@@ -18,7 +18,8 @@ use outlast_store::cursor::LANES_A_RESTORE;
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
-use crate::connection::{OpenError, lock, named, reader};
+use crate::connection::{lock, reader};
+use crate::error::{OpenError, named};
 use crate::guard::{check, held};
 use crate::mark::{self, beside};
 use crate::migrate::{look, migrate, open_to_look};

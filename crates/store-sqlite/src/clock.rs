@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use outlast_core::time::Timestamp;
 use outlast_store::Clock;
+use rusqlite::Connection;
 use rustix::time::{ClockId, clock_gettime};
 
 /// A clock over CLOCK_BOOTTIME that starts at a given time.
@@ -28,6 +29,17 @@ impl Clock for BootClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.base.0.saturating_add(boot_ms().saturating_sub(self.opened_ms).max(0)))
     }
+}
+
+/// Returns the latest time that the store has acted at.
+pub(crate) fn persisted_time(connection: &Connection) -> Result<Timestamp, rusqlite::Error> {
+    let latest: Option<i64> = connection.query_row(
+        "select max(at) from (select max(at) as at from event_batch
+             union all select cast(value as integer) from meta where key = 'time')",
+        [],
+        |row| row.get(0),
+    )?;
+    Ok(Timestamp(latest.unwrap_or(0)))
 }
 
 /// Returns the wall clock's time.

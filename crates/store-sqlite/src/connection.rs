@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::time::Timestamp;
 use outlast_store::Clock;
-use outlast_store::migration::Mismatch;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{FlockOperation, flock};
 
+use crate::error::{OpenError, named};
 use crate::guard::check;
 use crate::mark::Mark;
 use crate::migrate::migrate;
@@ -36,80 +35,6 @@ pub struct Options {
     pub unsafe_no_fsync: bool,
     /// A clock to use instead of the real one, for tests.
     pub clock: Option<Arc<dyn Clock>>,
-}
-
-/// Why a store could not be opened. Nothing has changed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The folder or file cannot be made or read.
-    #[error("cannot open {path}: {source}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        #[source]
-        source: io::Error,
-    },
-    /// Another process has the store open.
-    #[error("{path} is in use by another server; an embedded store has one server at a time")]
-    InUse {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The place does not allow what durability needs.
-    #[error(
-        "store cannot be made durable here (journal mode {journal}, synchronous {synchronous}): \
-         put it on a local disk"
-    )]
-    NotDurable {
-        /// Journal mode that SQLite gave.
-        journal: String,
-        /// Level of synchronisation that SQLite gave.
-        synchronous: i64,
-    },
-    /// The file is something else.
-    #[error("{path} is not a SQLite database")]
-    NotADatabase {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file belongs to another program.
-    #[error("{path} is a SQLite database of another program ({what}), not an Outlast store")]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-        /// What tells whose it is.
-        what: String,
-    },
-    /// The store has lost data that was acknowledged.
-    #[error("store {path} is damaged: {what}")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is missing.
-        what: String,
-    },
-    /// The store was made by another build of Outlast.
-    #[error(transparent)]
-    Schema(#[from] Mismatch),
-    /// The store was made by an older Outlast, and is only to be read.
-    #[error("{path} lacks migrations: {}", pending.join(", "))]
-    Behind {
-        /// The file.
-        path: PathBuf,
-        /// What it lacks.
-        pending: Vec<&'static str>,
-    },
-    /// An import into the store was not finished.
-    #[error("{path} is half imported: it holds a part of an export")]
-    HalfImported {
-        /// The file.
-        path: PathBuf,
-    },
-    /// SQLite refuses.
-    #[error("cannot open the store: {0}")]
-    Sqlite(#[from] rusqlite::Error),
 }
 
 /// A database that this process owns.
@@ -193,20 +118,6 @@ fn keep_plans(connection: &Connection) -> Result<(), rusqlite::Error> {
     Ok(())
 }
 
-pub(crate) fn named(error: OpenError, path: &Path) -> OpenError {
-    match error {
-        OpenError::Sqlite(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
-            OpenError::NotADatabase { path: path.to_owned() }
-        }
-        OpenError::Sqlite(error)
-            if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) =>
-        {
-            OpenError::Damaged { path: path.to_owned(), what: error.to_string() }
-        }
-        other => other,
-    }
-}
-
 /// A file that is made if it is not there, for this user alone: it holds parameters of jobs.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
@@ -239,17 +150,6 @@ pub(crate) fn reader(path: &Path) -> Result<Connection, rusqlite::Error> {
     connection.busy_timeout(BUSY_WAIT)?;
     connection.pragma_update(None, "cache_size", READER_CACHE_KIB)?;
     Ok(connection)
-}
-
-/// Returns the latest time that the store has acted at.
-pub(crate) fn persisted_time(connection: &Connection) -> Result<Timestamp, rusqlite::Error> {
-    let latest: Option<i64> = connection.query_row(
-        "select max(at) from (select max(at) as at from event_batch
-             union all select cast(value as integer) from meta where key = 'time')",
-        [],
-        |row| row.get(0),
-    )?;
-    Ok(Timestamp(latest.unwrap_or(0)))
 }
 
 /// Returns whether an import into the store was begun and not finished.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode};
 
 use crate::backup::generation;
-use crate::connection::{OpenError, named};
+use crate::error::{OpenError, named};
 use crate::guard::{check, held};
 use crate::migrate::open_to_look;
 use crate::read::limited;

@@ -11,7 +11,8 @@ use std::path::Path;
 use outlast_core::time::Timestamp;
 use rusqlite::Connection;
 
-use crate::connection::{OpenError, named, persisted_time};
+use crate::clock::persisted_time;
+use crate::error::{OpenError, named};
 use crate::mark::{self, Said};
 use crate::migrate::open_to_look;
 

@@ -22,6 +22,7 @@
 mod backup;
 mod clock;
 mod connection;
+mod error;
 mod examine;
 mod guard;
 mod mark;
@@ -34,7 +35,8 @@ mod writer;
 
 pub use backup::Restoring;
 pub use clock::BootClock;
-pub use connection::{OpenError, Options};
+pub use connection::Options;
+pub use error::OpenError;
 pub use examine::{Examined, examine};
 pub use guard::APPLICATION_ID;
 pub use migrate::{SCHEMA_VERSION, migrate};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use outlast_store::migration::{Found, Migration, Standing, standing};
 use rusqlite::{Connection, OpenFlags};
 
-use crate::connection::OpenError;
+use crate::error::OpenError;
 use crate::guard::{APPLICATION_ID, refuse_foreign};
 
 const MIGRATIONS: &[Migration] = &[

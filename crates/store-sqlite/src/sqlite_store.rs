@@ -20,8 +20,9 @@ use outlast_store::{Applied, Batch, Clock, Store, StoreError};
 use tokio::sync::oneshot;
 
 use crate::backup::generation;
-use crate::clock::{BootClock, wall};
-use crate::connection::{OpenError, Options, half_imported, named, own, persisted_time};
+use crate::clock::{BootClock, persisted_time, wall};
+use crate::connection::{Options, half_imported, own};
+use crate::error::{OpenError, named};
 use crate::migrate::look;
 use crate::read::{self, Readers};
 use crate::writer::{self, Ask};

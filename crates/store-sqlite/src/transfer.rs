@@ -18,9 +18,9 @@ use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
 
-use crate::connection::{
-    OpenError, Options, Owned, half_imported, named, own, persisted_time, reader,
-};
+use crate::clock::persisted_time;
+use crate::connection::{Options, Owned, half_imported, own, reader};
+use crate::error::{OpenError, named};
 use crate::migrate::{SCHEMA_VERSION, standing_of};
 use crate::row::failed;
 

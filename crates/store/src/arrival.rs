@@ -13,8 +13,7 @@
 use outlast_core::id::JobId;
 use outlast_core::time::Span;
 
-use crate::command::NewJob;
-use crate::reply::Enqueued;
+use crate::job::{Enqueued, NewJob};
 
 /// A job as a program stored it.
 #[derive(Clone, Debug, PartialEq, Eq)]

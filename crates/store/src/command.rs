@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use outlast_core::budget::{Budgets, ScheduledTimeout};
+use outlast_core::budget::Budgets;
 use outlast_core::evidence::Evidence;
 use outlast_core::id::{Epoch, JobId, WorkerId};
-use outlast_core::job::{Job, Rules, State};
+use outlast_core::job::{Job, State};
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use uuid::Uuid;
 
 use crate::arrival::EnqueueArrived;
+pub use crate::job::{ClassId, ClassKey, First, NewJob, Origin, Payload, Route};
 use crate::once::Once;
-use crate::reply::MoveRefusal;
 
 /// Commands to apply as one transaction.
 #[derive(Clone, Debug)]
@@ -96,103 +96,6 @@ pub enum Command {
     Prune(Prune),
     /// Drops every job, queue and worker. Conformance runs only.
     Reset,
-}
-
-/// What routes a job: a server claims only classes that its free workers fit, so jobs
-/// that nobody can take cost nothing.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ClassKey {
-    /// Queue.
-    pub queue: String,
-    /// Job type, or the reference of an action.
-    pub job_type: String,
-    /// How it is run.
-    pub route: Route,
-    /// Tenant, for the OJS multi-tenancy header.
-    pub tenant: Option<String>,
-    /// Jobs that must run alone on their worker are a class of their own. A job enters it
-    /// by a transition, never when it is enqueued.
-    pub isolated: bool,
-}
-
-/// How jobs of a class are run.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Route {
-    /// By a handler that someone registered for the type, or a plain OJS fetch.
-    Plain,
-    /// By a packaged action.
-    Action {
-        /// `shell`, `python` or `node`.
-        runtime: String,
-        /// Labels that the worker must carry, with these values.
-        labels: BTreeMap<String, String>,
-        /// Whether the worker must be able to prove that a process tree is dead: its jobs
-        /// forbid overlap.
-        proof: bool,
-    },
-}
-
-/// Number of a class in this store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ClassId(pub i64);
-
-/// A job to be stored. Its id is fixed before the first try.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NewJob {
-    /// Id, a UUIDv7.
-    pub id: JobId,
-    /// What routes it.
-    pub class: ClassKey,
-    /// -100 (last) to 100 (first).
-    pub priority: i8,
-    /// The immutable payload.
-    pub payload: Payload,
-    /// What it obeys.
-    pub rules: Rules,
-    /// When it may first run.
-    pub first: First,
-    /// Longest an attempt may run.
-    pub timeout: Option<Span>,
-    /// Visibility of a plain OJS attempt; `None` takes the fetch's.
-    pub visibility: Option<Span>,
-    /// How long it is kept while no live worker can run it.
-    pub scheduled_timeout: ScheduledTimeout,
-    /// Which door it came in by.
-    pub origin: Origin,
-    /// Who enqueues it, for the event log.
-    pub by: String,
-}
-
-/// What a job carries; the store keeps it as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Payload {
-    /// JSON: the `args` array of an OJS job; for executions `[parameters]`.
-    pub args: String,
-    /// JSON object: OJS `meta`; empty when there is none.
-    pub meta: String,
-    /// JSON object: everything else the producer's envelope held that must be given back
-    /// (options as sent, unknown fields, labels); empty when there is none.
-    pub extra: String,
-}
-
-/// When a job may first run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum First {
-    /// At once.
-    Now,
-    /// From this time on.
-    At(Timestamp),
-    /// When someone activates it.
-    OnActivation,
-}
-
-/// Which door a job came in by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// The OJS API.
-    Ojs,
-    /// The executions API.
-    Execution,
 }
 
 /// A wish to take jobs.
@@ -494,18 +397,13 @@ pub struct Seen {
     pub started: bool,
 }
 
-impl Seen {
-    /// Says whether the job is still as it was seen.
-    ///
-    /// # Errors
-    /// Returns the refusal of an order if it is not.
-    pub fn check(expected: Option<Self>, job: &Job) -> Result<(), MoveRefusal> {
+impl JobOrder {
+    /// Whether a job is still as it was seen by whoever gives the order.
+    #[must_use]
+    pub fn still_meets(&self, job: &Job) -> bool {
         let started = job.holder.is_some_and(|holder| holder.started.is_some());
-        let now = Self { state: job.state, epoch: job.epoch, started };
-        match expected {
-            Some(expected) if expected != now => Err(MoveRefusal::Moved),
-            _ => Ok(()),
-        }
+        let now = Seen { state: job.state, epoch: job.epoch, started };
+        self.expected.is_none_or(|expected| expected == now)
     }
 }
 

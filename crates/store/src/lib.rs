@@ -7,6 +7,7 @@
 //! Map:
 //! - [`store`]: the trait
 //! - [`command`], [`reply`]: what can be asked of a batch, and what comes back
+//! - [`job`]: a job to be stored, and what routes it
 //! - [`once`]: enqueueing once for a key
 //! - [`apply`]: what a command does, between loading and writing
 //! - [`arrival`]: jobs that programs stored by SQL
@@ -32,6 +33,7 @@ pub mod command;
 pub mod conformance;
 pub mod cursor;
 pub mod event;
+pub mod job;
 pub mod list;
 pub mod migration;
 pub mod model;

@@ -11,6 +11,9 @@
 //!                        ─▶ Sources: tables by state, or what a worker holds and held
 //! ```
 
+mod filter;
+mod walk;
+
 use std::collections::HashSet;
 
 use outlast_core::job::State;
@@ -18,6 +21,9 @@ use outlast_core::job::State;
 use crate::command::{ClassId, ClassKey, Route};
 use crate::query::JobQuery;
 use crate::tally::{ClassCounts, Counts};
+
+pub use filter::{Dialect, Values};
+pub use walk::{Look, Numbers, at_once, cursor, cut, find};
 
 /// Jobs in a block: a class is noted once for each that it has jobs in.
 pub const BLOCK_BITS: u32 = 10;

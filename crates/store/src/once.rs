@@ -12,8 +12,7 @@
 use outlast_core::id::JobId;
 use outlast_core::time::Span;
 
-use crate::command::NewJob;
-use crate::reply::{EnqueueRefusal, Enqueued};
+use crate::job::{EnqueueRefusal, Enqueued, NewJob};
 
 /// A hash: what a key or a request is known by here.
 pub type Fingerprint = [u8; 32];

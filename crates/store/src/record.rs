@@ -11,7 +11,8 @@ use outlast_core::job::{DeadLetterReason, Outcome, Rules, State};
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 
-use crate::command::{ClassId, ClassKey, Origin, Payload, WorkerRole};
+use crate::command::WorkerRole;
+use crate::job::{ClassId, ClassKey, Origin, Payload};
 
 /// The immutable part of a job: written once, never updated.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,7 +9,8 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
 
 use crate::arrival::EnqueuedArrived;
-use crate::command::{ClassId, ClassKey};
+use crate::job::{ClassId, ClassKey};
+pub use crate::job::{EnqueueRefusal, Enqueued};
 use crate::once::{OnceRefusal, Onced};
 use crate::record::StoredJob;
 
@@ -61,30 +62,6 @@ pub enum Reply {
     Done,
     /// Of `ForgetWorker` and `ForgetDeadLetter` when there was nothing.
     NotFound,
-}
-
-/// A job was stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Enqueued {
-    /// Its id.
-    pub id: JobId,
-    /// Its class.
-    pub class: ClassId,
-    /// `available`, `scheduled` or `pending`; of a refused arrival `discarded`.
-    pub state: State,
-    /// When.
-    pub at: Timestamp,
-}
-
-/// Why a job was not stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EnqueueRefusal {
-    /// A job of that id is known.
-    #[error("job {0} already exists")]
-    DuplicateId(JobId),
-    /// Its `expires_at` has passed.
-    #[error("job {0} has already expired")]
-    Expired(JobId),
 }
 
 /// What a plain heartbeat prolonged.

@@ -1,12 +1,64 @@
 //! What a batch writes, gathered by table: one statement for all rows of a sort.
+//!
+//! A statement is written once, with `{rows}` for its rows: `unnest` of one array for each column,
+//! under the name `k`. `{columns}` are the columns' names and `{count}` is how many rows there
+//! are. Numbers and types of the arrays follow from the fields of the row.
+
+use std::sync::LazyLock;
 
 use outlast_core::job::State;
 use uuid::Uuid;
 
-use crate::link::{Ask, values};
+use crate::link::{Ask, Value, values};
+
+/// A type of a column, as PostgreSQL calls it.
+trait Column {
+    const TYPE: &'static str;
+}
+
+macro_rules! columns {
+    ($($type:ty: $name:literal),* $(,)?) => {
+        $(impl Column for $type { const TYPE: &'static str = $name; })*
+    };
+}
+
+columns! {
+    bool: "boolean", i16: "smallint", i32: "integer", i64: "bigint", Uuid: "uuid",
+    String: "text", &'static str: "text", Vec<u8>: "bytea",
+}
+
+impl<T: Column> Column for Option<T> {
+    const TYPE: &'static str = T::TYPE;
+}
+
+/// Names and types of a row's columns.
+type Columns = &'static [(&'static str, &'static str)];
+
+/// Writes a statement out. Of several sorts of rows, those after the first are `{rows 2}` and so
+/// on; each sort's arrays are followed by its count.
+fn statement(template: &str, sorts: &[Columns]) -> String {
+    let mut sql = template.to_owned();
+    let mut number = 0;
+    for (nth, columns) in (1..).zip(sorts) {
+        let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+        let names = names.join(", ");
+        let arrays = columns.iter().map(|(_, of)| {
+            number += 1;
+            format!("${number}::{of}[]")
+        });
+        let arrays: Vec<String> = arrays.collect();
+        number += 1;
+        let rows = format!("unnest({}) k({names})", arrays.join(", "));
+        for (what, text) in [("rows", rows), ("columns", names), ("count", format!("${number}"))] {
+            let place = if nth == 1 { format!("{{{what}}}") } else { format!("{{{what} {nth}}}") };
+            sql = sql.replace(&place, &text);
+        }
+    }
+    sql
+}
 
 /// Declares the rows of one statement: a struct for a row, one for all of them as columns,
-/// and the statement that takes the columns in this order.
+/// and the statement.
 macro_rules! rows {
     ($(#[$doc:meta])* $row:ident, $rows:ident, $sql:expr, { $($column:ident: $type:ty),* $(,)? }) => {
         $(#[$doc])*
@@ -17,78 +69,46 @@ macro_rules! rows {
         pub(super) struct $rows { len: i64, $($column: Vec<$type>),* }
 
         impl $rows {
+            const COLUMNS: Columns = &[$((stringify!($column), <$type as Column>::TYPE)),*];
+
             pub(super) fn push(&mut self, row: $row) {
                 self.len += 1;
                 $(self.$column.push(row.$column);)*
             }
 
-            fn take(&mut self) -> Option<Ask> {
+            /// Takes the columns and how many rows there are, unless there are none.
+            fn values(&mut self) -> Option<Vec<Value>> {
                 if self.len == 0 {
                     return None;
                 }
                 let all = std::mem::take(self);
-                Some(Ask::new($sql, values![$(all.$column),*, all.len]))
+                Some(values![$(all.$column),*, all.len])
+            }
+
+            fn take(&mut self) -> Option<Ask> {
+                static SQL: LazyLock<String> =
+                    LazyLock::new(|| statement($sql, &[$rows::COLUMNS]));
+                self.values().map(|values| Ask::new(&SQL, values))
             }
         }
     };
 }
 
-macro_rules! active_gone {
-    () => {
-        "delete from active a
-         using unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::boolean[], $5::boolean[])
-             k(seq, epoch, started, cancelled, checkpoint)
-         where a.seq = k.seq and a.epoch = k.epoch and a.cancelled = k.cancelled
-             and a.started is not distinct from k.started
-             and coalesce((select true from checkpoint c where c.seq = a.seq), false) = k.checkpoint
-         returning 1"
-    };
-}
-
-macro_rules! finished {
-    ($columns:literal) => {
-        concat!(
-            "insert into finished (seq, state, at, epoch, life, failures, losses, interruptions,
-                                   isolated, attempt, shown, result, error, ended_by)
-             select * from unnest(",
-            $columns,
-            ") returning 1"
-        )
-    };
-}
-
-macro_rules! attempt {
-    ($columns:literal) => {
-        concat!(
-            "insert into attempt_row (seq, epoch, life, number, worker, plain, claimed, started,
-                                      finished, outcome, next_state, error, exit_code, by,
-                                      evidence, evidence_code, pack_digest)
-             select * from unnest(",
-            $columns,
-            ") returning 1"
-        )
-    };
-}
-
-macro_rules! new_rows {
-    () => {
-        "unnest($1::uuid[], $2::bigint[], $3::smallint[], $4::text[], $5::bigint[], $6::bigint[],
-                $7::bigint[], $8::smallint[], $9::bigint[], $10::bigint[], $11::bigint[],
-                $12::text[], $13::text[], $14::text[], $15::text[], $16::text[])
-             u(id, class, priority, rules, timeout_ms, visibility_ms, strand_ms, origin, created,
-               scheduled_for, expires_at, args, meta, extra, state, refusal)"
-    };
-}
+const ACTIVE_GONE: &str = "
+     delete from active a using {rows}
+     where a.seq = k.seq and a.epoch = k.epoch and a.cancelled = k.cancelled
+         and a.started is not distinct from k.started
+         and coalesce((select true from checkpoint c where c.seq = a.seq), false) = k.checkpoint
+     returning 1";
 
 rows! {
     /// A job leaves the claimable ones: the compare-and-set.
     ReadyGone, ReadyGones,
     "with gone as (
-         delete from ready r using unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[])
-             k(class, rank, seq, epoch)
+         delete from ready r using {rows}
          where r.class = k.class and r.rank = k.rank and r.seq = k.seq and r.epoch = k.epoch
          returning 1)
-     select outlast.exactly(count(*), $5) from gone",
+     select outlast.exactly(count(*), {count}) from gone",
     { class: i64, rank: i64, seq: i64, epoch: i64 }
 }
 
@@ -96,18 +116,17 @@ rows! {
     /// A job leaves those that wait.
     WaitingGone, WaitingGones,
     "with gone as (
-         delete from waiting w using unnest($1::bigint[], $2::bigint[], $3::text[])
-             k(seq, epoch, state)
+         delete from waiting w using {rows}
          where w.seq = k.seq and w.epoch = k.epoch and w.state = k.state
          returning 1)
-     select outlast.exactly(count(*), $4) from gone",
+     select outlast.exactly(count(*), {count}) from gone",
     { seq: i64, epoch: i64, state: &'static str }
 }
 
 rows! {
     /// An attempt is over. It goes if it is what the decision took it for.
     ActiveGone, ActiveGones,
-    concat!("with gone as (", active_gone!(), ") select outlast.exactly(count(*), $6) from gone"),
+    &format!("with gone as ({ACTIVE_GONE}) select outlast.exactly(count(*), {{count}}) from gone"),
     { seq: i64, epoch: i64, started: Option<i64>, cancelled: bool, checkpoint: bool }
 }
 
@@ -117,13 +136,11 @@ rows! {
     "with kept as (
          update active a set started = k.started, cancelled = k.cancelled,
              pack_digest = k.pack_digest
-         from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::boolean[], $5::bigint[],
-                     $6::boolean[], $7::text[])
-             k(seq, epoch, was_started, was_cancelled, started, cancelled, pack_digest)
+         from {rows}
          where a.seq = k.seq and a.epoch = k.epoch and a.cancelled = k.was_cancelled
              and a.started is not distinct from k.was_started
          returning 1)
-     select outlast.exactly(count(*), $8) from kept",
+     select outlast.exactly(count(*), {count}) from kept",
     {
         seq: i64, epoch: i64, was_started: Option<i64>, was_cancelled: bool,
         started: Option<i64>, cancelled: bool, pack_digest: Option<String>,
@@ -135,24 +152,22 @@ rows! {
     /// to have.
     FinishedGone, FinishedGones,
     "with gone as (
-         delete from finished f using unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[])
-             k(seq, epoch, state, letter)
+         delete from finished f using {rows}
          where f.seq = k.seq and f.epoch = k.epoch and f.state = k.state
              and k.letter is not distinct from
                  (select d.reason from dead_letter_row d where d.seq = k.seq)
-         returning 1),
+         returning k.seq),
      letters as (
-         delete from dead_letter_row d where d.seq = any($1::bigint[]))
-     select outlast.exactly(count(*), $5) from gone",
+         delete from dead_letter_row d using gone where d.seq = gone.seq)
+     select outlast.exactly(count(*), {count}) from gone",
     { seq: i64, epoch: i64, state: &'static str, letter: Option<&'static str> }
 }
 
 rows! {
     /// A job is stored: claimable, waiting, or refused. Its number is drawn here, in this order.
     NewRow, NewRows,
-    concat!(
-        "with k as materialized (
-             select nextval('job_seq') as seq, u.* from ", new_rows!(), "),
+    "with k as materialized (
+             select nextval('job_seq') as seq, k.* from {rows}),
          stored as (
              insert into job_row (seq, id, class, priority, rules, timeout_ms, visibility_ms,
                                   strand_ms, origin, created, scheduled_for, expires_at, args,
@@ -183,8 +198,7 @@ rows! {
                                    isolated, attempt, shown, error, ended_by)
              select seq, state, created, 0, 1, 0, 0, 0, false, 0, true, refusal, 'refused'
              from k where state = 'discarded')
-         select outlast.exactly(count(*), $17) from stored"
-    ),
+         select outlast.exactly(count(*), {count}) from stored",
     {
         id: Uuid, class: i64, priority: i16, rules: Option<String>, timeout_ms: Option<i64>,
         visibility_ms: Option<i64>, strand_ms: Option<i64>, origin: i16, created: i64,
@@ -194,15 +208,13 @@ rows! {
 }
 
 /// The same, when all are claimable and none expires: `args` pass through no heap of rows.
-const ALL_CLAIMABLE: &str = concat!(
-    "with stored as (
+const ALL_CLAIMABLE: &str = "with stored as (
          insert into job_row (seq, id, class, priority, rules, timeout_ms, visibility_ms,
                               strand_ms, origin, created, args, meta, extra)
          select nextval('job_seq'), id, class, priority, rules, timeout_ms, visibility_ms,
                 strand_ms, origin, created, args, meta, extra
-         from ",
-    new_rows!(),
-    "    returning seq, class, priority, created, strand_ms),
+         from {rows}
+         returning seq, class, priority, created, strand_ms),
      blocks as (
          insert into class_block (class, block, writer)
          select distinct class, seq >> 10, pg_backend_pid() from stored
@@ -211,20 +223,14 @@ const ALL_CLAIMABLE: &str = concat!(
          insert into ready (class, rank, seq, epoch, life, failures, losses, interruptions, since,
                             strand_ms)
          select class, -2 * priority::bigint, seq, 0, 1, 0, 0, 0, created, strand_ms from stored)
-     select outlast.exactly(count(*), $17) from stored"
-);
+     select outlast.exactly(count(*), {count}) from stored";
 
 rows! {
     /// A job becomes claimable.
     ReadyRow, ReadyRows,
     "with put as (
-         insert into ready (class, rank, seq, epoch, life, failures, losses, interruptions, since,
-                            strand_ms, expires)
-         select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::int[],
-                              $6::int[], $7::int[], $8::int[], $9::bigint[], $10::bigint[],
-                              $11::bigint[])
-         returning 1)
-     select outlast.exactly(count(*), $12) from put",
+         insert into ready ({columns}) select {columns} from {rows} returning 1)
+     select outlast.exactly(count(*), {count}) from put",
     {
         class: i64, rank: i64, seq: i64, epoch: i64, life: i32, failures: i32, losses: i32,
         interruptions: i32, since: i64, strand_ms: Option<i64>, expires: Option<i64>,
@@ -235,12 +241,8 @@ rows! {
     /// A job waits for its time, or for someone.
     WaitingRow, WaitingRows,
     "with put as (
-         insert into waiting (seq, state, due, epoch, life, failures, losses, interruptions,
-                              isolated, since)
-         select * from unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::int[],
-                              $6::int[], $7::int[], $8::int[], $9::boolean[], $10::bigint[])
-         returning 1)
-     select outlast.exactly(count(*), $11) from put",
+         insert into waiting ({columns}) select {columns} from {rows} returning 1)
+     select outlast.exactly(count(*), {count}) from put",
     {
         seq: i64, state: &'static str, due: Option<i64>, epoch: i64, life: i32, failures: i32,
         losses: i32, interruptions: i32, isolated: bool, since: i64,
@@ -251,15 +253,8 @@ rows! {
     /// An attempt is held.
     ActiveRow, ActiveRows,
     "with put as (
-         insert into active (seq, epoch, life, failures, losses, interruptions, isolated, worker,
-                             plain, claimed, started, visible_until, visibility_ms, deadline,
-                             cancelled)
-         select k.*, false
-         from unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::int[], $6::int[],
-                     $7::boolean[], $8::uuid[], $9::text[], $10::bigint[], $11::bigint[],
-                     $12::bigint[], $13::bigint[], $14::bigint[]) k
-         returning 1)
-     select outlast.exactly(count(*), $15) from put",
+         insert into active ({columns}, cancelled) select {columns}, false from {rows} returning 1)
+     select outlast.exactly(count(*), {count}) from put",
     {
         seq: i64, epoch: i64, life: i32, failures: i32, losses: i32, interruptions: i32,
         isolated: bool, worker: Option<Uuid>, plain: Option<String>, claimed: i64,
@@ -271,15 +266,9 @@ rows! {
 rows! {
     /// A job has ended.
     FinishedRow, FinishedRows,
-    concat!(
-        "with put as (",
-        finished!(
-            "$1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::int[], $6::int[],
-             $7::int[], $8::int[], $9::boolean[], $10::int[], $11::boolean[], $12::text[],
-             $13::text[], $14::text[]"
-        ),
-        ") select outlast.exactly(count(*), $15) from put"
-    ),
+    "with put as (
+         insert into finished ({columns}) select {columns} from {rows} returning 1)
+     select outlast.exactly(count(*), {count}) from put",
     {
         seq: i64, state: &'static str, at: i64, epoch: i64, life: i32, failures: i32, losses: i32,
         interruptions: i32, isolated: bool, attempt: i32, shown: bool, result: Option<String>,
@@ -290,15 +279,9 @@ rows! {
 rows! {
     /// An attempt that has ended.
     AttemptRow, AttemptRows,
-    concat!(
-        "with put as (",
-        attempt!(
-            "$1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::uuid[], $6::text[],
-             $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::text[],
-             $13::int[], $14::text[], $15::text[], $16::text[], $17::text[]"
-        ),
-        ") select outlast.exactly(count(*), $18) from put"
-    ),
+    "with put as (
+         insert into attempt_row ({columns}) select {columns} from {rows} returning 1)
+     select outlast.exactly(count(*), {count}) from put",
     {
         seq: i64, epoch: i64, life: i32, number: i32, worker: Option<Uuid>, plain: Option<String>,
         claimed: i64, started: Option<i64>, finished: i64, outcome: &'static str,
@@ -308,35 +291,28 @@ rows! {
 }
 
 /// Attempts end, and their jobs with them: what most batches do is one statement.
-const ALL_ENDED: &str = concat!(
-    "with gone as (",
-    active_gone!(),
-    "), ended as (",
-    finished!(
-        "$7::bigint[], $8::text[], $9::bigint[], $10::bigint[], $11::int[], $12::int[],
-         $13::int[], $14::int[], $15::boolean[], $16::int[], $17::boolean[], $18::text[],
-         $19::text[], $20::text[]"
-    ),
-    "), tried as (",
-    attempt!(
-        "$22::bigint[], $23::bigint[], $24::int[], $25::int[], $26::uuid[], $27::text[],
-         $28::bigint[], $29::bigint[], $30::bigint[], $31::text[], $32::text[], $33::text[],
-         $34::int[], $35::text[], $36::text[], $37::text[], $38::text[]"
-    ),
-    ") select outlast.exactly((select count(*) from gone), $6),
-              outlast.exactly((select count(*) from ended), $21),
-              outlast.exactly((select count(*) from tried), $39)"
-);
+static ALL_ENDED: LazyLock<String> = LazyLock::new(|| {
+    let template = format!(
+        "with gone as ({ACTIVE_GONE}), ended as (
+             insert into finished ({{columns 2}}) select {{columns 2}} from {{rows 2}}
+             returning 1), tried as (
+             insert into attempt_row ({{columns 3}}) select {{columns 3}} from {{rows 3}}
+             returning 1)
+         select outlast.exactly((select count(*) from gone), {{count}}),
+             outlast.exactly((select count(*) from ended), {{count 2}}),
+             outlast.exactly((select count(*) from tried), {{count 3}})"
+    );
+    statement(&template, &[ActiveGones::COLUMNS, FinishedRows::COLUMNS, AttemptRows::COLUMNS])
+});
 
 rows! {
     /// A job waits for a person.
     DeadLetterRow, DeadLetterRows,
     "with put as (
-         insert into dead_letter_row (seq, reason, at)
-         select * from unnest($1::bigint[], $2::text[], $3::bigint[])
+         insert into dead_letter_row ({columns}) select {columns} from {rows}
          on conflict (seq) do update set reason = excluded.reason, at = excluded.at
          returning 1)
-     select outlast.exactly(count(*), $4) from put",
+     select outlast.exactly(count(*), {count}) from put",
     { seq: i64, reason: &'static str, at: i64 }
 }
 
@@ -344,11 +320,10 @@ rows! {
     /// What an attempt leaves to the next.
     CheckpointRow, CheckpointRows,
     "with put as (
-         insert into checkpoint (seq, bytes)
-         select * from unnest($1::bigint[], $2::bytea[])
+         insert into checkpoint ({columns}) select {columns} from {rows}
          on conflict (seq) do update set bytes = excluded.bytes
          returning 1)
-     select outlast.exactly(count(*), $3) from put",
+     select outlast.exactly(count(*), {count}) from put",
     { seq: i64, bytes: Vec<u8> }
 }
 
@@ -356,9 +331,9 @@ rows! {
     /// A job that needs its checkpoint no more.
     CheckpointGone, CheckpointGones,
     "with gone as (
-         delete from checkpoint c using unnest($1::bigint[]) k(seq) where c.seq = k.seq
+         delete from checkpoint c using {rows} where c.seq = k.seq
          returning 1)
-     select outlast.exactly(count(*), $2) from gone",
+     select outlast.exactly(count(*), {count}) from gone",
     { seq: i64 }
 }
 
@@ -366,8 +341,8 @@ rows! {
     /// A job that must not be started after a time. It may be there already.
     ExpiryRow, ExpiryRows,
     "insert into expiry (at, seq)
-     select k.at, k.seq from unnest($1::bigint[], $2::bigint[]) k(at, seq)
-     where $3::bigint > 0
+     select k.at, k.seq from {rows}
+     where {count}::bigint > 0
      on conflict do nothing",
     { at: i64, seq: i64 }
 }
@@ -379,12 +354,10 @@ rows! {
          update worker w set renewal_seq = w.renewal_seq + 1, lease_ms = k.lease_ms,
              lease_until_ms = k.lease_until, last_heartbeat_ms = k.at, status = k.status,
              state = k.state, liveness = k.liveness
-         from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
-                     $6::text[], $7::text[], $8::smallint[])
-             k(id, renewal, lease_ms, lease_until, at, status, state, liveness)
+         from {rows}
          where w.id = k.id and w.renewal_seq = k.renewal
          returning 1)
-     select outlast.exactly(count(*), $9) from renewed",
+     select outlast.exactly(count(*), {count}) from renewed",
     {
         id: Uuid, renewal: i64, lease_ms: i64, lease_until: i64, at: i64, status: &'static str,
         state: &'static str, liveness: i16,
@@ -468,17 +441,38 @@ impl Tables {
         if !alone {
             return None;
         }
-        let mut all = self.active_gone.take()?;
-        for more in [self.finished.take()?, self.attempts.take()?] {
-            all.values.extend(more.values);
-        }
-        Some(Ask::new(ALL_ENDED, all.values))
+        let mut all = self.active_gone.values()?;
+        all.append(&mut self.finished.values()?);
+        all.append(&mut self.attempts.values()?);
+        Some(Ask::new(&ALL_ENDED, all))
     }
 
     fn take_new(&mut self) -> Option<Ask> {
         let plain = self.new.state.iter().all(|state| *state == State::Available.as_str())
             && self.new.expires_at.iter().all(Option::is_none);
-        let all = self.new.take()?;
-        Some(if plain { Ask::new(ALL_CLAIMABLE, all.values) } else { all })
+        if !plain {
+            return self.new.take();
+        }
+        static SQL: LazyLock<String> =
+            LazyLock::new(|| statement(ALL_CLAIMABLE, &[NewRows::COLUMNS]));
+        self.new.values().map(|values| Ask::new(&SQL, values))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_are_numbered_through_all_sorts_of_rows() {
+        let first: Columns = &[("seq", "bigint"), ("state", "text")];
+        let second: Columns = &[("id", "uuid")];
+        let sql = statement(
+            "{rows}; {columns}; {count}; {rows 2}; {columns 2}; {count 2}",
+            &[first, second],
+        );
+        let wanted = "unnest($1::bigint[], $2::text[]) k(seq, state); seq, state; $3; \
+            unnest($4::uuid[]) k(id); id; $5";
+        assert_eq!(sql, wanted);
     }
 }

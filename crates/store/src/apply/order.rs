@@ -6,7 +6,7 @@ use outlast_core::job::{Event as JobEvent, EventKind};
 
 use super::Decided;
 use super::loaded::Loaded;
-use crate::command::{EndDetail, JobOrder, Seen};
+use crate::command::{EndDetail, JobOrder};
 use crate::reply::MoveRefusal;
 use crate::settle::Bench;
 
@@ -26,7 +26,9 @@ pub fn order<'a>(
     event: JobEvent<'_>,
     context: &Bench<'_>,
 ) -> Result<Decided<'a>, MoveRefusal> {
-    Seen::check(order.expected, &loaded.job)?;
+    if !order.still_meets(&loaded.job) {
+        return Err(MoveRefusal::Moved);
+    }
     let kind = event.kind();
     Ok(Decided {
         transition: context.decide(&loaded.job, event, 0)?,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use outlast_core::job::{Event as JobEvent, EventKind};
 
-use crate::command::{EndDetail, JobOrder, QueueOrder, Seen};
+use crate::command::{EndDetail, JobOrder, QueueOrder};
 use crate::model::tables::Seq;
 use crate::model::tx::{Cause, Tx};
 use crate::reply::{MoveRefusal, Moved, Reply};
@@ -29,8 +29,8 @@ impl Tx<'_> {
 
     fn order(&mut self, order: &JobOrder, event: JobEvent<'_>) -> Result<Moved, MoveRefusal> {
         let seq = self.ordered(order)?;
-        if let Some(row) = self.tables.rows.get(&seq) {
-            Seen::check(order.expected, &row.job)?;
+        if self.tables.rows.get(&seq).is_some_and(|row| !order.still_meets(&row.job)) {
+            return Err(MoveRefusal::Moved);
         }
         let kind: EventKind = event.kind();
         self.play(seq, event, 0, &Cause { kind, by: &order.by, detail: &EndDetail::default() })

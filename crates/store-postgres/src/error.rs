@@ -1,0 +1,111 @@
+//! Why a store could not be opened.
+
+use outlast_store::migration::Mismatch;
+
+use crate::failure::words;
+
+/// Why a store could not be opened. Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The address is not one.
+    #[error(
+        "`{url}` is not a PostgreSQL address: {reason}; it looks like postgres://user:password@host:5432/database"
+    )]
+    Address {
+        /// The address, its password left out.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The server cannot be reached, or does not let us in.
+    #[error("cannot connect to PostgreSQL at {place}: {reason}")]
+    Connect {
+        /// Host and port.
+        place: String,
+        /// What was said.
+        reason: String,
+    },
+    /// The server cannot be reached in the way that was asked for.
+    #[error("no connection to PostgreSQL at {place} with sslmode={mode}: {reason}")]
+    Tls {
+        /// Host and port.
+        place: String,
+        /// How connections were to be encrypted.
+        mode: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A statement of the opening failed.
+    #[error("cannot use the database: {0}")]
+    Refused(String),
+    /// The server is too old.
+    #[error("PostgreSQL is version {found}; 15 or later is needed")]
+    TooOld {
+        /// Its version.
+        found: String,
+    },
+    /// The server would acknowledge what a power cut loses.
+    #[error(
+        "PostgreSQL runs with {setting} = off: acknowledged jobs would be lost in a crash; \
+         switch it on"
+    )]
+    NotDurable {
+        /// The setting.
+        setting: String,
+    },
+    /// The store was made by another build of Outlast.
+    #[error(transparent)]
+    Schema(#[from] Mismatch),
+    /// Migrations have to wait too long.
+    #[error("the database cannot be migrated now: {why}, for more than {seconds} s")]
+    Busy {
+        /// What is in the way.
+        why: &'static str,
+        /// How long was waited.
+        seconds: u32,
+    },
+    /// The store was made by an older Outlast, and is only to be read.
+    #[error("the store lacks migrations: {}", pending.join(", "))]
+    Behind {
+        /// What it lacks.
+        pending: Vec<&'static str>,
+    },
+    /// What programs stored by SQL is in no export.
+    #[error(
+        "{waiting} jobs that programs stored by SQL wait for a server: let one run on this store \
+         until it has taken them in"
+    )]
+    Arrivals {
+        /// How many.
+        waiting: i64,
+    },
+    /// An import into the store was not finished.
+    #[error("the store is half imported: it holds a part of an export")]
+    HalfImported,
+    /// It was restored while a server that had it open was cut off from it.
+    #[error(
+        "the store at {place} was restored since this server opened it (generation {found}, the \
+         server knows {known}): restart the server"
+    )]
+    Restored {
+        /// Host and port.
+        place: String,
+        /// The generation that was read when it was opened.
+        known: u64,
+        /// Its generation now.
+        found: u64,
+    },
+    /// An import wants a store that nobody uses.
+    #[error("the store at {place} is in use: a server or another import is connected to it")]
+    InUse {
+        /// Host and port.
+        place: String,
+    },
+}
+
+impl From<tokio_postgres::Error> for OpenError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Refused(words(&error))
+    }
+}

@@ -1,0 +1,216 @@
+//! What jobs of a list must be, as SQL. The stores' dialects differ in how values are named.
+
+use outlast_core::id::{JobId, WorkerId};
+use outlast_core::job::State;
+use outlast_core::time::Timestamp;
+
+use super::{Plan, Source};
+use crate::command::ClassId;
+use crate::query::JobQuery;
+
+/// How a store's SQL names the values of [`Values`].
+#[derive(Clone, Copy, Debug)]
+pub struct Dialect {
+    /// A column is one of the classes.
+    pub of_classes: &'static str,
+    /// A column is one of the numbers in `among`.
+    pub among: &'static str,
+    /// The worker.
+    pub worker: &'static str,
+    /// The first and the last id.
+    pub ids: (&'static str, &'static str),
+    /// The number of a job `j` is one of those in the range of ids: these are found first.
+    pub found_by_id: &'static str,
+    /// The time from which on jobs were made, and the time before which they were.
+    pub created: (&'static str, &'static str),
+    /// The first number, the number after the last, and how many rows.
+    pub range: (&'static str, &'static str, &'static str),
+    /// The table of ended jobs, read by the index of those that did not complete; it is `f`.
+    pub failed: &'static str,
+    /// The same without a name.
+    pub failed_alone: &'static str,
+    /// A condition that is true and names every value.
+    pub names_all: &'static str,
+}
+
+/// What a statement of a list is given.
+#[derive(Clone, Debug, Default)]
+pub struct Values {
+    /// The classes.
+    pub classes: Vec<i64>,
+    /// The worker.
+    pub worker: Option<WorkerId>,
+    /// The first and the last id.
+    pub ids: Option<(JobId, JobId)>,
+    /// Made at this time or later.
+    pub created_from: Option<Timestamp>,
+    /// Made before this time.
+    pub created_before: Option<Timestamp>,
+    /// Numbers that the jobs are among.
+    pub among: Vec<i64>,
+    /// The first number, and the number after the last.
+    pub range: (i64, i64),
+    /// How many rows.
+    pub limit: i64,
+}
+
+impl Values {
+    /// Those of a query that are the same in each statement.
+    pub(super) fn of(query: &JobQuery, classes: Option<&[ClassId]>) -> Self {
+        Self {
+            classes: classes.unwrap_or_default().iter().map(|class| class.0).collect(),
+            worker: query.worker,
+            ids: query.ids,
+            created_from: query.created_from,
+            created_before: query.created_before,
+            ..Self::default()
+        }
+    }
+}
+
+/// Conditions on a job `j`.
+#[derive(Clone, Debug)]
+pub(super) struct Filter {
+    dialect: Dialect,
+    wheres: Vec<String>,
+}
+
+/// The job's state, wherever its moving part is.
+const STATE: &str = "coalesce((select f.state from finished f where f.seq = j.seq),
+    (select 'active' from active a where a.seq = j.seq),
+    (select w.state from waiting w where w.seq = j.seq), 'available')";
+
+const LETTER: &str = "exists (select 1 from dead_letter_row d
+    where d.seq = j.seq and d.reason <> 'exhausted')";
+
+const TIMED_OUT: &str = "coalesce((select t.outcome = 'timeout' from attempt_row t
+    where t.seq = j.seq order by t.epoch desc limit 1), false)";
+
+const STARTED: &str = "exists (select 1 from active a where a.seq = j.seq and a.started is not null
+    and not a.cancelled)";
+
+impl Filter {
+    /// Those conditions that do not depend on the table that is walked.
+    pub(super) fn of(query: &JobQuery, plan: &Plan, dialect: Dialect) -> Self {
+        let mut all = Self { dialect, wheres: Vec::new() };
+        if plan.classes.is_some() {
+            all.add(format!("j.class {}", dialect.of_classes));
+        }
+        if query.ids.is_some() {
+            all.add(format!("j.id between {} and {}", dialect.ids.0, dialect.ids.1));
+        }
+        if query.created_from.is_some() {
+            all.add(format!("j.created >= {}", dialect.created.0));
+        }
+        if query.created_before.is_some() {
+            all.add(format!("j.created < {}", dialect.created.1));
+        }
+        if query.worker.is_some() {
+            all.add(format!(
+                "case when exists (select 1 from active a where a.seq = j.seq)
+                    then (select a.worker from active a where a.seq = j.seq)
+                    else (select t.worker from attempt_row t where t.seq = j.seq
+                        order by t.epoch desc limit 1) end = {}",
+                dialect.worker
+            ));
+        }
+        all.flag(query.abandoned, LETTER);
+        all.flag(query.timed_out, TIMED_OUT);
+        all.flag(query.started, STARTED);
+        all
+    }
+
+    fn add(&mut self, condition: String) {
+        self.wheres.push(condition);
+    }
+
+    fn flag(&mut self, wanted: Option<bool>, condition: &str) {
+        match wanted {
+            Some(true) => self.add(condition.to_owned()),
+            Some(false) => self.add(format!("not {condition}")),
+            None => {}
+        }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.wheres.is_empty()
+    }
+
+    /// In one of these states, wherever the job is.
+    pub(super) fn in_states(mut self, states: &[State]) -> Self {
+        if !states.is_empty() {
+            self.add(format!("{STATE} in ({})", names(states, &State::ALL)));
+        }
+        self
+    }
+
+    /// One of the numbers that the statement is given.
+    pub(super) fn among(mut self) -> Self {
+        self.add(format!("j.seq {}", self.dialect.among));
+        self
+    }
+
+    /// In a table, of which those rows are wanted that say one of the states.
+    pub(super) fn of_source(mut self, source: Source, states: &[State]) -> Self {
+        let resting = [State::Scheduled, State::Pending, State::Retryable];
+        let dialect = self.dialect;
+        self.add(match source {
+            Source::Ready | Source::Waiting => {
+                format!("w.state in ({})", names(states, &resting))
+            }
+            Source::Active => "not x.cancelled".into(),
+            Source::Ended => format!("f.state in ({})", names(states, &State::ALL)),
+            Source::Failed => {
+                format!("f.state <> 'completed' and f.state in ({})", names(states, &State::ALL))
+            }
+            Source::Held => format!("x.worker = {}", dialect.worker),
+            Source::Attempts => format!("t.worker = {}", dialect.worker),
+            Source::Jobs => "true".into(),
+            Source::Ids => dialect.found_by_id.into(),
+        });
+        match source {
+            Source::Held | Source::Attempts | Source::Ids => self.in_states(states),
+            _ => self,
+        }
+    }
+
+    /// Returns the statement that finds the numbers of matching jobs of a range, highest first.
+    pub(super) fn select(&self, from: &str) -> String {
+        // The walked table's own number: it is read in this order, backwards.
+        let seq = from.split_whitespace().nth(1).unwrap_or("j");
+        let (low, high, limit) = self.dialect.range;
+        let all = self.dialect.names_all;
+        let wheres = self.wheres.iter().map(|condition| format!("{condition} and "));
+        let wheres: String = wheres.collect();
+        format!(
+            "select {seq}.seq from {from} where {wheres}{seq}.seq >= {low} and {seq}.seq < {high}
+                 and {all} order by {seq}.seq desc limit {limit}"
+        )
+    }
+}
+
+/// A table to walk: joined with the job, and by itself.
+pub(super) fn tables(source: Source, dialect: &Dialect) -> (String, String) {
+    let joined = |table: &str, name: &str| {
+        (
+            format!("{table} {name} join job_row j on j.seq = {name}.seq"),
+            format!("{table} where true"),
+        )
+    };
+    match source {
+        Source::Ready | Source::Waiting => joined("waiting", "w"),
+        Source::Active | Source::Held => joined("active", "x"),
+        Source::Ended => joined("finished", "f"),
+        Source::Failed => (
+            format!("{} join job_row j on j.seq = f.seq", dialect.failed),
+            format!("{} where state <> 'completed'", dialect.failed_alone),
+        ),
+        Source::Attempts => joined("attempt_row", "t"),
+        Source::Jobs | Source::Ids => ("job_row j".into(), "job_row where true".into()),
+    }
+}
+
+fn names(states: &[State], among: &[State]) -> String {
+    let both = states.iter().filter(|state| among.contains(state));
+    both.map(|state| format!("'{state}'")).collect::<Vec<_>>().join(", ")
+}

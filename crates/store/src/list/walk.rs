@@ -1,0 +1,234 @@
+//! Walking the tables that a plan names: the same steps for every store, which only runs the
+//! statements. An embedded store answers at once, and its walk never waits ([`at_once`]).
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use outlast_core::id::JobId;
+
+use super::filter::{Dialect, Filter, Values, tables};
+use super::{
+    BLOCK_BITS, BLOCK_STEPS, CLASSES_MAX, Found, IDS_MAX, Plan, STEPS, Source, Total, Way, counted,
+    page,
+};
+use crate::command::ClassId;
+use crate::query::{JobQuery, Page};
+use crate::store::StoreError;
+use crate::tally::ClassCounts;
+
+/// What a walk asks of a store.
+#[expect(async_fn_in_trait, reason = "each store awaits its own")]
+pub trait Look {
+    /// How the store's statements name their values.
+    const DIALECT: Dialect;
+
+    /// Returns every class with its live counts.
+    async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError>;
+
+    /// Counts the jobs of a range of ids, `most` at most.
+    async fn count_ids(&self, range: (JobId, JobId), most: u64) -> Result<u64, StoreError>;
+
+    /// Returns the numbers that a statement of [`Dialect`] finds.
+    async fn numbers(&self, sql: &str, values: &Values) -> Result<Vec<i64>, StoreError>;
+
+    /// Returns the number in a table that is `step` rows below `high`, if there are so many.
+    async fn lower(&self, table: &str, high: i64, step: u32) -> Result<Option<i64>, StoreError>;
+
+    /// Returns the highest `count` blocks in which classes have jobs, none above `top`; highest
+    /// first.
+    async fn blocks(
+        &self,
+        classes: &[ClassId],
+        top: i64,
+        count: u32,
+    ) -> Result<Vec<i64>, StoreError>;
+
+    /// Returns the numbers of the `limit` newest claimable jobs of classes, all below `before`;
+    /// highest first.
+    async fn newest(
+        &self,
+        classes: &[ClassId],
+        before: i64,
+        limit: usize,
+    ) -> Result<Vec<i64>, StoreError>;
+}
+
+/// A page of a list: numbers of jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// Newest first.
+    pub seqs: Vec<i64>,
+    /// Where the next page begins.
+    pub next: Option<String>,
+    /// How many match in all, where that is known.
+    pub total: Option<u64>,
+}
+
+/// Finds the jobs of a page.
+///
+/// # Errors
+/// Returns what the store says, or that the cursor is none.
+pub async fn find<L: Look>(store: &L, query: &JobQuery) -> Result<Numbers, StoreError> {
+    let ids = match query.ids {
+        Some(range) => store.count_ids(range, IDS_MAX + 1).await?,
+        None => 0,
+    };
+    let plan = Plan::of(query, &store.tally().await?, ids);
+    let walk = |before, limit| Walk { store, query, plan: &plan, before, limit };
+    let limit = usize::try_from(query.page.limit).unwrap_or(usize::MAX).saturating_add(1);
+    let found = walk(cursor(&query.page)?, limit).find().await?;
+    let (seqs, next) = page(found, query.page.limit);
+    let total = match plan.total() {
+        Total::Known(total) => Some(total),
+        Total::ToCount(most) => counted(walk(i64::MAX, most).find().await?),
+        Total::Unknown => None,
+    };
+    Ok(Numbers { seqs, next: next.map(|seq| seq.to_string()), total })
+}
+
+/// Returns below which number a page begins.
+///
+/// # Errors
+/// Returns that the cursor is none.
+pub fn cursor(page: &Page) -> Result<i64, StoreError> {
+    page.cursor.as_ref().map_or(Ok(i64::MAX), |text| {
+        text.parse()
+            .map_err(|_not_a_number| StoreError::Rejected(format!("`{text}` is not a cursor")))
+    })
+}
+
+/// Cuts a page from rows that begin with their number, of which one more than fits was looked
+/// for; returns where the next page begins.
+pub fn cut<T>(rows: &mut Vec<T>, limit: u32, seq: impl Fn(&T) -> i64) -> Option<String> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    rows.last().filter(|_| more).map(|row| seq(row).to_string())
+}
+
+/// Returns what a call gives that waits for nothing.
+///
+/// # Panics
+/// Panics if it waits.
+#[expect(clippy::panic, reason = "an embedded store answers at once")]
+pub fn at_once<T>(call: impl Future<Output = T>) -> T {
+    match pin!(call).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("an embedded store waits for itself"),
+    }
+}
+
+/// One list under way.
+struct Walk<'a, L> {
+    store: &'a L,
+    query: &'a JobQuery,
+    plan: &'a Plan,
+    before: i64,
+    /// How many are wanted.
+    limit: usize,
+}
+
+impl<L: Look> Walk<'_, L> {
+    async fn find(&self) -> Result<Vec<Found>, StoreError> {
+        let filter = Filter::of(self.query, self.plan, L::DIALECT);
+        Ok(match &self.plan.way {
+            Way::Nothing => Vec::new(),
+            Way::Blocks => vec![self.in_blocks(&filter.in_states(&self.query.states)).await?],
+            Way::Sources(sources) => {
+                let mut found = Vec::with_capacity(sources.len());
+                for (source, at_once) in sources {
+                    found.push(match source {
+                        Source::Ready => self.among_ready(&filter).await?,
+                        other => self.in_source(*other, *at_once, &filter).await?,
+                    });
+                }
+                found
+            }
+        })
+    }
+
+    /// Returns the numbers of the jobs of a range that match, newest first.
+    async fn between(
+        &self,
+        filter: &Filter,
+        from: &str,
+        range: (i64, i64),
+        (limit, among): (usize, Vec<i64>),
+    ) -> Result<Vec<i64>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let values = Values::of(self.query, self.plan.classes.as_deref());
+        let values = Values { among, range, limit, ..values };
+        self.store.numbers(&filter.select(from), &values).await
+    }
+
+    /// Walks the blocks in which the classes have jobs.
+    async fn in_blocks(&self, filter: &Filter) -> Result<Found, StoreError> {
+        let classes = self.plan.classes.as_deref().unwrap_or_default();
+        let mut found = Found::default();
+        let mut high = self.before;
+        // Looking for blocks of thousands of classes takes longer than looking into them.
+        let all = [BLOCK_STEPS.iter().sum()];
+        let steps = if classes.len() > CLASSES_MAX { &all[..] } else { &BLOCK_STEPS[..] };
+        for step in steps {
+            let top = high.saturating_sub(1) >> BLOCK_BITS;
+            let blocks = self.store.blocks(classes, top, *step).await?;
+            for block in &blocks {
+                let low = block << BLOCK_BITS;
+                let end = (low + (1 << BLOCK_BITS)).min(self.before);
+                let wanted = (self.limit - found.seqs.len(), Vec::new());
+                found.seqs.extend(self.between(filter, "job_row j", (low, end), wanted).await?);
+                high = low;
+                if found.seqs.len() >= self.limit {
+                    return Ok(Found { down_to: Some(low), ..found });
+                }
+            }
+            if blocks.len() < usize::try_from(*step).unwrap_or(usize::MAX) {
+                return Ok(Found { down_to: None, ..found });
+            }
+        }
+        Ok(Found { down_to: Some(high), ..found })
+    }
+
+    /// Walks a table, more rows at each step.
+    async fn in_source(
+        &self,
+        source: Source,
+        at_once: bool,
+        filter: &Filter,
+    ) -> Result<Found, StoreError> {
+        let filter = filter.clone().of_source(source, &self.query.states);
+        let (from, table) = tables(source, &L::DIALECT);
+        let mut found = Found::default();
+        let mut high = self.before;
+        let steps = if at_once { &[u32::MAX][..] } else { &STEPS[..] };
+        for step in steps {
+            let low = if at_once { None } else { self.store.lower(&table, high, *step).await? };
+            let wanted = (self.limit - found.seqs.len(), Vec::new());
+            let range = (low.unwrap_or(i64::MIN), high);
+            found.seqs.extend(self.between(&filter, &from, range, wanted).await?);
+            let Some(low) = low else { return Ok(Found { down_to: None, ..found }) };
+            high = low;
+            if found.seqs.len() >= self.limit {
+                break;
+            }
+        }
+        Ok(Found { down_to: Some(high), ..found })
+    }
+
+    /// The newest claimable jobs are found without looking at the others.
+    async fn among_ready(&self, filter: &Filter) -> Result<Found, StoreError> {
+        // What else is wanted may leave out some of them.
+        let wanted = if filter.is_empty() { self.limit } else { self.limit.max(2_000) };
+        let seqs = self.store.newest(&self.plan.ready, self.before, wanted).await?;
+        let down_to = if seqs.len() < wanted { None } else { seqs.last().copied() };
+        if filter.is_empty() {
+            return Ok(Found { seqs, down_to });
+        }
+        let range = (seqs.last().copied().unwrap_or(self.before), self.before);
+        let filter = filter.clone().among();
+        let wanted = (self.limit + 1, seqs);
+        let mut seqs = self.between(&filter, "job_row j", range, wanted).await?;
+        let down_to = if seqs.len() > self.limit { seqs.pop().map(|seq| seq + 1) } else { down_to };
+        Ok(Found { seqs, down_to })
+    }
+}

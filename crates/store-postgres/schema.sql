@@ -1,27 +1,4 @@
-table outlast.generation
-    number bigint not null
-
-table outlast.migration
-    version integer not null
-    at timestamp with time zone not null default clock_timestamp()
-    digest text
-    migration_pkey PRIMARY KEY (version)
-
-view outlast.tally_counted
-    class bigint
-    scheduled bigint
-    available bigint
-    pending bigint
-    active bigint
-    completed bigint
-    retryable bigint
-    cancelled bigint
-    discarded bigint
-    started bigint
-    exhausted bigint
-    abandoned bigint
-
-table public.active with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, autovacuum_vacuum_cost_delay=0)
+table outlast.active with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, autovacuum_vacuum_cost_delay=0)
     seq bigint not null
     epoch bigint not null
     life integer not null
@@ -39,12 +16,12 @@ table public.active with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, au
     cancelled boolean not null
     pack_digest text
     active_pkey PRIMARY KEY (seq)
-    CREATE INDEX active_deadline ON public.active USING btree (deadline, seq) WHERE (deadline IS NOT NULL)
-    CREATE INDEX active_plain ON public.active USING btree (plain, seq) WHERE (plain IS NOT NULL)
-    CREATE INDEX active_visible ON public.active USING btree (visible_until, seq) WHERE (visible_until IS NOT NULL)
-    CREATE INDEX active_worker ON public.active USING btree (worker, seq) WHERE (worker IS NOT NULL)
+    CREATE INDEX active_deadline ON outlast.active USING btree (deadline, seq) WHERE (deadline IS NOT NULL)
+    CREATE INDEX active_plain ON outlast.active USING btree (plain, seq) WHERE (plain IS NOT NULL)
+    CREATE INDEX active_visible ON outlast.active USING btree (visible_until, seq) WHERE (visible_until IS NOT NULL)
+    CREATE INDEX active_worker ON outlast.active USING btree (worker, seq) WHERE (worker IS NOT NULL)
 
-table public.arrival with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, autovacuum_vacuum_cost_delay=0, autovacuum_analyze_scale_factor=0.2)
+table outlast.arrival with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, autovacuum_vacuum_cost_delay=0, autovacuum_analyze_scale_factor=0.2)
     n bigint not null
     id uuid not null
     tenant text
@@ -53,33 +30,17 @@ table public.arrival with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuu
     arrival_id UNIQUE (id)
     arrival_pkey PRIMARY KEY (n)
     arrival_wake TRIGGER DEFERRABLE INITIALLY DEFERRED
-    CREATE CONSTRAINT TRIGGER arrival_wake AFTER INSERT ON public.arrival DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (new.wake) EXECUTE FUNCTION wake()
+    CREATE CONSTRAINT TRIGGER arrival_wake AFTER INSERT ON outlast.arrival DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (new.wake) EXECUTE FUNCTION wake()
 
-sequence public.arrival_n_seq
+sequence outlast.arrival_n_seq
 
-table public.arrival_watch with (fillfactor=50)
+table outlast.arrival_watch with (fillfactor=50)
     id integer not null
     until bigint not null
     arrival_watch_id_check CHECK ((id = 1))
     arrival_watch_pkey PRIMARY KEY (id)
 
-view public.attempt
-    job uuid
-    epoch bigint
-    outcome text
-    next_state text
-    worker text
-    claimed timestamp with time zone
-    started timestamp with time zone
-    finished timestamp with time zone
-    error text
-    exit_code integer
-    by text
-    evidence text
-    evidence_code text
-    pack_digest text
-
-table public.attempt_row partition by RANGE (finished)
+table outlast.attempt_row partition by RANGE (finished)
     seq bigint not null
     epoch bigint not null
     life integer not null
@@ -99,12 +60,12 @@ table public.attempt_row partition by RANGE (finished)
     pack_digest text
     attempt_row_pkey PRIMARY KEY (seq, epoch, finished)
 
-table public.checkpoint
+table outlast.checkpoint
     seq bigint not null
     bytes bytea not null
     checkpoint_pkey PRIMARY KEY (seq)
 
-table public.class
+table outlast.class
     id bigint not null
     queue text not null
     job_type text not null
@@ -114,69 +75,47 @@ table public.class
     class_pkey PRIMARY KEY (id)
     class_queue_job_type_route_tenant_isolated_key UNIQUE (queue, job_type, route, tenant, isolated)
 
-table public.class_block
+table outlast.class_block
     class bigint not null
     block bigint not null
     writer integer not null
     class_block_pkey PRIMARY KEY (class, block, writer)
-    CREATE INDEX class_block_block ON public.class_block USING btree (block)
+    CREATE INDEX class_block_block ON outlast.class_block USING btree (block)
 
-view public.dead_letter
-    job uuid
-    queue text
-    type text
-    reason text
-    at timestamp with time zone
-
-table public.dead_letter_row
+table outlast.dead_letter_row
     seq bigint not null
     reason text not null
     at bigint not null
     dead_letter_row_pkey PRIMARY KEY (seq)
 
-table public.duty with (fillfactor=50)
+table outlast.duty with (fillfactor=50)
     name text not null
     holder uuid not null
     epoch bigint not null
     until bigint not null
     duty_pkey PRIMARY KEY (name)
 
-view public.event
-    server uuid
-    n bigint
-    i bigint
-    at timestamp with time zone
-    type text
-    job uuid
-    worker uuid
-    epoch bigint
-    state text
-    outcome text
-    by text
-    evidence text
-    evidence_code text
-
-table public.event_batch partition by RANGE (at)
-    server uuid not null
+table outlast.event_batch partition by RANGE (at)
+    lane bigint not null
     n bigint not null
+    server uuid not null
     at bigint not null
     body text not null
-    lane bigint not null
     event_batch_pkey PRIMARY KEY (lane, n, at)
-    CREATE INDEX event_batch_at ON ONLY public.event_batch USING btree (at)
+    CREATE INDEX event_batch_at ON ONLY outlast.event_batch USING btree (at)
 
-table public.event_lane
+table outlast.event_lane
     id bigint not null
     latest bigint not null
     event_lane_id_check CHECK ((id = 1))
     event_lane_pkey PRIMARY KEY (id)
 
-table public.expiry
+table outlast.expiry
     at bigint not null
     seq bigint not null
     expiry_pkey PRIMARY KEY (at, seq)
 
-table public.finished
+table outlast.finished
     seq bigint not null
     state text not null
     at bigint not null
@@ -192,38 +131,26 @@ table public.finished
     error text
     ended_by text not null
     finished_pkey PRIMARY KEY (seq)
-    CREATE INDEX finished_at ON public.finished USING btree (at, seq)
-    CREATE INDEX finished_failed ON public.finished USING btree (seq) WHERE (state <> 'completed'::text)
+    CREATE INDEX finished_at ON outlast.finished USING btree (at, seq)
+    CREATE INDEX finished_failed ON outlast.finished USING btree (seq) WHERE (state <> 'completed'::text)
 
-table public.idempotency
+table outlast.generation
+    number bigint not null
+
+table outlast.idempotency
     key bytea not null
     request bytea not null
     expires bigint not null
     idempotency_pkey PRIMARY KEY (key)
-    CREATE INDEX idempotency_expires ON public.idempotency USING btree (expires)
+    CREATE INDEX idempotency_expires ON outlast.idempotency USING btree (expires)
 
-table public.idempotency_job
+table outlast.idempotency_job
     seq bigint not null
     key bytea not null
     idempotency_job_pkey PRIMARY KEY (seq)
-    CREATE INDEX idempotency_job_key ON public.idempotency_job USING btree (key, seq)
+    CREATE INDEX idempotency_job_key ON outlast.idempotency_job USING btree (key, seq)
 
-view public.job
-    seq bigint
-    id uuid
-    queue text
-    type text
-    priority smallint
-    state text
-    epoch bigint
-    args text
-    meta text
-    result text
-    error text
-    created timestamp with time zone
-    ended timestamp with time zone
-
-table public.job_row
+table outlast.job_row
     seq bigint not null
     id uuid not null
     class bigint not null
@@ -242,9 +169,9 @@ table public.job_row
     job_row_id UNIQUE (id)
     job_row_pkey PRIMARY KEY (seq)
 
-sequence public.job_seq
+sequence outlast.job_seq
 
-table public.log partition by RANGE (at)
+table outlast.log partition by RANGE (at)
     seq bigint not null
     id bigint not null
     epoch bigint not null
@@ -254,7 +181,7 @@ table public.log partition by RANGE (at)
     bytes bytea not null
     log_pkey PRIMARY KEY (seq, id, at)
 
-table public.log_size
+table outlast.log_size
     seq bigint not null
     epoch bigint not null
     bytes bigint not null
@@ -262,12 +189,18 @@ table public.log_size
     stored int8multirange not null
     log_size_pkey PRIMARY KEY (seq, epoch)
 
-table public.queue
+table outlast.migration
+    version integer not null
+    at timestamp with time zone not null default clock_timestamp()
+    digest text not null
+    migration_pkey PRIMARY KEY (version)
+
+table outlast.queue
     name text not null
     paused boolean not null
     queue_pkey PRIMARY KEY (name)
 
-table public.ready with (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=5000, autovacuum_vacuum_cost_delay=0, autovacuum_analyze_scale_factor=0.2)
+table outlast.ready with (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=5000, autovacuum_vacuum_cost_delay=0, autovacuum_analyze_scale_factor=0.2)
     class bigint not null
     rank bigint not null
     seq bigint not null
@@ -280,16 +213,16 @@ table public.ready with (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_
     strand_ms bigint
     expires bigint
     ready_pkey PRIMARY KEY (class, rank, seq)
-    CREATE INDEX ready_strand ON public.ready USING btree (class, strand_ms, since, seq) WHERE (strand_ms IS NOT NULL)
+    CREATE INDEX ready_strand ON outlast.ready USING btree (class, strand_ms, since, seq) WHERE (strand_ms IS NOT NULL)
 
-table public.server_batch with (fillfactor=10, autovacuum_vacuum_threshold=1000)
+table outlast.server_batch with (fillfactor=10, autovacuum_vacuum_threshold=1000)
     server uuid not null
     n bigint not null
     at bigint not null
     lane bigint
     server_batch_pkey PRIMARY KEY (server)
 
-table public.tally with (fillfactor=40, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+table outlast.tally with (fillfactor=40, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
     class bigint not null
     server uuid not null
     scheduled bigint not null
@@ -306,14 +239,28 @@ table public.tally with (fillfactor=40, autovacuum_vacuum_threshold=1000, autova
     tally_class_fkey FOREIGN KEY (class) REFERENCES class(id)
     tally_pkey PRIMARY KEY (class, server)
 
-table public.transfer
+view outlast.tally_counted
+    class bigint
+    scheduled bigint
+    available bigint
+    pending bigint
+    active bigint
+    completed bigint
+    retryable bigint
+    cancelled bigint
+    discarded bigint
+    started bigint
+    exhausted bigint
+    abandoned bigint
+
+table outlast.transfer
     export uuid not null
     section text not null
     stored bigint not null
     done boolean not null
     transfer_pkey PRIMARY KEY (export)
 
-table public.waiting with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, autovacuum_vacuum_cost_delay=0)
+table outlast.waiting with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, autovacuum_vacuum_cost_delay=0)
     seq bigint not null
     state text not null
     due bigint
@@ -325,7 +272,60 @@ table public.waiting with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuu
     isolated boolean not null
     since bigint not null
     waiting_pkey PRIMARY KEY (seq)
-    CREATE INDEX waiting_due ON public.waiting USING btree (due, seq) WHERE (due IS NOT NULL)
+    CREATE INDEX waiting_due ON outlast.waiting USING btree (due, seq) WHERE (due IS NOT NULL)
+
+view public.attempt
+    job uuid
+    epoch bigint
+    outcome text
+    next_state text
+    worker text
+    claimed timestamp with time zone
+    started timestamp with time zone
+    finished timestamp with time zone
+    error text
+    exit_code integer
+    by text
+    evidence text
+    evidence_code text
+    pack_digest text
+
+view public.dead_letter
+    job uuid
+    queue text
+    type text
+    reason text
+    at timestamp with time zone
+
+view public.event
+    server uuid
+    n bigint
+    i bigint
+    at timestamp with time zone
+    type text
+    job uuid
+    worker uuid
+    epoch bigint
+    state text
+    outcome text
+    by text
+    evidence text
+    evidence_code text
+
+view public.job
+    seq bigint
+    id uuid
+    queue text
+    type text
+    priority smallint
+    state text
+    epoch bigint
+    args text
+    meta text
+    result text
+    error text
+    created timestamp with time zone
+    ended timestamp with time zone
 
 table public.worker with (fillfactor=50)
     id uuid not null
@@ -363,7 +363,7 @@ table public.worker with (fillfactor=50)
 CREATE OR REPLACE FUNCTION outlast.add_day(parent text, day bigint, most bigint)
  RETURNS boolean
  LANGUAGE plpgsql
- SET search_path TO 'public'
+ SET search_path TO 'outlast', 'pg_temp'
 AS $function$
 declare
     part text := outlast.day_name(parent, day);
@@ -399,7 +399,7 @@ end $function$
 CREATE OR REPLACE FUNCTION outlast.count_tally()
  RETURNS void
  LANGUAGE sql
- SET search_path TO 'public'
+ SET search_path TO 'outlast', 'pg_temp'
 AS $function$
     delete from tally;
     insert into tally
@@ -419,7 +419,7 @@ $function$
 CREATE OR REPLACE FUNCTION outlast.drop_day(parent text, day bigint, keep bigint[])
  RETURNS boolean
  LANGUAGE plpgsql
- SET search_path TO 'public'
+ SET search_path TO 'outlast', 'pg_temp'
 AS $function$
 declare
     part text := outlast.day_name(parent, day);
@@ -467,8 +467,8 @@ begin
     if wrong is not null then
         raise exception '%', wrong using errcode = 'OL002';
     end if;
-    if not exists (select 1 from public.job_row j where j.id = new_id) then
-        insert into public.arrival (id, tenant, envelope, wake)
+    if not exists (select 1 from outlast.job_row j where j.id = new_id) then
+        insert into outlast.arrival (id, tenant, envelope, wake)
         values (new_id, enqueue.tenant, job::text, enqueue.wake)
         on conflict on constraint arrival_id do nothing;
     end if;
@@ -517,18 +517,18 @@ begin
         select coalesce((nullif(e.job -> 'id', 'null') #>> '{}')::uuid, outlast.new_id())
         from jsonb_array_elements(jobs) with ordinality e(job, n) order by e.n);
     with put as (
-        insert into public.arrival (id, tenant, envelope, wake)
+        insert into outlast.arrival (id, tenant, envelope, wake)
         select ids[e.n], enqueue_all.tenant, (e.job || jsonb_build_object('id', ids[e.n]))::text,
             enqueue_all.wake and e.n = 1
         from jsonb_array_elements(jobs) with ordinality e(job, n)
-        where not exists (select 1 from public.job_row j where j.id = ids[e.n])
+        where not exists (select 1 from outlast.job_row j where j.id = ids[e.n])
         order by e.n
         on conflict on constraint arrival_id do nothing returning 1)
     select count(*) into stored from put;
     if stored <> many then
-        -- One that is known, or that is here twice.
+        -- A job that is known already, or that is given twice.
         select u.id into taken from unnest(ids) with ordinality u(id, n)
-            where exists (select 1 from public.job_row j where j.id = u.id)
+            where exists (select 1 from outlast.job_row j where j.id = u.id)
                 or exists (select 1 from unnest(ids) with ordinality v(id, n)
                            where v.id = u.id and v.n < u.n)
             order by u.n limit 1;
@@ -886,7 +886,7 @@ CREATE OR REPLACE FUNCTION outlast.wake()
 AS $function$
 begin
     if not exists (
-        select 1 from public.arrival_watch w
+        select 1 from outlast.arrival_watch w
         where w.id = 1 and w.until > extract(epoch from clock_timestamp()) * 1000 + 200)
     then
         perform pg_notify('outlast', '{"say":["a"]}');

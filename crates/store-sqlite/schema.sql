@@ -49,8 +49,10 @@ CREATE TABLE active (
     visible_until integer,
     visibility_ms integer,
     deadline integer,
-    cancelled integer not null
-, pack_digest text);
+    cancelled integer not null,
+    -- The version of its pack.
+    pack_digest text
+);
 
 CREATE TABLE attempt_row (
     seq integer not null,
@@ -67,7 +69,10 @@ CREATE TABLE attempt_row (
     error text,
     exit_code integer,
     by text not null,
-    evidence text not null, evidence_code text, pack_digest text,
+    evidence text not null,
+    -- The evidence as one word, for programs.
+    evidence_code text,
+    pack_digest text,
     primary key (seq, epoch)
 ) without rowid;
 
@@ -105,7 +110,7 @@ CREATE TABLE duty (
     until integer not null
 ) without rowid;
 
-CREATE TABLE "event_batch" (
+CREATE TABLE event_batch (
     lane integer not null,
     n integer not null,
     server blob not null,
@@ -145,7 +150,8 @@ CREATE TABLE finished (
 CREATE TABLE idempotency (
     key blob primary key,
     request blob not null,
-    expires integer not null) without rowid;
+    expires integer not null
+) without rowid;
 
 CREATE TABLE idempotency_job (
     seq integer primary key,
@@ -264,6 +270,8 @@ CREATE TABLE worker (
     labels text not null,
     renewal_seq integer not null,
     session_seq integer not null,
+    -- The latest of its attachments, as counted by the worker.
+    attachment integer not null default 0,
     lease_ms integer not null,
     lease_until_ms integer not null,
     last_heartbeat_ms integer not null,
@@ -272,7 +280,7 @@ CREATE TABLE worker (
     evidence text not null,
     about text not null,
     plain_id text
-, attachment integer not null default 0) without rowid;
+) without rowid;
 
 CREATE VIEW attempt as
 select

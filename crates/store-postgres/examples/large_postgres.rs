@@ -22,6 +22,7 @@ async fn main() -> Result<(), Failure> {
     let store = PostgresStore::open(&url, &options).await?;
     let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
     tokio::spawn(connection);
+    client.batch_execute("set search_path = outlast, public").await?;
     let filled = client.query_one("select exists (select 1 from job_row)", &[]).await?;
     if !filled.try_get::<_, bool>(0)? {
         let begun = Instant::now();

@@ -33,7 +33,7 @@ const TEND_LIMIT_MS: u32 = 120_000;
 const TEND_LOCK_LIMIT_MS: u32 = 100;
 
 /// What every session is told, whatever its role or database was given.
-const SESSION: &str = "set search_path = public; set timezone = 'UTC'; set jit = off;
+const SESSION: &str = "set search_path = outlast, public; set timezone = 'UTC'; set jit = off;
              set default_transaction_isolation = 'read committed';";
 
 /// How to open a store.

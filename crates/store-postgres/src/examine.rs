@@ -70,8 +70,8 @@ const OLDEST: &str = "
 
 const BLOATED: &str = "
     select relname::text, n_live_tup, n_dead_tup from pg_stat_user_tables
-    where schemaname = 'public' and n_dead_tup > $1 and n_dead_tup > 4 * n_live_tup
-        and relname in ('ready', 'waiting', 'active', 'expiry', 'worker', 'unique_key')
+    where schemaname in ('outlast', 'public') and n_dead_tup > $1 and n_dead_tup > 4 * n_live_tup
+        and relname in ('ready', 'waiting', 'active', 'expiry', 'worker')
     order by n_dead_tup desc";
 
 /// What must hold of every job that has not ended, as queries that count those of which it
@@ -161,7 +161,7 @@ async fn broken(client: &mut Client) -> Result<Option<Vec<(&'static str, u64)>>,
         .start()
         .await?;
     let settings =
-        format!("set local search_path = public; set local statement_timeout = '{LAW_LIMIT_S}s'");
+        format!("set local search_path = outlast; set local statement_timeout = '{LAW_LIMIT_S}s'");
     view.batch_execute(&settings).await?;
     let mut broken = Vec::new();
     for (law, query) in LAWS {

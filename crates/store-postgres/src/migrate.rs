@@ -12,33 +12,18 @@ use tokio_postgres::{Client, GenericClient};
 
 use crate::error::OpenError;
 
-const MIGRATIONS: &[Migration] = &[
-    Migration { name: "0001_first", text: include_str!("../migrations/0001_first.sql") },
-    Migration { name: "0002_duty", text: include_str!("../migrations/0002_duty.sql") },
-    Migration { name: "0003_transfer", text: include_str!("../migrations/0003_transfer.sql") },
-    Migration { name: "0004_enqueue", text: include_str!("../migrations/0004_enqueue.sql") },
-    Migration { name: "0005_history", text: include_str!("../migrations/0005_history.sql") },
-    Migration {
-        name: "0006_server_batch",
-        text: include_str!("../migrations/0006_server_batch.sql"),
-    },
-    Migration { name: "0007_tally", text: include_str!("../migrations/0007_tally.sql") },
-    Migration {
-        name: "0008_event_lanes",
-        text: include_str!("../migrations/0008_event_lanes.sql"),
-    },
-    Migration { name: "0009_generation", text: include_str!("../migrations/0009_generation.sql") },
-    Migration { name: "0010_lists", text: include_str!("../migrations/0010_lists.sql") },
-    Migration {
-        name: "0011_evidence_code",
-        text: include_str!("../migrations/0011_evidence_code.sql"),
-    },
-    Migration { name: "0012_workers", text: include_str!("../migrations/0012_workers.sql") },
-    Migration {
-        name: "0013_pack_digest",
-        text: include_str!("../migrations/0013_pack_digest.sql"),
-    },
-];
+/// One that was released never changes: a store keeps a digest of each.
+const MIGRATIONS: &[Migration] = &[Migration {
+    name: "0001_first",
+    text: concat!(
+        include_str!("../migrations/0001_first/tables.sql"),
+        include_str!("../migrations/0001_first/history.sql"),
+        include_str!("../migrations/0001_first/batches.sql"),
+        include_str!("../migrations/0001_first/tally.sql"),
+        include_str!("../migrations/0001_first/views.sql"),
+        include_str!("../migrations/0001_first/enqueue.sql"),
+    ),
+}];
 
 /// Version of the schema that this build knows.
 pub const SCHEMA_VERSION: usize = MIGRATIONS.len();
@@ -77,13 +62,13 @@ pub(crate) async fn migrate(client: &mut Client) -> Result<Vec<&'static str>, Op
 
 async fn apply(step: &tokio_postgres::Transaction<'_>) -> Result<Vec<&'static str>, Stop> {
     step.batch_execute(
-        "set local search_path = public;
-         create schema if not exists outlast;
+        "create schema if not exists outlast;
+         set local search_path = outlast, public;
          create table if not exists outlast.migration (
              version integer primary key,
-             at timestamptz not null default clock_timestamp()
-         );
-         alter table outlast.migration add column if not exists digest text",
+             at timestamptz not null default clock_timestamp(),
+             digest text not null
+         )",
     )
     .await?;
     let standing = look(step).await?;
@@ -132,7 +117,7 @@ async fn found(client: &impl GenericClient) -> Result<Found, OpenError> {
     if columns.is_empty() {
         return Ok(Found::default());
     }
-    // Early builds kept no digest.
+    // Builds of before the first release kept no digest at first.
     let names: Result<Vec<&str>, _> = columns.iter().map(|row| row.try_get(0)).collect();
     let digest = if names?.contains(&"digest") { "digest" } else { "null::text" };
     let select = format!("select version, {digest} from outlast.migration");

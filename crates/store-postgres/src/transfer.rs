@@ -97,11 +97,11 @@ impl PostgresSource {
 /// Counts the jobs that no server has taken in: the only ones that are in no section. A store
 /// of an older version has none.
 async fn arrivals(client: &Client) -> Result<i64, OpenError> {
-    let row = client.query_one("select to_regclass('public.arrival') is not null", &[]).await?;
+    let row = client.query_one("select to_regclass('outlast.arrival') is not null", &[]).await?;
     if !row.try_get::<_, bool>(0)? {
         return Ok(0);
     }
-    Ok(client.query_one("select count(*) from public.arrival", &[]).await?.try_get(0)?)
+    Ok(client.query_one("select count(*) from outlast.arrival", &[]).await?.try_get(0)?)
 }
 
 impl Source for PostgresSource {
@@ -282,7 +282,7 @@ impl Session {
     /// only be a mistake about its size.
     async fn new(client: Client, reader: AbortHandle, name: &str) -> Result<Self, OpenError> {
         let settings = format!(
-            "set search_path = public; set timezone = 'UTC'; set jit = off;
+            "set search_path = outlast, public; set timezone = 'UTC'; set jit = off;
              set default_transaction_isolation = 'read committed';
              set default_transaction_read_only = off; set lock_timeout = '10s';
              set idle_in_transaction_session_timeout = 0;

@@ -5,7 +5,7 @@ create table meta (
     value text not null
 ) without rowid;
 
--- What routes a job. Numbers rise from 1 in order of creation.
+-- What routes a job. Numbers rise from 1 and are not used again.
 create table class (
     id integer primary key,
     queue text not null,
@@ -21,8 +21,8 @@ create table queue (
     paused integer not null
 ) without rowid;
 
--- The immutable part of a job: one insert, never updated. The payload comes last, so that
--- moves need not read past it.
+-- The immutable part of a job: one insert, never updated. The payload comes last, so that moves
+-- need not read past it.
 create table job_row (
     seq integer primary key,
     id blob not null unique,
@@ -56,7 +56,7 @@ create table ready (
     primary key (class, rank, seq)
 ) without rowid;
 
--- A class has few different limits, so the next to strand is found by a step for each.
+-- A class has few different limits; one index step for each finds the next job to time out.
 create index ready_strand on ready (class, strand_ms, since, seq) where strand_ms is not null;
 
 -- Scheduled, retryable and pending jobs.
@@ -75,15 +75,14 @@ create table waiting (
 
 create index waiting_due on waiting (due) where due is not null;
 
--- Jobs that must not be started after a time. Rows of jobs that have ended are dropped by
--- the sweep that finds them.
+-- Jobs that must not start after a time. The sweep deletes rows of jobs that have ended.
 create table expiry (
     at integer not null,
     seq integer not null,
     primary key (at, seq)
 ) without rowid;
 
--- Attempts under way. Deleting a row by (seq, epoch) is the compare-and-set.
+-- Running attempts. Deleting a row by (seq, epoch) is the compare-and-set.
 create table active (
     seq integer primary key,
     epoch integer not null,
@@ -99,14 +98,17 @@ create table active (
     visible_until integer,
     visibility_ms integer,
     deadline integer,
-    cancelled integer not null
+    cancelled integer not null,
+    -- The version of its pack.
+    pack_digest text
 );
 
 create index active_worker on active (worker) where worker is not null;
+create index active_plain on active (plain, seq) where plain is not null;
 create index active_visible on active (visible_until) where visible_until is not null;
 create index active_deadline on active (deadline) where deadline is not null;
 
--- Attempts that have ended: one insert.
+-- Ended attempts: one insert each.
 create table attempt_row (
     seq integer not null,
     epoch integer not null,
@@ -123,10 +125,13 @@ create table attempt_row (
     exit_code integer,
     by text not null,
     evidence text not null,
+    -- The evidence as one word, for programs.
+    evidence_code text,
+    pack_digest text,
     primary key (seq, epoch)
 ) without rowid;
 
--- Ended jobs. The primary key is the promise: one terminal state a life.
+-- Ended jobs. The primary key guarantees one terminal state per life.
 create table finished (
     seq integer primary key,
     state text not null,
@@ -145,6 +150,8 @@ create table finished (
 );
 
 create index finished_at on finished (at);
+-- Finds the few jobs that did not complete.
+create index finished_failed on finished (seq) where state <> 'completed';
 
 create table dead_letter_row (
     seq integer primary key,
@@ -170,13 +177,29 @@ create table log (
 
 create unique index log_chunk on log (seq, epoch, n);
 
--- One row a transaction: a JSON array of events.
+-- How much of an attempt's output is kept. Summing it up for every chunk would take quadratic time.
+create table log_size (
+    seq integer not null,
+    epoch integer not null,
+    bytes integer not null,
+    primary key (seq, epoch)
+) without rowid;
+
+-- Events are read in the order in which they were written. A lane has one writer, which numbers
+-- its batches. Each opening of the store begins a new lane.
+create table event_lane (
+    id integer primary key check (id = 1),
+    latest integer not null
+);
+
+-- One row for each batch that logs something: a JSON array of events.
 create table event_batch (
-    server blob not null,
+    lane integer not null,
     n integer not null,
+    server blob not null,
     at integer not null,
     body text not null,
-    primary key (server, n)
+    primary key (lane, n)
 ) without rowid;
 
 create index event_batch_at on event_batch (at);
@@ -198,6 +221,8 @@ create table worker (
     labels text not null,
     renewal_seq integer not null,
     session_seq integer not null,
+    -- The latest of its attachments, as counted by the worker.
+    attachment integer not null default 0,
     lease_ms integer not null,
     lease_until_ms integer not null,
     last_heartbeat_ms integer not null,
@@ -209,6 +234,104 @@ create table worker (
 ) without rowid;
 
 create index worker_plain on worker (plain_id) where plain_id is not null;
+-- Live workers are read every second; the others are deleted in the end.
+create index worker_live on worker (created_ms, id) where liveness < 2;
+create index worker_gone on worker (updated_ms, id) where liveness >= 2;
+-- A page of workers, latest first, and a worker by its name.
+create index worker_created on worker (created_ms, id);
+create index worker_name on worker (name);
+
+-- The blocks of 1,024 jobs in which a class has jobs: a list of a queue or a type reads no other
+-- blocks.
+create table class_block (
+    class integer not null,
+    block integer not null,
+    primary key (class, block)
+) without rowid;
+create index class_block_block on class_block (block);
+
+-- Live counts by class and state, updated by the batch that moves the jobs. A claimable job counts
+-- in the class it is claimed from, any other in its own.
+create table tally (
+    class integer primary key,
+    scheduled integer not null,
+    available integer not null,
+    pending integer not null,
+    active integer not null,
+    completed integer not null,
+    retryable integer not null,
+    cancelled integer not null,
+    discarded integer not null,
+    started integer not null,
+    exhausted integer not null,
+    abandoned integer not null
+);
+
+-- The same numbers, counted from the tables: the start of a tally, and what tests compare with.
+create view tally_counted as
+select
+    class,
+    coalesce(sum(n) filter (where what = 'scheduled'), 0) as scheduled,
+    coalesce(sum(n) filter (where what = 'available'), 0) as available,
+    coalesce(sum(n) filter (where what = 'pending'), 0) as pending,
+    coalesce(sum(n) filter (where what = 'active'), 0) as active,
+    coalesce(sum(n) filter (where what = 'completed'), 0) as completed,
+    coalesce(sum(n) filter (where what = 'retryable'), 0) as retryable,
+    coalesce(sum(n) filter (where what = 'cancelled'), 0) as cancelled,
+    coalesce(sum(n) filter (where what = 'discarded'), 0) as discarded,
+    coalesce(sum(n) filter (where what = 'started'), 0) as started,
+    coalesce(sum(n) filter (where what = 'exhausted'), 0) as exhausted,
+    coalesce(sum(n) filter (where what = 'abandoned'), 0) as abandoned
+from (
+    select class, 'available' as what, count(*) as n from ready group by class
+    union all
+    select j.class, 'active', count(*) from active a join job_row j on j.seq = a.seq
+        where not a.cancelled group by j.class
+    union all
+    select j.class, 'started', count(*) from active a join job_row j on j.seq = a.seq
+        where not a.cancelled and a.started is not null group by j.class
+    union all
+    select j.class, w.state, count(*) from waiting w join job_row j on j.seq = w.seq
+        group by j.class, w.state
+    union all
+    select j.class, f.state, count(*) from finished f join job_row j on j.seq = f.seq
+        group by j.class, f.state
+    union all
+    select j.class, case d.reason when 'exhausted' then 'exhausted' else 'abandoned' end, count(*)
+        from dead_letter_row d join job_row j on j.seq = d.seq group by 1, 2
+)
+group by class;
+
+-- Idempotency keys of producers.
+create table idempotency (
+    key blob primary key,
+    request blob not null,
+    expires integer not null
+) without rowid;
+create index idempotency_expires on idempotency (expires);
+
+-- The jobs of each key.
+create table idempotency_job (
+    seq integer primary key,
+    key blob not null
+);
+create index idempotency_job_key on idempotency_job (key, seq);
+
+-- Tasks that one server does for all, and until when it holds them.
+create table duty (
+    name text primary key,
+    holder blob not null,
+    epoch integer not null,
+    until integer not null
+) without rowid;
+
+-- The progress of an import. Until it is done, no server may use the store.
+create table transfer (
+    export text primary key,
+    section text not null,
+    stored integer not null,
+    done integer not null
+) without rowid;
 
 -- What people query.
 
@@ -257,7 +380,9 @@ select
     t.error as error,
     t.exit_code as exit_code,
     t.by as by,
-    t.evidence as evidence
+    t.evidence as evidence,
+    t.evidence_code as evidence_code,
+    t.pack_digest as pack_digest
 from attempt_row t
 join job j on j.seq = t.seq;
 
@@ -284,5 +409,6 @@ select
     e.value ->> 's' as state,
     e.value ->> 'o' as outcome,
     e.value ->> 'by' as by,
-    e.value ->> 'ev' as evidence
+    e.value ->> 'ev' as evidence,
+    e.value ->> 'ec' as evidence_code
 from event_batch b, json_each(b.body) e;

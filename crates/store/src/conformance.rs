@@ -33,6 +33,7 @@ pub mod durable;
 pub mod duty;
 pub mod enqueue;
 pub mod events;
+pub mod fixture;
 pub mod large;
 pub mod once;
 pub mod order;

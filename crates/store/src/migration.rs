@@ -34,7 +34,7 @@ impl Migration {
 pub struct Found {
     /// How many steps it was brought through.
     pub version: usize,
-    /// What it keeps of each, by number; nothing for one that an early build applied.
+    /// What it keeps of each, by number.
     pub digests: Vec<(usize, String)>,
 }
 
@@ -51,6 +51,12 @@ pub struct Standing {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Mismatch {
+    /// The store was made before the first release.
+    #[error(
+        "store was made by a build of outlast from before the first release: run `outlast export` \
+         of that build and `outlast import` of this one"
+    )]
+    Older,
     /// The store was made by a newer Outlast.
     #[error(
         "store has schema version {found}, this build knows {known}: it was made by a newer outlast"
@@ -77,6 +83,11 @@ pub enum Mismatch {
 /// # Errors
 /// Returns why this build must leave the store alone.
 pub fn standing(known: &[Migration], found: &Found) -> Result<Standing, Mismatch> {
+    let first = known.first().map(Migration::digest);
+    let begun = found.digests.iter().find(|(number, _)| *number == 1).map(|(_, digest)| digest);
+    if found.version > 0 && begun != first.as_ref() {
+        return Err(Mismatch::Older);
+    }
     if found.version > known.len() {
         return Err(Mismatch::Newer { found: found.version, known: known.len() });
     }
@@ -113,16 +124,20 @@ mod tests {
     }
 
     #[test]
-    fn step_of_an_early_build_that_kept_no_digest_is_taken_on_trust() {
-        let all = standing(KNOWN, &found(2, &[(2, KNOWN[1].digest())])).unwrap();
-        assert_eq!(all.applied.len(), 2);
+    fn store_that_began_with_another_step_is_from_before_the_first_release() {
+        for digests in [vec![], vec![(1, "another".to_owned())], vec![(2, KNOWN[1].digest())]] {
+            for version in [1, 2, 13] {
+                assert_eq!(standing(KNOWN, &found(version, &digests)), Err(Mismatch::Older));
+            }
+        }
     }
 
     #[test]
     fn newer_store_and_different_step_are_told_apart() {
-        let newer = standing(KNOWN, &found(3, &[])).unwrap_err();
+        let first = (1, KNOWN[0].digest());
+        let newer = standing(KNOWN, &found(3, std::slice::from_ref(&first))).unwrap_err();
         assert_eq!(newer, Mismatch::Newer { found: 3, known: 2 });
-        let digests = [(1, KNOWN[0].digest()), (2, "another".to_owned())];
+        let digests = [first, (2, "another".to_owned())];
         let different = standing(KNOWN, &found(2, &digests)).unwrap_err();
         assert_eq!(different, Mismatch::Different { name: "0002_second" });
     }

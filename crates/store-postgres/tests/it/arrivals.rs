@@ -442,7 +442,7 @@ fn role_needs_the_function_and_nothing_else() {
         program.batch_execute(trap).await.unwrap();
         let id = put(&program, "'work'").await.unwrap();
         for table in ["arrival", "job_row", "arrival_watch"] {
-            let reading = program.query(&format!("select * from {table}"), &[]).await;
+            let reading = program.query(&format!("select * from outlast.{table}"), &[]).await;
             assert_eq!(reading.map(|_| ()).map_err(denied), Err(refused.clone()), "{table}");
         }
         assert_eq!(ids(&taken(&server, 10).await), [id]);

@@ -39,6 +39,7 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
 pub(crate) async fn sql(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     tokio::spawn(connection);
+    client.batch_execute("set search_path = outlast, public").await.unwrap();
     client
 }
 

@@ -11,7 +11,7 @@ use outlast_store::command::{DutyAsk, DutyFence, Ending, LogChunk, Prune, RETENT
 use outlast_store::store::ManualClock;
 use outlast_store::tend::{DAY_MS, Tend, Tended};
 use outlast_store::{Clock as _, Command, Reply, Store as _};
-use outlast_store_postgres::{Options, PostgresSource, PostgresStore};
+use outlast_store_postgres::{Options, PostgresSource};
 use tokio_postgres::Client;
 
 use crate::hand::{Server, check_places, finish, number, order, run, sql};
@@ -325,54 +325,6 @@ fn reset_empties_every_day() {
         for table in TABLES {
             assert_eq!(count(&client, table).await, 0, "{table}");
         }
-    });
-}
-
-/// A database as the version before this one left it.
-#[test]
-fn migration_moves_what_is_there_to_its_days() {
-    let database = Database::new().unwrap();
-    run(async {
-        let client = sql(&database.url).await;
-        client.batch_execute("set search_path = public; create schema outlast").await.unwrap();
-        for old in [
-            include_str!("../../migrations/0001_first.sql"),
-            include_str!("../../migrations/0002_duty.sql"),
-            "create table outlast.migration (version integer primary key, at timestamptz);
-             insert into outlast.migration values (1, now()), (2, now());
-             create function ago(days bigint) returns bigint language sql as
-                 'select (extract(epoch from now()) * 1000)::bigint - days * 86400000';
-             insert into class values (1, 'q', 't', '', '', false);
-             insert into job_row (seq, id, class, priority, origin, created, args, meta, extra)
-                 values (1, '01900000-0000-7000-8000-000000000001', 1, 0, 1, 1, '[]', '', '');
-             insert into finished values
-                 (1, 'completed', ago(2), 2, 1, 0, 0, 0, false, 1, true, null, null, '');
-             insert into attempt_row select 1, g, 1, 1, null, null, 1, 1, ago(4 - g),
-                 'completed', 'completed', null, 0, '', '' from generate_series(1, 2) g;
-             insert into log select 1, g, 1, g - 1, 0, ago(3), 'x' from generate_series(1, 3) g;
-             insert into log_size values (1, 1, 3), (1, 2, 0);
-             insert into event_batch
-                 select '01900000-0000-7000-8000-000000000009', g, ago(g), '[]'
-                 from generate_series(1, 500, 100) g",
-        ] {
-            client.batch_execute(old).await.unwrap();
-        }
-        let ran = PostgresStore::migrate(&database.url).await.unwrap();
-        assert!(ran.contains(&"0005_history"), "{ran:?}");
-        let server = Server::open(&database.url).await;
-        let job: JobId = "01900000-0000-7000-8000-000000000001".parse().unwrap();
-        assert_eq!(shown(&server, job).await, (2, 3));
-        assert_eq!(count(&client, "attempt_row_default").await, 0);
-        // What a clock that was wrong has left.
-        let astray =
-            [count(&client, "event_batch").await, count(&client, "event_batch_default").await];
-        assert_eq!(astray, [5, 1]);
-        let (epoch, stream, bytes) = (Epoch(1), Stream::Stdout, vec![b'y']);
-        for n in [2, 3] {
-            let bytes = bytes.clone();
-            server.one(Command::Log(LogChunk { job, epoch, n, stream, bytes })).await;
-        }
-        assert_eq!(shown(&server, job).await, (2, 4));
     });
 }
 

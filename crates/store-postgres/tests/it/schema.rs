@@ -2,11 +2,13 @@
 //! once, however many servers start.
 
 use outlast_cluster::Database;
+use outlast_store::Reply;
+use outlast_store::command::Ending;
 use outlast_store::migration::Mismatch;
 use outlast_store_postgres::{OpenError, Options, PostgresStore, SCHEMA_VERSION};
 use tokio_postgres::Client;
 
-use crate::hand::{number, run, sql};
+use crate::hand::{Server, check_places, finish, number, run, sql};
 
 const LAX: Options = Options { unsafe_no_fsync: true, clock: None };
 
@@ -107,7 +109,8 @@ fn schema_of_a_newer_outlast_is_refused_and_left_alone() {
         PostgresStore::open(&database.url, &LAX).await.unwrap();
         let client = sql(&database.url).await;
         let newer = SCHEMA_VERSION + 1;
-        let insert = format!("insert into outlast.migration (version) values ({newer})");
+        let insert =
+            format!("insert into outlast.migration (version, digest) values ({newer}, '')");
         client.batch_execute(&insert).await.unwrap();
         let error = PostgresStore::open(&database.url, &LAX).await.unwrap_err();
         let words = error.to_string();
@@ -144,31 +147,68 @@ fn looking_at_a_database_changes_nothing_and_takes_no_lock_that_anybody_waits_fo
 }
 
 #[test]
-fn database_of_an_early_build_without_digests_is_taken_as_it_is() {
+fn database_of_an_older_build_is_refused_with_the_way_out_and_left_alone() {
     let database = Database::new().unwrap();
     run(async {
         PostgresStore::migrate(&database.url).await.unwrap();
         let client = sql(&database.url).await;
-        client.batch_execute("alter table outlast.migration drop column digest").await.unwrap();
-        assert!(PostgresStore::standing(&database.url).await.unwrap().pending.is_empty());
-        PostgresStore::open(&database.url, &LAX).await.unwrap();
+        for older in [
+            "update outlast.migration set digest = 'another'",
+            "alter table outlast.migration drop column digest",
+        ] {
+            client.batch_execute(older).await.unwrap();
+            let opened = PostgresStore::open(&database.url, &LAX).await.map(|_| ());
+            for refused in [PostgresStore::standing(&database.url).await.map(|_| ()), opened] {
+                let error = refused.unwrap_err();
+                let words = error.to_string();
+                assert!(matches!(error, OpenError::Schema(Mismatch::Older)), "{words}");
+                assert!(words.contains("outlast export"), "{words}");
+            }
+        }
+        assert_eq!(number(&client, "select count(*) from outlast.migration").await, 1);
     });
 }
 
+/// A store that this build made when its schema was first written must open for ever.
 #[test]
-fn database_that_another_build_migrated_is_refused_and_left_alone() {
+fn database_of_the_first_schema_opens_and_its_jobs_are_there() {
     let database = Database::new().unwrap();
     run(async {
-        PostgresStore::migrate(&database.url).await.unwrap();
         let client = sql(&database.url).await;
-        let change = "update outlast.migration set digest = 'another' where version = 1";
-        assert_eq!(client.execute(change, &[]).await.unwrap(), 1);
-        let opened = PostgresStore::open(&database.url, &LAX).await.map(|_| ());
-        for refused in [PostgresStore::standing(&database.url).await.map(|_| ()), opened] {
-            let error = refused.unwrap_err();
-            let words = error.to_string();
-            assert!(matches!(error, OpenError::Schema(Mismatch::Different { .. })), "{words}");
-            assert!(words.contains("0001_first"), "{words}");
-        }
+        client.batch_execute(include_str!("../fixtures/first.sql")).await.unwrap();
+        let server = Server::open(&database.url).await;
+        outlast_store::conformance::fixture::check(&server.store).await;
+        check_places(&sql(&database.url).await).await;
+    });
+}
+
+/// Names that an application may well have used.
+const OF_AN_APPLICATION: &str = "
+    create table public.queue (name text primary key, about text);
+    insert into public.queue values ('of the application', '');
+    create table public.log (line text);
+    create table public.ready (x integer);
+    create table public.class (x integer);
+    create table public.transfer (x integer)";
+
+#[test]
+fn application_with_tables_of_the_same_names_shares_the_database() {
+    let database = Database::new().unwrap();
+    run(async {
+        let client = sql(&database.url).await;
+        client.batch_execute(OF_AN_APPLICATION).await.unwrap();
+        let server = Server::open(&database.url).await;
+        let worker = server.worker().await;
+        let id = server.add(1).await.remove(0);
+        let claimed = server.claim(worker, 1).await.remove(0);
+        let ended = finish(worker, id, claimed.epoch, Ending::Completed);
+        assert!(matches!(server.one(ended).await, Reply::Moved(Ok(_))));
+        assert_eq!(number(&client, "select count(*) from public.queue").await, 1);
+        let ours = "select string_agg(relname, ' ' order by relname) from pg_class
+            where relnamespace = 'public'::regnamespace and relkind in ('r', 'p', 'v', 'S')
+                and relname not in ('queue', 'log', 'ready', 'class', 'transfer')";
+        let ours: String = client.query_one(ours, &[]).await.unwrap().get(0);
+        assert_eq!(ours, "attempt dead_letter event job worker");
+        check_places(&client).await;
     });
 }

@@ -28,22 +28,6 @@ fn migrations_from_empty_make_the_schema_of_the_snapshot() {
     }
 }
 
-/// A store of the first version has data in it; what comes later must not need it empty.
-#[test]
-fn migrations_from_the_first_version_make_the_same_schema() {
-    let mut old = Connection::open_in_memory().unwrap();
-    old.execute_batch(include_str!("../../migrations/0001_first.sql")).unwrap();
-    old.execute_batch("insert into queue (name, paused) values ('q', 1)").unwrap();
-    old.pragma_update(None, "user_version", 1).unwrap();
-    let ran = outlast_store_sqlite::migrate(&mut old).unwrap();
-    assert_eq!(ran.len(), outlast_store_sqlite::SCHEMA_VERSION - 1);
-    let mut new = Connection::open_in_memory().unwrap();
-    outlast_store_sqlite::migrate(&mut new).unwrap();
-    assert_eq!(schema(&old), schema(&new));
-    let queues: u32 = old.query_row("select count(*) from queue", [], |row| row.get(0)).unwrap();
-    assert_eq!(queues, 1);
-}
-
 #[test]
 fn migrating_twice_changes_nothing() {
     let mut db = Connection::open_in_memory().unwrap();
@@ -65,20 +49,16 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn looking_at_a_store_changes_nothing_whether_it_is_absent_old_or_open() {
+fn looking_at_a_store_changes_nothing_whether_it_is_absent_closed_or_open() {
     let folder = tempfile::tempdir().unwrap();
     // What an address would take for more than a name.
     let path = folder.path().join("out?last%20#.db");
     assert_eq!(pending(&path), outlast_store_sqlite::SCHEMA_VERSION);
     assert!(files(folder.path()).is_empty());
-    let old = Connection::open(&path).unwrap();
-    old.execute_batch(include_str!("../../migrations/0001_first.sql")).unwrap();
-    old.pragma_update(None, "user_version", 1).unwrap();
-    drop(old);
-    let bytes = std::fs::read(&path).unwrap();
-    assert_eq!(pending(&path), outlast_store_sqlite::SCHEMA_VERSION - 1);
-    assert_eq!(std::fs::read(&path).unwrap(), bytes);
-    assert_eq!(files(folder.path()), ["out?last%20#.db"]);
+    assert!(!SqliteStore::migrate(&path).unwrap().is_empty());
+    let before = (std::fs::read(&path).unwrap(), files(folder.path()));
+    assert_eq!(pending(&path), 0);
+    assert_eq!((std::fs::read(&path).unwrap(), files(folder.path())), before);
     // What is applied may still be in the log alone.
     let open = SqliteStore::open(&path, &Options::default()).unwrap();
     assert_eq!(pending(&path), 0);
@@ -87,19 +67,41 @@ fn looking_at_a_store_changes_nothing_whether_it_is_absent_old_or_open() {
 }
 
 #[test]
-fn store_that_another_build_migrated_is_refused_and_left_alone() {
+fn store_of_an_older_build_is_refused_with_the_way_out_and_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("outlast.db");
     assert!(!SqliteStore::migrate(&path).unwrap().is_empty());
-    let db = Connection::open(&path).unwrap();
-    let change = "update meta set value = 'another' where key = 'migration 2'";
-    assert_eq!(db.execute(change, []).unwrap(), 1);
-    drop(db);
-    let opened = SqliteStore::open(&path, &Options::default()).map(|_| ());
-    for refused in [SqliteStore::standing(&path).map(|_| ()), opened] {
-        let error = refused.unwrap_err();
-        let words = error.to_string();
-        assert!(matches!(error, OpenError::Schema(Mismatch::Different { .. })), "{words}");
-        assert!(words.contains("0002_idempotency"), "{words}");
+    for older in [
+        "update meta set value = 'another' where key = 'migration 1'; pragma user_version = 13",
+        "delete from meta where key like 'migration %'; pragma user_version = 4",
+    ] {
+        let db = Connection::open(&path).unwrap();
+        db.execute_batch(older).unwrap();
+        drop(db);
+        let opened = SqliteStore::open(&path, &Options::default()).map(|_| ());
+        for refused in [SqliteStore::standing(&path).map(|_| ()), opened] {
+            let error = refused.unwrap_err();
+            let words = error.to_string();
+            assert!(matches!(error, OpenError::Schema(Mismatch::Older)), "{words}");
+            assert!(
+                words.contains("outlast export") && words.contains("outlast import"),
+                "{words}"
+            );
+        }
     }
+}
+
+/// A store that this build made when its schema was first written must open for ever.
+#[test]
+fn store_of_the_first_schema_opens_and_its_jobs_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("outlast.db");
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch(include_str!("../fixtures/first.sql")).unwrap();
+    drop(db);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = SqliteStore::open(&path, &Options::default()).unwrap();
+        outlast_store::conformance::fixture::check(&store).await;
+    });
 }

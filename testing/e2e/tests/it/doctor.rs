@@ -112,7 +112,7 @@ fn a_database_that_is_named_is_looked_at_before_and_after_it_is_migrated() {
     let migrated = run_to_end(&["migrate", "--database", &database.url], Duration::from_secs(60));
     assert_eq!(migrated.code, Some(0), "{migrated:?}");
     let beside = Session::open(&database.url).expect("a session");
-    beside.run("begin; select 1 from job_row").expect("an open transaction");
+    beside.run("begin; select 1 from outlast.job_row").expect("an open transaction");
     let told = look_at(&database.url);
     for name in ["durability", "writes", "rights", "migrations", "clock", "vacuum", "bloat"] {
         assert_eq!(check(&told, &format!("postgres {name}"))["verdict"], "ok", "{told}");

@@ -48,11 +48,11 @@ fn check_unharmed(scene: &Scene, beside: &Session, worker: &Worker, jobs: &[Stri
 
 /// Locks that another session may hold: whole tables, or the rows of all workers.
 const HOLDS: &[&str] = &[
-    "lock table active in access exclusive mode",
+    "lock table outlast.active in access exclusive mode",
     "lock table worker in access exclusive mode",
     "lock table worker in exclusive mode",
-    "lock table job_row, ready in access exclusive mode",
-    "lock table event_batch, attempt_row in exclusive mode",
+    "lock table outlast.job_row, outlast.ready in access exclusive mode",
+    "lock table outlast.event_batch, outlast.attempt_row in exclusive mode",
     "select * from worker for update",
 ];
 
@@ -125,7 +125,7 @@ fn reads_that_are_stuck_hold_up_no_heartbeat() {
     let holder = Session::open(scene.server().database()).expect("a session");
     // Finished jobs are read by lists only.
     holder
-        .run("begin; lock table finished, dead_letter_row in access exclusive mode")
+        .run("begin; lock table outlast.finished, outlast.dead_letter_row in access exclusive mode")
         .expect("locks");
     thread::scope(|threads| {
         for _ in 0..12 {
@@ -149,7 +149,7 @@ fn reads_that_are_stuck_hold_up_no_heartbeat() {
 fn hold(scene: &Scene, table: &str, job: &str) -> Session {
     let holder = Session::open(scene.server().database()).expect("a session");
     let sql = format!(
-        "begin; select 1 from {table} t join job_row j on j.seq = t.seq where j.id = '{job}'
+        "begin; select 1 from outlast.{table} t join outlast.job_row j on j.seq = t.seq where j.id = '{job}'
          for update of t"
     );
     holder.run(&sql).expect("a lock");

@@ -125,9 +125,9 @@ fn job_is_found_and_cancelled_from_its_commit_on_though_nobody_was_told() {
     let scene = scene(NEVER);
     let program = program(&scene);
     let found = program.run("select outlast.enqueue('email.send', wake => false)");
-    assert_eq!(program.run("select count(*) from arrival"), "1");
+    assert_eq!(program.run("select count(*) from outlast.arrival"), "1");
     assert_eq!(scene.api().ojs_job(&found)["state"], "available");
-    assert_eq!(program.run("select count(*) from arrival"), "0");
+    assert_eq!(program.run("select count(*) from outlast.arrival"), "0");
     let cancelled = program.run("select outlast.enqueue('email.send', wake => false)");
     let reply = scene.api().delete(&format!("/ojs/v1/jobs/{cancelled}"));
     assert_eq!(reply.expect(200)["job"]["state"], "cancelled");

@@ -1,30 +1,27 @@
--- Events are read in the order of writing. A lane has one writer, which numbers its batches one
--- after the other; lanes are numbered in the order in which they begin, and one that is closed
--- is never written again. So a reader need not remember the servers that are gone.
+-- The number of each server's latest batch. Every batch updates its server's row first, so the row
+-- is locked until the batch has committed or rolled back. It shows whether a batch took effect,
+-- and a batch that is sent twice is refused.
 
--- The highest lane that was ever given: the row is locked until the lane that is being given
--- can be seen, so whoever sees a lane sees all before it.
+create table server_batch (
+    server uuid primary key,
+    n bigint not null,
+    at bigint not null,
+    lane bigint
+) with (fillfactor = 10, autovacuum_vacuum_threshold = 1000);
+
+-- Events are read in the order in which they were written. A lane has one writer, which numbers
+-- its batches. Lanes are numbered in the order in which they begin, and a closed lane is never
+-- written again, so a reader need not remember servers that are gone.
+
+-- The highest lane so far. The row is locked until the new lane is visible, so a reader that sees
+-- a lane sees all lanes before it.
 create table event_lane (
     id bigint primary key check (id = 1),
     latest bigint not null
 );
 
--- The lane that a server writes in; null when it was closed.
-alter table server_batch add column lane bigint;
-
-alter table event_batch add column lane bigint;
-update event_batch b set lane = l.lane
-    from (select server, row_number() over (order by min(at), server) as lane
-          from event_batch group by server) l
-    where l.server = b.server;
-insert into event_lane (id, latest)
-    select 1, max(lane) from event_batch having max(lane) is not null;
-alter table event_batch alter column lane set not null;
-alter table event_batch drop constraint event_batch_pkey;
-alter table event_batch add primary key (lane, n, at);
-
--- Gives a server a lane, and closes those of servers that have not written for a minute: one
--- that does write again is given another.
+-- Assigns a lane to a server, and closes the lanes of servers that have not written for a minute.
+-- A server that writes again gets a new lane.
 create function outlast.take_lane(server_id uuid) returns void
 language plpgsql as $$
 declare
@@ -45,8 +42,8 @@ begin
     end if;
 end $$;
 
--- Opens a batch: returns the store's time in milliseconds.
-create or replace function outlast.open_batch(server_id uuid, batch bigint) returns bigint
+-- Opens a batch and returns the store's time in milliseconds.
+create function outlast.open_batch(server_id uuid, batch bigint) returns bigint
 language plpgsql as $$
 begin
     update server_batch set n = batch, at = (extract(epoch from clock_timestamp()) * 1000)::bigint

@@ -1,6 +1,6 @@
--- The hot tables hold what moves: a job is in exactly one of ready, waiting, active and
--- finished (a cancelled one whose process tree is awaited is in active and finished).
--- They are small and churn, so they keep room in each page and are vacuumed early.
+-- A job is in exactly one of ready, waiting, active and finished. (A cancelled job whose process
+-- tree is still running is in active and finished.) ready, waiting and active are small and change
+-- all the time, so they keep room in each page and are vacuumed early.
 
 create sequence job_seq as bigint;
 
@@ -19,7 +19,7 @@ create table queue (
     paused boolean not null
 );
 
--- Written once, never updated.
+-- The immutable part of a job: one insert, never updated.
 create table job_row (
     seq bigint primary key,
     id uuid not null,
@@ -90,7 +90,8 @@ create table active (
     visible_until bigint,
     visibility_ms bigint,
     deadline bigint,
-    cancelled boolean not null
+    cancelled boolean not null,
+    pack_digest text
 ) with (
     fillfactor = 70,
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
@@ -118,25 +119,8 @@ create table finished (
     ended_by text not null
 );
 create index finished_at on finished (at, seq);
-
-create table attempt_row (
-    seq bigint not null,
-    epoch bigint not null,
-    life integer not null,
-    number integer not null,
-    worker uuid,
-    plain text,
-    claimed bigint not null,
-    started bigint,
-    finished bigint not null,
-    outcome text not null,
-    next_state text not null,
-    error text,
-    exit_code integer,
-    by text not null,
-    evidence text not null,
-    primary key (seq, epoch)
-);
+-- Finds the few jobs that did not complete.
+create index finished_failed on finished (seq) where state <> 'completed';
 
 create table expiry (
     at bigint not null,
@@ -155,34 +139,16 @@ create table checkpoint (
     bytes bytea not null
 );
 
-create table log (
-    seq bigint not null,
-    id bigint not null,
-    epoch bigint not null,
-    n bigint not null,
-    stream smallint not null,
-    at bigint not null,
-    bytes bytea not null,
-    primary key (seq, id)
-);
-create unique index log_chunk on log (seq, epoch, n);
-
+-- How much an attempt has printed, and which chunks: to know whether a chunk is stored, no
+-- partition of the output is read.
 create table log_size (
     seq bigint not null,
     epoch bigint not null,
     bytes bigint not null,
+    chunks bigint not null,
+    stored int8multirange not null,
     primary key (seq, epoch)
 );
-
--- One row a transaction; one serial writer a server.
-create table event_batch (
-    server uuid not null,
-    n bigint not null,
-    at bigint not null,
-    body text not null,
-    primary key (server, n)
-);
-create index event_batch_at on event_batch (at);
 
 create table idempotency (
     key bytea primary key,
@@ -197,7 +163,7 @@ create table idempotency_job (
 );
 create index idempotency_job_key on idempotency_job (key, seq);
 
-create table worker (
+create table public.worker (
     id uuid primary key,
     name text not null,
     worker_role text not null,
@@ -224,80 +190,49 @@ create table worker (
     about text not null,
     plain_id text
 ) with (fillfactor = 50);
-create index worker_plain on worker (plain_id, created_ms) where plain_id is not null;
+create index worker_plain on public.worker (plain_id, created_ms) where plain_id is not null;
+-- Live workers are read every second; the others are deleted in the end.
+create index worker_live on public.worker (created_ms, id) where liveness < 2;
+create index worker_gone on public.worker (updated_ms, id) where liveness >= 2;
+-- A page of workers, latest first, and a worker by its name.
+create index worker_created on public.worker (created_ms, id);
+create index worker_name on public.worker (name);
 
-create view job as
-select
-    j.seq as seq,
-    j.id as id,
-    c.queue as queue,
-    c.job_type as type,
-    j.priority as priority,
-    coalesce(
-        f.state,
-        case when a.seq is not null then 'active' end,
-        w.state,
-        'available'
-    ) as state,
-    coalesce(a.epoch, f.epoch, w.epoch,
-        (select max(t.epoch) from attempt_row t where t.seq = j.seq), 0) as epoch,
-    j.args as args,
-    j.meta as meta,
-    f.result as result,
-    f.error as error,
-    to_timestamp(j.created / 1000.0) as created,
-    to_timestamp(f.at / 1000.0) as ended
-from job_row j
-join class c on c.id = j.class
-left join finished f on f.seq = j.seq
-left join active a on a.seq = j.seq
-left join waiting w on w.seq = j.seq;
+-- The blocks of 1,024 jobs in which a class has jobs: a list of a queue or a type reads no other
+-- blocks. Each connection that stores jobs has rows of its own, so that none waits for another.
+create table class_block (
+    class bigint not null,
+    block bigint not null,
+    writer integer not null,
+    primary key (class, block, writer)
+);
+create index class_block_block on class_block (block);
 
-create view attempt as
-select
-    j.id as job,
-    t.epoch as epoch,
-    t.outcome as outcome,
-    t.next_state as next_state,
-    coalesce(t.worker::text, t.plain) as worker,
-    to_timestamp(t.claimed / 1000.0) as claimed,
-    to_timestamp(t.started / 1000.0) as started,
-    to_timestamp(t.finished / 1000.0) as finished,
-    t.error as error,
-    t.exit_code as exit_code,
-    t.by as by,
-    t.evidence as evidence
-from attempt_row t
-join job_row j on j.seq = t.seq;
+-- Tasks that one server does for all, and until when it holds them.
+create table duty (
+    name text primary key,
+    holder uuid not null,
+    epoch bigint not null,
+    until bigint not null
+) with (fillfactor = 50);
 
-create view dead_letter as
-select
-    j.id as job,
-    c.queue as queue,
-    c.job_type as type,
-    d.reason as reason,
-    to_timestamp(d.at / 1000.0) as at
-from dead_letter_row d
-join job_row j on j.seq = d.seq
-join class c on c.id = j.class;
+-- The progress of an import. Until it is done, no server may use the store.
+create table transfer (
+    export uuid primary key,
+    section text not null,
+    stored bigint not null,
+    done boolean not null
+);
 
-create view event as
-select
-    b.server as server,
-    b.n as n,
-    e.i - 1 as i,
-    to_timestamp((e.value ->> 't')::bigint / 1000.0) as at,
-    e.value ->> 'k' as type,
-    (e.value ->> 'j')::uuid as job,
-    (e.value ->> 'w')::uuid as worker,
-    (e.value ->> 'e')::bigint as epoch,
-    e.value ->> 's' as state,
-    e.value ->> 'o' as outcome,
-    e.value ->> 'by' as by,
-    e.value ->> 'ev' as evidence
-from event_batch b, jsonb_array_elements(b.body::jsonb) with ordinality e(value, i);
+-- Rises from 1 with every restore of a backup; one row. Attempts that a worker got from a lower
+-- generation are void.
 
--- Ends a transaction in which a compare-and-set did not hit the rows that were locked for it.
+create table generation (
+    number bigint not null
+);
+insert into generation (number) values (1);
+
+-- Fails the transaction if a compare-and-set did not hit exactly the rows it should.
 create function outlast.exactly(hit bigint, wanted bigint) returns void
 language plpgsql as $$
 begin

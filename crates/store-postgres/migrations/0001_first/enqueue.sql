@@ -1,5 +1,5 @@
--- Jobs that programs store by SQL, in their own transactions, until a server takes them in:
--- a row here is a job as its program wrote it, and nothing else of it is anywhere yet.
+-- Jobs that programs stored by SQL in their own transactions, until a server enqueues them. A row
+-- is the job as its program wrote it.
 create table arrival (
     n bigint generated always as identity primary key,
     id uuid not null,
@@ -12,18 +12,17 @@ create table arrival (
     autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.2
 );
 
--- Until when some server looks for arrivals again and again, in milliseconds since 1970: while
--- one does, nobody needs to wake it.
+-- Until when a server polls for arrivals, in milliseconds since 1970. Until then nobody needs to
+-- notify it.
 create table arrival_watch (
     id integer primary key check (id = 1),
     until bigint not null
 ) with (fillfactor = 50);
 insert into arrival_watch values (1, 0);
 
--- What a program is told: OL001 is what the server tells itself, OL002 a job that is not as it
--- must be, OL003 one whose id is taken.
+-- Error codes: OL001 is internal to the server, OL002 an invalid job, OL003 a job id that is taken.
 
--- A UUIDv7: the time in milliseconds, then chance.
+-- A new UUIDv7: the time in milliseconds, then random bits.
 create function outlast.new_id() returns uuid
 language sql volatile parallel safe as $$
     select encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
@@ -31,7 +30,7 @@ language sql volatile parallel safe as $$
         from 1 for 6), 52, 1), 53, 1), 'hex')::uuid
 $$;
 
--- What a job's envelope says under a name: in its options, else at its root. Null is nothing.
+-- The value of a field of a job: from its options, else from its root. JSON null counts as absent.
 create function outlast.wish(job jsonb, name text) returns jsonb
 language sql immutable parallel safe as $$
     select coalesce(nullif(job -> 'options' -> name, 'null'), nullif(job -> name, 'null'))
@@ -52,8 +51,8 @@ $$;
 create function outlast.longest() returns bigint
 language sql immutable parallel safe as $$ select 3162240000000 $$;
 
--- The milliseconds of a length: ISO 8601 without years and months, or seconds, or a number with
--- a unit. Null for what is none.
+-- A length in milliseconds: ISO 8601 without years and months, or seconds, or a number with a unit.
+-- Null if it is none of these.
 create function outlast.length(words text) returns numeric
 language sql immutable parallel safe as $$
     select case
@@ -102,7 +101,7 @@ exception when data_exception then
     return false;
 end $$;
 
--- Says what is wrong with a retry policy; null when nothing is.
+-- Returns what is wrong with a retry policy, or null.
 create function outlast.retry_problem(retry jsonb) returns text
 language plpgsql immutable parallel safe as $$
 declare
@@ -158,7 +157,7 @@ begin
     return null;
 end $$;
 
--- Says what is wrong with the times and lengths of a job; null when nothing is.
+-- Returns what is wrong with the times and lengths of a job, or null.
 create function outlast.time_problem(job jsonb) returns text
 language plpgsql stable parallel safe as $$
 declare
@@ -202,7 +201,7 @@ begin
     return null;
 end $$;
 
--- Says what is wrong with a job, by the rules of POST /ojs/v1/jobs; null when nothing is.
+-- Returns what is wrong with a job by the rules of POST /ojs/v1/jobs, or null.
 create function outlast.problem(job jsonb) returns text
 language plpgsql stable parallel safe as $$
 declare
@@ -278,14 +277,14 @@ begin
         case when given is not null then outlast.retry_problem(given) end);
 end $$;
 
--- Tells the servers to look, as the last thing before a program's commit. PostgreSQL lets
--- transactions that notify commit one after the other, each waiting for the disk; so this is
--- left out while a server looks without being told, with time to spare for the commit itself.
+-- Notifies the servers just before the program's commit. PostgreSQL serializes the commits of
+-- transactions that notify, so this is skipped while a server polls anyway, with some time to spare
+-- for the commit itself.
 create function outlast.wake() returns trigger
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
     if not exists (
-        select 1 from public.arrival_watch w
+        select 1 from outlast.arrival_watch w
         where w.id = 1 and w.until > extract(epoch from clock_timestamp()) * 1000 + 200)
     then
         perform pg_notify('outlast', '{"say":["a"]}');
@@ -296,7 +295,7 @@ end $$;
 create constraint trigger arrival_wake after insert on arrival
     deferrable initially deferred for each row when (new.wake) execute function outlast.wake();
 
--- A time as a job's envelope has it.
+-- A time in the format of a job.
 create function outlast.time_text(name text, at timestamptz) returns text
 language plpgsql stable as $$
 begin
@@ -307,15 +306,15 @@ begin
     return to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
 end $$;
 
--- Refuses a tenant that no request could name.
+-- Returns what is wrong with a tenant, or null.
 create function outlast.tenant_problem(tenant text) returns text
 language sql immutable parallel safe as $$
     select case when tenant !~ '^[ -~]{1,255}$'
         then 'field `tenant` must be 1 to 255 printable characters' end
 $$;
 
--- Stores a job in the caller's transaction and returns its id. The job is there if and only if
--- the transaction commits; servers are woken at once then, unless `wake` is false.
+-- Stores a job in the caller's transaction and returns its id. The job exists if and only if the
+-- transaction commits. Servers are notified at once then, unless `wake` is false.
 create function outlast.enqueue(
     type text,
     args jsonb default '[]',
@@ -358,8 +357,8 @@ begin
     if wrong is not null then
         raise exception '%', wrong using errcode = 'OL002';
     end if;
-    if not exists (select 1 from public.job_row j where j.id = new_id) then
-        insert into public.arrival (id, tenant, envelope, wake)
+    if not exists (select 1 from outlast.job_row j where j.id = new_id) then
+        insert into outlast.arrival (id, tenant, envelope, wake)
         values (new_id, enqueue.tenant, job::text, enqueue.wake)
         on conflict on constraint arrival_id do nothing;
     end if;
@@ -369,8 +368,8 @@ begin
     return new_id;
 end $$;
 
--- Stores several jobs in the caller's transaction and returns their ids in order. A job is an
--- object as POST /ojs/v1/jobs takes it.
+-- Stores several jobs in the caller's transaction and returns their ids in order. Each job is an
+-- object as accepted by POST /ojs/v1/jobs.
 create function outlast.enqueue_all(
     jobs jsonb,
     tenant text default null,
@@ -410,18 +409,18 @@ begin
         select coalesce((nullif(e.job -> 'id', 'null') #>> '{}')::uuid, outlast.new_id())
         from jsonb_array_elements(jobs) with ordinality e(job, n) order by e.n);
     with put as (
-        insert into public.arrival (id, tenant, envelope, wake)
+        insert into outlast.arrival (id, tenant, envelope, wake)
         select ids[e.n], enqueue_all.tenant, (e.job || jsonb_build_object('id', ids[e.n]))::text,
             enqueue_all.wake and e.n = 1
         from jsonb_array_elements(jobs) with ordinality e(job, n)
-        where not exists (select 1 from public.job_row j where j.id = ids[e.n])
+        where not exists (select 1 from outlast.job_row j where j.id = ids[e.n])
         order by e.n
         on conflict on constraint arrival_id do nothing returning 1)
     select count(*) into stored from put;
     if stored <> many then
-        -- One that is known, or that is here twice.
+        -- A job that is known already, or that is given twice.
         select u.id into taken from unnest(ids) with ordinality u(id, n)
-            where exists (select 1 from public.job_row j where j.id = u.id)
+            where exists (select 1 from outlast.job_row j where j.id = u.id)
                 or exists (select 1 from unnest(ids) with ordinality v(id, n)
                            where v.id = u.id and v.n < u.n)
             order by u.n limit 1;
@@ -430,6 +429,6 @@ begin
     return query select unnest(ids);
 end $$;
 
--- Whoever may store jobs is granted it by name.
+-- Roles that may store jobs are granted this explicitly.
 revoke execute on function outlast.enqueue from public;
 revoke execute on function outlast.enqueue_all from public;

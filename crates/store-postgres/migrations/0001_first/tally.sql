@@ -1,7 +1,6 @@
--- Live counts by class and state, changed by the batch that moves the jobs: nothing is counted
--- when somebody asks. Each server has rows of its own, so that servers never wait for each
--- other's; the sum counts, and a row by itself may be below zero. A claimable job counts in the
--- class that it is claimed from, any other in its own.
+-- Live counts by class and state, updated by the batch that moves the jobs. Each server has rows of
+-- its own, so that servers never wait for each other; only the sum is meaningful, and a single row
+-- may be negative. A claimable job counts in the class it is claimed from, any other in its own.
 create table tally (
     class bigint not null references class (id),
     server uuid not null,
@@ -21,7 +20,7 @@ create table tally (
     fillfactor = 40, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0
 );
 
--- The same, counted one by one: what a tally begins with, and is compared with.
+-- The same numbers, counted from the tables: the start of a tally, and what tests compare with.
 create view outlast.tally_counted as
 select
     class,
@@ -56,20 +55,12 @@ from (
 ) counted
 group by class;
 
--- Counts as they are, under the name of no server.
+-- Counts everything again, in rows of no server.
 create function outlast.count_tally() returns void
-language sql set search_path = public as $$
+language sql set search_path = outlast, pg_temp as $$
     delete from tally;
     insert into tally
         select class, '00000000-0000-0000-0000-000000000000', scheduled, available, pending, active, completed,
             retryable, cancelled, discarded, started, exhausted, abandoned
         from outlast.tally_counted;
 $$;
-
--- Servers that run wait here for a moment: what they move meanwhile would not be counted.
-lock table job_row, ready, waiting, active, finished, dead_letter_row in share mode;
-select outlast.count_tally();
-
--- Who is watched each second, and who may be forgotten: not the many that went.
-create index worker_live on worker (created_ms, id) where liveness < 2;
-create index worker_gone on worker (updated_ms, id) where liveness >= 2;

@@ -16,7 +16,7 @@ pub const KILL_AFTER: Duration = Duration::from_secs(5);
 
 const POLL: Duration = Duration::from_millis(10);
 /// What starting a few processes may take on a small, loaded machine.
-const MACHINE: Duration = Duration::from_secs(8);
+const MACHINE: Duration = Duration::from_secs(20);
 
 /// Turns a bound of the fault model into an upper bound for a wait on a loaded machine.
 #[must_use]

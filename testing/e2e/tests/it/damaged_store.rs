@@ -75,7 +75,8 @@ fn a_server_refuses_a_store_that_lost_something_and_says_the_way_out() {
         assert_eq!(said.code, Some(1), "{name}: {said:?}");
         assert!(said.stderr.contains("is damaged: "), "{name}: {said:?}");
         assert!(said.stderr.contains("outlast restore FILE"), "{name}: {said:?}");
-        let looked = ["doctor", "--server", "http://127.0.0.1:1", "--database", &store];
+        let looked =
+            ["doctor", "--server", "http://127.0.0.1:1", "--database", &store, "-o", "json"];
         let looked = outlast(&looked);
         assert!(looked.stdout.contains("is damaged: "), "{name}: {looked:?}");
     }

@@ -32,9 +32,10 @@ fn all_is_well_with_a_server_and_a_worker() {
         assert_eq!(check(&told, name)["verdict"], "ok", "{told}");
     }
     if scene.server().database().starts_with("sqlite:") {
-        for name in ["store fsync", "store disk"] {
-            assert!(check(&told, name)["value"].as_f64().is_some_and(|it| it > 0.0), "{told}");
-        }
+        // In memory it takes no time.
+        let measured = |name| check(&told, name)["value"].as_f64();
+        assert!(measured("store fsync").is_some_and(|it| it >= 0.0), "{told}");
+        assert!(measured("store disk").is_some_and(|it| it > 0.0), "{told}");
     }
 }
 

@@ -36,6 +36,7 @@ pub(crate) fn of(source: &Source) -> Result<String, PackError> {
             }
             sum.update(u64::try_from(path.len()).unwrap_or(u64::MAX).to_be_bytes());
             sum.update(path.as_bytes());
+            sum.update(u64::try_from(content.len()).unwrap_or(u64::MAX).to_be_bytes());
             sum.update(content);
         }
     }
@@ -44,4 +45,19 @@ pub(crate) fn of(source: &Source) -> Result<String, PackError> {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::set::CORE;
+
+    #[test]
+    fn the_built_in_pack_has_the_digest_of_its_folder() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packs/core");
+        let folder = of(&Source::folder(&folder).unwrap()).unwrap();
+        assert_eq!(of(&Source::Embedded(&CORE)).unwrap(), folder);
+    }
 }

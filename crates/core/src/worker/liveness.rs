@@ -157,6 +157,10 @@ impl fmt::Display for Standing {
 /// Returns why the worker stays as it is.
 pub const fn decide(worker: Standing, event: WorkerEvent) -> Result<Standing, WorkerRefusal> {
     match worker.liveness {
+        // What must not overlap stays with a lapsed worker until its death is proven.
+        Liveness::Lapsed if matches!(event, WorkerEvent::Died) => {
+            Ok(Standing { liveness: Liveness::Gone, ..worker })
+        }
         Liveness::Lapsed => Err(WorkerRefusal::Lapsed),
         Liveness::Gone => Err(WorkerRefusal::Gone),
         Liveness::Live | Liveness::Suspect => match event {

@@ -24,6 +24,7 @@ cases![
     lapse_needs_the_renewal_that_was_watched,
     lapse_of_everything_needs_the_store_s_clock_past_the_lease,
     lapse_after_the_reconnect_window_keeps_what_must_not_overlap,
+    proof_of_death_after_a_lapse_frees_what_must_not_overlap,
     lapse_after_the_reconnect_window_needs_a_suspect,
     second_loss_isolates_and_third_while_alone_is_a_poison_suspect,
     neighbours_and_mass_losses_are_never_blamed,
@@ -229,6 +230,29 @@ fn lapse_after_the_reconnect_window_keeps_what_must_not_overlap<H: Harness>(
     let rest = world.bury(hand.worker);
     assert_eq!((rest.moved.len(), rest.kept), (1, 0));
     assert_eq!(world.read(must_not).state, State::Available);
+}
+
+fn proof_of_death_after_a_lapse_frees_what_must_not_overlap<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let may = world.add_plain();
+    let mut job = world.job();
+    job.rules.overlap = Overlap::Forbidden;
+    let must_not = world.add(job);
+    world.run(hand);
+    world.run(hand);
+    world.tell(hand.worker, WorkerEvent::Drop).unwrap();
+    world.wait(Span(5000));
+    world.lapse(hand.worker, LapseScope::OverlapAllowed).unwrap();
+    assert_eq!(world.read(must_not).state, State::Active);
+    world.tell(hand.worker, WorkerEvent::Died).unwrap();
+    for id in [may, must_not] {
+        let job = world.read(id);
+        assert_eq!((job.state, job.spent.losses), (State::Available, 1), "{id}");
+    }
+    let state = world.row(hand.worker).standing.state();
+    assert_eq!(state, "stopped");
+    let refused = Err(WorkerMoveRefusal::Refused(WorkerRefusal::Gone));
+    assert_eq!(world.lapse(hand.worker, LapseScope::Everything), refused);
 }
 
 fn lapse_after_the_reconnect_window_needs_a_suspect<H: Harness>(world: &mut World<'_, H>) {

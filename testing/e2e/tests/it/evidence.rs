@@ -124,7 +124,24 @@ fn a_death_is_reported_when_the_network_is_back() {
 }
 
 #[test]
-fn a_death_reported_after_the_lease_is_over_changes_nothing() {
+fn a_death_reported_after_the_reconnect_window_frees_what_must_not_overlap() {
+    let scene = Scene::start();
+    let doomed = scene.worker_with(&with_a_long_lease());
+    let job = scene.run(forbidding_overlap());
+    scene.await_status(&job, "running", within(LEASE));
+    let _heir = scene.worker("heir");
+    let late = doomed.freeze_guardian();
+    doomed.kill_engine();
+    scene.await_worker(doomed.id(), "lapsed", within(RECONNECT + SWEEP));
+    assert_eq!(scene.api().execution(&job)["epoch"], 1);
+    drop(late);
+    check_engine_killed(&scene, &job);
+    scene.await_worker(doomed.id(), "stopped", within(SWEEP));
+    scene.judge();
+}
+
+#[test]
+fn a_death_reported_after_the_lease_is_over_moves_no_job_again() {
     let scene = Scene::start();
     let mut doomed = scene.worker("doomed");
     let job = scene.run(Run::holding_once(Duration::from_secs(120)));
@@ -135,7 +152,7 @@ fn a_death_reported_after_the_lease_is_over_changes_nothing() {
     scene.await_status(&job, "completed", within(RECONNECT + SWEEP + LEASE));
     drop(late);
     assert_eq!(doomed.await_end(within(KILL_AFTER)), Some(1));
-    assert!(doomed.log().contains("already lapsed or stopped"), "{}", doomed.log());
+    scene.await_worker(doomed.id(), "stopped", within(SWEEP));
     assert_eq!(scene.api().outcomes(&job), ["lost", "completed"]);
     check(&scene.api().attempts(&job)[0], "lost", "worker_killed");
     scene.judge();

@@ -10,8 +10,18 @@ fn all() -> impl Iterator<Item = Standing> {
 fn lapsed_and_gone_workers_never_come_back() {
     for worker in all().filter(|worker| !worker.holds_lease()) {
         for event in WorkerEvent::ALL {
-            assert!(decide(worker, event).is_err(), "{worker:?} {event:?}");
+            let next = decide(worker, event);
+            assert!(next.is_err() || next.is_ok_and(|next| !next.holds_lease()), "{event:?}");
         }
+    }
+}
+
+#[test]
+fn death_of_a_lapsed_worker_is_news_once() {
+    for worker in all().filter(|worker| worker.liveness == Liveness::Lapsed) {
+        let gone = decide(worker, WorkerEvent::Died).unwrap();
+        assert_eq!(gone.state(), "stopped");
+        assert_eq!(decide(gone, WorkerEvent::Died), Err(WorkerRefusal::Gone));
     }
 }
 

@@ -66,8 +66,10 @@ impl Source {
     pub(crate) fn names(&self, folder: &str) -> Result<Vec<String>, PackError> {
         let mut names = match self {
             Self::Embedded(dir) => {
-                let paths = dir.get_dir(folder).into_iter().flat_map(|dir| dir.entries());
-                paths.filter_map(|entry| name_of(entry.path())).collect()
+                // The crate finds folders by their paths; the pack itself has none.
+                let dir = if folder.is_empty() { Some(*dir) } else { dir.get_dir(folder) };
+                let entries = dir.into_iter().flat_map(|dir| dir.entries());
+                entries.filter_map(|entry| name_of(entry.path())).collect()
             }
             Self::Folder { real, .. } => match list(&real.join(folder)) {
                 Ok(names) => names,

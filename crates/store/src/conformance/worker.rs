@@ -238,8 +238,9 @@ fn proof_of_death_after_a_lapse_frees_what_must_not_overlap<H: Harness>(world: &
     let mut job = world.job();
     job.rules.overlap = Overlap::Forbidden;
     let must_not = world.add(job);
-    world.run(hand);
-    world.run(hand);
+    for claimed in world.claim(hand, 2) {
+        world.start(&claimed, hand).unwrap();
+    }
     world.tell(hand.worker, WorkerEvent::Drop).unwrap();
     world.wait(Span(5000));
     world.lapse(hand.worker, LapseScope::OverlapAllowed).unwrap();

@@ -15,8 +15,9 @@
 //! - [`memory`]: what is remembered of attempts that were given out
 //! - [`tables`]: what a batch writes, by table
 //! - [`live`]: loading a job where it is; [`transition`]: moving it
-//! - [`enqueue`], [`once`], [`arrival`], [`claim`], [`report`], [`workers`], [`sweep`], [`orders`],
-//!   [`prune`], [`retire`], [`duty`]: the commands
+//! - [`backend`]: the transaction as [`outlast_store::backend`] sees it
+//! - [`enqueue`], [`once`], [`arrival`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`],
+//!   [`prune`], [`retire`], [`duty`]: SQL of the commands
 //! - [`tally`]: the live counts that a batch changes
 //! - [`classes`]: what is known of classes without asking
 //!
@@ -27,17 +28,18 @@
 //! `server_batch` that each one changes first refuses it.
 
 mod arrival;
+mod backend;
 mod claim;
 mod classes;
 mod duty;
 mod enqueue;
+mod extend;
 mod live;
+mod log;
 mod memory;
 mod need;
 mod once;
-mod orders;
 mod prune;
-mod report;
 mod retire;
 mod sweep;
 mod tables;
@@ -50,13 +52,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::budget::Budgets;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::apply::Outbox;
 use outlast_store::apply::loaded::{KnownWorker, Loaded};
+use outlast_store::backend::execute_all;
 use outlast_store::settle::Bench;
-use outlast_store::{Applied, Batch, BatchId, Clock, Command, Reply, StoreError, codec};
+use outlast_store::{Applied, Batch, BatchId, Clock, StoreError, codec};
 use tokio::time::Instant;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -349,48 +351,27 @@ impl Writer {
         let hurries = self.hurries();
         let mut writing = Writing {
             link,
-            hurries,
-            held_until: &mut self.held_until,
+            locks: Locks { hurries, held_until: &mut self.held_until },
             classes: &mut self.classes,
             memory: &mut self.memory,
             time: &self.time,
-            doubt: &mut self.doubt,
-            budgets: &batch.budgets,
+            context: Bench {
+                budgets: &batch.budgets,
+                seed: batch.jitter_seed,
+                command: 0,
+                now: self.time.latest(),
+            },
             server: batch.id.server,
-            seed: batch.jitter_seed,
-            now: self.time.latest(),
-            told: None,
-            command: 0,
             outbox: Outbox::default(),
             tables: Tables::default(),
             careful,
-            opening: Vec::new(),
-            fresh: Vec::new(),
-            known: HashSet::new(),
-            lives: HashMap::new(),
-            remembered: HashSet::new(),
-            absent: HashSet::new(),
-            workers: HashMap::new(),
-            held: HashMap::new(),
+            opening: Opening::default(),
+            seen: Seen::default(),
         };
         writing.begin(batch, self.clock.as_deref()).await?;
-        let mut replies = Vec::with_capacity(batch.commands.len());
-        while let Some(command) = batch.commands.get(replies.len()) {
-            writing.command = replies.len();
-            match command {
-                Command::Claim(_) => {
-                    let rest = batch.commands.get(replies.len()..).unwrap_or_default();
-                    replies.append(&mut writing.claims(rest).await?);
-                }
-                Command::Extend(_) => {
-                    let rest = batch.commands.get(replies.len()..).unwrap_or_default();
-                    replies.append(&mut writing.extends(rest).await?);
-                }
-                other => replies.push(writing.obey(other).await?),
-            }
-        }
-        let applied = Applied { at: writing.now, replies };
-        writing.commit(batch.id, applied).await
+        let replies = execute_all(&mut writing, &batch.commands).await?;
+        let applied = Applied { at: writing.context.now, replies };
+        writing.commit(batch.id, applied, &mut self.doubt).await
     }
 
     /// Returns every statement that the present connection was asked to run.
@@ -415,55 +396,65 @@ async fn mark(link: &mut Link, id: BatchId) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// One batch under way.
+/// A batch in progress.
 struct Writing<'a> {
     link: &'a mut Link,
-    /// Whether locks are waited for for a moment only.
-    hurries: bool,
-    held_until: &'a mut Option<Instant>,
+    locks: Locks<'a>,
     classes: &'a mut Classes,
     memory: &'a mut Memory,
     time: &'a Time,
-    doubt: &'a mut Option<Applied>,
-    budgets: &'a Budgets,
-    /// Whose batch it is.
+    context: Bench<'a>,
+    /// The server whose batch it is.
     server: Uuid,
-    seed: u64,
-    now: Timestamp,
-    /// What PostgreSQL told when this batch was opened, once it has.
-    told: Option<Timestamp>,
-    command: usize,
     /// What it logs and counts.
     outbox: Outbox,
     /// What has yet to be written.
     tables: Tables,
-    /// Whether nothing is taken for true without looking: `known` was read (which of the new
-    /// jobs are there already), and jobs and workers are locked before anything is decided.
+    /// Whether nothing is taken for true without looking: `seen.stored` was read, and jobs and
+    /// workers are locked before anything is decided.
     careful: bool,
-    /// What opens the transaction and was not sent yet.
-    opening: Vec<(Take, Ask)>,
-    /// Attempts to be remembered once the batch has taken effect.
-    fresh: Vec<Loaded>,
+    opening: Opening,
+    seen: Seen,
+}
+
+/// How long a batch waits for locks.
+struct Locks<'a> {
+    /// Whether it waits only for a moment.
+    hurries: bool,
+    /// Until when the writer does so.
+    held_until: &'a mut Option<Instant>,
+}
+
+/// What opens the transaction.
+#[derive(Default)]
+struct Opening {
+    /// What was not sent yet, with what its answers are for.
+    asks: Vec<(Take, Ask)>,
+    /// The time that PostgreSQL answered, once it has.
+    told: Option<Timestamp>,
+}
+
+/// What a batch knows of jobs and workers.
+#[derive(Default)]
+struct Seen {
     /// Ids of jobs that are stored, of those that the batch would store.
-    known: HashSet<JobId>,
+    stored: HashSet<JobId>,
     /// Jobs that the batch names, loaded and locked.
-    lives: HashMap<JobId, Loaded>,
+    jobs: HashMap<JobId, Loaded>,
     /// Those of them that are only remembered: nothing was looked up, nor locked.
     remembered: HashSet<JobId>,
     /// Jobs that the batch names and that are not there.
     absent: HashSet<JobId>,
     /// Workers that the batch names, locked; `None` for those that are not there.
     workers: HashMap<WorkerId, Option<KnownWorker>>,
-    /// How many attempts a worker holds, and how many of those are not cancelled; right
-    /// until the batch moves a job.
+    /// How many attempts a worker holds, and how many of those are not cancelled; right until
+    /// the batch moves a job.
     held: HashMap<WorkerId, (u32, u32)>,
+    /// Attempts to be remembered once the batch has taken effect.
+    fresh: Vec<Loaded>,
 }
 
-impl<'a> Writing<'a> {
-    fn bench(&self) -> Bench<'a> {
-        Bench { budgets: self.budgets, seed: self.seed, command: self.command, now: self.now }
-    }
-
+impl Writing<'_> {
     /// Writes what has been noted, then asks; one round trip.
     async fn ask(&mut self, sql: &'static str, values: Vec<Value>) -> Result<Vec<Row>, Failure> {
         let mut all = self.ask_all(vec![Ask::new(sql, values)]).await?;
@@ -487,7 +478,7 @@ impl<'a> Writing<'a> {
     /// has been noted.
     fn noted(&mut self) -> (Vec<Take>, Vec<Ask>) {
         let (takes, mut asks): (Vec<Take>, Vec<Ask>) =
-            std::mem::take(&mut self.opening).into_iter().unzip();
+            std::mem::take(&mut self.opening.asks).into_iter().unzip();
         asks.append(&mut self.tables.take());
         (takes, asks)
     }
@@ -497,7 +488,13 @@ impl<'a> Writing<'a> {
         self.tables.others.push(Ask::new(sql, values));
     }
 
-    async fn commit(&mut self, id: BatchId, applied: Applied) -> Result<Applied, Miss> {
+    /// `doubt` keeps what the batch did while it is not known whether the commit took effect.
+    async fn commit(
+        &mut self,
+        id: BatchId,
+        applied: Applied,
+        doubt: &mut Option<Applied>,
+    ) -> Result<Applied, Miss> {
         let (takes, mut asks) = self.noted();
         asks.extend(tally::keep(id.server, self.outbox.tally.take()));
         if !self.outbox.events.is_empty() {
@@ -507,63 +504,27 @@ impl<'a> Writing<'a> {
                 values![
                     id.server,
                     int(id.n),
-                    self.now.0,
+                    self.context.now.0,
                     row::text(&codec::events_text(&self.outbox.events))
                 ],
             ));
         }
         asks.push(Ask::plain("commit"));
-        *self.doubt = Some(applied);
+        *doubt = Some(applied);
         let ran = self.link.run(&asks).await;
         let missing = || StoreError::Corrupt("a batch without replies".into());
-        let applied = self.doubt.take().ok_or_else(missing)?;
+        let applied = doubt.take().ok_or_else(missing)?;
         match ran {
             Ok(rows) => {
                 // It is committed, whatever is made of what the opening told.
                 for (at, (take, rows)) in takes.into_iter().zip(rows).enumerate() {
                     drop(self.take_in((take, at), &rows));
                 }
-                self.memory.keep(std::mem::take(&mut self.fresh));
+                self.memory.keep(std::mem::take(&mut self.seen.fresh));
                 Ok(applied)
             }
             Err(Failure::Broken(words)) => Err(Miss::InDoubt(applied, words)),
             Err(failure) => Err(failure.into()),
         }
-    }
-
-    async fn obey(&mut self, command: &Command) -> Result<Reply, Failure> {
-        Ok(match command {
-            Command::Enqueue(job) => Reply::Enqueued(self.enqueue(job).await?),
-            Command::EnqueueAll(jobs) => Reply::EnqueuedAll(self.enqueue_all(jobs).await?),
-            Command::EnqueueOnce(once) => Reply::Onced(self.enqueue_once(once).await?),
-            Command::EnqueueArrived(order) => {
-                Reply::EnqueuedArrived(self.enqueue_arrived(order).await?)
-            }
-            // Those that follow each other are one round trip: see `claims` and `extends`.
-            Command::Claim(_) | Command::Extend(_) => {
-                return Err(StoreError::Rejected("a claim or extension alone".into()).into());
-            }
-            Command::Start(start) => Reply::Moved(self.start(start).await?),
-            Command::Finish(finish) => Reply::Moved(self.finish(finish).await?),
-            Command::Renew(renew) => Reply::Renewed(self.renew(renew).await?),
-            Command::Register(registration) => Reply::Registered(self.register(registration)?),
-            Command::Attach(attach) => Reply::Attached(self.attach(attach)),
-            Command::Worker(step) => Reply::WorkerMoved(self.move_worker(step).await?),
-            Command::Lapse(lapse) => Reply::WorkerMoved(self.lapse(lapse).await?),
-            Command::Cancel(order) => Reply::Moved(self.cancel(order).await?),
-            Command::Activate(order) => Reply::Moved(self.activate(order).await?),
-            Command::RunNow(order) => Reply::Moved(self.run_now(order).await?),
-            Command::Replay(order) => Reply::Moved(self.replay(order).await?),
-            Command::ForgetDeadLetter(order) => self.forget_dead_letter(order).await?,
-            Command::Sweep(sweep) => Reply::Swept(self.sweep(sweep).await?),
-            Command::Strand(strand) => Reply::Stranded(self.strand(strand).await?),
-            Command::Queue(order) => self.queue(order),
-            Command::Log(chunk) => self.log(chunk),
-            Command::Progress(progress) => Reply::Moved(self.progress(progress).await?),
-            Command::ForgetWorker(worker) => self.forget_worker(*worker).await?,
-            Command::Duty(ask) => Reply::Duty(self.duty(ask).await?),
-            Command::Prune(prune) => Reply::Pruned(self.prune(prune).await?),
-            Command::Reset => self.reset().await?,
-        })
     }
 }

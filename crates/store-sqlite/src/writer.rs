@@ -1,19 +1,21 @@
 //! The writer thread: one transaction a batch, commands in order.
 //!
+//! - [`backend`]: the transaction as [`outlast_store::backend`] sees it
 //! - [`live`]: loading a job where it is; [`transition`]: moving it
-//! - [`enqueue`], [`once`], [`claim`], [`report`], [`workers`], [`sweep`], [`orders`]: the commands
+//! - [`enqueue`], [`once`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`], [`prune`]: SQL of
+//!   the commands
 //! - [`tally`]: the live counts that a batch changes
 //! - [`classes`]: what is known of classes and queues without asking the database
 
+mod backend;
 mod claim;
 mod classes;
-mod duty;
 mod enqueue;
+mod extend;
 mod live;
+mod log;
 mod once;
-mod orders;
 mod prune;
-mod report;
 mod sweep;
 mod tally;
 mod transition;
@@ -23,15 +25,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
-use outlast_core::budget::Budgets;
 use outlast_core::time::Timestamp;
 use outlast_store::apply::Outbox;
 use outlast_store::apply::loaded::rank;
-use outlast_store::arrival::EnqueuedArrived;
+use outlast_store::backend::{execute_all, run_ready};
 use outlast_store::event::Event;
-use outlast_store::reply::{Claims, Extended};
 use outlast_store::settle::Bench;
-use outlast_store::{Applied, Batch, BatchId, Clock, Command, Reply, StoreError, codec};
+use outlast_store::{Applied, Batch, BatchId, Clock, StoreError, codec};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::oneshot;
@@ -144,10 +144,7 @@ fn refresh(
 pub(crate) struct Writing<'a> {
     pub(crate) db: &'a Connection,
     pub(crate) classes: &'a mut Classes,
-    pub(crate) budgets: &'a Budgets,
-    pub(crate) seed: u64,
-    pub(crate) now: Timestamp,
-    pub(crate) command: usize,
+    pub(crate) context: Bench<'a>,
     /// What it logs and counts.
     pub(crate) outbox: Outbox,
 }
@@ -167,17 +164,10 @@ fn apply(
     let mut writing = Writing {
         db,
         classes,
-        budgets: &batch.budgets,
-        seed: batch.jitter_seed,
-        now,
-        command: 0,
+        context: Bench { budgets: &batch.budgets, seed: batch.jitter_seed, command: 0, now },
         outbox: Outbox::default(),
     };
-    let mut replies = Vec::with_capacity(batch.commands.len());
-    for (at, command) in batch.commands.iter().enumerate() {
-        writing.command = at;
-        replies.push(writing.obey(command)?);
-    }
+    let replies = run_ready(execute_all(&mut writing, &batch.commands))?;
     writing.keep_tally()?;
     let events = writing.outbox.events;
     if !events.is_empty() {
@@ -248,47 +238,6 @@ fn in_doubt(error: rusqlite::Error) -> StoreError {
     match failed(error) {
         StoreError::Unavailable(what) => StoreError::Ambiguous(what),
         certain => certain,
-    }
-}
-
-impl<'a> Writing<'a> {
-    fn bench(&self) -> Bench<'a> {
-        Bench { budgets: self.budgets, seed: self.seed, command: self.command, now: self.now }
-    }
-
-    fn obey(&mut self, command: &Command) -> Result<Reply, StoreError> {
-        Ok(match command {
-            Command::Enqueue(job) => Reply::Enqueued(self.enqueue(job)?),
-            Command::EnqueueAll(jobs) => Reply::EnqueuedAll(self.enqueue_all(jobs)?),
-            Command::EnqueueOnce(once) => Reply::Onced(self.enqueue_once(once)?),
-            // An embedded store has no arrivals.
-            Command::EnqueueArrived(order) => {
-                Reply::EnqueuedArrived(EnqueuedArrived::all_gone(order))
-            }
-            Command::Claim(claim) => Reply::Claimed(self.claim(claim)?.map(Claims::all)),
-            Command::Start(start) => Reply::Moved(self.start(start)?),
-            Command::Finish(finish) => Reply::Moved(self.finish(finish)?),
-            Command::Extend(extend) => Reply::Extended(Extended::all(self.extend(extend)?)),
-            Command::Renew(renew) => Reply::Renewed(self.renew(renew)?),
-            Command::Register(registration) => Reply::Registered(self.register(registration)?),
-            Command::Attach(attach) => Reply::Attached(self.attach(attach)?),
-            Command::Worker(step) => Reply::WorkerMoved(self.move_worker(step)?),
-            Command::Lapse(lapse) => Reply::WorkerMoved(self.lapse(lapse)?),
-            Command::Cancel(order) => Reply::Moved(self.cancel(order)?),
-            Command::Activate(order) => Reply::Moved(self.activate(order)?),
-            Command::RunNow(order) => Reply::Moved(self.run_now(order)?),
-            Command::Replay(order) => Reply::Moved(self.replay(order)?),
-            Command::ForgetDeadLetter(order) => self.forget_dead_letter(order)?,
-            Command::Sweep(sweep) => Reply::Swept(self.sweep(sweep)?),
-            Command::Strand(strand) => Reply::Stranded(self.strand(strand)?),
-            Command::Queue(order) => self.queue(order)?,
-            Command::Log(chunk) => self.log(chunk)?,
-            Command::Progress(progress) => Reply::Moved(self.progress(progress)?),
-            Command::ForgetWorker(worker) => self.forget_worker(*worker)?,
-            Command::Duty(ask) => Reply::Duty(self.duty(ask)?),
-            Command::Prune(prune) => Reply::Pruned(self.prune(prune)?),
-            Command::Reset => self.reset()?,
-        })
     }
 }
 

@@ -9,7 +9,8 @@
 //! - [`command`], [`reply`]: what can be asked of a batch, and what comes back
 //! - [`job`]: a job to be stored, and what routes it
 //! - [`once`]: enqueueing once for a key
-//! - [`apply`]: what a command does, between loading and writing
+//! - [`apply`]: what a command does, between loading and writing; [`backend`]: loading and writing
+//!   around it, for every database
 //! - [`arrival`]: jobs that programs stored by SQL
 //! - [`record`]: what is stored, as read back
 //! - [`query`]: what can be read outside a batch
@@ -27,6 +28,7 @@
 
 pub mod apply;
 pub mod arrival;
+pub mod backend;
 pub mod codec;
 pub mod command;
 #[cfg(feature = "conformance")]

@@ -56,12 +56,12 @@ const SINGLES_MAX: usize = 100;
 const PASSED_OVER_MAX: usize = 8;
 
 impl Writing<'_> {
-    pub(super) async fn enqueue_arrived(
+    pub(super) async fn take_arrivals(
         &mut self,
         order: &EnqueueArrived,
     ) -> Result<EnqueuedArrived, Failure> {
         let mut done = EnqueuedArrived::default();
-        if self.hurries && !order.wait {
+        if self.locks.hurries && !order.wait {
             self.enqueue_singly(&order.jobs, &mut done).await?;
         } else {
             let sql = if order.wait { TAKE_WAITING } else { TAKE };
@@ -69,7 +69,8 @@ impl Writing<'_> {
             done.tried = order.jobs.len();
         }
         if let Some(watch) = order.watch {
-            let (until, half) = (self.now.0 + int(watch.0), self.now.0 + int(watch.0 / 2));
+            let (until, half) =
+                (self.context.now.0 + int(watch.0), self.context.now.0 + int(watch.0 / 2));
             self.write(WATCH, values![until, half]);
         }
         Ok(done)
@@ -98,10 +99,10 @@ impl Writing<'_> {
                     self.outbox.tally = tally;
                     done.jobs.truncate(stored);
                     done.known.truncate(known);
-                    self.known.remove(&arrived.job.id);
+                    self.seen.stored.remove(&arrived.job.id);
                     // One may have been made for it.
                     *self.classes = Classes::default();
-                    *self.held_until = Some(Instant::now() + HURRY);
+                    *self.locks.held_until = Some(Instant::now() + HURRY);
                     passed_over += 1;
                     if passed_over >= PASSED_OVER_MAX {
                         break;
@@ -140,11 +141,11 @@ impl Writing<'_> {
         for ArrivedJob { number, job, refused } in jobs {
             match found.remove(number) {
                 None => {}
-                Some(is_stored) if is_stored || self.known.contains(&job.id) => {
+                Some(is_stored) if is_stored || self.seen.stored.contains(&job.id) => {
                     done.known.push(job.id);
                 }
                 // A job that has expired meanwhile is stored like others, and expires at once.
-                Some(_) => done.jobs.push(self.insert(job, refused.as_deref()).await?),
+                Some(_) => done.jobs.push(self.insert_job(job, refused.as_deref()).await?),
             }
         }
         Ok(())

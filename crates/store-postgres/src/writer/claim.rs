@@ -106,8 +106,12 @@ type Outcome = Result<Claims, ClaimRefusal>;
 impl Writing<'_> {
     /// Obeys the claims that a batch goes on with; those of native workers that follow
     /// each other are one round trip.
-    pub(super) async fn claims(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Failure> {
-        let first = self.command;
+    pub(super) async fn claim_all(
+        &mut self,
+        commands: &[Command],
+        replies: &mut Vec<Reply>,
+    ) -> Result<(), Failure> {
+        let first = self.context.command;
         let mut natives = Vec::new();
         for command in commands {
             let Command::Claim(claim) = command else { break };
@@ -117,13 +121,14 @@ impl Writing<'_> {
                 }
                 _ if natives.is_empty() => {
                     let claimed = self.claim_alone(claim).await?;
-                    return Ok(vec![Reply::Claimed(claimed)]);
+                    replies.push(Reply::Claimed(claimed));
+                    return Ok(());
                 }
                 _ => break,
             }
         }
         // In haste the workers are locked by the same message that takes for them.
-        let looked = self.opening.is_empty();
+        let looked = self.opening.asks.is_empty();
         let mut refusals = Vec::with_capacity(natives.len());
         let mut asks = Vec::with_capacity(natives.len());
         for (claim, classes) in &natives {
@@ -141,7 +146,7 @@ impl Writing<'_> {
         }
         let mut outcomes = Vec::with_capacity(natives.len());
         for ((claim, _), refusal) in natives.iter().zip(refusals) {
-            self.command = first + outcomes.len();
+            self.context.command = first + outcomes.len();
             outcomes.push(match refusal {
                 Some(refusal) => Err(refusal),
                 None => {
@@ -151,7 +156,8 @@ impl Writing<'_> {
             });
         }
         self.look_behind(&natives, &mut outcomes).await?;
-        Ok(outcomes.into_iter().map(Reply::Claimed).collect())
+        replies.extend(outcomes.into_iter().map(Reply::Claimed));
+        Ok(())
     }
 
     /// Takes what is behind jobs that others have locked, for claims that came back short, and
@@ -175,7 +181,7 @@ impl Writing<'_> {
         }
         let asks = short.iter().map(|(_, classes, _)| {
             let ids: Vec<i64> = classes.iter().map(|class| class.0).collect();
-            Ask::new(LEFT_OVER, values![ids, self.now.0])
+            Ask::new(LEFT_OVER, values![ids, self.context.now.0])
         });
         let left = self.ask_all(asks.collect()).await?;
         for ((claim, classes, claims), rows) in short.into_iter().zip(left) {
@@ -184,7 +190,8 @@ impl Writing<'_> {
                 let several = wanted(claim, &claims.jobs);
                 // Of several classes, only the heads were looked at.
                 if classes.len() > 1 && nth < LOOKS_BEHIND_MAX && several > 0 {
-                    let rows = self.ask(TAKE_OF_CLASS, values![class.0, self.now.0, several]);
+                    let rows =
+                        self.ask(TAKE_OF_CLASS, values![class.0, self.context.now.0, several]);
                     let rows = rows.await?;
                     claims.jobs.append(&mut self.hold_all(claim, &rows).await?);
                 }
@@ -202,7 +209,7 @@ impl Writing<'_> {
     }
 
     async fn claim_alone(&mut self, claim: &Claim) -> Result<Outcome, Failure> {
-        if matches!(claim.claimant, Claimant::Native { .. }) && !self.opening.is_empty() {
+        if matches!(claim.claimant, Claimant::Native { .. }) && !self.opening.asks.is_empty() {
             self.ask_all(Vec::new()).await?;
         }
         if let Some(refusal) = self.native_refusal(&claim.claimant) {
@@ -226,8 +233,12 @@ impl Writing<'_> {
                     if wanted == 0 {
                         break;
                     }
-                    let values =
-                        values![text(queue), self.now.0, wanted, tenant.as_deref().map(text)];
+                    let values = values![
+                        text(queue),
+                        self.context.now.0,
+                        wanted,
+                        tenant.as_deref().map(text)
+                    ];
                     let rows = self.ask(TAKE_OF_QUEUE, values).await?;
                     claimed.extend(self.hold_all(claim, &rows).await?);
                 }
@@ -239,10 +250,10 @@ impl Writing<'_> {
     fn take_of_classes(&self, classes: &[ClassId], claim: &Claim) -> Ask {
         let max = i64::from(claim.max.get());
         if let [class] = classes {
-            return Ask::new(TAKE_OF_CLASS, values![class.0, self.now.0, max]);
+            return Ask::new(TAKE_OF_CLASS, values![class.0, self.context.now.0, max]);
         }
         let ids: Vec<i64> = classes.iter().map(|class| class.0).collect();
-        Ask::new(TAKE_OF_CLASSES, values![ids, self.now.0, max])
+        Ask::new(TAKE_OF_CLASSES, values![ids, self.context.now.0, max])
     }
 
     async fn hold_all(&mut self, claim: &Claim, rows: &[Row]) -> Result<Vec<Claimed>, Failure> {
@@ -257,7 +268,7 @@ impl Writing<'_> {
             claimed.extend(self.hold(row, &claim.claimant)?);
         }
         if !claimed.is_empty() {
-            self.held.clear();
+            self.seen.held.clear();
         }
         Ok(claimed)
     }
@@ -282,7 +293,7 @@ impl Writing<'_> {
     /// do not give it out.
     fn hold(&mut self, row: &Row, claimant: &Claimant) -> Result<Option<Claimed>, StoreError> {
         let candidate = self.candidate(row)?;
-        let taken = match take(candidate, claimant, &self.bench(), &mut self.outbox) {
+        let taken = match take(candidate, claimant, &self.context, &mut self.outbox) {
             Ok(taken) => taken,
             Err(candidate) => {
                 let since = row::time(row, STORED + 7)?;
@@ -290,9 +301,9 @@ impl Writing<'_> {
                 return Ok(None);
             }
         };
-        self.lives.remove(&taken.claimed.job.id);
-        self.remembered.remove(&taken.claimed.job.id);
-        self.fresh.extend(taken.loaded());
+        self.seen.jobs.remove(&taken.claimed.job.id);
+        self.seen.remembered.remove(&taken.claimed.job.id);
+        self.seen.fresh.extend(taken.loaded());
         self.note_active(&taken.active);
         Ok(Some(taken.claimed))
     }

@@ -172,7 +172,11 @@ impl Writing<'_> {
     }
 
     /// Returns the class in which a job of class `id` is claimable.
-    pub(super) async fn twin(&mut self, id: ClassId, isolated: bool) -> Result<ClassId, Failure> {
+    pub(super) async fn twin_of(
+        &mut self,
+        id: ClassId,
+        isolated: bool,
+    ) -> Result<ClassId, Failure> {
         // An attempt is remembered over a batch that failed, its class is not.
         self.learn_classes([id]).await?;
         let key = Arc::clone(self.classes.key(id)?);

@@ -141,7 +141,7 @@ macro_rules! ready_by_id {
 }
 
 /// Reads a job that was found in some table.
-type Of<W> = fn(&W, &Row) -> Result<Loaded, StoreError>;
+pub(super) type Of<W> = fn(&W, &Row) -> Result<Loaded, StoreError>;
 
 const EPOCH: usize = STORED + 1;
 const MORE: usize = EPOCH + 6;
@@ -203,6 +203,20 @@ impl Writing<'_> {
         Ok(Loaded { seq, stored: Arc::new(stored), job, location, checkpoint })
     }
 
+    /// Reads rows of jobs that were found in one table.
+    pub(super) async fn load_rows(
+        &mut self,
+        rows: &[Row],
+        of: Of<Self>,
+    ) -> Result<Vec<Loaded>, Failure> {
+        self.learn_classes_of(rows).await?;
+        let mut loaded = Vec::with_capacity(rows.len());
+        for row in rows {
+            loaded.push(of(self, row)?);
+        }
+        Ok(loaded)
+    }
+
     /// Makes sure that the classes of these rows are known.
     pub(super) async fn learn_classes_of(&mut self, rows: &[Row]) -> Result<(), Failure> {
         let mut ids = Vec::with_capacity(rows.len());
@@ -213,15 +227,15 @@ impl Writing<'_> {
     }
 
     /// Takes a job by its id, locked; `None` when there is none.
-    pub(super) async fn find(&mut self, id: JobId) -> Result<Option<Loaded>, Failure> {
-        if let Some(live) = self.lives.remove(&id) {
+    pub(super) async fn take_loaded(&mut self, id: JobId) -> Result<Option<Loaded>, Failure> {
+        if let Some(live) = self.seen.jobs.remove(&id) {
             return Ok(Some(live));
         }
-        if self.absent.contains(&id) {
+        if self.seen.absent.contains(&id) {
             return Ok(None);
         }
         self.look_for(vec![id.0]).await?;
-        Ok(self.lives.remove(&id))
+        Ok(self.seen.jobs.remove(&id))
     }
 
     /// Loads and locks jobs wherever they are.
@@ -248,9 +262,9 @@ impl Writing<'_> {
         self.learn_classes_of(rows).await?;
         for row in rows {
             let live = self.of_active(row)?;
-            self.lives.insert(live.stored.id, live);
+            self.seen.jobs.insert(live.stored.id, live);
         }
-        ids.retain(|id| !self.lives.contains_key(&JobId(*id)));
+        ids.retain(|id| !self.seen.jobs.contains_key(&JobId(*id)));
         Ok(())
     }
 
@@ -298,13 +312,13 @@ impl Writing<'_> {
         for (rows, of) in read {
             for row in rows {
                 let live = of(self, row)?;
-                self.lives.insert(live.stored.id, live);
+                self.seen.jobs.insert(live.stored.id, live);
             }
         }
         for id in ids.iter().filter(|id| !there.contains(*id)) {
-            self.absent.insert(JobId(*id));
+            self.seen.absent.insert(JobId(*id));
         }
-        ids.retain(|id| there.contains(id) && !self.lives.contains_key(&JobId(*id)));
+        ids.retain(|id| there.contains(id) && !self.seen.jobs.contains_key(&JobId(*id)));
         Ok(())
     }
 }

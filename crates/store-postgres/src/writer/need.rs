@@ -110,17 +110,17 @@ impl Writing<'_> {
         let need = Need::of(&batch.commands, |job, fence| {
             let found = if self.careful { None } else { self.memory.take(job, fence) };
             let Some(loaded) = found else { return false };
-            self.lives.insert(job, loaded);
-            self.remembered.insert(job)
+            self.seen.jobs.insert(job, loaded);
+            self.seen.remembered.insert(job)
         });
-        self.opening = self.opening_of(batch.id, &need);
+        self.opening.asks = self.opening_of(batch.id, &need);
         let reads = !need.jobs.is_empty() || need.exact || self.careful;
         let told = match clock {
             Some(clock) => Some(clock.now()),
             None => self.time.told_lately(),
         };
         if let Some(now) = told {
-            self.now = self.time.at_least(now);
+            self.context.now = self.time.at_least(now);
         }
         if told.is_some() && !reads {
             return Ok(());
@@ -128,11 +128,11 @@ impl Writing<'_> {
         let asks =
             if need.jobs.is_empty() { Vec::new() } else { vec![held_by_id(need.jobs.clone())] };
         let found = self.ask_all(asks).await?;
-        if let (None, Some(now)) = (clock, self.told) {
-            self.now = self.time.at_least(now);
+        if let (None, Some(now)) = (clock, self.opening.told) {
+            self.context.now = self.time.at_least(now);
         }
         for worker in need.workers {
-            self.workers.entry(WorkerId(worker)).or_insert(None);
+            self.seen.workers.entry(WorkerId(worker)).or_insert(None);
         }
         let mut jobs = need.jobs;
         self.take_held(&found.concat(), &mut jobs).await?;
@@ -148,7 +148,7 @@ impl Writing<'_> {
             (Take::Nothing, Ask::plain("begin")),
             (Take::Time, Ask::new(mark, values![id.server, int(id.n)])),
         ];
-        if self.hurries {
+        if self.locks.hurries {
             asks.push((Take::Nothing, Ask::plain("set local lock_timeout = '20ms'")));
         }
         if !need.workers.is_empty() {
@@ -181,16 +181,16 @@ impl Writing<'_> {
                 let row = row.ok_or_else(|| StoreError::Corrupt("no time was told".into()))?;
                 let now = row::time(row, 0)?;
                 self.time.tell(now, self.link.answered(at));
-                self.told = Some(now);
+                self.opening.told = Some(now);
             }
             Take::Known => {
                 for row in rows {
-                    self.known.insert(JobId(get(row, 0)?));
+                    self.seen.stored.insert(JobId(get(row, 0)?));
                 }
             }
             Take::Workers => {
                 for row in rows {
-                    self.workers.insert(WorkerId(get(row, 0)?), Some(known_of(row)?));
+                    self.seen.workers.insert(WorkerId(get(row, 0)?), Some(known_of(row)?));
                 }
             }
             Take::Counts => self.take_counts(rows)?,

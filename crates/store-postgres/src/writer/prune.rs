@@ -1,6 +1,7 @@
 //! Deleting what need not be kept any longer.
 
 use outlast_core::duty::DutyRefusal;
+use outlast_store::backend::duty;
 use outlast_store::command::{ClassId, Prune};
 use outlast_store::list::BLOCK_BITS;
 use outlast_store::reply::Pruned;
@@ -43,17 +44,17 @@ const LEAVE_BLOCKS: &str = "delete from class_block b
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 impl Writing<'_> {
-    pub(super) async fn prune(
+    pub(super) async fn delete_old(
         &mut self,
         prune: &Prune,
     ) -> Result<Result<Pruned, DutyRefusal>, Failure> {
-        if let Err(refusal) = self.check_duty(&prune.duty).await? {
+        if let Err(refusal) = duty::check(self, &prune.duty).await? {
             return Ok(Err(refusal));
         }
         let limit = i64::from(prune.limit);
         let classes = self.retire_classes().await?;
         let before = prune.finished_before.0;
-        let keys = self.ask(OLD_KEYS, values![self.now.0, limit]).await?;
+        let keys = self.ask(OLD_KEYS, values![self.context.now.0, limit]).await?;
         let old = self.ask(OLD_JOBS, values![before, limit]).await?;
         let mut seqs: Vec<i64> = Vec::with_capacity(old.len());
         for row in &old {
@@ -65,7 +66,7 @@ impl Writing<'_> {
         }
         let tallies = self.take_tallies_over(limit).await?;
         // Each server that writes changes its own row all the time.
-        let gone = before.min(self.now.0 - DAY_MS);
+        let gone = before.min(self.context.now.0 - DAY_MS);
         self.write("delete from server_batch where at < $1", values![gone]);
         let workers = self
             .ask(
@@ -89,7 +90,7 @@ impl Writing<'_> {
     /// What history says of the jobs stays until its day goes; nobody finds it without them.
     fn delete_jobs(&mut self, seqs: &[i64]) {
         // Whoever is named later in the batch is looked for again.
-        self.lives.clear();
+        self.seen.jobs.clear();
         for sql in [
             "delete from expiry where ctid = any(array(
                  select e.ctid from job_row j cross join lateral (

@@ -1,11 +1,13 @@
 //! What time alone does. Jobs that someone is moving are passed over: they are looked at
 //! again by the next sweep.
 
+use outlast_core::id::JobId;
 use outlast_core::time::Timestamp;
 use outlast_store::apply::loaded::Loaded;
-use outlast_store::apply::sweep::{Due, due, reached, strand};
+use outlast_store::apply::sweep::{Due, reached};
+use outlast_store::backend::Found;
 use outlast_store::command::{Strand, Sweep};
-use outlast_store::reply::{Stranded, Swept};
+use uuid::Uuid;
 
 use crate::failure::Failure;
 use crate::link::values;
@@ -25,6 +27,16 @@ const DUE_DEADLINES: &str = select_active!(
     "where a.deadline <= $1 and not a.cancelled
      order by a.deadline, a.seq limit $2 for update of a skip locked"
 );
+/// Deletes expiries that are due. A job that is held runs on. When it comes back, it gets a new one.
+const TAKE_EXPIRED: &str = "with due as materialized (
+         select e.ctid as place, e.at, e.seq from expiry e where e.at <= $1
+             and not exists (select 1 from active a where a.seq = e.seq)
+         order by e.at, e.seq limit $2 for update skip locked),
+     gone as (
+         delete from expiry where ctid = any(array(select place from due)))
+     select j.id, due.at, due.seq from due join job_row j on j.seq = due.seq
+     order by due.at, due.seq";
+
 /// The different limits of a class's claimable jobs, each with the time since when the first
 /// of them waits: one step in the index for each, however many jobs wait.
 macro_rules! limits {
@@ -65,123 +77,55 @@ const STRANDED: &str = concat!(
 );
 
 impl Writing<'_> {
-    pub(super) async fn sweep(&mut self, sweep: &Sweep) -> Result<Swept, Failure> {
-        let mut swept = Swept::default();
+    pub(super) async fn load_due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, Failure> {
         let limit = i64::from(sweep.limit);
-        self.sweep_timers(limit, &mut swept).await?;
-        self.sweep_expiries(limit, &mut swept).await?;
-        self.sweep_visibilities(limit, int(sweep.watched.0), &mut swept).await?;
-        self.sweep_deadlines(limit, &mut swept).await?;
-        Ok(swept)
+        let now = self.context.now.0;
+        let rows = match due {
+            Due::Timer => self.ask(DUE_TIMERS, values![now, limit]).await?,
+            Due::Expiry => return self.load_expired(limit).await,
+            Due::Visibility => {
+                self.ask(DUE_VISIBILITIES, values![now, limit, int(sweep.watched.0)]).await?
+            }
+            Due::Deadline => self.ask(DUE_DEADLINES, values![now, limit]).await?,
+        };
+        let of = if due == Due::Timer { Self::of_waiting } else { Self::of_active };
+        Ok(Found { more: reached(rows.len(), limit), jobs: self.load_rows(&rows, of).await? })
     }
 
-    async fn sweep_timers(&mut self, limit: i64, swept: &mut Swept) -> Result<(), Failure> {
-        let due = self.ask(DUE_TIMERS, values![self.now.0, limit]).await?;
-        self.learn_classes_of(&due).await?;
-        swept.more |= reached(due.len(), limit);
-        for row in &due {
-            self.sweep_due(&self.of_waiting(row)?, Due::Timer, swept).await?;
-        }
-        Ok(())
-    }
-
-    async fn sweep_expiries(&mut self, limit: i64, swept: &mut Swept) -> Result<(), Failure> {
-        // A job that is held runs on, and is looked at again should it come back.
-        let due = self
-            .ask(
-                "with due as materialized (
-                     select e.ctid as place, e.at, e.seq from expiry e where e.at <= $1
-                         and not exists (select 1 from active a where a.seq = e.seq)
-                     order by e.at, e.seq limit $2 for update skip locked),
-                 gone as (
-                     delete from expiry where ctid = any(array(select place from due)))
-                 select j.id, due.at, due.seq from due join job_row j on j.seq = due.seq
-                 order by due.at, due.seq",
-                values![self.now.0, limit],
-            )
-            .await?;
-        swept.more |= reached(due.len(), limit);
+    async fn load_expired(&mut self, limit: i64) -> Result<Found, Failure> {
+        let due = self.ask(TAKE_EXPIRED, values![self.context.now.0, limit]).await?;
         let mut entries = Vec::with_capacity(due.len());
         for row in &due {
-            entries.push((outlast_core::id::JobId(get(row, 0)?), get(row, 1)?, get(row, 2)?));
+            entries.push((JobId(get(row, 0)?), get(row, 1)?, get(row, 2)?));
         }
-        let strangers = entries.iter().filter(|(id, ..)| !self.lives.contains_key(id));
-        let strangers: Vec<uuid::Uuid> = strangers.map(|(id, ..)| id.0).collect();
+        let strangers = entries.iter().filter(|(id, ..)| !self.seen.jobs.contains_key(id));
+        let strangers: Vec<Uuid> = strangers.map(|(id, ..)| id.0).collect();
         let held = self.look_for_free(strangers).await?;
+        let mut jobs = Vec::with_capacity(entries.len());
         for (id, at, seq) in entries {
             if held.contains(&id.0) {
-                // Someone is moving it: it is looked at again by the next sweep.
+                // Another transaction is moving it. The next sweep looks at it again.
                 self.tables.expiries.push(ExpiryRow { at, seq });
-                continue;
-            }
-            let Some(loaded) = self.find(id).await? else { continue };
-            self.sweep_due(&loaded, Due::Expiry, swept).await?;
-        }
-        Ok(())
-    }
-
-    async fn sweep_visibilities(
-        &mut self,
-        limit: i64,
-        watched: i64,
-        swept: &mut Swept,
-    ) -> Result<(), Failure> {
-        let due = self.ask(DUE_VISIBILITIES, values![self.now.0, limit, watched]).await?;
-        self.learn_classes_of(&due).await?;
-        swept.more |= reached(due.len(), limit);
-        for row in &due {
-            self.sweep_due(&self.of_active(row)?, Due::Visibility, swept).await?;
-        }
-        Ok(())
-    }
-
-    async fn sweep_deadlines(&mut self, limit: i64, swept: &mut Swept) -> Result<(), Failure> {
-        let due = self.ask(DUE_DEADLINES, values![self.now.0, limit]).await?;
-        self.learn_classes_of(&due).await?;
-        swept.more |= reached(due.len(), limit);
-        for row in &due {
-            self.sweep_due(&self.of_active(row)?, Due::Deadline, swept).await?;
-        }
-        Ok(())
-    }
-
-    async fn sweep_due(
-        &mut self,
-        loaded: &Loaded,
-        what: Due,
-        swept: &mut Swept,
-    ) -> Result<(), Failure> {
-        // The nth move of a command draws the nth jitter, of whatever kind it is.
-        if let Some(decided) = due(loaded, what, swept.moved.len(), &self.bench()) {
-            swept.moved.push(self.carry_out(loaded, &decided).await?);
-        }
-        Ok(())
-    }
-
-    pub(super) async fn strand(&mut self, order: &Strand) -> Result<Stranded, Failure> {
-        let mut found = Stranded::default();
-        for (nth, loaded) in self.stranded(order).await?.into_iter().enumerate() {
-            if let Some(decided) = strand(&loaded, order, nth, &self.bench()) {
-                found.moved.push(self.carry_out(&loaded, &decided).await?);
+            } else {
+                jobs.extend(self.take_loaded(id).await?);
             }
         }
-        let rows = self.ask(NEXT_STRANDED, values![order.class.0, order.since.0]).await?;
-        let next: Option<i64> = rows.first().map(|row| get(row, 0)).transpose()?.flatten();
-        found.next = next.map(Timestamp);
-        Ok(found)
+        Ok(Found { more: reached(due.len(), limit), jobs })
     }
 
-    /// Returns the jobs that waited for their whole limit since they became claimable and
-    /// since the class has no eligible worker, longest overdue first.
-    async fn stranded(&mut self, strand: &Strand) -> Result<Vec<Loaded>, Failure> {
+    pub(super) async fn load_stranded(&mut self, strand: &Strand) -> Result<Vec<Loaded>, Failure> {
         let limit = i64::from(strand.limit);
-        let values = values![strand.class.0, strand.since.0, self.now.0, limit];
+        let values = values![strand.class.0, strand.since.0, self.context.now.0, limit];
         let rows = self.ask(STRANDED, values).await?;
-        self.learn_classes_of(&rows).await?;
-        let mut lives = Vec::with_capacity(rows.len());
-        for row in &rows {
-            lives.push(self.of_ready(row)?);
-        }
-        Ok(lives)
+        self.load_rows(&rows, Self::of_ready).await
+    }
+
+    pub(super) async fn next_strand(
+        &mut self,
+        strand: &Strand,
+    ) -> Result<Option<Timestamp>, Failure> {
+        let rows = self.ask(NEXT_STRANDED, values![strand.class.0, strand.since.0]).await?;
+        let next: Option<i64> = rows.first().map(|row| get(row, 0)).transpose()?.flatten();
+        Ok(next.map(Timestamp))
     }
 }

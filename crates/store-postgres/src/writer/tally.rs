@@ -71,7 +71,7 @@ pub(super) fn keep(server: Uuid, changes: Vec<(ClassId, Counts)>) -> Option<Ask>
 impl Writing<'_> {
     /// Takes over what servers that are gone have counted; returns how many rows.
     pub(super) async fn take_tallies_over(&mut self, limit: i64) -> Result<usize, Failure> {
-        let silent = self.now.0 - SILENT_MS;
+        let silent = self.context.now.0 - SILENT_MS;
         let rows = self.ask(LEFT, values![self.server, silent, limit]).await?;
         for row in &rows {
             let mut counts = [0; COLUMNS.len()];

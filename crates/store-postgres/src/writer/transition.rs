@@ -4,44 +4,18 @@
 //! exactly one row: that is the compare-and-set. Then the job is put where it now belongs.
 
 use outlast_core::job::{DeadLetterReason, Holder, Job};
-use outlast_store::apply::Decided;
 use outlast_store::apply::loaded::{HeldAttempt, Loaded, Location};
 use outlast_store::apply::step::{
     CheckpointChange, EndedAttempt, FinishedRow, Put, ReadyRow, Removal, Step, WaitingRow,
-    needs_class, step,
 };
-use outlast_store::reply::Moved;
 
-use crate::failure::Failure;
 use crate::row::{self, int, int4, text};
 use crate::writer::Writing;
 use crate::writer::tables::{self, ActiveGone, ActiveKept, FinishedGone, ReadyGone, WaitingGone};
 
 impl Writing<'_> {
-    /// Applies a decision about a job and logs it.
-    pub(super) async fn carry_out(
-        &mut self,
-        loaded: &Loaded,
-        decided: &Decided<'_>,
-    ) -> Result<Moved, Failure> {
-        // Whatever was loaded of the job, or counted, is not so any more.
-        self.lives.remove(&loaded.stored.id);
-        self.remembered.remove(&loaded.stored.id);
-        self.memory.forget(loaded.stored.id);
-        self.held.clear();
-        let own = loaded.stored.class;
-        let class = match needs_class(&decided.transition) {
-            Some(isolated) => self.twin(own, isolated).await?,
-            None => own,
-        };
-        let (rows, moved) = step(loaded, decided, class, self.now, &mut self.outbox);
-        self.remember_started(loaded, &rows.removal);
-        self.note_step(&rows);
-        Ok(moved)
-    }
-
     /// Remembers an attempt that goes on.
-    fn remember_started(&mut self, loaded: &Loaded, removal: &Removal<'_>) {
+    pub(super) fn remember_started(&mut self, loaded: &Loaded, removal: &Removal<'_>) {
         let (Removal::KeepActive { started, cancelled: false, pack_digest, .. }, Some(held)) =
             (removal, loaded.held())
         else {
@@ -51,7 +25,7 @@ impl Writing<'_> {
             return;
         }
         let holder = loaded.job.holder.map(|holder| Holder { started: *started, ..holder });
-        self.fresh.push(Loaded {
+        self.seen.fresh.push(Loaded {
             job: Job { holder, ..loaded.job.clone() },
             location: Location::Active(HeldAttempt {
                 started: *started,
@@ -62,7 +36,7 @@ impl Writing<'_> {
         });
     }
 
-    fn note_step(&mut self, rows: &Step<'_>) {
+    pub(super) fn note_step(&mut self, rows: &Step<'_>) {
         let seq = rows.seq;
         self.note_removal(seq, &rows.removal);
         match &rows.put {
@@ -75,7 +49,8 @@ impl Writing<'_> {
             self.note_attempt(seq, attempt);
         }
         if let Some(reason) = rows.dead_letter {
-            let row = tables::DeadLetterRow { seq, reason: reason.as_str(), at: self.now.0 };
+            let row =
+                tables::DeadLetterRow { seq, reason: reason.as_str(), at: self.context.now.0 };
             self.tables.dead_letters.push(row);
         }
         match rows.checkpoint {

@@ -150,7 +150,7 @@ impl Writing<'_> {
             stored: self.stored_by_seq(head.seq)?,
             checkpoint: self.checkpoint(head.seq, head.epoch)?,
         };
-        let bench = self.bench();
+        let bench = self.context;
         let Ok(taken) = take(candidate, claimant, &bench, &mut self.outbox) else {
             return Ok(None);
         };

@@ -10,47 +10,13 @@ use outlast_store::codec;
 use outlast_store::command::{NewJob, Payload};
 use outlast_store::list::BLOCK_BITS;
 use outlast_store::record::StoredJob;
-use outlast_store::reply::{EnqueueRefusal, Enqueued};
+use outlast_store::reply::Enqueued;
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed};
 use crate::writer::Writing;
 
-type Outcome = Result<Enqueued, EnqueueRefusal>;
-
 impl Writing<'_> {
-    pub(super) fn enqueue(&mut self, job: &NewJob) -> Result<Outcome, StoreError> {
-        let id = job.id;
-        if let Err(refusal) = enqueue::check(job, false, self.now) {
-            return Ok(Err(refusal));
-        }
-        // The insert itself finds a known id; only a class must not be made in vain.
-        if !self.classes.has(&job.class) && self.seq_of(id)?.is_some() {
-            return Ok(Err(EnqueueRefusal::DuplicateId(id)));
-        }
-        Ok(self.insert(job)?.ok_or(EnqueueRefusal::DuplicateId(id)))
-    }
-
-    pub(super) fn enqueue_all(
-        &mut self,
-        jobs: &[NewJob],
-    ) -> Result<Result<Vec<Enqueued>, (usize, EnqueueRefusal)>, StoreError> {
-        let repeated = enqueue::repeated(jobs);
-        for (at, job) in jobs.iter().enumerate() {
-            let is_known = repeated == Some(at) || self.seq_of(job.id)?.is_some();
-            if let Err(refusal) = enqueue::check(job, is_known, self.now) {
-                return Ok(Err((at, refusal)));
-            }
-        }
-        let mut stored = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            let id = job.id;
-            let lost = || StoreError::Corrupt(format!("job {id} appeared while it was stored"));
-            stored.push(self.insert(job)?.ok_or_else(lost)?);
-        }
-        Ok(Ok(stored))
-    }
-
     pub(super) fn seq_of(&self, id: JobId) -> Result<Option<i64>, StoreError> {
         let mut select =
             self.db.prepare_cached("select seq from job_row where id = ?").map_err(failed)?;
@@ -58,10 +24,10 @@ impl Writing<'_> {
     }
 
     /// Stores a job, or returns `None` when its id is known.
-    fn insert(&mut self, new: &NewJob) -> Result<Option<Enqueued>, StoreError> {
+    pub(super) fn insert_job(&mut self, new: &NewJob) -> Result<Option<Enqueued>, StoreError> {
         let id = self.classes.get_or_make(self.db, &new.class)?;
         let class = (id, Arc::clone(self.classes.key(id)?));
-        let stored = enqueue::begin(new, class, self.now);
+        let stored = enqueue::begin(new, class, self.context.now);
         let Some(seq) = self.insert_job_row(&stored.job, &new.payload)? else { return Ok(None) };
         if self.classes.enters(id, seq >> BLOCK_BITS) {
             self.execute(

@@ -114,7 +114,7 @@ impl Writing<'_> {
     }
 
     /// Loads a job by its id; `None` when there is none.
-    pub(crate) fn find(&self, id: JobId) -> Result<Option<Loaded>, StoreError> {
+    pub(crate) fn load_by_id(&self, id: JobId) -> Result<Option<Loaded>, StoreError> {
         self.look(concat!(moving!(), "where j.id = ?"), id.0.as_bytes().as_slice())
     }
 
@@ -233,24 +233,9 @@ impl Writing<'_> {
             .map_err(failed)
     }
 
-    /// Returns how many attempts a worker holds, cancelled ones included.
-    pub(crate) fn count_held(&self, worker: WorkerId) -> Result<u32, StoreError> {
-        let mut count = self
-            .db
-            .prepare_cached("select count(*) from active where worker = ?")
-            .map_err(failed)?;
+    /// Counts attempts of a worker.
+    pub(crate) fn count(&self, sql: &str, worker: WorkerId) -> Result<u32, StoreError> {
+        let mut count = self.db.prepare_cached(sql).map_err(failed)?;
         count.query_row([worker.0.as_bytes().as_slice()], |row| row.get(0)).map_err(failed)
-    }
-
-    /// Returns whether a worker holds exactly one attempt of a job that is not cancelled.
-    pub(crate) fn holds_one(&self, worker: Option<WorkerId>) -> Result<bool, StoreError> {
-        let Some(worker) = worker else { return Ok(false) };
-        let mut count = self
-            .db
-            .prepare_cached("select count(*) from active where worker = ? and not cancelled")
-            .map_err(failed)?;
-        let held: u32 =
-            count.query_row([worker.0.as_bytes().as_slice()], |row| row.get(0)).map_err(failed)?;
-        Ok(held == 1)
     }
 }

@@ -3,6 +3,7 @@
 use outlast_core::duty::DutyRefusal;
 use outlast_core::job::State;
 use outlast_store::StoreError;
+use outlast_store::backend::duty;
 use outlast_store::command::{ClassId, Prune};
 use outlast_store::list::BLOCK_BITS;
 use outlast_store::reply::Pruned;
@@ -28,11 +29,11 @@ const LOOK_AT_CLASSES: &str = "
     order by c.id";
 
 impl Writing<'_> {
-    pub(super) fn prune(
+    pub(super) async fn delete_old(
         &mut self,
         prune: &Prune,
     ) -> Result<Result<Pruned, DutyRefusal>, StoreError> {
-        if let Err(refusal) = self.check_duty(&prune.duty)? {
+        if let Err(refusal) = duty::check(self, &prune.duty).await? {
             return Ok(Err(refusal));
         }
         let limit = i64::from(prune.limit);
@@ -125,12 +126,12 @@ impl Writing<'_> {
         self.execute(
             "delete from idempotency_job where key in
                  (select key from idempotency where expires <= ? order by expires, key limit ?)",
-            (self.now.0, limit),
+            (self.context.now.0, limit),
         )?;
         self.execute(
             "delete from idempotency where key in
                  (select key from idempotency where expires <= ? order by expires, key limit ?)",
-            (self.now.0, limit),
+            (self.context.now.0, limit),
         )
     }
 

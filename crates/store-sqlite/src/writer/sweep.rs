@@ -2,42 +2,45 @@
 
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::apply::sweep::{Due, due, reached, strand};
+use outlast_store::apply::loaded::Loaded;
+use outlast_store::apply::sweep::{Due, reached};
+use outlast_store::backend::Found;
 use outlast_store::command::{Strand, Sweep};
-use outlast_store::reply::{Stranded, Swept};
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{failed, int};
 use crate::writer::Writing;
 
 impl Writing<'_> {
-    pub(super) fn sweep(&mut self, sweep: &Sweep) -> Result<Swept, StoreError> {
-        let mut swept = Swept::default();
+    pub(super) fn load_due(&self, due: Due, sweep: &Sweep) -> Result<Found, StoreError> {
         let limit = i64::from(sweep.limit);
-        self.sweep_timers(limit, &mut swept)?;
-        self.sweep_expiries(limit, &mut swept)?;
-        self.sweep_visibilities(limit, int(sweep.watched.0), &mut swept)?;
-        self.sweep_deadlines(limit, &mut swept)?;
-        Ok(swept)
+        let seqs = match due {
+            Due::Timer => self.seqs(
+                "select seq from waiting where due <= ?1 order by due, seq limit ?2",
+                (self.context.now.0, limit),
+            )?,
+            Due::Expiry => self.take_expired(limit)?,
+            Due::Visibility => self.seqs(
+                "select seq from active where visible_until <= ?1 and visibility_ms <= ?3
+                 order by visible_until, seq limit ?2",
+                (self.context.now.0, limit, int(sweep.watched.0)),
+            )?,
+            Due::Deadline => self.seqs(
+                "select seq from active where deadline <= ?1 and not cancelled
+                 order by deadline, seq limit ?2",
+                (self.context.now.0, limit),
+            )?,
+        };
+        Ok(Found { more: reached(seqs.len(), limit), jobs: self.load_each(seqs)? })
     }
 
-    fn sweep_timers(&mut self, limit: i64, swept: &mut Swept) -> Result<(), StoreError> {
-        let due = self.seqs(
-            "select seq from waiting where due <= ?1 order by due, seq limit ?2",
-            (self.now.0, limit),
-        )?;
-        swept.more |= reached(due.len(), limit);
-        self.sweep_due(due, Due::Timer, swept)
-    }
-
-    fn sweep_expiries(&mut self, limit: i64, swept: &mut Swept) -> Result<(), StoreError> {
-        // A job that is held runs on, and is looked at again should it come back.
+    /// A job that is held runs on. When it comes back, it gets a new entry.
+    fn take_expired(&self, limit: i64) -> Result<Vec<i64>, StoreError> {
         let due = self.expired(limit)?;
-        swept.more |= reached(due.len(), limit);
         for (at, seq) in &due {
             self.execute("delete from expiry where at = ? and seq = ?", (at, seq))?;
         }
-        self.sweep_due(due.into_iter().map(|(_, seq)| seq).collect(), Due::Expiry, swept)
+        Ok(due.into_iter().map(|(_, seq)| seq).collect())
     }
 
     fn expired(&self, limit: i64) -> Result<Vec<(i64, i64)>, StoreError> {
@@ -50,70 +53,17 @@ impl Writing<'_> {
             )
             .map_err(failed)?;
         let rows = select
-            .query_map((self.now.0, limit), |row| Ok((row.get(0)?, row.get(1)?)))
+            .query_map((self.context.now.0, limit), |row| Ok((row.get(0)?, row.get(1)?)))
             .map_err(failed)?;
         rows.collect::<Result<_, _>>().map_err(failed)
     }
 
-    fn sweep_visibilities(
-        &mut self,
-        limit: i64,
-        watched: i64,
-        swept: &mut Swept,
-    ) -> Result<(), StoreError> {
-        let due = self.seqs(
-            "select seq from active where visible_until <= ?1 and visibility_ms <= ?3
-             order by visible_until, seq limit ?2",
-            (self.now.0, limit, watched),
-        )?;
-        swept.more |= reached(due.len(), limit);
-        self.sweep_due(due, Due::Visibility, swept)
-    }
-
-    fn sweep_deadlines(&mut self, limit: i64, swept: &mut Swept) -> Result<(), StoreError> {
-        let due = self.seqs(
-            "select seq from active where deadline <= ?1 and not cancelled
-             order by deadline, seq limit ?2",
-            (self.now.0, limit),
-        )?;
-        swept.more |= reached(due.len(), limit);
-        self.sweep_due(due, Due::Deadline, swept)
-    }
-
-    fn sweep_due(
-        &mut self,
-        seqs: Vec<i64>,
-        what: Due,
-        swept: &mut Swept,
-    ) -> Result<(), StoreError> {
-        for seq in seqs {
-            let loaded = self.load(seq)?;
-            // The nth move of a command draws the nth jitter, of whatever kind it is.
-            if let Some(decided) = due(&loaded, what, swept.moved.len(), &self.bench()) {
-                swept.moved.push(self.carry_out(&loaded, &decided)?);
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn strand(&mut self, order: &Strand) -> Result<Stranded, StoreError> {
-        let mut found = Stranded::default();
-        for (nth, seq) in self.stranded(order)?.into_iter().enumerate() {
-            let loaded = self.load(seq)?;
-            if let Some(decided) = strand(&loaded, order, nth, &self.bench()) {
-                found.moved.push(self.carry_out(&loaded, &decided)?);
-            }
-        }
-        found.next = self.next_strand(order)?;
-        Ok(found)
-    }
-
     /// Returns the jobs that waited for their whole limit since they became claimable and
     /// since the class has no eligible worker, longest overdue first.
-    fn stranded(&self, strand: &Strand) -> Result<Vec<i64>, StoreError> {
+    pub(super) fn load_stranded(&self, strand: &Strand) -> Result<Vec<Loaded>, StoreError> {
         let mut due = Vec::new();
         for (limit_ms, _) in self.limits_of(strand)? {
-            let since_max = self.now.0.saturating_sub(limit_ms);
+            let since_max = self.context.now.0.saturating_sub(limit_ms);
             if strand.since.0 > since_max {
                 continue;
             }
@@ -136,10 +86,10 @@ impl Writing<'_> {
         }
         due.sort_unstable();
         due.truncate(usize::try_from(strand.limit).unwrap_or(usize::MAX));
-        Ok(due.into_iter().map(|(_, seq): (i64, i64)| seq).collect())
+        self.load_each(due.into_iter().map(|(_, seq): (i64, i64)| seq))
     }
 
-    fn next_strand(&self, strand: &Strand) -> Result<Option<Timestamp>, StoreError> {
+    pub(super) fn next_strand(&self, strand: &Strand) -> Result<Option<Timestamp>, StoreError> {
         let limits = self.limits_of(strand)?;
         let next = limits
             .into_iter()
@@ -170,11 +120,19 @@ impl Writing<'_> {
         }
     }
 
-    pub(super) fn seqs(
+    pub(super) fn load_all(
         &self,
         sql: &str,
         params: impl rusqlite::Params,
-    ) -> Result<Vec<i64>, StoreError> {
+    ) -> Result<Vec<Loaded>, StoreError> {
+        self.load_each(self.seqs(sql, params)?)
+    }
+
+    fn load_each(&self, seqs: impl IntoIterator<Item = i64>) -> Result<Vec<Loaded>, StoreError> {
+        seqs.into_iter().map(|seq| self.load(seq)).collect()
+    }
+
+    fn seqs(&self, sql: &str, params: impl rusqlite::Params) -> Result<Vec<i64>, StoreError> {
         let mut select = self.db.prepare_cached(sql).map_err(failed)?;
         let rows = select.query_map(params, |row| row.get(0)).map_err(failed)?;
         rows.collect::<Result<_, _>>().map_err(failed)

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use outlast_core::budget::ScheduledTimeout;
+use outlast_core::budget::{Budgets, ScheduledTimeout};
 use outlast_core::id::JobId;
 use outlast_core::job::Rules;
 use outlast_store::command::{ClassKey, First, JobOrder, NewJob, Origin, Payload, Route};
 use outlast_store::store::ManualClock;
+use outlast_store::{Command, Reply};
 use rusqlite::StatementStatus;
 use uuid::Uuid;
 

@@ -3,38 +3,16 @@
 //! The row is first removed where it was read, by a statement that names its epoch and must hit
 //! exactly one row: that is the compare-and-set. Then the job is put where it now belongs.
 
-use outlast_core::job::DeadLetterReason;
 use outlast_store::StoreError;
-use outlast_store::apply::Decided;
-use outlast_store::apply::loaded::Loaded;
 use outlast_store::apply::step::{
     CheckpointChange, EndedAttempt, FinishedRow, Put, ReadyRow, Removal, Step, WaitingRow,
-    needs_class, step,
 };
-use outlast_store::reply::Moved;
-use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed, int};
 use crate::writer::Writing;
 
 impl Writing<'_> {
-    /// Applies a decision about a job and logs it.
-    pub(crate) fn carry_out(
-        &mut self,
-        loaded: &Loaded,
-        decided: &Decided<'_>,
-    ) -> Result<Moved, StoreError> {
-        let own = loaded.stored.class;
-        let class = match needs_class(&decided.transition) {
-            Some(isolated) => self.classes.twin(self.db, own, isolated)?,
-            None => own,
-        };
-        let (rows, moved) = step(loaded, decided, class, self.now, &mut self.outbox);
-        self.write_step(&rows)?;
-        Ok(moved)
-    }
-
-    fn write_step(&self, rows: &Step<'_>) -> Result<(), StoreError> {
+    pub(super) fn write(&self, rows: &Step<'_>) -> Result<(), StoreError> {
         if self.remove(rows.seq, &rows.removal)? != 1 {
             let seq = rows.seq;
             return Err(StoreError::Corrupt(format!(
@@ -53,7 +31,7 @@ impl Writing<'_> {
         if let Some(reason) = rows.dead_letter {
             self.execute(
                 "insert or replace into dead_letter_row (seq, reason, at) values (?, ?, ?)",
-                (rows.seq, reason.as_str(), self.now.0),
+                (rows.seq, reason.as_str(), self.context.now.0),
             )?;
         }
         match rows.checkpoint {
@@ -95,16 +73,6 @@ impl Writing<'_> {
                 )
             }
         }
-    }
-
-    /// Takes a job off the dead letters; returns why it was one.
-    pub(super) fn take_letter(&self, seq: i64) -> Result<Option<DeadLetterReason>, StoreError> {
-        let mut delete = self
-            .db
-            .prepare_cached("delete from dead_letter_row where seq = ? returning reason")
-            .map_err(failed)?;
-        let reason = |row: &rusqlite::Row<'_>| row::parsed(row, 0, DeadLetterReason::parse);
-        delete.query_row([seq], reason).optional().map_err(failed)
     }
 
     pub(super) fn insert_ready(&self, seq: i64, row: &ReadyRow) -> Result<(), StoreError> {

@@ -1,15 +1,12 @@
-//! Workers: registration, leases, and giving them up with what they hold.
+//! The rows of workers.
 
 use outlast_core::id::WorkerId;
 use outlast_core::time::Span;
-use outlast_core::worker::liveness::{Liveness, Standing, WorkerRefusal};
+use outlast_core::worker::liveness::{Liveness, Standing};
 use outlast_store::StoreError;
-use outlast_store::apply::loaded::KnownWorker;
-use outlast_store::apply::worker::{self, Moved, Release, standing_words};
-use outlast_store::command::{Attach, Lapse, Registration, Renew, WorkerMove};
-use outlast_store::reply::{
-    Attached, Moved as MovedJob, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved,
-};
+use outlast_store::apply::loaded::{KnownWorker, Loaded};
+use outlast_store::apply::worker::standing_words;
+use outlast_store::command::Registration;
 use rusqlite::{OptionalExtension as _, params};
 
 use crate::row::{self, failed, int};
@@ -58,16 +55,12 @@ impl Writing<'_> {
             .map_err(failed)
     }
 
-    pub(super) fn register(
-        &mut self,
+    pub(super) fn upsert_worker(
+        &self,
         registration: &Registration,
-    ) -> Result<Result<Standing, WorkerRefusal>, StoreError> {
-        let found = self.known_worker(registration.id)?;
-        let known = worker::register(found.as_ref(), registration, self.now, &mut self.outbox);
-        let KnownWorker { standing, lease_until, .. } = match known {
-            Ok(known) => known,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
+        known: &KnownWorker,
+    ) -> Result<(), StoreError> {
+        let KnownWorker { standing, lease_until, .. } = *known;
         let (status, state) = standing_words(standing);
         self.execute(
             "insert into worker (id, name, worker_role, status, state, last_heartbeat, created,
@@ -94,7 +87,7 @@ impl Writing<'_> {
                 registration.role.as_str(),
                 status,
                 state,
-                self.now.0,
+                self.context.now.0,
                 row::phase_number(standing.phase),
                 row::liveness_number(standing.liveness),
                 registration.concurrency,
@@ -107,42 +100,10 @@ impl Writing<'_> {
                 registration.plain_id,
             ],
         )?;
-        Ok(Ok(standing))
+        Ok(())
     }
 
-    pub(super) fn renew(
-        &mut self,
-        renew: &Renew,
-    ) -> Result<Result<Renewed, RenewRefusal>, StoreError> {
-        let found = self.known_worker(renew.worker)?;
-        let known = match worker::renew(found.as_ref(), renew.lease, self.now) {
-            Ok(known) => known,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        self.write_renewal(renew.worker, &known, renew.lease)?;
-        let held = self.count_held(renew.worker)?;
-        Ok(Ok(Renewed { renewal: known.renewal, standing: known.standing, held }))
-    }
-
-    pub(super) fn attach(
-        &mut self,
-        attach: &Attach,
-    ) -> Result<Result<Attached, RenewRefusal>, StoreError> {
-        let found = self.known_worker(attach.worker)?;
-        let known = match worker::attach(found.as_ref(), attach, self.now, &mut self.outbox) {
-            Ok(known) => known,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        self.write_renewal(attach.worker, &known, attach.lease)?;
-        self.execute(
-            "update worker set session_seq = ?, attachment = ? where id = ?",
-            (int(known.session), int(known.attachment), attach.worker.to_string()),
-        )?;
-        Ok(Ok(Attached { session: known.session, standing: known.standing }))
-    }
-
-    /// Writes a renewed lease: one row, whatever the worker runs.
-    fn write_renewal(
+    pub(super) fn update_lease(
         &self,
         worker: WorkerId,
         known: &KnownWorker,
@@ -159,7 +120,7 @@ impl Writing<'_> {
                 worker.to_string(),
                 int(lease.0),
                 known.lease_until.0,
-                self.now.0,
+                self.context.now.0,
                 status,
                 state,
                 row::liveness_number(known.standing.liveness),
@@ -172,8 +133,8 @@ impl Writing<'_> {
         Ok(())
     }
 
-    fn set_standing(
-        &mut self,
+    pub(super) fn update_standing(
+        &self,
         worker: WorkerId,
         standing: Standing,
         evidence: &str,
@@ -191,76 +152,14 @@ impl Writing<'_> {
                 status,
                 state,
                 evidence,
-                self.now.0,
+                self.context.now.0,
             ),
         )?;
         Ok(())
     }
 
-    pub(super) fn move_worker(
-        &mut self,
-        step: &WorkerMove,
-    ) -> Result<Result<WorkerMoved, WorkerMoveRefusal>, StoreError> {
-        let found = self.known_worker(step.worker)?;
-        let moved = worker::move_worker(found.as_ref(), step, self.now, &mut self.outbox);
-        let Moved { standing, changed, release } = match moved {
-            Ok(moved) => moved,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        if changed {
-            self.set_standing(step.worker, standing, &step.evidence)?;
-        }
-        let moved = self.release(step.worker, release)?;
-        let kept = self.count_held(step.worker)?;
-        Ok(Ok(WorkerMoved { worker: step.worker, standing, moved, kept }))
-    }
-
-    /// The compare-and-set on the worker's row comes first, then its jobs follow in the
-    /// same transaction: a sweep that joined jobs to workers could take jobs whose renewal
-    /// was committed meanwhile.
-    pub(super) fn lapse(
-        &mut self,
-        lapse: &Lapse,
-    ) -> Result<Result<WorkerMoved, WorkerMoveRefusal>, StoreError> {
-        let found = self.known_worker(lapse.worker)?;
-        let held = match worker::lapse_needs_count(found.as_ref(), lapse) {
-            true => self.count_held(lapse.worker)?,
-            false => 0,
-        };
-        let moved = worker::lapse(found.as_ref(), (lapse, held), self.now, &mut self.outbox);
-        let Moved { standing, changed, release } = match moved {
-            Ok(moved) => moved,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        if changed {
-            self.set_standing(lapse.worker, standing, &lapse.evidence)?;
-        }
-        let moved = self.release(lapse.worker, release)?;
-        let kept = self.count_held(lapse.worker)?;
-        Ok(Ok(WorkerMoved { worker: lapse.worker, standing, moved, kept }))
-    }
-
-    /// Takes back what a worker holds, if that was decided.
-    fn release(
-        &mut self,
-        worker: WorkerId,
-        release: Option<Release<'_>>,
-    ) -> Result<Vec<MovedJob>, StoreError> {
-        let Some(release) = release else { return Ok(Vec::new()) };
-        let mut moved = self.release_held(worker, &release)?;
-        self.release_plain(worker, &release, &mut moved)?;
-        Ok(moved)
-    }
-
-    /// Takes back what a plain worker holds that left, unless it beats under another
-    /// incarnation: its attempts are known by the id that it gave itself.
-    fn release_plain(
-        &mut self,
-        worker: WorkerId,
-        release: &Release<'_>,
-        moved: &mut Vec<MovedJob>,
-    ) -> Result<(), StoreError> {
-        let held = self.seqs(
+    pub(super) fn load_plain_attempts(&self, worker: WorkerId) -> Result<Vec<Loaded>, StoreError> {
+        self.load_all(
             "select a.seq from active a join worker w on w.id = ?1 and a.plain = w.plain_id
              where not exists (select 1 from worker o
                  where o.plain_id = w.plain_id and o.liveness in (?2, ?3))
@@ -270,49 +169,7 @@ impl Writing<'_> {
                 row::liveness_number(Liveness::Live),
                 row::liveness_number(Liveness::Suspect),
             ),
-        )?;
-        for seq in held {
-            let loaded = self.load(seq)?;
-            if let Some(decided) = release.plain(&loaded, moved.len(), &self.bench()) {
-                moved.push(self.carry_out(&loaded, &decided)?);
-            }
-        }
-        Ok(())
-    }
-
-    fn release_held(
-        &mut self,
-        worker: WorkerId,
-        release: &Release<'_>,
-    ) -> Result<Vec<MovedJob>, StoreError> {
-        let alone = self.holds_one(Some(worker))?;
-        let mut moved = Vec::new();
-        for (nth, seq) in self.held_seqs(worker)?.into_iter().enumerate() {
-            let loaded = self.load(seq)?;
-            if let Some(decided) = release.held(&loaded, alone, nth, &self.bench())? {
-                moved.push(self.carry_out(&loaded, &decided)?);
-            }
-        }
-        Ok(moved)
-    }
-
-    fn held_seqs(&self, worker: WorkerId) -> Result<Vec<i64>, StoreError> {
-        let mut select = self
-            .db
-            .prepare_cached("select seq from active where worker = ? order by seq")
-            .map_err(failed)?;
-        let rows =
-            select.query_map([worker.0.as_bytes().as_slice()], |row| row.get(0)).map_err(failed)?;
-        rows.collect::<Result<_, _>>().map_err(failed)
-    }
-
-    pub(super) fn forget_worker(&mut self, worker: WorkerId) -> Result<Reply, StoreError> {
-        let Some(known) = self.known_worker(worker)? else { return Ok(Reply::NotFound) };
-        if !worker::may_forget(&known, self.count_held(worker)?) {
-            return Ok(Reply::NotFound);
-        }
-        self.execute("delete from worker where id = ?", [worker.to_string()])?;
-        Ok(Reply::Done)
+        )
     }
 }
 

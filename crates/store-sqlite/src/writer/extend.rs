@@ -1,51 +1,14 @@
-//! What holders say about their attempts.
+//! Extending plain attempts.
 
 use outlast_core::id::JobId;
 use outlast_store::StoreError;
-use outlast_store::apply::report;
-use outlast_store::command::{Extend, Finish, Progress, Start};
-use outlast_store::reply::{MoveRefusal, Moved};
-use outlast_store::settle::refusal_of;
+use outlast_store::command::Extend;
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed, int};
 use crate::writer::Writing;
 
-type Outcome = Result<Moved, MoveRefusal>;
-
 impl Writing<'_> {
-    pub(super) fn start(&mut self, start: &Start) -> Result<Outcome, StoreError> {
-        let Some(loaded) = self.find(start.job)? else { return Ok(Err(MoveRefusal::NotFound)) };
-        match report::start(&loaded, start, &self.bench()) {
-            Ok(decided) => self.carry_out(&loaded, &decided).map(Ok),
-            Err(refusal) => Ok(Err(refusal)),
-        }
-    }
-
-    pub(super) fn finish(&mut self, finish: &Finish) -> Result<Outcome, StoreError> {
-        let Some(mut loaded) = self.find(finish.job)? else {
-            return Ok(Err(MoveRefusal::NotFound));
-        };
-        let worker = loaded.held().and_then(|held| held.worker);
-        let alone = report::needs_alone(finish) && self.holds_one(worker)?;
-        let decided = match report::finish(&mut loaded, finish, alone, &self.bench()) {
-            Ok(decided) => decided,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        let moved = self.carry_out(&loaded, &decided)?;
-        let refusal = refusal_of(&decided.transition);
-        Ok(refusal.map_or(Ok(moved), |refusal| Err(refusal.into())))
-    }
-
-    pub(super) fn progress(&mut self, progress: &Progress) -> Result<Outcome, StoreError> {
-        let Some(loaded) = self.find(progress.job)? else { return Ok(Err(MoveRefusal::NotFound)) };
-        let moved = report::progress(&loaded, progress, &self.bench());
-        if let (Ok(_), Some(bytes)) = (&moved, &progress.checkpoint) {
-            self.put_checkpoint(loaded.seq, bytes)?;
-        }
-        Ok(moved)
-    }
-
     /// Prolongs plain attempts to their full visibility from now.
     pub(super) fn extend(&mut self, extend: &Extend) -> Result<Vec<JobId>, StoreError> {
         let mut extended = Vec::new();
@@ -96,7 +59,7 @@ impl Writing<'_> {
     fn prolong(&self, seq: i64) -> Result<(), StoreError> {
         self.execute(
             "update active set visible_until = ? + visibility_ms where seq = ?",
-            (int(u64::try_from(self.now.0).unwrap_or(0)), seq),
+            (int(u64::try_from(self.context.now.0).unwrap_or(0)), seq),
         )?;
         Ok(())
     }

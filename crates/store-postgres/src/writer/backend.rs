@@ -1,0 +1,262 @@
+//! The writer's transaction as [`outlast_store::backend`] sees it.
+
+use outlast_core::duty::{Duty, DutyRefusal};
+use outlast_core::id::{JobId, WorkerId};
+use outlast_core::job::DeadLetterReason;
+use outlast_core::time::{Span, Timestamp};
+use outlast_core::worker::liveness::Standing;
+use outlast_store::apply::Outbox;
+use outlast_store::apply::loaded::{KnownWorker, Loaded};
+use outlast_store::apply::step::Step;
+use outlast_store::apply::sweep::Due;
+use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
+use outlast_store::backend::{Backend, Found, Key};
+use outlast_store::command::{
+    ClassId, Command, DutyAsk, LogChunk, NewJob, Prune, QueueOrder, Registration, Strand, Sweep,
+};
+use outlast_store::once::{Fingerprint, Once};
+use outlast_store::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Pruned, Reply};
+use outlast_store::settle::Bench;
+
+use crate::failure::{Conflict, Failure};
+use crate::link::values;
+use crate::row::{self, int, text};
+use crate::writer::Writing;
+use crate::writer::duty::{FOUND, FOUND_AND_HELD};
+use crate::writer::tables::CheckpointRow;
+
+impl Backend for Writing<'_> {
+    type Error = Failure;
+
+    fn context(&self) -> Bench<'_> {
+        self.context
+    }
+
+    fn set_position(&mut self, position: usize) {
+        self.context.command = position;
+    }
+
+    fn outbox(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+
+    async fn find(&mut self, id: JobId) -> Result<Option<Loaded>, Failure> {
+        self.take_loaded(id).await
+    }
+
+    fn forget(&mut self, loaded: &Loaded) {
+        self.seen.jobs.remove(&loaded.stored.id);
+        self.seen.remembered.remove(&loaded.stored.id);
+        self.memory.forget(loaded.stored.id);
+        self.seen.held.clear();
+    }
+
+    async fn twin(&mut self, class: ClassId, isolated: bool) -> Result<ClassId, Failure> {
+        self.twin_of(class, isolated).await
+    }
+
+    fn write_step(&mut self, loaded: &Loaded, rows: &Step<'_>) -> Result<(), Failure> {
+        self.remember_started(loaded, &rows.removal);
+        self.note_step(rows);
+        Ok(())
+    }
+
+    async fn insert(&mut self, job: &NewJob) -> Result<Option<Enqueued>, Failure> {
+        if self.seen.stored.contains(&job.id) {
+            return Ok(None);
+        }
+        self.insert_job(job, None).await.map(Some)
+    }
+
+    fn is_stored(&mut self, id: JobId) -> Result<bool, Failure> {
+        Ok(self.seen.stored.contains(&id))
+    }
+
+    fn confirm_enqueue_refusal(&self, refusal: EnqueueRefusal) -> Result<EnqueueRefusal, Failure> {
+        if self.careful {
+            return Ok(refusal);
+        }
+        // A job before it may be stored already, and the first fault is reported.
+        Err(Failure::Again(Conflict::Key, refusal.to_string()))
+    }
+
+    async fn enqueue_arrived(
+        &mut self,
+        order: &EnqueueArrived,
+    ) -> Result<EnqueuedArrived, Failure> {
+        self.take_arrivals(order).await
+    }
+
+    async fn key(&mut self, key: &Fingerprint) -> Result<Key, Failure> {
+        self.load_key(key).await
+    }
+
+    async fn jobs_of_key(&mut self, key: &Fingerprint) -> Result<Vec<JobId>, Failure> {
+        self.load_jobs_of_key(key).await
+    }
+
+    fn write_key(
+        &mut self,
+        once: &Once,
+        stored: &[Enqueued],
+        expired: bool,
+    ) -> Result<(), Failure> {
+        self.note_key(once, stored, expired);
+        Ok(())
+    }
+
+    async fn claims(
+        &mut self,
+        commands: &[Command],
+        replies: &mut Vec<Reply>,
+    ) -> Result<(), Failure> {
+        self.claim_all(commands, replies).await
+    }
+
+    async fn extends(
+        &mut self,
+        commands: &[Command],
+        replies: &mut Vec<Reply>,
+    ) -> Result<(), Failure> {
+        self.extend_all(commands, replies).await
+    }
+
+    fn confirm_refusal(
+        &self,
+        loaded: &Loaded,
+        refusal: MoveRefusal,
+    ) -> Result<MoveRefusal, Failure> {
+        if self.seen.remembered.contains(&loaded.stored.id) {
+            let words = format!("what was remembered refuses: {refusal:?}");
+            return Err(Failure::Again(Conflict::Haste, words));
+        }
+        Ok(refusal)
+    }
+
+    fn write_checkpoint(&mut self, loaded: &Loaded, bytes: &[u8]) -> Result<(), Failure> {
+        self.tables.checkpoints.push(CheckpointRow { seq: loaded.seq, bytes: bytes.to_vec() });
+        if loaded.held().is_some_and(|held| held.worker.is_some() && !held.cancelled) {
+            self.seen.fresh.push(Loaded { checkpoint: true, ..loaded.clone() });
+        }
+        Ok(())
+    }
+
+    fn write_log(&mut self, chunk: &LogChunk) -> Result<(), Failure> {
+        self.note_log(chunk);
+        Ok(())
+    }
+
+    fn worker(&mut self, worker: WorkerId) -> Result<Option<KnownWorker>, Failure> {
+        Ok(self.known_worker(worker))
+    }
+
+    async fn count_held(&mut self, worker: WorkerId) -> Result<u32, Failure> {
+        Ok(self.counts_of(worker).await?.0)
+    }
+
+    async fn holds_one(&mut self, worker: WorkerId) -> Result<bool, Failure> {
+        Ok(self.counts_of(worker).await?.1 == 1)
+    }
+
+    async fn attempts_of(&mut self, worker: WorkerId) -> Result<Vec<Loaded>, Failure> {
+        self.load_attempts(worker).await
+    }
+
+    async fn plain_attempts_of(&mut self, worker: WorkerId) -> Result<Vec<Loaded>, Failure> {
+        self.load_plain_attempts(worker).await
+    }
+
+    fn write_registration(
+        &mut self,
+        registration: &Registration,
+        known: &KnownWorker,
+    ) -> Result<(), Failure> {
+        self.note_registration(registration, known)?;
+        Ok(())
+    }
+
+    fn write_renewal(
+        &mut self,
+        worker: WorkerId,
+        known: &KnownWorker,
+        lease: Span,
+    ) -> Result<(), Failure> {
+        self.note_renewal(worker, *known, lease);
+        Ok(())
+    }
+
+    fn write_session(&mut self, worker: WorkerId, known: &KnownWorker) -> Result<(), Failure> {
+        self.write(
+            "update worker set session_seq = $2, attachment = $3 where id = $1",
+            values![worker.0, int(known.session), int(known.attachment)],
+        );
+        Ok(())
+    }
+
+    fn write_standing(
+        &mut self,
+        worker: WorkerId,
+        standing: Standing,
+        evidence: &str,
+    ) -> Result<(), Failure> {
+        self.note_standing(worker, standing, evidence);
+        Ok(())
+    }
+
+    fn delete_worker(&mut self, worker: WorkerId) -> Result<(), Failure> {
+        self.write("delete from worker where id = $1", values![worker.0]);
+        self.seen.workers.insert(worker, None);
+        Ok(())
+    }
+
+    async fn due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, Failure> {
+        self.load_due(due, sweep).await
+    }
+
+    async fn stranded(&mut self, strand: &Strand) -> Result<Vec<Loaded>, Failure> {
+        self.load_stranded(strand).await
+    }
+
+    async fn next_stranded(&mut self, strand: &Strand) -> Result<Option<Timestamp>, Failure> {
+        self.next_strand(strand).await
+    }
+
+    async fn take_dead_letter(&mut self, seq: i64) -> Result<Option<DeadLetterReason>, Failure> {
+        let sql = "delete from dead_letter_row where seq = $1 returning reason";
+        let gone = self.ask(sql, values![seq]).await?;
+        let reason = gone.first().map(|row| row::parsed(row, 0, DeadLetterReason::parse));
+        Ok(reason.transpose()?)
+    }
+
+    fn write_pause(&mut self, order: &QueueOrder) -> Result<(), Failure> {
+        self.write(
+            "insert into queue (name, paused) values ($1, $2)
+             on conflict (name) do update set paused = excluded.paused",
+            values![text(&order.queue), order.paused],
+        );
+        Ok(())
+    }
+
+    async fn find_duty(&mut self, name: &str, lock: bool) -> Result<Option<Duty>, Failure> {
+        let sql = if lock { FOUND_AND_HELD } else { FOUND };
+        let rows = self.ask(sql, values![text(name)]).await?;
+        Ok(rows.first().map(row::duty).transpose()?)
+    }
+
+    async fn write_duty(
+        &mut self,
+        ask: &DutyAsk,
+        found: Option<Duty>,
+        duty: Duty,
+    ) -> Result<(), Failure> {
+        self.compare_and_set_duty(&ask.name, found, duty).await
+    }
+
+    async fn prune(&mut self, prune: &Prune) -> Result<Result<Pruned, DutyRefusal>, Failure> {
+        self.delete_old(prune).await
+    }
+
+    async fn reset(&mut self) -> Result<(), Failure> {
+        self.delete_all().await
+    }
+}

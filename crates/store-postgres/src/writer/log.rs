@@ -1,0 +1,82 @@
+//! What attempts print; and deleting everything.
+
+use outlast_core::limits;
+use outlast_store::command::{LogChunk, Stream};
+
+use crate::failure::Failure;
+use crate::link::values;
+use crate::row::int;
+use crate::writer::Writing;
+use crate::writer::classes::Classes;
+
+/// What is kept of each attempt tells whether the chunk is there and which is the next
+/// number: history is written, and not looked into.
+const STORE_CHUNK: &str = "with job as (
+         select j.seq,
+             (select coalesce(sum(s.chunks), 0)::bigint from log_size s where s.seq = j.seq)
+                 as chunks
+         from job_row j where j.id = $1),
+     stored as (
+         insert into log (seq, id, epoch, n, stream, at, bytes)
+         select j.seq, j.chunks + 1, $2, $3, $4, $5, $6 from job j
+         where not exists (
+             select 1 from log_size s where s.seq = j.seq and s.epoch = $2
+                 and (s.stored @> $3::bigint or s.bytes > $8::bigint - $7::bigint))
+             and $7::bigint <= $8::bigint
+         returning seq)
+     insert into log_size as s (seq, epoch, bytes, chunks, stored)
+     select seq, $2, $7::bigint, 1, int8multirange(int8range($3, $3::bigint + 1)) from stored
+     on conflict (seq, epoch) do update set bytes = s.bytes + excluded.bytes,
+         chunks = s.chunks + 1, stored = s.stored + excluded.stored";
+
+impl Writing<'_> {
+    /// Stores a piece of output unless it is there already or the attempt has printed
+    /// enough. What the worker remarks (that output was cut, why) is never itself cut.
+    pub(super) fn note_log(&mut self, chunk: &LogChunk) {
+        let stream: i16 = match chunk.stream {
+            Stream::Stdout => 0,
+            Stream::Stderr => 1,
+            Stream::Worker => 2,
+        };
+        let limit = match chunk.stream {
+            Stream::Worker => i64::MAX,
+            Stream::Stdout | Stream::Stderr => {
+                i64::try_from(limits::LOG_BYTES_MAX).unwrap_or(i64::MAX)
+            }
+        };
+        let size = i64::try_from(chunk.bytes.len()).unwrap_or(i64::MAX);
+        // Output of one job is numbered by one server at a time.
+        self.write("select 1 from job_row where id = $1 for no key update", values![chunk.job.0]);
+        self.write(
+            STORE_CHUNK,
+            values![
+                chunk.job.0,
+                int(chunk.epoch.0),
+                i64::from(chunk.n),
+                stream,
+                self.context.now.0,
+                chunk.bytes.clone(),
+                size,
+                limit,
+            ],
+        );
+    }
+
+    pub(super) async fn delete_all(&mut self) -> Result<(), Failure> {
+        self.ask(
+            "truncate job_row, ready, waiting, expiry, active, attempt_row, finished,
+                 dead_letter_row, checkpoint, log, log_size, event_batch, worker, queue, class,
+                 idempotency, idempotency_job, arrival, tally, class_block
+                 restart identity",
+            Vec::new(),
+        )
+        .await?;
+        *self.classes = Classes::default();
+        self.seen.jobs.clear();
+        self.seen.remembered.clear();
+        self.seen.workers.clear();
+        self.seen.held.clear();
+        self.seen.stored.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,246 @@
+//! The writer's transaction as [`outlast_store::backend`] sees it. Nothing here waits: what
+//! SQLite is asked, it answers at once.
+
+use outlast_core::duty::{Duty, DutyRefusal};
+use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::job::DeadLetterReason;
+use outlast_core::time::{Span, Timestamp};
+use outlast_core::worker::liveness::Standing;
+use outlast_store::StoreError;
+use outlast_store::apply::Outbox;
+use outlast_store::apply::loaded::{KnownWorker, Loaded};
+use outlast_store::apply::step::Step;
+use outlast_store::apply::sweep::Due;
+use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
+use outlast_store::backend::{Backend, Found, Key};
+use outlast_store::command::{
+    ClassId, Command, DutyAsk, LogChunk, NewJob, Prune, QueueOrder, Registration, Strand, Sweep,
+};
+use outlast_store::once::{Fingerprint, Once};
+use outlast_store::reply::{Claims, Enqueued, Extended, Pruned, Reply};
+use outlast_store::settle::Bench;
+use rusqlite::OptionalExtension as _;
+use uuid::Uuid;
+
+use crate::row::{self, failed, int};
+use crate::writer::Writing;
+use crate::writer::classes::Classes;
+
+impl Backend for Writing<'_> {
+    type Error = StoreError;
+
+    fn context(&self) -> Bench<'_> {
+        self.context
+    }
+
+    fn set_position(&mut self, position: usize) {
+        self.context.command = position;
+    }
+
+    fn outbox(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+
+    async fn find(&mut self, id: JobId) -> Result<Option<Loaded>, StoreError> {
+        self.load_by_id(id)
+    }
+
+    async fn twin(&mut self, class: ClassId, isolated: bool) -> Result<ClassId, StoreError> {
+        self.classes.twin(self.db, class, isolated)
+    }
+
+    fn write_step(&mut self, _loaded: &Loaded, rows: &Step<'_>) -> Result<(), StoreError> {
+        self.write(rows)
+    }
+
+    /// The insert itself finds a known id; only a class must not be made in vain.
+    async fn insert(&mut self, job: &NewJob) -> Result<Option<Enqueued>, StoreError> {
+        if !self.classes.has(&job.class) && self.seq_of(job.id)?.is_some() {
+            return Ok(None);
+        }
+        self.insert_job(job)
+    }
+
+    fn is_stored(&mut self, id: JobId) -> Result<bool, StoreError> {
+        Ok(self.seq_of(id)?.is_some())
+    }
+
+    /// An embedded store has no arrivals.
+    async fn enqueue_arrived(
+        &mut self,
+        order: &EnqueueArrived,
+    ) -> Result<EnqueuedArrived, StoreError> {
+        Ok(EnqueuedArrived::all_gone(order))
+    }
+
+    async fn key(&mut self, key: &Fingerprint) -> Result<Key, StoreError> {
+        self.load_key(key)
+    }
+
+    async fn jobs_of_key(&mut self, key: &Fingerprint) -> Result<Vec<JobId>, StoreError> {
+        self.load_jobs_of_key(key)
+    }
+
+    fn write_key(
+        &mut self,
+        once: &Once,
+        stored: &[Enqueued],
+        expired: bool,
+    ) -> Result<(), StoreError> {
+        self.insert_key(once, stored, expired)
+    }
+
+    async fn claims(
+        &mut self,
+        commands: &[Command],
+        replies: &mut Vec<Reply>,
+    ) -> Result<(), StoreError> {
+        if let Some(Command::Claim(claim)) = commands.first() {
+            replies.push(Reply::Claimed(self.claim(claim)?.map(Claims::all)));
+        }
+        Ok(())
+    }
+
+    async fn extends(
+        &mut self,
+        commands: &[Command],
+        replies: &mut Vec<Reply>,
+    ) -> Result<(), StoreError> {
+        if let Some(Command::Extend(extend)) = commands.first() {
+            replies.push(Reply::Extended(Extended::all(self.extend(extend)?)));
+        }
+        Ok(())
+    }
+
+    fn write_checkpoint(&mut self, loaded: &Loaded, bytes: &[u8]) -> Result<(), StoreError> {
+        self.put_checkpoint(loaded.seq, bytes)
+    }
+
+    fn write_log(&mut self, chunk: &LogChunk) -> Result<(), StoreError> {
+        self.insert_log(chunk)
+    }
+
+    fn worker(&mut self, worker: WorkerId) -> Result<Option<KnownWorker>, StoreError> {
+        self.known_worker(worker)
+    }
+
+    async fn count_held(&mut self, worker: WorkerId) -> Result<u32, StoreError> {
+        self.count("select count(*) from active where worker = ?", worker)
+    }
+
+    async fn holds_one(&mut self, worker: WorkerId) -> Result<bool, StoreError> {
+        let sql = "select count(*) from active where worker = ? and not cancelled";
+        Ok(self.count(sql, worker)? == 1)
+    }
+
+    async fn attempts_of(&mut self, worker: WorkerId) -> Result<Vec<Loaded>, StoreError> {
+        let id = *worker.0.as_bytes();
+        self.load_all("select seq from active where worker = ? order by seq", [id.as_slice()])
+    }
+
+    async fn plain_attempts_of(&mut self, worker: WorkerId) -> Result<Vec<Loaded>, StoreError> {
+        self.load_plain_attempts(worker)
+    }
+
+    fn write_registration(
+        &mut self,
+        registration: &Registration,
+        known: &KnownWorker,
+    ) -> Result<(), StoreError> {
+        self.upsert_worker(registration, known)
+    }
+
+    fn write_renewal(
+        &mut self,
+        worker: WorkerId,
+        known: &KnownWorker,
+        lease: Span,
+    ) -> Result<(), StoreError> {
+        self.update_lease(worker, known, lease)
+    }
+
+    fn write_session(&mut self, worker: WorkerId, known: &KnownWorker) -> Result<(), StoreError> {
+        self.execute(
+            "update worker set session_seq = ?, attachment = ? where id = ?",
+            (int(known.session), int(known.attachment), worker.to_string()),
+        )?;
+        Ok(())
+    }
+
+    fn write_standing(
+        &mut self,
+        worker: WorkerId,
+        standing: Standing,
+        evidence: &str,
+    ) -> Result<(), StoreError> {
+        self.update_standing(worker, standing, evidence)
+    }
+
+    fn delete_worker(&mut self, worker: WorkerId) -> Result<(), StoreError> {
+        self.execute("delete from worker where id = ?", [worker.to_string()])?;
+        Ok(())
+    }
+
+    async fn due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, StoreError> {
+        self.load_due(due, sweep)
+    }
+
+    async fn stranded(&mut self, strand: &Strand) -> Result<Vec<Loaded>, StoreError> {
+        self.load_stranded(strand)
+    }
+
+    async fn next_stranded(&mut self, strand: &Strand) -> Result<Option<Timestamp>, StoreError> {
+        self.next_strand(strand)
+    }
+
+    async fn take_dead_letter(&mut self, seq: i64) -> Result<Option<DeadLetterReason>, StoreError> {
+        let sql = "delete from dead_letter_row where seq = ? returning reason";
+        let mut delete = self.db.prepare_cached(sql).map_err(failed)?;
+        let reason = |row: &rusqlite::Row<'_>| row::parsed(row, 0, DeadLetterReason::parse);
+        delete.query_row([seq], reason).optional().map_err(failed)
+    }
+
+    fn write_pause(&mut self, order: &QueueOrder) -> Result<(), StoreError> {
+        self.execute(
+            "insert into queue (name, paused) values (?1, ?2)
+             on conflict (name) do update set paused = ?2",
+            (&order.queue, order.paused),
+        )?;
+        self.classes.set_paused(&order.queue, order.paused);
+        Ok(())
+    }
+
+    async fn find_duty(&mut self, name: &str, _lock: bool) -> Result<Option<Duty>, StoreError> {
+        let sql = "select holder, epoch, until from duty where name = ?";
+        let mut select = self.db.prepare_cached(sql).map_err(failed)?;
+        let found = select.query_row([name], |row| {
+            let holder = Uuid::from_bytes(row.get(0)?);
+            let epoch = Epoch(row.get::<_, i64>(1)?.unsigned_abs());
+            Ok(Duty { holder, epoch, until: Timestamp(row.get(2)?) })
+        });
+        found.optional().map_err(failed)
+    }
+
+    async fn write_duty(
+        &mut self,
+        ask: &DutyAsk,
+        _found: Option<Duty>,
+        duty: Duty,
+    ) -> Result<(), StoreError> {
+        self.execute(
+            "insert or replace into duty (name, holder, epoch, until) values (?, ?, ?, ?)",
+            (&ask.name, duty.holder.as_bytes().as_slice(), int(duty.epoch.0), duty.until.0),
+        )?;
+        Ok(())
+    }
+
+    async fn prune(&mut self, prune: &Prune) -> Result<Result<Pruned, DutyRefusal>, StoreError> {
+        self.delete_old(prune).await
+    }
+
+    async fn reset(&mut self) -> Result<(), StoreError> {
+        self.delete_all()?;
+        *self.classes = Classes::load(self.db)?;
+        Ok(())
+    }
+}

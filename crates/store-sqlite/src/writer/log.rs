@@ -1,0 +1,65 @@
+//! What attempts print; and deleting everything.
+
+use outlast_core::limits;
+use outlast_store::StoreError;
+use outlast_store::command::{LogChunk, Stream};
+use rusqlite::OptionalExtension as _;
+
+use crate::row::{failed, int};
+use crate::writer::Writing;
+
+impl Writing<'_> {
+    pub(super) fn insert_log(&mut self, chunk: &LogChunk) -> Result<(), StoreError> {
+        let Some(seq) = self.seq_of(chunk.job)? else { return Ok(()) };
+        let stream = match chunk.stream {
+            Stream::Stdout => 0,
+            Stream::Stderr => 1,
+            Stream::Worker => 2,
+        };
+        // What the worker remarks (that output was cut, why) is never itself cut.
+        if chunk.stream != Stream::Worker && self.log_size(seq, chunk)? > limits::LOG_BYTES_MAX {
+            return Ok(());
+        }
+        let stored = self.execute(
+            "insert or ignore into log (seq, id, epoch, n, stream, at, bytes)
+             values (?1, (select coalesce(max(id), 0) + 1 from log where seq = ?1),
+                     ?2, ?3, ?4, ?5, ?6)",
+            (seq, int(chunk.epoch.0), chunk.n, stream, self.context.now.0, &chunk.bytes),
+        )?;
+        if stored == 1 {
+            let bytes = i64::try_from(chunk.bytes.len()).unwrap_or(i64::MAX);
+            self.execute(
+                "insert into log_size (seq, epoch, bytes) values (?1, ?2, ?3)
+                 on conflict (seq, epoch) do update set bytes = bytes + ?3",
+                (seq, int(chunk.epoch.0), bytes),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Returns what the attempt's output would come to with this chunk.
+    fn log_size(&self, seq: i64, chunk: &LogChunk) -> Result<usize, StoreError> {
+        let mut select = self
+            .db
+            .prepare_cached("select bytes from log_size where seq = ? and epoch = ?")
+            .map_err(failed)?;
+        let kept = select.query_row((seq, int(chunk.epoch.0)), |row| row.get(0)).optional();
+        let kept: u64 = kept.map_err(failed)?.unwrap_or(0);
+        Ok(usize::try_from(kept).unwrap_or(usize::MAX).saturating_add(chunk.bytes.len()))
+    }
+
+    pub(super) fn delete_all(&self) -> Result<(), StoreError> {
+        self.db
+            .execute_batch(
+                "delete from job_row; delete from ready; delete from waiting; delete from expiry;
+                 delete from active; delete from attempt_row; delete from finished;
+                 delete from dead_letter_row; delete from checkpoint; delete from log;
+                 delete from log_size;
+                 delete from event_batch; delete from worker; delete from queue;
+                 delete from class; delete from idempotency; delete from idempotency_job;
+                 delete from tally; delete from class_block;",
+            )
+            .map_err(failed)?;
+        self.leave_empty_lane()
+    }
+}

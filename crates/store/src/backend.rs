@@ -1,0 +1,335 @@
+//! Running commands on a database: load, decide, write, in the same order for every one.
+//!
+//! ```text
+//! execute_all ─▶ one function for each command ─▶ Backend: find and lock rows
+//!                                              ─▶ apply: decide
+//!                                              ─▶ Backend: write rows
+//! ```
+//!
+//! A backend finds rows, locks them and writes them. It decides nothing. Claims and extensions
+//! are set-based SQL, so each backend has its own; what they decide is in [`crate::apply`].
+//!
+//! - [`enqueue`], [`report`], [`order`], [`sweep`], [`worker`], [`duty`]: the commands
+
+pub mod duty;
+pub mod enqueue;
+pub mod order;
+pub mod report;
+pub mod sweep;
+pub mod worker;
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use outlast_core::duty::{Duty, DutyRefusal};
+use outlast_core::id::{JobId, WorkerId};
+use outlast_core::job::DeadLetterReason;
+use outlast_core::time::{Span, Timestamp};
+use outlast_core::worker::liveness::Standing;
+
+use crate::StoreError;
+use crate::apply::loaded::{KnownWorker, Loaded};
+use crate::apply::step::{Step, needs_class, step};
+use crate::apply::sweep::Due;
+use crate::apply::{Decided, Outbox};
+use crate::arrival::{EnqueueArrived, EnqueuedArrived};
+use crate::command::{
+    ClassId, Command, DutyAsk, LogChunk, NewJob, Prune, QueueOrder, Registration, Strand, Sweep,
+};
+use crate::once::{Fingerprint, Once};
+use crate::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Moved, Pruned, Reply};
+use crate::settle::Bench;
+
+/// A batch in progress: an open transaction, and what has been read in it.
+///
+/// Methods that only write need not do so at once. A backend may collect rows and write them
+/// before it reads next, or before it commits.
+#[expect(
+    async_fn_in_trait,
+    reason = "an embedded database has no futures that other threads could run"
+)]
+pub trait Backend {
+    /// What ends the batch.
+    type Error: From<StoreError>;
+
+    /// Returns what a decision depends on beside the rows.
+    fn context(&self) -> Bench<'_>;
+
+    /// Sets the position of the command that comes next.
+    fn set_position(&mut self, position: usize);
+
+    /// Returns the events and counts of the batch.
+    fn outbox(&mut self) -> &mut Outbox;
+
+    /// Loads and locks a job.
+    async fn find(&mut self, id: JobId) -> Result<Option<Loaded>, Self::Error>;
+
+    /// Drops whatever is cached of a job that is about to move.
+    fn forget(&mut self, loaded: &Loaded) {
+        let _ = loaded;
+    }
+
+    /// Returns the class with the same routing that runs alone, or the one that does not.
+    async fn twin(&mut self, class: ClassId, isolated: bool) -> Result<ClassId, Self::Error>;
+
+    /// Writes what a move of a job changes.
+    fn write_step(&mut self, loaded: &Loaded, rows: &Step<'_>) -> Result<(), Self::Error>;
+
+    /// Stores a job; `None` if its id is taken.
+    async fn insert(&mut self, job: &NewJob) -> Result<Option<Enqueued>, Self::Error>;
+
+    /// Returns whether a job of this id is stored.
+    fn is_stored(&mut self, id: JobId) -> Result<bool, Self::Error>;
+
+    /// Confirms a refusal of one of several jobs. Fails if it rests on a guess.
+    fn confirm_enqueue_refusal(
+        &self,
+        refusal: EnqueueRefusal,
+    ) -> Result<EnqueueRefusal, Self::Error> {
+        Ok(refusal)
+    }
+
+    /// Stores the jobs of arrivals.
+    async fn enqueue_arrived(
+        &mut self,
+        order: &EnqueueArrived,
+    ) -> Result<EnqueuedArrived, Self::Error>;
+
+    /// Looks up an idempotency key.
+    async fn key(&mut self, key: &Fingerprint) -> Result<Key, Self::Error>;
+
+    /// Returns the jobs that were stored under a key, in order.
+    async fn jobs_of_key(&mut self, key: &Fingerprint) -> Result<Vec<JobId>, Self::Error>;
+
+    /// Stores a key with its jobs; `expired` if an expired one is in the way.
+    fn write_key(
+        &mut self,
+        once: &Once,
+        stored: &[Enqueued],
+        expired: bool,
+    ) -> Result<(), Self::Error>;
+
+    /// Executes the claims at the start of `commands`, at least one, and adds their replies.
+    async fn claims(
+        &mut self,
+        commands: &[Command],
+        replies: &mut Vec<Reply>,
+    ) -> Result<(), Self::Error>;
+
+    /// Executes the extensions at the start of `commands`, at least one, and adds their replies.
+    async fn extends(
+        &mut self,
+        commands: &[Command],
+        replies: &mut Vec<Reply>,
+    ) -> Result<(), Self::Error>;
+
+    /// Confirms a refusal of a report. Fails if it rests on what was only remembered.
+    fn confirm_refusal(
+        &self,
+        loaded: &Loaded,
+        refusal: MoveRefusal,
+    ) -> Result<MoveRefusal, Self::Error> {
+        let _ = loaded;
+        Ok(refusal)
+    }
+
+    /// Replaces the checkpoint of a job.
+    fn write_checkpoint(&mut self, loaded: &Loaded, bytes: &[u8]) -> Result<(), Self::Error>;
+
+    /// Stores output of an attempt, unless it is stored already or exceeds the limit.
+    fn write_log(&mut self, chunk: &LogChunk) -> Result<(), Self::Error>;
+
+    /// Loads and locks a worker.
+    fn worker(&mut self, worker: WorkerId) -> Result<Option<KnownWorker>, Self::Error>;
+
+    /// Counts the attempts of a worker, cancelled ones included.
+    async fn count_held(&mut self, worker: WorkerId) -> Result<u32, Self::Error>;
+
+    /// Returns whether a worker has exactly one attempt that is not cancelled.
+    async fn holds_one(&mut self, worker: WorkerId) -> Result<bool, Self::Error>;
+
+    /// Loads and locks the attempts of a worker.
+    async fn attempts_of(&mut self, worker: WorkerId) -> Result<Vec<Loaded>, Self::Error>;
+
+    /// Loads and locks the attempts that a worker claimed as a plain worker, unless it is alive
+    /// under another id.
+    async fn plain_attempts_of(&mut self, worker: WorkerId) -> Result<Vec<Loaded>, Self::Error>;
+
+    /// Writes a registration.
+    fn write_registration(
+        &mut self,
+        registration: &Registration,
+        known: &KnownWorker,
+    ) -> Result<(), Self::Error>;
+
+    /// Writes a renewed lease: one row, whatever the worker runs.
+    fn write_renewal(
+        &mut self,
+        worker: WorkerId,
+        known: &KnownWorker,
+        lease: Span,
+    ) -> Result<(), Self::Error>;
+
+    /// Writes the number of a worker's session.
+    fn write_session(&mut self, worker: WorkerId, known: &KnownWorker) -> Result<(), Self::Error>;
+
+    /// Writes phase and liveness of a worker.
+    fn write_standing(
+        &mut self,
+        worker: WorkerId,
+        standing: Standing,
+        evidence: &str,
+    ) -> Result<(), Self::Error>;
+
+    /// Deletes a worker.
+    fn delete_worker(&mut self, worker: WorkerId) -> Result<(), Self::Error>;
+
+    /// Loads and locks jobs for which something has come due.
+    async fn due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, Self::Error>;
+
+    /// Loads and locks jobs that have waited for their whole limit without an eligible worker,
+    /// longest overdue first.
+    async fn stranded(&mut self, strand: &Strand) -> Result<Vec<Loaded>, Self::Error>;
+
+    /// Returns when the next job of the class will have waited for its whole limit.
+    async fn next_stranded(&mut self, strand: &Strand) -> Result<Option<Timestamp>, Self::Error>;
+
+    /// Deletes a dead letter; returns why it was one.
+    async fn take_dead_letter(&mut self, seq: i64)
+    -> Result<Option<DeadLetterReason>, Self::Error>;
+
+    /// Pauses or resumes a queue.
+    fn write_pause(&mut self, order: &QueueOrder) -> Result<(), Self::Error>;
+
+    /// Loads a duty; `lock` keeps it from changing hands until the batch ends.
+    async fn find_duty(&mut self, name: &str, lock: bool) -> Result<Option<Duty>, Self::Error>;
+
+    /// Writes a duty that was `found` before.
+    async fn write_duty(
+        &mut self,
+        ask: &DutyAsk,
+        found: Option<Duty>,
+        duty: Duty,
+    ) -> Result<(), Self::Error>;
+
+    /// Deletes what need not be kept any longer.
+    async fn prune(&mut self, prune: &Prune) -> Result<Result<Pruned, DutyRefusal>, Self::Error>;
+
+    /// Deletes everything.
+    async fn reset(&mut self) -> Result<(), Self::Error>;
+}
+
+/// An idempotency key as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// It is not stored.
+    Unused,
+    /// It is stored, but has expired.
+    Expired,
+    /// It is in force, for this request.
+    InForce(Vec<u8>),
+}
+
+/// Jobs that a sweep found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Those that may be moved.
+    pub jobs: Vec<Loaded>,
+    /// Whether there may be more.
+    pub more: bool,
+}
+
+/// Executes the commands of a batch in order; returns a reply for each.
+///
+/// # Errors
+/// Returns what ends the batch.
+pub async fn execute_all<B: Backend>(
+    backend: &mut B,
+    commands: &[Command],
+) -> Result<Vec<Reply>, B::Error> {
+    let mut replies = Vec::with_capacity(commands.len());
+    while let Some(rest) = commands.get(replies.len()..)
+        && let Some(command) = rest.first()
+    {
+        backend.set_position(replies.len());
+        match command {
+            Command::Claim(_) => backend.claims(rest, &mut replies).await?,
+            Command::Extend(_) => backend.extends(rest, &mut replies).await?,
+            other => replies.push(execute(backend, other).await?),
+        }
+    }
+    Ok(replies)
+}
+
+async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::Error> {
+    Ok(match command {
+        Command::Enqueue(job) => Reply::Enqueued(enqueue::enqueue(b, job).await?),
+        Command::EnqueueAll(jobs) => Reply::EnqueuedAll(enqueue::enqueue_all(b, jobs).await?),
+        Command::EnqueueOnce(once) => Reply::Onced(enqueue::enqueue_once(b, once).await?),
+        Command::EnqueueArrived(order) => Reply::EnqueuedArrived(b.enqueue_arrived(order).await?),
+        Command::Claim(_) | Command::Extend(_) => {
+            return Err(StoreError::Rejected("a claim or extension alone".into()).into());
+        }
+        Command::Start(start) => Reply::Moved(report::start(b, start).await?),
+        Command::Finish(finish) => Reply::Moved(report::finish(b, finish).await?),
+        Command::Progress(progress) => Reply::Moved(report::progress(b, progress).await?),
+        Command::Log(chunk) => {
+            b.write_log(chunk)?;
+            Reply::Done
+        }
+        Command::Renew(renew) => Reply::Renewed(worker::renew(b, renew).await?),
+        Command::Register(registration) => Reply::Registered(worker::register(b, registration)?),
+        Command::Attach(attach) => Reply::Attached(worker::attach(b, attach)?),
+        Command::Worker(step) => Reply::WorkerMoved(worker::move_worker(b, step).await?),
+        Command::Lapse(lapse) => Reply::WorkerMoved(worker::lapse(b, lapse).await?),
+        Command::ForgetWorker(worker) => worker::forget(b, *worker).await?,
+        Command::Cancel(order)
+        | Command::Activate(order)
+        | Command::RunNow(order)
+        | Command::Replay(order) => Reply::Moved(order::order(b, command, order).await?),
+        Command::ForgetDeadLetter(order) => order::forget_dead_letter(b, order).await?,
+        Command::Queue(order) => order::queue(b, order)?,
+        Command::Sweep(sweep) => Reply::Swept(sweep::sweep(b, sweep).await?),
+        Command::Strand(strand) => Reply::Stranded(sweep::strand(b, strand).await?),
+        Command::Duty(ask) => Reply::Duty(duty::duty(b, ask).await?),
+        Command::Prune(prune) => Reply::Pruned(b.prune(prune).await?),
+        Command::Reset => {
+            b.reset().await?;
+            let outbox = b.outbox();
+            outbox.events.clear();
+            outbox.tally.clear();
+            Reply::Done
+        }
+    })
+}
+
+/// Applies a decision about a job: writes it, counts it and logs it.
+async fn carry_out<B: Backend>(
+    backend: &mut B,
+    loaded: &Loaded,
+    decided: &Decided<'_>,
+) -> Result<Moved, B::Error> {
+    backend.forget(loaded);
+    let own = loaded.stored.class;
+    let class = match needs_class(&decided.transition) {
+        Some(isolated) => backend.twin(own, isolated).await?,
+        None => own,
+    };
+    let now = backend.context().now;
+    let (rows, moved) = step(loaded, decided, class, now, backend.outbox());
+    backend.write_step(loaded, &rows)?;
+    Ok(moved)
+}
+
+/// Runs to its end what never waits: commands on an embedded database.
+///
+/// # Errors
+/// Returns what the future does, or that it waited.
+pub fn run_ready<T, E: From<StoreError>>(
+    future: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(StoreError::Corrupt("an embedded store waited".into()).into()),
+    }
+}

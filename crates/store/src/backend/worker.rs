@@ -1,0 +1,137 @@
+//! Workers: registration, leases, and what becomes of the jobs of a worker that is gone.
+
+use outlast_core::id::WorkerId;
+use outlast_core::worker::liveness::{Standing, WorkerRefusal};
+
+use super::{Backend, carry_out};
+use crate::apply::worker::{self, Release};
+use crate::command::{Attach, Lapse, Registration, Renew, WorkerMove};
+use crate::reply::{Attached, Moved, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved};
+
+pub(super) fn register<B: Backend>(
+    backend: &mut B,
+    registration: &Registration,
+) -> Result<Result<Standing, WorkerRefusal>, B::Error> {
+    let found = backend.worker(registration.id)?;
+    let now = backend.context().now;
+    let known = match worker::register(found.as_ref(), registration, now, backend.outbox()) {
+        Ok(known) => known,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    backend.write_registration(registration, &known)?;
+    Ok(Ok(known.standing))
+}
+
+pub(super) async fn renew<B: Backend>(
+    backend: &mut B,
+    renew: &Renew,
+) -> Result<Result<Renewed, RenewRefusal>, B::Error> {
+    let found = backend.worker(renew.worker)?;
+    let known = match worker::renew(found.as_ref(), renew.lease, backend.context().now) {
+        Ok(known) => known,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    backend.write_renewal(renew.worker, &known, renew.lease)?;
+    let held = backend.count_held(renew.worker).await?;
+    Ok(Ok(Renewed { renewal: known.renewal, standing: known.standing, held }))
+}
+
+pub(super) fn attach<B: Backend>(
+    backend: &mut B,
+    attach: &Attach,
+) -> Result<Result<Attached, RenewRefusal>, B::Error> {
+    let found = backend.worker(attach.worker)?;
+    let now = backend.context().now;
+    let known = match worker::attach(found.as_ref(), attach, now, backend.outbox()) {
+        Ok(known) => known,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    backend.write_renewal(attach.worker, &known, attach.lease)?;
+    backend.write_session(attach.worker, &known)?;
+    Ok(Ok(Attached { session: known.session, standing: known.standing }))
+}
+
+pub(super) async fn move_worker<B: Backend>(
+    backend: &mut B,
+    step: &WorkerMove,
+) -> Result<Result<WorkerMoved, WorkerMoveRefusal>, B::Error> {
+    let found = backend.worker(step.worker)?;
+    let now = backend.context().now;
+    match worker::move_worker(found.as_ref(), step, now, backend.outbox()) {
+        Ok(moved) => end_move(backend, step.worker, &moved, &step.evidence).await.map(Ok),
+        Err(refusal) => Ok(Err(refusal)),
+    }
+}
+
+/// The worker's row is locked and its renewal compared first; then its jobs follow in the same
+/// transaction. A sweep that joined jobs to workers could take jobs whose renewal was committed
+/// meanwhile.
+pub(super) async fn lapse<B: Backend>(
+    backend: &mut B,
+    lapse: &Lapse,
+) -> Result<Result<WorkerMoved, WorkerMoveRefusal>, B::Error> {
+    let found = backend.worker(lapse.worker)?;
+    let held = if worker::lapse_needs_count(found.as_ref(), lapse) {
+        backend.count_held(lapse.worker).await?
+    } else {
+        0
+    };
+    let now = backend.context().now;
+    match worker::lapse(found.as_ref(), (lapse, held), now, backend.outbox()) {
+        Ok(moved) => end_move(backend, lapse.worker, &moved, &lapse.evidence).await.map(Ok),
+        Err(refusal) => Ok(Err(refusal)),
+    }
+}
+
+async fn end_move<B: Backend>(
+    backend: &mut B,
+    worker: WorkerId,
+    moved: &worker::Moved<'_>,
+    evidence: &str,
+) -> Result<WorkerMoved, B::Error> {
+    let worker::Moved { standing, changed, release } = moved;
+    if *changed {
+        backend.write_standing(worker, *standing, evidence)?;
+    }
+    let moved = match release {
+        Some(release) => take_back(backend, worker, release).await?,
+        None => Vec::new(),
+    };
+    let kept = backend.count_held(worker).await?;
+    Ok(WorkerMoved { worker, standing: *standing, moved, kept })
+}
+
+/// Takes back what a worker holds.
+async fn take_back<B: Backend>(
+    backend: &mut B,
+    worker: WorkerId,
+    release: &Release<'_>,
+) -> Result<Vec<Moved>, B::Error> {
+    let held = backend.attempts_of(worker).await?;
+    let alone = held.iter().filter(|loaded| !loaded.job.state.is_terminal()).count() == 1;
+    let mut moved = Vec::new();
+    for (nth, loaded) in held.iter().enumerate() {
+        if let Some(decided) = release.held(loaded, alone, nth, &backend.context())? {
+            moved.push(carry_out(backend, loaded, &decided).await?);
+        }
+    }
+    for loaded in &backend.plain_attempts_of(worker).await? {
+        if let Some(decided) = release.plain(loaded, moved.len(), &backend.context()) {
+            moved.push(carry_out(backend, loaded, &decided).await?);
+        }
+    }
+    Ok(moved)
+}
+
+pub(super) async fn forget<B: Backend>(
+    backend: &mut B,
+    worker: WorkerId,
+) -> Result<Reply, B::Error> {
+    let Some(known) = backend.worker(worker)? else { return Ok(Reply::NotFound) };
+    let held = backend.count_held(worker).await?;
+    if !worker::may_forget(&known, held) {
+        return Ok(Reply::NotFound);
+    }
+    backend.delete_worker(worker)?;
+    Ok(Reply::Done)
+}

@@ -2,7 +2,16 @@
 //!
 //! Values are replaced as they stand, and as JSON writes them. A value that the job encodes in
 //! another way is not recognised; short ones would hide half of every log and are left alone.
+//!
+//! All values are looked for at once, by an automaton that takes one step for each byte of
+//! output, however many values there are and however many lines each has. Every byte that belongs
+//! to any of them is hidden, also where values overlap.
 
+use std::sync::Arc;
+
+use aho_corasick::automaton::{Automaton as _, StateID};
+use aho_corasick::nfa::noncontiguous::NFA;
+use aho_corasick::{Anchored, MatchKind};
 use serde_json::Value;
 
 /// What stands in place of a secret.
@@ -13,24 +22,37 @@ const SHORTEST: usize = 4;
 /// line by line.
 const LINE_SHORTEST: usize = 8;
 
-/// The values to hide in one attempt's output.
+/// The values to hide in one attempt's output. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Mask {
-    /// Longest first, so that no part of a value hides the rest of it.
-    values: Vec<Vec<u8>>,
+pub struct Mask(Option<Arc<Values>>);
+
+/// At least one value, and what finds them.
+struct Values {
+    list: Vec<Vec<u8>>,
+    automaton: NFA,
+    start: StateID,
+    /// How many of the last bytes may be the beginning of a value, by state.
+    depths: Vec<usize>,
 }
+
+/// There is more to hide than can be searched for.
+#[derive(Debug, thiserror::Error)]
+#[error("secret values cannot be masked: {0}")]
+pub struct MaskError(String);
 
 /// Shows how many there are, never what.
 impl std::fmt::Debug for Mask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Mask({} values)", self.values.len())
+        write!(f, "Mask({} values)", self.0.as_ref().map_or(0, |values| values.list.len()))
     }
 }
 
 impl Mask {
     /// Hides these values.
-    #[must_use]
-    pub fn of<'a>(values: impl Iterator<Item = &'a [u8]>) -> Self {
+    ///
+    /// # Errors
+    /// If they are too long to be searched for: far longer than any parameters and secrets.
+    pub fn of<'a>(values: impl Iterator<Item = &'a [u8]>) -> Result<Self, MaskError> {
         let mut all = Vec::new();
         for value in values {
             let value = value.trim_ascii_end();
@@ -38,50 +60,42 @@ impl Mask {
             let lines = value.split(|byte| *byte == b'\n');
             lines.for_each(|line| add(&mut all, line.trim_ascii(), LINE_SHORTEST));
         }
-        all.sort_unstable_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
+        all.sort_unstable();
         all.dedup();
-        Self { values: all }
+        if all.is_empty() {
+            return Ok(Self(None));
+        }
+        Ok(Self(Some(Arc::new(Values::new(all)?))))
     }
 
     /// Whether there is nothing to hide.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_none()
     }
 
     /// Drops what a cut left of a value at the beginning of `bytes`.
     pub fn drop_cut_beginning(&self, bytes: &mut Vec<u8>) {
-        let left = |len: usize| {
-            let part = bytes.get(..len).unwrap_or_default();
-            self.values.iter().any(|value| value.len() > len && value.ends_with(part))
-        };
-        let longest = self.longest_part(bytes);
-        let cut = (1..=longest).rev().find(|len| left(*len)).unwrap_or(0);
-        bytes.drain(..cut);
+        let Some(values) = &self.0 else { return };
+        let beginning = bytes.get(..values.longest().min(bytes.len())).unwrap_or_default();
+        let borders = borders(beginning);
+        let ends = values.list.iter().map(|value| end_in(value, beginning, &borders));
+        bytes.drain(..ends.max().unwrap_or(0));
     }
 
     /// Drops what a cut left of a value at the end of `bytes`.
     pub fn drop_cut_end(&self, bytes: &mut Vec<u8>) {
-        let left = |len: usize| {
-            let part = bytes.get(bytes.len() - len..).unwrap_or_default();
-            self.values.iter().any(|value| value.len() > len && value.starts_with(part))
-        };
-        let longest = self.longest_part(bytes);
-        let cut = (1..=longest).rev().find(|len| left(*len)).unwrap_or(0);
-        bytes.truncate(bytes.len() - cut);
-    }
-
-    /// The longest part of a value that may be at an edge.
-    fn longest_part(&self, bytes: &[u8]) -> usize {
-        self.values.first().map_or(0, |longest| longest.len() - 1).min(bytes.len())
+        let Some(values) = &self.0 else { return };
+        let end = bytes.len().saturating_sub(values.longest());
+        let end = bytes.get(end..).unwrap_or_default();
+        let end = end.iter().fold(values.start, |state, byte| values.after(state, *byte));
+        bytes.truncate(bytes.len() - values.depth(end));
     }
 
     /// Hides values in a text.
     #[must_use]
     pub fn text(&self, text: &str) -> String {
-        let mut masked = Vec::with_capacity(text.len());
-        self.replace(text.as_bytes(), true, &mut masked);
-        String::from_utf8_lossy(&masked).into_owned()
+        String::from_utf8_lossy(&self.bytes(text.as_bytes().to_vec())).into_owned()
     }
 
     /// Hides values in every text, name and number of a JSON document; bytes that are none are
@@ -93,11 +107,7 @@ impl Mask {
         }
         match serde_json::from_slice(&document) {
             Ok(value) => self.value(value).to_string().into_bytes(),
-            Err(_) => {
-                let mut masked = Vec::with_capacity(document.len());
-                self.replace(&document, true, &mut masked);
-                masked
-            }
+            Err(_) => self.bytes(document),
         }
     }
 
@@ -117,24 +127,91 @@ impl Mask {
         }
     }
 
-    /// Masks into `masked` and returns how much of `bytes` is done: all of it at the end, else
-    /// all but what may be the beginning of a value.
-    fn replace(&self, bytes: &[u8], at_end: bool, masked: &mut Vec<u8>) -> usize {
-        let mut at = 0;
-        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-            let may_grow = |value: &Vec<u8>| value.len() > rest.len() && value.starts_with(rest);
-            if !at_end && self.values.iter().any(may_grow) {
-                return at;
-            } else if let Some(found) = self.values.iter().find(|value| rest.starts_with(value)) {
-                masked.extend_from_slice(HIDDEN.as_bytes());
-                at += found.len();
-            } else {
-                masked.extend(rest.first());
-                at += 1;
+    fn bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
+        let mut stream = Masking::new(self);
+        let mut masked = stream.next(bytes);
+        masked.extend(stream.end());
+        masked
+    }
+}
+
+impl Values {
+    fn new(list: Vec<Vec<u8>>) -> Result<Self, MaskError> {
+        let automaton = NFA::builder()
+            .match_kind(MatchKind::Standard)
+            .prefilter(false)
+            .build(&list)
+            .map_err(|error| MaskError(error.to_string()))?;
+        let start = automaton.start_state(Anchored::No);
+        let start = start.map_err(|error| MaskError(error.to_string()))?;
+        let mut values = Self { list, automaton, start, depths: Vec::new() };
+        values.depths = values.measure();
+        Ok(values)
+    }
+
+    /// The depth of a state is the length of the beginning of a value that leads to it.
+    fn measure(&self) -> Vec<usize> {
+        let mut depths = Vec::new();
+        for value in &self.list {
+            let mut state = self.start;
+            for (at, byte) in value.iter().enumerate() {
+                state = self.after(state, *byte);
+                let index = state.as_usize();
+                if depths.len() <= index {
+                    depths.resize(index + 1, 0);
+                }
+                if let Some(depth) = depths.get_mut(index) {
+                    *depth = at + 1;
+                }
             }
         }
-        at
+        depths
     }
+
+    fn longest(&self) -> usize {
+        self.automaton.max_pattern_len()
+    }
+
+    fn after(&self, state: StateID, byte: u8) -> StateID {
+        self.automaton.next_state(Anchored::No, state, byte)
+    }
+
+    fn depth(&self, state: StateID) -> usize {
+        self.depths.get(state.as_usize()).copied().unwrap_or(0)
+    }
+
+    /// The length of the longest value that ends here.
+    fn found(&self, state: StateID) -> Option<usize> {
+        let is_match = self.automaton.is_match(state);
+        // The first is that of the state itself, those after it are its ends.
+        is_match.then(|| self.automaton.pattern_len(self.automaton.match_pattern(state, 0)))
+    }
+}
+
+/// How much of `beginning` one `value` ends in, at most. `borders` are those of `beginning`.
+fn end_in(value: &[u8], beginning: &[u8], borders: &[usize]) -> usize {
+    value.iter().fold(0, |matched, byte| longer(matched, *byte, beginning, borders))
+}
+
+/// For each part from the beginning: the longest shorter one that it ends in.
+fn borders(bytes: &[u8]) -> Vec<usize> {
+    let mut borders = Vec::with_capacity(bytes.len());
+    let mut matched = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        if at > 0 {
+            matched = longer(matched, *byte, bytes, &borders);
+        }
+        borders.push(matched);
+    }
+    borders
+}
+
+/// How much of `bytes` is matched after one more byte, if `matched` was before it.
+fn longer(mut matched: usize, byte: u8, bytes: &[u8], borders: &[usize]) -> usize {
+    while matched > 0 && bytes.get(matched) != Some(&byte) {
+        matched = borders.get(matched - 1).copied().unwrap_or(0);
+    }
+    if bytes.get(matched) == Some(&byte) { matched + 1 } else { 0 }
 }
 
 /// Adds a value, and the way JSON writes it where that is another.
@@ -154,51 +231,96 @@ fn add(all: &mut Vec<Vec<u8>>, value: &[u8], shortest: usize) {
 /// A stream of output on its way past a [`Mask`]. A value that is split between two pieces is
 /// found all the same: what may be its beginning waits for the next piece.
 #[derive(Debug)]
-pub struct Masking<'a> {
-    mask: &'a Mask,
+pub struct Masking {
+    mask: Mask,
+    state: Option<StateID>,
     waiting: Vec<u8>,
+    /// What is hidden of `waiting`: beginnings and ends in order, without overlaps.
+    hidden: Vec<(usize, usize)>,
+    /// The first of them began in what was shown before.
+    goes_on: bool,
 }
 
-impl<'a> Masking<'a> {
+impl Masking {
     /// Masks one stream.
     #[must_use]
-    pub fn new(mask: &'a Mask) -> Self {
-        Self { mask, waiting: Vec::new() }
+    pub fn new(mask: &Mask) -> Self {
+        let mask = mask.clone();
+        Self { mask, state: None, waiting: Vec::new(), hidden: Vec::new(), goes_on: false }
     }
 
     /// Masks the next piece; returns what can be shown by now.
     pub fn next(&mut self, piece: Vec<u8>) -> Vec<u8> {
-        if self.mask.is_empty() {
-            return piece;
+        let Some(values) = self.mask.0.clone() else { return piece };
+        let mut state = self.state.unwrap_or(values.start);
+        for (at, byte) in piece.iter().enumerate() {
+            state = values.after(state, *byte);
+            if let Some(length) = values.found(state) {
+                self.hide(length, self.waiting.len() + at + 1);
+            }
         }
+        self.state = Some(state);
         self.waiting.extend(piece);
-        self.flow(false)
+        self.show(self.waiting.len() - values.depth(state))
     }
 
     /// Returns what still waited: the stream is over.
     pub fn end(&mut self) -> Vec<u8> {
-        self.flow(true)
+        let shown = self.show(self.waiting.len());
+        self.cut();
+        shown
     }
 
     /// Forgets what still waited: the stream was cut there, perhaps within a value.
     pub fn cut(&mut self) {
-        self.waiting.clear();
+        *self = Self::new(&self.mask);
     }
 
-    fn flow(&mut self, at_end: bool) -> Vec<u8> {
-        let mut masked = Vec::with_capacity(self.waiting.len());
-        let done = self.mask.replace(&self.waiting, at_end, &mut masked);
+    /// Hides what ends at `end`, together with what it overlaps.
+    fn hide(&mut self, length: usize, end: usize) {
+        let mut start = end.saturating_sub(length);
+        while let Some(last) = self.hidden.pop_if(|last| last.1 > start) {
+            start = start.min(last.0);
+        }
+        self.hidden.push((start, end));
+    }
+
+    /// Takes the first `done` bytes of what waits, with values hidden.
+    fn show(&mut self, done: usize) -> Vec<u8> {
+        let mut shown = Vec::with_capacity(done);
+        let mut at = 0;
+        let begun = self.hidden.iter().take_while(|(start, _)| *start < done).count();
+        let mut goes_on = self.goes_on && begun == 0;
+        for (start, end) in self.hidden.drain(..begun) {
+            shown.extend_from_slice(self.waiting.get(at..start).unwrap_or_default());
+            if !std::mem::take(&mut self.goes_on) {
+                shown.extend_from_slice(HIDDEN.as_bytes());
+            }
+            at = end;
+            goes_on = end > done;
+        }
+        shown.extend_from_slice(self.waiting.get(at..done).unwrap_or_default());
+        for (start, end) in &mut self.hidden {
+            (*start, *end) = (*start - done, *end - done);
+        }
+        if goes_on && begun > 0 {
+            self.hidden.insert(0, (0, at - done));
+        }
+        self.goes_on = goes_on;
         self.waiting.drain(..done);
-        masked
+        shown
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use outlast_core::time::Span;
+
     use super::{Mask, Masking};
+    use crate::clock::boot_now;
 
     fn mask(values: &[&str]) -> Mask {
-        Mask::of(values.iter().map(|value| value.as_bytes()))
+        Mask::of(values.iter().map(|value| value.as_bytes())).unwrap()
     }
 
     #[test]
@@ -233,5 +355,83 @@ mod tests {
         assert_eq!(stream.next(b"cut in ses".to_vec()), b"cut in ");
         stream.cut();
         assert_eq!(stream.end(), b"");
+    }
+
+    /// Hides every byte of every value, the slow way.
+    fn covered(text: &str, values: &[&str]) -> String {
+        let mut hidden: Vec<(usize, usize)> = Vec::new();
+        for start in 0..text.len() {
+            let found = values.iter().filter(|value| text[start..].starts_with(**value));
+            let Some(length) = found.map(|value| value.len()).max() else { continue };
+            match hidden.last_mut() {
+                Some(last) if start < last.1 => last.1 = last.1.max(start + length),
+                _ => hidden.push((start, start + length)),
+            }
+        }
+        let mut shown = String::new();
+        let mut at = 0;
+        for (start, end) in hidden {
+            shown.push_str(&text[at..start]);
+            shown.push_str("***");
+            at = end;
+        }
+        shown + &text[at..]
+    }
+
+    #[test]
+    fn every_byte_of_a_value_is_hidden_wherever_the_output_is_split() {
+        let values = ["aaaa", "abab", "babbab", "aabaabaa"];
+        let mask = mask(&values);
+        for pattern in 0..1_u32 << 13 {
+            let text: String =
+                (0..13).map(|bit| if pattern >> bit & 1 == 0 { 'a' } else { 'b' }).collect();
+            let expected = covered(&text, &values);
+            for cut in [0, 3, 5, 8, 11] {
+                let mut stream = Masking::new(&mask);
+                let mut shown = stream.next(text.as_bytes()[..cut].to_vec());
+                shown.extend(stream.next(text.as_bytes()[cut..cut + 1].to_vec()));
+                shown.extend(stream.next(text.as_bytes()[cut + 1..].to_vec()));
+                shown.extend(stream.end());
+                assert_eq!(String::from_utf8(shown).unwrap(), expected, "{text} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_cut_leaves_of_a_value_is_dropped() {
+        let mask = mask(&["sesame-street", "street-lamps\nshine-brightly"]);
+        for (cut, left) in [("me-street, ok", ", ok"), ("street, ok", ", ok"), ("ok, no", "ok, no")]
+        {
+            let mut bytes = cut.as_bytes().to_vec();
+            mask.drop_cut_beginning(&mut bytes);
+            assert_eq!(String::from_utf8(bytes).unwrap(), left);
+        }
+        for (cut, left) in
+            [("ok, sesame-str", "ok, "), ("ok, shine-b", "ok, "), ("ok, no", "ok, no")]
+        {
+            let mut bytes = cut.as_bytes().to_vec();
+            mask.drop_cut_end(&mut bytes);
+            assert_eq!(String::from_utf8(bytes).unwrap(), left);
+        }
+    }
+
+    /// With a look at each value for each byte this would take hours.
+    #[test]
+    fn masking_takes_no_longer_for_a_secret_of_many_lines() {
+        let lines = (0..6000_u32).map(|line| format!("{:010}", line.wrapping_mul(2_654_435_761)));
+        let secret = lines.collect::<Vec<_>>().join("\n");
+        let before = boot_now();
+        let mask = mask(&[&secret]);
+        let mut stream = Masking::new(&mask);
+        let piece = "an ordinary line of output, and a number such as 0000000017\n".repeat(1000);
+        let mut shown = 0;
+        while shown < 10 << 20 {
+            shown += stream.next(piece.clone().into_bytes()).len();
+        }
+        let mut cut = secret.as_bytes()[100..].to_vec();
+        mask.drop_cut_beginning(&mut cut);
+        assert!(cut.is_empty());
+        let took = boot_now().since(before);
+        assert!(took < Span::from_millis(30_000), "took {took:?}");
     }
 }

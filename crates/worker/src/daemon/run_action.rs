@@ -23,7 +23,7 @@ use crate::attempt::{Attempt, AttemptEnd, AttemptHandle, AttemptSpec, Output, St
 use crate::environment::{HostEnvironment, JobIdentity};
 use crate::folder::{CheckpointError, WorkFolder};
 use crate::guardian::IdentityWriter;
-use crate::mask::{Mask, Masking};
+use crate::mask::{Mask, MaskError, Masking};
 use crate::probe::Probe;
 
 /// A result up to this size is read on the engine's thread: larger ones would delay others.
@@ -142,7 +142,7 @@ impl ActionRunner {
         }
         let hidden = action.secret_values(&parameters);
         let hidden = hidden.iter().map(String::as_bytes).chain(secrets.values());
-        let mask = Mask::of(hidden);
+        let mask = Mask::of(hidden).map_err(|error| Box::new(unmasked(&error)))?;
         let program = action.program(&self.packs_folder);
         self.ensure_written(&program.script)?;
         self.catalog.host.find_program(action).map_err(|missing| self.not_offered(&missing))?;
@@ -298,6 +298,11 @@ fn left(folder: &FolderGuard) -> bool {
 /// The worker lacks what the attempt needs: not a failure of the job.
 fn host_fault(reason: String) -> Outcome {
     Outcome::not_started(reason).known_by(EvidenceCode::Host)
+}
+
+/// What cannot be masked must not run: its output would show the values.
+fn unmasked(error: &MaskError) -> Outcome {
+    not_retryable(unstarted("secrets_too_long", error.to_string()))
 }
 
 /// A failure before anything was executed.

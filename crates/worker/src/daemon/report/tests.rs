@@ -104,7 +104,7 @@ const SECRET: &str = "sesame-opens-the-door";
 
 fn masked(ending: &mut AttemptEnd) -> String {
     let packs = PackSet::embedded_core().unwrap();
-    let mask = Mask::of([SECRET.as_bytes()].into_iter());
+    let mask = Mask::of([SECRET.as_bytes()].into_iter()).unwrap();
     drop_cut_values(ending, &mask);
     let about = (Duration::from_secs(7), None);
     let mut outcome = outcome_of(packs.get("core.echo").unwrap(), ending, about, &mask);

@@ -116,10 +116,17 @@ impl Probe {
 ///
 /// In a namespace made through a user namespace every user but the worker's is unknown: files
 /// of root seem to belong to `nobody`, and ssh, git over ssh and ansible refuse to run. A cgroup
-/// has no such effect.
+/// has no such effect. But it hides no files, and that comes first.
 async fn ordinary(chosen: Containment, choice: Choice, trials: &Trials<'_>) -> Containment {
     let narrow = chosen == Containment::Pidns && Containment::knows_one_user();
     if choice == Choice::Auto && narrow {
+        if let Some(file) = trials.hidden.first() {
+            tracing::info!(
+                file = %file.display(),
+                "all jobs run in a PID namespace, which hides this file from them; with the token in the environment instead, jobs that may overlap could run in a cgroup"
+            );
+            return chosen;
+        }
         let cgroup = repeated_trial(Containment::Cgroup, trials).await;
         if cgroup.is_ok() {
             return Containment::Cgroup;

@@ -354,23 +354,37 @@ fn worker_without_rights_still_gets_a_pid_namespace() {
     assert_eq!(host.line(), "pidns pidns");
 }
 
-// In a user namespace ssh finds its configuration owned by `nobody`, and refuses to run (W8).
-#[test]
-fn worker_without_rights_prefers_its_own_cgroup_for_jobs_that_may_overlap() {
+/// What a probe of an ordinary user with a cgroup of its own finds.
+fn found_with_an_own_cgroup(name: &str, hidden: &str) -> String {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let unified = mounts.lines().find(|line| line.contains(" - cgroup2 ")).unwrap();
     let unified = std::path::Path::new(unified.split(' ').nth(4).unwrap());
-    let group = unified.join(format!("delegated-{}", std::process::id()));
+    let group = unified.join(format!("{name}-{}", std::process::id()));
     let script = format!(
         "mkdir {0} && chown -R 65534:65534 {0} && echo $$ > {0}/cgroup.procs && \
-         exec setpriv --reuid=65534 --regid=65534 --clear-groups {HOST} probe auto",
+         exec setpriv --reuid=65534 --regid=65534 --clear-groups {HOST} probe auto {hidden}",
         group.display()
     );
     let mut host = Host::start_program("/bin/sh", &["-c", &script]);
     let found = host.line();
     host.exit_code();
     eventually("the group can be removed", || std::fs::remove_dir(&group).is_ok());
-    assert_eq!(found, "pidns cgroup");
+    found
+}
+
+// In a user namespace ssh finds its configuration owned by `nobody`, and refuses to run (W8).
+#[test]
+fn worker_without_rights_prefers_its_own_cgroup_for_jobs_that_may_overlap() {
+    assert_eq!(found_with_an_own_cgroup("delegated", ""), "pidns cgroup");
+}
+
+// The cgroup was chosen all the same, and every job could read the worker's token.
+#[test]
+fn worker_that_has_files_to_hide_uses_no_cgroup_that_cannot_hide_them() {
+    let token = tempfile::NamedTempFile::new().unwrap();
+    std::os::unix::fs::chown(token.path(), Some(65534), Some(65534)).unwrap();
+    let hidden = token.path().display().to_string();
+    assert_eq!(found_with_an_own_cgroup("hiding", &hidden), "pidns pidns");
 }
 
 // One slow trial used to decide for the life of the worker (W17).

@@ -23,6 +23,7 @@ use outlast_proto::v1::session_client::SessionClient;
 use outlast_proto::v1::worker_message::Body as Said;
 use outlast_proto::v1::{Hello, RefusalCode, ServerMessage, Welcome, WorkerMessage};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
@@ -130,15 +131,20 @@ impl Address {
         let endpoint = self.endpoint.clone().connect_timeout(bound);
         let endpoint = endpoint.http2_keep_alive_interval(interval / 2);
         let endpoint = endpoint.keep_alive_timeout(bound.max(KEEPALIVE_MIN));
-        let connect = async {
-            match &self.secure {
+        let secure = self.secure.clone();
+        // In a task of its own: to resolve a name takes a thread, and where the host has none to
+        // spare that is a panic, which must not end the caller.
+        let mut connecting = JoinSet::new();
+        connecting.spawn(async move {
+            match secure {
                 None => endpoint.connect().await,
-                Some(secure) => endpoint.connect_with_connector(secure.clone()).await,
+                Some(secure) => endpoint.connect_with_connector(secure).await,
             }
-        };
-        match tokio::time::timeout(bound.max(CONNECT_MIN), connect).await {
-            Ok(Ok(channel)) => Ok(channel),
-            Ok(Err(error)) => Err(root_cause(&error)),
+        });
+        match tokio::time::timeout(bound.max(CONNECT_MIN), connecting.join_next()).await {
+            Ok(Some(Ok(Ok(channel)))) => Ok(channel),
+            Ok(Some(Ok(Err(error)))) => Err(root_cause(&error)),
+            Ok(Some(Err(_)) | None) => Err("no thread to resolve the server's name".to_owned()),
             Err(_) => Err("connecting took too long".to_owned()),
         }
     }

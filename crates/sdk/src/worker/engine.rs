@@ -78,6 +78,8 @@ struct Inbox {
     control: ControlQueue,
     events: mpsc::UnboundedReceiver<AttemptEvent>,
     beaten: mpsc::UnboundedReceiver<BeatAnswer>,
+    /// The heartbeat's thread has ended, which it does not by itself.
+    heartbeat_gone: bool,
 }
 
 /// The attempts, and what is to be sent about them.
@@ -198,7 +200,8 @@ enum Exit {
 #[derive(Debug)]
 enum Wake {
     Control(Notice),
-    Beaten(BeatAnswer),
+    /// `None` if there will be no more beats.
+    Beaten(Option<BeatAnswer>),
     Attempt(AttemptEvent),
     Link(LinkEvent),
     /// The transport takes messages again.
@@ -231,7 +234,7 @@ impl<H: Handler> Engine<H> {
         };
         Ok(Self {
             handler,
-            inbox: Inbox { control, events, beaten },
+            inbox: Inbox { control, events, beaten, heartbeat_gone: false },
             heartbeat,
             session: SessionState::new(Link::new(address)),
             stage: Stage::Running,
@@ -292,7 +295,7 @@ impl<H: Handler> Engine<H> {
         tokio::select! {
             biased;
             told = self.inbox.control.next() => Wake::Control(told),
-            Some(beaten) = self.inbox.beaten.recv() => Wake::Beaten(beaten),
+            beaten = self.inbox.beaten.recv(), if !self.inbox.heartbeat_gone => Wake::Beaten(beaten),
             Some(event) = self.inbox.events.recv() => Wake::Attempt(event),
             event = self.session.link.next() => Wake::Link(event),
             () = room(full) => Wake::Room,
@@ -332,7 +335,8 @@ impl<H: Handler> Engine<H> {
             Wake::Control(Notice::Offer(types)) => self.offer(types),
             Wake::Control(Notice::Fault(reason)) => self.begin_fault(Fault { reason, until: None }),
             Wake::Control(Notice::Recovered) => self.end_fault(),
-            Wake::Beaten(beaten) => self.on_beaten(beaten, now),
+            Wake::Beaten(Some(beaten)) => self.on_beaten(beaten, now),
+            Wake::Beaten(None) => self.on_heartbeat_gone(now),
             Wake::Attempt(event) => self.on_attempt(event),
             Wake::Link(event) => self.on_link(event, now),
             Wake::Room | Wake::Tick => {}

@@ -70,6 +70,9 @@ pub enum RunError {
     /// The heartbeat's thread cannot be started.
     #[error("cannot start the heartbeat thread")]
     Heartbeat(#[source] std::io::Error),
+    /// The heartbeat's thread has ended; everything was ended and handed back.
+    #[error("the heartbeat thread has ended")]
+    HeartbeatGone,
     /// The guardian is gone; everything was ended and handed back.
     #[error("the worker's guardian has exited")]
     GuardianGone,

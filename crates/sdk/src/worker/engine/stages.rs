@@ -50,6 +50,14 @@ impl<H: Handler> Engine<H> {
         self.apply(event, why, now);
     }
 
+    /// Without beats the lease ends, and what runs with it: everything is handed back before.
+    pub(super) fn on_heartbeat_gone(&mut self, now: BootTime) {
+        tracing::error!("heartbeat thread has ended, so the worker cannot go on");
+        self.inbox.heartbeat_gone = true;
+        self.exit.fatal.get_or_insert(RunError::HeartbeatGone);
+        self.apply(StageEvent::GuardianGone, "heartbeat thread has ended", now);
+    }
+
     /// Whether new work may be taken: the stage allows it, and it could be run.
     pub(super) fn takes_work(&self) -> bool {
         self.stage.takes_work() && self.faults.current.is_none()

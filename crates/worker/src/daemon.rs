@@ -236,45 +236,39 @@ async fn start(
     let interpreters = Interpreters::find(host.path()).await;
     crate::keeper::end_orphans();
     let (probe, hidden) = find_containment(&config).await?;
-    let catalog = Catalog {
+    let catalog = Arc::new(Catalog {
         folders: config.packs.clone(),
         host: ActionHost {
-            interpreters,
+            interpreters: RwLock::new(interpreters),
             wanted: config.runtimes.clone(),
             containment: probe.chosen,
             secrets: Secrets::new(config.secrets.clone()),
             packs_folder: root.packs(),
         },
         offered: RwLock::default(),
-    };
-    let actions = catalog.put(packs);
+    });
+    let actions = catalog.put(packs, Vec::new());
     if actions.references().next().is_none() {
         return Err(StartError::NoActions { found: actions.runtimes().join(", ") });
     }
-    tracing::info!(
-        name = config.name,
-        heartbeat_interval = ?config.heartbeat_interval,
-        containment = %probe.chosen,
-        ordinary_jobs = %probe.ordinary,
-        runtimes = actions.runtimes().join(","),
-        actions = actions.references().count(),
-        "worker is ready to register"
-    );
+    say_ready(&config, &probe, &actions);
     let worker = describe(&config, &actions, probe.chosen)?;
     let disk = DiskThreads::start(config.concurrency).map_err(StartError::Threads)?;
     let health = Health::new(Needs {
-        control,
+        control: control.clone(),
         disk: disk.clone(),
         containments: [probe.chosen, probe.ordinary],
         program: config.program.clone(),
         hidden: hidden.clone(),
-        interpreters: actions.programs(),
+        catalog: Arc::clone(&catalog),
+        reload: Arc::clone(&reload),
         folder: root.attempts(),
         state: health::State::default(),
     });
     let runner = ActionRunner {
-        catalog: Arc::new(catalog),
+        catalog,
         identity,
+        control,
         reload,
         host,
         containment: probe,
@@ -287,6 +281,18 @@ async fn start(
         server: Some(config.server).filter(|url| !url.contains('@')),
     };
     Ok((worker, runner, root))
+}
+
+fn say_ready(config: &DaemonConfig, probe: &Probe, actions: &Actions) {
+    tracing::info!(
+        name = config.name,
+        heartbeat_interval = ?config.heartbeat_interval,
+        containment = %probe.chosen,
+        ordinary_jobs = %probe.ordinary,
+        runtimes = actions.runtimes().join(","),
+        actions = actions.references().count(),
+        "worker is ready to register"
+    );
 }
 
 /// Finds the containment for jobs, and the files to hide from them.

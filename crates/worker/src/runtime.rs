@@ -1,8 +1,8 @@
 //! From an action's entry point to a program and its arguments.
 //!
-//! Interpreters are looked for once, in the PATH that jobs get. An interpreter that is
-//! missing is a fact about this worker that it reports, not a failure of a job. Parameters
-//! never come near a command line.
+//! Interpreters are looked for in the PATH that jobs get: at the start, and again when one is
+//! gone. An interpreter that is missing is a fact about this worker that it reports, not a failure
+//! of a job. Parameters never come near a command line.
 
 mod node;
 mod python;
@@ -10,6 +10,7 @@ mod shell;
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -101,6 +102,14 @@ pub struct Interpreter {
     pub version: String,
 }
 
+impl Interpreter {
+    /// Whether the program can still be run.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        is_program(&self.program)
+    }
+}
+
 /// A runtime that this host cannot serve.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no {runtime} interpreter: looked for {} in PATH {path}", .runtime.programs().join(", "))]
@@ -125,16 +134,53 @@ pub struct CommandLine {
 pub struct Interpreters {
     path: String,
     found: Vec<Interpreter>,
+    /// Programs that were asked and are no interpreter.
+    unfit: Vec<PathBuf>,
 }
 
 impl Interpreters {
     /// Looks for all runtimes in `path` and asks each interpreter for its version.
     pub async fn find(path: &str) -> Self {
-        let mut found = Vec::new();
+        let none = Self { path: path.to_owned(), found: Vec::new(), unfit: Vec::new() };
+        none.again().await
+    }
+
+    /// Looks again for those that are missing or gone. The others are not asked again: a host
+    /// without processes to spare must not lose them.
+    pub async fn again(&self) -> Self {
+        let mut again = Self { path: self.path.clone(), found: Vec::new(), unfit: Vec::new() };
         for runtime in Runtime::ALL {
-            found.extend(first_that_answers(runtime, path).await);
+            match self.get(runtime) {
+                Ok(known) if known.is_there() => again.found.push(known.clone()),
+                _ => again.ask_for(runtime).await,
+            }
         }
-        Self { path: path.to_owned(), found }
+        again
+    }
+
+    async fn ask_for(&mut self, runtime: Runtime) {
+        for name in runtime.programs() {
+            let Some(program) = find_in_path(name, &self.path) else { continue };
+            match ask(runtime, &program, &self.path).await {
+                Answer::Fit(interpreter) => return self.found.push(interpreter),
+                Answer::Unfit => self.unfit.push(program),
+                Answer::None => {}
+            }
+        }
+    }
+
+    /// Whether there is an interpreter for `runtime`, or a program that was not asked yet.
+    #[must_use]
+    pub fn may_have(&self, runtime: Runtime) -> bool {
+        if let Ok(known) = self.get(runtime)
+            && known.is_there()
+        {
+            return true;
+        }
+        let programs = runtime.programs().iter();
+        programs
+            .filter_map(|name| find_in_path(name, &self.path))
+            .any(|program| !self.unfit.contains(&program))
     }
 
     /// Returns what was found, in the order of [`Runtime::ALL`].
@@ -175,18 +221,17 @@ impl Interpreters {
     }
 }
 
-async fn first_that_answers(runtime: Runtime, path: &str) -> Option<Interpreter> {
-    for name in runtime.programs() {
-        let Some(program) = find_in_path(name, path) else { continue };
-        if let Some(interpreter) = ask(runtime, &program, path).await {
-            return Some(interpreter);
-        }
-    }
-    None
+/// What a program says when it is asked whether it serves a runtime.
+enum Answer {
+    Fit(Interpreter),
+    /// It is no interpreter, or a broken one.
+    Unfit,
+    /// It could not be asked: the host has nothing to spare.
+    None,
 }
 
 /// Runs the interpreter once: one that does not start is not there.
-async fn ask(runtime: Runtime, program: &Path, path: &str) -> Option<Interpreter> {
+async fn ask(runtime: Runtime, program: &Path, path: &str) -> Answer {
     let mut command = Command::new(program);
     command
         .args(runtime.question())
@@ -195,24 +240,34 @@ async fn ask(runtime: Runtime, program: &Path, path: &str) -> Option<Interpreter
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .kill_on_drop(true);
-    let output = timeout(ANSWER_MAX, command.output()).await.ok()?.ok()?;
-    if !output.status.success() {
-        return None;
-    }
+    let output = match timeout(ANSWER_MAX, command.output()).await {
+        Ok(Ok(output)) if output.status.success() => output,
+        Ok(Ok(_)) => return Answer::Unfit,
+        Ok(Err(error)) if is_unfit(&error) => return Answer::Unfit,
+        Ok(Err(_)) | Err(_) => return Answer::None,
+    };
     let answer = String::from_utf8_lossy(&output.stdout);
     let mut lines = answer.lines();
     let real = lines.next().map(str::trim).map(PathBuf::from);
     let version = lines.next().unwrap_or_default().trim().to_owned();
     let program = real.filter(|real| real.is_absolute()).unwrap_or_else(|| program.to_owned());
-    Some(Interpreter { runtime, program, version })
+    Answer::Fit(Interpreter { runtime, program, version })
+}
+
+/// Whether the program is to blame for not starting, and not the host.
+fn is_unfit(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotFound, PermissionDenied};
+    let is_no_program = error.raw_os_error() == Some(libc::ENOEXEC);
+    is_no_program || matches!(error.kind(), NotFound | PermissionDenied)
 }
 
 /// Looks a program up as a shell would.
 fn find_in_path(name: &str, path: &str) -> Option<PathBuf> {
-    std::env::split_paths(OsStr::new(path)).map(|folder| folder.join(name)).find(|candidate| {
-        candidate.is_absolute()
-            && candidate
-                .metadata()
-                .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
-    })
+    std::env::split_paths(OsStr::new(path))
+        .map(|folder| folder.join(name))
+        .find(|candidate| candidate.is_absolute() && is_program(candidate))
+}
+
+fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use outlast_packs::{Action, Overlap, PackSet, Runner};
 
@@ -14,7 +14,7 @@ use crate::secrets::Secrets;
 /// What decides which actions can run here.
 #[derive(Debug)]
 pub(super) struct ActionHost {
-    pub(super) interpreters: Interpreters,
+    pub(super) interpreters: RwLock<Interpreters>,
     /// Runtimes to offer; all that are found if empty.
     pub(super) wanted: Vec<Runtime>,
     pub(super) containment: Containment,
@@ -24,6 +24,53 @@ pub(super) struct ActionHost {
 }
 
 impl ActionHost {
+    /// The interpreters found when they were looked for last.
+    pub(super) fn interpreters(&self) -> Interpreters {
+        self.interpreters.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Looks again for interpreters that are missing or gone.
+    pub(super) async fn find_interpreters(&self) {
+        let again = self.interpreters().again().await;
+        *self.interpreters.write().unwrap_or_else(PoisonError::into_inner) = again;
+    }
+
+    /// Whether a job of any runtime could be run. Says which runtime is missing if none can.
+    ///
+    /// # Errors
+    /// If not one wanted interpreter is there.
+    pub(super) fn runs_anything(&self) -> Result<(), String> {
+        let interpreters = self.interpreters();
+        if interpreters.found().iter().any(|found| self.wants(found.runtime) && found.is_there()) {
+            return Ok(());
+        }
+        let wanted = Runtime::ALL.into_iter().filter(|runtime| self.wants(*runtime));
+        let missing = wanted.map(|runtime| match interpreters.get(runtime) {
+            Ok(found) => format!("interpreter {} is gone", found.program.display()),
+            Err(missing) => missing.to_string(),
+        });
+        Err(missing.collect::<Vec<_>>().join("; "))
+    }
+
+    /// Whether one that was found is gone.
+    pub(super) fn lacks_interpreters(&self) -> bool {
+        let interpreters = self.interpreters();
+        let mut found = interpreters.found().iter();
+        found.any(|found| self.wants(found.runtime) && !found.is_there())
+    }
+
+    fn wants(&self, runtime: Runtime) -> bool {
+        self.wanted.is_empty() || self.wanted.contains(&runtime)
+    }
+
+    /// Finds the interpreter of an action; says what is missing.
+    pub(super) fn find_interpreter(&self, action: &Action) -> Result<(), String> {
+        let interpreters = self.interpreters();
+        let found = interpreters.get(runtime_of(action.runner)).map_err(|gone| gone.to_string())?;
+        let gone = || format!("interpreter {} is gone", found.program.display());
+        found.is_there().then_some(()).ok_or_else(gone)
+    }
+
     /// Finds script and folder of an action; says what is missing. Built-in ones are written
     /// again when they are needed.
     pub(super) fn find_program(&self, action: &Action) -> Result<(), String> {
@@ -45,7 +92,12 @@ impl ActionHost {
 
     /// Whether nothing is missing that an action needs.
     pub(super) fn has_all_of(&self, action: &Action) -> bool {
-        self.secrets.gather(action).is_ok() && self.find_program(action).is_ok()
+        self.interpreters
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .may_have(runtime_of(action.runner))
+            && self.find_program(action).is_ok()
+            && self.secrets.gather(action).is_ok()
     }
 }
 
@@ -53,7 +105,7 @@ impl ActionHost {
 #[derive(Debug)]
 pub(super) struct Actions {
     offered: BTreeMap<String, Arc<Action>>,
-    /// Those that a secret or a script is missing for.
+    /// Those that an interpreter, a secret or a script is missing for.
     lacking: Vec<Arc<Action>>,
     runtimes: Vec<Runtime>,
     interpreters: Interpreters,
@@ -65,12 +117,12 @@ impl Actions {
     /// Selects what is enabled, has its runtime here among those wanted (all if none are), can
     /// be held as it needs to be, and gets the secrets that it asks for.
     pub(super) fn select(packs: &PackSet, host: &ActionHost) -> Self {
-        let ActionHost { interpreters, wanted, containment, secrets, .. } = host;
-        let (interpreters, containment) = (interpreters.clone(), *containment);
+        let ActionHost { wanted, containment, secrets, .. } = host;
+        let (interpreters, containment) = (host.interpreters(), *containment);
         let mut lacking = Vec::new();
         let runtimes: Vec<Runtime> = Runtime::ALL
             .into_iter()
-            .filter(|runtime| wanted.is_empty() || wanted.contains(runtime))
+            .filter(|runtime| host.wants(*runtime))
             .filter(|runtime| match interpreters.get(*runtime) {
                 Ok(_) => true,
                 Err(missing) => {
@@ -81,7 +133,9 @@ impl Actions {
             .collect();
         let mut offered = BTreeMap::new();
         for action in packs.actions().filter(|action| action.enabled) {
-            if !runtimes.contains(&runtime_of(action.runner)) {
+            let runtime = runtime_of(action.runner);
+            if !runtimes.contains(&runtime) {
+                lacking.extend(packs.shared(&action.reference).filter(|_| host.wants(runtime)));
                 continue;
             }
             if action.overlap == Overlap::Forbidden && !containment.proves_death() {
@@ -106,37 +160,46 @@ impl Actions {
         Self { offered, lacking, runtimes, interpreters, digests: digests.collect() }
     }
 
-    /// Those that are not offered for want of a secret or a script.
+    /// Those that are not offered for want of an interpreter, a secret or a script.
     pub(super) fn lacking(&self) -> &[Arc<Action>] {
         &self.lacking
     }
 
-    /// Keeps looking for those that were there before and have lost their script: packs are read
-    /// without them.
-    pub(super) fn remember(&mut self, before: &Self, host: &ActionHost) {
-        let known = before.offered.values().chain(&before.lacking);
-        let lost = known.filter(|action| host.find_program(action).is_err());
-        self.lacking.extend(lost.cloned());
+    /// Those of before that have lost their script: packs are read without them.
+    pub(super) fn lost(&self, host: &ActionHost) -> Vec<Arc<Action>> {
+        let known = self.offered.values().chain(&self.lacking);
+        known.filter(|action| host.find_program(action).is_err()).cloned().collect()
     }
 
-    /// The same without those that have lost their script; nothing if none has.
-    pub(super) fn left(&self, host: &ActionHost) -> Option<Self> {
-        let (left, lost): (BTreeMap<_, _>, BTreeMap<_, _>) = self
-            .offered
-            .clone()
-            .into_iter()
-            .partition(|(_, action)| host.find_program(action).is_ok());
-        if lost.is_empty() {
-            return None;
+    /// Keeps looking for those that were lost when the packs were read.
+    pub(super) fn remember(&mut self, lost: Vec<Arc<Action>>) {
+        for action in lost {
+            let is_known = |known: &Arc<Action>| known.reference == action.reference;
+            if !self.offered.contains_key(&action.reference) && !self.lacking.iter().any(is_known) {
+                self.lacking.push(action);
+            }
         }
+    }
+
+    /// The same without those that lack something by now; nothing if none does.
+    pub(super) fn left(&self, host: &ActionHost) -> Option<Self> {
+        let lost = self.offered.values().filter(|action| !host.has_all_of(action));
+        let lost: Vec<String> = lost.map(|action| action.reference.clone()).collect();
+        (!lost.is_empty()).then(|| self.without(&lost))
+    }
+
+    /// The same without these, which lack something.
+    pub(super) fn without(&self, lost: &[String]) -> Self {
+        let (lost, left): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            self.offered.clone().into_iter().partition(|(reference, _)| lost.contains(reference));
         let lacking = self.lacking.iter().cloned().chain(lost.into_values()).collect();
-        Some(Self {
+        Self {
             offered: left,
             lacking,
             runtimes: self.runtimes.clone(),
             interpreters: self.interpreters.clone(),
             digests: self.digests.clone(),
-        })
+        }
     }
 
     pub(super) fn get(&self, reference: &str) -> Option<&Arc<Action>> {
@@ -153,15 +216,13 @@ impl Actions {
         self.offered.keys().map(String::as_str)
     }
 
-    pub(super) fn runtimes(&self) -> Vec<&'static str> {
-        self.runtimes.iter().map(|runtime| runtime.name()).collect()
+    /// The types of jobs that are offered.
+    pub(super) fn types(&self) -> Vec<String> {
+        self.offered.keys().cloned().collect()
     }
 
-    /// The interpreters that attempts are run by.
-    pub(super) fn programs(&self) -> Vec<PathBuf> {
-        let found = self.interpreters.found().iter();
-        let offered = found.filter(|found| self.runtimes.contains(&found.runtime));
-        offered.map(|found| found.program.clone()).collect()
+    pub(super) fn runtimes(&self) -> Vec<&'static str> {
+        self.runtimes.iter().map(|runtime| runtime.name()).collect()
     }
 
     /// What each interpreter says its version is.

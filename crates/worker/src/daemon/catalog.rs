@@ -1,5 +1,5 @@
-//! The actions that the worker offers, and reloading them: on SIGHUP, and when a secret or script
-//! disappears or comes back.
+//! The actions that the worker offers, and reloading them: on SIGHUP, and when an interpreter,
+//! secret or script disappears or comes back.
 //!
 //! Running attempts keep what they were started with.
 
@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use outlast_packs::{Origin, PackError, PackSet};
+use outlast_packs::{Action, Origin, PackError, PackSet};
 use outlast_sdk::Control;
 use tokio::sync::Notify;
 
 use super::actions::{ActionHost, Actions};
 
-/// How often a worker that lacks a secret or a script looks for it.
+/// How often a worker that lacks an interpreter, a secret or a script looks for it.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// What is offered now, and what decides about it.
@@ -30,13 +30,17 @@ impl Catalog {
         self.offered.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Offers what these packs hold.
-    pub(super) fn put(&self, packs: PackSet) -> Arc<Actions> {
+    /// Offers what these packs hold. `lost` are those that were missing before they were read:
+    /// one that is back since then was not read, and must be looked for again.
+    pub(super) fn put(&self, packs: PackSet, lost: Vec<Arc<Action>>) -> Arc<Actions> {
         let mut actions = Actions::select(&packs, &self.host);
-        if let Some(before) = self.actions() {
-            actions.remember(&before, &self.host);
-        }
+        actions.remember(lost);
+        actions.remember(self.lost());
         self.offer(actions)
+    }
+
+    fn lost(&self) -> Vec<Arc<Action>> {
+        self.actions().map(|actions| actions.lost(&self.host)).unwrap_or_default()
     }
 
     fn offer(&self, actions: Actions) -> Arc<Actions> {
@@ -46,18 +50,29 @@ impl Catalog {
         actions
     }
 
-    /// Reloads the packs. If that fails, the current ones stay, except for what is gone from the
-    /// disk.
+    /// Stops offering an action at once: reloading the packs takes a while, and jobs that are
+    /// handed back until then would come again. `None` if it is not offered any more.
+    pub(super) fn withdraw(&self, reference: &str) -> Option<Arc<Actions>> {
+        let mut offered = self.offered.write().unwrap_or_else(PoisonError::into_inner);
+        let actions = offered.as_ref().filter(|actions| actions.get(reference).is_some())?;
+        let actions = Arc::new(actions.without(&[reference.to_owned()]));
+        *offered = Some(Arc::clone(&actions));
+        Some(actions)
+    }
+
+    /// Reloads the packs. If that fails, the current ones stay, except for those that lack
+    /// something by now.
     fn reload(&self) -> Option<Arc<Actions>> {
         let read = || -> Result<PackSet, PackError> {
             let packs = PackSet::load(&self.folders)?;
             packs.materialise(&self.host.packs_folder)?;
             Ok(packs)
         };
+        let lost = self.lost();
         match read() {
             Ok(packs) => {
                 say(&packs);
-                Some(self.put(packs))
+                Some(self.put(packs, lost))
             }
             Err(fault) => {
                 tracing::error!("cannot reload packs, keeping the current ones: {fault}");
@@ -67,7 +82,7 @@ impl Catalog {
         }
     }
 
-    /// Whether a secret or a script that was missing is there by now.
+    /// Whether what was missing is there by now.
     fn has_found_any(&self) -> bool {
         let Some(actions) = self.actions() else { return false };
         actions.lacking().iter().any(|action| self.host.has_all_of(action))
@@ -94,18 +109,18 @@ pub(super) async fn keep(catalog: Arc<Catalog>, control: Control, reload: Arc<No
             () = reload.notified() => {}
             () = found_any(&catalog) => {}
         }
+        catalog.host.find_interpreters().await;
         let reader = Arc::clone(&catalog);
         // The disk may be slow; heartbeats and attempts must not wait for it.
         let read = tokio::task::spawn_blocking(move || reader.reload()).await;
         if let Ok(Some(actions)) = read {
-            let types: Vec<String> = actions.references().map(ToOwned::to_owned).collect();
-            tracing::info!(actions = types.len(), "packs reloaded");
-            control.offer(types);
+            tracing::info!(actions = actions.references().count(), "packs reloaded");
+            control.offer(actions.types());
         }
     }
 }
 
-/// Waits until a missing secret or script is there.
+/// Waits until something that was missing is there.
 async fn found_any(catalog: &Arc<Catalog>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;

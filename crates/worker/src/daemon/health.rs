@@ -1,5 +1,5 @@
-//! Faults of the worker and its host: no process, descriptor, memory or disk space left, an
-//! interpreter that is gone. They are never charged to a job.
+//! Faults of the worker and its host: no process, descriptor, memory or disk space left, no
+//! interpreter at all. They are never charged to a job.
 //!
 //! ```text
 //! fault ──▶ quiet, with the reason ──wait──▶ check ──▶ recovered: takes work again
@@ -9,14 +9,15 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use outlast_sdk::Control;
+use tokio::sync::Notify;
 
+use super::catalog::Catalog;
 use super::disk::DiskThreads;
 use crate::OwnProgram;
 use crate::containment::{Choice, Containment};
@@ -43,7 +44,9 @@ pub(super) struct Needs {
     pub(super) program: OwnProgram,
     /// Files with secrets of the worker.
     pub(super) hidden: Vec<PathBuf>,
-    pub(super) interpreters: Vec<PathBuf>,
+    pub(super) catalog: Arc<Catalog>,
+    /// Asks for the packs to be reloaded.
+    pub(super) reload: Arc<Notify>,
     pub(super) folder: PathBuf,
     pub(super) state: State,
 }
@@ -101,19 +104,23 @@ impl Health {
             let probe = Probe::hiding(Choice::Forced(*kind), program, hidden).await;
             probe.map_err(|error| error.to_string())?;
         }
-        Ok(())
+        self.find_interpreters().await
+    }
+
+    /// One that is gone may have been replaced by another: the actions are offered again with it,
+    /// and those without any are not.
+    async fn find_interpreters(&self) -> Result<(), String> {
+        let Needs { catalog, reload, .. } = &*self.0;
+        if catalog.host.lacks_interpreters() {
+            catalog.host.find_interpreters().await;
+            reload.notify_one();
+        }
+        catalog.host.runs_anything()
     }
 }
 
 impl Needs {
     fn look(&self) -> Result<(), String> {
-        for program in &self.interpreters {
-            let found = fs::metadata(program)
-                .map_err(|error| format!("interpreter {}: {error}", program.display()))?;
-            if !found.is_file() || found.permissions().mode() & 0o111 == 0 {
-                return Err(format!("interpreter {} is not executable", program.display()));
-            }
-        }
         self.try_the_disk().map_err(|error| {
             format!("work folder {} cannot be written: {error}", self.folder.display())
         })

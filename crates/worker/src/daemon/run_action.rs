@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use outlast_packs::{Action, PARAMETER_FILE_VARIABLE, PackSet};
 use outlast_sdk::{
-    AttemptContext, Delivery, Ends, EvidenceCode, Handler, LogStream, Outcome, StopReason, WorkerId,
+    AttemptContext, Control, Delivery, Ends, EvidenceCode, Handler, LogStream, Outcome, StopReason,
+    WorkerId,
 };
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
@@ -34,6 +35,7 @@ const INLINE_BYTES_MAX: usize = 64 * 1024;
 pub(super) struct ActionRunner {
     pub(super) catalog: Arc<Catalog>,
     pub(super) identity: IdentityWriter,
+    pub(super) control: Control,
     /// Asks for the packs to be reloaded.
     pub(super) reload: Arc<Notify>,
     pub(super) host: HostEnvironment,
@@ -119,8 +121,12 @@ impl ActionRunner {
         let action = actions.get(&delivery.job_type).ok_or_else(absent)?;
         context.runs_pack(actions.digest(action));
         let parameters = parameters(action, delivery)?;
-        let secrets =
-            self.catalog.host.secrets.gather(action).map_err(|error| self.not_offered(&error))?;
+        let secrets = self
+            .catalog
+            .host
+            .secrets
+            .gather(action)
+            .map_err(|error| self.not_offered(action, &error))?;
         let no_folder = |error| Box::new(self.no_folder(&error));
         let name = format!("{}-{}", delivery.attempt.job, delivery.attempt.epoch);
         let folder = WorkFolder::create(&self.attempts_folder, &name).map_err(no_folder)?;
@@ -145,7 +151,11 @@ impl ActionRunner {
         let mask = Mask::of(hidden).map_err(|error| Box::new(unmasked(&error)))?;
         let program = action.program(&self.packs_folder);
         self.ensure_written(&program.script)?;
-        self.catalog.host.find_program(action).map_err(|missing| self.not_offered(&missing))?;
+        self.catalog
+            .host
+            .find_program(action)
+            .map_err(|missing| self.not_offered(action, &missing))?;
+        self.find_interpreter(action)?;
         let line = actions
             .command_line(action, &program.script, self.host.path())
             .map_err(|missing| Box::new(host_fault(missing.to_string())))?;
@@ -204,10 +214,22 @@ impl ActionRunner {
         Ok(env)
     }
 
+    /// Without any interpreter the worker can run nothing and goes quiet. Without one of several
+    /// it only stops offering what needs that one.
+    fn find_interpreter(&self, action: &Action) -> Result<(), Box<Outcome>> {
+        let host = &self.catalog.host;
+        let Err(missing) = host.find_interpreter(action) else { return Ok(()) };
+        host.runs_anything().map_err(|nothing| Box::new(host_fault(nothing)))?;
+        Err(self.not_offered(action, &missing))
+    }
+
     /// The job is not charged for what the worker lacks: it is handed back, and the worker stops
     /// offering the action until nothing is missing. Its other actions may lack nothing.
-    fn not_offered(&self, lacking: &impl Display) -> Box<Outcome> {
+    fn not_offered(&self, action: &Action, lacking: &impl Display) -> Box<Outcome> {
         tracing::error!("handing the job back: {lacking}");
+        if let Some(left) = self.catalog.withdraw(&action.reference) {
+            self.control.offer(left.types());
+        }
         self.reload.notify_one();
         Box::new(Outcome::not_started(lacking.to_string()))
     }

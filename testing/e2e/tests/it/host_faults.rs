@@ -1,15 +1,16 @@
 //! Faults of a worker and its host are never a job's, and a worker comes back by itself.
 
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use outlast_e2e::process::command;
-use outlast_e2e::wait::{LEASE, eventually, within};
-use outlast_e2e::{Process, Run, Scene, WorkerOptions, binary, process_table};
+use outlast_e2e::wait::{HEARTBEAT, LEASE, eventually, stays, within};
+use outlast_e2e::{Process, Proxy, Run, Scene, Weather, WorkerOptions, binary, process_table};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::json;
 
@@ -106,26 +107,28 @@ fn engine_of(guardian: &Process) -> i32 {
     })
 }
 
-/// An ordinary user's process limit, of which root knows nothing.
+/// Limits the processes of an ordinary user's engine: root knows no such limit.
+fn limit_processes(engine: i32, soft: &str) {
+    let mut prlimit = Command::new("prlimit");
+    // The same user may do it, and stays below the hard limit.
+    prlimit.args([&format!("--pid={engine}"), &format!("--nproc={soft}:")]);
+    assert!(prlimit.uid(NOBODY).gid(NOBODY).status().unwrap().success());
+}
+
+fn process_limit() -> String {
+    getrlimit(Resource::Nproc).current.map_or_else(|| "unlimited".into(), |n| n.to_string())
+}
+
 fn out_of_processes(scene: &Scene) -> Fault {
     let mut command = serving(scene, "processes", &[]);
     command.uid(NOBODY).gid(NOBODY);
     let process = Process::spawn("processes", command, scene.folder());
-    let engine = format!("--pid={}", engine_of(&process));
-    let enough =
-        getrlimit(Resource::Nproc).current.map_or_else(|| "unlimited".into(), |n| n.to_string());
-    // The same user may do it, and stays below the hard limit.
-    let limit = move |soft: &str| {
-        let mut prlimit = Command::new("prlimit");
-        prlimit.args([&engine, &format!("--nproc={soft}:")]).uid(NOBODY).gid(NOBODY);
-        assert!(prlimit.status().unwrap().success());
-    };
-    let less = limit.clone();
+    let engine = engine_of(&process);
     Fault {
         name: "processes",
         process,
-        make: Box::new(move || less("1")),
-        unmake: Box::new(move || limit(&enough)),
+        make: Box::new(move || limit_processes(engine, "1")),
+        unmake: Box::new(move || limit_processes(engine, &process_limit())),
         says: "temporarily unavailable".into(),
     }
 }
@@ -168,11 +171,15 @@ fn without_its_shell(scene: &Scene) -> Fault {
     fs::write(&shell, "#!/bin/sh\nexec /bin/sh \"$@\"\n").unwrap();
     fs::set_permissions(&shell, Permissions::from_mode(0o755)).unwrap();
     let mut command = serving(scene, "shell", &["--runtimes", "shell"]);
-    command.env("PATH", format!("{}:/usr/bin:/bin", scene.folder().display()));
+    // The only shell in its PATH: another would do as well.
+    let tools = scene.folder().join("tools");
+    fs::create_dir(&tools).unwrap();
+    symlink("/bin/cat", tools.join("cat")).unwrap();
+    command.env("PATH", format!("{}:{}", scene.folder().display(), tools.display()));
     let process = Process::spawn("shell", command, scene.folder());
     let away = shell.with_extension("away");
     let (from, to) = (shell.clone(), away.clone());
-    let says = shell.display().to_string();
+    let says = scene.folder().display().to_string();
     Fault {
         name: "shell",
         process,
@@ -218,5 +225,45 @@ fn a_worker_that_can_start_nothing_is_quiet_charges_nothing_and_comes_back_by_it
         assert_eq!(told, (&json!("undelivered"), &json!("host")), "{name}: {first}");
         scene.await_named_worker(name, "running", recovery);
     }
+    scene.judge();
+}
+
+// To resolve a name takes a thread. The panic for want of one ended the heartbeat for good.
+#[test]
+fn a_worker_that_cannot_resolve_its_servers_name_for_a_while_beats_on_after_it() {
+    let scene = Scene::start();
+    fs::set_permissions(scene.folder(), Permissions::from_mode(0o755)).unwrap();
+    let proxy = Proxy::to(scene.api().url());
+    let url = proxy.url().replace("127.0.0.1", "localhost");
+    let beats = format!("{}ms", HEARTBEAT.as_millis());
+    let arguments = ["worker", "--server", &url, "--name", "far", "--queues", "far"];
+    let arguments = arguments.into_iter().chain(["--heartbeat-interval", &beats]);
+    let mut command = command(&arguments.map(str::to_owned).collect::<Vec<_>>());
+    command.uid(NOBODY).gid(NOBODY);
+    let mut process = Process::spawn("far", command, scene.folder());
+    scene.await_named_worker("far", "running", within(LEASE));
+    let engine = engine_of(&process);
+    // The thread that resolved the name goes after ten idle seconds. The engine keeps one.
+    let threads = || fs::read_dir(format!("/proc/{engine}/task")).unwrap().flatten();
+    let name = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("comm"));
+    let idle = || {
+        threads().filter_map(|thread| name(thread).ok()).filter(|name| name.starts_with("tokio-rt"))
+    };
+    eventually("no thread is idle", within(LEASE), || (idle().count() <= 1).then_some(()));
+    limit_processes(engine, "1");
+    proxy.set(Weather::Cut);
+    thread::sleep(Duration::from_secs(1));
+    proxy.set(Weather::Clear);
+    // It tries all the while; there is nothing to wait for.
+    thread::sleep(Duration::from_secs(3));
+    limit_processes(engine, &process_limit());
+
+    let echo = Run::action("core.echo").parameter("message", json!("hello"));
+    let job = scene.run(echo.with("queue", json!("far")));
+    scene.await_status(&job, "completed", within(Duration::from_secs(20)));
+    stays("the worker runs", LEASE * 2, || {
+        scene.await_named_worker("far", "running", within(HEARTBEAT));
+        process.ended().map(|_| process.tail())
+    });
     scene.judge();
 }

@@ -2,12 +2,12 @@
 //! secrets of the worker.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use outlast_e2e::process::run_to_end;
+use outlast_e2e::process::{command, run_to_end};
 use outlast_e2e::wait::{LEASE, eventually, within};
-use outlast_e2e::{Scene, ServerOptions, Worker, WorkerOptions};
+use outlast_e2e::{Process, Scene, ServerOptions, Worker, WorkerOptions};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -193,6 +193,54 @@ fn an_action_whose_script_is_gone_is_not_offered_until_it_is_back() {
     handed_back(&job);
     fs::rename(&away, &packs).unwrap();
     site.scene.await_status(&job, "completed", within(LEASE));
+}
+
+/// Stands in for Node.js: says what it is, and runs scripts as the shell does.
+const NODE: &str = "#!/bin/sh
+if [ \"$1\" = -p ]; then echo \"$0\"; echo 20.0.0; else exec /bin/sh \"$@\"; fi
+";
+
+// Without one of its interpreters a worker ran nothing at all, and one that had moved was never
+// found again.
+#[test]
+fn an_interpreter_that_is_gone_takes_its_own_actions_away_until_it_is_found_elsewhere() {
+    let site = Site::new();
+    site.action("plain", "", "echo plain");
+    let nodes = "runner_type: nodejs\nentry_point: nodes.js\n";
+    put(site.folder.path(), "packs/site/actions/nodes.yaml", nodes);
+    put(site.folder.path(), "packs/site/actions/nodes.js", "echo nodes\n");
+    let [old, new, tools] = ["old", "new", "tools"].map(|name| site.folder.path().join(name));
+    for folder in [&old, &new, &tools] {
+        fs::create_dir(folder).unwrap();
+    }
+    for tool in ["sh", "cat"] {
+        symlink(Path::new("/bin").join(tool), tools.join(tool)).unwrap();
+    }
+    let node = put(&old, "node", NODE);
+    fs::set_permissions(&node, fs::Permissions::from_mode(0o755)).unwrap();
+    let (url, packs) = (site.scene.server().url(), Site::packs(&site.folder));
+    let arguments = ["worker", "--server", &url, "--name", "site", "--packs", &packs];
+    let mut worker = command(&arguments.map(str::to_owned));
+    worker.env("PATH", format!("{}:{}:{}", old.display(), new.display(), tools.display()));
+    let _worker = Process::spawn("site", worker, site.scene.folder());
+    site.scene.server().process().signal(Signal::HUP);
+    assert_eq!(site.result("site.nodes", &Value::Null), json!({"stdout": "nodes"}));
+
+    let away = site.folder.path().join("away");
+    fs::rename(&node, &away).unwrap();
+    let job = site.accepted("site.nodes", &Value::Null);
+    eventually("the job is handed back", within(LEASE), || {
+        let attempts = site.scene.api().attempts(&job);
+        let told = attempts[0]["outcome"] == "undelivered";
+        told.then(|| assert_ne!(attempts[0]["evidence_code"], "host", "{}", attempts[0]))
+    });
+    assert_eq!(site.result("site.plain", &Value::Null), json!({"stdout": "plain"}));
+    let waiting = site.scene.api().execution(&job);
+    assert_eq!((&waiting["status"], &waiting["failures"]), (&json!("requested"), &json!(0)));
+
+    fs::rename(&away, new.join("node")).unwrap();
+    site.scene.await_status(&job, "completed", within(LEASE * 2));
+    site.scene.judge();
 }
 
 const SECRETIVE: &str = "output_format: json

@@ -2,22 +2,33 @@
 //!
 //! Names and contents of all files count, in order; hidden ones and what interpreters leave
 //! behind do not. Modes, times and owners do not count either: the same pack has the same
-//! digest wherever it is installed.
+//! digest wherever it is installed. What cannot be read counts by its name alone.
 
 use sha2::{Digest as _, Sha256};
 
 use crate::error::PackError;
+use crate::note::Note;
 use crate::source::Source;
 
 /// Folders that tools fill and that differ from one installation to the next.
 const PASSED_OVER: &[&str] = &["__pycache__", "node_modules", "venv", "virtualenv"];
 
-pub(crate) fn of(source: &Source) -> Result<String, PackError> {
+/// What stands for the length of a content that cannot be read.
+const UNREADABLE: u64 = u64::MAX;
+
+/// The digest of a pack, and what could not be read for it.
+pub(crate) fn of(source: &Source) -> Result<(String, Vec<Note>), PackError> {
     let mut sum = Sha256::new();
+    let mut notes = Vec::new();
     let mut open = vec![String::new()];
     let mut files = 0;
     while let Some(folder) = open.pop() {
-        for name in source.names(&folder)? {
+        let names = source.names(&folder).unwrap_or_else(|error| {
+            add(&mut sum, folder.as_bytes(), None);
+            notes.push(unread(source, &folder, &error));
+            Vec::new()
+        });
+        for name in names {
             let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
             if source.is_folder(&path) {
                 if !PASSED_OVER.contains(&name.as_str()) {
@@ -25,7 +36,14 @@ pub(crate) fn of(source: &Source) -> Result<String, PackError> {
                 }
                 continue;
             }
-            let Some(content) = source.content(&path)? else { continue };
+            let content = match source.content(&path) {
+                Ok(None) => continue,
+                Ok(content) => content,
+                Err(error) => {
+                    notes.push(unread(source, &path, &error));
+                    None
+                }
+            };
             files += 1;
             if files > crate::limits::DIGEST_FILES_MAX {
                 return Err(PackError::new(
@@ -34,13 +52,23 @@ pub(crate) fn of(source: &Source) -> Result<String, PackError> {
                     "keep what is not part of the pack outside of its folder",
                 ));
             }
-            sum.update(u64::try_from(path.len()).unwrap_or(u64::MAX).to_be_bytes());
-            sum.update(path.as_bytes());
-            sum.update(u64::try_from(content.len()).unwrap_or(u64::MAX).to_be_bytes());
-            sum.update(content);
+            add(&mut sum, path.as_bytes(), content.as_deref());
         }
     }
-    Ok(hex(&sum.finalize()))
+    Ok((hex(&sum.finalize()), notes))
+}
+
+fn add(sum: &mut Sha256, path: &[u8], content: Option<&[u8]>) {
+    let length = |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(UNREADABLE);
+    sum.update(length(path).to_be_bytes());
+    sum.update(path);
+    sum.update(content.map_or(UNREADABLE, length).to_be_bytes());
+    sum.update(content.unwrap_or_default());
+}
+
+fn unread(source: &Source, path: &str, error: &PackError) -> Note {
+    let message = format!("{}, so only its name is part of the pack's digest", error.problem());
+    Note::new(&source.label(path), message)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -59,5 +87,6 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packs/core");
         let folder = of(&Source::folder(&folder).unwrap()).unwrap();
         assert_eq!(of(&Source::Embedded(&CORE)).unwrap(), folder);
+        assert!(folder.1.is_empty(), "{folder:?}");
     }
 }

@@ -43,6 +43,11 @@ impl PackError {
         self.place.line
     }
 
+    /// What is wrong, without the place.
+    pub(crate) fn problem(&self) -> &str {
+        &self.problem
+    }
+
     pub(crate) fn new(
         file: impl Into<String>,
         problem: impl Into<String>,

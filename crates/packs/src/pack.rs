@@ -103,7 +103,10 @@ impl Pack {
         let manifest: Manifest = document.read()?;
         let reference = reference(&document, &manifest)?;
         let mut notes = document.check_keys(&keys, &keys::PACK)?;
-        notes.extend(passed_over(source)?);
+        // A folder that cannot be listed is noted with the digest.
+        notes.extend(passed_over(source).unwrap_or_default());
+        let (digest, unread) = digest::of(source)?;
+        notes.extend(unread);
 
         let mut pack = Self {
             label: manifest.label.unwrap_or_else(|| reference.clone()),
@@ -119,7 +122,7 @@ impl Pack {
             actions: Vec::new(),
             notes,
             faults: Vec::new(),
-            digest: digest::of(source)?,
+            digest,
         };
         pack.read_actions(source)?;
         Ok(pack)
@@ -147,12 +150,15 @@ impl Pack {
                 continue;
             };
             let path = format!("actions/{name}");
-            let Some(text) = source.text(&path)? else { continue };
-            let document = Document::new(source.label(&path), text);
             let pack = PackFile { reference: &self.reference, enabled: self.enabled };
-            let reading = Reading { source, document: &document, pack, stem };
-            match reading.action() {
-                Ok(read) => {
+            let read = source.text(&path).and_then(|text| {
+                let Some(text) = text else { return Ok(None) };
+                let document = Document::new(source.label(&path), text);
+                Reading { source, document: &document, pack, stem }.action().map(Some)
+            });
+            match read {
+                Ok(None) => {}
+                Ok(Some(read)) => {
                     self.notes.extend(read.notes);
                     self.actions.extend(read.action.map(Arc::new));
                 }

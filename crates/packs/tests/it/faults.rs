@@ -134,3 +134,30 @@ fn a_definition_that_is_no_text_or_far_too_long_is_refused() {
     std::fs::write(binary.path().join("demo/actions/it.yaml"), [0xff, 0xfe, 0x00]).unwrap();
     assert!(binary.fault().contains("UTF-8"), "{}", binary.fault());
 }
+
+// One entry that could not be read made the whole pack vanish.
+#[test]
+fn an_unreadable_entry_costs_no_more_than_itself() {
+    let demo = Demo::new().action("", "#!/bin/sh\n");
+    let whole =
+        demo.load().unwrap().packs().find(|pack| pack.reference == "demo").unwrap().digest.clone();
+    for name in ["notes.txt", "actions/other.yaml"] {
+        let link = demo.path().join("demo").join(name);
+        symlink(&link, &link).unwrap();
+    }
+
+    let set = demo.load().unwrap();
+
+    assert!(set.get("demo.it").is_some(), "{:?}", set.faults().collect::<Vec<_>>());
+    let digest = &set.packs().find(|pack| pack.reference == "demo").unwrap().digest;
+    assert_ne!((digest.len(), digest), (64, &whole));
+    assert!(
+        demo.fault().starts_with("DIR/demo/actions/other.yaml: cannot read"),
+        "{}",
+        demo.fault()
+    );
+    let notes = demo.notes().join("\n");
+    for name in ["notes.txt", "actions/other.yaml"] {
+        assert!(notes.contains(&format!("DIR/demo/{name}: cannot read file: ")), "{notes}");
+    }
+}

@@ -98,18 +98,37 @@ fn error(letter: &Value) -> String {
     text_at(letter, path)
 }
 
-async fn letters(client: &Client, limit: usize) -> Result<Vec<Value>, Failure> {
-    let query = [("limit", Some(limit.to_string()))];
+/// A page of dead letters: the letters, how many there are in all, and the next page's cursor.
+async fn page_of(
+    client: &Client,
+    limit: usize,
+    cursor: Option<String>,
+) -> Result<(Vec<Value>, Option<u64>, Option<String>), Failure> {
+    let query = [("limit", Some(limit.min(PAGE).to_string())), ("cursor", cursor)];
     let answer = client.get(&["ojs", "v1", "dead-letter"], &query).await?;
-    let mut jobs = answer.get("jobs").and_then(Value::as_array).cloned().unwrap_or_default();
-    jobs.truncate(limit);
-    Ok(jobs)
+    let letters = answer.get("jobs").and_then(Value::as_array).cloned().unwrap_or_default();
+    let total = at(&answer, "pagination.total").and_then(Value::as_u64);
+    let next = at(&answer, "pagination.next_cursor").and_then(Value::as_str);
+    Ok((letters, total, next.map(ToOwned::to_owned)))
 }
 
 async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
-    let letters = letters(&client, args.limit).await?;
-    output::print_list(args.target.output, &letters, COLUMNS)?;
+    let (mut shown, mut cursor) = (Vec::new(), None);
+    let total = loop {
+        let missing = args.limit.saturating_sub(shown.len());
+        let (letters, total, next) = page_of(&client, missing, cursor).await?;
+        shown.extend(letters.into_iter().take(missing));
+        cursor = next;
+        if cursor.is_none() || shown.len() >= args.limit {
+            break total;
+        }
+    };
+    output::print_list(args.target.output, &shown, COLUMNS)?;
+    if cursor.is_some() {
+        let total = total.map_or_else(|| "more".to_owned(), |total| total.to_string());
+        say(&format!("{} of {total} shown; --limit shows more\n", shown.len()));
+    }
     Ok(Exit::Ok)
 }
 
@@ -161,7 +180,7 @@ async fn purge(args: &Purge, environment: &Environment) -> Result<Exit, Failure>
         // Letters that others remove meanwhile are as good as removed, so a page that only holds
         // such ones still brings the end nearer.
         loop {
-            let page = letters(&client, PAGE).await?;
+            let (page, ..) = page_of(&client, PAGE, None).await?;
             if page.is_empty() {
                 break;
             }

@@ -2,6 +2,8 @@
 
 pub(crate) mod show;
 
+use std::collections::{BTreeMap, HashSet};
+
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use outlast_cli_core::client::Client;
@@ -286,36 +288,63 @@ struct OrderSender<'a> {
 }
 
 impl OrderSender<'_> {
-    /// Sends the order; `if_status` is the status that the job must still have. False if the
-    /// server is unreachable, so that the others need not be tried.
-    async fn give(&mut self, id: &str, if_status: Option<&str>) -> bool {
+    /// Sends the order for one job. False if the server is unreachable, so that the others need
+    /// not be tried.
+    async fn give(&mut self, id: &str) -> bool {
+        let answer = self.send(id, None).await;
+        self.take(id, answer)
+    }
+
+    /// Sends the order; `if_status` is the status that the job must still have.
+    async fn send(&self, id: &str, if_status: Option<&str>) -> Result<Value, Failure> {
         let path = ["api", "v1", "executions", id, self.verb];
         let query = [("if_status", if_status.map(ToOwned::to_owned))];
-        let answer = self.client.post_if(&path, &query).await;
+        let answer = self.client.post_if(&path, &query).await?;
+        Ok(answer.get("data").cloned().unwrap_or(answer))
+    }
+
+    fn take(&mut self, id: &str, answer: Result<Value, Failure>) -> bool {
         let is_gone = answer.as_ref().is_err_and(|failure| failure.exit == Exit::Unreachable);
-        self.batch.add(id, answer.map(|answer| answer.get("data").cloned().unwrap_or(answer)));
+        self.batch.add(id, answer);
         !is_gone
     }
 
     /// Sends the order for the selected jobs, page by page; with --dry-run it only lists them.
+    /// Each job gets it once, however often it moves while the pages are read.
     async fn sweep(&mut self, args: &Many, order: Order) -> Result<Vec<Value>, Failure> {
+        let mut swept = Swept::default();
+        let read = self.sweep_pages(args, order, &mut swept).await;
+        for (id, failure) in swept.moved {
+            self.batch.add(&id, Err(failure));
+        }
+        read.map(|()| swept.shown)
+    }
+
+    async fn sweep_pages(
+        &mut self,
+        args: &Many,
+        order: Order,
+        swept: &mut Swept,
+    ) -> Result<(), Failure> {
         let statuses = args.filter.statuses(order)?;
         let mut filters = args.filter.query(self.client).await?;
         filters.retain(|(name, _)| *name != "status");
-        let mut shown = Vec::new();
         for status in statuses {
             let mut query = vec![("status", Some(status.to_owned()))];
             query.extend(filters.iter().cloned());
             let mut cursor = None;
             loop {
                 let (items, _, next) = page(self.client, &query, PAGE_MAX, cursor).await?;
-                if args.dry_run {
-                    shown.extend(items);
-                } else {
-                    for job in &items {
-                        if !self.give(&text_at(job, "id"), Some(status)).await {
-                            return Ok(shown);
-                        }
+                for job in items {
+                    let id = text_at(&job, "id");
+                    if swept.done.contains(&id) {
+                        continue;
+                    }
+                    if args.dry_run {
+                        swept.done.insert(id);
+                        swept.shown.push(job);
+                    } else if !self.give_once(id, status, swept).await {
+                        return Ok(());
                     }
                 }
                 cursor = next;
@@ -324,8 +353,36 @@ impl OrderSender<'_> {
                 }
             }
         }
-        Ok(shown)
+        Ok(())
     }
+
+    /// Sends the order for a job that was just seen in `status`. If it has moved on since then, it
+    /// may be found again in another status.
+    async fn give_once(&mut self, id: String, status: &'static str, swept: &mut Swept) -> bool {
+        match self.send(&id, Some(status)).await {
+            Err(failure) if failure.exit == Exit::Conflict => {
+                swept.moved.insert(id, failure);
+                true
+            }
+            answer => {
+                swept.moved.remove(&id);
+                let goes_on = self.take(&id, answer);
+                swept.done.insert(id);
+                goes_on
+            }
+        }
+    }
+}
+
+/// What one sweep has done so far.
+#[derive(Debug, Default)]
+struct Swept {
+    /// Jobs that got the order.
+    done: HashSet<String>,
+    /// Jobs that had moved on when they got it.
+    moved: BTreeMap<String, Failure>,
+    /// Jobs that would get it.
+    shown: Vec<Value>,
 }
 
 /// Applies it to every job, even if it fails for others.
@@ -341,7 +398,7 @@ async fn many(args: &Many, environment: &Environment, order: Order) -> Result<Ex
         match one(&client, given).await {
             Ok(job) if args.dry_run => shown.push(job),
             Ok(job) => {
-                if !sender.give(&text_at(&job, "id"), None).await {
+                if !sender.give(&text_at(&job, "id")).await {
                     break;
                 }
             }
@@ -370,7 +427,7 @@ async fn ids(args: &Ids, environment: &Environment, verb: &'static str) -> Resul
     for given in &args.ids {
         match job_id::whole(&client, given).await {
             Ok(id) => {
-                if !sender.give(&id, None).await {
+                if !sender.give(&id).await {
                     break;
                 }
             }

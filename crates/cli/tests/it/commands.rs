@@ -397,3 +397,52 @@ fn health_of_a_worker_is_whether_the_one_of_its_name_takes_work() {
     assert_eq!(health("b"), (1, "error: worker b is draining".to_owned()));
     assert_eq!(health("c"), (1, "error: no worker c is active".to_owned()));
 }
+
+// It was said to be refused, and cancelled a moment later.
+#[test]
+fn a_job_that_moves_while_many_are_cancelled_is_cancelled_and_not_refused() {
+    let stub = Stub::start(|asked, _| {
+        if asked.line.contains("/j1/cancel?if_status=requested") {
+            let error = r#"{"error":{"code":"conflict","message":"job is running"}}"#;
+            (409, error.to_owned())
+        } else if asked.line.starts_with("POST") {
+            (200, r#"{"data":{"id":"j1","status":"cancelled"}}"#.to_owned())
+        } else if asked.line.contains("status=requested") || asked.line.contains("status=running") {
+            (200, r#"{"data":[{"id":"j1"}]}"#.to_owned())
+        } else {
+            (200, r#"{"data":[]}"#.to_owned())
+        }
+    });
+    let said = outlast(&["jobs", "cancel", "--queue", "q", "--server", &stub.url]);
+    assert_eq!((said.code, said.err.as_str()), (0, ""), "{}", said.out);
+    assert!(said.out.contains("cancelled"), "{}", said.out);
+}
+
+// A job that failed again in between was given two new lives.
+#[test]
+fn a_job_that_is_met_twice_gets_an_order_once() {
+    let stub = Stub::start(|asked, _| {
+        if asked.line.starts_with("POST") {
+            (200, r#"{"data":{"id":"j1","status":"requested"}}"#.to_owned())
+        } else {
+            (200, r#"{"data":[{"id":"j1"}]}"#.to_owned())
+        }
+    });
+    let said = outlast(&["jobs", "retry", "--queue", "q", "--server", &stub.url]);
+    let orders = stub.asked().into_iter().filter(|asked| asked.line.starts_with("POST"));
+    assert_eq!((said.code, orders.count()), (0, 1), "{}", said.out);
+}
+
+#[test]
+fn dead_letters_are_read_page_by_page_and_their_number_is_told() {
+    let stub = Stub::start(|asked, _| {
+        let (id, next) =
+            if asked.line.contains("cursor=next") { (2, "\"last\"") } else { (1, "\"next\"") };
+        let page = format!(r#"{{"next_cursor":{next},"total":9}}"#);
+        (200, format!(r#"{{"jobs":[{{"id":"j{id}"}}],"pagination":{page}}}"#))
+    });
+    let args = ["dead-letters", "list", "--limit", "2", "-o", "jsonl", "--server", &stub.url];
+    let said = outlast(&args);
+    assert_eq!((said.code, said.out.as_str()), (0, "{\"id\":\"j1\"}\n{\"id\":\"j2\"}\n"));
+    assert_eq!(said.err, "2 of 9 shown; --limit shows more\n");
+}

@@ -1,14 +1,16 @@
 //! Tables: a header and aligned columns without lines, fit for people and for `grep`.
+//!
+//! Cells are cut only on a terminal, to its width: what a pipe reads is whole.
 
 use std::fmt;
+use std::io::IsTerminal as _;
 
 use comfy_table::{ContentArrangement, presets};
 use serde_json::Value;
 
-/// Widest line of a table that is not on a wider terminal.
-const WIDTH: usize = 100;
-/// Columns that are never cut, because their text is copied.
-const WHOLE: &[&str] = &["ID", "KEY", "VALUE", "ORIGIN"];
+/// Columns that are never cut, because their text is copied, compared or all that a row is for.
+const WHOLE: &[&str] =
+    &["ID", "KEY", "VALUE", "ORIGIN", "STATUS", "STATE", "JOB", "WHAT", "OUTCOME"];
 /// A column is not cut below this.
 const COLUMN_MIN: usize = 8;
 
@@ -20,28 +22,49 @@ pub type Column = (&'static str, fn(&Value) -> String);
 pub struct Table {
     headers: Vec<String>,
     rows: Vec<Vec<String>>,
+    /// Widest line; any width if not set.
+    width: Option<usize>,
 }
 
 impl Table {
+    /// A table for stdout.
     pub fn new(headers: &[&str]) -> Self {
-        Self { headers: headers.iter().copied().map(ToOwned::to_owned).collect(), rows: Vec::new() }
+        let headers = headers.iter().copied().map(ToOwned::to_owned).collect();
+        Self { headers, rows: Vec::new(), width: terminal_width() }
     }
 
-    /// The items, one a row.
+    /// The items, one a row. A column without any value is left out.
     pub fn of(items: &[Value], columns: &[Column]) -> Self {
-        let headers: Vec<&str> = columns.iter().map(|(header, _)| *header).collect();
+        let cells: Vec<Vec<String>> =
+            columns.iter().map(|(_, cell)| items.iter().map(cell).collect()).collect();
+        let has_value =
+            |cells: &Vec<String>| cells.is_empty() || cells.iter().any(|cell| cell != "-");
+        let used: Vec<(&str, Vec<String>)> = columns
+            .iter()
+            .map(|(header, _)| *header)
+            .zip(cells)
+            .filter(|(_, cells)| has_value(cells))
+            .collect();
+        let headers: Vec<&str> = used.iter().map(|(header, _)| *header).collect();
         let mut table = Self::new(&headers);
-        for item in items {
-            table.row(columns.iter().map(|(_, cell)| cell(item)).collect());
+        for at in 0..items.len() {
+            table.row(used.iter().filter_map(|(_, cells)| cells.get(at).cloned()).collect());
         }
         table
+    }
+
+    /// Cuts cells until lines are no longer than `width`, where that is possible.
+    #[must_use]
+    pub const fn fit(mut self, width: Option<usize>) -> Self {
+        self.width = width;
+        self
     }
 
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
-    /// The width of each column: the widest ones are cut until a line fits, except ids.
+    /// The width of each column: the widest ones are cut until a line fits, except whole ones.
     fn widths(&self) -> Vec<usize> {
         let all = || self.rows.iter().chain([&self.headers]);
         let columns = all().map(Vec::len).max().unwrap_or(0);
@@ -50,7 +73,8 @@ impl Table {
         };
         let mut widths: Vec<usize> = (0..columns).map(widest).collect();
         let gaps = columns.saturating_sub(1) * 2;
-        while widths.iter().sum::<usize>() + gaps > WIDTH {
+        let Some(limit) = self.width else { return widths };
+        while widths.iter().sum::<usize>() + gaps > limit {
             let is_whole = |at: usize| {
                 self.headers.get(at).is_some_and(|header| WHOLE.contains(&header.as_str()))
             };
@@ -101,6 +125,16 @@ impl fmt::Display for Table {
     }
 }
 
+/// The width of the terminal that stdout is; `None` if it is none.
+fn terminal_width() -> Option<usize> {
+    let stdout = std::io::stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(stdout).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
 /// Names and values, one pair a line.
 pub fn fields(pairs: &[(&str, String)]) -> String {
     let mut table = Table::new(&[]);
@@ -112,15 +146,42 @@ pub fn fields(pairs: &[(&str, String)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Table;
+    use serde_json::json;
+
+    use super::{Column, Table};
+    use crate::output::text_at;
+
+    const ID: &str = "01a1fcae-2d50-72c9-9c67-56e57a9c8e7c";
+
+    fn table(waiting: &str) -> Table {
+        let mut table = Table::new(&["ID", "STATUS", "WAITING"]);
+        table.row(vec![ID.to_owned(), "requested".to_owned(), waiting.to_owned()]);
+        table
+    }
 
     #[test]
-    fn a_table_fits_a_hundred_columns_and_never_cuts_an_id() {
-        let mut table = Table::new(&["ID", "STATUS", "WAITING"]);
-        let id = "01a1fcae-2d50-72c9-9c67-56e57a9c8e7c";
-        table.row(vec![id.to_owned(), "requested".to_owned(), "no eligible worker ".repeat(9)]);
-        let shown = table.to_string();
+    fn a_table_fits_a_terminal_and_never_cuts_an_id_or_a_status() {
+        let waiting = "no eligible worker ".repeat(9);
+        let shown = table(&waiting).fit(Some(100)).to_string();
         assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
-        assert!(shown.contains(id) && shown.contains('…'), "{shown}");
+        assert!(shown.contains(ID) && shown.contains('…'), "{shown}");
+        let narrow = table(&waiting).fit(Some(40)).to_string();
+        assert!(narrow.contains(ID) && narrow.contains("requested"), "{narrow}");
+    }
+
+    #[test]
+    fn a_pipe_reads_every_cell_whole() {
+        let waiting = "no eligible worker ".repeat(9);
+        let shown = table(&waiting).fit(None).to_string();
+        assert!(shown.contains(waiting.trim_end()), "{shown}");
+    }
+
+    #[test]
+    fn a_column_without_values_is_left_out() {
+        let columns: &[Column] =
+            &[("NAME", |item| text_at(item, "name")), ("ERROR", |item| text_at(item, "error"))];
+        let items = [json!({"name": "a"}), json!({"name": "b"})];
+        assert_eq!(Table::of(&items, columns).to_string(), "NAME\na\nb\n");
+        assert_eq!(Table::of(&[], columns).to_string(), "NAME  ERROR\n");
     }
 }

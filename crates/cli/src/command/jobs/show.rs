@@ -11,9 +11,6 @@ use crate::command::job_id;
 use crate::config::Environment;
 use crate::output;
 
-/// The version of the pack; not shown for jobs that are none of a pack.
-const PACK: &str = "PACK";
-
 const ATTEMPTS: &[Column] = &[
     ("ATTEMPT", |attempt| text_at(attempt, "attempt")),
     ("WORKER", |attempt| text_at(attempt, "worker.name")),
@@ -21,18 +18,32 @@ const ATTEMPTS: &[Column] = &[
     ("FINISHED", |attempt| ago(attempt, "finished")),
     ("OUTCOME", |attempt| text_at(attempt, "outcome")),
     ("EXIT", |attempt| text_at(attempt, "exit_code")),
-    (PACK, |attempt| text_at(attempt, "pack_digest").chars().take(12).collect()),
+    ("PACK", |attempt| text_at(attempt, "pack_digest").chars().take(12).collect()),
     ("EVIDENCE", evidence),
-    ("ERROR", |attempt| error(attempt)),
 ];
 
-/// The word first, where there is one.
+/// The word, where there is one: the sentence stands below the table.
 fn evidence(attempt: &Value) -> String {
-    let text = text_at(attempt, "evidence");
     match attempt.get("evidence_code").and_then(Value::as_str) {
-        Some(code) => format!("{code}: {text}"),
-        None => text,
+        Some(code) => code.to_owned(),
+        None => text_at(attempt, "evidence"),
     }
+}
+
+/// What is too long for the table, one line each.
+fn details(attempts: &[Value]) -> String {
+    let mut lines = String::new();
+    for attempt in attempts {
+        let evidence = attempt.get("evidence_code").map(|_| text_at(attempt, "evidence"));
+        for (name, text) in [("evidence", evidence), ("error", Some(error(attempt)))] {
+            if let Some(text) = text.filter(|text| text != "-") {
+                let number = text_at(attempt, "attempt");
+                // Writing to a String cannot fail.
+                writeln!(lines, "attempt {number}, {name}: {text}").unwrap_or_default();
+            }
+        }
+    }
+    lines
 }
 
 pub(super) async fn run(args: &One, environment: &Environment) -> Result<Exit, Failure> {
@@ -86,8 +97,9 @@ pub(crate) fn reason_in_words(reason: &str) -> &str {
     }
 }
 
-/// Which attempt it is, of how many. Losses and interruptions are no failures, so they leave as
-/// many as there were.
+/// Which attempt it is, of how many: those that used up something, and the one that is held or
+/// was the last. A job that was handed back has not been tried. Losses and interruptions are no
+/// failures, so they leave as many as there were.
 pub(super) fn attempt(job: &Value) -> String {
     let number = |name: &str| job.get(name).and_then(Value::as_u64);
     let Some(made) = number("attempt") else { return "-".to_owned() };
@@ -96,7 +108,11 @@ pub(super) fn attempt(job: &Value) -> String {
         return made.to_string();
     };
     let free = number("losses").unwrap_or(0) + number("interruptions").unwrap_or(0);
-    format!("{made} of {}", most.saturating_add(free))
+    let charged = number("failures").unwrap_or(0) + free;
+    let status = text_at(job, "status");
+    let is_tried = ["scheduled", "running", "completed", "cancelled"].contains(&status.as_str());
+    let count = made.min(charged + u64::from(is_tried));
+    format!("{count} of {}", most.saturating_add(free))
 }
 
 /// The whole page for people.
@@ -104,11 +120,12 @@ fn page(job: &Value) -> String {
     let mut page = summary(job);
     let attempts = job.get("attempts").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     if !attempts.is_empty() {
-        let of_pack = attempts.iter().any(|attempt| attempt["pack_digest"].is_string());
-        let columns: Vec<Column> =
-            ATTEMPTS.iter().copied().filter(|(name, _)| of_pack || *name != PACK).collect();
         // Writing to a String cannot fail.
-        write!(page, "\n{}", Table::of(attempts, &columns)).unwrap_or_default();
+        write!(page, "\n{}", Table::of(attempts, ATTEMPTS)).unwrap_or_default();
+        let details = details(attempts);
+        if !details.is_empty() {
+            write!(page, "\n{details}").unwrap_or_default();
+        }
     }
     page
 }
@@ -150,7 +167,9 @@ pub(crate) fn summary(job: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::page;
+    use outlast_cli_core::output::Table;
+
+    use super::{ATTEMPTS, attempt, page};
     use serde_json::json;
 
     #[test]
@@ -161,5 +180,41 @@ mod tests {
         assert!(page.contains("no eligible worker: \\u{1b}[31mnone"), "{page}");
         assert!(page.contains("2 losses"), "{page}");
         assert!(!page.contains("result"), "{page}");
+    }
+
+    #[test]
+    fn a_job_that_was_handed_back_has_not_been_tried() {
+        let mut job = json!({"status": "requested", "attempt": 7, "max_attempts": 3, "life": 1,
+            "failures": 0, "losses": 0, "interruptions": 0});
+        assert_eq!(attempt(&job), "0 of 3");
+        job["status"] = json!("running");
+        assert_eq!(attempt(&job), "1 of 3");
+        (job["failures"], job["losses"]) = (json!(1), json!(2));
+        assert_eq!(attempt(&job), "4 of 5");
+        job["status"] = json!("requested");
+        assert_eq!(attempt(&job), "3 of 5");
+    }
+
+    #[test]
+    fn attempts_fit_a_hundred_columns_and_their_errors_stand_below() {
+        let attempt = |number: u32, outcome: &str, code: Option<&str>, error: Option<&str>| {
+            json!({"attempt": number, "worker": {"name": "worker-1"}, "outcome": outcome,
+                "claimed": "2026-11-22T13:46:21.211Z", "finished": "2026-11-22T13:46:21.283Z",
+                "exit_code": error.map(|_| 1), "evidence_code": code,
+                "evidence": "connection lost and no heartbeat since then for a whole lease",
+                "pack_digest": "12a60748f371737618c1db57ec48c0029b4bddf9b6e6a5530e5d5fe32a92d911",
+                "error": error.map(|text| json!({"type": "exit_code", "message": text}))})
+        };
+        let long = "the message of a program that has much to say about what went wrong with it";
+        let attempts = [
+            attempt(1, "lost", Some("worker_killed"), None),
+            attempt(2, "failed", Some("exit"), Some(long)),
+        ];
+        let shown = Table::of(&attempts, ATTEMPTS).fit(None).to_string();
+        assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
+        let job = json!({"id": "j1", "attempts": attempts});
+        let page = page(&job);
+        assert!(page.contains(&format!("attempt 2, error: exit_code: {long}\n")), "{page}");
+        assert!(page.contains("attempt 1, evidence: connection lost and no"), "{page}");
     }
 }

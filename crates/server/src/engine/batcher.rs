@@ -37,7 +37,7 @@ pub(crate) enum ReplyTo {
     /// To the session that sent the report.
     Report { worker: WorkerId, session: u64, job: JobId, epoch: Epoch, finished: bool },
     /// To the session that the jobs are claimed for.
-    Session { worker: WorkerId, session: u64, classes: Vec<ClassId>, max: u32 },
+    Session { worker: WorkerId, session: u64, classes: Vec<ClassId>, max: u32, tokens: u32 },
     /// To the lease monitor, which may declare many workers dead at once.
     Lapse { mass: bool, caller: ReplySender },
     /// To the bookkeeping of a class that no worker can run.
@@ -46,6 +46,18 @@ pub(crate) enum ReplyTo {
     Queue { queue: String, paused: bool, caller: ReplySender },
     /// Nowhere.
     None,
+}
+
+impl ReplyTo {
+    /// Whether a caller waits that may be told to try again.
+    pub(crate) const fn is_caller(&self) -> bool {
+        match self {
+            Self::Caller(_) | Self::CallerKeeping(_) | Self::Lapse { .. } | Self::Queue { .. } => {
+                true
+            }
+            Self::Report { .. } | Self::Session { .. } | Self::Unclaimable(_) | Self::None => false,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -78,6 +90,16 @@ impl Batcher {
         let lane = lane_of(&op.command) as usize;
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.push_back(op);
+        }
+    }
+
+    /// Puts operations back that were taken, in their order, before all that have come since.
+    pub(crate) fn put_back(&mut self, ops: Vec<Op>) {
+        for op in ops.into_iter().rev() {
+            let lane = lane_of(&op.command) as usize;
+            if let Some(lane) = self.lanes.get_mut(lane) {
+                lane.push_front(op);
+            }
         }
     }
 

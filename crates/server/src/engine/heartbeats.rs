@@ -8,8 +8,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use outlast_core::id::WorkerId;
-use outlast_core::time::Span;
+use outlast_core::time::{BootTime, Span};
 use outlast_store::{Command, Reply, StoreError};
+use rand::seq::SliceRandom as _;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -28,7 +29,8 @@ const BATCH_MAX: usize = 2_000;
 const APART: Span = Span(200);
 /// A short lease allows less: this part of it.
 const APART_OF_LEASE: u64 = 75;
-/// Most commands that are found to wait for a locked row in one go.
+/// Most commands that are found to wait for a locked row in one go: those that were not tried
+/// wait for the next batch.
 const LOCKED_MAX: usize = 8;
 /// How many commands may wait before senders wait for room.
 pub(super) const WAITING_MAX: usize = 16 * 1024;
@@ -49,7 +51,7 @@ pub(super) async fn run(storage: Storage, mut beats: mpsc::Receiver<Beat>) {
     };
     let mut gathered = Vec::new();
     let mut began: Option<Instant> = None;
-    while beats.recv_many(&mut gathered, BATCH_MAX).await > 0 {
+    while !gathered.is_empty() || beats.recv_many(&mut gathered, BATCH_MAX).await > 0 {
         // The first goes at once; under load, more arrive while they wait.
         if let Some(began) = began {
             tokio::time::sleep_until(began + millis(apart(&gathered))).await;
@@ -66,9 +68,12 @@ pub(super) async fn run(storage: Storage, mut beats: mpsc::Receiver<Beat>) {
         let (locked, free): (Vec<_>, Vec<_>) = workers.into_iter().partition(|(command, _)| {
             worker_of(command).is_some_and(|worker| lane.locked.contains(&worker))
         });
-        for part in [free, jobs, locked] {
-            lane.commit(part).await;
+        for part in [free, jobs] {
+            let untried = lane.commit(part).await;
+            // A caller that has gone has given up.
+            gathered.extend(untried.into_iter().filter(|(_, caller)| !caller.is_closed()));
         }
+        lane.commit_locked(locked).await;
     }
 }
 
@@ -102,15 +107,16 @@ struct Heartbeats {
 }
 
 impl Heartbeats {
-    /// Stores parts of heartbeats; one that cannot be stored fails alone.
-    async fn commit(&mut self, beats: Vec<Beat>) {
-        let (known, rest): (Vec<_>, Vec<_>) = beats.into_iter().partition(|(command, _)| {
-            worker_of(command).is_some_and(|worker| self.locked.contains(&worker))
-        });
-        let alone = known.into_iter().map(|beat| vec![beat]);
-        let mut parts: Vec<Vec<Beat>> = alone.chain([rest]).collect();
-        let (mut locked, began) = (0, boot_time());
+    /// Stores parts of heartbeats; one that cannot be stored fails alone. Returns those that were
+    /// not tried, when many rows are locked.
+    async fn commit(&mut self, beats: Vec<Beat>) -> Vec<Beat> {
+        let (mut parts, mut untried) = (vec![beats], Vec::new());
+        let (mut failed, began) = (0, boot_time());
         while let Some(part) = parts.pop() {
+            if failed >= LOCKED_MAX {
+                untried.extend(part);
+                continue;
+            }
             if part.is_empty() {
                 continue;
             }
@@ -118,22 +124,49 @@ impl Heartbeats {
             if !is_command_fault(&error) {
                 // The other parts would fail the same way, each after a long wait.
                 part.extend(parts.drain(..).flatten());
-            } else if part.len() > 1 && locked < LOCKED_MAX {
+            } else if part.len() > 1 {
                 let rest = part.split_off(part.len() / 2);
                 parts.extend([rest, part]);
                 continue;
-            } else if locked >= LOCKED_MAX {
-                part.extend(parts.drain(..).flatten());
             }
-            if matches!(error, StoreError::Held(_)) {
-                self.excuse(&part);
-            }
-            locked += 1;
-            tracing::error!(%error, commands = part.len(), "heartbeats failed");
-            refuse(part, &error);
+            failed += 1;
+            self.give_up(part, &error);
         }
-        // Heartbeats that arrived meanwhile had to wait.
-        if locked > 0 && boot_time().since(began) > self.shared.store_health.patience() {
+        // They wait for others, and not for their workers.
+        self.excuse(&untried);
+        self.waited(failed, began);
+        untried
+    }
+
+    /// Stores parts of heartbeats of workers whose rows were locked at the last try: each alone,
+    /// and not always the same ones first.
+    async fn commit_locked(&mut self, mut beats: Vec<Beat>) {
+        beats.shuffle(&mut rand::rng());
+        let (mut failed, began) = (0, boot_time());
+        while let Some(beat) = beats.pop() {
+            let Err((error, mut part)) = self.try_commit(vec![beat]).await else { continue };
+            failed += 1;
+            if failed >= LOCKED_MAX || !is_command_fault(&error) {
+                part.append(&mut beats);
+            }
+            self.give_up(part, &error);
+        }
+        self.waited(failed, began);
+    }
+
+    /// Refuses what could not be stored.
+    fn give_up(&mut self, beats: Vec<Beat>, error: &StoreError) {
+        if matches!(error, StoreError::Held(_)) {
+            self.excuse(&beats);
+            self.remember_locked(&beats);
+        }
+        tracing::error!(%error, commands = beats.len(), "heartbeats failed");
+        refuse(beats, error);
+    }
+
+    /// Heartbeats that arrived while some failed had to wait.
+    fn waited(&self, failed: usize, began: BootTime) {
+        if failed > 0 && boot_time().since(began) > self.shared.store_health.patience() {
             self.shared.contact_unproven();
         }
     }
@@ -178,21 +211,22 @@ impl Heartbeats {
 
     /// Excuses workers about which nothing can be stored at the moment: their silence is not
     /// their fault. What is known of others stays.
-    fn excuse(&mut self, beats: &[Beat]) {
-        if self.locked.len() > BATCH_MAX {
-            self.locked.clear();
-        }
+    fn excuse(&self, beats: &[Beat]) {
         for (command, _) in beats {
             match worker_of(command) {
-                Some(worker) => {
-                    self.shared.leases.watch().unproven(worker);
-                    self.locked.insert(worker);
-                }
+                Some(worker) => self.shared.leases.watch().unproven(worker),
                 // A worker that registers has no row yet.
                 None if matches!(command, Command::Register(_)) => {}
                 None => self.shared.contact_unproven(),
             }
         }
+    }
+
+    fn remember_locked(&mut self, beats: &[Beat]) {
+        if self.locked.len() > BATCH_MAX {
+            self.locked.clear();
+        }
+        self.locked.extend(beats.iter().filter_map(|(command, _)| worker_of(command)));
     }
 }
 

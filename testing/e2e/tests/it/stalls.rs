@@ -238,3 +238,52 @@ fn row_that_another_session_holds_costs_its_own_callers_an_answer_and_nobody_els
     scene.await_worker(worker.id(), "running", within(LEASE));
     scene.judge();
 }
+
+/// With more than eight locked rows all other commands of a batch were deferred with them, and
+/// their callers were told that their own rows were locked.
+#[test]
+fn many_rows_that_another_session_holds_cost_nobody_else_an_answer() {
+    const HELD: u32 = 24;
+    let (scene, _beside) = scene();
+    let api = scene.api();
+    let worker = scene.worker("beside");
+    let enqueue = || api.ojs_enqueue("work", &json!({ "queue": "plain" }));
+    let fetch = |count| {
+        let jobs = api.ojs_fetch("plain", "w", count);
+        jobs.iter().map(|job| job["id"].as_str().expect("an id").to_owned()).collect::<Vec<_>>()
+    };
+    let acknowledge = |job: &String| api.post("/ojs/v1/workers/ack", &json!({ "job_id": job }));
+    (0..HELD).for_each(|_| drop(enqueue()));
+    let held = fetch(HELD);
+    assert_eq!(held.len(), usize::try_from(HELD).expect("a number"));
+    let holder = Session::open(scene.server().database()).expect("a session");
+    holder.run("begin; select * from active for update").expect("locks");
+    thread::scope(|threads| {
+        let refused: Vec<_> =
+            held.iter().map(|job| threads.spawn(move || acknowledge(job).status)).collect();
+        let began = Instant::now();
+        let mut slowest = Duration::ZERO;
+        while began.elapsed() < Duration::from_secs(8) {
+            let one = Instant::now();
+            let job = enqueue();
+            assert_eq!(fetch(1), [job.clone()]);
+            assert_eq!(acknowledge(&job).status, 200);
+            slowest = slowest.max(one.elapsed());
+        }
+        assert!(slowest < Duration::from_secs(8), "{slowest:?}");
+        for status in refused {
+            assert_eq!(status.join().expect("an answer"), 503);
+        }
+    });
+    let other = scene.run(Run::short());
+    scene.await_status(&other, "completed", within(LEASE));
+    drop(holder);
+    for job in &held {
+        eventually("the job ends", within(LEASE), || {
+            (acknowledge(job).status != 503).then_some(())
+        });
+        assert_eq!(api.ojs_job(job)["state"], "completed");
+    }
+    scene.await_worker(worker.id(), "running", within(LEASE));
+    scene.judge();
+}

@@ -4,14 +4,23 @@ use outlast_core::time::{BootTime, Timestamp};
 use outlast_store::{Command, StoreError};
 
 use super::EventLoop;
+use super::deferred::QueueId;
 use crate::clock::boot_time;
 use crate::engine::batch_writer::{Committed, Failed, is_command_fault};
 use crate::engine::batcher::{Op, ReplyTo, due_of};
 use crate::engine::error::Unavailable;
 
-/// Most commands that are found to wait for a locked row in one go: each costs the whole server
-/// a moment.
-const LOCKED_MAX: usize = 8;
+/// Most parts of a batch in one go that may find a row locked: each costs the whole server a
+/// moment. Enough to single out one command of the largest batch.
+const LOCKED_TRIES: usize = 24;
+
+/// A command that is to be applied.
+#[derive(Debug)]
+pub(super) struct Attempted {
+    pub(super) op: Op,
+    /// The deferred commands that it is the first of, and since when it has waited.
+    pub(super) retried: Option<(QueueId, BootTime)>,
+}
 
 impl EventLoop {
     pub(super) async fn commit(&mut self, ops: Vec<Op>) {
@@ -21,40 +30,83 @@ impl EventLoop {
             return self.fail(&error, ops);
         }
         tracing::warn!(%error, commands = ops.len(), "batch failed as one; splitting it");
-        let now = boot_time();
-        self.commit_in_parts(ops.into_iter().map(|op| (op, now)).collect()).await;
+        let new = |op: &Op| matches!(op.command, Command::Enqueue(_) | Command::EnqueueAll(_));
+        let (new, others): (Vec<Op>, Vec<Op>) = ops.into_iter().partition(new);
+        // Nobody can have locked the rows of new jobs, so they come first.
+        let parts = [others, new].into_iter().filter(|part| !part.is_empty());
+        let attempted = |op| Attempted { op, retried: None };
+        let parts = parts.map(|part| part.into_iter().map(attempted).collect()).collect();
+        self.commit_in_parts(parts, LOCKED_TRIES).await;
     }
 
-    /// Commits a batch that failed in parts: halves, then halves of those, until each command
-    /// that is locked, or cannot be applied at all, is alone.
-    pub(super) async fn commit_in_parts(&mut self, ops: Vec<(Op, BootTime)>) {
+    /// Commits parts of a batch, the last one first: halves, then halves of those, until each
+    /// command that is locked, or cannot be applied at all, is alone. When `tries` have found a
+    /// row locked, the rest waits for its turn again.
+    pub(super) async fn commit_in_parts(&mut self, mut parts: Vec<Vec<Attempted>>, tries: usize) {
         let mut locked = 0;
-        let mut parts = vec![ops];
+        let mut untried = Vec::new();
         while let Some(part) = parts.pop() {
-            let (part, since): (Vec<Op>, Vec<BootTime>) = part.into_iter().unzip();
-            if locked >= LOCKED_MAX {
-                self.deferred.extend(part.into_iter().zip(since));
+            if locked >= tries {
+                untried.extend(part);
                 continue;
             }
-            let Err((error, part)) = self.try_commit(part).await else { continue };
+            let part = self.deferred.divert_part(part);
+            let (ops, retried): (Vec<Op>, Vec<_>) =
+                part.into_iter().map(|it| (it.op, it.retried)).unzip();
+            if ops.is_empty() {
+                continue;
+            }
+            let Err((error, ops)) = self.try_commit(ops).await else {
+                self.release_queues(retried.into_iter().flatten());
+                continue;
+            };
             if !is_command_fault(&error) {
                 // The other parts would fail the same way, each after a long wait.
-                let rest = parts.drain(..).rev().flatten().map(|(op, _)| op);
-                let all = part.into_iter().chain(rest).collect();
-                self.fail(&error, all);
-                return;
+                let rest = parts.drain(..).rev().flatten();
+                let (rest, others): (Vec<Op>, Vec<_>) = rest.map(|it| (it.op, it.retried)).unzip();
+                self.release_queues(retried.into_iter().chain(others).flatten());
+                self.fail(&error, ops.into_iter().chain(rest).collect());
+                break;
             }
-            let mut part: Vec<(Op, BootTime)> = part.into_iter().zip(since).collect();
+            let together = ops.into_iter().zip(retried);
+            let mut part: Vec<Attempted> =
+                together.map(|(op, retried)| Attempted { op, retried }).collect();
+            let is_locked = matches!(error, StoreError::Held(_));
+            locked += usize::from(is_locked);
             if part.len() > 1 {
                 let second = part.split_off(part.len() / 2);
                 parts.extend([second, part]);
-            } else if let StoreError::Held(why) = error {
-                tracing::debug!(why, "row is locked by another database session");
-                locked += 1;
-                self.deferred.extend(part);
-            } else {
-                part.into_iter().for_each(|(op, _)| self.fail_one(&error, op));
+                continue;
             }
+            let Some(alone) = part.pop() else { continue };
+            if is_locked {
+                tracing::debug!(%error, "row is locked by another database session");
+                self.deferred.defer(alone);
+            } else {
+                self.release_queues(alone.retried);
+                self.fail_one(&error, alone.op);
+            }
+        }
+        self.try_later(untried);
+    }
+
+    /// Keeps commands that were not tried for the next turn.
+    fn try_later(&mut self, untried: Vec<Attempted>) {
+        let mut fresh = Vec::new();
+        for Attempted { op, retried } in untried {
+            match retried {
+                Some(queue) => self.deferred.put_back(op, queue),
+                None => fresh.push(op),
+            }
+        }
+        self.batcher.put_back(fresh);
+    }
+
+    /// Lets the commands go on that waited behind one that was deferred and no longer is.
+    fn release_queues(&mut self, retried: impl IntoIterator<Item = (QueueId, BootTime)>) {
+        for (queue, _) in retried {
+            let ops = self.deferred.released(queue);
+            self.batcher.put_back(ops);
         }
     }
 

@@ -1,9 +1,10 @@
 //! Commands whose rows another session of the database has locked.
 //!
 //! Such a command fails its batch. The batch is split until the command is alone; then it waits
-//! here and is retried. Later commands about the same job or worker wait behind it.
+//! here and is retried, less and less often. Later commands about the same job or worker wait
+//! behind it. All others go on as usual.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use outlast_core::id::{JobId, WorkerId};
@@ -12,6 +13,7 @@ use outlast_store::Command;
 use outlast_store::command::Claimant;
 
 use super::EventLoop;
+use super::commit::Attempted;
 use crate::clock::{boot_time, millis};
 use crate::engine::batcher::{Op, ReplyTo};
 use crate::engine::error::Unavailable;
@@ -19,18 +21,40 @@ use crate::engine::error::Unavailable;
 const LOCKED: &str = "another session of the database has locked its row";
 /// Longest that a caller waits; it may ask again.
 const CALLER_WAITS: Span = Span::from_secs(3);
-/// Pause between two retries.
+/// Shortest pause between two retries, of all commands and of each one.
 const PAUSE: Span = Span(250);
+/// Longest pause between two retries of one command. The store waits for a lock only briefly if
+/// one was held in the last five seconds.
+const PAUSE_MAX: Span = Span::from_secs(4);
+/// Retries may take this part of the loop's time.
+const SHARE: u64 = 5;
 /// Most commands that are retried in one go.
 const RETRIED_MAX: usize = 256;
+/// Most retries in one go that may find a row locked. Enough to single out one command of
+/// `RETRIED_MAX`.
+const LOCKED_TRIES: usize = 16;
 
 /// The deferred commands.
 #[derive(Debug, Default)]
 pub(super) struct Deferred {
-    ops: VecDeque<Waiting>,
-    about: HashSet<Subject>,
-    /// When they are retried.
+    queues: BTreeMap<QueueId, Queue>,
+    about: HashMap<Subject, QueueId>,
+    last: QueueId,
+    /// When the next look at them is due.
     next: BootTime,
+}
+
+/// Identifies commands that wait for the same row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct QueueId(u64);
+
+/// Commands that wait for the same row, in order of arrival. Only the first is retried.
+#[derive(Debug)]
+struct Queue {
+    about: Option<Subject>,
+    ops: VecDeque<Waiting>,
+    next: BootTime,
+    pause: Span,
 }
 
 #[derive(Debug)]
@@ -54,6 +78,7 @@ pub(super) fn subject_of(command: &Command) -> Option<Subject> {
         Command::Log(chunk) => Subject::Job(chunk.job),
         Command::Cancel(order)
         | Command::Activate(order)
+        | Command::RunNow(order)
         | Command::Replay(order)
         | Command::ForgetDeadLetter(order) => Subject::Job(order.job),
         Command::Register(registration) => Subject::Worker(registration.id),
@@ -70,9 +95,9 @@ pub(super) fn subject_of(command: &Command) -> Option<Subject> {
 }
 
 impl Deferred {
-    /// Returns how long to wait before the next retry; `None` when nothing waits.
+    /// Returns how long to wait before the next look; `None` when nothing waits.
     pub(super) fn wait(&self) -> Option<Duration> {
-        (!self.ops.is_empty()).then(|| millis(self.next.since(boot_time())))
+        (!self.queues.is_empty()).then(|| millis(self.next.since(boot_time())))
     }
 
     /// Defers commands about a job or worker that others wait for already; returns the rest.
@@ -80,67 +105,146 @@ impl Deferred {
         if self.about.is_empty() {
             return ops;
         }
-        let waits =
-            |op: &Op| subject_of(&op.command).is_some_and(|about| self.about.contains(&about));
-        let (locked, free): (Vec<Op>, Vec<Op>) = ops.into_iter().partition(waits);
         let now = boot_time();
-        self.extend(locked.into_iter().map(|op| (op, now)));
-        free
+        ops.into_iter().filter_map(|op| self.wait_behind_others(op, now)).collect()
     }
 
-    /// Defers commands, each with the time since which it waits.
-    pub(super) fn extend(&mut self, ops: impl IntoIterator<Item = (Op, BootTime)>) {
-        ops.into_iter().for_each(|(op, since)| self.push(op, since));
+    /// Defers a command if others about the same job or worker wait already.
+    fn wait_behind_others(&mut self, op: Op, since: BootTime) -> Option<Op> {
+        let waits = subject_of(&op.command).and_then(|about| self.about.get(&about));
+        let Some(queue) = waits.and_then(|id| self.queues.get_mut(id)) else { return Some(op) };
+        queue.ops.push_back(Waiting { op, since });
+        None
     }
 
-    fn push(&mut self, op: Op, since: BootTime) {
-        if self.ops.is_empty() {
-            self.next = boot_time().after(PAUSE);
+    /// Defers commands of a part if others about the same job or worker were deferred a moment
+    /// ago; returns the rest.
+    pub(super) fn divert_part(&mut self, part: Vec<Attempted>) -> Vec<Attempted> {
+        if self.about.is_empty() {
+            return part;
         }
-        self.about.extend(subject_of(&op.command));
-        self.ops.push_back(Waiting { op, since });
-    }
-
-    /// Takes the commands to retry, if it is time.
-    fn take(&mut self) -> Vec<Waiting> {
         let now = boot_time();
-        if self.ops.is_empty() || now < self.next {
-            return Vec::new();
+        let divert = |it: Attempted| match it.retried {
+            Some(_) => Some(it),
+            None => self.wait_behind_others(it.op, now).map(|op| Attempted { op, retried: None }),
+        };
+        part.into_iter().filter_map(divert).collect()
+    }
+
+    /// Defers a command that was found to wait for a locked row.
+    pub(super) fn defer(&mut self, Attempted { op, retried }: Attempted) {
+        let now = boot_time();
+        if let Some((id, since)) = retried
+            && let Some(queue) = self.queues.get_mut(&id)
+        {
+            queue.ops.push_front(Waiting { op, since });
+            queue.pause = Span(queue.pause.0.saturating_mul(2)).min(PAUSE_MAX);
+            queue.next = now.after(queue.pause);
+            return;
         }
-        let count = self.ops.len().min(RETRIED_MAX);
-        let taken = self.ops.drain(..count).collect();
-        self.about = self.ops.iter().filter_map(|it| subject_of(&it.op.command)).collect();
-        self.next = now.after(PAUSE);
-        taken
+        if self.queues.is_empty() {
+            self.next = now.after(PAUSE);
+        }
+        self.last = QueueId(self.last.0 + 1);
+        let about = subject_of(&op.command);
+        self.about.extend(about.map(|about| (about, self.last)));
+        let ops = VecDeque::from([Waiting { op, since: now }]);
+        let queue = Queue { about, ops, next: now.after(PAUSE), pause: PAUSE };
+        self.queues.insert(self.last, queue);
+    }
+
+    /// Puts back a command that was not retried after all.
+    pub(super) fn put_back(&mut self, op: Op, (id, since): (QueueId, BootTime)) {
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.ops.push_front(Waiting { op, since });
+        }
+    }
+
+    /// The first command of a queue has been applied, or has failed for another reason: returns
+    /// those behind it. Whoever released one row has likely released others.
+    pub(super) fn released(&mut self, id: QueueId) -> Vec<Op> {
+        let Some(queue) = self.queues.remove(&id) else { return Vec::new() };
+        if let Some(about) = queue.about {
+            self.about.remove(&about);
+        }
+        let now = boot_time();
+        self.queues.values_mut().for_each(|queue| queue.next = queue.next.min(now));
+        queue.ops.into_iter().map(|waiting| waiting.op).collect()
+    }
+
+    /// Takes the commands to retry, those that are due for longest first.
+    fn take(&mut self, now: BootTime) -> Vec<Attempted> {
+        let mut due: Vec<(BootTime, QueueId)> = self
+            .queues
+            .iter()
+            .filter(|(_, queue)| queue.next <= now)
+            .map(|(id, queue)| (queue.next, *id))
+            .collect();
+        due.sort_unstable();
+        due.truncate(RETRIED_MAX);
+        let first = |(_, id): (BootTime, QueueId)| {
+            let Waiting { op, since } = self.queues.get_mut(&id)?.ops.pop_front()?;
+            Some(Attempted { op, retried: Some((id, since)) })
+        };
+        due.into_iter().filter_map(first).collect()
+    }
+
+    /// Answers callers that have waited too long.
+    fn refuse_overdue(&mut self, now: BootTime) {
+        let mut empty = Vec::new();
+        for (id, queue) in &mut self.queues {
+            let overdue = |waiting: &Waiting| {
+                waiting.op.reply_to.is_caller() && now.since(waiting.since) >= CALLER_WAITS
+            };
+            if !queue.ops.iter().any(overdue) {
+                continue;
+            }
+            let (over, rest): (VecDeque<_>, _) = queue.ops.drain(..).partition(overdue);
+            queue.ops = rest;
+            over.into_iter().for_each(|waiting| refuse(waiting.op.reply_to));
+            if queue.ops.is_empty() {
+                empty.push(*id);
+            }
+        }
+        for id in empty {
+            if let Some(about) = self.queues.remove(&id).and_then(|queue| queue.about) {
+                self.about.remove(&about);
+            }
+        }
+    }
+}
+
+fn refuse(reply_to: ReplyTo) {
+    let error = Unavailable::new(LOCKED);
+    match reply_to {
+        ReplyTo::Caller(caller) | ReplyTo::Queue { caller, .. } | ReplyTo::Lapse { caller, .. } => {
+            drop(caller.send(Err(error)))
+        }
+        ReplyTo::CallerKeeping(caller) => drop(caller.send(Err(error))),
+        ReplyTo::Report { .. }
+        | ReplyTo::Session { .. }
+        | ReplyTo::Unclaimable(_)
+        | ReplyTo::None => {}
     }
 }
 
 impl EventLoop {
     /// Retries deferred commands, if it is time.
     pub(super) async fn retry_deferred(&mut self) {
-        let taken = self.deferred.take();
-        if taken.is_empty() {
+        let began = boot_time();
+        if self.deferred.queues.is_empty() || began < self.deferred.next {
             return;
         }
+        self.deferred.refuse_overdue(began);
+        let due = self.deferred.take(began);
+        if !due.is_empty() {
+            self.commit_in_parts(vec![due], LOCKED_TRIES).await;
+        }
         let now = boot_time();
-        let mut ops = Vec::with_capacity(taken.len());
-        for Waiting { op, since } in taken {
-            match op.reply_to {
-                ReplyTo::Caller(caller)
-                | ReplyTo::Queue { caller, .. }
-                | ReplyTo::Lapse { caller, .. }
-                    if now.since(since) >= CALLER_WAITS =>
-                {
-                    drop(caller.send(Err(Unavailable::new(LOCKED))));
-                }
-                ReplyTo::CallerKeeping(caller) if now.since(since) >= CALLER_WAITS => {
-                    drop(caller.send(Err(Unavailable::new(LOCKED))));
-                }
-                reply_to => ops.push((Op { command: op.command, reply_to }, since)),
-            }
-        }
-        if !ops.is_empty() {
-            self.commit_in_parts(ops).await;
-        }
+        let pause = Span(now.since(began).0.saturating_mul(SHARE - 1)).max(PAUSE);
+        self.deferred.next = now.after(pause);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,3 +66,24 @@ async fn a_store_that_goes_away_while_a_batch_is_split_fails_all_of_it_at_once()
     assert!(jobs.iter().all(Result::is_err), "{jobs:?}");
     assert_eq!(*tried.lock().unwrap(), Some(1));
 }
+
+/// With more than eight locked rows the heartbeats of all other workers were refused with them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heartbeats_of_many_workers_with_locked_rows_cost_no_other_its_own() {
+    let held = |command: &Command| match command {
+        Command::Renew(renew) => renew.worker.0.as_u128() <= 30,
+        _ => false,
+    };
+    let store = model().failing(move |batch| {
+        batch.commands.iter().any(held).then(|| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            StoreError::Held("a row".into())
+        })
+    });
+    let engine = Engine::start(Arc::new(store), settings());
+    for _ in 0..2 {
+        let beats = join_all((1..=60).map(|n| engine.beat(renew(worker(n))))).await;
+        let stored: Vec<bool> = beats.iter().map(Result::is_ok).collect();
+        assert_eq!(stored, [[false; 30], [true; 30]].concat());
+    }
+}

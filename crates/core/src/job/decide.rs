@@ -56,7 +56,7 @@ pub fn fence(job: &Job, epoch: Option<Epoch>, worker: Option<WorkerId>) -> Resul
 /// Who can have killed the worker that a job was lost with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Suspicion {
-    /// No job: many workers were lost together.
+    /// No job yet: many workers were lost together.
     None,
     /// This job or one beside it.
     Neighbours,
@@ -341,12 +341,18 @@ impl Job {
     }
 
     /// The worker was given up. An attempt of which no start is known is free the first
-    /// time, and after a mass loss, which suspects no job. It may have started all the same:
-    /// a start is stored only once it has lasted a moment, and a job that kills its worker
-    /// sooner would otherwise be handed out forever.
+    /// time, and a few times after a mass loss. It may have started all the same: a start is
+    /// stored only once it has lasted a moment, and a job that kills its worker sooner would
+    /// otherwise be handed out forever.
+    ///
+    /// A mass loss suspects no job, until the job has been lost more often than its budget
+    /// allows: several jobs that kill their workers look like a mass loss.
     fn lose(&self, suspicion: Suspicion, budgets: &Budgets) -> Transition {
         let started = self.holder.is_some_and(|holder| holder.started.is_some());
-        let free = suspicion == Suspicion::None || !self.was_handed_out_in_vain();
+        let free = match suspicion {
+            Suspicion::None => self.handed_out_in_vain() <= u64::from(budgets.losses),
+            Suspicion::Neighbours | Suspicion::Job => self.handed_out_in_vain() == 0,
+        };
         if !started && free && !self.rules.is_at_most_once() {
             return self.give_back(Outcome::Undelivered, Turn::Front, self.spent);
         }
@@ -356,23 +362,32 @@ impl Job {
             return self.give_up(Outcome::Lost, spent, DeadLetterReason::AtMostOnce);
         }
         // Only a job that was alone can have killed its worker: neighbours are not blamed.
-        if suspicion == Suspicion::Job && losses >= budgets.losses {
+        let is_poison = match suspicion {
+            Suspicion::None => self.isolated && losses > budgets.losses.saturating_mul(2),
+            Suspicion::Neighbours => false,
+            Suspicion::Job => losses >= budgets.losses,
+        };
+        if is_poison {
             return self.give_up(Outcome::Lost, spent, DeadLetterReason::PoisonSuspect);
         }
+        let is_suspect = match suspicion {
+            Suspicion::None => losses > budgets.losses,
+            Suspicion::Neighbours | Suspicion::Job => losses >= 2,
+        };
         Transition {
-            isolated: self.isolated || (losses >= 2 && suspicion != Suspicion::None),
+            isolated: self.isolated || is_suspect,
             ..self.give_back(Outcome::Lost, Turn::Front, spent)
         }
     }
 
-    /// Whether an earlier claim ended without being charged to any budget: every claim
+    /// Returns how many earlier claims ended without being charged to any budget: every claim
     /// raises the epoch, every charge one of the three counts.
-    fn was_handed_out_in_vain(&self) -> bool {
+    fn handed_out_in_vain(&self) -> u64 {
         let Spent { failures, losses, interruptions } = self.spent;
         let charged = u64::from(failures)
             .saturating_add(u64::from(losses))
             .saturating_add(u64::from(interruptions));
-        self.epoch.0.saturating_sub(1) > charged
+        self.epoch.0.saturating_sub(1).saturating_sub(charged)
     }
 
     /// A plain OJS client fell silent: the standard says this spends an attempt.

@@ -82,9 +82,34 @@ fn job_whose_workers_die_before_its_start_is_known_is_isolated_and_given_up() {
     assert_eq!(told, [(0, false, None), (1, false, None), (2, true, None), (3, true, poison)]);
 }
 
+/// Several jobs that kill their workers look like a mass loss. They were once handed out for ever.
 #[test]
-fn attempt_that_never_started_charges_nothing_after_a_mass_loss() {
-    let job = Job { epoch: Epoch(9), ..active(rules(3), false) };
+fn jobs_that_always_die_with_most_workers_are_isolated_and_given_up_in_the_end() {
+    for started in [true, false] {
+        let mut job = Job::new(State::Available, rules(3));
+        let (mut isolated_at, mut given_up_at) = (None, None);
+        for death in 1..=30 {
+            let claim = Event::Claim { worker: Some(worker()), starts: started };
+            let held = after(&job, &judged(&job, claim).unwrap());
+            let lost = judged(&held, lose(held.isolated, true)).unwrap();
+            job = after(&held, &lost);
+            if lost.isolated {
+                isolated_at.get_or_insert(death);
+            }
+            if lost.to == State::Discarded {
+                given_up_at = Some(death);
+                break;
+            }
+        }
+        // An attempt of which no start is known is free a few times.
+        let free = if started { 0 } else { 4 };
+        assert_eq!((isolated_at, given_up_at), (Some(4 + free), Some(7 + free)));
+    }
+}
+
+#[test]
+fn attempt_that_never_started_charges_nothing_after_a_few_mass_losses() {
+    let job = Job { epoch: Epoch(4), ..active(rules(3), false) };
     assert_eq!(judged(&job, lose(true, true)).unwrap().spent, Spent::default());
     assert_eq!(judged(&job, lose(true, false)).unwrap().spent.losses, 1);
 }

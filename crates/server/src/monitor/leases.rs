@@ -66,9 +66,10 @@ async fn look(engine: &Engine, mass_loss: &mut MassLoss) -> Span {
     }
     let members = engine.shared().fleet.members();
     let now = boot_time();
-    let Judged { mut dead, mut next, look } = judge(engine, &members, now);
     let lease = engine.settings().lease_of(engine.settings().heartbeat_interval);
     let longest = members.values().map(|it| it.brief.lease).fold(lease, Span::max);
+    let window = mass_window(engine, longest);
+    let Judged { mut dead, mut next, look } = judge(engine, &members, window, now);
     if let Some(until) = mass_loss.hold(look, longest, now) {
         let before = dead.len();
         dead.retain(|one| one.connection_dropped);
@@ -81,7 +82,7 @@ async fn look(engine: &Engine, mass_loss: &mut MassLoss) -> Span {
         }
         next = next.min(until);
     }
-    let mass = mass_loss.is_mass(look, longest, now);
+    let mass = mass_loss.is_mass(look, window, now);
     let deactivated = declare_dead(engine, &dead, mass, now).await;
     mass_loss.lapsed(deactivated, now);
     if deactivated > 0 {
@@ -133,6 +134,16 @@ async fn prove_contact(engine: &Engine) {
     }
 }
 
+/// Returns how far apart workers that died at the same moment may be given up. Their connections
+/// drop at once, and then all have the same time to come back; or each falls silent with its own
+/// last heartbeat. Workers that die one after another are no mass loss.
+fn mass_window(engine: &Engine, longest_lease: Span) -> Span {
+    let settings = engine.settings();
+    let heartbeat = Span(longest_lease.0 / u64::from(settings.staleness_multiplier.max(1)));
+    let spread = heartbeat.max(settings.reconnect_window);
+    Span(spread.0.saturating_add(settings.check_interval.0))
+}
+
 /// Returns a lapse that needs the worker's row and is refused.
 fn probe(worker: WorkerId) -> Lapse {
     Lapse {
@@ -167,7 +178,12 @@ struct DeadWorker {
     connection_dropped: bool,
 }
 
-fn judge(engine: &Engine, members: &HashMap<WorkerId, Member>, now: BootTime) -> Judged {
+fn judge(
+    engine: &Engine,
+    members: &HashMap<WorkerId, Member>,
+    window: Span,
+    now: BootTime,
+) -> Judged {
     let next = now.after(Span::from_secs(60));
     let mut judged = Judged { dead: Vec::new(), next, look: FleetCounts::default() };
     let mut leases = engine.shared().leases.watch();
@@ -176,7 +192,7 @@ fn judge(engine: &Engine, members: &HashMap<WorkerId, Member>, now: BootTime) ->
         let is_live = worker.standing.holds_lease();
         if !is_live && !lapsed_holding {
             leases.forget(worker.id);
-            judged.look.lapsed_lately += usize::from(lapsed_lately(engine, &worker));
+            judged.look.lapsed_lately += usize::from(lapsed_within(window, engine, &worker));
             continue;
         }
         leases.observe(worker.id, worker.renewal, worker.standing.liveness, now);
@@ -202,10 +218,10 @@ fn judge(engine: &Engine, members: &HashMap<WorkerId, Member>, now: BootTime) ->
     judged
 }
 
-/// Whether a worker was declared dead within its lease, by this server or another one.
-fn lapsed_lately(engine: &Engine, worker: &WorkerBrief) -> bool {
+/// Whether a worker was declared dead lately, by this server or another one.
+fn lapsed_within(window: Span, engine: &Engine, worker: &WorkerBrief) -> bool {
     worker.standing.liveness == Liveness::Lapsed
-        && engine.shared().store_time().is_some_and(|now| now.since(worker.updated) <= worker.lease)
+        && engine.shared().store_time().is_some_and(|now| now.since(worker.updated) <= window)
 }
 
 fn lapse_of(

@@ -80,6 +80,8 @@ fn running() -> Vec<(&'static str, Job)> {
         ("last attempt, dead letter asked for", letters),
         ("one loss before", spent(0, 1, 0)),
         ("two losses before", spent(0, 2, 0)),
+        ("three losses before", spent(0, 3, 0)),
+        ("six losses before, isolated", Job { isolated: true, ..spent(0, 6, 0) }),
         ("interruption budget spent", spent(0, 0, Budgets::DEFAULT.interruptions)),
         ("`max_attempts: 1`, handed over", active(rules(1), false)),
         ("`max_attempts: 1`, started", active(rules(1), true)),

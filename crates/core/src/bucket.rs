@@ -42,6 +42,13 @@ impl Bucket {
         self.thousandths = self.thousandths.saturating_sub(tokens.saturating_mul(1000));
     }
 
+    /// Gives tokens back that were taken and not used.
+    pub fn give_back(&mut self, tokens: u64) {
+        let most = self.rate.burst.saturating_mul(1000);
+        let back = tokens.saturating_mul(1000);
+        self.thousandths = self.thousandths.saturating_add(back).min(most);
+    }
+
     /// Returns how long it takes until so many tokens have come, if no more than fit.
     #[must_use]
     pub fn wait(&self, tokens: u64) -> Span {

@@ -52,9 +52,8 @@ use outlast_core::id::WorkerId;
 use outlast_core::job::State;
 use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_store::command::{Claim, ClaimFrom, ClassKey, Lapse, WorkerMove};
-use outlast_store::query::Claimable;
 use outlast_store::record::JobRecord;
-use outlast_store::reply::{Claimed, WorkerMoved};
+use outlast_store::reply::{ClaimRefusal, Claimed, WorkerMoved};
 use outlast_store::{Command, Reply, Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
@@ -73,6 +72,12 @@ pub use worker_order::WorkerOrder;
 /// The store counts as unreachable when it has taken no write for this long plus two check
 /// intervals, even if no write has failed.
 const UNPROVEN_MAX: Span = Span::from_secs(5);
+/// A plain client may be judged by its silence when contact with the store has lasted for so many
+/// of its leases, however long the silence is.
+const WATCHED_LEASES: u64 = 2;
+/// Pause between two claims of a plain client that waits though it is quiet or drains: it may be
+/// resumed meanwhile.
+const INACTIVE_PAUSE: Duration = Duration::from_secs(1);
 /// How many inputs may wait for the loop before senders wait for room.
 const INPUTS_MAX: usize = 16 * 1024;
 
@@ -122,6 +127,9 @@ impl Engine {
         let (inputs, receiver) = mpsc::channel(INPUTS_MAX);
         let (heartbeats, beats) = mpsc::channel(heartbeats::WAITING_MAX);
         let shared = Arc::new(SharedState::new(boot_time()));
+        shared
+            .store_health
+            .set_watch_max(Span(settings.ojs_lease.0.saturating_mul(WATCHED_LEASES)));
         let metrics = Arc::new(Metrics::new());
         let server = Uuid::now_v7();
         listen_to_peers(store.as_ref(), inputs.downgrade());
@@ -200,20 +208,20 @@ impl Engine {
     }
 
     /// Reads which classes have claimable jobs.
-    pub(crate) async fn look_for_claimable(&self) -> Result<Vec<Claimable>, StoreError> {
+    pub(crate) async fn look_for_claimable(&self) -> Result<event_loop::Look, StoreError> {
         event_loop::look_for_claimable(self.store().as_ref(), self.shared()).await
     }
 
     /// Reads the workers of every server, and what those can run that are new or have changed.
     pub(crate) async fn read_fleet(&self) -> Result<(), StoreError> {
-        let fleet = &self.shared().fleet;
+        let (fleet, asked) = (&self.shared().fleet, boot_time());
         let briefs = self.store().fleet().await?;
         let unknown = fleet.unknown(&briefs);
         let read = match unknown.is_empty() {
             true => Vec::new(),
             false => self.store().workers_named(unknown).await?,
         };
-        fleet.set(briefs, &read);
+        fleet.set(briefs, &read, asked);
         Ok(())
     }
 
@@ -292,6 +300,19 @@ impl Engine {
                 woken.as_mut().enable();
             }
             let claimed = match self.submit(Command::Claim(claim.clone())).await? {
+                Reply::Claimed(Err(ClaimRefusal::NotActive(_))) if !woken.is_empty() => {
+                    // What wakes it is for others.
+                    drop(woken);
+                    let again = tokio::time::Instant::now() + INACTIVE_PAUSE;
+                    tokio::select! {
+                        () = tokio::time::sleep_until(again.min(end)) => {}
+                        () = stopping.cancelled() => return Ok(Vec::new()),
+                    }
+                    if tokio::time::Instant::now() >= end {
+                        return Ok(Vec::new());
+                    }
+                    continue;
+                }
                 Reply::Claimed(claimed) => claimed?.jobs,
                 other => return Err(unexpected("a claim", &other).into()),
             };

@@ -58,10 +58,35 @@ impl Classes {
     /// Adds a class unless it is known.
     pub(crate) fn learn(&mut self, id: ClassId, key: &ClassKey, now: BootTime) -> &Class {
         let Self { by_id, ids, .. } = self;
-        by_id.entry(id).or_insert_with(|| {
+        let class = by_id.entry(id).or_insert_with(|| {
             ids.insert(key.clone(), id);
             Class { key: key.clone(), ready: Estimate::None, used: now }
-        })
+        });
+        class.used = now;
+        class
+    }
+
+    /// Takes the jobs for gone of classes that are not `listed` as having some, unless the loop
+    /// has heard of others since that list was read.
+    pub(crate) fn clear_unlisted(&mut self, listed: &HashSet<ClassId>, read: BootTime) {
+        let Self { by_id, claimable, .. } = self;
+        claimable.retain(|id| {
+            let Some(class) = by_id.get_mut(id) else { return false };
+            let keep = listed.contains(id) || class.used >= read;
+            if !keep {
+                class.ready = Estimate::None;
+            }
+            keep
+        });
+    }
+
+    /// Takes no job of a queue for claimable: it is paused.
+    pub(crate) fn clear_queue(&mut self, queue: &str) {
+        let Self { by_id, claimable, .. } = self;
+        for (id, class) in by_id.iter_mut().filter(|(_, class)| class.key.queue == queue) {
+            class.ready = Estimate::None;
+            claimable.remove(id);
+        }
     }
 
     /// Forgets classes without claimable jobs that were last used before `before`; returns
@@ -69,9 +94,10 @@ impl Classes {
     pub(crate) fn forget_unused(&mut self, before: BootTime) -> bool {
         let Self { by_id, ids, .. } = self;
         let known = by_id.len();
-        by_id.retain(|_, class| {
+        by_id.retain(|id, class| {
             let keep = class.ready != Estimate::None || class.used >= before;
-            if !keep {
+            // The key may have a new id.
+            if !keep && ids.get(&class.key) == Some(id) {
                 ids.remove(&class.key);
             }
             keep
@@ -125,3 +151,6 @@ impl Classes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,6 +20,8 @@ pub(crate) struct Planned {
     pub(crate) session: u64,
     pub(crate) classes: Vec<ClassId>,
     pub(crate) max: u32,
+    /// Tokens that were taken for it, where handing out is limited.
+    pub(crate) tokens: u32,
 }
 
 /// Plans claims for every session that has room, for classes that have claimable jobs.
@@ -104,6 +106,7 @@ fn share_out(candidates: Vec<Candidate>, prefetching: bool) -> Vec<Planned> {
             session: candidate.session,
             classes: candidate.classes,
             max,
+            tokens: 0,
         });
     }
     planned
@@ -122,7 +125,7 @@ fn plan_isolated(sessions: &mut Sessions, classes: &Classes) -> Vec<Planned> {
                 session.can_take(id, &class.key).then_some((session.worker, session.number))
             });
         if let Some((worker, session)) = idle {
-            planned.push(Planned { worker, session, classes: vec![id], max: 1 });
+            planned.push(Planned { worker, session, classes: vec![id], max: 1, tokens: 0 });
         }
     }
     planned

@@ -42,7 +42,7 @@ use crate::engine::store_health::Lane;
 use crate::engine::worker_order::WorkerOrder;
 use crate::metrics::Metrics;
 
-pub(super) use backlog::look_for_claimable;
+pub(super) use backlog::{Look, look_for_claimable};
 
 /// Most inputs handled before a batch is made.
 const INPUTS_PER_TURN: usize = 4_096;
@@ -186,8 +186,8 @@ impl EventLoop {
             Input::Heard(heard) => self.hear_peers(heard),
             Input::WorkerLapsed { worker } => self.close_lapsed(worker),
             Input::RevokeOverdue { before } => self.revoke_overdue(before),
-            Input::CheckUnclaimable { reply } => {
-                self.check_unclaimable();
+            Input::CheckUnclaimable { fleet_age_max, reply } => {
+                self.check_unclaimable(fleet_age_max);
                 // An asker that has gone needs no answer.
                 let _ = reply.send(());
             }
@@ -288,5 +288,8 @@ impl EventLoop {
     fn set_paused(&mut self, queue: &str, paused: bool) {
         self.shared.set_paused(queue, paused);
         self.backlog.wanted |= !paused;
+        if paused {
+            self.classes.clear_queue(queue);
+        }
     }
 }

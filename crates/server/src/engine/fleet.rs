@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use outlast_core::id::WorkerId;
-use outlast_core::time::Timestamp;
+use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_core::worker::liveness::{Liveness, Phase};
 use outlast_store::command::ClassKey;
 use outlast_store::record::{WorkerBrief, WorkerRecord};
@@ -126,6 +126,8 @@ pub(crate) struct Fleet {
     profiles: Mutex<HashSet<Arc<Profile>>>,
     crews: Mutex<Arc<Crews>>,
     stale: AtomicBool,
+    /// When the store was last asked for its workers, if it answered.
+    read: Mutex<Option<BootTime>>,
 }
 
 fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -147,8 +149,15 @@ impl Fleet {
         briefs.iter().filter(|brief| !known(brief)).map(|brief| brief.id).collect()
     }
 
-    /// Sets what the store listed, and the records of the unknown workers.
-    pub(crate) fn set(&self, briefs: Vec<WorkerBrief>, read: &[WorkerRecord]) {
+    /// Returns how long ago the store was asked for its workers; `None` if it never answered.
+    pub(crate) fn age(&self, now: BootTime) -> Option<Span> {
+        locked(&self.read).map(|read| now.since(read))
+    }
+
+    /// Sets what the store listed when it was asked at `asked`, and the records of the unknown
+    /// workers.
+    pub(crate) fn set(&self, briefs: Vec<WorkerBrief>, read: &[WorkerRecord], asked: BootTime) {
+        *locked(&self.read) = Some(asked);
         let before = self.members();
         let read: HashMap<WorkerId, &WorkerRecord> = read.iter().map(|it| (it.id, it)).collect();
         let mut members = HashMap::with_capacity(briefs.len());

@@ -1,13 +1,14 @@
 //! The inputs of the event loop: a closed list.
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
-use outlast_core::time::BootTime;
+use outlast_core::time::{BootTime, Span};
 use outlast_store::command::Lapse;
 use outlast_store::signal::Heard;
 use outlast_store::{Command, Reply};
 use tokio::sync::oneshot;
 
 use crate::engine::error::Unavailable;
+use crate::engine::event_loop::Look;
 use crate::engine::sessions::Session;
 use crate::engine::worker_order::WorkerOrder;
 
@@ -44,10 +45,11 @@ pub(crate) enum Input {
     WorkerLapsed { worker: WorkerId },
     /// A monitor asks for jobs back that were delivered before `before` and have not started.
     RevokeOverdue { before: BootTime },
-    /// A monitor asks to fail jobs that no live worker can run.
-    CheckUnclaimable { reply: oneshot::Sender<()> },
+    /// A monitor asks to fail jobs that no live worker can run, if the workers were read that
+    /// recently.
+    CheckUnclaimable { fleet_age_max: Span, reply: oneshot::Sender<()> },
     /// The backlog was read: these classes have claimable jobs.
-    Backlog(Vec<outlast_store::query::Claimable>),
+    Backlog(Look),
     /// Some more jobs of dead workers may be handed out again.
     Redispatch,
     /// The read of the backlog that the loop began has ended.

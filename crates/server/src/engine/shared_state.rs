@@ -129,6 +129,11 @@ impl SharedState {
     pub(crate) fn is_paused(&self, queue: &str) -> bool {
         self.paused.read().unwrap_or_else(PoisonError::into_inner).contains(queue)
     }
+
+    /// Whether any queue is paused.
+    pub(crate) fn any_paused(&self) -> bool {
+        !self.paused.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
 }
 
 /// When something is due next by time alone, as far as the event loop has seen.

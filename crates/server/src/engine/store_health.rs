@@ -42,6 +42,8 @@ struct State {
     /// When the store last took a write, or was opened.
     proven: BootTime,
     patience: Span,
+    /// See [`StoreHealth::set_watch_max`].
+    watch_max: Span,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,7 +58,8 @@ struct OneLane {
 impl Default for State {
     fn default() -> Self {
         let (beats, work) = (OneLane::default(), OneLane::default());
-        Self { beats, work, since: None, proven: BootTime(0), patience: STALLED }
+        let (proven, watch_max) = (BootTime(0), Span(u64::MAX));
+        Self { beats, work, since: None, proven, patience: STALLED, watch_max }
     }
 }
 
@@ -162,6 +165,18 @@ impl StoreHealth {
         }
     }
 
+    /// Sets for how long contact must have lasted so that any silence of a plain client proves
+    /// something: it could have sent heartbeats, or repeated its report, in that time.
+    pub(crate) fn set_watch_max(&self, watch_max: Span) {
+        self.state().watch_max = watch_max;
+    }
+
+    /// Returns the longest silence of a plain client that proves something.
+    pub(crate) fn watched(&self, now: BootTime) -> Span {
+        let unbroken = self.unbroken_for(now);
+        if unbroken >= self.state().watch_max { Span(u64::MAX) } else { unbroken }
+    }
+
     /// Returns how long ago the latest write of a lane ended.
     pub(crate) fn idle(&self, lane: Lane, now: BootTime) -> Span {
         self.state().lane(lane).written.map_or(Span(u64::MAX), |at| now.since(at))
@@ -222,6 +237,17 @@ mod tests {
         assert!(health.write_ended(Lane::Beats, true, at(1_010)));
         assert!(health.is_down() && health.unbroken_for(at(2_000)) == Span::ZERO);
         assert_eq!(health.idle(Lane::Beats, at(1_020)), Span(10));
+    }
+
+    /// Half an hour without a break was once wanted for the default visibility.
+    #[test]
+    fn contact_need_not_last_as_long_as_the_longest_silence() {
+        let health = health();
+        health.set_watch_max(Span(60_000));
+        assert_eq!(health.watched(at(59_999)), Span(59_999));
+        assert_eq!(health.watched(at(60_000)), Span(u64::MAX));
+        health.unproven(at(60_000));
+        assert_eq!(health.watched(at(60_001)), Span(1));
     }
 
     #[test]

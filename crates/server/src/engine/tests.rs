@@ -1,4 +1,6 @@
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
@@ -6,7 +8,8 @@ use outlast_core::job::Rules;
 use outlast_core::time::Timestamp;
 use outlast_packs::PackSet;
 use outlast_store::command::{
-    Attach, ClassKey, First, NewJob, Origin, Payload, Registration, Route, WorkerRole,
+    Attach, ClaimFrom, Claimant, ClassKey, First, NewJob, Origin, Payload, QueueOrder,
+    Registration, Route, Sweep, WorkerRole,
 };
 use outlast_store::event::EventQuery;
 use outlast_store::model::ModelStore;
@@ -69,6 +72,115 @@ async fn job_is_claimed_for_a_free_worker_in_the_batch_that_stores_it() {
         assert_eq!(batches.len(), 2, "enqueued and claimed: {page:?}");
         assert_eq!(batches[0], batches[1]);
     }
+}
+
+/// Every waiting client was once woken each second, and each asked the store in vain.
+#[tokio::test]
+async fn jobs_of_a_paused_queue_wake_no_client_and_cost_no_claims() {
+    let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+    let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
+    let claims = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&claims);
+    let store = store.failing(move |batch| {
+        let is_claim = |command: &&Command| matches!(command, Command::Claim(_));
+        count.fetch_add(batch.commands.iter().filter(is_claim).count(), Ordering::Relaxed);
+        None
+    });
+    let engine = Engine::start(Arc::new(store), settings);
+    let pause = |paused| {
+        let order = QueueOrder { queue: "default".into(), paused, by: "test".into() };
+        engine.submit(Command::Queue(order))
+    };
+    pause(true).await.unwrap();
+    let _outputs = attach_sdk_worker(&engine, WorkerId(Uuid::from_u128(1)), 10).await;
+    let claim = Claim {
+        claimant: Claimant::Plain { worker: None, visibility: Span::from_secs(60) },
+        from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
+        max: NonZeroU32::MIN,
+    };
+    let waiting: Vec<_> = (0..5)
+        .map(|_| {
+            let (engine, claim) = (engine.clone(), claim.clone());
+            tokio::spawn(async move { engine.claim_plain(claim, Some(Span::from_secs(60))).await })
+        })
+        .collect();
+    while claims.load(Ordering::Relaxed) < waiting.len() {
+        tokio::task::yield_now().await;
+    }
+    engine.submit(Command::EnqueueAll((1..=20).map(noop_job).collect())).await.unwrap();
+    for _ in 0..20 {
+        let backlog = engine.look_for_claimable().await.unwrap();
+        engine.send(Input::Backlog(backlog)).await.unwrap();
+        // The loop answers what came before.
+        engine.submit(Command::Enqueue(Box::new(noop_job(rand::random())))).await.unwrap();
+    }
+    assert_eq!(claims.load(Ordering::Relaxed), waiting.len());
+    pause(false).await.unwrap();
+    for one in waiting {
+        let claimed = tokio::time::timeout(Duration::from_secs(60), one).await;
+        assert_eq!(claimed.expect("jobs").unwrap().unwrap().len(), 1);
+    }
+}
+
+/// On a store that is busy now and then, contact never lasted for half an hour, and jobs of the
+/// default visibility were never given back.
+#[tokio::test]
+async fn a_long_visibility_ends_though_contact_with_the_store_is_younger() {
+    let mut settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+    settings.ojs_lease = Span(100);
+    let clock = ManualClock::at(Timestamp(1_000));
+    let engine = Engine::start(Arc::new(ModelStore::new(Arc::new(clock.clone()))), settings);
+    engine.submit(Command::Enqueue(Box::new(noop_job(1)))).await.unwrap();
+    let claim = Claim {
+        claimant: Claimant::Plain { worker: None, visibility: Span::from_secs(1_800) },
+        from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
+        max: NonZeroU32::MIN,
+    };
+    assert_eq!(engine.claim_plain(claim, None).await.unwrap().len(), 1);
+    clock.advance(1_800_001);
+    let swept = async {
+        loop {
+            let sweep = Sweep { limit: 10, watched: Span(u64::MAX) };
+            match engine.submit(Command::Sweep(sweep)).await.unwrap() {
+                Reply::Swept(swept) if swept.moved.is_empty() => {}
+                Reply::Swept(swept) => return swept.moved.len(),
+                other => panic!("{other:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert_eq!(tokio::time::timeout(Duration::from_secs(20), swept).await, Ok(1));
+}
+
+/// A server that could not read the workers for minutes once failed the jobs of those it did not
+/// know of.
+#[tokio::test]
+async fn no_job_is_failed_for_want_of_workers_unless_the_workers_were_read_a_moment_ago() {
+    let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+    let clock = ManualClock::at(Timestamp(1_000));
+    let store = ModelStore::new(Arc::new(clock.clone()));
+    let engine = Engine::start(Arc::new(store), settings);
+    let timeout = ScheduledTimeout::After(Span::from_secs(3));
+    let job = NewJob { scheduled_timeout: timeout, ..noop_job(1) };
+    engine.submit(Command::Enqueue(Box::new(job))).await.unwrap();
+    let read = async |fleet_is_read: bool| {
+        for _ in 0..8 {
+            if fleet_is_read {
+                engine.read_fleet().await.unwrap();
+            }
+            let job = NewJob { first: First::OnActivation, ..noop_job(rand::random()) };
+            engine.submit(Command::Enqueue(Box::new(job))).await.unwrap();
+            let (reply, checked) = oneshot::channel();
+            let fleet_age_max = Span::from_secs(60);
+            engine.send(Input::CheckUnclaimable { fleet_age_max, reply }).await.unwrap();
+            checked.await.unwrap();
+            clock.advance(1_000);
+        }
+        let job = engine.store().job(JobId(Uuid::from_u128(1))).await.unwrap().unwrap();
+        job.state
+    };
+    assert_eq!(read(false).await, State::Available);
+    assert_eq!(read(true).await, State::Discarded);
 }
 
 pub(crate) async fn attach_sdk_worker(

@@ -63,7 +63,7 @@ async fn first_look(engine: &Engine) -> Span {
 }
 
 async fn submit(engine: &Engine) -> Option<Swept> {
-    let watched = engine.shared().store_health.unbroken_for(boot_time());
+    let watched = engine.shared().store_health.watched(boot_time());
     let command = Command::Sweep(Sweep { limit: SWEEP_MAX, watched });
     let begun = precise();
     let answer = engine.submit(command).await;

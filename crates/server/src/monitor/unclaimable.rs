@@ -8,6 +8,9 @@ use crate::engine::Engine;
 use crate::engine::input::Input;
 use crate::metrics::Check;
 
+/// What a read of the workers may take.
+const FLEET_READ: Span = Span::from_secs(2);
+
 /// Runs until dropped.
 pub(super) async fn run(engine: Engine) {
     let settings = engine.settings().clone();
@@ -21,6 +24,9 @@ pub(super) async fn run(engine: Engine) {
             as_seconds(settings.scheduled_timeout)
         );
     }
+    // The lease monitor reads the workers once each interval; a read and the checks between take
+    // a while.
+    let fleet_age_max = Span(interval.0.saturating_mul(2).saturating_add(FLEET_READ.0));
     let mut ticks = tokio::time::interval(millis(interval));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -31,12 +37,12 @@ pub(super) async fn run(engine: Engine) {
         }
         // A safety net for dispatch: the loop learns here of claimable jobs that it missed.
         match engine.look_for_claimable().await {
-            Ok(classes) => drop(engine.send(Input::Backlog(classes)).await),
+            Ok(look) => drop(engine.send(Input::Backlog(look)).await),
             Err(error) => tracing::warn!(%error, "failed to read the backlog"),
         }
         if settings.timeout_monitor {
             let (begun, (reply, looked)) = (precise(), oneshot::channel());
-            drop(engine.send(Input::CheckUnclaimable { reply }).await);
+            drop(engine.send(Input::CheckUnclaimable { fleet_age_max, reply }).await);
             drop(looked.await);
             engine.counters().checked(Check::Stranded, precise().saturating_sub(begun));
         }

@@ -1,6 +1,7 @@
 //! Reads the claimable jobs from the store: when the server starts, when an unknown class gets
 //! jobs, and once a second, in case the loop missed some.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,16 @@ const COUNTED_MAX: u64 = 20_000;
 const UNUSED_MAX: Span = Span::from_secs(60);
 /// Pause before a claim that found only locked jobs is made again.
 const LOCKED_PAUSE: Duration = Duration::from_millis(50);
+
+/// Which classes had claimable jobs when the store was read.
+#[derive(Debug)]
+pub(crate) struct Look {
+    /// When the read began.
+    began: BootTime,
+    /// The paused queues, if this server knows of any.
+    paused: HashSet<String>,
+    classes: Vec<Claimable>,
+}
 
 /// Whether a look is to be taken: one at a time.
 #[derive(Debug)]
@@ -50,11 +61,17 @@ pub(crate) fn count_max(classes: usize) -> u32 {
 pub(crate) async fn look_for_claimable(
     store: &dyn Store,
     shared: &SharedState,
-) -> Result<Vec<Claimable>, outlast_store::StoreError> {
+) -> Result<Look, outlast_store::StoreError> {
+    let began = boot_time();
+    let paused = match shared.any_paused() {
+        true => store.pauses().await?,
+        false => Vec::new(),
+    };
+    let paused = paused.into_iter().filter(|queue| queue.paused).map(|queue| queue.name).collect();
     let max = count_max(shared.claimable_classes());
     let classes = store.claimable(max).await?;
     shared.set_claimable_classes(classes.len());
-    Ok(classes)
+    Ok(Look { began, paused, classes })
 }
 
 impl EventLoop {
@@ -68,7 +85,7 @@ impl EventLoop {
             let Some(inputs) = inputs.upgrade() else { return };
             // A loop that has ended needs no backlog.
             match looked {
-                Ok(classes) => drop(inputs.send(Input::Backlog(classes)).await),
+                Ok(look) => drop(inputs.send(Input::Backlog(look)).await),
                 // The monitor reads it again within a second.
                 Err(error) => tracing::warn!(%error, "failed to read the backlog"),
             }
@@ -92,12 +109,20 @@ impl EventLoop {
         });
     }
 
-    pub(super) fn set_backlog(&mut self, classes: Vec<Claimable>) {
+    pub(super) fn set_backlog(&mut self, Look { began, paused, classes }: Look) {
         let now = boot_time();
+        let listed: HashSet<ClassId> = classes.iter().map(|class| class.id).collect();
+        self.classes.clear_unlisted(&listed, began);
         for Claimable { id, key, count } in classes {
+            let before = self.classes.learn(id, &key, now).ready;
+            // No claim gets any. The backlog is read again when it is resumed. The store is asked
+            // as well: signals are hints only.
+            if self.shared.is_paused(&key.queue) && paused.contains(&key.queue) {
+                self.classes.set_ready(id, Estimate::None);
+                continue;
+            }
             // A count that reached the limit may stand for any number.
             let ready = Estimate::of(u64::from(count));
-            let before = self.classes.learn(id, &key, now).ready;
             let ready = before.counted(ready.wanted());
             self.classes.set_ready(id, ready);
             // Waiting clients may have missed the signal.

@@ -9,6 +9,7 @@ use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, First};
 use super::EventLoop;
 use crate::clock::boot_time;
 use crate::engine::batcher::{Op, ReplyTo};
+use crate::engine::dispatch::Planned;
 use crate::engine::estimate::Estimate;
 
 impl EventLoop {
@@ -54,7 +55,9 @@ impl EventLoop {
         });
         let mut counts = HashMap::new();
         for job in jobs.filter(|job| job.first == First::Now) {
-            if let Some(class) = self.classes.id_of(&job.class) {
+            if let Some(class) = self.classes.id_of(&job.class)
+                && !self.is_of_paused_queue(class)
+            {
                 *counts.entry(class).or_default() += 1;
             }
         }
@@ -78,9 +81,9 @@ impl EventLoop {
                 from: ClaimFrom::Classes(planned.classes.clone()),
                 max,
             });
-            let (classes, max) = (planned.classes, planned.max);
-            claims
-                .push(Op { command, reply_to: ReplyTo::Session { worker, session, classes, max } });
+            let Planned { classes, max, tokens, .. } = planned;
+            let reply_to = ReplyTo::Session { worker, session, classes, max, tokens };
+            claims.push(Op { command, reply_to });
         }
         claims
     }

@@ -132,8 +132,8 @@ impl EventLoop {
         for command in &mut commands {
             if let Command::Sweep(sweep) = command {
                 // Contact with the store may have broken while it waited here.
-                let unbroken = self.shared.store_health.unbroken_for(boot_time());
-                sweep.watched = sweep.watched.min(unbroken);
+                let watched = self.shared.store_health.watched(boot_time());
+                sweep.watched = sweep.watched.min(watched);
             }
         }
         self.writer.apply(commands).await
@@ -194,7 +194,7 @@ impl EventLoop {
             ReplyTo::CallerKeeping(caller) => {
                 drop(caller.send(Err(Unavailable::new(error.to_string()))));
             }
-            ReplyTo::Session { worker, session, classes, max } => {
+            ReplyTo::Session { worker, session, classes, max, .. } => {
                 if let Some(session) = self.sessions.current(worker, session) {
                     session.pending = session.pending.saturating_sub(max);
                 }

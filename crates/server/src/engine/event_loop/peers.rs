@@ -131,6 +131,9 @@ impl EventLoop {
 
     /// Notes jobs of another server. Third servers may claim them, too.
     fn ready_elsewhere(&mut self, class: ClassId, count: u64) {
+        if self.is_of_paused_queue(class) {
+            return;
+        }
         if !self.classes.add_ready(class, count, boot_time()) {
             self.backlog.wanted = true;
             return;

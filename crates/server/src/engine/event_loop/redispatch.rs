@@ -43,8 +43,11 @@ impl Redispatch {
         *lost = lost.saturating_add(count);
     }
 
-    /// Counts jobs that were handed out; lost jobs are at the front of their queue.
-    pub(super) fn claimed(&mut self, got: &[ClassId], now: BootTime) {
+    /// Counts jobs that were handed out; lost jobs are at the front of their queue. A claim gives
+    /// back the tokens of what it did not get.
+    pub(super) fn claimed(&mut self, got: &[ClassId], tokens: u32) {
+        let got_all = u64::try_from(got.len()).unwrap_or(u64::MAX);
+        self.bucket.give_back(u64::from(tokens).saturating_sub(got_all));
         if self.lost.is_empty() {
             return;
         }
@@ -54,7 +57,6 @@ impl Redispatch {
             if *lost == 0 {
                 self.lost.remove(class);
             }
-            self.bucket.take(1, now);
         }
     }
 
@@ -102,13 +104,19 @@ impl EventLoop {
         for (class, _) in &others {
             classes.set_ready(*class, Estimate::None);
         }
-        let mut tokens = redispatch.bucket.tokens(boot_time());
+        let now = boot_time();
+        let mut tokens = redispatch.bucket.tokens(now);
         for (class, ready) in &held_back {
             let some = ready.wanted().min(tokens);
             tokens -= some;
             classes.set_ready(*class, Estimate::of(some));
         }
-        let limited = dispatch::plan(sessions, classes);
+        // They are paid for at once: the next plan may come before these claims are made.
+        let mut limited = dispatch::plan(sessions, classes);
+        for claim in &mut limited {
+            claim.tokens = claim.max;
+            redispatch.bucket.take(u64::from(claim.max), now);
+        }
         for claim in &planned {
             if let Some(session) = sessions.current(claim.worker, claim.session) {
                 session.pending = session.pending.saturating_sub(claim.max);

@@ -67,10 +67,19 @@ impl EventLoop {
     }
 
     fn job_ready(&mut self, class: ClassId) {
+        if self.is_of_paused_queue(class) {
+            return;
+        }
         self.peers.ready(class);
         if !self.classes.add_ready(class, 1, boot_time()) {
             self.backlog.wanted = true;
         }
+    }
+
+    /// Whether the queue of a class is paused: no claim gets its jobs.
+    pub(super) fn is_of_paused_queue(&self, class: ClassId) -> bool {
+        self.shared.any_paused()
+            && self.classes.get(class).is_some_and(|it| self.shared.is_paused(&it.key.queue))
     }
 
     fn job_moved(&mut self, moved: &Moved) {
@@ -116,8 +125,8 @@ impl EventLoop {
             ReplyTo::Report { worker, session, job, epoch, finished } => {
                 self.answer_report(&reply, (worker, session), (job, epoch, finished));
             }
-            ReplyTo::Session { worker, session, classes, max } => {
-                self.deliver(reply, (worker, session), &classes, max);
+            ReplyTo::Session { worker, session, classes, max, tokens } => {
+                self.deliver(reply, (worker, session), &classes, (max, tokens));
             }
             ReplyTo::Unclaimable(class) => {
                 if let Reply::Stranded(found) = reply {
@@ -169,7 +178,7 @@ impl EventLoop {
         reply: Reply,
         (worker, number): (WorkerId, u64),
         classes: &[ClassId],
-        asked: u32,
+        (asked, tokens): (u32, u32),
     ) {
         if let Some(session) = self.sessions.current(worker, number) {
             session.pending = session.pending.saturating_sub(asked);
@@ -191,7 +200,7 @@ impl EventLoop {
         if got.is_empty() {
             self.claim_again_later(passed_over);
         }
-        self.redispatch.claimed(&got, boot_time());
+        self.redispatch.claimed(&got, tokens);
         if self.sessions.current(worker, number).is_none() {
             return self.release(claimed);
         }

@@ -1,12 +1,12 @@
 //! Fails jobs of classes that no live worker can run.
 //!
 //! The clock of a class starts when no live worker of any server is eligible, and resets when one
-//! is. It also restarts with the server and when the store was unreachable: unobserved time does
-//! not count.
+//! is. It also restarts with the server, when the store was unreachable, and when the workers could
+//! not be read: unobserved time does not count.
 
 use std::collections::HashMap;
 
-use outlast_core::time::Timestamp;
+use outlast_core::time::{Span, Timestamp};
 use outlast_store::Command;
 use outlast_store::command::{ClassId, Strand};
 
@@ -44,11 +44,14 @@ impl Unclaimable {
 }
 
 impl EventLoop {
-    /// Checks every class that has claimable jobs and no eligible worker.
-    pub(super) fn check_unclaimable(&mut self) {
+    /// Checks every class that has claimable jobs and no eligible worker, unless the workers that
+    /// are known were read longer than `fleet_age_max` ago.
+    pub(super) fn check_unclaimable(&mut self, fleet_age_max: Span) {
         let Some(now) = self.shared.store_time() else { return };
+        let fleet_age = self.shared.fleet.age(boot_time());
+        let knows_fleet = fleet_age.is_some_and(|age| age <= fleet_age_max);
         // No worker can register while the store takes no writes.
-        if !self.shared.store_health.is_writable(boot_time()) {
+        if !knows_fleet || !self.shared.store_health.is_writable(boot_time()) {
             return self.unclaimable.classes.clear();
         }
         let mut unclaimable: HashMap<ClassId, Estimate> = HashMap::new();

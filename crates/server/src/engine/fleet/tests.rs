@@ -63,7 +63,7 @@ fn standing(phase: Phase, liveness: Liveness) -> Standing {
 
 fn shared_by(workers: &[WorkerRecord]) -> SharedState {
     let shared = SharedState::new(BootTime(0));
-    shared.fleet.set(workers.iter().map(brief).collect(), workers);
+    shared.fleet.set(workers.iter().map(brief).collect(), workers, BootTime(0));
     shared
 }
 
@@ -123,17 +123,17 @@ fn what_is_found_of_a_class_holds_until_the_profiles_change() {
     assert_eq!(eligible(&class("gpu"), &shared), Eligible::No);
     // A beat is no news.
     workers[0].renewal += 1;
-    shared.fleet.set(workers.iter().map(brief).collect(), &[]);
+    shared.fleet.set(workers.iter().map(brief).collect(), &[], BootTime(0));
     assert_eq!(shared.fleet.crews().fits.lock().unwrap().len(), 1);
     let new = record(2, "gpu", Standing::NEW);
     assert_eq!(shared.fleet.unknown(&[brief(&workers[0]), brief(&new)]), [id(2)]);
-    shared.fleet.set(vec![brief(&workers[0]), brief(&new)], &[new]);
+    shared.fleet.set(vec![brief(&workers[0]), brief(&new)], &[new], BootTime(0));
     assert_eq!(eligible(&class("gpu"), &shared), Eligible::Yes);
     // It registers again, with something else.
     let mut other = record(2, "mail", Standing::NEW);
     other.updated = Timestamp(2);
     assert_eq!(shared.fleet.unknown(&[brief(&other)]), [id(2)]);
-    shared.fleet.set(vec![brief(&workers[0]), brief(&other)], &[other]);
+    shared.fleet.set(vec![brief(&workers[0]), brief(&other)], &[other], BootTime(0));
     assert_eq!(eligible(&class("gpu"), &shared), Eligible::No);
 }
 

@@ -1,0 +1,73 @@
+use outlast_core::time::Span;
+use outlast_store::command::Route;
+
+use super::*;
+
+fn key(job_type: &str) -> ClassKey {
+    ClassKey {
+        queue: "default".into(),
+        job_type: job_type.into(),
+        route: Route::Plain,
+        tenant: None,
+        isolated: false,
+    }
+}
+
+fn at(secs: u64) -> BootTime {
+    BootTime(0).after(Span::from_secs(secs))
+}
+
+/// The new id was once forgotten with the old one.
+#[test]
+fn a_class_that_got_a_new_id_keeps_it_when_the_old_one_is_forgotten() {
+    let mut classes = Classes::default();
+    classes.learn(ClassId(1), &key("t"), at(0));
+    classes.learn(ClassId(2), &key("t"), at(50));
+    assert!(classes.forget_unused(at(10)));
+    assert!(!classes.contains(ClassId(1)));
+    assert_eq!(classes.id_of(&key("t")), Some(ClassId(2)));
+}
+
+#[test]
+fn only_classes_without_jobs_that_were_not_used_lately_are_forgotten() {
+    let mut classes = Classes::default();
+    for n in 1..=3 {
+        classes.learn(ClassId(n), &key(&n.to_string()), at(0));
+    }
+    classes.set_ready(ClassId(1), Estimate::of(1));
+    classes.add_ready(ClassId(2), 1, at(50));
+    classes.set_ready(ClassId(2), Estimate::None);
+    assert!(classes.forget_unused(at(10)));
+    assert!(!classes.forget_unused(at(10)));
+    assert_eq!([1, 2, 3].map(|n| classes.contains(ClassId(n))), [true, true, false]);
+    assert_eq!(classes.id_of(&key("3")), None);
+}
+
+/// Classes of plain jobs, and those that no session here takes, were once never forgotten: no
+/// claim of this server told that their jobs are gone.
+#[test]
+fn a_class_that_the_backlog_does_not_list_has_no_jobs_unless_it_got_some_since() {
+    let mut classes = Classes::default();
+    for n in 1..=3 {
+        classes.learn(ClassId(n), &key(&n.to_string()), at(0));
+        classes.add_ready(ClassId(n), 1, at(10));
+    }
+    classes.add_ready(ClassId(3), 1, at(20));
+    classes.clear_unlisted(&[ClassId(1)].into(), at(20));
+    assert_eq!([1, 2, 3].map(|n| classes.is_claimable(ClassId(n))), [true, false, true]);
+    assert!(classes.forget_unused(at(15)));
+    assert_eq!([1, 2, 3].map(|n| classes.contains(ClassId(n))), [true, false, true]);
+}
+
+#[test]
+fn a_paused_queue_has_no_claimable_class() {
+    let mut classes = Classes::default();
+    let other = ClassKey { queue: "other".into(), ..key("t") };
+    classes.learn(ClassId(1), &key("t"), at(0));
+    classes.learn(ClassId(2), &other, at(0));
+    classes.add_ready(ClassId(1), 1, at(0));
+    classes.add_ready(ClassId(2), 1, at(0));
+    classes.clear_queue("other");
+    let claimable: Vec<ClassId> = classes.claimable().map(|(id, _)| id).collect();
+    assert_eq!(claimable, [ClassId(1)]);
+}

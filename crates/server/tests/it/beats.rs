@@ -98,6 +98,26 @@ async fn a_worker_that_said_goodbye_and_comes_back_is_another() {
     assert_eq!(api.fetch("w").await["id"], id.as_str());
 }
 
+/// Its old incarnation gets no jobs, wherever it is that it fetches.
+#[tokio::test]
+async fn a_worker_that_said_goodbye_comes_back_by_a_fetch_from_another_server() {
+    let here = Api::start();
+    let there = here.another();
+    let first = here.beat(json!({"worker_id": "w"})).await["incarnation"].clone();
+    here.beat(json!({"worker_id": "w", "state": "terminated"})).await;
+    let id = here.enqueue(json!({})).await;
+    assert_eq!(there.fetch("w").await["id"], id.as_str());
+    let list = there.get("/api/v1/workers").await.expect(200);
+    assert_eq!(list["pagination"]["total"], 2, "{list}");
+    assert_ne!(there.beat(json!({"worker_id": "w"})).await["incarnation"], first);
+    // A client that sends no heartbeats is no worker.
+    for _ in 0..2 {
+        there.fetch("stranger").await;
+    }
+    let list = there.get("/api/v1/workers").await.expect(200);
+    assert_eq!(list["pagination"]["total"], 2, "{list}");
+}
+
 /// What it held once stayed its own until its silence was judged.
 #[tokio::test]
 async fn a_worker_that_says_it_is_terminated_gives_its_jobs_back_at_no_cost() {

@@ -1,9 +1,9 @@
 //! Plain OJS workers: which worker is behind the id that a client gave itself.
 //!
 //! A plain worker registers by its first heartbeat; each registration is an incarnation.
-//! This is only a cache: it is read from the store after a
-//! restart, and a refused renewal registers the client again. What a heartbeat stores does not
-//! wait for the event loop's work, except a last heartbeat, which moves jobs.
+//! This is only a cache: a client that it does not hold is looked up in the store, and a refused
+//! renewal registers the client again. What a heartbeat stores does not wait for the event loop's
+//! work, except a last heartbeat, which moves jobs.
 //!
 //! ```text
 //! unknown ──first beat──▶ known ──beats──▶ known ──refused (lapsed, stopped)──▶ registered again
@@ -22,7 +22,6 @@ use outlast_store::query::WorkerQuery;
 use outlast_store::reply::Renewed;
 use outlast_store::{Command, Reply};
 use outlast_wire::ojs::worker::{BeatPhase, Heartbeat};
-use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use crate::clock::boot_time;
@@ -48,7 +47,8 @@ pub(crate) struct PlainWorkers {
     known: Mutex<HashMap<String, Known>>,
     /// Clients whose jobs were passed over, and are retried.
     behind: Mutex<HashSet<String>>,
-    recovered: OnceCell<()>,
+    /// Clients that fetch and never sent a heartbeat, as the store knew when it was asked.
+    without_beats: Mutex<HashMap<String, BootTime>>,
 }
 
 /// The latest incarnation behind an id.
@@ -116,25 +116,37 @@ impl PlainWorkers {
     /// Forgets all clients, after a reset.
     pub(crate) fn clear(&self) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.without_beats.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    async fn recover(&self, app: &App) -> Result<(), ApiError> {
-        let recover = async || -> Result<(), ApiError> {
-            // Latest first: the first row of an id is its latest incarnation.
-            for row in app.engine.store().workers().await?.into_iter().rev() {
-                if let Some(plain_id) = row.plain_id {
-                    self.keep(&plain_id, Known::silent(row.id));
-                }
-            }
-            Ok(())
-        };
-        self.recovered.get_or_try_init(recover).await.copied()
+    /// Notes that the store knows of no heartbeat of a client.
+    fn never_beat(&self, plain_id: &str, now: BootTime) {
+        let mut map = self.without_beats.lock().unwrap_or_else(PoisonError::into_inner);
+        if map.len() >= KNOWN_MAX {
+            map.clear();
+        }
+        map.insert(plain_id.to_owned(), now);
     }
+
+    /// Whether the store knew of no heartbeat of a client when it was asked lately.
+    fn had_not_beaten(&self, plain_id: &str, lately: Span, now: BootTime) -> bool {
+        let map = self.without_beats.lock().unwrap_or_else(PoisonError::into_inner);
+        map.get(plain_id).is_some_and(|asked| now.since(*asked) < lately)
+    }
+}
+
+/// What the store knows of a client.
+enum Stored {
+    /// It never sent a heartbeat.
+    Nothing,
+    /// It has lapsed or stopped.
+    Ended,
+    /// It lives, and was renewed.
+    Alive(WorkerId, Renewed),
 }
 
 /// Notes a heartbeat and returns its worker with its present standing.
 pub(super) async fn beat(app: &App, beat: &Heartbeat) -> Result<(WorkerId, Standing), ApiError> {
-    app.plain.recover(app).await?;
     let known = app.plain.find(&beat.worker);
     let renewed = match known {
         Some(known) => renew(app, known.worker, beat.active_jobs.count()).await?,
@@ -143,9 +155,11 @@ pub(super) async fn beat(app: &App, beat: &Heartbeat) -> Result<(WorkerId, Stand
     let (mut known, renewal, mut standing) = match (known, renewed) {
         (Some(known), Some(renewed)) => (known, renewed.renewal, renewed.standing),
         // Another server may have made it known.
-        (Some(_) | None, _) => match living(app, &beat.worker, beat.active_jobs.count()).await? {
-            Some((worker, renewed)) => (Known::silent(worker), renewed.renewal, renewed.standing),
-            None => register(app, beat).await?,
+        (Some(_) | None, _) => match stored(app, &beat.worker, beat.active_jobs.count()).await? {
+            Stored::Alive(worker, renewed) => {
+                (Known::silent(worker), renewed.renewal, renewed.standing)
+            }
+            Stored::Ended | Stored::Nothing => register(app, beat).await?,
         },
     };
     known.beat = Some(boot_time());
@@ -181,18 +195,31 @@ const fn wanted(said: Option<BeatPhase>, phase: Phase, by_itself: bool) -> Optio
 /// Takes a fetch as a sign of life of a client that once sent heartbeats and fell silent.
 /// Otherwise its lapsed incarnation would keep it from getting jobs forever.
 pub(super) async fn revive(app: &App, plain_id: &str) -> Result<(), ApiError> {
-    app.plain.recover(app).await?;
-    let Some(mut known) = app.plain.find(plain_id) else { return Ok(()) };
     let now = boot_time();
     let half = Span(app.engine.settings().ojs_lease.0 / 2);
+    let Some(mut known) = app.plain.find(plain_id) else {
+        if app.plain.had_not_beaten(plain_id, half, now) {
+            return Ok(());
+        }
+        // It may have sent them to another server, or to this one before a restart.
+        let known = match stored(app, plain_id, 0).await? {
+            Stored::Alive(worker, _) => Known::silent(worker),
+            Stored::Ended => register(app, &Heartbeat::first(plain_id)).await?.0,
+            Stored::Nothing => return Ok(app.plain.never_beat(plain_id, now)),
+        };
+        app.plain.keep(plain_id, Known { beat: Some(now), ..known });
+        return Ok(());
+    };
     if known.beat.is_some_and(|beat| now.since(beat) < half) {
         return Ok(());
     }
     match (renew(app, known.worker, 0).await?, known.latest) {
         (None, _) => {
-            known = match living(app, plain_id, 0).await? {
-                Some((worker, _)) => Known::silent(worker),
-                None => register(app, &Heartbeat::first(plain_id)).await?.0,
+            known = match stored(app, plain_id, 0).await? {
+                Stored::Alive(worker, _) => Known::silent(worker),
+                Stored::Ended | Stored::Nothing => {
+                    register(app, &Heartbeat::first(plain_id)).await?.0
+                }
             };
         }
         // Nothing was said in between.
@@ -213,21 +240,20 @@ async fn renew(app: &App, worker: WorkerId, in_flight: u32) -> Result<Option<Ren
     }
 }
 
-/// Renews the latest incarnation behind an id that lives, as the store knows it.
-async fn living(
-    app: &App,
-    plain_id: &str,
-    in_flight: u32,
-) -> Result<Option<(WorkerId, Renewed)>, ApiError> {
+/// Looks a client up in the store, and renews its latest incarnation that lives.
+async fn stored(app: &App, plain_id: &str, in_flight: u32) -> Result<Stored, ApiError> {
     let query = WorkerQuery { called: Some(plain_id.to_owned()), ..WorkerQuery::all(LIVING_MAX) };
     let found = app.engine.store().workers_page(query).await?.workers;
-    let ours = found.into_iter().filter(|worker| worker.plain_id.as_deref() == Some(plain_id));
-    for worker in ours.filter(|worker| worker.standing.holds_lease()) {
-        if let Some(renewed) = renew(app, worker.id, in_flight).await? {
-            return Ok(Some((worker.id, renewed)));
+    let mut known = Stored::Nothing;
+    for worker in found.iter().filter(|worker| worker.plain_id.as_deref() == Some(plain_id)) {
+        known = Stored::Ended;
+        if worker.standing.holds_lease()
+            && let Some(renewed) = renew(app, worker.id, in_flight).await?
+        {
+            return Ok(Stored::Alive(worker.id, renewed));
         }
     }
-    Ok(None)
+    Ok(known)
 }
 
 /// Registers a client; returns it as new, with the number of its renewal.

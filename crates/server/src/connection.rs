@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
@@ -29,7 +29,7 @@ use crate::connections::{Busy, Entered, Peer};
 use crate::http::gate::{self, Hosts};
 use crate::tls::{self, CertificateNames, Tls};
 use crate::wire::{self, Wire};
-use crate::write_timeout::WriteTimeout;
+use crate::write_timeout::{WRITE_TIMEOUT, WriteTimeout};
 
 /// Longest a client may take from its connection to its first whole request, to send a
 /// request's head, and to leave a kept-alive connection of HTTP/1 unused.
@@ -42,6 +42,12 @@ const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// hole is noticed within their sum.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest that a client of HTTP/2 may take for a piece of a response, and how large a piece is.
+/// Over HTTP/1, a blocked write shows that a client does not read.
+const UNREAD_MAX: Duration = WRITE_TIMEOUT;
+const PIECE_MAX: usize = 16 * 1024;
+/// Longest time between two checks of a connection.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Most streams a client may open on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
 /// First bytes of an HTTP/2 connection.
@@ -131,8 +137,8 @@ async fn open(mut stream: TcpStream, site: &Site) -> io::Result<Option<Opened>> 
 
 async fn serve_http(opened: Opened, peer: &Arc<Peer>, site: &Site) -> hyper::Result<()> {
     let Opened { io, version, names } = opened;
-    let service =
-        Requests { peer: Arc::clone(peer), names: names.map(Arc::new), site: site.clone() };
+    let (peer, site) = (Arc::clone(peer), site.clone());
+    let service = Requests { peer, names: names.map(Arc::new), site, version };
     match version {
         Version::One => serve_one(io, service).await,
         Version::Two => serve_two(io, service).await,
@@ -206,12 +212,16 @@ async fn drive(
             () = stop.cancelled(), if !leaving => {}
             () = peer.to_leave(), if !leaving => {}
             () = &mut check => {
+                if peer.unread_for() >= UNREAD_MAX {
+                    tracing::debug!("client does not read its responses");
+                    return Ok(());
+                }
                 let patience = peer.patience(FIRST_REQUEST_MAX, BETWEEN_REQUESTS_MAX);
                 if leaving && peer.has_no_request() {
                     return Ok(());
                 }
                 if leaving || !patience.is_zero() {
-                    let next = if leaving { LEAVE_MAX } else { patience };
+                    let next = if leaving { LEAVE_MAX } else { patience.min(CHECK_INTERVAL) };
                     check.set(tokio::time::sleep(next));
                     continue;
                 }
@@ -229,6 +239,7 @@ struct Requests {
     peer: Arc<Peer>,
     names: Option<Arc<CertificateNames>>,
     site: Site,
+    version: Version,
 }
 
 impl Service<Request<Incoming>> for Requests {
@@ -237,10 +248,12 @@ impl Service<Request<Incoming>> for Requests {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        let busy = self.peer.ask();
+        let (busy, version) = (self.peer.ask(), self.version);
         let refused = gate::refuse(&request, &self.site.hosts, &self.peer);
         if let Some(refused) = refused {
-            return Box::pin(async move { Ok(refused.map(|body| Answered { body, _busy: busy })) });
+            return Box::pin(
+                async move { Ok(refused.map(|body| Answered::new(body, busy, version))) },
+            );
         }
         request.extensions_mut().insert(Arc::clone(&self.peer));
         if let Some(names) = &self.names {
@@ -248,15 +261,44 @@ impl Service<Request<Incoming>> for Requests {
         }
         let mut app = self.site.app.clone();
         let answer = tower::Service::call(&mut app, request);
-        Box::pin(async move { Ok(answer.await?.map(|body| Answered { body, _busy: busy })) })
+        Box::pin(async move { Ok(answer.await?.map(|body| Answered::new(body, busy, version))) })
     }
 }
 
-/// A response body; its connection is busy until it is sent.
+/// A response body; its connection is busy until it is sent. Over HTTP/2 it is sent in pieces: the
+/// next one is asked for when the client has room for it.
 struct Answered {
     body: axum::body::Body,
-    _busy: Busy,
+    /// What is left of a frame.
+    rest: Bytes,
+    busy: Busy,
+    version: Version,
 }
+
+impl Answered {
+    fn new(body: axum::body::Body, busy: Busy, version: Version) -> Self {
+        if version == Version::Two {
+            busy.offers_a_piece();
+        }
+        Self { body, rest: Bytes::new(), busy, version }
+    }
+
+    fn next(&mut self, context: &mut Context<'_>) -> Poll<Option<AnsweredFrame>> {
+        if self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(other) => return Poll::Ready(Some(Ok(other))),
+                },
+                ended => return Poll::Ready(ended),
+            }
+        }
+        let length = self.rest.len().min(PIECE_MAX);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
+    }
+}
+
+type AnsweredFrame = Result<Frame<Bytes>, axum::Error>;
 
 impl Body for Answered {
     type Data = Bytes;
@@ -265,16 +307,30 @@ impl Body for Answered {
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+    ) -> Poll<Option<AnsweredFrame>> {
+        if self.version == Version::One {
+            return Pin::new(&mut self.body).poll_frame(context);
+        }
+        let next = self.next(context);
+        match &next {
+            Poll::Ready(Some(_)) => self.busy.offers_a_piece(),
+            Poll::Ready(None) | Poll::Pending => self.busy.has_no_piece(),
+        }
+        next
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let mut hint = self.body.size_hint();
+        let rest = u64::try_from(self.rest.len()).unwrap_or(u64::MAX);
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint.set_lower(hint.lower().saturating_add(rest));
+        hint
     }
 }
 

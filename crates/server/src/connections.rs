@@ -9,11 +9,11 @@
 //! ```
 //!
 //! A connection becomes a worker's with its first request that is authorised to do a worker's
-//! work. It is idle while it has no request.
+//! work. It is idle while it has no request. One address gets only a part of the reserved places.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +26,9 @@ const FILES_OWN: u64 = 64;
 const TOTAL_MAX: u64 = 65_536;
 /// The share of connections that is reserved for workers.
 const RESERVED_PART: usize = 4;
+/// The share of these that one address may take at a time, and at least so many.
+const RESERVED_PER_ADDRESS_PART: usize = 4;
+const RESERVED_PER_ADDRESS_MIN: usize = 2;
 /// At a limit this share of it is closed at once, so that a flood does not cause a search for
 /// each connection.
 const CLOSED_PART: usize = 32;
@@ -53,6 +56,12 @@ impl ConnectionLimits {
     pub const fn reserved(self) -> usize {
         self.total / RESERVED_PART
     }
+
+    /// Returns how many of these one address gets at a time.
+    const fn reserved_per_address(self) -> usize {
+        let part = self.reserved() / RESERVED_PER_ADDRESS_PART;
+        if part > RESERVED_PER_ADDRESS_MIN { part } else { RESERVED_PER_ADDRESS_MIN }
+    }
 }
 
 /// The kind of a connection.
@@ -76,8 +85,11 @@ pub(crate) struct Peer {
     kind: AtomicU8,
     /// Current requests.
     busy: AtomicUsize,
-    /// Whether it ever sent a whole request.
-    has_asked: AtomicBool,
+    /// How many whole requests it ever sent.
+    asked: AtomicU64,
+    /// Responses of which the client has yet to take the next piece, and since when, in
+    /// milliseconds since the gate was made.
+    unread: Mutex<HashMap<u64, u64>>,
     /// When it became idle, in milliseconds since the gate was made.
     idle_since: AtomicU64,
     leave: Notify,
@@ -98,15 +110,19 @@ struct Open {
     /// Those that are not workers'.
     ordinary: usize,
     by_address: HashMap<IpAddr, usize>,
+    reserved_by_address: HashMap<IpAddr, usize>,
 }
 
 /// Counts a connection until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Entered(Arc<Peer>);
 
-/// Marks a connection as busy until it is dropped.
+/// Marks a connection as busy with a request until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Busy(Arc<Peer>);
+pub(crate) struct Busy {
+    peer: Arc<Peer>,
+    request: u64,
+}
 
 impl Gate {
     pub(crate) fn new(limits: ConnectionLimits) -> Arc<Self> {
@@ -129,18 +145,25 @@ impl Gate {
         let same = open.by_address.get(&address).copied().unwrap_or_default();
         let mut room = true;
         if same >= limits.per_address {
-            room = open.close_idle(limits.per_address, Some(address));
+            room = open.close_idle(limits.per_address, |peer| peer.address == address);
         }
         let full = open.ordinary >= limits.total.saturating_sub(limits.reserved())
             || open.peers.len() >= limits.total;
         if full {
-            room = open.close_idle(limits.total, None) && room;
+            room = open.close_idle(limits.total, |_| true) && room;
         }
         let kind = match (room, open.peers.len() < limits.total) {
             (_, false) => return None,
             (true, true) => Kind::Ordinary,
             (false, true) => Kind::Reserved,
         };
+        let reserved = open.reserved_by_address.get(&address).copied().unwrap_or_default();
+        if kind == Kind::Reserved && reserved >= limits.reserved_per_address() {
+            let is_same = |peer: &Peer| peer.address == address && peer.is_reserved();
+            if !open.close_idle(reserved, is_same) {
+                return None;
+            }
+        }
         let number = open.next;
         open.next += 1;
         let peer = Arc::new(Peer {
@@ -149,7 +172,8 @@ impl Gate {
             address,
             kind: AtomicU8::new(kind as u8),
             busy: AtomicUsize::new(0),
-            has_asked: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
+            unread: Mutex::default(),
             idle_since: AtomicU64::new(self.now()),
             leave: Notify::new(),
         });
@@ -160,42 +184,49 @@ impl Gate {
 
     /// Closes some idle connections: no file is left for a new one.
     pub(crate) fn make_room(&self) {
-        self.open().close_idle(self.limits.total, None);
+        self.open().close_idle(self.limits.total, |_| true);
     }
 }
 
 impl Open {
     fn count(&mut self, peer: &Peer, kind: Kind) {
-        if kind == Kind::Ordinary {
-            self.ordinary += 1;
-            *self.by_address.entry(peer.address).or_default() += 1;
+        self.ordinary += usize::from(kind == Kind::Ordinary);
+        if let Some(counts) = self.counts(kind) {
+            *counts.entry(peer.address).or_default() += 1;
         }
     }
 
     fn discount(&mut self, peer: &Peer, kind: Kind) {
-        if kind != Kind::Ordinary {
-            return;
-        }
-        self.ordinary = self.ordinary.saturating_sub(1);
-        if let Some(count) = self.by_address.get_mut(&peer.address) {
+        self.ordinary = self.ordinary.saturating_sub(usize::from(kind == Kind::Ordinary));
+        let Some(counts) = self.counts(kind) else { return };
+        if let Some(count) = counts.get_mut(&peer.address) {
             *count -= 1;
             if *count == 0 {
-                self.by_address.remove(&peer.address);
+                counts.remove(&peer.address);
             }
+        }
+    }
+
+    /// Returns the counts by address of connections of this kind, if it is limited.
+    const fn counts(&mut self, kind: Kind) -> Option<&mut HashMap<IpAddr, usize>> {
+        match kind {
+            Kind::Ordinary => Some(&mut self.by_address),
+            Kind::Reserved => Some(&mut self.reserved_by_address),
+            Kind::Worker | Kind::Gone => None,
         }
     }
 
     /// Closes the connections that have been idle longest, those without any request first;
     /// false if there is none. They are no longer counted.
-    fn close_idle(&mut self, limit: usize, address: Option<IpAddr>) -> bool {
+    fn close_idle(&mut self, limit: usize, among: impl Fn(&Peer) -> bool) -> bool {
         let mut idle: Vec<_> = self
             .peers
             .values()
             .filter(|peer| peer.is_idle() && peer.kind() != Kind::Worker)
-            .filter(|peer| address.is_none_or(|address| peer.address == address))
+            .filter(|peer| among(peer))
             .map(|peer| {
                 let since = peer.idle_since.load(Ordering::Relaxed);
-                (peer.has_asked.load(Ordering::Relaxed), since, peer.number)
+                (peer.has_asked(), since, peer.number)
             })
             .collect();
         idle.sort_unstable();
@@ -226,6 +257,10 @@ impl Peer {
         self.busy.load(Ordering::Relaxed) == 0
     }
 
+    fn has_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) > 0
+    }
+
     /// Marks it as a worker's.
     pub(crate) fn works(&self) {
         if matches!(self.kind(), Kind::Worker | Kind::Gone) {
@@ -246,9 +281,24 @@ impl Peer {
 
     /// Notes that a request begins.
     pub(crate) fn ask(self: &Arc<Self>) -> Busy {
-        self.has_asked.store(true, Ordering::Relaxed);
+        let request = self.asked.fetch_add(1, Ordering::Relaxed);
         self.busy.fetch_add(1, Ordering::Relaxed);
-        Busy(Arc::clone(self))
+        Busy { peer: Arc::clone(self), request }
+    }
+
+    fn unread(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns for how long the client has taken nothing of a response that it asked for. A
+    /// worker's session may be behind for as long as it answers pings.
+    pub(crate) fn unread_for(&self) -> Duration {
+        if self.kind() == Kind::Worker {
+            return Duration::ZERO;
+        }
+        let oldest = self.unread().values().min().copied();
+        let waited = oldest.map_or(0, |since| self.gate.now().saturating_sub(since));
+        Duration::from_millis(waited)
     }
 
     /// Returns how much longer it may stay idle.
@@ -257,7 +307,7 @@ impl Peer {
         if !self.is_idle() || self.kind() == Kind::Worker {
             return between;
         }
-        let asked = self.has_asked.load(Ordering::Relaxed);
+        let asked = self.has_asked();
         let idle = self.gate.now().saturating_sub(self.idle_since.load(Ordering::Relaxed));
         (if asked { between } else { first }).saturating_sub(Duration::from_millis(idle))
     }
@@ -289,10 +339,23 @@ impl Drop for Entered {
     }
 }
 
+impl Busy {
+    /// Notes that a piece of the response is there for the client to take.
+    pub(crate) fn offers_a_piece(&self) {
+        self.peer.unread().insert(self.request, self.peer.gate.now());
+    }
+
+    /// Notes that the client waits for the next piece.
+    pub(crate) fn has_no_piece(&self) {
+        self.peer.unread().remove(&self.request);
+    }
+}
+
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.idle_since.store(self.0.gate.now(), Ordering::Relaxed);
-        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+        self.has_no_piece();
+        self.peer.idle_since.store(self.peer.gate.now(), Ordering::Relaxed);
+        self.peer.busy.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -356,6 +419,47 @@ mod tests {
         assert!(gate.enter(host(9)).is_none());
         drop((busy, held));
         assert!(!gate.enter(host(9)).unwrap().peer().is_reserved());
+    }
+
+    /// One client once could take all places that are kept for workers.
+    #[test]
+    fn one_address_gets_a_part_of_the_places_that_are_kept_for_workers() {
+        let limits = ConnectionLimits::of_files(1024);
+        let gate = Gate::new(limits);
+        let enter_busy = |last| {
+            let entered = gate.enter(host(last))?;
+            let busy = entered.peer().ask();
+            Some((entered, busy))
+        };
+        let ordinary = (2..=3).flat_map(|last| [last; 360]);
+        let _full: Vec<_> = ordinary.map(|last| enter_busy(last).unwrap()).collect();
+        let mut reserved: Vec<_> = std::iter::from_fn(|| enter_busy(1)).collect();
+        assert_eq!(reserved.len(), 60);
+        assert!(reserved.iter().all(|(entered, _)| entered.peer().is_reserved()));
+        assert!(enter_busy(4).is_some());
+        // A place is free again once it is a worker's, or idle.
+        reserved[0].0.peer().works();
+        assert!(enter_busy(1).is_some());
+        reserved.truncate(30);
+        assert!(enter_busy(1).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_no_piece_of_its_response_is_noticed_unless_it_is_a_worker() {
+        let gate = Gate::new(LIMITS);
+        let entered = gate.enter(host(1)).unwrap();
+        let (first, second) = (entered.peer().ask(), entered.peer().ask());
+        first.offers_a_piece();
+        tokio::time::advance(Duration::from_secs(9)).await;
+        second.offers_a_piece();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(entered.peer().unread_for(), Duration::from_secs(10));
+        first.has_no_piece();
+        assert_eq!(entered.peer().unread_for(), Duration::from_secs(1));
+        entered.peer().works();
+        assert_eq!(entered.peer().unread_for(), Duration::ZERO);
+        drop((first, second));
+        assert!(entered.peer().unread().is_empty());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::thread;
 use std::time::Duration;
 
 use outlast_e2e::wait::{LEASE, eventually, within};
@@ -15,6 +16,8 @@ const FLOOD: usize = 400;
 const BOUND: Duration = Duration::from_secs(30);
 /// Longest the server waits for a first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(10);
+/// Longest the server waits for a client to take a piece of an answer, and between two checks.
+const UNREAD: Duration = Duration::from_secs(40);
 
 fn address(scene: &Scene) -> String {
     scene.api().url().split("://").nth(1).expect("an address").to_owned()
@@ -90,6 +93,93 @@ fn a_server_whose_every_connection_is_busy_still_takes_workers() {
     eventually("room again", BOUND, || {
         (scene.api().get("/api/v1/workers").status == 200).then_some(())
     });
+}
+
+/// Asks for something over HTTP/2 and takes no byte of the answer, but answers pings.
+struct Unreading {
+    stream: TcpStream,
+    /// What was read of a frame that is not whole.
+    read: Vec<u8>,
+}
+
+impl Unreading {
+    const HEADER: usize = 9;
+
+    /// `None` if the server has no place for it.
+    fn connect(scene: &Scene) -> Option<Self> {
+        let stream = connect(scene);
+        let mut said = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        // SETTINGS: INITIAL_WINDOW_SIZE is 0.
+        said.extend(frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]));
+        // HEADERS of stream 1: GET, http, /health/live, localhost.
+        let mut fields = vec![0x82, 0x86];
+        for (name, value) in [(4_u8, "/health/live"), (1, "localhost")] {
+            fields.extend([name, u8::try_from(value.len()).expect("short")]);
+            fields.extend(value.as_bytes());
+        }
+        said.extend(frame(1, 0b101, 1, &fields));
+        (&stream).write_all(&said).ok()?;
+        stream.set_nonblocking(true).ok()?;
+        Some(Self { stream, read: Vec::new() })
+    }
+
+    /// Answers pings; false once the server has closed the connection.
+    fn is_open(&mut self) -> bool {
+        let mut some = [0; 4096];
+        loop {
+            match self.stream.read(&mut some) {
+                Ok(0) => return false,
+                Ok(count) => self.read.extend(&some[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(_) => return false,
+            }
+        }
+        while let Some(head) = self.read.first_chunk::<{ Self::HEADER }>() {
+            let length =
+                usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+            let (kind, flags, end) = (head[3], head[4], Self::HEADER + length);
+            let Some(payload) = self.read.get(Self::HEADER..end) else { break };
+            let answered = match (kind, flags & 1) {
+                (6, 0) => self.stream.write_all(&frame(6, 1, 0, payload)).is_ok(),
+                (4, 0) => self.stream.write_all(&frame(4, 1, 0, &[])).is_ok(),
+                _ => true,
+            };
+            if !answered {
+                return false;
+            }
+            self.read.drain(..end);
+        }
+        true
+    }
+}
+
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).expect("a short frame");
+    [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+}
+
+/// Such connections were once kept for ever, also those on places that are kept for workers.
+#[test]
+fn clients_that_take_no_byte_of_their_answers_are_closed_and_leave_room_for_workers() {
+    let scene = Scene::with(ServerOptions::default().set("server.connections", json!(16)));
+    let mut clients: Vec<Unreading> = (0..24).filter_map(|_| Unreading::connect(&scene)).collect();
+    // One address does not get all the places that are kept for workers.
+    let mut worker = None;
+    thread::scope(|threads| {
+        let starts = threads.spawn(|| scene.worker("meanwhile"));
+        while !starts.is_finished() {
+            clients.retain_mut(Unreading::is_open);
+            thread::sleep(Duration::from_millis(20));
+        }
+        worker = Some(starts.join().expect("the worker starts"));
+    });
+    assert!(clients.len() >= 8, "{} are left", clients.len());
+    eventually("they are closed", within(UNREAD), || {
+        clients.retain_mut(Unreading::is_open);
+        clients.is_empty().then_some(())
+    });
+    assert_eq!(scene.api().get("/api/v1/workers").status, 200);
+    scene.await_worker(worker.expect("a worker").id(), "running", within(LEASE));
 }
 
 #[test]

@@ -198,7 +198,7 @@ impl Metrics {
         add(if renewed { &self.beats } else { &self.beats_refused }, 1);
     }
 
-    /// Adds the classes up by queue and type. A class that `keys` does not name is another's.
+    /// Adds the classes up by queue and type. `keys` are the classes that the store has now.
     pub(crate) fn sums(&self, keys: &HashMap<ClassId, &ClassKey>) -> BTreeMap<Pair, Sums> {
         self.series().sums(keys)
     }

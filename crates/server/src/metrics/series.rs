@@ -1,7 +1,8 @@
 //! What happened to the jobs of each class. Labels are put on when the page is written, so
-//! that the hot path handles numbers only.
+//! that the hot path handles numbers only. A class keeps its labels for as long as the server
+//! runs, also when the store has forgotten it: no counter may ever fall.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use outlast_core::job::State;
 use outlast_core::time::Span;
@@ -12,6 +13,8 @@ use super::histogram::{Histogram, RUN, SHORT, Snapshot, WAIT};
 
 /// Most classes that are counted separately. The jobs of others are counted together.
 const CLASSES_MAX: usize = 2_000;
+/// Stands for these others: no class has this number.
+const UNCOUNTED: ClassId = ClassId(0);
 /// Most pairs of queue and type, and most queues, on the page. More are added up under this.
 pub(crate) const LABELS_MAX: usize = 200;
 pub(crate) const OVERFLOW: &str = "_other";
@@ -21,6 +24,8 @@ pub(crate) const ENDS: [State; 3] = [State::Completed, State::Cancelled, State::
 /// Counts of one class.
 #[derive(Debug)]
 struct Class {
+    /// What it is shown under, if it was on a page.
+    shown: Option<Pair>,
     enqueued: u64,
     ended: [u64; ENDS.len()],
     retried: u64,
@@ -34,6 +39,7 @@ struct Class {
 impl Class {
     fn new() -> Self {
         Self {
+            shown: None,
             enqueued: 0,
             ended: [0; ENDS.len()],
             retried: 0,
@@ -49,6 +55,8 @@ impl Class {
 #[derive(Debug, Default)]
 pub(crate) struct Series {
     classes: HashMap<ClassId, Class>,
+    /// Counts of classes that the store has forgotten.
+    kept: BTreeMap<Pair, Sums>,
 }
 
 /// The counts of a pair of queue and type.
@@ -63,14 +71,41 @@ pub(crate) struct Sums {
     pub(crate) runs: [Snapshot; ENDS.len()],
 }
 
+impl Sums {
+    fn zero() -> Self {
+        Self {
+            enqueued: 0,
+            ended: [0; ENDS.len()],
+            retried: 0,
+            expired: 0,
+            enqueues: Snapshot::empty(SHORT),
+            waits: Snapshot::empty(WAIT),
+            runs: [(); ENDS.len()].map(|()| Snapshot::empty(RUN)),
+        }
+    }
+
+    fn add(&mut self, class: &Class) {
+        self.enqueued += class.enqueued;
+        self.retried += class.retried;
+        self.expired += class.expired;
+        self.enqueues.add(&class.enqueues.snapshot());
+        self.waits.add(&class.waits.snapshot());
+        for (sum, ended) in self.ended.iter_mut().zip(&class.ended) {
+            *sum += ended;
+        }
+        for (sum, runs) in self.runs.iter_mut().zip(&class.runs) {
+            sum.add(&runs.snapshot());
+        }
+    }
+}
+
 /// Queue and type.
 pub(crate) type Pair = (String, String);
 
 impl Series {
     fn class(&mut self, id: ClassId) -> &mut Class {
-        // Number 0 is no class's.
         let full = self.classes.len() >= CLASSES_MAX && !self.classes.contains_key(&id);
-        let id = if full { ClassId(0) } else { id };
+        let id = if full { UNCOUNTED } else { id };
         self.classes.entry(id).or_insert_with(Class::new)
     }
 
@@ -107,44 +142,54 @@ impl Series {
         }
     }
 
-    /// Adds the classes up by queue and type. A class that `keys` does not name is another's.
-    pub(crate) fn sums(&self, keys: &HashMap<ClassId, &ClassKey>) -> BTreeMap<Pair, Sums> {
-        let mut sums: BTreeMap<Pair, Sums> = BTreeMap::new();
-        let other = || (OVERFLOW.to_owned(), OVERFLOW.to_owned());
-        let mut ids: Vec<&ClassId> = self.classes.keys().collect();
-        // The older a class, the surer its place: labels must not come and go.
-        ids.sort_unstable_by_key(|id| id.0);
-        for id in ids {
-            let Some(class) = self.classes.get(id) else { continue };
-            let pair = keys.get(id).map_or_else(other, |key| {
-                let pair = (key.queue.clone(), key.job_type.clone());
-                if sums.len() < LABELS_MAX || sums.contains_key(&pair) { pair } else { other() }
-            });
-            let sum = sums.entry(pair).or_insert_with(|| Sums {
-                enqueued: 0,
-                ended: [0; ENDS.len()],
-                retried: 0,
-                expired: 0,
-                enqueues: Snapshot::empty(SHORT),
-                waits: Snapshot::empty(WAIT),
-                runs: [(); ENDS.len()].map(|()| Snapshot::empty(RUN)),
-            });
-            sum.enqueued += class.enqueued;
-            sum.retried += class.retried;
-            sum.expired += class.expired;
-            sum.enqueues.add(&class.enqueues.snapshot());
-            sum.waits.add(&class.waits.snapshot());
-            for (at, (ended, runs)) in class.ended.iter().zip(&class.runs).enumerate() {
-                if let (Some(sum_ended), Some(sum_runs)) =
-                    (sum.ended.get_mut(at), sum.runs.get_mut(at))
-                {
-                    *sum_ended += ended;
-                    sum_runs.add(&runs.snapshot());
-                }
+    /// Adds the classes up by queue and type. `keys` are the classes that the store has now.
+    pub(crate) fn sums(&mut self, keys: &HashMap<ClassId, &ClassKey>) -> BTreeMap<Pair, Sums> {
+        self.label(keys);
+        let Self { classes, kept } = self;
+        classes.retain(|id, class| {
+            let Some(pair) = class.shown.clone() else { return true };
+            let is_known = keys.contains_key(id) || *id == UNCOUNTED;
+            if !is_known {
+                kept.entry(pair).or_insert_with(Sums::zero).add(class);
+            }
+            is_known
+        });
+        let mut sums = kept.clone();
+        for class in classes.values() {
+            if let Some(pair) = &class.shown {
+                sums.entry(pair.clone()).or_insert_with(Sums::zero).add(class);
             }
         }
         sums
     }
+
+    /// Gives labels to the classes that were on no page yet.
+    fn label(&mut self, keys: &HashMap<ClassId, &ClassKey>) {
+        let shown = self.classes.values().filter_map(|class| class.shown.clone());
+        let mut pairs: BTreeSet<Pair> = shown.chain(self.kept.keys().cloned()).collect();
+        let newest = keys.keys().map(|id| id.0).max().unwrap_or_default();
+        let mut new: Vec<_> =
+            self.classes.iter_mut().filter(|(_, class)| class.shown.is_none()).collect();
+        // The older a class, the surer its place.
+        new.sort_unstable_by_key(|(id, _)| id.0);
+        for (id, class) in new {
+            let pair = match keys.get(id) {
+                Some(key) => (key.queue.clone(), key.job_type.clone()),
+                // The store has forgotten it.
+                None if id.0 <= newest => other(),
+                // It is newer than the list.
+                None => continue,
+            };
+            let has_place = pairs.len() < LABELS_MAX || pairs.contains(&pair);
+            let pair = if has_place { pair } else { other() };
+            pairs.insert(pair.clone());
+            class.shown = Some(pair);
+        }
+    }
+}
+
+fn other() -> Pair {
+    (OVERFLOW.to_owned(), OVERFLOW.to_owned())
 }
 
 #[cfg(test)]
@@ -177,5 +222,41 @@ mod tests {
         assert_eq!(sums[&(OVERFLOW.into(), OVERFLOW.into())].enqueued, 50);
         let waits: u64 = sums.values().map(|sum| sum.waits.count()).sum();
         assert_eq!(waits, keys.len() as u64);
+    }
+
+    fn key(job_type: &str) -> ClassKey {
+        ClassKey {
+            queue: "q".into(),
+            job_type: job_type.into(),
+            route: outlast_store::command::Route::Plain,
+            tenant: None,
+            isolated: false,
+        }
+    }
+
+    /// What a class had counted once moved to the overflow: a fall here and a leap there.
+    #[test]
+    fn what_was_counted_of_a_class_stays_where_it_was_when_the_store_forgets_the_class() {
+        let mut series = Series::default();
+        let (first, second) = (key("first"), key("second"));
+        let shown = |series: &mut Series, named: &[(i64, &ClassKey)]| {
+            let named = named.iter().map(|(id, key)| (ClassId(*id), *key)).collect();
+            let sums = series.sums(&named);
+            sums.into_iter().map(|((_, of), sum)| (of, sum.enqueued)).collect::<Vec<_>>()
+        };
+        series.enqueued(ClassId(1));
+        series.enqueued(ClassId(1));
+        let both = [(1, &first), (2, &second)];
+        assert_eq!(shown(&mut series, &both), [("first".to_owned(), 2)]);
+        assert_eq!(shown(&mut series, &both[1..]), [("first".to_owned(), 2)]);
+        // It is there again, under another number, which the list does not have yet.
+        series.enqueued(ClassId(3));
+        assert_eq!(shown(&mut series, &both[1..]), [("first".to_owned(), 2)]);
+        assert_eq!(shown(&mut series, &[(3, &first)]), [("first".to_owned(), 3)]);
+        // It was forgotten before it was on any page.
+        series.enqueued(ClassId(2));
+        let counted = [("_other".to_owned(), 1), ("first".to_owned(), 3)];
+        assert_eq!(shown(&mut series, &[(3, &first)]), counted);
+        assert_eq!(series.classes.len(), 1);
     }
 }

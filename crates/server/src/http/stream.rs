@@ -4,6 +4,7 @@
 //! cursor ─▶ read a page ─▶ some: send, each with `id:` = its cursor, and read on
 //!              ▲             └ none: wait for a commit; a comment every few seconds
 //!              └──woken by a commit────┘            stop or too slow: end, to be resumed
+//!                 or, if other servers may commit, after a second
 //! ```
 //!
 //! A stream holds one page at most and reads the next when that one was sent, so a slow client
@@ -32,6 +33,8 @@ use crate::write_timeout::WRITE_TIMEOUT;
 
 /// Silence after which a comment is sent, so that both ends notice a dead connection.
 const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Another server on the store may commit, of which no stream here is told: they look this often.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause between two reads of a stream, for each stream: 10,000 reads a second in all.
 const PAUSE_A_STREAM: Duration = Duration::from_micros(100);
 /// Longest and shortest such pause; timers are no finer than the latter.
@@ -178,8 +181,14 @@ impl Reader {
             tokio::select! {
                 changed = self.commits.changed() => changed.ok()?,
                 () = &mut silence => return Some(self.still_here()),
+                () = tokio::time::sleep(LOOK_INTERVAL), if self.is_shared() => {}
             }
         }
+    }
+
+    /// Whether other servers may write to the store.
+    fn is_shared(&self) -> bool {
+        !self.app.engine.store().has_one_writer()
     }
 
     /// How many streams there are.

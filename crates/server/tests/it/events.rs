@@ -92,6 +92,19 @@ impl Reader {
     }
 }
 
+/// It once took until the next heartbeat of the stream, ten seconds.
+#[tokio::test]
+async fn a_stream_soon_tells_what_happens_at_another_server() {
+    let here = Api::start();
+    let there = here.another();
+    let mut live = Reader::open(&there, "/api/v1/events?queue=far", &[]).await;
+    let id = here.enqueue(json!({"queue": "far"})).await;
+    let enqueued = tokio::time::Instant::now();
+    let told = live.next().await.expect("an event");
+    assert_eq!(told.event["data"]["job_id"], json!(id));
+    assert!(enqueued.elapsed() < Duration::from_secs(6), "{:?}", enqueued.elapsed());
+}
+
 fn kinds(told: &[Told]) -> Vec<&str> {
     told.iter().map(Told::kind).collect()
 }

@@ -77,14 +77,10 @@ impl Tls {
         Ok(Self { config: RwLock::new(Arc::new(config(files)?)) })
     }
 
-    /// Reads the files again, for new connections. On an error nothing changes.
-    ///
-    /// # Errors
-    /// As [`Self::load`].
-    pub fn reload(&self, files: &TlsFiles) -> Result<(), TlsError> {
-        let config = Arc::new(config(files)?);
+    /// Uses what was loaded later, for new connections.
+    pub fn replace(&self, later: Self) {
+        let config = later.config.into_inner().unwrap_or_else(PoisonError::into_inner);
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
-        Ok(())
     }
 
     /// Does the handshake; returns the names in the client's certificate if it sent one.

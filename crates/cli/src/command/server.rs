@@ -128,21 +128,26 @@ impl Reloadable {
 
     fn try_renew(&self, source: &Source<'_>) -> Result<(), Failure> {
         let config = source.read()?;
-        match (&self.tls, &config.tls) {
+        // Everything is checked before anything is replaced.
+        let tls = match (&self.tls, &config.tls) {
             (Some(tls), Some(files)) => {
-                tls.reload(files).map_err(|error| Failure::usage(error.to_string()))?;
+                let loaded = Tls::load(files).map_err(|error| Failure::usage(error.to_string()))?;
+                Some((tls, loaded))
             }
-            (None, None) => {}
+            (None, None) => None,
             (Some(_), None) | (None, Some(_)) => {
                 let what = "TLS cannot be turned on or off while the server runs: restart it";
                 return Err(Failure::usage(what));
             }
-        }
+        };
         let guarded = !config.tokens.is_empty() || !config.certificate_roles.is_empty();
         if self.access.is_open() == guarded {
             let what = "authentication cannot be turned on or off while the server runs: restart \
                         it";
             return Err(Failure::usage(what));
+        }
+        if let Some((tls, loaded)) = tls {
+            tls.replace(loaded);
         }
         self.access.replace(config.tokens, config.certificate_roles);
         Ok(())

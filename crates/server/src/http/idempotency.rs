@@ -17,7 +17,7 @@ use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::State;
 use outlast_core::limits::{IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_KEY_KEPT};
 use outlast_store::apply;
-use outlast_store::command::NewJob;
+use outlast_store::command::{First, NewJob};
 use outlast_store::once::{Fingerprint, Once, OnceRefusal, Onced};
 use outlast_store::record::{JobRecord, StoredJob};
 use outlast_store::reply::Enqueued;
@@ -84,6 +84,8 @@ impl IdempotencyKey {
         request: Fingerprint,
         jobs: Vec<NewJob>,
     ) -> Result<Outcome, ApiError> {
+        // The same request asks for the same jobs.
+        let firsts: Vec<First> = jobs.iter().map(|job| job.first).collect();
         let once = Once { key: self.fingerprint, request, keep: IDEMPOTENCY_KEY_KEPT, jobs };
         let outcome = match app.engine.submit(Command::EnqueueOnce(Box::new(once))).await? {
             Reply::Onced(outcome) => outcome,
@@ -102,8 +104,8 @@ impl IdempotencyKey {
             }
         };
         let mut jobs = Vec::with_capacity(ids.len());
-        for id in ids {
-            jobs.push(newborn(orders::job(app, id, None).await?.job));
+        for (id, first) in ids.into_iter().zip(firsts) {
+            jobs.push(newborn(orders::job(app, id, None).await?.job, first));
         }
         Ok(Outcome { jobs, replayed })
     }
@@ -133,13 +135,19 @@ fn hash(parts: &[&[u8]]) -> Fingerprint {
 pub(super) fn stored(new: NewJob, stored: &Enqueued) -> JobRecord {
     let class = (stored.class, Arc::new(new.class.clone()));
     let job = apply::enqueue::begin(&new, class, stored.at).job;
-    newborn(Arc::new(StoredJob { payload: new.payload, ..job }))
+    let first = new.first;
+    newborn(Arc::new(StoredJob { payload: new.payload, ..job }), first)
 }
 
 /// Returns a job as it was when it was new.
-fn newborn(job: Arc<StoredJob>) -> JobRecord {
+fn newborn(job: Arc<StoredJob>, first: First) -> JobRecord {
+    let state = match first {
+        First::OnActivation => State::Pending,
+        First::Now | First::At(_) if job.scheduled_for.is_some() => State::Scheduled,
+        First::Now | First::At(_) => State::Available,
+    };
     JobRecord {
-        state: if job.scheduled_for.is_some() { State::Scheduled } else { State::Available },
+        state,
         epoch: Epoch::ZERO,
         life: NonZeroU32::MIN,
         spent: Spent::default(),

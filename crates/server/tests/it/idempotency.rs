@@ -29,6 +29,10 @@ fn job(kind: &str) -> Value {
     json!({"type": kind, "args": [1], "meta": {"a": "b"}, "options": {"delay_until": "+PT1H"}})
 }
 
+fn held_back(kind: &str) -> Value {
+    json!({"type": kind, "args": [], "options": {"pending": true}})
+}
+
 fn batch(kind: &str) -> Value {
     json!({"jobs": [{"type": kind, "args": []}, {"type": "core.echo", "args": [{"message": "x"}]}]})
 }
@@ -38,6 +42,7 @@ async fn a_repeated_request_gets_the_very_same_answer_and_stores_nothing() {
     for (path, body, other, stored) in [
         ("/executions", echo("a"), echo("b"), 1),
         ("/ojs/v1/jobs", job("a"), job("b"), 1),
+        ("/ojs/v1/jobs", held_back("a"), held_back("b"), 1),
         ("/ojs/v1/jobs/batch", batch("a"), batch("b"), 2),
     ] {
         let api = Api::start();
@@ -138,4 +143,18 @@ async fn requests_with_one_key_at_the_same_time_are_one() {
     assert_eq!(new.count(), 1);
     assert!(replies.iter().all(|reply| reply.status == 201 && reply.text == replies[0].text));
     assert_eq!(total(&api).await, 1);
+}
+
+/// Such a job was once said to be available.
+#[tokio::test]
+async fn a_job_that_is_held_back_is_pending_in_the_answer_with_a_key_as_without() {
+    let api = Api::start();
+    for keys in [&[][..], &["k"], &["k"]] {
+        let answer = send(&api, "/ojs/v1/jobs", keys, &held_back("t")).await.expect(201);
+        assert_eq!(answer["job"]["state"], "pending", "{keys:?}");
+        let id = answer["job"]["id"].as_str().expect("an id");
+        if !keys.is_empty() {
+            api.post(&format!("/ojs/v1/jobs/{id}/activate"), json!({})).await;
+        }
+    }
 }

@@ -240,7 +240,7 @@ fn sighup_renews_certificate_and_tokens_for_new_connections_or_changes_nothing()
     // A key that does not belong to the certificate: all stays as it was.
     let lone = successor.sign("lone", NAMES, Validity::Now);
     std::fs::copy(&lone.key, &trust.own.key).expect("a copy");
-    options.set("server.tokens", tokens(OTHER)).write(&config);
+    options.clone().set("server.tokens", tokens(OTHER)).write(&config);
     hang_up("nothing is changed");
     assert_eq!((ask(&trust.ca, ADMIN), ask(&trust.ca, OTHER)), (Some(200), Some(401)));
 
@@ -248,4 +248,13 @@ fn sighup_renews_certificate_and_tokens_for_new_connections_or_changes_nothing()
     hang_up("certificates reloaded");
     assert_eq!((ask(&successor, OTHER), ask(&trust.ca, OTHER)), (Some(200), None));
     assert_eq!(ask(&successor, ADMIN), Some(401));
+
+    // A good certificate beside settings that cannot be used.
+    let third = Authority::new(trust.folder.path(), "third");
+    let next = third.sign("next", NAMES, Validity::Now);
+    std::fs::copy(&next.cert, &trust.own.cert).expect("a copy");
+    std::fs::copy(&next.key, &trust.own.key).expect("a copy");
+    options.write(&config);
+    hang_up("authentication cannot be turned on or off");
+    assert_eq!((ask(&successor, OTHER), ask(&third, OTHER)), (Some(200), None));
 }

@@ -82,7 +82,7 @@ fn job_whose_workers_die_before_its_start_is_known_is_isolated_and_given_up() {
     assert_eq!(told, [(0, false, None), (1, false, None), (2, true, None), (3, true, poison)]);
 }
 
-/// Several jobs that kill their workers look like a mass loss. They were once handed out for ever.
+/// Several jobs that kill their workers look like a mass loss. They were once handed out forever.
 #[test]
 fn jobs_that_always_die_with_most_workers_are_isolated_and_given_up_in_the_end() {
     for started in [true, false] {

@@ -158,7 +158,7 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
-/// Such connections were once kept for ever, also those on places that are kept for workers.
+/// Such connections were once kept forever, also those on places that are kept for workers.
 #[test]
 fn clients_that_take_no_byte_of_their_answers_are_closed_and_leave_room_for_workers() {
     let scene = Scene::with(ServerOptions::default().set("server.connections", json!(16)));

@@ -75,10 +75,8 @@ async fn heartbeats_of_many_workers_with_locked_rows_cost_no_other_its_own() {
         _ => false,
     };
     let store = model().failing(move |batch| {
-        batch.commands.iter().any(held).then(|| {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            StoreError::Held("a row".into())
-        })
+        let is_held = batch.commands.iter().any(held);
+        is_held.then(|| StoreError::Held("a row".into()))
     });
     let engine = Engine::start(Arc::new(store), settings());
     for _ in 0..2 {

@@ -205,7 +205,10 @@ pub(super) async fn revive(app: &App, plain_id: &str) -> Result<(), ApiError> {
         let known = match stored(app, plain_id, 0).await? {
             Stored::Alive(worker, _) => Known::silent(worker),
             Stored::Ended => register(app, &Heartbeat::first(plain_id)).await?.0,
-            Stored::Nothing => return Ok(app.plain.never_beat(plain_id, now)),
+            Stored::Nothing => {
+                app.plain.never_beat(plain_id, now);
+                return Ok(());
+            }
         };
         app.plain.keep(plain_id, Known { beat: Some(now), ..known });
         return Ok(());

@@ -43,6 +43,7 @@ impl Scene {
                 return None;
             }
             AtomicUsize::fetch_add(&tries, 1, Ordering::Relaxed);
+            #[expect(clippy::disallowed_methods, reason = "a store waits that long for a lock")]
             std::thread::sleep(LOCK_LIMIT);
             Some(StoreError::Held("a row".into()))
         });

@@ -1,20 +1,27 @@
-//! How often the store was restored. PostgreSQL is copied and restored by its own tools, which
+//! Which restore the store is of. PostgreSQL is copied and restored by its own tools, which
 //! cannot say here that they did: `outlast restore --mark-only` does.
 
-use outlast_store::cursor::LANES_A_RESTORE;
+use outlast_store::cursor::{LANES_A_RESTORE, LANES_A_SECOND};
+
+use tokio_postgres::types::ToSql;
 
 use crate::connect::Options;
 use crate::error::OpenError;
 use crate::postgres_store::PostgresStore;
 use crate::transfer::PostgresTarget;
 
-/// Makes a restored store tell itself apart from the one that was lost: by its generation, and by
-/// lanes of the event log that no reader has seen. Servers of before have no lane any more.
-const RENEW: &str = "with lanes as (
-         insert into event_lane as e (id, latest) values (1, $1)
-         on conflict (id) do update set latest = e.latest + $1),
+/// Makes a restored store tell itself apart from the one that was lost, and from one that was made
+/// of the same backup before: by its generation, and by lanes of the event log that no reader has
+/// seen. Servers of before have no lane any more.
+const RENEW: &str = "with clock as (
+         select extract(epoch from clock_timestamp())::bigint as seconds),
+     lanes as (
+         insert into event_lane as e (id, latest)
+         select 1, greatest($1::bigint, seconds * $2::bigint) from clock
+         on conflict (id) do update set latest = greatest(e.latest + $1, excluded.latest)),
      closed as (update server_batch set lane = null where lane is not null)
-     update outlast.generation set number = number + 1 returning number";
+     update outlast.generation set number = greatest(number + 1, (select seconds from clock))
+     returning number";
 
 impl PostgresStore {
     /// Raises the generation of a database that was just restored; returns it.
@@ -23,8 +30,8 @@ impl PostgresStore {
     /// Returns why the database cannot be used, or that a server is using it.
     pub async fn accept(url: &str) -> Result<u64, OpenError> {
         let target = PostgresTarget::open(url, &Options::default()).await?;
-        let number: i64 =
-            target.client().query_one(RENEW, &[&LANES_A_RESTORE]).await?.try_get(0)?;
+        let lanes: [&(dyn ToSql + Sync); 2] = [&LANES_A_RESTORE, &LANES_A_SECOND];
+        let number: i64 = target.client().query_one(RENEW, &lanes).await?.try_get(0)?;
         // A server that came in between has read the old one.
         target.refuse_others().await?;
         Ok(u64::try_from(number).unwrap_or(1))

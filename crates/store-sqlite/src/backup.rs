@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use outlast_store::cursor::LANES_A_RESTORE;
+use outlast_store::cursor::{LANES_A_RESTORE, LANES_A_SECOND};
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
@@ -67,7 +67,7 @@ impl SqliteStore {
         refuse_nothing(&db, path)?;
         refuse_broken(&db, path)?;
         migrate(&mut db).map_err(|error| named(error, path))?;
-        let generation = renew(&db)?;
+        let generation = renew(&db, Standing::default())?;
         db.close().map_err(|(_, error)| error)?;
         match std::fs::remove_file(mark::place(path)) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => Err(io(source)),
@@ -101,7 +101,7 @@ impl Restoring {
         copy(&source, &partial)?;
         let mut db = Connection::open(&partial)?;
         migrate(&mut db)?;
-        let generation = renew(&db)?;
+        let generation = renew(&db, Standing::of(to))?;
         db.close().map_err(|(_, error)| error)?;
         Ok(Self { to: to.to_owned(), partial, generation, _lock: lock })
     }
@@ -177,28 +177,47 @@ fn refuse_broken(db: &Connection, path: &Path) -> Result<(), OpenError> {
     Err(OpenError::Damaged { path: path.to_owned(), what: found })
 }
 
-/// Makes a restored store tell itself apart from the one that was lost: by its generation, which
-/// it returns, and by lanes of the event log that no reader has seen.
-fn renew(db: &Connection) -> Result<u64, rusqlite::Error> {
-    db.execute(
-        "insert into event_lane (id, latest) values (1, ?1)
-         on conflict (id) do update set latest = latest + ?1",
-        [LANES_A_RESTORE],
-    )?;
-    raise_generation(db)
+/// How far a store has come that another takes the place of.
+#[derive(Clone, Copy, Debug, Default)]
+struct Standing {
+    generation: u64,
+    lane: i64,
 }
 
-fn raise_generation(db: &Connection) -> Result<u64, rusqlite::Error> {
+impl Standing {
+    /// Of the store at `path`: nothing if it is gone or damaged.
+    fn of(path: &Path) -> Self {
+        let read = || -> Result<Self, rusqlite::Error> {
+            let db = open_to_look(path)?;
+            let select = "select coalesce(max(latest), 0) from event_lane";
+            let lane = db.query_row(select, [], |row| row.get(0))?;
+            Ok(Self { generation: generation(&db)?, lane })
+        };
+        read().unwrap_or_default()
+    }
+}
+
+/// Makes a restored store tell itself apart from the one that was lost, and from one that was made
+/// of the same backup before: by its generation, which it returns, and by lanes of the event log
+/// that no reader has seen.
+fn renew(db: &Connection, replaced: Standing) -> Result<u64, rusqlite::Error> {
+    db.execute(
+        "insert into event_lane (id, latest) values (1, max(?1 + ?2, unixepoch() * ?3))
+         on conflict (id) do update set latest = max(latest + ?1, ?1 + ?2, unixepoch() * ?3)",
+        [LANES_A_RESTORE, replaced.lane, LANES_A_SECOND],
+    )?;
     db.query_row(
-        "insert into meta (key, value) values ('generation', '2')
-         on conflict (key) do update set value = cast(value as integer) + 1
+        "insert into meta (key, value) values ('generation', cast(max(2, ?1, unixepoch()) as text))
+         on conflict (key) do update set
+             value = cast(max(cast(value as integer) + 1, ?1, unixepoch()) as text)
          returning cast(value as integer)",
-        [],
+        [replaced.generation + 1],
         |row| row.get(0),
     )
 }
 
-/// Returns how often the store was restored, from 1.
+/// Returns which restore the store is of: higher than that of any store before it. 1 if it was
+/// never restored.
 pub(crate) fn generation(db: &Connection) -> Result<u64, rusqlite::Error> {
     let select = "select coalesce(max(cast(value as integer)), 1) from meta
                   where key = 'generation'";

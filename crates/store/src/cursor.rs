@@ -36,6 +36,10 @@ const OF_LANE_MAX: usize = 500;
 /// written now must come after all of them. No store ever gives so many.
 pub const LANES_A_RESTORE: i64 = 1 << 32;
 
+/// A restored store also goes beyond this many lanes for each second since 1970: a backup that is
+/// restored twice must not give the same lanes twice. No store gives so many in a second.
+pub const LANES_A_SECOND: i64 = 1 << 31;
+
 /// The next event of a lane: event `i` of batch `n`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {

@@ -195,3 +195,31 @@ async fn what_is_written_after_a_restore_comes_after_all_that_was_read_before_it
     };
     assert_eq!((read(Some(cursor)).await, read(None).await), (20, 40));
 }
+
+/// Workers and readers of the store that was restored first were taken for those of the second.
+#[tokio::test]
+async fn restores_of_the_same_backup_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, backup) = (folder.path().join("outlast.db"), folder.path().join("backup.db"));
+    write(&path, 1).await.close().await.unwrap();
+    SqliteStore::back_up(&path, &backup).unwrap();
+    let mut generations = Vec::new();
+    let mut cursor = None;
+    for n in 2..4 {
+        let restoring = Restoring::begin(&backup, &path).unwrap();
+        generations.push(restoring.generation());
+        let copy = SqliteStore::open(restoring.partial(), &Options::default()).unwrap();
+        copy.close().await.unwrap();
+        restoring.finish().unwrap();
+        let restored = write(&path, n).await;
+        if let Some(after) = cursor.take() {
+            let (names, queues) = (vec!["job.enqueued".to_owned()], Vec::new());
+            let after = Some(after);
+            let query = EventQuery { after, names, queues, job: None, worker: None, limit: 100 };
+            assert_eq!(restored.events(query).await.unwrap().events.len(), 20);
+        }
+        cursor = Some(restored.events_end().await.unwrap());
+        restored.close().await.unwrap();
+    }
+    assert!(generations[0] < generations[1], "{generations:?}");
+}

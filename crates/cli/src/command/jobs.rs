@@ -471,3 +471,26 @@ async fn logs(args: &Logs, environment: &Environment) -> Result<Exit, Failure> {
     }
     Ok(Exit::Ok)
 }
+
+#[cfg(test)]
+mod tests {
+    use outlast_cli_core::output::Table;
+    use serde_json::json;
+
+    use super::COLUMNS;
+
+    #[test]
+    fn a_usual_list_fits_a_hundred_columns_and_shows_each_status_whole() {
+        let job = |status: &str, attempt: u32| {
+            json!({"id": "01a1fcae-2d50-72c9-9c67-56e57a9c8e7c", "action_ref": "core.sleep",
+                "status": status, "queue": "default", "attempt": attempt, "max_attempts": 3,
+                "worker": {"name": "worker-1"}, "created": "2026-11-22T13:46:21.211Z"})
+        };
+        let jobs = [job("completed", 1), job("requested", 0)];
+        let shown = Table::of(&jobs, COLUMNS).fit(None).to_string();
+        assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
+        assert!(!shown.contains("WAITING"), "nothing waits: {shown}");
+        let narrow = Table::of(&jobs, COLUMNS).fit(Some(60)).to_string();
+        assert!(narrow.contains("completed") && narrow.contains("requested"), "{narrow}");
+    }
+}

@@ -52,23 +52,16 @@ impl ActionHost {
         Err(missing.collect::<Vec<_>>().join("; "))
     }
 
-    /// Whether one that was found is gone.
+    /// Whether one that was found is gone, or none was found.
     pub(super) fn lacks_interpreters(&self) -> bool {
         let interpreters = self.interpreters();
         let mut found = interpreters.found().iter();
         found.any(|found| self.wants(found.runtime) && !found.is_there())
+            || self.runs_anything().is_err()
     }
 
     fn wants(&self, runtime: Runtime) -> bool {
         self.wanted.is_empty() || self.wanted.contains(&runtime)
-    }
-
-    /// Finds the interpreter of an action; says what is missing.
-    pub(super) fn find_interpreter(&self, action: &Action) -> Result<(), String> {
-        let interpreters = self.interpreters();
-        let found = interpreters.get(runtime_of(action.runner)).map_err(|gone| gone.to_string())?;
-        let gone = || format!("interpreter {} is gone", found.program.display());
-        found.is_there().then_some(()).ok_or_else(gone)
     }
 
     /// Finds script and folder of an action; says what is missing. Built-in ones are written
@@ -223,6 +216,14 @@ impl Actions {
 
     pub(super) fn runtimes(&self) -> Vec<&'static str> {
         self.runtimes.iter().map(|runtime| runtime.name()).collect()
+    }
+
+    /// Finds the interpreter of an action; says what is missing.
+    pub(super) fn find_interpreter(&self, action: &Action) -> Result<(), String> {
+        let found = self.interpreters.get(runtime_of(action.runner));
+        let found = found.map_err(|missing| missing.to_string())?;
+        let gone = || format!("interpreter {} is gone", found.program.display());
+        found.is_there().then_some(()).ok_or_else(gone)
     }
 
     /// What each interpreter says its version is.

@@ -131,3 +131,76 @@ async fn found_any(catalog: &Arc<Catalog>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+    use std::sync::RwLock;
+
+    use outlast_packs::PackSet;
+    use tempfile::TempDir;
+
+    use super::{ActionHost, Catalog};
+    use crate::containment::Containment;
+    use crate::runtime::{Interpreters, Runtime};
+    use crate::secrets::Secrets;
+
+    fn write(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+    }
+
+    /// Offers `demo.it`, which asks for the secret `key`, from one of two folders.
+    async fn catalog(folder: &TempDir) -> Catalog {
+        let at = |path: &str| folder.path().join(path);
+        write(&at("packs/demo/pack.yaml"), "ref: demo\n");
+        let action = "runner_type: shell\nentry_point: it.sh\nsecrets: {KEY: {as: env, from: key}}";
+        write(&at("packs/demo/actions/it.yaml"), action);
+        write(&at("packs/demo/actions/it.sh"), "#!/bin/sh\n");
+        write(&at("more/other/pack.yaml"), "ref: other\n");
+        write(&at("secrets/key"), "sesame");
+        let catalog = Catalog {
+            folders: vec![at("packs"), at("more")],
+            host: ActionHost {
+                interpreters: RwLock::new(Interpreters::find("/usr/bin:/bin").await),
+                wanted: vec![Runtime::Shell],
+                containment: Containment::Pidns,
+                secrets: Secrets::new(Some(at("secrets"))),
+                packs_folder: at("built-in"),
+            },
+            offered: RwLock::default(),
+        };
+        let packs = PackSet::load(&catalog.folders).unwrap();
+        assert!(catalog.put(packs, Vec::new()).get("demo.it").is_some());
+        catalog
+    }
+
+    #[tokio::test]
+    async fn an_action_that_is_withdrawn_is_looked_for_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let catalog = catalog(&folder).await;
+        assert!(!catalog.has_found_any());
+        let left = catalog.withdraw("demo.it").unwrap();
+        assert!(left.get("demo.it").is_none() && left.get("core.echo").is_some());
+        assert!(catalog.withdraw("demo.it").is_none(), "once is enough");
+        assert!(catalog.has_found_any());
+        assert!(catalog.reload().unwrap().get("demo.it").is_some());
+    }
+
+    // Without its secret an action was offered on, and its jobs came and went.
+    #[tokio::test]
+    async fn an_action_without_its_secret_is_not_offered_when_packs_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let catalog = catalog(&folder).await;
+        fs::remove_file(folder.path().join("secrets/key")).unwrap();
+        fs::remove_dir_all(folder.path().join("more")).unwrap();
+        let left = catalog.reload().unwrap();
+        assert!(left.get("demo.it").is_none() && left.get("core.echo").is_some());
+        assert!(!catalog.has_found_any());
+        write(&folder.path().join("secrets/key"), "again");
+        assert!(catalog.has_found_any());
+    }
+}

@@ -167,8 +167,10 @@ pub async fn run(
         Ok((worker, runner, root)) => {
             let (catalog, disk) = (Arc::clone(&runner.catalog), runner.disk.clone());
             let keeper = tokio::spawn(catalog::keep(catalog, control, reload));
+            let staying = tokio::spawn(root.stay());
             let ended = worker.run(runner, queue).await;
             keeper.abort();
+            staying.abort();
             disk.remove_last(move || root.remove(), RELEASE);
             exit_code(ended)
         }

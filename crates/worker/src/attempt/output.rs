@@ -54,10 +54,15 @@ pub enum Output {
         /// At most 64 KiB.
         bytes: Vec<u8>,
     },
-    /// Comes last if at all: this many bytes were dropped after the cap was reached.
+    /// Comes after all chunks if at all: this many bytes were dropped after the cap was reached.
     Truncated {
         /// Both streams together.
         dropped: u64,
+    },
+    /// Comes last if at all: reading was given up, what followed is unknown.
+    GivenUp {
+        /// The stream that was still open.
+        stream: Stream,
     },
 }
 
@@ -179,6 +184,11 @@ impl Readers {
         if dropped > 0 {
             // Without a listener the number is still in the end's summary.
             let _ = chunks.send(Output::Truncated { dropped });
+        }
+        for (stream, is_cut) in [Stream::Stdout, Stream::Stderr].into_iter().zip(cuts) {
+            if is_cut {
+                let _ = chunks.send(Output::GivenUp { stream });
+            }
         }
         let [stdout, stderr] = captured.map(|shared| {
             std::mem::take(&mut *shared.lock().unwrap_or_else(PoisonError::into_inner))

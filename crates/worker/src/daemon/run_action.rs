@@ -15,6 +15,7 @@ use outlast_sdk::{
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
 
+use super::actions::Actions;
 use super::catalog::Catalog;
 use super::disk::{DiskThreads, FolderGuard, FolderPermit};
 use super::health::Health;
@@ -155,7 +156,7 @@ impl ActionRunner {
             .host
             .find_program(action)
             .map_err(|missing| self.not_offered(action, &missing))?;
-        self.find_interpreter(action)?;
+        self.find_interpreter(&actions, action)?;
         let line = actions
             .command_line(action, &program.script, self.host.path())
             .map_err(|missing| Box::new(host_fault(missing.to_string())))?;
@@ -216,10 +217,10 @@ impl ActionRunner {
 
     /// Without any interpreter the worker can run nothing and goes quiet. Without one of several
     /// it only stops offering what needs that one.
-    fn find_interpreter(&self, action: &Action) -> Result<(), Box<Outcome>> {
-        let host = &self.catalog.host;
-        let Err(missing) = host.find_interpreter(action) else { return Ok(()) };
-        host.runs_anything().map_err(|nothing| Box::new(host_fault(nothing)))?;
+    fn find_interpreter(&self, actions: &Actions, action: &Action) -> Result<(), Box<Outcome>> {
+        let Err(missing) = actions.find_interpreter(action) else { return Ok(()) };
+        let runs_anything = self.catalog.host.runs_anything();
+        runs_anything.map_err(|nothing| Box::new(host_fault(nothing)))?;
         Err(self.not_offered(action, &missing))
     }
 
@@ -371,6 +372,16 @@ async fn pump(
                 stdout.cut();
                 stderr.cut();
                 let mark = format!("[output limit reached: {dropped} bytes were dropped]\n");
+                context.log_now(LogStream::Worker, mark);
+            }
+            Output::GivenUp { stream } => {
+                let (name, masking) = match stream {
+                    Stream::Stdout => ("standard output", &mut stdout),
+                    Stream::Stderr => ("standard error", &mut stderr),
+                };
+                masking.cut();
+                let mark =
+                    format!("[{name} was still open after the end: the rest was not read]\n");
                 context.log_now(LogStream::Worker, mark);
             }
         }

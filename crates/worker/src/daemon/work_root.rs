@@ -5,19 +5,25 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, futimens};
 use uuid::Uuid;
 
 const PREFIX: &str = "outlast-worker-";
 const LOCK: &str = "lock";
+
+/// How often the lock is touched. Systems that clean temporary folders remove what was not used
+/// for days, and a folder without its lock would stay for good.
+const TOUCH_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The private folder of one engine.
 #[derive(Debug)]
 pub(super) struct WorkRoot {
     folder: PathBuf,
     lock_path: PathBuf,
-    _lock: File,
+    lock: Arc<File>,
 }
 
 impl WorkRoot {
@@ -30,7 +36,20 @@ impl WorkRoot {
         let lock = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&lock_path)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         DirBuilder::new().mode(0o700).create(&folder)?;
-        Ok(Self { folder, lock_path, _lock: lock })
+        Ok(Self { folder, lock_path, lock: Arc::new(lock) })
+    }
+
+    /// Keeps the lock from looking unused, for as long as this is polled.
+    pub(super) fn stay(&self) -> impl Future<Output = ()> + Send + use<> {
+        let lock = Arc::clone(&self.lock);
+        async move {
+            loop {
+                tokio::time::sleep(TOUCH_EVERY).await;
+                if let Err(error) = touch(&lock) {
+                    tracing::warn!(%error, "cannot touch the lock of the work folder");
+                }
+            }
+        }
     }
 
     /// Where built-in packs are written.
@@ -47,6 +66,11 @@ impl WorkRoot {
     pub(super) fn remove(self) {
         remove(&self.folder, &self.lock_path);
     }
+}
+
+fn touch(lock: &File) -> io::Result<()> {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    Ok(futimens(lock, &Timestamps { last_access: now, last_modification: now })?)
 }
 
 fn remove(folder: &Path, lock_path: &Path) {
@@ -89,7 +113,7 @@ mod tests {
     use std::fs::{self, File};
     use std::time::Duration;
 
-    use super::{PREFIX, WorkRoot, remove_abandoned};
+    use super::{PREFIX, TOUCH_EVERY, WorkRoot, remove_abandoned, touch};
 
     fn abandoned(parent: &std::path::Path) -> std::path::PathBuf {
         let folder = parent.join(format!("{PREFIX}dead"));
@@ -115,5 +139,17 @@ mod tests {
         next.remove();
         living.remove();
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    // After ten days systemd-tmpfiles removed the lock, and then no worker removed the folder.
+    #[test]
+    fn the_lock_of_a_living_engine_does_not_grow_old() {
+        let parent = tempfile::tempdir().unwrap();
+        let living = WorkRoot::create(parent.path()).unwrap();
+        let modified = || living.lock.metadata().unwrap().modified().unwrap();
+        let made = modified();
+        living.lock.set_modified(made - TOUCH_EVERY * 10).unwrap();
+        touch(&living.lock).unwrap();
+        assert!(modified() >= made, "{:?}", modified());
     }
 }

@@ -7,6 +7,8 @@ use outlast_worker::attempt::{
     Attempt, AttemptEnd, AttemptSpec, Captured, EndKind, Output, OutputLimits, Stream,
 };
 
+use outlast_worker::containment::Containment;
+
 use crate::support::shell;
 
 /// Reads all output beside the attempt: bytes by stream, and the mark if one came.
@@ -21,6 +23,7 @@ async fn run(spec: AttemptSpec) -> (AttemptEnd, Vec<u8>, Vec<u8>, Option<u64>) {
                 Output::Chunk { stream: Stream::Stdout, bytes } => stdout.extend(bytes),
                 Output::Chunk { stream: Stream::Stderr, bytes } => stderr.extend(bytes),
                 Output::Truncated { dropped } => mark = Some(dropped),
+                Output::GivenUp { stream } => panic!("{stream:?} was read to its end"),
             }
         }
         (stdout, stderr, mark)
@@ -142,6 +145,40 @@ async fn reader_that_comes_late_holds_nothing_back_and_finds_everything() {
         bytes += chunk.len();
     }
     assert_eq!(bytes, 6_000_016);
+}
+
+// What was still written then was missing from the log without a word.
+#[tokio::test]
+async fn stream_that_someone_else_holds_open_is_marked_as_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = folder.path().join("holder");
+    // A process outside of the attempt opens the job's own standard output, and keeps it.
+    let script = format!(
+        "echo $$ > {0}.new; mv {0}.new {0}; echo out; while [ ! -e {0}.held ]; do sleep 0.05; done",
+        said.display()
+    );
+    let mut attempt =
+        Attempt::spawn(AttemptSpec { containment: Containment::Subreaper, ..shell(&script) });
+    let mut output = attempt.take_output().unwrap();
+    let holder = async {
+        let pid = loop {
+            match std::fs::read_to_string(&said) {
+                Ok(pid) => break pid,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        };
+        let held =
+            std::fs::OpenOptions::new().write(true).open(format!("/proc/{}/fd/1", pid.trim()));
+        std::fs::write(said.with_extension("held"), "").unwrap();
+        held.unwrap()
+    };
+    let (ending, _held) = tokio::join!(attempt.finished(), holder);
+    assert!(ending.output.stdout.cut && !ending.output.stderr.cut, "{ending:?}");
+    let mut pieces = Vec::new();
+    while let Some(piece) = output.recv().await {
+        pieces.push(piece);
+    }
+    assert_eq!(pieces.last(), Some(&Output::GivenUp { stream: Stream::Stdout }), "{pieces:?}");
 }
 
 #[test]

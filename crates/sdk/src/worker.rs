@@ -4,12 +4,14 @@
 //! - `in_flight`: the attempts that are held, from delivery to the answer to their report
 //! - `slots`: what may start beside what, and how much to fetch ahead
 //! - `outbox`: what is to be sent, coalesced
+//! - `output_queue`: output, until the server has stored it
 //! - [`control`]: signals and orders from the process around the worker
 
 pub(crate) mod control;
 mod engine;
 mod in_flight;
 mod outbox;
+mod output_queue;
 mod slots;
 pub(crate) mod summary;
 

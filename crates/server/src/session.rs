@@ -9,6 +9,7 @@
 //! - [`attach`]: from Hello to Welcome
 //! - [`stream`]: the worker's messages after that, until the stream ends
 //! - [`output`]: the engine's output for the worker, as messages
+//! - [`printed`]: the worker's output until it is stored
 //! - [`beat`] answers heartbeats
 //! - [`death`] takes a guardian's report that its engine died
 //! - [`reconcile`]: compares what the worker says it holds with what the store says
@@ -19,6 +20,7 @@ mod beat;
 pub(crate) mod convert;
 mod death;
 mod output;
+mod printed;
 mod reconcile;
 mod stream;
 

@@ -37,6 +37,7 @@ const FLOOD_PARAMETERS: &str = "parameter_format: dotenv
 parameters:
   ledger: {type: string, required: true}
   bytes: {type: string, required: true}
+  letter: {type: string, default: ''}
 ";
 
 const PYTHON_PARAMETERS: &str = "parameter_format: json

@@ -18,6 +18,8 @@ pub enum Weather {
     Clear,
     /// Passes everything on, late.
     Delay(Duration),
+    /// Passes on so many bytes a second in each direction of each connection.
+    Slow(u32),
     /// Swallows what clients send; replies still pass.
     DropRequests,
     /// Swallows what the server sends; requests still pass.
@@ -166,6 +168,11 @@ fn forward(mut from: TcpStream, mut to: TcpStream, way: Way, shared: &Shared) {
                 thread::sleep(delay);
                 true
             }
+            (Weather::Slow(rate), _) => {
+                let read = u32::try_from(read).unwrap_or(u32::MAX);
+                thread::sleep(Duration::from_secs(1) * read / rate);
+                true
+            }
             (Weather::DropRequests | Weather::DropReplies | Weather::BlackHole, _) => false,
             // What was read just before waits here, so that nothing is lost.
             (Weather::Hold, _) => {
@@ -214,6 +221,7 @@ mod tests {
     fn the_weather_decides_what_comes_through() {
         assert!(echoes(Weather::Clear));
         assert!(echoes(Weather::Delay(Duration::from_millis(20))));
+        assert!(echoes(Weather::Slow(1000)));
         for weather in [
             Weather::DropRequests,
             Weather::DropReplies,

@@ -205,7 +205,7 @@ pub struct Goodbye {
 pub struct ServerMessage {
     #[prost(uint64, tag = "1")]
     pub session: u64,
-    #[prost(oneof = "server_message::Body", tags = "2, 3, 4, 5, 6")]
+    #[prost(oneof = "server_message::Body", tags = "2, 3, 4, 5, 6, 7")]
     pub body: ::core::option::Option<server_message::Body>,
 }
 /// Nested message and enum types in `ServerMessage`.
@@ -224,6 +224,8 @@ pub mod server_message {
         /// last on the stream
         #[prost(message, tag = "6")]
         Refused(super::Refused),
+        #[prost(message, tag = "7")]
+        OutputStored(super::OutputStored),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -244,6 +246,16 @@ pub struct Welcome {
     /// rises when the store is restored from a backup
     #[prost(uint64, tag = "6")]
     pub store_generation: u64,
+    /// the server says what output it has stored
+    #[prost(bool, tag = "7")]
+    pub answers_output: bool,
+}
+/// All output up to here is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OutputStored {
+    /// LogChunks of this session, from its beginning
+    #[prost(uint64, tag = "1")]
+    pub messages: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Deliveries {

@@ -2,18 +2,18 @@
 
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use outlast_core::limits::{CHECKPOINT_BYTES_MAX, LOG_CHUNK_BYTES_MAX};
+use outlast_core::limits::{CHECKPOINT_BYTES_MAX, LOG_BYTES_MAX, LOG_CHUNK_BYTES_MAX};
 use outlast_core::time::BootTime;
 use outlast_proto::v1;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::events::{AttemptEvent, LatestCheckpoint, Outlet};
+use super::events::{AttemptEvent, LatestCheckpoint, Outlet, dropped_mark};
 use super::guard::AttemptGuard;
 use crate::delivery::AttemptId;
 use crate::outcome::StopReason;
@@ -44,6 +44,8 @@ pub struct AttemptContext {
     outlet: Arc<Outlet>,
     chunks: AtomicU32,
     dropped: AtomicU64,
+    /// Bytes sent, without the worker's own lines.
+    printed: AtomicUsize,
     checkpoint: Arc<LatestCheckpoint>,
     /// While one is held, the attempt's work may go on. The last field: what its drop reports
     /// comes after everything else.
@@ -64,6 +66,7 @@ impl AttemptContext {
             outlet: Arc::clone(outlet),
             chunks: AtomicU32::new(0),
             dropped: AtomicU64::new(0),
+            printed: AtomicUsize::new(0),
             checkpoint: Arc::default(),
             guard: Arc::clone(guard),
         }
@@ -191,18 +194,30 @@ impl AttemptContext {
     }
 
     fn send_or_drop(&self, stream: LogStream, piece: Bytes, found_room: bool) {
-        if found_room {
+        let room = cost(&piece);
+        if found_room && self.may_be_kept(stream, piece.len()) {
             self.mark_dropped();
-            let room = cost(&piece);
             self.send_chunk(stream, piece, room);
         } else {
+            if found_room {
+                self.outlet.log_room.add_permits(room);
+            }
             let lost = u64::try_from(piece.len()).unwrap_or(u64::MAX);
             self.dropped.fetch_add(lost, Ordering::Relaxed);
         }
     }
 
-    /// Takes room that is there now. It comes back when the piece was sent: see the engine's
-    /// outbox.
+    /// A server keeps so much of an attempt's output and passes over the rest without a word. The
+    /// worker's own lines are always kept.
+    fn may_be_kept(&self, stream: LogStream, bytes: usize) -> bool {
+        let after =
+            |printed: usize| printed.checked_add(bytes).filter(|printed| *printed <= LOG_BYTES_MAX);
+        stream == LogStream::Worker
+            || self.printed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after).is_ok()
+    }
+
+    /// Takes room that is there now. It comes back when the server has stored the piece: see the
+    /// engine's outbox.
     fn take_room(&self, bytes: usize) -> bool {
         let Ok(wanted) = u32::try_from(bytes) else { return false };
         match self.outlet.log_room.try_acquire_many(wanted) {
@@ -234,8 +249,7 @@ impl AttemptContext {
     fn mark_dropped(&self) {
         let dropped = self.dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
-            let mark = format!("[{dropped} bytes of output were dropped here]\n");
-            self.send_chunk(LogStream::Worker, mark.into(), 0);
+            self.send_chunk(LogStream::Worker, dropped_mark(dropped).into(), 0);
         }
     }
 

@@ -14,6 +14,11 @@ use crate::outcome::Outcome;
 /// Output of all attempts together that may wait to be sent while the server is slow.
 pub(crate) const LOG_BYTES_WAITING: usize = 32 * 1024 * 1024;
 
+/// The line in the place of output that was dropped.
+pub(crate) fn dropped_mark(bytes: impl std::fmt::Display) -> String {
+    format!("[{bytes} bytes of output were dropped here]\n")
+}
+
 /// What attempts tell the engine, in order for each attempt.
 #[derive(Debug)]
 pub(crate) enum AttemptEvent {

@@ -402,7 +402,7 @@ impl<H: Handler> Engine<H> {
         while self.work.outbox.has_next(trusted) {
             // Full: the rest grows into larger messages. Closed: the link will say so.
             let Ok(permit) = outgoing.try_reserve() else { return };
-            let Some(next) = self.work.outbox.next(trusted) else { return };
+            let Some(next) = self.work.outbox.next(trusted, now) else { return };
             self.outlet.log_room.add_permits(next.room);
             permit.send(next.message);
         }

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use outlast_core::limits::LOG_BYTES_MAX;
 use outlast_proto::v1::worker_message::Body as Said;
 use outlast_proto::v1::{Ending, Report, RevokeAttempt, StopAttempt, Verdict, order, report};
 use outlast_sdk::{AttemptContext, Delivery, Handler, LogStream, Outcome, StopReason};
@@ -173,6 +174,44 @@ async fn output_is_numbered_bounded_and_comes_before_the_end() {
     }
     assert_eq!(bytes, 3 * 1024 * 1024, "all of it: there was a session to send it on");
     assert!(numbers.iter().copied().eq(0..u32::try_from(numbers.len()).unwrap()));
+}
+
+/// Servers keep no more, and once passed over the rest in silence.
+#[tokio::test]
+async fn output_beyond_the_limit_is_cut_by_the_worker_with_a_mark() {
+    let mut server = Server::start();
+    let _worker = run(builder(&server), Chatterbox);
+    let (mut stream, _) = server.attach(1).await;
+    stream.deliver([job(1)]);
+    let (mut kept, mut last) = (0, Vec::new());
+    loop {
+        match stream.next().await.unwrap() {
+            Said::Logs(logs) => {
+                for chunk in logs.chunks {
+                    kept += chunk.bytes.iter().filter(|&&byte| byte == b'x').count();
+                    last = chunk.bytes.to_vec();
+                }
+            }
+            Said::Reports(batch) if batch.reports.iter().any(tells_of_an_end) => break,
+            _ => {}
+        }
+    }
+    assert_eq!(kept, LOG_BYTES_MAX);
+    let mark = String::from_utf8_lossy(&last);
+    assert_eq!(mark, format!("[{} bytes of output were dropped here]\n", 2 * 1024 * 1024));
+}
+
+/// Says more than is kept.
+struct Chatterbox;
+
+impl Handler for Chatterbox {
+    async fn run(&self, _delivery: Delivery, context: AttemptContext) -> Outcome {
+        for _ in 0..12 {
+            let work = context.log(LogStream::Stdout, vec![b'x'; 1024 * 1024]);
+            tokio::time::timeout(Duration::from_secs(8), work).await.unwrap();
+        }
+        Outcome::completed("1")
+    }
 }
 
 fn tells_of_an_end(report: &Report) -> bool {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use outlast_core::limits::SESSION_MESSAGE_BYTES_MAX;
 use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::session_server::{Session, SessionServer};
 use outlast_proto::v1::worker_message::Body as Said;
@@ -132,7 +133,9 @@ impl Server {
         runtime.spawn(async move {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             tonic::transport::Server::builder()
-                .add_service(SessionServer::new(script))
+                .add_service(
+                    SessionServer::new(script).max_decoding_message_size(SESSION_MESSAGE_BYTES_MAX),
+                )
                 .serve_with_incoming(TcpListenerStream::new(listener))
                 .await
         });

@@ -26,6 +26,8 @@ pub(crate) enum Output {
     Deliveries(Vec<Claimed>),
     /// Orders to the worker.
     Orders(Vec<SessionOrder>),
+    /// So many messages of output of the session are stored.
+    Stored(u64),
     /// The server ends the session: nothing follows.
     Closed { reason: CloseReason, message: String },
 }

@@ -117,6 +117,7 @@ pub(super) async fn attach(
         server_version: engine.settings().version.into(),
         server_id: engine.server_id().as_bytes().to_vec().into(),
         store_generation: engine.store().facts().generation,
+        answers_output: true,
     }));
     if convert::wire_phase(phase) != hello.phase() {
         let set = SetPhase { phase: convert::wire_phase(phase).into(), by: "server".into() };

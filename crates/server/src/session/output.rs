@@ -5,8 +5,8 @@ use outlast_core::limits::SESSION_MESSAGE_BYTES_AIM;
 use outlast_proto::v1::order::What;
 use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::{
-    Deliveries, Delivery, Order, Orders, RefusalCode, ReportAnswer, ReportAnswers, RevokeAttempt,
-    ServerMessage, SetPhase, StopAttempt, Verdict,
+    Deliveries, Delivery, Order, Orders, OutputStored, RefusalCode, ReportAnswer, ReportAnswers,
+    RevokeAttempt, ServerMessage, SetPhase, StopAttempt, Verdict,
 };
 use outlast_store::reply::Claimed;
 use prost::Message as _;
@@ -29,6 +29,7 @@ pub(super) fn messages(SessionOutput { session, output }: SessionOutput) -> Vec<
             let orders = orders.into_iter().map(order).collect();
             vec![Body::Orders(Orders { orders })]
         }
+        Output::Stored(messages) => vec![Body::OutputStored(OutputStored { messages })],
         Output::Closed { reason, message } => {
             let code = match reason {
                 CloseReason::Unavailable => RefusalCode::Unavailable,

@@ -1,7 +1,5 @@
 //! A worker's stream: its hello, then its messages until the stream ends.
 
-use std::collections::VecDeque;
-
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::WorkerEvent;
@@ -16,15 +14,11 @@ use tonic::Streaming;
 
 use crate::clock::boot_time;
 use crate::engine::input::Input;
+use crate::engine::output::{Output, OutputSender, SessionOutput};
 use crate::engine::{Engine, Unavailable, unexpected};
 use crate::session::attach::{Identity, Outgoing, attach};
 use crate::session::convert::{self, bounded, refused};
-
-/// Most chunks of output of one session that wait for a batch.
-const UNSTORED_MAX: usize = 64;
-
-/// Chunks of output on their way into the store.
-type Unstored = VecDeque<oneshot::Receiver<Result<Reply, Unavailable>>>;
+use crate::session::printed::Printed;
 
 /// How a stream ended.
 enum End {
@@ -64,7 +58,7 @@ pub(super) async fn run(
     let Outgoing { opening, outputs } = outgoing;
     drop(opening);
     let end = tokio::select! {
-        end = listen(&engine, identity, &mut messages) => end,
+        end = listen(&engine, identity, &mut messages, &outputs) => end,
         () = closed.cancelled() => End::Closed,
     };
     if let Err(error) = leave(&engine, identity, &name, end).await {
@@ -84,10 +78,27 @@ async fn listen(
     engine: &Engine,
     identity: Identity,
     messages: &mut Streaming<WorkerMessage>,
+    outputs: &OutputSender,
 ) -> End {
-    let mut unstored = Unstored::default();
+    let mut printed = Printed::default();
     loop {
-        let said = match messages.message().await {
+        let heard = tokio::select! {
+            heard = messages.message(), if printed.has_room() => heard,
+            stored = printed.stored() => match stored {
+                Ok(messages) => {
+                    let output = Output::Stored(messages);
+                    // The reader of a closed stream notices.
+                    drop(outputs.send(SessionOutput { session: identity.session, output }));
+                    continue;
+                }
+                // The worker has kept it, and sends it again on its next session.
+                Err(error) => {
+                    tracing::warn!(worker = %identity.worker, %error, "failed to store output");
+                    return End::Closed;
+                }
+            },
+        };
+        let said = match heard {
             Ok(Some(WorkerMessage { body: Some(said) })) => said,
             Ok(Some(WorkerMessage { body: None })) => continue,
             Ok(None) => return End::Dropped("stream ended without goodbye".into()),
@@ -98,7 +109,7 @@ async fn listen(
             let code = EvidenceCode::parse(&goodbye.evidence_code);
             return End::Goodbye(Evidence { code, text: bounded(goodbye.why) });
         }
-        if let Err(error) = receive(engine, identity, &mut unstored, said).await {
+        if let Err(error) = receive(engine, identity, &mut printed, said).await {
             return End::Dropped(error.reason);
         }
     }
@@ -107,7 +118,7 @@ async fn listen(
 async fn receive(
     engine: &Engine,
     Identity { worker, session }: Identity,
-    unstored: &mut Unstored,
+    printed: &mut Printed,
     said: Said,
 ) -> Result<(), Unavailable> {
     match said {
@@ -127,18 +138,13 @@ async fn receive(
             engine.send(Input::Reports { worker, session, reports: good }).await
         }
         Said::Logs(logs) => {
+            let mut stored = Vec::with_capacity(logs.chunks.len());
             for command in logs.chunks.into_iter().filter_map(convert::log) {
                 let (reply, kept) = oneshot::channel();
                 engine.send(Input::Submit { command, reply }).await?;
-                unstored.push_back(kept);
-                // A job that prints faster than the disk can store waits for the disk.
-                if unstored.len() > UNSTORED_MAX
-                    && let Some(kept) = unstored.pop_front()
-                {
-                    // Output is not answered, whether or not it was stored.
-                    drop(kept.await);
-                }
+                stored.push(kept);
             }
+            printed.push(stored);
             Ok(())
         }
         Said::Phase(change) => {

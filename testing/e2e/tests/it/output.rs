@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outlast_e2e::process_table::resident_bytes;
 use outlast_e2e::wait::{KILL_AFTER, LEASE, eventually, within};
-use outlast_e2e::{Run, Scene};
+use outlast_e2e::{Proxy, Run, Scene, ServerOptions, Weather, WorkerOptions};
 use serde_json::json;
 
 const LOAD: usize = 1_000_000;
@@ -67,6 +67,75 @@ fn an_endless_line_neither_fills_memory_nor_escapes_its_time_limit() {
     scene.await_start(&cancelled, 1, within(LEASE));
     assert!(scene.cancel(&cancelled).is_success());
     scene.judge();
+}
+
+/// Runs a job that prints `bytes` behind a proxy, with the default times; returns what is kept.
+#[track_caller]
+fn printed_through(proxy_is: Weather, then: impl FnOnce(&Proxy), bytes: usize) -> String {
+    const INTERVAL: Duration = Duration::from_secs(1);
+    let options = ServerOptions::default()
+        .set("worker.heartbeat_interval", json!(INTERVAL.as_secs_f64()))
+        .set("worker.heartbeat_staleness_multiplier", json!(6))
+        .set("worker.reconnect_window", json!(5));
+    let scene = Scene::with(options);
+    let proxy = Proxy::to(&scene.server().url());
+    let options = WorkerOptions::named("far").through(&proxy.url()).heartbeat(INTERVAL);
+    let _worker = scene.worker_with(&options);
+    proxy.set(proxy_is);
+    let flood = Run::action("ledger.flood")
+        .parameter("bytes", json!(bytes.to_string()))
+        .parameter("letter", json!("x"));
+    let job = scene.run(flood);
+    then(&proxy);
+    scene.await_status(&job, "completed", within(Duration::from_secs(20)));
+    assert_eq!(scene.api().outcomes(&job), ["completed"]);
+    let log = whole_log(&scene, &job);
+    scene.judge();
+    log
+}
+
+#[test]
+fn output_behind_a_slow_link_is_whole() {
+    const BYTES: usize = 4_000_000;
+    let log = printed_through(Weather::Slow(400_000), |_| (), BYTES);
+    assert_whole(&log, BYTES);
+}
+
+#[test]
+fn output_behind_a_link_that_is_cut_again_and_again_is_whole() {
+    const BYTES: usize = 4_000_000;
+    let cuts = |proxy: &Proxy| {
+        for _ in 0..5 {
+            std::thread::sleep(Duration::from_millis(700));
+            proxy.set(Weather::Cut);
+            std::thread::sleep(Duration::from_millis(100));
+            proxy.set(Weather::Slow(1_000_000));
+        }
+        proxy.set(Weather::Clear);
+    };
+    let log = printed_through(Weather::Slow(1_000_000), cuts, BYTES);
+    assert_whole(&log, BYTES);
+}
+
+#[test]
+fn output_behind_a_link_that_stands_still_is_whole() {
+    const BYTES: usize = 4_000_000;
+    let stall = |proxy: &Proxy| {
+        std::thread::sleep(Duration::from_millis(300));
+        proxy.set(Weather::Hold);
+        // The session ends for want of answers, and the lease goes on.
+        std::thread::sleep(Duration::from_secs(3));
+        proxy.set(Weather::Clear);
+    };
+    let log = printed_through(Weather::Slow(2_000_000), stall, BYTES);
+    assert_whole(&log, BYTES);
+}
+
+#[track_caller]
+fn assert_whole(log: &str, bytes: usize) {
+    let kept = log.chars().filter(|&letter| letter == 'x').count();
+    let end: String = log.chars().skip(log.chars().count().saturating_sub(120)).collect();
+    assert_eq!(kept, bytes, "the log ends with {end:?}");
 }
 
 /// Reads every page of an execution's log as one text.

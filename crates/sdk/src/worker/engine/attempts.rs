@@ -49,7 +49,7 @@ impl<H: Handler> Engine<H> {
                     .running_mut(attempt)
                     .is_some_and(|running| running.announcement != Announcement::Void)
                 {
-                    self.work.outbox.log(chunk, room);
+                    self.work.outbox.log(attempt, chunk, room);
                 } else {
                     self.outlet.log_room.add_permits(room);
                 }

@@ -1,6 +1,6 @@
 //! What the server says, on the session and in answer to beats.
 
-use outlast_core::time::BootTime;
+use outlast_core::time::{BootTime, Span};
 use outlast_core::worker::lifecycle::{Stage, StageEvent};
 use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::{
@@ -15,6 +15,7 @@ use crate::outcome::StopReason;
 use crate::session::link::LinkEvent;
 use crate::session::{AttachError, Attached};
 use crate::worker::in_flight::Announcement;
+use crate::worker::output_queue::Answers;
 use crate::worker::summary::RunError;
 use crate::worker_state::{Terms, identity_bytes};
 
@@ -87,7 +88,12 @@ impl<H: Handler> Engine<H> {
         self.session.store_generation = welcome.store_generation;
         self.session.denied_since = None;
         self.session.capacity = None;
-        self.work.outbox.begin_session();
+        let answers = if welcome.answers_output {
+            Answers::Within(Span(terms.interval.0 / 2))
+        } else {
+            Answers::Never
+        };
+        self.work.outbox.begin_session(answers);
         self.reconcile_phase();
         self.resend();
         for attempt in welcome.stop.iter().filter_map(AttemptId::from_wire) {
@@ -271,6 +277,10 @@ impl<H: Handler> Engine<H> {
                 for what in orders.orders.into_iter().filter_map(|order| order.what) {
                     self.on_order(what, now);
                 }
+            }
+            Some(Body::OutputStored(stored)) => {
+                let room = self.work.outbox.stored(stored.messages, now);
+                self.outlet.log_room.add_permits(room);
             }
             Some(Body::Refused(refused)) => {
                 self.on_refused(refused.code(), refused.reason, now);

@@ -22,6 +22,9 @@ const REMAINING_EVERY: Span = Span::from_secs(5);
 /// How long the last reports wait for their answers, or for a server to come back.
 const ANSWERS_MAX: Span = Span::from_secs(5);
 
+/// How long they wait for output that comes before them.
+const OUTPUT_MAX: Span = Span::from_secs(2);
+
 /// How long a goodbye may take.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
 
@@ -201,10 +204,20 @@ impl<H: Handler> Engine<H> {
         }
         let since = *self.drain.empty_since.get_or_insert(now);
         // While the grace lasts there is time to wait for a server that restarts.
-        let patience_over = self.stage != Stage::Draining && since.after(ANSWERS_MAX) <= now;
+        let hurries = self.stage != Stage::Draining;
+        let patience_over = hurries && since.after(ANSWERS_MAX) <= now;
+        if hurries && since.after(OUTPUT_MAX) <= now {
+            // What an attempt came to counts for more than all that it printed.
+            self.cut_output();
+        }
         if self.work.in_flight.unanswered() == 0 || patience_over {
             self.apply(StageEvent::Empty, "nothing is held any more", now);
         }
+    }
+
+    fn cut_output(&mut self) {
+        let room = self.work.outbox.cut_output();
+        self.outlet.log_room.add_permits(room);
     }
 
     /// The last beat, then goodbye.
@@ -219,8 +232,11 @@ impl<H: Handler> Engine<H> {
         self.heartbeat.last().await;
         if let Some(session) = self.session.link.take() {
             let mut last = Vec::new();
-            let trusted = boot_now() < self.state.lease_end();
-            while let Some(next) = self.work.outbox.next(trusted) {
+            let now = boot_now();
+            let trusted = now < self.state.lease_end();
+            // The room is for attempts, and there are none.
+            let _room = self.work.outbox.cut_output();
+            while let Some(next) = self.work.outbox.next(trusted, now) {
                 last.push(next.message);
             }
             let goodbye = goodbye(self.exit.fatal.as_ref());

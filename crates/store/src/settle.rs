@@ -249,6 +249,8 @@ pub struct Facts<'a> {
     pub kind: EventKind,
     /// Native worker that holds or held the attempt.
     pub worker: Option<WorkerId>,
+    /// Whether its attempt had started before: a start is reported again after a reconnect.
+    pub has_started: bool,
     /// When the ended attempt started, or was claimed.
     pub began: Option<Timestamp>,
     /// The store's time.
@@ -271,7 +273,9 @@ pub fn events_of(facts: &Facts<'_>, transition: &Transition) -> Vec<Event> {
                 push(EventName::JobStarted);
             }
         }
-        Hold::Keep(_) if transition.to == State::Active => push(EventName::JobStarted),
+        Hold::Keep(_) if transition.to == State::Active && !facts.has_started => {
+            push(EventName::JobStarted);
+        }
         Hold::Drop(outcome) => push(name_of_outcome(outcome)),
         Hold::Keep(_) | Hold::None => {}
     }

@@ -223,6 +223,7 @@ fn log(
         job: stored,
         kind: EventKind::Claim,
         worker,
+        has_started: false,
         began: None,
         at: now,
         by: &by,

@@ -412,6 +412,7 @@ fn log(loaded: &Loaded, decided: &Decided<'_>, now: Timestamp, outbox: &mut Outb
         job: &loaded.stored,
         kind: decided.kind,
         worker: held.and_then(|held| held.worker),
+        has_started: held.is_some_and(|held| held.started.is_some()),
         began,
         at: now,
         by: &decided.by,

@@ -21,6 +21,7 @@ cases![
     readers_miss_nothing_and_read_nothing_twice,
     readers_pass_hundreds_of_servers,
     events_of_a_job_are_whole_wherever_it_is,
+    start_that_is_reported_again_is_no_event,
 ];
 
 /// A clock that tells each who asks something else: as far apart as those of two connections
@@ -269,4 +270,29 @@ fn events_of_a_job_are_whole_wherever_it_is<H: Harness>(world: &mut World<'_, H>
     check_events_of(world, id);
     world.finish(&held.expect("it is held"), hand, Ending::Interrupted).ok();
     check_events_of(world, id);
+}
+
+/// A worker that attaches again repeats what the last session may not have heard.
+fn start_that_is_reported_again_is_no_event<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let id = world.add_plain();
+    let claimed = world.take(hand);
+    let first = world.start(&claimed, hand).expect("it may start");
+    let started = world.read(id).started;
+    let names = |world: &World<'_, H>| {
+        let job = Some(id);
+        let all = (Vec::new(), Vec::new());
+        let query =
+            EventQuery { after: None, names: all.0, queues: all.1, job, worker: None, limit: 100 };
+        let page = world.ask(world.store().events(query));
+        page.events.into_iter().map(|(_, event)| event.kind).collect::<Vec<_>>()
+    };
+    let before = names(world);
+    world.wait(Span(40));
+    let again = world.start_with(&claimed, hand, Some("abc")).expect("it is answered as before");
+    assert_eq!((again.state, again.epoch), (first.state, first.epoch));
+    assert_eq!(world.read(id).started, started, "it started then, and not now");
+    assert_eq!(names(world), before);
+    world.finish(&claimed, hand, Ending::Completed).expect("it may end");
+    assert_eq!(world.attempts(id)[0].pack_digest.as_deref(), Some("abc"));
 }

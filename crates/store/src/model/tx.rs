@@ -117,6 +117,7 @@ impl<'a> Tx<'a> {
                 Hold::Take(holder) | Hold::Keep(holder) => holder.worker,
                 Hold::None | Hold::Drop(_) => None,
             }),
+            has_started: before.started().is_some(),
             began: before.began(),
             at: now,
             by: cause.by,

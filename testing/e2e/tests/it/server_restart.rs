@@ -31,11 +31,21 @@ fn a_server_outage_longer_than_the_lease_re_runs_nothing() {
         let done = scene.await_status(job, "completed", within(READY + HEARTBEAT + LEASE * 4));
         assert_eq!(scene.api().outcomes(job), ["completed"], "{done}");
         assert_eq!((&done["epoch"], &done["losses"]), (&json!(1), &json!(0)), "{done}");
+        assert_starts_once(&scene, job);
     }
     for worker in &workers {
         scene.await_worker(worker.id(), "running", within(READY + HEARTBEAT));
     }
     scene.judge();
+}
+
+/// Workers that attach again say again what they have started.
+#[track_caller]
+fn assert_starts_once(scene: &Scene, job: &str) {
+    let events = scene.api().get(&format!("/api/v1/executions/{job}/events")).expect(200);
+    let all = events["data"].as_array().expect("events");
+    let starts = all.iter().filter(|event| event["type"] == "job.started").count();
+    assert!(starts <= 1, "{events}");
 }
 
 #[test]

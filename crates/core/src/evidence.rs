@@ -29,6 +29,10 @@ pub enum EvidenceCode {
     Frozen,
     /// The lease was not renewed in time.
     Lease,
+    /// The worker lost the process that held the job, as when it is killed from outside.
+    ShimLost,
+    /// The store was restored from a backup: its workers hold nothing of it any more.
+    Restored,
     /// The kernel ended the job for want of memory.
     Oom,
     /// The worker's host could not run it: no process, descriptor, interpreter or disk space.
@@ -37,13 +41,15 @@ pub enum EvidenceCode {
 
 impl EvidenceCode {
     /// Every code.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Drained,
         Self::GuardianKilled,
         Self::EngineKilled,
         Self::WorkerKilled,
         Self::Frozen,
         Self::Lease,
+        Self::ShimLost,
+        Self::Restored,
         Self::Oom,
         Self::Host,
     ];
@@ -58,6 +64,8 @@ impl EvidenceCode {
             Self::WorkerKilled => "worker_killed",
             Self::Frozen => "frozen",
             Self::Lease => "lease",
+            Self::ShimLost => "shim_lost",
+            Self::Restored => "restored",
             Self::Oom => "oom",
             Self::Host => "host",
         }

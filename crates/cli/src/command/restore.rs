@@ -11,6 +11,7 @@ use clap::Args as ClapArgs;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::say;
 use outlast_core::budget::Budgets;
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_store::command::WorkerMove;
 use outlast_store::{Batch, BatchId, Command, Store};
@@ -103,7 +104,10 @@ async fn give_up_all(store: Arc<dyn Store>, budgets: Budgets) -> Result<String, 
                 event: WorkerEvent::Died,
                 session: None,
                 by: "outlast restore".into(),
-                evidence: "the store was restored: what it holds was given to it by another".into(),
+                evidence: Evidence::of(
+                    EvidenceCode::Restored,
+                    "the store was restored: what it holds was given to it by another",
+                ),
             })
         };
         let commands = workers.iter().map(died).collect();

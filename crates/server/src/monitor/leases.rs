@@ -24,6 +24,9 @@ use crate::settings::Settings;
 /// How much later than expected a heartbeat may be and still count as fresh.
 const FRESH_SPARE: Span = Span::from_millis(500);
 
+/// How long a server waits at most for the one that a worker is attached to.
+const HEAD_START_MAX: Span = Span::from_millis(500);
+
 /// How many silent workers are probed for rows that another session has locked.
 const PROBES: usize = 3;
 
@@ -47,8 +50,10 @@ pub(super) async fn run(engine: Engine) {
     }
 }
 
-fn seconds(span: Span) -> f64 {
-    std::time::Duration::from_millis(span.0).as_secs_f64()
+/// Seconds with as many decimals as it takes, three at most.
+fn seconds(span: Span) -> String {
+    let text = format!("{}.{:03}", span.as_secs(), span.as_millis() % 1000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Checks every worker once; returns how long no worker can lapse.
@@ -202,8 +207,14 @@ fn judge(
         judged.look.live += usize::from(is_live);
         judged.look.ailing += usize::from(is_live && (silent || connection_dropped));
         judged.look.silent += usize::from(is_live && silent && !connection_dropped);
-        let patience =
-            Patience { lease: worker.lease, reconnect_window: engine.settings().reconnect_window };
+        let lease = if engine.shared().fleet.session(worker.id).is_some() {
+            worker.lease
+        } else {
+            // The server that it is attached to comes first: it knows what the connection did.
+            Span(worker.lease.0 + Span(worker.lease.0 / 16).min(HEAD_START_MAX).0)
+        };
+        let reconnect_window = engine.settings().reconnect_window;
+        let patience = Patience { lease, reconnect_window };
         let scope = match leases.judge(worker.id, patience, now) {
             Expiry::WaitUntil(at) => {
                 judged.next = judged.next.min(at);
@@ -277,7 +288,7 @@ fn evidence_of(
                 seconds(settings.reconnect_window),
                 seconds(age)
             );
-            let code = if closed { EvidenceCode::WorkerKilled } else { EvidenceCode::Lease };
+            let code = if closed { EvidenceCode::WorkerKilled } else { EvidenceCode::Frozen };
             Evidence::of(code, text)
         }
         (LapseScope::Everything, true, _) => {
@@ -287,6 +298,11 @@ fn evidence_of(
         (LapseScope::Everything, false, Liveness::Live) if attached_here => {
             let text =
                 format!("{silent}; its connection stands: frozen, or cut off without a sign");
+            Evidence::of(EvidenceCode::Frozen, text)
+        }
+        // A ping that nobody answered may have closed the connection before the lease was over.
+        (LapseScope::Everything, false, Liveness::Suspect) => {
+            let text = format!("{silent}; its connection was closed after it had fallen silent");
             Evidence::of(EvidenceCode::Frozen, text)
         }
         (LapseScope::Everything, false, _) => Evidence::of(EvidenceCode::Lease, silent),

@@ -82,7 +82,7 @@ pub(super) fn outcome_of(
             EndKind::ShimDied { reason } => {
                 let message = format!("lost its shim: {reason}");
                 let outcome = Outcome::interrupted(message.clone()).because("shim_died", message);
-                Outcome { evidence_code: None, ..outcome }
+                outcome.known_by(EvidenceCode::ShimLost)
             }
         };
     outcome.evidence = evidence;

@@ -150,6 +150,7 @@ fn what_workers_hold_from_before_a_restore_is_void() {
     assert_eq!(scene.api().outcomes(&held), ["lost", "completed"], "{done}");
     let evidence = scene.api().attempts(&held)[0]["evidence"].to_string();
     assert!(evidence.contains("the store was restored"), "{evidence}");
+    assert_eq!(scene.api().attempts(&held)[0]["evidence_code"], "restored");
     // It had completed after the backup, under a worker that this store never heard of.
     let done = scene.await_status(&later, "completed", within(LEASE));
     assert_ne!(done["worker"]["id"], unknown.id(), "{done}");

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use outlast_e2e::process_table::{children, with_argument};
 use outlast_e2e::wait::{KILL_AFTER, LEASE, RECONNECT, SWEEP, stays, within};
 use outlast_e2e::{Proxy, Run, Scene, ServerOptions, Weather, Worker, WorkerOptions};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 /// Runs a job on a worker, ends the worker in some way, and returns the first attempt and the
@@ -50,6 +52,20 @@ fn a_drain_is_an_interruption() {
     let (first, done) = first_attempt_after(&options, |worker| worker.terminate());
     check(&first, "interrupted", "drained");
     assert_eq!((&done["losses"], &done["interruptions"]), (&json!(0), &json!(1)), "{done}");
+}
+
+#[test]
+fn a_job_whose_shim_is_killed_is_interrupted_and_the_reason_has_a_code() {
+    let scene = Scene::start();
+    let worker = scene.worker("robbed");
+    let job = scene.run(Run::holding_once(Duration::from_secs(120)));
+    scene.await_status(&job, "running", within(LEASE));
+    let shims = children(worker.engine());
+    let shim = shims.into_iter().find(|pid| with_argument(&job).contains(pid)).expect("a shim");
+    kill_process(Pid::from_raw(shim).expect("a pid"), Signal::KILL).unwrap();
+    scene.await_status(&job, "completed", within(LEASE));
+    check(&scene.api().attempts(&job)[0], "interrupted", "shim_lost");
+    scene.judge();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use outlast_e2e::wait::{HEARTBEAT, LEASE, SWEEP, eventually, stays, within};
-use outlast_e2e::{Frozen, Run, Scene, Worker};
+use outlast_e2e::{Frozen, Run, Scene, ServerOptions, Worker, WorkerOptions};
 use serde_json::json;
 
 /// Longer than a second worker takes to start on a loaded machine.
@@ -123,6 +123,36 @@ fn a_worker_with_a_forbidden_overlap_goes_on_after_its_engine_was_frozen() {
 fn a_worker_with_a_forbidden_overlap_goes_on_after_all_of_it_was_frozen() {
     goes_on_after(LEASE * 7 / 10, Worker::freeze_whole);
     goes_on_after(LEASE * 2, Worker::freeze_whole);
+}
+
+/// docs/guarantees.md: the lease less 1.1 heartbeat intervals and a second, 2.8 s here.
+#[test]
+fn a_freeze_within_the_promised_time_ends_nothing_that_must_not_overlap() {
+    const INTERVAL: Duration = Duration::from_secs(2);
+    const FREEZE: Duration = Duration::from_millis(2500);
+    let options =
+        ServerOptions::default().set("worker.heartbeat_interval", json!(INTERVAL.as_secs_f64()));
+    let options = options.set("worker.heartbeat_staleness_multiplier", json!(3));
+    let scene = Scene::with(options);
+    let worker = scene.worker_with(&WorkerOptions::named("drowsy").heartbeat(INTERVAL));
+    let jobs: Vec<_> = (0..3)
+        .map(|_| scene.run(Run::holding(FREEZE * 4).with("overlap", json!("forbidden"))))
+        .collect();
+    for job in &jobs {
+        scene.await_start(job, 1, within(LEASE));
+    }
+    for _ in 0..2 {
+        let frozen = worker.freeze_whole();
+        // The pause is what is tested; nothing is awaited here.
+        thread::sleep(FREEZE);
+        drop(frozen);
+        thread::sleep(INTERVAL * 3 / 4);
+    }
+    for job in &jobs {
+        scene.await_status(job, "completed", within(FREEZE * 4));
+        assert_eq!(scene.api().outcomes(job), ["completed"]);
+    }
+    scene.judge();
 }
 
 #[test]

@@ -213,6 +213,33 @@ fn only_the_server_that_sees_a_connection_says_that_its_worker_is_frozen() {
     assert_eq!(code(false), Some(EvidenceCode::Lease));
 }
 
+/// The same freeze was once `frozen` or `lease`, as the ping of the connection or the lease was
+/// over first.
+#[test]
+fn a_worker_that_fell_silent_before_its_connection_was_closed_is_frozen() {
+    let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+    let suspect_since = |silent_for: Span| {
+        let worker = WorkerBrief {
+            id: WorkerId(Uuid::from_u128(1)),
+            standing: Standing { liveness: Liveness::Suspect, ..Standing::NEW },
+            renewal: 4,
+            lease: Span::from_secs(15),
+            last_heartbeat: Timestamp(1_000),
+            updated: Timestamp(1_000).after(silent_for),
+            lapsed_holding: false,
+        };
+        let evidence = |scope| evidence_of(&worker, scope, (Span(16_669), true), &settings);
+        let whole = evidence(LapseScope::Everything);
+        assert_eq!(evidence(LapseScope::OverlapAllowed).code, whole.code);
+        whole
+    };
+    let frozen = suspect_since(Span::from_secs(14));
+    assert_eq!(frozen.code, Some(EvidenceCode::Frozen));
+    assert!(frozen.text.starts_with("no heartbeat for 16.669 s, lease is 15 s;"), "{frozen}");
+    let killed = suspect_since(Span::from_secs(2));
+    assert_eq!(killed.code, Some(EvidenceCode::WorkerKilled));
+}
+
 /// One row that an operator's transaction held once kept the whole fleet from being watched.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_held_row_of_one_worker_does_not_keep_another_from_being_given_up() {

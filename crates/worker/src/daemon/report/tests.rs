@@ -61,7 +61,10 @@ fn every_ending_is_reported_as_what_it_was() {
     let faulty = judged(&ending(EndKind::SpawnFailed { reason: reason.clone() }, "", ""), None);
     assert_eq!((faulty.kind, faulty.executed), (Kind::NotStarted, false));
     assert_eq!(faulty.evidence_code, Some(EvidenceCode::Host));
-    check(EndKind::ShimDied { reason }, Kind::Interrupted, Some("shim_died"));
+    let lost = EndKind::ShimDied { reason };
+    check(lost.clone(), Kind::Interrupted, Some("shim_died"));
+    let code = judged(&ending(lost, "", ""), None).evidence_code;
+    assert_eq!(code, Some(EvidenceCode::ShimLost));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! One pack: its `pack.yaml`, its actions, notes and faults.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -144,6 +145,7 @@ impl Pack {
     }
 
     fn read_actions(&mut self, source: &Source) -> Result<(), PackError> {
+        let mut files: BTreeMap<String, String> = BTreeMap::new();
         for name in source.names("actions")? {
             let Some(stem) = name.strip_suffix(".yaml").or_else(|| name.strip_suffix(".yml"))
             else {
@@ -160,7 +162,19 @@ impl Pack {
                 Ok(None) => {}
                 Ok(Some(read)) => {
                     self.notes.extend(read.notes);
-                    self.actions.extend(read.action.map(Arc::new));
+                    let Some(action) = read.action else { continue };
+                    let reference = action.reference.clone();
+                    if let Some(first) = files.get(&reference) {
+                        let fault = PackError::new(
+                            source.label(&path),
+                            format!("action `{reference}` is already defined by {first}"),
+                            "give one of them another ref",
+                        );
+                        self.faults.push((format!("{}.{stem}", self.reference), Arc::new(fault)));
+                        continue;
+                    }
+                    files.insert(reference, source.label(&path));
+                    self.actions.push(Arc::new(action));
                 }
                 // One faulty action must not disable the others.
                 Err(fault) => {

@@ -22,6 +22,8 @@ pub(crate) static CORE: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../p
 pub struct PackSet {
     packs: Vec<Arc<Pack>>,
     actions: BTreeMap<String, Arc<Action>>,
+    /// Packs that were left out: their names, and what is wrong.
+    faulty: Vec<(String, Arc<PackError>)>,
     faults: Vec<Arc<PackError>>,
 }
 
@@ -57,7 +59,7 @@ impl PackSet {
                 if !seen.contains(real) {
                     seen.push(real.clone());
                     if let Err(fault) = set.add(&source) {
-                        set.faults.push(Arc::new(fault));
+                        set.faulty.push((source.presumed_name(), Arc::new(fault)));
                     }
                 }
             }
@@ -90,14 +92,24 @@ impl PackSet {
     /// What is wrong with packs and actions that were left out.
     pub fn faults(&self) -> impl Iterator<Item = &PackError> {
         let of_actions = self.packs.iter().flat_map(|pack| pack.faults().map(|(_, fault)| fault));
-        self.faults.iter().map(Arc::as_ref).chain(of_actions)
+        let of_packs = self.faulty_packs().map(|(_, fault)| fault);
+        of_packs.chain(self.faults.iter().map(Arc::as_ref)).chain(of_actions)
     }
 
-    /// What is wrong with the file of an action, if it was left out for that.
+    /// Packs that were left out as a whole, each with its name, as far as that can be told, and
+    /// what is wrong with it.
+    pub fn faulty_packs(&self) -> impl Iterator<Item = (&str, &PackError)> {
+        self.faulty.iter().map(|(name, fault)| (name.as_str(), fault.as_ref()))
+    }
+
+    /// What is wrong with the file of an action, or with its pack, if it was left out for that.
     #[must_use]
     pub fn fault_of(&self, reference: &str) -> Option<&PackError> {
         let mut faults = self.packs.iter().flat_map(|pack| pack.faults());
-        faults.find(|(name, _)| *name == reference).map(|(_, fault)| fault)
+        let of_action = faults.find(|(name, _)| *name == reference);
+        let pack = reference.split('.').next().unwrap_or_default();
+        let of_pack = || self.faulty_packs().find(|(name, _)| *name == pack);
+        of_action.or_else(of_pack).map(|(_, fault)| fault)
     }
 
     /// The action that was most likely meant by a reference that names none.

@@ -47,6 +47,21 @@ impl Source {
         }
     }
 
+    /// The name of a pack that cannot be read: its `ref`, if that is plain to see, else its
+    /// folder's.
+    pub(crate) fn presumed_name(&self) -> String {
+        let text = self.text("pack.yaml").ok().flatten().unwrap_or_default();
+        let named = text.lines().find_map(|line| line.strip_prefix("ref:")).map(|name| {
+            name.split('#').next().unwrap_or_default().trim().trim_matches(['"', '\'']).to_owned()
+        });
+        named.filter(|name| !name.is_empty()).unwrap_or_else(|| match self {
+            Self::Embedded(_) => "core".to_owned(),
+            Self::Folder { real, .. } => {
+                real.file_name().unwrap_or_default().to_string_lossy().into_owned()
+            }
+        })
+    }
+
     /// The text of a file, or nothing if there is no such file.
     pub(crate) fn text(&self, path: &str) -> Result<Option<String>, PackError> {
         let result = match self {

@@ -174,7 +174,7 @@ async fn pages(
 }
 
 /// The id of a worker, from an id, a prefix or a name. A name means the active worker of that
-/// name; if none is active, the only one. A name is never read as a prefix of an id.
+/// name, else the one that lives, else the only one. A name is never read as a prefix of an id.
 pub(crate) async fn resolve(client: &Client, given: &str) -> Result<String, Failure> {
     if uuid::Uuid::try_parse(given).is_ok() {
         return Ok(given.to_owned());
@@ -182,9 +182,8 @@ pub(crate) async fn resolve(client: &Client, given: &str) -> Result<String, Fail
     let found = all(client, &[("name", Some(given.to_owned()))]).await?;
     let named: Vec<&Value> =
         found.iter().filter(|worker| text_at(worker, "name") == given).collect();
-    let active = named.iter().filter(|worker| text_at(worker, "status") == "active");
-    let active: Vec<&Value> = active.copied().collect();
-    match if active.is_empty() { named.as_slice() } else { active.as_slice() } {
+    let meant = meant(&named);
+    match meant.as_slice() {
         // The list by name holds no others.
         [] if job_id::is_beginning(given) => {
             let query = [("id", Some(given.to_owned())), ("limit", Some(NAMED.to_string()))];
@@ -201,6 +200,17 @@ pub(crate) async fn resolve(client: &Client, given: &str) -> Result<String, Fail
                 .with_hint("use the id"))
         }
     }
+}
+
+/// Of workers with one name, those that a user means: the active ones, else those that live, such
+/// as a quiet one, else all. A restarted worker leaves its former self behind for days.
+fn meant<'a>(named: &[&'a Value]) -> Vec<&'a Value> {
+    let is_active = |worker: &&&Value| text_at(worker, "status") == "active";
+    let lives =
+        |worker: &&&Value| !matches!(text_at(worker, "state").as_str(), "stopped" | "lapsed");
+    let active: Vec<&Value> = named.iter().filter(is_active).copied().collect();
+    let living: Vec<&Value> = named.iter().filter(lives).copied().collect();
+    [active, living].into_iter().find(|some| !some.is_empty()).unwrap_or_else(|| named.to_vec())
 }
 
 /// The id of the only worker with this prefix.
@@ -228,7 +238,17 @@ fn begun(workers: &[Value], given: &str) -> Result<String, Failure> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::begun;
+    use super::{begun, meant};
+
+    #[test]
+    fn a_name_means_the_quiet_worker_and_not_those_that_stopped() {
+        let worker = |id: &str, status: &str, state: &str| json!({"id": id, "status": status, "state": state});
+        let (old, lapsed) = (worker("a", "inactive", "stopped"), worker("b", "inactive", "lapsed"));
+        let (quiet, active) = (worker("c", "inactive", "quiet"), worker("d", "active", "running"));
+        assert_eq!(meant(&[&old, &quiet, &lapsed]), [&quiet]);
+        assert_eq!(meant(&[&old, &quiet, &active]), [&active]);
+        assert_eq!(meant(&[&old, &lapsed]), [&old, &lapsed]);
+    }
 
     #[test]
     fn the_beginning_of_an_id_is_that_of_one_worker() {

@@ -6,6 +6,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::keys::nearest;
+
 /// Keywords whose value is a mapping from names to schemas.
 const NAMED: &[&str] =
     &["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
@@ -13,6 +15,70 @@ const NAMED: &[&str] =
 const SINGLE: &[&str] = &["items", "additionalProperties", "not", "if", "then", "else", "contains"];
 /// Keywords whose value is a list of schemas.
 const LISTED: &[&str] = &["allOf", "anyOf", "oneOf", "prefixItems"];
+
+/// Every keyword of JSON Schema, and what packs of such systems say beside it.
+const KEYWORDS: &[&str] = &[
+    "additionalItems",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "const",
+    "contains",
+    "contentEncoding",
+    "contentMediaType",
+    "contentSchema",
+    "default",
+    "definitions",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "deprecated",
+    "description",
+    "else",
+    "enum",
+    "example",
+    "examples",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "format",
+    "id",
+    "if",
+    "immutable",
+    "items",
+    "label",
+    "maxContains",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minContains",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "name",
+    "not",
+    "oneOf",
+    "order",
+    "pattern",
+    "patternProperties",
+    "placeholder",
+    "position",
+    "prefixItems",
+    "properties",
+    "propertyNames",
+    "readOnly",
+    "required",
+    "secret",
+    "then",
+    "title",
+    "type",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "uniqueItems",
+    "writeOnly",
+];
 
 pub(super) fn from_either_style(described: Value) -> Result<Value, String> {
     let map = match described {
@@ -26,8 +92,38 @@ pub(super) fn from_either_style(described: Value) -> Result<Value, String> {
     if let Value::Object(map) = &mut schema {
         map.entry("type").or_insert_with(|| json!("object"));
     }
+    if let Some(slip) = slip(&schema, "") {
+        return Err(slip);
+    }
     lift_required(&mut schema);
     Ok(schema)
+}
+
+/// The first key that is most likely a misspelt keyword: a schema would ignore it, and what was
+/// to be required or secret would not be. Keys that resemble no keyword are left to other systems.
+fn slip(schema: &Value, place: &str) -> Option<String> {
+    let map = schema.as_object()?;
+    map.iter().find_map(|(key, value)| {
+        let place = format!("{place}/{key}");
+        if !is_keyword(key) {
+            let near = nearest(key, KEYWORDS.iter().copied())?;
+            return Some(format!("`{key}` at {place} is not a keyword; did you mean `{near}`?"));
+        }
+        match value {
+            Value::Object(named) if NAMED.contains(&key.as_str()) => {
+                named.iter().find_map(|(name, value)| slip(value, &format!("{place}/{name}")))
+            }
+            Value::Array(list) if LISTED.contains(&key.as_str()) => {
+                list.iter().find_map(|value| slip(value, &place))
+            }
+            Value::Object(_) if SINGLE.contains(&key.as_str()) => slip(value, &place),
+            _ => None,
+        }
+    })
+}
+
+fn is_keyword(key: &str) -> bool {
+    KEYWORDS.contains(&key) || key.starts_with("x-") || key.starts_with('$')
 }
 
 /// Tells the styles apart. A flat parameter may itself be called `type` or `properties`,

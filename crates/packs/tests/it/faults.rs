@@ -53,6 +53,15 @@ fn faulty_actions_are_told_with_file_line_and_remedy() {
         ("enabled", "runner_type: shell\nentry_point: it.sh\nenabled: [x]\n"),
         ("parameters", "runner_type: shell\nentry_point: it.sh\nparameters: [message]\n"),
         ("a parameter", "runner_type: shell\nentry_point: it.sh\nparameters:\n  a: string\n"),
+        ("secrt", "runner_type: shell\nentry_point: it.sh\nparameters:\n  a: {secrt: true}\n"),
+        (
+            "requird",
+            "runner_type: shell\nentry_point: it.sh\nparameters:\n  type: object\n  requird: [a]\n  properties: {a: {}}\n",
+        ),
+        (
+            "deeper",
+            "runner_type: shell\nentry_point: it.sh\nparameters:\n  a: {type: array, items: {defalt: 1}}\n",
+        ),
         ("a type", "runner_type: shell\nentry_point: it.sh\nparameters:\n  a: {type: text}\n"),
     ];
     insta::assert_snapshot!(table(&rows));
@@ -159,5 +168,27 @@ fn an_unreadable_entry_costs_no_more_than_itself() {
     let notes = demo.notes().join("\n");
     for name in ["notes.txt", "actions/other.yaml"] {
         assert!(notes.contains(&format!("DIR/demo/{name}: cannot read file: ")), "{notes}");
+    }
+}
+
+#[test]
+fn a_reference_that_two_files_have_is_that_of_the_first() {
+    let demo = Demo::new()
+        .action("", "#!/bin/sh\n")
+        .file("demo/actions/other.yaml", "ref: demo.it\nrunner_type: shell\nentry_point: it.sh\n");
+    let set = demo.load().unwrap();
+    let fault = set.fault_of("demo.other").unwrap().to_string();
+    assert!(fault.contains("other.yaml: action `demo.it` is already defined by "), "{fault}");
+    assert!(fault.contains("actions/it.yaml"), "{fault}");
+    assert_eq!(set.actions().filter(|action| action.reference == "demo.it").count(), 1);
+}
+
+#[test]
+fn actions_of_a_pack_that_was_left_out_have_its_fault() {
+    for manifest in ["ref: demo\nlabl: x\n", "ref: [\n"] {
+        let demo = Demo::new().action("", "#!/bin/sh\n").file("demo/pack.yaml", manifest);
+        let set = demo.load().unwrap();
+        let fault = set.fault_of("demo.it").unwrap_or_else(|| panic!("{manifest}")).to_string();
+        assert!(fault.contains("demo/pack.yaml"), "{fault}");
     }
 }

@@ -1,6 +1,6 @@
 //! Actions and packs: what executions may name.
 
-use outlast_packs::{Action, Origin, OutputFormat, Overlap, Pack};
+use outlast_packs::{Action, Origin, OutputFormat, Overlap, Pack, PackError};
 use outlast_wire::json::Object;
 
 use super::error::ApiError;
@@ -41,14 +41,47 @@ async fn one_action(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
 }
 
 async fn packs(req: ApiRequest) -> Result<ApiResponse, ApiError> {
-    Ok(list(req.app.engine.settings().packs.current().packs(), pack))
+    let packs = req.app.engine.settings().packs.current();
+    let faulty = packs.faulty_packs().map(|(name, fault)| Listed::Faulty(name, fault));
+    Ok(list(packs.packs().map(Listed::Whole).chain(faulty), |object, listed| match listed {
+        Listed::Whole(found) => pack(object, found),
+        Listed::Faulty(name, fault) => faulty_pack(object, name, fault),
+    }))
+}
+
+/// A pack in a list.
+enum Listed<'a> {
+    Whole(&'a Pack),
+    Faulty(&'a str, &'a PackError),
+}
+
+/// A pack that was left out: of what it holds nothing is known.
+fn faulty_pack(object: &mut Object<'_>, name: &str, fault: &PackError) {
+    object.text("ref", name);
+    object.text("label", name);
+    object.text("description", "");
+    object.text_or_null("version", None);
+    object.flag("enabled", false);
+    object.flag("built_in", false);
+    object.flag("replaces_built_in", false);
+    for list in ["tags", "actions", "notes"] {
+        object.texts(list, std::iter::empty());
+    }
+    object.text("digest", "");
+    object.texts("faults", std::iter::once(fault.to_string().as_str()));
 }
 
 async fn one_pack(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let name = req.param("ref").await;
     let packs = req.app.engine.settings().packs.current();
     let found = packs.packs().find(|pack| pack.reference == name);
-    let found = found.ok_or_else(|| ApiError::not_found(format!("pack {name} is not known")))?;
+    let Some(found) = found else {
+        let fault = packs.faulty_packs().find(|(faulty, _)| *faulty == name);
+        return Err(ApiError::not_found(match fault {
+            Some((_, fault)) => format!("pack {name} was left out: {fault}"),
+            None => format!("pack {name} is not known"),
+        }));
+    };
     Ok(ApiResponse::object(|object| object.object("data", |object| pack(object, found))))
 }
 

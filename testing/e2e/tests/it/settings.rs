@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outlast_e2e::process::{Process, command};
 use outlast_e2e::wait::{LEASE, SWEEP, eventually, stays, within};
 use outlast_e2e::{Run, Scene, ServerOptions, WorkerOptions};
 use serde_json::json;
@@ -116,4 +117,20 @@ fn the_workers_own_keys_are_what_it_registers_with() {
     let job = scene.run(Run::short().with("queue", json!("bills")));
     scene.await_status(&job, "completed", within(LEASE));
     scene.judge();
+}
+
+/// The parent of a server reads its address from its log.
+#[test]
+fn dev_starts_whatever_is_to_be_logged() {
+    for filter in ["off", "warn"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data = folder.path().join("data").display().to_string();
+        let arguments = ["dev", "--listen", "127.0.0.1:0", "--data", &data];
+        let mut command = command(&arguments.map(str::to_owned));
+        command.env("OUTLAST_LOG", filter);
+        let mut dev = Process::spawn("dev", command, folder.path());
+        dev.await_line("Outlast is at http://", within(LEASE));
+        dev.signal(rustix::process::Signal::TERM);
+        assert_eq!(dev.await_end(within(LEASE)), Some(0), "{}", dev.log());
+    }
 }

@@ -119,6 +119,30 @@ fn a_worker_runs_jobs_over_tls_and_commands_ask_over_it() {
 }
 
 #[test]
+fn doctor_knows_the_server_of_its_own_host_by_its_certificate() {
+    let trust = Trust::new();
+    for options in [trust.options(&trust.own, json!({})), trust.mutual()] {
+        let scene = Scene::with(options);
+        let address = scene.api().url().rsplit('/').next().unwrap_or_default().to_owned();
+        let port = address.rsplit(':').next().unwrap_or_default();
+        let tls = json!({"cert": trust.own.cert, "key": trust.own.key});
+        let text = json!({"server": {"listen": format!("127.0.0.1:{port}"), "tls": tls}});
+        let config = trust.folder.path().join("server.yaml");
+        std::fs::write(&config, text.to_string()).expect("a configuration");
+        let config = config.display().to_string();
+        let doctor = cli(&scene, &["doctor", "-o", "json", "--config", &config]);
+        let told: Value = serde_json::from_str(&doctor.stdout).expect("JSON");
+        let checks = told["checks"].as_array().expect("checks");
+        let found = checks.iter().find(|check| check["check"] == "port").expect("a check");
+        assert_eq!(found["verdict"], "ok", "{found}");
+        assert!(
+            found["fact"].as_str().is_some_and(|it| it.contains("an Outlast server")),
+            "{found}"
+        );
+    }
+}
+
+#[test]
 fn a_server_whose_certificate_is_not_good_is_not_asked_and_the_reason_is_said() {
     let trust = Trust::new();
     let stranger = Authority::new(trust.folder.path(), "stranger");

@@ -10,8 +10,8 @@ use outlast_packs::PackSet;
 use outlast_server::probe;
 
 use super::check::{Check, Verdict};
-use super::{Args, Subject, flags};
-use crate::config::server::{ServerConfig, Switches};
+use super::{Args, Subject, flags, tls};
+use crate::config::server::{ServerConfig, Switches, tls_files};
 use crate::config::value::{self, Database};
 use crate::config::worker::WorkerConfig;
 use crate::config::{Environment, Origin, Settings};
@@ -247,10 +247,14 @@ pub(super) async fn port(subject: &Subject<'_>, checks: &mut Vec<Check>) {
     match TcpListener::bind(address) {
         Ok(_) => checks.push(Check::ok(NAME, format!("{address} is free for a server"))),
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            let config = ClientConfig::plain(format!("http://{address}"));
-            let is_ours = match Client::new(config) {
-                Ok(neighbour) => is_outlast(&neighbour).await,
-                Err(_) => false,
+            let is_ours = match tls_files(&subject.settings) {
+                Ok(Some(files)) => tls::shows(address, &files.cert).await,
+                Ok(None) | Err(_) => {
+                    match Client::new(ClientConfig::plain(format!("http://{address}"))) {
+                        Ok(neighbour) => is_outlast(&neighbour).await,
+                        Err(_) => false,
+                    }
+                }
             };
             // The default port may be in use: that is no fault unless it was chosen.
             let chosen = setting.origin != Origin::Default;

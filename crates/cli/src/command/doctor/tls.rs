@@ -1,14 +1,19 @@
 //! Certificates: those that a server is configured with, and the one that a server shows.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use outlast_cli_core::client::{ClientConfig, certificate_hint};
 use outlast_cli_core::clock;
 use outlast_server::tls::Tls;
 use reqwest::Url;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, SignatureScheme};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use x509_cert::Certificate;
@@ -77,6 +82,78 @@ async fn chain(config: &ClientConfig, url: &Url) -> Result<Vec<CertificateDer<'s
     let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
     let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
     Ok(shown.iter().map(|certificate| certificate.clone().into_owned()).collect())
+}
+
+/// Whether what listens on `address` shows the certificate of the file `cert`. Nothing is trusted
+/// or sent: a server there need not be reachable under a name that the certificate has.
+pub(super) async fn shows(address: SocketAddr, cert: &Path) -> bool {
+    let Some(Ok(ours)) = CertificateDer::pem_file_iter(cert).ok().and_then(|mut it| it.next())
+    else {
+        return false;
+    };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let witness = Arc::new(Witness { provider: Arc::clone(&provider), shown: Mutex::default() });
+    let Ok(builder) =
+        rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
+    else {
+        return false;
+    };
+    let verifier: Arc<dyn ServerCertVerifier> = Arc::<Witness>::clone(&witness);
+    let tls = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+    let handshake = async {
+        let stream = TcpStream::connect(address).await.ok()?;
+        TlsConnector::from(Arc::new(tls)).connect(address.ip().into(), stream).await.ok()
+    };
+    // A server may refuse a client without a certificate, after it has shown its own.
+    drop(tokio::time::timeout(HANDSHAKE_MAX, handshake).await);
+    let shown = witness.shown.lock().unwrap_or_else(PoisonError::into_inner);
+    shown.as_ref().is_some_and(|shown| *shown == ours)
+}
+
+/// Notes the certificate that a server shows.
+#[derive(Debug)]
+struct Witness {
+    provider: Arc<CryptoProvider>,
+    shown: Mutex<Option<CertificateDer<'static>>>,
+}
+
+impl ServerCertVerifier for Witness {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        *shown = Some(end_entity.clone().into_owned());
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, signed, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, signed, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 /// The one of a chain that expires first decides.

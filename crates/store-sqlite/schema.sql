@@ -8,8 +8,6 @@ CREATE INDEX active_worker on active (worker) where worker is not null;
 
 CREATE INDEX class_block_block on class_block (block);
 
-CREATE INDEX event_batch_at on event_batch (at);
-
 CREATE INDEX finished_at on finished (at);
 
 CREATE INDEX finished_failed on finished (seq) where state <> 'completed';

@@ -202,8 +202,6 @@ create table event_batch (
     primary key (lane, n)
 ) without rowid;
 
-create index event_batch_at on event_batch (at);
-
 create table worker (
     id text primary key,
     name text not null,

@@ -31,14 +31,25 @@ impl Clock for BootClock {
     }
 }
 
+/// The times of the last batches of all lanes: time never falls within a lane.
+const LATEST: &str = "with recursive lanes(lane) as (
+         select max(lane) from event_batch
+         union all
+         select (select max(b.lane) from event_batch b where b.lane < l.lane)
+         from lanes l where l.lane is not null)
+     select max(at) from (
+         select (select b.at from event_batch b where b.lane = l.lane order by b.n desc limit 1) as at
+         from lanes l
+         union all select cast(value as integer) from meta where key = 'time')";
+
 /// Returns the latest time that the store has acted at.
 pub(crate) fn persisted_time(connection: &Connection) -> Result<Timestamp, rusqlite::Error> {
-    let latest: Option<i64> = connection.query_row(
-        "select max(at) from (select max(at) as at from event_batch
-             union all select cast(value as integer) from meta where key = 'time')",
-        [],
-        |row| row.get(0),
-    )?;
+    let has_lanes = "select count(*) from pragma_table_info('event_batch') where name = 'lane'";
+    if connection.query_row(has_lanes, [], |row| row.get(0)).is_ok_and(|lanes: i64| lanes == 0) {
+        // A store of a build that is too old for this one: that is what it will be refused for.
+        return Ok(Timestamp::default());
+    }
+    let latest: Option<i64> = connection.query_row(LATEST, [], |row| row.get(0))?;
     Ok(Timestamp(latest.unwrap_or(0)))
 }
 

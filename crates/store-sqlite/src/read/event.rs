@@ -21,7 +21,10 @@ const LANES: &str = "with recursive s(lane) as (
      order by l.lane";
 
 const BATCHES: &str = "select n, at, body from event_batch
-     where lane = ?1 and n >= ?2 and at between ?3 and ?4 order by n limit ?5";
+     where lane = ?1 and n >= ?2 and n < ?3 order by n limit ?4";
+
+/// The first batch of a lane that has this number or a higher one.
+const FROM: &str = "select n, at from event_batch where lane = ?1 and n >= ?2 order by n limit 1";
 
 pub(crate) fn page(db: &Connection, query: &EventQuery) -> Result<EventPage, StoreError> {
     let mut reading = Reading::of(query)?;
@@ -60,14 +63,43 @@ fn batches(
     (from_time, to_time): (i64, i64),
     limit: usize,
 ) -> Result<Vec<Logged>, StoreError> {
+    let first = if from_time > i64::MIN { number_at(db, (lane, from), from_time)? } else { from };
+    let end = match to_time.checked_add(1) {
+        Some(later) => number_at(db, (lane, first), later)?,
+        None => i64::MAX,
+    };
     let mut select = db.prepare_cached(BATCHES).map_err(failed)?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = select
-        .query_map((lane, from, from_time, to_time, limit), |row| {
+        .query_map((lane, first, end, limit), |row| {
             Ok(Logged { n: row.get(0)?, at: row.get(1)?, body: row.get(2)? })
         })
         .map_err(failed)?;
     rows.collect::<Result<_, _>>().map_err(failed)
+}
+
+/// Returns the number from which the batches of a lane have this time or a later one. Time never
+/// falls within a lane, so a binary search finds it, and no index of times must be written.
+fn number_at(db: &Connection, (lane, from): (i64, i64), time: i64) -> Result<i64, StoreError> {
+    let mut last = db
+        .prepare_cached("select n from event_batch where lane = ?1 order by n desc limit 1")
+        .map_err(failed)?;
+    let last: Option<i64> =
+        last.query_row([lane], |row| row.get(0)).optional().map_err(failed)?;
+    let (mut low, mut high) = (from, last.map_or(from, |last| last.saturating_add(1)));
+    let mut probe = db.prepare_cached(FROM).map_err(failed)?;
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let found: Option<(i64, i64)> = probe
+            .query_row((lane, middle), |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()
+            .map_err(failed)?;
+        match found {
+            Some((n, at)) if at < time => low = n + 1,
+            _ => high = middle,
+        }
+    }
+    Ok(low)
 }
 
 /// Within which time a job has events: from when it was stored until it came to where it is, and

@@ -1,6 +1,7 @@
 //! Deleting what need not be kept any longer.
 
 use outlast_core::duty::DutyRefusal;
+use outlast_core::time::Timestamp;
 use outlast_core::job::State;
 use outlast_store::StoreError;
 use outlast_store::backend::duty;
@@ -9,6 +10,7 @@ use outlast_store::list::BLOCK_BITS;
 use outlast_store::reply::Pruned;
 use outlast_store::retire::{self, Empty, Looked};
 use outlast_store::tend::day_of;
+use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed};
 use crate::writer::Writing;
@@ -27,6 +29,15 @@ const LOOK_AT_CLASSES: &str = "
     left join class w on not c.isolated and w.queue = c.queue and w.job_type = c.job_type
         and w.route = c.route and w.tenant = c.tenant and w.isolated = 1
     order by c.id";
+
+/// The next lane that has batches, and the time of its first.
+const NEXT_LANE: &str =
+    "select lane, at from event_batch where lane >= ? order by lane, n limit 1";
+
+/// Deletes the batches with which a lane begins, at most `?2`, that are older than `?3`.
+const PRUNE_LANE: &str = "
+    delete from event_batch where lane = ?1 and n in
+        (select n from event_batch where lane = ?1 order by n limit ?2) and at < ?3";
 
 impl Writing<'_> {
     pub(super) async fn delete_old(
@@ -50,11 +61,7 @@ impl Writing<'_> {
         for block in blocks {
             self.leave_block(block)?;
         }
-        let events = self.execute(
-            "delete from event_batch where (lane, n) in
-                 (select lane, n from event_batch where at < ? order by at limit ?)",
-            (day_of(prune.finished_before).0, limit),
-        )?;
+        let events = self.prune_events(day_of(prune.finished_before), prune.limit)?;
         if events > 0 {
             self.leave_empty_lane()?;
         }
@@ -72,6 +79,29 @@ impl Writing<'_> {
             classes,
             more: full(old.len()) || full(workers) || full(events) || full(keys),
         }))
+    }
+
+    /// Deletes event batches of before `day`, up to `limit`; returns how many. Time never falls
+    /// within a lane, so of each only the beginning is read.
+    fn prune_events(&self, day: Timestamp, limit: u32) -> Result<usize, StoreError> {
+        let mut lane = i64::MIN;
+        let mut left = i64::from(limit);
+        let mut deleted = 0;
+        let mut next = self.db.prepare_cached(NEXT_LANE).map_err(failed)?;
+        while left > 0 {
+            let begins: Option<(i64, i64)> = next
+                .query_row([lane], |row| Ok((row.get(0)?, row.get(1)?)))
+                .optional()
+                .map_err(failed)?;
+            let Some((found, at)) = begins else { break };
+            if at < day.0 {
+                let count = self.execute(PRUNE_LANE, (found, left, day.0))?;
+                left -= i64::try_from(count).unwrap_or(i64::MAX);
+                deleted += count;
+            }
+            lane = found + 1;
+        }
+        Ok(deleted)
     }
 
     /// Deletes classes that have no jobs left; returns how many. It looks at some of them, and

@@ -84,8 +84,12 @@ fn report_finds_its_job_by_id() {
 fn events_are_read_in_the_order_of_writing() {
     check(
         "select n, at, body from event_batch
-         where lane = ?1 and n >= ?2 and at >= ?3 order by n limit ?4",
-        "SEARCH event_batch USING PRIMARY KEY (lane=? AND n>?)",
+         where lane = ?1 and n >= ?2 and n < ?3 order by n limit ?4",
+        "SEARCH event_batch USING PRIMARY KEY (lane=? AND n>? AND n<?)",
+    );
+    check(
+        "select lane, at from event_batch where lane >= ? order by lane, n limit 1",
+        "SEARCH event_batch USING PRIMARY KEY (lane>?)",
     );
     check(
         "select b.n + 1 from event_batch b where b.lane = ?1

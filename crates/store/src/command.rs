@@ -504,6 +504,9 @@ pub struct Prune {
     pub workers_before: Timestamp,
     /// How many rows of each sort at most.
     pub limit: u32,
+    /// Whether the jobs are looked at from the oldest on. Otherwise the look goes on where the
+    /// last one ended, behind those that were not to go, such as dead letters.
+    pub from_start: bool,
 }
 
 /// The duty of deleting what need not be kept.

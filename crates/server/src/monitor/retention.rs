@@ -36,6 +36,10 @@ const SOON: Span = Span(50);
 /// How much longer the leader's lease is than two runs: a slow server keeps it.
 const SLACK: Span = Span::from_secs(5);
 
+/// How often prunes begin with the oldest jobs. In between they pass over what they have seen and
+/// kept: dead letters may be many.
+const ROUND: Span = Span::from_secs(60 * 60);
+
 /// How many idle intervals pass between two maintenance runs.
 const TEND_EVERY: u64 = 20;
 
@@ -57,6 +61,7 @@ pub(super) async fn run(engine: Engine, stop: CancellationToken) {
         batches: 0,
         limit: PRUNE_FIRST,
         pause: SOON,
+        round_begun: None,
         commits: 0,
     };
     tokio::select! {
@@ -81,6 +86,8 @@ struct Retention {
     limit: u32,
     /// How long it waits when there is more to do.
     pause: Span,
+    /// When a prune last began with the oldest jobs.
+    round_begun: Option<Timestamp>,
     /// How many batches the server had stored at the last prune.
     commits: u64,
 }
@@ -119,7 +126,11 @@ impl Retention {
             finished_before: before(now, settings.retention_finished),
             workers_before: before(now, settings.retention_workers),
             limit: self.limit,
+            from_start: self.round_begun.is_none_or(|begun| now.since(begun) >= ROUND),
         });
+        if let Command::Prune(Prune { from_start: true, .. }) = command {
+            self.round_begun = Some(now);
+        }
         match self.apply(command).await {
             Ok(Some(Reply::Pruned(Ok(pruned)))) => {
                 if pruned.jobs + pruned.workers + pruned.classes > 0 {

@@ -37,6 +37,10 @@ pub(super) struct Classes {
     forgot: Instant,
     /// The last class that a prune has looked at.
     pub(super) looked_at: ClassId,
+    /// The last job that a prune has looked at: when it ended, and its number.
+    pub(super) pruned_to: (i64, i64),
+    /// The last block of jobs that a prune has looked at.
+    pub(super) left_blocks_to: i64,
 }
 
 impl Default for Classes {
@@ -47,6 +51,8 @@ impl Default for Classes {
             made: Vec::new(),
             forgot: Instant::now(),
             looked_at: ClassId(0),
+            pruned_to: (i64::MIN, 0),
+            left_blocks_to: -1,
         }
     }
 }

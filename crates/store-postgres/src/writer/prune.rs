@@ -11,15 +11,27 @@ use crate::link::values;
 use crate::row::{self, get};
 use crate::writer::Writing;
 
-/// Dead letters wait for a person, a cancelled job for its process tree, and the job of a
-/// key for its producer.
+/// The next jobs that ended before `$1`, and whether they go. Dead letters wait for a person, a
+/// cancelled job for its process tree, and the job of a key for its producer. The limit that the
+/// planner knows has it follow the index.
+const LOOK_AT_OLD: &str = "select f.seq, f.at,
+         (select true from dead_letter_row d where d.seq = f.seq) is null
+         and (select true from active a where a.seq = f.seq) is null
+         and (select true from idempotency_job i where i.seq = f.seq) is null
+     from (select seq, at
+           from (select seq, at from finished
+                 where (at, seq) > ($3, $4) and at < $1 order by at, seq limit 10000) first
+           limit $2) f
+     order by f.at, f.seq";
+
+/// What was seen before the lock is looked at again: a dead letter may have been replayed.
 const OLD_JOBS: &str = "select f.seq,
          (select j.class from job_row j where j.seq = f.seq), f.state
-     from finished f where f.at < $1
+     from finished f where f.seq = any($1::bigint[]) and f.at < $2
          and not exists (select 1 from dead_letter_row d where d.seq = f.seq)
          and not exists (select 1 from active a where a.seq = f.seq)
          and not exists (select 1 from idempotency_job i where i.seq = f.seq)
-     order by f.at, f.seq limit $2 for update of f skip locked";
+     order by f.at, f.seq for update of f skip locked";
 
 /// Rows are found once, in the order of an index, and then deleted by their place in the
 /// table: no plan joins a whole table to the few that are old.
@@ -32,13 +44,25 @@ const OLD_KEYS: &str = "with old as materialized (
          delete from idempotency_job where key = any(array(select key from old)))
      select 1 from old";
 
-/// A block that somebody may be storing jobs in is not left.
+/// A block that a server may be storing jobs in is not left: all servers together have fewer than
+/// 256 blocks of jobs in transactions under way.
 const LEAVE_BLOCKS: &str = "delete from class_block b
      where b.block = any($1::bigint[])
-         and b.block < ((select last_value from job_seq) >> 10) - 4096
+         and b.block < ((select last_value from job_seq) >> 10) - 256
          and not exists (
              select 1 from job_row j
              where j.seq >= b.block << 10 and j.seq < (b.block + 1) << 10)";
+
+/// The next blocks: one step in the index for each.
+const NEXT_BLOCKS: &str = "with recursive b(block) as (
+         (select block from class_block where block > $1 order by block limit 1)
+         union all
+         select (select c.block from class_block c where c.block > b.block order by c.block limit 1)
+         from b where b.block is not null)
+     select block from b where block is not null limit $2";
+
+/// How many blocks one prune looks at, beside those that it deletes jobs of.
+const BLOCKS_MAX: i64 = 64;
 
 /// How long a server's row in `server_batch` is kept at least.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -52,10 +76,13 @@ impl Writing<'_> {
             return Ok(Err(refusal));
         }
         let limit = i64::from(prune.limit);
-        let classes = self.retire_classes().await?;
         let before = prune.finished_before.0;
         let keys = self.ask(OLD_KEYS, values![self.context.now.0, limit]).await?;
-        let old = self.ask(OLD_JOBS, values![before, limit]).await?;
+        let (candidates, looked) = self.look_at_old(prune).await?;
+        let old = match candidates.is_empty() {
+            true => Vec::new(),
+            false => self.ask(OLD_JOBS, values![candidates, before]).await?,
+        };
         let mut seqs: Vec<i64> = Vec::with_capacity(old.len());
         for row in &old {
             seqs.push(get(row, 0)?);
@@ -78,13 +105,46 @@ impl Writing<'_> {
                 values![prune.workers_before.0, limit],
             )
             .await?;
+        self.leave_old_blocks().await?;
+        // Last, as it locks classes that others may be storing jobs in.
+        let classes = self.retire_classes().await?;
         let full = |count: usize| i64::try_from(count).is_ok_and(|count| count >= limit);
         Ok(Ok(Pruned {
             jobs: u32::try_from(seqs.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
             classes,
-            more: [keys.len(), seqs.len(), workers.len(), tallies].into_iter().any(full),
+            more: [keys.len(), looked, workers.len(), tallies].into_iter().any(full),
         }))
+    }
+
+    /// Looks at jobs that ended long ago; returns those that may go, and how many it looked at.
+    async fn look_at_old(&mut self, prune: &Prune) -> Result<(Vec<i64>, usize), Failure> {
+        let from = if prune.from_start { (i64::MIN, 0) } else { self.classes.pruned_to };
+        let page = values![prune.finished_before.0, i64::from(prune.limit), from.0, from.1];
+        let rows = self.ask(LOOK_AT_OLD, page).await?;
+        let (mut found, mut last) = (Vec::new(), from);
+        for row in &rows {
+            last = (get(row, 1)?, get(row, 0)?);
+            if get(row, 2)? {
+                found.push(last.1);
+            }
+        }
+        self.classes.pruned_to = last;
+        Ok((found, rows.len()))
+    }
+
+    /// Leaves some of the blocks that no job is in any more. A prune that deleted their last jobs
+    /// may have been too early for them.
+    async fn leave_old_blocks(&mut self) -> Result<(), Failure> {
+        let from = self.classes.left_blocks_to;
+        let rows = self.ask(NEXT_BLOCKS, values![from, BLOCKS_MAX]).await?;
+        let blocks: Vec<i64> = rows.iter().map(|row| get(row, 0)).collect::<Result<_, _>>()?;
+        let full = i64::try_from(blocks.len()).is_ok_and(|count| count >= BLOCKS_MAX);
+        self.classes.left_blocks_to = blocks.last().filter(|_| full).map_or(-1, |last| *last);
+        if !blocks.is_empty() {
+            self.write(LEAVE_BLOCKS, values![blocks]);
+        }
+        Ok(())
     }
 
     /// What history says of the jobs stays until its day goes; nobody finds it without them.

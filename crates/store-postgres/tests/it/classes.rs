@@ -25,7 +25,8 @@ async fn prune(server: &Server) -> Pruned {
         other => panic!("the duty is another's: {other:?}"),
     };
     let all = Timestamp(i64::MAX);
-    let prune = Prune { duty, finished_before: all, workers_before: all, limit: 1_000 };
+    let (finished_before, workers_before, limit) = (all, all, 1_000);
+    let prune = Prune { duty, finished_before, workers_before, limit, from_start: true };
     match server.one(Command::Prune(prune)).await {
         Reply::Pruned(Ok(pruned)) => pruned,
         other => panic!("not a prune's reply: {other:?}"),
@@ -60,6 +61,36 @@ async fn check_classes(client: &Client) {
         assert_eq!(number(client, &lost).await, 0, "rows of {table} without their class");
     }
     check_places(client).await;
+}
+
+/// A prune that deletes the last jobs of a block may be too early to leave it.
+#[test]
+fn blocks_without_jobs_are_left_by_a_later_prune() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        let client = sql(&database.url).await;
+        for _ in 0..3 {
+            let Reply::Enqueued(Ok(stored)) = server.one(enqueue(of("mail"))).await else {
+                panic!()
+            };
+            server.one(Command::Cancel(order(stored.id))).await;
+            client
+                .batch_execute("select setval('job_seq', nextval('job_seq') + 4096)")
+                .await
+                .unwrap();
+        }
+        let kept = server.one(enqueue(of("mail"))).await;
+        assert_eq!(prune(&server).await.jobs, 3);
+        let blocks = "select count(*) from class_block";
+        assert_eq!(number(&client, blocks).await, 4);
+        client
+            .batch_execute("select setval('job_seq', nextval('job_seq') + 1024 * 300)")
+            .await
+            .unwrap();
+        prune(&server).await;
+        assert_eq!(number(&client, blocks).await, 1, "{kept:?}");
+    });
 }
 
 #[test]

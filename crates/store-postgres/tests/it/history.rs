@@ -45,7 +45,8 @@ async fn tend(server: &Server, finished_before: Timestamp) -> Tended {
 /// Forgets what ended before a time.
 async fn prune(server: &Server, finished_before: Timestamp) -> u32 {
     let (duty, workers_before) = (duty(server).await, finished_before);
-    let prune = Prune { duty, finished_before, workers_before, limit: 1_000 };
+    let limit = 1_000;
+    let prune = Prune { duty, finished_before, workers_before, limit, from_start: true };
     match server.one(Command::Prune(prune)).await {
         Reply::Pruned(Ok(pruned)) => pruned.jobs,
         other => panic!("not a prune's reply: {other:?}"),

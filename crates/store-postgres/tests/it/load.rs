@@ -269,7 +269,7 @@ impl Player {
         let epoch = Epoch(seen + u64::try_from(self.dice.below(2)).unwrap());
         let duty = DutyFence { name: name.clone(), holder, epoch };
         let (finished_before, workers_before) = (before, before);
-        let prune = Prune { duty, finished_before, workers_before, limit: 20 };
+        let prune = Prune { duty, finished_before, workers_before, limit: 20, from_start: true };
         vec![Command::Duty(DutyAsk { name, holder, hold }), Command::Prune(prune)]
     }
 }

@@ -345,7 +345,13 @@ fn retention(server: &Server, hold: Option<Span>) -> Command {
 fn prune(server: &Server, epoch: u64) -> Command {
     let duty = DutyFence { name: RETENTION.to_owned(), holder: server.id, epoch: Epoch(epoch) };
     let all = Timestamp(i64::MAX);
-    Command::Prune(Prune { duty, finished_before: all, workers_before: all, limit: 10 })
+    Command::Prune(Prune {
+        duty,
+        finished_before: all,
+        workers_before: all,
+        limit: 10,
+        from_start: true,
+    })
 }
 
 #[test]

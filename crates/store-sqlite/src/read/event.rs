@@ -84,8 +84,7 @@ fn number_at(db: &Connection, (lane, from): (i64, i64), time: i64) -> Result<i64
     let mut last = db
         .prepare_cached("select n from event_batch where lane = ?1 order by n desc limit 1")
         .map_err(failed)?;
-    let last: Option<i64> =
-        last.query_row([lane], |row| row.get(0)).optional().map_err(failed)?;
+    let last: Option<i64> = last.query_row([lane], |row| row.get(0)).optional().map_err(failed)?;
     let (mut low, mut high) = (from, last.map_or(from, |last| last.saturating_add(1)));
     let mut probe = db.prepare_cached(FROM).map_err(failed)?;
     while low < high {

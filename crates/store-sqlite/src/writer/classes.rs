@@ -22,6 +22,8 @@ pub(crate) struct Classes {
     blocks: HashMap<ClassId, i64>,
     /// The last class that a prune has looked at.
     pub(crate) looked_at: ClassId,
+    /// The last job that a prune has looked at: when it ended, and its number.
+    pub(crate) pruned_to: (i64, i64),
 }
 
 impl Default for Classes {
@@ -33,6 +35,7 @@ impl Default for Classes {
             paused: HashSet::new(),
             blocks: HashMap::new(),
             looked_at: ClassId(0),
+            pruned_to: (i64::MIN, 0),
         }
     }
 }

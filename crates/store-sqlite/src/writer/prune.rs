@@ -1,8 +1,8 @@
 //! Deleting what need not be kept any longer.
 
 use outlast_core::duty::DutyRefusal;
-use outlast_core::time::Timestamp;
 use outlast_core::job::State;
+use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::backend::duty;
 use outlast_store::command::{ClassId, Prune};
@@ -31,8 +31,19 @@ const LOOK_AT_CLASSES: &str = "
     order by c.id";
 
 /// The next lane that has batches, and the time of its first.
-const NEXT_LANE: &str =
-    "select lane, at from event_batch where lane >= ? order by lane, n limit 1";
+const NEXT_LANE: &str = "select lane, at from event_batch where lane >= ? order by lane, n limit 1";
+
+/// A job that ended long ago: its number, class and state.
+type OldJob = (i64, ClassId, State);
+
+/// The next jobs that ended before `?1`, and whether they go.
+const OLD_JOBS: &str = "
+    select f.seq, (select j.class from job_row j where j.seq = f.seq), f.state, f.at,
+        not exists (select 1 from dead_letter_row d where d.seq = f.seq)
+        and not exists (select 1 from active a where a.seq = f.seq)
+        and not exists (select 1 from idempotency_job i where i.seq = f.seq)
+    from finished f where (f.at, f.seq) > (?3, ?4) and f.at < ?1
+    order by f.at, f.seq limit ?2";
 
 /// Deletes the batches with which a lane begins, at most `?2`, that are older than `?3`.
 const PRUNE_LANE: &str = "
@@ -48,9 +59,8 @@ impl Writing<'_> {
             return Ok(Err(refusal));
         }
         let limit = i64::from(prune.limit);
-        let classes = self.retire_classes()?;
         let keys = self.prune_keys(limit)?;
-        let old = self.old_jobs(prune.finished_before.0, limit)?;
+        let (old, looked) = self.old_jobs(prune)?;
         for (seq, class, state) in &old {
             self.delete_job(*seq)?;
             self.outbox.tally.deleted(*class, *state);
@@ -72,12 +82,13 @@ impl Writing<'_> {
                   order by updated_ms limit ?2)",
             (prune.workers_before.0, limit),
         )?;
+        let classes = self.retire_classes()?;
         let full = |count: usize| i64::try_from(count).is_ok_and(|count| count >= limit);
         Ok(Ok(Pruned {
             jobs: u32::try_from(old.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers).unwrap_or(u32::MAX),
             classes,
-            more: full(old.len()) || full(workers) || full(events) || full(keys),
+            more: full(looked) || full(workers) || full(events) || full(keys),
         }))
     }
 
@@ -165,26 +176,29 @@ impl Writing<'_> {
         )
     }
 
-    /// Dead letters wait for a person, a cancelled job for its process tree, and the job of a
-    /// key for its producer.
-    fn old_jobs(&self, before: i64, limit: i64) -> Result<Vec<(i64, ClassId, State)>, StoreError> {
-        let mut select = self
-            .db
-            .prepare_cached(
-                "select seq, (select j.class from job_row j where j.seq = finished.seq), state
-                 from finished where at < ?1
-                     and not exists (select 1 from dead_letter_row d where d.seq = finished.seq)
-                     and not exists (select 1 from active a where a.seq = finished.seq)
-                     and not exists (select 1 from idempotency_job i where i.seq = finished.seq)
-                 order by at, seq limit ?2",
-            )
-            .map_err(failed)?;
-        let rows = select
-            .query_map((before, limit), |row| {
-                Ok((row.get(0)?, ClassId(row.get(1)?), row::state(row, 2)?))
-            })
-            .map_err(failed)?;
-        rows.collect::<Result<_, _>>().map_err(failed)
+    /// Looks at jobs that ended long ago; returns those that go, and how many it looked at. Dead
+    /// letters wait for a person, a cancelled job for its process tree, and the job of a key for
+    /// its producer.
+    fn old_jobs(&mut self, prune: &Prune) -> Result<(Vec<OldJob>, usize), StoreError> {
+        let from = if prune.from_start { (i64::MIN, 0) } else { self.classes.pruned_to };
+        let mut select = self.db.prepare_cached(OLD_JOBS).map_err(failed)?;
+        let mut rows =
+            select.query((prune.finished_before.0, prune.limit, from.0, from.1)).map_err(failed)?;
+        let (mut old, mut looked, mut last) = (Vec::new(), 0, from);
+        while let Some(row) = rows.next().map_err(failed)? {
+            let read = |row: &rusqlite::Row<'_>| -> rusqlite::Result<_> {
+                let job = (row.get(0)?, ClassId(row.get(1)?), row::state(row, 2)?);
+                Ok((job, row.get(3)?, row.get(4)?))
+            };
+            let (job, at, goes): (OldJob, i64, bool) = read(row).map_err(failed)?;
+            last = (at, job.0);
+            looked += 1;
+            if goes {
+                old.push(job);
+            }
+        }
+        self.classes.pruned_to = last;
+        Ok((old, looked))
     }
 
     fn leave_block(&mut self, block: i64) -> Result<(), StoreError> {

@@ -70,7 +70,7 @@ fn quiet_batches_hold_the_clock_too() {
     let (name, holder, hold) = (RETENTION.to_owned(), Uuid::from_u128(8), Some(LEASE));
     let duty = DutyFence { name: name.clone(), holder, epoch: Epoch(1) };
     let (finished_before, workers_before) = (everything, everything);
-    let prune = Prune { duty, finished_before, workers_before, limit: 100 };
+    let prune = Prune { duty, finished_before, workers_before, limit: 100, from_start: true };
     let quiet = vec![Command::Duty(DutyAsk { name, holder, hold }), Command::Prune(prune)];
     let (now, latest) = reopened_after(vec![arrival(worker), quiet]);
     assert!(now >= latest, "{now:?} is before {latest:?}");

@@ -43,7 +43,13 @@ fn hold<H: Harness>(world: &mut World<'_, H>, holder: Uuid) -> Result<Duty, Duty
 fn prune(holder: Uuid, epoch: u64) -> Command {
     let duty = DutyFence { name: RETENTION.to_owned(), holder, epoch: Epoch(epoch) };
     let all = Timestamp(i64::MAX);
-    Command::Prune(Prune { duty, finished_before: all, workers_before: all, limit: 10 })
+    Command::Prune(Prune {
+        duty,
+        finished_before: all,
+        workers_before: all,
+        limit: 10,
+        from_start: true,
+    })
 }
 
 fn duty_is_one_server_s_until_its_lease_is_over<H: Harness>(world: &mut World<'_, H>) {

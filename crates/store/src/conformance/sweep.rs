@@ -27,6 +27,7 @@ cases![
     stranding_counts_from_the_later_of_readiness_and_the_last_worker,
     stranding_leaves_the_isolated_twin_alone,
     prune_deletes_what_ended_long_ago_and_keeps_dead_letters,
+    prune_goes_on_behind_the_dead_letters_it_has_seen,
     prune_keeps_workers_that_live,
     events_go_by_whole_days,
     history_of_a_job_that_is_kept_is_kept_however_old,
@@ -235,6 +236,39 @@ fn prune<H: Harness>(world: &mut World<'_, H>, before: Timestamp) -> (u32, u32) 
     (pruned.jobs, pruned.workers)
 }
 
+fn prune_goes_on_behind_the_dead_letters_it_has_seen<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    for _ in 0..2 {
+        let mut job = world.job();
+        job.rules = crate::conformance::world::rules(1);
+        job.rules.retry.on_exhaustion = OnExhaustion::DeadLetter;
+        world.add(job);
+        let claimed = world.run(hand);
+        world.finish(&claimed, hand, failed()).unwrap();
+        world.wait(Span(1));
+    }
+    let completed = world.add_plain();
+    let claimed = world.run(hand);
+    world.finish(&claimed, hand, Ending::Completed).unwrap();
+    world.wait(Span(1));
+    let mut deleted = Vec::new();
+    for from_start in [true, false, true, false, false, false] {
+        let before = world.now();
+        let duty = world.retention();
+        let reply = world.one(Command::Prune(Prune {
+            duty,
+            finished_before: before,
+            workers_before: Timestamp(0),
+            limit: 1,
+            from_start,
+        }));
+        let Reply::Pruned(Ok(pruned)) = reply else { panic!("{reply:?}") };
+        deleted.push(pruned.jobs);
+    }
+    assert_eq!(deleted, [0, 0, 0, 0, 1, 0]);
+    assert!(world.find(completed).is_none());
+}
+
 fn prune_deletes_what_ended_long_ago_and_keeps_dead_letters<H: Harness>(world: &mut World<'_, H>) {
     let hand = world.worker();
     let completed = world.add_plain();
@@ -417,7 +451,13 @@ fn class_that_a_batch_uses_before_its_prune_stays<H: Harness>(world: &mut World<
     let duty = world.retention();
     let prune = || {
         let (finished_before, workers_before) = (now, now);
-        Command::Prune(Prune { duty: duty.clone(), finished_before, workers_before, limit: 100 })
+        Command::Prune(Prune {
+            duty: duty.clone(),
+            finished_before,
+            workers_before,
+            limit: 100,
+            from_start: true,
+        })
     };
     let jobs = [(); 2].map(|()| {
         let mut job = world.job();

@@ -347,7 +347,7 @@ impl<'h, H: Harness> World<'h, H> {
         let duty = self.retention();
         let (finished_before, workers_before) = (before, before);
         let tend = Tend { duty: duty.clone(), finished_before, limit: 100 };
-        let prune = Prune { duty, finished_before, workers_before, limit: 100 };
+        let prune = Prune { duty, finished_before, workers_before, limit: 100, from_start: true };
         match self.one(Command::Prune(prune)) {
             Reply::Pruned(Ok(pruned)) => {
                 let tended = self.ask(self.store().tend(tend)).expect("the duty is ours");

@@ -16,7 +16,7 @@ impl Tx<'_> {
         // Before jobs go: a class goes with the prune after that of its last job.
         let classes = self.tables.retire_classes();
         let keys = self.prune_keys(limit);
-        let jobs = self.prunable_jobs(prune, limit);
+        let (jobs, looked) = self.prunable_jobs(prune, limit);
         for seq in &jobs {
             self.tables.remove(*seq);
         }
@@ -29,26 +29,33 @@ impl Tx<'_> {
             jobs: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
             classes,
-            more: [jobs.len(), workers.len(), batches, keys].contains(&limit),
+            more: [looked, workers.len(), batches, keys].contains(&limit),
         })
     }
 
-    /// Jobs that ended long ago, oldest first. Dead letters wait for a person, a cancelled
-    /// job that is still held for its attempt's end, and the job of a key for its producer.
-    fn prunable_jobs(&self, prune: &Prune, limit: usize) -> Vec<Seq> {
+    /// Of the jobs that ended long ago, oldest first, those that go, and how many were looked at.
+    /// Dead letters wait for a person, a cancelled job that is still held for its attempt's end,
+    /// and the job of a key for its producer.
+    fn prunable_jobs(&mut self, prune: &Prune, limit: usize) -> (Vec<Seq>, usize) {
         let keyed = self.keyed_jobs();
+        let from = if prune.from_start { None } else { self.tables.pruned_to };
         let mut found: Vec<_> = self
             .tables
             .rows
             .iter()
-            .filter(|(_, row)| !keyed.contains(&row.stored.id))
-            .filter(|(_, row)| row.job.state.is_terminal() && row.held.is_none())
-            .filter(|(_, row)| row.dead_letter.is_none() && row.since < prune.finished_before)
+            .filter(|(_, row)| row.job.state.is_terminal() && row.since < prune.finished_before)
             .map(|(seq, row)| (row.since, *seq))
+            .filter(|place| from.is_none_or(|from| *place > from))
             .collect();
         found.sort_unstable();
         found.truncate(limit);
-        found.into_iter().map(|(_, seq)| seq).collect()
+        self.tables.pruned_to = found.last().copied().or(from);
+        let looked = found.len();
+        let goes = |seq: &Seq| {
+            let row = &self.tables.rows[seq];
+            row.dead_letter.is_none() && row.held.is_none() && !keyed.contains(&row.stored.id)
+        };
+        (found.into_iter().map(|(_, seq)| seq).filter(goes).collect(), looked)
     }
 
     fn prunable_workers(&self, prune: &Prune, limit: usize) -> Vec<WorkerId> {

@@ -42,6 +42,8 @@ pub(super) struct Tables {
     pub(super) keys: BTreeMap<Fingerprint, Key>,
     pub(super) duties: BTreeMap<String, Duty>,
     pub(super) events: BTreeMap<Uuid, BTreeMap<u64, Vec<Event>>>,
+    /// The last job that a prune has looked at.
+    pub(super) pruned_to: Option<(Timestamp, Seq)>,
 }
 
 /// A job.

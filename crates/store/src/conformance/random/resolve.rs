@@ -295,7 +295,13 @@ impl<H: Harness> View<'_, H> {
                 let (duty, limit) = (self.duty(*stale), *limit);
                 let (finished_before, workers_before) =
                     (Timestamp(now.0 - ago), Timestamp(now.0 - ago));
-                Command::Prune(Prune { duty, finished_before, workers_before, limit })
+                Command::Prune(Prune {
+                    duty,
+                    finished_before,
+                    workers_before,
+                    limit,
+                    from_start: true,
+                })
             }
             other => panic!("not about time: {other:?}"),
         }

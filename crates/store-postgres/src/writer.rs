@@ -450,6 +450,8 @@ struct Seen {
     /// How many attempts a worker holds, and how many of those are not cancelled; right until
     /// the batch moves a job.
     held: HashMap<WorkerId, (u32, u32)>,
+    /// Attempts of workers that are about to be taken from them.
+    attempts: HashMap<WorkerId, Vec<Loaded>>,
     /// Attempts to be remembered once the batch has taken effect.
     fresh: Vec<Loaded>,
 }

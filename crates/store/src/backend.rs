@@ -148,6 +148,16 @@ pub trait Backend {
     /// Returns whether a worker has exactly one attempt that is not cancelled.
     async fn holds_one(&mut self, worker: WorkerId) -> Result<bool, Self::Error>;
 
+    /// Loads and locks the attempts of workers that are about to be taken from them, at best all
+    /// at once. Until then only what other workers hold is moved.
+    async fn prefetch_attempts(&mut self, workers: &[WorkerId]) -> Result<(), Self::Error> {
+        let _ = workers;
+        Ok(())
+    }
+
+    /// Drops what was prefetched and not needed.
+    fn forget_prefetched(&mut self) {}
+
     /// Loads and locks the attempts of a worker.
     async fn attempts_of(&mut self, worker: WorkerId) -> Result<Vec<Loaded>, Self::Error>;
 
@@ -255,6 +265,7 @@ pub async fn execute_all<B: Backend>(
         match command {
             Command::Claim(_) => backend.claims(rest, &mut replies).await?,
             Command::Extend(_) => backend.extends(rest, &mut replies).await?,
+            Command::Lapse(_) => worker::lapses(backend, rest, &mut replies).await?,
             other => replies.push(execute(backend, other).await?),
         }
     }
@@ -267,8 +278,8 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
         Command::EnqueueAll(jobs) => Reply::EnqueuedAll(enqueue::enqueue_all(b, jobs).await?),
         Command::EnqueueOnce(once) => Reply::Onced(enqueue::enqueue_once(b, once).await?),
         Command::EnqueueArrived(order) => Reply::EnqueuedArrived(b.enqueue_arrived(order).await?),
-        Command::Claim(_) | Command::Extend(_) => {
-            return Err(StoreError::Rejected("a claim or extension alone".into()).into());
+        Command::Claim(_) | Command::Extend(_) | Command::Lapse(_) => {
+            return Err(StoreError::Rejected("one of a run of commands, alone".into()).into());
         }
         Command::Start(start) => Reply::Moved(report::start(b, start).await?),
         Command::Finish(finish) => Reply::Moved(report::finish(b, finish).await?),
@@ -281,7 +292,6 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
         Command::Register(registration) => Reply::Registered(worker::register(b, registration)?),
         Command::Attach(attach) => Reply::Attached(worker::attach(b, attach)?),
         Command::Worker(step) => Reply::WorkerMoved(worker::move_worker(b, step).await?),
-        Command::Lapse(lapse) => Reply::WorkerMoved(worker::lapse(b, lapse).await?),
         Command::ForgetWorker(worker) => worker::forget(b, *worker).await?,
         Command::Cancel(order)
         | Command::Activate(order)

@@ -158,6 +158,14 @@ impl Backend for Writing<'_> {
         Ok(self.counts_of(worker).await?.1 == 1)
     }
 
+    async fn prefetch_attempts(&mut self, workers: &[WorkerId]) -> Result<(), Failure> {
+        self.prefetch_attempts_of(workers).await
+    }
+
+    fn forget_prefetched(&mut self) {
+        self.seen.attempts.clear();
+    }
+
     async fn attempts_of(&mut self, worker: WorkerId) -> Result<Vec<Loaded>, Failure> {
         self.load_attempts(worker).await
     }

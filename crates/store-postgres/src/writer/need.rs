@@ -154,7 +154,7 @@ impl Writing<'_> {
         if !need.workers.is_empty() {
             let ids: Vec<Uuid> = need.workers.iter().copied().collect();
             let lock = "select id, phase, liveness, session_seq, renewal_seq, lease_until_ms,
-                               attachment
+                               attachment, plain_id is not null
                         from worker where id = any($1::uuid[]) order by id for update";
             asks.push((Take::Workers, Ask::new(lock, values![ids])));
         }

@@ -1,5 +1,7 @@
 //! The rows of workers. Those of every worker that a batch names are locked when the batch begins.
 
+use std::collections::HashMap;
+
 use outlast_core::id::WorkerId;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Liveness, Standing};
@@ -8,6 +10,7 @@ use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::apply::worker::standing_words;
 use outlast_store::command::Registration;
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 use crate::failure::Failure;
 use crate::link::values;
@@ -17,7 +20,7 @@ use crate::writer::live::{moving, select_active};
 use crate::writer::tables::{Renewal, Renewals};
 
 /// Reads the columns id, phase, liveness, `session_seq`, `renewal_seq`, `lease_until_ms`,
-/// attachment.
+/// attachment, and whether it is plain.
 pub(super) fn known_of(row: &Row) -> Result<KnownWorker, StoreError> {
     Ok(KnownWorker {
         standing: row::standing(get(row, 1)?, get(row, 2)?),
@@ -25,6 +28,7 @@ pub(super) fn known_of(row: &Row) -> Result<KnownWorker, StoreError> {
         renewal: row::count(row, 4)?,
         lease_until: row::time(row, 5)?,
         attachment: row::count(row, 6)?,
+        plain: get(row, 7)?,
     })
 }
 
@@ -34,6 +38,8 @@ pub(super) const COUNT_HELD: &str =
      from unnest($1::uuid[]) w(id) left join active a on a.worker = w.id group by w.id";
 
 const HELD_BY_WORKER: &str = select_active!("where a.worker = $1 order by a.seq for update of a");
+const HELD_BY_WORKERS: &str =
+    select_active!("where a.worker = any($1::uuid[]) order by a.worker, a.seq for update of a");
 const HELD_BY_PLAIN: &str = select_active!("where a.plain = $1 order by a.seq for update of a");
 /// The worker's own row is written earlier in the batch, and stands as it will.
 const SILENT_PLAIN_ID: &str =
@@ -71,6 +77,12 @@ impl Writing<'_> {
     pub(super) async fn counts_of(&mut self, worker: WorkerId) -> Result<(u32, u32), Failure> {
         if let Some(counts) = self.seen.held.get(&worker) {
             return Ok(*counts);
+        }
+        if let Some(attempts) = self.seen.attempts.get(&worker) {
+            let cancelled = |loaded: &&Loaded| loaded.held().is_some_and(|held| held.cancelled);
+            let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+            let live = attempts.len() - attempts.iter().filter(cancelled).count();
+            return Ok((count(attempts.len()), count(live)));
         }
         let rows = self.ask(COUNT_HELD, values![vec![worker.0]]).await?;
         self.take_counts(&rows)?;
@@ -179,8 +191,28 @@ impl Writing<'_> {
     }
 
     pub(super) async fn load_attempts(&mut self, worker: WorkerId) -> Result<Vec<Loaded>, Failure> {
+        if let Some(prefetched) = self.seen.attempts.remove(&worker) {
+            return Ok(prefetched);
+        }
         let rows = self.ask(HELD_BY_WORKER, values![worker.0]).await?;
         self.load_rows(&rows, Self::of_active).await
+    }
+
+    pub(super) async fn prefetch_attempts_of(
+        &mut self,
+        workers: &[WorkerId],
+    ) -> Result<(), Failure> {
+        let ids: Vec<Uuid> = workers.iter().map(|worker| worker.0).collect();
+        let rows = self.ask(HELD_BY_WORKERS, values![ids]).await?;
+        let mut attempts: HashMap<WorkerId, Vec<Loaded>> =
+            workers.iter().map(|worker| (*worker, Vec::new())).collect();
+        for loaded in self.load_rows(&rows, Self::of_active).await? {
+            if let Some(worker) = loaded.held().and_then(|held| held.worker) {
+                attempts.entry(worker).or_default().push(loaded);
+            }
+        }
+        self.seen.attempts = attempts;
+        Ok(())
     }
 
     pub(super) async fn load_plain_attempts(

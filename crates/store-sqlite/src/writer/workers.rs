@@ -17,7 +17,8 @@ impl Writing<'_> {
         let mut select = self
             .db
             .prepare_cached(
-                "select phase, liveness, session_seq, renewal_seq, lease_until_ms, attachment
+                "select phase, liveness, session_seq, renewal_seq, lease_until_ms, attachment,
+                     plain_id is not null
                  from worker where id = ?",
             )
             .map_err(failed)?;
@@ -29,6 +30,7 @@ impl Writing<'_> {
                     renewal: row.get(3)?,
                     lease_until: row::time(row, 4)?,
                     attachment: row.get(5)?,
+                    plain: row.get(6)?,
                 })
             })
             .optional()

@@ -115,6 +115,8 @@ pub struct KnownWorker {
     pub renewal: u64,
     /// Until when its lease lasts.
     pub lease_until: Timestamp,
+    /// Whether it is a plain worker.
+    pub plain: bool,
 }
 
 /// Returns the rank of a job in its class: ascending rank is the order of claiming.

@@ -33,11 +33,13 @@ pub fn register(
             attachment: 0,
             renewal: 1,
             lease_until,
+            plain: registration.plain_id.is_some(),
         },
         Some(found) => KnownWorker {
             standing: decide(found.standing, WorkerEvent::Beat)?,
             renewal: found.renewal + 1,
             lease_until,
+            plain: registration.plain_id.is_some(),
             ..*found
         },
     };

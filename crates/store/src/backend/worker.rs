@@ -4,8 +4,9 @@ use outlast_core::id::WorkerId;
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
 
 use super::{Backend, carry_out};
+use crate::apply::loaded::KnownWorker;
 use crate::apply::worker::{self, Release};
-use crate::command::{Attach, Lapse, Registration, Renew, WorkerMove};
+use crate::command::{Attach, Command, Lapse, Registration, Renew, WorkerMove};
 use crate::reply::{Attached, Moved, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved};
 
 pub(super) fn register<B: Backend>(
@@ -58,15 +59,46 @@ pub(super) async fn move_worker<B: Backend>(
     let found = backend.worker(step.worker)?;
     let now = backend.context().now;
     match worker::move_worker(found.as_ref(), step, now, backend.outbox()) {
-        Ok(moved) => end_move(backend, step.worker, &moved, &step.evidence).await.map(Ok),
+        Ok(moved) => end_move(backend, (step.worker, found), &moved, &step.evidence).await.map(Ok),
         Err(refusal) => Ok(Err(refusal)),
     }
+}
+
+/// Executes the lapses at the start of `commands`. Thousands of workers may be lost at once, so
+/// what they hold is loaded together.
+pub(super) async fn lapses<B: Backend>(
+    backend: &mut B,
+    commands: &[Command],
+    replies: &mut Vec<Reply>,
+) -> Result<(), B::Error> {
+    let run = || {
+        commands.iter().map_while(|command| match command {
+            Command::Lapse(lapse) => Some(lapse),
+            _ => None,
+        })
+    };
+    let mut due = Vec::new();
+    for lapse in run() {
+        let found = backend.worker(lapse.worker)?;
+        if found.is_some_and(|found| found.renewal == lapse.renewal) {
+            due.push(lapse.worker);
+        }
+    }
+    if due.len() > 1 {
+        backend.prefetch_attempts(&due).await?;
+    }
+    for one in run() {
+        backend.set_position(replies.len());
+        replies.push(Reply::WorkerMoved(lapse(backend, one).await?));
+    }
+    backend.forget_prefetched();
+    Ok(())
 }
 
 /// The worker's row is locked and its renewal compared first; then its jobs follow in the same
 /// transaction. A sweep that joined jobs to workers could take jobs whose renewal was committed
 /// meanwhile.
-pub(super) async fn lapse<B: Backend>(
+async fn lapse<B: Backend>(
     backend: &mut B,
     lapse: &Lapse,
 ) -> Result<Result<WorkerMoved, WorkerMoveRefusal>, B::Error> {
@@ -78,14 +110,16 @@ pub(super) async fn lapse<B: Backend>(
     };
     let now = backend.context().now;
     match worker::lapse(found.as_ref(), (lapse, held), now, backend.outbox()) {
-        Ok(moved) => end_move(backend, lapse.worker, &moved, &lapse.evidence).await.map(Ok),
+        Ok(moved) => {
+            end_move(backend, (lapse.worker, found), &moved, &lapse.evidence).await.map(Ok)
+        }
         Err(refusal) => Ok(Err(refusal)),
     }
 }
 
 async fn end_move<B: Backend>(
     backend: &mut B,
-    worker: WorkerId,
+    (worker, found): (WorkerId, Option<KnownWorker>),
     moved: &worker::Moved<'_>,
     evidence: &str,
 ) -> Result<WorkerMoved, B::Error> {
@@ -93,20 +127,22 @@ async fn end_move<B: Backend>(
     if *changed {
         backend.write_standing(worker, *standing, evidence)?;
     }
-    let moved = match release {
-        Some(release) => take_back(backend, worker, release).await?,
-        None => Vec::new(),
+    let (moved, kept) = match release {
+        Some(release) => {
+            let plain = found.is_some_and(|found| found.plain);
+            take_back(backend, (worker, plain), release).await?
+        }
+        None => (Vec::new(), backend.count_held(worker).await?),
     };
-    let kept = backend.count_held(worker).await?;
     Ok(WorkerMoved { worker, standing: *standing, moved, kept })
 }
 
-/// Takes back what a worker holds.
+/// Takes back what a worker holds; returns also how many attempts it keeps.
 async fn take_back<B: Backend>(
     backend: &mut B,
-    worker: WorkerId,
+    (worker, plain): (WorkerId, bool),
     release: &Release<'_>,
-) -> Result<Vec<Moved>, B::Error> {
+) -> Result<(Vec<Moved>, u32), B::Error> {
     let held = backend.attempts_of(worker).await?;
     let alone = held.iter().filter(|loaded| !loaded.job.state.is_terminal()).count() == 1;
     let mut moved = Vec::new();
@@ -115,12 +151,15 @@ async fn take_back<B: Backend>(
             moved.push(carry_out(backend, loaded, &decided).await?);
         }
     }
-    for loaded in &backend.plain_attempts_of(worker).await? {
-        if let Some(decided) = release.plain(loaded, moved.len(), &backend.context()) {
-            moved.push(carry_out(backend, loaded, &decided).await?);
+    let kept = u32::try_from(held.len() - moved.len()).unwrap_or(u32::MAX);
+    if plain {
+        for loaded in &backend.plain_attempts_of(worker).await? {
+            if let Some(decided) = release.plain(loaded, moved.len(), &backend.context()) {
+                moved.push(carry_out(backend, loaded, &decided).await?);
+            }
         }
     }
-    Ok(moved)
+    Ok((moved, kept))
 }
 
 pub(super) async fn forget<B: Backend>(

@@ -129,7 +129,7 @@ fn dev_starts_whatever_is_to_be_logged() {
         let mut command = command(&arguments.map(str::to_owned));
         command.env("OUTLAST_LOG", filter);
         let mut dev = Process::spawn("dev", command, folder.path());
-        dev.await_line("Outlast is at http://", within(LEASE));
+        let _announced = dev.await_line("Outlast is at http://", within(LEASE));
         dev.signal(rustix::process::Signal::TERM);
         assert_eq!(dev.await_end(within(LEASE)), Some(0), "{}", dev.log());
     }

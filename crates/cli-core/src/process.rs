@@ -77,11 +77,6 @@ impl Child {
         let parent = rustix::process::getpid().as_raw_nonzero().to_string();
         command.arg("--parent").arg(parent).args(launch.args).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        // A server's address is read from its log, whatever the user wants to see of that.
-        if let Some(mut filter) = std::env::var_os("OUTLAST_LOG") {
-            filter.push(",outlast_server::serve=info");
-            command.env("OUTLAST_LOG", filter);
-        }
         let mut process = command.spawn().map_err(cannot)?;
         let pid = Pid::from_child(&process);
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty());

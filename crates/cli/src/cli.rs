@@ -190,7 +190,7 @@ pub(crate) fn run() -> ExitCode {
     if matches!(cli.command, Command::Server(_)) {
         handover::keep_from_children();
     }
-    log::start(cli.log_format, cli.command.verbosity(), &environment);
+    log::start(cli.log_format, (cli.command.verbosity(), cli.parent.is_some()), &environment);
     let tied = cli.parent.map_or(Ok(()), process::end_with);
     let outcome = tied.and_then(|()| cli.command.run(&environment, cli.log_format));
     match outcome {

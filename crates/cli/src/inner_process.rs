@@ -41,7 +41,7 @@ fn with_settings(work: fn(DaemonConfig, &Environment) -> Result<Exit, Failure>) 
         Ok(parsed) => parsed,
         Err(code) => return code,
     };
-    log::start(format, Verbosity::Info, &environment);
+    log::start(format, (Verbosity::Info, parent.is_some()), &environment);
     let daemon =
         args.config(&environment).and_then(|config| worker::daemon_config(config, &environment));
     // A parent of this same program waits as long as the shutdown takes.

@@ -34,14 +34,21 @@ pub(crate) enum Verbosity {
     Warnings,
 }
 
-/// Starts logging for the rest of the process.
-pub(crate) fn start(format: LogFormat, verbosity: Verbosity, environment: &Environment) {
+/// Starts logging for the rest of the process. A parent of the same program reads the address of a
+/// server from its log, whatever the user wants to see of it.
+pub(crate) fn start(
+    format: LogFormat,
+    (verbosity, has_parent): (Verbosity, bool),
+    environment: &Environment,
+) {
     let default = match verbosity {
         // Libraries log nothing at this level that an operator can act on.
         Verbosity::Info => "info,h2=warn,hyper=warn,tonic=warn,tower=warn",
         Verbosity::Warnings => "warn",
     };
-    let filter = environment.log_filter().and_then(|filter| EnvFilter::try_new(filter).ok());
+    let announced = if has_parent { ",outlast_server::serve=info" } else { "" };
+    let filter = environment.log_filter().map(|filter| format!("{filter}{announced}"));
+    let filter = filter.and_then(|filter| EnvFilter::try_new(filter).ok());
     let filter = filter.unwrap_or_else(|| EnvFilter::new(default));
     let colours = std::io::stderr().is_terminal() && !environment.no_color();
     let builder = tracing_subscriber::fmt()

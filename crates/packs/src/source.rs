@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use include_dir::Dir;
 
+use crate::action::is_name;
 use crate::error::PackError;
 use crate::limits::{DEFINITION_BYTES_MAX, DIGEST_FILE_BYTES_MAX};
 
@@ -54,7 +55,7 @@ impl Source {
         let named = text.lines().find_map(|line| line.strip_prefix("ref:")).map(|name| {
             name.split('#').next().unwrap_or_default().trim().trim_matches(['"', '\'']).to_owned()
         });
-        named.filter(|name| !name.is_empty()).unwrap_or_else(|| match self {
+        named.filter(|name| is_name(name)).unwrap_or_else(|| match self {
             Self::Embedded(_) => "core".to_owned(),
             Self::Folder { real, .. } => {
                 real.file_name().unwrap_or_default().to_string_lossy().into_owned()

@@ -3,13 +3,16 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use outlast_core::budget::{ScheduledTimeout, Spent};
+use outlast_core::budget::Spent;
 use outlast_core::duty::Duty;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::State;
 use outlast_core::time::{Span, Timestamp};
-use outlast_core::worker::liveness::{Liveness, Phase, Standing};
-use outlast_store::command::{ClassId, ClassKey, Origin, Payload};
+pub(crate) use outlast_store::codec::number::{
+    int, liveness_number, origin_number, phase_number, span, standing, strand_ms,
+};
+use outlast_store::codec::number::{origin_of, scheduled_timeout};
+use outlast_store::command::{ClassId, ClassKey, Payload};
 use outlast_store::record::StoredJob;
 use outlast_store::{StoreError, codec};
 use tokio_postgres::Row;
@@ -19,11 +22,6 @@ use uuid::Uuid;
 /// Reads a column; one of another type than the schema has is damage.
 pub(crate) fn get<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, StoreError> {
     row.try_get(at).map_err(|error| StoreError::Corrupt(format!("column {at}: {error}")))
-}
-
-/// Returns a count as PostgreSQL keeps it.
-pub(crate) fn int(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 /// Returns a small count as PostgreSQL keeps it.
@@ -42,10 +40,6 @@ pub(crate) fn count(row: &Row, at: usize) -> Result<u64, StoreError> {
 
 pub(crate) fn small(row: &Row, at: usize) -> Result<u32, StoreError> {
     Ok(u32::try_from(get::<i32>(row, at)?).unwrap_or(0))
-}
-
-pub(crate) fn span(value: Option<Span>) -> Option<i64> {
-    value.map(|span| int(span.0))
 }
 
 pub(crate) fn time(row: &Row, at: usize) -> Result<Timestamp, StoreError> {
@@ -168,59 +162,4 @@ pub(crate) fn class_of(row: &Row) -> Result<(ClassId, ClassKey), StoreError> {
         isolated: get(row, 5)?,
     };
     Ok((ClassId(get(row, 0)?), key))
-}
-
-pub(crate) const fn origin_number(origin: Origin) -> i16 {
-    match origin {
-        Origin::Ojs => 0,
-        Origin::Execution => 1,
-    }
-}
-
-const fn origin_of(number: i16) -> Origin {
-    if number == 0 { Origin::Ojs } else { Origin::Execution }
-}
-
-pub(crate) fn strand_ms(timeout: ScheduledTimeout) -> Option<i64> {
-    match timeout {
-        ScheduledTimeout::Never => None,
-        ScheduledTimeout::After(span) => Some(int(span.0)),
-    }
-}
-
-fn scheduled_timeout(ms: Option<i64>) -> ScheduledTimeout {
-    let span = ms.map(|ms| Span(u64::try_from(ms).unwrap_or(0)));
-    span.map_or(ScheduledTimeout::Never, ScheduledTimeout::After)
-}
-
-pub(crate) const fn phase_number(phase: Phase) -> i16 {
-    match phase {
-        Phase::Running => 0,
-        Phase::Quiet => 1,
-        Phase::Draining => 2,
-    }
-}
-
-pub(crate) const fn liveness_number(liveness: Liveness) -> i16 {
-    match liveness {
-        Liveness::Live => 0,
-        Liveness::Suspect => 1,
-        Liveness::Lapsed => 2,
-        Liveness::Gone => 3,
-    }
-}
-
-pub(crate) const fn standing(phase: i16, liveness: i16) -> Standing {
-    let phase = match phase {
-        0 => Phase::Running,
-        1 => Phase::Quiet,
-        _ => Phase::Draining,
-    };
-    let liveness = match liveness {
-        0 => Liveness::Live,
-        1 => Liveness::Suspect,
-        2 => Liveness::Lapsed,
-        _ => Liveness::Gone,
-    };
-    Standing { phase, liveness }
 }

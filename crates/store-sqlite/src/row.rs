@@ -2,13 +2,15 @@
 
 use std::num::NonZeroU32;
 
-use outlast_core::budget::{ScheduledTimeout, Spent};
+use outlast_core::budget::Spent;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::State;
 use outlast_core::time::{Span, Timestamp};
-use outlast_core::worker::liveness::{Liveness, Phase, Standing};
 use outlast_store::StoreError;
-use outlast_store::command::Origin;
+pub(crate) use outlast_store::codec::number::{
+    int, liveness_number, origin_number, origin_of, phase_number, scheduled_timeout, span,
+    standing, strand_ms,
+};
 use rusqlite::{ErrorCode, Row};
 use uuid::Uuid;
 
@@ -30,15 +32,6 @@ pub(crate) fn failed(error: rusqlite::Error) -> StoreError {
         }
         _ => StoreError::Rejected(error.to_string()),
     }
-}
-
-/// Returns a count as SQLite keeps it.
-pub(crate) fn int(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-pub(crate) fn span(value: Option<Span>) -> Option<i64> {
-    value.map(|span| int(span.0))
 }
 
 pub(crate) fn time(row: &Row<'_>, at: usize) -> rusqlite::Result<Timestamp> {
@@ -105,58 +98,4 @@ pub(crate) fn parsed_opt<T>(
         return Ok(None);
     }
     parsed(row, at, parse).map(Some)
-}
-
-pub(crate) const fn origin_number(origin: Origin) -> i64 {
-    match origin {
-        Origin::Ojs => 0,
-        Origin::Execution => 1,
-    }
-}
-
-pub(crate) const fn origin_of(number: i64) -> Origin {
-    if number == 0 { Origin::Ojs } else { Origin::Execution }
-}
-
-pub(crate) fn strand_ms(timeout: ScheduledTimeout) -> Option<i64> {
-    match timeout {
-        ScheduledTimeout::Never => None,
-        ScheduledTimeout::After(span) => Some(int(span.0)),
-    }
-}
-
-pub(crate) fn scheduled_timeout(ms: Option<u64>) -> ScheduledTimeout {
-    ms.map_or(ScheduledTimeout::Never, |ms| ScheduledTimeout::After(Span(ms)))
-}
-
-pub(crate) const fn phase_number(phase: Phase) -> i64 {
-    match phase {
-        Phase::Running => 0,
-        Phase::Quiet => 1,
-        Phase::Draining => 2,
-    }
-}
-
-pub(crate) const fn liveness_number(liveness: Liveness) -> i64 {
-    match liveness {
-        Liveness::Live => 0,
-        Liveness::Suspect => 1,
-        Liveness::Lapsed => 2,
-        Liveness::Gone => 3,
-    }
-}
-
-pub(crate) const fn standing(phase: i64, liveness: i64) -> Standing {
-    let phase = match phase {
-        0 => Phase::Running,
-        1 => Phase::Quiet,
-        _ => Phase::Draining,
-    };
-    let liveness = match liveness {
-        0 => Liveness::Live,
-        1 => Liveness::Suspect,
-        2 => Liveness::Lapsed,
-        _ => Liveness::Gone,
-    };
-    Standing { phase, liveness }
 }

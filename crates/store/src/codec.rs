@@ -1,4 +1,8 @@
-//! How stores keep what has no columns of its own: rules and events as compact JSON.
+//! How stores keep values: rules and events as compact JSON, some types as numbers.
+//!
+//! - [`number`]: the numbers
+
+pub mod number;
 
 use std::collections::BTreeMap;
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use outlast_core::job::{Outcome, State};
 use outlast_store::Reply;
 use outlast_store::command::{ClassId, ClassKey};
-use outlast_store::once::Onced;
+use outlast_store::idempotency::Onced;
 use outlast_store::reply::{Claimed, Moved, Swept};
 
 use histogram::{Histogram, SHORT};

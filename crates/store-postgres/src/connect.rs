@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_store::Clock;
-use outlast_store::migration::Standing;
+use outlast_store::migration::SchemaStatus;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::connection::Connection;
 use crate::error::OpenError;
 use crate::failure::words;
-use crate::link::Link;
 use crate::migrate;
 use crate::tls::Wanted;
 
@@ -28,11 +28,11 @@ const LOCK_LIMIT_MS: u32 = 500;
 /// Longest that a read waits for a table that another transaction has locked.
 const READ_LOCK_LIMIT_MS: u32 = 5_000;
 /// Longest that one statement may take which looks after history: it may read a whole day.
-const TEND_LIMIT_MS: u32 = 120_000;
+const MAINTAIN_LIMIT_MS: u32 = 120_000;
 /// Longest that it waits for a table.
-const TEND_LOCK_LIMIT_MS: u32 = 100;
+const MAINTAIN_LOCK_LIMIT_MS: u32 = 100;
 
-/// What every session is told, whatever its role or database was given.
+/// Settings of every session, whatever its role or database says.
 const SESSION: &str = "set search_path = outlast, public; set timezone = 'UTC'; set jit = off;
              set default_transaction_isolation = 'read committed';";
 
@@ -163,19 +163,19 @@ impl Address {
     }
 
     /// Opens a connection for writing.
-    pub(crate) async fn writer(&self) -> Result<Link, OpenError> {
+    pub(crate) async fn writer(&self) -> Result<Connection, OpenError> {
         let (client, reader) = self.connect().await?;
-        let link = Link::new(client, reader);
+        let connection = Connection::new(client, reader);
         let settings = self.writer_settings();
         let setting = async {
-            link.set(&settings).await?;
+            connection.set(&settings).await?;
             // An import may have begun since the store was opened, or it was restored.
-            Self::refuse_half_imported(link.client()).await?;
-            self.refuse_restored(link.client()).await
+            Self::refuse_half_imported(connection.client()).await?;
+            self.refuse_restored(connection.client()).await
         };
         let set = tokio::time::timeout(CONNECT_LIMIT, setting).await;
         set.map_err(|_elapsed| self.silent())??;
-        Ok(link)
+        Ok(connection)
     }
 
     /// Statements of the writer look up rows by key, one after the other: a plan that reads a
@@ -195,23 +195,23 @@ impl Address {
         )
     }
 
-    /// Opens a connection for tending. It waits for a lock for a moment only, since others wait
+    /// Opens a connection that maintains history. It waits only a moment for a lock, since others wait
     /// behind it.
-    pub(crate) async fn tender(&self) -> Result<Link, OpenError> {
+    pub(crate) async fn maintenance(&self) -> Result<Connection, OpenError> {
         let (client, reader) = self.connect().await?;
-        let link = Link::new(client, reader);
+        let connection = Connection::new(client, reader);
         let settings = format!(
             "{SESSION}
              set default_transaction_read_only = off; set synchronous_commit = off;
-             set statement_timeout = {TEND_LIMIT_MS}; set lock_timeout = {TEND_LOCK_LIMIT_MS};
+             set statement_timeout = {MAINTAIN_LIMIT_MS}; set lock_timeout = {MAINTAIN_LOCK_LIMIT_MS};
              set idle_in_transaction_session_timeout = {WRITE_LIMIT_MS}"
         );
-        let set = tokio::time::timeout(CONNECT_LIMIT, link.set(&settings)).await;
+        let set = tokio::time::timeout(CONNECT_LIMIT, connection.set(&settings)).await;
         set.map_err(|_elapsed| self.silent())??;
-        Ok(link)
+        Ok(connection)
     }
 
-    /// What every connection that reads is told first.
+    /// Returns the settings of connections that read.
     pub(crate) fn reader_settings() -> String {
         format!(
             "{SESSION}
@@ -252,7 +252,7 @@ impl Address {
     }
 
     /// Tells which migrations opening would run, and changes nothing.
-    pub(crate) async fn look(&self) -> Result<Standing, OpenError> {
+    pub(crate) async fn look(&self) -> Result<SchemaStatus, OpenError> {
         let (client, _reader) = self.connect().await?;
         self.check(&client).await?;
         client.batch_execute(&Self::reader_settings()).await?;
@@ -291,7 +291,7 @@ pub async fn connect(url: &str) -> Result<(Client, tokio::task::AbortHandle), Op
     Address::parse(url, true)?.connect().await
 }
 
-impl Link {
+impl Connection {
     /// Sets up the session.
     async fn set(&self, settings: &str) -> Result<(), OpenError> {
         Ok(self.client().batch_execute(settings).await?)

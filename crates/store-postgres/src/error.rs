@@ -96,7 +96,7 @@ pub enum OpenError {
         /// Its generation now.
         found: u64,
     },
-    /// An import wants a store that nobody uses.
+    /// An import needs a store that no server uses.
     #[error("the store at {place} is in use: a server or another import is connected to it")]
     InUse {
         /// Host and port.

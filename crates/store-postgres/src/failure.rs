@@ -36,7 +36,7 @@ pub(crate) enum Conflict {
     /// With a prune that has deleted a class.
     Class,
     /// With what was taken for true without looking.
-    Haste,
+    Stale,
     /// With another server, which closed the lane of one that wrote nothing for long.
     Lane,
 }
@@ -71,7 +71,7 @@ impl From<tokio_postgres::Error> for Failure {
         // A compare-and-set hits what was locked, unless it was not locked: an attempt that
         // this server remembers, or a worker that two servers register.
         if code.code() == MISSED {
-            return Self::Again(Conflict::Haste, words);
+            return Self::Again(Conflict::Stale, words);
         }
         if code.code() == NO_LANE {
             return Self::Again(Conflict::Lane, words);

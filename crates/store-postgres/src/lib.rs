@@ -9,14 +9,14 @@
 //! reads ───────▶ a pool of connections with a time limit
 //! ```
 //!
-//! - [`link`]: one connection, its prepared statements, and pipelining
+//! - [`connection`]: one connection, its prepared statements, and pipelining
 //! - [`connect`]: addresses, session settings, durability
-//! - [`examine`]: what PostgreSQL says about itself, for `outlast doctor`
+//! - [`diagnostics`]: what PostgreSQL says about itself, for `outlast doctor`
 //! - [`generation`]: how often the store was restored
 //! - [`tls`]: which server is trusted, as libpq's `sslmode` says
-//! - [`line`]: what servers tell each other
+//! - [`notify`]: signals between servers
 //! - [`migrate`]: forward-only migrations under an advisory lock
-//! - [`tend`]: history by day, made ahead and dropped whole
+//! - [`partitions`]: history by day, created ahead and dropped whole
 //! - [`transfer`]: moving a store
 //! - [`writer`] obeys commands, [`read`] answers queries
 //!
@@ -24,24 +24,24 @@
 //! applied as a compare-and-set on (seq, epoch).
 
 mod connect;
+mod connection;
+mod diagnostics;
 mod error;
-mod examine;
 mod failure;
 mod generation;
-mod line;
-mod link;
 mod migrate;
+mod notify;
+mod partitions;
 mod postgres_store;
 mod read;
 mod row;
-mod tend;
 mod tls;
 mod transfer;
 mod writer;
 
 pub use connect::{Options, connect};
+pub use diagnostics::{Diagnostics, diagnose};
 pub use error::OpenError;
-pub use examine::{Examined, examine};
 pub use migrate::SCHEMA_VERSION;
 pub use postgres_store::PostgresStore;
 pub use transfer::{PostgresSource, PostgresTarget};

@@ -6,7 +6,7 @@
 //!      ─pending─────────▶ lock, look again, apply, note, commit: all of it or nothing
 //! ```
 
-use outlast_store::migration::{Found, Migration, Standing, standing};
+use outlast_store::migration::{Found, Migration, SchemaStatus, standing};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, GenericClient};
 
@@ -28,16 +28,16 @@ const MIGRATIONS: &[Migration] = &[Migration {
 /// Version of the schema that this build knows.
 pub const SCHEMA_VERSION: usize = MIGRATIONS.len();
 
-/// The lock that whoever migrates holds: `outlast` as a number.
+/// The lock that is held while migrating: `outlast` as a number.
 const LOCK: i64 = 0x6f75_746c_6173_7400;
 /// Longest that others are waited for who migrate the same database.
 const OTHERS_LIMIT_S: u32 = 60;
-/// Longest that a table is waited for. Whoever wants it afterwards waits behind us, the
-/// servers that run included.
+/// Longest wait for a table. Later transactions wait behind this one, those of running servers
+/// included.
 const TABLE_LIMIT_S: u32 = 10;
 
 /// Tells how far the schema was brought.
-pub(crate) async fn look(client: &impl GenericClient) -> Result<Standing, OpenError> {
+pub(crate) async fn look(client: &impl GenericClient) -> Result<SchemaStatus, OpenError> {
     Ok(standing(MIGRATIONS, &found(client).await?)?)
 }
 

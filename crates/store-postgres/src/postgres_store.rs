@@ -8,24 +8,24 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::arrival::{Arrival, ArrivalNumber, ArrivalState};
 use outlast_store::event::{EventPage, EventQuery};
-use outlast_store::migration::Standing;
+use outlast_store::migration::SchemaStatus;
+use outlast_store::partitions::{Maintain, Maintained};
 use outlast_store::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
     QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
-use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerBrief, WorkerRecord};
+use outlast_store::record::{AttemptRecord, HeldJob, JobRecord, WorkerBrief, WorkerRecord};
 use outlast_store::signal::{Heard, Signal};
 use outlast_store::tally::ClassCounts;
-use outlast_store::tend::{Tend, Tended};
 use outlast_store::{Applied, Batch, Clock, Command, Store, StoreError};
 use tokio::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
 
 use crate::connect::{Address, Options, generation};
 use crate::error::OpenError;
-use crate::line::Line;
+use crate::notify::Notifier;
+use crate::partitions;
 use crate::read::{self, Readers};
-use crate::tend;
 use crate::writer::{Time, Writer};
 
 /// Jobs in PostgreSQL. Clones share the connections.
@@ -46,7 +46,7 @@ struct Inner {
     readers: Readers,
     /// For what the server itself must know.
     duties: Readers,
-    line: Line,
+    notifier: Notifier,
     address: Address,
     place: String,
     durable: bool,
@@ -76,7 +76,7 @@ impl PostgresStore {
         };
         let writers = [writer(), writer()];
         let pruner = writer();
-        let line = Line::new();
+        let notifier = Notifier::new();
         let clock = options.clock.clone();
         let inner = Inner {
             writers,
@@ -85,7 +85,7 @@ impl PostgresStore {
             time,
             readers,
             duties,
-            line,
+            notifier,
             address,
             place,
             durable,
@@ -107,7 +107,7 @@ impl PostgresStore {
     ///
     /// # Errors
     /// Returns why the database cannot be used.
-    pub async fn standing(url: &str) -> Result<Standing, OpenError> {
+    pub async fn standing(url: &str) -> Result<SchemaStatus, OpenError> {
         Address::parse(url, false)?.look().await
     }
 
@@ -135,7 +135,7 @@ impl PostgresStore {
         [self.inner.readers.statements(), self.inner.duties.statements()].concat()
     }
 
-    /// Returns what a reader's connection is told first.
+    /// Returns the settings of a reader's connection.
     #[doc(hidden)]
     #[must_use]
     pub fn reader_settings(&self) -> String {
@@ -167,7 +167,7 @@ impl PostgresStore {
         if beats.get() == Some(&batch.id.server) { beat.lock().await } else { work.lock().await }
     }
 
-    /// Returns what the writer's connection is told first.
+    /// Returns the settings of the writer's connection.
     #[doc(hidden)]
     #[must_use]
     pub fn writer_settings(&self) -> String {
@@ -191,7 +191,7 @@ impl Store for PostgresStore {
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
-        // Whoever asks for the time waits for no batch, and none for him.
+        // A request for the time waits for no batch, and no batch waits for it.
         let reader = self.inner.duties.get().await?;
         let now = match &self.inner.clock {
             Some(clock) => clock.now(),
@@ -200,10 +200,13 @@ impl Store for PostgresStore {
         Ok(self.inner.time.at_least(now))
     }
 
-    async fn tend(&self, tend: Tend) -> Result<Result<Tended, DutyRefusal>, StoreError> {
+    async fn maintain(
+        &self,
+        order: Maintain,
+    ) -> Result<Result<Maintained, DutyRefusal>, StoreError> {
         // A store that is closed opens no connection.
         drop(self.inner.readers.get().await?);
-        tend::tend(&self.inner.address, self.inner.clock.as_ref(), &tend).await
+        partitions::maintain(&self.inner.address, self.inner.clock.as_ref(), &order).await
     }
 
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {
@@ -242,7 +245,7 @@ impl Store for PostgresStore {
         read::worker::named(&self.inner.duties.get().await?, &ids).await
     }
 
-    async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
+    async fn held_by(&self, worker: WorkerId) -> Result<Vec<HeldJob>, StoreError> {
         read::worker::held_by(&self.inner.duties.get().await?, worker).await
     }
 
@@ -303,15 +306,15 @@ impl Store for PostgresStore {
     }
 
     fn signal(&self, signals: Vec<Signal>) {
-        self.inner.line.tell(signals);
+        self.inner.notifier.send(signals);
     }
 
     fn listen(&self, hear: Arc<dyn Fn(Heard) + Send + Sync>) {
-        self.inner.line.keep(self.inner.address.clone(), hear);
+        self.inner.notifier.run(self.inner.address.clone(), hear);
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        self.inner.line.close();
+        self.inner.notifier.close();
         self.inner.readers.close();
         self.inner.duties.close();
         for writer in self.inner.writers.iter().chain([&self.inner.pruner]) {

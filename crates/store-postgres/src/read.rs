@@ -28,7 +28,7 @@ use crate::failure::Failure;
 use crate::row;
 use crate::writer::NOW;
 
-/// Connections that read lists and jobs for whoever asks.
+/// Connections that read lists and jobs for requests.
 pub(crate) const ASKED: usize = 4;
 /// Connections that read what leases, claims and sweeps are judged by: however many lists are
 /// read, and however slowly, these go on.

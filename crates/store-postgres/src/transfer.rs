@@ -34,7 +34,7 @@ const GO_LIMIT: Duration = Duration::from_secs(5);
 const GO_PAUSE: Duration = Duration::from_millis(50);
 /// How long servers may take to take in what programs stored by SQL.
 const TAKE_IN_LIMIT: Duration = Duration::from_secs(5);
-/// The lock that whoever imports holds: `outlast` as a number, and 1.
+/// The lock that an import holds: `outlast` as a number, and 1.
 const LOCK: i64 = 0x6f75_746c_6173_7401;
 
 /// A connection of a move, with its prepared statements.
@@ -159,14 +159,14 @@ impl PostgresTarget {
         Err(OpenError::InUse { place: self.place.clone() })
     }
 
-    /// Returns the connection, which nobody else has the store open beside.
+    /// Returns the connection. It is the only one to the store.
     pub(crate) const fn client(&self) -> &Client {
         &self.session.client
     }
 }
 
 /// Takes the lock of imports, and looks for servers. A server that opened the store before
-/// an import marked it has its line by then, or finds the mark when it first writes.
+/// an import marked it listens by then, or finds the mark when it first writes.
 async fn alone(client: &Client) -> Result<bool, OpenError> {
     let row = client
         .query_one(
@@ -234,10 +234,10 @@ impl Target for PostgresTarget {
         within(step.commit()).await
     }
 
-    async fn settle(&mut self, time: Timestamp) -> Result<(), StoreError> {
+    async fn complete(&mut self, time: Timestamp) -> Result<(), StoreError> {
         let session = &self.session;
         within(session.client.batch_execute(sql::SETTLE)).await?;
-        // This store's clock is PostgreSQL's, which nobody sets from here.
+        // This store's clock is PostgreSQL's. It cannot be set from here.
         if session.time < time {
             let behind_ms = time.0.saturating_sub(session.time.0);
             tracing::warn!(
@@ -267,7 +267,7 @@ async fn keep(client: &Client, at: &Progress) -> Result<(), tokio_postgres::Erro
         .map(|_| ())
 }
 
-/// Waits for an answer, but not for ever.
+/// Waits for an answer, within a limit.
 async fn within<T>(
     asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, StoreError> {

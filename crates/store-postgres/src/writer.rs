@@ -6,17 +6,17 @@
 //!   ─▶ writes by table, the batch's events, commit               one round trip
 //! ```
 //!
-//! A batch in haste does without the first: it decides with what this server remembers of the
-//! attempts that it gave out ([`Memory`]), sends its opening with whatever it sends first,
-//! and the compare-and-set of each row tells whether the memory was true. When it was not,
-//! the batch is rolled back and tried with care.
+//! The optimistic path skips the first: it decides with what this server remembers of the attempts
+//! that it gave out ([`AttemptCache`]) and sends its opening with its first statement. The
+//! compare-and-set of each row validates what was remembered. If that was stale, the batch is
+//! rolled back and tried again with locks.
 //!
-//! - [`need`]: what a batch needs, loaded and locked ahead
-//! - [`memory`]: what is remembered of attempts that were given out
-//! - [`tables`]: what a batch writes, by table
-//! - [`live`]: loading a job where it is; [`transition`]: moving it
+//! - [`prefetch`]: what a batch needs, loaded and locked ahead
+//! - [`attempt_cache`]: what is remembered of attempts that were given out
+//! - [`write_set`]: what a batch writes, by table
+//! - [`load`]: loading a job where it is; [`transition`]: moving it
 //! - [`backend`]: the transaction as [`outlast_store::backend`] sees it
-//! - [`enqueue`], [`once`], [`arrival`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`],
+//! - [`enqueue`], [`idempotency`], [`arrival`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`],
 //!   [`prune`], [`retire`], [`duty`]: SQL of the commands
 //! - [`tally`]: the live counts that a batch changes
 //! - [`classes`]: what is known of classes without asking
@@ -28,25 +28,25 @@
 //! `server_batch` that each one changes first refuses it.
 
 mod arrival;
+mod attempt_cache;
 mod backend;
 mod claim;
 mod classes;
 mod duty;
 mod enqueue;
 mod extend;
-mod live;
+mod idempotency;
+mod load;
 mod log;
-mod memory;
-mod need;
-mod once;
+mod prefetch;
 mod prune;
 mod retire;
 mod sweep;
-mod tables;
 mod tally;
 mod time;
 mod transition;
 mod workers;
+mod write_set;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -57,21 +57,21 @@ use outlast_core::time::Timestamp;
 use outlast_store::apply::Outbox;
 use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::backend::execute_all;
-use outlast_store::settle::Bench;
+use outlast_store::rules::Context;
 use outlast_store::{Applied, Batch, BatchId, Clock, StoreError, codec};
 use tokio::time::Instant;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::connect::Address;
+use crate::connection::{Connection, Statement, Value, values};
 use crate::failure::{Conflict, Failure};
-use crate::link::{Ask, Link, Value, values};
 use crate::row::{self, int};
+use attempt_cache::AttemptCache;
 use classes::Classes;
-use memory::Memory;
-use need::Take;
-use tables::Tables;
+use prefetch::Take;
 pub(crate) use time::Time;
+use write_set::WriteSet;
 
 /// How often a batch that collides with other transactions is tried.
 const TRIES: u32 = 8;
@@ -93,13 +93,13 @@ const SHORT_LIMIT: Duration = Duration::from_secs(3);
 pub(crate) struct Writer {
     address: Address,
     clock: Option<Arc<dyn Clock>>,
-    link: Option<Link>,
+    connection: Option<Connection>,
     classes: Classes,
-    memory: Memory,
+    attempt_cache: AttemptCache,
     time: Arc<Time>,
     /// What a batch did if its commit, which was sent, took effect. It outlives the try, so
-    /// that one which is given up for silence is known to be in doubt.
-    doubt: Option<Applied>,
+    /// that one which is given up for silence is known to be unconfirmed.
+    unconfirmed: Option<Applied>,
     /// Until when the writer waits for no lock longer than for a moment.
     held_until: Option<Instant>,
     /// How many tries of batches failed.
@@ -114,7 +114,7 @@ enum Miss {
     Failed(Failure),
     /// The commit was sent, and what came of it is not known. If it took effect, this is
     /// what it did.
-    InDoubt(Applied, String),
+    Unconfirmed(Applied, String),
 }
 
 impl From<Failure> for Miss {
@@ -134,11 +134,11 @@ impl Writer {
         Self {
             address,
             clock,
-            link: None,
+            connection: None,
             classes: Classes::default(),
-            memory: Memory::default(),
+            attempt_cache: AttemptCache::default(),
             time,
-            doubt: None,
+            unconfirmed: None,
             held_until: None,
             tried_again: 0,
             marked: HashSet::new(),
@@ -166,7 +166,7 @@ impl Writer {
         sent: &mut Option<Applied>,
     ) -> Result<Applied, StoreError> {
         let end = Instant::now() + APPLY_LIMIT;
-        let mut careful = false;
+        let mut locked = false;
         let mut last = String::new();
         for try_number in 0..TRIES {
             if try_number > 0 {
@@ -175,21 +175,21 @@ impl Writer {
             if Instant::now() >= end {
                 return Err(StoreError::Unavailable(format!("no answer in time: {last}")));
             }
-            // Whoever is dropped half-way leaves no half transaction behind: the link is
-            // only put back when it is clean.
-            let reused = self.link.take().filter(|link| !link.is_closed());
+            // The connection is only put back when it is clean, so a future that is dropped
+            // half-way leaves no half transaction behind.
+            let reused = self.connection.take().filter(|connection| !connection.is_closed());
             let fresh = reused.is_none();
-            let mut link = match reused {
-                Some(link) => link,
+            let mut connection = match reused {
+                Some(connection) => connection,
                 None => self.connect().await?,
             };
             if !self.marked.contains(&batch.id.server) {
-                mark(&mut link, batch.id).await?;
+                mark(&mut connection, batch.id).await?;
                 self.marked.insert(batch.id.server);
             }
-            let miss = match self.attempt_until(end, &mut link, batch, careful).await {
+            let miss = match self.attempt_until(end, &mut connection, batch, locked).await {
                 Ok(applied) => {
-                    self.link = Some(link);
+                    self.connection = Some(connection);
                     return Ok(applied);
                 }
                 Err(miss) => miss,
@@ -198,23 +198,23 @@ impl Writer {
             self.tried_again += 1;
             match miss {
                 Miss::Failed(Failure::Again(conflict, words)) => {
-                    careful |= matches!(conflict, Conflict::Key | Conflict::Haste);
+                    locked |= matches!(conflict, Conflict::Key | Conflict::Stale);
                     if conflict == Conflict::Lane {
                         self.marked.remove(&batch.id.server);
                     }
                     tracing::debug!(error = words, "batch collided, trying again");
                     last = words;
-                    self.roll_back(link).await;
+                    self.roll_back(connection).await;
                 }
                 Miss::Failed(Failure::Held(words)) => {
-                    self.roll_back(link).await;
+                    self.roll_back(connection).await;
                     if self.was_held() {
                         return Err(StoreError::Held(words));
                     }
                     last = words;
                 }
                 Miss::Failed(Failure::Applied(words)) => {
-                    self.roll_back(link).await;
+                    self.roll_back(connection).await;
                     let lost = || StoreError::Corrupt(words);
                     return sent.take().ok_or_else(lost);
                 }
@@ -222,11 +222,11 @@ impl Writer {
                 Miss::Failed(Failure::Broken(words)) if !fresh => last = words,
                 Miss::Failed(Failure::Broken(words)) => return Err(StoreError::Unavailable(words)),
                 Miss::Failed(Failure::Certain(error)) => {
-                    self.roll_back(link).await;
+                    self.roll_back(connection).await;
                     return Err(error);
                 }
-                Miss::InDoubt(applied, words) => {
-                    drop(link);
+                Miss::Unconfirmed(applied, words) => {
+                    drop(connection);
                     if self.took_effect(batch.id, &words).await? {
                         return Ok(applied);
                     }
@@ -242,20 +242,20 @@ impl Writer {
     async fn attempt_until(
         &mut self,
         end: Instant,
-        link: &mut Link,
+        connection: &mut Connection,
         batch: &Batch,
-        careful: bool,
+        locked: bool,
     ) -> Result<Applied, Miss> {
-        self.doubt = None;
+        self.unconfirmed = None;
         self.classes.forget_unneeded();
         let end = end.min(Instant::now() + BATCH_LIMIT);
-        let trying = Box::pin(self.attempt(link, batch, careful));
+        let trying = Box::pin(self.attempt(connection, batch, locked));
         let tried = match tokio::time::timeout_at(end, trying).await {
             Ok(tried) => tried,
             Err(_elapsed) => {
                 let words = "no answer in time".to_owned();
-                Err(match self.doubt.take() {
-                    Some(applied) => Miss::InDoubt(applied, words),
+                Err(match self.unconfirmed.take() {
+                    Some(applied) => Miss::Unconfirmed(applied, words),
                     None => Miss::Failed(Failure::Broken(words)),
                 })
             }
@@ -265,7 +265,7 @@ impl Writer {
     }
 
     /// Keeps of the known classes what is true after a try; after a failure that says little,
-    /// none: somebody may have emptied the store.
+    /// none: the store may have been emptied.
     fn keep_classes<T>(&mut self, tried: &Result<T, Miss>) {
         match tried {
             Ok(_) => self.classes.keep_made(),
@@ -273,12 +273,12 @@ impl Writer {
                 self.classes = Classes::default();
             }
             Err(Miss::Failed(Failure::Held(_) | Failure::Again(..))) => self.classes.forget_made(),
-            Err(Miss::Failed(_) | Miss::InDoubt(..)) => self.classes = Classes::default(),
+            Err(Miss::Failed(_) | Miss::Unconfirmed(..)) => self.classes = Classes::default(),
         }
     }
 
-    /// Notes that a row was held; returns whether one was lately. Whoever splits the batch to
-    /// find out which is not to wait as long for each part.
+    /// Notes that a row was held; returns whether one was lately. A caller that splits the
+    /// batch to find out which must not wait as long for each part.
     fn was_held(&mut self) -> bool {
         let hurries = self.hurries();
         self.held_until = Some(Instant::now() + HURRY);
@@ -292,7 +292,7 @@ impl Writer {
 
     /// Returns how often the present connection was asked.
     pub(crate) fn round_trips(&self) -> u64 {
-        self.link.as_ref().map_or(0, Link::round_trips)
+        self.connection.as_ref().map_or(0, Connection::round_trips)
     }
 
     /// Returns how many tries of batches failed.
@@ -300,14 +300,16 @@ impl Writer {
         self.tried_again
     }
 
-    async fn connect(&self) -> Result<Link, StoreError> {
+    async fn connect(&self) -> Result<Connection, StoreError> {
         self.address.writer().await.map_err(|error| StoreError::Unavailable(error.to_string()))
     }
 
-    async fn roll_back(&mut self, mut link: Link) {
-        let ended = tokio::time::timeout(SHORT_LIMIT, link.run(&[Ask::plain("rollback")])).await;
+    async fn roll_back(&mut self, mut connection: Connection) {
+        let ended =
+            tokio::time::timeout(SHORT_LIMIT, connection.run(&[Statement::plain("rollback")]))
+                .await;
         if matches!(ended, Ok(Ok(_))) {
-            self.link = Some(link);
+            self.connection = Some(connection);
         }
     }
 
@@ -326,36 +328,36 @@ impl Writer {
     /// have it, it is decided. One that has not even begun is refused when it does, if
     /// another try was faster.
     async fn look_up(&mut self, id: BatchId) -> Result<bool, StoreError> {
-        let mut link = self.connect().await?;
-        let looked = link
+        let mut connection = self.connect().await?;
+        let looked = connection
             .run(&[
-                Ask::plain("begin"),
-                Ask::new(
+                Statement::plain("begin"),
+                Statement::new(
                     "select n from server_batch where server = $1 for update",
                     values![id.server],
                 ),
-                Ask::plain("commit"),
+                Statement::plain("commit"),
             ])
             .await?;
-        self.link = Some(link);
+        self.connection = Some(connection);
         let Some(row) = looked.get(1).and_then(|rows| rows.first()) else { return Ok(false) };
         Ok(row::get::<i64>(row, 0)? >= int(id.n))
     }
 
     async fn attempt(
         &mut self,
-        link: &mut Link,
+        connection: &mut Connection,
         batch: &Batch,
-        careful: bool,
+        locked: bool,
     ) -> Result<Applied, Miss> {
         let hurries = self.hurries();
-        let mut writing = Writing {
-            link,
+        let mut tx = Tx {
+            connection,
             locks: Locks { hurries, held_until: &mut self.held_until },
             classes: &mut self.classes,
-            memory: &mut self.memory,
+            attempt_cache: &mut self.attempt_cache,
             time: &self.time,
-            context: Bench {
+            context: Context {
                 budgets: &batch.budgets,
                 seed: batch.jitter_seed,
                 command: 0,
@@ -363,56 +365,56 @@ impl Writer {
             },
             server: batch.id.server,
             outbox: Outbox::default(),
-            tables: Tables::default(),
-            careful,
+            write_set: WriteSet::default(),
+            locked,
             opening: Opening::default(),
             seen: Seen::default(),
         };
-        writing.begin(batch, self.clock.as_deref()).await?;
-        let replies = execute_all(&mut writing, &batch.commands).await?;
-        let applied = Applied { at: writing.context.now, replies };
-        writing.commit(batch.id, applied, &mut self.doubt).await
+        tx.begin(batch, self.clock.as_deref()).await?;
+        let replies = execute_all(&mut tx, &batch.commands).await?;
+        let applied = Applied { at: tx.context.now, replies };
+        tx.commit(batch.id, applied, &mut self.unconfirmed).await
     }
 
     /// Returns every statement that the present connection was asked to run.
     pub(crate) fn statements(&self) -> Vec<&'static str> {
-        self.link.as_ref().map(Link::statements).unwrap_or_default()
+        self.connection.as_ref().map(Connection::statements).unwrap_or_default()
     }
 
     pub(crate) fn close(&mut self) {
-        self.link = None;
+        self.connection = None;
     }
 }
 
 /// The store's time in milliseconds.
 pub(crate) const NOW: &str = "select (extract(epoch from clock_timestamp()) * 1000)::bigint";
 
-/// Makes sure that the server has its row, so that whoever looks for a batch waits for it, and
-/// a lane of the event log.
-async fn mark(link: &mut Link, id: BatchId) -> Result<(), StoreError> {
-    let marking = [Ask::new("select outlast.take_lane($1)", values![id.server])];
-    let marked = tokio::time::timeout(SHORT_LIMIT, link.run(&marking)).await;
+/// Makes sure that the server has its row, so that a look for a batch waits for it, and a lane of
+/// the event log.
+async fn mark(connection: &mut Connection, id: BatchId) -> Result<(), StoreError> {
+    let marking = [Statement::new("select outlast.take_lane($1)", values![id.server])];
+    let marked = tokio::time::timeout(SHORT_LIMIT, connection.run(&marking)).await;
     marked.map_err(|_elapsed| StoreError::Unavailable("no answer in time".into()))??;
     Ok(())
 }
 
 /// A batch in progress.
-struct Writing<'a> {
-    link: &'a mut Link,
+struct Tx<'a> {
+    connection: &'a mut Connection,
     locks: Locks<'a>,
     classes: &'a mut Classes,
-    memory: &'a mut Memory,
+    attempt_cache: &'a mut AttemptCache,
     time: &'a Time,
-    context: Bench<'a>,
+    context: Context<'a>,
     /// The server whose batch it is.
     server: Uuid,
     /// What it logs and counts.
     outbox: Outbox,
     /// What has yet to be written.
-    tables: Tables,
+    write_set: WriteSet,
     /// Whether nothing is taken for true without looking: `seen.stored` was read, and jobs and
     /// workers are locked before anything is decided.
-    careful: bool,
+    locked: bool,
     opening: Opening,
     seen: Seen,
 }
@@ -429,7 +431,7 @@ struct Locks<'a> {
 #[derive(Default)]
 struct Opening {
     /// What was not sent yet, with what its answers are for.
-    asks: Vec<(Take, Ask)>,
+    asks: Vec<(Take, Statement)>,
     /// The time that PostgreSQL answered, once it has.
     told: Option<Timestamp>,
 }
@@ -456,19 +458,19 @@ struct Seen {
     fresh: Vec<Loaded>,
 }
 
-impl Writing<'_> {
+impl Tx<'_> {
     /// Writes what has been noted, then asks; one round trip.
     async fn ask(&mut self, sql: &'static str, values: Vec<Value>) -> Result<Vec<Row>, Failure> {
-        let mut all = self.ask_all(vec![Ask::new(sql, values)]).await?;
+        let mut all = self.ask_all(vec![Statement::new(sql, values)]).await?;
         Ok(all.pop().unwrap_or_default())
     }
 
     /// Writes what has been noted, then asks all; one round trip.
-    async fn ask_all(&mut self, asks: Vec<Ask>) -> Result<Vec<Vec<Row>>, Failure> {
+    async fn ask_all(&mut self, asks: Vec<Statement>) -> Result<Vec<Vec<Row>>, Failure> {
         let (takes, mut all) = self.noted();
         let before = all.len();
         all.extend(asks);
-        let mut rows = self.link.run(&all).await?;
+        let mut rows = self.connection.run(&all).await?;
         let asked = rows.split_off(before.min(rows.len()));
         for (at, (take, rows)) in takes.into_iter().zip(rows).enumerate() {
             self.take_in((take, at), &rows)?;
@@ -478,29 +480,29 @@ impl Writing<'_> {
 
     /// Takes what has yet to be sent: the opening, with what its answers are for, and what
     /// has been noted.
-    fn noted(&mut self) -> (Vec<Take>, Vec<Ask>) {
-        let (takes, mut asks): (Vec<Take>, Vec<Ask>) =
+    fn noted(&mut self) -> (Vec<Take>, Vec<Statement>) {
+        let (takes, mut asks): (Vec<Take>, Vec<Statement>) =
             std::mem::take(&mut self.opening.asks).into_iter().unzip();
-        asks.append(&mut self.tables.take());
+        asks.append(&mut self.write_set.take());
         (takes, asks)
     }
 
     /// Notes a statement to be written with the rest.
     fn write(&mut self, sql: &'static str, values: Vec<Value>) {
-        self.tables.others.push(Ask::new(sql, values));
+        self.write_set.others.push(Statement::new(sql, values));
     }
 
-    /// `doubt` keeps what the batch did while it is not known whether the commit took effect.
+    /// `unconfirmed` keeps what the batch did while it is not known whether the commit took effect.
     async fn commit(
         &mut self,
         id: BatchId,
         applied: Applied,
-        doubt: &mut Option<Applied>,
+        unconfirmed: &mut Option<Applied>,
     ) -> Result<Applied, Miss> {
         let (takes, mut asks) = self.noted();
         asks.extend(tally::keep(id.server, self.outbox.tally.take()));
         if !self.outbox.events.is_empty() {
-            asks.push(Ask::new(
+            asks.push(Statement::new(
                 "insert into event_batch (lane, n, server, at, body)
                  select b.lane, $2, b.server, $3, $4 from server_batch b where b.server = $1",
                 values![
@@ -511,21 +513,21 @@ impl Writing<'_> {
                 ],
             ));
         }
-        asks.push(Ask::plain("commit"));
-        *doubt = Some(applied);
-        let ran = self.link.run(&asks).await;
+        asks.push(Statement::plain("commit"));
+        *unconfirmed = Some(applied);
+        let ran = self.connection.run(&asks).await;
         let missing = || StoreError::Corrupt("a batch without replies".into());
-        let applied = doubt.take().ok_or_else(missing)?;
+        let applied = unconfirmed.take().ok_or_else(missing)?;
         match ran {
             Ok(rows) => {
                 // It is committed, whatever is made of what the opening told.
                 for (at, (take, rows)) in takes.into_iter().zip(rows).enumerate() {
                     drop(self.take_in((take, at), &rows));
                 }
-                self.memory.keep(std::mem::take(&mut self.seen.fresh));
+                self.attempt_cache.keep(std::mem::take(&mut self.seen.fresh));
                 Ok(applied)
             }
-            Err(Failure::Broken(words)) => Err(Miss::InDoubt(applied, words)),
+            Err(Failure::Broken(words)) => Err(Miss::Unconfirmed(applied, words)),
             Err(failure) => Err(failure.into()),
         }
     }

@@ -94,7 +94,7 @@ fn prepare_writer(
 ) -> Result<Vec<&'static str>, OpenError> {
     keep_plans(writer)?;
     writer.busy_timeout(BUSY_WAIT)?;
-    // Both pragmas give in silently where they cannot be had, so their word is not taken.
+    // Both pragmas fail silently where they are not supported, so the result is checked.
     let journal: String =
         writer.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
     let (synchronous, level) = if options.unsafe_no_fsync { ("off", 0) } else { ("full", 2) };

@@ -2,7 +2,7 @@
 //! and whether it still holds what it held. SQLite itself would take a database that was cut
 //! to nothing, or whose write-ahead log is gone, for one that is merely older, and go on.
 //!
-//! Nothing is changed here, so that everything is there for whoever repairs it.
+//! Nothing is changed here, so that a repair finds everything as it was.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -184,7 +184,7 @@ fn stated_size(path: &Path) -> io::Result<u64> {
     };
     let page = head.get(16..18).map_or(0, |bytes| u64::from(bytes[0]) << 8 | u64::from(bytes[1]));
     let page = if page == 1 { 65_536 } else { page };
-    // The count of pages holds if whoever wrote last also wrote it.
+    // The count of pages is valid if the last writer also wrote it.
     let holds = number(24) == number(92);
     Ok(if holds { page * number(28) } else { 0 })
 }

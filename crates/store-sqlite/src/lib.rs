@@ -11,7 +11,7 @@
 //!
 //! - [`clock`]: the store's clock, which never runs backwards
 //! - [`connection`]: opening, durability, exclusive ownership, migrations
-//! - [`backup`]: copies and the way back; [`examine`]: whether a store is whole
+//! - [`backup`]: copies and the way back; [`diagnostics`]: whether a store is whole
 //! - [`guard`] and [`mark`]: a foreign or damaged file is refused
 //! - [`writer`] obeys commands, [`read`] answers queries
 //! - [`transfer`]: moving a store
@@ -22,8 +22,8 @@
 mod backup;
 mod clock;
 mod connection;
+mod diagnostics;
 mod error;
-mod examine;
 mod guard;
 mod mark;
 mod migrate;
@@ -36,8 +36,8 @@ mod writer;
 pub use backup::Restoring;
 pub use clock::BootClock;
 pub use connection::Options;
+pub use diagnostics::{Diagnostics, diagnose};
 pub use error::OpenError;
-pub use examine::{Examined, examine};
 pub use guard::APPLICATION_ID;
 pub use migrate::{SCHEMA_VERSION, migrate};
 pub use sqlite_store::SqliteStore;

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use outlast_store::migration::{Found, Migration, Standing, standing};
+use outlast_store::migration::{Found, Migration, SchemaStatus, standing};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::OpenError;
@@ -53,7 +53,7 @@ fn claim(connection: &Connection) -> Result<(), rusqlite::Error> {
 
 /// Looks how far the store at `path` was brought, and changes nothing: a server may have it
 /// open. A store that is not there yet lacks everything.
-pub(crate) fn look(path: &Path) -> Result<Standing, OpenError> {
+pub(crate) fn look(path: &Path) -> Result<SchemaStatus, OpenError> {
     let io = |source| OpenError::Io { path: path.to_owned(), source };
     match std::fs::metadata(path) {
         Ok(found) if found.len() > 0 => {}
@@ -68,7 +68,7 @@ pub(crate) fn look(path: &Path) -> Result<Standing, OpenError> {
     standing_of(&db)
 }
 
-/// A write-ahead log holds what the file does not say yet. Without one nobody has the store
+/// A write-ahead log holds what the file does not say yet. Without one no process has the store
 /// open, and a look would leave files of SQLite's behind; `immutable` makes none.
 pub(crate) fn open_to_look(path: &Path) -> Result<Connection, rusqlite::Error> {
     let mut log = path.as_os_str().to_owned();
@@ -89,7 +89,7 @@ fn escaped(path: &str) -> String {
 }
 
 /// Tells how far a store that is open was brought.
-pub(crate) fn standing_of(connection: &Connection) -> Result<Standing, OpenError> {
+pub(crate) fn standing_of(connection: &Connection) -> Result<SchemaStatus, OpenError> {
     Ok(standing(MIGRATIONS, &found(connection)?)?)
 }
 

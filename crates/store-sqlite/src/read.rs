@@ -1,5 +1,5 @@
 //! Reads: on their own connections, each with a time limit, so that a slow one can
-//! neither wait for the writer nor keep the write-ahead log from shrinking for ever.
+//! neither wait for the writer nor keep the write-ahead log from shrinking forever.
 
 pub(crate) mod attempt;
 pub(crate) mod event;
@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use crate::connection::reader;
 use crate::row::failed;
 
-/// Reads for whoever asks that are under way at once; more wait their turn.
+/// How many reads for requests run at once; more wait.
 pub(crate) const ASKED: usize = 4;
 /// Reads of what leases, claims and sweeps are judged by: however many lists are read, and
 /// however slowly, these go on.

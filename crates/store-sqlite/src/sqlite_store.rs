@@ -9,12 +9,12 @@ use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::event::{EventPage, EventQuery};
-use outlast_store::migration::Standing;
+use outlast_store::migration::SchemaStatus;
 use outlast_store::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
     QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
-use outlast_store::record::{AttemptRecord, Held, JobRecord, WorkerBrief, WorkerRecord};
+use outlast_store::record::{AttemptRecord, HeldJob, JobRecord, WorkerBrief, WorkerRecord};
 use outlast_store::tally::ClassCounts;
 use outlast_store::{Applied, Batch, Clock, Store, StoreError};
 use tokio::sync::oneshot;
@@ -25,7 +25,7 @@ use crate::connection::{Options, half_imported, own};
 use crate::error::{OpenError, named};
 use crate::migrate::look;
 use crate::read::{self, Readers};
-use crate::writer::{self, Ask};
+use crate::writer::{self, Request};
 
 /// An embedded store. Clones share it.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct SqliteStore {
 
 #[derive(Debug)]
 struct Inner {
-    asks: Sender<Ask>,
+    asks: Sender<Request>,
     thread: Mutex<Option<JoinHandle<()>>>,
     readers: Readers,
     /// For what the server itself must know.
@@ -107,7 +107,7 @@ impl SqliteStore {
     ///
     /// # Errors
     /// Returns what is wrong with the file.
-    pub fn standing(path: &Path) -> Result<Standing, OpenError> {
+    pub fn standing(path: &Path) -> Result<SchemaStatus, OpenError> {
         look(path).map_err(|error| named(error, path))
     }
 
@@ -117,7 +117,10 @@ impl SqliteStore {
         &self.inner.path
     }
 
-    async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Result<T, StoreError> {
+    async fn ask<T>(
+        &self,
+        ask: impl FnOnce(oneshot::Sender<T>) -> Request,
+    ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.inner.asks.send(ask(reply)).map_err(|_closed| StoreError::Closed)?;
         answer.await.map_err(|_closed| StoreError::Closed)
@@ -150,11 +153,11 @@ impl SqliteStore {
 #[async_trait]
 impl Store for SqliteStore {
     async fn apply(&self, batch: Arc<Batch>) -> Result<Applied, StoreError> {
-        self.ask(|reply| Ask::Apply(batch, reply)).await?
+        self.ask(|reply| Request::Apply(batch, reply)).await?
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
-        self.ask(Ask::Now).await
+        self.ask(Request::Now).await
     }
 
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {
@@ -193,7 +196,7 @@ impl Store for SqliteStore {
         self.know(move |db| read::worker::named(db, &ids)).await
     }
 
-    async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
+    async fn held_by(&self, worker: WorkerId) -> Result<Vec<HeldJob>, StoreError> {
         self.know(move |db| read::worker::held_by(db, worker)).await
     }
 
@@ -253,7 +256,7 @@ impl Store for SqliteStore {
     async fn close(&self) -> Result<(), StoreError> {
         self.inner.readers.close();
         self.inner.duties.close();
-        self.ask(Ask::Close).await?;
+        self.ask(Request::Close).await?;
         let thread = self.inner.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread
             && thread.join().is_err()

@@ -138,7 +138,7 @@ impl Target for SqliteTarget {
         step.commit().map_err(failed)
     }
 
-    async fn settle(&mut self, time: Timestamp) -> Result<(), StoreError> {
+    async fn complete(&mut self, time: Timestamp) -> Result<(), StoreError> {
         // Counts are not moved: they follow from the rows.
         let counted = "delete from tally; insert into tally select * from tally_counted;
              delete from class_block;

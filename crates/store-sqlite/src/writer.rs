@@ -1,8 +1,8 @@
 //! The writer thread: one transaction a batch, commands in order.
 //!
 //! - [`backend`]: the transaction as [`outlast_store::backend`] sees it
-//! - [`live`]: loading a job where it is; [`transition`]: moving it
-//! - [`enqueue`], [`once`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`], [`prune`]: SQL of
+//! - [`load`]: loading a job where it is; [`transition`]: moving it
+//! - [`enqueue`], [`idempotency`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`], [`prune`]: SQL of
 //!   the commands
 //! - [`tally`]: the live counts that a batch changes
 //! - [`classes`]: what is known of classes and queues without asking the database
@@ -12,9 +12,9 @@ mod claim;
 mod classes;
 mod enqueue;
 mod extend;
-mod live;
+mod idempotency;
+mod load;
 mod log;
-mod once;
 mod prune;
 mod sweep;
 mod tally;
@@ -30,7 +30,7 @@ use outlast_store::apply::Outbox;
 use outlast_store::apply::loaded::rank;
 use outlast_store::backend::{execute_all, run_ready};
 use outlast_store::event::Event;
-use outlast_store::settle::Bench;
+use outlast_store::rules::Context;
 use outlast_store::{Applied, Batch, BatchId, Clock, StoreError, codec};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use rustix::fs::{FlockOperation, flock};
@@ -41,7 +41,7 @@ use crate::mark::Mark;
 use crate::row::failed;
 use classes::Classes;
 pub(crate) use classes::class_of;
-pub(crate) use live::stored;
+pub(crate) use load::stored;
 
 /// Returns the ranks of claimable jobs of a priority: in order, and at the front.
 pub(crate) fn rank_of(priority: i8) -> (i64, i64) {
@@ -50,7 +50,7 @@ pub(crate) fn rank_of(priority: i8) -> (i64, i64) {
 }
 
 /// What the writer thread is asked.
-pub(crate) enum Ask {
+pub(crate) enum Request {
     /// Apply a batch.
     Apply(Arc<Batch>, oneshot::Sender<Result<Applied, StoreError>>),
     /// Tell the time.
@@ -64,7 +64,7 @@ pub(crate) fn start(
     owned: Owned,
     clock: Arc<dyn Clock>,
     latest: Timestamp,
-) -> Result<(Sender<Ask>, JoinHandle<()>), std::io::Error> {
+) -> Result<(Sender<Request>, JoinHandle<()>), std::io::Error> {
     let (asks, receiver) = channel();
     let thread = std::thread::Builder::new()
         .name("sqlite-writer".into())
@@ -72,12 +72,12 @@ pub(crate) fn start(
     Ok((asks, thread))
 }
 
-fn run(mut owned: Owned, clock: &dyn Clock, mut latest: Timestamp, asks: &Receiver<Ask>) {
+fn run(mut owned: Owned, clock: &dyn Clock, mut latest: Timestamp, asks: &Receiver<Request>) {
     let mut classes = Classes::default();
     let mut stale = true;
     while let Ok(ask) = next(asks, &mut owned.mark) {
         match ask {
-            Ask::Apply(batch, reply) => {
+            Request::Apply(batch, reply) => {
                 latest = latest.max(clock.now());
                 let result = refresh(&owned.writer, &mut classes, &mut stale)
                     .and_then(|()| apply(&mut owned, &mut classes, &batch, latest));
@@ -87,11 +87,11 @@ fn run(mut owned: Owned, clock: &dyn Clock, mut latest: Timestamp, asks: &Receiv
                 // A caller that has gone needs no answer; the batch stands.
                 let _ = reply.send(result);
             }
-            Ask::Now(reply) => {
+            Request::Now(reply) => {
                 latest = latest.max(clock.now());
                 let _ = reply.send(latest);
             }
-            Ask::Close(done) => {
+            Request::Close(done) => {
                 close(owned);
                 let _ = done.send(());
                 return;
@@ -102,7 +102,7 @@ fn run(mut owned: Owned, clock: &dyn Clock, mut latest: Timestamp, asks: &Receiv
 }
 
 /// Waits for what comes next. The mark is brought up to date while nothing waits for an answer.
-fn next(asks: &Receiver<Ask>, mark: &mut Mark) -> Result<Ask, RecvError> {
+fn next(asks: &Receiver<Request>, mark: &mut Mark) -> Result<Request, RecvError> {
     match asks.try_recv() {
         Ok(ask) => {
             mark.write_if_late();
@@ -124,7 +124,7 @@ fn close(owned: Owned) {
     }
     // Closing the file is not enough: a process that is just being started has a copy of it.
     if let Err(error) = flock(&lock, FlockOperation::Unlock) {
-        tracing::warn!(path = %path.display(), %error, "failed to give up the store's lock");
+        tracing::warn!(path = %path.display(), %error, "failed to release the store's lock");
     }
 }
 
@@ -141,10 +141,10 @@ fn refresh(
 }
 
 /// One batch under way.
-pub(crate) struct Writing<'a> {
+pub(crate) struct Tx<'a> {
     pub(crate) db: &'a Connection,
     pub(crate) classes: &'a mut Classes,
-    pub(crate) context: Bench<'a>,
+    pub(crate) context: Context<'a>,
     /// What it logs and counts.
     pub(crate) outbox: Outbox,
 }
@@ -156,35 +156,35 @@ fn apply(
     now: Timestamp,
 ) -> Result<Applied, StoreError> {
     let db = &owned.writer;
-    // Immediate: the writer waits for whoever else writes (an operator's SQL) before it reads.
+    // Immediate: the writer waits for other writers (an operator's SQL) before it reads.
     // Once it has read, SQLite would not wait but fail the batch.
     let transaction =
         Transaction::new_unchecked(db, TransactionBehavior::Immediate).map_err(failed)?;
     let changes = db.total_changes();
-    let mut writing = Writing {
+    let mut tx = Tx {
         db,
         classes,
-        context: Bench { budgets: &batch.budgets, seed: batch.jitter_seed, command: 0, now },
+        context: Context { budgets: &batch.budgets, seed: batch.jitter_seed, command: 0, now },
         outbox: Outbox::default(),
     };
-    let replies = run_ready(execute_all(&mut writing, &batch.commands))?;
-    writing.keep_tally()?;
-    let events = writing.outbox.events;
+    let replies = run_ready(execute_all(&mut tx, &batch.commands))?;
+    tx.keep_tally()?;
+    let events = tx.outbox.events;
     if !events.is_empty() {
         log_events(db, batch.id, now, &events)?;
     } else if db.total_changes() > changes {
         keep_time(db, now)?;
     }
     let changed = db.total_changes() > changes;
-    transaction.commit().map_err(in_doubt)?;
+    transaction.commit().map_err(unconfirmed)?;
     if changed {
         owned.mark.note(now);
     }
     Ok(Applied { at: now, replies })
 }
 
-/// Begins a new lane of the event log. Whoever has read to the end of the lane before goes
-/// on with this one.
+/// Begins a new lane of the event log. A reader at the end of the lane before
+/// continues with this one.
 pub(crate) fn begin_lane(db: &Connection) -> Result<(), rusqlite::Error> {
     let begun = db.execute(
         "insert into event_lane (id, latest) values (1, 1)
@@ -234,7 +234,7 @@ fn keep_time(db: &Connection, now: Timestamp) -> Result<(), StoreError> {
 
 /// When the disk fails a commit, the batch may already be whole in the write-ahead log: it
 /// is not seen now, but would be found after a crash.
-fn in_doubt(error: rusqlite::Error) -> StoreError {
+fn unconfirmed(error: rusqlite::Error) -> StoreError {
     match failed(error) {
         StoreError::Unavailable(what) => StoreError::Ambiguous(what),
         certain => certain,

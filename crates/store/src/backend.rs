@@ -19,7 +19,7 @@ pub mod sweep;
 pub mod worker;
 
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{self, Poll, Waker};
 
 use outlast_core::duty::{Duty, DutyRefusal};
 use outlast_core::id::{JobId, WorkerId};
@@ -36,9 +36,9 @@ use crate::arrival::{EnqueueArrived, EnqueuedArrived};
 use crate::command::{
     ClassId, Command, DutyAsk, LogChunk, NewJob, Prune, QueueOrder, Registration, Strand, Sweep,
 };
-use crate::once::{Fingerprint, Once};
+use crate::idempotency::{Fingerprint, Once};
 use crate::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Moved, Pruned, Reply};
-use crate::settle::Bench;
+use crate::rules::Context;
 
 /// A batch in progress: an open transaction, and what has been read in it.
 ///
@@ -53,7 +53,7 @@ pub trait Backend {
     type Error: From<StoreError>;
 
     /// Returns what a decision depends on beside the rows.
-    fn context(&self) -> Bench<'_>;
+    fn context(&self) -> Context<'_>;
 
     /// Sets the position of the command that comes next.
     fn set_position(&mut self, position: usize);
@@ -338,7 +338,7 @@ async fn carry_out<B: Backend>(
 pub fn run_ready<T, E: From<StoreError>>(
     future: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+    match pin!(future).poll(&mut task::Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
         Poll::Pending => Err(StoreError::Corrupt("an embedded store waited".into()).into()),
     }

@@ -13,8 +13,8 @@ use outlast_core::worker::liveness::WorkerEvent;
 use uuid::Uuid;
 
 use crate::arrival::EnqueueArrived;
+use crate::idempotency::Once;
 pub use crate::job::{ClassId, ClassKey, First, NewJob, Origin, Payload, Route};
-use crate::once::Once;
 
 /// Commands to apply as one transaction.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct Batch {
     pub commands: Vec<Command>,
 }
 
-/// Names one batch of one server for ever.
+/// Identifies one batch of one server. It is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BatchId {
     /// The server process that made it.
@@ -386,7 +386,7 @@ pub struct JobOrder {
     pub expected: Option<Seen>,
 }
 
-/// What was seen of a job by whoever gives an order about it.
+/// The job as its caller saw it when giving an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Its state.
@@ -398,7 +398,7 @@ pub struct Seen {
 }
 
 impl JobOrder {
-    /// Whether a job is still as it was seen by whoever gives the order.
+    /// Returns whether the job is still as the caller saw it.
     #[must_use]
     pub fn still_meets(&self, job: &Job) -> bool {
         let started = job.holder.is_some_and(|holder| holder.started.is_some());

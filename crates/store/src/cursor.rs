@@ -12,7 +12,7 @@
 //!                      other lanes up to 12 are done, lanes from 13 on are new
 //! ```
 //!
-//! Batches of different lanes are told in the order of time, as far as their lanes' own order
+//! Batches of different lanes are read in the order of time, as far as their lanes' own order
 //! allows: clocks of writers differ a little, and no event is skipped for it.
 
 use std::cmp::Reverse;
@@ -42,7 +42,7 @@ pub const LANES_A_SECOND: i64 = 1 << 31;
 
 /// The next event of a lane: event `i` of batch `n`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct LanePosition {
     /// Number of the batch.
     pub n: i64,
     /// Number of the event in it.
@@ -53,7 +53,7 @@ pub struct Place {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     upto: i64,
-    places: BTreeMap<i64, Place>,
+    positions: BTreeMap<i64, LanePosition>,
 }
 
 impl Cursor {
@@ -61,9 +61,9 @@ impl Cursor {
     /// lanes up to it that may be written again, each with the number of its last batch.
     #[must_use]
     pub fn end(upto: i64, open: impl IntoIterator<Item = (i64, Option<i64>)>) -> Self {
-        let place = |last: Option<i64>| Place { n: last.map_or(0, |n| n + 1), i: 0 };
+        let place = |last: Option<i64>| LanePosition { n: last.map_or(0, |n| n + 1), i: 0 };
         let open = open.into_iter().filter(|(lane, _)| *lane <= upto);
-        Self { upto, places: open.map(|(lane, last)| (lane, place(last))).collect() }
+        Self { upto, positions: open.map(|(lane, last)| (lane, place(last))).collect() }
     }
 
     /// Returns the highest lane that was entered.
@@ -74,17 +74,17 @@ impl Cursor {
 
     /// Returns the lanes that were entered and not read to their end.
     pub fn entered(&self) -> impl Iterator<Item = i64> {
-        self.places.keys().copied()
+        self.positions.keys().copied()
     }
 
     /// Returns the batch from which a lane is to be read.
     #[must_use]
     pub fn from(&self, lane: i64) -> i64 {
-        self.place(lane).n
+        self.position(lane).n
     }
 
-    fn place(&self, lane: i64) -> Place {
-        self.places.get(&lane).copied().unwrap_or_default()
+    fn position(&self, lane: i64) -> LanePosition {
+        self.positions.get(&lane).copied().unwrap_or_default()
     }
 
     /// Returns the text that readers are given.
@@ -94,7 +94,7 @@ impl Cursor {
             return "-".to_owned();
         }
         let mut text = self.upto.to_string();
-        for (lane, Place { n, i }) in &self.places {
+        for (lane, LanePosition { n, i }) in &self.positions {
             // Writing to a string does not fail.
             let _ = write!(text, "_{lane}={n}.{i}");
         }
@@ -113,9 +113,9 @@ impl Cursor {
             let (lane, place) = part.split_once('=')?;
             let (n, i) = place.split_once('.')?;
             let lane = number(lane).filter(|lane| *lane <= upto)?;
-            Some((lane, Place { n: number(n)?, i: number(i)? }))
+            Some((lane, LanePosition { n: number(n)?, i: number(i)? }))
         };
-        Some(Self { upto, places: parts.map(place).collect::<Option<_>>()? })
+        Some(Self { upto, positions: parts.map(place).collect::<Option<_>>()? })
     }
 }
 
@@ -216,12 +216,12 @@ impl<'q> Reading<'q> {
     /// # Errors
     /// Returns that a batch cannot be read.
     pub fn read(&mut self, mut windows: Vec<Window>) -> Result<bool, StoreError> {
-        // The time of a lane never falls: what was committed later is told later.
+        // The time of a lane never falls: what was committed later is read later.
         let mut heads: BinaryHeap<Reverse<(i64, i64, usize)>> = BinaryHeap::new();
         for (at, window) in windows.iter().enumerate() {
             match window.batches.front() {
                 Some(batch) => heads.push(Reverse((batch.at, window.lane, at))),
-                None if !window.open => drop(self.cursor.places.remove(&window.lane)),
+                None if !window.open => drop(self.cursor.positions.remove(&window.lane)),
                 None => {}
             }
         }
@@ -239,7 +239,7 @@ impl<'q> Reading<'q> {
                 Some(next) => heads.push(Reverse((next.at.max(time), lane, at))),
                 // What follows may be earlier than what other lanes have.
                 None if window.more => return Ok(false),
-                None if !window.open => drop(self.cursor.places.remove(&lane)),
+                None if !window.open => drop(self.cursor.positions.remove(&lane)),
                 None => {}
             }
         }
@@ -254,7 +254,7 @@ impl<'q> Reading<'q> {
         for window in windows {
             let between = window.lane > self.cursor.upto && window.lane <= lane;
             if between && (window.open || !window.batches.is_empty()) {
-                self.cursor.places.insert(window.lane, Place::default());
+                self.cursor.positions.insert(window.lane, LanePosition::default());
             }
         }
         self.cursor.upto = lane;
@@ -262,7 +262,7 @@ impl<'q> Reading<'q> {
 
     /// Reads a batch; returns whether there was room for all of its events.
     fn batch(&mut self, lane: i64, batch: &Logged) -> Result<bool, StoreError> {
-        let place = self.cursor.place(lane);
+        let place = self.cursor.position(lane);
         if batch.n < place.n {
             return Ok(true);
         }
@@ -275,14 +275,17 @@ impl<'q> Reading<'q> {
                 return Ok(false);
             }
             let last = i + 1 == count;
-            let next =
-                if last { Place { n: batch.n + 1, i: 0 } } else { Place { n: batch.n, i: i + 1 } };
-            self.cursor.places.insert(lane, next);
+            let next = if last {
+                LanePosition { n: batch.n + 1, i: 0 }
+            } else {
+                LanePosition { n: batch.n, i: i + 1 }
+            };
+            self.cursor.positions.insert(lane, next);
             if self.query.matches(&event) {
                 self.events.push((self.cursor.text(), event));
             }
         }
-        self.cursor.places.insert(lane, Place { n: batch.n + 1, i: 0 });
+        self.cursor.positions.insert(lane, LanePosition { n: batch.n + 1, i: 0 });
         Ok(true)
     }
 }
@@ -293,10 +296,10 @@ mod tests {
 
     #[test]
     fn text_of_a_cursor_is_read_back_and_nothing_else_is() {
-        let places = [(3, Place { n: 40, i: 1 }), (12, Place { n: 7, i: 0 })];
-        let cursor = Cursor { upto: 12, places: places.into() };
+        let positions = [(3, LanePosition { n: 40, i: 1 }), (12, LanePosition { n: 7, i: 0 })];
+        let cursor = Cursor { upto: 12, positions: positions.into() };
         assert_eq!(cursor.text(), "12_3=40.1_12=7.0");
-        for cursor in [cursor, Cursor::default(), Cursor { upto: 5, places: BTreeMap::new() }] {
+        for cursor in [cursor, Cursor::default(), Cursor { upto: 5, positions: BTreeMap::new() }] {
             assert_eq!(Cursor::parse(&cursor.text()), Some(cursor));
         }
         for text in ["", "x", "-1", "3_", "3_4=1.0", "3_3=1", "3_3=-1.0", "3_a=1.1", "3__3=1.1"] {

@@ -8,7 +8,7 @@ use outlast_core::job::{Rules, State};
 use outlast_core::time::{Span, Timestamp};
 
 /// What routes a job: a server claims only classes that its free workers fit, so jobs
-/// that nobody can take cost nothing.
+/// that no worker can take cost nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClassKey {
     /// Queue.

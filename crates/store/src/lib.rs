@@ -8,7 +8,7 @@
 //! - [`store`]: the trait
 //! - [`command`], [`reply`]: what can be asked of a batch, and what comes back
 //! - [`job`]: a job to be stored, and what routes it
-//! - [`once`]: enqueueing once for a key
+//! - [`idempotency`]: enqueueing once for a key
 //! - [`apply`]: what a command does, between loading and writing; [`backend`]: loading and writing
 //!   around it, for every database
 //! - [`arrival`]: jobs that programs stored by SQL
@@ -19,8 +19,8 @@
 //! - [`migration`]: how far a store was brought
 //! - [`retire`]: which classes a store forgets
 //! - [`tally`]: live counts by class and state
-//! - [`tend`]: looking after what history is kept in
-//! - [`settle`], [`codec`]: what every store does and keeps the same way
+//! - [`partitions`]: looking after what history is kept in
+//! - [`rules`], [`codec`]: what every store does and keeps the same way
 //! - [`transfer`]: moving all that a store holds into another one
 //! - [`model`]: the whole contract over maps, per job, with the core's `decide`
 //! - `conformance`: the suite that the model and every store pass (feature `conformance`)
@@ -35,20 +35,20 @@ pub mod command;
 pub mod conformance;
 pub mod cursor;
 pub mod event;
+pub mod idempotency;
 pub mod job;
 pub mod list;
 pub mod migration;
 pub mod model;
-pub mod once;
+pub mod partitions;
 pub mod query;
 pub mod record;
 pub mod reply;
 pub mod retire;
-pub mod settle;
+pub mod rules;
 pub mod signal;
 pub mod store;
 pub mod tally;
-pub mod tend;
 pub mod transfer;
 
 pub use command::{Batch, BatchId, Command};

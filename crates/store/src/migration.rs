@@ -40,7 +40,7 @@ pub struct Found {
 
 /// How far a store was brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct SchemaStatus {
     /// Steps that were applied, in order.
     pub applied: Vec<&'static str>,
     /// Steps that have yet to be applied, in order.
@@ -82,7 +82,7 @@ pub enum Mismatch {
 ///
 /// # Errors
 /// Returns why this build must leave the store alone.
-pub fn standing(known: &[Migration], found: &Found) -> Result<Standing, Mismatch> {
+pub fn standing(known: &[Migration], found: &Found) -> Result<SchemaStatus, Mismatch> {
     let first = known.first().map(Migration::digest);
     let begun = found.digests.iter().find(|(number, _)| *number == 1).map(|(_, digest)| digest);
     if found.version > 0 && begun != first.as_ref() {
@@ -99,7 +99,7 @@ pub fn standing(known: &[Migration], found: &Found) -> Result<Standing, Mismatch
     }
     let names: Vec<&'static str> = known.iter().map(|step| step.name).collect();
     let (applied, pending) = names.split_at(found.version);
-    Ok(Standing { applied: applied.to_vec(), pending: pending.to_vec() })
+    Ok(SchemaStatus { applied: applied.to_vec(), pending: pending.to_vec() })
 }
 
 #[cfg(test)]

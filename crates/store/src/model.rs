@@ -11,8 +11,8 @@
 mod claim;
 mod duty;
 mod enqueue;
+mod idempotency;
 mod log;
-mod once;
 mod order;
 mod prune;
 mod read;
@@ -34,15 +34,15 @@ use outlast_core::time::Timestamp;
 use crate::arrival::EnqueuedArrived;
 use crate::command::{Batch, Command};
 use crate::event::{EventPage, EventQuery};
+use crate::partitions::{Maintain, Maintained};
 use crate::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
     QueuePause, QueueStats, WorkerPage, WorkerQuery,
 };
-use crate::record::{AttemptRecord, Held, JobRecord, WorkerBrief, WorkerRecord};
+use crate::record::{AttemptRecord, HeldJob, JobRecord, WorkerBrief, WorkerRecord};
 use crate::reply::{Applied, Claims, Extended, Reply};
 use crate::store::{Clock, Store, StoreError};
 use crate::tally::ClassCounts;
-use crate::tend::{Tend, Tended};
 use tables::Tables;
 use tx::Tx;
 
@@ -53,7 +53,7 @@ pub struct ModelStore {
     clock: Arc<dyn Clock>,
     closed: Arc<AtomicBool>,
     failing: Option<Failing>,
-    tends_for_ever: bool,
+    maintains_forever: bool,
 }
 
 /// Which batches fail, and how.
@@ -78,7 +78,7 @@ impl ModelStore {
             clock,
             closed: Arc::default(),
             failing: None,
-            tends_for_ever: false,
+            maintains_forever: false,
         }
     }
 
@@ -94,8 +94,8 @@ impl ModelStore {
 
     /// Returns a store over what this one holds of which a look after its history never ends.
     #[must_use]
-    pub fn tending_for_ever(self) -> Self {
-        Self { tends_for_ever: true, ..self }
+    pub fn maintaining_forever(self) -> Self {
+        Self { maintains_forever: true, ..self }
     }
 
     /// Returns a store over what this one holds, as after a crash or a close: every batch
@@ -228,7 +228,7 @@ impl Store for ModelStore {
         Ok(workers)
     }
 
-    async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
+    async fn held_by(&self, worker: WorkerId) -> Result<Vec<HeldJob>, StoreError> {
         Ok(self.open()?.held_by(worker))
     }
 
@@ -268,11 +268,14 @@ impl Store for ModelStore {
         Ok(self.open()?.next_due())
     }
 
-    async fn tend(&self, _tend: Tend) -> Result<Result<Tended, DutyRefusal>, StoreError> {
-        if self.tends_for_ever {
+    async fn maintain(
+        &self,
+        _order: Maintain,
+    ) -> Result<Result<Maintained, DutyRefusal>, StoreError> {
+        if self.maintains_forever {
             std::future::pending::<()>().await;
         }
-        Ok(Ok(Tended::default()))
+        Ok(Ok(Maintained::default()))
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -225,7 +225,7 @@ impl QueueStats {
     }
 }
 
-/// A queue that somebody paused or resumed.
+/// A queue that was paused or resumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuePause {
     /// Name.

@@ -98,7 +98,7 @@ pub struct HolderRecord {
 /// An attempt that a worker holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "three independent facts")]
-pub struct Held {
+pub struct HeldJob {
     /// The job.
     pub job: JobId,
     /// The attempt.
@@ -142,7 +142,7 @@ pub struct AttemptRecord {
     pub exit_code: Option<i32>,
     /// Who said that it ended.
     pub by: String,
-    /// On what evidence; `unattributed` when a plain client named nobody.
+    /// On what evidence; `unattributed` if a plain client named no worker.
     pub evidence: Evidence,
     /// Digest of the pack that it ran.
     pub pack_digest: Option<Arc<str>>,

@@ -9,9 +9,9 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
 
 use crate::arrival::EnqueuedArrived;
+use crate::idempotency::{OnceRefusal, Onced};
 use crate::job::{ClassId, ClassKey};
 pub use crate::job::{EnqueueRefusal, Enqueued};
-use crate::once::{OnceRefusal, Onced};
 use crate::record::StoredJob;
 
 /// A batch that was committed.
@@ -177,7 +177,7 @@ pub enum MoveRefusal {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The job is not as it was when the order was given.
-    #[error("job has moved since it was looked at")]
+    #[error("job changed since it was read")]
     Moved,
 }
 
@@ -198,7 +198,7 @@ pub enum RenewRefusal {
     /// The worker is not known.
     #[error("worker is not known")]
     UnknownWorker,
-    /// The worker must register anew.
+    /// The worker must register again.
     #[error(transparent)]
     Refused(#[from] WorkerRefusal),
     /// The worker has attached again since it said this.

@@ -1,8 +1,7 @@
 //! What servers on one store tell each other.
 //!
-//! Hints, for speed alone: one may be lost, late, or told twice, and whoever hears one looks
-//! into the store before it acts, or acts so that nothing is wrong if the hint was. A store
-//! that has one server has nobody to tell.
+//! Hints, for speed alone: one may be lost, late, or repeated. The receiver reads the store before
+//! it acts, or acts so that a wrong hint does no harm. A store with one server sends none.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -68,7 +67,7 @@ pub enum Signal {
         #[serde(rename = "p")]
         paused: bool,
     },
-    /// Hints of this server were lost: whoever hears it looks into the store.
+    /// Hints of this server were lost: the receiver reads the store.
     #[serde(rename = "m")]
     Missed,
 }
@@ -110,6 +109,6 @@ impl Signal {
 pub enum Heard {
     /// Hints.
     Signals(Vec<Signal>),
-    /// Hints may have been missed: the line was down. Whoever hears this looks for itself.
+    /// Hints may have been missed because the connection was down. The receiver reads the store.
     Missed,
 }

@@ -12,15 +12,15 @@ use uuid::Uuid;
 use crate::arrival::{Arrival, ArrivalNumber, ArrivalState};
 use crate::command::Batch;
 use crate::event::{EventPage, EventQuery};
+use crate::partitions::{Maintain, Maintained};
 use crate::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
     QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
-use crate::record::{AttemptRecord, Held, JobRecord, WorkerBrief, WorkerRecord};
+use crate::record::{AttemptRecord, HeldJob, JobRecord, WorkerBrief, WorkerRecord};
 use crate::reply::Applied;
 use crate::signal::{Heard, Signal};
 use crate::tally::ClassCounts;
-use crate::tend::{Tend, Tended};
 
 /// Where jobs live. One writer path ([`Store::apply`]), and reads that never block it.
 ///
@@ -77,7 +77,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn workers_named(&self, ids: Vec<WorkerId>) -> Result<Vec<WorkerRecord>, StoreError>;
 
     /// Returns the attempts that a worker holds.
-    async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>, StoreError>;
+    async fn held_by(&self, worker: WorkerId) -> Result<Vec<HeldJob>, StoreError>;
 
     /// Returns every class and whether it has claimable jobs.
     async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError>;
@@ -85,7 +85,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns every class with its live counts, by number. Nothing is counted for it.
     async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError>;
 
-    /// Returns the queues that somebody paused or resumed, by name.
+    /// Returns the queues that were ever paused or resumed, by name.
     async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError>;
 
     /// Returns the classes that have claimable jobs, and how many: counting stops at `max` of
@@ -137,8 +137,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Looks after what history is kept in: makes room ahead, and lets go of what is old as a
     /// whole. A store that deletes history with its jobs has nothing to do.
-    async fn tend(&self, _tend: Tend) -> Result<Result<Tended, DutyRefusal>, StoreError> {
-        Ok(Ok(Tended::default()))
+    async fn maintain(
+        &self,
+        _order: Maintain,
+    ) -> Result<Result<Maintained, DutyRefusal>, StoreError> {
+        Ok(Ok(Maintained::default()))
     }
 
     /// Sends signals to the other servers on this store, without waiting. A store that has one
@@ -157,7 +160,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn close(&self) -> Result<(), StoreError>;
 }
 
-/// How many of the workers that went are told of with those that live.
+/// How many of the workers that are gone are listed with those that are alive.
 pub const GONE_SHOWN: u32 = 100;
 
 /// A clock that a store reads. The real one never runs backwards.

@@ -84,7 +84,7 @@ pub struct Progress {
     pub done: bool,
 }
 
-/// A store that is filled, and that nobody else uses meanwhile. It is read to compare.
+/// The store that an import fills. No server uses it meanwhile. It is read to compare.
 pub trait Target: Source {
     /// Returns how far the import came that is under way, or else the last one that ended.
     fn progress(&mut self) -> impl Future<Output = Result<Option<Progress>, StoreError>> + Send;
@@ -99,7 +99,7 @@ pub trait Target: Source {
 
     /// Sets what follows from the rows: the next numbers, the time below which the store's
     /// clock must not fall.
-    fn settle(&mut self, time: Timestamp) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn complete(&mut self, time: Timestamp) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Keeps the progress alone.
     fn keep(&mut self, progress: &Progress) -> impl Future<Output = Result<(), StoreError>> + Send;

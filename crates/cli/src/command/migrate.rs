@@ -7,7 +7,7 @@ use clap::Args as ClapArgs;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::Column;
 use outlast_cli_core::output::{say, text_at};
-use outlast_store::migration::Standing;
+use outlast_store::migration::SchemaStatus;
 use serde_json::{Value, json};
 
 use super::store;
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     Ok(Exit::Ok)
 }
 
-fn tell(standing: &Standing, shown: &str, format: Format) -> Result<Exit, Failure> {
+fn tell(standing: &SchemaStatus, shown: &str, format: Format) -> Result<Exit, Failure> {
     let item = |state: &'static str| move |name: &&'static str| json!({ "migration": name, "state": state });
     let applied = standing.applied.iter().map(item("applied"));
     let items: Vec<Value> = applied.chain(standing.pending.iter().map(item("pending"))).collect();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use outlast_cli_core::clock;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_store::Store;
-use outlast_store::migration::{Mismatch, Standing};
+use outlast_store::migration::{Mismatch, SchemaStatus};
 use outlast_store_postgres::PostgresStore;
 use outlast_store_sqlite::{OpenError, Options, Restoring, SqliteStore};
 
@@ -61,7 +61,7 @@ pub(super) async fn migrate(database: &Database) -> Result<Vec<&'static str>, Fa
 }
 
 /// Returns which migrations would run; changes nothing.
-pub(super) async fn standing(database: &Database) -> Result<Standing, Failure> {
+pub(super) async fn standing(database: &Database) -> Result<SchemaStatus, Failure> {
     match database {
         Database::Sqlite(path) => SqliteStore::standing(path).map_err(|error| unopened(&error)),
         Database::Postgres(url) => {

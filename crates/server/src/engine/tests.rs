@@ -12,8 +12,8 @@ use outlast_store::command::{
     Registration, Route, Sweep, WorkerRole,
 };
 use outlast_store::event::EventQuery;
+use outlast_store::idempotency::Once;
 use outlast_store::model::ModelStore;
-use outlast_store::once::Once;
 use outlast_store::store::ManualClock;
 
 use tokio_util::sync::CancellationToken;

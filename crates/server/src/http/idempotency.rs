@@ -18,7 +18,7 @@ use outlast_core::job::State;
 use outlast_core::limits::{IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_KEY_KEPT};
 use outlast_store::apply;
 use outlast_store::command::{First, NewJob};
-use outlast_store::once::{Fingerprint, Once, OnceRefusal, Onced};
+use outlast_store::idempotency::{Fingerprint, Once, OnceRefusal, Onced};
 use outlast_store::record::{JobRecord, StoredJob};
 use outlast_store::reply::Enqueued;
 use outlast_store::{Command, Reply};

@@ -33,7 +33,7 @@ use crate::write_timeout::WRITE_TIMEOUT;
 
 /// Silence after which a comment is sent, so that both ends notice a dead connection.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Another server on the store may commit, of which no stream here is told: they look this often.
+/// Streams get no signal of commits by other servers, so they look this often.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause between two reads of a stream, for each stream: 10,000 reads a second in all.
 const PAUSE_A_STREAM: Duration = Duration::from_micros(100);

@@ -6,7 +6,7 @@
 
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{DutyFence, Prune, RETENTION};
-use outlast_store::tend::{Tend, Tended};
+use outlast_store::partitions::{Maintain, Maintained};
 use outlast_store::{Batch, BatchId, Command, Reply, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +28,7 @@ const SLICE_OF_ONE_WRITER: Span = Span(5);
 /// While other batches wait for prunes, the pause between two is this many times as long as one.
 const REST: u64 = 4;
 /// How many rows of history one maintenance run deletes one by one.
-const TEND_MAX: u32 = 5_000;
+const MAINTAIN_MAX: u32 = 5_000;
 /// Time between two looks when nothing is left to delete.
 const INTERVAL: Span = Span::from_secs(30);
 /// Longest time between two prunes when there is more; it is as long as the last one took.
@@ -190,7 +190,7 @@ impl History {
             };
             let now = self.engine.shared().store_time();
             let wait = match duty.zip(now) {
-                Some((duty, now)) => self.tend(duty, now).await,
+                Some((duty, now)) => self.maintain(duty, now).await,
                 None => self.idle,
             };
             tokio::time::sleep(millis(wait)).await;
@@ -198,19 +198,19 @@ impl History {
     }
 
     /// Runs the maintenance once; returns how long to wait for the next run.
-    async fn tend(&self, duty: DutyFence, now: Timestamp) -> Span {
+    async fn maintain(&self, duty: DutyFence, now: Timestamp) -> Span {
         let finished_before = before(now, self.engine.settings().retention_finished);
-        let tend = Tend { duty, finished_before, limit: TEND_MAX };
-        match self.engine.store().tend(tend).await {
-            Ok(Ok(tended)) => {
-                if tended != Tended::default() {
-                    let Tended { made, dropped, deleted, put_off, .. } = tended;
+        let order = Maintain { duty, finished_before, limit: MAINTAIN_MAX };
+        match self.engine.store().maintain(order).await {
+            Ok(Ok(maintained)) => {
+                if maintained != Maintained::default() {
+                    let Maintained { made, dropped, deleted, put_off, .. } = maintained;
                     tracing::debug!(made, dropped, deleted, put_off, "maintained history tables");
                 }
-                if tended.more {
+                if maintained.more {
                     return SOON;
                 }
-                if tended.put_off > 0 {
+                if maintained.put_off > 0 {
                     return self.idle;
                 }
             }

@@ -8,7 +8,7 @@ use outlast_proto::v1::{
     Hello, Order, Orders, RefusalCode, Refused, ServerMessage, SetPhase, Welcome, order,
 };
 use outlast_store::command::{Attach, WorkerMove};
-use outlast_store::record::Held;
+use outlast_store::record::HeldJob;
 use outlast_store::reply::{Attached, RenewRefusal};
 use outlast_store::{Command, Reply};
 
@@ -130,7 +130,7 @@ pub(super) async fn attach(
 }
 
 /// Records what both sides say that the worker holds.
-fn hold(session: &mut Session, stored: &[Held], hello: &Hello) {
+fn hold(session: &mut Session, stored: &[HeldJob], hello: &Hello) {
     for held in stored.iter().filter(|held| {
         hello.held.iter().filter_map(convert::attempt).any(|own| own == (held.job, held.epoch))
     }) {

@@ -16,7 +16,7 @@ use outlast_store::command::{
     WorkerRole,
 };
 use outlast_store::reply::MoveRefusal;
-use outlast_store::settle::lost_error;
+use outlast_store::rules::lost_error;
 use outlast_wire::json;
 use uuid::Uuid;
 

@@ -10,7 +10,7 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_proto::v1::AttemptKey;
 use outlast_store::Command;
 use outlast_store::command::{EndDetail, Ending, Finish};
-use outlast_store::record::Held;
+use outlast_store::record::HeldJob;
 
 use crate::engine::{Engine, Unavailable};
 use crate::session::convert::{self, native_fence};
@@ -19,7 +19,7 @@ use crate::session::convert::{self, native_fence};
 pub(super) async fn reconcile(
     engine: &Engine,
     worker: WorkerId,
-    stored: &[Held],
+    stored: &[HeldJob],
     claimed_by_worker: &[AttemptKey],
 ) -> Result<Vec<AttemptKey>, Unavailable> {
     let says: HashSet<(JobId, Epoch)> =
@@ -33,14 +33,14 @@ pub(super) async fn reconcile(
 }
 
 /// Returns what the worker holds and the store has not, or has cancelled.
-pub(super) fn to_stop(stored: &[Held], claimed_by_worker: &[AttemptKey]) -> Vec<AttemptKey> {
+pub(super) fn to_stop(stored: &[HeldJob], claimed_by_worker: &[AttemptKey]) -> Vec<AttemptKey> {
     let has: HashSet<(JobId, Epoch)> =
         stored.iter().filter(|held| !held.cancelled).map(|held| (held.job, held.epoch)).collect();
     let says = claimed_by_worker.iter().filter_map(convert::attempt);
     says.filter(|own| !has.contains(own)).map(|(job, epoch)| convert::key(job, epoch)).collect()
 }
 
-fn hand_back(worker: WorkerId, held: &Held) -> Command {
+fn hand_back(worker: WorkerId, held: &HeldJob) -> Command {
     let (ending, evidence) = if held.started {
         (Ending::Lost, "worker attached without it although it had started")
     } else {

@@ -1,4 +1,4 @@
-//! What `outlast doctor` is told.
+//! What the server answers `outlast doctor`.
 
 use serde_json::json;
 

@@ -191,7 +191,7 @@ fn duty_of_a_server_that_dies_is_another_s_when_its_lease_is_over() {
 #[test]
 fn jobs_are_deleted_while_a_look_after_history_goes_on() {
     let mut scene = Scene::new();
-    scene.store = scene.store.tending_for_ever();
+    scene.store = scene.store.maintaining_forever();
     let server = Process::start(&scene.store);
     for _ in 0..3 {
         let id = scene.ended();

@@ -216,7 +216,7 @@ async fn silence_is_broken_by_a_comment() {
 }
 
 /// A reader of something rare on a busy server was once told nothing, not even how far the
-/// log was read: it came back to the same place for ever.
+/// log was read: it came back to the same place forever.
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_passes_much_over_says_how_far_it_is() {
     let api = Api::start();

@@ -1,4 +1,4 @@
-//! A fetch that waits finds what nobody told its server of: signals between servers are hints.
+//! A waiting fetch finds jobs even if its server got no signal: signals between servers are hints.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

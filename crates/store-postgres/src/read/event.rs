@@ -12,8 +12,8 @@ use crate::read::Reader;
 use crate::row::get;
 
 /// The lanes that are entered (`$2`) or later than `$1`, each with whether it may be written
-/// again: one step in the index for each. It is one statement, so that whoever sees a lane sees
-/// all that began before it.
+/// again: one step in the index for each. It is one statement, so that a reader that sees a lane
+/// sees all that began before it.
 const LANES: &str = "with recursive s(lane) as (
          (select lane from event_batch where lane > $1 order by lane limit 1)
          union all
@@ -39,7 +39,7 @@ const BATCHES: &str = "select s.lane, b.n, b.at, b.body
 
 pub(crate) async fn page(reader: &Reader, query: &EventQuery) -> Result<EventPage, StoreError> {
     let mut reading = Reading::of(query)?;
-    // Before the job is looked at: what becomes of it later is told after this.
+    // Before the job is loaded: what happens to it later is logged after this.
     let end = match query.job {
         Some(_) => Some(end(reader).await?),
         None => None,

@@ -4,7 +4,7 @@ use outlast_core::id::WorkerId;
 use outlast_store::StoreError;
 use outlast_store::command::WorkerRole;
 use outlast_store::query::{WorkerPage, WorkerQuery};
-use outlast_store::record::{Held, WorkerBrief, WorkerRecord};
+use outlast_store::record::{HeldJob, WorkerBrief, WorkerRecord};
 use outlast_store::store::GONE_SHOWN;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -175,7 +175,7 @@ fn of_row(row: &Row) -> Result<WorkerRecord, StoreError> {
     })
 }
 
-pub(crate) async fn held_by(reader: &Reader, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
+pub(crate) async fn held_by(reader: &Reader, worker: WorkerId) -> Result<Vec<HeldJob>, StoreError> {
     let rows = reader
         .all(
             "select j.id, a.epoch, a.started is not null, a.cancelled, a.claimed, a.isolated
@@ -185,7 +185,7 @@ pub(crate) async fn held_by(reader: &Reader, worker: WorkerId) -> Result<Vec<Hel
         .await?;
     let mut held = Vec::with_capacity(rows.len());
     for row in &rows {
-        held.push(Held {
+        held.push(HeldJob {
             job: row::job_id(row, 0)?,
             epoch: row::epoch(row, 1)?,
             started: get(row, 2)?,

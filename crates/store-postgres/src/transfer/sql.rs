@@ -10,8 +10,8 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Statement};
 use uuid::Uuid;
 
+use crate::connection::Value;
 use crate::failure::Failure;
-use crate::link::Value;
 use crate::row::{get, int};
 
 /// A value as the driver takes it.
@@ -36,7 +36,7 @@ const DERIVED: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Tables that may hold rows of jobs that are forgotten: nobody sees them, and the number of
+/// Tables that may hold rows of forgotten jobs: no reader sees them, and the number of
 /// such a job may be another's elsewhere.
 const OF_JOBS: [&str; 2] = ["attempt_row", "log"];
 

@@ -15,11 +15,11 @@ use outlast_store::arrival::{ArrivalNumber, ArrivedJob, EnqueueArrived, Enqueued
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::connection::{Statement, values};
 use crate::failure::Failure;
-use crate::link::{Ask, values};
 use crate::row::{get, int};
 use crate::writer::classes::Classes;
-use crate::writer::{HURRY, Writing};
+use crate::writer::{HURRY, Tx};
 
 /// Rows are found by number and id, locked in order, and deleted by their place. Only the ids
 /// of those that were found are looked up among the jobs.
@@ -55,7 +55,7 @@ const SINGLES_MAX: usize = 100;
 /// Most that a batch passes over: each costs a moment of waiting.
 const PASSED_OVER_MAX: usize = 8;
 
-impl Writing<'_> {
+impl Tx<'_> {
     pub(super) async fn take_arrivals(
         &mut self,
         order: &EnqueueArrived,
@@ -92,9 +92,11 @@ impl Writing<'_> {
             match self.enqueue_single(arrived, done).await {
                 Ok(()) => {}
                 Err(Failure::Held(words)) => {
-                    tracing::debug!(arrival = %arrived.job.id, words, "arrival meets a lock");
-                    self.link.run(&[Ask::plain("rollback to savepoint arrival")]).await?;
-                    drop(self.tables.take());
+                    tracing::debug!(arrival = %arrived.job.id, words, "arrival skipped: what it needs is locked");
+                    self.connection
+                        .run(&[Statement::plain("rollback to savepoint arrival")])
+                        .await?;
+                    drop(self.write_set.take());
                     self.outbox.events.truncate(events);
                     self.outbox.tally = tally;
                     done.jobs.truncate(stored);

@@ -14,21 +14,21 @@ use outlast_store::backend::{Backend, Found, Key};
 use outlast_store::command::{
     ClassId, Command, DutyAsk, LogChunk, NewJob, Prune, QueueOrder, Registration, Strand, Sweep,
 };
-use outlast_store::once::{Fingerprint, Once};
+use outlast_store::idempotency::{Fingerprint, Once};
 use outlast_store::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Pruned, Reply};
-use outlast_store::settle::Bench;
+use outlast_store::rules::Context;
 
+use crate::connection::values;
 use crate::failure::{Conflict, Failure};
-use crate::link::values;
 use crate::row::{self, int, text};
-use crate::writer::Writing;
+use crate::writer::Tx;
 use crate::writer::duty::{FOUND, FOUND_AND_HELD};
-use crate::writer::tables::CheckpointRow;
+use crate::writer::write_set::CheckpointRow;
 
-impl Backend for Writing<'_> {
+impl Backend for Tx<'_> {
     type Error = Failure;
 
-    fn context(&self) -> Bench<'_> {
+    fn context(&self) -> Context<'_> {
         self.context
     }
 
@@ -47,7 +47,7 @@ impl Backend for Writing<'_> {
     fn forget(&mut self, loaded: &Loaded) {
         self.seen.jobs.remove(&loaded.stored.id);
         self.seen.remembered.remove(&loaded.stored.id);
-        self.memory.forget(loaded.stored.id);
+        self.attempt_cache.forget(loaded.stored.id);
         self.seen.held.clear();
     }
 
@@ -73,7 +73,7 @@ impl Backend for Writing<'_> {
     }
 
     fn confirm_enqueue_refusal(&self, refusal: EnqueueRefusal) -> Result<EnqueueRefusal, Failure> {
-        if self.careful {
+        if self.locked {
             return Ok(refusal);
         }
         // A job before it may be stored already, and the first fault is reported.
@@ -128,13 +128,13 @@ impl Backend for Writing<'_> {
     ) -> Result<MoveRefusal, Failure> {
         if self.seen.remembered.contains(&loaded.stored.id) {
             let words = format!("what was remembered refuses: {refusal:?}");
-            return Err(Failure::Again(Conflict::Haste, words));
+            return Err(Failure::Again(Conflict::Stale, words));
         }
         Ok(refusal)
     }
 
     fn write_checkpoint(&mut self, loaded: &Loaded, bytes: &[u8]) -> Result<(), Failure> {
-        self.tables.checkpoints.push(CheckpointRow { seq: loaded.seq, bytes: bytes.to_vec() });
+        self.write_set.checkpoints.push(CheckpointRow { seq: loaded.seq, bytes: bytes.to_vec() });
         if loaded.held().is_some_and(|held| held.worker.is_some() && !held.cancelled) {
             self.seen.fresh.push(Loaded { checkpoint: true, ..loaded.clone() });
         }

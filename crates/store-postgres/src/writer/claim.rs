@@ -11,11 +11,11 @@ use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, Command};
 use outlast_store::reply::{ClaimRefusal, Claimed, Claims, Reply};
 use tokio_postgres::Row;
 
+use crate::connection::{Statement, values};
 use crate::failure::{Conflict, Failure};
-use crate::link::{Ask, values};
 use crate::row::{self, STORED, get, int, int4, stored_columns, text};
-use crate::writer::Writing;
-use crate::writer::tables;
+use crate::writer::Tx;
+use crate::writer::write_set;
 
 /// Takes the best rows. The rows of `ready` are found by their place in the table once they
 /// are locked: no plan can mistake how many there are.
@@ -103,7 +103,7 @@ const LOOKS_BEHIND_MAX: usize = 8;
 
 type Outcome = Result<Claims, ClaimRefusal>;
 
-impl Writing<'_> {
+impl Tx<'_> {
     /// Obeys the claims that a batch goes on with; those of native workers that follow
     /// each other are one round trip.
     pub(super) async fn claim_all(
@@ -127,7 +127,7 @@ impl Writing<'_> {
                 _ => break,
             }
         }
-        // In haste the workers are locked by the same message that takes for them.
+        // On the optimistic path, the message that claims jobs also locks the workers.
         let looked = self.opening.asks.is_empty();
         let mut refusals = Vec::with_capacity(natives.len());
         let mut asks = Vec::with_capacity(natives.len());
@@ -142,7 +142,7 @@ impl Writing<'_> {
         let refused = |claim: &Claim| self.native_refusal(&claim.claimant).is_some();
         if !looked && natives.iter().any(|(claim, _)| refused(claim)) {
             let words = "a worker that claims may not, any more".into();
-            return Err(Failure::Again(Conflict::Haste, words));
+            return Err(Failure::Again(Conflict::Stale, words));
         }
         let mut outcomes = Vec::with_capacity(natives.len());
         for ((claim, _), refusal) in natives.iter().zip(refusals) {
@@ -181,7 +181,7 @@ impl Writing<'_> {
         }
         let asks = short.iter().map(|(_, classes, _)| {
             let ids: Vec<i64> = classes.iter().map(|class| class.0).collect();
-            Ask::new(LEFT_OVER, values![ids, self.context.now.0])
+            Statement::new(LEFT_OVER, values![ids, self.context.now.0])
         });
         let left = self.ask_all(asks.collect()).await?;
         for ((claim, classes, claims), rows) in short.into_iter().zip(left) {
@@ -247,13 +247,13 @@ impl Writing<'_> {
         Ok(Ok(Claims::all(claimed)))
     }
 
-    fn take_of_classes(&self, classes: &[ClassId], claim: &Claim) -> Ask {
+    fn take_of_classes(&self, classes: &[ClassId], claim: &Claim) -> Statement {
         let max = i64::from(claim.max.get());
         if let [class] = classes {
-            return Ask::new(TAKE_OF_CLASS, values![class.0, self.context.now.0, max]);
+            return Statement::new(TAKE_OF_CLASS, values![class.0, self.context.now.0, max]);
         }
         let ids: Vec<i64> = classes.iter().map(|class| class.0).collect();
-        Ask::new(TAKE_OF_CLASSES, values![ids, self.context.now.0, max])
+        Statement::new(TAKE_OF_CLASSES, values![ids, self.context.now.0, max])
     }
 
     async fn hold_all(&mut self, claim: &Claim, rows: &[Row]) -> Result<Vec<Claimed>, Failure> {
@@ -309,7 +309,7 @@ impl Writing<'_> {
     }
 
     fn note_active(&mut self, row: &ActiveRow) {
-        self.tables.active.push(tables::ActiveRow {
+        self.write_set.active.push(write_set::ActiveRow {
             seq: row.seq,
             epoch: int(row.counters.epoch.0),
             life: int4(row.counters.life.get()),

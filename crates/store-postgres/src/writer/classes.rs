@@ -12,12 +12,12 @@ use outlast_store::command::{ClassId, ClassKey};
 use outlast_store::{StoreError, codec};
 use tokio::time::Instant;
 
+use crate::connection::values;
 use crate::failure::{Conflict, Failure};
-use crate::link::values;
 use crate::row::{class_of, get};
-use crate::writer::Writing;
+use crate::writer::Tx;
 
-/// How long a class that nobody needs is known, at least; at most twice as long.
+/// How long an unused class stays in the cache: at least this, at most twice as long.
 const KNOWN: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl Classes {
     }
 }
 
-impl Writing<'_> {
+impl Tx<'_> {
     /// Makes sure that these classes are known.
     pub(super) async fn learn_classes(
         &mut self,
@@ -199,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// All classes of all times were once read anew after each collision.
+    /// Once, every collision reloaded all classes.
     #[test]
     fn a_batch_that_fails_forgets_the_classes_that_it_made_and_no_others() {
         let key = |n: i64| ClassKey {

@@ -1,19 +1,19 @@
-//! What one server does for all. Who asks in vain locks nothing, so servers that ask again
-//! and again never wait for the one that works.
+//! Tasks that one server does for all. A request in vain locks nothing, so servers that ask
+//! repeatedly never wait for the one that works.
 
 use outlast_core::duty::Duty;
 
+use crate::connection::values;
 use crate::failure::{Conflict, Failure};
-use crate::link::values;
 use crate::row::{int, text};
-use crate::writer::Writing;
+use crate::writer::Tx;
 
 pub(super) const FOUND: &str = "select holder, epoch, until from duty where name = $1";
-/// Whoever takes the duty over waits until what is done under it is committed.
+/// The next holder waits until what is done under the duty is committed.
 pub(super) const FOUND_AND_HELD: &str =
     "select holder, epoch, until from duty where name = $1 for share";
 
-impl Writing<'_> {
+impl Tx<'_> {
     pub(super) async fn compare_and_set_duty(
         &mut self,
         name: &str,

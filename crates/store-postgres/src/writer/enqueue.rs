@@ -9,10 +9,10 @@ use outlast_store::reply::Enqueued;
 
 use crate::failure::Failure;
 use crate::row::{self, text};
-use crate::writer::Writing;
-use crate::writer::tables::NewRow;
+use crate::writer::Tx;
+use crate::writer::write_set::NewRow;
 
-impl Writing<'_> {
+impl Tx<'_> {
     /// Stores a job; one that is refused, for a reason, is stored as discarded.
     pub(super) async fn insert_job(
         &mut self,
@@ -23,7 +23,7 @@ impl Writing<'_> {
         let key = Arc::clone(self.classes.key(class)?);
         let stored = enqueue::begin(job, (class, key), self.context.now);
         let stored = if refused.is_some() { stored.refused() } else { stored };
-        self.tables.new.push(NewRow {
+        self.write_set.new.push(NewRow {
             id: job.id.0,
             class: class.0,
             priority: i16::from(job.priority),

@@ -6,13 +6,13 @@ use outlast_store::reply::{Extended, Reply};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use crate::connection::{Statement, values};
 use crate::failure::Failure;
-use crate::link::{Ask, values};
 use crate::row::{get, text};
-use crate::writer::Writing;
+use crate::writer::Tx;
 
-/// Prolongs those of the attempts in `theirs` that nobody else has locked. Plain attempts are told
-/// by the length of their visibility: its end has an index, which must not be read as a whole.
+/// Extends those of the attempts in `theirs` that no other transaction has locked. A plain attempt is
+/// one that has a visibility; the index on its end must not be read as a whole.
 macro_rules! extend {
     ($theirs:literal) => {
         concat!(
@@ -47,8 +47,8 @@ const EXTEND_NAMED: &str = extend!(
          offset 0) a"
 );
 
-impl Writing<'_> {
-    /// Prolongs plain attempts to their full visibility from now; one round trip for all these
+impl Tx<'_> {
+    /// Extends plain attempts to their full visibility from now; one round trip for all these
     /// commands. It waits for no lock: what is locked is passed over, and named.
     pub(super) async fn extend_all(
         &mut self,
@@ -61,10 +61,10 @@ impl Writing<'_> {
             let Command::Extend(extend) = command else { break };
             let name = text(&extend.worker);
             asks.push(if extend.jobs.is_empty() {
-                Ask::new(EXTEND_ALL, values![name, self.context.now.0])
+                Statement::new(EXTEND_ALL, values![name, self.context.now.0])
             } else {
                 let ids: Vec<Uuid> = extend.jobs.iter().map(|job| job.0).collect();
-                Ask::new(EXTEND_NAMED, values![name, self.context.now.0, ids])
+                Statement::new(EXTEND_NAMED, values![name, self.context.now.0, ids])
             });
             named.push(extend.jobs.as_slice());
         }

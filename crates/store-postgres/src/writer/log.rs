@@ -3,10 +3,10 @@
 use outlast_core::limits;
 use outlast_store::command::{LogChunk, Stream};
 
+use crate::connection::values;
 use crate::failure::Failure;
-use crate::link::values;
 use crate::row::int;
-use crate::writer::Writing;
+use crate::writer::Tx;
 use crate::writer::classes::Classes;
 
 /// What is kept of each attempt tells whether the chunk is there and which is the next
@@ -29,7 +29,7 @@ const STORE_CHUNK: &str = "with job as (
      on conflict (seq, epoch) do update set bytes = s.bytes + excluded.bytes,
          chunks = s.chunks + 1, stored = s.stored + excluded.stored";
 
-impl Writing<'_> {
+impl Tx<'_> {
     /// Stores a piece of output unless it is there already or the attempt has printed
     /// enough. What the worker remarks (that output was cut, why) is never itself cut.
     pub(super) fn note_log(&mut self, chunk: &LogChunk) {

@@ -6,10 +6,10 @@ use outlast_store::command::{ClassId, Prune};
 use outlast_store::list::BLOCK_BITS;
 use outlast_store::reply::Pruned;
 
+use crate::connection::values;
 use crate::failure::Failure;
-use crate::link::values;
 use crate::row::{self, get};
-use crate::writer::Writing;
+use crate::writer::Tx;
 
 /// The next jobs that ended before `$1`, and whether they go. Dead letters wait for a person, a
 /// cancelled job for its process tree, and the job of a key for its producer. The limit that the
@@ -67,7 +67,7 @@ const BLOCKS_MAX: i64 = 64;
 /// How long a server's row in `server_batch` is kept at least.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
-impl Writing<'_> {
+impl Tx<'_> {
     pub(super) async fn delete_old(
         &mut self,
         prune: &Prune,
@@ -147,9 +147,9 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// What history says of the jobs stays until its day goes; nobody finds it without them.
+    /// Their history stays until its day is dropped. It is not found without the jobs.
     fn delete_jobs(&mut self, seqs: &[i64]) {
-        // Whoever is named later in the batch is looked for again.
+        // A job that is named later in the batch is loaded again.
         self.seen.jobs.clear();
         for sql in [
             "delete from expiry where ctid = any(array(

@@ -3,17 +3,17 @@
 //! A batch that moves a job of a class changes the class's counts, in rows that name the class by
 //! a foreign key. So a prune locks the class and all its counts before it believes that they are
 //! zero: a batch that was first makes it pass the class over, and one that comes later finds the
-//! class gone, is rolled back and makes another one. It waits for nobody.
+//! class gone, is rolled back and makes another one. It never waits.
 
 use std::collections::HashSet;
 
 use outlast_store::command::ClassId;
 use outlast_store::retire::{self, Empty, Looked};
 
+use crate::connection::{Statement, values};
 use crate::failure::Failure;
-use crate::link::{Ask, values};
 use crate::row::get;
-use crate::writer::Writing;
+use crate::writer::Tx;
 
 /// The sum of all counts of a row of `tally`.
 macro_rules! jobs {
@@ -46,8 +46,8 @@ const LOOK_AT_CLASSES: &str = concat!(
 const LOCK_CLASSES: &str =
     "select id from class where id = any($1::bigint[]) order by id for update skip locked";
 
-/// Those of the classes of which no job counts, nor is claimable. Counts that somebody is
-/// changing are passed over, and missed.
+/// Those of the classes in which no job counts or is claimable. Counts that another transaction is
+/// changing are skipped, so their classes are kept.
 const LOCK_TALLIES: &str = concat!(
     "with held as materialized (
          select t.class, ",
@@ -61,7 +61,7 @@ const LOCK_TALLIES: &str = concat!(
          and not exists (select 1 from ready r where r.class = c.id)"
 );
 
-impl Writing<'_> {
+impl Tx<'_> {
     /// Deletes classes that have no jobs left; returns how many. It looks at some of them, and
     /// goes on behind them the next time.
     pub(super) async fn retire_classes(&mut self) -> Result<u32, Failure> {
@@ -102,8 +102,8 @@ impl Writing<'_> {
         let ids: Vec<i64> = found.iter().flat_map(|class| class.ids()).map(|id| id.0).collect();
         // What the second sees was committed before the classes were locked, or fails later.
         let asks = vec![
-            Ask::new(LOCK_CLASSES, values![ids.clone()]),
-            Ask::new(LOCK_TALLIES, values![ids]),
+            Statement::new(LOCK_CLASSES, values![ids.clone()]),
+            Statement::new(LOCK_TALLIES, values![ids]),
         ];
         let mut both = Vec::with_capacity(asks.len());
         for rows in self.ask_all(asks).await? {

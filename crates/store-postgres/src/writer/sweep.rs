@@ -9,13 +9,13 @@ use outlast_store::backend::Found;
 use outlast_store::command::{Strand, Sweep};
 use uuid::Uuid;
 
+use crate::connection::values;
 use crate::failure::Failure;
-use crate::link::values;
 use crate::row::moving_columns;
 use crate::row::{get, int};
-use crate::writer::Writing;
-use crate::writer::live::{moving, select_active, select_ready, select_waiting};
-use crate::writer::tables::ExpiryRow;
+use crate::writer::Tx;
+use crate::writer::load::{moving, select_active, select_ready, select_waiting};
+use crate::writer::write_set::ExpiryRow;
 
 const DUE_TIMERS: &str =
     select_waiting!("where w.due <= $1 order by w.due, w.seq limit $2 for update of w skip locked");
@@ -76,7 +76,7 @@ const STRANDED: &str = concat!(
     ") x limit $4"
 );
 
-impl Writing<'_> {
+impl Tx<'_> {
     pub(super) async fn load_due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, Failure> {
         let limit = i64::from(sweep.limit);
         let now = self.context.now.0;
@@ -105,7 +105,7 @@ impl Writing<'_> {
         for (id, at, seq) in entries {
             if held.contains(&id.0) {
                 // Another transaction is moving it. The next sweep looks at it again.
-                self.tables.expiries.push(ExpiryRow { at, seq });
+                self.write_set.expiries.push(ExpiryRow { at, seq });
             } else {
                 jobs.extend(self.take_loaded(id).await?);
             }

@@ -7,10 +7,10 @@ use outlast_store::command::ClassId;
 use outlast_store::tally::{COLUMNS, Counts};
 use uuid::Uuid;
 
+use crate::connection::{Statement, Value, values};
 use crate::failure::Failure;
-use crate::link::{Ask, Value, values};
 use crate::row::get;
-use crate::writer::Writing;
+use crate::writer::Tx;
 
 const KEEP: &str = "insert into tally as t (class, server, scheduled, available, pending, active,
                              completed, retryable, cancelled, discarded, started,
@@ -51,7 +51,7 @@ const LEFT: &str = "with old as materialized (
 const SILENT_MS: i64 = 60 * 60 * 1000;
 
 /// Writes by how much a batch changed the counts, if it did.
-pub(super) fn keep(server: Uuid, changes: Vec<(ClassId, Counts)>) -> Option<Ask> {
+pub(super) fn keep(server: Uuid, changes: Vec<(ClassId, Counts)>) -> Option<Statement> {
     if changes.is_empty() {
         return None;
     }
@@ -65,10 +65,10 @@ pub(super) fn keep(server: Uuid, changes: Vec<(ClassId, Counts)>) -> Option<Ask>
     }
     let mut all = values![server, classes];
     all.extend(columns.into_iter().map(|column| Box::new(column) as Value));
-    Some(Ask::new(KEEP, all))
+    Some(Statement::new(KEEP, all))
 }
 
-impl Writing<'_> {
+impl Tx<'_> {
     /// Takes over what servers that are gone have counted; returns how many rows.
     pub(super) async fn take_tallies_over(&mut self, limit: i64) -> Result<usize, Failure> {
         let silent = self.context.now.0 - SILENT_MS;

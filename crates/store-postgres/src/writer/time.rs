@@ -1,5 +1,5 @@
-//! The store's time as one server knows it, whichever of its writers was told: it never falls,
-//! so what one writer stores after the other has later times.
+//! The store's time as one server knows it, shared by its writers. It never falls, so what one
+//! writer stores after the other has later times.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use outlast_core::time::{Span, Timestamp};
 use tokio::time::Instant;
 
-/// Longest that the store's time is told by our own clock since PostgreSQL last told it.
+/// Longest that this host's clock stands in for PostgreSQL's after an answer with its time.
 const TOLD_MAX: Duration = Duration::from_secs(1);
 
 /// If PostgreSQL's time is this far behind what was acted at, its clock was set back. A smaller
@@ -37,8 +37,8 @@ impl Time {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what was told.
-    pub(crate) fn tell(&self, time: Timestamp, at: Instant) {
+    /// Notes the time that PostgreSQL answered.
+    pub(crate) fn note(&self, time: Timestamp, at: Instant) {
         self.known().told = Some((time, at));
     }
 

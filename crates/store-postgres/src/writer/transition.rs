@@ -10,10 +10,12 @@ use outlast_store::apply::step::{
 };
 
 use crate::row::{self, int, int4, text};
-use crate::writer::Writing;
-use crate::writer::tables::{self, ActiveGone, ActiveKept, FinishedGone, ReadyGone, WaitingGone};
+use crate::writer::Tx;
+use crate::writer::write_set::{
+    self, ActiveGone, ActiveKept, FinishedGone, ReadyGone, WaitingGone,
+};
 
-impl Writing<'_> {
+impl Tx<'_> {
     /// Remembers an attempt that goes on.
     pub(super) fn remember_started(&mut self, loaded: &Loaded, removal: &Removal<'_>) {
         let (Removal::KeepActive { started, cancelled: false, pack_digest, .. }, Some(held)) =
@@ -50,21 +52,21 @@ impl Writing<'_> {
         }
         if let Some(reason) = rows.dead_letter {
             let row =
-                tables::DeadLetterRow { seq, reason: reason.as_str(), at: self.context.now.0 };
-            self.tables.dead_letters.push(row);
+                write_set::DeadLetterRow { seq, reason: reason.as_str(), at: self.context.now.0 };
+            self.write_set.dead_letters.push(row);
         }
         match rows.checkpoint {
             CheckpointChange::Keep => {}
             CheckpointChange::Replace(bytes) => {
-                let row = tables::CheckpointRow { seq, bytes: bytes.to_vec() };
-                self.tables.checkpoints.push(row);
+                let row = write_set::CheckpointRow { seq, bytes: bytes.to_vec() };
+                self.write_set.checkpoints.push(row);
             }
             CheckpointChange::Delete => {
-                self.tables.checkpoint_gone.push(tables::CheckpointGone { seq });
+                self.write_set.checkpoint_gone.push(write_set::CheckpointGone { seq });
             }
         }
         if let Some(at) = rows.expiry {
-            self.tables.expiries.push(tables::ExpiryRow { at: at.0, seq });
+            self.write_set.expiries.push(write_set::ExpiryRow { at: at.0, seq });
         }
     }
 
@@ -72,11 +74,11 @@ impl Writing<'_> {
         match *removal {
             Removal::Ready { class, rank, epoch } => {
                 let row = ReadyGone { class: class.0, rank, seq, epoch: int(epoch.0) };
-                self.tables.ready_gone.push(row);
+                self.write_set.ready_gone.push(row);
             }
             Removal::Waiting { epoch, state } => {
                 let row = WaitingGone { seq, epoch: int(epoch.0), state: state.as_str() };
-                self.tables.waiting_gone.push(row);
+                self.write_set.waiting_gone.push(row);
             }
             Removal::KeepActive {
                 epoch,
@@ -86,7 +88,7 @@ impl Writing<'_> {
                 cancelled,
                 pack_digest,
             } => {
-                self.tables.active_kept.push(ActiveKept {
+                self.write_set.active_kept.push(ActiveKept {
                     seq,
                     epoch: int(epoch.0),
                     was_started: was_started.map(|at| at.0),
@@ -97,7 +99,7 @@ impl Writing<'_> {
                 });
             }
             Removal::Active { epoch, started, cancelled, checkpoint } => {
-                self.tables.active_gone.push(ActiveGone {
+                self.write_set.active_gone.push(ActiveGone {
                     seq,
                     epoch: int(epoch.0),
                     started: started.map(|at| at.0),
@@ -106,7 +108,7 @@ impl Writing<'_> {
                 });
             }
             Removal::Finished { epoch, state, letter } => {
-                self.tables.finished_gone.push(FinishedGone {
+                self.write_set.finished_gone.push(FinishedGone {
                     seq,
                     epoch: int(epoch.0),
                     state: state.as_str(),
@@ -117,7 +119,7 @@ impl Writing<'_> {
     }
 
     pub(super) fn note_ready(&mut self, seq: i64, row: &ReadyRow) {
-        self.tables.ready.push(tables::ReadyRow {
+        self.write_set.ready.push(write_set::ReadyRow {
             class: row.class.0,
             rank: row.rank,
             seq,
@@ -133,7 +135,7 @@ impl Writing<'_> {
     }
 
     fn note_waiting(&mut self, seq: i64, row: &WaitingRow) {
-        self.tables.waiting.push(tables::WaitingRow {
+        self.write_set.waiting.push(write_set::WaitingRow {
             seq,
             state: row.state.as_str(),
             due: row.due.map(|at| at.0),
@@ -148,7 +150,7 @@ impl Writing<'_> {
     }
 
     fn note_finished(&mut self, seq: i64, row: &FinishedRow<'_>) {
-        self.tables.finished.push(tables::FinishedRow {
+        self.write_set.finished.push(write_set::FinishedRow {
             seq,
             state: row.state.as_str(),
             at: row.at.0,
@@ -167,7 +169,7 @@ impl Writing<'_> {
     }
 
     fn note_attempt(&mut self, seq: i64, row: &EndedAttempt<'_>) {
-        self.tables.attempts.push(tables::AttemptRow {
+        self.write_set.attempts.push(write_set::AttemptRow {
             seq,
             epoch: int(row.epoch.0),
             life: int4(row.life.get()),

@@ -12,12 +12,12 @@ use outlast_store::command::Registration;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use crate::connection::values;
 use crate::failure::Failure;
-use crate::link::values;
 use crate::row::{self, get, int, moving_columns, text};
-use crate::writer::Writing;
-use crate::writer::live::{moving, select_active};
-use crate::writer::tables::{Renewal, Renewals};
+use crate::writer::Tx;
+use crate::writer::load::{moving, select_active};
+use crate::writer::write_set::{Renewal, Renewals};
 
 /// Reads the columns id, phase, liveness, `session_seq`, `renewal_seq`, `lease_until_ms`,
 /// attachment, and whether it is plain.
@@ -47,7 +47,7 @@ const SILENT_PLAIN_ID: &str =
      and not exists (select 1 from worker o where o.plain_id = w.plain_id
          and o.liveness in ($2, $3) and o.id <> w.id)";
 
-impl Writing<'_> {
+impl Tx<'_> {
     pub(super) fn known_worker(&self, worker: WorkerId) -> Option<KnownWorker> {
         self.seen.workers.get(&worker).copied().flatten()
     }
@@ -161,10 +161,10 @@ impl Writing<'_> {
         };
         // Renewals of different workers are one statement, if nothing was said about a worker
         // before in this batch.
-        if !self.tables.others.is_empty() || self.tables.renewals.has(worker.0) {
-            self.tables.others.extend(Renewals::of(renewal).into_ask());
+        if !self.write_set.others.is_empty() || self.write_set.renewals.has(worker.0) {
+            self.write_set.others.extend(Renewals::of(renewal).into_ask());
         } else {
-            self.tables.renewals.push(renewal);
+            self.write_set.renewals.push(renewal);
         }
         self.seen.workers.insert(worker, Some(known));
     }

@@ -99,7 +99,7 @@ fn class_that_was_deleted_is_made_anew_by_a_server_that_still_knows_it() {
     run(async {
         let (a, b) = (Server::open(&database.url).await, Server::open(&database.url).await);
         let gone = emptied(&b, &a, "invented").await;
-        // Whoever only looks at jobs, and whoever moves one, knows it too.
+        // A server that only reads jobs, and one that moves one, know it too.
         assert_eq!(prune(&a).await.classes, 1);
         assert_eq!(numbers(&a, "invented").await, [0_i64; 0]);
         let stored = b.one(enqueue(of("invented"))).await;

@@ -37,7 +37,7 @@ impl Harness for Databases {
 
     fn open(&self, clock: Arc<dyn Clock>) -> PostgresStore {
         let store = self.connect(clock);
-        // Every world is the same server, that begins to count anew.
+        // Every world is the same server, that begins to count again.
         let forget = async {
             sql(&self.database.url).await.batch_execute("truncate server_batch").await.unwrap();
         };

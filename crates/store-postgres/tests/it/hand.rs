@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 pub(crate) const LEASE: Span = Span::from_secs(15);
 
-/// Longest that somebody holds a row in a test.
+/// Longest that a session holds a row in a test.
 const HELD_MAX: Duration = Duration::from_secs(60);
 
 /// Runs a test that talks to a real PostgreSQL.
@@ -124,7 +124,7 @@ impl Server {
         self.store.apply(batch.into()).await
     }
 
-    /// Applies commands; while somebody else holds what they need, again and again, as a
+    /// Applies commands; while another session holds what they need, again and again, as a
     /// server does.
     pub(crate) async fn apply(&self, commands: Vec<Command>) -> Vec<Reply> {
         let trying = async {

@@ -1,4 +1,4 @@
-//! Rows that are locked: no more than are taken, and one that somebody else holds costs nothing
+//! Rows that are locked: no more than are taken, and one that another session holds costs nothing
 //! but what is about it.
 
 use std::num::NonZeroU32;
@@ -18,7 +18,7 @@ use outlast_store_postgres::Options;
 
 use crate::hand::{Server, check_places, enqueue, finish, job, number, order, run, sql};
 
-/// Makes every commit that takes a job wait until nobody holds an advisory lock.
+/// Makes every commit that takes a job wait until an advisory lock is free.
 const WAITING_COMMIT: &str = "
     create function public.wait() returns trigger language plpgsql as
         $$ begin perform pg_advisory_xact_lock_shared(77); return null; end $$;
@@ -147,7 +147,7 @@ fn heartbeat_of_a_plain_worker_prolongs_what_is_free_and_names_what_somebody_hol
         let hold = "begin; select 1 from active order by seq limit 1 for update";
         holder.batch_execute(hold).await.unwrap();
         let extend = |jobs: Vec<JobId>| Command::Extend(Extend { worker: "w".into(), jobs });
-        // All of one batch take one round trip, whoever they are from.
+        // All of one batch take one round trip, whatever their senders.
         let commands = vec![extend(Vec::new()), extend(vec![free, held]), extend(vec![held])];
         let before = server.store.round_trips().await;
         let replies = server.try_apply(commands).await.unwrap().replies;

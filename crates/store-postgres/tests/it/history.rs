@@ -8,8 +8,8 @@ use outlast_core::duty::DutyRefusal;
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{DutyAsk, DutyFence, Ending, LogChunk, Prune, RETENTION, Stream};
+use outlast_store::partitions::{DAY_MS, Maintain, Maintained};
 use outlast_store::store::ManualClock;
-use outlast_store::tend::{DAY_MS, Tend, Tended};
 use outlast_store::{Clock as _, Command, Reply, Store as _};
 use outlast_store_postgres::{Options, PostgresSource};
 use tokio_postgres::Client;
@@ -37,9 +37,9 @@ async fn duty(server: &Server) -> DutyFence {
     }
 }
 
-async fn tend(server: &Server, finished_before: Timestamp) -> Tended {
-    let tend = Tend { duty: duty(server).await, finished_before, limit: 1_000 };
-    server.store.tend(tend).await.unwrap().unwrap()
+async fn maintain(server: &Server, finished_before: Timestamp) -> Maintained {
+    let order = Maintain { duty: duty(server).await, finished_before, limit: 1_000 };
+    server.store.maintain(order).await.unwrap().unwrap()
 }
 
 /// Forgets what ended before a time.
@@ -102,10 +102,10 @@ fn days_are_made_ahead_by_the_migration_and_by_whoever_has_the_duty() {
             assert!(made.contains(&today) && made.contains(&(today + 2)), "{made:?}, {today}");
         }
         let far = Timestamp(0);
-        assert_eq!(tend(&server, far).await, Tended { made: 12, ..Tended::default() });
-        assert_eq!(tend(&server, far).await, Tended::default());
+        assert_eq!(maintain(&server, far).await, Maintained { made: 12, ..Maintained::default() });
+        assert_eq!(maintain(&server, far).await, Maintained::default());
         clock.advance(DAY);
-        assert_eq!(tend(&server, far).await, Tended { made: 3, ..Tended::default() });
+        assert_eq!(maintain(&server, far).await, Maintained { made: 3, ..Maintained::default() });
         assert_eq!(days(&client, "log").await[..5], [19_000, 19_001, 19_002, 19_003, 19_004]);
         work(&server, Ending::Completed).await;
         for table in TABLES {
@@ -127,7 +127,7 @@ fn what_is_in_the_default_partition_moves_to_its_day_when_that_is_made() {
         }
         let before = shown(&server, job).await;
         assert_eq!(before, (1, 1));
-        assert_eq!(tend(&server, Timestamp(0)).await.made, 12);
+        assert_eq!(maintain(&server, Timestamp(0)).await.made, 12);
         for table in TABLES {
             assert_eq!(count(&client, &format!("{table}_default")).await, 0);
             assert!(count(&client, &format!("{table}_20220108")).await > 0, "{table}");
@@ -143,18 +143,18 @@ fn day_that_is_old_goes_at_once_and_a_job_that_is_kept_keeps_its_history() {
         let clock = ManualClock::at(NOON);
         let server = at(&database.url, &clock).await;
         let client = sql(&database.url).await;
-        tend(&server, Timestamp(0)).await;
+        maintain(&server, Timestamp(0)).await;
         let letter = work(&server, hopeless()).await;
         let ended = work(&server, Ending::Completed).await;
         clock.advance(2 * DAY);
         let before = Timestamp(clock.now().0 - i64::from(DAY));
         assert_eq!(prune(&server, before).await, 1);
-        // Its history is there still, and nobody sees it.
+        // Its history is still stored, and no reader sees it.
         assert_eq!(count(&client, "attempt_row").await, 2);
         assert_eq!((shown(&server, ended).await, shown(&server, letter).await), ((0, 0), (1, 1)));
         assert_eq!(number(&client, "select count(*) from attempt").await, 1);
-        let tended = tend(&server, before).await;
-        assert_eq!((tended.dropped, tended.put_off), (3, 0));
+        let maintained = maintain(&server, before).await;
+        assert_eq!((maintained.dropped, maintained.put_off), (3, 0));
         for table in TABLES {
             assert_eq!(days(&client, table).await[0], 19_001, "{table}");
         }
@@ -163,7 +163,7 @@ fn day_that_is_old_goes_at_once_and_a_job_that_is_kept_keeps_its_history() {
         // A person has dealt with it.
         server.one(Command::ForgetDeadLetter(order(letter))).await;
         assert_eq!(prune(&server, before).await, 1);
-        assert_eq!(tend(&server, before).await.deleted, 2);
+        assert_eq!(maintain(&server, before).await.deleted, 2);
         assert_eq!((count(&client, "attempt_row").await, count(&client, "log").await), (0, 0));
     });
 }
@@ -175,7 +175,7 @@ fn of_a_day_with_many_jobs_that_are_kept_the_rest_is_deleted_in_steps() {
         let clock = ManualClock::at(NOON);
         let server = at(&database.url, &clock).await;
         let client = sql(&database.url).await;
-        tend(&server, Timestamp(0)).await;
+        maintain(&server, Timestamp(0)).await;
         let (kept, forgotten) = (10_001, 1_500);
         let fill = format!(
             "insert into job_row (seq, id, class, priority, origin, created, args, meta, extra)
@@ -191,13 +191,13 @@ fn of_a_day_with_many_jobs_that_are_kept_the_rest_is_deleted_in_steps() {
         clock.advance(2 * DAY);
         let now = clock.now();
         for (deleted, more) in [(1_000, true), (500, false), (0, false)] {
-            let tended = tend(&server, now).await;
-            assert_eq!((tended.deleted, tended.more), (deleted, more));
+            let maintained = maintain(&server, now).await;
+            assert_eq!((maintained.deleted, maintained.more), (deleted, more));
             assert!(days(&client, "attempt_row").await.contains(&19_000));
         }
         assert_eq!(count(&client, "attempt_row").await, kept);
         client.batch_execute("delete from job_row where seq > 5000").await.unwrap();
-        assert_eq!(tend(&server, now).await.dropped, 1);
+        assert_eq!(maintain(&server, now).await.dropped, 1);
         assert_eq!(count(&client, "attempt_row_default").await, 5_000);
     });
 }
@@ -208,34 +208,42 @@ fn day_that_is_just_over_is_kept_however_short_the_retention() {
     run(async {
         let clock = ManualClock::at(NOON);
         let server = at(&database.url, &clock).await;
-        tend(&server, Timestamp(0)).await;
+        maintain(&server, Timestamp(0)).await;
         clock.advance(DAY / 2 + 1);
-        assert_eq!(tend(&server, Timestamp(i64::MAX)).await.dropped, 0);
+        assert_eq!(maintain(&server, Timestamp(i64::MAX)).await.dropped, 0);
         clock.advance(3600 * 1000);
-        assert_eq!(tend(&server, Timestamp(i64::MAX)).await.dropped, 3);
+        assert_eq!(maintain(&server, Timestamp(i64::MAX)).await.dropped, 3);
     });
 }
 
-/// Whoever reads for long must not make everybody else wait behind the one who tends.
+/// A long read must not make others wait behind the maintenance of history.
 #[test]
 fn tending_is_put_off_while_somebody_works_with_a_table() {
     let database = Database::new().unwrap();
     run(async {
         let clock = ManualClock::at(NOON);
         let server = at(&database.url, &clock).await;
-        tend(&server, Timestamp(0)).await;
+        maintain(&server, Timestamp(0)).await;
         clock.advance(2 * DAY);
         let mut other = sql(&database.url).await;
         let reading = other.transaction().await.unwrap();
         reading.query("select count(*) from attempt_row", &[]).await.unwrap();
         let now = clock.now();
-        let tended = tend(&server, now).await;
+        let maintained = maintain(&server, now).await;
         // Days of attempts are neither made nor dropped.
-        assert_eq!((tended.put_off > 0, tended.dropped, tended.made), (true, 4, 4), "{tended:?}");
+        assert_eq!(
+            (maintained.put_off > 0, maintained.dropped, maintained.made),
+            (true, 4, 4),
+            "{maintained:?}"
+        );
         work(&server, Ending::Completed).await;
         reading.commit().await.unwrap();
-        let tended = tend(&server, now).await;
-        assert_eq!((tended.put_off, tended.dropped, tended.made), (0, 2, 2), "{tended:?}");
+        let maintained = maintain(&server, now).await;
+        assert_eq!(
+            (maintained.put_off, maintained.dropped, maintained.made),
+            (0, 2, 2),
+            "{maintained:?}"
+        );
     });
 }
 
@@ -249,15 +257,15 @@ fn whoever_lost_the_duty_tends_nothing() {
             DutyFence { epoch: Epoch(7), ..fence.clone() },
             DutyFence { holder: uuid::Uuid::nil(), ..fence.clone() },
         ] {
-            let tend = Tend { duty: stale, finished_before: Timestamp(i64::MAX), limit: 10 };
-            let refused = server.store.tend(tend).await.unwrap();
+            let order = Maintain { duty: stale, finished_before: Timestamp(i64::MAX), limit: 10 };
+            let refused = server.store.maintain(order).await.unwrap();
             assert!(matches!(refused, Err(DutyRefusal::Elsewhere(_))), "{refused:?}");
         }
         assert!(!days(&client, "log").await.contains(&19_000));
     });
 }
 
-/// The duty may be taken over half-way: two tend at once, while all servers work.
+/// The duty may be taken over half-way: two servers do so at once, while all servers work.
 #[test]
 fn servers_that_work_and_tend_at_once_lose_nothing() {
     let database = Database::new().unwrap();
@@ -285,7 +293,7 @@ fn servers_that_work_and_tend_at_once_lose_nothing() {
                 let sql = format!("select outlast.add_day('{table}', {}, 0)", 18_000 + round);
                 client.batch_execute(&sql).await.unwrap();
             }
-            let tend = async |server: &Server| {
+            let maintain = async |server: &Server| {
                 // Players take and give back the duty too.
                 let (name, holder) = (RETENTION.to_owned(), server.id);
                 let hold = Some(Span(20));
@@ -293,10 +301,15 @@ fn servers_that_work_and_tend_at_once_lose_nothing() {
                 let Reply::Duty(Ok(taken)) = server.one(ask).await else { return 0 };
                 let duty = DutyFence { name, holder, epoch: taken.epoch };
                 let finished_before = Timestamp(taken.until.0 - i64::from(DAY));
-                let tend = Tend { duty, finished_before, limit: 100 };
-                server.store.tend(tend).await.unwrap().map_or(0, |tended| tended.dropped)
+                let order = Maintain { duty, finished_before, limit: 100 };
+                server
+                    .store
+                    .maintain(order)
+                    .await
+                    .unwrap()
+                    .map_or(0, |maintained| maintained.dropped)
             };
-            let (by_a, by_b) = tokio::join!(tend(&a), tend(&b));
+            let (by_a, by_b) = tokio::join!(maintain(&a), maintain(&b));
             dropped += by_a + by_b;
         }
         over.store(true, Ordering::Relaxed);
@@ -318,7 +331,7 @@ fn reset_empties_every_day() {
         let clock = ManualClock::at(NOON);
         let server = at(&database.url, &clock).await;
         work(&server, Ending::Completed).await;
-        tend(&server, Timestamp(0)).await;
+        maintain(&server, Timestamp(0)).await;
         clock.advance(30 * DAY);
         work(&server, hopeless()).await;
         server.one(Command::Reset).await;

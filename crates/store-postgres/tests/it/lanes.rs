@@ -100,7 +100,7 @@ fn cursors_do_not_grow_with_servers_that_are_gone() {
             let client = sql(&database.url).await;
             client.batch_execute("update server_batch set at = at - 61000").await.unwrap();
         }
-        // Whoever writes again after a long silence does so in a new lane.
+        // A server that writes again after a long silence gets a new lane.
         first.add(3).await;
         let (found, next) = read(&first, cursor).await;
         assert_eq!(found, 3);

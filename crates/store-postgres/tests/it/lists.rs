@@ -37,7 +37,7 @@ fn list_of_a_queue_is_whole_however_many_connections_stored_its_jobs() {
     });
 }
 
-/// Makes every commit that deletes a dead letter wait until nobody holds an advisory lock.
+/// Makes every commit that deletes a dead letter wait until an advisory lock is free.
 const WAITING_COMMIT: &str = "
     create function public.wait() returns trigger language plpgsql as
         $$ begin perform pg_advisory_xact_lock_shared(77); return null; end $$;

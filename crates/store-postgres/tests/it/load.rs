@@ -13,7 +13,7 @@ use outlast_store::command::{
     Finish, First, LogChunk, NewJob, Progress, Prune, QueueOrder, RETENTION, Reporter, Start,
     Strand, Stream, Sweep,
 };
-use outlast_store::once::Once;
+use outlast_store::idempotency::Once;
 use outlast_store::reply::Claimed;
 use outlast_store::{Command, Reply};
 use tokio::time::Instant;

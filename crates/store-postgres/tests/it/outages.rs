@@ -31,7 +31,7 @@ struct Ledger {
     unsure: usize,
 }
 
-/// Stores, claims and finishes jobs until it is told to stop; counts the batches that were
+/// Stores, claims and finishes jobs until it must stop; counts the batches that were
 /// answered.
 async fn write(
     server: Server,

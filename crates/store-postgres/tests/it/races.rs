@@ -14,7 +14,7 @@ use outlast_store::command::{
     DutyAsk, DutyFence, Ending, Fence, Progress, Prune, RETENTION, Reporter,
 };
 use outlast_store::event::{EventName, EventQuery};
-use outlast_store::once::{Once, Onced};
+use outlast_store::idempotency::{Once, Onced};
 use outlast_store::reply::{Claimed, WorkerMoveRefusal};
 use outlast_store::{Command, Reply, Store as _};
 

@@ -132,7 +132,7 @@ fn looking_at_a_database_changes_nothing_and_takes_no_lock_that_anybody_waits_fo
         assert_eq!(number(&client, made).await, 0);
         let ran = PostgresStore::migrate(&database.url).await.unwrap();
         assert_eq!(ran.len(), SCHEMA_VERSION);
-        // Whoever migrates would have to wait for this one.
+        // A migration would have to wait for this one.
         let mut other = sql(&database.url).await;
         let held = other.transaction().await.unwrap();
         held.batch_execute(
@@ -169,7 +169,7 @@ fn database_of_an_older_build_is_refused_with_the_way_out_and_left_alone() {
     });
 }
 
-/// A store that this build made when its schema was first written must open for ever.
+/// A store that this build made when its schema was first written must open forever.
 #[test]
 fn database_of_the_first_schema_opens_and_its_jobs_are_there() {
     let database = Database::new().unwrap();

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::hand::{number, run, sql};
 
-/// Whoever PostgreSQL runs as when the tests run as root.
+/// The user that PostgreSQL runs as when the tests run as root.
 const NOBODY: u32 = 65_534;
 
 /// A cluster with a certificate for `localhost`, its authority, and another authority.
@@ -55,7 +55,7 @@ fn authority() -> CertificateParams {
     params
 }
 
-/// PostgreSQL takes a key that nobody else can read.
+/// PostgreSQL only takes a key that no other user can read.
 fn secret(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();

@@ -180,8 +180,8 @@ impl<T: Target + Send> Target for Failing<T> {
         Ok(())
     }
 
-    async fn settle(&mut self, time: Timestamp) -> Result<(), StoreError> {
-        self.target.settle(time).await
+    async fn complete(&mut self, time: Timestamp) -> Result<(), StoreError> {
+        self.target.complete(time).await
     }
 
     async fn keep(&mut self, progress: &Progress) -> Result<(), StoreError> {

@@ -28,7 +28,7 @@ const FROM: &str = "select n, at from event_batch where lane = ?1 and n >= ?2 or
 
 pub(crate) fn page(db: &Connection, query: &EventQuery) -> Result<EventPage, StoreError> {
     let mut reading = Reading::of(query)?;
-    // Before the job is looked at: what becomes of it later is told after this.
+    // Before the job is loaded: what happens to it later is logged after this.
     let end = if query.job.is_some() { Some(end(db)?) } else { None };
     let life = life(db, query)?;
     let end = end.filter(|_| life.1 < i64::MAX);

@@ -8,7 +8,7 @@ use outlast_core::worker::liveness::Liveness;
 use outlast_store::StoreError;
 use outlast_store::command::WorkerRole;
 use outlast_store::query::{WorkerPage, WorkerQuery};
-use outlast_store::record::{Held, WorkerBrief, WorkerRecord};
+use outlast_store::record::{HeldJob, WorkerBrief, WorkerRecord};
 use outlast_store::store::GONE_SHOWN;
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
@@ -248,7 +248,7 @@ fn of_row(row: &Row<'_>) -> rusqlite::Result<WorkerRecord> {
     })
 }
 
-pub(crate) fn held_by(db: &Connection, worker: WorkerId) -> Result<Vec<Held>, StoreError> {
+pub(crate) fn held_by(db: &Connection, worker: WorkerId) -> Result<Vec<HeldJob>, StoreError> {
     let mut select = db
         .prepare_cached(
             "select j.id, a.epoch, a.started is not null, a.cancelled, a.claimed,
@@ -258,7 +258,7 @@ pub(crate) fn held_by(db: &Connection, worker: WorkerId) -> Result<Vec<Held>, St
         .map_err(failed)?;
     let rows = select
         .query_map([worker.0.as_bytes().as_slice()], |row| {
-            Ok(Held {
+            Ok(HeldJob {
                 job: row::job_id(row, 0)?,
                 epoch: row::epoch(row, 1)?,
                 started: row.get(2)?,

@@ -34,13 +34,13 @@ async fn monitors_read_on_while_every_reader_of_lists_is_taken() {
     for _ in 0..ASKED {
         slow.recv().unwrap();
     }
-    let nobody = WorkerId(Uuid::nil());
+    let unknown = WorkerId(Uuid::nil());
     let looks = async {
         store.next_due().await.unwrap();
         store.live_workers().await.unwrap();
         store.fleet().await.unwrap();
         store.claimable(1).await.unwrap();
-        store.held_by(nobody).await.unwrap();
+        store.held_by(unknown).await.unwrap();
         store.backlog().await.unwrap();
         store.tally().await.unwrap();
         store.pauses().await.unwrap();

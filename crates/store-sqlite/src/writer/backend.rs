@@ -16,20 +16,20 @@ use outlast_store::backend::{Backend, Found, Key};
 use outlast_store::command::{
     ClassId, Command, DutyAsk, LogChunk, NewJob, Prune, QueueOrder, Registration, Strand, Sweep,
 };
-use outlast_store::once::{Fingerprint, Once};
+use outlast_store::idempotency::{Fingerprint, Once};
 use outlast_store::reply::{Claims, Enqueued, Extended, Pruned, Reply};
-use outlast_store::settle::Bench;
+use outlast_store::rules::Context;
 use rusqlite::OptionalExtension as _;
 use uuid::Uuid;
 
 use crate::row::{self, failed, int};
-use crate::writer::Writing;
+use crate::writer::Tx;
 use crate::writer::classes::Classes;
 
-impl Backend for Writing<'_> {
+impl Backend for Tx<'_> {
     type Error = StoreError;
 
-    fn context(&self) -> Bench<'_> {
+    fn context(&self) -> Context<'_> {
         self.context
     }
 

@@ -11,7 +11,7 @@ use outlast_store::reply::{ClaimRefusal, Claimed};
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed, int};
-use crate::writer::Writing;
+use crate::writer::Tx;
 
 /// A row of `ready`.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ struct Head {
     spent: Spent,
 }
 
-impl Writing<'_> {
+impl Tx<'_> {
     pub(super) fn claim(
         &mut self,
         claim: &Claim,

@@ -1,6 +1,6 @@
 //! What is known of classes and queues without asking the database. The writer thread is
 //! the only one that changes them, so this copy is exact; after a batch that failed it is
-//! read anew.
+//! loaded again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -14,9 +14,9 @@ use outlast_store::reply::Enqueued;
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed};
-use crate::writer::Writing;
+use crate::writer::Tx;
 
-impl Writing<'_> {
+impl Tx<'_> {
     pub(super) fn seq_of(&self, id: JobId) -> Result<Option<i64>, StoreError> {
         let mut select =
             self.db.prepare_cached("select seq from job_row where id = ?").map_err(failed)?;

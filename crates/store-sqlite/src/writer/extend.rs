@@ -6,9 +6,9 @@ use outlast_store::command::Extend;
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed, int};
-use crate::writer::Writing;
+use crate::writer::Tx;
 
-impl Writing<'_> {
+impl Tx<'_> {
     /// Prolongs plain attempts to their full visibility from now.
     pub(super) fn extend(&mut self, extend: &Extend) -> Result<Vec<JobId>, StoreError> {
         let mut extended = Vec::new();

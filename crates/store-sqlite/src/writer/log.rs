@@ -6,9 +6,9 @@ use outlast_store::command::{LogChunk, Stream};
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{failed, int};
-use crate::writer::Writing;
+use crate::writer::Tx;
 
-impl Writing<'_> {
+impl Tx<'_> {
     pub(super) fn insert_log(&mut self, chunk: &LogChunk) -> Result<(), StoreError> {
         let Some(seq) = self.seq_of(chunk.job)? else { return Ok(()) };
         let stream = match chunk.stream {

@@ -7,13 +7,13 @@ use outlast_store::StoreError;
 use outlast_store::backend::duty;
 use outlast_store::command::{ClassId, Prune};
 use outlast_store::list::BLOCK_BITS;
+use outlast_store::partitions::day_of;
 use outlast_store::reply::Pruned;
 use outlast_store::retire::{self, Empty, Looked};
-use outlast_store::tend::day_of;
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed};
-use crate::writer::Writing;
+use crate::writer::Tx;
 
 /// What a class and its twin count, in all.
 const LOOK_AT_CLASSES: &str = "
@@ -50,7 +50,7 @@ const PRUNE_LANE: &str = "
     delete from event_batch where lane = ?1 and n in
         (select n from event_batch where lane = ?1 order by n limit ?2) and at < ?3";
 
-impl Writing<'_> {
+impl Tx<'_> {
     pub(super) async fn delete_old(
         &mut self,
         prune: &Prune,

@@ -9,9 +9,9 @@ use outlast_store::command::{Strand, Sweep};
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{failed, int};
-use crate::writer::Writing;
+use crate::writer::Tx;
 
-impl Writing<'_> {
+impl Tx<'_> {
     pub(super) fn load_due(&self, due: Due, sweep: &Sweep) -> Result<Found, StoreError> {
         let limit = i64::from(sweep.limit);
         let seqs = match due {

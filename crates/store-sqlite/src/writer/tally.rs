@@ -3,9 +3,9 @@
 use outlast_store::StoreError;
 
 use crate::row::failed;
-use crate::writer::Writing;
+use crate::writer::Tx;
 
-impl Writing<'_> {
+impl Tx<'_> {
     /// Writes by how much the batch changed the counts.
     pub(super) fn keep_tally(&mut self) -> Result<(), StoreError> {
         let changes = self.outbox.tally.take();

@@ -58,7 +58,7 @@ fn batch_that_does_not_fit_on_the_disk_leaves_no_trace_and_the_next_goes_through
     let (asks, thread) = start(owned, clock, Timestamp(0)).unwrap();
     let apply = |batch: Batch| {
         let (reply, answer) = oneshot::channel();
-        asks.send(Ask::Apply(batch.into(), reply)).unwrap();
+        asks.send(Request::Apply(batch.into(), reply)).unwrap();
         answer.blocking_recv().unwrap()
     };
 

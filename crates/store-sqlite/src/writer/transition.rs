@@ -9,9 +9,9 @@ use outlast_store::apply::step::{
 };
 
 use crate::row::{self, failed, int};
-use crate::writer::Writing;
+use crate::writer::Tx;
 
-impl Writing<'_> {
+impl Tx<'_> {
     pub(super) fn write(&self, rows: &Step<'_>) -> Result<(), StoreError> {
         if self.remove(rows.seq, &rows.removal)? != 1 {
             let seq = rows.seq;

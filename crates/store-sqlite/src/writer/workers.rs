@@ -10,9 +10,9 @@ use outlast_store::command::Registration;
 use rusqlite::{OptionalExtension as _, params};
 
 use crate::row::{self, failed, int};
-use crate::writer::Writing;
+use crate::writer::Tx;
 
-impl Writing<'_> {
+impl Tx<'_> {
     pub(super) fn known_worker(&self, worker: WorkerId) -> Result<Option<KnownWorker>, StoreError> {
         let mut select = self
             .db

@@ -107,7 +107,7 @@ async fn check(path: &Path, first: u64, last: u64) {
     for n in first + 1..last {
         assert_eq!(state_of(&store, n).await, Some(State::Completed), "batch {n} of {last}");
     }
-    // One more batch may have been committed that nobody was told of: it counts whole.
+    // One more batch may have been committed without an answer: it counts whole.
     match (state_of(&store, last).await, state_of(&store, last + 1).await) {
         (Some(State::Active), None) | (Some(State::Completed), Some(State::Active)) => {}
         other => panic!("the last batches are {other:?}"),

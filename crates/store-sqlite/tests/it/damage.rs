@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use outlast_core::id::JobId;
 use outlast_store::Store as _;
 use outlast_store::event::EventQuery;
-use outlast_store_sqlite::{APPLICATION_ID, OpenError, Options, Restoring, SqliteStore, examine};
+use outlast_store_sqlite::{APPLICATION_ID, OpenError, Options, Restoring, SqliteStore, diagnose};
 use rusqlite::Connection;
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -40,7 +40,7 @@ impl Killed {
     fn is_refused(&self, why: &str) {
         for error in [
             SqliteStore::open(&self.file(""), &Options::default()).map(drop).unwrap_err(),
-            examine(&self.file("")).map(drop).unwrap_err(),
+            diagnose(&self.file("")).map(drop).unwrap_err(),
             SqliteStore::back_up(&self.file(""), &self.file(".copy")).map(drop).unwrap_err(),
         ] {
             assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
@@ -70,7 +70,7 @@ async fn is_whole(path: &Path) {
         assert!(store.job(job(n, 19)).await.unwrap().is_some(), "batch {n}");
     }
     store.close().await.unwrap();
-    let found = examine(path).unwrap().unwrap();
+    let found = diagnose(path).unwrap().unwrap();
     assert_eq!((found.faults, found.broken), (Some(Vec::new()), Some(Vec::new())));
 }
 

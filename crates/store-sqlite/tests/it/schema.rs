@@ -91,7 +91,7 @@ fn store_of_an_older_build_is_refused_with_the_way_out_and_left_alone() {
     }
 }
 
-/// A store that this build made when its schema was first written must open for ever.
+/// A store that this build made when its schema was first written must open forever.
 #[test]
 fn store_of_the_first_schema_opens_and_its_jobs_are_there() {
     let folder = tempfile::tempdir().unwrap();

@@ -54,7 +54,7 @@ impl Filled {
         let store = random::fill(&files, seed);
         let source = store.path().to_owned();
         let folder = tempfile::tempdir().unwrap();
-        // While the store is open: nobody has to stop for a copy.
+        // While the store is open: a copy needs no stop.
         let manifest = export(&source, &folder.path().join("export"), u128::from(seed)).unwrap();
         wait(store.close()).unwrap();
         Self { folder, manifest }

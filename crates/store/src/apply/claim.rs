@@ -16,7 +16,7 @@ use super::step::{Counters, ReadyRow};
 use crate::command::{Claimant, ClassId, Payload};
 use crate::record::StoredJob;
 use crate::reply::{ClaimRefusal, Claimed};
-use crate::settle::{Bench, Facts, events_of};
+use crate::rules::{Context, Facts, events_of};
 use crate::tally::Before;
 
 /// Decides whether a native worker may claim.
@@ -118,7 +118,7 @@ pub struct ActiveRow {
 pub fn take(
     candidate: Candidate,
     claimant: &Claimant,
-    context: &Bench<'_>,
+    context: &Context<'_>,
     outbox: &mut Outbox,
 ) -> Result<Taken, Candidate> {
     let (worker, starts) = match claimant {

@@ -16,7 +16,7 @@ use crate::command::{ClassId, ClassKey, First, NewJob, Payload};
 use crate::event::{Event, EventName};
 use crate::record::StoredJob;
 use crate::reply::{EnqueueRefusal, Enqueued};
-use crate::settle::enqueued_event;
+use crate::rules::enqueued_event;
 
 /// Decides whether a job may be stored; `is_known` tells whether a job of its id is stored.
 ///
@@ -116,7 +116,7 @@ impl Stored<'_> {
         }
     }
 
-    /// Counts and logs the job; returns what its producer is told.
+    /// Counts and logs the job; returns the reply to its producer.
     pub fn announce(&self, outbox: &mut Outbox) -> Enqueued {
         outbox.tally.stored(self.job.class, self.state);
         outbox.events.push(enqueued_event(&self.job, self.state, self.by));

@@ -8,7 +8,7 @@ use super::Decided;
 use super::loaded::Loaded;
 use crate::command::{EndDetail, JobOrder};
 use crate::reply::MoveRefusal;
-use crate::settle::Bench;
+use crate::rules::Context;
 
 /// Whether the order may see the job at all.
 #[must_use]
@@ -24,7 +24,7 @@ pub fn order<'a>(
     loaded: &Loaded,
     order: &'a JobOrder,
     event: JobEvent<'_>,
-    context: &Bench<'_>,
+    context: &Context<'_>,
 ) -> Result<Decided<'a>, MoveRefusal> {
     if !order.still_meets(&loaded.job) {
         return Err(MoveRefusal::Moved);

@@ -17,7 +17,7 @@ use super::sweep::EXPIRED;
 use super::{Decided, Outbox};
 use crate::command::ClassId;
 use crate::reply::Moved;
-use crate::settle::{Facts, events_of};
+use crate::rules::{Facts, events_of};
 use crate::tally::Before;
 
 /// Everything that a move of one job writes.
@@ -236,7 +236,7 @@ pub const fn needs_class(transition: &Transition) -> Option<bool> {
     }
 }
 
-/// Turns a decision into rows, counts and events, and into what the caller is told. `class` is
+/// Turns a decision into rows, counts, events and the reply. `class` is
 /// the one that the job counts in afterwards: see [`needs_class`].
 pub fn step<'a>(
     loaded: &'a Loaded,

@@ -8,7 +8,7 @@ use outlast_core::job::{Event as JobEvent, EventKind};
 use super::Decided;
 use super::loaded::{Loaded, Location};
 use crate::command::{EndDetail, Strand};
-use crate::settle::{Bench, strand_error, timeout_detail, visibility_detail};
+use crate::rules::{Context, strand_error, timeout_detail, visibility_detail};
 
 /// Why a job ended that expired before it started. Lists do not show such jobs.
 pub const EXPIRED: &str = "expired";
@@ -35,7 +35,12 @@ pub enum Due {
 /// Decides what happens to a job for which something has come due, the `nth` of this command;
 /// `None` when nothing does.
 #[must_use]
-pub fn due<'a>(loaded: &Loaded, due: Due, nth: usize, context: &Bench<'_>) -> Option<Decided<'a>> {
+pub fn due<'a>(
+    loaded: &Loaded,
+    due: Due,
+    nth: usize,
+    context: &Context<'_>,
+) -> Option<Decided<'a>> {
     let (event, detail) = match (due, &loaded.location) {
         (Due::Timer, Location::Waiting) => (JobEvent::Due, EndDetail::default()),
         // A job that is held runs on; when it comes back it gets a new entry.
@@ -74,7 +79,7 @@ pub fn strand<'a>(
     loaded: &Loaded,
     strand: &Strand,
     nth: usize,
-    context: &Bench<'_>,
+    context: &Context<'_>,
 ) -> Option<Decided<'a>> {
     let (Location::Ready { since, .. }, ScheduledTimeout::After(limit)) =
         (&loaded.location, loaded.stored.scheduled_timeout)

@@ -13,7 +13,7 @@ use crate::StoreError;
 use crate::command::{Attach, EndDetail, Lapse, LapseScope, Registration, WorkerMove};
 use crate::event::EventName;
 use crate::reply::{RenewRefusal, WorkerMoveRefusal};
-use crate::settle::{Bench, Leave, lost_error, worker_event, worker_event_name};
+use crate::rules::{Context, Leave, lost_error, worker_event, worker_event_name};
 
 /// Decides how a worker stands after it has registered. A registration is safe to repeat.
 ///
@@ -219,7 +219,7 @@ impl<'a> Release<'a> {
         loaded: &Loaded,
         alone: bool,
         nth: usize,
-        context: &Bench<'_>,
+        context: &Context<'_>,
     ) -> Result<Option<Decided<'a>>, StoreError> {
         let keeps = self.scope == LapseScope::OverlapAllowed
             && loaded.job.rules.overlap == Overlap::Forbidden;
@@ -241,7 +241,7 @@ impl<'a> Release<'a> {
     /// Decides what becomes of a job that a plain worker holds that left, the `nth` of
     /// the command; `None` when nothing does.
     #[must_use]
-    pub fn plain(&self, loaded: &Loaded, nth: usize, context: &Bench<'_>) -> Option<Decided<'a>> {
+    pub fn plain(&self, loaded: &Loaded, nth: usize, context: &Context<'_>) -> Option<Decided<'a>> {
         let event = self.leave.event();
         let transition = context.decide(&loaded.job, event, nth).ok()?;
         Some(self.decided(transition, event.kind(), self.leave.detail(self.evidence)))

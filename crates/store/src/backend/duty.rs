@@ -4,7 +4,7 @@ use outlast_core::duty::{self, Duty, DutyRefusal};
 
 use super::Backend;
 use crate::command::{DutyAsk, DutyFence};
-use crate::settle::answer_duty;
+use crate::rules::answer_duty;
 
 pub(super) async fn duty<B: Backend>(
     backend: &mut B,

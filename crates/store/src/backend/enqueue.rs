@@ -4,7 +4,7 @@ use super::{Backend, Key};
 use crate::StoreError;
 use crate::apply::enqueue::{check, repeated};
 use crate::command::NewJob;
-use crate::once::{Once, OnceRefusal, Onced};
+use crate::idempotency::{Once, OnceRefusal, Onced};
 use crate::reply::{EnqueueRefusal, Enqueued};
 
 pub(super) async fn enqueue<B: Backend>(

@@ -8,7 +8,7 @@ use crate::apply::loaded::Loaded;
 use crate::apply::order;
 use crate::command::{Command, JobOrder, QueueOrder};
 use crate::reply::{MoveRefusal, Moved, Reply};
-use crate::settle::{purged_event, queue_event};
+use crate::rules::{purged_event, queue_event};
 
 /// Executes an order about a job; the command says which one.
 pub(super) async fn order<B: Backend>(

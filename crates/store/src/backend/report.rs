@@ -4,7 +4,7 @@ use super::{Backend, carry_out};
 use crate::apply::report;
 use crate::command::{Finish, Progress, Start};
 use crate::reply::{MoveRefusal, Moved};
-use crate::settle::refusal_of;
+use crate::rules::refusal_of;
 
 type Outcome = Result<Moved, MoveRefusal>;
 

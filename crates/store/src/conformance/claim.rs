@@ -100,14 +100,14 @@ fn only_a_live_running_worker_with_its_present_session_claims<H: Harness>(
     world: &mut World<'_, H>,
 ) {
     world.add_plain();
-    let nobody = Hand { worker: WorkerId(Uuid::from_u128(1)), session: 1 };
-    assert_eq!(world.try_claim(nobody, 1), Err(ClaimRefusal::UnknownWorker));
+    let unknown = Hand { worker: WorkerId(Uuid::from_u128(1)), session: 1 };
+    assert_eq!(world.try_claim(unknown, 1), Err(ClaimRefusal::UnknownWorker));
     let old = world.worker();
     let hand = Hand { session: world.attach(old.worker), ..old };
     let stale = ClaimRefusal::StaleSession { current: hand.session };
     assert_eq!(world.try_claim(old, 1), Err(stale));
     for event in [WorkerEvent::Quiet, WorkerEvent::Drop, WorkerEvent::Drain] {
-        world.tell(hand.worker, event).unwrap();
+        world.move_worker(hand.worker, event).unwrap();
         let refused = world.try_claim(hand, 1);
         assert!(matches!(refused, Err(ClaimRefusal::NotActive(_))), "{event:?}: {refused:?}");
     }
@@ -192,9 +192,9 @@ fn plain_fetch_by_a_quiet_worker_takes_nothing<H: Harness>(world: &mut World<'_,
     registration.plain_id = Some("plain".into());
     let worker = registration.id;
     world.one(Command::Register(Box::new(registration)));
-    world.tell(worker, WorkerEvent::Quiet).unwrap();
+    world.move_worker(worker, WorkerEvent::Quiet).unwrap();
     assert_eq!(world.fetch(Some("plain"), 1).len(), 0);
-    world.tell(worker, WorkerEvent::Resume).unwrap();
+    world.move_worker(worker, WorkerEvent::Resume).unwrap();
     assert_eq!(world.fetch(Some("plain"), 1).len(), 1);
 }
 
@@ -210,11 +210,11 @@ fn plain_fetch_is_judged_by_the_incarnation_that_lives<H: Harness>(world: &mut W
     };
     let older = register();
     let newer = register();
-    world.tell(newer, WorkerEvent::Goodbye).unwrap();
+    world.move_worker(newer, WorkerEvent::Goodbye).unwrap();
     assert_eq!(world.fetch(Some("plain"), 1).len(), 1);
-    world.tell(older, WorkerEvent::Quiet).unwrap();
+    world.move_worker(older, WorkerEvent::Quiet).unwrap();
     assert_eq!(world.fetch(Some("plain"), 1).len(), 0);
-    world.tell(older, WorkerEvent::Goodbye).unwrap();
+    world.move_worker(older, WorkerEvent::Goodbye).unwrap();
     assert_eq!(world.fetch(Some("plain"), 1).len(), 0, "{jobs:?}");
 }
 
@@ -227,7 +227,7 @@ fn checkpoint_is_given_to_the_next_attempt<H: Harness>(world: &mut World<'_, H>)
     let (fence, checkpoint) = (hand.fence(claimed.epoch), Some(vec![1, 2, 3]));
     let progress = Progress { job: id, fence, checkpoint };
     world.moved(Command::Progress(Box::new(progress))).unwrap();
-    world.tell(hand.worker, WorkerEvent::Died).unwrap();
+    world.move_worker(hand.worker, WorkerEvent::Died).unwrap();
     let next = world.worker();
     assert_eq!(world.take(next).checkpoint, Some(vec![1, 2, 3]));
 }

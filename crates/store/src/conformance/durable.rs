@@ -68,8 +68,8 @@ fn everything<H: Harness>(world: &World<'_, H>) -> Vec<String> {
         limit: 1000,
     };
     let store = world.store();
-    // A lane of the log that was left is told otherwise than one that is written: what is
-    // compared is the events, whatever their cursors.
+    // A closed lane of the log has other cursors than one that is written, so only the events are
+    // compared.
     let events = world.ask(store.events(events)).events;
     let events: Vec<_> = events.into_iter().map(|(_, event)| event).collect();
     let jobs = world.ask(store.jobs(query));
@@ -118,7 +118,7 @@ fn numbers_go_on_after_a_crash<H: Harness>(world: &mut World<'_, H>) {
     assert!(world.attach(hand.worker) > hand.session);
     assert_eq!(claimed.epoch.0, 1);
     let again = world.worker();
-    world.tell(hand.worker, outlast_core::worker::liveness::WorkerEvent::Goodbye).unwrap();
+    world.move_worker(hand.worker, outlast_core::worker::liveness::WorkerEvent::Goodbye).unwrap();
     assert_eq!(world.take(again).epoch.0, 2);
     let next = world.add_plain();
     assert_eq!(world.read(next).job.class, class);

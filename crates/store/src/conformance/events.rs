@@ -219,7 +219,7 @@ fn readers_pass_hundreds_of_servers<H: Harness>(world: &mut World<'_, H>) {
 
 /// What is read of a job alone is what the whole log says of it, to its end.
 fn check_events_of<H: Harness>(world: &mut World<'_, H>, job: JobId) {
-    // Somebody else's, later.
+    // Another server's, later.
     world.wait(Span::from_secs(5));
     let other = world.job();
     world.add(other);

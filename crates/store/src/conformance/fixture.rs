@@ -20,8 +20,8 @@ use crate::command::{
 };
 use crate::conformance::world::{failed, finish, order, rules};
 use crate::event::EventQuery;
+use crate::idempotency::{Once, Onced};
 use crate::job::{ClassId, ClassKey, First, NewJob, Origin, Payload, Route};
-use crate::once::{Once, Onced};
 use crate::query::{LogQuery, Page};
 use crate::reply::{Claimed, Reply};
 use crate::store::Store;

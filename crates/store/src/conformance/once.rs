@@ -7,7 +7,7 @@ use outlast_core::time::Span;
 use crate::command::{Command, Ending, NewJob};
 use crate::conformance::Harness;
 use crate::conformance::world::World;
-use crate::once::{Once, OnceRefusal, Onced};
+use crate::idempotency::{Once, OnceRefusal, Onced};
 use crate::reply::{EnqueueRefusal, Reply};
 
 const KEPT: Span = Span(1000);

@@ -346,14 +346,14 @@ fn fleet_lists_who_lives_or_holds_and_the_few_that_went_last<H: Harness>(world: 
     world.run(holding);
     let suspect = world.worker();
     for hand in [holding, suspect] {
-        world.tell(hand.worker, WorkerEvent::Drop).unwrap();
+        world.move_worker(hand.worker, WorkerEvent::Drop).unwrap();
     }
     world.lapse(holding.worker, LapseScope::OverlapAllowed).unwrap();
     let gone: Vec<_> = (0..GONE_SHOWN + 3)
         .map(|_| {
             let hand = world.worker();
             world.wait(Span(1));
-            world.tell(hand.worker, WorkerEvent::Goodbye).unwrap();
+            world.move_worker(hand.worker, WorkerEvent::Goodbye).unwrap();
             hand.worker
         })
         .collect();

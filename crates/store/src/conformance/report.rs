@@ -1,4 +1,4 @@
-//! What holders report: starts, ends, output, checkpoints; and whom nobody believes.
+//! What holders report: starts, ends, output, checkpoints; and which reports are refused.
 
 use outlast_core::id::Epoch;
 use outlast_core::job::{DeadLetterReason, Outcome, Refusal, State};
@@ -297,7 +297,7 @@ fn attempt_keeps_the_digest_of_the_pack_it_ran<H: Harness>(world: &mut World<'_,
     assert_eq!(digests(world), [None]);
     world.start_with(&claimed, hand, Some("one")).unwrap();
     assert_eq!(digests(world), [Some("one".into())], "of a running attempt");
-    // A start that is told again without it takes nothing away.
+    // A repeated start without it takes nothing away.
     world.start(&claimed, hand).unwrap();
     world.finish(&claimed, hand, Ending::Interrupted).unwrap();
     assert_eq!(digests(world), [Some("one".into())], "its start told it");
@@ -309,7 +309,7 @@ fn attempt_keeps_the_digest_of_the_pack_it_ran<H: Harness>(world: &mut World<'_,
     assert_eq!(digests(world), [Some("one".into()), Some("two".into())]);
     let claimed = world.run(hand);
     world.start_with(&claimed, hand, Some("three")).unwrap();
-    world.tell(hand.worker, WorkerEvent::Died).unwrap();
+    world.move_worker(hand.worker, WorkerEvent::Died).unwrap();
     let expected = ["one", "two", "three"].map(|digest| Some(digest.to_owned()));
     assert_eq!(digests(world), expected, "a lost attempt has it too");
 }

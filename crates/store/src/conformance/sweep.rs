@@ -222,7 +222,7 @@ fn stranding_leaves_the_isolated_twin_alone<H: Harness>(world: &mut World<'_, H>
     for _ in 0..2 {
         let hand = world.worker();
         world.run(hand);
-        world.tell(hand.worker, WorkerEvent::Died).unwrap();
+        world.move_worker(hand.worker, WorkerEvent::Died).unwrap();
     }
     assert!(world.read(id).isolated);
     world.wait(Span(2000));
@@ -300,7 +300,7 @@ fn prune_deletes_what_ended_long_ago_and_keeps_dead_letters<H: Harness>(world: &
 
 fn prune_keeps_workers_that_live<H: Harness>(world: &mut World<'_, H>) {
     let (lives, gone) = (world.worker(), world.worker());
-    world.tell(gone.worker, WorkerEvent::Goodbye).unwrap();
+    world.move_worker(gone.worker, WorkerEvent::Goodbye).unwrap();
     world.wait(Span(1000));
     let now = world.now();
     assert_eq!(prune(world, now).1, 1);
@@ -425,7 +425,7 @@ fn class_whose_only_job_waits_in_its_isolated_twin_stays<H: Harness>(world: &mut
     for _ in 0..2 {
         let hand = world.worker();
         world.run(hand);
-        world.tell(hand.worker, WorkerEvent::Died).unwrap();
+        world.move_worker(hand.worker, WorkerEvent::Died).unwrap();
     }
     assert!(world.read(id).isolated);
     add_to(world, "latest");

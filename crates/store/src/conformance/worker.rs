@@ -56,7 +56,7 @@ fn registration_is_safe_to_repeat_and_refreshes<H: Harness>(world: &mut World<'_
     assert_eq!(first, Reply::Registered(Ok(Standing::NEW)));
     let created = world.now();
     assert_eq!((world.row(worker).renewal, world.row(worker).session), (1, 0));
-    world.tell(worker, WorkerEvent::Drain).unwrap();
+    world.move_worker(worker, WorkerEvent::Drain).unwrap();
     world.wait(Span(500));
     registration.concurrency = 77;
     registration.labels.insert("zone".into(), "a".into());
@@ -107,7 +107,7 @@ fn renewal_prolongs_the_lease_and_is_numbered<H: Harness>(world: &mut World<'_, 
 
 fn beat_restores_a_suspect<H: Harness>(world: &mut World<'_, H>) {
     let hand = world.worker();
-    world.tell(hand.worker, WorkerEvent::Drop).unwrap();
+    world.move_worker(hand.worker, WorkerEvent::Drop).unwrap();
     assert_eq!(world.row(hand.worker).standing.liveness, Liveness::Suspect);
     let renew = Renew { worker: hand.worker, lease: LEASE, in_flight: 0 };
     world.one(Command::Renew(renew));
@@ -140,7 +140,7 @@ fn quiet_and_drain_move_nothing<H: Harness>(world: &mut World<'_, H>) {
     let id = world.add_plain();
     let claimed = world.run(hand);
     for event in [WorkerEvent::Quiet, WorkerEvent::Drain, WorkerEvent::Drop] {
-        let moved = world.tell(hand.worker, event).unwrap();
+        let moved = world.move_worker(hand.worker, event).unwrap();
         assert_eq!((moved.moved.len(), moved.kept), (0, 1), "{event:?}");
     }
     assert_eq!(world.read(id).state, State::Active);
@@ -149,16 +149,16 @@ fn quiet_and_drain_move_nothing<H: Harness>(world: &mut World<'_, H>) {
 
 fn drain_goes_forward_only<H: Harness>(world: &mut World<'_, H>) {
     let hand = world.worker();
-    world.tell(hand.worker, WorkerEvent::Drain).unwrap();
+    world.move_worker(hand.worker, WorkerEvent::Drain).unwrap();
     let refused = Err(WorkerMoveRefusal::Refused(WorkerRefusal::Draining));
-    assert_eq!(world.tell(hand.worker, WorkerEvent::Resume), refused);
+    assert_eq!(world.move_worker(hand.worker, WorkerEvent::Resume), refused);
 }
 
 fn goodbye_gives_back_what_is_held_at_once<H: Harness>(world: &mut World<'_, H>) {
     let hand = world.worker();
     let ids = [world.add_plain(), world.add_plain()];
     assert_eq!(world.claim(hand, 2).len(), 2);
-    let said = world.tell(hand.worker, WorkerEvent::Goodbye).unwrap();
+    let said = world.move_worker(hand.worker, WorkerEvent::Goodbye).unwrap();
     let moved: Vec<_> = said.moved.iter().map(|moved| moved.job).collect();
     assert_eq!((moved, said.kept), (ids.to_vec(), 0));
     for id in ids {
@@ -176,7 +176,7 @@ fn proof_of_death_charges_a_loss_only_where_the_attempt_had_started<H: Harness>(
     world.run(hand);
     let waiting = world.add_plain();
     world.take(hand);
-    world.tell(hand.worker, WorkerEvent::Died).unwrap();
+    world.move_worker(hand.worker, WorkerEvent::Died).unwrap();
     assert_eq!(world.read(started).spent.losses, 1);
     assert_eq!(world.read(waiting).spent.losses, 0);
     assert!(world.read(started).error.is_some_and(|error| error.contains("because")));
@@ -219,7 +219,7 @@ fn lapse_after_the_reconnect_window_keeps_what_must_not_overlap<H: Harness>(
     job.rules.overlap = Overlap::Forbidden;
     let must_not = world.add(job);
     assert_eq!(world.claim(hand, 2).len(), 2);
-    world.tell(hand.worker, WorkerEvent::Drop).unwrap();
+    world.move_worker(hand.worker, WorkerEvent::Drop).unwrap();
     world.wait(Span(5000));
     let lapsed = world.lapse(hand.worker, LapseScope::OverlapAllowed).unwrap();
     assert_eq!((lapsed.moved.len(), lapsed.kept), (1, 1));
@@ -241,11 +241,11 @@ fn proof_of_death_after_a_lapse_frees_what_must_not_overlap<H: Harness>(world: &
     for claimed in world.claim(hand, 2) {
         world.start(&claimed, hand).unwrap();
     }
-    world.tell(hand.worker, WorkerEvent::Drop).unwrap();
+    world.move_worker(hand.worker, WorkerEvent::Drop).unwrap();
     world.wait(Span(5000));
     world.lapse(hand.worker, LapseScope::OverlapAllowed).unwrap();
     assert_eq!(world.read(must_not).state, State::Active);
-    world.tell(hand.worker, WorkerEvent::Died).unwrap();
+    world.move_worker(hand.worker, WorkerEvent::Died).unwrap();
     for id in [may, must_not] {
         let job = world.read(id);
         assert_eq!((job.state, job.spent.losses), (State::Available, 1), "{id}");
@@ -258,7 +258,7 @@ fn proof_of_death_after_a_lapse_frees_what_must_not_overlap<H: Harness>(world: &
 
 fn lapse_after_the_reconnect_window_needs_a_suspect<H: Harness>(world: &mut World<'_, H>) {
     let hand = world.worker();
-    world.tell(hand.worker, WorkerEvent::Drop).unwrap();
+    world.move_worker(hand.worker, WorkerEvent::Drop).unwrap();
     world.attach(hand.worker);
     let refused = Err(WorkerMoveRefusal::Renewed);
     assert_eq!(world.lapse(hand.worker, LapseScope::OverlapAllowed), refused);
@@ -268,7 +268,7 @@ fn lapse_after_the_reconnect_window_needs_a_suspect<H: Harness>(world: &mut Worl
 fn die_alone<H: Harness>(world: &mut World<'_, H>) {
     let hand = world.worker();
     world.run(hand);
-    world.tell(hand.worker, WorkerEvent::Died).unwrap();
+    world.move_worker(hand.worker, WorkerEvent::Died).unwrap();
 }
 
 fn second_loss_isolates_and_third_while_alone_is_a_poison_suspect<H: Harness>(
@@ -285,7 +285,7 @@ fn second_loss_isolates_and_third_while_alone_is_a_poison_suspect<H: Harness>(
     assert!(twin.key.isolated && twin.id != own);
     let hand = world.worker();
     assert!(world.run(hand).isolated);
-    world.tell(hand.worker, WorkerEvent::Died).unwrap();
+    world.move_worker(hand.worker, WorkerEvent::Died).unwrap();
     let job = world.read(id);
     assert_eq!((job.state, job.spent.losses), (State::Discarded, 3));
     assert_eq!(job.dead_letter, Some(DeadLetterReason::PoisonSuspect));
@@ -298,7 +298,7 @@ fn neighbours_and_mass_losses_are_never_blamed<H: Harness>(world: &mut World<'_,
         for claimed in world.claim(hand, 2) {
             world.start(&claimed, hand).unwrap();
         }
-        world.tell(hand.worker, WorkerEvent::Died).unwrap();
+        world.move_worker(hand.worker, WorkerEvent::Died).unwrap();
     }
     for id in ids {
         assert_eq!((world.read(id).state, world.read(id).spent.losses), (State::Available, 5));
@@ -338,7 +338,7 @@ fn cancelled_neighbour_does_not_keep_a_job_from_being_alone<H: Harness>(world: &
     let id = world.add_plain();
     world.run(hand);
     world.cancel(gone).unwrap();
-    world.tell(hand.worker, WorkerEvent::Died).unwrap();
+    world.move_worker(hand.worker, WorkerEvent::Died).unwrap();
     assert_eq!(world.read(id).dead_letter, Some(DeadLetterReason::PoisonSuspect));
 }
 
@@ -363,7 +363,7 @@ fn only_a_dead_worker_that_holds_nothing_is_forgotten<H: Harness>(world: &mut Wo
     world.take(hand);
     let forget = |hand: Hand| Command::ForgetWorker(hand.worker);
     assert_eq!(world.one(forget(hand)), Reply::NotFound);
-    world.tell(hand.worker, WorkerEvent::Drop).unwrap();
+    world.move_worker(hand.worker, WorkerEvent::Drop).unwrap();
     world.lapse(hand.worker, LapseScope::OverlapAllowed).unwrap();
     assert_eq!(world.one(forget(hand)), Reply::NotFound);
     world.bury(hand.worker);

@@ -19,13 +19,13 @@ use crate::command::{
     Prune, RETENTION, Registration, Reporter, Route, Start, Sweep, WorkerMove, WorkerRole,
 };
 use crate::conformance::Harness;
+use crate::partitions::Maintain;
 use crate::record::{AttemptRecord, JobRecord, WorkerRecord};
 use crate::reply::{
     Applied, ClaimRefusal, Claimed, MoveRefusal, Moved, Pruned, Reply, Swept, WorkerMoveRefusal,
     WorkerMoved,
 };
 use crate::store::{Clock, ManualClock, Store, StoreError};
-use crate::tend::Tend;
 
 /// When every case begins.
 pub(crate) const START: Timestamp = Timestamp(1_700_000_000_000);
@@ -223,7 +223,7 @@ impl<'h, H: Harness> World<'h, H> {
         let max = NonZeroU32::new(max).expect("a claim asks for something");
         match self.one(Command::Claim(Claim { claimant, from, max })) {
             Reply::Claimed(taken) => taken.map(|taken| {
-                assert_eq!(taken.passed_over, [], "nobody else works with the store");
+                assert_eq!(taken.passed_over, [], "no other transaction uses the store");
                 taken.jobs
             }),
             other => panic!("not a claim's reply: {other:?}"),
@@ -294,7 +294,7 @@ impl<'h, H: Harness> World<'h, H> {
         self.moved(Command::Replay(order(job)))
     }
 
-    pub(crate) fn tell(
+    pub(crate) fn move_worker(
         &mut self,
         worker: WorkerId,
         event: WorkerEvent,
@@ -346,12 +346,12 @@ impl<'h, H: Harness> World<'h, H> {
     pub(crate) fn prune(&mut self, before: Timestamp) -> Pruned {
         let duty = self.retention();
         let (finished_before, workers_before) = (before, before);
-        let tend = Tend { duty: duty.clone(), finished_before, limit: 100 };
+        let tend = Maintain { duty: duty.clone(), finished_before, limit: 100 };
         let prune = Prune { duty, finished_before, workers_before, limit: 100, from_start: true };
         match self.one(Command::Prune(prune)) {
             Reply::Pruned(Ok(pruned)) => {
-                let tended = self.ask(self.store().tend(tend)).expect("the duty is ours");
-                assert_eq!(tended.put_off, 0, "nobody else works with the store");
+                let tended = self.ask(self.store().maintain(tend)).expect("the duty is ours");
+                assert_eq!(tended.put_off, 0, "no other transaction uses the store");
                 pruned
             }
             other => panic!("not a prune's reply: {other:?}"),

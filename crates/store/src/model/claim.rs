@@ -124,7 +124,7 @@ impl Tx<'_> {
         let by = held.words();
         let detail = EndDetail::default();
         let cause = Cause { kind: EventKind::Claim, by: &by, detail: &detail };
-        self.settle(seq, &step, &cause, Some(held));
+        self.apply_transition(seq, &step, &cause, Some(held));
         Some(claimed)
     }
 }

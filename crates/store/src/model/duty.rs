@@ -4,7 +4,7 @@ use outlast_core::duty::{self, Duty, DutyRefusal};
 
 use crate::command::{DutyAsk, DutyFence};
 use crate::model::tx::Tx;
-use crate::settle::answer_duty;
+use crate::rules::answer_duty;
 
 impl Tx<'_> {
     pub(super) fn duty(&mut self, ask: &DutyAsk) -> Result<Duty, DutyRefusal> {

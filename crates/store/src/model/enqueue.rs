@@ -10,7 +10,7 @@ use crate::model::tables::Row;
 use crate::model::tx::Tx;
 use crate::record::StoredJob;
 use crate::reply::{EnqueueRefusal, Enqueued};
-use crate::settle::enqueued_event;
+use crate::rules::enqueued_event;
 
 impl Tx<'_> {
     pub(super) fn enqueue(&mut self, job: &NewJob) -> Result<Enqueued, EnqueueRefusal> {
@@ -69,7 +69,7 @@ impl Tx<'_> {
             created: now,
             scheduled_for,
         });
-        self.tell(enqueued_event(&stored, state, &new.by));
+        self.log_event(enqueued_event(&stored, state, &new.by));
         self.tables.add(Row {
             job: Job::new(state, new.rules.clone()),
             stored,

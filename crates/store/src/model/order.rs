@@ -8,7 +8,7 @@ use crate::command::{EndDetail, JobOrder, QueueOrder};
 use crate::model::tables::Seq;
 use crate::model::tx::{Cause, Tx};
 use crate::reply::{MoveRefusal, Moved, Reply};
-use crate::settle::{purged_event, queue_event};
+use crate::rules::{purged_event, queue_event};
 
 impl Tx<'_> {
     pub(super) fn cancel(&mut self, order: &JobOrder) -> Result<Moved, MoveRefusal> {
@@ -50,13 +50,13 @@ impl Tx<'_> {
         let taken =
             self.tables.change(seq, |row| (row.dead_letter.take(), Arc::clone(&row.stored)));
         let Some((Some(_), stored)) = taken else { return Reply::NotFound };
-        self.tell(purged_event(&stored, self.now(), &order.by));
+        self.log_event(purged_event(&stored, self.now(), &order.by));
         Reply::Done
     }
 
     pub(super) fn queue(&mut self, order: &QueueOrder) -> Reply {
         self.tables.paused.insert(order.queue.clone(), order.paused);
-        self.tell(queue_event(&order.queue, order.paused, self.now(), &order.by));
+        self.log_event(queue_event(&order.queue, order.paused, self.now(), &order.by));
         Reply::Done
     }
 

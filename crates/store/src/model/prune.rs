@@ -6,8 +6,8 @@ use outlast_core::id::WorkerId;
 use crate::command::Prune;
 use crate::model::tables::Seq;
 use crate::model::tx::Tx;
+use crate::partitions::day_of;
 use crate::reply::Pruned;
-use crate::tend::day_of;
 
 impl Tx<'_> {
     pub(super) fn prune(&mut self, prune: &Prune) -> Result<Pruned, DutyRefusal> {

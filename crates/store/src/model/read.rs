@@ -17,7 +17,7 @@ use crate::query::{
     Claimable, ClassBacklog, DeadLetter, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
     Page, QueuePause, QueueStats, WorkerPage, WorkerQuery,
 };
-use crate::record::{AttemptRecord, Held, HolderRecord, JobRecord, WorkerBrief, WorkerRecord};
+use crate::record::{AttemptRecord, HeldJob, HolderRecord, JobRecord, WorkerBrief, WorkerRecord};
 use crate::store::{GONE_SHOWN, StoreError};
 use crate::tally::{self, ClassCounts, Counts};
 
@@ -256,10 +256,10 @@ impl Tables {
         self.classes.iter().filter_map(counted).collect()
     }
 
-    pub(super) fn held_by(&self, worker: WorkerId) -> Vec<Held> {
+    pub(super) fn held_by(&self, worker: WorkerId) -> Vec<HeldJob> {
         self.rows_held_by(worker)
             .filter_map(|(_, row)| {
-                Some(Held {
+                Some(HeldJob {
                     job: row.stored.id,
                     epoch: row.job.epoch,
                     started: row.started().is_some(),

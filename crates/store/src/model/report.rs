@@ -6,7 +6,7 @@ use crate::command::{EndDetail, Extend, Finish, Progress, Start};
 use crate::model::tables::{HeldRow, Row, Seq};
 use crate::model::tx::{Cause, Tx, must_be_active};
 use crate::reply::{MoveRefusal, Moved};
-use crate::settle::{check_fence, decide_finish, evidence_of, kind_of_ending, refusal_of};
+use crate::rules::{check_fence, decide_finish, evidence_of, kind_of_ending, refusal_of};
 use outlast_core::id::JobId;
 
 impl Tx<'_> {
@@ -45,7 +45,7 @@ impl Tx<'_> {
         self.tables.change(seq, |row| row.job.holder = holder);
         let detail = EndDetail { evidence: evidence_of(finish), ..finish.detail.clone() };
         let cause = Cause { kind: kind_of_ending(&finish.ending), by: &finish.by, detail: &detail };
-        let moved = self.settle(seq, &step, &cause, None).ok_or(MoveRefusal::NotFound)?;
+        let moved = self.apply_transition(seq, &step, &cause, None).ok_or(MoveRefusal::NotFound)?;
         refusal_of(&step).map_or(Ok(moved), |refusal| Err(refusal.into()))
     }
 
@@ -74,8 +74,8 @@ impl Tx<'_> {
         })
     }
 
-    /// Prolongs what a plain client holds. A client that names jobs may prolong those of
-    /// nobody too: it may not have given its id when it fetched them.
+    /// Extends what a plain client holds. A client that names jobs may also
+    /// extend jobs without a known holder: it may not have given its id when it fetched them.
     pub(super) fn extend(&mut self, extend: &Extend) -> Vec<JobId> {
         let now = self.now();
         let theirs: Vec<(Seq, JobId)> = if extend.jobs.is_empty() {
@@ -98,7 +98,7 @@ impl Tx<'_> {
     }
 }
 
-/// Whether what nobody in particular holds counts.
+/// Whether jobs without a known holder count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unnamed {
     Not,

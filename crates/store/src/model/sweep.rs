@@ -8,11 +8,11 @@ use crate::command::{EndDetail, Strand, Sweep};
 use crate::model::tables::{Row, Seq};
 use crate::model::tx::{Cause, Tx};
 use crate::reply::{Moved, Stranded, Swept};
-use crate::settle::{strand_error, timeout_detail, visibility_detail};
+use crate::rules::{strand_error, timeout_detail, visibility_detail};
 
 /// Who says that time has passed.
 const BY: &str = "sweeper";
-/// Who says that nobody came (seed 001 fixes the name).
+/// Who ends jobs that no worker claimed (seed 001 fixes the name).
 const STRAND_BY: &str = "execution_timeout_monitor";
 
 impl Tx<'_> {

@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use crate::command::{ClassId, ClassKey};
 use crate::event::Event;
-use crate::model::once::Key;
-use crate::once::Fingerprint;
+use crate::idempotency::Fingerprint;
+use crate::model::idempotency::Key;
 use crate::query::LogLine;
 use crate::record::{AttemptRecord, StoredJob, WorkerRecord};
 

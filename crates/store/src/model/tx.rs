@@ -11,12 +11,12 @@ use crate::event::Event;
 use crate::model::tables::{HeldRow, Row, Seq, Tables};
 use crate::record::AttemptRecord;
 use crate::reply::{MoveRefusal, Moved};
-use crate::settle::{Bench, Facts, events_of};
+use crate::rules::{Context, Facts, events_of};
 
 /// A batch under way.
 pub(super) struct Tx<'a> {
     pub(super) tables: &'a mut Tables,
-    pub(super) bench: Bench<'a>,
+    pub(super) bench: Context<'a>,
     events: Vec<Event>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Cause<'a> {
 
 impl<'a> Tx<'a> {
     pub(super) fn new(tables: &'a mut Tables, batch: &'a Batch, now: Timestamp) -> Self {
-        let bench = Bench { budgets: &batch.budgets, seed: batch.jitter_seed, command: 0, now };
+        let bench = Context { budgets: &batch.budgets, seed: batch.jitter_seed, command: 0, now };
         Self { tables, bench, events: Vec::new() }
     }
 
@@ -48,7 +48,7 @@ impl<'a> Tx<'a> {
         self.events.clear();
     }
 
-    pub(super) fn tell(&mut self, event: Event) {
+    pub(super) fn log_event(&mut self, event: Event) {
         self.events.push(event);
     }
 
@@ -73,7 +73,7 @@ impl<'a> Tx<'a> {
     ) -> Result<Moved, MoveRefusal> {
         let row = self.tables.rows.get(&seq).ok_or(MoveRefusal::NotFound)?;
         let step = self.bench.decide(&row.job, event, nth)?;
-        self.settle(seq, &step, cause, None).ok_or(MoveRefusal::NotFound)
+        self.apply_transition(seq, &step, cause, None).ok_or(MoveRefusal::NotFound)
     }
 
     /// Isolated jobs are claimable in a class of their own, made when one needs it.
@@ -86,8 +86,8 @@ impl<'a> Tx<'a> {
         }
     }
 
-    /// Applies a transition. It is refused by nobody: the lock is held since it was decided.
-    pub(super) fn settle(
+    /// Applies a transition. Nothing can refuse it: the lock is held since it was decided.
+    pub(super) fn apply_transition(
         &mut self,
         seq: Seq,
         step: &Transition,

@@ -14,7 +14,7 @@ use crate::model::tables::{Row, Seq};
 use crate::model::tx::{Cause, Tx};
 use crate::record::WorkerRecord;
 use crate::reply::{Attached, Moved, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved};
-use crate::settle::{Leave, lost_error, worker_event, worker_event_name};
+use crate::rules::{Leave, lost_error, worker_event, worker_event_name};
 
 /// Who gives a worker up, and why.
 #[derive(Clone, Copy)]
@@ -46,7 +46,13 @@ impl Tx<'_> {
             ..row
         });
         let by = format!("worker {}", new.id);
-        self.tell(worker_event(new.id, EventName::WorkerRegistered, now, &by, new.name.as_str()));
+        self.log_event(worker_event(
+            new.id,
+            EventName::WorkerRegistered,
+            now,
+            &by,
+            new.name.as_str(),
+        ));
         Ok(standing)
     }
 
@@ -73,7 +79,7 @@ impl Tx<'_> {
         let row = WorkerRecord { session, attachment, lease, ..row };
         let standing = row.standing;
         let by = format!("worker {}", row.id);
-        self.tell(worker_event(row.id, EventName::WorkerAttached, self.now(), &by, ""));
+        self.log_event(worker_event(row.id, EventName::WorkerAttached, self.now(), &by, ""));
         self.keep(row);
         Ok(Attached { session, standing })
     }
@@ -85,7 +91,7 @@ impl Tx<'_> {
         Ok(WorkerRecord { standing, renewal, last_heartbeat, ..row.clone() })
     }
 
-    /// Keeps a row whose lease begins anew.
+    /// Stores a row whose lease begins again.
     fn keep(&mut self, mut row: WorkerRecord) {
         row.lease_until = self.now().after(row.lease);
         self.tables.workers.insert(row.id, row);
@@ -102,7 +108,7 @@ impl Tx<'_> {
         }
         let before = row.standing;
         let standing = decide(before, order.event)?;
-        // Whoever says goodbye was not killed: no job is suspected.
+        // A worker that said goodbye was not killed: no job is suspected.
         let mass = order.event == WorkerEvent::Goodbye;
         let word = Word { by: &order.by, evidence: &order.evidence, mass };
         if standing != before {
@@ -195,7 +201,7 @@ impl Tx<'_> {
             row.evidence.clone_from(&word.evidence.text);
         }
         if let Some(name) = worker_event_name(event) {
-            self.tell(worker_event(worker, name, now, word.by, word.evidence));
+            self.log_event(worker_event(worker, name, now, word.by, word.evidence));
         }
     }
 
@@ -223,7 +229,7 @@ impl Tx<'_> {
                 ..EndDetail::default()
             };
             let cause = Cause { kind: EventKind::Lose, by: word.by, detail: &detail };
-            moved.extend(self.settle(*seq, &step, &cause, None));
+            moved.extend(self.apply_transition(*seq, &step, &cause, None));
         }
         moved
     }

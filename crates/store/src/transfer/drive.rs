@@ -158,7 +158,7 @@ pub async fn import<T: Target>(
         let reader = SectionReader::open(folder, section, &manifest)?;
         import_section(target, (section, reader), &mut progress, page, hear).await?;
     }
-    target.settle(outlast_core::time::Timestamp(manifest.time_ms)).await?;
+    target.complete(outlast_core::time::Timestamp(manifest.time_ms)).await?;
     compare(target, &manifest, page, hear).await?;
     target.keep(&Progress { done: true, ..progress }).await?;
     Ok(manifest)

@@ -179,7 +179,7 @@ fn modes(path: &Path) -> Option<Check> {
 /// Whether the store holds what it should.
 fn whole(path: &Path) -> Vec<Check> {
     const NAME: &str = "local integrity";
-    let found = match outlast_store_sqlite::examine(path) {
+    let found = match outlast_store_sqlite::diagnose(path) {
         Ok(None) => return Vec::new(),
         Ok(Some(found)) => found,
         Err(error) => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outlast_cli_core::output::span;
-use outlast_store_postgres::{Examined, OpenError, examine};
+use outlast_store_postgres::{Diagnostics, OpenError, diagnose};
 
 use super::check::{Check, Verdict};
 use super::files::laws_check;
@@ -22,7 +22,7 @@ const VERSION_MIN: i32 = 150_000;
 /// Looks at the database of this address.
 pub(super) async fn check(url: &str, checks: &mut Vec<Check>) {
     const NAME: &str = "postgres";
-    match examine(url).await {
+    match diagnose(url).await {
         Ok(found) => checks.extend(judge(&found)),
         Err(error @ OpenError::Address { .. }) => {
             checks.push(Check::fail(
@@ -38,7 +38,7 @@ pub(super) async fn check(url: &str, checks: &mut Vec<Check>) {
     }
 }
 
-fn judge(found: &Examined) -> Vec<Check> {
+fn judge(found: &Diagnostics) -> Vec<Check> {
     let mut checks = vec![version(found), durability(found), writes(found), commit(found)];
     checks.extend([connections(found), rights(found), migrations(found), clock(found)]);
     checks.extend([vacuum(found), transactions(found), bloat(found)]);
@@ -48,7 +48,7 @@ fn judge(found: &Examined) -> Vec<Check> {
     checks
 }
 
-fn version(found: &Examined) -> Check {
+fn version(found: &Diagnostics) -> Check {
     let (words, number) = &found.version;
     let fact = format!("PostgreSQL {words} at {}", found.place);
     if *number < VERSION_MIN {
@@ -58,7 +58,7 @@ fn version(found: &Examined) -> Check {
     }
 }
 
-fn durability(found: &Examined) -> Check {
+fn durability(found: &Diagnostics) -> Check {
     const NAME: &str = "postgres durability";
     if found.not_durable.is_empty() {
         return Check::ok(NAME, "fsync, synchronous_commit and full_page_writes are on");
@@ -67,7 +67,7 @@ fn durability(found: &Examined) -> Check {
     Check::fail(NAME, fact, "switch them on; servers refuse to start until then")
 }
 
-fn writes(found: &Examined) -> Check {
+fn writes(found: &Diagnostics) -> Check {
     const NAME: &str = "postgres writes";
     if found.read_only {
         let fix =
@@ -77,7 +77,7 @@ fn writes(found: &Examined) -> Check {
     Check::ok(NAME, "it is a primary and takes writes")
 }
 
-fn commit(found: &Examined) -> Check {
+fn commit(found: &Diagnostics) -> Check {
     const NAME: &str = "postgres commit";
     let Some(commit) = found.commit else {
         return Check::skipped(NAME, "nothing can be written");
@@ -92,7 +92,7 @@ fn commit(found: &Examined) -> Check {
     check.with_number(millis, "ms")
 }
 
-fn connections(found: &Examined) -> Check {
+fn connections(found: &Diagnostics) -> Check {
     const NAME: &str = "postgres connections";
     let (open, most) = found.connections;
     let fact = format!("{open} of {most} in use; a server takes up to {CONNECTIONS}");
@@ -106,7 +106,7 @@ fn connections(found: &Examined) -> Check {
     check.with_number(number, "free")
 }
 
-fn rights(found: &Examined) -> Check {
+fn rights(found: &Diagnostics) -> Check {
     const NAME: &str = "postgres rights";
     if found.lacking.is_empty() {
         return Check::ok(NAME, "the role may make schemas and tables");
@@ -122,7 +122,7 @@ fn rights(found: &Examined) -> Check {
     Check::ok(NAME, format!("{fact}; nothing is to be migrated"))
 }
 
-fn migrations(found: &Examined) -> Check {
+fn migrations(found: &Diagnostics) -> Check {
     const NAME: &str = "postgres migrations";
     match &found.standing {
         Ok(standing) if standing.pending.is_empty() => {
@@ -139,7 +139,7 @@ fn migrations(found: &Examined) -> Check {
     }
 }
 
-fn clock(found: &Examined) -> Check {
+fn clock(found: &Diagnostics) -> Check {
     const NAME: &str = "postgres clock";
     let direction = if found.ahead < 0.0 { "behind" } else { "ahead of" };
     let apart = Duration::try_from_secs_f64(found.ahead.abs()).unwrap_or_default();
@@ -153,7 +153,7 @@ fn clock(found: &Examined) -> Check {
     check.with_number(found.ahead, "s")
 }
 
-fn vacuum(found: &Examined) -> Check {
+fn vacuum(found: &Diagnostics) -> Check {
     const NAME: &str = "postgres vacuum";
     if found.autovacuum {
         return Check::ok(NAME, "autovacuum is on");
@@ -161,7 +161,7 @@ fn vacuum(found: &Examined) -> Check {
     Check::fail(NAME, "autovacuum is off: hot tables grow without bound", "set autovacuum = on")
 }
 
-fn transactions(found: &Examined) -> Check {
+fn transactions(found: &Diagnostics) -> Check {
     const NAME: &str = "postgres transactions";
     let Some((open, whose)) = &found.oldest else {
         return Check::ok(NAME, "none is open beside this one");
@@ -177,7 +177,7 @@ fn transactions(found: &Examined) -> Check {
     check.with_number(open.as_secs_f64(), "s")
 }
 
-fn bloat(found: &Examined) -> Check {
+fn bloat(found: &Diagnostics) -> Check {
     const NAME: &str = "postgres bloat";
     if found.bloated.is_empty() {
         return Check::ok(NAME, "hot tables hold few dead rows");
@@ -194,12 +194,12 @@ fn bloat(found: &Examined) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use outlast_store::migration::{Mismatch, Standing};
+    use outlast_store::migration::{Mismatch, SchemaStatus};
 
     use super::*;
 
-    fn well() -> Examined {
-        Examined {
+    fn well() -> Diagnostics {
+        Diagnostics {
             place: "db:5432".into(),
             version: ("15.6".into(), 150_006),
             not_durable: Vec::new(),
@@ -207,7 +207,7 @@ mod tests {
             commit: Some(Duration::from_millis(2)),
             read_only: false,
             lacking: Vec::new(),
-            standing: Ok(Standing { applied: vec!["0001_first"], pending: Vec::new() }),
+            standing: Ok(SchemaStatus { applied: vec!["0001_first"], pending: Vec::new() }),
             ahead: 0.01,
             autovacuum: true,
             oldest: None,
@@ -225,43 +225,55 @@ mod tests {
 
     #[test]
     fn each_thing_that_is_wrong_is_one_check_with_a_fix() {
-        let standing = Standing { applied: Vec::new(), pending: vec!["0001_first"] };
-        let cases: Vec<(&str, Verdict, Examined)> = vec![
-            ("postgres", Verdict::Fail, Examined { version: ("14.2".into(), 140_002), ..well() }),
+        let standing = SchemaStatus { applied: Vec::new(), pending: vec!["0001_first"] };
+        let cases: Vec<(&str, Verdict, Diagnostics)> = vec![
+            (
+                "postgres",
+                Verdict::Fail,
+                Diagnostics { version: ("14.2".into(), 140_002), ..well() },
+            ),
             (
                 "postgres durability",
                 Verdict::Fail,
-                Examined { not_durable: vec!["fsync"], ..well() },
+                Diagnostics { not_durable: vec!["fsync"], ..well() },
             ),
-            ("postgres writes", Verdict::Fail, Examined { read_only: true, ..well() }),
+            ("postgres writes", Verdict::Fail, Diagnostics { read_only: true, ..well() }),
             (
                 "postgres commit",
                 Verdict::Warn,
-                Examined { commit: Some(Duration::from_millis(80)), ..well() },
+                Diagnostics { commit: Some(Duration::from_millis(80)), ..well() },
             ),
-            ("postgres connections", Verdict::Warn, Examined { connections: (95, 97), ..well() }),
-            ("postgres migrations", Verdict::Warn, Examined { standing: Ok(standing), ..well() }),
+            (
+                "postgres connections",
+                Verdict::Warn,
+                Diagnostics { connections: (95, 97), ..well() },
+            ),
+            (
+                "postgres migrations",
+                Verdict::Warn,
+                Diagnostics { standing: Ok(standing), ..well() },
+            ),
             (
                 "postgres migrations",
                 Verdict::Fail,
-                Examined { standing: Err(Mismatch::Newer { found: 9, known: 1 }), ..well() },
+                Diagnostics { standing: Err(Mismatch::Newer { found: 9, known: 1 }), ..well() },
             ),
-            ("postgres clock", Verdict::Warn, Examined { ahead: -7.0, ..well() }),
-            ("postgres vacuum", Verdict::Fail, Examined { autovacuum: false, ..well() }),
+            ("postgres clock", Verdict::Warn, Diagnostics { ahead: -7.0, ..well() }),
+            ("postgres vacuum", Verdict::Fail, Diagnostics { autovacuum: false, ..well() }),
             (
                 "postgres transactions",
                 Verdict::Warn,
-                Examined { oldest: Some((Duration::from_secs(900), "pid 7".into())), ..well() },
+                Diagnostics { oldest: Some((Duration::from_secs(900), "pid 7".into())), ..well() },
             ),
             (
                 "postgres jobs",
                 Verdict::Fail,
-                Examined { broken: Some(vec![("in two states at once", 2)]), ..well() },
+                Diagnostics { broken: Some(vec![("in two states at once", 2)]), ..well() },
             ),
             (
                 "postgres bloat",
                 Verdict::Warn,
-                Examined { bloated: vec![("ready".into(), 10, 900_000)], ..well() },
+                Diagnostics { bloated: vec![("ready".into(), 10, 900_000)], ..well() },
             ),
         ];
         for (name, verdict, found) in cases {

@@ -132,10 +132,10 @@ impl Target for AnyTarget {
         }
     }
 
-    async fn settle(&mut self, time: Timestamp) -> Result<(), StoreError> {
+    async fn complete(&mut self, time: Timestamp) -> Result<(), StoreError> {
         match self {
-            Self::Sqlite(store) => store.settle(time).await,
-            Self::Postgres(store) => store.settle(time).await,
+            Self::Sqlite(store) => store.complete(time).await,
+            Self::Postgres(store) => store.complete(time).await,
         }
     }
 

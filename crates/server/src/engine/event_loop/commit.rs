@@ -32,7 +32,7 @@ impl EventLoop {
         tracing::warn!(%error, commands = ops.len(), "batch failed as one; splitting it");
         let new = |op: &Op| matches!(op.command, Command::Enqueue(_) | Command::EnqueueAll(_));
         let (new, others): (Vec<Op>, Vec<Op>) = ops.into_iter().partition(new);
-        // Nobody can have locked the rows of new jobs, so they come first.
+        // No session can have locked the rows of new jobs, so they come first.
         let parts = [others, new].into_iter().filter(|part| !part.is_empty());
         let attempted = |op| Attempted { op, retried: None };
         let parts = parts.map(|part| part.into_iter().map(attempted).collect()).collect();

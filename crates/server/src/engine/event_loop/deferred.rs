@@ -161,7 +161,7 @@ impl Deferred {
     }
 
     /// The first command of a queue has been applied, or has failed for another reason: returns
-    /// those behind it. Whoever released one row has likely released others.
+    /// those behind it. A session that released one row has likely released others.
     pub(super) fn released(&mut self, id: QueueId) -> Vec<Op> {
         let Some(queue) = self.queues.remove(&id) else { return Vec::new() };
         if let Some(about) = queue.about {

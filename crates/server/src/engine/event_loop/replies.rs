@@ -4,7 +4,7 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Refusal, State};
 use outlast_core::worker::liveness::Liveness;
 use outlast_store::command::{ClassId, EndDetail, Ending, Fence, Finish};
-use outlast_store::once::Onced;
+use outlast_store::idempotency::Onced;
 use outlast_store::reply::{Claimed, Claims, Enqueued, MoveRefusal, Moved};
 use outlast_store::{Command, Reply};
 

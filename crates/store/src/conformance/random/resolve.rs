@@ -19,8 +19,8 @@ use crate::command::{
     Sweep, WorkerMove, WorkerRole,
 };
 use crate::conformance::Harness;
+use crate::idempotency::Once;
 use crate::model::ModelStore;
-use crate::once::Once;
 use crate::record::WorkerRecord;
 use crate::store::Store as _;
 
@@ -172,7 +172,7 @@ impl<H: Harness> View<'_, H> {
             }
             AsWho::Client(n) => Fence { worker: Some(Reporter::Plain(client(n))), ..anonymous },
             AsWho::Attempt(n) => Fence { attempt: Some(n), ..anonymous },
-            AsWho::Nobody => anonymous,
+            AsWho::NoReporter => anonymous,
         }
     }
 
@@ -280,7 +280,7 @@ impl<H: Harness> View<'_, H> {
             Wish::Strand { class, ago, limit } => Command::Strand(Strand {
                 class: ClassId(*class),
                 since: Timestamp(now.0 - i64::try_from(*ago).unwrap_or(0)),
-                reason: "nobody is here".into(),
+                reason: "no worker is here".into(),
                 limit: *limit,
             }),
             Wish::Queue { queue, paused } => {

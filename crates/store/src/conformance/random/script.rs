@@ -92,7 +92,7 @@ pub(super) enum AsWho {
     OtherWorker(u8),
     Client(u8),
     Attempt(u32),
-    Nobody,
+    NoReporter,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -167,7 +167,7 @@ fn as_who() -> impl Strategy<Value = AsWho> {
         1 => WORKERS.prop_map(AsWho::OtherWorker),
         1 => CLIENTS.prop_map(AsWho::Client),
         1 => (1..3_u32).prop_map(AsWho::Attempt),
-        1 => Just(AsWho::Nobody),
+        1 => Just(AsWho::NoReporter),
     ]
 }
 

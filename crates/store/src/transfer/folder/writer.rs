@@ -1,5 +1,5 @@
 //! Writing an export. Whatever ends it early leaves a folder without a manifest, which the
-//! next export into it writes anew.
+//! next export into it overwrites.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};

@@ -1,4 +1,4 @@
-//! What a batch needs, loaded and locked ahead in one round trip; or, in haste, not at all.
+//! Loads and locks in one round trip what a batch needs. The optimistic path skips this.
 
 use std::collections::BTreeSet;
 
@@ -8,16 +8,16 @@ use outlast_store::{Batch, BatchId, Clock, StoreError};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use crate::connection::{Statement, values};
 use crate::failure::Failure;
-use crate::link::{Ask, values};
 use crate::row::{self, get, int};
-use crate::writer::Writing;
-use crate::writer::live::held_by_id;
+use crate::writer::Tx;
+use crate::writer::load::held_by_id;
 use crate::writer::workers::{COUNT_HELD, known_of};
 
 /// What the commands of a batch name.
 #[derive(Debug, Default)]
-struct Need {
+struct Prefetch {
     /// Jobs to be moved or asked about.
     jobs: Vec<Uuid>,
     /// Jobs to be stored.
@@ -31,7 +31,7 @@ struct Need {
     counted: Vec<Uuid>,
 }
 
-impl Need {
+impl Prefetch {
     /// Gathers it; `remembered` is asked for the attempts that reports are about.
     fn of(commands: &[Command], mut remembered: impl FnMut(JobId, &Fence) -> bool) -> Self {
         let mut need = Self::default();
@@ -99,22 +99,22 @@ pub(super) enum Take {
     Counts,
 }
 
-impl Writing<'_> {
-    /// Opens the transaction. A careful one looks at everything first; one in haste is only
-    /// opened by what it sends next.
+impl Tx<'_> {
+    /// Opens the transaction. A locked batch loads everything first. An optimistic one is opened by
+    /// the first statement that it sends.
     pub(super) async fn begin(
         &mut self,
         batch: &Batch,
         clock: Option<&dyn Clock>,
     ) -> Result<(), Failure> {
-        let need = Need::of(&batch.commands, |job, fence| {
-            let found = if self.careful { None } else { self.memory.take(job, fence) };
+        let need = Prefetch::of(&batch.commands, |job, fence| {
+            let found = if self.locked { None } else { self.attempt_cache.take(job, fence) };
             let Some(loaded) = found else { return false };
             self.seen.jobs.insert(job, loaded);
             self.seen.remembered.insert(job)
         });
         self.opening.asks = self.opening_of(batch.id, &need);
-        let reads = !need.jobs.is_empty() || need.exact || self.careful;
+        let reads = !need.jobs.is_empty() || need.exact || self.locked;
         let told = match clock {
             Some(clock) => Some(clock.now()),
             None => self.time.told_lately(),
@@ -142,28 +142,28 @@ impl Writing<'_> {
         Ok(())
     }
 
-    fn opening_of(&self, id: BatchId, need: &Need) -> Vec<(Take, Ask)> {
+    fn opening_of(&self, id: BatchId, need: &Prefetch) -> Vec<(Take, Statement)> {
         let mark = "select outlast.open_batch($1, $2)";
         let mut asks = vec![
-            (Take::Nothing, Ask::plain("begin")),
-            (Take::Time, Ask::new(mark, values![id.server, int(id.n)])),
+            (Take::Nothing, Statement::plain("begin")),
+            (Take::Time, Statement::new(mark, values![id.server, int(id.n)])),
         ];
         if self.locks.hurries {
-            asks.push((Take::Nothing, Ask::plain("set local lock_timeout = '20ms'")));
+            asks.push((Take::Nothing, Statement::plain("set local lock_timeout = '20ms'")));
         }
         if !need.workers.is_empty() {
             let ids: Vec<Uuid> = need.workers.iter().copied().collect();
             let lock = "select id, phase, liveness, session_seq, renewal_seq, lease_until_ms,
                                attachment, plain_id is not null
                         from worker where id = any($1::uuid[]) order by id for update";
-            asks.push((Take::Workers, Ask::new(lock, values![ids])));
+            asks.push((Take::Workers, Statement::new(lock, values![ids])));
         }
         if !need.counted.is_empty() {
-            asks.push((Take::Counts, Ask::new(COUNT_HELD, values![need.counted.clone()])));
+            asks.push((Take::Counts, Statement::new(COUNT_HELD, values![need.counted.clone()])));
         }
-        if self.careful && !need.new.is_empty() {
+        if self.locked && !need.new.is_empty() {
             let sql = "select id from job_row where id = any($1::uuid[])";
-            asks.push((Take::Known, Ask::new(sql, values![need.new.clone()])));
+            asks.push((Take::Known, Statement::new(sql, values![need.new.clone()])));
         }
         asks
     }
@@ -180,7 +180,7 @@ impl Writing<'_> {
                 let row = rows.first();
                 let row = row.ok_or_else(|| StoreError::Corrupt("no time was told".into()))?;
                 let now = row::time(row, 0)?;
-                self.time.tell(now, self.link.answered(at));
+                self.time.note(now, self.connection.answered(at));
                 self.opening.told = Some(now);
             }
             Take::Known => {

@@ -15,10 +15,10 @@ use outlast_store::command::ClassId;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use crate::connection::{Statement, values};
 use crate::failure::{Conflict, Failure};
-use crate::link::{Ask, values};
 use crate::row::{self, STORED, get, moving_columns};
-use crate::writer::Writing;
+use crate::writer::Tx;
 
 /// How often a job that moves under our eyes is looked for.
 const LOOKS: u32 = 20;
@@ -146,7 +146,7 @@ pub(super) type Of<W> = fn(&W, &Row) -> Result<Loaded, StoreError>;
 const EPOCH: usize = STORED + 1;
 const MORE: usize = EPOCH + 6;
 
-impl Writing<'_> {
+impl Tx<'_> {
     /// Reads a row of [`select_active`].
     pub(super) fn of_active(&self, row: &Row) -> Result<Loaded, StoreError> {
         let held = HeldAttempt {
@@ -249,7 +249,7 @@ impl Writing<'_> {
             }
             self.look_elsewhere(&mut ids).await?;
         }
-        let words = format!("{} jobs moved on and on", ids.len());
+        let words = format!("{} jobs changed concurrently", ids.len());
         Err(Failure::Again(Conflict::Locks, words))
     }
 
@@ -268,7 +268,7 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// Loads and locks those of these jobs that nobody else has locked; returns the others.
+    /// Loads and locks those of these jobs that are not locked; returns the others.
     pub(super) async fn look_for_free(&mut self, ids: Vec<Uuid>) -> Result<Vec<Uuid>, Failure> {
         let mut ids = ids;
         // One that moved while it was looked for is looked for again.
@@ -289,9 +289,11 @@ impl Writing<'_> {
         ids: &mut Vec<Uuid>,
         places: &[&'static str; 4],
     ) -> Result<(), Failure> {
-        let exist =
-            Ask::new("select id from job_row where id = any($1::uuid[])", values![ids.clone()]);
-        let places = places.iter().map(|sql| Ask::new(sql, values![ids.clone()]));
+        let exist = Statement::new(
+            "select id from job_row where id = any($1::uuid[])",
+            values![ids.clone()],
+        );
+        let places = places.iter().map(|sql| Statement::new(sql, values![ids.clone()]));
         let found = self.ask_all(std::iter::once(exist).chain(places).collect()).await?;
         for rows in found.iter().skip(1) {
             self.learn_classes_of(rows).await?;
@@ -324,12 +326,12 @@ impl Writing<'_> {
 }
 
 /// Selects and locks the held ones of these jobs.
-pub(super) fn held_by_id(ids: Vec<Uuid>) -> Ask {
-    Ask::new(active_by_id!(""), values![ids])
+pub(super) fn held_by_id(ids: Vec<Uuid>) -> Statement {
+    Statement::new(active_by_id!(""), values![ids])
 }
 
-/// Where a job may be, in the order of [`Writing::look_everywhere`]: waiting for whoever has
-/// locked it.
+/// Where a job may be, in the order of [`Tx::look_everywhere`]: waiting for a
+/// transaction that has locked it.
 const LOCKED: [&str; 4] =
     [finished_by_id!(""), waiting_by_id!(""), ready_by_id!(""), active_by_id!("")];
 

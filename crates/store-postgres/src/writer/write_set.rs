@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use outlast_core::job::State;
 use uuid::Uuid;
 
-use crate::link::{Ask, Value, values};
+use crate::connection::{Statement, Value, values};
 
 /// A type of a column, as PostgreSQL calls it.
 trait Column {
@@ -85,10 +85,10 @@ macro_rules! rows {
                 Some(values![$(all.$column),*, all.len])
             }
 
-            fn take(&mut self) -> Option<Ask> {
+            fn take(&mut self) -> Option<Statement> {
                 static SQL: LazyLock<String> =
                     LazyLock::new(|| statement($sql, &[$rows::COLUMNS]));
-                self.values().map(|values| Ask::new(&SQL, values))
+                self.values().map(|values| Statement::new(&SQL, values))
             }
         }
     };
@@ -371,7 +371,7 @@ impl Renewals {
         all
     }
 
-    pub(super) fn into_ask(mut self) -> Option<Ask> {
+    pub(super) fn into_ask(mut self) -> Option<Statement> {
         self.take()
     }
 
@@ -382,7 +382,7 @@ impl Renewals {
 
 /// All that a batch has yet to write.
 #[derive(Debug, Default)]
-pub(super) struct Tables {
+pub(super) struct WriteSet {
     pub(super) ready_gone: ReadyGones,
     pub(super) waiting_gone: WaitingGones,
     pub(super) active_gone: ActiveGones,
@@ -401,13 +401,13 @@ pub(super) struct Tables {
     /// Before any other statement about workers.
     pub(super) renewals: Renewals,
     /// Statements about workers, queues and the like, in order.
-    pub(super) others: Vec<Ask>,
+    pub(super) others: Vec<Statement>,
 }
 
-impl Tables {
+impl WriteSet {
     /// Takes the statements that write all of it: rows go before others come, since a job
     /// may come back to the table that it left.
-    pub(super) fn take(&mut self) -> Vec<Ask> {
+    pub(super) fn take(&mut self) -> Vec<Statement> {
         let ended = self.take_ended();
         let by_table = [
             self.ready_gone.take(),
@@ -428,13 +428,13 @@ impl Tables {
             self.expiries.take(),
             self.renewals.take(),
         ];
-        let mut asks: Vec<Ask> = by_table.into_iter().flatten().collect();
+        let mut asks: Vec<Statement> = by_table.into_iter().flatten().collect();
         asks.append(&mut self.others);
         asks
     }
 
     /// Attempts that ended with their jobs, if nothing else was noted about either.
-    fn take_ended(&mut self) -> Option<Ask> {
+    fn take_ended(&mut self) -> Option<Statement> {
         let alone = self.active_gone.len == self.finished.len
             && self.finished.len == self.attempts.len
             && self.finished_gone.len == 0;
@@ -444,10 +444,10 @@ impl Tables {
         let mut all = self.active_gone.values()?;
         all.append(&mut self.finished.values()?);
         all.append(&mut self.attempts.values()?);
-        Some(Ask::new(&ALL_ENDED, all))
+        Some(Statement::new(&ALL_ENDED, all))
     }
 
-    fn take_new(&mut self) -> Option<Ask> {
+    fn take_new(&mut self) -> Option<Statement> {
         let plain = self.new.state.iter().all(|state| *state == State::Available.as_str())
             && self.new.expires_at.iter().all(Option::is_none);
         if !plain {
@@ -455,7 +455,7 @@ impl Tables {
         }
         static SQL: LazyLock<String> =
             LazyLock::new(|| statement(ALL_CLAIMABLE, &[NewRows::COLUMNS]));
-        self.new.values().map(|values| Ask::new(&SQL, values))
+        self.new.values().map(|values| Statement::new(&SQL, values))
     }
 }
 

@@ -3,16 +3,16 @@
 
 use outlast_core::id::JobId;
 use outlast_store::backend::Key;
-use outlast_store::once::{Fingerprint, Once};
+use outlast_store::idempotency::{Fingerprint, Once};
 use outlast_store::reply::Enqueued;
 use uuid::Uuid;
 
+use crate::connection::values;
 use crate::failure::Failure;
-use crate::link::values;
 use crate::row::get;
-use crate::writer::Writing;
+use crate::writer::Tx;
 
-impl Writing<'_> {
+impl Tx<'_> {
     pub(super) async fn load_key(&mut self, key: &Fingerprint) -> Result<Key, Failure> {
         let sql = "select request, expires from idempotency where key = $1 for update";
         let found = self.ask(sql, values![key.to_vec()]).await?;

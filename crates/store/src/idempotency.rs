@@ -6,8 +6,8 @@
 //! key, other request      ─▶ refused
 //! ```
 //!
-//! A request that is refused leaves no key, so it may be mended and sent again. The jobs of
-//! a kept key are not pruned: whoever asks again is shown them.
+//! A refused request leaves no key, so it may be fixed and sent again. The jobs of a stored key are
+//! not pruned: a repeated request gets them as its answer.
 
 use outlast_core::id::JobId;
 use outlast_core::time::Span;

@@ -11,7 +11,7 @@ use std::task::Poll;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Row, Statement};
+use tokio_postgres::{Client, Row, Statement as Prepared};
 
 use crate::failure::Failure;
 
@@ -20,12 +20,12 @@ pub(crate) type Value = Box<dyn ToSql + Sync + Send>;
 
 /// A statement with its values.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct Statement {
     pub(crate) sql: &'static str,
     pub(crate) values: Vec<Value>,
 }
 
-impl Ask {
+impl Statement {
     pub(crate) const fn new(sql: &'static str, values: Vec<Value>) -> Self {
         Self { sql, values }
     }
@@ -38,14 +38,14 @@ impl Ask {
 
 /// Boxes the values of a statement.
 macro_rules! values {
-    ($($value:expr),* $(,)?) => { vec![$(Box::new($value) as $crate::link::Value),*] };
+    ($($value:expr),* $(,)?) => { vec![$(Box::new($value) as $crate::connection::Value),*] };
 }
 pub(crate) use values;
 
 /// A connection in use by one caller.
-pub(crate) struct Link {
+pub(crate) struct Connection {
     client: Client,
-    statements: HashMap<&'static str, Statement>,
+    statements: HashMap<&'static str, Prepared>,
     /// Ends the task that reads from the connection.
     reader: AbortHandle,
     /// When each of the latest statements was answered.
@@ -54,20 +54,22 @@ pub(crate) struct Link {
     round_trips: u64,
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link").field("closed", &self.client.is_closed()).finish_non_exhaustive()
+        f.debug_struct("Connection")
+            .field("closed", &self.client.is_closed())
+            .finish_non_exhaustive()
     }
 }
 
-impl Drop for Link {
+impl Drop for Connection {
     fn drop(&mut self) {
-        // A half-sent transaction must not be finished by whoever comes next.
+        // The next user must not finish a half-sent transaction.
         self.reader.abort();
     }
 }
 
-impl Link {
+impl Connection {
     pub(crate) fn new(client: Client, reader: AbortHandle) -> Self {
         Self { client, statements: HashMap::new(), reader, answered: Vec::new(), round_trips: 0 }
     }
@@ -91,7 +93,7 @@ impl Link {
     }
 
     /// Sends statements in order and returns the rows of each.
-    pub(crate) async fn run(&mut self, asks: &[Ask]) -> Result<Vec<Vec<Row>>, Failure> {
+    pub(crate) async fn run(&mut self, asks: &[Statement]) -> Result<Vec<Vec<Row>>, Failure> {
         self.prepare(asks).await?;
         let calls = asks.iter().filter_map(|ask| {
             let statement = self.statements.get(ask.sql)?;
@@ -110,7 +112,7 @@ impl Link {
         self.answered.get(at).copied().unwrap_or_else(Instant::now)
     }
 
-    async fn prepare(&mut self, asks: &[Ask]) -> Result<(), Failure> {
+    async fn prepare(&mut self, asks: &[Statement]) -> Result<(), Failure> {
         for ask in asks {
             if !self.statements.contains_key(ask.sql) {
                 let statement = self.client.prepare(ask.sql).await?;

@@ -17,7 +17,7 @@ const LOOK_MAX: Duration = Duration::from_secs(60);
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Examined {
+pub struct Diagnostics {
     /// How often it was restored, from 1.
     pub generation: u64,
     /// What SQLite finds wrong with the file; `None` when the look took too long.
@@ -52,7 +52,7 @@ const PLACE: &str = "with place as (select seq from ready union all select seq f
 ///
 /// # Errors
 /// Returns that it belongs to another program, or what it has lost.
-pub fn examine(path: &Path) -> Result<Option<Examined>, OpenError> {
+pub fn diagnose(path: &Path) -> Result<Option<Diagnostics>, OpenError> {
     check(path)?;
     if std::fs::metadata(path).map_or(true, |found| found.len() == 0) {
         return Ok(None);
@@ -62,7 +62,7 @@ pub fn examine(path: &Path) -> Result<Option<Examined>, OpenError> {
         return Ok(None);
     }
     let generation = generation(&db)?;
-    Ok(Some(Examined { generation, faults: faults(&mut db)?, broken: broken(&mut db)? }))
+    Ok(Some(Diagnostics { generation, faults: faults(&mut db)?, broken: broken(&mut db)? }))
 }
 
 /// Runs a look within its time; `None` when that was not enough.

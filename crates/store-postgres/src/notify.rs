@@ -1,8 +1,8 @@
-//! The line between servers: `LISTEN` and `NOTIFY` on one connection of its own.
+//! Signals between servers: `LISTEN` and `NOTIFY` on a connection of their own.
 //!
-//! What is told is gathered for a moment and sent as one message. A line that breaks is
-//! made again, and whoever listens is told that it may have missed something: first it
-//! listens again, then it says so, so nothing falls between.
+//! Signals are collected for a moment and sent as one message. A connection that breaks is opened
+//! again. It listens first and then reports that signals may have been missed, so nothing falls
+//! between.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,20 +19,20 @@ use crate::failure::words;
 
 /// The channel.
 const CHANNEL: &str = "outlast";
-/// Most bytes of hints in a message; PostgreSQL takes 8,000.
+/// Most bytes of signals in a message; PostgreSQL takes 8,000.
 const MESSAGE_MAX: usize = 7_000;
-/// How long hints are gathered: under load, a message holds many.
+/// How long signals are collected: under load, a message holds many.
 const GATHER: Duration = Duration::from_millis(2);
-/// Pause before a line that broke is made again: at first, and at most.
+/// Pause before a broken connection is opened again: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How often a silent line is tried.
+/// How often a silent connection is probed.
 const PROBE: Duration = Duration::from_secs(10);
 
-/// Whoever listens.
+/// Receives what was heard.
 pub(crate) type Hear = Arc<dyn Fn(Heard) + Send + Sync>;
 
-/// A message on the channel. Programs that enqueue by SQL name nobody.
+/// A message on the channel. Programs that enqueue by SQL name no sender.
 #[derive(Debug, Serialize, Deserialize)]
 struct Message {
     #[serde(default)]
@@ -40,53 +40,54 @@ struct Message {
     say: Vec<Signal>,
 }
 
-/// One server's end of the line.
+/// Sends and receives the signals of one server.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct Notifier {
     own: Uuid,
-    telling: UnboundedSender<Signal>,
-    told: Mutex<Option<UnboundedReceiver<Signal>>>,
-    keeper: Mutex<Option<tokio::task::AbortHandle>>,
+    sender: UnboundedSender<Signal>,
+    receiver: Mutex<Option<UnboundedReceiver<Signal>>>,
+    task: Mutex<Option<tokio::task::AbortHandle>>,
 }
 
-impl Line {
+impl Notifier {
     pub(crate) fn new() -> Self {
-        let (telling, told) = unbounded_channel();
+        let (sender, receiver) = unbounded_channel();
         Self {
             own: Uuid::now_v7(),
-            telling,
-            told: Mutex::new(Some(told)),
-            keeper: Mutex::new(None),
+            sender,
+            receiver: Mutex::new(Some(receiver)),
+            task: Mutex::new(None),
         }
     }
 
-    /// Tells the others, if the line is kept.
-    pub(crate) fn tell(&self, signals: Vec<Signal>) {
+    /// Sends signals to the other servers, if this notifier runs.
+    pub(crate) fn send(&self, signals: Vec<Signal>) {
         for signal in signals {
-            // Nobody listens before `keep`, and nobody after `close`.
-            drop(self.telling.send(signal));
+            // There is no receiver before `run` and after `close`.
+            drop(self.sender.send(signal));
         }
     }
 
-    /// Keeps the line from now on.
-    pub(crate) fn keep(&self, address: Address, hear: Hear) {
-        let Some(told) = self.told.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+    /// Sends and receives from now on.
+    pub(crate) fn run(&self, address: Address, hear: Hear) {
+        let Some(receiver) = self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take()
+        else {
             return;
         };
-        let keeper = tokio::spawn(keep(address, self.own, told, hear));
-        let mut place = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
-        *place = Some(keeper.abort_handle());
+        let task = tokio::spawn(run(address, self.own, receiver, hear));
+        let mut slot = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        *slot = Some(task.abort_handle());
     }
 
     pub(crate) fn close(&self) {
-        let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(keeper) = keeper {
-            keeper.abort();
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = task {
+            task.abort();
         }
     }
 }
 
-async fn keep(address: Address, own: Uuid, mut told: UnboundedReceiver<Signal>, hear: Hear) {
+async fn run(address: Address, own: Uuid, mut receiver: UnboundedReceiver<Signal>, hear: Hear) {
     let mut pause = PAUSE_MIN;
     let mut lost = false;
     loop {
@@ -96,20 +97,20 @@ async fn keep(address: Address, own: Uuid, mut told: UnboundedReceiver<Signal>, 
                 pause = PAUSE_MIN;
                 hear(Heard::Missed);
                 let say = if lost { vec![Signal::Missed] } else { Vec::new() };
-                let (ended, unsent) = speak(&joined, own, &mut told, say).await;
+                let (ended, unsent) = speak(&joined, own, &mut receiver, say).await;
                 lost = unsent;
-                tracing::warn!(error = ended, "line to the other servers broke");
+                tracing::warn!(error = ended, "connection for signals between servers broke");
             }
             Err(error) => {
-                tracing::warn!(%error, "no line to the other servers; they are looked for again");
+                tracing::warn!(%error, "no connection for signals between servers; trying again");
             }
         }
-        // What could not be told is old by the time there is a line again. That jobs are there
-        // the others see by themselves; for the rest they are told to look.
-        while let Ok(signal) = told.try_recv() {
+        // Unsent signals are old by the time there is a connection again. The others find jobs by
+        // themselves. For everything else they must look into the store.
+        while let Ok(signal) = receiver.try_recv() {
             lost |= matters(&signal);
         }
-        if told.is_closed() {
+        if receiver.is_closed() {
             return;
         }
         tokio::time::sleep(pause).await;
@@ -169,26 +170,26 @@ const fn matters(signal: &Signal) -> bool {
     )
 }
 
-/// Says something, then sends what is told until the line breaks; returns why it broke, and
+/// Sends `say`, then signals until the connection breaks; returns why it broke, and
 /// whether something that matters was lost with it.
 async fn speak(
     joined: &Joined,
     own: Uuid,
-    told: &mut UnboundedReceiver<Signal>,
+    receiver: &mut UnboundedReceiver<Signal>,
     mut say: Vec<Signal>,
 ) -> (String, bool) {
     loop {
         if say.is_empty() {
-            match tokio::time::timeout(PROBE, told.recv()).await {
+            match tokio::time::timeout(PROBE, receiver.recv()).await {
                 Ok(Some(first)) => say.push(first),
                 Ok(None) => return ("store was closed".to_owned(), false),
-                // A line that nothing comes through may be dead.
+                // A connection that nothing comes through may be dead.
                 Err(_elapsed) => {}
             }
         }
         if !say.is_empty() {
             tokio::time::sleep(GATHER).await;
-            while let Ok(signal) = told.try_recv() {
+            while let Ok(signal) = receiver.try_recv() {
                 say.push(signal);
             }
         }
@@ -215,7 +216,7 @@ async fn send(client: &Client, own: Uuid, say: Vec<Signal>) -> Result<(), tokio_
         size += more;
         message.say.push(signal);
     }
-    // An empty one is a probe: it is sent to nobody.
+    // An empty one is a probe: it has no receiver.
     if message.say.is_empty() {
         client.batch_execute("").await
     } else {

@@ -4,14 +4,14 @@
 use outlast_core::id::JobId;
 use outlast_store::StoreError;
 use outlast_store::backend::Key;
-use outlast_store::once::{Fingerprint, Once};
+use outlast_store::idempotency::{Fingerprint, Once};
 use outlast_store::reply::Enqueued;
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed};
-use crate::writer::Writing;
+use crate::writer::Tx;
 
-impl Writing<'_> {
+impl Tx<'_> {
     pub(super) fn load_key(&self, key: &Fingerprint) -> Result<Key, StoreError> {
         let sql = "select request, expires > ? from idempotency where key = ?";
         let mut select = self.db.prepare_cached(sql).map_err(failed)?;

@@ -1,8 +1,7 @@
-//! What this server remembers of the attempts that it gave out, so that their ends need not be
-//! looked up.
+//! A cache of the attempts that this server gave out, so that reports need not load them.
 //!
-//! Anybody may have moved such a job since: the statement that moves it names everything that
-//! the decision looked at, and hits nothing when that is no longer so.
+//! Another server may have moved such a job since. The statement that moves it names everything
+//! that the decision depends on, and hits no row if that has changed.
 
 use std::collections::HashMap;
 
@@ -15,11 +14,11 @@ const ATTEMPTS_MAX: usize = 16 * 1024;
 
 /// Attempts held by native workers.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct AttemptCache {
     attempts: HashMap<JobId, Loaded>,
 }
 
-impl Memory {
+impl AttemptCache {
     /// Takes the attempt that a report is about, if it is the one that is remembered.
     pub(super) fn take(&mut self, job: JobId, fence: &Fence) -> Option<Loaded> {
         let live = self.attempts.remove(&job)?;

@@ -6,7 +6,7 @@ use crate::command::DutyFence;
 
 /// A look at what history is kept in. It may be broken off and repeated at any time.
 #[derive(Clone, Debug)]
-pub struct Tend {
+pub struct Maintain {
     /// The duty under which it is done; refused when another server has taken it over.
     pub duty: DutyFence,
     /// Events, and attempts and output of jobs that are forgotten, go when all of their day is
@@ -18,7 +18,7 @@ pub struct Tend {
 
 /// What was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Tended {
+pub struct Maintained {
     /// Partitions made.
     pub made: u32,
     /// Partitions dropped.
@@ -27,7 +27,7 @@ pub struct Tended {
     pub deleted: u32,
     /// Whether a limit was reached, so that another look should follow.
     pub more: bool,
-    /// Steps that were put off since somebody worked with the table; another look does them.
+    /// Steps that were put off because another transaction had locked the table.
     pub put_off: u32,
 }
 

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use outlast_core::id::JobId;
 use outlast_core::time::Timestamp;
 
+use crate::idempotency::{Fingerprint, Once, OnceRefusal, Onced};
 use crate::model::tx::Tx;
-use crate::once::{Fingerprint, Once, OnceRefusal, Onced};
 
 /// A key that was used.
 #[derive(Clone, Debug)]

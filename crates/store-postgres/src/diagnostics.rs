@@ -1,8 +1,8 @@
-//! What PostgreSQL says about itself, for whoever looks after it. Nothing is changed.
+//! What PostgreSQL says about itself, for operators. Nothing is changed.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use outlast_store::migration::{Mismatch, Standing};
+use outlast_store::migration::{Mismatch, SchemaStatus};
 use tokio::time::Instant;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -18,7 +18,7 @@ const DEAD_MIN: i64 = 100_000;
 
 /// What was found.
 #[derive(Clone, Debug)]
-pub struct Examined {
+pub struct Diagnostics {
     /// Host and port.
     pub place: String,
     /// Version in words, and as a number.
@@ -34,7 +34,7 @@ pub struct Examined {
     /// Rights that the role lacks to migrate the store.
     pub lacking: Vec<&'static str>,
     /// How far the store was brought.
-    pub standing: Result<Standing, Mismatch>,
+    pub standing: Result<SchemaStatus, Mismatch>,
     /// How far PostgreSQL's clock is ahead of this host's, in seconds.
     pub ahead: f64,
     /// Whether dead rows are removed.
@@ -98,7 +98,7 @@ const LAW_LIMIT_S: u32 = 10;
 ///
 /// # Errors
 /// Returns why it cannot be looked at.
-pub async fn examine(url: &str) -> Result<Examined, OpenError> {
+pub async fn diagnose(url: &str) -> Result<Diagnostics, OpenError> {
     let address = Address::parse(url, false)?;
     let (mut client, _reader) = address.connect().await?;
     let before = wall();
@@ -135,7 +135,7 @@ pub async fn examine(url: &str) -> Result<Examined, OpenError> {
         Ok(standing) if standing.pending.is_empty() => broken(&mut client).await?,
         _ => None,
     };
-    Ok(Examined {
+    Ok(Diagnostics {
         broken,
         place: address.place(),
         version: (row.try_get(0)?, row.try_get(1)?),

@@ -15,7 +15,7 @@ use outlast_store::record::StoredJob;
 use rusqlite::{OptionalExtension as _, Row, ToSql};
 
 use crate::row::{self, failed};
-use crate::writer::Writing;
+use crate::writer::Tx;
 
 /// Reads the columns seq, id, class, priority, args, meta, extra, rules, `timeout_ms`,
 /// `visibility_ms`, `strand_ms`, origin, created, `scheduled_for`.
@@ -95,7 +95,7 @@ fn active(
     Ok(Some((job, Location::Active(held))))
 }
 
-impl Writing<'_> {
+impl Tx<'_> {
     pub(crate) fn stored_by_seq(&self, seq: i64) -> Result<Arc<StoredJob>, StoreError> {
         let mut select = self
             .db

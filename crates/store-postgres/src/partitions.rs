@@ -1,9 +1,9 @@
 //! Looking after history: days made ahead, dropped when they are old.
 //!
 //! It runs on a connection of its own and in small transactions, each of which waits for a
-//! lock for a moment only and is put off otherwise: whoever wants the table meanwhile waits
-//! behind us. Locks and the catalog decide, not what was read before, so two servers that
-//! tend at once do no harm; the duty only spares them the work.
+//! lock for a moment only and is put off otherwise: others that want the table meanwhile wait
+//! behind it. Locks and the catalog decide, not what was read before, so two servers that
+//! do this at once do no harm; the duty only spares them the work.
 //!
 //! ```text
 //! days ahead that are not there ─▶ made, with what the default partition holds of them
@@ -18,14 +18,14 @@ use std::time::Duration;
 
 use outlast_core::duty::{self, DutyRefusal};
 use outlast_core::time::Timestamp;
-use outlast_store::tend::{DAY_MS, Tend, Tended, day_of};
+use outlast_store::partitions::{DAY_MS, Maintain, Maintained, day_of};
 use outlast_store::{Clock, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::connect::Address;
+use crate::connection::Connection;
 use crate::failure::{Conflict, Failure};
-use crate::link::Link;
 use crate::row::{self, get};
 use crate::writer::NOW;
 
@@ -52,7 +52,7 @@ const MOVED_MAX: i64 = 10_000;
 /// still be under way.
 const SETTLED_MS: i64 = 60 * 60 * 1000;
 /// Longest that the whole may take, for a PostgreSQL that hangs without a word.
-const TEND_LIMIT: Duration = Duration::from_secs(600);
+const MAINTAIN_LIMIT: Duration = Duration::from_secs(600);
 
 /// How a step ended otherwise than well.
 enum Stop {
@@ -73,35 +73,35 @@ impl From<tokio_postgres::Error> for Stop {
 }
 
 /// Does all that there is to do now.
-pub(crate) async fn tend(
+pub(crate) async fn maintain(
     address: &Address,
     clock: Option<&Arc<dyn Clock>>,
-    tend: &Tend,
-) -> Result<Result<Tended, DutyRefusal>, StoreError> {
-    let tending = async {
-        let link = address.tender().await.map_err(unavailable)?;
-        let mut tender = Tender { link, tend, done: Tended::default() };
-        match tender.all(clock).await {
-            Ok(()) => Ok(Ok(tender.done)),
+    order: &Maintain,
+) -> Result<Result<Maintained, DutyRefusal>, StoreError> {
+    let maintaining = async {
+        let connection = address.maintenance().await.map_err(unavailable)?;
+        let mut maintenance = Maintenance { connection, order, done: Maintained::default() };
+        match maintenance.all(clock).await {
+            Ok(()) => Ok(Ok(maintenance.done)),
             Err(Stop::Refused(refusal)) => Ok(Err(refusal)),
             Err(Stop::Failed(failure)) => Err(failure.into()),
         }
     };
     let silent = |_elapsed| StoreError::Unavailable("no answer in time".into());
-    tokio::time::timeout(TEND_LIMIT, Box::pin(tending)).await.map_err(silent)?
+    tokio::time::timeout(MAINTAIN_LIMIT, Box::pin(maintaining)).await.map_err(silent)?
 }
 
 fn unavailable(error: crate::OpenError) -> StoreError {
     StoreError::Unavailable(error.to_string())
 }
 
-struct Tender<'a> {
-    link: Link,
-    tend: &'a Tend,
-    done: Tended,
+struct Maintenance<'a> {
+    connection: Connection,
+    order: &'a Maintain,
+    done: Maintained,
 }
 
-impl Tender<'_> {
+impl Maintenance<'_> {
     async fn all(&mut self, clock: Option<&Arc<dyn Clock>>) -> Result<(), Stop> {
         let now = match clock {
             Some(clock) => clock.now(),
@@ -109,7 +109,7 @@ impl Tender<'_> {
         };
         let today = day_of(now).0 / DAY_MS;
         let settled = day_of(Timestamp(now.0.saturating_sub(SETTLED_MS)));
-        let before = day_of(self.tend.finished_before).min(settled);
+        let before = day_of(self.order.finished_before).min(settled);
         for history in &HISTORY {
             let days = self.days(history).await?;
             for day in today..=today.saturating_add(AHEAD) {
@@ -128,14 +128,17 @@ impl Tender<'_> {
         Ok(())
     }
 
-    /// Puts a step off that met somebody else's lock.
+    /// Puts off a step that met another transaction's lock.
     fn or_later<T>(&mut self, step: Result<T, Stop>) -> Result<Option<T>, Stop> {
         match step {
             Ok(done) => Ok(Some(done)),
             Err(Stop::Failed(
                 Failure::Held(words) | Failure::Again(Conflict::Locks | Conflict::Key, words),
             )) => {
-                tracing::debug!(error = words, "put off: somebody works with the table");
+                tracing::debug!(
+                    error = words,
+                    "step put off: another transaction has locked the table"
+                );
                 self.done.put_off += 1;
                 Ok(None)
             }
@@ -175,7 +178,7 @@ impl Tender<'_> {
     ) -> Result<(), Stop> {
         let mut keep: Vec<i64> = Vec::new();
         if let Some(most) = history.kept_max {
-            // Nobody writes into a day that is over, but for an import.
+            // Only an import writes into a day that is over.
             self.say(&format!("lock table {part} in share row exclusive mode")).await?;
             let sql = format!(
                 "select t.seq from {part} t
@@ -210,21 +213,21 @@ impl Tender<'_> {
             "delete from {part} where ctid = any(array(
                  select t.ctid from {part} t where {which} limit $1)) returning 1"
         );
-        let limit = i64::from(self.tend.limit);
+        let limit = i64::from(self.order.limit);
         let mut values: Vec<&(dyn ToSql + Sync)> = vec![&limit];
         if let Some(value) = &value {
             values.push(value);
         }
         let gone = u32::try_from(self.all_of(&sql, &values).await?.len()).unwrap_or(u32::MAX);
         self.done.deleted = self.done.deleted.saturating_add(gone);
-        self.done.more |= gone >= self.tend.limit;
+        self.done.more |= gone >= self.order.limit;
         Ok(())
     }
 
     /// Begins a step, unless the duty is another's now.
     async fn begin(&self) -> Result<(), Stop> {
         self.say("begin").await?;
-        let fence = &self.tend.duty;
+        let fence = &self.order.duty;
         let sql = "select holder, epoch, until from duty where name = $1";
         let checked = self.all_of(sql, &[&fence.name]).await.and_then(|rows| {
             let found = rows.first().map(row::duty).transpose()?;
@@ -255,15 +258,15 @@ impl Tender<'_> {
     }
 
     async fn say(&self, sql: &str) -> Result<(), Stop> {
-        Ok(self.link.client().batch_execute(sql).await?)
+        Ok(self.connection.client().batch_execute(sql).await?)
     }
 
     async fn all_of(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Stop> {
-        Ok(self.link.client().query(sql, values).await?)
+        Ok(self.connection.client().query(sql, values).await?)
     }
 
     async fn one(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Row, Stop> {
-        Ok(self.link.client().query_one(sql, values).await?)
+        Ok(self.connection.client().query_one(sql, values).await?)
     }
 }
 

@@ -19,12 +19,12 @@ use crate::event::{Event, EventName};
 use crate::record::StoredJob;
 use crate::reply::MoveRefusal;
 
-/// The word that marks a report by a plain client that named nobody.
+/// Marks a report by a plain client that named no worker.
 pub const UNATTRIBUTED: &str = "unattributed";
 
 /// Where and when a decision is made.
 #[derive(Clone, Copy, Debug)]
-pub struct Bench<'a> {
+pub struct Context<'a> {
     /// The operator's budgets.
     pub budgets: &'a Budgets,
     /// The batch's seed.
@@ -35,7 +35,7 @@ pub struct Bench<'a> {
     pub now: Timestamp,
 }
 
-impl Bench<'_> {
+impl Context<'_> {
     /// Returns the jitter for the `nth` job that this command moves.
     #[must_use]
     pub fn jitter(&self, nth: usize) -> Jitter {
@@ -107,7 +107,7 @@ pub fn decide_finish(
     finish: &Finish,
     plain: Option<&str>,
     alone: bool,
-    bench: &Bench<'_>,
+    bench: &Context<'_>,
 ) -> Result<Transition, MoveRefusal> {
     check_fence(job, &finish.fence, plain)?;
     let event = match &finish.ending {
@@ -391,8 +391,8 @@ pub fn worker_event(
 #[must_use]
 pub fn queue_event(queue: &str, paused: bool, at: Timestamp, by: &str) -> Event {
     let kind = if paused { EventName::QueuePaused } else { EventName::QueueResumed };
-    let nobody = WorkerId(uuid::Uuid::nil());
-    Event { worker: None, queue: Some(queue.to_owned()), ..worker_event(nobody, kind, at, by, "") }
+    let none = WorkerId(uuid::Uuid::nil());
+    Event { worker: None, queue: Some(queue.to_owned()), ..worker_event(none, kind, at, by, "") }
 }
 
 /// Returns the name of a worker's move in the event log; beats have none.

@@ -300,7 +300,7 @@ fn evidence_of(
                 format!("{silent}; its connection stands: frozen, or cut off without a sign");
             Evidence::of(EvidenceCode::Frozen, text)
         }
-        // A ping that nobody answered may have closed the connection before the lease was over.
+        // A ping that was not answered may have closed the connection before the lease was over.
         (LapseScope::Everything, false, Liveness::Suspect) => {
             let text = format!("{silent}; its connection was closed after it had fallen silent");
             Evidence::of(EvidenceCode::Frozen, text)

@@ -244,7 +244,7 @@ fn a_client_certificate_is_a_role_and_nothing_else_gets_in() {
 }
 
 /// With TLS 1.3 a client's certificate is refused after the handshake, and a worker once said
-/// `transport error` for ever.
+/// `transport error` forever.
 #[test]
 fn a_worker_whose_certificate_is_refused_says_why() {
     let trust = Trust::new();

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use outlast_e2e::process::{Finished, run_to_end};
 use outlast_e2e::wait::{eventually, within};
-use outlast_e2e::{
-    Api, Authority, Identity, Run, Scene, ServerOptions, Validity, Worker, WorkerOptions,
-};
+use outlast_e2e::{Api, Authority, Identity, Run, Scene, ServerOptions, Validity};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -241,32 +239,6 @@ fn a_client_certificate_is_a_role_and_nothing_else_gets_in() {
         assert!(refused.stderr.contains(words), "{words}: {}", refused.stderr);
     }
     scene.judge();
-}
-
-/// With TLS 1.3 a client's certificate is refused after the handshake, and a worker once said
-/// `transport error` forever.
-#[test]
-fn a_worker_whose_certificate_is_refused_says_why() {
-    let trust = Trust::new();
-    let stranger = Authority::new(trust.folder.path(), "stranger");
-    let scene = Scene::with(trust.mutual()).trusting(trust.ca.client(None));
-    let packs = scene.folder().join("packs");
-    for (identity, reason) in [
-        (stranger.sign("foreign", &[], Validity::Now), "UnknownCA"),
-        (trust.ca.sign("late", &[], Validity::Expired), "CertificateExpired"),
-    ] {
-        let [cert_flag, cert, key_flag, key] = shown(&identity);
-        let options = WorkerOptions::named(reason)
-            .flag("--ca-file", &trust.ca_file())
-            .flag(&cert_flag, &cert)
-            .flag(&key_flag, &key);
-        let mut worker =
-            Worker::start_unregistered(&options, &scene.server().url(), &packs, scene.folder());
-        for _ in 0..3 {
-            let line = worker.guardian_mut().await_line("cannot attach", BOUND);
-            assert!(line.contains(reason), "{line}");
-        }
-    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -293,7 +294,11 @@ impl Cluster {
         let pid = Pid::from_child(server);
         kill_process(pid, what)?;
         for child in children_of(pid) {
-            kill_process(child, what)?;
+            match kill_process(child, what) {
+                // Backends come and go.
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }

@@ -142,7 +142,7 @@ impl Load {
         self.stop.store(true, Ordering::SeqCst);
         for writer in self.writers {
             let ledger = writer.await.unwrap();
-            assert!(ledger.stored.len() > 50, "{} stored", ledger.stored.len());
+            assert!(ledger.stored.len() > 10, "{} stored", ledger.stored.len());
             ledger.check(client).await;
         }
     }

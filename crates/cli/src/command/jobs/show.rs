@@ -34,7 +34,9 @@ fn evidence(attempt: &Value) -> String {
 fn details(attempts: &[Value]) -> String {
     let mut lines = String::new();
     for attempt in attempts {
-        let evidence = attempt.get("evidence_code").map(|_| text_at(attempt, "evidence"));
+        // Without a code the table has the text.
+        let code = attempt.get("evidence_code").and_then(Value::as_str);
+        let evidence = code.map(|_| text_at(attempt, "evidence"));
         for (name, text) in [("evidence", evidence), ("error", Some(error(attempt)))] {
             if let Some(text) = text.filter(|text| text != "-") {
                 let number = text_at(attempt, "attempt");
@@ -216,5 +218,7 @@ mod tests {
         let page = page(&job);
         assert!(page.contains(&format!("attempt 2, error: exit_code: {long}\n")), "{page}");
         assert!(page.contains("attempt 1, evidence: connection lost and no"), "{page}");
+        let plain = json!({"id": "j1", "attempts": [attempt(1, "completed", None, None)]});
+        assert!(!super::page(&plain).contains("attempt 1, evidence"), "{plain}");
     }
 }

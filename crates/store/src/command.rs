@@ -498,7 +498,7 @@ pub struct Prune {
     /// The duty under which it is done; refused when another server has taken it over.
     pub duty: DutyFence,
     /// Jobs that ended before this go, with their attempts and output; events of the UTC
-    /// days before it too, in the end (see [`crate::Store::tend`]).
+    /// days before it too, in the end (see [`crate::Store::maintain`]).
     pub finished_before: Timestamp,
     /// Lapsed and stopped workers whose row changed last before this go.
     pub workers_before: Timestamp,

@@ -1,7 +1,6 @@
 //! All packs together: the built-in one and those in folders.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +23,6 @@ pub struct PackSet {
     actions: BTreeMap<String, Arc<Action>>,
     /// Packs that were left out: their names, and what is wrong.
     faulty: Vec<(String, Arc<PackError>)>,
-    faults: Vec<Arc<PackError>>,
 }
 
 impl PackSet {
@@ -93,11 +91,10 @@ impl PackSet {
     pub fn faults(&self) -> impl Iterator<Item = &PackError> {
         let of_actions = self.packs.iter().flat_map(|pack| pack.faults().map(|(_, fault)| fault));
         let of_packs = self.faulty_packs().map(|(_, fault)| fault);
-        of_packs.chain(self.faults.iter().map(Arc::as_ref)).chain(of_actions)
+        of_packs.chain(of_actions)
     }
 
-    /// Packs that were left out as a whole, each with its name, as far as that can be told, and
-    /// what is wrong with it.
+    /// Packs that were left out as a whole, each with its presumed name and what is wrong with it.
     pub fn faulty_packs(&self) -> impl Iterator<Item = (&str, &PackError)> {
         self.faulty.iter().map(|(name, fault)| (name.as_str(), fault.as_ref()))
     }
@@ -132,27 +129,12 @@ impl PackSet {
             self.actions.retain(|_, action| action.pack != built_in.reference);
             pack.replace(&built_in, &source.label("pack.yaml"));
         }
-        for action in pack.actions() {
-            match self.actions.entry(action.reference.clone()) {
-                btree_map::Entry::Vacant(free) => {
-                    free.insert(Arc::clone(action));
-                }
-                btree_map::Entry::Occupied(_) => {
-                    self.faults.push(Arc::new(duplicate(source, action)));
-                }
-            }
-        }
+        // References begin with their pack's name, and a pack has each only once.
+        let actions = pack.actions().iter();
+        self.actions.extend(actions.map(|action| (action.reference.clone(), Arc::clone(action))));
         self.packs.push(Arc::new(pack));
         Ok(())
     }
-}
-
-fn duplicate(source: &Source, action: &Action) -> PackError {
-    PackError::new(
-        source.label("actions"),
-        format!("action `{}` is defined by two files", action.reference),
-        "give one of them another ref",
-    )
 }
 
 /// The packs in a folder that the user named.

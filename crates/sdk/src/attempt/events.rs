@@ -42,7 +42,7 @@ pub(crate) enum AttemptEvent {
 pub(crate) struct LatestCheckpoint(Mutex<Option<Bytes>>);
 
 impl LatestCheckpoint {
-    /// Stores it; true if there was none, so that the engine must be told.
+    /// Stores it; true if there was none, so that the engine must be notified.
     pub(crate) fn put(&self, bytes: Bytes) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(bytes).is_none()
     }

@@ -48,7 +48,7 @@ pub enum DeathNotReported {
 /// may be handed out again before this returns.
 ///
 /// # Errors
-/// Returns why the server was not told; the worker's lease then decides.
+/// Returns why the report was not delivered; the worker's lease then decides.
 pub async fn report_death(
     server: &str,
     token: Option<String>,
@@ -68,14 +68,14 @@ pub async fn report_death(
         loop {
             match tokio::time::timeout(TRY_MAX, send(&address, &report)).await {
                 Ok(Err(DeathNotReported::OutOfReach(reason))) => last = reason,
-                Ok(told) => return told,
+                Ok(reply) => return reply,
                 Err(_) => last = format!("no answer within {TRY_MAX:?}"),
             }
             tokio::time::sleep(backoff.next(rand::random())).await;
         }
     };
     match tokio::time::timeout(limit, tries).await {
-        Ok(told) => told,
+        Ok(reply) => reply,
         Err(_) => Err(DeathNotReported::OutOfReach(last)),
     }
 }

@@ -294,7 +294,7 @@ impl<H: Handler> Engine<H> {
         let full = full.cloned();
         tokio::select! {
             biased;
-            told = self.inbox.control.next() => Wake::Control(told),
+            order = self.inbox.control.next() => Wake::Control(order),
             beaten = self.inbox.beaten.recv(), if !self.inbox.heartbeat_gone => Wake::Beaten(beaten),
             Some(event) = self.inbox.events.recv() => Wake::Attempt(event),
             event = self.session.link.next() => Wake::Link(event),

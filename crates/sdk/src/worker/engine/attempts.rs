@@ -79,8 +79,8 @@ impl<H: Handler> Engine<H> {
     fn on_ended(&mut self, attempt: AttemptId, outcome: Outcome) {
         let Some(running) = self.work.in_flight.running_mut(attempt) else { return };
         let (ran, void) = (running.watch.elapsed(), running.announcement == Announcement::Void);
-        let told = running.stop_reason();
-        let mut outcome = self.attribute(outcome, told).storable();
+        let ordered = running.stop_reason();
+        let mut outcome = self.attribute(outcome, ordered).storable();
         let Some(running) = self.work.in_flight.running_mut(attempt) else { return };
         // Its end is kept until it is answered, and the checkpoint with it.
         if outcome.checkpoint.is_empty() && outcome.kind != OutcomeKind::Completed {
@@ -113,7 +113,7 @@ impl<H: Handler> Engine<H> {
 
     /// Corrects the reason of an interruption: an attempt knows that it was stopped, but not
     /// always why.
-    fn attribute(&self, outcome: Outcome, told: Option<StopReason>) -> Outcome {
+    fn attribute(&self, outcome: Outcome, ordered: Option<StopReason>) -> Outcome {
         if outcome.kind != OutcomeKind::Interrupted {
             return outcome;
         }
@@ -128,7 +128,7 @@ impl<H: Handler> Engine<H> {
             return account(EvidenceCode::GuardianKilled, GUARDIAN_KILLED);
         }
         let by_lease = outcome.evidence_code == Some(EvidenceCode::Lease);
-        if !by_lease && told != Some(StopReason::DeadlineNear) {
+        if !by_lease && ordered != Some(StopReason::DeadlineNear) {
             return outcome;
         }
         match self.lease.last_freeze {

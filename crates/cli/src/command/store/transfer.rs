@@ -12,19 +12,17 @@ use outlast_store_sqlite::{Options, SqliteSource, SqliteTarget};
 use super::{unopened, unreached};
 use crate::config::value::Database;
 
-/// A store to export.
+/// A store of either kind.
 #[derive(Debug)]
-pub(crate) enum AnySource {
-    Sqlite(SqliteSource),
-    Postgres(PostgresSource),
+pub(crate) enum Either<S, P> {
+    Sqlite(S),
+    Postgres(P),
 }
 
+/// A store to export.
+pub(crate) type AnySource = Either<SqliteSource, PostgresSource>;
 /// A store to import into.
-#[derive(Debug)]
-pub(crate) enum AnyTarget {
-    Sqlite(SqliteTarget),
-    Postgres(PostgresTarget),
-}
+pub(crate) type AnyTarget = Either<SqliteTarget, PostgresTarget>;
 
 impl AnySource {
     pub(crate) async fn open(database: &Database) -> Result<Self, Failure> {
@@ -70,7 +68,7 @@ fn in_use(error: &impl std::fmt::Display) -> Failure {
     )
 }
 
-impl Source for AnySource {
+impl<S: Source + Send, P: Source + Send> Source for Either<S, P> {
     fn facts(&self) -> SourceFacts {
         match self {
             Self::Sqlite(store) => store.facts(),
@@ -91,28 +89,7 @@ impl Source for AnySource {
     }
 }
 
-impl Source for AnyTarget {
-    fn facts(&self) -> SourceFacts {
-        match self {
-            Self::Sqlite(store) => store.facts(),
-            Self::Postgres(store) => store.facts(),
-        }
-    }
-
-    async fn page(
-        &mut self,
-        section: &'static Section,
-        after: Option<&Row>,
-        page: Page,
-    ) -> Result<Vec<Row>, StoreError> {
-        match self {
-            Self::Sqlite(store) => store.page(section, after, page).await,
-            Self::Postgres(store) => store.page(section, after, page).await,
-        }
-    }
-}
-
-impl Target for AnyTarget {
+impl<S: Target + Send, P: Target + Send> Target for Either<S, P> {
     async fn progress(&mut self) -> Result<Option<Progress>, StoreError> {
         match self {
             Self::Sqlite(store) => store.progress().await,

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use outlast_cli_core::client::ClientConfig;
+use outlast_cli_core::client::{Client, ClientConfig};
 use outlast_cli_core::exit::Failure;
 use outlast_cli_core::output::say;
 
@@ -43,6 +43,10 @@ impl Suite {
     /// # Errors
     /// When a measurement cannot be completed; nothing of it is left behind.
     pub async fn run(self) -> Result<Report, Failure> {
+        if let Some(config) = &self.named {
+            // Before anything takes time.
+            Client::new(config.clone())?.get(&["health", "live"], &[]).await?;
+        }
         let baselines = self.baselines().await?;
         let mut figures = Vec::new();
         if self.wanted.contains(&Measurement::Memory) {

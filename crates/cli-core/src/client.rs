@@ -86,12 +86,12 @@ impl Client {
             request = request.bearer_auth(token);
         }
         let request = request.header("Accept", "text/event-stream");
-        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let response = self.answered(request.send().await).await?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
         }
-        let text = response.text().await.map_err(|error| self.unreachable(&error))?;
+        let text = self.answered(response.text().await).await?;
         Err(refusal::of(status.as_u16(), &text))
     }
 
@@ -158,9 +158,9 @@ impl Client {
         if let Some(token) = &self.config.token {
             request = request.bearer_auth(token);
         }
-        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let response = self.answered(request.send().await).await?;
         let status = response.status();
-        let text = response.text().await.map_err(|error| self.unreachable(&error))?;
+        let text = self.answered(response.text().await).await?;
         if !status.is_success() {
             return Err(refusal::of(status.as_u16(), &text));
         }
@@ -173,8 +173,19 @@ impl Client {
         })
     }
 
-    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+    async fn answered<T>(&self, outcome: Result<T, reqwest::Error>) -> Result<T, Failure> {
+        match outcome {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.unreachable(&error).await),
+        }
+    }
+
+    async fn unreachable(&self, error: &reqwest::Error) -> Failure {
         let server = self.server();
+        if let Some(refused) = self.config.tls.refusal(&self.config.server).await {
+            let message = format!("server {server} cannot be used: {refused}");
+            return Failure::new(Exit::Unreachable, message).with_hint(refused.remedy());
+        }
         let reason = deepest(error);
         let what = if error.is_timeout() { "does not answer" } else { "cannot be reached" };
         let hint = certificate_hint(&reason).unwrap_or(
@@ -187,9 +198,6 @@ impl Client {
 /// A hint for a failed TLS handshake; `None` for other errors.
 pub fn certificate_hint(reason: &str) -> Option<&'static str> {
     const HINTS: &[(&str, &str)] = &[
-        ("alert: unknown", "it does not trust the authority of our --client-cert"),
-        ("alert: certificaterequired", "it wants a certificate: --client-cert and --client-key"),
-        ("alert: certificateexpired", "our --client-cert has expired"),
         ("unknownissuer", "its authority is not trusted here: name it with --ca-file"),
         ("expired", "its certificate has expired, or this host's clock is wrong"),
         ("not valid for name", "its certificate is for another name: ask for it by that one"),

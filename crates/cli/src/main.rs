@@ -4,6 +4,7 @@
 //! process trees in the worker. This crate turns arguments into calls, and responses into text and
 //! an exit code.
 
+mod certificate;
 mod cli;
 mod command;
 mod config;

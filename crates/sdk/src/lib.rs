@@ -61,7 +61,7 @@ pub use self::handlers::{BoxError, HandlerError, JobContext};
 pub use self::outcome::{Ends, Failure, Outcome, OutcomeKind, StopReason};
 pub use self::session::BadAddress;
 pub use self::session::death::{DeathNotReported, WorkerDeath, report_death};
-pub use self::tls::{Tls, TlsError};
+pub use self::tls::{CertificateRefused, Tls, TlsError};
 pub use self::watchdog::LEASE_OVER_EXIT_CODE;
 pub use self::worker::control::{Control, ControlQueue, control};
 pub use self::worker::summary::{BuildError, RunError, Summary};

@@ -13,6 +13,7 @@ pub(crate) mod death;
 pub(crate) mod link;
 mod secure;
 
+use std::error::Error as _;
 use std::fmt;
 use std::time::Duration;
 
@@ -180,9 +181,16 @@ impl Address {
             .send(first)
             .await
             .map_err(|_closed| AttachError::OutOfReach("stream closed at once".to_owned()))?;
-        let stream = client.attach(self.request(ReceiverStream::new(queue))).await;
-        let mut incoming = stream.map_err(failed)?.into_inner();
-        match incoming.message().await.map_err(failed)? {
+        let opened = client.attach(self.request(ReceiverStream::new(queue))).await;
+        let mut incoming = match opened {
+            Ok(stream) => stream.into_inner(),
+            Err(status) => return Err(self.failed(&status).await),
+        };
+        let welcome = match incoming.message().await {
+            Ok(message) => message,
+            Err(status) => return Err(self.failed(&status).await),
+        };
+        match welcome {
             Some(ServerMessage { session: number, body: Some(Body::Welcome(welcome)) }) => {
                 let session = Session { number, outgoing, incoming };
                 Ok(Attached { session, welcome, sent })
@@ -193,6 +201,30 @@ impl Address {
             Some(_) | None => {
                 Err(AttachError::OutOfReach("stream ended before a welcome".to_owned()))
             }
+        }
+    }
+
+    async fn failed(&self, status: &Status) -> AttachError {
+        match status.code() {
+            Code::Unauthenticated | Code::PermissionDenied => {
+                AttachError::NotAllowed(status.message().to_owned())
+            }
+            _ => AttachError::OutOfReach(self.why_unanswered(status).await),
+        }
+    }
+
+    /// Why a request on a connection that was made has got no answer.
+    pub(crate) async fn why_unanswered(&self, status: &Status) -> String {
+        let refused = match &self.secure {
+            // Its source is what happened to the connection; a server's answer has none.
+            Some(secure) if status.source().is_some() => {
+                secure.refusal(&self.endpoint.uri().to_string()).await
+            }
+            Some(_) | None => None,
+        };
+        match refused {
+            Some(refused) => format!("{refused}; {}", refused.remedy()),
+            None => status.message().to_owned(),
         }
     }
 }
@@ -212,14 +244,6 @@ pub(crate) fn client(channel: Channel) -> SessionClient<Channel> {
     SessionClient::new(channel)
         .max_decoding_message_size(SESSION_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(SESSION_MESSAGE_BYTES_MAX)
-}
-
-fn failed(status: Status) -> AttachError {
-    let reason = status.message().to_owned();
-    match status.code() {
-        Code::Unauthenticated | Code::PermissionDenied => AttachError::NotAllowed(reason),
-        _ => AttachError::OutOfReach(reason),
-    }
 }
 
 /// The innermost error says what really happened.

@@ -3,12 +3,16 @@
 //! The system's authorities are trusted, those of `SSL_CERT_FILE` or `SSL_CERT_DIR` in place
 //! of them where one is set, and those of a file in place of all others where one is named.
 
+mod refusal;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
+
+pub use self::refusal::CertificateRefused;
 
 /// How connections to `https://` servers are made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

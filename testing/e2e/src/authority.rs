@@ -15,6 +15,8 @@ pub enum Validity {
     Now,
     /// Until years ago.
     Expired,
+    /// In years to come.
+    Later,
 }
 
 /// A certificate and its key, as files in PEM.
@@ -68,9 +70,13 @@ impl Authority {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let mut params = CertificateParams::new(names).expect("names");
         params.distinguished_name.push(DnType::CommonName, common);
-        if validity == Validity::Expired {
-            params.not_before = rcgen::date_time_ymd(2020, 1, 1);
-            params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        match validity {
+            Validity::Now => {}
+            Validity::Expired => {
+                params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+                params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+            }
+            Validity::Later => params.not_before = rcgen::date_time_ymd(2100, 1, 1),
         }
         let key = KeyPair::generate().expect("a key");
         let made = params.signed_by(&key, &self.issuer).expect("a certificate");

@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use outlast_cli_core::clock;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_core::budget::{Budgets, InterruptionCharge};
 use outlast_core::time::Span;
 use outlast_packs::PackSet;
 use outlast_server::access::Access;
-use outlast_server::tls::Tls;
+use outlast_server::tls::{Tls, TlsFiles};
 use outlast_server::{ServeError, Server, Settings as ServerSettings};
 use outlast_store::Store;
 
 use super::packs;
 use super::store;
+use crate::certificate::Validity;
 use crate::config::server::{ServerConfig, Switches};
 use crate::config::value::Interruptions;
 use crate::config::{Environment, Flag, Settings};
@@ -88,8 +90,19 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
 
 fn tls(config: &ServerConfig) -> Result<Option<Arc<Tls>>, Failure> {
     let Some(files) = &config.tls else { return Ok(None) };
+    Ok(Some(Arc::new(load(files)?)))
+}
+
+fn load(files: &TlsFiles) -> Result<Tls, Failure> {
     let tls = Tls::load(files).map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(Some(Arc::new(tls)))
+    let validity = Validity::of_file(&files.cert);
+    if let Some(problem) = validity.and_then(|validity| validity.problem(clock::now())) {
+        tracing::warn!(
+            "server.tls.cert {} {problem}: clients refuse it; replace it and send SIGHUP",
+            files.cert.display()
+        );
+    }
+    Ok(tls)
 }
 
 /// Where the settings come from: SIGHUP reloads them.
@@ -130,10 +143,7 @@ impl Reloadable {
         let config = source.read()?;
         // Everything is checked before anything is replaced.
         let tls = match (&self.tls, &config.tls) {
-            (Some(tls), Some(files)) => {
-                let loaded = Tls::load(files).map_err(|error| Failure::usage(error.to_string()))?;
-                Some((tls, loaded))
-            }
+            (Some(tls), Some(files)) => Some((tls, load(files)?)),
             (None, None) => None,
             (Some(_), None) | (None, Some(_)) => {
                 let what = "TLS cannot be turned on or off while the server runs: restart it";

@@ -172,7 +172,7 @@ impl Events {
             }
             if let Some(failed) = self.advance().await {
                 if !failed.is_for_now() {
-                    return Err(self.http.error(failed, self.tries));
+                    return Err(self.http.error(failed, self.tries).await);
                 }
                 tracing::debug!(?failed, "event stream lost, reconnecting");
                 self.pause = Some(failed.pause(&mut self.backoff));

@@ -22,6 +22,7 @@ use super::{ClientBuilder, ClientError, Refusal};
 use crate::clock::Stopwatch;
 use crate::session::backoff::Backoff;
 use crate::session::{Address, BadAddress, Token};
+use crate::tls::Tls;
 
 /// Longest pause that a server may ask for: a wrong clock must not stop a client.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
@@ -36,6 +37,7 @@ pub(super) struct Http {
 struct Inner {
     client: reqwest::Client,
     server: Url,
+    tls: Tls,
     request_timeout: Duration,
     retry_for: Duration,
 }
@@ -148,7 +150,7 @@ impl Http {
             .user_agent(concat!("outlast-sdk/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| bad(deepest(&error)))?;
-        Ok(Self { inner: Arc::new(Inner { client, server, request_timeout, retry_for }) })
+        Ok(Self { inner: Arc::new(Inner { client, server, tls, request_timeout, retry_for }) })
     }
 
     pub(super) async fn send(&self, mut ask: Ask<'_>) -> Result<Answer, ClientError> {
@@ -167,7 +169,7 @@ impl Http {
             };
             let pause = failed.pause(&mut backoff);
             if !failed.may_repeat(ask.repeat) || watch.elapsed() + pause >= patience {
-                return Err(self.error(failed, tries));
+                return Err(self.error(failed, tries).await);
             }
             tracing::debug!(path = ?ask.path, tries, ?pause, ?failed, "retrying request");
             tokio::time::sleep(pause).await;
@@ -219,11 +221,15 @@ impl Http {
         Ok(request)
     }
 
-    pub(super) fn error(&self, failed: Failed, tries: u32) -> ClientError {
+    pub(super) async fn error(&self, failed: Failed, tries: u32) -> ClientError {
         match failed {
             Failed::Refused { refusal, .. } => ClientError::Refused(refusal),
             Failed::Unanswered { reason, .. } => {
                 let server = self.inner.server.as_str().to_owned();
+                let reason = match self.inner.tls.refusal(&server).await {
+                    Some(refused) => format!("{refused}; {}", refused.remedy()),
+                    None => reason,
+                };
                 ClientError::Unreachable { server, tries, reason }
             }
         }

@@ -97,7 +97,7 @@ async fn send(address: &Address, report: &DeathReport) -> Result<(), DeathNotRep
                 | Code::PermissionDenied
                 | Code::Unimplemented
                 | Code::InvalidArgument => DeathNotReported::Refused(reason),
-                _ => DeathNotReported::OutOfReach(reason),
+                _ => DeathNotReported::OutOfReach(address.why_unanswered(&status).await),
             })
         }
     }

@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::codegen::{Service, http::Uri};
 
-use crate::tls::{Tls, TlsError};
+use crate::tls::{CertificateRefused, Tls, TlsError};
 
 /// Makes connections with TLS. Certificates are read again for each of them: they may be
 /// renewed while a worker runs.
@@ -28,6 +28,11 @@ impl Secure {
     pub(crate) fn new(tls: &Tls) -> Result<Self, TlsError> {
         let config = Arc::new(config(tls)?);
         Ok(Self { tls: tls.clone(), latest: Arc::new(Mutex::new(config)) })
+    }
+
+    /// Whether the server refuses the client certificate, after a request to it has failed.
+    pub(crate) async fn refusal(&self, url: &str) -> Option<CertificateRefused> {
+        self.tls.refusal(url).await
     }
 
     fn config(&self) -> Arc<ClientConfig> {

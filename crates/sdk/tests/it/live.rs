@@ -15,9 +15,13 @@ pub(crate) fn with_server(test: impl AsyncFnOnce(&mut Scene)) {
 
 /// As [`with_server`], with a server that is set up in a certain way.
 pub(crate) fn with_options(options: ServerOptions, test: impl AsyncFnOnce(&mut Scene)) {
-    let mut scene = Scene::with(options);
+    beside(&mut Scene::with(options), test);
+}
+
+/// Runs `test` beside a server that runs.
+pub(crate) fn beside(scene: &mut Scene, test: impl AsyncFnOnce(&mut Scene)) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(test(&mut scene));
+    runtime.block_on(test(scene));
     runtime.shutdown_background();
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use outlast_e2e::process::{Finished, run_to_end};
 use outlast_e2e::wait::{eventually, within};
-use outlast_e2e::{Api, Authority, Identity, Run, Scene, ServerOptions, Validity};
+use outlast_e2e::{
+    Api, Authority, Identity, Run, Scene, ServerOptions, Validity, Worker, WorkerOptions,
+};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -233,12 +235,54 @@ fn a_client_certificate_is_a_role_and_nothing_else_gets_in() {
         (list(&nameless), 5, "server.tls.roles"),
         (cli_as(&scene, &trust, &board, &["run", "core.noop"]), 5, "certificate \"board.example\""),
         (list(&foreign), 6, "does not trust the authority"),
-        (list(&expired), 6, "ertificate"),
+        (list(&expired), 6, "has expired"),
     ] {
         assert_eq!(refused.code, Some(code), "{words}: {}", refused.stderr);
         assert!(refused.stderr.contains(words), "{words}: {}", refused.stderr);
     }
     scene.judge();
+}
+
+/// With TLS 1.3 a client's certificate is refused after the handshake, and a worker once said
+/// `transport error` again and again.
+#[test]
+fn a_client_whose_certificate_is_refused_says_which_and_why() {
+    let trust = Trust::new();
+    let stranger = Authority::new(trust.folder.path(), "stranger");
+    let scene = Scene::with(trust.mutual()).trusting(trust.ca.client(None));
+    let packs = scene.folder().join("packs");
+    for (identity, why, remedy) in [
+        (
+            stranger.sign("foreign", &[], Validity::Now),
+            "it does not trust the authority that signed it (TLS alert UnknownCA)",
+            "server.tls.client_ca",
+        ),
+        (
+            trust.ca.sign("late", &[], Validity::Expired),
+            "it has expired or is not valid yet (TLS alert CertificateExpired)",
+            "renew it",
+        ),
+    ] {
+        let [cert_flag, cert, key_flag, key] = shown(&identity);
+        let refused = format!("the server refused the client certificate {cert}: {why}");
+        let options = WorkerOptions::named("refused")
+            .flag("--ca-file", &trust.ca_file())
+            .flag(&cert_flag, &cert)
+            .flag(&key_flag, &key);
+        let mut worker =
+            Worker::start_unregistered(&options, &scene.server().url(), &packs, scene.folder());
+        for _ in 0..3 {
+            let line = worker.guardian_mut().await_line("cannot attach", BOUND);
+            assert!(line.contains(&refused) && line.contains(remedy), "{line}");
+        }
+        drop(worker);
+        for command in [&["jobs", "list"][..], &["run", "core.noop"], &["bench", "enqueue"]] {
+            let asked = cli_as(&scene, &trust, &identity, command);
+            assert_eq!(asked.code, Some(6), "{command:?}: {}", asked.stderr);
+            let stderr = asked.stderr;
+            assert!(stderr.contains(&refused) && stderr.contains(remedy), "{command:?}: {stderr}");
+        }
+    }
 }
 
 #[test]
@@ -281,4 +325,28 @@ fn sighup_renews_certificate_and_tokens_for_new_connections_or_changes_nothing()
     options.write(&config);
     hang_up("authentication cannot be turned on or off");
     assert_eq!((ask(&successor, OTHER), ask(&third, OTHER)), (Some(200), None));
+}
+
+/// The server runs on: a client without verification, or an operator on the same host, may still
+/// need it.
+#[test]
+fn a_certificate_that_is_not_valid_now_is_warned_of_at_start_and_on_sighup() {
+    let trust = Trust::new();
+    let expired = trust.ca.sign("old", NAMES, Validity::Expired);
+    let early = trust.ca.sign("early", NAMES, Validity::Later);
+    let scene = Scene::with(trust.options(&expired, json!({})));
+    let warned = |sign: &str| {
+        eventually("a warning", BOUND, || {
+            let log = scene.server().process().log();
+            log.lines().any(|line| line.contains("WARN") && line.contains(sign)).then_some(())
+        });
+    };
+    warned("old.crt expired on 2021-01-01");
+    std::fs::copy(&early.cert, &expired.cert).expect("a copy");
+    std::fs::copy(&early.key, &expired.key).expect("a copy");
+    scene.server().process().signal(Signal::HUP);
+    warned("old.crt is not valid before 2100-01-01");
+    let config = scene.folder().join("outlast.yaml").display().to_string();
+    let doctor = run_to_end(&["doctor", "-o", "json", "--config", &config], BOUND);
+    assert!(doctor.stdout.contains("is not valid before 2100-01-01"), "{}", doctor.stdout);
 }

@@ -16,18 +16,16 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use x509_cert::Certificate;
-use x509_cert::der::Decode as _;
 
 use super::Subject;
 use super::check::Check;
+use crate::certificate::Validity;
 use crate::config::server::tls_files;
 
 /// A certificate that expires sooner than this is renewed now.
 const EXPIRY_WARN_DAYS: i64 = 14;
 /// Longest a handshake may take.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
-const DAY_SECONDS: i64 = 24 * 3600;
 
 /// Looks at the files that a server here is configured with.
 pub(super) fn files(subject: &Subject<'_>, checks: &mut Vec<Check>) {
@@ -158,25 +156,23 @@ impl ServerCertVerifier for Witness {
 
 /// The one of a chain that expires first decides.
 fn expiry(name: &'static str, whose: &str, chain: &[CertificateDer<'_>]) -> Check {
-    let ends = chain.iter().filter_map(|der| {
-        let certificate = Certificate::from_der(der.as_ref()).ok()?;
-        let end = certificate.tbs_certificate.validity.not_after.to_unix_duration();
-        i64::try_from(end.as_secs()).ok()
-    });
-    let Some(end) = ends.min() else {
+    let Some(validity) = Validity::of(chain) else {
         return Check::fail(name, format!("{whose}: no certificate can be read"), "make another");
     };
-    let days = (end - clock::now().as_second()).div_euclid(DAY_SECONDS);
-    let date = jiff::Timestamp::from_second(end).map(|end| end.strftime("%Y-%m-%d").to_string());
-    let date = date.unwrap_or_else(|_| "an unknown day".to_owned());
-    let fact = format!("{whose}: {} in the chain, valid until {date}", chain.len());
+    let now = clock::now();
+    let days = validity.days_left(now);
     let fix = "renew it; a server reloads it on SIGHUP";
-    let check = if days < 0 {
-        Check::fail(name, fact, fix)
-    } else if days < EXPIRY_WARN_DAYS {
-        Check::warn(name, fact, fix)
-    } else {
-        Check::ok(name, fact)
+    let check = match validity.problem(now) {
+        Some(problem) => Check::fail(name, format!("{whose}: {problem}"), fix),
+        None => {
+            let (count, last) = (chain.len(), validity.last_day());
+            let fact = format!("{whose}: {count} in the chain, valid until {last}");
+            if days < EXPIRY_WARN_DAYS {
+                Check::warn(name, fact, fix)
+            } else {
+                Check::ok(name, fact)
+            }
+        }
     };
     #[expect(clippy::cast_precision_loss, reason = "a number for people")]
     let days = days as f64;

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use outlast_e2e::ServerOptions;
+use outlast_e2e::{Authority, Scene, ServerOptions, Validity};
 use outlast_sdk::{
-    BoxError, Client, HandlerError, JobContext, JobState, NewJob, RunError, Worker, WorkerBuilder,
+    BoxError, Client, HandlerError, JobContext, JobState, NewJob, RunError, Tls, Worker,
+    WorkerBuilder,
 };
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::with_options;
+use super::{beside, with_options};
 use crate::support::within;
 
 const PRODUCER: &str = "a-producer-token-for-tests";
@@ -85,5 +86,28 @@ fn each_role_may_do_its_part_and_no_other() {
         drop(stop);
         let summary = within(serving).await.unwrap().unwrap();
         assert_eq!((summary.failed, summary.completed), (1, 1));
+    });
+}
+
+#[test]
+fn a_client_certificate_that_is_refused_is_named_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let ca = Authority::new(folder.path(), "authority");
+    let own = ca.sign("server", &["localhost", "127.0.0.1"], Validity::Now);
+    let foreign = Authority::new(folder.path(), "stranger").sign("foreign", &[], Validity::Now);
+    let tls = json!({"cert": own.cert, "key": own.key, "client_ca": ca.file(),
+        "roles": {"root": "admin"}});
+    let options = ServerOptions::default().set("server.tls", tls);
+    let mut scene = Scene::with(options).trusting(ca.client(None));
+    beside(&mut scene, async |scene| {
+        let tls = Tls::new().ca_file(ca.file()).client_certificate(&foreign.cert, &foreign.key);
+        let client = Client::builder(scene.server().url()).tls(tls).retry_for(Duration::ZERO);
+        let refused = within(client.build().unwrap().enqueue(NewJob::new("gate", 1))).await;
+        let refused = refused.unwrap_err().to_string();
+        let expected = format!(
+            "the server refused the client certificate {}: it does not trust the authority",
+            foreign.cert.display()
+        );
+        assert!(refused.contains(&expected), "{refused}");
     });
 }

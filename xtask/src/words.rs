@@ -1,7 +1,7 @@
 //! The vocabulary: words that `docs/glossary.md` lists as retired are rejected.
 //!
 //! Its two tables are read from there: phrases, which no prose contains, and names, which no
-//! module or type of a folder has. Prose is everything that is not an identifier: words in
+//! module, type or function of a folder has. Prose is everything that is not an identifier: words in
 //! capitals, in backquotes or joined to another by a hyphen, dot or underscore are data.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +21,9 @@ const EXEMPT: &[&str] = &[
 /// What the tables begin with.
 const PHRASES: &str = "| Write | Not |";
 const NAMES: &str = "| Name | Not | In |";
+/// What defines a name.
+const KINDS: &[&str] = &["struct", "enum", "trait", "type", "fn"];
+
 /// The words that are retired.
 #[derive(Debug, Default)]
 pub(crate) struct Retired {
@@ -92,8 +95,8 @@ impl Retired {
         if names.peek().is_none() {
             return;
         }
-        let mut defined = types(text);
-        defined.extend(file.file_stem().and_then(|stem| stem.to_str()));
+        let mut defined = definitions(text);
+        defined.extend(file.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned));
         for Name { instead, retired, .. } in names {
             if defined.contains(retired.as_str()) {
                 let shown = file.display();
@@ -103,14 +106,14 @@ impl Retired {
     }
 }
 
-/// The types that a source file defines.
-fn types(text: &str) -> BTreeSet<&str> {
+/// The types that a source file defines, and its functions as `fn name`.
+fn definitions(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for line in text.lines() {
         let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
-        if words.any(|word| ["struct", "enum", "trait", "type"].contains(&word)) {
-            found.extend(words.next());
-        }
+        let Some(kind) = words.find(|word| KINDS.contains(word)) else { continue };
+        let Some(name) = words.next() else { continue };
+        found.insert(if kind == "fn" { format!("fn {name}") } else { name.to_owned() });
     }
     found
 }
@@ -168,9 +171,11 @@ mod tests {
     }
 
     #[test]
-    fn a_retired_name_is_rejected_as_module_and_type_in_its_folder_only() {
+    fn a_retired_name_is_rejected_as_module_type_and_function_in_its_folder_only() {
         assert_eq!(faults("crates/bench/src/hands.rs", "").len(), 1);
         assert_eq!(faults("crates/bench/src/x.rs", "pub(crate) struct Place {").len(), 1);
+        assert_eq!(faults("crates/cli/src/x.rs", "async fn tell(text: &str) {").len(), 1);
+        assert!(faults("crates/cli/src/x.rs", "fn tell_all() {").is_empty());
         assert!(faults("crates/bench/src/x.rs", "pub struct Places;").is_empty());
         assert!(faults("crates/cli/src/hands.rs", "struct Place;").is_empty());
     }

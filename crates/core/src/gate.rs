@@ -67,7 +67,7 @@ pub struct Gate {
     /// Most attempts at a time; `None` is no bound.
     pub concurrency: Option<u32>,
     /// Attempts that hold it now.
-    pub held: u64,
+    pub in_flight: u64,
     /// Most starts in a period; `None` is no bound.
     pub rate: Option<Rate>,
     /// Until when the starts so far use up the rate ("theoretical arrival time" of the generic
@@ -113,7 +113,7 @@ impl Gate {
     /// Returns how many may start now, and what stops the one after them.
     fn open(&self, now: Timestamp) -> (u32, Shut) {
         let free = self.concurrency.map_or(u32::MAX, |most| {
-            u32::try_from(u64::from(most).saturating_sub(self.held)).unwrap_or(0)
+            u32::try_from(u64::from(most).saturating_sub(self.in_flight)).unwrap_or(0)
         });
         let Some(rate) = self.rate else { return (free, Shut::Full) };
         let (interval, now) = (rate.interval(), micros(now));
@@ -140,7 +140,7 @@ impl Gate {
             }
             Some(_) | None => self.used_until,
         };
-        Self { held: self.held.saturating_add(u64::from(started)), used_until, ..self }
+        Self { in_flight: self.in_flight.saturating_add(u64::from(started)), used_until, ..self }
     }
 }
 

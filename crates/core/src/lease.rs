@@ -165,8 +165,8 @@ impl Watch {
 /// A heartbeat carries it so that worker and server find out that they disagree without
 /// sending the list: the exclusive-or of one mixed word for each attempt.
 #[must_use]
-pub fn held_digest(held: impl IntoIterator<Item = (JobId, Epoch)>) -> u64 {
-    held.into_iter().fold(0, |digest, (job, epoch)| {
+pub fn in_flight_digest(in_flight: impl IntoIterator<Item = (JobId, Epoch)>) -> u64 {
+    in_flight.into_iter().fold(0, |digest, (job, epoch)| {
         let (high, low) = job.0.as_u64_pair();
         digest ^ mix(mix(high ^ epoch.0).wrapping_add(low))
     })

@@ -14,7 +14,7 @@
 //! - [`selector`]: which workers a job accepts
 //! - [`evidence`]: how an end is known
 //! - [`lease`]: who may speak for an attempt, and when time alone may end that right
-//! - [`duty`]: what one server does for all of them
+//! - [`leadership`]: what one server does for all of them
 //! - [`worker`]: how a worker lives, drains and is given up
 //! - [`limits`]: every bound with its reason
 //!
@@ -30,12 +30,12 @@
 pub mod bucket;
 pub mod budget;
 pub mod containment;
-pub mod duty;
 pub mod evidence;
 pub mod gate;
 pub mod id;
 pub mod job;
 pub mod keys;
+pub mod leadership;
 pub mod lease;
 pub mod limits;
 pub mod retry;

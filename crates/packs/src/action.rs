@@ -14,7 +14,7 @@ use serde_json::Value;
 pub(crate) use definition::{PackFile, Reading};
 pub(crate) use entry::Entry;
 pub use entry::{EntryPoint, Program};
-pub use environment::{SecretAs, SecretWish};
+pub use environment::{SecretAs, SecretSpec};
 pub use retry::{OnExhaustion, RetrySpec};
 
 use crate::output::{self, OutputFormat};
@@ -58,7 +58,7 @@ pub struct Action {
     /// Environment variables that it sets.
     pub environment: BTreeMap<String, String>,
     /// Secrets that it asks the worker for, by the name that the script uses.
-    pub secrets: BTreeMap<String, SecretWish>,
+    pub secrets: BTreeMap<String, SecretSpec>,
     parameters: Parameters,
     entry: Entry,
 }

@@ -5,9 +5,9 @@ use std::io;
 
 /// Why a pack could not be read: where, what is wrong, and what would be right.
 #[derive(Debug, thiserror::Error)]
-#[error("{place}: {problem}; {remedy}")]
+#[error("{position}: {problem}; {remedy}")]
 pub struct PackError {
-    place: Place,
+    position: FilePosition,
     problem: String,
     remedy: String,
     #[source]
@@ -16,12 +16,12 @@ pub struct PackError {
 
 /// A file, and the line in it where that is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct FilePosition {
     file: String,
     line: Option<u64>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FilePosition {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(formatter, "{}:{line}", self.file),
@@ -34,13 +34,13 @@ impl PackError {
     /// The file or folder at fault.
     #[must_use]
     pub fn file(&self) -> &str {
-        &self.place.file
+        &self.position.file
     }
 
     /// The line at fault, counted from 1, where it is known.
     #[must_use]
     pub const fn line(&self) -> Option<u64> {
-        self.place.line
+        self.position.line
     }
 
     /// What is wrong, without the place.
@@ -53,8 +53,8 @@ impl PackError {
         problem: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Self {
-        let place = Place { file: file.into(), line: None };
-        Self { place, problem: problem.into(), remedy: remedy.into(), source: None }
+        let position = FilePosition { file: file.into(), line: None };
+        Self { position, problem: problem.into(), remedy: remedy.into(), source: None }
     }
 
     pub(crate) fn io(file: impl Into<String>, act: &str, source: io::Error) -> Self {
@@ -68,7 +68,7 @@ impl PackError {
     }
 
     pub(crate) fn at(mut self, line: Option<u64>) -> Self {
-        self.place.line = line.filter(|line| *line > 0);
+        self.position.line = line.filter(|line| *line > 0);
         self
     }
 }

@@ -29,7 +29,7 @@ mod source;
 mod yaml;
 
 pub use action::{
-    Action, EntryPoint, OnExhaustion, Overlap, Program, RetrySpec, Runner, SecretAs, SecretWish,
+    Action, EntryPoint, OnExhaustion, Overlap, Program, RetrySpec, Runner, SecretAs, SecretSpec,
 };
 pub use error::PackError;
 pub use note::Note;

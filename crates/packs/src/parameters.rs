@@ -83,13 +83,13 @@ impl Parameters {
             Strictness::AsSchema => Vec::new(),
         };
         defaults::fill(&self.schema, &mut complete);
-        let told = |error: &ValidationError<'_>| {
+        let is_repeated = |error: &ValidationError<'_>| {
             let others = matches!(error.kind(), ValidationErrorKind::AdditionalProperties { .. });
             others && error.instance_path().to_string().is_empty()
         };
         let errors = self.validator.iter_errors(&complete);
-        let is_told = !violations.is_empty();
-        let errors = errors.filter(|error| !(is_told && told(error)));
+        let has_any = !violations.is_empty();
+        let errors = errors.filter(|error| !(has_any && is_repeated(error)));
         violations.extend(errors.take(VIOLATIONS_MAX).map(violation));
         violations.truncate(VIOLATIONS_MAX);
         if violations.is_empty() { Ok(complete) } else { Err(violations) }

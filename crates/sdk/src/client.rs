@@ -28,7 +28,7 @@ use serde_json::value::RawValue;
 
 pub use self::error::{ClientError, Refusal};
 pub use self::events::{Event, EventData, EventFilter, Events};
-use self::http::{Ask, Http, Repeat};
+use self::http::{Http, HttpRequest, Repeat};
 pub use self::job::{AttemptError, Job, Unsuccessful};
 pub use self::new_job::{NewJob, Retry};
 use crate::session::{BadAddress, Token};
@@ -95,7 +95,7 @@ impl Client {
         let (envelope, key) = job.into_parts()?;
         let body = encoded("job", &envelope)?;
         let path = ["ojs", "v1", "jobs"];
-        let answer = self.http.send(Ask::post(&path, body).keyed(key)?).await?;
+        let answer = self.http.send(HttpRequest::post(&path, body).keyed(key)?).await?;
         answer.read::<OneJob>().map(|answer| answer.job)
     }
 
@@ -148,7 +148,7 @@ impl Client {
         }
         let body = encoded("jobs", &serde_json::json!({ "jobs": envelopes }))?;
         let path = ["ojs", "v1", "jobs", "batch"];
-        let answer = self.http.send(Ask::post(&path, body).keyed(key)?).await?;
+        let answer = self.http.send(HttpRequest::post(&path, body).keyed(key)?).await?;
         answer.read::<ManyJobs>().map(|answer| answer.jobs)
     }
 
@@ -158,7 +158,7 @@ impl Client {
     /// When it is not known ([`ClientError::is_not_found`]), or the server cannot be reached.
     pub async fn get(&self, id: JobId) -> Result<Job, ClientError> {
         let id = id.to_string();
-        let answer = self.http.send(Ask::get(&["ojs", "v1", "jobs", &id])).await?;
+        let answer = self.http.send(HttpRequest::get(&["ojs", "v1", "jobs", &id])).await?;
         answer.read::<OneJob>().map(|answer| answer.job)
     }
 
@@ -171,8 +171,8 @@ impl Client {
     pub async fn cancel(&self, id: JobId) -> Result<Job, ClientError> {
         let text = id.to_string();
         let path = ["ojs", "v1", "jobs", &text, "cancel"];
-        let ask = Ask::post(&path, Vec::new()).repeated(Repeat::Safe);
-        match self.http.send(ask).await {
+        let request = HttpRequest::post(&path, Vec::new()).repeated(Repeat::Safe);
+        match self.http.send(request).await {
             Ok(answer) => answer.read::<OneJob>().map(|answer| answer.job),
             Err(error) if error.is_conflict() => {
                 let job = self.get(id).await?;
@@ -191,7 +191,7 @@ impl Client {
     pub async fn retry(&self, id: JobId) -> Result<Job, ClientError> {
         let text = id.to_string();
         let path = ["api", "v1", "executions", &text, "retry"];
-        self.http.send(Ask::post(&path, Vec::new()).repeated(Repeat::IfNotSent)).await?;
+        self.http.send(HttpRequest::post(&path, Vec::new()).repeated(Repeat::IfNotSent)).await?;
         self.get(id).await
     }
 

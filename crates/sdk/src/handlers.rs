@@ -69,7 +69,7 @@ impl Handlers {
             Ok(args) => {
                 let stop = context.stop_seen();
                 let work = handler(args, context);
-                Box::pin(async move { outcome::ended(work.await, &stop) })
+                Box::pin(async move { outcome::of_handler(work.await, &stop) })
             }
             Err(outcome) => Box::pin(ready(*outcome)),
         });
@@ -90,10 +90,10 @@ impl Handlers {
                 let name = context.job_type().to_owned();
                 // The thread is the attempt's for as long as it lives, whatever the handler
                 // does with its context.
-                let held = context.clone();
+                let in_flight = context.clone();
                 let work = move || {
-                    let outcome = outcome::ended(handler(args, context), &stop);
-                    drop(held);
+                    let outcome = outcome::of_handler(handler(args, context), &stop);
+                    drop(in_flight);
                     outcome
                 };
                 Box::pin(blocking::run(name, work))

@@ -9,8 +9,8 @@
 //! HTTP/2 keepalive within a heartbeat interval.
 
 pub(crate) mod backoff;
+pub(crate) mod connection;
 pub(crate) mod death;
-pub(crate) mod link;
 mod secure;
 
 use std::error::Error as _;

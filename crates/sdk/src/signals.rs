@@ -38,7 +38,7 @@ impl Signals {
     /// Takes the signals over from the system's default, for the rest of the process's life.
     pub(crate) async fn listen(control: Control) -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        let (told, listens) = oneshot::channel();
+        let (ready, listens) = oneshot::channel();
         std::thread::Builder::new().name("signals".to_owned()).stack_size(128 * 1024).spawn(
             move || {
                 runtime.block_on(async {
@@ -46,11 +46,11 @@ impl Signals {
                     match listener {
                         Ok(listener) => {
                             // The caller may be gone already.
-                            let _ = told.send(Ok(()));
+                            let _ = ready.send(Ok(()));
                             listener.pass_on(&control).await;
                         }
                         Err(error) => {
-                            let _ = told.send(Err(error));
+                            let _ = ready.send(Err(error));
                         }
                     }
                 });

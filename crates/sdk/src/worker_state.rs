@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outlast_core::id::WorkerId;
-use outlast_core::lease::held_digest;
+use outlast_core::lease::in_flight_digest;
 use outlast_core::time::{BootTime, Span};
 use outlast_proto::v1;
 use tokio::sync::{Notify, watch};
@@ -47,7 +47,7 @@ pub(crate) struct Reported {
     pub(crate) terms: Terms,
     /// The server sees another set of held attempts: it wants the list.
     pub(crate) send_held: bool,
-    held: HashSet<AttemptId>,
+    in_flight: HashSet<AttemptId>,
     digest: u64,
 }
 
@@ -62,7 +62,7 @@ impl WorkerState {
                 free_slots: 0,
                 terms,
                 send_held: false,
-                held: HashSet::new(),
+                in_flight: HashSet::new(),
                 digest: 0,
             }),
             last_turn: AtomicU64::new(boot_now().0),
@@ -135,18 +135,15 @@ impl WorkerState {
         if !reported.live {
             return None;
         }
-        let held = if std::mem::take(&mut reported.send_held) {
-            reported.held.iter().map(|held| held.to_wire()).collect()
-        } else {
-            Vec::new()
-        };
+        let keys =
+            if std::mem::take(&mut reported.send_held) { reported.in_flight() } else { Vec::new() };
         let request = v1::BeatRequest {
             worker_id: identity_bytes(reported.worker),
-            in_flight: u32::try_from(reported.held.len()).unwrap_or(u32::MAX),
+            in_flight: u32::try_from(reported.in_flight.len()).unwrap_or(u32::MAX),
             held_digest: reported.digest,
             free_slots: reported.free_slots,
             last_poll_age_ms: self.turn_age(now).0,
-            held,
+            held: keys,
             phase: reported.phase.into(),
         };
         Some((reported.worker, request))
@@ -155,26 +152,26 @@ impl WorkerState {
 
 impl Reported {
     pub(crate) fn hold(&mut self, attempt: AttemptId) {
-        if self.held.insert(attempt) {
-            self.digest ^= held_digest([(attempt.job, attempt.epoch)]);
+        if self.in_flight.insert(attempt) {
+            self.digest ^= in_flight_digest([(attempt.job, attempt.epoch)]);
         }
     }
 
     pub(crate) fn release(&mut self, attempt: AttemptId) {
-        if self.held.remove(&attempt) {
-            self.digest ^= held_digest([(attempt.job, attempt.epoch)]);
+        if self.in_flight.remove(&attempt) {
+            self.digest ^= in_flight_digest([(attempt.job, attempt.epoch)]);
         }
     }
 
-    pub(crate) fn held(&self) -> Vec<v1::AttemptKey> {
-        self.held.iter().map(|held| held.to_wire()).collect()
+    pub(crate) fn in_flight(&self) -> Vec<v1::AttemptKey> {
+        self.in_flight.iter().map(|attempt| attempt.to_wire()).collect()
     }
 
     /// Becomes another worker, which holds nothing.
-    pub(crate) fn begin_anew(&mut self) {
+    pub(crate) fn reset_identity(&mut self) {
         self.worker = new_identity();
         self.live = false;
-        self.held.clear();
+        self.in_flight.clear();
         self.digest = 0;
         self.send_held = false;
     }

@@ -63,14 +63,14 @@ impl Role {
     /// | operator | x | x | | x | |
     /// | admin | x | x | x | x | x |
     #[must_use]
-    pub const fn allows(self, need: Need) -> bool {
-        match need {
-            Need::Nothing | Need::Read => true,
-            Need::Produce => matches!(self, Self::Admin | Self::Operator | Self::Producer),
+    pub const fn allows(self, permission: Scope) -> bool {
+        match permission {
+            Scope::Nothing | Scope::Read => true,
+            Scope::Produce => matches!(self, Self::Admin | Self::Operator | Self::Producer),
             // An operator's token, often on a laptop, cannot take jobs and make up results.
-            Need::Work => matches!(self, Self::Admin | Self::Worker),
-            Need::Operate => matches!(self, Self::Admin | Self::Operator),
-            Need::Administer => matches!(self, Self::Admin),
+            Scope::Work => matches!(self, Self::Admin | Self::Worker),
+            Scope::Operate => matches!(self, Self::Admin | Self::Operator),
+            Scope::Administer => matches!(self, Self::Admin),
         }
     }
 }
@@ -83,7 +83,7 @@ impl fmt::Display for Role {
 
 /// What a request needs its token to allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub enum Scope {
     /// No token at all: probes of liveness and readiness, the description of the API.
     Nothing,
     /// Looking at anything: jobs, workers, queues, metrics, events.
@@ -98,7 +98,7 @@ pub enum Need {
     Administer,
 }
 
-impl Need {
+impl Scope {
     /// Lists the roles that allow it, the smallest first.
     fn roles(self) -> String {
         let mut names: Vec<_> =
@@ -249,11 +249,11 @@ impl Access {
     pub fn check(
         &self,
         shown: Credentials<'_>,
-        need: Need,
+        permission: Scope,
         what: fmt::Arguments<'_>,
     ) -> Result<Principal, Denied> {
         let known = self.known();
-        if known.is_open() || need == Need::Nothing {
+        if known.is_open() || permission == Scope::Nothing {
             return Ok(Principal::Anybody);
         }
         let found = known.identify(shown)?;
@@ -262,11 +262,11 @@ impl Access {
             Principal::Token(token) => ("token", token),
             Principal::Certificate(name) => ("certificate", name),
         };
-        if known.role.allows(need) {
+        if known.role.allows(permission) {
             return Ok(found);
         }
         let KnownToken { name, role, .. } = known;
-        let roles = need.roles();
+        let roles = permission.roles();
         Err(Denied::Forbidden(format!(
             "{kind} {name:?} has the role {role}; {what} needs the role {roles}"
         )))
@@ -347,32 +347,36 @@ mod tests {
         Access::new(Role::ALL.map(token).to_vec(), vec![("ci".to_owned(), Role::Producer)])
     }
 
-    fn check(authorization: Option<&str>, need: Need) -> Result<(), Denied> {
+    fn check(authorization: Option<&str>, permission: Scope) -> Result<(), Denied> {
         let shown = Credentials { authorization, certificate: None };
-        access().check(shown, need, format_args!("this")).map(drop)
+        access().check(shown, permission, format_args!("this")).map(drop)
     }
 
     #[test]
     fn every_role_allows_what_the_table_says() {
         let table = [
-            (Need::Read, "viewer producer worker operator admin"),
-            (Need::Produce, "producer operator admin"),
-            (Need::Work, "worker admin"),
-            (Need::Operate, "operator admin"),
-            (Need::Administer, "admin"),
+            (Scope::Read, "viewer producer worker operator admin"),
+            (Scope::Produce, "producer operator admin"),
+            (Scope::Work, "worker admin"),
+            (Scope::Operate, "operator admin"),
+            (Scope::Administer, "admin"),
         ];
-        for (need, allowed) in table {
+        for (permission, allowed) in table {
             for role in Role::ALL {
                 let shown = format!("Bearer secret-{role}");
                 let allows = allowed.split(' ').any(|word| word == role.as_str());
-                assert_eq!(check(Some(&shown), need).is_ok(), allows, "{role} {need:?}");
+                assert_eq!(
+                    check(Some(&shown), permission).is_ok(),
+                    allows,
+                    "{role} {permission:?}"
+                );
             }
         }
     }
 
     #[test]
     fn refusal_names_the_token_its_role_and_the_roles_that_would_do() {
-        let refused = check(Some("Bearer secret-viewer"), Need::Produce);
+        let refused = check(Some("Bearer secret-viewer"), Scope::Produce);
         let message = r#"token "a viewer" has the role viewer; this needs the role producer, operator or admin"#;
         assert_eq!(refused, Err(Denied::Forbidden(message.to_owned())));
     }
@@ -390,17 +394,17 @@ mod tests {
             Some("Bearer secret-admin2"),
             Some(long.as_str()),
         ] {
-            let refused = check(header, Need::Read);
+            let refused = check(header, Scope::Read);
             assert!(matches!(refused, Err(Denied::Unauthenticated(_))), "{header:?}");
         }
-        assert_eq!(check(Some("bearer  secret-admin"), Need::Administer), Ok(()));
+        assert_eq!(check(Some("bearer  secret-admin"), Scope::Administer), Ok(()));
     }
 
     #[test]
     fn without_tokens_everybody_may_do_everything() {
         let open = Access::default();
         assert_eq!(
-            open.check(Credentials::default(), Need::Administer, format_args!("this")),
+            open.check(Credentials::default(), Scope::Administer, format_args!("this")),
             Ok(Principal::Anybody)
         );
     }
@@ -408,17 +412,17 @@ mod tests {
     #[test]
     fn a_certificate_has_the_role_of_the_first_name_that_has_one() {
         let names = |all: &[&str]| CertificateNames(all.iter().map(|&it| it.to_owned()).collect());
-        let check = |certificate: &CertificateNames, need| -> Result<String, Denied> {
+        let check = |certificate: &CertificateNames, permission| -> Result<String, Denied> {
             let shown = Credentials { authorization: None, certificate: Some(certificate) };
-            match access().check(shown, need, format_args!("this"))? {
+            match access().check(shown, permission, format_args!("this"))? {
                 Principal::Certificate(found) => Ok(found.name),
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!(check(&names(&["host", "ci"]), Need::Produce), Ok("ci".to_owned()));
-        let small = check(&names(&["ci"]), Need::Work).unwrap_err().to_string();
+        assert_eq!(check(&names(&["host", "ci"]), Scope::Produce), Ok("ci".to_owned()));
+        let small = check(&names(&["ci"]), Scope::Work).unwrap_err().to_string();
         assert!(small.starts_with(r#"certificate "ci" has the role producer"#), "{small}");
-        let strange = check(&names(&["host"]), Need::Read).unwrap_err();
+        let strange = check(&names(&["host"]), Scope::Read).unwrap_err();
         assert!(matches!(&strange, Denied::Forbidden(words) if words.contains("host")));
     }
 
@@ -426,7 +430,7 @@ mod tests {
     fn what_is_known_may_be_replaced() {
         let access = Access::default();
         access.replace(Vec::new(), vec![("ci".to_owned(), Role::Viewer)]);
-        let refused = access.check(Credentials::default(), Need::Read, format_args!("this"));
+        let refused = access.check(Credentials::default(), Scope::Read, format_args!("this"));
         assert!(refused.unwrap_err().to_string().contains("requires a client certificate"));
     }
 

@@ -110,7 +110,7 @@ async fn open(mut stream: TcpStream, site: &Site) -> io::Result<Option<Opened>> 
             let mut first = [0];
             if stream.peek(&mut first).await? == 1 && first != [tls::HANDSHAKE] {
                 let words = "this port requires TLS: use https:// instead of http://";
-                stream.write_all(&wire::answer("400 Bad Request", words)).await?;
+                stream.write_all(&wire::response("400 Bad Request", words)).await?;
                 wire::end(&mut stream).await;
                 return Ok(None);
             }
@@ -157,7 +157,7 @@ async fn serve_one(io: Io, service: Requests) -> hyper::Result<()> {
     let mut io = parts.io.into_inner();
     if error.is_timeout() && !parts.read_buf.is_empty() {
         let slow =
-            wire::answer("408 Request Timeout", "the request's head was not received in time");
+            wire::response("408 Request Timeout", "the request's head was not received in time");
         // Nothing can be done about a client that does not read it.
         drop(io.write_all(&slow).await);
     }

@@ -46,7 +46,7 @@ use outlast_core::time::{BootTime, Timestamp};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::Engine;
-use crate::access::Need;
+use crate::access::Scope;
 use crate::clock::boot_time;
 use error::ApiError;
 use ojs::plain_workers::PlainWorkers;
@@ -117,7 +117,7 @@ async fn wrong_method(State(app): State<App>, request: Request) -> Response {
 /// Responds if there is no route. Clients that may not read do not learn which routes exist.
 fn nowhere(app: App, request: Request, failure: fn(&Method, &str) -> ApiError) -> Response {
     let responder = Responder::of(&request);
-    let refused = match ApiRequest::new(app, request).allowed(Need::Read) {
+    let refused = match ApiRequest::new(app, request).allowed(Scope::Read) {
         Ok(req) => failure(req.method(), req.path()),
         Err(refused) => refused,
     };
@@ -126,10 +126,10 @@ fn nowhere(app: App, request: Request, failure: fn(&Method, &str) -> ApiError) -
 
 #[expect(clippy::needless_pass_by_value, reason = "the layer hands the panic over by value")]
 fn panicked(panic: Box<dyn Any + Send>) -> Response {
-    let told = panic
+    let message = panic
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied());
-    tracing::error!(panic = told.unwrap_or("unknown"), "a request handler panicked");
+    tracing::error!(panic = message.unwrap_or("unknown"), "a request handler panicked");
     Responder::unknown().respond(Err(ApiError::Internal("internal error".to_owned())))
 }

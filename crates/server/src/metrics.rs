@@ -16,7 +16,7 @@ use std::time::Duration;
 use outlast_core::job::{Outcome, State};
 use outlast_store::Reply;
 use outlast_store::command::{ClassId, ClassKey};
-use outlast_store::idempotency::Onced;
+use outlast_store::idempotency::EnqueuedOnce;
 use outlast_store::reply::{Claimed, Moved, Swept};
 
 use histogram::{Histogram, SHORT};
@@ -118,7 +118,9 @@ impl Metrics {
     pub(crate) fn enqueue_took(&self, reply: &Reply, took: Duration) {
         let first = match reply {
             Reply::Enqueued(Ok(job)) => Some(job),
-            Reply::EnqueuedAll(Ok(jobs)) | Reply::Onced(Ok(Onced::Stored(jobs))) => jobs.first(),
+            Reply::EnqueuedAll(Ok(jobs)) | Reply::EnqueuedOnce(Ok(EnqueuedOnce::Stored(jobs))) => {
+                jobs.first()
+            }
             _ => None,
         };
         if let Some(job) = first {
@@ -190,7 +192,7 @@ impl Metrics {
         add(&self.workers_lapsed, workers);
     }
 
-    pub(crate) fn stranded(&self, jobs: usize) {
+    pub(crate) fn unclaimable(&self, jobs: usize) {
         add(&self.stranded, jobs);
     }
 

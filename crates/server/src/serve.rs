@@ -114,7 +114,8 @@ impl Server {
         };
         let scheme = if site.tls.is_some() { "https" } else { "http" };
         tracing::info!("listening on {scheme}://{address}");
-        let mut door = Door { gate: Gate::new(engine.settings().connections), warned: None };
+        let mut acceptor =
+            Acceptor { gate: Gate::new(engine.settings().connections), warned: None };
 
         tokio::pin!(shutdown);
         loop {
@@ -123,11 +124,11 @@ impl Server {
                 // A graceful shutdown is impossible. Leases and transactions protect accepted jobs.
                 why = engine.died() => return Err(ServeError::Dead(why)),
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, from)) => door.let_in(stream, from, &site, &connections),
+                    Ok((stream, from)) => acceptor.let_in(stream, from, &site, &connections),
                     Err(error) => {
-                        door.warn(&format!("failed to accept a connection: {error}"));
+                        acceptor.warn(&format!("failed to accept a connection: {error}"));
                         // Closing idle connections may free file descriptors.
-                        door.gate.make_room();
+                        acceptor.gate.make_room();
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -139,12 +140,12 @@ impl Server {
 }
 
 /// The listener with its limits.
-struct Door {
+struct Acceptor {
     gate: Arc<Gate>,
     warned: Option<Instant>,
 }
 
-impl Door {
+impl Acceptor {
     fn let_in(&mut self, stream: TcpStream, from: SocketAddr, site: &Site, tasks: &TaskTracker) {
         if let Some(entered) = self.gate.enter(from.ip()) {
             tasks.spawn(connection::serve(stream, entered, site.clone()));
@@ -156,7 +157,7 @@ impl Door {
         }
         let words = "too many connections are open";
         // As much as the system takes at once: the server does not wait for refused clients.
-        drop(stream.try_write(&wire::answer("503 Service Unavailable", words)));
+        drop(stream.try_write(&wire::response("503 Service Unavailable", words)));
     }
 
     /// Logs a warning, but not for every connection of a flood.

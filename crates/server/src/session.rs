@@ -37,7 +37,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::access::{Credentials, Denied, Need};
+use crate::access::{Credentials, Denied, Scope};
 use crate::connections::Peer;
 use crate::engine::Engine;
 use crate::tls::CertificateNames;
@@ -68,7 +68,7 @@ impl SessionService {
             certificate: certificate.map(AsRef::as_ref),
         };
         let access = &self.engine.settings().access;
-        match access.check(shown, Need::Work, format_args!("a worker's session")) {
+        match access.check(shown, Scope::Work, format_args!("a worker's session")) {
             Ok(_) => {
                 if let Some(peer) = request.extensions().get::<Arc<Peer>>() {
                     peer.works();

@@ -131,17 +131,19 @@ fn bare_refusal(bytes: &[u8]) -> Option<(usize, u16)> {
 /// Returns the response to a request that could not be parsed.
 fn refusal(status: u16) -> Vec<u8> {
     match status {
-        414 => answer("414 URI Too Long", "the request's path is too long"),
-        431 => answer(
+        414 => response("414 URI Too Long", "the request's path is too long"),
+        431 => response(
             "431 Request Header Fields Too Large",
             "the request's head is too long or has too many headers",
         ),
-        _ => answer("400 Bad Request", "this is not HTTP; https:// needs a server with server.tls"),
+        _ => {
+            response("400 Bad Request", "this is not HTTP; https:// needs a server with server.tls")
+        }
     }
 }
 
 /// Returns a response that is written past hyper; the connection ends with it.
-pub(crate) fn answer(status: &str, message: &str) -> Vec<u8> {
+pub(crate) fn response(status: &str, message: &str) -> Vec<u8> {
     let code = match status.get(..3) {
         Some("408") => Code::RequestTimeout,
         Some("503") => Code::Unavailable,

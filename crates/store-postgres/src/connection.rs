@@ -93,14 +93,14 @@ impl Connection {
     }
 
     /// Sends statements in order and returns the rows of each.
-    pub(crate) async fn run(&mut self, asks: &[Statement]) -> Result<Vec<Vec<Row>>, Failure> {
-        self.prepare(asks).await?;
-        let calls = asks.iter().filter_map(|ask| {
-            let statement = self.statements.get(ask.sql)?;
+    pub(crate) async fn run(&mut self, statements: &[Statement]) -> Result<Vec<Vec<Row>>, Failure> {
+        self.prepare(statements).await?;
+        let calls = statements.iter().filter_map(|statement| {
+            let prepared = self.statements.get(statement.sql)?;
             let values: Vec<&(dyn ToSql + Sync)> =
-                ask.values.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect();
+                statement.values.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect();
             let client = &self.client;
-            Some(Box::pin(async move { client.query(statement, &values).await }) as Call<'_>)
+            Some(Box::pin(async move { client.query(prepared, &values).await }) as Call<'_>)
         });
         self.answered.clear();
         self.round_trips += 1;
@@ -112,11 +112,11 @@ impl Connection {
         self.answered.get(at).copied().unwrap_or_else(Instant::now)
     }
 
-    async fn prepare(&mut self, asks: &[Statement]) -> Result<(), Failure> {
-        for ask in asks {
-            if !self.statements.contains_key(ask.sql) {
-                let statement = self.client.prepare(ask.sql).await?;
-                self.statements.insert(ask.sql, statement);
+    async fn prepare(&mut self, statements: &[Statement]) -> Result<(), Failure> {
+        for statement in statements {
+            if !self.statements.contains_key(statement.sql) {
+                let prepared = self.client.prepare(statement.sql).await?;
+                self.statements.insert(statement.sql, prepared);
             }
         }
         Ok(())

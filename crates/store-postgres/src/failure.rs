@@ -17,7 +17,7 @@ pub(crate) enum Failure {
     /// deadlock, or a row that another transaction has just made.
     Again(Conflict, String),
     /// The transaction is rolled back for sure: it waited for a row that another one holds.
-    Held(String),
+    Locked(String),
     /// An earlier try of the batch took effect after all.
     Applied(String),
     /// The connection is gone or hangs, and the transaction was not committed on it yet.
@@ -66,7 +66,7 @@ impl From<tokio_postgres::Error> for Failure {
             return Self::Again(Conflict::Locks, words);
         }
         if *code == SqlState::LOCK_NOT_AVAILABLE {
-            return Self::Held(words);
+            return Self::Locked(words);
         }
         // A compare-and-set hits what was locked, unless it was not locked: an attempt that
         // this server remembers, or a worker that two servers register.
@@ -120,7 +120,7 @@ impl From<Failure> for StoreError {
             Failure::Again(_, words) | Failure::Applied(words) | Failure::Broken(words) => {
                 Self::Unavailable(words)
             }
-            Failure::Held(words) => Self::Held(words),
+            Failure::Locked(words) => Self::Locked(words),
             Failure::Certain(error) => error,
         }
     }

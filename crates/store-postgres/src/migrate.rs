@@ -6,7 +6,7 @@
 //!      ─pending─────────▶ lock, look again, apply, note, commit: all of it or nothing
 //! ```
 
-use outlast_store::migration::{Found, Migration, SchemaStatus, standing};
+use outlast_store::migration::{Found, Migration, SchemaStatus, schema_status};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, GenericClient};
 
@@ -38,7 +38,7 @@ const TABLE_LIMIT_S: u32 = 10;
 
 /// Tells how far the schema was brought.
 pub(crate) async fn look(client: &impl GenericClient) -> Result<SchemaStatus, OpenError> {
-    Ok(standing(MIGRATIONS, &found(client).await?)?)
+    Ok(schema_status(MIGRATIONS, &found(client).await?)?)
 }
 
 /// Brings the schema up to date; returns which migrations ran.
@@ -71,14 +71,14 @@ async fn apply(step: &tokio_postgres::Transaction<'_>) -> Result<Vec<&'static st
          )",
     )
     .await?;
-    let standing = look(step).await?;
-    for (done, migration) in MIGRATIONS.iter().enumerate().skip(standing.applied.len()) {
+    let status = look(step).await?;
+    for (done, migration) in MIGRATIONS.iter().enumerate().skip(status.applied.len()) {
         step.batch_execute(migration.text).await?;
         let now = i32::try_from(done + 1).unwrap_or(i32::MAX);
         let note = "insert into outlast.migration (version, digest) values ($1, $2)";
         step.execute(note, &[&now, &migration.digest()]).await?;
     }
-    Ok(standing.pending)
+    Ok(status.pending)
 }
 
 /// Why migrating stopped.

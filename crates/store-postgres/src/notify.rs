@@ -144,7 +144,7 @@ async fn join(address: &Address, own: Uuid, hear: &Hear) -> Result<Joined, Strin
         }
     });
     let joined = Joined { client, reader };
-    let listening = format!("set application_name = 'outlast line'; listen {CHANNEL}");
+    let listening = format!("set application_name = 'outlast notify'; listen {CHANNEL}");
     joined.client.batch_execute(&listening).await.map_err(|error| words(&error))?;
     Ok(joined)
 }

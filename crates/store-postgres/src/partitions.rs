@@ -3,7 +3,7 @@
 //! It runs on a connection of its own and in small transactions, each of which waits for a
 //! lock for a moment only and is put off otherwise: others that want the table meanwhile wait
 //! behind it. Locks and the catalog decide, not what was read before, so two servers that
-//! do this at once do no harm; the duty only spares them the work.
+//! do this at once do no harm; leadership only spares them the work.
 //!
 //! ```text
 //! days ahead that are not there ─▶ made, with what the default partition holds of them
@@ -16,7 +16,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::duty::{self, DutyRefusal};
+use outlast_core::leadership::{self, LeadershipRefusal};
 use outlast_core::time::Timestamp;
 use outlast_store::partitions::{DAY_MS, Maintain, Maintained, day_of};
 use outlast_store::{Clock, StoreError};
@@ -56,7 +56,7 @@ const MAINTAIN_LIMIT: Duration = Duration::from_secs(600);
 
 /// How a step ended otherwise than well.
 enum Stop {
-    Refused(DutyRefusal),
+    Refused(LeadershipRefusal),
     Failed(Failure),
 }
 
@@ -77,7 +77,7 @@ pub(crate) async fn maintain(
     address: &Address,
     clock: Option<&Arc<dyn Clock>>,
     order: &Maintain,
-) -> Result<Result<Maintained, DutyRefusal>, StoreError> {
+) -> Result<Result<Maintained, LeadershipRefusal>, StoreError> {
     let maintaining = async {
         let connection = address.maintenance().await.map_err(unavailable)?;
         let mut maintenance = Maintenance { connection, order, done: Maintained::default() };
@@ -133,7 +133,7 @@ impl Maintenance<'_> {
         match step {
             Ok(done) => Ok(Some(done)),
             Err(Stop::Failed(
-                Failure::Held(words) | Failure::Again(Conflict::Locks | Conflict::Key, words),
+                Failure::Locked(words) | Failure::Again(Conflict::Locks | Conflict::Key, words),
             )) => {
                 tracing::debug!(
                     error = words,
@@ -224,14 +224,14 @@ impl Maintenance<'_> {
         Ok(())
     }
 
-    /// Begins a step, unless the duty is another's now.
+    /// Begins a step, unless another server leads now.
     async fn begin(&self) -> Result<(), Stop> {
         self.say("begin").await?;
-        let fence = &self.order.duty;
+        let fence = &self.order.leadership;
         let sql = "select holder, epoch, until from duty where name = $1";
         let checked = self.all_of(sql, &[&fence.name]).await.and_then(|rows| {
-            let found = rows.first().map(row::duty).transpose()?;
-            duty::check(found, fence.holder, fence.epoch).map_err(Stop::Refused)
+            let found = rows.first().map(row::leadership).transpose()?;
+            leadership::check(found, fence.holder, fence.epoch).map_err(Stop::Refused)
         });
         if checked.is_err() {
             self.roll_back().await;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use outlast_core::duty::DutyRefusal;
 use outlast_core::id::{JobId, WorkerId};
+use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::time::Timestamp;
 use outlast_store::arrival::{Arrival, ArrivalNumber, ArrivalState};
 use outlast_store::event::{EventPage, EventQuery};
@@ -14,7 +14,7 @@ use outlast_store::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
     QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
-use outlast_store::record::{AttemptRecord, HeldJob, JobRecord, WorkerBrief, WorkerRecord};
+use outlast_store::record::{AttemptRecord, InFlightJob, JobRecord, WorkerBrief, WorkerRecord};
 use outlast_store::signal::{Heard, Signal};
 use outlast_store::tally::ClassCounts;
 use outlast_store::{Applied, Batch, Clock, Command, Store, StoreError};
@@ -45,7 +45,7 @@ struct Inner {
     pruner: Mutex<Option<Writer>>,
     readers: Readers,
     /// For what the server itself must know.
-    duties: Readers,
+    background: Readers,
     notifier: Notifier,
     address: Address,
     place: String,
@@ -67,7 +67,7 @@ impl PostgresStore {
         let generation = generation(&opened.client).await?;
         let address = address.of_generation(generation);
         let readers = Readers::new(&address, read::ASKED);
-        let duties = Readers::new(&address, read::DUTIES);
+        let background = Readers::new(&address, read::BACKGROUND);
         let place = address.place();
         let time = Arc::new(Time::new());
         let writer = || {
@@ -84,7 +84,7 @@ impl PostgresStore {
             beats: OnceLock::new(),
             time,
             readers,
-            duties,
+            background,
             notifier,
             address,
             place,
@@ -107,7 +107,7 @@ impl PostgresStore {
     ///
     /// # Errors
     /// Returns why the database cannot be used.
-    pub async fn standing(url: &str) -> Result<SchemaStatus, OpenError> {
+    pub async fn schema_status(url: &str) -> Result<SchemaStatus, OpenError> {
         Address::parse(url, false)?.look().await
     }
 
@@ -132,7 +132,7 @@ impl PostgresStore {
     #[doc(hidden)]
     #[must_use]
     pub fn reader_statements(&self) -> Vec<String> {
-        [self.inner.readers.statements(), self.inner.duties.statements()].concat()
+        [self.inner.readers.statements(), self.inner.background.statements()].concat()
     }
 
     /// Returns the settings of a reader's connection.
@@ -192,7 +192,7 @@ impl Store for PostgresStore {
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
         // A request for the time waits for no batch, and no batch waits for it.
-        let reader = self.inner.duties.get().await?;
+        let reader = self.inner.background.get().await?;
         let now = match &self.inner.clock {
             Some(clock) => clock.now(),
             None => read::now(&reader).await?,
@@ -203,7 +203,7 @@ impl Store for PostgresStore {
     async fn maintain(
         &self,
         order: Maintain,
-    ) -> Result<Result<Maintained, DutyRefusal>, StoreError> {
+    ) -> Result<Result<Maintained, LeadershipRefusal>, StoreError> {
         // A store that is closed opens no connection.
         drop(self.inner.readers.get().await?);
         partitions::maintain(&self.inner.address, self.inner.clock.as_ref(), &order).await
@@ -234,35 +234,35 @@ impl Store for PostgresStore {
     }
 
     async fn live_workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
-        read::worker::live(&self.inner.duties.get().await?).await
+        read::worker::live(&self.inner.background.get().await?).await
     }
 
     async fn fleet(&self) -> Result<Vec<WorkerBrief>, StoreError> {
-        read::worker::fleet(&self.inner.duties.get().await?).await
+        read::worker::fleet(&self.inner.background.get().await?).await
     }
 
     async fn workers_named(&self, ids: Vec<WorkerId>) -> Result<Vec<WorkerRecord>, StoreError> {
-        read::worker::named(&self.inner.duties.get().await?, &ids).await
+        read::worker::named(&self.inner.background.get().await?, &ids).await
     }
 
-    async fn held_by(&self, worker: WorkerId) -> Result<Vec<HeldJob>, StoreError> {
-        read::worker::held_by(&self.inner.duties.get().await?, worker).await
+    async fn in_flight_of(&self, worker: WorkerId) -> Result<Vec<InFlightJob>, StoreError> {
+        read::worker::in_flight_of(&self.inner.background.get().await?, worker).await
     }
 
     async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError> {
-        read::queue::backlog(&self.inner.duties.get().await?).await
+        read::queue::backlog(&self.inner.background.get().await?).await
     }
 
     async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError> {
-        read::queue::tally(&self.inner.duties.get().await?).await
+        read::queue::tally(&self.inner.background.get().await?).await
     }
 
     async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError> {
-        read::queue::pauses(&self.inner.duties.get().await?).await
+        read::queue::pauses(&self.inner.background.get().await?).await
     }
 
     async fn claimable(&self, max: u32) -> Result<Vec<Claimable>, StoreError> {
-        read::queue::claimable(&self.inner.duties.get().await?, max).await
+        read::queue::claimable(&self.inner.background.get().await?, max).await
     }
 
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {
@@ -282,7 +282,7 @@ impl Store for PostgresStore {
     }
 
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
-        read::queue::next_due(&self.inner.duties.get().await?).await
+        read::queue::next_due(&self.inner.background.get().await?).await
     }
 
     async fn arrivals(
@@ -290,7 +290,7 @@ impl Store for PostgresStore {
         after: Option<ArrivalNumber>,
         limit: u32,
     ) -> Result<Vec<Arrival>, StoreError> {
-        read::arrival::page(&self.inner.duties.get().await?, after, limit).await
+        read::arrival::page(&self.inner.background.get().await?, after, limit).await
     }
 
     async fn arrival(&self, id: JobId) -> Result<ArrivalState, StoreError> {
@@ -316,7 +316,7 @@ impl Store for PostgresStore {
     async fn close(&self) -> Result<(), StoreError> {
         self.inner.notifier.close();
         self.inner.readers.close();
-        self.inner.duties.close();
+        self.inner.background.close();
         for writer in self.inner.writers.iter().chain([&self.inner.pruner]) {
             if let Some(mut writer) = writer.lock().await.take() {
                 writer.close();

@@ -32,7 +32,7 @@ use crate::writer::NOW;
 pub(crate) const ASKED: usize = 4;
 /// Connections that read what leases, claims and sweeps are judged by: however many lists are
 /// read, and however slowly, these go on.
-pub(crate) const DUTIES: usize = 2;
+pub(crate) const BACKGROUND: usize = 2;
 /// Longest that a query waits for a free connection.
 const WAIT_LIMIT: Duration = Duration::from_secs(5);
 

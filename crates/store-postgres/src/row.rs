@@ -4,9 +4,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use outlast_core::budget::Spent;
-use outlast_core::duty::Duty;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::State;
+use outlast_core::leadership::Leadership;
 use outlast_core::time::{Span, Timestamp};
 pub(crate) use outlast_store::codec::number::{
     int, liveness_number, origin_number, phase_number, span, standing, strand_ms,
@@ -102,9 +102,9 @@ pub(crate) fn parsed_opt<T>(
     found.map(|_| parsed(row, at, parse)).transpose()
 }
 
-/// Reads holder, epoch and end of a duty, in this order.
-pub(crate) fn duty(row: &Row) -> Result<Duty, StoreError> {
-    Ok(Duty { holder: get(row, 0)?, epoch: epoch(row, 1)?, until: time(row, 2)? })
+/// Reads holder, epoch and end of a lease of leadership, in this order.
+pub(crate) fn leadership(row: &Row) -> Result<Leadership, StoreError> {
+    Ok(Leadership { holder: get(row, 0)?, epoch: epoch(row, 1)?, until: time(row, 2)? })
 }
 
 /// The columns that [`stored`] reads, with the payload.

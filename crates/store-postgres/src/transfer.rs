@@ -173,7 +173,7 @@ async fn alone(client: &Client) -> Result<bool, OpenError> {
             "select pg_try_advisory_lock($1), exists (
                  select 1 from pg_stat_activity
                  where datname = current_database() and pid <> pg_backend_pid()
-                     and application_name in ('outlast', 'outlast line'))",
+                     and application_name in ('outlast', 'outlast notify'))",
             &[&LOCK],
         )
         .await?;
@@ -302,9 +302,9 @@ impl Session {
 
     /// Looks at the clock.
     async fn at(mut self, options: &Options) -> Result<Self, OpenError> {
-        let told = self.client.query_one(crate::writer::NOW, &[]).await?;
-        let told = Timestamp(told.try_get(0)?);
-        self.time = options.clock.as_ref().map_or(told, |clock| clock.now());
+        let server_time = self.client.query_one(crate::writer::NOW, &[]).await?;
+        let server_time = Timestamp(server_time.try_get(0)?);
+        self.time = options.clock.as_ref().map_or(server_time, |clock| clock.now());
         Ok(self)
     }
 

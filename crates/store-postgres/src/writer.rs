@@ -17,7 +17,7 @@
 //! - [`load`]: loading a job where it is; [`transition`]: moving it
 //! - [`backend`]: the transaction as [`outlast_store::backend`] sees it
 //! - [`enqueue`], [`idempotency`], [`arrival`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`],
-//!   [`prune`], [`retire`], [`duty`]: SQL of the commands
+//!   [`prune`], [`retire`], [`leadership`]: SQL of the commands
 //! - [`tally`]: the live counts that a batch changes
 //! - [`classes`]: what is known of classes without asking
 //!
@@ -32,10 +32,10 @@ mod attempt_cache;
 mod backend;
 mod claim;
 mod classes;
-mod duty;
 mod enqueue;
 mod extend;
 mod idempotency;
+mod leadership;
 mod load;
 mod log;
 mod prefetch;
@@ -101,7 +101,7 @@ pub(crate) struct Writer {
     /// that one which is given up for silence is known to be unconfirmed.
     unconfirmed: Option<Applied>,
     /// Until when the writer waits for no lock longer than for a moment.
-    held_until: Option<Instant>,
+    hurry_until: Option<Instant>,
     /// How many tries of batches failed.
     tried_again: u64,
     /// Servers that are known to have their row and a lane.
@@ -139,7 +139,7 @@ impl Writer {
             attempt_cache: AttemptCache::default(),
             time,
             unconfirmed: None,
-            held_until: None,
+            hurry_until: None,
             tried_again: 0,
             marked: HashSet::new(),
         }
@@ -151,7 +151,7 @@ impl Writer {
         match self.apply_once(batch, &mut sent).await {
             // It was not there when it was looked for, but PostgreSQL may have the whole of it
             // yet to read.
-            Err(StoreError::Unavailable(words) | StoreError::Held(words)) if sent.is_some() => {
+            Err(StoreError::Unavailable(words) | StoreError::Locked(words)) if sent.is_some() => {
                 Err(StoreError::Ambiguous(words))
             }
             applied => applied,
@@ -206,10 +206,10 @@ impl Writer {
                     last = words;
                     self.roll_back(connection).await;
                 }
-                Miss::Failed(Failure::Held(words)) => {
+                Miss::Failed(Failure::Locked(words)) => {
                     self.roll_back(connection).await;
-                    if self.was_held() {
-                        return Err(StoreError::Held(words));
+                    if self.was_locked() {
+                        return Err(StoreError::Locked(words));
                     }
                     last = words;
                 }
@@ -272,22 +272,24 @@ impl Writer {
             Err(Miss::Failed(Failure::Again(Conflict::Class, _))) => {
                 self.classes = Classes::default();
             }
-            Err(Miss::Failed(Failure::Held(_) | Failure::Again(..))) => self.classes.forget_made(),
+            Err(Miss::Failed(Failure::Locked(_) | Failure::Again(..))) => {
+                self.classes.forget_made()
+            }
             Err(Miss::Failed(_) | Miss::Unconfirmed(..)) => self.classes = Classes::default(),
         }
     }
 
     /// Notes that a row was held; returns whether one was lately. A caller that splits the
     /// batch to find out which must not wait as long for each part.
-    fn was_held(&mut self) -> bool {
+    fn was_locked(&mut self) -> bool {
         let hurries = self.hurries();
-        self.held_until = Some(Instant::now() + HURRY);
+        self.hurry_until = Some(Instant::now() + HURRY);
         hurries
     }
 
     /// Whether a row was held lately, and locks are waited for for a moment only.
     fn hurries(&self) -> bool {
-        self.held_until.is_some_and(|until| Instant::now() < until)
+        self.hurry_until.is_some_and(|until| Instant::now() < until)
     }
 
     /// Returns how often the present connection was asked.
@@ -353,7 +355,7 @@ impl Writer {
         let hurries = self.hurries();
         let mut tx = Tx {
             connection,
-            locks: Locks { hurries, held_until: &mut self.held_until },
+            locks: Locks { hurries, hurry_until: &mut self.hurry_until },
             classes: &mut self.classes,
             attempt_cache: &mut self.attempt_cache,
             time: &self.time,
@@ -424,16 +426,16 @@ struct Locks<'a> {
     /// Whether it waits only for a moment.
     hurries: bool,
     /// Until when the writer does so.
-    held_until: &'a mut Option<Instant>,
+    hurry_until: &'a mut Option<Instant>,
 }
 
 /// What opens the transaction.
 #[derive(Default)]
 struct Opening {
     /// What was not sent yet, with what its answers are for.
-    asks: Vec<(Take, Statement)>,
+    statements: Vec<(Take, Statement)>,
     /// The time that PostgreSQL answered, once it has.
-    told: Option<Timestamp>,
+    server_time: Option<Timestamp>,
 }
 
 /// What a batch knows of jobs and workers.
@@ -451,7 +453,7 @@ struct Seen {
     workers: HashMap<WorkerId, Option<KnownWorker>>,
     /// How many attempts a worker holds, and how many of those are not cancelled; right until
     /// the batch moves a job.
-    held: HashMap<WorkerId, (u32, u32)>,
+    in_flight: HashMap<WorkerId, (u32, u32)>,
     /// Attempts of workers that are about to be taken from them.
     attempts: HashMap<WorkerId, Vec<Loaded>>,
     /// Attempts to be remembered once the batch has taken effect.
@@ -460,16 +462,16 @@ struct Seen {
 
 impl Tx<'_> {
     /// Writes what has been noted, then asks; one round trip.
-    async fn ask(&mut self, sql: &'static str, values: Vec<Value>) -> Result<Vec<Row>, Failure> {
-        let mut all = self.ask_all(vec![Statement::new(sql, values)]).await?;
+    async fn query(&mut self, sql: &'static str, values: Vec<Value>) -> Result<Vec<Row>, Failure> {
+        let mut all = self.query_all(vec![Statement::new(sql, values)]).await?;
         Ok(all.pop().unwrap_or_default())
     }
 
     /// Writes what has been noted, then asks all; one round trip.
-    async fn ask_all(&mut self, asks: Vec<Statement>) -> Result<Vec<Vec<Row>>, Failure> {
+    async fn query_all(&mut self, statements: Vec<Statement>) -> Result<Vec<Vec<Row>>, Failure> {
         let (takes, mut all) = self.noted();
         let before = all.len();
-        all.extend(asks);
+        all.extend(statements);
         let mut rows = self.connection.run(&all).await?;
         let asked = rows.split_off(before.min(rows.len()));
         for (at, (take, rows)) in takes.into_iter().zip(rows).enumerate() {
@@ -481,10 +483,10 @@ impl Tx<'_> {
     /// Takes what has yet to be sent: the opening, with what its answers are for, and what
     /// has been noted.
     fn noted(&mut self) -> (Vec<Take>, Vec<Statement>) {
-        let (takes, mut asks): (Vec<Take>, Vec<Statement>) =
-            std::mem::take(&mut self.opening.asks).into_iter().unzip();
-        asks.append(&mut self.write_set.take());
-        (takes, asks)
+        let (takes, mut statements): (Vec<Take>, Vec<Statement>) =
+            std::mem::take(&mut self.opening.statements).into_iter().unzip();
+        statements.append(&mut self.write_set.take());
+        (takes, statements)
     }
 
     /// Notes a statement to be written with the rest.
@@ -499,10 +501,10 @@ impl Tx<'_> {
         applied: Applied,
         unconfirmed: &mut Option<Applied>,
     ) -> Result<Applied, Miss> {
-        let (takes, mut asks) = self.noted();
-        asks.extend(tally::keep(id.server, self.outbox.tally.take()));
+        let (takes, mut statements) = self.noted();
+        statements.extend(tally::keep(id.server, self.outbox.tally.take()));
         if !self.outbox.events.is_empty() {
-            asks.push(Statement::new(
+            statements.push(Statement::new(
                 "insert into event_batch (lane, n, server, at, body)
                  select b.lane, $2, b.server, $3, $4 from server_batch b where b.server = $1",
                 values![
@@ -513,9 +515,9 @@ impl Tx<'_> {
                 ],
             ));
         }
-        asks.push(Statement::plain("commit"));
+        statements.push(Statement::plain("commit"));
         *unconfirmed = Some(applied);
-        let ran = self.connection.run(&asks).await;
+        let ran = self.connection.run(&statements).await;
         let missing = || StoreError::Corrupt("a batch without replies".into());
         let applied = unconfirmed.take().ok_or_else(missing)?;
         match ran {

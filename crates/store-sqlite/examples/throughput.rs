@@ -15,8 +15,8 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::Rules;
 use outlast_core::time::Span;
 use outlast_store::command::{
-    Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, EndDetail, Ending, Fence, Finish, First,
-    NewJob, Origin, Payload, Registration, Reporter, Route, WorkerRole,
+    Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, EndDetail, Fence, Finish, First, NewJob,
+    Origin, Payload, Registration, ReportedOutcome, Reporter, Route, WorkerRole,
 };
 use outlast_store::{Batch, BatchId, Command, Reply, Store as _, StoreError};
 use outlast_store_sqlite::{Options, SqliteStore};
@@ -212,7 +212,7 @@ fn finish(job: JobId, epoch: Epoch) -> Command {
     Command::Finish(Box::new(Finish {
         job,
         fence: Fence { epoch: Some(epoch), worker, attempt: None },
-        ending: Ending::Completed,
+        reported: ReportedOutcome::Completed,
         detail: EndDetail { result: Some("{\"ok\":true}".into()), ..EndDetail::default() },
         by: format!("worker {WORKER}"),
     }))

@@ -20,7 +20,7 @@ use rusqlite::backup::{Backup, StepResult};
 
 use crate::connection::{lock, reader};
 use crate::error::{OpenError, named};
-use crate::guard::{check, held};
+use crate::guard::{check, latest_time};
 use crate::mark::{self, beside};
 use crate::migrate::{look, migrate, open_to_look};
 use crate::sqlite_store::SqliteStore;
@@ -67,9 +67,9 @@ impl SqliteStore {
         refuse_nothing(&db, path)?;
         refuse_broken(&db, path)?;
         migrate(&mut db).map_err(|error| named(error, path))?;
-        let generation = renew(&db, Standing::default())?;
+        let generation = renew(&db, Predecessor::default())?;
         db.close().map_err(|(_, error)| error)?;
-        match std::fs::remove_file(mark::place(path)) {
+        match std::fs::remove_file(mark::path_of(path)) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => Err(io(source)),
             _ => Ok(generation),
         }
@@ -101,7 +101,7 @@ impl Restoring {
         copy(&source, &partial)?;
         let mut db = Connection::open(&partial)?;
         migrate(&mut db)?;
-        let generation = renew(&db, Standing::of(to))?;
+        let generation = renew(&db, Predecessor::of(to))?;
         db.close().map_err(|(_, error)| error)?;
         Ok(Self { to: to.to_owned(), partial, generation, _lock: lock })
     }
@@ -130,7 +130,7 @@ impl Restoring {
         File::open(&partial).and_then(|file| file.sync_all()).map_err(io)?;
         std::fs::rename(&partial, &to).map_err(io)?;
         // Last, so that a store which is not in its place yet is missed.
-        std::fs::rename(mark::place(&partial), mark::place(&to)).map_err(io)?;
+        std::fs::rename(mark::path_of(&partial), mark::path_of(&to)).map_err(io)?;
         sync_folder(&to)?;
         remove(&beside(&partial, ".lock")).map_err(io)?;
         Ok(aside)
@@ -160,7 +160,7 @@ fn copy(from: &Connection, to: &Path) -> Result<(), OpenError> {
 }
 
 fn refuse_nothing(db: &Connection, path: &Path) -> Result<(), OpenError> {
-    match held(db, path).map_err(|error| named(error, path))? {
+    match latest_time(db, path).map_err(|error| named(error, path))? {
         Some(_) => Ok(()),
         None => {
             let what = "there is nothing in it".to_owned();
@@ -179,12 +179,12 @@ fn refuse_broken(db: &Connection, path: &Path) -> Result<(), OpenError> {
 
 /// How far a store has come that another takes the place of.
 #[derive(Clone, Copy, Debug, Default)]
-struct Standing {
+struct Predecessor {
     generation: u64,
     lane: i64,
 }
 
-impl Standing {
+impl Predecessor {
     /// Of the store at `path`: nothing if it is gone or damaged.
     fn of(path: &Path) -> Self {
         let read = || -> Result<Self, rusqlite::Error> {
@@ -200,7 +200,7 @@ impl Standing {
 /// Makes a restored store tell itself apart from the one that was lost, and from one that was made
 /// of the same backup before: by its generation, which it returns, and by lanes of the event log
 /// that no reader has seen.
-fn renew(db: &Connection, replaced: Standing) -> Result<u64, rusqlite::Error> {
+fn renew(db: &Connection, replaced: Predecessor) -> Result<u64, rusqlite::Error> {
     db.execute(
         "insert into event_lane (id, latest) values (1, max(?1 + ?2, unixepoch() * ?3))
          on conflict (id) do update set latest = max(latest + ?1, ?1 + ?2, unixepoch() * ?3)",

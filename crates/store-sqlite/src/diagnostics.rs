@@ -8,7 +8,7 @@ use rusqlite::{Connection, ErrorCode};
 
 use crate::backup::generation;
 use crate::error::{OpenError, named};
-use crate::guard::{check, held};
+use crate::guard::{check, latest_time};
 use crate::migrate::open_to_look;
 use crate::read::limited;
 
@@ -58,7 +58,7 @@ pub fn diagnose(path: &Path) -> Result<Option<Diagnostics>, OpenError> {
         return Ok(None);
     }
     let mut db = open_to_look(path)?;
-    if held(&db, path).map_err(|error| named(error, path))?.is_none() {
+    if latest_time(&db, path).map_err(|error| named(error, path))?.is_none() {
         return Ok(None);
     }
     let generation = generation(&db)?;

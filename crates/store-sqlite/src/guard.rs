@@ -80,14 +80,14 @@ pub(crate) fn check(path: &Path) -> Result<Found, OpenError> {
         ));
     }
     let db = open_to_look(path)?;
-    let held = held(&db, path).map_err(|error| match named(error, path) {
+    let latest_time = latest_time(&db, path).map_err(|error| match named(error, path) {
         OpenError::Damaged { .. } if short => damaged(format!(
             "the file was cut to {size} bytes, and its write-ahead log does not hold the rest"
         )),
         other => other,
     })?;
-    match (said, held) {
-        (Some(said), Some(held)) if held < said.time => {
+    match (said, latest_time) {
+        (Some(said), Some(latest_time)) if latest_time < said.time => {
             let log = match log {
                 Log::Missing => "its write-ahead log is gone",
                 Log::Broken => "its write-ahead log cannot be read",
@@ -95,7 +95,7 @@ pub(crate) fn check(path: &Path) -> Result<Found, OpenError> {
             };
             Err(damaged(format!(
                 "it holds what was stored up to {}, and there was more up to {}: {log}",
-                shown(held),
+                shown(latest_time),
                 shown(said.time)
             )))
         }
@@ -103,15 +103,15 @@ pub(crate) fn check(path: &Path) -> Result<Found, OpenError> {
             "there is nothing in it, but a store was there, with data up to {}",
             shown(said.time)
         ))),
-        (_, held) => {
-            let said = Said { time: held.unwrap_or_default(), log: log == Log::Readable };
+        (_, latest_time) => {
+            let said = Said { time: latest_time.unwrap_or_default(), log: log == Log::Readable };
             Ok(Found { said, short })
         }
     }
 }
 
 /// Returns the time of the latest batch, or `None` for a database with nothing in it.
-pub(crate) fn held(db: &Connection, path: &Path) -> Result<Option<Timestamp>, OpenError> {
+pub(crate) fn latest_time(db: &Connection, path: &Path) -> Result<Option<Timestamp>, OpenError> {
     match refuse_foreign(db, path)? {
         true => Ok(Some(persisted_time(db)?)),
         false => Ok(None),

@@ -45,7 +45,7 @@ pub(crate) struct Mark {
 }
 
 /// Returns where the mark of the store at `path` is.
-pub(crate) fn place(path: &Path) -> PathBuf {
+pub(crate) fn path_of(path: &Path) -> PathBuf {
     beside(path, SUFFIX)
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
 /// Reads the mark of the store at `path`, if it has one. One that cannot be understood says
 /// only that a store was there.
 pub(crate) fn read(path: &Path) -> io::Result<Option<Said>> {
-    match std::fs::read(place(path)) {
+    match std::fs::read(path_of(path)) {
         Ok(bytes) => Ok(Some(parse(&bytes).unwrap_or_default())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -69,7 +69,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<Said>> {
 impl Mark {
     /// Makes or takes over the mark of the store at `path`, and waits until it is on disk.
     pub(crate) fn open(path: &Path, said: Said, promises: bool) -> io::Result<Self> {
-        let place = place(path);
+        let place = path_of(path);
         let mut options = OpenOptions::new();
         let file = options.create(true).truncate(false).write(true).mode(0o600).open(&place)?;
         let mark = Self { file, said, in_file: said, promises };

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use outlast_store::migration::{Found, Migration, SchemaStatus, standing};
+use outlast_store::migration::{Found, Migration, SchemaStatus, schema_status};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::OpenError;
@@ -25,8 +25,8 @@ const KEY: &str = "migration ";
 /// Returns why the store is not for this build, else what SQLite says. A failed migration
 /// leaves the schema as it was.
 pub fn migrate(connection: &mut Connection) -> Result<Vec<&'static str>, OpenError> {
-    let standing = standing(MIGRATIONS, &found(connection)?)?;
-    for (done, migration) in MIGRATIONS.iter().enumerate().skip(standing.applied.len()) {
+    let status = schema_status(MIGRATIONS, &found(connection)?)?;
+    for (done, migration) in MIGRATIONS.iter().enumerate().skip(status.applied.len()) {
         let step = connection.transaction()?;
         step.execute_batch(migration.text)?;
         step.execute(
@@ -39,7 +39,7 @@ pub fn migrate(connection: &mut Connection) -> Result<Vec<&'static str>, OpenErr
         tracing::info!(migration = migration.name, "store was migrated");
     }
     claim(connection)?;
-    Ok(standing.pending)
+    Ok(status.pending)
 }
 
 /// Says in the file whose it is.
@@ -57,15 +57,15 @@ pub(crate) fn look(path: &Path) -> Result<SchemaStatus, OpenError> {
     let io = |source| OpenError::Io { path: path.to_owned(), source };
     match std::fs::metadata(path) {
         Ok(found) if found.len() > 0 => {}
-        Ok(_) => return Ok(standing(MIGRATIONS, &Found::default())?),
+        Ok(_) => return Ok(schema_status(MIGRATIONS, &Found::default())?),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(standing(MIGRATIONS, &Found::default())?);
+            return Ok(schema_status(MIGRATIONS, &Found::default())?);
         }
         Err(error) => return Err(io(error)),
     }
     let db = open_to_look(path)?;
     refuse_foreign(&db, path)?;
-    standing_of(&db)
+    schema_status_of(&db)
 }
 
 /// A write-ahead log holds what the file does not say yet. Without one no process has the store
@@ -89,8 +89,8 @@ fn escaped(path: &str) -> String {
 }
 
 /// Tells how far a store that is open was brought.
-pub(crate) fn standing_of(connection: &Connection) -> Result<SchemaStatus, OpenError> {
-    Ok(standing(MIGRATIONS, &found(connection)?)?)
+pub(crate) fn schema_status_of(connection: &Connection) -> Result<SchemaStatus, OpenError> {
+    Ok(schema_status(MIGRATIONS, &found(connection)?)?)
 }
 
 fn found(connection: &Connection) -> Result<Found, rusqlite::Error> {

@@ -24,7 +24,7 @@ use crate::row::failed;
 pub(crate) const ASKED: usize = 4;
 /// Reads of what leases, claims and sweeps are judged by: however many lists are read, and
 /// however slowly, these go on.
-pub(crate) const DUTIES: usize = 2;
+pub(crate) const BACKGROUND: usize = 2;
 /// Longest a read may take.
 const READ_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 /// How many steps of SQLite's machine pass between two looks at the time.

@@ -14,7 +14,7 @@ use outlast_store::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
     QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
-use outlast_store::record::{AttemptRecord, HeldJob, JobRecord, WorkerBrief, WorkerRecord};
+use outlast_store::record::{AttemptRecord, InFlightJob, JobRecord, WorkerBrief, WorkerRecord};
 use outlast_store::tally::ClassCounts;
 use outlast_store::{Applied, Batch, Clock, Store, StoreError};
 use tokio::sync::oneshot;
@@ -35,11 +35,11 @@ pub struct SqliteStore {
 
 #[derive(Debug)]
 struct Inner {
-    asks: Sender<Request>,
+    requests: Sender<Request>,
     thread: Mutex<Option<JoinHandle<()>>>,
     readers: Readers,
     /// For what the server itself must know.
-    duties: Readers,
+    background: Readers,
     path: PathBuf,
     durable: bool,
     generation: u64,
@@ -50,7 +50,7 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // The thread ends when the last sender is gone.
-        self.asks = std::sync::mpsc::channel().0;
+        self.requests = std::sync::mpsc::channel().0;
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             drop(thread.join());
@@ -77,15 +77,15 @@ impl SqliteStore {
             None => Arc::new(BootClock::starting_at(latest, wall())),
         };
         let io = |source| OpenError::Io { path: path.to_owned(), source };
-        let (asks, thread) = writer::start(owned, clock, latest).map_err(io)?;
+        let (requests, thread) = writer::start(owned, clock, latest).map_err(io)?;
         let readers = Readers::new(path.to_owned(), read::ASKED);
-        let duties = Readers::new(path.to_owned(), read::DUTIES);
+        let background = Readers::new(path.to_owned(), read::BACKGROUND);
         let path = path.to_owned();
         let inner = Inner {
-            asks,
+            requests,
             thread: Mutex::new(Some(thread)),
             readers,
-            duties,
+            background,
             path,
             durable: !options.unsafe_no_fsync,
             generation,
@@ -107,7 +107,7 @@ impl SqliteStore {
     ///
     /// # Errors
     /// Returns what is wrong with the file.
-    pub fn standing(path: &Path) -> Result<SchemaStatus, OpenError> {
+    pub fn schema_status(path: &Path) -> Result<SchemaStatus, OpenError> {
         look(path).map_err(|error| named(error, path))
     }
 
@@ -117,12 +117,12 @@ impl SqliteStore {
         &self.inner.path
     }
 
-    async fn ask<T>(
+    async fn request<T>(
         &self,
-        ask: impl FnOnce(oneshot::Sender<T>) -> Request,
+        request: impl FnOnce(oneshot::Sender<T>) -> Request,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
-        self.inner.asks.send(ask(reply)).map_err(|_closed| StoreError::Closed)?;
+        self.inner.requests.send(request(reply)).map_err(|_closed| StoreError::Closed)?;
         answer.await.map_err(|_closed| StoreError::Closed)
     }
 
@@ -134,11 +134,11 @@ impl SqliteStore {
     }
 
     /// Reads what the server itself must know: no list can be in the way.
-    async fn know<T: Send + 'static>(
+    async fn read_in_background<T: Send + 'static>(
         &self,
         query: impl FnOnce(&rusqlite::Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.inner.duties.run(query).await
+        self.inner.background.run(query).await
     }
 
     /// Returns how many steps of SQLite's machine the reads so far took, so that tests need
@@ -146,18 +146,18 @@ impl SqliteStore {
     #[doc(hidden)]
     #[must_use]
     pub fn read_steps(&self) -> u64 {
-        self.inner.readers.steps() + self.inner.duties.steps()
+        self.inner.readers.steps() + self.inner.background.steps()
     }
 }
 
 #[async_trait]
 impl Store for SqliteStore {
     async fn apply(&self, batch: Arc<Batch>) -> Result<Applied, StoreError> {
-        self.ask(|reply| Request::Apply(batch, reply)).await?
+        self.request(|reply| Request::Apply(batch, reply)).await?
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
-        self.ask(Request::Now).await
+        self.request(Request::Now).await
     }
 
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {
@@ -185,35 +185,35 @@ impl Store for SqliteStore {
     }
 
     async fn live_workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
-        self.know(read::worker::live).await
+        self.read_in_background(read::worker::live).await
     }
 
     async fn fleet(&self) -> Result<Vec<WorkerBrief>, StoreError> {
-        self.know(read::worker::fleet).await
+        self.read_in_background(read::worker::fleet).await
     }
 
     async fn workers_named(&self, ids: Vec<WorkerId>) -> Result<Vec<WorkerRecord>, StoreError> {
-        self.know(move |db| read::worker::named(db, &ids)).await
+        self.read_in_background(move |db| read::worker::named(db, &ids)).await
     }
 
-    async fn held_by(&self, worker: WorkerId) -> Result<Vec<HeldJob>, StoreError> {
-        self.know(move |db| read::worker::held_by(db, worker)).await
+    async fn in_flight_of(&self, worker: WorkerId) -> Result<Vec<InFlightJob>, StoreError> {
+        self.read_in_background(move |db| read::worker::in_flight_of(db, worker)).await
     }
 
     async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError> {
-        self.know(read::queue::backlog).await
+        self.read_in_background(read::queue::backlog).await
     }
 
     async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError> {
-        self.know(read::queue::tally).await
+        self.read_in_background(read::queue::tally).await
     }
 
     async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError> {
-        self.know(read::queue::pauses).await
+        self.read_in_background(read::queue::pauses).await
     }
 
     async fn claimable(&self, max: u32) -> Result<Vec<Claimable>, StoreError> {
-        self.know(move |db| read::queue::claimable(db, max)).await
+        self.read_in_background(move |db| read::queue::claimable(db, max)).await
     }
 
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {
@@ -233,7 +233,7 @@ impl Store for SqliteStore {
     }
 
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
-        self.know(read::queue::next_due).await
+        self.read_in_background(read::queue::next_due).await
     }
 
     fn has_one_writer(&self) -> bool {
@@ -255,8 +255,8 @@ impl Store for SqliteStore {
 
     async fn close(&self) -> Result<(), StoreError> {
         self.inner.readers.close();
-        self.inner.duties.close();
-        self.ask(Request::Close).await?;
+        self.inner.background.close();
+        self.request(Request::Close).await?;
         let thread = self.inner.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread
             && thread.join().is_err()

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::clock::persisted_time;
 use crate::connection::{Options, Owned, half_imported, own, reader};
 use crate::error::{OpenError, named};
-use crate::migrate::{SCHEMA_VERSION, standing_of};
+use crate::migrate::{SCHEMA_VERSION, schema_status_of};
 use crate::row::failed;
 
 /// A store as it was when it was opened for this.
@@ -43,7 +43,7 @@ impl SqliteSource {
         let db = reader(path)?;
         // The view begins with the first read.
         db.execute_batch("begin")?;
-        let standing = standing_of(&db).map_err(|error| named(error, path))?;
+        let standing = schema_status_of(&db).map_err(|error| named(error, path))?;
         if !standing.pending.is_empty() {
             let pending = standing.pending;
             return Err(OpenError::Behind { path: path.to_owned(), pending });

@@ -9,10 +9,10 @@
 //! A backend finds rows, locks them and writes them. It decides nothing. Claims and extensions
 //! are set-based SQL, so each backend has its own; what they decide is in [`crate::apply`].
 //!
-//! - [`enqueue`], [`report`], [`order`], [`sweep`], [`worker`], [`duty`]: the commands
+//! - [`enqueue`], [`report`], [`order`], [`sweep`], [`worker`], [`leadership`]: the commands
 
-pub mod duty;
 pub mod enqueue;
+pub mod leadership;
 pub mod order;
 pub mod report;
 pub mod sweep;
@@ -21,9 +21,9 @@ pub mod worker;
 use std::pin::pin;
 use std::task::{self, Poll, Waker};
 
-use outlast_core::duty::{Duty, DutyRefusal};
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
+use outlast_core::leadership::{Leadership, LeadershipRefusal};
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 
@@ -34,9 +34,10 @@ use crate::apply::sweep::Due;
 use crate::apply::{Decided, Outbox};
 use crate::arrival::{EnqueueArrived, EnqueuedArrived};
 use crate::command::{
-    ClassId, Command, DutyAsk, LogChunk, NewJob, Prune, QueueOrder, Registration, Strand, Sweep,
+    ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, Registration, Strand,
+    Sweep,
 };
-use crate::idempotency::{Fingerprint, Once};
+use crate::idempotency::{EnqueueOnce, Fingerprint};
 use crate::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Moved, Pruned, Reply};
 use crate::rules::Context;
 
@@ -104,7 +105,7 @@ pub trait Backend {
     /// Stores a key with its jobs; `expired` if an expired one is in the way.
     fn write_key(
         &mut self,
-        once: &Once,
+        once: &EnqueueOnce,
         stored: &[Enqueued],
         expired: bool,
     ) -> Result<(), Self::Error>;
@@ -143,7 +144,7 @@ pub trait Backend {
     fn worker(&mut self, worker: WorkerId) -> Result<Option<KnownWorker>, Self::Error>;
 
     /// Counts the attempts of a worker, cancelled ones included.
-    async fn count_held(&mut self, worker: WorkerId) -> Result<u32, Self::Error>;
+    async fn count_in_flight(&mut self, worker: WorkerId) -> Result<u32, Self::Error>;
 
     /// Returns whether a worker has exactly one attempt that is not cancelled.
     async fn holds_one(&mut self, worker: WorkerId) -> Result<bool, Self::Error>;
@@ -211,19 +212,26 @@ pub trait Backend {
     /// Pauses or resumes a queue.
     fn write_pause(&mut self, order: &QueueOrder) -> Result<(), Self::Error>;
 
-    /// Loads a duty; `lock` keeps it from changing hands until the batch ends.
-    async fn find_duty(&mut self, name: &str, lock: bool) -> Result<Option<Duty>, Self::Error>;
-
-    /// Writes a duty that was `found` before.
-    async fn write_duty(
+    /// Loads the leader of a task; `lock` keeps it in place until the batch ends.
+    async fn find_leadership(
         &mut self,
-        ask: &DutyAsk,
-        found: Option<Duty>,
-        duty: Duty,
+        name: &str,
+        lock: bool,
+    ) -> Result<Option<Leadership>, Self::Error>;
+
+    /// Writes the leader of a task that was `found` before.
+    async fn write_leadership(
+        &mut self,
+        ask: &LeadershipRequest,
+        found: Option<Leadership>,
+        leadership: Leadership,
     ) -> Result<(), Self::Error>;
 
     /// Deletes what need not be kept any longer.
-    async fn prune(&mut self, prune: &Prune) -> Result<Result<Pruned, DutyRefusal>, Self::Error>;
+    async fn prune(
+        &mut self,
+        prune: &Prune,
+    ) -> Result<Result<Pruned, LeadershipRefusal>, Self::Error>;
 
     /// Deletes everything.
     async fn reset(&mut self) -> Result<(), Self::Error>;
@@ -276,7 +284,7 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
     Ok(match command {
         Command::Enqueue(job) => Reply::Enqueued(enqueue::enqueue(b, job).await?),
         Command::EnqueueAll(jobs) => Reply::EnqueuedAll(enqueue::enqueue_all(b, jobs).await?),
-        Command::EnqueueOnce(once) => Reply::Onced(enqueue::enqueue_once(b, once).await?),
+        Command::EnqueueOnce(once) => Reply::EnqueuedOnce(enqueue::enqueue_once(b, once).await?),
         Command::EnqueueArrived(order) => Reply::EnqueuedArrived(b.enqueue_arrived(order).await?),
         Command::Claim(_) | Command::Extend(_) | Command::Lapse(_) => {
             return Err(StoreError::Rejected("one of a run of commands, alone".into()).into());
@@ -301,7 +309,7 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
         Command::Queue(order) => order::queue(b, order)?,
         Command::Sweep(sweep) => Reply::Swept(sweep::sweep(b, sweep).await?),
         Command::Strand(strand) => Reply::Stranded(sweep::strand(b, strand).await?),
-        Command::Duty(ask) => Reply::Duty(duty::duty(b, ask).await?),
+        Command::Leadership(ask) => Reply::Leadership(leadership::leadership(b, ask).await?),
         Command::Prune(prune) => Reply::Pruned(b.prune(prune).await?),
         Command::Reset => {
             b.reset().await?;

@@ -13,7 +13,7 @@ use outlast_core::worker::liveness::WorkerEvent;
 use uuid::Uuid;
 
 use crate::arrival::EnqueueArrived;
-use crate::idempotency::Once;
+use crate::idempotency::EnqueueOnce;
 pub use crate::job::{ClassId, ClassKey, First, NewJob, Origin, Payload, Route};
 
 /// Commands to apply as one transaction.
@@ -46,7 +46,7 @@ pub enum Command {
     /// Stores several jobs, or none of them.
     EnqueueAll(Vec<NewJob>),
     /// Stores jobs once for a key.
-    EnqueueOnce(Box<Once>),
+    EnqueueOnce(Box<EnqueueOnce>),
     /// Stores the jobs that arrivals become, and deletes the arrivals.
     EnqueueArrived(EnqueueArrived),
     /// Takes jobs for a claimant.
@@ -91,7 +91,7 @@ pub enum Command {
     /// Forgets a worker that is no longer live.
     ForgetWorker(WorkerId),
     /// Takes, keeps or gives back what one server does for all.
-    Duty(DutyAsk),
+    Leadership(LeadershipRequest),
     /// Deletes what is older than it must be kept.
     Prune(Prune),
     /// Drops every job, queue and worker. Conformance runs only.
@@ -185,7 +185,7 @@ pub struct Finish {
     /// The attempt.
     pub fence: Fence,
     /// How it ended.
-    pub ending: Ending,
+    pub reported: ReportedOutcome,
     /// What else is known.
     pub detail: EndDetail,
     /// Who says so, for the event log.
@@ -194,7 +194,7 @@ pub struct Finish {
 
 /// How an attempt ended, as reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum ReportedOutcome {
     /// Well.
     Completed,
     /// By its own error; the type is matched against `non_retryable_errors`.
@@ -495,8 +495,8 @@ pub struct Progress {
 /// deals with them.
 #[derive(Clone, Debug)]
 pub struct Prune {
-    /// The duty under which it is done; refused when another server has taken it over.
-    pub duty: DutyFence,
+    /// The lease it is done under; refused when another server has taken over.
+    pub leadership: LeadershipFence,
     /// Jobs that ended before this go, with their attempts and output; events of the UTC
     /// days before it too, in the end (see [`crate::Store::maintain`]).
     pub finished_before: Timestamp,
@@ -509,24 +509,24 @@ pub struct Prune {
     pub from_start: bool,
 }
 
-/// The duty of deleting what need not be kept.
+/// The task of deleting what need not be kept.
 pub const RETENTION: &str = "retention";
 
-/// A server asks for a duty; see [`outlast_core::duty`].
+/// A server wants to lead a task, or resigns; see [`outlast_core::leadership`].
 #[derive(Clone, Debug)]
-pub struct DutyAsk {
-    /// Which duty.
+pub struct LeadershipRequest {
+    /// The task.
     pub name: String,
     /// The server process that asks.
     pub holder: Uuid,
-    /// For how long from now it takes or keeps the duty; `None` gives it back.
+    /// How long from now it leads; `None` resigns.
     pub hold: Option<Span>,
 }
 
-/// Under which lease of a duty something is done.
+/// The lease of leadership that work is done under.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DutyFence {
-    /// Which duty.
+pub struct LeadershipFence {
+    /// The task.
     pub name: String,
     /// The server process that holds it.
     pub holder: Uuid,

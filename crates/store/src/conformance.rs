@@ -30,12 +30,12 @@ macro_rules! cases {
 
 pub mod claim;
 pub mod durable;
-pub mod duty;
 pub mod enqueue;
 pub mod events;
 pub mod fixture;
+pub mod idempotency;
 pub mod large;
-pub mod once;
+pub mod leadership;
 pub mod order;
 pub mod plain;
 pub mod race;
@@ -92,7 +92,7 @@ pub fn check_all<H: Harness>(harness: &H) {
     for family in [
         enqueue::cases(),
         events::cases(),
-        once::cases(),
+        idempotency::cases(),
         claim::cases(),
         report::cases(),
         race::cases(),
@@ -100,7 +100,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         plain::cases(),
         order::cases(),
         sweep::cases(),
-        duty::cases(),
+        leadership::cases(),
         read::cases(),
         durable::cases(),
     ] {

@@ -19,7 +19,7 @@ pub type Fingerprint = [u8; 32];
 
 /// Jobs to be stored once: all of them or none.
 #[derive(Clone, Debug)]
-pub struct Once {
+pub struct EnqueueOnce {
     /// The key, together with whose it is.
     pub key: Fingerprint,
     /// What was asked for with it.
@@ -32,7 +32,7 @@ pub struct Once {
 
 /// What a key stands for now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Onced {
+pub enum EnqueuedOnce {
     /// The jobs were stored just now.
     Stored(Vec<Enqueued>),
     /// They had been stored before.
@@ -41,7 +41,7 @@ pub enum Onced {
 
 /// Why nothing was stored for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OnceRefusal {
+pub enum EnqueueOnceRefusal {
     /// The key stands for something else.
     #[error("key was used for another request")]
     OtherRequest,

@@ -177,10 +177,10 @@ fn families(matching: &[&ClassCounts]) -> Vec<ClassId> {
 
 /// What a worker holds, and what it held.
 fn of_worker(query: &JobQuery) -> Vec<(Source, bool)> {
-    let held = |state: &State| matches!(state, State::Active | State::Cancelled);
+    let in_flight = |state: &State| matches!(state, State::Active | State::Cancelled);
     let states = wanted(query);
     let mut sources = Vec::new();
-    if states.iter().any(held) {
+    if states.iter().any(in_flight) {
         sources.push((Source::Held, true));
     }
     if states.iter().any(|state| *state != State::Active) {

@@ -82,7 +82,7 @@ pub enum Mismatch {
 ///
 /// # Errors
 /// Returns why this build must leave the store alone.
-pub fn standing(known: &[Migration], found: &Found) -> Result<SchemaStatus, Mismatch> {
+pub fn schema_status(known: &[Migration], found: &Found) -> Result<SchemaStatus, Mismatch> {
     let first = known.first().map(Migration::digest);
     let begun = found.digests.iter().find(|(number, _)| *number == 1).map(|(_, digest)| digest);
     if found.version > 0 && begun != first.as_ref() {
@@ -104,7 +104,7 @@ pub fn standing(known: &[Migration], found: &Found) -> Result<SchemaStatus, Mism
 
 #[cfg(test)]
 mod tests {
-    use super::{Found, Migration, Mismatch, standing};
+    use super::{Found, Migration, Mismatch, schema_status};
 
     const KNOWN: &[Migration] = &[
         Migration { name: "0001_first", text: "create table a (b)" },
@@ -117,9 +117,9 @@ mod tests {
 
     #[test]
     fn store_that_is_behind_lists_what_is_pending() {
-        let half = standing(KNOWN, &found(1, &[(1, KNOWN[0].digest())])).unwrap();
+        let half = schema_status(KNOWN, &found(1, &[(1, KNOWN[0].digest())])).unwrap();
         assert_eq!((half.applied, half.pending), (vec!["0001_first"], vec!["0002_second"]));
-        let new = standing(KNOWN, &Found::default()).unwrap();
+        let new = schema_status(KNOWN, &Found::default()).unwrap();
         assert_eq!(new.pending.len(), 2);
     }
 
@@ -127,7 +127,7 @@ mod tests {
     fn store_that_began_with_another_step_is_from_before_the_first_release() {
         for digests in [vec![], vec![(1, "another".to_owned())], vec![(2, KNOWN[1].digest())]] {
             for version in [1, 2, 13] {
-                assert_eq!(standing(KNOWN, &found(version, &digests)), Err(Mismatch::Older));
+                assert_eq!(schema_status(KNOWN, &found(version, &digests)), Err(Mismatch::Older));
             }
         }
     }
@@ -135,10 +135,10 @@ mod tests {
     #[test]
     fn newer_store_and_different_step_are_told_apart() {
         let first = (1, KNOWN[0].digest());
-        let newer = standing(KNOWN, &found(3, std::slice::from_ref(&first))).unwrap_err();
+        let newer = schema_status(KNOWN, &found(3, std::slice::from_ref(&first))).unwrap_err();
         assert_eq!(newer, Mismatch::Newer { found: 3, known: 2 });
         let digests = [first, (2, "another".to_owned())];
-        let different = standing(KNOWN, &found(2, &digests)).unwrap_err();
+        let different = schema_status(KNOWN, &found(2, &digests)).unwrap_err();
         assert_eq!(different, Mismatch::Different { name: "0002_second" });
     }
 }

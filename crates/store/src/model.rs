@@ -9,9 +9,9 @@
 //! ```
 
 mod claim;
-mod duty;
 mod enqueue;
 mod idempotency;
+mod leadership;
 mod log;
 mod order;
 mod prune;
@@ -27,8 +27,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use outlast_core::duty::{Duty, DutyRefusal};
 use outlast_core::id::{JobId, WorkerId};
+use outlast_core::leadership::{Leadership, LeadershipRefusal};
 use outlast_core::time::Timestamp;
 
 use crate::arrival::EnqueuedArrived;
@@ -39,7 +39,7 @@ use crate::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
     QueuePause, QueueStats, WorkerPage, WorkerQuery,
 };
-use crate::record::{AttemptRecord, HeldJob, JobRecord, WorkerBrief, WorkerRecord};
+use crate::record::{AttemptRecord, InFlightJob, JobRecord, WorkerBrief, WorkerRecord};
 use crate::reply::{Applied, Claims, Extended, Reply};
 use crate::store::{Clock, Store, StoreError};
 use crate::tally::ClassCounts;
@@ -112,12 +112,12 @@ impl ModelStore {
         Ok(self.tables.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns who has a duty, or had it last.
+    /// Returns who leads a task, or led it last.
     ///
     /// # Errors
     /// Returns [`StoreError::Closed`] after a close.
-    pub fn duty(&self, name: &str) -> Result<Option<Duty>, StoreError> {
-        Ok(self.open()?.duties.get(name).copied())
+    pub fn leadership(&self, name: &str) -> Result<Option<Leadership>, StoreError> {
+        Ok(self.open()?.leaders.get(name).copied())
     }
 
     /// Applies a batch at once; what [`Store::apply`] does.
@@ -146,7 +146,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
     match command {
         Command::Enqueue(job) => Reply::Enqueued(tx.enqueue(job)),
         Command::EnqueueAll(jobs) => Reply::EnqueuedAll(tx.enqueue_all(jobs)),
-        Command::EnqueueOnce(once) => Reply::Onced(tx.enqueue_once(once)),
+        Command::EnqueueOnce(once) => Reply::EnqueuedOnce(tx.enqueue_once(once)),
         Command::EnqueueArrived(order) => Reply::EnqueuedArrived(EnqueuedArrived::all_gone(order)),
         Command::Claim(claim) => Reply::Claimed(tx.claim(claim).map(Claims::all)),
         Command::Start(start) => Reply::Moved(tx.start(start)),
@@ -168,7 +168,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::Log(chunk) => tx.log(chunk),
         Command::Progress(progress) => Reply::Moved(tx.progress(progress)),
         Command::ForgetWorker(worker) => tx.forget_worker(*worker),
-        Command::Duty(ask) => Reply::Duty(tx.duty(ask)),
+        Command::Leadership(ask) => Reply::Leadership(tx.leadership(ask)),
         Command::Prune(prune) => Reply::Pruned(tx.prune(prune)),
         Command::Reset => {
             tx.reset();
@@ -228,8 +228,8 @@ impl Store for ModelStore {
         Ok(workers)
     }
 
-    async fn held_by(&self, worker: WorkerId) -> Result<Vec<HeldJob>, StoreError> {
-        Ok(self.open()?.held_by(worker))
+    async fn in_flight_of(&self, worker: WorkerId) -> Result<Vec<InFlightJob>, StoreError> {
+        Ok(self.open()?.in_flight_of(worker))
     }
 
     async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError> {
@@ -271,7 +271,7 @@ impl Store for ModelStore {
     async fn maintain(
         &self,
         _order: Maintain,
-    ) -> Result<Result<Maintained, DutyRefusal>, StoreError> {
+    ) -> Result<Result<Maintained, LeadershipRefusal>, StoreError> {
         if self.maintains_forever {
             std::future::pending::<()>().await;
         }

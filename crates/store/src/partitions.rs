@@ -2,13 +2,13 @@
 
 use outlast_core::time::Timestamp;
 
-use crate::command::DutyFence;
+use crate::command::LeadershipFence;
 
 /// A look at what history is kept in. It may be broken off and repeated at any time.
 #[derive(Clone, Debug)]
 pub struct Maintain {
-    /// The duty under which it is done; refused when another server has taken it over.
-    pub duty: DutyFence,
+    /// The lease it is done under; refused when another server has taken over.
+    pub leadership: LeadershipFence,
     /// Events, and attempts and output of jobs that are forgotten, go when all of their day is
     /// before this.
     pub finished_before: Timestamp,

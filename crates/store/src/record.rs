@@ -98,7 +98,7 @@ pub struct HolderRecord {
 /// An attempt that a worker holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "three independent facts")]
-pub struct HeldJob {
+pub struct InFlightJob {
     /// The job.
     pub job: JobId,
     /// The attempt.

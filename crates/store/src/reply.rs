@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use outlast_core::duty::{Duty, DutyRefusal};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Outcome, Refusal, State};
+use outlast_core::leadership::{Leadership, LeadershipRefusal};
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
 
 use crate::arrival::EnqueuedArrived;
-use crate::idempotency::{OnceRefusal, Onced};
+use crate::idempotency::{EnqueueOnceRefusal, EnqueuedOnce};
 use crate::job::{ClassId, ClassKey};
 pub use crate::job::{EnqueueRefusal, Enqueued};
 use crate::record::StoredJob;
@@ -31,7 +31,7 @@ pub enum Reply {
     /// Of `EnqueueAll`: all of them or the first refusal with its position.
     EnqueuedAll(Result<Vec<Enqueued>, (usize, EnqueueRefusal)>),
     /// Of `EnqueueOnce`.
-    Onced(Result<Onced, OnceRefusal>),
+    EnqueuedOnce(Result<EnqueuedOnce, EnqueueOnceRefusal>),
     /// Of `EnqueueArrived`.
     EnqueuedArrived(EnqueuedArrived),
     /// Of `Claim`.
@@ -53,10 +53,10 @@ pub enum Reply {
     Swept(Swept),
     /// Of `Strand`.
     Stranded(Stranded),
-    /// Of `Duty`: the lease as it is now, or why it is not the asker's.
-    Duty(Result<Duty, DutyRefusal>),
-    /// Of `Prune`; refused when it was asked for under a duty that is another's now.
-    Pruned(Result<Pruned, DutyRefusal>),
+    /// Of `Leadership`: the lease as it is now, or why it is not the asker's.
+    Leadership(Result<Leadership, LeadershipRefusal>),
+    /// Of `Prune`; refused when another server leads by now.
+    Pruned(Result<Pruned, LeadershipRefusal>),
     /// Of `Queue`, `Log`, `Reset`, and of `ForgetWorker` and `ForgetDeadLetter` when there
     /// was something to forget.
     Done,
@@ -189,7 +189,7 @@ pub struct Renewed {
     /// The worker's standing.
     pub standing: Standing,
     /// How many attempts the store has for it.
-    pub held: u32,
+    pub in_flight: u32,
 }
 
 /// Why a lease was not renewed.

@@ -2,19 +2,21 @@
 //! that the model and the databases decide and tell the same.
 
 use outlast_core::budget::Budgets;
-use outlast_core::duty::{self, Duty, DutyRefusal};
 use outlast_core::evidence::Evidence;
 use outlast_core::id::WorkerId;
 use outlast_core::job::{
     Answer, Event as JobEvent, EventKind, Hold, Job, Outcome, Refusal, State, Transition, decide,
     fence,
 };
+use outlast_core::leadership::{self, Leadership, LeadershipRefusal};
 use outlast_core::retry::Jitter;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use serde_json::json;
 
-use crate::command::{DutyAsk, EndDetail, Ending, Fence, Finish, Origin, Reporter};
+use crate::command::{
+    EndDetail, Fence, Finish, LeadershipRequest, Origin, ReportedOutcome, Reporter,
+};
 use crate::event::{Event, EventName};
 use crate::record::StoredJob;
 use crate::reply::MoveRefusal;
@@ -110,16 +112,16 @@ pub fn decide_finish(
     bench: &Context<'_>,
 ) -> Result<Transition, MoveRefusal> {
     check_fence(job, &finish.fence, plain)?;
-    let event = match &finish.ending {
-        Ending::Completed => JobEvent::Complete,
-        Ending::Failed { error_type, retryable } => {
+    let event = match &finish.reported {
+        ReportedOutcome::Completed => JobEvent::Complete,
+        ReportedOutcome::Failed { error_type, retryable } => {
             JobEvent::Fail { error_type, retryable: *retryable }
         }
-        Ending::TimedOut => JobEvent::TimeOut,
-        Ending::Interrupted => JobEvent::Interrupt,
-        Ending::NotStarted => JobEvent::Release,
-        Ending::Requeued => JobEvent::Requeue,
-        Ending::Lost => JobEvent::Lose { alone, mass: false },
+        ReportedOutcome::TimedOut => JobEvent::TimeOut,
+        ReportedOutcome::Interrupted => JobEvent::Interrupt,
+        ReportedOutcome::NotStarted => JobEvent::Release,
+        ReportedOutcome::Requeued => JobEvent::Requeue,
+        ReportedOutcome::Lost => JobEvent::Lose { alone, mass: false },
     };
     Ok(bench.decide(job, event, 0)?)
 }
@@ -412,29 +414,29 @@ pub const fn worker_event_name(event: WorkerEvent) -> Option<EventName> {
 
 /// Returns the kind of event that an ending stands for.
 #[must_use]
-pub const fn kind_of_ending(ending: &Ending) -> EventKind {
-    match ending {
-        Ending::Completed => EventKind::Complete,
-        Ending::Failed { .. } => EventKind::Fail,
-        Ending::TimedOut => EventKind::TimeOut,
-        Ending::Interrupted => EventKind::Interrupt,
-        Ending::NotStarted => EventKind::Release,
-        Ending::Requeued => EventKind::Requeue,
-        Ending::Lost => EventKind::Lose,
+pub const fn kind_of_ending(reported: &ReportedOutcome) -> EventKind {
+    match reported {
+        ReportedOutcome::Completed => EventKind::Complete,
+        ReportedOutcome::Failed { .. } => EventKind::Fail,
+        ReportedOutcome::TimedOut => EventKind::TimeOut,
+        ReportedOutcome::Interrupted => EventKind::Interrupt,
+        ReportedOutcome::NotStarted => EventKind::Release,
+        ReportedOutcome::Requeued => EventKind::Requeue,
+        ReportedOutcome::Lost => EventKind::Lose,
     }
 }
 
-/// What becomes of a duty that a server asks for.
+/// Who leads a task after a server's request.
 ///
 /// # Errors
 /// Returns why it is not the asker's; nothing is to be written then.
-pub fn answer_duty(
-    found: Option<Duty>,
-    ask: &DutyAsk,
+pub fn answer_leadership(
+    found: Option<Leadership>,
+    ask: &LeadershipRequest,
     now: Timestamp,
-) -> Result<Duty, DutyRefusal> {
+) -> Result<Leadership, LeadershipRefusal> {
     match ask.hold {
-        Some(span) => duty::hold(found, ask.holder, span, now),
-        None => duty::give_back(found, ask.holder, now),
+        Some(span) => leadership::hold(found, ask.holder, span, now),
+        None => leadership::give_back(found, ask.holder, now),
     }
 }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use outlast_core::duty::DutyRefusal;
 use outlast_core::id::{JobId, WorkerId};
+use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::time::Timestamp;
 use uuid::Uuid;
 
@@ -17,7 +17,7 @@ use crate::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
     QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
-use crate::record::{AttemptRecord, HeldJob, JobRecord, WorkerBrief, WorkerRecord};
+use crate::record::{AttemptRecord, InFlightJob, JobRecord, WorkerBrief, WorkerRecord};
 use crate::reply::Applied;
 use crate::signal::{Heard, Signal};
 use crate::tally::ClassCounts;
@@ -77,7 +77,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn workers_named(&self, ids: Vec<WorkerId>) -> Result<Vec<WorkerRecord>, StoreError>;
 
     /// Returns the attempts that a worker holds.
-    async fn held_by(&self, worker: WorkerId) -> Result<Vec<HeldJob>, StoreError>;
+    async fn in_flight_of(&self, worker: WorkerId) -> Result<Vec<InFlightJob>, StoreError>;
 
     /// Returns every class and whether it has claimable jobs.
     async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError>;
@@ -140,7 +140,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn maintain(
         &self,
         _order: Maintain,
-    ) -> Result<Result<Maintained, DutyRefusal>, StoreError> {
+    ) -> Result<Result<Maintained, LeadershipRefusal>, StoreError> {
         Ok(Ok(Maintained::default()))
     }
 
@@ -212,7 +212,7 @@ pub enum StoreError {
     /// Another session of the database holds a row that a command of the batch needs: split
     /// the batch, and try that command again later.
     #[error("another session of the database holds what is needed: {0}")]
-    Held(String),
+    Locked(String),
     /// What was read back breaks an invariant.
     #[error("stored data is damaged: {0}")]
     Corrupt(String),

@@ -60,7 +60,7 @@ impl Counts {
     /// Returns how many jobs are in a state.
     #[must_use]
     pub fn state(&self, state: State) -> u64 {
-        self.at(place(state))
+        self.at(column_of(state))
     }
 
     /// Returns how many are in any of these states.
@@ -111,7 +111,7 @@ impl Counts {
     }
 }
 
-const fn place(state: State) -> usize {
+const fn column_of(state: State) -> usize {
     match state {
         State::Scheduled => 0,
         State::Available => 1,
@@ -162,13 +162,13 @@ pub struct Changes(BTreeMap<ClassId, Counts>);
 impl Changes {
     /// A job is stored.
     pub fn stored(&mut self, class: ClassId, state: State) {
-        self.add(class, place(state), 1);
+        self.add(class, column_of(state), 1);
     }
 
     /// A job moves; `class` is where it counts then.
     pub fn moved(&mut self, before: &Before, class: ClassId, step: &Transition) {
-        self.add(before.class, place(before.state), -1);
-        self.add(class, place(step.to), 1);
+        self.add(before.class, column_of(before.state), -1);
+        self.add(class, column_of(step.to), 1);
         if before.started {
             self.add(before.class, STARTED, -1);
         }
@@ -194,7 +194,7 @@ impl Changes {
 
     /// An ended job is deleted; it was no dead letter.
     pub fn deleted(&mut self, class: ClassId, state: State) {
-        self.add(class, place(state), -1);
+        self.add(class, column_of(state), -1);
     }
 
     /// Counts that were kept elsewhere are kept here from now on.

@@ -42,9 +42,9 @@ pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
 /// Puts a reader's error into words, with line and column.
 #[must_use]
 pub fn syntax(error: &serde_json::Error) -> Fault {
-    let told = error.to_string();
+    let message = error.to_string();
     // Its own words end in the place; the place goes first here.
-    let what = told.rsplit_once(" at line ").map_or(told.as_str(), |(what, _)| what);
+    let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
     let (line, column) = (error.line(), error.column());
     Fault::payload(format!(
         "request body is not as expected at line {line}, column {column}: {what}"

@@ -161,10 +161,10 @@ impl Interpreters {
     async fn ask_for(&mut self, runtime: Runtime) {
         for name in runtime.programs() {
             let Some(program) = find_in_path(name, &self.path) else { continue };
-            match ask(runtime, &program, &self.path).await {
-                Answer::Fit(interpreter) => return self.found.push(interpreter),
-                Answer::Unfit => self.unfit.push(program),
-                Answer::None => {}
+            match probe(runtime, &program, &self.path).await {
+                Probe::Fit(interpreter) => return self.found.push(interpreter),
+                Probe::Unfit => self.unfit.push(program),
+                Probe::None => {}
             }
         }
     }
@@ -222,7 +222,7 @@ impl Interpreters {
 }
 
 /// What a program says when it is asked whether it serves a runtime.
-enum Answer {
+enum Probe {
     Fit(Interpreter),
     /// It is no interpreter, or a broken one.
     Unfit,
@@ -231,7 +231,7 @@ enum Answer {
 }
 
 /// Runs the interpreter once: one that does not start is not there.
-async fn ask(runtime: Runtime, program: &Path, path: &str) -> Answer {
+async fn probe(runtime: Runtime, program: &Path, path: &str) -> Probe {
     let mut command = Command::new(program);
     command
         .args(runtime.question())
@@ -242,16 +242,16 @@ async fn ask(runtime: Runtime, program: &Path, path: &str) -> Answer {
         .kill_on_drop(true);
     let output = match timeout(ANSWER_MAX, command.output()).await {
         Ok(Ok(output)) if output.status.success() => output,
-        Ok(Ok(_)) => return Answer::Unfit,
-        Ok(Err(error)) if is_unfit(&error) => return Answer::Unfit,
-        Ok(Err(_)) | Err(_) => return Answer::None,
+        Ok(Ok(_)) => return Probe::Unfit,
+        Ok(Err(error)) if is_unfit(&error) => return Probe::Unfit,
+        Ok(Err(_)) | Err(_) => return Probe::None,
     };
     let answer = String::from_utf8_lossy(&output.stdout);
     let mut lines = answer.lines();
     let real = lines.next().map(str::trim).map(PathBuf::from);
     let version = lines.next().unwrap_or_default().trim().to_owned();
     let program = real.filter(|real| real.is_absolute()).unwrap_or_else(|| program.to_owned());
-    Answer::Fit(Interpreter { runtime, program, version })
+    Probe::Fit(Interpreter { runtime, program, version })
 }
 
 /// Whether the program is to blame for not starting, and not the host.

@@ -12,7 +12,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use outlast_packs::{Action, SecretAs, SecretWish};
+use outlast_packs::{Action, SecretAs, SecretSpec};
 
 /// Longest secret: more than any key or certificate chain, and it fits into an environment.
 const SECRET_BYTES_MAX: u64 = 64 * 1024;
@@ -59,7 +59,7 @@ pub enum SecretError {
 
 /// The secrets of one attempt.
 #[derive(Default)]
-pub struct Gathered {
+pub struct ResolvedSecrets {
     /// Variables to add to the environment.
     pub variables: Vec<(String, String)>,
     /// Files to write, by the variable that is to name each.
@@ -67,13 +67,13 @@ pub struct Gathered {
 }
 
 /// Shows how many there are, never what.
-impl std::fmt::Debug for Gathered {
+impl std::fmt::Debug for ResolvedSecrets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Gathered({} variables, {} files)", self.variables.len(), self.files.len())
     }
 }
 
-impl Gathered {
+impl ResolvedSecrets {
     /// The values, for hiding them in what a script prints.
     pub fn values(&self) -> impl Iterator<Item = &[u8]> {
         let variables = self.variables.iter().map(|(_, value)| value.as_bytes());
@@ -92,12 +92,12 @@ impl Secrets {
     ///
     /// # Errors
     /// The first unavailable secret, by name.
-    pub fn gather(&self, action: &Action) -> Result<Gathered, SecretError> {
-        let mut found = Gathered::default();
-        for (name, wish) in &action.secrets {
-            let (path, value) = self.read(&wish.from)?;
-            let unfit = |problem: &str| unfit(wish, &path, problem);
-            match wish.way {
+    pub fn resolve(&self, action: &Action) -> Result<ResolvedSecrets, SecretError> {
+        let mut found = ResolvedSecrets::default();
+        for (name, spec) in &action.secrets {
+            let (path, value) = self.read(&spec.from)?;
+            let unfit = |problem: &str| unfit(spec, &path, problem);
+            match spec.way {
                 SecretAs::File => found.files.push((format!("{name}_FILE"), value)),
                 SecretAs::Env => {
                     let text = String::from_utf8(value)
@@ -127,8 +127,8 @@ impl Secrets {
     }
 }
 
-fn unfit(wish: &SecretWish, path: &Path, problem: &str) -> SecretError {
-    let (name, path) = (wish.from.clone(), path.to_owned());
+fn unfit(spec: &SecretSpec, path: &Path, problem: &str) -> SecretError {
+    let (name, path) = (spec.from.clone(), path.to_owned());
     SecretError::Unfit { name, path, problem: problem.to_owned() }
 }
 

@@ -31,7 +31,7 @@ use self::fixture::Fixture;
 use self::ledger::Ledger;
 use self::load::Load;
 use self::progress::Progress;
-use self::verify::Verdict;
+use self::verify::Summary;
 
 /// Time limit of the whole demo; on two cores it needs a quarter of that.
 const DEMO_MAX: Duration = Duration::from_secs(120);
@@ -48,31 +48,31 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, _environment: &Environment) -> Result<Exit, Failure> {
     let mut interrupts = Interrupts::new()?;
-    let verdict = tokio::select! {
+    let summary = tokio::select! {
         played = play(&args) => played?,
         // Dropping the future kills the processes and removes the folder.
         () = interrupts.next() => return Err(Failure::failed("interrupted")),
     };
-    print(&verdict.table())?;
-    if verdict.faults.is_empty() {
+    print(&summary.table())?;
+    if summary.faults.is_empty() {
         return Ok(Exit::Ok);
     }
-    Err(Failure::failed(format!("a guarantee was broken\n{}", verdict.faults.join("\n"))))
+    Err(Failure::failed(format!("a guarantee was broken\n{}", summary.faults.join("\n"))))
 }
 
-async fn play(args: &Args) -> Result<Verdict, Failure> {
+async fn play(args: &Args) -> Result<Summary, Failure> {
     let begun = clock::moment();
     let mut fixture = Fixture::start().await?;
     let performed = tokio::time::timeout(DEMO_MAX, perform(args, &mut fixture)).await;
     let late = || Failure::failed(format!("not done after {}", span(DEMO_MAX)));
     let performed = performed.unwrap_or_else(|_elapsed| Err(late()));
-    let mut verdict = fixture.explain(performed)?;
-    verdict.faults.extend(fixture.stop().await);
-    verdict.took = clock::moment().since(begun);
-    Ok(verdict)
+    let mut summary = fixture.explain(performed)?;
+    summary.faults.extend(fixture.stop().await);
+    summary.took = clock::moment().since(begun);
+    Ok(summary)
 }
 
-async fn perform(args: &Args, fixture: &mut Fixture) -> Result<Verdict, Failure> {
+async fn perform(args: &Args, fixture: &mut Fixture) -> Result<Summary, Failure> {
     let runtimes = fixture.runtimes().await?;
     say(&format!("server at {}, 3 workers, runtimes {}\n", fixture.url(), runtimes.join(", ")));
     let load = Load::submit(fixture.client(), &fixture.ledger_path(), &runtimes, args.jobs).await?;

@@ -20,7 +20,7 @@ use clap::Args as ClapArgs;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::say;
 use outlast_cli_core::process::{Child, Echo};
-use outlast_server::access::{Access, Credentials, Need};
+use outlast_server::access::{Access, Credentials, Scope};
 use rustix::process::Signal;
 
 use self::supervise::Supervised;
@@ -91,7 +91,7 @@ fn check(args: &Args, environment: &Environment) -> Result<(), Failure> {
         return Ok(());
     }
     let shown = Credentials { authorization: shown.as_deref(), certificate: None };
-    let allowed = access.check(shown, Need::Work, format_args!("a worker's session"));
+    let allowed = access.check(shown, Scope::Work, format_args!("a worker's session"));
     match allowed {
         Ok(_) => Ok(()),
         Err(denied) => Err(Failure::usage(format!("the server would refuse the worker: {denied}"))

@@ -26,7 +26,7 @@ use outlast_cli_core::output::say;
 use outlast_packs::PackSet;
 use serde_json::{Value, json};
 
-use self::check::{Check, Verdict};
+use self::check::{Check, Level};
 use super::Target;
 use crate::config::{Environment, Flag, Settings};
 use crate::output::{self, Format};
@@ -72,7 +72,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     }
     files::port(&subject, &mut checks).await;
     show(args.target.format(), &checks)?;
-    let failed = checks.iter().any(|check| check.verdict == Verdict::Fail);
+    let failed = checks.iter().any(|check| check.level == Level::Fail);
     Ok(if failed { Exit::Failed } else { Exit::Ok })
 }
 
@@ -97,19 +97,19 @@ fn show(format: Format, checks: &[Check]) -> Result<(), Failure> {
     match format {
         Format::Table => output::print(&check::page(checks))?,
         Format::Json => {
-            let worst = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Ok);
+            let worst = checks.iter().map(|check| check.level).max().unwrap_or(Level::Ok);
             let all = json!({"verdict": worst.word(), "checks": items});
             output::print_one(format, &all, Value::to_string)?;
         }
         Format::Jsonl => output::print_list(format, &items, &[])?,
     }
-    let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
+    let count = |level| checks.iter().filter(|check| check.level == level).count();
     say(&format!(
         "{} ok, {} warn, {} fail, {} skipped\n",
-        count(Verdict::Ok),
-        count(Verdict::Warn),
-        count(Verdict::Fail),
-        count(Verdict::Skipped)
+        count(Level::Ok),
+        count(Level::Warn),
+        count(Level::Fail),
+        count(Level::Skipped)
     ));
     Ok(())
 }

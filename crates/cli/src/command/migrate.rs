@@ -48,8 +48,8 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     let database = settings.get("server.database", value::database)?;
     let shown = settings.setting("server.database")?.shown();
     if args.check {
-        let standing = store::standing(&database).await?;
-        return tell(&standing, &shown, args.output.unwrap_or(Format::Table));
+        let status = store::schema_status(&database).await?;
+        return print_status(&status, &shown, args.output.unwrap_or(Format::Table));
     }
     let ran = store::migrate(&database).await?;
     say(&match ran.as_slice() {
@@ -59,16 +59,16 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     Ok(Exit::Ok)
 }
 
-fn tell(standing: &SchemaStatus, shown: &str, format: Format) -> Result<Exit, Failure> {
+fn print_status(status: &SchemaStatus, shown: &str, format: Format) -> Result<Exit, Failure> {
     let item = |state: &'static str| move |name: &&'static str| json!({ "migration": name, "state": state });
-    let applied = standing.applied.iter().map(item("applied"));
-    let items: Vec<Value> = applied.chain(standing.pending.iter().map(item("pending"))).collect();
+    let applied = status.applied.iter().map(item("applied"));
+    let items: Vec<Value> = applied.chain(status.pending.iter().map(item("pending"))).collect();
     let columns: &[Column] = &[
         ("MIGRATION", |item| text_at(item, "migration")),
         ("STATE", |item| text_at(item, "state")),
     ];
     print_list(format, &items, columns)?;
-    let count = standing.pending.len();
+    let count = status.pending.len();
     if count == 0 {
         say(&format!("{shown} is up to date\n"));
         return Ok(Exit::Ok);

@@ -61,11 +61,13 @@ pub(super) async fn migrate(database: &Database) -> Result<Vec<&'static str>, Fa
 }
 
 /// Returns which migrations would run; changes nothing.
-pub(super) async fn standing(database: &Database) -> Result<SchemaStatus, Failure> {
+pub(super) async fn schema_status(database: &Database) -> Result<SchemaStatus, Failure> {
     match database {
-        Database::Sqlite(path) => SqliteStore::standing(path).map_err(|error| unopened(&error)),
+        Database::Sqlite(path) => {
+            SqliteStore::schema_status(path).map_err(|error| unopened(&error))
+        }
         Database::Postgres(url) => {
-            PostgresStore::standing(url).await.map_err(|error| unreached(&error))
+            PostgresStore::schema_status(url).await.map_err(|error| unreached(&error))
         }
     }
 }
@@ -124,7 +126,7 @@ async fn migrate_file(path: &Path) -> Result<Vec<&'static str>, Failure> {
             ended => return ended.map_err(|error| unopened(&error)),
         };
         // It may be incomplete while it is created, so errors count only at the end.
-        let standing = SqliteStore::standing(path);
+        let standing = SqliteStore::schema_status(path);
         if standing.is_ok_and(|standing| standing.pending.is_empty()) {
             return Ok(Vec::new());
         }

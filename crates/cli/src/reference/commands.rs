@@ -63,14 +63,14 @@ fn describe(command: &Command, above: &str, depth: usize, page: &mut String) {
 }
 
 fn table<'a>(arguments: impl Iterator<Item = &'a Arg>) -> String {
-    let told = |arg: &&Arg| {
+    let is_documented = |arg: &&Arg| {
         !arg.is_hide_set()
             && !matches!(
                 arg.get_action(),
                 ArgAction::Help | ArgAction::HelpShort | ArgAction::Version
             )
     };
-    let mut shown: Vec<&Arg> = arguments.filter(told).collect();
+    let mut shown: Vec<&Arg> = arguments.filter(is_documented).collect();
     if shown.is_empty() {
         return String::new();
     }

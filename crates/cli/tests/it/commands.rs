@@ -434,7 +434,7 @@ fn a_job_that_is_met_twice_gets_an_order_once() {
 }
 
 #[test]
-fn dead_letters_are_read_page_by_page_and_their_number_is_told() {
+fn dead_letters_are_read_page_by_page_and_their_number_is_reported() {
     let stub = Stub::start(|asked, _| {
         let (id, next) =
             if asked.line.contains("cursor=next") { (2, "\"last\"") } else { (1, "\"next\"") };

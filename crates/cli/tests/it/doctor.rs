@@ -178,10 +178,10 @@ fn a_store_on_this_host_is_looked_at_without_a_server() {
     let said = local(&database);
     assert_eq!(check(&said, "local store").0, "ok");
     // How quick and how full this disk is, is the machine's to say.
-    for (name, told) in [("local fsync", "ms"), ("local disk", "free")] {
+    for (name, unit) in [("local fsync", "ms"), ("local disk", "free")] {
         let (verdict, fact) = check(&said, name);
         assert_ne!(verdict, "skipped", "{fact}");
-        assert!(fact.contains(told), "{fact}");
+        assert!(fact.contains(unit), "{fact}");
     }
     assert_eq!(outlast(&["migrate", "--database", &database]).code, 0);
     assert!(check(&local(&database), "local store").1.contains("a write-ahead log"));

@@ -7,7 +7,7 @@ fn rate(starts: u32, period: u64) -> Rate {
 }
 
 fn unlimited() -> Gate {
-    Gate { concurrency: None, held: 0, rate: None, used_until: 0 }
+    Gate { concurrency: None, in_flight: 0, rate: None, used_until: 0 }
 }
 
 #[test]
@@ -19,14 +19,14 @@ fn a_gate_without_bounds_admits_everything() {
 
 #[test]
 fn concurrency_admits_what_is_free_and_nothing_while_more_is_held_than_a_lowered_limit() {
-    let gate = |held| Gate { concurrency: Some(5), held, ..unlimited() };
+    let gate = |in_flight| Gate { concurrency: Some(5), in_flight, ..unlimited() };
     assert_eq!(admit(&[gate(3)], 9, Timestamp(1)).take, 2);
     assert_eq!(
         admit(&[gate(5)], 1, Timestamp(1)),
         Admission { take: 0, shut: Some((0, Shut::Full)) }
     );
     assert_eq!(admit(&[gate(8)], 1, Timestamp(1)).take, 0);
-    assert_eq!(gate(3).after(2, Timestamp(1)).held, 5);
+    assert_eq!(gate(3).after(2, Timestamp(1)).in_flight, 5);
 }
 
 #[test]

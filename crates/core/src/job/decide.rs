@@ -25,7 +25,7 @@ pub fn decide(
         State::Scheduled | State::Retryable => waiting_for_time(job, event),
         State::Pending => waiting_for_activation(job, event),
         State::Available => claimable(job, event, now),
-        State::Active => held(job, event, &Judge { budgets, jitter, now }),
+        State::Active => in_flight(job, event, &Judge { budgets, jitter, now }),
         State::Cancelled => cancelled(job, event),
         State::Completed => Err(Refusal::Terminal(State::Completed)),
         State::Discarded => discarded(job, event),
@@ -40,10 +40,10 @@ pub fn decide(
 /// # Errors
 /// Returns [`Refusal::Superseded`] or [`Refusal::NotHolder`] when it does not.
 pub fn fence(job: &Job, epoch: Option<Epoch>, worker: Option<WorkerId>) -> Result<(), Refusal> {
-    if let Some(held) = epoch
-        && held != job.epoch
+    if let Some(in_flight) = epoch
+        && in_flight != job.epoch
     {
-        return Err(Refusal::Superseded { held, current: job.epoch });
+        return Err(Refusal::Superseded { in_flight, current: job.epoch });
     }
     let (Some(named), Some(holder)) = (worker, job.holder) else { return Ok(()) };
     if holder.worker.is_none_or(|holder| holder == named) {
@@ -138,7 +138,7 @@ fn claimable(job: &Job, event: Event<'_>, now: Timestamp) -> Result<Transition, 
     }
 }
 
-fn held(job: &Job, event: Event<'_>, judge: &Judge<'_>) -> Result<Transition, Refusal> {
+fn in_flight(job: &Job, event: Event<'_>, judge: &Judge<'_>) -> Result<Transition, Refusal> {
     match event {
         Event::Start => Ok(job.start(judge.now)),
         Event::Complete => Ok(Transition {
@@ -163,7 +163,7 @@ fn held(job: &Job, event: Event<'_>, judge: &Judge<'_>) -> Result<Transition, Re
             Ok(job.lose(Suspicion::Neighbours, judge.budgets))
         }
         Event::ExpireVisibility => Ok(job.expire_visibility()),
-        Event::Cancel => Ok(job.cancel_held()),
+        Event::Cancel => Ok(job.cancel_active()),
         Event::Activate
         | Event::Due
         | Event::Claim { .. }
@@ -260,7 +260,7 @@ impl Job {
             next_epoch: self.epoch.next(),
             attempt: self.running_attempt(),
             hold: Hold::Take(holder),
-            ..self.move_to(State::Active, Place::Held)
+            ..self.move_to(State::Active, Place::Active)
         }
     }
 
@@ -271,7 +271,7 @@ impl Job {
         Transition {
             attempt: self.running_attempt(),
             hold: Hold::Keep(holder),
-            ..self.move_to(State::Active, Place::Held)
+            ..self.move_to(State::Active, Place::Active)
         }
     }
 
@@ -405,7 +405,7 @@ impl Job {
     }
 
     /// Cancelled at once; what it holds stays held until its process tree is gone.
-    fn cancel_held(&self) -> Transition {
+    fn cancel_active(&self) -> Transition {
         let hold = self.holder.map_or(Hold::None, Hold::Keep);
         Transition { attempt: self.running_attempt(), hold, ..self.end(State::Cancelled) }
     }

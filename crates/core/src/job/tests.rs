@@ -70,16 +70,16 @@ fn attempt_that_never_started_charges_nothing_the_first_time_its_worker_dies() {
 #[test]
 fn job_whose_workers_die_before_its_start_is_known_is_isolated_and_given_up() {
     let mut job = Job::new(State::Available, rules(3));
-    let mut told = Vec::new();
+    let mut outcomes = Vec::new();
     for _death in 0..4 {
         let claim = Event::Claim { worker: Some(worker()), starts: false };
-        let held = after(&job, &judged(&job, claim).unwrap());
-        let lost = judged(&held, lose(held.isolated, false)).unwrap();
-        told.push((lost.spent.losses, lost.isolated, lost.dead_letter));
-        job = after(&held, &lost);
+        let in_flight = after(&job, &judged(&job, claim).unwrap());
+        let lost = judged(&in_flight, lose(in_flight.isolated, false)).unwrap();
+        outcomes.push((lost.spent.losses, lost.isolated, lost.dead_letter));
+        job = after(&in_flight, &lost);
     }
     let poison = Some(DeadLetterReason::PoisonSuspect);
-    assert_eq!(told, [(0, false, None), (1, false, None), (2, true, None), (3, true, poison)]);
+    assert_eq!(outcomes, [(0, false, None), (1, false, None), (2, true, None), (3, true, poison)]);
 }
 
 /// Several jobs that kill their workers look like a mass loss. They were once handed out forever.
@@ -90,9 +90,9 @@ fn jobs_that_always_die_with_most_workers_are_isolated_and_given_up_in_the_end()
         let (mut isolated_at, mut given_up_at) = (None, None);
         for death in 1..=30 {
             let claim = Event::Claim { worker: Some(worker()), starts: started };
-            let held = after(&job, &judged(&job, claim).unwrap());
-            let lost = judged(&held, lose(held.isolated, true)).unwrap();
-            job = after(&held, &lost);
+            let in_flight = after(&job, &judged(&job, claim).unwrap());
+            let lost = judged(&in_flight, lose(in_flight.isolated, true)).unwrap();
+            job = after(&in_flight, &lost);
             if lost.isolated {
                 isolated_at.get_or_insert(death);
             }
@@ -226,7 +226,7 @@ fn expired_job_is_refused_to_a_claimant() {
 fn report_about_an_older_epoch_or_from_another_worker_is_fenced_off() {
     let job = Job { epoch: Epoch(4), ..active(rules(3), true) };
     let other = WorkerId(Uuid::from_u128(8));
-    let superseded = Refusal::Superseded { held: Epoch(3), current: Epoch(4) };
+    let superseded = Refusal::Superseded { in_flight: Epoch(3), current: Epoch(4) };
     let not_holder = Refusal::NotHolder { current: Epoch(4) };
     assert_eq!(fence(&job, Some(Epoch(3)), Some(worker())), Err(superseded));
     assert_eq!(fence(&job, Some(Epoch(4)), Some(other)), Err(not_holder));

@@ -48,7 +48,7 @@ pub enum Place {
     /// With those that wait for an activation.
     Pending,
     /// With its holder.
-    Held,
+    Active,
     /// Nowhere: the job has ended.
     Ended,
 }
@@ -190,10 +190,10 @@ pub enum Refusal {
     #[error("job is {0}, which does not allow this")]
     WrongState(State),
     /// The report is about an attempt that a newer claim has replaced.
-    #[error("attempt was superseded: epoch {held} is behind {current}")]
+    #[error("attempt was superseded: epoch {in_flight} is behind {current}")]
     Superseded {
         /// Epoch that the reporter holds.
-        held: Epoch,
+        in_flight: Epoch,
         /// Epoch of the job.
         current: Epoch,
     },

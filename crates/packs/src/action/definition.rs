@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
-use super::{Action, Entry, Overlap, RetrySpec, Runner, SecretWish, environment, is_name, retry};
+use super::{Action, Entry, Overlap, RetrySpec, Runner, SecretSpec, environment, is_name, retry};
 use crate::duration;
 use crate::error::PackError;
 use crate::keys;
@@ -237,7 +237,7 @@ impl Reading<'_> {
         })
     }
 
-    fn secrets(&self, given: Given<'_>) -> Result<BTreeMap<String, SecretWish>, PackError> {
+    fn secrets(&self, given: Given<'_>) -> Result<BTreeMap<String, SecretSpec>, PackError> {
         let Some(given) = given else { return Ok(BTreeMap::new()) };
         environment::secrets(&given.value).map_err(|problem| {
             let remedy = "write a mapping such as `{API_KEY: {as: env}}` or `{KEY: {as: file}}`";

@@ -36,12 +36,12 @@ pub struct Program {
 /// A script that was found inside its pack.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    place: Place,
+    place: ScriptSource,
     shell: &'static str,
 }
 
 #[derive(Debug)]
-enum Place {
+enum ScriptSource {
     Embedded { pack: String, file: &'static include_dir::File<'static> },
     Folder { root: PathBuf, script: PathBuf },
 }
@@ -71,7 +71,7 @@ impl Entry {
                 Found::Missing => {}
                 Found::Outside => return Err(escapes()),
                 Found::Embedded(file) => {
-                    let place = Place::Embedded { pack: pack.to_owned(), file };
+                    let place = ScriptSource::Embedded { pack: pack.to_owned(), file };
                     return Ok(Self { shell: shell(file.contents()), place });
                 }
                 Found::Path(script) => return Self::on_disk(source, script),
@@ -91,26 +91,26 @@ impl Entry {
             Source::Folder { real, .. } => real.clone(),
             Source::Embedded(_) => PathBuf::new(),
         };
-        Ok(Self { shell: shell(&first), place: Place::Folder { root, script } })
+        Ok(Self { shell: shell(&first), place: ScriptSource::Folder { root, script } })
     }
 
     pub(crate) fn point(&self) -> EntryPoint {
         match &self.place {
-            Place::Embedded { pack, file } => EntryPoint::Embedded {
+            ScriptSource::Embedded { pack, file } => EntryPoint::Embedded {
                 name: format!("{pack}/{}", file.path().display()),
                 bytes: file.contents(),
             },
-            Place::Folder { script, .. } => EntryPoint::Path(script.clone()),
+            ScriptSource::Folder { script, .. } => EntryPoint::Path(script.clone()),
         }
     }
 
     pub(crate) fn program(&self, built_in: &Path) -> Program {
         match &self.place {
-            Place::Embedded { pack, file } => {
+            ScriptSource::Embedded { pack, file } => {
                 let folder = built_in.join(pack);
                 Program { script: folder.join(file.path()), folder }
             }
-            Place::Folder { root, script } => {
+            ScriptSource::Folder { root, script } => {
                 Program { script: script.clone(), folder: root.clone() }
             }
         }

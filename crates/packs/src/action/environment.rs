@@ -10,7 +10,7 @@ use crate::yaml::scalar;
 /// A secret that an action asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct SecretWish {
+pub struct SecretSpec {
     /// How it reaches the script.
     pub way: SecretAs,
     /// The worker's name for it: a file in `worker.secrets`.
@@ -39,15 +39,15 @@ pub(super) fn environment(value: &Value) -> Result<BTreeMap<String, String>, Str
     map.iter().map(one).collect()
 }
 
-pub(super) fn secrets(value: &Value) -> Result<BTreeMap<String, SecretWish>, String> {
+pub(super) fn secrets(value: &Value) -> Result<BTreeMap<String, SecretSpec>, String> {
     let Value::Object(map) = value else { return Err("not a mapping".to_owned()) };
-    map.iter().map(|(name, wish)| Ok((name.clone(), secret(name, wish)?))).collect()
+    map.iter().map(|(name, spec)| Ok((name.clone(), secret(name, spec)?))).collect()
 }
 
-fn secret(name: &str, wish: &Value) -> Result<SecretWish, String> {
+fn secret(name: &str, spec: &Value) -> Result<SecretSpec, String> {
     check_variable(name)?;
-    let mut read = SecretWish { way: SecretAs::Env, from: name.to_owned() };
-    let map = match wish {
+    let mut read = SecretSpec { way: SecretAs::Env, from: name.to_owned() };
+    let map = match spec {
         Value::Null => return Ok(read),
         Value::Object(map) => map,
         _ => return Err(format!("`{name}` is not a mapping")),

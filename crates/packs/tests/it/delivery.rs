@@ -159,9 +159,9 @@ fn what_the_environment_cannot_carry_is_refused_before_anything_starts() {
     with_action("parameter_delivery: env\n", |action| {
         let big = "x".repeat(140_000);
         let bad = json!({"big": big, "zero": "a\u{0}b", "a-b": 1, "a_b": 2});
-        let told: Vec<String> =
+        let messages: Vec<String> =
             action.check(&bad).unwrap_err().iter().map(ToString::to_string).collect();
-        insta::assert_snapshot!(told.join("\n"));
+        insta::assert_snapshot!(messages.join("\n"));
         assert!(action.check(&json!({"big": &big[..130_000]})).is_ok());
     });
 }
@@ -170,9 +170,9 @@ fn what_the_environment_cannot_carry_is_refused_before_anything_starts() {
 fn a_name_or_character_that_dotenv_cannot_carry_is_refused() {
     with_action("parameter_format: dotenv\n", |action| {
         let bad = json!({"x; id": 1, "": 2, "ok": {"deep": "a\u{0}b"}, "new\nline='x'": 3});
-        let told: Vec<String> =
+        let messages: Vec<String> =
             action.check(&bad).unwrap_err().iter().map(|v| format!("{v:?}")).collect();
-        insta::assert_snapshot!(told.join("\n"));
+        insta::assert_snapshot!(messages.join("\n"));
         // Even unchecked parameters never become a line of their own.
         let rendered = action.render(&bad).stdin.unwrap();
         assert_eq!(String::from_utf8(rendered).unwrap(), "ok.deep='a\u{0}b'\n");

@@ -18,7 +18,7 @@ fn table(rows: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn faulty_actions_are_told_with_file_line_and_remedy() {
+fn faulty_actions_are_reported_with_file_line_and_remedy() {
     let rows = [
         ("not YAML", "ref: demo.it\nlabel: [a\nrunner_type: shell\n"),
         ("empty", ""),
@@ -68,7 +68,7 @@ fn faulty_actions_are_told_with_file_line_and_remedy() {
 }
 
 #[test]
-fn faulty_manifests_are_told() {
+fn faulty_manifests_are_reported() {
     let rows =
         ["ref: demo\nlable: x\n", "label: Demo\n", "ref: My Pack\n", "ref: [\n", "just text\n"];
     let faults = rows.map(|manifest| Demo::new().file("demo/pack.yaml", manifest).fault());
@@ -94,8 +94,8 @@ fn one_faulty_file_is_told_and_does_not_stop_the_others() {
     assert!(set.get("demo.it").is_some() && set.get("core.echo").is_some());
     assert!(set.get("demo.bad").is_none());
     assert_eq!(set.faults().count(), 2);
-    let told = set.fault_of("demo.bad").unwrap().to_string();
-    assert!(told.ends_with("bad.yaml:3: key `timout` is not known; did you mean `timeout`?"));
+    let message = set.fault_of("demo.bad").unwrap().to_string();
+    assert!(message.ends_with("bad.yaml:3: key `timout` is not known; did you mean `timeout`?"));
     assert_eq!(set.nearest("core.ecko"), Some("core.echo"));
 }
 
@@ -114,7 +114,7 @@ fn the_digest_of_a_pack_follows_what_its_files_say_and_nothing_else() {
 }
 
 #[test]
-fn folders_that_hold_no_pack_are_told() {
+fn folders_that_hold_no_pack_are_reported() {
     let demo = Demo::new().file("demo/pack.yml", "").file("file", "");
     let empty = tempfile::tempdir().unwrap();
     let fault = |path: &std::path::Path| {
@@ -122,8 +122,8 @@ fn folders_that_hold_no_pack_are_told() {
         let message = message.replace(&empty.path().display().to_string(), "EMPTY");
         message.replace(&demo.path().display().to_string(), "DIR")
     };
-    let told = [demo.path().join("gone"), demo.path().join("file"), empty.path().to_owned()];
-    insta::assert_snapshot!(told.map(|path| fault(&path)).join("\n"));
+    let message = [demo.path().join("gone"), demo.path().join("file"), empty.path().to_owned()];
+    insta::assert_snapshot!(message.map(|path| fault(&path)).join("\n"));
 }
 
 #[test]

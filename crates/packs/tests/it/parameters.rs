@@ -36,7 +36,7 @@ parameters:
       required: [depth]
 ";
 
-fn told(definition: &str, parameters: &Value) -> String {
+fn violations(definition: &str, parameters: &Value) -> String {
     with_action(definition, |action| {
         let violations = action.check(parameters).unwrap_err();
         violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
@@ -83,9 +83,9 @@ fn every_violation_is_told_with_its_place_and_without_its_value() {
         "method": "s3cret", "retries": 9, "token": "s3cret", "options": {"verify": "s3cret"},
     });
     for style in [FLAT, SCHEMA] {
-        let told = told(style, &bad);
-        assert!(!told.contains("s3cret"), "{told}");
-        let mut lines: Vec<&str> = told.lines().collect();
+        let violations = violations(style, &bad);
+        assert!(!violations.contains("s3cret"), "{violations}");
+        let mut lines: Vec<&str> = violations.lines().collect();
         lines.sort_unstable();
         insta::allow_duplicates! {
             insta::assert_snapshot!(lines.join("\n"));
@@ -95,9 +95,9 @@ fn every_violation_is_told_with_its_place_and_without_its_value() {
 
 #[test]
 fn parameters_that_are_no_object_are_refused_but_null_counts_as_none() {
-    assert_eq!(told(FLAT, &json!([1])), "parameters must be an object");
-    assert_eq!(told(FLAT, &json!("x")), "parameters must be an object");
-    assert_eq!(told(FLAT, &Value::Null), "/url: is required");
+    assert_eq!(violations(FLAT, &json!([1])), "parameters must be an object");
+    assert_eq!(violations(FLAT, &json!("x")), "parameters must be an object");
+    assert_eq!(violations(FLAT, &Value::Null), "/url: is required");
     assert_eq!(with_action("", |action| action.check(&Value::Null).unwrap()), json!({}));
 }
 
@@ -113,10 +113,10 @@ fn an_action_that_describes_no_parameters_takes_any() {
 fn a_parameter_that_the_action_does_not_name_is_refused_with_the_nearest() {
     let slip = json!({"url": "x", "metod": "GET", "qqq": 1});
     for style in [FLAT, SCHEMA, &format!("{SCHEMA}  additionalProperties: false\n")] {
-        let told = told(style, &slip);
-        let mut lines: Vec<&str> = told.lines().collect();
+        let violations = violations(style, &slip);
+        let mut lines: Vec<&str> = violations.lines().collect();
         lines.sort_unstable();
-        let [near, far] = lines[..] else { panic!("{told}") };
+        let [near, far] = lines[..] else { panic!("{violations}") };
         assert_eq!(near, "/metod: is not a parameter; did you mean `method`?");
         assert!(far.starts_with("/qqq: is not a parameter; there are "), "{far}");
     }
@@ -141,8 +141,8 @@ fn flat_parameters_may_be_called_like_keywords() {
 #[test]
 fn violations_are_bounded_in_number() {
     let many: String = (0..50).map(|n| format!("  p{n}: {{required: true}}\n")).collect();
-    let told = told(&format!("parameters:\n{many}"), &json!({}));
-    assert_eq!(told.lines().count(), outlast_packs::limits::VIOLATIONS_MAX);
+    let violations = violations(&format!("parameters:\n{many}"), &json!({}));
+    assert_eq!(violations.lines().count(), outlast_packs::limits::VIOLATIONS_MAX);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use reqwest::Response;
 use serde::{Deserialize, Deserializer};
 use uuid::Uuid;
 
-use super::http::{Ask, Failed, Http, deepest};
+use super::http::{Failed, Http, HttpRequest, deepest};
 use super::sse::{Message, Reader};
 use super::{ClientError, instant};
 use crate::session::backoff::Backoff;
@@ -220,17 +220,17 @@ impl Events {
             Some(_) => &["api", "v1", "executions", &id, "events"],
             None => &["api", "v1", "events"],
         };
-        let mut ask = Ask::get(path).query("stream", "true");
+        let mut request = HttpRequest::get(path).query("stream", "true");
         if !self.filter.types.is_empty() {
-            ask = ask.query("types", self.filter.types.join(","));
+            request = request.query("types", self.filter.types.join(","));
         }
         if !self.filter.queues.is_empty() {
-            ask = ask.query("queues", self.filter.queues.join(","));
+            request = request.query("queues", self.filter.queues.join(","));
         }
         if let Some(cursor) = &self.cursor {
-            ask = ask.query("cursor", cursor);
+            request = request.query("cursor", cursor);
         }
-        self.stream = Some(self.http.stream(&ask).await?);
+        self.stream = Some(self.http.stream(&request).await?);
         self.reader = Reader::default();
         Ok(())
     }

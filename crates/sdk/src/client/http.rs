@@ -44,7 +44,7 @@ struct Inner {
 
 /// What is asked.
 #[derive(Debug)]
-pub(super) struct Ask<'a> {
+pub(super) struct HttpRequest<'a> {
     method: Method,
     path: &'a [&'a str],
     query: Vec<(&'static str, String)>,
@@ -66,7 +66,7 @@ pub(super) enum Repeat {
 
 /// The response to a successful request.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     what: String,
     body: Bytes,
 }
@@ -80,7 +80,7 @@ pub(super) enum Failed {
     Refused { refusal: Box<Refusal>, retry_after: Option<Duration> },
 }
 
-impl<'a> Ask<'a> {
+impl<'a> HttpRequest<'a> {
     pub(super) const fn get(path: &'a [&'a str]) -> Self {
         let (method, repeat) = (Method::GET, Repeat::Safe);
         Self { method, path, query: Vec::new(), body: None, repeat, key: None }
@@ -115,7 +115,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-impl Answer {
+impl HttpResponse {
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, ClientError> {
         serde_json::from_slice(&self.body)
             .map_err(|source| ClientError::Decode { what: self.what.clone(), source })
@@ -153,40 +153,46 @@ impl Http {
         Ok(Self { inner: Arc::new(Inner { client, server, tls, request_timeout, retry_for }) })
     }
 
-    pub(super) async fn send(&self, mut ask: Ask<'_>) -> Result<Answer, ClientError> {
+    pub(super) async fn send(
+        &self,
+        mut request: HttpRequest<'_>,
+    ) -> Result<HttpResponse, ClientError> {
         let patience = self.inner.retry_for;
-        if ask.repeat == Repeat::WithKey && !patience.is_zero() {
-            ask.key = HeaderValue::from_str(&Uuid::now_v7().to_string()).ok();
+        if request.repeat == Repeat::WithKey && !patience.is_zero() {
+            request.key = HeaderValue::from_str(&Uuid::now_v7().to_string()).ok();
         }
         let watch = Stopwatch::start();
         let mut backoff = Backoff::default();
         let mut tries = 0;
         loop {
             tries += 1;
-            let failed = match self.once(&ask).await {
+            let failed = match self.once(&request).await {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
             };
             let pause = failed.pause(&mut backoff);
-            if !failed.may_repeat(ask.repeat) || watch.elapsed() + pause >= patience {
+            if !failed.may_repeat(request.repeat) || watch.elapsed() + pause >= patience {
                 return Err(self.error(failed, tries).await);
             }
-            tracing::debug!(path = ?ask.path, tries, ?pause, ?failed, "retrying request");
+            tracing::debug!(path = ?request.path, tries, ?pause, ?failed, "retrying request");
             tokio::time::sleep(pause).await;
         }
     }
 
-    async fn once(&self, ask: &Ask<'_>) -> Result<Answer, Failed> {
-        let request = self.request(ask)?.timeout(self.inner.request_timeout);
-        let response = success(request.send().await.map_err(unanswered)?).await?;
+    async fn once(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, Failed> {
+        let builder = self.builder(request)?.timeout(self.inner.request_timeout);
+        let response = success(builder.send().await.map_err(unanswered)?).await?;
         let body = response.bytes().await.map_err(unanswered)?;
-        Ok(Answer { what: format!("answer to {} /{}", ask.method, ask.path.join("/")), body })
+        Ok(HttpResponse {
+            what: format!("answer to {} /{}", request.method, request.path.join("/")),
+            body,
+        })
     }
 
     /// Opens a stream of events, once.
-    pub(super) async fn stream(&self, ask: &Ask<'_>) -> Result<Response, Failed> {
-        let request = self.request(ask)?.header(ACCEPT, "text/event-stream");
-        let opened = async { success(request.send().await.map_err(unanswered)?).await };
+    pub(super) async fn stream(&self, request: &HttpRequest<'_>) -> Result<Response, Failed> {
+        let builder = self.builder(request)?.header(ACCEPT, "text/event-stream");
+        let opened = async { success(builder.send().await.map_err(unanswered)?).await };
         match tokio::time::timeout(self.inner.request_timeout, opened).await {
             Ok(opened) => opened,
             Err(_) => {
@@ -196,11 +202,11 @@ impl Http {
         }
     }
 
-    fn request(&self, ask: &Ask<'_>) -> Result<RequestBuilder, Failed> {
+    fn builder(&self, request: &HttpRequest<'_>) -> Result<RequestBuilder, Failed> {
         let mut url = self.inner.server.clone();
         match url.path_segments_mut() {
             Ok(mut segments) => {
-                segments.pop_if_empty().extend(ask.path);
+                segments.pop_if_empty().extend(request.path);
             }
             // An address with a host, which this is, always has a path.
             Err(()) => {
@@ -208,17 +214,17 @@ impl Http {
                 return Err(Failed::Unanswered { reason, sent: false });
             }
         }
-        if !ask.query.is_empty() {
-            url.query_pairs_mut().extend_pairs(&ask.query);
+        if !request.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(&request.query);
         }
-        let mut request = self.inner.client.request(ask.method.clone(), url);
-        if let Some(key) = &ask.key {
-            request = request.header("idempotency-key", key);
+        let mut builder = self.inner.client.request(request.method.clone(), url);
+        if let Some(key) = &request.key {
+            builder = builder.header("idempotency-key", key);
         }
-        if let Some(body) = &ask.body {
-            request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
+        if let Some(body) = &request.body {
+            builder = builder.header(CONTENT_TYPE, "application/json").body(body.clone());
         }
-        Ok(request)
+        Ok(builder)
     }
 
     pub(super) async fn error(&self, failed: Failed, tries: u32) -> ClientError {

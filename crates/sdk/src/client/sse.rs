@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_complete_is_not_told() {
+    fn what_is_not_complete_is_not_emitted() {
         assert_eq!(read(&["id: a\ndata: 1\n"]), []);
     }
 

@@ -23,11 +23,11 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct HandlerError(pub(super) Box<Verdict>);
+pub struct HandlerError(pub(super) Box<ErrorDetail>);
 
 /// What an error says about the job.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Verdict {
+pub(super) struct ErrorDetail {
     pub(super) error_type: String,
     pub(super) message: String,
     pub(super) details: Value,
@@ -38,7 +38,7 @@ impl HandlerError {
     /// An error that another attempt may overcome. `error_type` is a short fixed code for retry
     /// policies and dashboards; the message is for people.
     pub fn new(error_type: impl Into<String>, message: impl Into<String>) -> Self {
-        Self(Box::new(Verdict {
+        Self(Box::new(ErrorDetail {
             error_type: error_type.into(),
             message: message.into(),
             details: Value::Null,

@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::error::{BoxError, HandlerError, Verdict};
+use super::error::{BoxError, ErrorDetail, HandlerError};
 use super::job_context::StopSeen;
 use crate::outcome::Outcome;
 use crate::outcome::StopReason;
 
-pub(super) fn ended<R: Serialize, E: Into<BoxError>>(
+pub(super) fn of_handler<R: Serialize, E: Into<BoxError>>(
     returned: Result<R, E>,
     stop: &StopSeen,
 ) -> Outcome {
@@ -28,10 +28,10 @@ pub(super) fn ended<R: Serialize, E: Into<BoxError>>(
 /// An attempt that was ordered to stop and then failed has failed because of that, unless it
 /// says otherwise.
 fn failed(error: &(dyn std::error::Error + 'static), stop: Option<StopReason>) -> Outcome {
-    let told = verdict(error);
+    let told = error_detail(error);
     let text = chain(error);
     match (stop, told) {
-        (_, Some(Verdict { error_type, details, retryable: false, .. })) => {
+        (_, Some(ErrorDetail { error_type, details, retryable: false, .. })) => {
             with_details(Outcome::failed(error_type, text).permanently(), details)
         }
         (Some(StopReason::Cancelled), _) => Outcome::cancelled(format!("stopped: {text}")),
@@ -44,7 +44,7 @@ fn failed(error: &(dyn std::error::Error + 'static), stop: Option<StopReason>) -
             ),
             _,
         ) => Outcome::interrupted(format!("stopped: {text}")),
-        (None, Some(Verdict { error_type, details, .. })) => {
+        (None, Some(ErrorDetail { error_type, details, .. })) => {
             with_details(Outcome::failed(error_type, text), details)
         }
         (None, None) => Outcome::failed("error", text),
@@ -52,11 +52,11 @@ fn failed(error: &(dyn std::error::Error + 'static), stop: Option<StopReason>) -
 }
 
 /// Finds what the handler says about it, whatever it is wrapped in.
-fn verdict<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Verdict> {
+fn error_detail<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a ErrorDetail> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(HandlerError(verdict)) = error.downcast_ref() {
-            return Some(verdict);
+        if let Some(HandlerError(error_detail)) = error.downcast_ref() {
+            return Some(error_detail);
         }
         next = error.source();
     }
@@ -115,8 +115,9 @@ mod tests {
 
     #[test]
     fn what_the_handler_says_counts_however_deep_it_says_it() {
-        let verdict = HandlerError::permanent("bad_address", "no @").with_details(json!({"n": 1}));
-        let failure = end(Wrapped(verdict.into()), None).failure.unwrap();
+        let error_detail =
+            HandlerError::permanent("bad_address", "no @").with_details(json!({"n": 1}));
+        let failure = end(Wrapped(error_detail.into()), None).failure.unwrap();
         assert_eq!(failure.error_type, "bad_address");
         assert_eq!(&failure.details_json[..], br#"{"n":1}"#);
         assert!(!failure.retryable);

@@ -32,7 +32,7 @@ use crate::clock::{boot_now, duration, sleep_until, span};
 use crate::delivery::AttemptId;
 use crate::handler::Handler;
 use crate::heartbeat::{BeatAnswer, Heartbeat};
-use crate::session::link::{Link, LinkEvent};
+use crate::session::connection::{Connection, ConnectionEvent};
 use crate::session::request_deadline;
 use crate::worker::control::{ControlQueue, Notice};
 use crate::worker::in_flight::InFlight;
@@ -124,7 +124,7 @@ struct ExitState {
 
 /// What the server knows of us.
 struct SessionState {
-    link: Link,
+    connection: Connection,
     /// This identity was welcomed before.
     resumed: bool,
     /// Of the store, as the last welcome said.
@@ -136,22 +136,22 @@ struct SessionState {
     /// What the last hello said.
     hello_phase: v1::Phase,
     /// The phase that the server last heard or ordered.
-    told_phase: v1::Phase,
+    announced_phase: v1::Phase,
     /// We resumed while away: the quiet that the server is about to order is our own old one.
     overrules_quiet: bool,
     capacity: Option<v1::Capacity>,
 }
 
 impl SessionState {
-    fn new(link: Link) -> Self {
+    fn new(connection: Connection) -> Self {
         Self {
-            link,
+            connection,
             resumed: false,
             store_generation: 0,
             denied_since: None,
             attachment: 0,
             hello_phase: v1::Phase::Running,
-            told_phase: v1::Phase::Running,
+            announced_phase: v1::Phase::Running,
             overrules_quiet: false,
             capacity: None,
         }
@@ -203,7 +203,7 @@ enum Wake {
     /// `None` if there will be no more beats.
     Beaten(Option<BeatAnswer>),
     Attempt(AttemptEvent),
-    Link(LinkEvent),
+    Connection(ConnectionEvent),
     /// The transport takes messages again.
     Room,
     Tick,
@@ -218,15 +218,15 @@ impl<H: Handler> Engine<H> {
         let Worker { profile, timeouts, address, handlers: _ } = worker;
         let interval = span(timeouts.heartbeat_interval);
         let terms = Terms { interval, lease: Span(interval.0.saturating_mul(LEASE_BEATS)) };
-        let (tell_engine, events) = mpsc::unbounded_channel();
-        let (tell_beaten, beaten) = mpsc::unbounded_channel();
+        let (engine_events, events) = mpsc::unbounded_channel();
+        let (beat_results, beaten) = mpsc::unbounded_channel();
         let deadline = watch::Sender::new(BootTime::default());
         let state = WorkerState::new(terms, deadline.clone());
         let heartbeat =
-            Heartbeat::start(address.clone(), Arc::clone(&state), tell_beaten, handler.ends())
+            Heartbeat::start(address.clone(), Arc::clone(&state), beat_results, handler.ends())
                 .map_err(RunError::Heartbeat)?;
         let outlet = Outlet {
-            events: tell_engine,
+            events: engine_events,
             log_room: Arc::new(Semaphore::new(LOG_BYTES_WAITING)),
             attached: watch::Sender::new(false),
             leftovers: AtomicU32::new(0),
@@ -236,7 +236,7 @@ impl<H: Handler> Engine<H> {
             handler,
             inbox: Inbox { control, events, beaten, heartbeat_gone: false },
             heartbeat,
-            session: SessionState::new(Link::new(address)),
+            session: SessionState::new(Connection::new(address)),
             stage: Stage::Running,
             drain: DrainState::default(),
             work: Work {
@@ -288,7 +288,7 @@ impl<H: Handler> Engine<H> {
         // Whatever could be sent was sent: what is left waits for room.
         let full = self
             .session
-            .link
+            .connection
             .outgoing()
             .filter(|_| self.work.outbox.has_next(self.trusts_lease(now)));
         let full = full.cloned();
@@ -297,7 +297,7 @@ impl<H: Handler> Engine<H> {
             order = self.inbox.control.next() => Wake::Control(order),
             beaten = self.inbox.beaten.recv(), if !self.inbox.heartbeat_gone => Wake::Beaten(beaten),
             Some(event) = self.inbox.events.recv() => Wake::Attempt(event),
-            event = self.session.link.next() => Wake::Link(event),
+            event = self.session.connection.next() => Wake::Connection(event),
             () = room(full) => Wake::Room,
             () = sleep_until(due) => Wake::Tick,
         }
@@ -338,7 +338,7 @@ impl<H: Handler> Engine<H> {
             Wake::Beaten(Some(beaten)) => self.on_beaten(beaten, now),
             Wake::Beaten(None) => self.on_heartbeat_gone(now),
             Wake::Attempt(event) => self.on_attempt(event),
-            Wake::Link(event) => self.on_link(event, now),
+            Wake::Connection(event) => self.on_connection(event, now),
             Wake::Room | Wake::Tick => {}
         }
     }
@@ -347,7 +347,7 @@ impl<H: Handler> Engine<H> {
     async fn advance(&mut self) {
         let now = boot_now();
         self.on_time(now);
-        self.gather(now).await;
+        self.start_and_collect(now).await;
         self.sync_capacity();
         self.check_lease(now);
         self.flush(now);
@@ -360,7 +360,7 @@ impl<H: Handler> Engine<H> {
     }
 
     fn check_lease(&mut self, now: BootTime) {
-        let unsure = self.session.link.session_number().is_some() && !self.trusts_lease(now);
+        let unsure = self.session.connection.session_number().is_some() && !self.trusts_lease(now);
         if unsure && !self.lease.asked_for_beat {
             tracing::warn!("lease may have expired: holding reports until it is renewed");
             self.heartbeat.beat_now();
@@ -390,7 +390,9 @@ impl<H: Handler> Engine<H> {
         };
         self.state.reported().free_slots =
             capacity.slots.saturating_sub(self.work.in_flight.busy().running);
-        if self.session.link.session_number().is_some() && self.session.capacity != Some(capacity) {
+        if self.session.connection.session_number().is_some()
+            && self.session.capacity != Some(capacity)
+        {
             self.session.capacity = Some(capacity);
             self.work.outbox.capacity(capacity);
         }
@@ -398,7 +400,7 @@ impl<H: Handler> Engine<H> {
 
     fn flush(&mut self, now: BootTime) {
         let trusted = self.trusts_lease(now);
-        let Some(outgoing) = self.session.link.outgoing() else { return };
+        let Some(outgoing) = self.session.connection.outgoing() else { return };
         while self.work.outbox.has_next(trusted) {
             // Full: the rest grows into larger messages. Closed: the link will say so.
             let Ok(permit) = outgoing.try_reserve() else { return };

@@ -185,7 +185,7 @@ impl InFlight {
 
     /// Keeps the report of an attempt that ended. Returns what it was, if it was running;
     /// one whose claim is void is gone and keeps none.
-    pub(crate) fn ended(
+    pub(crate) fn finish(
         &mut self,
         attempt: AttemptId,
         report: v1::Finished,
@@ -245,15 +245,15 @@ impl InFlight {
 impl Running {
     /// Tells the attempt to stop. A weightier reason replaces an earlier one.
     pub(crate) fn stop(&mut self, reason: StopReason, drop_at: BootTime) {
-        let is_news = self.handle.stop.send_if_modified(|told| {
-            let outweighs = match (*told, reason) {
+        let is_news = self.handle.stop.send_if_modified(|current| {
+            let outweighs = match (*current, reason) {
                 (None, _) => true,
                 (Some(StopReason::Forced), _) => false,
                 (Some(_), StopReason::Forced) => true,
                 (Some(_), _) => false,
             };
             if outweighs {
-                *told = Some(reason);
+                *current = Some(reason);
             }
             outweighs
         });

@@ -47,14 +47,14 @@ async fn server_that_will_never_take_a_report_is_not_asked_again() {
     for refusal in [Status::permission_denied("no"), Status::unimplemented("what?")] {
         let server = Server::start();
         server.deaths.lock().unwrap().answers.push_back(Err(refusal));
-        let told = report(&server.url, Duration::from_secs(10)).await;
-        assert!(matches!(told, Err(DeathNotReported::Refused(_))), "{told:?}");
+        let result = report(&server.url, Duration::from_secs(10)).await;
+        assert!(matches!(result, Err(DeathNotReported::Refused(_))), "{result:?}");
         assert_eq!(server.deaths.lock().unwrap().reports.len(), 1);
     }
 }
 
 #[tokio::test]
 async fn report_that_nobody_takes_ends_in_time() {
-    let told = report("http://127.0.0.1:1", Duration::from_millis(300)).await;
-    assert!(matches!(told, Err(DeathNotReported::OutOfReach(_))), "{told:?}");
+    let result = report("http://127.0.0.1:1", Duration::from_millis(300)).await;
+    assert!(matches!(result, Err(DeathNotReported::OutOfReach(_))), "{result:?}");
 }

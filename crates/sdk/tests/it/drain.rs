@@ -83,7 +83,7 @@ async fn a_drain_lets_attempts_end_beats_on_and_says_goodbye_last() {
     assert_eq!(why, "drained");
     drop(stream);
 
-    let summary = worker.ended().await.unwrap();
+    let summary = worker.result().await.unwrap();
     assert_eq!((summary.completed, summary.unanswered), (1, 0));
     let last = server.beats().pop().unwrap();
     assert_eq!((last.phase(), last.in_flight), (Phase::Draining, 0));
@@ -103,7 +103,7 @@ async fn what_outlasts_the_grace_is_interrupted() {
     assert_eq!((ending(&end), end.error_type.as_str()), (Ending::Interrupted, "shutdown"));
     assert_eq!(gate.stops(), [(1, StopReason::Interrupted)]);
     drop(stream);
-    assert_eq!(worker.ended().await.unwrap().interrupted, 1);
+    assert_eq!(worker.result().await.unwrap().interrupted, 1);
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn the_second_signal_forces_and_the_third_leaves_at_once() {
     worker.control.terminate();
     assert_eq!(phase(&mut stream).await, Phase::Draining);
     worker.control.terminate();
-    assert!(worker.ended().await.unwrap().left_at_once);
+    assert!(worker.result().await.unwrap().left_at_once);
 }
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn a_handler_that_hears_nothing_is_dropped_in_the_end() {
     let (_, end) = stream.accept().await;
     assert_eq!(ending(&end), Ending::Interrupted);
     drop(stream);
-    assert_eq!(worker.ended().await.unwrap().interrupted, 1);
+    assert_eq!(worker.result().await.unwrap().interrupted, 1);
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn a_drain_ends_in_bounded_time_though_nobody_answers() {
     drop(server);
     worker.control.terminate();
     gate.open();
-    assert_eq!(worker.ended().await.unwrap().unanswered, 1);
+    assert_eq!(worker.result().await.unwrap().unanswered, 1);
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn a_worker_without_its_guardian_ends_everything_and_fails() {
     assert_eq!((ending(&end), &*end.evidence_code), (Ending::Lost, "guardian_killed"));
     eventually("it was forced", || gate.stops() == [(1, StopReason::Forced)]).await;
     drop(stream);
-    assert!(worker.ended().await.is_err());
+    assert!(worker.result().await.is_err());
 }
 
 /// Never ends by itself.

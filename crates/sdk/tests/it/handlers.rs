@@ -196,15 +196,15 @@ async fn a_cancelled_job_cancels_its_token_and_the_handler_ends_it() {
 #[tokio::test]
 async fn a_blocking_handler_learns_that_its_time_is_over() {
     let mut server = Server::start();
-    let (tell, told) = mpsc::channel();
-    let tell = Mutex::new(tell);
+    let (sender, received) = mpsc::channel();
+    let sender = Mutex::new(sender);
     let worker = builder(&server).handle_blocking("t", move |_: u8, context| {
         assert!(context.time_left().unwrap() <= Duration::from_millis(50));
         assert!(context.deadline().is_some());
         while !context.is_cancelled() {
             std::thread::yield_now();
         }
-        tell.lock().unwrap().send(context.cancellation().is_cancelled())?;
+        sender.lock().unwrap().send(context.cancellation().is_cancelled())?;
         Ok::<_, BoxError>(())
     });
     let _served = serve(worker);
@@ -215,8 +215,8 @@ async fn a_blocking_handler_learns_that_its_time_is_over() {
     let (_, end) = stream.accept().await;
     assert_eq!(ending(&end), Ending::TimedOut);
     assert!(!end.tree_empty, "its thread could not be seen to end");
-    let told = told.recv_timeout(Duration::from_secs(10)).unwrap();
-    assert!(told, "the token says so too");
+    let received = received.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert!(received, "the token says so too");
 }
 
 #[tokio::test]

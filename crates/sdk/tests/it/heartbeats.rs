@@ -1,7 +1,7 @@
 use std::sync::mpsc;
 
 use outlast_core::id::{Epoch, JobId};
-use outlast_core::lease::held_digest;
+use outlast_core::lease::in_flight_digest;
 use outlast_proto::v1::{BeatReply, Phase};
 use outlast_sdk::{Control, Outcome, RunError, StageEvent, Summary, control};
 
@@ -22,7 +22,7 @@ async fn beats_say_what_is_held_and_the_list_only_when_asked() {
     .await;
     let beat = server.beats().pop().unwrap();
     let expected =
-        held_digest([1_u8, 2].map(|n| (JobId(uuid::Uuid::from_bytes([n; 16])), Epoch(1))));
+        in_flight_digest([1_u8, 2].map(|n| (JobId(uuid::Uuid::from_bytes([n; 16])), Epoch(1))));
     assert_eq!((beat.held_digest, beat.worker_id), (expected, hello.worker_id));
     assert!(server.beats().iter().all(|beat| beat.held.is_empty()));
 
@@ -62,7 +62,7 @@ async fn a_beat_may_stop_an_attempt_and_order_a_drain() {
     });
     stream.accept().await;
     drop(stream);
-    assert_eq!(worker.ended().await.unwrap().stopped, 1);
+    assert_eq!(worker.result().await.unwrap().stopped, 1);
 }
 
 /// A worker on a runtime of its own, with one thread, so that a handler can block it.

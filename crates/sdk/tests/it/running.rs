@@ -57,16 +57,16 @@ async fn a_start_is_told_when_it_lasts_and_at_once_where_there_is_a_single_attem
     let mut single = job(1);
     single.max_attempts = 1;
     stream.deliver([job(2), single]);
-    let mut told = Vec::new();
-    while told.len() < 2 {
+    let mut reports = Vec::new();
+    while reports.len() < 2 {
         let Some(Said::Reports(batch)) = stream.next().await else { continue };
-        told.extend(batch.reports.into_iter().map(|Report { attempt, what }| match what {
+        reports.extend(batch.reports.into_iter().map(|Report { attempt, what }| match what {
             Some(report::What::Started(started)) => (number(&attempt.unwrap()), started.ago_ms),
             other => panic!("expected a start, got {other:?}"),
         }));
     }
-    assert_eq!((told[0].0, told[1].0), (1, 2));
-    assert!(told[1].1 >= 50, "told after {} ms", told[1].1);
+    assert_eq!((reports[0].0, reports[1].0), (1, 2));
+    assert!(reports[1].1 >= 50, "told after {} ms", reports[1].1);
 }
 
 #[tokio::test]
@@ -168,7 +168,7 @@ async fn output_is_numbered_bounded_and_comes_before_the_end() {
                     numbers.push(chunk.n);
                 }
             }
-            Said::Reports(batch) if batch.reports.iter().any(tells_of_an_end) => break,
+            Said::Reports(batch) if batch.reports.iter().any(is_end) => break,
             _ => {}
         }
     }
@@ -192,7 +192,7 @@ async fn output_beyond_the_limit_is_cut_by_the_worker_with_a_mark() {
                     last = chunk.bytes.to_vec();
                 }
             }
-            Said::Reports(batch) if batch.reports.iter().any(tells_of_an_end) => break,
+            Said::Reports(batch) if batch.reports.iter().any(is_end) => break,
             _ => {}
         }
     }
@@ -214,7 +214,7 @@ impl Handler for Chatterbox {
     }
 }
 
-fn tells_of_an_end(report: &Report) -> bool {
+fn is_end(report: &Report) -> bool {
     matches!(report.what, Some(report::What::Finished(_)))
 }
 

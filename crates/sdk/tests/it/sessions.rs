@@ -29,7 +29,7 @@ async fn a_worker_introduces_itself_offers_its_slots_and_runs_what_it_gets() {
     assert_eq!(end.result_json, "{\"ok\":true}");
     assert!(end.tree_empty && end.ran_ms.is_some());
     worker.control.terminate();
-    assert_eq!(worker.ended().await.unwrap().completed, 1);
+    assert_eq!(worker.result().await.unwrap().completed, 1);
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn an_unavailable_server_is_tried_again_and_a_final_refusal_ends_the_worke
     let (stream, again) = server.hello().await;
     assert!(!again.resumed);
     stream.refuse(RefusalCode::Version);
-    match worker.ended().await {
+    match worker.result().await {
         Err(RunError::Refused(reason)) => assert_eq!(reason, "as scripted"),
         other => panic!("expected a refusal, got {other:?}"),
     }
@@ -165,9 +165,9 @@ async fn a_fault_makes_a_worker_quiet_with_the_reason_until_it_has_recovered() {
     let worker = run(builder(&server), Gate::default());
     let (mut stream, _) = server.attach(1).await;
     worker.control.fault("no process left");
-    let told = stream.until(phase_of).await;
-    assert_eq!(told.phase(), Phase::Quiet);
-    assert!(told.why.contains("no process left"), "{told:?}");
+    let announced = stream.until(phase_of).await;
+    assert_eq!(announced.phase(), Phase::Quiet);
+    assert!(announced.why.contains("no process left"), "{announced:?}");
     // A resume by others does not take a fault back.
     let resume = SetPhase { phase: Phase::Running.into(), by: "somebody".into() };
     stream.order(order::What::Phase(resume));

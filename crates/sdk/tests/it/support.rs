@@ -303,7 +303,7 @@ pub(crate) fn run(builder: WorkerBuilder, handler: impl Handler) -> Running {
 }
 
 impl Running {
-    pub(crate) async fn ended(self) -> Result<Summary, RunError> {
+    pub(crate) async fn result(self) -> Result<Summary, RunError> {
         within(self.task).await.unwrap()
     }
 }

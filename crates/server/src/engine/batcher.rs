@@ -243,7 +243,7 @@ fn lane_of(command: &Command) -> Lane {
         Command::Enqueue(_)
         | Command::EnqueueAll(_)
         | Command::EnqueueOnce(_)
-        | Command::Duty(_)
+        | Command::Leadership(_)
         | Command::EnqueueArrived(_)
         | Command::Prune(_) => Lane::Enqueue,
     }
@@ -273,7 +273,9 @@ pub(crate) fn due_of(command: &Command) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use outlast_core::evidence::Evidence;
-    use outlast_store::command::{EndDetail, Ending, Fence, Finish, LogChunk, Start, Stream};
+    use outlast_store::command::{
+        EndDetail, Fence, Finish, LogChunk, ReportedOutcome, Start, Stream,
+    };
     use uuid::Uuid;
 
     use super::*;
@@ -329,7 +331,7 @@ mod tests {
         let finish = Finish {
             job: JobId(Uuid::from_u128(job)),
             fence: Fence::default(),
-            ending: Ending::Completed,
+            reported: ReportedOutcome::Completed,
             detail: EndDetail::default(),
             by: String::new(),
         };

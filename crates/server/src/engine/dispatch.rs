@@ -70,14 +70,14 @@ fn candidates(
                     ready = ready.saturating_add(class.ready.wanted());
                 }
             }
-            let held = u64::try_from(session.held.len()).unwrap_or(u64::MAX);
+            let in_flight = u64::try_from(session.in_flight.len()).unwrap_or(u64::MAX);
             (!able.is_empty()).then(|| Candidate {
                 worker: session.worker,
                 session: session.number,
                 classes: able,
                 ready,
                 room: session.room(with_prefetch),
-                load: held.saturating_mul(1000) / u64::from(session.slots.max(1)),
+                load: in_flight.saturating_mul(1000) / u64::from(session.slots.max(1)),
             })
         })
         .collect();
@@ -118,7 +118,7 @@ fn plan_isolated(sessions: &mut Sessions, classes: &Classes) -> Vec<Planned> {
         let idle = sessions
             .iter_mut()
             .filter(|session| {
-                session.held.is_empty() && session.pending == 0 && session.room(false) > 0
+                session.in_flight.is_empty() && session.pending == 0 && session.room(false) > 0
             })
             .filter(|session| planned.iter().all(|claim| claim.worker != session.worker))
             .find_map(|session| {

@@ -36,7 +36,7 @@ use crate::engine::classes::Classes;
 use crate::engine::error::Unavailable;
 use crate::engine::input::{Input, ReplySender, SessionReport};
 use crate::engine::output::{CloseReason, SessionOrder};
-use crate::engine::sessions::{HeldProgress, Session, Sessions};
+use crate::engine::sessions::{AttemptProgress, Session, Sessions};
 use crate::engine::shared_state::SharedState;
 use crate::engine::store_health::Lane;
 use crate::engine::worker_order::WorkerOrder;
@@ -108,7 +108,7 @@ pub(crate) async fn run(
                 Some(wait) => match tokio::time::timeout(wait, inputs.recv()).await {
                     Ok(received) => received,
                     Err(_elapsed) => {
-                        events.turn().await;
+                        events.step().await;
                         continue;
                     }
                 },
@@ -120,7 +120,7 @@ pub(crate) async fn run(
             let Ok(input) = inputs.try_recv() else { break };
             events.handle(input);
         }
-        events.turn().await;
+        events.step().await;
     }
 }
 
@@ -133,7 +133,7 @@ impl EventLoop {
         !matches!(self.shutdown, Shutdown::NotBegun)
     }
 
-    async fn turn(&mut self) {
+    async fn step(&mut self) {
         if self.backlog.is_due() {
             self.read_backlog();
         }
@@ -247,13 +247,13 @@ impl EventLoop {
 
     fn report(&mut self, worker: WorkerId, session: u64, reports: Vec<SessionReport>) {
         for SessionReport { job, epoch, command, finished } in reports {
-            if let Some(held) = self
+            if let Some(attempt) = self
                 .sessions
                 .current(worker, session)
-                .and_then(|session| session.held.get_mut(&job))
-                .filter(|held| held.epoch == epoch)
+                .and_then(|session| session.in_flight.get_mut(&job))
+                .filter(|attempt| attempt.epoch == epoch)
             {
-                held.progress = HeldProgress::Started;
+                attempt.progress = AttemptProgress::Started;
             }
             let reply_to = ReplyTo::Report { worker, session, job, epoch, finished };
             self.batcher.push(Op { command, reply_to });

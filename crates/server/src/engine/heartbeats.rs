@@ -156,7 +156,7 @@ impl Heartbeats {
 
     /// Refuses what could not be stored.
     fn give_up(&mut self, beats: Vec<Beat>, error: &StoreError) {
-        if matches!(error, StoreError::Held(_)) {
+        if matches!(error, StoreError::Locked(_)) {
             self.excuse(&beats);
             self.remember_locked(&beats);
         }

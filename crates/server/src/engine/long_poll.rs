@@ -200,14 +200,14 @@ mod tests {
     fn other_servers_are_signalled_now_and_then_which_queues_are_fetched_from() {
         let (here, there) = (LongPolls::default(), LongPolls::default());
         let names = ["q".to_owned()];
-        let told = Signal::Fetched("q".into(), Some("a".into()));
+        let fetched = Signal::Fetched("q".into(), Some("a".into()));
         for (second, expected) in [(0, true), (1, false), (19, false), (20, true)] {
             here.fetch(&names, Some("a"), at(second));
             let signals = here.signals(&names, Some("a"), at(second));
             assert_eq!(!signals.is_empty(), expected, "second {second}");
-            assert!(signals.iter().all(|signal| *signal == told));
+            assert!(signals.iter().all(|signal| *signal == fetched));
         }
-        assert_eq!(here.all(at(30)), [told]);
+        assert_eq!(here.all(at(30)), [fetched]);
         there.elsewhere("q".into(), Some("a".into()), at(20));
         assert!(there.serve("q", Some("a"), at(80)) && !there.serve("q", Some("a"), at(81)));
         assert_eq!(there.all(at(30)), []);

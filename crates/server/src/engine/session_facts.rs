@@ -37,7 +37,7 @@ pub(crate) struct SessionFacts {
     pub(crate) profile: Arc<Profile>,
     running: AtomicBool,
     /// How many attempts it holds.
-    held: AtomicUsize,
+    in_flight: AtomicUsize,
     /// Digest of the attempts it holds.
     digest: AtomicU64,
     slots: AtomicUsize,
@@ -52,15 +52,15 @@ impl SessionFacts {
             name: name.into(),
             profile,
             running: AtomicBool::new(true),
-            held: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
             digest: AtomicU64::new(0),
             slots: AtomicUsize::new(0),
             poll_age: AtomicU64::new(0),
         }
     }
 
-    pub(crate) fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
     }
 
     pub(crate) fn digest(&self) -> u64 {
@@ -68,8 +68,8 @@ impl SessionFacts {
     }
 
     /// Records how many attempts the session holds, and the digest of those that changed.
-    pub(crate) fn set_held(&self, held: usize, changed: u64) {
-        self.held.store(held, Ordering::Relaxed);
+    pub(crate) fn set_in_flight(&self, in_flight: usize, changed: u64) {
+        self.in_flight.store(in_flight, Ordering::Relaxed);
         self.digest.fetch_xor(changed, Ordering::AcqRel);
     }
 

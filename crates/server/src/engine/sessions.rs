@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
-use outlast_core::lease::held_digest;
+use outlast_core::lease::in_flight_digest;
 use outlast_core::limits::CONCURRENCY_MAX;
 use outlast_core::time::BootTime;
 use outlast_store::command::{ClassId, ClassKey};
@@ -33,7 +33,7 @@ pub(crate) struct Session {
     pub(crate) prefetch: u32,
     /// Whether the worker's phase allows new work.
     pub(crate) running: bool,
-    pub(crate) held: HashMap<JobId, HeldHere>,
+    pub(crate) in_flight: HashMap<JobId, InFlightAttempt>,
     /// Jobs claimed for it whose claim is still under way.
     pub(crate) pending: u32,
     /// Which classes it can take, as determined so far.
@@ -43,16 +43,16 @@ pub(crate) struct Session {
 
 /// An attempt that a session holds.
 #[derive(Debug)]
-pub(crate) struct HeldHere {
+pub(crate) struct InFlightAttempt {
     pub(crate) epoch: Epoch,
     pub(crate) delivered: BootTime,
-    pub(crate) progress: HeldProgress,
+    pub(crate) progress: AttemptProgress,
     pub(crate) isolated: bool,
 }
 
 /// How far a delivered attempt has come, as far as is known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HeldProgress {
+pub(crate) enum AttemptProgress {
     Delivered,
     /// Asked back because it did not start in time.
     Revoked,
@@ -86,7 +86,7 @@ impl Session {
             slots: 0,
             prefetch: 0,
             running: true,
-            held: HashMap::new(),
+            in_flight: HashMap::new(),
             pending: 0,
             fits: HashMap::new(),
             outbox: Outbox::default(),
@@ -104,13 +104,14 @@ impl Session {
     pub(crate) fn room(&self, with_prefetch: bool) -> u32 {
         let gets_work = self.running
             && self.facts.not_polling_for().is_none()
-            && !self.held.values().any(|held| held.isolated);
+            && !self.in_flight.values().any(|attempt| attempt.isolated);
         if !gets_work {
             return 0;
         }
-        let held = u32::try_from(self.held.len()).unwrap_or(u32::MAX).saturating_add(self.pending);
+        let in_flight =
+            u32::try_from(self.in_flight.len()).unwrap_or(u32::MAX).saturating_add(self.pending);
         let limit = self.slots + if with_prefetch { self.prefetch } else { 0 };
-        limit.saturating_sub(held)
+        limit.saturating_sub(in_flight)
     }
 
     pub(crate) fn can_take(&mut self, id: ClassId, key: &ClassKey) -> bool {
@@ -120,13 +121,13 @@ impl Session {
 
     /// Delivers a claimed job, which it holds from now on.
     pub(crate) fn deliver(&mut self, claimed: Claimed, now: BootTime) {
-        let held = HeldHere {
+        let attempt = InFlightAttempt {
             epoch: claimed.epoch,
             delivered: now,
-            progress: HeldProgress::Delivered,
+            progress: AttemptProgress::Delivered,
             isolated: claimed.isolated,
         };
-        self.hold(claimed.job.id, held);
+        self.hold(claimed.job.id, attempt);
         self.outbox.deliveries.push(claimed);
     }
 
@@ -163,14 +164,15 @@ impl Session {
     }
 
     fn overdue(&mut self, before: BootTime) -> Vec<(JobId, Epoch)> {
-        let late =
-            |held: &HeldHere| held.progress == HeldProgress::Delivered && held.delivered < before;
-        self.held
+        let late = |attempt: &InFlightAttempt| {
+            attempt.progress == AttemptProgress::Delivered && attempt.delivered < before
+        };
+        self.in_flight
             .iter_mut()
-            .filter(|(_, held)| late(held))
-            .map(|(job, held)| {
-                held.progress = HeldProgress::Revoked;
-                (*job, held.epoch)
+            .filter(|(_, attempt)| late(attempt))
+            .map(|(job, attempt)| {
+                attempt.progress = AttemptProgress::Revoked;
+                (*job, attempt.epoch)
             })
             .collect()
     }
@@ -181,23 +183,25 @@ impl Session {
     }
 
     /// Records that the session holds an attempt.
-    pub(crate) fn hold(&mut self, job: JobId, held: HeldHere) {
-        let epoch = held.epoch;
-        let before = self.held.insert(job, held).map(|before| (job, before.epoch));
-        self.publish_held(before.into_iter().chain([(job, epoch)]));
+    pub(crate) fn hold(&mut self, job: JobId, attempt: InFlightAttempt) {
+        let epoch = attempt.epoch;
+        let before = self.in_flight.insert(job, attempt).map(|before| (job, before.epoch));
+        self.publish_in_flight(before.into_iter().chain([(job, epoch)]));
     }
 
     /// Records that an attempt ended, unless the session holds a later one.
-    pub(crate) fn ended(&mut self, job: JobId, epoch: Epoch) {
-        let Some(held) = self.held.get(&job).map(|held| held.epoch) else { return };
-        if held <= epoch {
-            self.held.remove(&job);
-            self.publish_held([(job, held)]);
+    pub(crate) fn release(&mut self, job: JobId, epoch: Epoch) {
+        let Some(current) = self.in_flight.get(&job).map(|attempt| attempt.epoch) else {
+            return;
+        };
+        if current <= epoch {
+            self.in_flight.remove(&job);
+            self.publish_in_flight([(job, current)]);
         }
     }
 
-    fn publish_held(&self, changed: impl IntoIterator<Item = (JobId, Epoch)>) {
-        self.facts.set_held(self.held.len(), held_digest(changed));
+    fn publish_in_flight(&self, changed: impl IntoIterator<Item = (JobId, Epoch)>) {
+        self.facts.set_in_flight(self.in_flight.len(), in_flight_digest(changed));
     }
 }
 

@@ -12,7 +12,7 @@ use outlast_store::command::{
     Registration, Route, Sweep, WorkerRole,
 };
 use outlast_store::event::EventQuery;
-use outlast_store::idempotency::Once;
+use outlast_store::idempotency::EnqueueOnce;
 use outlast_store::model::ModelStore;
 use outlast_store::store::ManualClock;
 
@@ -47,7 +47,8 @@ async fn job_is_claimed_for_a_free_worker_in_the_batch_that_stores_it() {
     let engine = Engine::start(Arc::new(store), settings);
     let mut outputs = attach_sdk_worker(&engine, WorkerId(Uuid::from_u128(1)), 10).await;
     // The first of its class makes the class known.
-    let once = Once { key: [1; 32], request: [1; 32], keep: Span(1_000), jobs: vec![noop_job(3)] };
+    let once =
+        EnqueueOnce { key: [1; 32], request: [1; 32], keep: Span(1_000), jobs: vec![noop_job(3)] };
     for command in [
         Command::Enqueue(Box::new(noop_job(1))),
         Command::Enqueue(Box::new(noop_job(2))),

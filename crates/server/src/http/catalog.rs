@@ -8,22 +8,22 @@ use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::route::{Routes, get};
 use super::schema::Schema;
-use crate::access::Need;
+use crate::access::Scope;
 use crate::intake::IntakeError;
 
 pub(super) fn routes() -> Routes {
     Routes::new()
         .add(
-            get("/api/v1/actions", Need::Read, "Lists actions", Schema::Actions)
+            get("/api/v1/actions", Scope::Read, "Lists actions", Schema::Actions)
                 .query(&[("pack", "Only actions of this pack")]),
             actions,
         )
         .add(
-            get("/api/v1/actions/{ref}", Need::Read, "Shows an action", Schema::Action),
+            get("/api/v1/actions/{ref}", Scope::Read, "Shows an action", Schema::Action),
             one_action,
         )
-        .add(get("/api/v1/packs", Need::Read, "Lists packs", Schema::Packs), packs)
-        .add(get("/api/v1/packs/{ref}", Need::Read, "Shows a pack", Schema::Pack), one_pack)
+        .add(get("/api/v1/packs", Scope::Read, "Lists packs", Schema::Packs), packs)
+        .add(get("/api/v1/packs/{ref}", Scope::Read, "Shows a pack", Schema::Pack), one_pack)
 }
 
 async fn actions(req: ApiRequest) -> Result<ApiResponse, ApiError> {

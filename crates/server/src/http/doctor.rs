@@ -18,7 +18,7 @@ use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::route::{Routes, get};
 use super::schema::Schema;
-use crate::access::Need;
+use crate::access::Scope;
 use crate::clock::{boot_time, wall};
 use crate::engine::Untaken;
 use crate::probe::{self, Disk, Fsync};
@@ -32,7 +32,7 @@ const UNSTARTED_MAX: u32 = 500;
 
 pub(super) fn routes() -> Routes {
     Routes::new().add(
-        get("/api/v1/doctor", Need::Read, "Shows what `outlast doctor` checks", Schema::Doctor),
+        get("/api/v1/doctor", Scope::Read, "Shows what `outlast doctor` checks", Schema::Doctor),
         doctor,
     )
 }

@@ -7,7 +7,7 @@ use super::response::ApiResponse;
 use super::route::{Routes, get};
 use super::schema::Schema;
 use super::stream;
-use crate::access::Need;
+use crate::access::Scope;
 
 const FILTERS: &[(&str, &str)] = &[
     ("execution", "Only events about this job"),
@@ -25,7 +25,7 @@ const FILTERS: &[(&str, &str)] = &[
 
 pub(super) fn routes() -> Routes {
     Routes::new().add(
-        get("/api/v1/events", Need::Read, "Streams events as they happen", Schema::Events)
+        get("/api/v1/events", Scope::Read, "Streams events as they happen", Schema::Events)
             .query(FILTERS)
             .streams(),
         events,
@@ -44,5 +44,5 @@ async fn events(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     if query.after.is_none() {
         query.after = Some(req.app.engine.store().events_end().await?);
     }
-    stream::answer(req, query).await
+    stream::respond(req, query).await
 }

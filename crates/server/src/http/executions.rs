@@ -11,7 +11,7 @@ use outlast_wire::ojs::error::Code;
 
 use super::route::{Routes, get, post};
 use super::schema::Schema;
-use crate::access::Need;
+use crate::access::Scope;
 
 pub(super) fn routes() -> Routes {
     ["/api/v1/executions", "/executions"].into_iter().map(below).fold(Routes::new(), Routes::merge)
@@ -50,15 +50,15 @@ fn below(root: &'static str) -> Routes {
     let path = |rest: &str| format!("{root}{rest}");
     Routes::new()
         .add(
-            post(root, Need::Produce, "Enqueues an execution of an action", Schema::Execution)
+            post(root, Scope::Produce, "Enqueues an execution of an action", Schema::Execution)
                 .enqueues(Schema::ExecutionRequest)
                 .refuses(&[Code::NotFound]),
             create::create,
         )
-        .add(get(root, Need::Read, "Lists executions", Schema::Executions).query(LIST), list::list)
-        .add(get(path("/{id}"), Need::Read, "Shows an execution", Schema::Execution), detail::show)
+        .add(get(root, Scope::Read, "Lists executions", Schema::Executions).query(LIST), list::list)
+        .add(get(path("/{id}"), Scope::Read, "Shows an execution", Schema::Execution), detail::show)
         .add(
-            post(path("/{id}/cancel"), Need::Produce, "Cancels an execution", Schema::Execution)
+            post(path("/{id}/cancel"), Scope::Produce, "Cancels an execution", Schema::Execution)
                 .query(IF_STATUS)
                 .refuses(&[Code::Conflict]),
             detail::cancel,
@@ -66,7 +66,7 @@ fn below(root: &'static str) -> Routes {
         .add(
             post(
                 path("/{id}/retry"),
-                Need::Operate,
+                Scope::Operate,
                 "Retries an execution that failed",
                 Schema::Execution,
             )
@@ -77,7 +77,7 @@ fn below(root: &'static str) -> Routes {
         .add(
             post(
                 path("/{id}/run-now"),
-                Need::Operate,
+                Scope::Operate,
                 "Runs an execution now that waits for a time",
                 Schema::Execution,
             )
@@ -87,7 +87,7 @@ fn below(root: &'static str) -> Routes {
         .add(
             post(
                 path("/{id}/rerun"),
-                Need::Produce,
+                Scope::Produce,
                 "Enqueues a copy as a new execution",
                 Schema::Execution,
             )
@@ -96,7 +96,7 @@ fn below(root: &'static str) -> Routes {
             detail::rerun,
         )
         .add(
-            get(path("/{id}/logs"), Need::Read, "Shows its output", Schema::Logs)
+            get(path("/{id}/logs"), Scope::Read, "Shows its output", Schema::Logs)
                 .query(LOGS)
                 .also("text/plain"),
             detail::logs,
@@ -104,7 +104,7 @@ fn below(root: &'static str) -> Routes {
         .add(
             get(
                 path("/{id}/events"),
-                Need::Read,
+                Scope::Read,
                 "Lists its events, or streams them",
                 Schema::Events,
             )
@@ -113,7 +113,7 @@ fn below(root: &'static str) -> Routes {
             detail::events,
         )
         .add(
-            get(path("/{id}/attempts"), Need::Read, "Lists its attempts", Schema::Attempts),
+            get(path("/{id}/attempts"), Scope::Read, "Lists its attempts", Schema::Attempts),
             detail::attempts,
         )
 }

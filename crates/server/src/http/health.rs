@@ -8,7 +8,7 @@ use super::response::ApiResponse;
 use super::route::{Routes, get};
 use super::schema::Schema;
 use super::{metrics, status_page};
-use crate::access::Need;
+use crate::access::Scope;
 use crate::clock::boot_time;
 
 pub(super) fn routes() -> Routes {
@@ -16,7 +16,7 @@ pub(super) fn routes() -> Routes {
         .add(
             get(
                 "/health/live",
-                Need::Nothing,
+                Scope::Nothing,
                 "Reports whether the process is alive",
                 Schema::Live,
             )
@@ -26,7 +26,7 @@ pub(super) fn routes() -> Routes {
         .add(
             get(
                 "/health/ready",
-                Need::Nothing,
+                Scope::Nothing,
                 "Reports whether the server is ready",
                 Schema::Ready,
             )
@@ -34,15 +34,15 @@ pub(super) fn routes() -> Routes {
             ready,
         )
         .add(
-            get("/health", Need::Read, "Reports whether the server is ready", Schema::Ready)
+            get("/health", Scope::Read, "Reports whether the server is ready", Schema::Ready)
                 .statuses(&[200, 503]),
             ready,
         )
         .add(
-            get("/metrics", Need::Read, "Shows metrics for Prometheus", Schema::Text),
+            get("/metrics", Scope::Read, "Shows metrics for Prometheus", Schema::Text),
             metrics::show,
         )
-        .add(get("/", Need::Read, "Shows a plain status page", Schema::Page), status_page::show)
+        .add(get("/", Scope::Read, "Shows a plain status page", Schema::Page), status_page::show)
 }
 
 /// Returns 200 as long as no vital task has ended.

@@ -18,7 +18,7 @@ use outlast_core::job::State;
 use outlast_core::limits::{IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_KEY_KEPT};
 use outlast_store::apply;
 use outlast_store::command::{First, NewJob};
-use outlast_store::idempotency::{Fingerprint, Once, OnceRefusal, Onced};
+use outlast_store::idempotency::{EnqueueOnce, EnqueueOnceRefusal, EnqueuedOnce, Fingerprint};
 use outlast_store::record::{JobRecord, StoredJob};
 use outlast_store::reply::Enqueued;
 use outlast_store::{Command, Reply};
@@ -86,16 +86,20 @@ impl IdempotencyKey {
     ) -> Result<Outcome, ApiError> {
         // The same request asks for the same jobs.
         let firsts: Vec<First> = jobs.iter().map(|job| job.first).collect();
-        let once = Once { key: self.fingerprint, request, keep: IDEMPOTENCY_KEY_KEPT, jobs };
+        let once = EnqueueOnce { key: self.fingerprint, request, keep: IDEMPOTENCY_KEY_KEPT, jobs };
         let outcome = match app.engine.submit(Command::EnqueueOnce(Box::new(once))).await? {
-            Reply::Onced(outcome) => outcome,
+            Reply::EnqueuedOnce(outcome) => outcome,
             other => return Err(unexpected("a keyed enqueue", &other).into()),
         };
         let (ids, replayed): (Vec<JobId>, bool) = match outcome {
-            Ok(Onced::Stored(stored)) => (stored.iter().map(|stored| stored.id).collect(), false),
-            Ok(Onced::Before(ids)) => (ids, true),
-            Err(OnceRefusal::Job(_position, refusal)) => return Err(ApiError::Enqueue(refusal)),
-            Err(OnceRefusal::OtherRequest) => {
+            Ok(EnqueuedOnce::Stored(stored)) => {
+                (stored.iter().map(|stored| stored.id).collect(), false)
+            }
+            Ok(EnqueuedOnce::Before(ids)) => (ids, true),
+            Err(EnqueueOnceRefusal::Job(_position, refusal)) => {
+                return Err(ApiError::Enqueue(refusal));
+            }
+            Err(EnqueueOnceRefusal::OtherRequest) => {
                 return Err(ApiError::Conflict(format!(
                     "Idempotency-Key {:?} was used for another request less than 24 hours ago; \
                      a new request needs a key of its own",

@@ -143,13 +143,13 @@ fn workers(text: &mut Text, shared: &SharedState) {
         text.sample(name, &format!("quantile=\"{quantile}\""), float(age.0) / MILLIS);
     }
     let sessions = shared.fleet.sessions();
-    let held: usize = sessions.iter().map(|session| session.held()).sum();
-    text.gauge("outlast_attempts_held", "Attempts held by sessions of this server.", held);
+    let in_flight: usize = sessions.iter().map(|session| session.in_flight()).sum();
+    text.gauge("outlast_attempts_held", "Attempts held by sessions of this server.", in_flight);
     text.gauge("outlast_sessions", "Worker sessions attached to this server.", sessions.len());
     let slots = |free: bool| -> usize {
         let of = sessions.iter().map(|session| {
             let slots = session.slots();
-            let used = session.held().min(slots);
+            let used = session.in_flight().min(slots);
             if free { slots - used } else { used }
         });
         of.sum()

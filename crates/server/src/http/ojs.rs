@@ -18,7 +18,7 @@ use outlast_wire::ojs::error::Code;
 
 use super::route::{Routes, delete, get, post};
 use super::schema::Schema;
-use crate::access::Need;
+use crate::access::Scope;
 
 const LETTERS: &[(&str, &str)] = &[
     ("queue", "Only those in this queue"),
@@ -44,7 +44,7 @@ pub(super) fn routes(conformance: bool) -> Routes {
     }
     let reset = post(
         "/ojs/v1/admin/reset",
-        Need::Administer,
+        Scope::Administer,
         "Deletes everything in the store",
         Schema::Reset,
     );
@@ -54,34 +54,39 @@ pub(super) fn routes(conformance: bool) -> Routes {
 fn jobs() -> Routes {
     Routes::new()
         .add(
-            post("/ojs/v1/jobs", Need::Produce, "Enqueues a job", Schema::NewJob)
+            post("/ojs/v1/jobs", Scope::Produce, "Enqueues a job", Schema::NewJob)
                 .enqueues(Schema::JobRequest),
             jobs::enqueue,
         )
         .add(
             post(
                 "/ojs/v1/jobs/batch",
-                Need::Produce,
+                Scope::Produce,
                 "Enqueues jobs, all or none",
                 Schema::NewJobs,
             )
             .enqueues(Schema::BatchRequest),
             jobs::enqueue_all,
         )
-        .add(get("/ojs/v1/jobs/{id}", Need::Read, "Shows a job", Schema::Job), jobs::show)
+        .add(get("/ojs/v1/jobs/{id}", Scope::Read, "Shows a job", Schema::Job), jobs::show)
         .add(
-            delete("/ojs/v1/jobs/{id}", Need::Produce, "Cancels a job", Schema::Job)
+            delete("/ojs/v1/jobs/{id}", Scope::Produce, "Cancels a job", Schema::Job)
                 .refuses(&[Code::Conflict]),
             jobs::cancel,
         )
         .add(
-            post("/ojs/v1/jobs/{id}/cancel", Need::Produce, "Cancels a job", Schema::Job)
+            post("/ojs/v1/jobs/{id}/cancel", Scope::Produce, "Cancels a job", Schema::Job)
                 .refuses(&[Code::Conflict]),
             jobs::cancel,
         )
         .add(
-            post("/ojs/v1/jobs/{id}/activate", Need::Produce, "Activates a job", Schema::Activated)
-                .refuses(&[Code::Conflict]),
+            post(
+                "/ojs/v1/jobs/{id}/activate",
+                Scope::Produce,
+                "Activates a job",
+                Schema::Activated,
+            )
+            .refuses(&[Code::Conflict]),
             jobs::activate,
         )
 }
@@ -90,37 +95,37 @@ fn working() -> Routes {
     let beat = "Renews a worker and the visibility of its jobs";
     Routes::new()
         .add(
-            post("/ojs/v1/workers/fetch", Need::Work, "Fetches jobs", Schema::Fetched)
+            post("/ojs/v1/workers/fetch", Scope::Work, "Fetches jobs", Schema::Fetched)
                 .takes(Schema::Fetch)
                 .refuses(&[Code::Conflict]),
             reports::fetch,
         )
         .add(
-            post("/ojs/v1/workers/ack", Need::Work, "Reports success", Schema::Acked)
+            post("/ojs/v1/workers/ack", Scope::Work, "Reports success", Schema::Acked)
                 .takes(Schema::Ack)
                 .refuses(REPORT),
             reports::ack,
         )
         .add(
-            post("/ojs/v1/workers/nack", Need::Work, "Reports a failure", Schema::Nacked)
+            post("/ojs/v1/workers/nack", Scope::Work, "Reports a failure", Schema::Nacked)
                 .takes(Schema::Nack)
                 .refuses(REPORT),
             reports::nack,
         )
         .add(
-            post("/ojs/v1/workers/heartbeat", Need::Work, beat, Schema::Beaten)
+            post("/ojs/v1/workers/heartbeat", Scope::Work, beat, Schema::Beaten)
                 .takes(Schema::Beat)
                 .refuses(&[Code::Conflict]),
             heartbeats::beat,
         )
         .add(
-            post("/ojs/v1/workers/beat", Need::Work, beat, Schema::Beaten)
+            post("/ojs/v1/workers/beat", Scope::Work, beat, Schema::Beaten)
                 .takes(Schema::Beat)
                 .refuses(&[Code::Conflict]),
             heartbeats::beat,
         )
         .add(
-            get("/ojs/v1/workers/{id}/health", Need::Read, "Shows a worker", Schema::WorkerHealth)
+            get("/ojs/v1/workers/{id}/health", Scope::Read, "Shows a worker", Schema::WorkerHealth)
                 .statuses(&[200, 503]),
             heartbeats::health,
         )
@@ -130,15 +135,15 @@ fn queues() -> Routes {
     let stats = "Counts a queue's jobs";
     let path = |rest: &str| format!("/ojs/v1/queues/{{name}}{rest}");
     Routes::new()
-        .add(get("/ojs/v1/queues", Need::Read, "Lists queues", Schema::Queues), queues::list)
-        .add(get(path(""), Need::Read, stats, Schema::QueueStats), queues::stats)
-        .add(get(path("/stats"), Need::Read, stats, Schema::QueueStats), queues::stats)
+        .add(get("/ojs/v1/queues", Scope::Read, "Lists queues", Schema::Queues), queues::list)
+        .add(get(path(""), Scope::Read, stats, Schema::QueueStats), queues::stats)
+        .add(get(path("/stats"), Scope::Read, stats, Schema::QueueStats), queues::stats)
         .add(
-            post(path("/pause"), Need::Operate, "Pauses a queue", Schema::QueueOrder),
+            post(path("/pause"), Scope::Operate, "Pauses a queue", Schema::QueueOrder),
             queues::pause,
         )
         .add(
-            post(path("/resume"), Need::Operate, "Resumes a queue", Schema::QueueOrder),
+            post(path("/resume"), Scope::Operate, "Resumes a queue", Schema::QueueOrder),
             queues::resume,
         )
 }
@@ -147,16 +152,19 @@ fn dead_letters() -> Routes {
     let path = |rest: &str| format!("/ojs/v1/dead-letter{rest}");
     Routes::new()
         .add(
-            get(path(""), Need::Read, "Lists dead letters", Schema::DeadLetters).query(LETTERS),
+            get(path(""), Scope::Read, "Lists dead letters", Schema::DeadLetters).query(LETTERS),
             dead_letters::list,
         )
-        .add(get(path("/{id}"), Need::Read, "Shows a dead letter", Schema::Job), dead_letters::show)
         .add(
-            delete(path("/{id}"), Need::Operate, "Removes a dead letter", Schema::DeadLetterGone),
+            get(path("/{id}"), Scope::Read, "Shows a dead letter", Schema::Job),
+            dead_letters::show,
+        )
+        .add(
+            delete(path("/{id}"), Scope::Operate, "Removes a dead letter", Schema::DeadLetterGone),
             dead_letters::forget,
         )
         .add(
-            post(path("/{id}/retry"), Need::Operate, "Retries a dead letter", Schema::Job)
+            post(path("/{id}/retry"), Scope::Operate, "Retries a dead letter", Schema::Job)
                 .refuses(&[Code::Conflict]),
             dead_letters::retry,
         )
@@ -167,7 +175,7 @@ fn service() -> Routes {
         .add(
             get(
                 "/ojs/manifest",
-                Need::Read,
+                Scope::Read,
                 "Shows which parts of the standard are served",
                 Schema::Manifest,
             ),
@@ -176,7 +184,7 @@ fn service() -> Routes {
         .add(
             get(
                 "/ojs/v1/health",
-                Need::Read,
+                Scope::Read,
                 "Reports whether the server is healthy",
                 Schema::Health,
             )
@@ -184,7 +192,7 @@ fn service() -> Routes {
             service::health,
         )
         .add(
-            get("/ojs/v1/events", Need::Read, "Lists events", Schema::OjsEvents).query(EVENTS),
+            get("/ojs/v1/events", Scope::Read, "Lists events", Schema::OjsEvents).query(EVENTS),
             events::list,
         )
 }

@@ -9,11 +9,11 @@ use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::route::{EVENT_STREAM, Route, Routes, get};
 use super::schema::{self, Schema};
-use crate::access::{Need, Role};
+use crate::access::{Role, Scope};
 
 pub(super) fn routes() -> Routes {
     let about = "Describes this API";
-    Routes::new().add(get("/openapi.json", Need::Nothing, about, Schema::Description), describe)
+    Routes::new().add(get("/openapi.json", Scope::Nothing, about, Schema::Description), describe)
 }
 
 async fn describe(req: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -52,10 +52,10 @@ fn operation(route: &Route) -> Value {
         "responses": responses(route),
         "security": [{"bearer": []}],
     });
-    if route.need == Need::Nothing {
+    if route.permission == Scope::Nothing {
         operation["security"] = json!([]);
     } else {
-        let roles = Role::ALL.into_iter().filter(|role| role.allows(route.need));
+        let roles = Role::ALL.into_iter().filter(|role| role.allows(route.permission));
         operation["x-roles"] = roles.map(Role::as_str).collect();
     }
     if let Some(shape) = route.takes {
@@ -121,9 +121,9 @@ fn responses(route: &Route) -> Value {
 
 /// Adds an error to the response of its status.
 fn refusal(answer: &mut Value, media: &str, code: Code) {
-    let told = format!("`{}`: {}", code.as_str(), code.about());
+    let text = format!("`{}`: {}", code.as_str(), code.about());
     let codes = answer["x-codes"].as_array().cloned().unwrap_or_default();
-    let said = answer["description"].as_str().map(|said| format!("{said}. {told}"));
+    let said = answer["description"].as_str().map(|said| format!("{said}. {text}"));
     if codes.is_empty() {
         let schema = answer["content"][media]["schema"].take();
         let refused = json!({"$ref": "#/components/schemas/Error"});
@@ -131,7 +131,7 @@ fn refusal(answer: &mut Value, media: &str, code: Code) {
         let either = if schema.is_null() { refused } else { json!({"anyOf": [schema, refused]}) };
         answer["content"][media]["schema"] = either;
     }
-    answer["description"] = said.unwrap_or(told).into();
+    answer["description"] = said.unwrap_or(text).into();
     answer["x-codes"] = codes.into_iter().chain([code.as_str().into()]).collect();
 }
 

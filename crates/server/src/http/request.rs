@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::App;
 use super::csrf::{self, Sender};
 use super::error::ApiError;
-use crate::access::{Credentials, KnownToken, Need, Principal};
+use crate::access::{Credentials, KnownToken, Principal, Scope};
 use crate::connections::Peer;
 use crate::intake::ANONYMOUS;
 use crate::tls::CertificateNames;
@@ -49,7 +49,7 @@ impl ApiRequest {
     }
 
     /// Checks that the client's token allows what the request needs.
-    pub(crate) fn allowed(mut self, need: Need) -> Result<Self, ApiError> {
+    pub(crate) fn allowed(mut self, permission: Scope) -> Result<Self, ApiError> {
         let settings = self.app.engine.settings();
         let certificate = self.parts.extensions.get::<Arc<CertificateNames>>();
         let shown = Credentials {
@@ -57,19 +57,19 @@ impl ApiRequest {
             certificate: certificate.map(AsRef::as_ref),
         };
         let what = format_args!("{} {}", self.method(), self.path());
-        let (who, sender) = match settings.access.check(shown, need, what)? {
+        let (who, sender) = match settings.access.check(shown, permission, what)? {
             Principal::Anybody => (None, Some(Sender::Anybody)),
             Principal::Certificate(name) => (Some(name), Some(Sender::Certificate)),
             Principal::Token(token) => (Some(token), None),
         };
         self.who = who;
-        if need == Need::Work
+        if permission == Scope::Work
             && let Some(peer) = self.parts.extensions.get::<Arc<Peer>>()
         {
             peer.works();
         }
         if let Some(sender) = sender
-            && !matches!(need, Need::Nothing | Need::Read)
+            && !matches!(permission, Scope::Nothing | Scope::Read)
         {
             csrf::check(&self.parts, sender)?;
         }

@@ -100,8 +100,8 @@ impl Responder {
                     response.headers_mut().insert(header::LOCATION, location);
                 }
                 if answer.replayed {
-                    let told = HeaderValue::from_static("true");
-                    response.headers_mut().insert(idempotency::REPLAYED, told);
+                    let replayed = HeaderValue::from_static("true");
+                    response.headers_mut().insert(idempotency::REPLAYED, replayed);
                 }
                 response
             }

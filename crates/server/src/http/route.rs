@@ -15,14 +15,14 @@ use super::request::ApiRequest;
 use super::responder::Responder;
 use super::response::ApiResponse;
 use super::schema::Schema;
-use crate::access::Need;
+use crate::access::Scope;
 
 /// A route's description.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) path: Cow<'static, str>,
-    pub(crate) need: Need,
+    pub(crate) permission: Scope,
     /// Summary.
     pub(crate) about: &'static str,
     /// What it returns on success.
@@ -47,11 +47,17 @@ pub(crate) const EVENT_STREAM: &str = "text/event-stream";
 type Path = Cow<'static, str>;
 
 impl Route {
-    fn new(method: Method, path: Path, need: Need, about: &'static str, gives: Schema) -> Self {
+    fn new(
+        method: Method,
+        path: Path,
+        permission: Scope,
+        about: &'static str,
+        gives: Schema,
+    ) -> Self {
         Self {
             method,
             path,
-            need,
+            permission,
             about,
             gives,
             statuses: &[200],
@@ -140,9 +146,9 @@ impl Route {
                 self.takes.is_some()
             }
             Code::InvalidRequest => self.takes.is_some() || self.is_picky(),
-            Code::Unauthenticated => self.need != Need::Nothing,
+            Code::Unauthenticated => self.permission != Scope::Nothing,
             // Every role may read.
-            Code::PermissionDenied => !matches!(self.need, Need::Nothing | Need::Read),
+            Code::PermissionDenied => !matches!(self.permission, Scope::Nothing | Scope::Read),
             Code::NotFound => self.names_something(),
             // The standard's version is checked of every request.
             Code::Unsupported => self.is_of_the_standard(),
@@ -160,23 +166,33 @@ impl Route {
 }
 
 /// A route that reads.
-pub(crate) fn get(path: impl Into<Path>, need: Need, about: &'static str, gives: Schema) -> Route {
-    Route::new(Method::GET, path.into(), need, about, gives)
+pub(crate) fn get(
+    path: impl Into<Path>,
+    permission: Scope,
+    about: &'static str,
+    gives: Schema,
+) -> Route {
+    Route::new(Method::GET, path.into(), permission, about, gives)
 }
 
 /// A route that changes something.
-pub(crate) fn post(path: impl Into<Path>, need: Need, about: &'static str, gives: Schema) -> Route {
-    Route::new(Method::POST, path.into(), need, about, gives)
+pub(crate) fn post(
+    path: impl Into<Path>,
+    permission: Scope,
+    about: &'static str,
+    gives: Schema,
+) -> Route {
+    Route::new(Method::POST, path.into(), permission, about, gives)
 }
 
 /// A route that removes something.
 pub(crate) fn delete(
     path: impl Into<Path>,
-    need: Need,
+    permission: Scope,
     about: &'static str,
     gives: Schema,
 ) -> Route {
-    Route::new(Method::DELETE, path.into(), need, about, gives)
+    Route::new(Method::DELETE, path.into(), permission, about, gives)
 }
 
 /// Routes that were added.
@@ -197,13 +213,13 @@ impl Routes {
         F: Fn(ApiRequest) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<ApiResponse, ApiError>> + Send,
     {
-        let need = route.need;
+        let permission = route.permission;
         let known = route.is_exact().then_some(route.query);
         let serve = move |State(app): State<App>, request: Request| {
             let handler = handler.clone();
             async move {
                 let responder = Responder::of(&request);
-                let req = ApiRequest::new(app, request).allowed(need);
+                let req = ApiRequest::new(app, request).allowed(permission);
                 let req = req.and_then(|req| responder.check().map(|()| req));
                 let req = req.and_then(|req| req.asking_only(known));
                 match req {

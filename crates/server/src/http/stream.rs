@@ -62,7 +62,7 @@ pub(super) fn is_wanted(req: &ApiRequest, otherwise: bool) -> Result<bool, ApiEr
 
 /// Answers with a stream of what `query` is about. Without a cursor it begins with what the
 /// query alone would give.
-pub(super) async fn answer(
+pub(super) async fn respond(
     req: ApiRequest,
     mut query: EventQuery,
 ) -> Result<ApiResponse, ApiError> {

@@ -16,7 +16,7 @@ use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::route::{Routes, delete, get, post};
 use super::schema::Schema;
-use crate::access::Need;
+use crate::access::Scope;
 use crate::engine::{WorkerOrder, unexpected};
 
 const QUERY: &[(&str, &str)] = &[
@@ -33,14 +33,14 @@ pub(super) fn routes() -> Routes {
     let path = |rest: &str| format!("/api/v1/workers/{{id}}{rest}");
     Routes::new()
         .add(
-            get("/api/v1/workers", Need::Read, "Lists workers", Schema::Workers).query(QUERY),
+            get("/api/v1/workers", Scope::Read, "Lists workers", Schema::Workers).query(QUERY),
             list,
         )
-        .add(get(path(""), Need::Read, "Shows a worker", Schema::Worker), show)
+        .add(get(path(""), Scope::Read, "Shows a worker", Schema::Worker), show)
         .add(
             delete(
                 path(""),
-                Need::Operate,
+                Scope::Operate,
                 "Forgets a stopped or lapsed worker",
                 Schema::Forgotten,
             )
@@ -48,18 +48,23 @@ pub(super) fn routes() -> Routes {
             forget,
         )
         .add(
-            post(path("/quiet"), Need::Operate, "Stops handing it jobs", Schema::Worker)
+            post(path("/quiet"), Scope::Operate, "Stops handing it jobs", Schema::Worker)
                 .refuses(&[Code::Conflict]),
             quiet,
         )
         .add(
-            post(path("/resume"), Need::Operate, "Hands it jobs again", Schema::Worker)
+            post(path("/resume"), Scope::Operate, "Hands it jobs again", Schema::Worker)
                 .refuses(&[Code::Conflict]),
             resume,
         )
         .add(
-            post(path("/drain"), Need::Operate, "Lets it finish its jobs and stop", Schema::Worker)
-                .refuses(&[Code::Conflict]),
+            post(
+                path("/drain"),
+                Scope::Operate,
+                "Lets it finish its jobs and stop",
+                Schema::Worker,
+            )
+            .refuses(&[Code::Conflict]),
             drain,
         )
 }

@@ -43,8 +43,8 @@ pub(super) async fn run(engine: Engine) {
         if !more {
             let polls = pace.polls(boot_time()) && !engine.shared().store_health.is_down();
             let pause = if polls { POLL } else { engine.settings().check_interval };
-            let told = engine.shared().arrivals_wanted.notified();
-            drop(tokio::time::timeout(millis(pause), told).await);
+            let wake = engine.shared().arrivals_wanted.notified();
+            drop(tokio::time::timeout(millis(pause), wake).await);
         }
     }
 }
@@ -74,7 +74,7 @@ async fn enqueue_page(
     };
     pace.count(done.jobs.len(), boot_time());
     let numbers: Vec<ArrivalNumber> = arrivals.iter().map(|arrival| arrival.number).collect();
-    Ok(pages.turn(&numbers, &done))
+    Ok(pages.advance(&numbers, &done))
 }
 
 /// Which page of arrivals is read next.
@@ -88,7 +88,7 @@ struct Pages {
 
 impl Pages {
     /// Notes what became of a page; returns whether the next one should follow at once.
-    fn turn(&mut self, page: &[ArrivalNumber], done: &EnqueuedArrived) -> bool {
+    fn advance(&mut self, page: &[ArrivalNumber], done: &EnqueuedArrived) -> bool {
         let is_full = page.len() >= PAGE as usize;
         let more = is_full || done.tried < page.len();
         let in_vain = done.jobs.is_empty() && done.known.is_empty();
@@ -146,12 +146,12 @@ mod tests {
     #[test]
     fn page_of_locked_arrivals_does_not_keep_the_next_one_from_being_read() {
         let mut pages = Pages::default();
-        assert!(pages.turn(&numbers(1, PAGE), &in_vain(PAGE as usize)));
+        assert!(pages.advance(&numbers(1, PAGE), &in_vain(PAGE as usize)));
         assert_eq!(pages.after, Some(ArrivalNumber(i64::from(PAGE))));
         // The store gave up on the second page after eight.
-        assert!(pages.turn(&numbers(501, 20), &in_vain(8)));
+        assert!(pages.advance(&numbers(501, 20), &in_vain(8)));
         assert_eq!(pages.after, Some(ArrivalNumber(508)));
-        assert!(!pages.turn(&numbers(509, 12), &in_vain(12)));
+        assert!(!pages.advance(&numbers(509, 12), &in_vain(12)));
         assert_eq!(pages.after, None, "from the beginning, after a pause");
     }
 
@@ -160,7 +160,7 @@ mod tests {
         let mut pages = Pages { after: Some(ArrivalNumber(500)) };
         let known = vec![outlast_core::id::JobId(uuid::Uuid::nil())];
         let done = EnqueuedArrived { known, ..in_vain(PAGE as usize) };
-        assert!(pages.turn(&numbers(501, PAGE), &done));
+        assert!(pages.advance(&numbers(501, PAGE), &done));
         assert_eq!(pages.after, None);
     }
 

@@ -8,9 +8,9 @@
 
 use std::time::Duration;
 
-use outlast_core::duty::{Duty, DutyRefusal};
+use outlast_core::leadership::{Leadership, LeadershipRefusal};
 use outlast_core::time::Span;
-use outlast_store::command::{DutyAsk, DutyFence};
+use outlast_store::command::{LeadershipFence, LeadershipRequest};
 use outlast_store::{Command, Reply};
 
 use crate::engine::Engine;
@@ -19,40 +19,40 @@ use crate::engine::Engine;
 const RESIGN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// This server's candidacy for one task.
-pub(super) struct Leadership {
+pub(super) struct Candidate {
     engine: Engine,
     name: &'static str,
     lease: Span,
-    held: Option<Duty>,
+    current: Option<Leadership>,
 }
 
-impl Leadership {
+impl Candidate {
     pub(super) const fn new(engine: Engine, name: &'static str, lease: Span) -> Self {
-        Self { engine, name, lease, held: None }
+        Self { engine, name, lease, current: None }
     }
 
     /// Acquires or renews the lease. Returns the fence for work done under it, or how long another
     /// server certainly leads.
-    pub(super) async fn acquire(&mut self) -> Result<DutyFence, Span> {
+    pub(super) async fn acquire(&mut self) -> Result<LeadershipFence, Span> {
         let now = self.engine.shared().store_time().unwrap_or_default();
-        if let Some(duty) = self.held
-            && now.after(Span(self.lease.0 / 2)) < duty.until
+        if let Some(leadership) = self.current
+            && now.after(Span(self.lease.0 / 2)) < leadership.until
         {
-            return Ok(self.fence(duty));
+            return Ok(self.fence(leadership));
         }
-        match self.engine.submit(self.ask(Some(self.lease))).await {
-            Ok(Reply::Duty(Ok(duty))) => {
-                if self.held.is_none_or(|held| held.epoch != duty.epoch) {
-                    tracing::info!(task = self.name, epoch = %duty.epoch, "this server is the leader");
+        match self.engine.submit(self.request(Some(self.lease))).await {
+            Ok(Reply::Leadership(Ok(leadership))) => {
+                if self.current.is_none_or(|current| current.epoch != leadership.epoch) {
+                    tracing::info!(task = self.name, epoch = %leadership.epoch, "this server is the leader");
                 }
-                self.held = Some(duty);
-                Ok(self.fence(duty))
+                self.current = Some(leadership);
+                Ok(self.fence(leadership))
             }
-            Ok(Reply::Duty(Err(refusal))) => {
+            Ok(Reply::Leadership(Err(refusal))) => {
                 self.lost(refusal);
                 Err(match refusal {
-                    DutyRefusal::Elsewhere(duty) => duty.until.since(now),
-                    DutyRefusal::NeverTaken => Span::ZERO,
+                    LeadershipRefusal::Elsewhere(leadership) => leadership.until.since(now),
+                    LeadershipRefusal::NeverTaken => Span::ZERO,
                 })
             }
             Ok(_) => Err(Span::ZERO),
@@ -64,27 +64,35 @@ impl Leadership {
     }
 
     /// Records that another server leads.
-    pub(super) fn lost(&mut self, refusal: DutyRefusal) {
-        if self.held.take().is_some() {
+    pub(super) fn lost(&mut self, refusal: LeadershipRefusal) {
+        if self.current.take().is_some() {
             tracing::info!(task = self.name, %refusal, "another server has become the leader");
         }
     }
 
     /// Lets another server take over at once.
     pub(super) async fn resign(mut self) {
-        if self.held.take().is_some() {
-            let resigning = self.engine.submit(self.ask(None));
+        if self.current.take().is_some() {
+            let resigning = self.engine.submit(self.request(None));
             if !matches!(tokio::time::timeout(RESIGN_TIMEOUT, resigning).await, Ok(Ok(_))) {
                 tracing::debug!(task = self.name, "failed to resign leadership");
             }
         }
     }
 
-    fn ask(&self, hold: Option<Span>) -> Command {
-        Command::Duty(DutyAsk { name: self.name.to_owned(), holder: self.engine.server_id(), hold })
+    fn request(&self, hold: Option<Span>) -> Command {
+        Command::Leadership(LeadershipRequest {
+            name: self.name.to_owned(),
+            holder: self.engine.server_id(),
+            hold,
+        })
     }
 
-    fn fence(&self, duty: Duty) -> DutyFence {
-        DutyFence { name: self.name.to_owned(), holder: duty.holder, epoch: duty.epoch }
+    fn fence(&self, leadership: Leadership) -> LeadershipFence {
+        LeadershipFence {
+            name: self.name.to_owned(),
+            holder: leadership.holder,
+            epoch: leadership.epoch,
+        }
     }
 }

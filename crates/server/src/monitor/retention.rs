@@ -5,7 +5,7 @@
 //! The history tables are maintained beside that, as a maintenance run may take minutes.
 
 use outlast_core::time::{Span, Timestamp};
-use outlast_store::command::{DutyFence, Prune, RETENTION};
+use outlast_store::command::{LeadershipFence, Prune, RETENTION};
 use outlast_store::partitions::{Maintain, Maintained};
 use outlast_store::{Batch, BatchId, Command, Reply, StoreError};
 use tokio::sync::watch;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::clock::{boot_time, millis};
 use crate::engine::Engine;
-use crate::monitor::leadership::Leadership;
+use crate::monitor::leadership::Candidate;
 
 /// How many rows of each kind one prune deletes: at first, at least and at most. The number adapts
 /// so that a prune takes about one slice of time and never delays other work for long.
@@ -49,13 +49,13 @@ pub(super) async fn run(engine: Engine, stop: CancellationToken) {
     let shortest = settings.retention_finished.min(settings.retention_workers);
     let idle = INTERVAL.min(shortest).max(Span(100));
     let lease = Span(idle.0 * 2 + SLACK.0);
-    let leadership = Leadership::new(engine.clone(), RETENTION, lease);
-    let (held, duty) = watch::channel(None);
-    let mut history = History { engine: engine.clone(), idle, duty };
+    let candidate = Candidate::new(engine.clone(), RETENTION, lease);
+    let (leader, leadership) = watch::channel(None);
+    let mut history = History { engine: engine.clone(), idle, leadership };
     let mut retention = Retention {
         engine,
-        leadership,
-        held,
+        candidate,
+        leader,
         idle,
         server: Uuid::now_v7(),
         batches: 0,
@@ -69,14 +69,14 @@ pub(super) async fn run(engine: Engine, stop: CancellationToken) {
         () = history.run() => {}
         () = stop.cancelled() => {}
     }
-    retention.leadership.resign().await;
+    retention.candidate.resign().await;
 }
 
 struct Retention {
     engine: Engine,
-    leadership: Leadership,
+    candidate: Candidate,
     /// The leadership, while this server has it.
-    held: watch::Sender<Option<DutyFence>>,
+    leader: watch::Sender<Option<LeadershipFence>>,
     /// How long it waits when there is nothing to do.
     idle: Span,
     /// Who writes its batches, and how many it wrote.
@@ -104,14 +104,14 @@ impl Retention {
         loop {
             tokio::time::sleep(millis(wait)).await;
             let Some(now) = self.engine.shared().store_time() else { continue };
-            wait = match self.leadership.acquire().await {
-                Ok(duty) => {
-                    self.held.send_replace(Some(duty.clone()));
-                    if self.prune(duty, now).await { self.pause } else { self.idle }
+            wait = match self.candidate.acquire().await {
+                Ok(leadership) => {
+                    self.leader.send_replace(Some(leadership.clone()));
+                    if self.prune(leadership, now).await { self.pause } else { self.idle }
                 }
                 // Another server leads, perhaps for longer than the usual interval.
                 Err(sure) => {
-                    self.held.send_replace(None);
+                    self.leader.send_replace(None);
                     self.idle.min(sure.max(SOON))
                 }
             };
@@ -119,10 +119,10 @@ impl Retention {
     }
 
     /// Deletes some old jobs and workers; returns whether there are more.
-    async fn prune(&mut self, duty: DutyFence, now: Timestamp) -> bool {
+    async fn prune(&mut self, leadership: LeadershipFence, now: Timestamp) -> bool {
         let settings = self.engine.settings();
         let command = Command::Prune(Prune {
-            duty,
+            leadership,
             finished_before: before(now, settings.retention_finished),
             workers_before: before(now, settings.retention_workers),
             limit: self.limit,
@@ -140,7 +140,7 @@ impl Retention {
                 pruned.more
             }
             Ok(Some(Reply::Pruned(Err(refusal)))) => {
-                self.leadership.lost(refusal);
+                self.candidate.lost(refusal);
                 false
             }
             Ok(_) => false,
@@ -178,19 +178,19 @@ impl Retention {
 struct History {
     engine: Engine,
     idle: Span,
-    duty: watch::Receiver<Option<DutyFence>>,
+    leadership: watch::Receiver<Option<LeadershipFence>>,
 }
 
 impl History {
     async fn run(&mut self) {
         loop {
-            let duty = match self.duty.wait_for(Option::is_some).await {
-                Ok(duty) => duty.clone(),
+            let leadership = match self.leadership.wait_for(Option::is_some).await {
+                Ok(leadership) => leadership.clone(),
                 Err(_closed) => return,
             };
             let now = self.engine.shared().store_time();
-            let wait = match duty.zip(now) {
-                Some((duty, now)) => self.maintain(duty, now).await,
+            let wait = match leadership.zip(now) {
+                Some((leadership, now)) => self.maintain(leadership, now).await,
                 None => self.idle,
             };
             tokio::time::sleep(millis(wait)).await;
@@ -198,9 +198,9 @@ impl History {
     }
 
     /// Runs the maintenance once; returns how long to wait for the next run.
-    async fn maintain(&self, duty: DutyFence, now: Timestamp) -> Span {
+    async fn maintain(&self, leadership: LeadershipFence, now: Timestamp) -> Span {
         let finished_before = before(now, self.engine.settings().retention_finished);
-        let order = Maintain { duty, finished_before, limit: MAINTAIN_MAX };
+        let order = Maintain { leadership, finished_before, limit: MAINTAIN_MAX };
         match self.engine.store().maintain(order).await {
             Ok(Ok(maintained)) => {
                 if maintained != Maintained::default() {

@@ -8,7 +8,7 @@ use outlast_proto::v1::{
     Hello, Order, Orders, RefusalCode, Refused, ServerMessage, SetPhase, Welcome, order,
 };
 use outlast_store::command::{Attach, WorkerMove};
-use outlast_store::record::HeldJob;
+use outlast_store::record::InFlightJob;
 use outlast_store::reply::{Attached, RenewRefusal};
 use outlast_store::{Command, Reply};
 
@@ -18,7 +18,7 @@ use tokio_util::sync::DropGuard;
 use crate::clock::boot_time;
 use crate::engine::input::Input;
 use crate::engine::output::OutputSender;
-use crate::engine::sessions::{HeldHere, HeldProgress, Session};
+use crate::engine::sessions::{AttemptProgress, InFlightAttempt, Session};
 use crate::engine::{Engine, Unavailable, unexpected};
 use crate::session::convert::refused;
 use crate::session::{convert, reconcile};
@@ -95,7 +95,7 @@ pub(super) async fn attach(
     if outgoing.opening.is_closed() {
         return Err(refused(RefusalCode::Superseded, "the stream was left while it attached"));
     }
-    let stored = engine.store().held_by(worker).await.map_err(unavailable)?;
+    let stored = engine.store().in_flight_of(worker).await.map_err(unavailable)?;
     let stop = reconcile::reconcile(engine, worker, &stored, &hello.held).await?;
     let phase = reconcile_phase(engine, worker, attached.standing.phase, hello.phase()).await?;
 
@@ -130,17 +130,25 @@ pub(super) async fn attach(
 }
 
 /// Records what both sides say that the worker holds.
-fn hold(session: &mut Session, stored: &[HeldJob], hello: &Hello) {
-    for held in stored.iter().filter(|held| {
-        hello.held.iter().filter_map(convert::attempt).any(|own| own == (held.job, held.epoch))
+fn hold(session: &mut Session, stored: &[InFlightJob], hello: &Hello) {
+    for attempt in stored.iter().filter(|attempt| {
+        hello
+            .held
+            .iter()
+            .filter_map(convert::attempt)
+            .any(|own| own == (attempt.job, attempt.epoch))
     }) {
-        let here = HeldHere {
-            epoch: held.epoch,
+        let here = InFlightAttempt {
+            epoch: attempt.epoch,
             delivered: boot_time(),
-            progress: if held.started { HeldProgress::Started } else { HeldProgress::Delivered },
-            isolated: held.isolated,
+            progress: if attempt.started {
+                AttemptProgress::Started
+            } else {
+                AttemptProgress::Delivered
+            },
+            isolated: attempt.isolated,
         };
-        session.hold(held.job, here);
+        session.hold(attempt.job, here);
     }
 }
 

@@ -104,11 +104,11 @@ async fn compare(
     renewed: Renewed,
 ) -> Result<(bool, Vec<AttemptKey>), Status> {
     if !request.held.is_empty() {
-        let stored = engine.store().held_by(worker).await;
+        let stored = engine.store().in_flight_of(worker).await;
         let stored = stored.map_err(|error| Status::unavailable(error.to_string()))?;
         return Ok((false, reconcile::to_stop(&stored, &request.held)));
     }
-    if renewed.held != request.in_flight {
+    if renewed.in_flight != request.in_flight {
         return Ok((request.in_flight > 0, Vec::new()));
     }
     let session = engine.shared().fleet.session(worker);

@@ -12,8 +12,8 @@ use outlast_core::worker::liveness::Phase;
 use outlast_proto::v1::{self, AttemptKey, Hello, RefusalCode, Refused, Verdict};
 use outlast_store::Command;
 use outlast_store::command::{
-    EndDetail, Ending, Fence, Finish, LogChunk, Progress, Registration, Reporter, Start, Stream,
-    WorkerRole,
+    EndDetail, Fence, Finish, LogChunk, Progress, Registration, ReportedOutcome, Reporter, Start,
+    Stream, WorkerRole,
 };
 use outlast_store::reply::MoveRefusal;
 use outlast_store::rules::lost_error;
@@ -147,10 +147,10 @@ pub(crate) fn report(
         }
         v1::report::What::Finished(end) => {
             let end = readable(end);
-            let ending = ending(&end);
+            let reported = reported_outcome(&end);
             let detail = detail(end, now);
             let by = format!("worker {worker}");
-            (Command::Finish(Box::new(Finish { job, fence, ending, detail, by })), true)
+            (Command::Finish(Box::new(Finish { job, fence, reported, detail, by })), true)
         }
     };
     Ok(SessionReport { job, epoch, command, finished })
@@ -200,18 +200,19 @@ fn readable(mut end: v1::Finished) -> v1::Finished {
     }
 }
 
-fn ending(end: &v1::Finished) -> Ending {
+fn reported_outcome(end: &v1::Finished) -> ReportedOutcome {
     match end.ending() {
-        v1::Ending::Completed => Ending::Completed,
-        v1::Ending::Failed | v1::Ending::Unspecified => {
-            Ending::Failed { error_type: end.error_type.clone(), retryable: !end.not_retryable }
-        }
-        v1::Ending::TimedOut => Ending::TimedOut,
+        v1::Ending::Completed => ReportedOutcome::Completed,
+        v1::Ending::Failed | v1::Ending::Unspecified => ReportedOutcome::Failed {
+            error_type: end.error_type.clone(),
+            retryable: !end.not_retryable,
+        },
+        v1::Ending::TimedOut => ReportedOutcome::TimedOut,
         // A cancelled attempt only frees what it held; which word ends it does not matter,
         // and if the cancel was not the store's the job must run again.
-        v1::Ending::Interrupted | v1::Ending::Cancelled => Ending::Interrupted,
-        v1::Ending::NotStarted => Ending::NotStarted,
-        v1::Ending::Lost => Ending::Lost,
+        v1::Ending::Interrupted | v1::Ending::Cancelled => ReportedOutcome::Interrupted,
+        v1::Ending::NotStarted => ReportedOutcome::NotStarted,
+        v1::Ending::Lost => ReportedOutcome::Lost,
     }
 }
 
@@ -294,8 +295,8 @@ mod tests {
 
     fn heard(end: v1::Finished) -> Finish {
         let attempt = Some(key(JobId(Uuid::from_u128(1)), Epoch(1)));
-        let told = v1::Report { attempt, what: Some(v1::report::What::Finished(end)) };
-        let heard = report(WorkerId(Uuid::nil()), told, Timestamp(0)).unwrap();
+        let sent = v1::Report { attempt, what: Some(v1::report::What::Finished(end)) };
+        let heard = report(WorkerId(Uuid::nil()), sent, Timestamp(0)).unwrap();
         let Command::Finish(finish) = heard.command else { panic!("expected a finish") };
         *finish
     }
@@ -311,12 +312,13 @@ mod tests {
                 ..v1::Finished::default()
             };
             let finish = heard(end);
-            let expected = Ending::Failed { error_type: "invalid_result".into(), retryable: false };
-            assert_eq!(finish.ending, expected, "{:?}", finish.detail.error);
+            let expected =
+                ReportedOutcome::Failed { error_type: "invalid_result".into(), retryable: false };
+            assert_eq!(finish.reported, expected, "{:?}", finish.detail.error);
             assert!(finish.detail.error.unwrap().contains("result"));
             assert_eq!(finish.detail.result, None);
         }
-        assert!(matches!(heard(v1::Finished::default()).ending, Ending::Failed { .. }));
+        assert!(matches!(heard(v1::Finished::default()).reported, ReportedOutcome::Failed { .. }));
     }
 
     #[test]

@@ -182,7 +182,7 @@ async fn send(api: &Api, method: Method, path: &str, (role, body): (Role, Value)
     api.send(request.body(Body::from(body.to_string())).expect("a request")).await
 }
 
-async fn told_by(api: &Api, id: &str, event: &str) -> Value {
+async fn author_of(api: &Api, id: &str, event: &str) -> Value {
     let path = format!("/api/v1/executions/{id}/events");
     let events = ask(api, Method::GET, &path, Some(Role::Viewer)).await.expect(200);
     let events = events["data"].as_array().expect("events").clone();
@@ -213,19 +213,19 @@ async fn who_enqueued_a_job_and_who_gave_an_order_is_recorded_by_the_tokens_name
     let execution = execution.expect(201)["data"].clone();
     assert_eq!(execution["enqueued_by"], "admin's");
     let execution = execution["id"].as_str().expect("an id");
-    assert_eq!(told_by(&api, execution, "job.enqueued").await, "admin's");
+    assert_eq!(author_of(&api, execution, "job.enqueued").await, "admin's");
 
     let path = format!("/ojs/v1/jobs/{cancelled}");
     send(&api, Method::DELETE, &path, (Role::Producer, Value::Null)).await.expect(200);
-    assert_eq!(told_by(&api, cancelled, "job.cancelled").await, "api: producer's (curl/8)");
-    assert_eq!(told_by(&api, cancelled, "job.enqueued").await, "operator's");
+    assert_eq!(author_of(&api, cancelled, "job.cancelled").await, "api: producer's (curl/8)");
+    assert_eq!(author_of(&api, cancelled, "job.enqueued").await, "operator's");
     let fetch = json!({"queues": ["default"]});
     send(&api, Method::POST, "/ojs/v1/workers/fetch", (Role::Worker, fetch)).await.expect(200);
     let nack = json!({"job_id": letter, "error": {"message": "no"}});
     send(&api, Method::POST, "/ojs/v1/workers/nack", (Role::Worker, nack)).await.expect(200);
     let path = format!("/ojs/v1/dead-letter/{letter}");
     send(&api, Method::DELETE, &path, (Role::Operator, Value::Null)).await.expect(200);
-    assert_eq!(told_by(&api, letter, "job.purged").await, "api: operator's (curl/8)");
+    assert_eq!(author_of(&api, letter, "job.purged").await, "api: operator's (curl/8)");
 }
 
 #[tokio::test]

@@ -7,14 +7,14 @@ use crate::api::Api;
 #[tokio::test]
 async fn jobs_that_nobody_can_run_are_named_with_the_reason() {
     let api = Api::start();
-    let told = api.get("/api/v1/doctor").await.expect(200)["data"].clone();
-    assert_eq!(told["untaken"], json!([]), "{told}");
+    let data = api.get("/api/v1/doctor").await.expect(200)["data"].clone();
+    assert_eq!(data["untaken"], json!([]), "{data}");
     api.post("/api/v1/executions", json!({"action_ref": "core.noop"})).await.expect(201);
-    let told = api.get("/api/v1/doctor").await.expect(200)["data"].clone();
-    let class = &told["untaken"][0];
-    assert_eq!((&class["queue"], &class["paused"]), (&json!("default"), &json!(false)), "{told}");
-    assert!(class["reason"].as_str().unwrap().contains("no eligible worker"), "{told}");
-    assert_eq!(told["queues"][0]["available"], 1, "{told}");
+    let data = api.get("/api/v1/doctor").await.expect(200)["data"].clone();
+    let class = &data["untaken"][0];
+    assert_eq!((&class["queue"], &class["paused"]), (&json!("default"), &json!(false)), "{data}");
+    assert!(class["reason"].as_str().unwrap().contains("no eligible worker"), "{data}");
+    assert_eq!(data["queues"][0]["available"], 1, "{data}");
 }
 
 #[tokio::test]
@@ -22,18 +22,18 @@ async fn a_paused_queue_is_said_to_be_paused() {
     let api = Api::start();
     api.enqueue(json!({"queue": "mail"})).await;
     api.post("/ojs/v1/queues/mail/pause", json!({})).await.expect(200);
-    let told = api.get("/api/v1/doctor").await.expect(200)["data"].clone();
-    assert_eq!(told["untaken"][0]["paused"], true, "{told}");
+    let data = api.get("/api/v1/doctor").await.expect(200)["data"].clone();
+    assert_eq!(data["untaken"][0]["paused"], true, "{data}");
 }
 
 #[tokio::test]
 async fn workers_are_told_with_the_interval_they_promised() {
     let api = Api::start();
     api.beat(json!({"worker_id": "w"})).await;
-    let told = api.get("/api/v1/doctor").await.expect(200)["data"].clone();
-    let worker = &told["workers"][0];
+    let data = api.get("/api/v1/doctor").await.expect(200)["data"].clone();
+    let worker = &data["workers"][0];
     assert_eq!((&worker["state"], &worker["holds_lease"]), (&json!("running"), &json!(true)));
     let (interval, lease) = (&worker["interval_seconds"], &worker["lease_seconds"]);
-    assert_eq!(interval.as_f64().unwrap() * 3.0, lease.as_f64().unwrap(), "{told}");
-    assert_eq!(told["store"]["kind"], "memory", "{told}");
+    assert_eq!(interval.as_f64().unwrap() * 3.0, lease.as_f64().unwrap(), "{data}");
+    assert_eq!(data["store"]["kind"], "memory", "{data}");
 }

@@ -25,12 +25,12 @@ struct Reader {
 
 /// One event, with the cursor in its `id:` line.
 #[derive(Debug)]
-struct Told {
+struct StreamedEvent {
     id: String,
     event: Value,
 }
 
-impl Told {
+impl StreamedEvent {
     fn kind(&self) -> &str {
         self.event["type"].as_str().expect("a type")
     }
@@ -68,7 +68,7 @@ impl Reader {
         }
     }
 
-    async fn next(&mut self) -> Option<Told> {
+    async fn next(&mut self) -> Option<StreamedEvent> {
         loop {
             let block = self.block().await?;
             if block.starts_with(':') {
@@ -79,16 +79,16 @@ impl Reader {
             let data = data.strip_prefix("data: ").expect("data");
             let event: Value = serde_json::from_str(data).expect("JSON");
             assert_eq!(event["id"], *id);
-            return Some(Told { id, event });
+            return Some(StreamedEvent { id, event });
         }
     }
 
-    async fn take(&mut self, count: usize) -> Vec<Told> {
-        let mut told = Vec::new();
-        while told.len() < count {
-            told.push(self.next().await.expect("another event"));
+    async fn take(&mut self, count: usize) -> Vec<StreamedEvent> {
+        let mut events = Vec::new();
+        while events.len() < count {
+            events.push(self.next().await.expect("another event"));
         }
-        told
+        events
     }
 }
 
@@ -100,13 +100,13 @@ async fn a_stream_soon_tells_what_happens_at_another_server() {
     let mut live = Reader::open(&there, "/api/v1/events?queue=far", &[]).await;
     let id = here.enqueue(json!({"queue": "far"})).await;
     let enqueued = tokio::time::Instant::now();
-    let told = live.next().await.expect("an event");
-    assert_eq!(told.event["data"]["job_id"], json!(id));
+    let events = live.next().await.expect("an event");
+    assert_eq!(events.event["data"]["job_id"], json!(id));
     assert!(enqueued.elapsed() < Duration::from_secs(6), "{:?}", enqueued.elapsed());
 }
 
-fn kinds(told: &[Told]) -> Vec<&str> {
-    told.iter().map(Told::kind).collect()
+fn kinds(events: &[StreamedEvent]) -> Vec<&str> {
+    events.iter().map(StreamedEvent::kind).collect()
 }
 
 #[tokio::test]
@@ -115,17 +115,17 @@ async fn a_stream_tells_what_happens_from_now_on_and_of_what_before_with_a_curso
     api.enqueue(json!({})).await;
     let mut live = Reader::open(&api, "/api/v1/events", &[]).await;
     let id = api.enqueue(json!({"queue": "q"})).await;
-    let told = live.next().await.expect("an event");
-    assert_eq!((told.kind(), &told.event["data"]["job_id"]), ("job.enqueued", &json!(id)));
-    assert_eq!(told.event["data"]["queue"], "q");
+    let events = live.next().await.expect("an event");
+    assert_eq!((events.kind(), &events.event["data"]["job_id"]), ("job.enqueued", &json!(id)));
+    assert_eq!(events.event["data"]["queue"], "q");
     let next = api.enqueue(json!({})).await;
     for (path, headers) in [
-        (format!("/api/v1/events?cursor={}", told.id), vec![]),
-        ("/api/v1/events".to_owned(), vec![("last-event-id", &*told.id)]),
+        (format!("/api/v1/events?cursor={}", events.id), vec![]),
+        ("/api/v1/events".to_owned(), vec![("last-event-id", &*events.id)]),
     ] {
         let mut resumed = Reader::open(&api, &path, &headers).await;
-        let told = resumed.next().await.expect("an event");
-        assert_eq!(told.event["data"]["job_id"], json!(next), "{path}");
+        let events = resumed.next().await.expect("an event");
+        assert_eq!(events.event["data"]["job_id"], json!(next), "{path}");
     }
 }
 
@@ -138,8 +138,8 @@ async fn a_reader_that_comes_back_misses_nothing_and_sees_nothing_twice() {
         for _ in 0..7 {
             api.enqueue(json!({})).await;
         }
-        for told in reader.take(3 + round % 2).await {
-            seen.push(told);
+        for events in reader.take(3 + round % 2).await {
+            seen.push(events);
         }
         let last = seen.last().expect("an event").id.clone();
         reader = Reader::open(&api, "/api/v1/events", &[("last-event-id", &last)]).await;
@@ -147,7 +147,7 @@ async fn a_reader_that_comes_back_misses_nothing_and_sees_nothing_twice() {
     seen.extend(reader.take(35 - seen.len()).await);
     let page = api.get("/ojs/v1/events?limit=100").await.expect(200);
     let all: Vec<&Value> = page["events"].as_array().expect("a list").iter().collect();
-    assert_eq!(seen.iter().map(|told| &told.event).collect::<Vec<_>>(), all);
+    assert_eq!(seen.iter().map(|events| &events.event).collect::<Vec<_>>(), all);
 }
 
 #[tokio::test]
@@ -168,9 +168,12 @@ async fn a_stream_is_narrowed_by_execution_queue_type_and_worker() {
     api.post("/ojs/v1/workers/fetch", fetch).await.expect(200);
     api.ack(json!({"job_id": id})).await.expect(200);
     for reader in [&mut of_job, &mut of_queue] {
-        let told = reader.take(2).await;
-        assert!(told.iter().all(|told| told.event["data"]["job_id"] == json!(id)), "{told:?}");
-        assert_eq!(told[0].kind(), "job.claimed");
+        let events = reader.take(2).await;
+        assert!(
+            events.iter().all(|events| events.event["data"]["job_id"] == json!(id)),
+            "{events:?}"
+        );
+        assert_eq!(events[0].kind(), "job.claimed");
     }
     assert_eq!(of_type.next().await.expect("an event").kind(), "job.completed");
     api.stop();
@@ -187,9 +190,9 @@ async fn the_stream_of_an_execution_begins_with_its_first_event() {
     let by_header = [("accept", "text/event-stream")];
     for (path, headers) in [(&asked, &[][..]), (&path, &by_header)] {
         let mut reader = Reader::open(&api, path, headers).await;
-        let told = reader.take(1).await;
+        let events = reader.take(1).await;
         assert_eq!(
-            (kinds(&told), &told[0].event["data"]["job_id"]),
+            (kinds(&events), &events[0].event["data"]["job_id"]),
             (vec!["job.enqueued"], &json!(id))
         );
     }

@@ -151,8 +151,8 @@ fn operation(page: &mut String, path: &str, method: &str, operation: &Value) {
     let mut answers: Vec<_> = fields(&operation["responses"]).collect();
     answers.sort_unstable_by_key(|(status, _)| *status);
     for (status, answer) in answers {
-        let gives = fields(&answer["content"]).map(|(media, content)| told(media, content));
-        let gives: Vec<_> = gives.filter(|told| !told.is_empty()).collect();
+        let gives = fields(&answer["content"]).map(|(media, content)| described(media, content));
+        let gives: Vec<_> = gives.filter(|described| !described.is_empty()).collect();
         if !gives.is_empty() {
             given.push(format!("{status} with {}", gives.join(", or ")));
         }
@@ -164,14 +164,14 @@ fn operation(page: &mut String, path: &str, method: &str, operation: &Value) {
 }
 
 /// Describes a media type of a response; errors are described by their codes.
-fn told(media: &str, content: &Value) -> String {
+fn described(media: &str, content: &Value) -> String {
     if !media.ends_with("json") {
         return format!("`{media}`");
     }
-    let told = kind(&content["schema"]);
+    let described = kind(&content["schema"]);
     let error = kind(&serde_json::json!({"$ref": "#/components/schemas/Error"}));
-    let told = told.replace(&format!(" or {error}"), "");
-    if told == error { String::new() } else { told }
+    let described = described.replace(&format!(" or {error}"), "");
+    if described == error { String::new() } else { described }
 }
 
 fn page(document: &Value) -> String {

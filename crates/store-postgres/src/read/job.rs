@@ -82,8 +82,8 @@ const CLASS: usize = STORED;
 const MOVING: usize = CLASS + 5;
 const FINISHED: usize = MOVING + 7;
 const WAITING: usize = FINISHED + 6;
-const HELD: usize = WAITING + 2;
-const LATEST: usize = HELD + 5;
+const HOLDER: usize = WAITING + 2;
+const LATEST: usize = HOLDER + 5;
 const REST: usize = LATEST + 4;
 
 fn key(row: &Row) -> Result<Arc<ClassKey>, StoreError> {
@@ -148,8 +148,8 @@ fn record(row: &Row) -> Result<JobRecord, StoreError> {
 /// Adds who holds the attempt, or who held the latest.
 fn add_holder(row: &Row, record: &mut JobRecord) -> Result<(), StoreError> {
     let name: Option<String> = get(row, REST + 2)?;
-    let held: Option<Timestamp> = row::time_opt(row, HELD + 2)?;
-    let at = if held.is_some() { HELD } else { LATEST };
+    let active: Option<Timestamp> = row::time_opt(row, HOLDER + 2)?;
+    let at = if active.is_some() { HOLDER } else { LATEST };
     let Some(claimed) = row::time_opt(row, at + 2)? else { return Ok(()) };
     if record.epoch == Epoch::ZERO {
         return Ok(());
@@ -162,8 +162,8 @@ fn add_holder(row: &Row, record: &mut JobRecord) -> Result<(), StoreError> {
     let name = if worker.is_some() { name } else { get(row, at + 1)? };
     let latest = HolderRecord { worker, name, visible_until: None };
     (record.claimed, record.started) = (Some(claimed), row::time_opt(row, at + 3)?);
-    if held.is_some() {
-        let visible_until = row::time_opt(row, HELD + 4)?;
+    if active.is_some() {
+        let visible_until = row::time_opt(row, HOLDER + 4)?;
         record.holder = Some(HolderRecord { visible_until, ..latest.clone() });
     }
     record.last_holder = Some(latest);

@@ -4,7 +4,7 @@ use outlast_core::id::WorkerId;
 use outlast_store::StoreError;
 use outlast_store::command::WorkerRole;
 use outlast_store::query::{WorkerPage, WorkerQuery};
-use outlast_store::record::{HeldJob, WorkerBrief, WorkerRecord};
+use outlast_store::record::{InFlightJob, WorkerBrief, WorkerRecord};
 use outlast_store::store::GONE_SHOWN;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -175,7 +175,10 @@ fn of_row(row: &Row) -> Result<WorkerRecord, StoreError> {
     })
 }
 
-pub(crate) async fn held_by(reader: &Reader, worker: WorkerId) -> Result<Vec<HeldJob>, StoreError> {
+pub(crate) async fn in_flight_of(
+    reader: &Reader,
+    worker: WorkerId,
+) -> Result<Vec<InFlightJob>, StoreError> {
     let rows = reader
         .all(
             "select j.id, a.epoch, a.started is not null, a.cancelled, a.claimed, a.isolated
@@ -183,9 +186,9 @@ pub(crate) async fn held_by(reader: &Reader, worker: WorkerId) -> Result<Vec<Hel
             &[&worker.0],
         )
         .await?;
-    let mut held = Vec::with_capacity(rows.len());
+    let mut in_flight = Vec::with_capacity(rows.len());
     for row in &rows {
-        held.push(HeldJob {
+        in_flight.push(InFlightJob {
             job: row::job_id(row, 0)?,
             epoch: row::epoch(row, 1)?,
             started: get(row, 2)?,
@@ -194,5 +197,5 @@ pub(crate) async fn held_by(reader: &Reader, worker: WorkerId) -> Result<Vec<Hel
             isolated: get(row, 5)?,
         });
     }
-    Ok(held)
+    Ok(in_flight)
 }

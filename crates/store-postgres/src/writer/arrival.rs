@@ -85,13 +85,13 @@ impl Tx<'_> {
         let mut passed_over = 0;
         for arrived in jobs.iter().take(SINGLES_MAX) {
             // What was noted before is written before, so that none of it is undone.
-            self.ask("savepoint arrival", Vec::new()).await?;
+            self.query("savepoint arrival", Vec::new()).await?;
             let (events, tally) = (self.outbox.events.len(), self.outbox.tally.clone());
             let (stored, known) = (done.jobs.len(), done.known.len());
             done.tried += 1;
             match self.enqueue_single(arrived, done).await {
                 Ok(()) => {}
-                Err(Failure::Held(words)) => {
+                Err(Failure::Locked(words)) => {
                     tracing::debug!(arrival = %arrived.job.id, words, "arrival skipped: what it needs is locked");
                     self.connection
                         .run(&[Statement::plain("rollback to savepoint arrival")])
@@ -104,7 +104,7 @@ impl Tx<'_> {
                     self.seen.stored.remove(&arrived.job.id);
                     // One may have been made for it.
                     *self.classes = Classes::default();
-                    *self.locks.held_until = Some(Instant::now() + HURRY);
+                    *self.locks.hurry_until = Some(Instant::now() + HURRY);
                     passed_over += 1;
                     if passed_over >= PASSED_OVER_MAX {
                         break;
@@ -122,7 +122,7 @@ impl Tx<'_> {
         done: &mut EnqueuedArrived,
     ) -> Result<(), Failure> {
         self.replace(TAKE, std::slice::from_ref(arrived), done).await?;
-        self.ask("release savepoint arrival", Vec::new()).await?;
+        self.query("release savepoint arrival", Vec::new()).await?;
         Ok(())
     }
 
@@ -136,7 +136,7 @@ impl Tx<'_> {
         let numbers: Vec<i64> = jobs.iter().map(|arrived| arrived.number.0).collect();
         let ids: Vec<Uuid> = jobs.iter().map(|arrived| arrived.job.id.0).collect();
         let mut found = HashMap::new();
-        for row in &self.ask(sql, values![numbers, ids]).await? {
+        for row in &self.query(sql, values![numbers, ids]).await? {
             let is_stored: bool = get(row, 1)?;
             found.insert(ArrivalNumber(get(row, 0)?), is_stored);
         }

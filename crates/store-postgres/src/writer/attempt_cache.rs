@@ -22,8 +22,8 @@ impl AttemptCache {
     /// Takes the attempt that a report is about, if it is the one that is remembered.
     pub(super) fn take(&mut self, job: JobId, fence: &Fence) -> Option<Loaded> {
         let live = self.attempts.remove(&job)?;
-        let held = live.held()?;
-        let same_worker = match (&fence.worker, held.worker) {
+        let attempt = live.attempt()?;
+        let same_worker = match (&fence.worker, attempt.worker) {
             (Some(Reporter::Native(reporter)), Some(worker)) => *reporter == worker,
             _ => false,
         };

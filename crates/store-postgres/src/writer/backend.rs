@@ -1,8 +1,8 @@
 //! The writer's transaction as [`outlast_store::backend`] sees it.
 
-use outlast_core::duty::{Duty, DutyRefusal};
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
+use outlast_core::leadership::{Leadership, LeadershipRefusal};
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 use outlast_store::apply::Outbox;
@@ -12,9 +12,10 @@ use outlast_store::apply::sweep::Due;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
 use outlast_store::backend::{Backend, Found, Key};
 use outlast_store::command::{
-    ClassId, Command, DutyAsk, LogChunk, NewJob, Prune, QueueOrder, Registration, Strand, Sweep,
+    ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, Registration, Strand,
+    Sweep,
 };
-use outlast_store::idempotency::{Fingerprint, Once};
+use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Pruned, Reply};
 use outlast_store::rules::Context;
 
@@ -22,7 +23,7 @@ use crate::connection::values;
 use crate::failure::{Conflict, Failure};
 use crate::row::{self, int, text};
 use crate::writer::Tx;
-use crate::writer::duty::{FOUND, FOUND_AND_HELD};
+use crate::writer::leadership::{FOUND, FOUND_AND_LOCKED};
 use crate::writer::write_set::CheckpointRow;
 
 impl Backend for Tx<'_> {
@@ -48,7 +49,7 @@ impl Backend for Tx<'_> {
         self.seen.jobs.remove(&loaded.stored.id);
         self.seen.remembered.remove(&loaded.stored.id);
         self.attempt_cache.forget(loaded.stored.id);
-        self.seen.held.clear();
+        self.seen.in_flight.clear();
     }
 
     async fn twin(&mut self, class: ClassId, isolated: bool) -> Result<ClassId, Failure> {
@@ -97,7 +98,7 @@ impl Backend for Tx<'_> {
 
     fn write_key(
         &mut self,
-        once: &Once,
+        once: &EnqueueOnce,
         stored: &[Enqueued],
         expired: bool,
     ) -> Result<(), Failure> {
@@ -135,7 +136,7 @@ impl Backend for Tx<'_> {
 
     fn write_checkpoint(&mut self, loaded: &Loaded, bytes: &[u8]) -> Result<(), Failure> {
         self.write_set.checkpoints.push(CheckpointRow { seq: loaded.seq, bytes: bytes.to_vec() });
-        if loaded.held().is_some_and(|held| held.worker.is_some() && !held.cancelled) {
+        if loaded.attempt().is_some_and(|attempt| attempt.worker.is_some() && !attempt.cancelled) {
             self.seen.fresh.push(Loaded { checkpoint: true, ..loaded.clone() });
         }
         Ok(())
@@ -150,7 +151,7 @@ impl Backend for Tx<'_> {
         Ok(self.known_worker(worker))
     }
 
-    async fn count_held(&mut self, worker: WorkerId) -> Result<u32, Failure> {
+    async fn count_in_flight(&mut self, worker: WorkerId) -> Result<u32, Failure> {
         Ok(self.counts_of(worker).await?.0)
     }
 
@@ -231,7 +232,7 @@ impl Backend for Tx<'_> {
 
     async fn take_dead_letter(&mut self, seq: i64) -> Result<Option<DeadLetterReason>, Failure> {
         let sql = "delete from dead_letter_row where seq = $1 returning reason";
-        let gone = self.ask(sql, values![seq]).await?;
+        let gone = self.query(sql, values![seq]).await?;
         let reason = gone.first().map(|row| row::parsed(row, 0, DeadLetterReason::parse));
         Ok(reason.transpose()?)
     }
@@ -245,22 +246,26 @@ impl Backend for Tx<'_> {
         Ok(())
     }
 
-    async fn find_duty(&mut self, name: &str, lock: bool) -> Result<Option<Duty>, Failure> {
-        let sql = if lock { FOUND_AND_HELD } else { FOUND };
-        let rows = self.ask(sql, values![text(name)]).await?;
-        Ok(rows.first().map(row::duty).transpose()?)
-    }
-
-    async fn write_duty(
+    async fn find_leadership(
         &mut self,
-        ask: &DutyAsk,
-        found: Option<Duty>,
-        duty: Duty,
-    ) -> Result<(), Failure> {
-        self.compare_and_set_duty(&ask.name, found, duty).await
+        name: &str,
+        lock: bool,
+    ) -> Result<Option<Leadership>, Failure> {
+        let sql = if lock { FOUND_AND_LOCKED } else { FOUND };
+        let rows = self.query(sql, values![text(name)]).await?;
+        Ok(rows.first().map(row::leadership).transpose()?)
     }
 
-    async fn prune(&mut self, prune: &Prune) -> Result<Result<Pruned, DutyRefusal>, Failure> {
+    async fn write_leadership(
+        &mut self,
+        statement: &LeadershipRequest,
+        found: Option<Leadership>,
+        leadership: Leadership,
+    ) -> Result<(), Failure> {
+        self.compare_and_set_leadership(&statement.name, found, leadership).await
+    }
+
+    async fn prune(&mut self, prune: &Prune) -> Result<Result<Pruned, LeadershipRefusal>, Failure> {
         self.delete_old(prune).await
     }
 

@@ -128,17 +128,17 @@ impl Tx<'_> {
             }
         }
         // On the optimistic path, the message that claims jobs also locks the workers.
-        let looked = self.opening.asks.is_empty();
+        let looked = self.opening.statements.is_empty();
         let mut refusals = Vec::with_capacity(natives.len());
-        let mut asks = Vec::with_capacity(natives.len());
+        let mut statements = Vec::with_capacity(natives.len());
         for (claim, classes) in &natives {
             let refusal = self.native_refusal(&claim.claimant).filter(|_| looked);
             if refusal.is_none() {
-                asks.push(self.take_of_classes(classes, claim));
+                statements.push(self.take_of_classes(classes, claim));
             }
             refusals.push(refusal);
         }
-        let mut taken = self.ask_all(asks).await?.into_iter();
+        let mut taken = self.query_all(statements).await?.into_iter();
         let refused = |claim: &Claim| self.native_refusal(&claim.claimant).is_some();
         if !looked && natives.iter().any(|(claim, _)| refused(claim)) {
             let words = "a worker that claims may not, any more".into();
@@ -179,11 +179,11 @@ impl Tx<'_> {
         if short.is_empty() {
             return Ok(());
         }
-        let asks = short.iter().map(|(_, classes, _)| {
+        let statements = short.iter().map(|(_, classes, _)| {
             let ids: Vec<i64> = classes.iter().map(|class| class.0).collect();
             Statement::new(LEFT_OVER, values![ids, self.context.now.0])
         });
-        let left = self.ask_all(asks.collect()).await?;
+        let left = self.query_all(statements.collect()).await?;
         for ((claim, classes, claims), rows) in short.into_iter().zip(left) {
             for (nth, row) in rows.iter().enumerate() {
                 let class = ClassId(get(row, 0)?);
@@ -191,7 +191,7 @@ impl Tx<'_> {
                 // Of several classes, only the heads were looked at.
                 if classes.len() > 1 && nth < LOOKS_BEHIND_MAX && several > 0 {
                     let rows =
-                        self.ask(TAKE_OF_CLASS, values![class.0, self.context.now.0, several]);
+                        self.query(TAKE_OF_CLASS, values![class.0, self.context.now.0, several]);
                     let rows = rows.await?;
                     claims.jobs.append(&mut self.hold_all(claim, &rows).await?);
                 }
@@ -209,8 +209,9 @@ impl Tx<'_> {
     }
 
     async fn claim_alone(&mut self, claim: &Claim) -> Result<Outcome, Failure> {
-        if matches!(claim.claimant, Claimant::Native { .. }) && !self.opening.asks.is_empty() {
-            self.ask_all(Vec::new()).await?;
+        if matches!(claim.claimant, Claimant::Native { .. }) && !self.opening.statements.is_empty()
+        {
+            self.query_all(Vec::new()).await?;
         }
         if let Some(refusal) = self.native_refusal(&claim.claimant) {
             return Ok(Err(refusal));
@@ -223,8 +224,8 @@ impl Tx<'_> {
         let mut claimed = Vec::new();
         match &claim.from {
             ClaimFrom::Classes(classes) => {
-                let ask = self.take_of_classes(classes, claim);
-                let rows = self.ask(ask.sql, ask.values).await?;
+                let statement = self.take_of_classes(classes, claim);
+                let rows = self.query(statement.sql, statement.values).await?;
                 claimed = self.hold_all(claim, &rows).await?;
             }
             ClaimFrom::Queues { queues, tenant } => {
@@ -239,7 +240,7 @@ impl Tx<'_> {
                         wanted,
                         tenant.as_deref().map(text)
                     ];
-                    let rows = self.ask(TAKE_OF_QUEUE, values).await?;
+                    let rows = self.query(TAKE_OF_QUEUE, values).await?;
                     claimed.extend(self.hold_all(claim, &rows).await?);
                 }
             }
@@ -268,7 +269,7 @@ impl Tx<'_> {
             claimed.extend(self.hold(row, &claim.claimant)?);
         }
         if !claimed.is_empty() {
-            self.seen.held.clear();
+            self.seen.in_flight.clear();
         }
         Ok(claimed)
     }

@@ -128,7 +128,7 @@ impl Tx<'_> {
         unknown.dedup();
         let sql = "select id, queue, job_type, route, tenant, isolated from class
                    where id = any($1::bigint[])";
-        let rows = self.ask(sql, values![unknown]).await?;
+        let rows = self.query(sql, values![unknown]).await?;
         for row in &rows {
             let (id, key) = class_of(row)?;
             self.classes.add(id, key);
@@ -149,11 +149,11 @@ impl Tx<'_> {
         let find = "select id from class where queue = $1 and job_type = $2 and route = $3
                     and tenant = $4 and isolated = $5";
         let mut made = false;
-        let mut found = self.ask(find, words()).await?;
+        let mut found = self.query(find, words()).await?;
         if found.is_empty() {
             // Another server may be making it: then this waits for it, and finds it.
             found = self
-                .ask(
+                .query(
                     "insert into class (id, queue, job_type, route, tenant, isolated)
                      select coalesce(max(id), 0) + 1, $1, $2, $3, $4, $5 from class
                      on conflict do nothing returning id",
@@ -163,7 +163,7 @@ impl Tx<'_> {
             made = !found.is_empty();
         }
         if found.is_empty() {
-            found = self.ask(find, words()).await?;
+            found = self.query(find, words()).await?;
         }
         // Or it has made another one, of the same number.
         let Some(row) = found.first() else {

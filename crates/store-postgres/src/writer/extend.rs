@@ -56,11 +56,11 @@ impl Tx<'_> {
         replies: &mut Vec<Reply>,
     ) -> Result<(), Failure> {
         let mut named = Vec::new();
-        let mut asks = Vec::new();
+        let mut statements = Vec::new();
         for command in commands {
             let Command::Extend(extend) = command else { break };
             let name = text(&extend.worker);
-            asks.push(if extend.jobs.is_empty() {
+            statements.push(if extend.jobs.is_empty() {
                 Statement::new(EXTEND_ALL, values![name, self.context.now.0])
             } else {
                 let ids: Vec<Uuid> = extend.jobs.iter().map(|job| job.0).collect();
@@ -68,7 +68,7 @@ impl Tx<'_> {
             });
             named.push(extend.jobs.as_slice());
         }
-        let found = self.ask_all(asks).await?;
+        let found = self.query_all(statements).await?;
         for (rows, named) in found.iter().zip(named) {
             replies.push(Reply::Extended(extended(rows, named)?));
         }

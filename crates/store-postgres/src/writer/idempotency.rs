@@ -3,7 +3,7 @@
 
 use outlast_core::id::JobId;
 use outlast_store::backend::Key;
-use outlast_store::idempotency::{Fingerprint, Once};
+use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::reply::Enqueued;
 use uuid::Uuid;
 
@@ -15,7 +15,7 @@ use crate::writer::Tx;
 impl Tx<'_> {
     pub(super) async fn load_key(&mut self, key: &Fingerprint) -> Result<Key, Failure> {
         let sql = "select request, expires from idempotency where key = $1 for update";
-        let found = self.ask(sql, values![key.to_vec()]).await?;
+        let found = self.query(sql, values![key.to_vec()]).await?;
         let Some(row) = found.first() else { return Ok(Key::Unused) };
         if get::<i64>(row, 1)? > self.context.now.0 {
             Ok(Key::InForce(get(row, 0)?))
@@ -29,7 +29,7 @@ impl Tx<'_> {
         key: &Fingerprint,
     ) -> Result<Vec<JobId>, Failure> {
         let rows = self
-            .ask(
+            .query(
                 "select j.id from idempotency_job i join job_row j on j.seq = i.seq
                  where i.key = $1 order by i.seq",
                 values![key.to_vec()],
@@ -42,7 +42,7 @@ impl Tx<'_> {
         Ok(ids)
     }
 
-    pub(super) fn note_key(&mut self, once: &Once, stored: &[Enqueued], expired: bool) {
+    pub(super) fn note_key(&mut self, once: &EnqueueOnce, stored: &[Enqueued], expired: bool) {
         let key = once.key.to_vec();
         if expired {
             self.write("delete from idempotency_job where key = $1", values![key.clone()]);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use outlast_core::id::JobId;
 use outlast_core::job::{DeadLetterReason, Holder, Job, State};
 use outlast_store::StoreError;
-use outlast_store::apply::loaded::{HeldAttempt, Loaded, Location};
+use outlast_store::apply::loaded::{ActiveAttempt, Loaded, Location};
 use outlast_store::command::ClassId;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -149,7 +149,7 @@ const MORE: usize = EPOCH + 6;
 impl Tx<'_> {
     /// Reads a row of [`select_active`].
     pub(super) fn of_active(&self, row: &Row) -> Result<Loaded, StoreError> {
-        let held = HeldAttempt {
+        let attempt = ActiveAttempt {
             worker: row::worker_opt(row, MORE)?,
             plain: get(row, MORE + 1)?,
             claimed: row::time(row, MORE + 2)?,
@@ -158,9 +158,9 @@ impl Tx<'_> {
             cancelled: get(row, MORE + 5)?,
             pack_digest: get::<Option<&str>>(row, MORE + 6)?.map(Into::into),
         };
-        let state = if held.cancelled { State::Cancelled } else { State::Active };
-        let holder = Some(Holder { worker: held.worker, started: held.started });
-        self.live(row, (state, holder), Location::Active(held))
+        let state = if attempt.cancelled { State::Cancelled } else { State::Active };
+        let holder = Some(Holder { worker: attempt.worker, started: attempt.started });
+        self.live(row, (state, holder), Location::Active(attempt))
     }
 
     /// Reads a row of [`select_waiting`].
@@ -240,9 +240,9 @@ impl Tx<'_> {
 
     /// Loads and locks jobs wherever they are.
     pub(super) async fn look_for(&mut self, mut ids: Vec<Uuid>) -> Result<(), Failure> {
-        let asks = vec![held_by_id(ids.clone())];
-        let found = self.ask_all(asks).await?;
-        self.take_held(&found.concat(), &mut ids).await?;
+        let statements = vec![active_by_id(ids.clone())];
+        let found = self.query_all(statements).await?;
+        self.take_active(&found.concat(), &mut ids).await?;
         for _ in 0..LOOKS {
             if ids.is_empty() {
                 return Ok(());
@@ -254,7 +254,7 @@ impl Tx<'_> {
     }
 
     /// Keeps held jobs that were found, and takes their ids off the list.
-    pub(super) async fn take_held(
+    pub(super) async fn take_active(
         &mut self,
         rows: &[Row],
         ids: &mut Vec<Uuid>,
@@ -294,7 +294,7 @@ impl Tx<'_> {
             values![ids.clone()],
         );
         let places = places.iter().map(|sql| Statement::new(sql, values![ids.clone()]));
-        let found = self.ask_all(std::iter::once(exist).chain(places).collect()).await?;
+        let found = self.query_all(std::iter::once(exist).chain(places).collect()).await?;
         for rows in found.iter().skip(1) {
             self.learn_classes_of(rows).await?;
         }
@@ -326,7 +326,7 @@ impl Tx<'_> {
 }
 
 /// Selects and locks the held ones of these jobs.
-pub(super) fn held_by_id(ids: Vec<Uuid>) -> Statement {
+pub(super) fn active_by_id(ids: Vec<Uuid>) -> Statement {
     Statement::new(active_by_id!(""), values![ids])
 }
 

@@ -63,7 +63,7 @@ impl Tx<'_> {
     }
 
     pub(super) async fn delete_all(&mut self) -> Result<(), Failure> {
-        self.ask(
+        self.query(
             "truncate job_row, ready, waiting, expiry, active, attempt_row, finished,
                  dead_letter_row, checkpoint, log, log_size, event_batch, worker, queue, class,
                  idempotency, idempotency_job, arrival, tally, class_block
@@ -75,7 +75,7 @@ impl Tx<'_> {
         self.seen.jobs.clear();
         self.seen.remembered.clear();
         self.seen.workers.clear();
-        self.seen.held.clear();
+        self.seen.in_flight.clear();
         self.seen.stored.clear();
         Ok(())
     }

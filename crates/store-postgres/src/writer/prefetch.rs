@@ -12,8 +12,8 @@ use crate::connection::{Statement, values};
 use crate::failure::Failure;
 use crate::row::{self, get, int};
 use crate::writer::Tx;
-use crate::writer::load::held_by_id;
-use crate::writer::workers::{COUNT_HELD, known_of};
+use crate::writer::load::active_by_id;
+use crate::writer::workers::{COUNT_IN_FLIGHT, known_of};
 
 /// What the commands of a batch name.
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ impl Prefetch {
             | Command::Sweep(_)
             | Command::Strand(_)
             | Command::Queue(_)
-            | Command::Duty(_)
+            | Command::Leadership(_)
             | Command::Prune(_)
             | Command::Reset => self.exact = true,
         }
@@ -113,29 +113,29 @@ impl Tx<'_> {
             self.seen.jobs.insert(job, loaded);
             self.seen.remembered.insert(job)
         });
-        self.opening.asks = self.opening_of(batch.id, &need);
+        self.opening.statements = self.opening_of(batch.id, &need);
         let reads = !need.jobs.is_empty() || need.exact || self.locked;
-        let told = match clock {
+        let server_time = match clock {
             Some(clock) => Some(clock.now()),
-            None => self.time.told_lately(),
+            None => self.time.recent(),
         };
-        if let Some(now) = told {
+        if let Some(now) = server_time {
             self.context.now = self.time.at_least(now);
         }
-        if told.is_some() && !reads {
+        if server_time.is_some() && !reads {
             return Ok(());
         }
-        let asks =
-            if need.jobs.is_empty() { Vec::new() } else { vec![held_by_id(need.jobs.clone())] };
-        let found = self.ask_all(asks).await?;
-        if let (None, Some(now)) = (clock, self.opening.told) {
+        let statements =
+            if need.jobs.is_empty() { Vec::new() } else { vec![active_by_id(need.jobs.clone())] };
+        let found = self.query_all(statements).await?;
+        if let (None, Some(now)) = (clock, self.opening.server_time) {
             self.context.now = self.time.at_least(now);
         }
         for worker in need.workers {
             self.seen.workers.entry(WorkerId(worker)).or_insert(None);
         }
         let mut jobs = need.jobs;
-        self.take_held(&found.concat(), &mut jobs).await?;
+        self.take_active(&found.concat(), &mut jobs).await?;
         if !jobs.is_empty() {
             self.look_for(jobs).await?;
         }
@@ -144,28 +144,31 @@ impl Tx<'_> {
 
     fn opening_of(&self, id: BatchId, need: &Prefetch) -> Vec<(Take, Statement)> {
         let mark = "select outlast.open_batch($1, $2)";
-        let mut asks = vec![
+        let mut statements = vec![
             (Take::Nothing, Statement::plain("begin")),
             (Take::Time, Statement::new(mark, values![id.server, int(id.n)])),
         ];
         if self.locks.hurries {
-            asks.push((Take::Nothing, Statement::plain("set local lock_timeout = '20ms'")));
+            statements.push((Take::Nothing, Statement::plain("set local lock_timeout = '20ms'")));
         }
         if !need.workers.is_empty() {
             let ids: Vec<Uuid> = need.workers.iter().copied().collect();
             let lock = "select id, phase, liveness, session_seq, renewal_seq, lease_until_ms,
                                attachment, plain_id is not null
                         from worker where id = any($1::uuid[]) order by id for update";
-            asks.push((Take::Workers, Statement::new(lock, values![ids])));
+            statements.push((Take::Workers, Statement::new(lock, values![ids])));
         }
         if !need.counted.is_empty() {
-            asks.push((Take::Counts, Statement::new(COUNT_HELD, values![need.counted.clone()])));
+            statements.push((
+                Take::Counts,
+                Statement::new(COUNT_IN_FLIGHT, values![need.counted.clone()]),
+            ));
         }
         if self.locked && !need.new.is_empty() {
             let sql = "select id from job_row where id = any($1::uuid[])";
-            asks.push((Take::Known, Statement::new(sql, values![need.new.clone()])));
+            statements.push((Take::Known, Statement::new(sql, values![need.new.clone()])));
         }
-        asks
+        statements
     }
 
     /// Keeps what a statement of the opening told.
@@ -181,7 +184,7 @@ impl Tx<'_> {
                 let row = row.ok_or_else(|| StoreError::Corrupt("no time was told".into()))?;
                 let now = row::time(row, 0)?;
                 self.time.note(now, self.connection.answered(at));
-                self.opening.told = Some(now);
+                self.opening.server_time = Some(now);
             }
             Take::Known => {
                 for row in rows {

@@ -1,7 +1,7 @@
 //! Deleting what need not be kept any longer.
 
-use outlast_core::duty::DutyRefusal;
-use outlast_store::backend::duty;
+use outlast_core::leadership::LeadershipRefusal;
+use outlast_store::backend::leadership;
 use outlast_store::command::{ClassId, Prune};
 use outlast_store::list::BLOCK_BITS;
 use outlast_store::reply::Pruned;
@@ -71,17 +71,17 @@ impl Tx<'_> {
     pub(super) async fn delete_old(
         &mut self,
         prune: &Prune,
-    ) -> Result<Result<Pruned, DutyRefusal>, Failure> {
-        if let Err(refusal) = duty::check(self, &prune.duty).await? {
+    ) -> Result<Result<Pruned, LeadershipRefusal>, Failure> {
+        if let Err(refusal) = leadership::check(self, &prune.leadership).await? {
             return Ok(Err(refusal));
         }
         let limit = i64::from(prune.limit);
         let before = prune.finished_before.0;
-        let keys = self.ask(OLD_KEYS, values![self.context.now.0, limit]).await?;
+        let keys = self.query(OLD_KEYS, values![self.context.now.0, limit]).await?;
         let (candidates, looked) = self.look_at_old(prune).await?;
         let old = match candidates.is_empty() {
             true => Vec::new(),
-            false => self.ask(OLD_JOBS, values![candidates, before]).await?,
+            false => self.query(OLD_JOBS, values![candidates, before]).await?,
         };
         let mut seqs: Vec<i64> = Vec::with_capacity(old.len());
         for row in &old {
@@ -96,7 +96,7 @@ impl Tx<'_> {
         let gone = before.min(self.context.now.0 - DAY_MS);
         self.write("delete from server_batch where at < $1", values![gone]);
         let workers = self
-            .ask(
+            .query(
                 "delete from worker where id in
                          (select w.id from worker w where w.liveness >= 2 and w.updated_ms < $1
                           and not exists (select 1 from active a where a.worker = w.id)
@@ -121,7 +121,7 @@ impl Tx<'_> {
     async fn look_at_old(&mut self, prune: &Prune) -> Result<(Vec<i64>, usize), Failure> {
         let from = if prune.from_start { (i64::MIN, 0) } else { self.classes.pruned_to };
         let page = values![prune.finished_before.0, i64::from(prune.limit), from.0, from.1];
-        let rows = self.ask(LOOK_AT_OLD, page).await?;
+        let rows = self.query(LOOK_AT_OLD, page).await?;
         let (mut found, mut last) = (Vec::new(), from);
         for row in &rows {
             last = (get(row, 1)?, get(row, 0)?);
@@ -137,7 +137,7 @@ impl Tx<'_> {
     /// may have been too early for them.
     async fn leave_old_blocks(&mut self) -> Result<(), Failure> {
         let from = self.classes.left_blocks_to;
-        let rows = self.ask(NEXT_BLOCKS, values![from, BLOCKS_MAX]).await?;
+        let rows = self.query(NEXT_BLOCKS, values![from, BLOCKS_MAX]).await?;
         let blocks: Vec<i64> = rows.iter().map(|row| get(row, 0)).collect::<Result<_, _>>()?;
         let full = i64::try_from(blocks.len()).is_ok_and(|count| count >= BLOCKS_MAX);
         self.classes.left_blocks_to = blocks.last().filter(|_| full).map_or(-1, |last| *last);

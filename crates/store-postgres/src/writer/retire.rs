@@ -66,7 +66,7 @@ impl Tx<'_> {
     /// goes on behind them the next time.
     pub(super) async fn retire_classes(&mut self) -> Result<u32, Failure> {
         let from = self.classes.looked_at.0;
-        let rows = self.ask(LOOK_AT_CLASSES, values![from, retire::LOOKED_MAX]).await?;
+        let rows = self.query(LOOK_AT_CLASSES, values![from, retire::LOOKED_MAX]).await?;
         let mut looked = Vec::with_capacity(rows.len());
         let mut latest = ClassId(0);
         for row in &rows {
@@ -101,12 +101,12 @@ impl Tx<'_> {
     async fn lock_empty(&mut self, found: &[Empty]) -> Result<Vec<i64>, Failure> {
         let ids: Vec<i64> = found.iter().flat_map(|class| class.ids()).map(|id| id.0).collect();
         // What the second sees was committed before the classes were locked, or fails later.
-        let asks = vec![
+        let statements = vec![
             Statement::new(LOCK_CLASSES, values![ids.clone()]),
             Statement::new(LOCK_TALLIES, values![ids]),
         ];
-        let mut both = Vec::with_capacity(asks.len());
-        for rows in self.ask_all(asks).await? {
+        let mut both = Vec::with_capacity(statements.len());
+        for rows in self.query_all(statements).await? {
             let ids: Result<HashSet<i64>, _> = rows.iter().map(|row| get(row, 0)).collect();
             both.push(ids?);
         }

@@ -81,29 +81,29 @@ impl Tx<'_> {
         let limit = i64::from(sweep.limit);
         let now = self.context.now.0;
         let rows = match due {
-            Due::Timer => self.ask(DUE_TIMERS, values![now, limit]).await?,
+            Due::Timer => self.query(DUE_TIMERS, values![now, limit]).await?,
             Due::Expiry => return self.load_expired(limit).await,
             Due::Visibility => {
-                self.ask(DUE_VISIBILITIES, values![now, limit, int(sweep.watched.0)]).await?
+                self.query(DUE_VISIBILITIES, values![now, limit, int(sweep.watched.0)]).await?
             }
-            Due::Deadline => self.ask(DUE_DEADLINES, values![now, limit]).await?,
+            Due::Deadline => self.query(DUE_DEADLINES, values![now, limit]).await?,
         };
         let of = if due == Due::Timer { Self::of_waiting } else { Self::of_active };
         Ok(Found { more: reached(rows.len(), limit), jobs: self.load_rows(&rows, of).await? })
     }
 
     async fn load_expired(&mut self, limit: i64) -> Result<Found, Failure> {
-        let due = self.ask(TAKE_EXPIRED, values![self.context.now.0, limit]).await?;
+        let due = self.query(TAKE_EXPIRED, values![self.context.now.0, limit]).await?;
         let mut entries = Vec::with_capacity(due.len());
         for row in &due {
             entries.push((JobId(get(row, 0)?), get(row, 1)?, get(row, 2)?));
         }
         let strangers = entries.iter().filter(|(id, ..)| !self.seen.jobs.contains_key(id));
         let strangers: Vec<Uuid> = strangers.map(|(id, ..)| id.0).collect();
-        let held = self.look_for_free(strangers).await?;
+        let locked = self.look_for_free(strangers).await?;
         let mut jobs = Vec::with_capacity(entries.len());
         for (id, at, seq) in entries {
-            if held.contains(&id.0) {
+            if locked.contains(&id.0) {
                 // Another transaction is moving it. The next sweep looks at it again.
                 self.write_set.expiries.push(ExpiryRow { at, seq });
             } else {
@@ -116,7 +116,7 @@ impl Tx<'_> {
     pub(super) async fn load_stranded(&mut self, strand: &Strand) -> Result<Vec<Loaded>, Failure> {
         let limit = i64::from(strand.limit);
         let values = values![strand.class.0, strand.since.0, self.context.now.0, limit];
-        let rows = self.ask(STRANDED, values).await?;
+        let rows = self.query(STRANDED, values).await?;
         self.load_rows(&rows, Self::of_ready).await
     }
 
@@ -124,7 +124,7 @@ impl Tx<'_> {
         &mut self,
         strand: &Strand,
     ) -> Result<Option<Timestamp>, Failure> {
-        let rows = self.ask(NEXT_STRANDED, values![strand.class.0, strand.since.0]).await?;
+        let rows = self.query(NEXT_STRANDED, values![strand.class.0, strand.since.0]).await?;
         let next: Option<i64> = rows.first().map(|row| get(row, 0)).transpose()?.flatten();
         Ok(next.map(Timestamp))
     }

@@ -72,7 +72,7 @@ impl Tx<'_> {
     /// Takes over what servers that are gone have counted; returns how many rows.
     pub(super) async fn take_tallies_over(&mut self, limit: i64) -> Result<usize, Failure> {
         let silent = self.context.now.0 - SILENT_MS;
-        let rows = self.ask(LEFT, values![self.server, silent, limit]).await?;
+        let rows = self.query(LEFT, values![self.server, silent, limit]).await?;
         for row in &rows {
             let mut counts = [0; COLUMNS.len()];
             for (at, count) in (1..).zip(&mut counts) {

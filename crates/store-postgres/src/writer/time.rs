@@ -25,12 +25,12 @@ struct Known {
     /// The latest time that was acted at, and when that was by our own clock.
     latest: Option<(Timestamp, Instant)>,
     /// What PostgreSQL told, and when that came.
-    told: Option<(Timestamp, Instant)>,
+    latest_reply: Option<(Timestamp, Instant)>,
 }
 
 impl Time {
     pub(crate) const fn new() -> Self {
-        Self { known: Mutex::new(Known { latest: None, told: None }) }
+        Self { known: Mutex::new(Known { latest: None, latest_reply: None }) }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -39,13 +39,13 @@ impl Time {
 
     /// Notes the time that PostgreSQL answered.
     pub(crate) fn note(&self, time: Timestamp, at: Instant) {
-        self.known().told = Some((time, at));
+        self.known().latest_reply = Some((time, at));
     }
 
     /// Returns the store's time by our clock, if PostgreSQL told it lately. It loses at most
     /// the way of an answer.
-    pub(crate) fn told_lately(&self) -> Option<Timestamp> {
-        let (time, at) = self.known().told?;
+    pub(crate) fn recent(&self) -> Option<Timestamp> {
+        let (time, at) = self.known().latest_reply?;
         let since = at.elapsed();
         let since = u64::try_from(since.as_millis()).ok().filter(|_| since < TOLD_MAX)?;
         Some(time.after(Span(since)))
@@ -89,7 +89,7 @@ mod tests {
         const HOUR: i64 = 3_600_000;
         let (time, began) = (Time::new(), Instant::now());
         // What PostgreSQL says, what is said after how long, what it is taken for.
-        for (told, own, expected) in [
+        for (latest_reply, own, expected) in [
             (0, 0, 0),
             (HOUR, 1_000, HOUR),
             (2_000, 2_000, HOUR + 1_000),
@@ -101,8 +101,9 @@ mod tests {
             (2 * HOUR - 300, 13_200, 2 * HOUR),
             (2 * HOUR + 5, 13_505, 2 * HOUR + 5),
         ] {
-            let found = time.at_least_by(Timestamp(told), began + Duration::from_millis(own));
-            assert_eq!(found, Timestamp(expected), "{told} after {own} ms");
+            let found =
+                time.at_least_by(Timestamp(latest_reply), began + Duration::from_millis(own));
+            assert_eq!(found, Timestamp(expected), "{latest_reply} after {own} ms");
             assert_eq!(time.latest(), found);
         }
     }

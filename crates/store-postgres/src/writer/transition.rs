@@ -4,7 +4,7 @@
 //! exactly one row: that is the compare-and-set. Then the job is put where it now belongs.
 
 use outlast_core::job::{DeadLetterReason, Holder, Job};
-use outlast_store::apply::loaded::{HeldAttempt, Loaded, Location};
+use outlast_store::apply::loaded::{ActiveAttempt, Loaded, Location};
 use outlast_store::apply::step::{
     CheckpointChange, EndedAttempt, FinishedRow, Put, ReadyRow, Removal, Step, WaitingRow,
 };
@@ -18,21 +18,21 @@ use crate::writer::write_set::{
 impl Tx<'_> {
     /// Remembers an attempt that goes on.
     pub(super) fn remember_started(&mut self, loaded: &Loaded, removal: &Removal<'_>) {
-        let (Removal::KeepActive { started, cancelled: false, pack_digest, .. }, Some(held)) =
-            (removal, loaded.held())
+        let (Removal::KeepActive { started, cancelled: false, pack_digest, .. }, Some(attempt)) =
+            (removal, loaded.attempt())
         else {
             return;
         };
-        if held.worker.is_none() {
+        if attempt.worker.is_none() {
             return;
         }
         let holder = loaded.job.holder.map(|holder| Holder { started: *started, ..holder });
         self.seen.fresh.push(Loaded {
             job: Job { holder, ..loaded.job.clone() },
-            location: Location::Active(HeldAttempt {
+            location: Location::Active(ActiveAttempt {
                 started: *started,
                 pack_digest: pack_digest.map(Into::into),
-                ..held.clone()
+                ..attempt.clone()
             }),
             ..loaded.clone()
         });

@@ -33,14 +33,16 @@ pub(super) fn known_of(row: &Row) -> Result<KnownWorker, StoreError> {
 }
 
 /// Counts the attempts that workers hold, and those of them that are not cancelled.
-pub(super) const COUNT_HELD: &str =
+pub(super) const COUNT_IN_FLIGHT: &str =
     "select w.id, count(a.seq), count(a.seq) filter (where not a.cancelled)
      from unnest($1::uuid[]) w(id) left join active a on a.worker = w.id group by w.id";
 
-const HELD_BY_WORKER: &str = select_active!("where a.worker = $1 order by a.seq for update of a");
-const HELD_BY_WORKERS: &str =
+const IN_FLIGHT_OF_WORKER: &str =
+    select_active!("where a.worker = $1 order by a.seq for update of a");
+const IN_FLIGHT_OF_WORKERS: &str =
     select_active!("where a.worker = any($1::uuid[]) order by a.worker, a.seq for update of a");
-const HELD_BY_PLAIN: &str = select_active!("where a.plain = $1 order by a.seq for update of a");
+const IN_FLIGHT_OF_PLAIN: &str =
+    select_active!("where a.plain = $1 order by a.seq for update of a");
 /// The worker's own row is written earlier in the batch, and stands as it will.
 const SILENT_PLAIN_ID: &str =
     "select w.plain_id from worker w where w.id = $1 and w.plain_id is not null
@@ -59,7 +61,7 @@ impl Tx<'_> {
         plain: &str,
     ) -> Result<Option<Standing>, Failure> {
         let rows = self
-            .ask(
+            .query(
                 "select phase, liveness from worker where plain_id = $1
                  order by liveness in ($2, $3) desc, created_ms desc, id desc limit 1",
                 values![
@@ -75,18 +77,19 @@ impl Tx<'_> {
 
     /// Returns how many attempts a worker holds, and how many of them are not cancelled.
     pub(super) async fn counts_of(&mut self, worker: WorkerId) -> Result<(u32, u32), Failure> {
-        if let Some(counts) = self.seen.held.get(&worker) {
+        if let Some(counts) = self.seen.in_flight.get(&worker) {
             return Ok(*counts);
         }
         if let Some(attempts) = self.seen.attempts.get(&worker) {
-            let cancelled = |loaded: &&Loaded| loaded.held().is_some_and(|held| held.cancelled);
+            let cancelled =
+                |loaded: &&Loaded| loaded.attempt().is_some_and(|attempt| attempt.cancelled);
             let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
             let live = attempts.len() - attempts.iter().filter(cancelled).count();
             return Ok((count(attempts.len()), count(live)));
         }
-        let rows = self.ask(COUNT_HELD, values![vec![worker.0]]).await?;
+        let rows = self.query(COUNT_IN_FLIGHT, values![vec![worker.0]]).await?;
         self.take_counts(&rows)?;
-        Ok(self.seen.held.get(&worker).copied().unwrap_or_default())
+        Ok(self.seen.in_flight.get(&worker).copied().unwrap_or_default())
     }
 
     /// Keeps counts; they hold until the batch moves a job.
@@ -95,7 +98,7 @@ impl Tx<'_> {
             let counted = |at: usize| -> Result<u32, StoreError> {
                 Ok(u32::try_from(row::count(row, at)?).unwrap_or(u32::MAX))
             };
-            self.seen.held.insert(WorkerId(get(row, 0)?), (counted(1)?, counted(2)?));
+            self.seen.in_flight.insert(WorkerId(get(row, 0)?), (counted(1)?, counted(2)?));
         }
         Ok(())
     }
@@ -194,7 +197,7 @@ impl Tx<'_> {
         if let Some(prefetched) = self.seen.attempts.remove(&worker) {
             return Ok(prefetched);
         }
-        let rows = self.ask(HELD_BY_WORKER, values![worker.0]).await?;
+        let rows = self.query(IN_FLIGHT_OF_WORKER, values![worker.0]).await?;
         self.load_rows(&rows, Self::of_active).await
     }
 
@@ -203,11 +206,11 @@ impl Tx<'_> {
         workers: &[WorkerId],
     ) -> Result<(), Failure> {
         let ids: Vec<Uuid> = workers.iter().map(|worker| worker.0).collect();
-        let rows = self.ask(HELD_BY_WORKERS, values![ids]).await?;
+        let rows = self.query(IN_FLIGHT_OF_WORKERS, values![ids]).await?;
         let mut attempts: HashMap<WorkerId, Vec<Loaded>> =
             workers.iter().map(|worker| (*worker, Vec::new())).collect();
         for loaded in self.load_rows(&rows, Self::of_active).await? {
-            if let Some(worker) = loaded.held().and_then(|held| held.worker) {
+            if let Some(worker) = loaded.attempt().and_then(|attempt| attempt.worker) {
                 attempts.entry(worker).or_default().push(loaded);
             }
         }
@@ -224,10 +227,10 @@ impl Tx<'_> {
             row::liveness_number(Liveness::Live),
             row::liveness_number(Liveness::Suspect),
         ];
-        let plain = self.ask(SILENT_PLAIN_ID, living).await?;
+        let plain = self.query(SILENT_PLAIN_ID, living).await?;
         let Some(plain) = plain.first() else { return Ok(Vec::new()) };
         let plain: String = get(plain, 0)?;
-        let rows = self.ask(HELD_BY_PLAIN, values![plain]).await?;
+        let rows = self.query(IN_FLIGHT_OF_PLAIN, values![plain]).await?;
         self.load_rows(&rows, Self::of_active).await
     }
 }

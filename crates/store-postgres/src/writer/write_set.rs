@@ -428,9 +428,9 @@ impl WriteSet {
             self.expiries.take(),
             self.renewals.take(),
         ];
-        let mut asks: Vec<Statement> = by_table.into_iter().flatten().collect();
-        asks.append(&mut self.others);
-        asks
+        let mut statements: Vec<Statement> = by_table.into_iter().flatten().collect();
+        statements.append(&mut self.others);
+        statements
     }
 
     /// Attempts that ended with their jobs, if nothing else was noted about either.

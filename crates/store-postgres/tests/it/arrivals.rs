@@ -174,8 +174,8 @@ fn job_that_was_planned_twice_is_stored_once_and_one_whose_planner_died_is_not_l
         assert_eq!(ids(&taken(&b, 10).await), [second]);
         let record = b.store.job(second).await.unwrap().unwrap();
         assert_eq!(record.job.key.job_type, "new");
-        let told = "select count(*) from event where type = 'job.enqueued'";
-        assert_eq!(number(&program, told).await, 2);
+        let logged = "select count(*) from event where type = 'job.enqueued'";
+        assert_eq!(number(&program, logged).await, 2);
         check_places(&program).await;
     });
 }
@@ -265,8 +265,8 @@ fn arrival_that_meets_an_open_transaction_keeps_no_other_waiting() {
         let rest = put_in(&server, planned(&server, 10, watch).await).await;
         assert_eq!(ids(&rest), [same_id, same_class]);
         check_places(&open).await;
-        let told = "select count(*) from event where type = 'job.enqueued'";
-        assert_eq!(number(&open, told).await, 8);
+        let logged = "select count(*) from event where type = 'job.enqueued'";
+        assert_eq!(number(&open, logged).await, 8);
     });
 }
 
@@ -301,10 +301,10 @@ fn arrivals_keep_their_order_and_their_first_event_says_the_state_they_were_give
             limit: 100,
         });
         let events = page.await.unwrap().events;
-        let told: Vec<_> = events.iter().map(|(_, event)| (event.kind, event.state)).collect();
+        let logged: Vec<_> = events.iter().map(|(_, event)| (event.kind, event.state)).collect();
         let enqueued = |state| (EventName::JobEnqueued, Some(state));
         assert_eq!(
-            told,
+            logged,
             [
                 enqueued(State::Available),
                 enqueued(State::Scheduled),
@@ -493,8 +493,8 @@ fn commit_tells_the_servers_once_unless_one_looks_by_itself_or_the_program_does_
         put(&program, "'work', wake => false").await.unwrap();
         // Every notification before this mark has come before it.
         let mark = Heard::Signals(vec![Signal::Ready(7, 1)]);
-        let tell = "select pg_notify('outlast', '{\"say\":[{\"n\":[7,1]}]}')";
-        program.query(tell, &[]).await.unwrap();
+        let notify = "select pg_notify('outlast', '{\"say\":[{\"n\":[7,1]}]}')";
+        program.query(notify, &[]).await.unwrap();
         assert_eq!(next(&mut heard).await, mark);
 
         let several = program.transaction().await.unwrap();
@@ -502,7 +502,7 @@ fn commit_tells_the_servers_once_unless_one_looks_by_itself_or_the_program_does_
             put(several.client(), "'work'").await.unwrap();
         }
         several.commit().await.unwrap();
-        program.query(tell, &[]).await.unwrap();
+        program.query(notify, &[]).await.unwrap();
         assert_eq!(next(&mut heard).await, Heard::Signals(vec![Signal::Arrived]));
         assert_eq!(next(&mut heard).await, mark, "once for a transaction");
 
@@ -510,7 +510,7 @@ fn commit_tells_the_servers_once_unless_one_looks_by_itself_or_the_program_does_
         let order = planned(&server, 100, watch).await;
         assert_eq!(put_in(&server, order).await.jobs.len(), 6);
         put(&program, "'work'").await.unwrap();
-        program.query(tell, &[]).await.unwrap();
+        program.query(notify, &[]).await.unwrap();
         assert_eq!(next(&mut heard).await, mark, "a server looks by itself");
         server.one(Command::Reset).await;
         assert!(!some_wait(&server).await, "a reset leaves none");

@@ -3,7 +3,7 @@
 use outlast_cluster::Database;
 use outlast_core::id::Epoch;
 use outlast_core::time::{Span, Timestamp};
-use outlast_store::command::{DutyAsk, DutyFence, NewJob, Prune, RETENTION};
+use outlast_store::command::{LeadershipFence, LeadershipRequest, NewJob, Prune, RETENTION};
 use outlast_store::reply::Pruned;
 use outlast_store::{Command, Reply, Store as _};
 use tokio::time::Instant;
@@ -20,13 +20,18 @@ fn of(queue: &str) -> NewJob {
 async fn prune(server: &Server) -> Pruned {
     let (name, holder) = (RETENTION.to_owned(), server.id);
     let hold = Some(Span::from_secs(60));
-    let duty = match server.one(Command::Duty(DutyAsk { name: name.clone(), holder, hold })).await {
-        Reply::Duty(Ok(duty)) => DutyFence { name, holder, epoch: Epoch(duty.epoch.0) },
-        other => panic!("the duty is another's: {other:?}"),
+    let leadership = match server
+        .one(Command::Leadership(LeadershipRequest { name: name.clone(), holder, hold }))
+        .await
+    {
+        Reply::Leadership(Ok(leadership)) => {
+            LeadershipFence { name, holder, epoch: Epoch(leadership.epoch.0) }
+        }
+        other => panic!("another server leads: {other:?}"),
     };
     let all = Timestamp(i64::MAX);
     let (finished_before, workers_before, limit) = (all, all, 1_000);
-    let prune = Prune { duty, finished_before, workers_before, limit, from_start: true };
+    let prune = Prune { leadership, finished_before, workers_before, limit, from_start: true };
     match server.one(Command::Prune(prune)).await {
         Reply::Pruned(Ok(pruned)) => pruned,
         other => panic!("not a prune's reply: {other:?}"),

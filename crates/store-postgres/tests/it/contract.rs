@@ -50,7 +50,7 @@ impl Harness for Databases {
         };
         self.runtime.block_on(async {
             store.apply(reset.into()).await.unwrap();
-            // No command forgets who has a duty.
+            // No command forgets who leads.
             let client = sql(&self.database.url).await;
             client.batch_execute("truncate duty").await.unwrap();
         });
@@ -77,7 +77,19 @@ macro_rules! families {
 }
 
 families!(
-    enqueue, once, claim, report, race, worker, plain, order, sweep, duty, read, events, durable,
+    enqueue,
+    idempotency,
+    claim,
+    report,
+    race,
+    worker,
+    plain,
+    order,
+    sweep,
+    leadership,
+    read,
+    events,
+    durable,
 );
 
 /// Scripts for each seed: a step of one costs hundreds of queries.

@@ -13,8 +13,8 @@ use outlast_core::retry::{OnExhaustion, RetryPolicy};
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_store::command::{
-    Attach, Claim, ClaimFrom, Claimant, ClassKey, EndDetail, Ending, Fence, Finish, First,
-    JobOrder, Lapse, LapseScope, NewJob, Origin, Payload, Registration, Renew, Reporter, Route,
+    Attach, Claim, ClaimFrom, Claimant, ClassKey, EndDetail, Fence, Finish, First, JobOrder, Lapse,
+    LapseScope, NewJob, Origin, Payload, Registration, Renew, ReportedOutcome, Reporter, Route,
     WorkerMove, WorkerRole,
 };
 use outlast_store::reply::Claimed;
@@ -130,7 +130,7 @@ impl Server {
         let trying = async {
             loop {
                 match self.try_apply(commands.clone()).await {
-                    Err(StoreError::Held(_)) => tokio::task::yield_now().await,
+                    Err(StoreError::Locked(_)) => tokio::task::yield_now().await,
                     applied => return applied.unwrap().replies,
                 }
             }
@@ -235,11 +235,16 @@ pub(crate) fn enqueue(job: NewJob) -> Command {
     Command::Enqueue(Box::new(job))
 }
 
-pub(crate) fn finish(worker: WorkerId, job: JobId, epoch: Epoch, ending: Ending) -> Command {
+pub(crate) fn finish(
+    worker: WorkerId,
+    job: JobId,
+    epoch: Epoch,
+    reported: ReportedOutcome,
+) -> Command {
     let fence = Fence { epoch: Some(epoch), worker: Some(Reporter::Native(worker)), attempt: None };
     let detail = EndDetail { result: Some("1".into()), ..EndDetail::default() };
     let by = format!("worker {worker}");
-    Command::Finish(Box::new(Finish { job, fence, ending, detail, by }))
+    Command::Finish(Box::new(Finish { job, fence, reported, detail, by }))
 }
 
 pub(crate) fn renew(worker: WorkerId) -> Command {

@@ -9,7 +9,7 @@ use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    Claim, ClaimFrom, Claimant, ClassId, Ending, Extend, NewJob, Progress, Strand, Sweep,
+    Claim, ClaimFrom, Claimant, ClassId, Extend, NewJob, Progress, ReportedOutcome, Strand, Sweep,
 };
 use outlast_store::reply::{Claimed, Extended};
 use outlast_store::store::ManualClock;
@@ -71,15 +71,16 @@ fn batch_that_needs_a_row_that_is_held_says_so_and_others_go_on() {
         let worker = server.worker().await;
         server.add(2).await;
         let claimed = server.claim(worker, 2).await;
-        let end =
-            |claimed: &Claimed| finish(worker, claimed.job.id, claimed.epoch, Ending::Completed);
+        let end = |claimed: &Claimed| {
+            finish(worker, claimed.job.id, claimed.epoch, ReportedOutcome::Completed)
+        };
         let holder = sql(&database.url).await;
         let hold = "begin; select 1 from active order by seq limit 1 for update";
         holder.batch_execute(hold).await.unwrap();
         let both = vec![end(&claimed[0]), end(&claimed[1])];
         for commands in [both, vec![end(&claimed[0])]] {
             let tried = server.try_apply(commands).await;
-            assert!(matches!(tried, Err(StoreError::Held(_))), "{tried:?}");
+            assert!(matches!(tried, Err(StoreError::Locked(_))), "{tried:?}");
         }
         let other = server.try_apply(vec![end(&claimed[1]), enqueue(job())]).await.unwrap();
         assert!(matches!(other.replies[0], Reply::Moved(Ok(_))), "{other:?}");
@@ -178,8 +179,9 @@ fn checkpoint_and_the_end_after_it_go_through_at_the_first_try() {
         let checkpoint = Some(b"here".to_vec());
         let progress = Progress { job: claimed[0].job.id, fence, checkpoint };
         server.one(Command::Progress(Box::new(progress))).await;
-        let end =
-            |at: usize| finish(worker, claimed[at].job.id, claimed[at].epoch, Ending::Completed);
+        let end = |at: usize| {
+            finish(worker, claimed[at].job.id, claimed[at].epoch, ReportedOutcome::Completed)
+        };
         assert!(matches!(server.one(end(0)).await, Reply::Moved(Ok(_))));
         assert_eq!(server.store.tried_again().await, before, "after a checkpoint");
         // Another server has moved the second: one try fails, and the third is still remembered.

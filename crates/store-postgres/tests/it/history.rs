@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outlast_cluster::Database;
-use outlast_core::duty::DutyRefusal;
 use outlast_core::id::{Epoch, JobId};
+use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::time::{Span, Timestamp};
-use outlast_store::command::{DutyAsk, DutyFence, Ending, LogChunk, Prune, RETENTION, Stream};
+use outlast_store::command::{
+    LeadershipFence, LeadershipRequest, LogChunk, Prune, RETENTION, ReportedOutcome, Stream,
+};
 use outlast_store::partitions::{DAY_MS, Maintain, Maintained};
 use outlast_store::store::ManualClock;
 use outlast_store::{Clock as _, Command, Reply, Store as _};
@@ -28,25 +30,30 @@ async fn at(url: &str, clock: &ManualClock) -> Server {
     Server::with(url, &options).await
 }
 
-async fn duty(server: &Server) -> DutyFence {
+async fn leadership(server: &Server) -> LeadershipFence {
     let (name, holder) = (RETENTION.to_owned(), server.id);
     let hold = Some(Span::from_secs(60));
-    match server.one(Command::Duty(DutyAsk { name: name.clone(), holder, hold })).await {
-        Reply::Duty(Ok(duty)) => DutyFence { name, holder, epoch: duty.epoch },
-        other => panic!("the duty is another's: {other:?}"),
+    match server
+        .one(Command::Leadership(LeadershipRequest { name: name.clone(), holder, hold }))
+        .await
+    {
+        Reply::Leadership(Ok(leadership)) => {
+            LeadershipFence { name, holder, epoch: leadership.epoch }
+        }
+        other => panic!("another server leads: {other:?}"),
     }
 }
 
 async fn maintain(server: &Server, finished_before: Timestamp) -> Maintained {
-    let order = Maintain { duty: duty(server).await, finished_before, limit: 1_000 };
+    let order = Maintain { leadership: leadership(server).await, finished_before, limit: 1_000 };
     server.store.maintain(order).await.unwrap().unwrap()
 }
 
 /// Forgets what ended before a time.
 async fn prune(server: &Server, finished_before: Timestamp) -> u32 {
-    let (duty, workers_before) = (duty(server).await, finished_before);
+    let (leadership, workers_before) = (leadership(server).await, finished_before);
     let limit = 1_000;
-    let prune = Prune { duty, finished_before, workers_before, limit, from_start: true };
+    let prune = Prune { leadership, finished_before, workers_before, limit, from_start: true };
     match server.one(Command::Prune(prune)).await {
         Reply::Pruned(Ok(pruned)) => pruned.jobs,
         other => panic!("not a prune's reply: {other:?}"),
@@ -67,18 +74,18 @@ async fn count(client: &Client, table: &str) -> i64 {
 }
 
 /// Runs a job that prints a line and ends so.
-async fn work(server: &Server, ending: Ending) -> JobId {
+async fn work(server: &Server, reported: ReportedOutcome) -> JobId {
     let worker = server.worker().await;
     let job = server.add(1).await.remove(0);
     let claimed = server.claim(worker, 1).await;
     let (epoch, bytes) = (claimed[0].epoch, b"a line".to_vec());
     let chunk = LogChunk { job, epoch, n: 0, stream: Stream::Stdout, bytes };
-    server.apply(vec![Command::Log(chunk), finish(worker, job, epoch, ending)]).await;
+    server.apply(vec![Command::Log(chunk), finish(worker, job, epoch, reported)]).await;
     job
 }
 
-fn hopeless() -> Ending {
-    Ending::Failed { error_type: "error".into(), retryable: false }
+fn hopeless() -> ReportedOutcome {
+    ReportedOutcome::Failed { error_type: "error".into(), retryable: false }
 }
 
 async fn shown(server: &Server, job: JobId) -> (usize, usize) {
@@ -88,7 +95,7 @@ async fn shown(server: &Server, job: JobId) -> (usize, usize) {
 }
 
 #[test]
-fn days_are_made_ahead_by_the_migration_and_by_whoever_has_the_duty() {
+fn days_are_made_ahead_by_the_migration_and_by_the_leader() {
     let database = Database::new().unwrap();
     run(async {
         let clock = ManualClock::at(NOON);
@@ -107,7 +114,7 @@ fn days_are_made_ahead_by_the_migration_and_by_whoever_has_the_duty() {
         clock.advance(DAY);
         assert_eq!(maintain(&server, far).await, Maintained { made: 3, ..Maintained::default() });
         assert_eq!(days(&client, "log").await[..5], [19_000, 19_001, 19_002, 19_003, 19_004]);
-        work(&server, Ending::Completed).await;
+        work(&server, ReportedOutcome::Completed).await;
         for table in TABLES {
             assert_eq!(count(&client, &format!("{table}_default")).await, 0);
             assert!(count(&client, &format!("{table}_20220109")).await > 0, "{table}");
@@ -121,7 +128,7 @@ fn what_is_in_the_default_partition_moves_to_its_day_when_that_is_made() {
     run(async {
         let server = at(&database.url, &ManualClock::at(NOON)).await;
         let client = sql(&database.url).await;
-        let job = work(&server, Ending::Completed).await;
+        let job = work(&server, ReportedOutcome::Completed).await;
         for table in TABLES {
             assert!(count(&client, &format!("{table}_default")).await > 0, "{table}");
         }
@@ -145,7 +152,7 @@ fn day_that_is_old_goes_at_once_and_a_job_that_is_kept_keeps_its_history() {
         let client = sql(&database.url).await;
         maintain(&server, Timestamp(0)).await;
         let letter = work(&server, hopeless()).await;
-        let ended = work(&server, Ending::Completed).await;
+        let ended = work(&server, ReportedOutcome::Completed).await;
         clock.advance(2 * DAY);
         let before = Timestamp(clock.now().0 - i64::from(DAY));
         assert_eq!(prune(&server, before).await, 1);
@@ -236,7 +243,7 @@ fn tending_is_put_off_while_somebody_works_with_a_table() {
             (true, 4, 4),
             "{maintained:?}"
         );
-        work(&server, Ending::Completed).await;
+        work(&server, ReportedOutcome::Completed).await;
         reading.commit().await.unwrap();
         let maintained = maintain(&server, now).await;
         assert_eq!(
@@ -248,24 +255,25 @@ fn tending_is_put_off_while_somebody_works_with_a_table() {
 }
 
 #[test]
-fn whoever_lost_the_duty_tends_nothing() {
+fn whoever_lost_the_leadership_tends_nothing() {
     let database = Database::new().unwrap();
     run(async {
         let server = at(&database.url, &ManualClock::at(NOON)).await;
-        let (fence, client) = (duty(&server).await, sql(&database.url).await);
+        let (fence, client) = (leadership(&server).await, sql(&database.url).await);
         for stale in [
-            DutyFence { epoch: Epoch(7), ..fence.clone() },
-            DutyFence { holder: uuid::Uuid::nil(), ..fence.clone() },
+            LeadershipFence { epoch: Epoch(7), ..fence.clone() },
+            LeadershipFence { holder: uuid::Uuid::nil(), ..fence.clone() },
         ] {
-            let order = Maintain { duty: stale, finished_before: Timestamp(i64::MAX), limit: 10 };
+            let order =
+                Maintain { leadership: stale, finished_before: Timestamp(i64::MAX), limit: 10 };
             let refused = server.store.maintain(order).await.unwrap();
-            assert!(matches!(refused, Err(DutyRefusal::Elsewhere(_))), "{refused:?}");
+            assert!(matches!(refused, Err(LeadershipRefusal::Elsewhere(_))), "{refused:?}");
         }
         assert!(!days(&client, "log").await.contains(&19_000));
     });
 }
 
-/// The duty may be taken over half-way: two servers do so at once, while all servers work.
+/// Another server may become the leader half-way: two servers do so at once, while all servers work.
 #[test]
 fn servers_that_work_and_tend_at_once_lose_nothing() {
     let database = Database::new().unwrap();
@@ -294,14 +302,15 @@ fn servers_that_work_and_tend_at_once_lose_nothing() {
                 client.batch_execute(&sql).await.unwrap();
             }
             let maintain = async |server: &Server| {
-                // Players take and give back the duty too.
+                // Players acquire and resign leadership too.
                 let (name, holder) = (RETENTION.to_owned(), server.id);
                 let hold = Some(Span(20));
-                let ask = Command::Duty(DutyAsk { name: name.clone(), holder, hold });
-                let Reply::Duty(Ok(taken)) = server.one(ask).await else { return 0 };
-                let duty = DutyFence { name, holder, epoch: taken.epoch };
+                let ask =
+                    Command::Leadership(LeadershipRequest { name: name.clone(), holder, hold });
+                let Reply::Leadership(Ok(taken)) = server.one(ask).await else { return 0 };
+                let leadership = LeadershipFence { name, holder, epoch: taken.epoch };
                 let finished_before = Timestamp(taken.until.0 - i64::from(DAY));
-                let order = Maintain { duty, finished_before, limit: 100 };
+                let order = Maintain { leadership, finished_before, limit: 100 };
                 server
                     .store
                     .maintain(order)
@@ -330,7 +339,7 @@ fn reset_empties_every_day() {
     run(async {
         let clock = ManualClock::at(NOON);
         let server = at(&database.url, &clock).await;
-        work(&server, Ending::Completed).await;
+        work(&server, ReportedOutcome::Completed).await;
         maintain(&server, Timestamp(0)).await;
         clock.advance(30 * DAY);
         work(&server, hopeless()).await;
@@ -349,7 +358,7 @@ fn history_of_forgotten_jobs_does_not_move_and_that_of_others_moves_to_its_days(
     run(async {
         let server = Server::open(&database.url).await;
         let kept = work(&server, hopeless()).await;
-        work(&server, Ending::Completed).await;
+        work(&server, ReportedOutcome::Completed).await;
         let now = server.store.now().await.unwrap();
         assert_eq!(prune(&server, Timestamp(now.0 + 1)).await, 1);
         let folder = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outlast_cluster::Database;
 use outlast_store::Store as _;
-use outlast_store::command::Ending;
+use outlast_store::command::ReportedOutcome;
 use outlast_store::event::EventQuery;
 use outlast_store_postgres::PostgresStore;
 
@@ -71,7 +71,7 @@ fn server_that_was_cut_off_while_its_store_was_restored_writes_nothing_more() {
              where datname = current_database() and application_name = 'outlast'";
         sql(&database.url).await.batch_execute(cut_off).await.unwrap();
         let generation = PostgresStore::accept(&database.url).await.unwrap();
-        let end = finish(worker, held.job.id, held.epoch, Ending::Completed);
+        let end = finish(worker, held.job.id, held.epoch, ReportedOutcome::Completed);
         for command in [end, renew(worker)] {
             let refused = server.try_apply(vec![command]).await.unwrap_err().to_string();
             assert!(refused.contains("was restored"), "{refused}");

@@ -1,7 +1,7 @@
 //! Lists and counts when many connections write the same things.
 
 use outlast_cluster::Database;
-use outlast_store::command::Ending;
+use outlast_store::command::ReportedOutcome;
 use outlast_store::query::{JobQuery, Page};
 use outlast_store::{Command, Reply, Store as _};
 
@@ -53,7 +53,7 @@ fn dead_letter_that_is_deleted_while_its_job_is_retried_elsewhere_is_counted_onc
         let worker = a.worker().await;
         a.add(1).await;
         let claimed = a.claim(worker, 1).await.remove(0);
-        let hopeless = Ending::Failed { error_type: "e".into(), retryable: false };
+        let hopeless = ReportedOutcome::Failed { error_type: "e".into(), retryable: false };
         a.one(finish(worker, claimed.job.id, claimed.epoch, hopeless)).await;
         let (holder, client) = (sql(&database.url).await, sql(&database.url).await);
         assert_eq!(number(&client, "select count(*) from dead_letter_row").await, 1);

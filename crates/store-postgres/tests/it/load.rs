@@ -9,11 +9,11 @@ use outlast_cluster::Database;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    Claim, ClaimFrom, Claimant, ClassId, DutyAsk, DutyFence, EndDetail, Ending, Extend, Fence,
-    Finish, First, LogChunk, NewJob, Progress, Prune, QueueOrder, RETENTION, Reporter, Start,
-    Strand, Stream, Sweep,
+    Claim, ClaimFrom, Claimant, ClassId, EndDetail, Extend, Fence, Finish, First, LeadershipFence,
+    LeadershipRequest, LogChunk, NewJob, Progress, Prune, QueueOrder, RETENTION, ReportedOutcome,
+    Reporter, Start, Strand, Stream, Sweep,
 };
-use outlast_store::idempotency::Once;
+use outlast_store::idempotency::EnqueueOnce;
 use outlast_store::reply::Claimed;
 use outlast_store::{Command, Reply};
 use tokio::time::Instant;
@@ -42,8 +42,8 @@ pub(crate) struct World {
     jobs: Vec<JobId>,
     workers: Vec<WorkerId>,
     held: Vec<(Option<WorkerId>, JobId, Epoch)>,
-    /// Epoch of the duty of retention, as seen last.
-    duty: u64,
+    /// Epoch of the leader of retention, as seen last.
+    leadership: u64,
     /// How often it was pruned, and how often that was refused.
     pruned: [u32; 2],
 }
@@ -89,7 +89,9 @@ impl Player {
                     let attempt = |it: &Claimed| (claimant, it.job.id, it.epoch);
                     world.held.extend(claimed.jobs.iter().map(attempt));
                 }
-                Reply::Duty(Ok(duty)) => world.duty = world.duty.max(duty.epoch.0),
+                Reply::Leadership(Ok(leadership)) => {
+                    world.leadership = world.leadership.max(leadership.epoch.0)
+                }
                 Reply::Pruned(pruned) => world.pruned[usize::from(pruned.is_err())] += 1,
                 _ => {}
             }
@@ -162,7 +164,7 @@ impl Player {
         let key = [u8::try_from(self.dice.below(40)).unwrap(); 32];
         let keep = Span(300);
         let jobs = vec![self.new_job(now)];
-        Command::EnqueueOnce(Box::new(Once { key, request: [1; 32], keep, jobs }))
+        Command::EnqueueOnce(Box::new(EnqueueOnce { key, request: [1; 32], keep, jobs }))
     }
 
     fn arriving(&mut self) -> Vec<Command> {
@@ -192,7 +194,7 @@ impl Player {
         let plain = || Reporter::Plain(PLAIN.into());
         let reporter = Some(worker.map_or_else(plain, Reporter::Native));
         let fence = Fence { epoch: Some(epoch), worker: reporter, attempt: None };
-        let ending = match self.dice.below(10) {
+        let reported = match self.dice.below(10) {
             0 => return vec![Command::Start(Start { job, fence, pack_digest: None })],
             1 => {
                 let checkpoint = Some(vec![1, 2, 3]);
@@ -203,17 +205,17 @@ impl Player {
                 let (stream, bytes) = (Stream::Stdout, b"hello".to_vec());
                 return vec![Command::Log(LogChunk { job, epoch, n, stream, bytes })];
             }
-            3 => Ending::Failed { error_type: "error".into(), retryable: true },
-            4 => Ending::Failed { error_type: "error".into(), retryable: false },
-            5 => Ending::Interrupted,
-            6 => Ending::Lost,
-            _ => Ending::Completed,
+            3 => ReportedOutcome::Failed { error_type: "error".into(), retryable: true },
+            4 => ReportedOutcome::Failed { error_type: "error".into(), retryable: false },
+            5 => ReportedOutcome::Interrupted,
+            6 => ReportedOutcome::Lost,
+            _ => ReportedOutcome::Completed,
         };
         if let Some(worker) = worker {
-            return vec![finish(worker, job, epoch, ending)];
+            return vec![finish(worker, job, epoch, reported)];
         }
         let detail = EndDetail::default();
-        vec![Command::Finish(Box::new(Finish { job, fence, ending, detail, by: PLAIN.into() }))]
+        vec![Command::Finish(Box::new(Finish { job, fence, reported, detail, by: PLAIN.into() }))]
     }
 
     fn ordering(&mut self) -> Vec<Command> {
@@ -260,17 +262,18 @@ impl Player {
         }]
     }
 
-    /// A server asks for the duty and prunes as if it had it: under the epoch that was seen
+    /// A server tries to lead and prunes as if it did: under the epoch that was seen
     /// last, or the next.
     fn retention(&mut self, before: Timestamp) -> Vec<Command> {
         let (name, holder) = (RETENTION.to_owned(), self.server.id);
         let hold = (self.dice.below(4) > 0).then_some(Span(30));
-        let seen = self.world.lock().unwrap().duty;
+        let seen = self.world.lock().unwrap().leadership;
         let epoch = Epoch(seen + u64::try_from(self.dice.below(2)).unwrap());
-        let duty = DutyFence { name: name.clone(), holder, epoch };
+        let leadership = LeadershipFence { name: name.clone(), holder, epoch };
         let (finished_before, workers_before) = (before, before);
-        let prune = Prune { duty, finished_before, workers_before, limit: 20, from_start: true };
-        vec![Command::Duty(DutyAsk { name, holder, hold }), Command::Prune(prune)]
+        let prune =
+            Prune { leadership, finished_before, workers_before, limit: 20, from_start: true };
+        vec![Command::Leadership(LeadershipRequest { name, holder, hold }), Command::Prune(prune)]
     }
 }
 

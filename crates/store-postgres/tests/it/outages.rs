@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outlast_cluster::{Cluster, Database, Stop};
 use outlast_core::id::{Epoch, JobId, WorkerId};
-use outlast_store::command::Ending;
+use outlast_store::command::ReportedOutcome;
 use outlast_store::reply::EnqueueRefusal;
 use outlast_store::signal::{Heard, Signal};
 use outlast_store::{Command, Reply, Store as _, StoreError};
@@ -45,7 +45,8 @@ async fn write(
         let jobs: Vec<_> = (0..JOBS).map(|_| job()).collect();
         let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
         let mut commands: Vec<_> = jobs.into_iter().map(enqueue).collect();
-        let done = held.iter().map(|(id, epoch)| finish(worker, *id, *epoch, Ending::Completed));
+        let done =
+            held.iter().map(|(id, epoch)| finish(worker, *id, *epoch, ReportedOutcome::Completed));
         commands.extend(done);
         commands.push(claim.clone());
         match server.try_apply(commands).await {
@@ -67,7 +68,7 @@ async fn write(
                 // They may be finished, and what was claimed is not known.
                 held.clear();
             }
-            Err(StoreError::Unavailable(_) | StoreError::Held(_)) => {
+            Err(StoreError::Unavailable(_) | StoreError::Locked(_)) => {
                 ledger.refused.extend(ids);
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -88,8 +89,8 @@ impl Ledger {
         assert_eq!(refused.get::<_, i64>(0), 0, "refused and stored all the same");
         let enqueued = "select count(*) from event
                         where type = 'job.enqueued' and job = any($1)";
-        let told = client.query_one(enqueued, &[&ids(&self.stored)]).await.unwrap();
-        assert_eq!(told.get::<_, i64>(0), i64::try_from(self.stored.len()).unwrap());
+        let logged = client.query_one(enqueued, &[&ids(&self.stored)]).await.unwrap();
+        assert_eq!(logged.get::<_, i64>(0), i64::try_from(self.stored.len()).unwrap());
         let (jobs, epochs): (Vec<_>, Vec<_>) = self
             .finished
             .iter()
@@ -262,7 +263,7 @@ fn others_hear_of_what_a_broken_line_could_not_tell() {
         assert_eq!(heard.recv().await, Some(Heard::Missed), "the line is there");
         let client = sql(&database.url).await;
         let line = "select pid::bigint from pg_stat_activity
-            where datname = current_database() and application_name = 'outlast line'";
+            where datname = current_database() and application_name = 'outlast notify'";
         let line = number(&client, line).await;
         let (say, mut heard) = tokio::sync::mpsc::unbounded_channel();
         b.store.listen(Arc::new(move |it| drop(say.send(it))));

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use outlast_cluster::Database;
-use outlast_core::duty::DutyRefusal;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::State;
+use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    DutyAsk, DutyFence, Ending, Fence, Progress, Prune, RETENTION, Reporter,
+    Fence, LeadershipFence, LeadershipRequest, Progress, Prune, RETENTION, ReportedOutcome,
+    Reporter,
 };
 use outlast_store::event::{EventName, EventQuery};
-use outlast_store::idempotency::{Once, Onced};
+use outlast_store::idempotency::{EnqueueOnce, EnqueuedOnce};
 use outlast_store::reply::{Claimed, WorkerMoveRefusal};
 use outlast_store::{Command, Reply, Store as _};
 
@@ -31,8 +32,8 @@ async fn two(database: &Database) -> (Server, Server) {
     (Server::open(&database.url).await, Server::open(&database.url).await)
 }
 
-async fn held(server: &Server, worker: WorkerId) -> usize {
-    server.store.held_by(worker).await.unwrap().len()
+async fn in_flight(server: &Server, worker: WorkerId) -> usize {
+    server.store.in_flight_of(worker).await.unwrap().len()
 }
 
 #[test]
@@ -47,7 +48,7 @@ fn renewal_and_lapse_at_once_have_one_winner_which_decides_about_the_jobs() {
             let renewal = a.renewal(worker).await;
             let (renewed, lapsed) =
                 tokio::join!(a.one(renew(worker)), b.one(lapse(worker, renewal)));
-            let kept = held(&a, worker).await;
+            let kept = in_flight(&a, worker).await;
             match (renewed, lapsed) {
                 (Reply::Renewed(Ok(_)), Reply::WorkerMoved(Err(WorkerMoveRefusal::Renewed))) => {
                     assert_eq!(kept, count, "round {round}");
@@ -74,7 +75,7 @@ fn claim_and_lapse_at_once_leave_nothing_with_the_lapsed_worker() {
             let claiming = a.claiming(worker, 3).await;
             let (_, lapsed) = tokio::join!(a.one(claiming), b.one(lapse(worker, renewal)));
             assert!(matches!(lapsed, Reply::WorkerMoved(Ok(_))), "{lapsed:?}");
-            assert_eq!(held(&b, worker).await, 0, "round {round}");
+            assert_eq!(in_flight(&b, worker).await, 0, "round {round}");
         }
         check_places(&sql(&database.url).await).await;
     });
@@ -111,17 +112,17 @@ fn jobs_of_one_key_sent_to_two_servers_at_once_are_stored_once() {
             let once = || {
                 let jobs = vec![job(), job()];
                 let keep = Span::from_secs(60);
-                Command::EnqueueOnce(Box::new(Once { key, request: [1; 32], keep, jobs }))
+                Command::EnqueueOnce(Box::new(EnqueueOnce { key, request: [1; 32], keep, jobs }))
             };
             let replies = tokio::join!(a.one(once()), b.one(once()));
             match replies {
                 (
-                    Reply::Onced(Ok(Onced::Stored(stored))),
-                    Reply::Onced(Ok(Onced::Before(before))),
+                    Reply::EnqueuedOnce(Ok(EnqueuedOnce::Stored(stored))),
+                    Reply::EnqueuedOnce(Ok(EnqueuedOnce::Before(before))),
                 )
                 | (
-                    Reply::Onced(Ok(Onced::Before(before))),
-                    Reply::Onced(Ok(Onced::Stored(stored))),
+                    Reply::EnqueuedOnce(Ok(EnqueuedOnce::Before(before))),
+                    Reply::EnqueuedOnce(Ok(EnqueuedOnce::Stored(stored))),
                 ) => {
                     let stored: Vec<JobId> = stored.iter().map(|job| job.id).collect();
                     assert_eq!(stored, before);
@@ -186,7 +187,7 @@ fn no_job_is_claimed_twice_none_is_left_and_no_claim_comes_back_short() {
 }
 
 /// A job, held.
-async fn one_held(server: &Server) -> (WorkerId, u64, Claimed) {
+async fn one_in_flight(server: &Server) -> (WorkerId, u64, Claimed) {
     server.add(1).await;
     let worker = server.worker_of(NONE).await;
     let claimed = server.claim(worker, 1).await.remove(0);
@@ -210,12 +211,12 @@ fn finish_and_cancel_at_once_have_one_winner() {
     run(async {
         let (a, b) = two(&database).await;
         for _ in 0..ROUNDS {
-            let (worker, _, Claimed { job, epoch, .. }) = one_held(&a).await;
-            let finishing = a.one(finish(worker, job.id, epoch, Ending::Completed));
+            let (worker, _, Claimed { job, epoch, .. }) = one_in_flight(&a).await;
+            let finishing = a.one(finish(worker, job.id, epoch, ReportedOutcome::Completed));
             let (_, cancelled) = tokio::join!(finishing, b.one(Command::Cancel(order(job.id))));
             let expected = if accepted(&cancelled) { State::Cancelled } else { State::Completed };
             assert_eq!(state(&a, job.id).await, expected);
-            assert_eq!(held(&a, worker).await, 0, "its end was reported");
+            assert_eq!(in_flight(&a, worker).await, 0, "its end was reported");
         }
         check_places(&sql(&database.url).await).await;
     });
@@ -227,8 +228,8 @@ fn finish_and_lapse_at_once_have_one_winner() {
     run(async {
         let (a, b) = two(&database).await;
         for _ in 0..ROUNDS {
-            let (worker, renewal, Claimed { job, epoch, .. }) = one_held(&a).await;
-            let finishing = a.one(finish(worker, job.id, epoch, Ending::Completed));
+            let (worker, renewal, Claimed { job, epoch, .. }) = one_in_flight(&a).await;
+            let finishing = a.one(finish(worker, job.id, epoch, ReportedOutcome::Completed));
             let (finished, lapsed) = tokio::join!(finishing, b.one(lapse(worker, renewal)));
             let Reply::WorkerMoved(Ok(lapsed)) = lapsed else { panic!("{lapsed:?}") };
             assert_eq!(accepted(&finished), lapsed.moved.is_empty());
@@ -246,12 +247,12 @@ fn cancel_and_lapse_at_once_leave_the_job_cancelled_and_free() {
     run(async {
         let (a, b) = two(&database).await;
         for _ in 0..ROUNDS {
-            let (worker, renewal, Claimed { job, .. }) = one_held(&a).await;
+            let (worker, renewal, Claimed { job, .. }) = one_in_flight(&a).await;
             let (cancelled, lapsed) =
                 tokio::join!(a.one(Command::Cancel(order(job.id))), b.one(lapse(worker, renewal)));
             assert!(accepted(&cancelled) && matches!(lapsed, Reply::WorkerMoved(Ok(_))));
             assert_eq!(state(&a, job.id).await, State::Cancelled);
-            assert_eq!(held(&a, worker).await, 0);
+            assert_eq!(in_flight(&a, worker).await, 0);
         }
         check_places(&sql(&database.url).await).await;
     });
@@ -339,14 +340,15 @@ fn events_committed_late_come_after_the_readers_place() {
 
 fn retention(server: &Server, hold: Option<Span>) -> Command {
     let (name, holder) = (RETENTION.to_owned(), server.id);
-    Command::Duty(DutyAsk { name, holder, hold })
+    Command::Leadership(LeadershipRequest { name, holder, hold })
 }
 
 fn prune(server: &Server, epoch: u64) -> Command {
-    let duty = DutyFence { name: RETENTION.to_owned(), holder: server.id, epoch: Epoch(epoch) };
+    let leadership =
+        LeadershipFence { name: RETENTION.to_owned(), holder: server.id, epoch: Epoch(epoch) };
     let all = Timestamp(i64::MAX);
     Command::Prune(Prune {
-        duty,
+        leadership,
         finished_before: all,
         workers_before: all,
         limit: 10,
@@ -355,7 +357,7 @@ fn prune(server: &Server, epoch: u64) -> Command {
 }
 
 #[test]
-fn duty_that_servers_ask_for_at_once_is_one_server_s() {
+fn leadership_that_servers_ask_for_at_once_is_one_server_s() {
     let database = Database::new().unwrap();
     run(async {
         let (a, b) = two(&database).await;
@@ -363,26 +365,35 @@ fn duty_that_servers_ask_for_at_once_is_one_server_s() {
         for round in 0..ROUNDS {
             let long = Some(Span::from_secs(60));
             let replies = tokio::join!(a.one(retention(&a, long)), b.one(retention(&b, long)));
-            let (winner, duty) = match replies {
-                (Reply::Duty(Ok(duty)), Reply::Duty(Err(DutyRefusal::Elsewhere(of)))) => {
-                    assert_eq!(duty, of, "round {round}");
-                    (&a, duty)
+            let (winner, leadership) = match replies {
+                (
+                    Reply::Leadership(Ok(leadership)),
+                    Reply::Leadership(Err(LeadershipRefusal::Elsewhere(of))),
+                ) => {
+                    assert_eq!(leadership, of, "round {round}");
+                    (&a, leadership)
                 }
-                (Reply::Duty(Err(DutyRefusal::Elsewhere(of))), Reply::Duty(Ok(duty))) => {
-                    assert_eq!(duty, of, "round {round}");
-                    (&b, duty)
+                (
+                    Reply::Leadership(Err(LeadershipRefusal::Elsewhere(of))),
+                    Reply::Leadership(Ok(leadership)),
+                ) => {
+                    assert_eq!(leadership, of, "round {round}");
+                    (&b, leadership)
                 }
                 other => panic!("both or none has it: {other:?}"),
             };
-            assert_eq!(duty.holder, winner.id);
-            assert!(duty.epoch.0 == epoch || duty.epoch.0 == epoch + 1, "{duty:?}");
-            epoch = duty.epoch.0;
-            assert!(matches!(winner.one(retention(winner, None)).await, Reply::Duty(Ok(_))));
+            assert_eq!(leadership.holder, winner.id);
+            assert!(
+                leadership.epoch.0 == epoch || leadership.epoch.0 == epoch + 1,
+                "{leadership:?}"
+            );
+            epoch = leadership.epoch.0;
+            assert!(matches!(winner.one(retention(winner, None)).await, Reply::Leadership(Ok(_))));
         }
     });
 }
 
-/// What is done under a duty is whole before another has it.
+/// A leader's work is complete before another server leads.
 #[test]
 fn prune_and_a_takeover_at_once_leave_no_prune_under_a_stale_epoch() {
     let database = Database::new().unwrap();
@@ -392,10 +403,12 @@ fn prune_and_a_takeover_at_once_leave_no_prune_under_a_stale_epoch() {
         for round in 0..ROUNDS {
             let id = a.add(1).await.remove(0);
             a.one(Command::Cancel(order(id))).await;
-            let Reply::Duty(Ok(of_a)) = a.one(retention(&a, Some(NONE))).await else { panic!() };
+            let Reply::Leadership(Ok(of_a)) = a.one(retention(&a, Some(NONE))).await else {
+                panic!()
+            };
             let (pruned, taken) =
                 tokio::join!(a.one(prune(&a, of_a.epoch.0)), b.one(retention(&b, Some(NONE))));
-            assert!(matches!(taken, Reply::Duty(Ok(_))), "{taken:?}");
+            assert!(matches!(taken, Reply::Leadership(Ok(_))), "{taken:?}");
             let left = number(&watcher, "select count(*) from job_row").await;
             match pruned {
                 Reply::Pruned(Ok(pruned)) => assert_eq!((pruned.jobs, left), (1, 0)),
@@ -403,8 +416,13 @@ fn prune_and_a_takeover_at_once_leave_no_prune_under_a_stale_epoch() {
                 other => panic!("not a prune's reply: {other:?}"),
             }
             let late = a.one(prune(&a, of_a.epoch.0)).await;
-            assert!(matches!(late, Reply::Pruned(Err(DutyRefusal::Elsewhere(_)))), "{late:?}");
-            let Reply::Duty(Ok(of_b)) = b.one(retention(&b, Some(NONE))).await else { panic!() };
+            assert!(
+                matches!(late, Reply::Pruned(Err(LeadershipRefusal::Elsewhere(_)))),
+                "{late:?}"
+            );
+            let Reply::Leadership(Ok(of_b)) = b.one(retention(&b, Some(NONE))).await else {
+                panic!()
+            };
             b.one(prune(&b, of_b.epoch.0)).await;
         }
     });
@@ -425,9 +443,9 @@ fn what_another_server_did_to_an_attempt_counts_for_a_server_that_remembers_it_o
     run(async {
         let (a, b) = two(&database).await;
         let ended = |worker, claimed: &Claimed| {
-            finish(worker, claimed.job.id, claimed.epoch, Ending::Completed)
+            finish(worker, claimed.job.id, claimed.epoch, ReportedOutcome::Completed)
         };
-        let told = |reply: Reply| match reply {
+        let outcome = |reply: Reply| match reply {
             Reply::Moved(moved) => moved.map(|moved| (moved.state, moved.outcome)),
             other => panic!("{other:?}"),
         };
@@ -445,8 +463,8 @@ fn what_another_server_did_to_an_attempt_counts_for_a_server_that_remembers_it_o
                 }
             }
             let [remembered, looked_up] = pair.as_slice() else { panic!("{pair:?}") };
-            let from_memory = told(a.one(ended(worker, remembered)).await);
-            let from_table = told(b.one(ended(worker, looked_up)).await);
+            let from_memory = outcome(a.one(ended(worker, remembered)).await);
+            let from_table = outcome(b.one(ended(worker, looked_up)).await);
             assert_eq!(from_memory, from_table, "change {change}");
         }
         let client = sql(&database.url).await;

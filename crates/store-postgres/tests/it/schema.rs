@@ -3,7 +3,7 @@
 
 use outlast_cluster::Database;
 use outlast_store::Reply;
-use outlast_store::command::Ending;
+use outlast_store::command::ReportedOutcome;
 use outlast_store::migration::Mismatch;
 use outlast_store_postgres::{OpenError, Options, PostgresStore, SCHEMA_VERSION};
 use tokio_postgres::Client;
@@ -125,7 +125,8 @@ fn schema_of_a_newer_outlast_is_refused_and_left_alone() {
 fn looking_at_a_database_changes_nothing_and_takes_no_lock_that_anybody_waits_for() {
     let database = Database::new().unwrap();
     run(async {
-        let pending = async || PostgresStore::standing(&database.url).await.unwrap().pending.len();
+        let pending =
+            async || PostgresStore::schema_status(&database.url).await.unwrap().pending.len();
         assert_eq!(pending().await, SCHEMA_VERSION);
         let client = sql(&database.url).await;
         let made = "select count(*) from pg_namespace where nspname = 'outlast'";
@@ -158,7 +159,7 @@ fn database_of_an_older_build_is_refused_with_the_way_out_and_left_alone() {
         ] {
             client.batch_execute(older).await.unwrap();
             let opened = PostgresStore::open(&database.url, &LAX).await.map(|_| ());
-            for refused in [PostgresStore::standing(&database.url).await.map(|_| ()), opened] {
+            for refused in [PostgresStore::schema_status(&database.url).await.map(|_| ()), opened] {
                 let error = refused.unwrap_err();
                 let words = error.to_string();
                 assert!(matches!(error, OpenError::Schema(Mismatch::Older)), "{words}");
@@ -201,7 +202,7 @@ fn application_with_tables_of_the_same_names_shares_the_database() {
         let worker = server.worker().await;
         let id = server.add(1).await.remove(0);
         let claimed = server.claim(worker, 1).await.remove(0);
-        let ended = finish(worker, id, claimed.epoch, Ending::Completed);
+        let ended = finish(worker, id, claimed.epoch, ReportedOutcome::Completed);
         assert!(matches!(server.one(ended).await, Reply::Moved(Ok(_))));
         assert_eq!(number(&client, "select count(*) from public.queue").await, 1);
         let ours = "select string_agg(relname, ' ' order by relname) from pg_class

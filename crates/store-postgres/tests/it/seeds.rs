@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use outlast_cluster::Database;
 use outlast_core::time::Timestamp;
-use outlast_store::command::Ending;
+use outlast_store::command::ReportedOutcome;
 use outlast_store::store::ManualClock;
 use outlast_store::{Command, Store as _};
 use outlast_store_postgres::Options;
@@ -48,7 +48,7 @@ fn workers_are_listed_counted_and_cleaned_up_by_the_seeds_queries() {
         before.add(2).await;
         let claimed = before.claim(old, 2).await;
         let (ended, given_back) = (&claimed[0], claimed[1].job.id);
-        before.one(finish(old, ended.job.id, ended.epoch, Ending::Completed)).await;
+        before.one(finish(old, ended.job.id, ended.epoch, ReportedOutcome::Completed)).await;
         before.one(goodbye(old)).await;
 
         let client = sql(&database.url).await;
@@ -91,9 +91,9 @@ fn views_that_people_query_show_jobs_attempts_events_and_dead_letters() {
         let worker = server.worker().await;
         let jobs = server.add(4).await;
         let claimed = server.claim(worker, 2).await;
-        let dead = Ending::Failed { error_type: "no such file".into(), retryable: false };
+        let dead = ReportedOutcome::Failed { error_type: "no such file".into(), retryable: false };
         let (first, second) = (&claimed[0], &claimed[1]);
-        server.one(finish(worker, first.job.id, first.epoch, Ending::Completed)).await;
+        server.one(finish(worker, first.job.id, first.epoch, ReportedOutcome::Completed)).await;
         server.one(finish(worker, second.job.id, second.epoch, dead)).await;
         server.one(Command::Cancel(order(jobs[2]))).await;
 

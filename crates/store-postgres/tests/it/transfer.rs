@@ -298,9 +298,9 @@ fn work_goes_on_where_it_was() {
         into_postgres(&to.url, &folder.path().join("back")).await.unwrap();
 
         let server = Server::open(&to.url).await;
-        let ending = outlast_store::command::Ending::Completed;
+        let reported = outlast_store::command::ReportedOutcome::Completed;
         let (job, epoch) = (running.job.id, running.epoch);
-        server.one(crate::hand::finish(worker, job, epoch, ending)).await;
+        server.one(crate::hand::finish(worker, job, epoch, reported)).await;
         let attempts = server.store.attempts(job).await.unwrap();
         assert_eq!(attempts.len(), 1, "nothing ran again");
         assert_eq!(attempts[0].outcome, Some(Outcome::Completed));

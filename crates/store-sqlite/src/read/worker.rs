@@ -8,7 +8,7 @@ use outlast_core::worker::liveness::Liveness;
 use outlast_store::StoreError;
 use outlast_store::command::WorkerRole;
 use outlast_store::query::{WorkerPage, WorkerQuery};
-use outlast_store::record::{HeldJob, WorkerBrief, WorkerRecord};
+use outlast_store::record::{InFlightJob, WorkerBrief, WorkerRecord};
 use outlast_store::store::GONE_SHOWN;
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
@@ -38,7 +38,7 @@ const ONE: &str = select_workers!("where w.id = ?");
 
 pub(crate) fn all(db: &Connection) -> Result<Vec<WorkerRecord>, StoreError> {
     let mut workers = found(db, select_workers!(""), [])?;
-    count_held(&held_counts(db)?, &mut workers);
+    count_in_flight(&in_flight_counts(db)?, &mut workers);
     Ok(workers)
 }
 
@@ -80,11 +80,11 @@ pub(crate) fn page(db: &Connection, query: &WorkerQuery) -> Result<WorkerPage, S
     );
     words.extend([created.into(), id.to_string().into(), (i64::from(query.page.limit) + 1).into()]);
     let mut workers = found(db, &sql, params_from_iter(words))?;
-    let mut held =
+    let mut in_flight =
         db.prepare_cached("select count(*) from active where worker = ?").map_err(failed)?;
     for worker in &mut workers {
         let id = worker.id.0.as_bytes().as_slice();
-        worker.in_flight = held.query_row([id], |row| row.get(0)).map_err(failed)?;
+        worker.in_flight = in_flight.query_row([id], |row| row.get(0)).map_err(failed)?;
     }
     Ok(WorkerPage::of(workers, total, &query.page))
 }
@@ -93,12 +93,12 @@ pub(crate) fn page(db: &Connection, query: &WorkerQuery) -> Result<WorkerPage, S
 pub(crate) fn live(db: &Connection) -> Result<Vec<WorkerRecord>, StoreError> {
     let mut workers = found(db, LIVE, [])?;
     workers.extend(found(db, GONE, [GONE_SHOWN])?);
-    let counts = held_counts(db)?;
+    let counts = in_flight_counts(db)?;
     let known: HashSet<WorkerId> = workers.iter().map(|worker| worker.id).collect();
     for holder in counts.keys().filter(|holder| !known.contains(holder)) {
         workers.extend(found(db, ONE, [holder.to_string()])?);
     }
-    count_held(&counts, &mut workers);
+    count_in_flight(&counts, &mut workers);
     Ok(workers)
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn named(db: &Connection, ids: &[WorkerId]) -> Result<Vec<WorkerRecor
     let mut workers = Vec::with_capacity(ids.len());
     for id in ids {
         for worker in found(db, ONE, [id.to_string()])? {
-            let in_flight = u32::try_from(held_by(db, *id)?.len()).unwrap_or(u32::MAX);
+            let in_flight = u32::try_from(in_flight_of(db, *id)?.len()).unwrap_or(u32::MAX);
             workers.push(WorkerRecord { in_flight, ..worker });
         }
     }
@@ -192,15 +192,15 @@ fn found(
     rows.collect::<Result<_, _>>().map_err(failed)
 }
 
-fn held_counts(db: &Connection) -> Result<HashMap<WorkerId, u32>, StoreError> {
+fn in_flight_counts(db: &Connection) -> Result<HashMap<WorkerId, u32>, StoreError> {
     let mut count = db
         .prepare_cached(
             "select worker, count(*) from active where worker is not null group by worker",
         )
         .map_err(failed)?;
-    let mut held = count.query([]).map_err(failed)?;
+    let mut in_flight = count.query([]).map_err(failed)?;
     let mut counts = HashMap::new();
-    while let Some(row) = held.next().map_err(failed)? {
+    while let Some(row) = in_flight.next().map_err(failed)? {
         let n: u32 = row.get(1).map_err(failed)?;
         if let Some(worker) = row::worker_opt(row, 0).map_err(failed)? {
             counts.insert(worker, n);
@@ -210,7 +210,7 @@ fn held_counts(db: &Connection) -> Result<HashMap<WorkerId, u32>, StoreError> {
 }
 
 /// Notes how much each holds, and puts the latest registered first.
-fn count_held(counts: &HashMap<WorkerId, u32>, workers: &mut [WorkerRecord]) {
+fn count_in_flight(counts: &HashMap<WorkerId, u32>, workers: &mut [WorkerRecord]) {
     for worker in &mut *workers {
         worker.in_flight = counts.get(&worker.id).copied().unwrap_or(0);
     }
@@ -248,7 +248,10 @@ fn of_row(row: &Row<'_>) -> rusqlite::Result<WorkerRecord> {
     })
 }
 
-pub(crate) fn held_by(db: &Connection, worker: WorkerId) -> Result<Vec<HeldJob>, StoreError> {
+pub(crate) fn in_flight_of(
+    db: &Connection,
+    worker: WorkerId,
+) -> Result<Vec<InFlightJob>, StoreError> {
     let mut select = db
         .prepare_cached(
             "select j.id, a.epoch, a.started is not null, a.cancelled, a.claimed,
@@ -258,7 +261,7 @@ pub(crate) fn held_by(db: &Connection, worker: WorkerId) -> Result<Vec<HeldJob>,
         .map_err(failed)?;
     let rows = select
         .query_map([worker.0.as_bytes().as_slice()], |row| {
-            Ok(HeldJob {
+            Ok(InFlightJob {
                 job: row::job_id(row, 0)?,
                 epoch: row::epoch(row, 1)?,
                 started: row.get(2)?,

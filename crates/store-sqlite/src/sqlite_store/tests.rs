@@ -40,7 +40,7 @@ async fn monitors_read_on_while_every_reader_of_lists_is_taken() {
         store.live_workers().await.unwrap();
         store.fleet().await.unwrap();
         store.claimable(1).await.unwrap();
-        store.held_by(unknown).await.unwrap();
+        store.in_flight_of(unknown).await.unwrap();
         store.backlog().await.unwrap();
         store.tally().await.unwrap();
         store.pauses().await.unwrap();

@@ -1,9 +1,9 @@
 //! The writer's transaction as [`outlast_store::backend`] sees it. Nothing here waits: what
 //! SQLite is asked, it answers at once.
 
-use outlast_core::duty::{Duty, DutyRefusal};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
+use outlast_core::leadership::{Leadership, LeadershipRefusal};
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 use outlast_store::StoreError;
@@ -14,9 +14,10 @@ use outlast_store::apply::sweep::Due;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
 use outlast_store::backend::{Backend, Found, Key};
 use outlast_store::command::{
-    ClassId, Command, DutyAsk, LogChunk, NewJob, Prune, QueueOrder, Registration, Strand, Sweep,
+    ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, Registration, Strand,
+    Sweep,
 };
-use outlast_store::idempotency::{Fingerprint, Once};
+use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::reply::{Claims, Enqueued, Extended, Pruned, Reply};
 use outlast_store::rules::Context;
 use rusqlite::OptionalExtension as _;
@@ -83,7 +84,7 @@ impl Backend for Tx<'_> {
 
     fn write_key(
         &mut self,
-        once: &Once,
+        once: &EnqueueOnce,
         stored: &[Enqueued],
         expired: bool,
     ) -> Result<(), StoreError> {
@@ -124,7 +125,7 @@ impl Backend for Tx<'_> {
         self.known_worker(worker)
     }
 
-    async fn count_held(&mut self, worker: WorkerId) -> Result<u32, StoreError> {
+    async fn count_in_flight(&mut self, worker: WorkerId) -> Result<u32, StoreError> {
         self.count("select count(*) from active where worker = ?", worker)
     }
 
@@ -210,31 +211,43 @@ impl Backend for Tx<'_> {
         Ok(())
     }
 
-    async fn find_duty(&mut self, name: &str, _lock: bool) -> Result<Option<Duty>, StoreError> {
+    async fn find_leadership(
+        &mut self,
+        name: &str,
+        _lock: bool,
+    ) -> Result<Option<Leadership>, StoreError> {
         let sql = "select holder, epoch, until from duty where name = ?";
         let mut select = self.db.prepare_cached(sql).map_err(failed)?;
         let found = select.query_row([name], |row| {
             let holder = Uuid::from_bytes(row.get(0)?);
             let epoch = Epoch(row.get::<_, i64>(1)?.unsigned_abs());
-            Ok(Duty { holder, epoch, until: Timestamp(row.get(2)?) })
+            Ok(Leadership { holder, epoch, until: Timestamp(row.get(2)?) })
         });
         found.optional().map_err(failed)
     }
 
-    async fn write_duty(
+    async fn write_leadership(
         &mut self,
-        ask: &DutyAsk,
-        _found: Option<Duty>,
-        duty: Duty,
+        ask: &LeadershipRequest,
+        _found: Option<Leadership>,
+        leadership: Leadership,
     ) -> Result<(), StoreError> {
         self.execute(
             "insert or replace into duty (name, holder, epoch, until) values (?, ?, ?, ?)",
-            (&ask.name, duty.holder.as_bytes().as_slice(), int(duty.epoch.0), duty.until.0),
+            (
+                &ask.name,
+                leadership.holder.as_bytes().as_slice(),
+                int(leadership.epoch.0),
+                leadership.until.0,
+            ),
         )?;
         Ok(())
     }
 
-    async fn prune(&mut self, prune: &Prune) -> Result<Result<Pruned, DutyRefusal>, StoreError> {
+    async fn prune(
+        &mut self,
+        prune: &Prune,
+    ) -> Result<Result<Pruned, LeadershipRefusal>, StoreError> {
         self.delete_old(prune).await
     }
 

@@ -13,8 +13,8 @@ impl Tx<'_> {
     pub(super) fn extend(&mut self, extend: &Extend) -> Result<Vec<JobId>, StoreError> {
         let mut extended = Vec::new();
         if extend.jobs.is_empty() {
-            let held = self.plain_held(&extend.worker)?;
-            for (seq, id) in held {
+            let in_flight = self.in_flight_of_plain(&extend.worker)?;
+            for (seq, id) in in_flight {
                 self.prolong(seq)?;
                 extended.push(id);
             }
@@ -41,7 +41,7 @@ impl Tx<'_> {
         Ok(extended)
     }
 
-    fn plain_held(&self, worker: &str) -> Result<Vec<(i64, JobId)>, StoreError> {
+    fn in_flight_of_plain(&self, worker: &str) -> Result<Vec<(i64, JobId)>, StoreError> {
         let mut select = self
             .db
             .prepare_cached(

@@ -4,7 +4,7 @@
 use outlast_core::id::JobId;
 use outlast_store::StoreError;
 use outlast_store::backend::Key;
-use outlast_store::idempotency::{Fingerprint, Once};
+use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::reply::Enqueued;
 use rusqlite::OptionalExtension as _;
 
@@ -35,7 +35,7 @@ impl Tx<'_> {
 
     pub(super) fn insert_key(
         &self,
-        once: &Once,
+        once: &EnqueueOnce,
         stored: &[Enqueued],
         expired: bool,
     ) -> Result<(), StoreError> {

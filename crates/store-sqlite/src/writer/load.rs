@@ -8,7 +8,7 @@ use std::sync::Arc;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Holder, Job, State, Turn};
 use outlast_store::StoreError;
-use outlast_store::apply::loaded::{HeldAttempt, Loaded, Location, rank};
+use outlast_store::apply::loaded::{ActiveAttempt, Loaded, Location, rank};
 use outlast_store::codec;
 use outlast_store::command::{ClassId, ClassKey, Payload};
 use outlast_store::record::StoredJob;
@@ -73,7 +73,7 @@ fn active(
     if row.get_ref(at)? == rusqlite::types::ValueRef::Null {
         return Ok(None);
     }
-    let held = HeldAttempt {
+    let attempt = ActiveAttempt {
         worker: row::worker_opt(row, at + 6)?,
         plain: row.get(at + 7)?,
         claimed: row::time(row, at + 8)?,
@@ -82,17 +82,17 @@ fn active(
         cancelled: row.get(at + 11)?,
         pack_digest: row.get(at + 12)?,
     };
-    let state = if held.cancelled { State::Cancelled } else { State::Active };
+    let state = if attempt.cancelled { State::Cancelled } else { State::Active };
     let job = Job {
         state,
         epoch: row::epoch(row, at)?,
         life: row::life(row, at + 1)?,
         spent: row::spent(row, at + 2)?,
         isolated: row.get(at + 5)?,
-        holder: Some(Holder { worker: held.worker, started: held.started }),
+        holder: Some(Holder { worker: attempt.worker, started: attempt.started }),
         rules: stored.rules.clone(),
     };
-    Ok(Some((job, Location::Active(held))))
+    Ok(Some((job, Location::Active(attempt))))
 }
 
 impl Tx<'_> {

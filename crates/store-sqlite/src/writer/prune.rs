@@ -1,10 +1,10 @@
 //! Deleting what need not be kept any longer.
 
-use outlast_core::duty::DutyRefusal;
 use outlast_core::job::State;
+use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::backend::duty;
+use outlast_store::backend::leadership;
 use outlast_store::command::{ClassId, Prune};
 use outlast_store::list::BLOCK_BITS;
 use outlast_store::partitions::day_of;
@@ -54,8 +54,8 @@ impl Tx<'_> {
     pub(super) async fn delete_old(
         &mut self,
         prune: &Prune,
-    ) -> Result<Result<Pruned, DutyRefusal>, StoreError> {
-        if let Err(refusal) = duty::check(self, &prune.duty).await? {
+    ) -> Result<Result<Pruned, LeadershipRefusal>, StoreError> {
+        if let Err(refusal) = leadership::check(self, &prune.leadership).await? {
             return Ok(Err(refusal));
         }
         let limit = i64::from(prune.limit);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use outlast_core::id::{Epoch, WorkerId};
 use outlast_core::time::Timestamp;
-use outlast_store::command::{DutyAsk, DutyFence, Prune, RETENTION, Renew};
+use outlast_store::command::{LeadershipFence, LeadershipRequest, Prune, RETENTION, Renew};
 use outlast_store::store::ManualClock;
 use outlast_store::{Clock as _, Command, Store as _};
 use outlast_store_sqlite::{BootClock, Options, SqliteStore};
@@ -68,10 +68,11 @@ fn quiet_batches_hold_the_clock_too() {
 
     let everything = Timestamp(i64::MAX);
     let (name, holder, hold) = (RETENTION.to_owned(), Uuid::from_u128(8), Some(LEASE));
-    let duty = DutyFence { name: name.clone(), holder, epoch: Epoch(1) };
+    let leadership = LeadershipFence { name: name.clone(), holder, epoch: Epoch(1) };
     let (finished_before, workers_before) = (everything, everything);
-    let prune = Prune { duty, finished_before, workers_before, limit: 100, from_start: true };
-    let quiet = vec![Command::Duty(DutyAsk { name, holder, hold }), Command::Prune(prune)];
+    let prune = Prune { leadership, finished_before, workers_before, limit: 100, from_start: true };
+    let quiet =
+        vec![Command::Leadership(LeadershipRequest { name, holder, hold }), Command::Prune(prune)];
     let (now, latest) = reopened_after(vec![arrival(worker), quiet]);
     assert!(now >= latest, "{now:?} is before {latest:?}");
 }

@@ -57,7 +57,19 @@ macro_rules! families {
 }
 
 families!(
-    enqueue, once, claim, report, race, worker, plain, order, sweep, duty, read, events, durable,
+    enqueue,
+    idempotency,
+    claim,
+    report,
+    race,
+    worker,
+    plain,
+    order,
+    sweep,
+    leadership,
+    read,
+    events,
+    durable,
 );
 
 #[test]

@@ -8,8 +8,8 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::Rules;
 use outlast_core::time::Span;
 use outlast_store::command::{
-    Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, EndDetail, Ending, Fence, Finish, First,
-    NewJob, Origin, Payload, Registration, Reporter, Route, WorkerRole,
+    Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, EndDetail, Fence, Finish, First, NewJob,
+    Origin, Payload, Registration, ReportedOutcome, Reporter, Route, WorkerRole,
 };
 use outlast_store::{Batch, BatchId, Command};
 use uuid::Uuid;
@@ -71,7 +71,7 @@ pub(crate) fn complete(worker: WorkerId, job: JobId, epoch: Epoch) -> Command {
     Command::Finish(Box::new(Finish {
         job,
         fence,
-        ending: Ending::Completed,
+        reported: ReportedOutcome::Completed,
         detail: EndDetail { result: Some(format!("\"{job}\"")), ..EndDetail::default() },
         by: format!("worker {worker}"),
     }))

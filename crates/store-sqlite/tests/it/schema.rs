@@ -37,7 +37,7 @@ fn migrating_twice_changes_nothing() {
 }
 
 fn pending(path: &Path) -> usize {
-    SqliteStore::standing(path).unwrap().pending.len()
+    SqliteStore::schema_status(path).unwrap().pending.len()
 }
 
 fn files(folder: &Path) -> Vec<String> {
@@ -79,7 +79,7 @@ fn store_of_an_older_build_is_refused_with_the_way_out_and_left_alone() {
         db.execute_batch(older).unwrap();
         drop(db);
         let opened = SqliteStore::open(&path, &Options::default()).map(|_| ());
-        for refused in [SqliteStore::standing(&path).map(|_| ()), opened] {
+        for refused in [SqliteStore::schema_status(&path).map(|_| ()), opened] {
             let error = refused.unwrap_err();
             let words = error.to_string();
             assert!(matches!(error, OpenError::Schema(Mismatch::Older)), "{words}");

@@ -11,7 +11,7 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 
 use super::Outbox;
-use super::loaded::{HeldAttempt, KnownWorker, Loaded, Location};
+use super::loaded::{ActiveAttempt, KnownWorker, Loaded, Location};
 use super::step::{Counters, ReadyRow};
 use crate::command::{Claimant, ClassId, Payload};
 use crate::record::StoredJob;
@@ -161,7 +161,7 @@ impl Taken {
     #[must_use]
     pub fn loaded(&self) -> Option<Loaded> {
         let worker = self.active.worker?;
-        let held = HeldAttempt {
+        let attempt = ActiveAttempt {
             worker: Some(worker),
             plain: None,
             claimed: self.active.claimed,
@@ -176,7 +176,7 @@ impl Taken {
             seq: self.active.seq,
             stored: Arc::new(stored),
             job: self.job.clone(),
-            location: Location::Active(held),
+            location: Location::Active(attempt),
             checkpoint: self.claimed.checkpoint.is_some(),
         })
     }

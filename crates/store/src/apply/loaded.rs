@@ -43,14 +43,14 @@ pub enum Location {
     /// It waits for a time or an activation.
     Waiting,
     /// An attempt holds it.
-    Active(HeldAttempt),
+    Active(ActiveAttempt),
     /// It has ended; with the reason why it is a dead letter, if it is one.
     Finished(Option<DeadLetterReason>),
 }
 
 /// The row of a running attempt.
 #[derive(Clone, Debug)]
-pub struct HeldAttempt {
+pub struct ActiveAttempt {
     /// The native worker that holds it.
     pub worker: Option<WorkerId>,
     /// The id that its plain holder gave itself.
@@ -70,9 +70,9 @@ pub struct HeldAttempt {
 impl Loaded {
     /// Returns the attempt that holds the job.
     #[must_use]
-    pub const fn held(&self) -> Option<&HeldAttempt> {
+    pub const fn attempt(&self) -> Option<&ActiveAttempt> {
         match &self.location {
-            Location::Active(held) => Some(held),
+            Location::Active(attempt) => Some(attempt),
             Location::Ready { .. } | Location::Waiting | Location::Finished(_) => None,
         }
     }
@@ -80,7 +80,7 @@ impl Loaded {
     /// Returns the id that a plain holder gave itself.
     #[must_use]
     pub fn plain_holder(&self) -> Option<&str> {
-        self.held().and_then(|held| held.plain.as_deref())
+        self.attempt().and_then(|attempt| attempt.plain.as_deref())
     }
 
     /// Returns the class that the job counts in: the one it can be claimed in, else its own.
@@ -94,10 +94,10 @@ impl Loaded {
 
     /// Names the holder of the attempt, as the event log does.
     pub(super) fn holder_name(&self) -> String {
-        let Some(held) = self.held() else { return String::new() };
-        match held.worker {
+        let Some(attempt) = self.attempt() else { return String::new() };
+        match attempt.worker {
             Some(worker) => format!("worker {worker}"),
-            None => held.plain.clone().unwrap_or_default(),
+            None => attempt.plain.clone().unwrap_or_default(),
         }
     }
 }

@@ -7,7 +7,7 @@ use outlast_core::time::Timestamp;
 
 use super::Decided;
 use super::loaded::Loaded;
-use crate::command::{EndDetail, Ending, Fence, Finish, Progress, Start};
+use crate::command::{EndDetail, Fence, Finish, Progress, ReportedOutcome, Start};
 use crate::reply::{MoveRefusal, Moved};
 use crate::rules::{Context, check_fence, decide_finish, evidence_of, kind_of_ending};
 
@@ -43,7 +43,7 @@ fn confirm(loaded: &Loaded, fence: &Fence, context: &Context<'_>) -> Result<Tran
 /// worker holds, so it is done only then.
 #[must_use]
 pub fn needs_alone(finish: &Finish) -> bool {
-    finish.ending == Ending::Lost
+    finish.reported == ReportedOutcome::Lost
 }
 
 /// Decides what a report of an attempt's end does. `alone` says whether the holder holds nothing
@@ -67,7 +67,7 @@ pub fn finish<'a>(
     } else {
         Cow::Owned(EndDetail { evidence, ..finish.detail.clone() })
     };
-    let kind = kind_of_ending(&finish.ending);
+    let kind = kind_of_ending(&finish.reported);
     Ok(Decided { transition, kind, by: Cow::Borrowed(&finish.by), detail, ended_by: "" })
 }
 

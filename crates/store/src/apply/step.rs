@@ -12,7 +12,7 @@ use outlast_core::id::{Epoch, WorkerId};
 use outlast_core::job::{DeadLetterReason, Hold, Outcome, Place, State, Transition};
 use outlast_core::time::Timestamp;
 
-use super::loaded::{HeldAttempt, Loaded, Location, rank};
+use super::loaded::{ActiveAttempt, Loaded, Location, rank};
 use super::sweep::EXPIRED;
 use super::{Decided, Outbox};
 use crate::command::ClassId;
@@ -232,7 +232,7 @@ pub enum CheckpointChange<'a> {
 pub const fn needs_class(transition: &Transition) -> Option<bool> {
     match transition.place {
         Place::Ready(_) => Some(transition.isolated),
-        Place::Timer(_) | Place::Pending | Place::Held | Place::Ended => None,
+        Place::Timer(_) | Place::Pending | Place::Active | Place::Ended => None,
     }
 }
 
@@ -246,9 +246,9 @@ pub fn step<'a>(
     outbox: &mut Outbox,
 ) -> (Step<'a>, Moved) {
     let transition = &decided.transition;
-    let held = loaded.held();
+    let attempt = loaded.attempt();
     outbox.tally.moved(&before(loaded), class, transition);
-    let outcome = match (transition.hold, held) {
+    let outcome = match (transition.hold, attempt) {
         (Hold::Drop(outcome), Some(_)) => Some(outcome),
         _ => None,
     };
@@ -274,7 +274,7 @@ pub fn step<'a>(
         outcome,
         // As its event has it.
         ran: outcome.and_then(|_| outbox.events.last()?.duration),
-        holder: held.and_then(|held| held.worker).filter(|_| outcome.is_none()),
+        holder: attempt.and_then(|attempt| attempt.worker).filter(|_| outcome.is_none()),
         dead_letter: transition.dead_letter.is_some(),
         at: now,
     };
@@ -285,7 +285,9 @@ fn before(loaded: &Loaded) -> Before {
     Before {
         class: loaded.counted_in(),
         state: loaded.job.state,
-        started: loaded.held().is_some_and(|held| held.started.is_some() && !held.cancelled),
+        started: loaded
+            .attempt()
+            .is_some_and(|attempt| attempt.started.is_some() && !attempt.cancelled),
         letter: match loaded.location {
             Location::Finished(letter) => letter,
             Location::Ready { .. } | Location::Waiting | Location::Active(_) => None,
@@ -301,18 +303,18 @@ fn removal<'a>(loaded: &'a Loaded, decided: &'a Decided<'_>) -> Removal<'a> {
             Removal::Ready { class: *class, rank: *rank, epoch }
         }
         (Location::Waiting, _) => Removal::Waiting { epoch, state },
-        (Location::Active(held), Hold::Keep(holder)) => Removal::KeepActive {
+        (Location::Active(attempt), Hold::Keep(holder)) => Removal::KeepActive {
             epoch,
-            was_started: held.started,
-            was_cancelled: held.cancelled,
+            was_started: attempt.started,
+            was_cancelled: attempt.cancelled,
             started: holder.started,
             cancelled: transition.to == State::Cancelled,
-            pack_digest: pack_digest(held, decided),
+            pack_digest: pack_digest(attempt, decided),
         },
-        (Location::Active(held), _) => Removal::Active {
+        (Location::Active(attempt), _) => Removal::Active {
             epoch,
-            started: held.started,
-            cancelled: held.cancelled,
+            started: attempt.started,
+            cancelled: attempt.cancelled,
             checkpoint: loaded.checkpoint,
         },
         (Location::Finished(letter), _) => Removal::Finished { epoch, state, letter: *letter },
@@ -338,7 +340,7 @@ fn put<'a>(loaded: &Loaded, decided: &'a Decided<'_>, class: ClassId, now: Times
             isolated: transition.isolated,
             since: now,
         }),
-        Place::Held => Put::Nowhere,
+        Place::Active => Put::Nowhere,
         // The terminal row of a cancelled job was made when it was cancelled.
         Place::Ended if transition.from == State::Cancelled => Put::Nowhere,
         Place::Ended => Put::Finished(finished(decided, counters, now)),
@@ -370,16 +372,16 @@ fn ended_attempt<'a>(
     outcome: Outcome,
     now: Timestamp,
 ) -> Option<EndedAttempt<'a>> {
-    let held = loaded.held()?;
+    let attempt = loaded.attempt()?;
     let detail = &decided.detail;
     Some(EndedAttempt {
         epoch: decided.transition.epoch,
         life: loaded.job.life,
         number: loaded.job.running_attempt(),
-        worker: held.worker,
-        plain: held.plain.as_deref(),
-        claimed: held.claimed,
-        started: held.started.or(detail.started),
+        worker: attempt.worker,
+        plain: attempt.plain.as_deref(),
+        claimed: attempt.claimed,
+        started: attempt.started.or(detail.started),
         finished: now,
         outcome,
         next_state: decided.transition.to,
@@ -387,13 +389,13 @@ fn ended_attempt<'a>(
         exit_code: detail.exit_code,
         by: &decided.by,
         evidence: &detail.evidence,
-        pack_digest: pack_digest(held, decided),
+        pack_digest: pack_digest(attempt, decided),
     })
 }
 
 /// What the latest report says, or an earlier one.
-fn pack_digest<'a>(held: &'a HeldAttempt, decided: &'a Decided<'_>) -> Option<&'a str> {
-    decided.detail.pack_digest.as_deref().or(held.pack_digest.as_deref())
+fn pack_digest<'a>(attempt: &'a ActiveAttempt, decided: &'a Decided<'_>) -> Option<&'a str> {
+    decided.detail.pack_digest.as_deref().or(attempt.pack_digest.as_deref())
 }
 
 fn checkpoint<'a>(loaded: &Loaded, decided: &'a Decided<'_>) -> CheckpointChange<'a> {
@@ -406,13 +408,14 @@ fn checkpoint<'a>(loaded: &Loaded, decided: &'a Decided<'_>) -> CheckpointChange
 }
 
 fn log(loaded: &Loaded, decided: &Decided<'_>, now: Timestamp, outbox: &mut Outbox) {
-    let held = loaded.held();
-    let began = held.map(|held| held.started.or(decided.detail.started).unwrap_or(held.claimed));
+    let attempt = loaded.attempt();
+    let began = attempt
+        .map(|attempt| attempt.started.or(decided.detail.started).unwrap_or(attempt.claimed));
     let facts = Facts {
         job: &loaded.stored,
         kind: decided.kind,
-        worker: held.and_then(|held| held.worker),
-        has_started: held.is_some_and(|held| held.started.is_some()),
+        worker: attempt.and_then(|attempt| attempt.worker),
+        has_started: attempt.is_some_and(|attempt| attempt.started.is_some()),
         began,
         at: now,
         by: &decided.by,
@@ -424,6 +427,6 @@ fn log(loaded: &Loaded, decided: &Decided<'_>, now: Timestamp, outbox: &mut Outb
 const fn due(transition: &Transition) -> Option<Timestamp> {
     match transition.place {
         Place::Timer(due) => Some(due),
-        Place::Ready(_) | Place::Pending | Place::Held | Place::Ended => None,
+        Place::Ready(_) | Place::Pending | Place::Active | Place::Ended => None,
     }
 }

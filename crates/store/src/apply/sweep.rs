@@ -48,8 +48,8 @@ pub fn due<'a>(
             let detail = EndDetail { evidence: EXPIRED.into(), ..EndDetail::default() };
             (JobEvent::Expire, detail)
         }
-        (Due::Visibility, Location::Active(held)) => {
-            (JobEvent::ExpireVisibility, visibility_detail(held.visibility.unwrap_or_default()))
+        (Due::Visibility, Location::Active(attempt)) => {
+            (JobEvent::ExpireVisibility, visibility_detail(attempt.visibility.unwrap_or_default()))
         }
         (Due::Deadline, Location::Active(_)) => {
             (JobEvent::TimeOut, timeout_detail(loaded.stored.timeout.unwrap_or_default()))

@@ -148,7 +148,7 @@ pub fn lapse_needs_count(found: Option<&KnownWorker>, lapse: &Lapse) -> bool {
         && found.is_some_and(|found| found.standing.liveness == Liveness::Lapsed)
 }
 
-/// Decides whether a worker's lease has ended. `held` is how many attempts it holds, if
+/// Decides whether a worker's lease has ended. `in_flight` is how many attempts it holds, if
 /// [`lapse_needs_count`] asks for it: the lapse of a worker that has lapsed is repeated while
 /// it still holds any.
 ///
@@ -156,7 +156,7 @@ pub fn lapse_needs_count(found: Option<&KnownWorker>, lapse: &Lapse) -> bool {
 /// Returns why the worker keeps what it holds.
 pub fn lapse<'a>(
     found: Option<&KnownWorker>,
-    (lapse, held): (&'a Lapse, u32),
+    (lapse, in_flight): (&'a Lapse, u32),
     now: Timestamp,
     outbox: &mut Outbox,
 ) -> Result<Moved<'a>, WorkerMoveRefusal> {
@@ -164,7 +164,7 @@ pub fn lapse<'a>(
     if found.renewal != lapse.renewal {
         return Err(WorkerMoveRefusal::Renewed);
     }
-    let again = lapse.scope == LapseScope::Everything && held > 0;
+    let again = lapse.scope == LapseScope::Everything && in_flight > 0;
     let standing = match found.standing.liveness {
         Liveness::Gone => return Err(WorkerRefusal::Gone.into()),
         Liveness::Lapsed if again => found.standing,
@@ -214,7 +214,7 @@ impl<'a> Release<'a> {
     ///
     /// # Errors
     /// Returns what is wrong with the store, when the rules refuse to take a held job back.
-    pub fn held(
+    pub fn in_flight(
         &self,
         loaded: &Loaded,
         alone: bool,
@@ -260,8 +260,8 @@ impl<'a> Release<'a> {
 
 /// Whether a worker may be deleted: it holds neither a lease nor a job.
 #[must_use]
-pub fn may_forget(found: &KnownWorker, held: u32) -> bool {
-    !found.standing.holds_lease() && held == 0
+pub fn may_forget(found: &KnownWorker, in_flight: u32) -> bool {
+    !found.standing.holds_lease() && in_flight == 0
 }
 
 /// Returns the words for a standing that people read in the table `worker`: status and state.

@@ -4,7 +4,7 @@ use super::{Backend, Key};
 use crate::StoreError;
 use crate::apply::enqueue::{check, repeated};
 use crate::command::NewJob;
-use crate::idempotency::{Once, OnceRefusal, Onced};
+use crate::idempotency::{EnqueueOnce, EnqueueOnceRefusal, EnqueuedOnce};
 use crate::reply::{EnqueueRefusal, Enqueued};
 
 pub(super) async fn enqueue<B: Backend>(
@@ -42,22 +42,22 @@ pub(super) async fn enqueue_all<B: Backend>(
 
 pub(super) async fn enqueue_once<B: Backend>(
     backend: &mut B,
-    once: &Once,
-) -> Result<Result<Onced, OnceRefusal>, B::Error> {
+    once: &EnqueueOnce,
+) -> Result<Result<EnqueuedOnce, EnqueueOnceRefusal>, B::Error> {
     let expired = match backend.key(&once.key).await? {
         Key::InForce(request) if request != once.request => {
-            return Ok(Err(OnceRefusal::OtherRequest));
+            return Ok(Err(EnqueueOnceRefusal::OtherRequest));
         }
         Key::InForce(_) => {
-            return Ok(Ok(Onced::Before(backend.jobs_of_key(&once.key).await?)));
+            return Ok(Ok(EnqueuedOnce::Before(backend.jobs_of_key(&once.key).await?)));
         }
         Key::Expired => true,
         Key::Unused => false,
     };
     let stored = match enqueue_all(backend, &once.jobs).await? {
         Ok(stored) => stored,
-        Err((position, refusal)) => return Ok(Err(OnceRefusal::Job(position, refusal))),
+        Err((position, refusal)) => return Ok(Err(EnqueueOnceRefusal::Job(position, refusal))),
     };
     backend.write_key(once, &stored, expired)?;
-    Ok(Ok(Onced::Stored(stored)))
+    Ok(Ok(EnqueuedOnce::Stored(stored)))
 }

@@ -25,7 +25,7 @@ pub(super) async fn finish<B: Backend>(
     let Some(mut loaded) = backend.find(finish.job).await? else {
         return Ok(Err(MoveRefusal::NotFound));
     };
-    let worker = loaded.held().and_then(|held| held.worker);
+    let worker = loaded.attempt().and_then(|attempt| attempt.worker);
     let alone = match worker.filter(|_| report::needs_alone(finish)) {
         Some(worker) => backend.holds_one(worker).await?,
         None => false,

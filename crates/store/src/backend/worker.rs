@@ -33,8 +33,8 @@ pub(super) async fn renew<B: Backend>(
         Err(refusal) => return Ok(Err(refusal)),
     };
     backend.write_renewal(renew.worker, &known, renew.lease)?;
-    let held = backend.count_held(renew.worker).await?;
-    Ok(Ok(Renewed { renewal: known.renewal, standing: known.standing, held }))
+    let in_flight = backend.count_in_flight(renew.worker).await?;
+    Ok(Ok(Renewed { renewal: known.renewal, standing: known.standing, in_flight }))
 }
 
 pub(super) fn attach<B: Backend>(
@@ -103,13 +103,13 @@ async fn lapse<B: Backend>(
     lapse: &Lapse,
 ) -> Result<Result<WorkerMoved, WorkerMoveRefusal>, B::Error> {
     let found = backend.worker(lapse.worker)?;
-    let held = if worker::lapse_needs_count(found.as_ref(), lapse) {
-        backend.count_held(lapse.worker).await?
+    let in_flight = if worker::lapse_needs_count(found.as_ref(), lapse) {
+        backend.count_in_flight(lapse.worker).await?
     } else {
         0
     };
     let now = backend.context().now;
-    match worker::lapse(found.as_ref(), (lapse, held), now, backend.outbox()) {
+    match worker::lapse(found.as_ref(), (lapse, in_flight), now, backend.outbox()) {
         Ok(moved) => {
             end_move(backend, (lapse.worker, found), &moved, &lapse.evidence).await.map(Ok)
         }
@@ -132,7 +132,7 @@ async fn end_move<B: Backend>(
             let plain = found.is_some_and(|found| found.plain);
             take_back(backend, (worker, plain), release).await?
         }
-        None => (Vec::new(), backend.count_held(worker).await?),
+        None => (Vec::new(), backend.count_in_flight(worker).await?),
     };
     Ok(WorkerMoved { worker, standing: *standing, moved, kept })
 }
@@ -143,15 +143,15 @@ async fn take_back<B: Backend>(
     (worker, plain): (WorkerId, bool),
     release: &Release<'_>,
 ) -> Result<(Vec<Moved>, u32), B::Error> {
-    let held = backend.attempts_of(worker).await?;
-    let alone = held.iter().filter(|loaded| !loaded.job.state.is_terminal()).count() == 1;
+    let in_flight = backend.attempts_of(worker).await?;
+    let alone = in_flight.iter().filter(|loaded| !loaded.job.state.is_terminal()).count() == 1;
     let mut moved = Vec::new();
-    for (nth, loaded) in held.iter().enumerate() {
-        if let Some(decided) = release.held(loaded, alone, nth, &backend.context())? {
+    for (nth, loaded) in in_flight.iter().enumerate() {
+        if let Some(decided) = release.in_flight(loaded, alone, nth, &backend.context())? {
             moved.push(carry_out(backend, loaded, &decided).await?);
         }
     }
-    let kept = u32::try_from(held.len() - moved.len()).unwrap_or(u32::MAX);
+    let kept = u32::try_from(in_flight.len() - moved.len()).unwrap_or(u32::MAX);
     if plain {
         for loaded in &backend.plain_attempts_of(worker).await? {
             if let Some(decided) = release.plain(loaded, moved.len(), &backend.context()) {
@@ -167,8 +167,8 @@ pub(super) async fn forget<B: Backend>(
     worker: WorkerId,
 ) -> Result<Reply, B::Error> {
     let Some(known) = backend.worker(worker)? else { return Ok(Reply::NotFound) };
-    let held = backend.count_held(worker).await?;
-    if !worker::may_forget(&known, held) {
+    let in_flight = backend.count_in_flight(worker).await?;
+    if !worker::may_forget(&known, in_flight) {
         return Ok(Reply::NotFound);
     }
     backend.delete_worker(worker)?;

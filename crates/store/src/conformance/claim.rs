@@ -6,7 +6,7 @@ use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Standing, WorkerEvent};
 use uuid::Uuid;
 
-use crate::command::{ClaimFrom, Claimant, ClassId, Command, Ending, QueueOrder, Route};
+use crate::command::{ClaimFrom, Claimant, ClassId, Command, QueueOrder, ReportedOutcome, Route};
 use crate::conformance::Harness;
 use crate::conformance::world::{Hand, VISIBILITY, World};
 use crate::reply::ClaimRefusal;
@@ -64,7 +64,7 @@ fn interrupted_job_goes_before_its_equals_but_not_before_better_ones<H: Harness>
     let mut better = world.job();
     better.priority = 1;
     let better = world.add(better);
-    world.finish(&claimed, hand, Ending::Interrupted).unwrap();
+    world.finish(&claimed, hand, ReportedOutcome::Interrupted).unwrap();
     let taken: Vec<_> = world.claim(hand, 10).iter().map(|claimed| claimed.job.id).collect();
     assert_eq!(taken, [better, first, equal]);
 }
@@ -90,7 +90,7 @@ fn epoch_rises_with_every_claim<H: Harness>(world: &mut World<'_, H>) {
     for epoch in 1..5 {
         let claimed = world.take(hand);
         assert_eq!(claimed.epoch.0, epoch);
-        world.finish(&claimed, hand, Ending::NotStarted).unwrap();
+        world.finish(&claimed, hand, ReportedOutcome::NotStarted).unwrap();
     }
     assert_eq!(world.read(id).attempt, 0);
     assert_eq!(world.attempts(id).len(), 4);

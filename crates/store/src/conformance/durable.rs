@@ -4,7 +4,7 @@ use outlast_core::job::{Overlap, State};
 use outlast_core::retry::OnExhaustion;
 use outlast_core::time::Span;
 
-use crate::command::{Command, Ending, First, LapseScope, QueueOrder, Route};
+use crate::command::{Command, First, LapseScope, QueueOrder, ReportedOutcome, Route};
 use crate::conformance::Harness;
 use crate::conformance::world::{World, failed, rules};
 use crate::event::EventQuery;
@@ -28,7 +28,7 @@ fn populate<H: Harness>(world: &mut World<'_, H>) {
     world.add(letter);
     let claimed = world.run(hand);
     world.finish(&claimed, hand, failed()).unwrap();
-    for ending in [Ending::Completed, failed(), Ending::Interrupted] {
+    for reported in [ReportedOutcome::Completed, failed(), ReportedOutcome::Interrupted] {
         let mut job = world.job();
         job.rules.overlap = Overlap::Forbidden;
         job.class.tenant = Some("acme".into());
@@ -36,7 +36,7 @@ fn populate<H: Harness>(world: &mut World<'_, H>) {
         world.add(job);
         let claimed = world.claim(hand, 1).remove(0);
         world.start(&claimed, hand).unwrap();
-        world.finish(&claimed, hand, ending).unwrap();
+        world.finish(&claimed, hand, reported).unwrap();
     }
     let mut action = world.job();
     action.class.route =
@@ -75,12 +75,13 @@ fn everything<H: Harness>(world: &World<'_, H>) -> Vec<String> {
     let jobs = world.ask(store.jobs(query));
     let attempts: Vec<_> = jobs.jobs.iter().map(|job| world.attempts(job.job.id)).collect();
     let workers = world.ask(store.workers());
-    let held: Vec<_> = workers.iter().map(|row| world.ask(store.held_by(row.id))).collect();
+    let in_flight: Vec<_> =
+        workers.iter().map(|row| world.ask(store.in_flight_of(row.id))).collect();
     vec![
         format!("{jobs:#?}"),
         format!("{attempts:#?}"),
         format!("{workers:#?}"),
-        format!("{held:#?}"),
+        format!("{in_flight:#?}"),
         format!("{:#?}", world.ask(store.backlog())),
         format!("{:#?}", world.ask(store.queues())),
         format!("{:#?}", world.ask(store.dead_letters(page))),
@@ -105,7 +106,7 @@ fn held_attempts_survive_and_can_be_finished<H: Harness>(world: &mut World<'_, H
     world.crash();
     assert_eq!(world.read(id).state, State::Active);
     assert_eq!(world.claim(hand, 1).len(), 0);
-    world.finish(&claimed, hand, Ending::Completed).unwrap();
+    world.finish(&claimed, hand, ReportedOutcome::Completed).unwrap();
     assert_eq!(world.read(id).state, State::Completed);
 }
 

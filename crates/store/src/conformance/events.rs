@@ -10,7 +10,7 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::{Span, Timestamp};
 use uuid::Uuid;
 
-use crate::command::{Batch, BatchId, ClaimFrom, Claimant, Command, Ending, First, Renew};
+use crate::command::{Batch, BatchId, ClaimFrom, Claimant, Command, First, Renew, ReportedOutcome};
 use crate::conformance::Harness;
 use crate::conformance::world::{START, World, failed};
 use crate::event::EventQuery;
@@ -248,7 +248,7 @@ fn events_of_a_job_are_whole_wherever_it_is<H: Harness>(world: &mut World<'_, H>
     job.first = First::At(world.now().after(Span::from_secs(20)));
     let id = world.add(job);
     check_events_of(world, id);
-    let mut held = None;
+    let mut in_flight = None;
     for _ in 0..2 {
         world.wait(Span::from_secs(60));
         world.sweep();
@@ -260,15 +260,15 @@ fn events_of_a_job_are_whole_wherever_it_is<H: Harness>(world: &mut World<'_, H>
         check_events_of(world, id);
         world.start(&claimed, hand).expect("it may start");
         check_events_of(world, id);
-        if held.is_none() {
+        if in_flight.is_none() {
             world.finish(&claimed, hand, failed()).expect("it may end");
             check_events_of(world, id);
         }
-        held = Some(claimed);
+        in_flight = Some(claimed);
     }
     world.cancel(id).expect("it may be cancelled");
     check_events_of(world, id);
-    world.finish(&held.expect("it is held"), hand, Ending::Interrupted).ok();
+    world.finish(&in_flight.expect("it is held"), hand, ReportedOutcome::Interrupted).ok();
     check_events_of(world, id);
 }
 
@@ -293,6 +293,6 @@ fn start_that_is_reported_again_is_no_event<H: Harness>(world: &mut World<'_, H>
     assert_eq!((again.state, again.epoch), (first.state, first.epoch));
     assert_eq!(world.read(id).started, started, "it started then, and not now");
     assert_eq!(names(world), before);
-    world.finish(&claimed, hand, Ending::Completed).expect("it may end");
+    world.finish(&claimed, hand, ReportedOutcome::Completed).expect("it may end");
     assert_eq!(world.attempts(id)[0].pack_digest.as_deref(), Some("abc"));
 }

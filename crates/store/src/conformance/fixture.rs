@@ -15,12 +15,12 @@ use outlast_core::time::{Span, Timestamp};
 use uuid::Uuid;
 
 use crate::command::{
-    Attach, Batch, BatchId, Claim, ClaimFrom, Claimant, Command, Ending, Fence, LogChunk, Progress,
-    QueueOrder, Registration, Reporter, Start, Stream, WorkerRole,
+    Attach, Batch, BatchId, Claim, ClaimFrom, Claimant, Command, Fence, LogChunk, Progress,
+    QueueOrder, Registration, ReportedOutcome, Reporter, Start, Stream, WorkerRole,
 };
 use crate::conformance::world::{failed, finish, order, rules};
 use crate::event::EventQuery;
-use crate::idempotency::{Once, Onced};
+use crate::idempotency::{EnqueueOnce, EnqueuedOnce};
 use crate::job::{ClassId, ClassKey, First, NewJob, Origin, Payload, Route};
 use crate::query::{LogQuery, Page};
 use crate::reply::{Claimed, Reply};
@@ -159,14 +159,14 @@ impl<'a> Server<'a> {
         }
     }
 
-    async fn finish(&mut self, n: u8, by: u8, epoch: Epoch, ending: Ending) {
-        let ended = self.one(finish(id(n), fence(by, epoch), ending)).await;
+    async fn finish(&mut self, n: u8, by: u8, epoch: Epoch, reported: ReportedOutcome) {
+        let ended = self.one(finish(id(n), fence(by, epoch), reported)).await;
         assert!(matches!(ended, Reply::Moved(Ok(_))), "job {n}: {ended:?}");
     }
 
     async fn keyed(&mut self) -> Reply {
         let keep = Span::from_secs(100 * 365 * 86_400);
-        let once = Once { key: [7; 32], request: [8; 32], keep, jobs: vec![job(KEYED)] };
+        let once = EnqueueOnce { key: [7; 32], request: [8; 32], keep, jobs: vec![job(KEYED)] };
         self.one(Command::EnqueueOnce(Box::new(once))).await
     }
 }
@@ -191,7 +191,7 @@ pub async fn make(store: &dyn Store) {
         let progress = Progress { job: id(n), fence: fence(1, epoch), checkpoint };
         server.one(Command::Progress(Box::new(progress))).await;
         match n {
-            COMPLETED => server.finish(n, 1, epoch, Ending::Completed).await,
+            COMPLETED => server.finish(n, 1, epoch, ReportedOutcome::Completed).await,
             DISCARDED | RETRYABLE => server.finish(n, 1, epoch, failed()).await,
             _ => {}
         }
@@ -232,12 +232,15 @@ pub async fn check(store: &dyn Store) {
     };
     assert_eq!(store.events(query).await.expect("the store reads").events.len(), 5);
     let mut server = Server::new(store);
-    assert_eq!(server.keyed().await, Reply::Onced(Ok(Onced::Before(vec![id(KEYED)]))));
-    server.finish(ACTIVE, 1, Epoch(1), Ending::Completed).await;
+    assert_eq!(
+        server.keyed().await,
+        Reply::EnqueuedOnce(Ok(EnqueuedOnce::Before(vec![id(KEYED)])))
+    );
+    server.finish(ACTIVE, 1, Epoch(1), ReportedOutcome::Completed).await;
     server.worker(worker(2)).await;
     let class = store.job(id(AVAILABLE)).await.expect("the store reads").expect("it is there");
     let claimed = server.claim(worker(2), class.job.class).await;
-    server.finish(AVAILABLE, 2, claimed.epoch, Ending::Completed).await;
+    server.finish(AVAILABLE, 2, claimed.epoch, ReportedOutcome::Completed).await;
     let ended = store.job(id(AVAILABLE)).await.expect("the store reads").expect("it is there");
     assert_eq!(ended.state, State::Completed);
 }

@@ -50,7 +50,7 @@ impl Read {
                 format!("{} workers", store.live_workers().await?.len())
             }
             Self::Other("held by a worker") => {
-                format!("{} attempts", store.held_by(worker).await?.len())
+                format!("{} attempts", store.in_flight_of(worker).await?.len())
             }
             Self::Other("dead letters") => {
                 let page = store.dead_letters(Page { limit: 100, cursor: None }).await?;

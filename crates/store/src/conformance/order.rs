@@ -4,7 +4,7 @@ use outlast_core::job::{Outcome, Refusal, State};
 use outlast_core::retry::OnExhaustion;
 use outlast_core::time::Span;
 
-use crate::command::{Command, Ending, First, JobOrder, Seen};
+use crate::command::{Command, First, JobOrder, ReportedOutcome, Seen};
 use crate::conformance::Harness;
 use crate::conformance::world::{World, failed, order, rules};
 use crate::query::Page;
@@ -69,7 +69,7 @@ fn cancel_of_a_running_job_is_at_once_and_holds_until_the_report<H: Harness>(
     let moved = world.cancel(id).unwrap();
     assert_eq!((moved.state, moved.holder), (State::Cancelled, Some(hand.worker)));
     assert_eq!(moved.outcome, None);
-    let late = world.finish(&claimed, hand, Ending::Completed);
+    let late = world.finish(&claimed, hand, ReportedOutcome::Completed);
     let terminal = Refusal::Terminal(State::Cancelled);
     assert_eq!(late, Err(MoveRefusal::Refused(terminal)));
     let job = world.read(id);
@@ -138,7 +138,7 @@ fn replay_starts_a_new_life_with_fresh_budgets<H: Harness>(world: &mut World<'_,
     let hand = world.worker();
     let claimed = world.run(hand);
     assert_eq!((claimed.epoch.0, claimed.attempt), (2, 1));
-    world.finish(&claimed, hand, Ending::Completed).unwrap();
+    world.finish(&claimed, hand, ReportedOutcome::Completed).unwrap();
     let lives: Vec<_> = world.attempts(id).iter().map(|of| (of.epoch.0, of.life.get())).collect();
     assert_eq!(lives, [(1, 1), (2, 2)]);
 }
@@ -164,7 +164,7 @@ fn only_discarded_jobs_are_replayed<H: Harness>(world: &mut World<'_, H>) {
     assert_eq!(world.replay(id), wrong(State::Available));
     let claimed = world.run(hand);
     assert_eq!(world.replay(id), wrong(State::Active));
-    world.finish(&claimed, hand, Ending::Completed).unwrap();
+    world.finish(&claimed, hand, ReportedOutcome::Completed).unwrap();
     let terminal = Err(MoveRefusal::Refused(Refusal::Terminal(State::Completed)));
     assert_eq!(world.replay(id), terminal);
 }
@@ -197,9 +197,9 @@ fn order_for_a_job_as_it_was_seen_is_refused_once_it_moved<H: Harness>(world: &m
     let waiting = order(State::Available, 0, false);
     let claimed = world.claim(hand, 1).remove(0);
     assert_eq!(world.moved(Command::Cancel(waiting)), Err(MoveRefusal::Moved));
-    let held = order(State::Active, claimed.epoch.0, false);
+    let in_flight = order(State::Active, claimed.epoch.0, false);
     world.start(&claimed, hand).unwrap();
-    assert_eq!(world.moved(Command::Cancel(held)), Err(MoveRefusal::Moved));
+    assert_eq!(world.moved(Command::Cancel(in_flight)), Err(MoveRefusal::Moved));
     assert_eq!(world.read(id).state, State::Active);
     let running = order(State::Active, claimed.epoch.0, true);
     assert!(world.moved(Command::Cancel(running)).is_ok());

@@ -6,7 +6,7 @@ use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerEvent;
 
 use crate::command::{
-    Command, Ending, Extend, Fence, LapseScope, Reporter, Sweep, WorkerMove, WorkerRole,
+    Command, Extend, Fence, LapseScope, ReportedOutcome, Reporter, Sweep, WorkerMove, WorkerRole,
 };
 use crate::conformance::Harness;
 use crate::conformance::world::{LEASE, VISIBILITY, World, finish, lapse, rules};
@@ -128,8 +128,8 @@ fn report_by_a_client_of_another_id_is_refused<H: Harness>(world: &mut World<'_,
     let fence =
         |name: &str| Fence { worker: Some(Reporter::Plain(name.into())), ..Fence::default() };
     let refused = Err(MoveRefusal::Refused(Refusal::NotHolder { current: claimed.epoch }));
-    assert_eq!(world.moved(finish(id, fence("them"), Ending::Completed)), refused);
-    assert!(world.moved(finish(id, fence("me"), Ending::Completed)).is_ok());
+    assert_eq!(world.moved(finish(id, fence("them"), ReportedOutcome::Completed)), refused);
+    assert!(world.moved(finish(id, fence("me"), ReportedOutcome::Completed)).is_ok());
 }
 
 fn late_ack_after_visibility_passed_is_refused<H: Harness>(world: &mut World<'_, H>) {
@@ -139,7 +139,7 @@ fn late_ack_after_visibility_passed_is_refused<H: Harness>(world: &mut World<'_,
     world.sweep();
     world.fetch(Some("them"), 1);
     let fence = Fence { epoch: Some(first.epoch), ..Fence::default() };
-    let late = world.moved(finish(id, fence, Ending::Completed));
+    let late = world.moved(finish(id, fence, ReportedOutcome::Completed));
     assert!(matches!(late, Err(MoveRefusal::Refused(Refusal::Superseded { .. }))), "{late:?}");
     assert_eq!(world.read(id).state, State::Active);
 }

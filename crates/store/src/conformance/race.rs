@@ -4,7 +4,7 @@ use outlast_core::job::State;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerEvent;
 
-use crate::command::{Command, Ending, LapseScope, Sweep};
+use crate::command::{Command, LapseScope, ReportedOutcome, Sweep};
 use crate::conformance::Harness;
 use crate::conformance::world::{
     Hand, LEASE, VISIBILITY, World, failed, finish, lapse, order, rules,
@@ -48,13 +48,13 @@ fn command<H: Harness>(
         || crate::command::Fence { epoch: Some(claimed.epoch), ..Default::default() },
         |hand| hand.fence(claimed.epoch),
     );
-    let report = |ending| finish(claimed.job.id, fence.clone(), ending);
+    let report = |reported| finish(claimed.job.id, fence.clone(), reported);
     let worker = |hand: Option<Hand>| hand.expect("only a native worker lapses").worker;
     match end {
-        End::Complete => report(Ending::Completed),
+        End::Complete => report(ReportedOutcome::Completed),
         End::Fail => report(failed()),
-        End::TimeOut => report(Ending::TimedOut),
-        End::Interrupt => report(Ending::Interrupted),
+        End::TimeOut => report(ReportedOutcome::TimedOut),
+        End::Interrupt => report(ReportedOutcome::Interrupted),
         End::Cancel => Command::Cancel(order(claimed.job.id)),
         End::Lapse => {
             let worker = worker(hand);

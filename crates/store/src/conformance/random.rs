@@ -91,18 +91,18 @@ fn play<H: Harness>(harness: &H, script: &Script) -> Result<H::Store, String> {
         let commands = resolve::commands(harness, &model, step);
         let id = BatchId { server: Uuid::from_u128(1 << 64), n };
         let batch = Batch { id, jitter_seed: n, budgets: budgets(script), commands };
-        let told = || format!("batch {n}, at {:?}: {:#?}", step.wait, batch.commands);
+        let context = || format!("batch {n}, at {:?}: {:#?}", step.wait, batch.commands);
         let expected = model.apply_now(&batch).map_err(|error| error.to_string())?;
         let applied = harness
             .block_on(store.apply(batch.clone().into()))
-            .map_err(|error| format!("{error}\n{}", told()))?;
+            .map_err(|error| format!("{error}\n{}", context()))?;
         compare::replies(&batch, &expected, &applied)?;
         if step.crash {
             store = harness.reopen(store, Arc::new(clock.clone()));
         }
         compare::reads(harness, &model, &store, &step.query)
-            .map_err(|difference| format!("{difference}\n{}", told()))?;
-        laws.hold(harness, &model).map_err(|broken| format!("{broken}\n{}", told()))?;
+            .map_err(|difference| format!("{difference}\n{}", context()))?;
+        laws.hold(harness, &model).map_err(|broken| format!("{broken}\n{}", context()))?;
     }
     Ok(store)
 }

@@ -4,7 +4,7 @@ use outlast_core::job::{Overlap, State};
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerEvent;
 
-use crate::command::{Command, Ending, First, LapseScope, QueueOrder};
+use crate::command::{Command, First, LapseScope, QueueOrder, ReportedOutcome};
 use crate::conformance::Harness;
 use crate::conformance::world::{World, failed, rules};
 use crate::event::{Event, EventName, EventQuery};
@@ -58,12 +58,12 @@ fn every_filter_of_a_list_narrows_it<H: Harness>(world: &mut World<'_, H>) {
     timed_out.class.job_type = "slow".into();
     let timed_out = world.add(timed_out);
     let claimed = world.run(hand);
-    world.finish(&claimed, hand, Ending::TimedOut).unwrap();
+    world.finish(&claimed, hand, ReportedOutcome::TimedOut).unwrap();
     let mut once = world.job();
     once.rules = rules(1);
     let abandoned = world.add(once);
     let claimed = world.run(hand);
-    world.finish(&claimed, hand, Ending::Lost).unwrap();
+    world.finish(&claimed, hand, ReportedOutcome::Lost).unwrap();
     let handed_over = world.add_plain();
     world.take(hand);
     let mut other = world.job();
@@ -105,10 +105,10 @@ fn every_filter_of_a_list_narrows_it<H: Harness>(world: &mut World<'_, H>) {
 
 fn queues_count_their_jobs_by_state<H: Harness>(world: &mut World<'_, H>) {
     let hand = world.worker();
-    for ending in [Ending::Completed, failed()] {
+    for reported in [ReportedOutcome::Completed, failed()] {
         world.add_plain();
         let claimed = world.run(hand);
-        world.finish(&claimed, hand, ending).unwrap();
+        world.finish(&claimed, hand, reported).unwrap();
     }
     world.add_plain();
     world.take(hand);
@@ -240,8 +240,8 @@ fn every_transition_is_told_with_who_and_why<H: Harness>(world: &mut World<'_, H
     world.run(hand);
     world.bury(hand.worker);
     world.cancel(id).unwrap();
-    let told = events(world, EventQuery { job: Some(id), ..all_events() });
-    let names: Vec<_> = told.iter().map(|event| event.kind).collect();
+    let logged = events(world, EventQuery { job: Some(id), ..all_events() });
+    let names: Vec<_> = logged.iter().map(|event| event.kind).collect();
     assert_eq!(
         names,
         [
@@ -257,7 +257,7 @@ fn every_transition_is_told_with_who_and_why<H: Harness>(world: &mut World<'_, H
             EventName::JobCancelled,
         ]
     );
-    let lost = &told[8];
+    let lost = &logged[8];
     assert_eq!((&*lost.by, &*lost.evidence), ("test", "silent"));
     assert_eq!(lost.evidence.word(), Some("frozen"));
     assert_eq!((lost.worker, lost.epoch.unwrap().0), (Some(hand.worker), 2));
@@ -331,7 +331,8 @@ fn completed_event_carries_how_long_the_attempt_ran<H: Harness>(world: &mut Worl
     world.wait(Span(12));
     let detail = EndDetail { started, ..EndDetail::default() };
     let fence = hand.fence(claimed.epoch);
-    let report = Finish { job: id, fence, ending: Ending::Completed, detail, by: "w".into() };
+    let report =
+        Finish { job: id, fence, reported: ReportedOutcome::Completed, detail, by: "w".into() };
     world.moved(Command::Finish(Box::new(report))).unwrap();
     let query = EventQuery { names: vec!["job.completed".into()], ..all_events() };
     assert_eq!(events(world, query)[0].duration, Some(Span(12)));

@@ -6,7 +6,9 @@ use outlast_core::retry::OnExhaustion;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerEvent;
 
-use crate::command::{Command, EndDetail, Ending, Fence, Finish, LogChunk, Reporter, Stream};
+use crate::command::{
+    Command, EndDetail, Fence, Finish, LogChunk, ReportedOutcome, Reporter, Stream,
+};
 use crate::conformance::Harness;
 use crate::conformance::world::{World, failed, finish, rules};
 use crate::query::LogQuery;
@@ -47,8 +49,8 @@ fn completed_job_keeps_its_result_and_its_attempt<H: Harness>(world: &mut World<
         ..EndDetail::default()
     };
     let fence = hand.fence(claimed.epoch);
-    let (ending, by) = (Ending::Completed, "the worker".to_owned());
-    let report = Finish { job: id, fence, ending, detail, by };
+    let (reported, by) = (ReportedOutcome::Completed, "the worker".to_owned());
+    let report = Finish { job: id, fence, reported, detail, by };
     let moved = world.moved(Command::Finish(Box::new(report))).unwrap();
     assert_eq!((moved.from, moved.state), (State::Active, State::Completed));
     assert_eq!((moved.attempt, moved.outcome), (1, Some(Outcome::Completed)));
@@ -73,7 +75,7 @@ fn failed_job_waits_for_its_backoff_and_keeps_its_latest_error<H: Harness>(
     let claimed = world.run(hand);
     let detail = EndDetail { error: Some("{\"n\":1}".into()), ..EndDetail::default() };
     let fence = hand.fence(claimed.epoch);
-    let report = Finish { job: id, fence, ending: failed(), detail, by: "w".into() };
+    let report = Finish { job: id, fence, reported: failed(), detail, by: "w".into() };
     let moved = world.moved(Command::Finish(Box::new(report))).unwrap();
     let due = world.now().after(Span(1000));
     assert_eq!((moved.state, moved.due), (State::Retryable, Some(due)));
@@ -86,7 +88,7 @@ fn failed_job_waits_for_its_backoff_and_keeps_its_latest_error<H: Harness>(
     assert_eq!(world.sweep().moved.len(), 1);
     let again = world.take(hand);
     assert_eq!((again.attempt, again.epoch.0), (2, 2));
-    world.finish(&again, hand, Ending::Completed).unwrap();
+    world.finish(&again, hand, ReportedOutcome::Completed).unwrap();
     assert_eq!(world.read(id).error, None);
 }
 
@@ -113,8 +115,8 @@ fn error_that_must_not_be_retried_discards_at_once<H: Harness>(world: &mut World
     job.rules.retry.non_retryable = vec!["auth.*".into()];
     world.add(job);
     let claimed = world.run(hand);
-    let ending = Ending::Failed { error_type: "auth.expired".into(), retryable: true };
-    assert_eq!(world.finish(&claimed, hand, ending).unwrap().state, State::Discarded);
+    let reported = ReportedOutcome::Failed { error_type: "auth.expired".into(), retryable: true };
+    assert_eq!(world.finish(&claimed, hand, reported).unwrap().state, State::Discarded);
 }
 
 fn interruption_is_free_until_its_budget_is_spent<H: Harness>(world: &mut World<'_, H>) {
@@ -123,25 +125,27 @@ fn interruption_is_free_until_its_budget_is_spent<H: Harness>(world: &mut World<
     let id = world.add_plain();
     for n in 1..=2 {
         let claimed = world.run(hand);
-        let moved = world.finish(&claimed, hand, Ending::Interrupted).unwrap();
+        let moved = world.finish(&claimed, hand, ReportedOutcome::Interrupted).unwrap();
         assert_eq!(moved.state, State::Available);
         assert_eq!((world.read(id).spent.interruptions, world.read(id).spent.failures), (n, 0));
     }
     let claimed = world.run(hand);
-    let moved = world.finish(&claimed, hand, Ending::Interrupted).unwrap();
+    let moved = world.finish(&claimed, hand, ReportedOutcome::Interrupted).unwrap();
     assert_eq!((moved.state, world.read(id).spent.failures), (State::Retryable, 1));
 }
 
 fn job_that_may_start_once_is_never_started_again<H: Harness>(world: &mut World<'_, H>) {
     let hand = world.worker();
-    for ending in [failed(), Ending::TimedOut, Ending::Interrupted, Ending::Lost] {
+    for reported in
+        [failed(), ReportedOutcome::TimedOut, ReportedOutcome::Interrupted, ReportedOutcome::Lost]
+    {
         let mut job = world.job();
         job.rules = rules(1);
         let id = world.add(job);
         let claimed = world.take(hand);
-        let moved = world.finish(&claimed, hand, ending.clone()).unwrap();
-        assert_eq!(moved.state, State::Discarded, "{ending:?}");
-        assert_eq!(world.claim(hand, 1).len(), 0, "{ending:?}");
+        let moved = world.finish(&claimed, hand, reported.clone()).unwrap();
+        assert_eq!(moved.state, State::Discarded, "{reported:?}");
+        assert_eq!(world.claim(hand, 1).len(), 0, "{reported:?}");
         assert_eq!(world.read(id).epoch.0, 1);
     }
 }
@@ -152,7 +156,7 @@ fn never_started_attempt_charges_nothing<H: Harness>(world: &mut World<'_, H>) {
     job.rules = rules(1);
     let id = world.add(job);
     let claimed = world.take(hand);
-    let moved = world.finish(&claimed, hand, Ending::NotStarted).unwrap();
+    let moved = world.finish(&claimed, hand, ReportedOutcome::NotStarted).unwrap();
     assert_eq!((moved.state, moved.outcome), (State::Available, Some(Outcome::Undelivered)));
     assert_eq!(world.read(id).spent, outlast_core::budget::Spent::default());
 }
@@ -162,7 +166,7 @@ fn requeued_job_takes_its_turn_anew<H: Harness>(world: &mut World<'_, H>) {
     let first = world.add_plain();
     let claimed = world.run(hand);
     let second = world.add_plain();
-    world.finish(&claimed, hand, Ending::Requeued).unwrap();
+    world.finish(&claimed, hand, ReportedOutcome::Requeued).unwrap();
     let taken: Vec<_> = world.claim(hand, 2).iter().map(|claimed| claimed.job.id).collect();
     assert_eq!(taken, [first, second]);
     assert_eq!(world.read(first).spent, outlast_core::budget::Spent::default());
@@ -177,7 +181,7 @@ fn start_told_only_at_the_end_counts<H: Harness>(world: &mut World<'_, H>) {
     world.wait(Span(10));
     let detail = EndDetail { started, ..EndDetail::default() };
     let fence = hand.fence(claimed.epoch);
-    let report = Finish { job: id, fence, ending: Ending::Lost, detail, by: "w".into() };
+    let report = Finish { job: id, fence, reported: ReportedOutcome::Lost, detail, by: "w".into() };
     let moved = world.moved(Command::Finish(Box::new(report))).unwrap();
     // A loss is charged only because the attempt had started.
     assert_eq!(moved.outcome, Some(Outcome::Lost));
@@ -193,9 +197,14 @@ fn report_of_an_older_epoch_is_refused_and_changes_nothing<H: Harness>(world: &m
     let new = world.worker();
     let current = world.run(new);
     let before = world.read(id);
-    let superseded = Refusal::Superseded { held: claimed.epoch, current: current.epoch };
-    for ending in [Ending::Completed, failed(), Ending::Interrupted, Ending::NotStarted] {
-        let late = world.finish(&claimed, old, ending);
+    let superseded = Refusal::Superseded { in_flight: claimed.epoch, current: current.epoch };
+    for reported in [
+        ReportedOutcome::Completed,
+        failed(),
+        ReportedOutcome::Interrupted,
+        ReportedOutcome::NotStarted,
+    ] {
+        let late = world.finish(&claimed, old, reported);
         assert_eq!(late, Err(MoveRefusal::Refused(superseded)));
     }
     assert_eq!(world.start(&claimed, old), Err(MoveRefusal::Refused(superseded)));
@@ -207,9 +216,9 @@ fn report_by_another_worker_is_refused<H: Harness>(world: &mut World<'_, H>) {
     let id = world.add_plain();
     let claimed = world.run(holder);
     let refused = Err(MoveRefusal::Refused(Refusal::NotHolder { current: claimed.epoch }));
-    assert_eq!(world.finish(&claimed, other, Ending::Completed), refused);
+    assert_eq!(world.finish(&claimed, other, ReportedOutcome::Completed), refused);
     let plain = Fence { worker: Some(Reporter::Plain("worker".into())), ..Fence::default() };
-    assert_eq!(world.moved(finish(id, plain, Ending::Completed)), refused);
+    assert_eq!(world.moved(finish(id, plain, ReportedOutcome::Completed)), refused);
     assert_eq!(world.read(id).state, State::Active);
 }
 
@@ -218,14 +227,14 @@ fn report_with_another_attempt_number_is_refused<H: Harness>(world: &mut World<'
     let claimed = world.fetch(Some("plain"), 1).remove(0);
     let attempt = |attempt| Fence { attempt: Some(attempt), ..Fence::default() };
     let refused = Err(MoveRefusal::Refused(Refusal::NotHolder { current: claimed.epoch }));
-    assert_eq!(world.moved(finish(id, attempt(2), Ending::Completed)), refused);
-    assert!(world.moved(finish(id, attempt(1), Ending::Completed)).is_ok());
+    assert_eq!(world.moved(finish(id, attempt(2), ReportedOutcome::Completed)), refused);
+    assert!(world.moved(finish(id, attempt(1), ReportedOutcome::Completed)).is_ok());
 }
 
 fn report_by_nobody_counts_and_is_marked<H: Harness>(world: &mut World<'_, H>) {
     let id = world.add_plain();
     world.fetch(Some("plain"), 1);
-    world.moved(finish(id, Fence::default(), Ending::Completed)).unwrap();
+    world.moved(finish(id, Fence::default(), ReportedOutcome::Completed)).unwrap();
     assert!(world.attempts(id)[0].evidence.contains("unattributed"));
 }
 
@@ -233,9 +242,9 @@ fn second_report_of_an_end_is_refused<H: Harness>(world: &mut World<'_, H>) {
     let hand = world.worker();
     world.add_plain();
     let claimed = world.run(hand);
-    world.finish(&claimed, hand, Ending::Completed).unwrap();
+    world.finish(&claimed, hand, ReportedOutcome::Completed).unwrap();
     let terminal = Err(MoveRefusal::Refused(Refusal::Terminal(State::Completed)));
-    assert_eq!(world.finish(&claimed, hand, Ending::Completed), terminal);
+    assert_eq!(world.finish(&claimed, hand, ReportedOutcome::Completed), terminal);
     assert_eq!(world.finish(&claimed, hand, failed()), terminal);
 }
 
@@ -243,11 +252,11 @@ fn start_of_a_job_that_nobody_holds_is_refused<H: Harness>(world: &mut World<'_,
     let hand = world.worker();
     let id = world.add_plain();
     let claimed = world.take(hand);
-    world.finish(&claimed, hand, Ending::NotStarted).unwrap();
+    world.finish(&claimed, hand, ReportedOutcome::NotStarted).unwrap();
     let refused = Err(MoveRefusal::Refused(Refusal::WrongState(State::Available)));
     assert_eq!(world.start(&claimed, hand), refused);
     let unknown = world.job().id;
-    let lost = world.moved(finish(unknown, hand.fence(Epoch(1)), Ending::Completed));
+    let lost = world.moved(finish(unknown, hand.fence(Epoch(1)), ReportedOutcome::Completed));
     assert_eq!(lost, Err(MoveRefusal::NotFound));
     assert_eq!(world.read(id).state, State::Available);
 }
@@ -281,7 +290,7 @@ fn attempt_that_the_worker_does_not_hold_any_more_is_lost<H: Harness>(world: &mu
     let hand = world.worker();
     let id = world.add_plain();
     let claimed = world.run(hand);
-    let moved = world.finish(&claimed, hand, Ending::Lost).unwrap();
+    let moved = world.finish(&claimed, hand, ReportedOutcome::Lost).unwrap();
     assert_eq!((moved.state, moved.outcome), (State::Available, Some(Outcome::Lost)));
     assert_eq!(world.read(id).spent.losses, 1);
 }
@@ -299,12 +308,12 @@ fn attempt_keeps_the_digest_of_the_pack_it_ran<H: Harness>(world: &mut World<'_,
     assert_eq!(digests(world), [Some("one".into())], "of a running attempt");
     // A repeated start without it takes nothing away.
     world.start(&claimed, hand).unwrap();
-    world.finish(&claimed, hand, Ending::Interrupted).unwrap();
+    world.finish(&claimed, hand, ReportedOutcome::Interrupted).unwrap();
     assert_eq!(digests(world), [Some("one".into())], "its start told it");
     let claimed = world.run(hand);
     let detail = EndDetail { pack_digest: Some("two".into()), ..EndDetail::default() };
     let (fence, by) = (hand.fence(claimed.epoch), String::new());
-    let report = Finish { job: id, fence, ending: Ending::Interrupted, detail, by };
+    let report = Finish { job: id, fence, reported: ReportedOutcome::Interrupted, detail, by };
     world.moved(Command::Finish(Box::new(report))).unwrap();
     assert_eq!(digests(world), [Some("one".into()), Some("two".into())]);
     let claimed = world.run(hand);

@@ -6,7 +6,7 @@ use outlast_core::retry::OnExhaustion;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 
-use crate::command::{Command, Ending, First, LogChunk, Prune, Strand, Stream, Sweep};
+use crate::command::{Command, First, LogChunk, Prune, ReportedOutcome, Strand, Stream, Sweep};
 use crate::conformance::Harness;
 use crate::conformance::world::{VISIBILITY, World, failed, order};
 use crate::event::EventQuery;
@@ -87,7 +87,7 @@ fn job_that_is_held_past_its_expiry_is_left_alone_and_expires_when_it_comes_back
     world.wait(Span(500));
     assert_eq!(world.sweep().moved, []);
     assert_eq!(world.read(id).state, State::Active);
-    world.finish(&claimed, hand, Ending::Interrupted).unwrap();
+    world.finish(&claimed, hand, ReportedOutcome::Interrupted).unwrap();
     assert_eq!(world.claim(hand, 1).len(), 0);
     assert_eq!(world.sweep().moved.len(), 1);
     assert_eq!(world.read(id).state, State::Discarded);
@@ -249,14 +249,14 @@ fn prune_goes_on_behind_the_dead_letters_it_has_seen<H: Harness>(world: &mut Wor
     }
     let completed = world.add_plain();
     let claimed = world.run(hand);
-    world.finish(&claimed, hand, Ending::Completed).unwrap();
+    world.finish(&claimed, hand, ReportedOutcome::Completed).unwrap();
     world.wait(Span(1));
     let mut deleted = Vec::new();
     for from_start in [true, false, true, false, false, false] {
         let before = world.now();
-        let duty = world.retention();
+        let leadership = world.retention();
         let reply = world.one(Command::Prune(Prune {
-            duty,
+            leadership,
             finished_before: before,
             workers_before: Timestamp(0),
             limit: 1,
@@ -273,16 +273,16 @@ fn prune_deletes_what_ended_long_ago_and_keeps_dead_letters<H: Harness>(world: &
     let hand = world.worker();
     let completed = world.add_plain();
     let claimed = world.run(hand);
-    world.finish(&claimed, hand, Ending::Completed).unwrap();
+    world.finish(&claimed, hand, ReportedOutcome::Completed).unwrap();
     let mut job = world.job();
     job.rules = crate::conformance::world::rules(1);
     job.rules.retry.on_exhaustion = OnExhaustion::DeadLetter;
     let letter = world.add(job);
     let claimed = world.run(hand);
     world.finish(&claimed, hand, failed()).unwrap();
-    let held = world.add_plain();
+    let in_flight = world.add_plain();
     world.run(hand);
-    world.cancel(held).unwrap();
+    world.cancel(in_flight).unwrap();
     let waiting = world.add_plain();
     let expired = expiring(world, 1);
     world.wait(Span(1));
@@ -292,10 +292,10 @@ fn prune_deletes_what_ended_long_ago_and_keeps_dead_letters<H: Harness>(world: &
     assert_eq!(prune(world, Timestamp(at.0 + 1)).0, 2);
     assert_eq!((world.find(completed), world.find(expired)), (None, None));
     assert_eq!(world.attempts(completed), []);
-    for kept in [letter, held, waiting] {
+    for kept in [letter, in_flight, waiting] {
         assert!(world.find(kept).is_some());
     }
-    assert_eq!(world.attempts(held).last().unwrap().outcome, None::<Outcome>);
+    assert_eq!(world.attempts(in_flight).last().unwrap().outcome, None::<Outcome>);
 }
 
 fn prune_keeps_workers_that_live<H: Harness>(world: &mut World<'_, H>) {
@@ -353,7 +353,7 @@ fn history_of_a_job_that_is_kept_is_kept_however_old<H: Harness>(world: &mut Wor
     let gone = world.add_plain();
     let claimed = world.run(hand);
     print(world, gone, 0);
-    world.finish(&claimed, hand, Ending::Completed).unwrap();
+    world.finish(&claimed, hand, ReportedOutcome::Completed).unwrap();
     let lines = |world: &World<'_, H>, job| {
         let page = world.ask(world.store().logs(LogQuery { job, after: 0, limit: 10 }));
         page.lines.iter().map(|line| line.id).collect::<Vec<_>>()
@@ -434,7 +434,7 @@ fn class_whose_only_job_waits_in_its_isolated_twin_stays<H: Harness>(world: &mut
     let hand = world.worker();
     let claimed = world.claim(hand, 1).remove(0);
     assert_eq!(claimed.job.id, id);
-    world.finish(&claimed, hand, Ending::Completed).unwrap();
+    world.finish(&claimed, hand, ReportedOutcome::Completed).unwrap();
     world.wait(Span(1));
     // The job, then both classes.
     assert_eq!((pruned_classes(world), pruned_classes(world)), (0, 2));
@@ -448,11 +448,11 @@ fn class_that_a_batch_uses_before_its_prune_stays<H: Harness>(world: &mut World<
     world.wait(Span(1));
     let now = world.now();
     world.prune(now);
-    let duty = world.retention();
+    let leadership = world.retention();
     let prune = || {
         let (finished_before, workers_before) = (now, now);
         Command::Prune(Prune {
-            duty: duty.clone(),
+            leadership: leadership.clone(),
             finished_before,
             workers_before,
             limit: 100,

@@ -4,7 +4,7 @@ use outlast_core::job::{DeadLetterReason, Outcome, Overlap, Refusal, State};
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Liveness, Standing, WorkerEvent, WorkerRefusal};
 
-use crate::command::{Attach, Command, Ending, LapseScope, Renew, WorkerMove};
+use crate::command::{Attach, Command, LapseScope, Renew, ReportedOutcome, WorkerMove};
 use crate::conformance::Harness;
 use crate::conformance::world::{Hand, LEASE, World, failed, lapse, rules};
 use crate::reply::{MoveRefusal, RenewRefusal, Reply, WorkerMoveRefusal};
@@ -95,7 +95,7 @@ fn renewal_prolongs_the_lease_and_is_numbered<H: Harness>(world: &mut World<'_, 
     let Reply::Renewed(Ok(renewed)) = world.one(Command::Renew(renew)) else {
         panic!("a live worker renews");
     };
-    assert_eq!((renewed.renewal, renewed.held), (before.renewal + 1, 1));
+    assert_eq!((renewed.renewal, renewed.in_flight), (before.renewal + 1, 1));
     let row = world.row(hand.worker);
     assert_eq!((row.renewal, row.lease_until), (renewed.renewal, world.now().after(LEASE)));
     assert_eq!((row.last_heartbeat, row.updated), (world.now(), before.updated));
@@ -144,7 +144,7 @@ fn quiet_and_drain_move_nothing<H: Harness>(world: &mut World<'_, H>) {
         assert_eq!((moved.moved.len(), moved.kept), (0, 1), "{event:?}");
     }
     assert_eq!(world.read(id).state, State::Active);
-    assert!(world.finish(&claimed, hand, Ending::Completed).is_ok());
+    assert!(world.finish(&claimed, hand, ReportedOutcome::Completed).is_ok());
 }
 
 fn drain_goes_forward_only<H: Harness>(world: &mut World<'_, H>) {
@@ -350,7 +350,7 @@ fn late_report_of_a_lapsed_worker_is_refused<H: Harness>(world: &mut World<'_, H
     let claimed = world.run(hand);
     world.bury(hand.worker);
     let wrong = Err(MoveRefusal::Refused(Refusal::WrongState(State::Available)));
-    assert_eq!(world.finish(&claimed, hand, Ending::Completed), wrong);
+    assert_eq!(world.finish(&claimed, hand, ReportedOutcome::Completed), wrong);
     assert_eq!(world.finish(&claimed, hand, failed()), wrong);
     assert_eq!(world.read(id).state, State::Available);
 }
@@ -378,9 +378,11 @@ fn held_attempts_are_listed_with_their_epochs<H: Harness>(world: &mut World<'_, 
     let claimed = world.claim(hand, 2);
     world.start(&claimed[0], hand).unwrap();
     world.cancel(ids[1]).unwrap();
-    let held = world.ask(world.store().held_by(hand.worker));
-    let held: Vec<_> =
-        held.iter().map(|held| (held.job, held.epoch.0, held.started, held.cancelled)).collect();
-    assert_eq!(held, [(ids[0], 1, true, false), (ids[1], 1, false, true)]);
+    let in_flight = world.ask(world.store().in_flight_of(hand.worker));
+    let in_flight: Vec<_> = in_flight
+        .iter()
+        .map(|in_flight| (in_flight.job, in_flight.epoch.0, in_flight.started, in_flight.cancelled))
+        .collect();
+    assert_eq!(in_flight, [(ids[0], 1, true, false), (ids[1], 1, false, true)]);
     assert_eq!(world.row(hand.worker).in_flight, 2);
 }

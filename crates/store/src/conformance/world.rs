@@ -14,9 +14,10 @@ use outlast_core::worker::liveness::WorkerEvent;
 use uuid::Uuid;
 
 use crate::command::{
-    Attach, Batch, BatchId, Claim, ClaimFrom, Claimant, ClassKey, Command, DutyAsk, DutyFence,
-    EndDetail, Ending, Fence, Finish, First, JobOrder, Lapse, LapseScope, NewJob, Origin, Payload,
-    Prune, RETENTION, Registration, Reporter, Route, Start, Sweep, WorkerMove, WorkerRole,
+    Attach, Batch, BatchId, Claim, ClaimFrom, Claimant, ClassKey, Command, EndDetail, Fence,
+    Finish, First, JobOrder, Lapse, LapseScope, LeadershipFence, LeadershipRequest, NewJob, Origin,
+    Payload, Prune, RETENTION, Registration, ReportedOutcome, Reporter, Route, Start, Sweep,
+    WorkerMove, WorkerRole,
 };
 use crate::conformance::Harness;
 use crate::partitions::Maintain;
@@ -69,8 +70,8 @@ pub(crate) fn rules(max_attempts: u32) -> Rules {
     Rules { retry, ..Rules::standard() }
 }
 
-pub(crate) fn failed() -> Ending {
-    Ending::Failed { error_type: "error".into(), retryable: true }
+pub(crate) fn failed() -> ReportedOutcome {
+    ReportedOutcome::Failed { error_type: "error".into(), retryable: true }
 }
 
 impl<'h, H: Harness> World<'h, H> {
@@ -281,9 +282,9 @@ impl<'h, H: Harness> World<'h, H> {
         &mut self,
         claimed: &Claimed,
         hand: Hand,
-        ending: Ending,
+        reported: ReportedOutcome,
     ) -> Result<Moved, MoveRefusal> {
-        self.moved(finish(claimed.job.id, hand.fence(claimed.epoch), ending))
+        self.moved(finish(claimed.job.id, hand.fence(claimed.epoch), reported))
     }
 
     pub(crate) fn cancel(&mut self, job: JobId) -> Result<Moved, MoveRefusal> {
@@ -332,25 +333,29 @@ impl<'h, H: Harness> World<'h, H> {
         }
     }
 
-    /// Takes the duty of retention for a server and returns what to show with its work.
-    pub(crate) fn retention(&mut self) -> DutyFence {
+    /// Makes a server the leader of retention and returns the fence of its work.
+    pub(crate) fn retention(&mut self) -> LeadershipFence {
         let (name, holder) = (RETENTION.to_owned(), self.server);
         let hold = Some(Span::from_secs(60));
-        match self.one(Command::Duty(DutyAsk { name: name.clone(), holder, hold })) {
-            Reply::Duty(Ok(duty)) => DutyFence { name, holder, epoch: duty.epoch },
-            other => panic!("the duty is another's: {other:?}"),
+        match self.one(Command::Leadership(LeadershipRequest { name: name.clone(), holder, hold }))
+        {
+            Reply::Leadership(Ok(leadership)) => {
+                LeadershipFence { name, holder, epoch: leadership.epoch }
+            }
+            other => panic!("another server leads: {other:?}"),
         }
     }
 
     /// Deletes what is older than a time, from history too.
     pub(crate) fn prune(&mut self, before: Timestamp) -> Pruned {
-        let duty = self.retention();
+        let leadership = self.retention();
         let (finished_before, workers_before) = (before, before);
-        let tend = Maintain { duty: duty.clone(), finished_before, limit: 100 };
-        let prune = Prune { duty, finished_before, workers_before, limit: 100, from_start: true };
+        let tend = Maintain { leadership: leadership.clone(), finished_before, limit: 100 };
+        let prune =
+            Prune { leadership, finished_before, workers_before, limit: 100, from_start: true };
         match self.one(Command::Prune(prune)) {
             Reply::Pruned(Ok(pruned)) => {
-                let tended = self.ask(self.store().maintain(tend)).expect("the duty is ours");
+                let tended = self.ask(self.store().maintain(tend)).expect("this server leads");
                 assert_eq!(tended.put_off, 0, "no other transaction uses the store");
                 pruned
             }
@@ -376,9 +381,9 @@ impl<'h, H: Harness> World<'h, H> {
     }
 }
 
-pub(crate) fn finish(job: JobId, fence: Fence, ending: Ending) -> Command {
+pub(crate) fn finish(job: JobId, fence: Fence, reported: ReportedOutcome) -> Command {
     let detail = EndDetail { evidence: "said so".into(), ..EndDetail::default() };
-    Command::Finish(Box::new(Finish { job, fence, ending, detail, by: "test".into() }))
+    Command::Finish(Box::new(Finish { job, fence, reported, detail, by: "test".into() }))
 }
 
 pub(crate) fn order(job: JobId) -> JobOrder {

@@ -7,7 +7,7 @@ use outlast_core::job::{Event as JobEvent, EventKind};
 use outlast_core::time::Span;
 
 use crate::command::{Claim, ClaimFrom, Claimant, ClassId, EndDetail, Route};
-use crate::model::tables::{HeldRow, Position, Seq, Visible};
+use crate::model::tables::{ActiveRow, Position, Seq, Visible};
 use crate::model::tx::{Cause, Tx};
 use crate::reply::{ClaimRefusal, Claimed};
 
@@ -119,12 +119,12 @@ impl Tx<'_> {
             checkpoint: row.checkpoint.clone(),
         };
         let plain = taker.plain.map(str::to_owned);
-        let held =
-            HeldRow { worker: taker.worker, plain, claimed: now, visible, pack_digest: None };
-        let by = held.words();
+        let attempt =
+            ActiveRow { worker: taker.worker, plain, claimed: now, visible, pack_digest: None };
+        let by = attempt.words();
         let detail = EndDetail::default();
         let cause = Cause { kind: EventKind::Claim, by: &by, detail: &detail };
-        self.apply_transition(seq, &step, &cause, Some(held));
+        self.apply_transition(seq, &step, &cause, Some(attempt));
         Some(claimed)
     }
 }

@@ -53,7 +53,7 @@ impl Tx<'_> {
         };
         let scheduled_for = match place {
             Place::Timer(at) => Some(at),
-            Place::Ready(_) | Place::Pending | Place::Held | Place::Ended => None,
+            Place::Ready(_) | Place::Pending | Place::Active | Place::Ended => None,
         };
         let stored = Arc::new(StoredJob {
             id: new.id,
@@ -77,7 +77,7 @@ impl Tx<'_> {
             class,
             since: now,
             attempt: 0,
-            held: None,
+            in_flight: None,
             attempts: Vec::new(),
             checkpoint: None,
             finished: None,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use outlast_core::id::JobId;
 use outlast_core::time::Timestamp;
 
-use crate::idempotency::{Fingerprint, Once, OnceRefusal, Onced};
+use crate::idempotency::{EnqueueOnce, EnqueueOnceRefusal, EnqueuedOnce, Fingerprint};
 use crate::model::tx::Tx;
 
 /// A key that was used.
@@ -17,15 +17,18 @@ pub(super) struct Key {
 }
 
 impl Tx<'_> {
-    pub(super) fn enqueue_once(&mut self, once: &Once) -> Result<Onced, OnceRefusal> {
+    pub(super) fn enqueue_once(
+        &mut self,
+        once: &EnqueueOnce,
+    ) -> Result<EnqueuedOnce, EnqueueOnceRefusal> {
         let now = self.now();
         if let Some(key) = self.tables.keys.get(&once.key).filter(|key| key.expires > now) {
             return match key.request == once.request {
-                true => Ok(Onced::Before(key.jobs.clone())),
-                false => Err(OnceRefusal::OtherRequest),
+                true => Ok(EnqueuedOnce::Before(key.jobs.clone())),
+                false => Err(EnqueueOnceRefusal::OtherRequest),
             };
         }
-        let refused = |(position, refusal)| OnceRefusal::Job(position, refusal);
+        let refused = |(position, refusal)| EnqueueOnceRefusal::Job(position, refusal);
         let stored = self.enqueue_all(&once.jobs).map_err(refused)?;
         let key = Key {
             request: once.request,
@@ -33,7 +36,7 @@ impl Tx<'_> {
             jobs: stored.iter().map(|stored| stored.id).collect(),
         };
         self.tables.keys.insert(once.key, key);
-        Ok(Onced::Stored(stored))
+        Ok(EnqueuedOnce::Stored(stored))
     }
 
     /// Drops expired keys, the oldest first; returns how many.

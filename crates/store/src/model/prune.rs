@@ -1,7 +1,7 @@
 //! Forgetting what need not be kept any longer.
 
-use outlast_core::duty::DutyRefusal;
 use outlast_core::id::WorkerId;
+use outlast_core::leadership::LeadershipRefusal;
 
 use crate::command::Prune;
 use crate::model::tables::Seq;
@@ -10,8 +10,8 @@ use crate::partitions::day_of;
 use crate::reply::Pruned;
 
 impl Tx<'_> {
-    pub(super) fn prune(&mut self, prune: &Prune) -> Result<Pruned, DutyRefusal> {
-        self.check_duty(&prune.duty)?;
+    pub(super) fn prune(&mut self, prune: &Prune) -> Result<Pruned, LeadershipRefusal> {
+        self.check_leadership(&prune.leadership)?;
         let limit = usize::try_from(prune.limit).unwrap_or(usize::MAX);
         // Before jobs go: a class goes with the prune after that of its last job.
         let classes = self.tables.retire_classes();
@@ -53,7 +53,7 @@ impl Tx<'_> {
         let looked = found.len();
         let goes = |seq: &Seq| {
             let row = &self.tables.rows[seq];
-            row.dead_letter.is_none() && row.held.is_none() && !keyed.contains(&row.stored.id)
+            row.dead_letter.is_none() && row.in_flight.is_none() && !keyed.contains(&row.stored.id)
         };
         (found.into_iter().map(|(_, seq)| seq).filter(goes).collect(), looked)
     }
@@ -65,7 +65,7 @@ impl Tx<'_> {
             .values()
             .filter(|worker| !worker.standing.holds_lease())
             .filter(|worker| worker.updated < prune.workers_before)
-            .filter(|worker| self.tables.rows_held_by(worker.id).next().is_none())
+            .filter(|worker| self.tables.rows_in_flight_of(worker.id).next().is_none())
             .map(|worker| (worker.updated, worker.id))
             .collect();
         found.sort_unstable();

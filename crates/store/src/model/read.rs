@@ -17,20 +17,22 @@ use crate::query::{
     Claimable, ClassBacklog, DeadLetter, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
     Page, QueuePause, QueueStats, WorkerPage, WorkerQuery,
 };
-use crate::record::{AttemptRecord, HeldJob, HolderRecord, JobRecord, WorkerBrief, WorkerRecord};
+use crate::record::{
+    AttemptRecord, HolderRecord, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
+};
 use crate::store::{GONE_SHOWN, StoreError};
 use crate::tally::{self, ClassCounts, Counts};
 
 impl Row {
     fn running(&self) -> Option<AttemptRecord> {
-        let held = self.held.as_ref()?;
+        let attempt = self.in_flight.as_ref()?;
         Some(AttemptRecord {
             epoch: self.job.epoch,
             life: self.job.life,
             attempt: self.job.running_attempt(),
-            worker: held.worker,
-            worker_name: held.plain.clone(),
-            claimed: held.claimed,
+            worker: attempt.worker,
+            worker_name: attempt.plain.clone(),
+            claimed: attempt.claimed,
             started: self.started(),
             finished: None,
             outcome: None,
@@ -39,7 +41,7 @@ impl Row {
             exit_code: None,
             by: String::new(),
             evidence: Evidence::default(),
-            pack_digest: held.pack_digest.clone(),
+            pack_digest: attempt.pack_digest.clone(),
         })
     }
 
@@ -69,12 +71,12 @@ impl Row {
             since: self.since,
             due: match self.place {
                 Place::Timer(due) => Some(due),
-                Place::Ready(_) | Place::Pending | Place::Held | Place::Ended => None,
+                Place::Ready(_) | Place::Pending | Place::Active | Place::Ended => None,
             },
-            holder: self.held.as_ref().map(|held| HolderRecord {
-                worker: held.worker,
-                name: held.plain.clone(),
-                visible_until: held.visible.map(|visible| visible.until),
+            holder: self.in_flight.as_ref().map(|attempt| HolderRecord {
+                worker: attempt.worker,
+                name: attempt.plain.clone(),
+                visible_until: attempt.visible.map(|visible| visible.until),
             }),
             last_holder: latest.as_ref().map(|attempt| HolderRecord {
                 worker: attempt.worker,
@@ -191,7 +193,7 @@ impl Tables {
         self.workers_latest_first()
             .into_iter()
             .map(|worker| {
-                let in_flight = self.rows_held_by(worker.id).count();
+                let in_flight = self.rows_in_flight_of(worker.id).count();
                 let in_flight = u32::try_from(in_flight).unwrap_or(u32::MAX);
                 WorkerRecord { in_flight, ..worker.clone() }
             })
@@ -256,15 +258,15 @@ impl Tables {
         self.classes.iter().filter_map(counted).collect()
     }
 
-    pub(super) fn held_by(&self, worker: WorkerId) -> Vec<HeldJob> {
-        self.rows_held_by(worker)
+    pub(super) fn in_flight_of(&self, worker: WorkerId) -> Vec<InFlightJob> {
+        self.rows_in_flight_of(worker)
             .filter_map(|(_, row)| {
-                Some(HeldJob {
+                Some(InFlightJob {
                     job: row.stored.id,
                     epoch: row.job.epoch,
                     started: row.started().is_some(),
                     cancelled: row.job.state == State::Cancelled,
-                    claimed: row.held.as_ref()?.claimed,
+                    claimed: row.in_flight.as_ref()?.claimed,
                     isolated: row.job.isolated,
                 })
             })
@@ -347,9 +349,9 @@ impl Tables {
         let times = |row: &Row| {
             let due = match row.place {
                 Place::Timer(due) => Some(due),
-                Place::Ready(_) | Place::Pending | Place::Held | Place::Ended => None,
+                Place::Ready(_) | Place::Pending | Place::Active | Place::Ended => None,
             };
-            let visible = row.held.as_ref().and_then(|held| held.visible);
+            let visible = row.in_flight.as_ref().and_then(|attempt| attempt.visible);
             [due, row.expires(), visible.map(|visible| visible.until), row.plain_limit()]
         };
         self.live_rows().flat_map(|(_, row)| times(row)).flatten().min()

@@ -3,7 +3,7 @@
 use outlast_core::job::{Event as JobEvent, EventKind, Holder, State};
 
 use crate::command::{EndDetail, Extend, Finish, Progress, Start};
-use crate::model::tables::{HeldRow, Row, Seq};
+use crate::model::tables::{ActiveRow, Row, Seq};
 use crate::model::tx::{Cause, Tx, must_be_active};
 use crate::reply::{MoveRefusal, Moved};
 use crate::rules::{check_fence, decide_finish, evidence_of, kind_of_ending, refusal_of};
@@ -12,16 +12,16 @@ use outlast_core::id::JobId;
 impl Tx<'_> {
     pub(super) fn start(&mut self, start: &Start) -> Result<Moved, MoveRefusal> {
         let (seq, row) = self.find(start.job)?;
-        let held = row.held.as_ref();
-        check_fence(&row.job, &start.fence, held.and_then(|held| held.plain.as_deref()))?;
-        let by = held.map(HeldRow::words).unwrap_or_default();
+        let attempt = row.in_flight.as_ref();
+        check_fence(&row.job, &start.fence, attempt.and_then(|attempt| attempt.plain.as_deref()))?;
+        let by = attempt.map(ActiveRow::words).unwrap_or_default();
         let detail = EndDetail::default();
         let cause = Cause { kind: EventKind::Start, by: &by, detail: &detail };
         let moved = self.play(seq, JobEvent::Start, 0, &cause)?;
         if start.pack_digest.is_some() {
             self.tables.change(seq, |row| {
-                if let Some(held) = &mut row.held {
-                    held.pack_digest.clone_from(&start.pack_digest);
+                if let Some(attempt) = &mut row.in_flight {
+                    attempt.pack_digest.clone_from(&start.pack_digest);
                 }
             });
         }
@@ -30,10 +30,11 @@ impl Tx<'_> {
 
     pub(super) fn finish(&mut self, finish: &Finish) -> Result<Moved, MoveRefusal> {
         let (seq, mut row) = self.find(finish.job)?;
-        let held = row.held.as_ref();
-        let plain = held.and_then(|held| held.plain.as_deref());
-        let alone =
-            held.and_then(|held| held.worker).is_some_and(|worker| self.tables.holds_one(worker));
+        let attempt = row.in_flight.as_ref();
+        let plain = attempt.and_then(|attempt| attempt.plain.as_deref());
+        let alone = attempt
+            .and_then(|attempt| attempt.worker)
+            .is_some_and(|worker| self.tables.holds_one(worker));
         // The worker knows better than we do whether it started: short attempts say so
         // only when they end.
         if let (Some(holder), Some(at)) = (row.job.holder, finish.detail.started) {
@@ -44,15 +45,20 @@ impl Tx<'_> {
         let holder = row.job.holder;
         self.tables.change(seq, |row| row.job.holder = holder);
         let detail = EndDetail { evidence: evidence_of(finish), ..finish.detail.clone() };
-        let cause = Cause { kind: kind_of_ending(&finish.ending), by: &finish.by, detail: &detail };
+        let cause =
+            Cause { kind: kind_of_ending(&finish.reported), by: &finish.by, detail: &detail };
         let moved = self.apply_transition(seq, &step, &cause, None).ok_or(MoveRefusal::NotFound)?;
         refusal_of(&step).map_or(Ok(moved), |refusal| Err(refusal.into()))
     }
 
     pub(super) fn progress(&mut self, progress: &Progress) -> Result<Moved, MoveRefusal> {
         let (seq, row) = self.find(progress.job)?;
-        let held = row.held.as_ref();
-        check_fence(&row.job, &progress.fence, held.and_then(|held| held.plain.as_deref()))?;
+        let attempt = row.in_flight.as_ref();
+        check_fence(
+            &row.job,
+            &progress.fence,
+            attempt.and_then(|attempt| attempt.plain.as_deref()),
+        )?;
         must_be_active(row.job.state)?;
         if progress.checkpoint.is_some() {
             self.tables.change(seq, |row| row.checkpoint.clone_from(&progress.checkpoint));
@@ -89,7 +95,9 @@ impl Tx<'_> {
         };
         for (seq, _) in &theirs {
             self.tables.change(*seq, |row| {
-                if let Some(visible) = row.held.as_mut().and_then(|held| held.visible.as_mut()) {
+                if let Some(visible) =
+                    row.in_flight.as_mut().and_then(|attempt| attempt.visible.as_mut())
+                {
                     visible.until = now.after(visible.length);
                 }
             });
@@ -106,7 +114,7 @@ enum Unnamed {
 }
 
 fn is_theirs(row: &Row, worker: &str, unnamed: Unnamed) -> bool {
-    let Some(held) = &row.held else { return false };
-    let named = held.plain.as_deref().map_or(unnamed == Unnamed::Too, |name| name == worker);
-    row.job.state == State::Active && held.visible.is_some() && named
+    let Some(attempt) = &row.in_flight else { return false };
+    let named = attempt.plain.as_deref().map_or(unnamed == Unnamed::Too, |name| name == worker);
+    row.job.state == State::Active && attempt.visible.is_some() && named
 }

@@ -22,16 +22,16 @@ impl Tx<'_> {
         let mut swept = Swept::default();
         let timer = |row: &Row| match row.place {
             Place::Timer(due) => Some(due),
-            Place::Ready(_) | Place::Pending | Place::Held | Place::Ended => None,
+            Place::Ready(_) | Place::Pending | Place::Active | Place::Ended => None,
         };
         let silent = |row: &Row| {
-            let visible = row.held.as_ref()?.visible?;
+            let visible = row.in_flight.as_ref()?.visible?;
             (visible.length <= sweep.watched).then_some(visible.until)
         };
         let none = |_: &Row| EndDetail::default();
         let expired = |_: &Row| EndDetail { evidence: "expired".into(), ..EndDetail::default() };
         let unseen = |row: &Row| {
-            let visible = row.held.as_ref().and_then(|held| held.visible);
+            let visible = row.in_flight.as_ref().and_then(|attempt| attempt.visible);
             visible.map_or_else(EndDetail::default, |visible| visibility_detail(visible.length))
         };
         let overrun =

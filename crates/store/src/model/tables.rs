@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use outlast_core::duty::Duty;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Job, Place, State, Turn};
+use outlast_core::leadership::Leadership;
 use outlast_core::time::{Span, Timestamp};
 use uuid::Uuid;
 
@@ -40,7 +40,7 @@ pub(super) struct Tables {
     /// Queues that someone paused or resumed, and whether they are paused.
     pub(super) paused: BTreeMap<String, bool>,
     pub(super) keys: BTreeMap<Fingerprint, Key>,
-    pub(super) duties: BTreeMap<String, Duty>,
+    pub(super) leaders: BTreeMap<String, Leadership>,
     pub(super) events: BTreeMap<Uuid, BTreeMap<u64, Vec<Event>>>,
     /// The last job that a prune has looked at.
     pub(super) pruned_to: Option<(Timestamp, Seq)>,
@@ -57,7 +57,7 @@ pub(super) struct Row {
     pub(super) since: Timestamp,
     /// Attempt number that the OJS wire shows.
     pub(super) attempt: u32,
-    pub(super) held: Option<HeldRow>,
+    pub(super) in_flight: Option<ActiveRow>,
     pub(super) attempts: Vec<AttemptRecord>,
     pub(super) checkpoint: Option<Vec<u8>>,
     pub(super) finished: Option<Timestamp>,
@@ -71,7 +71,7 @@ pub(super) struct Row {
 
 /// What is known about a running attempt besides the rules' [`outlast_core::job::Holder`].
 #[derive(Clone, Debug)]
-pub(super) struct HeldRow {
+pub(super) struct ActiveRow {
     pub(super) worker: Option<WorkerId>,
     /// The id that a plain holder gave itself.
     pub(super) plain: Option<String>,
@@ -89,7 +89,7 @@ pub(super) struct Visible {
     pub(super) length: Span,
 }
 
-impl HeldRow {
+impl ActiveRow {
     /// Who it is, for the event log.
     pub(super) fn words(&self) -> String {
         let plain = || self.plain.clone().unwrap_or_default();
@@ -104,13 +104,13 @@ impl Row {
 
     /// When the running attempt started, or was claimed.
     pub(super) fn began(&self) -> Option<Timestamp> {
-        let claimed = self.held.as_ref()?.claimed;
+        let claimed = self.in_flight.as_ref()?.claimed;
         Some(self.started().unwrap_or(claimed))
     }
 
     /// When a plain attempt's time is up.
     pub(super) fn plain_limit(&self) -> Option<Timestamp> {
-        self.held.as_ref()?.visible?;
+        self.in_flight.as_ref()?.visible?;
         if self.job.state != State::Active {
             return None;
         }
@@ -130,7 +130,7 @@ impl Row {
     fn position(&self, seq: Seq) -> Option<Position> {
         match self.place {
             Place::Ready(turn) => Some((Reverse(self.stored.priority), turn, seq)),
-            Place::Timer(_) | Place::Pending | Place::Held | Place::Ended => None,
+            Place::Timer(_) | Place::Pending | Place::Active | Place::Ended => None,
         }
     }
 }
@@ -199,7 +199,7 @@ impl Tables {
         if let Some(position) = row.position(seq) {
             self.ready.entry(row.class).or_default().insert(position);
         }
-        if row.job.state.is_terminal() && row.held.is_none() {
+        if row.job.state.is_terminal() && row.in_flight.is_none() {
             self.live.remove(&seq);
         } else {
             self.live.insert(seq);
@@ -224,14 +224,16 @@ impl Tables {
     }
 
     /// Rows that a native worker holds, in the order of enqueueing.
-    pub(super) fn rows_held_by(&self, worker: WorkerId) -> impl Iterator<Item = (Seq, &Row)> {
-        self.live_rows()
-            .filter(move |(_, row)| row.held.as_ref().is_some_and(|h| h.worker == Some(worker)))
+    pub(super) fn rows_in_flight_of(&self, worker: WorkerId) -> impl Iterator<Item = (Seq, &Row)> {
+        self.live_rows().filter(move |(_, row)| {
+            row.in_flight.as_ref().is_some_and(|h| h.worker == Some(worker))
+        })
     }
 
     /// Whether a worker holds exactly one attempt that is not cancelled.
     pub(super) fn holds_one(&self, worker: WorkerId) -> bool {
-        self.rows_held_by(worker).filter(|(_, row)| row.job.state == State::Active).count() == 1
+        self.rows_in_flight_of(worker).filter(|(_, row)| row.job.state == State::Active).count()
+            == 1
     }
 
     pub(super) fn is_paused(&self, queue: &str) -> bool {
@@ -244,9 +246,9 @@ impl Tables {
         workers
     }
 
-    /// Drops everything but the time and who has which duty: their epochs never fall.
+    /// Drops everything but the time and the leaders: their epochs never fall.
     pub(super) fn reset(&mut self) {
-        let duties = std::mem::take(&mut self.duties);
-        *self = Self { now: self.now, duties, ..Self::default() };
+        let leaders = std::mem::take(&mut self.leaders);
+        *self = Self { now: self.now, leaders, ..Self::default() };
     }
 }

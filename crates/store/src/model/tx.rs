@@ -8,7 +8,7 @@ use outlast_core::time::Timestamp;
 
 use crate::command::{Batch, BatchId, ClassId, ClassKey, EndDetail};
 use crate::event::Event;
-use crate::model::tables::{HeldRow, Row, Seq, Tables};
+use crate::model::tables::{ActiveRow, Row, Seq, Tables};
 use crate::record::AttemptRecord;
 use crate::reply::{MoveRefusal, Moved};
 use crate::rules::{Context, Facts, events_of};
@@ -92,7 +92,7 @@ impl<'a> Tx<'a> {
         seq: Seq,
         step: &Transition,
         cause: &Cause<'_>,
-        taker: Option<HeldRow>,
+        taker: Option<ActiveRow>,
     ) -> Option<Moved> {
         let now = self.now();
         let before = self.tables.rows.get(&seq)?.clone();
@@ -103,13 +103,13 @@ impl<'a> Tx<'a> {
             end_attempt(row, step, cause, now);
             move_row(row, step, cause.kind, now);
             if let Some(taker) = taker {
-                row.held = Some(taker);
+                row.in_flight = Some(taker);
             }
             moved(row, step, now)
         })?;
         let ran = moved.outcome.and_then(|_| before.began()).map(|began| now.since(began));
         let moved = Moved { ran, ..moved };
-        let worker = before.held.as_ref().and_then(|held| held.worker);
+        let worker = before.in_flight.as_ref().and_then(|attempt| attempt.worker);
         let facts = Facts {
             job: &before.stored,
             kind: cause.kind,
@@ -132,15 +132,15 @@ impl<'a> Tx<'a> {
 fn end_attempt(row: &mut Row, step: &Transition, cause: &Cause<'_>, now: Timestamp) {
     let Hold::Drop(outcome) = step.hold else { return };
     let started = row.started();
-    let Some(held) = row.held.take() else { return };
+    let Some(attempt) = row.in_flight.take() else { return };
     let detail = cause.detail;
     row.attempts.push(AttemptRecord {
         epoch: row.job.epoch,
         life: row.job.life,
         attempt: row.job.running_attempt(),
-        worker: held.worker,
-        worker_name: held.plain,
-        claimed: held.claimed,
+        worker: attempt.worker,
+        worker_name: attempt.plain,
+        claimed: attempt.claimed,
         started,
         finished: Some(now),
         outcome: Some(outcome),
@@ -149,7 +149,7 @@ fn end_attempt(row: &mut Row, step: &Transition, cause: &Cause<'_>, now: Timesta
         exit_code: detail.exit_code,
         by: cause.by.to_owned(),
         evidence: detail.evidence.clone(),
-        pack_digest: detail.pack_digest.clone().or(held.pack_digest),
+        pack_digest: detail.pack_digest.clone().or(attempt.pack_digest),
     });
     if outcome == Outcome::Completed {
         row.result.clone_from(&detail.result);
@@ -222,7 +222,7 @@ fn moved(row: &Row, step: &Transition, at: Timestamp) -> Moved {
         max_attempts: row.stored.rules.retry.max_attempts,
         due: match step.place {
             Place::Timer(due) => Some(due),
-            Place::Ready(_) | Place::Pending | Place::Held | Place::Ended => None,
+            Place::Ready(_) | Place::Pending | Place::Active | Place::Ended => None,
         },
         outcome: match step.hold {
             Hold::Drop(outcome) => Some(outcome),

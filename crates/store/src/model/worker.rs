@@ -62,7 +62,7 @@ impl Tx<'_> {
         let reply = Renewed {
             renewal: row.renewal,
             standing: row.standing,
-            held: self.count_held(renew.worker),
+            in_flight: self.count_in_flight(renew.worker),
         };
         self.keep(row);
         Ok(reply)
@@ -117,13 +117,13 @@ impl Tx<'_> {
         let going = if standing.holds_lease() {
             Vec::new()
         } else {
-            self.held_seqs(order.worker, |_| true)
+            self.in_flight_seqs(order.worker, |_| true)
         };
         let mut moved = self.lose(order.worker, &going, word);
         if !standing.holds_lease() {
             self.take_back(order.worker, Leave::Goodbye, word, &mut moved);
         }
-        let kept = self.count_held(order.worker);
+        let kept = self.count_in_flight(order.worker);
         Ok(WorkerMoved { worker: order.worker, standing, moved, kept })
     }
 
@@ -139,9 +139,9 @@ impl Tx<'_> {
                 if row.standing.liveness != Liveness::Suspect {
                     return Err(WorkerMoveRefusal::Renewed);
                 }
-                self.held_seqs(lapse.worker, |overlap| overlap == Overlap::Allowed)
+                self.in_flight_seqs(lapse.worker, |overlap| overlap == Overlap::Allowed)
             }
-            LapseScope::Everything => self.held_seqs(lapse.worker, |_| true),
+            LapseScope::Everything => self.in_flight_seqs(lapse.worker, |_| true),
         };
         let standing = match (decide(row.standing, WorkerEvent::Lapse), lapse.scope) {
             (Ok(standing), _) => standing,
@@ -159,7 +159,7 @@ impl Tx<'_> {
         }
         let mut moved = self.lose(lapse.worker, &going, word);
         self.take_back(lapse.worker, Leave::Silence, word, &mut moved);
-        let kept = self.count_held(lapse.worker);
+        let kept = self.count_in_flight(lapse.worker);
         Ok(WorkerMoved { worker: lapse.worker, standing, moved, kept })
     }
 
@@ -181,10 +181,15 @@ impl Tx<'_> {
         if workers.values().any(beats) {
             return;
         }
-        let held =
-            |row: &Row| row.held.as_ref().is_some_and(|held| held.plain.as_deref() == Some(&plain));
-        let mut seqs: Vec<Seq> =
-            self.tables.live_rows().filter(|(_, row)| held(row)).map(|(seq, _)| seq).collect();
+        let is_its_own = |row: &Row| {
+            row.in_flight.as_ref().is_some_and(|attempt| attempt.plain.as_deref() == Some(&plain))
+        };
+        let mut seqs: Vec<Seq> = self
+            .tables
+            .live_rows()
+            .filter(|(_, row)| is_its_own(row))
+            .map(|(seq, _)| seq)
+            .collect();
         seqs.sort_unstable();
         let (detail, event) = (leave.detail(word.evidence), leave.event());
         for seq in seqs {
@@ -205,9 +210,9 @@ impl Tx<'_> {
         }
     }
 
-    fn held_seqs(&self, worker: WorkerId, moves: impl Fn(Overlap) -> bool) -> Vec<Seq> {
+    fn in_flight_seqs(&self, worker: WorkerId, moves: impl Fn(Overlap) -> bool) -> Vec<Seq> {
         self.tables
-            .rows_held_by(worker)
+            .rows_in_flight_of(worker)
             .filter(|(_, row)| moves(row.job.rules.overlap))
             .map(|(seq, _)| seq)
             .collect()
@@ -234,13 +239,13 @@ impl Tx<'_> {
         moved
     }
 
-    fn count_held(&self, worker: WorkerId) -> u32 {
-        u32::try_from(self.tables.rows_held_by(worker).count()).unwrap_or(u32::MAX)
+    fn count_in_flight(&self, worker: WorkerId) -> u32 {
+        u32::try_from(self.tables.rows_in_flight_of(worker).count()).unwrap_or(u32::MAX)
     }
 
     pub(super) fn forget_worker(&mut self, worker: WorkerId) -> Reply {
         let live = self.tables.workers.get(&worker).is_none_or(|row| row.standing.holds_lease());
-        if live || self.count_held(worker) > 0 {
+        if live || self.count_in_flight(worker) > 0 {
             return Reply::NotFound;
         }
         self.tables.workers.remove(&worker);

@@ -42,7 +42,7 @@ fn jobs_are_stored_as_the_contract_says() {
 
 #[test]
 fn jobs_of_a_key_are_stored_once_as_the_contract_says() {
-    check(&Model, &conformance::once::cases());
+    check(&Model, &conformance::idempotency::cases());
 }
 
 #[test]
@@ -81,8 +81,8 @@ fn time_passes_as_the_contract_says() {
 }
 
 #[test]
-fn duties_are_held_as_the_contract_says() {
-    check(&Model, &conformance::duty::cases());
+fn leadership_is_taken_as_the_contract_says() {
+    check(&Model, &conformance::leadership::cases());
 }
 
 #[test]

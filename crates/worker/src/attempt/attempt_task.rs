@@ -20,8 +20,8 @@ use super::output::{Output, Readers};
 use super::proof::TreeHandle;
 use super::stop::{Cause, Command, KillSequence, Step};
 use crate::clock::boot_now;
-use crate::process::launch::{Launched, launch, place};
-use crate::process::protocol::{HeldIn, MainExit, Oom, Order, Report, ShimSpec};
+use crate::process::launch::{Launched, assign, launch};
+use crate::process::protocol::{ContainedIn, MainExit, Oom, Order, Report, ShimSpec};
 
 /// Orders to the shim that may wait while it is busy or stopped.
 const ORDER_QUEUE: usize = 32;
@@ -39,17 +39,17 @@ pub(super) async fn run(
     chunks: mpsc::UnboundedSender<Output>,
 ) -> AttemptEnd {
     let started = boot_now();
-    let launched = place(spec.containment, &spec.shim)
-        .and_then(|held_in| Ok((launch(&spec.shim, &spec.label)?, held_in)));
-    let (launched, held_in) = match launched {
+    let launched = assign(spec.containment, &spec.shim)
+        .and_then(|contained_in| Ok((launch(&spec.shim, &spec.label)?, contained_in)));
+    let (launched, contained_in) = match launched {
         Ok(launched) => launched,
         Err(error) => return never_started(started, format!("cannot launch a shim: {error}")),
     };
     let (mut task, stdin) =
-        AttemptTask::arm(&spec, (launched, held_in.clone()), (commands, chunks));
+        AttemptTask::arm(&spec, (launched, contained_in.clone()), (commands, chunks));
     task.started = started;
     // Only now, with everything armed that can end the attempt, does anything flow to it.
-    let feeder = task.feed(spec, held_in, stdin);
+    let feeder = task.feed(spec, contained_in, stdin);
     let tree_empty = task.until_empty().await;
     feeder.abort();
     task.conclude(tree_empty).await
@@ -103,7 +103,7 @@ enum Wake {
 impl AttemptTask {
     fn arm(
         spec: &AttemptSpec,
-        (launched, held_in): (Launched, HeldIn),
+        (launched, contained_in): (Launched, ContainedIn),
         (commands, chunks): (mpsc::Receiver<Command>, mpsc::UnboundedSender<Output>),
     ) -> (Self, pipe::Sender) {
         let Launched { child, socket, stdin, stdout, stderr } = launched;
@@ -117,7 +117,7 @@ impl AttemptTask {
             commands,
             handles_left: true,
             readers: Readers::start((stdout, stderr), spec.limits, chunks),
-            tree: TreeHandle::new(&held_in),
+            tree: TreeHandle::new(&contained_in),
             kill_sequence: KillSequence::new(spec.kill_after),
             timeout_at: spec.timeout.map(|timeout| Instant::now() + timeout),
             started: BootTime::default(),
@@ -127,13 +127,18 @@ impl AttemptTask {
     }
 
     /// Starts to write the spec and later orders to the shim, and the input to the job.
-    fn feed(&mut self, spec: AttemptSpec, held_in: HeldIn, stdin: pipe::Sender) -> Feeder {
+    fn feed(
+        &mut self,
+        spec: AttemptSpec,
+        contained_in: ContainedIn,
+        stdin: pipe::Sender,
+    ) -> Feeder {
         let shim_spec = ShimSpec {
             program: spec.program,
             args: spec.args,
             env: spec.env,
             cwd: spec.cwd,
-            held_in,
+            contained_in,
             hidden: spec.hidden,
             private_folder: spec.private_folder,
             deadline_boot_ms: spec.deadline.map(|deadline| deadline.0),

@@ -8,7 +8,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::process::cgroup::Group;
-use crate::process::protocol::HeldIn;
+use crate::process::protocol::ContainedIn;
 use crate::process::sys;
 
 /// How often a cgroup without a shim is polled.
@@ -29,11 +29,11 @@ pub(super) enum TreeHandle {
 }
 
 impl TreeHandle {
-    pub(super) fn new(held_in: &HeldIn) -> Self {
-        match held_in {
-            HeldIn::Pidns => Self::Namespace { init: None },
-            HeldIn::Cgroup { folder } => Self::Group(Group::at(folder.clone())),
-            HeldIn::Subreaper => Self::Session { job: None },
+    pub(super) fn new(contained_in: &ContainedIn) -> Self {
+        match contained_in {
+            ContainedIn::Pidns => Self::Namespace { init: None },
+            ContainedIn::Cgroup { folder } => Self::Group(Group::at(folder.clone())),
+            ContainedIn::Subreaper => Self::Session { job: None },
         }
     }
 

@@ -90,7 +90,7 @@ impl ActionHost {
             .unwrap_or_else(PoisonError::into_inner)
             .may_have(runtime_of(action.runner))
             && self.find_program(action).is_ok()
-            && self.secrets.gather(action).is_ok()
+            && self.secrets.resolve(action).is_ok()
     }
 }
 
@@ -139,7 +139,7 @@ impl Actions {
                 );
                 continue;
             }
-            if let Err(error) = secrets.gather(action) {
+            if let Err(error) = secrets.resolve(action) {
                 tracing::warn!(action = action.reference, "action not offered: {error}");
                 lacking.extend(packs.shared(&action.reference));
                 continue;

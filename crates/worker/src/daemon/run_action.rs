@@ -61,7 +61,7 @@ struct Prepared {
 }
 
 /// An attempt that has ended, before its outcome is made.
-struct Ended {
+struct EndedAttempt {
     action: Arc<Action>,
     ending: AttemptEnd,
     limit: Duration,
@@ -126,7 +126,7 @@ impl ActionRunner {
             .catalog
             .host
             .secrets
-            .gather(action)
+            .resolve(action)
             .map_err(|error| self.not_offered(action, &error))?;
         let no_folder = |error| Box::new(self.no_folder(&error));
         let name = format!("{}-{}", delivery.attempt.job, delivery.attempt.epoch);
@@ -258,7 +258,7 @@ impl ActionRunner {
             ending = ends => ending,
             never = forward_orders(&handle, &context) => match never {},
         };
-        let ended = Ended { action, ending, limit, stop: context.stop_reason(), mask };
+        let ended = EndedAttempt { action, ending, limit, stop: context.stop_reason(), mask };
         let (mut outcome, kept) = self.read_outcome(ended, folder).await;
         match kept {
             Ok(Some(kept)) if kept != delivery.checkpoint => outcome.checkpoint = kept.into(),
@@ -273,7 +273,11 @@ impl ActionRunner {
 
     /// Makes the outcome and reads what the job left. Nearly all leave little; what takes a
     /// while to read is read on another thread. The folder is removed later, without waiting.
-    async fn read_outcome(&self, done: Ended, folder: Arc<FolderGuard>) -> (Outcome, Checkpoint) {
+    async fn read_outcome(
+        &self,
+        done: EndedAttempt,
+        folder: Arc<FolderGuard>,
+    ) -> (Outcome, Checkpoint) {
         let is_small = done.ending.output.stdout.bytes.len() <= INLINE_BYTES_MAX && !left(&folder);
         let AttemptEnd { code: exit_code, tree_empty, executed, .. } = done.ending;
         let read = move || {
@@ -400,13 +404,13 @@ fn log(context: &AttemptContext, stream: LogStream, bytes: Vec<u8>) {
 
 /// Passes on orders and renewed deadlines for as long as the attempt lasts.
 async fn forward_orders(handle: &AttemptHandle, context: &AttemptContext) -> Infallible {
-    let mut told = false;
+    let mut was_asked_to_stop = false;
     let mut forced = false;
     let mut deadline = context.deadline().unwrap_or_default();
     loop {
         tokio::select! {
-            reason = context.stopped(), if !told => {
-                told = true;
+            reason = context.stopped(), if !was_asked_to_stop => {
+                was_asked_to_stop = true;
                 match reason {
                     StopReason::Cancelled | StopReason::Stale => handle.cancel(),
                     StopReason::DeadlineNear | StopReason::Interrupted => handle.interrupt(),

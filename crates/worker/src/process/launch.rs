@@ -18,7 +18,7 @@ use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 
 use super::containment::Containment;
-use super::protocol::HeldIn;
+use super::protocol::ContainedIn;
 use super::{OwnProgram, keeper, shim};
 
 /// A shim that was started, with our ends of everything. Nothing was said to it yet.
@@ -76,11 +76,11 @@ fn send_descriptor(socket: &StdUnixStream, descriptor: &impl AsFd) -> io::Result
 }
 
 /// Picks the place for one attempt inside `containment`.
-pub(crate) fn place(containment: Containment, program: &OwnProgram) -> io::Result<HeldIn> {
+pub(crate) fn assign(containment: Containment, program: &OwnProgram) -> io::Result<ContainedIn> {
     Ok(match containment {
-        Containment::Pidns => HeldIn::Pidns,
-        Containment::Cgroup => HeldIn::Cgroup { folder: next_group(program)? },
-        Containment::Subreaper => HeldIn::Subreaper,
+        Containment::Pidns => ContainedIn::Pidns,
+        Containment::Cgroup => ContainedIn::Cgroup { folder: next_group(program)? },
+        Containment::Subreaper => ContainedIn::Subreaper,
     })
 }
 

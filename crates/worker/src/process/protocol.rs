@@ -22,7 +22,7 @@ pub(crate) struct ShimSpec {
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cwd: PathBuf,
-    pub(crate) held_in: HeldIn,
+    pub(crate) contained_in: ContainedIn,
     /// Files that the job must not see, where its containment can hide them.
     pub(crate) hidden: Vec<PathBuf>,
     /// The attempt's own folder; its neighbours' are beside it.
@@ -34,7 +34,7 @@ pub(crate) struct ShimSpec {
 /// The containment of one attempt, with the place it uses.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum HeldIn {
+pub(crate) enum ContainedIn {
     Pidns,
     Cgroup { folder: PathBuf },
     Subreaper,

@@ -24,7 +24,7 @@ mod tree;
 
 use channel::Channel;
 
-use super::protocol::{HeldIn, Report};
+use super::protocol::{ContainedIn, Report};
 use super::{handover, sys};
 
 /// The hidden subcommand on which the program must call [`main`].
@@ -57,9 +57,9 @@ pub fn main() -> i32 {
             return 1;
         }
     };
-    match spec.held_in.clone() {
-        HeldIn::Pidns => namespace::run(channel, spec),
-        HeldIn::Cgroup { folder } => direct::run_in_cgroup(channel, &spec, folder),
-        HeldIn::Subreaper => direct::run_under_subreaper(channel, &spec),
+    match spec.contained_in.clone() {
+        ContainedIn::Pidns => namespace::run(channel, spec),
+        ContainedIn::Cgroup { folder } => direct::run_in_cgroup(channel, &spec, folder),
+        ContainedIn::Subreaper => direct::run_under_subreaper(channel, &spec),
     }
 }

@@ -5,12 +5,12 @@ use std::path::Path;
 use outlast_packs::PackSet;
 use tempfile::TempDir;
 
-use super::{Gathered, SecretError, Secrets};
+use super::{ResolvedSecrets, SecretError, Secrets};
 
 const WISHES: &str = "secrets: {API_KEY: , CERT: {as: file, from: tls.crt}}\n";
 
 /// Gathers the secrets of an action that wishes for these, from `folder`.
-fn gather(folder: &Path, wishes: &str) -> Result<Gathered, SecretError> {
+fn resolve(folder: &Path, wishes: &str) -> Result<ResolvedSecrets, SecretError> {
     let packs = tempfile::tempdir().unwrap();
     let put = |name: &str, text: &str| {
         let path = packs.path().join(name);
@@ -21,7 +21,7 @@ fn gather(folder: &Path, wishes: &str) -> Result<Gathered, SecretError> {
     put("demo/actions/it.sh", "");
     put("demo/actions/it.yaml", &format!("runner_type: shell\nentry_point: it.sh\n{wishes}"));
     let set = PackSet::load(&[packs.path().to_owned()]).unwrap();
-    Secrets::new(Some(folder.to_owned())).gather(set.get("demo.it").unwrap())
+    Secrets::new(Some(folder.to_owned())).resolve(set.get("demo.it").unwrap())
 }
 
 fn folder(mode: u32) -> TempDir {
@@ -38,7 +38,7 @@ fn folder(mode: u32) -> TempDir {
 #[test]
 fn secrets_come_as_variable_or_file() {
     for mode in [0o400, 0o440, 0o600] {
-        let found = gather(folder(mode).path(), WISHES).unwrap();
+        let found = resolve(folder(mode).path(), WISHES).unwrap();
         assert_eq!(found.variables, [("API_KEY".to_owned(), "sesame".to_owned())]);
         assert_eq!(found.files, [("CERT_FILE".to_owned(), b"-----BEGIN\n".to_vec())]);
         assert_eq!(format!("{found:?}"), "Gathered(1 variables, 1 files)");
@@ -48,7 +48,7 @@ fn secrets_come_as_variable_or_file() {
 #[test]
 fn what_others_may_read_or_change_is_refused_with_what_would_be_right() {
     for (mode, part) in [(0o644, "read by everybody"), (0o660, "changed by others")] {
-        let error = gather(folder(mode).path(), WISHES).unwrap_err().to_string();
+        let error = resolve(folder(mode).path(), WISHES).unwrap_err().to_string();
         assert!(error.contains("`API_KEY`") && error.contains(part), "{error}");
         assert!(error.contains("chmod 400"), "{error}");
     }
@@ -62,12 +62,12 @@ fn files_of_kubernetes_are_links_to_a_hidden_folder() {
     fs::rename(folder.path().join("API_KEY"), data.join("API_KEY")).unwrap();
     symlink("..2026_11_21", folder.path().join("..data")).unwrap();
     symlink("..data/API_KEY", folder.path().join("API_KEY")).unwrap();
-    assert!(gather(folder.path(), WISHES).is_ok());
+    assert!(resolve(folder.path(), WISHES).is_ok());
     // A link that leads out of the folder is not followed.
     let outside = tempfile::NamedTempFile::new().unwrap();
     fs::remove_file(folder.path().join("API_KEY")).unwrap();
     symlink(outside.path(), folder.path().join("API_KEY")).unwrap();
-    let error = gather(folder.path(), WISHES).unwrap_err().to_string();
+    let error = resolve(folder.path(), WISHES).unwrap_err().to_string();
     assert!(error.contains("leads out of the folder"), "{error}");
 }
 
@@ -77,11 +77,11 @@ fn a_file_in_memory_may_be_readable_by_all_as_kubernetes_and_docker_leave_it() {
     fs::write(folder.path().join("API_KEY"), "sesame").unwrap();
     let mode = fs::Permissions::from_mode(0o644);
     fs::set_permissions(folder.path().join("API_KEY"), mode).unwrap();
-    assert!(gather(folder.path(), "secrets: {API_KEY: }\n").is_ok());
+    assert!(resolve(folder.path(), "secrets: {API_KEY: }\n").is_ok());
 }
 
 #[test]
 fn a_missing_secret_is_named() {
-    let error = gather(folder(0o400).path(), "secrets: {OTHER: {as: env}}\n").unwrap_err();
+    let error = resolve(folder(0o400).path(), "secrets: {OTHER: {as: env}}\n").unwrap_err();
     assert!(error.to_string().starts_with("secret `OTHER` is missing: there is no file "));
 }

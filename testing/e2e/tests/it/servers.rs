@@ -239,7 +239,7 @@ impl Dice {
     }
 }
 
-/// Twice the retention of the test, and the 5 s that a duty outlasts two looks by.
+/// Twice the retention of the test, and the 5 s that the leader's lease outlasts two intervals by.
 const DUTY_LEASE: Duration = Duration::from_secs(6);
 
 /// What only one server does is done by another when that one is killed.

@@ -106,7 +106,7 @@ fn job_runs_although_the_servers_line_was_cut_when_it_was_committed() {
     let _worker = scene.worker("w1");
     let program = program(&scene);
     let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
-               where application_name = 'outlast line' and datname = current_database()";
+               where application_name = 'outlast notify' and datname = current_database()";
     for _ in 0..3 {
         eventually("the server listens", within(LEASE), || (program.run(cut) == "1").then_some(()));
         let id = program.run(&traced(&scene, ""));

@@ -38,7 +38,7 @@ pub(super) struct Attempt {
 
 /// How the demo ended.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct Summary {
     accepted: usize,
     completed: usize,
     lost: usize,
@@ -59,22 +59,22 @@ pub(super) async fn verify(
     load: &Load,
     ledger: &mut Ledger,
     killed_at: Moment,
-) -> Result<Verdict, Failure> {
-    let mut verdict = Verdict { accepted: load.accepted().len(), ..Verdict::default() };
+) -> Result<Summary, Failure> {
+    let mut summary = Summary { accepted: load.accepted().len(), ..Summary::default() };
     for id in load.accepted() {
         let account = account(client, id).await?;
         // A superseded attempt may have written one more line in the meantime.
         ledger.read()?;
-        verdict.add(id, &account, ledger, killed_at);
+        summary.add(id, &account, ledger, killed_at);
     }
     let accepted: HashSet<&str> = load.accepted().iter().map(String::as_str).collect();
     for stranger in ledger.jobs().filter(|job| !accepted.contains(job)) {
-        verdict.faults.push(format!("job {stranger} ran but was never accepted"));
+        summary.faults.push(format!("job {stranger} ran but was never accepted"));
     }
     for line in ledger.malformed() {
-        verdict.faults.push(format!("the ledger has a torn line: {line:?}"));
+        summary.faults.push(format!("the ledger has a torn line: {line:?}"));
     }
-    Ok(verdict)
+    Ok(summary)
 }
 
 /// Asks about a job until it has ended, for a bounded time.
@@ -99,7 +99,7 @@ async fn account(client: &Client, id: &str) -> Result<Account, Failure> {
     Ok(Account { status, attempts: attempts.iter().map(attempt).collect() })
 }
 
-impl Verdict {
+impl Summary {
     fn add(&mut self, id: &str, account: &Account, ledger: &Ledger, killed_at: Moment) {
         let lines = ledger.of(id);
         let Compared { completed, has_ended, faults } = compare(account, lines);
@@ -144,11 +144,11 @@ impl Verdict {
         };
         row("kill to re-run", again);
         row("took", span(self.took));
-        let verdict = match self.faults.len() {
+        let summary = match self.faults.len() {
             0 => "ledger and API agree".to_owned(),
             count => format!("{count} faults"),
         };
-        row("verdict", verdict);
+        row("verdict", summary);
         format!("\n{table}")
     }
 }

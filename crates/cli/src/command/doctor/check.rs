@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// The verdict on a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Verdict {
+pub(super) enum Level {
     /// It was not checked; the fact says why.
     Skipped,
     /// All is well.
@@ -16,7 +16,7 @@ pub(super) enum Verdict {
     Fail,
 }
 
-impl Verdict {
+impl Level {
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Skipped => "skipped",
@@ -32,7 +32,7 @@ impl Verdict {
 pub(super) struct Check {
     /// What, in one or two words that do not change.
     pub(super) name: &'static str,
-    pub(super) verdict: Verdict,
+    pub(super) level: Level,
     /// What was found.
     pub(super) fact: String,
     /// The number in it, and its unit.
@@ -42,26 +42,26 @@ pub(super) struct Check {
 }
 
 impl Check {
-    fn new(name: &'static str, verdict: Verdict, fact: impl Into<String>) -> Self {
-        Self { name, verdict, fact: fact.into(), number: None, fix: None }
+    fn new(name: &'static str, level: Level, fact: impl Into<String>) -> Self {
+        Self { name, level, fact: fact.into(), number: None, fix: None }
     }
 
     pub(super) fn ok(name: &'static str, fact: impl Into<String>) -> Self {
-        Self::new(name, Verdict::Ok, fact)
+        Self::new(name, Level::Ok, fact)
     }
 
     pub(super) fn skipped(name: &'static str, why: impl Into<String>) -> Self {
-        Self::new(name, Verdict::Skipped, why)
+        Self::new(name, Level::Skipped, why)
     }
 
-    /// Something is not right: `verdict` says how bad, `fix` what would help.
+    /// Something is not right: `level` says how bad, `fix` what would help.
     pub(super) fn wrong(
         name: &'static str,
-        verdict: Verdict,
+        level: Level,
         fact: impl Into<String>,
         fix: impl Into<String>,
     ) -> Self {
-        Self { fix: Some(fix.into()), ..Self::new(name, verdict, fact) }
+        Self { fix: Some(fix.into()), ..Self::new(name, level, fact) }
     }
 
     pub(super) fn warn(
@@ -69,7 +69,7 @@ impl Check {
         fact: impl Into<String>,
         fix: impl Into<String>,
     ) -> Self {
-        Self::wrong(name, Verdict::Warn, fact, fix)
+        Self::wrong(name, Level::Warn, fact, fix)
     }
 
     pub(super) fn fail(
@@ -77,7 +77,7 @@ impl Check {
         fact: impl Into<String>,
         fix: impl Into<String>,
     ) -> Self {
-        Self::wrong(name, Verdict::Fail, fact, fix)
+        Self::wrong(name, Level::Fail, fact, fix)
     }
 
     pub(super) fn with_number(mut self, value: f64, unit: &'static str) -> Self {
@@ -88,7 +88,7 @@ impl Check {
     pub(super) fn to_json(&self) -> Value {
         json!({
             "check": self.name,
-            "verdict": self.verdict.word(),
+            "verdict": self.level.word(),
             "fact": self.fact,
             "value": self.number.map(|(value, _)| value),
             "unit": self.number.map(|(_, unit)| unit),
@@ -101,7 +101,7 @@ impl Check {
 pub(super) fn page(checks: &[Check]) -> String {
     let mut table = Table::new(&["VERDICT", "CHECK", "FACT"]);
     for check in checks {
-        let (word, name) = (check.verdict.word().to_owned(), check.name.to_owned());
+        let (word, name) = (check.level.word().to_owned(), check.name.to_owned());
         table.row(vec![word, name, escape(&check.fact)]);
         if let Some(fix) = &check.fix {
             table.row(vec![String::new(), String::new(), format!("fix: {}", escape(fix))]);
@@ -112,7 +112,7 @@ pub(super) fn page(checks: &[Check]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Check, Verdict, page};
+    use super::{Check, Level, page};
 
     #[test]
     fn a_fix_stands_below_its_fact_and_nothing_reaches_the_terminal_raw() {
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_worst_verdict_is_the_greatest() {
-        assert!(Verdict::Fail > Verdict::Warn && Verdict::Warn > Verdict::Ok);
-        assert!(Verdict::Ok > Verdict::Skipped);
+        assert!(Level::Fail > Level::Warn && Level::Warn > Level::Ok);
+        assert!(Level::Ok > Level::Skipped);
     }
 }

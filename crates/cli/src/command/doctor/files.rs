@@ -9,7 +9,7 @@ use outlast_cli_core::exit::Failure;
 use outlast_packs::PackSet;
 use outlast_server::probe;
 
-use super::check::{Check, Verdict};
+use super::check::{Check, Level};
 use super::{Args, Subject, flags, tls};
 use crate::config::server::{ServerConfig, Switches, tls_files};
 use crate::config::value::{self, Database};
@@ -258,14 +258,14 @@ pub(super) async fn port(subject: &Subject<'_>, checks: &mut Vec<Check>) {
             };
             // The default port may be in use: that is no fault unless it was chosen.
             let chosen = setting.origin != Origin::Default;
-            let verdict = if chosen { Verdict::Fail } else { Verdict::Warn };
+            let level = if chosen { Level::Fail } else { Level::Warn };
             let fix = "stop what listens there, or choose another server.listen";
             checks.push(if is_ours {
                 Check::ok(NAME, format!("an Outlast server listens on {address}"))
             } else {
                 let fact =
                     format!("{address} is in use by something that is not an Outlast server");
-                Check::wrong(NAME, verdict, fact, fix)
+                Check::wrong(NAME, level, fact, fix)
             });
         }
         Err(error) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use outlast_cli_core::output::span;
 use outlast_store_postgres::{Diagnostics, OpenError, diagnose};
 
-use super::check::{Check, Verdict};
+use super::check::{Check, Level};
 use super::files::laws_check;
 
 /// Every commit waits for this; slower and it limits everything.
@@ -23,7 +23,7 @@ const VERSION_MIN: i32 = 150_000;
 pub(super) async fn check(url: &str, checks: &mut Vec<Check>) {
     const NAME: &str = "postgres";
     match diagnose(url).await {
-        Ok(found) => checks.extend(judge(&found)),
+        Ok(found) => checks.extend(evaluate(&found)),
         Err(error @ OpenError::Address { .. }) => {
             checks.push(Check::fail(
                 NAME,
@@ -38,7 +38,7 @@ pub(super) async fn check(url: &str, checks: &mut Vec<Check>) {
     }
 }
 
-fn judge(found: &Diagnostics) -> Vec<Check> {
+fn evaluate(found: &Diagnostics) -> Vec<Check> {
     let mut checks = vec![version(found), durability(found), writes(found), commit(found)];
     checks.extend([connections(found), rights(found), migrations(found), clock(found)]);
     checks.extend([vacuum(found), transactions(found), bloat(found)]);
@@ -114,10 +114,10 @@ fn rights(found: &Diagnostics) -> Check {
     let fact = format!("the role lacks: {}", found.lacking.join(", "));
     let pending = found.standing.as_ref().is_ok_and(|standing| !standing.pending.is_empty());
     // Only migrations need them.
-    let verdict = if pending { Verdict::Fail } else { Verdict::Ok };
+    let level = if pending { Level::Fail } else { Level::Ok };
     if pending {
         let fix = "grant them, or run `outlast migrate` as the database's owner";
-        return Check::wrong(NAME, verdict, fact, fix);
+        return Check::wrong(NAME, level, fact, fix);
     }
     Check::ok(NAME, format!("{fact}; nothing is to be migrated"))
 }
@@ -219,68 +219,56 @@ mod tests {
     #[test]
     fn nothing_is_wrong_with_a_database_that_is_well() {
         let wrong: Vec<Check> =
-            judge(&well()).into_iter().filter(|check| check.verdict != Verdict::Ok).collect();
+            evaluate(&well()).into_iter().filter(|check| check.level != Level::Ok).collect();
         assert!(wrong.is_empty(), "{wrong:?}");
     }
 
     #[test]
     fn each_thing_that_is_wrong_is_one_check_with_a_fix() {
         let standing = SchemaStatus { applied: Vec::new(), pending: vec!["0001_first"] };
-        let cases: Vec<(&str, Verdict, Diagnostics)> = vec![
-            (
-                "postgres",
-                Verdict::Fail,
-                Diagnostics { version: ("14.2".into(), 140_002), ..well() },
-            ),
+        let cases: Vec<(&str, Level, Diagnostics)> = vec![
+            ("postgres", Level::Fail, Diagnostics { version: ("14.2".into(), 140_002), ..well() }),
             (
                 "postgres durability",
-                Verdict::Fail,
+                Level::Fail,
                 Diagnostics { not_durable: vec!["fsync"], ..well() },
             ),
-            ("postgres writes", Verdict::Fail, Diagnostics { read_only: true, ..well() }),
+            ("postgres writes", Level::Fail, Diagnostics { read_only: true, ..well() }),
             (
                 "postgres commit",
-                Verdict::Warn,
+                Level::Warn,
                 Diagnostics { commit: Some(Duration::from_millis(80)), ..well() },
             ),
-            (
-                "postgres connections",
-                Verdict::Warn,
-                Diagnostics { connections: (95, 97), ..well() },
-            ),
+            ("postgres connections", Level::Warn, Diagnostics { connections: (95, 97), ..well() }),
+            ("postgres migrations", Level::Warn, Diagnostics { standing: Ok(standing), ..well() }),
             (
                 "postgres migrations",
-                Verdict::Warn,
-                Diagnostics { standing: Ok(standing), ..well() },
-            ),
-            (
-                "postgres migrations",
-                Verdict::Fail,
+                Level::Fail,
                 Diagnostics { standing: Err(Mismatch::Newer { found: 9, known: 1 }), ..well() },
             ),
-            ("postgres clock", Verdict::Warn, Diagnostics { ahead: -7.0, ..well() }),
-            ("postgres vacuum", Verdict::Fail, Diagnostics { autovacuum: false, ..well() }),
+            ("postgres clock", Level::Warn, Diagnostics { ahead: -7.0, ..well() }),
+            ("postgres vacuum", Level::Fail, Diagnostics { autovacuum: false, ..well() }),
             (
                 "postgres transactions",
-                Verdict::Warn,
+                Level::Warn,
                 Diagnostics { oldest: Some((Duration::from_secs(900), "pid 7".into())), ..well() },
             ),
             (
                 "postgres jobs",
-                Verdict::Fail,
+                Level::Fail,
                 Diagnostics { broken: Some(vec![("in two states at once", 2)]), ..well() },
             ),
             (
                 "postgres bloat",
-                Verdict::Warn,
+                Level::Warn,
                 Diagnostics { bloated: vec![("ready".into(), 10, 900_000)], ..well() },
             ),
         ];
-        for (name, verdict, found) in cases {
+        for (name, level, found) in cases {
             let wrong: Vec<Check> =
-                judge(&found).into_iter().filter(|check| check.verdict > Verdict::Ok).collect();
+                evaluate(&found).into_iter().filter(|check| check.level > Level::Ok).collect();
             let [wrong] = wrong.as_slice() else { panic!("{name}: {wrong:?}") };
-            assert_eq!((wrong.name, wrong.verdict), (name, verdict), "{wrong:?}");
+            assert_eq!((wrong.name, wrong.level), (name, level), "{wrong:?}");
             assert!(wrong.fix.is_some(), "{wrong:?}");
         }
     }

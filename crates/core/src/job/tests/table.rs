@@ -54,11 +54,11 @@ fn waiting() -> Vec<(&'static str, Job)> {
 }
 
 fn ended() -> Vec<(&'static str, Job)> {
-    let held = active(rules(3), true);
-    let free = Job { holder: None, ..held.clone() };
+    let in_flight = active(rules(3), true);
+    let free = Job { holder: None, ..in_flight.clone() };
     vec![
         ("completed", Job { state: State::Completed, ..free.clone() }),
-        ("cancelled, still held", Job { state: State::Cancelled, ..held }),
+        ("cancelled, still held", Job { state: State::Cancelled, ..in_flight }),
         ("cancelled", Job { state: State::Cancelled, ..free.clone() }),
         ("discarded", Job { state: State::Discarded, ..free }),
     ]
@@ -103,7 +103,7 @@ fn cell(job: &Job, event: Event<'_>) -> String {
     match step.place {
         Place::Ready(Turn::Front) => said.push("front".into()),
         Place::Timer(_) => said.push("after the backoff".into()),
-        Place::Ready(Turn::InOrder) | Place::Pending | Place::Held | Place::Ended => {}
+        Place::Ready(Turn::InOrder) | Place::Pending | Place::Active | Place::Ended => {}
     }
     match step.hold {
         Hold::Take(_) => said.push("held".into()),

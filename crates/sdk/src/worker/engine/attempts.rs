@@ -24,7 +24,7 @@ use crate::worker_state::margin;
 
 /// How often attempts that end within the same turn are waited for before sending. Each
 /// round lets every ready task run once, so very short jobs fill a message.
-const GATHER_ROUNDS: u32 = 64;
+const COLLECT_ROUNDS: u32 = 64;
 
 /// Reports that are enough for one message.
 const GATHER_REPORTS: usize = 256;
@@ -99,7 +99,7 @@ impl<H: Handler> Engine<H> {
         if !void {
             self.report(attempt, report::What::Finished(report.clone()));
         }
-        self.work.in_flight.ended(attempt, report);
+        self.work.in_flight.finish(attempt, report);
         let counter = match ending {
             _ if void => &mut self.exit.summary.stopped,
             OutcomeKind::Completed => &mut self.exit.summary.completed,
@@ -149,7 +149,7 @@ impl<H: Handler> Engine<H> {
     pub(super) fn hand_back(&mut self, attempt: AttemptId, why: &str) {
         let report = Outcome::not_started(why).into_wire(None);
         self.report(attempt, report::What::Finished(report.clone()));
-        self.work.in_flight.ended(attempt, report);
+        self.work.in_flight.finish(attempt, report);
         self.exit.summary.handed_back += 1;
     }
 
@@ -190,8 +190,8 @@ impl<H: Handler> Engine<H> {
     }
 
     /// Starts what may start, and takes in what ends at once.
-    pub(super) async fn gather(&mut self, now: BootTime) {
-        for _ in 0..GATHER_ROUNDS {
+    pub(super) async fn start_and_collect(&mut self, now: BootTime) {
+        for _ in 0..COLLECT_ROUNDS {
             let started = self.start_waiting(now);
             let mut heard = false;
             while let Ok(event) = self.inbox.events.try_recv() {

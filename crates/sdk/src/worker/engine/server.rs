@@ -12,7 +12,7 @@ use crate::delivery::{AttemptId, Delivery};
 use crate::handler::Handler;
 use crate::heartbeat::{BeatAnswer, span_or};
 use crate::outcome::StopReason;
-use crate::session::link::LinkEvent;
+use crate::session::connection::ConnectionEvent;
 use crate::session::{AttachError, Attached};
 use crate::worker::in_flight::Announcement;
 use crate::worker::output_queue::Answers;
@@ -20,24 +20,24 @@ use crate::worker::summary::RunError;
 use crate::worker_state::{Terms, identity_bytes};
 
 impl<H: Handler> Engine<H> {
-    pub(super) fn on_link(&mut self, event: LinkEvent, now: BootTime) {
+    pub(super) fn on_connection(&mut self, event: ConnectionEvent, now: BootTime) {
         match event {
-            LinkEvent::Due => {
+            ConnectionEvent::Due => {
                 let hello = self.hello();
                 let interval = self.interval();
-                self.session.link.connect(hello, interval);
+                self.session.connection.connect(hello, interval);
             }
-            LinkEvent::Attached(attached) => self.on_welcome(*attached, now),
-            LinkEvent::NotAttached(error) => self.on_not_attached(error, now),
-            LinkEvent::Message(message) => self.on_message(message, now),
-            LinkEvent::Lost(reason) => {
+            ConnectionEvent::Attached(attached) => self.on_welcome(*attached, now),
+            ConnectionEvent::NotAttached(error) => self.on_not_attached(error, now),
+            ConnectionEvent::Message(message) => self.on_message(message, now),
+            ConnectionEvent::Lost(reason) => {
                 tracing::warn!(
                     reason,
-                    held = self.work.in_flight.remaining(),
+                    in_flight = self.work.in_flight.remaining(),
                     "session lost, reattaching"
                 );
                 self.session_over();
-                self.session.link.retry_later();
+                self.session.connection.retry_later();
             }
         }
     }
@@ -61,7 +61,7 @@ impl<H: Handler> Engine<H> {
             runtimes: profile.runtimes.clone(),
             labels: profile.labels.clone().into_iter().collect(),
             types: profile.types.clone(),
-            held: reported.held(),
+            held: reported.in_flight(),
             heartbeat_interval_ms: crate::clock::span(self.timeouts.heartbeat_interval).0,
             phase: phase.into(),
             about_json: profile.about_json.clone(),
@@ -82,7 +82,7 @@ impl<H: Handler> Engine<H> {
         self.state.reported().live = true;
         self.outlet.attached.send_replace(true);
         let number = session.number;
-        self.session.link.up(session);
+        self.session.connection.up(session);
         self.say_attached(number);
         self.session.resumed = true;
         self.session.store_generation = welcome.store_generation;
@@ -127,12 +127,12 @@ impl<H: Handler> Engine<H> {
     fn reconcile_phase(&mut self) {
         let phase = self.phase();
         let resumed_away =
-            phase == v1::Phase::Running && self.session.told_phase == v1::Phase::Quiet;
+            phase == v1::Phase::Running && self.session.announced_phase == v1::Phase::Quiet;
         self.session.overrules_quiet = resumed_away;
         if resumed_away || phase != self.session.hello_phase || self.faults.current.is_some() {
             self.report_phase(&self.fault_or("changed while away"));
         }
-        self.session.told_phase = phase;
+        self.session.announced_phase = phase;
     }
 
     /// Everything the last session may not have heard.
@@ -164,12 +164,12 @@ impl<H: Handler> Engine<H> {
         match error {
             AttachError::OutOfReach(reason) => {
                 tracing::warn!(reason, "cannot attach to the server, retrying");
-                self.session.link.retry_later();
+                self.session.connection.retry_later();
             }
             AttachError::Refused { code, reason } => self.on_refused(code, reason, now),
             AttachError::NotAllowed(reason) if self.may_be_let_in_again(now) => {
                 tracing::error!(reason, "server does not allow this worker, retrying");
-                self.session.link.retry_later();
+                self.session.connection.retry_later();
             }
             AttachError::NotAllowed(reason) => self.give_up(RunError::NotAllowed(reason), now),
         }
@@ -194,10 +194,10 @@ impl<H: Handler> Engine<H> {
             {
                 tracing::error!(
                     reason,
-                    held = self.work.in_flight.remaining(),
+                    in_flight = self.work.in_flight.remaining(),
                     "server refuses the session; running attempts continue, retrying"
                 );
-                self.session.link.retry_later();
+                self.session.connection.retry_later();
             }
             RefusalCode::Version | RefusalCode::Invalid => {
                 self.give_up(RunError::Refused(reason), now);
@@ -205,32 +205,32 @@ impl<H: Handler> Engine<H> {
             RefusalCode::Unspecified | RefusalCode::Superseded | RefusalCode::Unavailable => {
                 let code = code.as_str_name();
                 tracing::warn!(code, reason, "server refused the session, retrying");
-                self.session.link.retry_later();
+                self.session.connection.retry_later();
             }
         }
     }
 
     /// The lease is over: whatever was claimed moves, or has moved. Register again.
     fn lapse(&mut self, reason: &str) {
-        let held = self.void_all();
+        let in_flight = self.void_all();
         let lapsed = self.state.reported().worker;
-        tracing::warn!(worker = %lapsed, reason, held, "worker lapsed: stopping what it held");
+        tracing::warn!(worker = %lapsed, reason, in_flight, "worker lapsed: stopping what it held");
         self.exit.summary.lapses += 1;
         self.session.resumed = false;
-        self.state.reported().begin_anew();
+        self.state.reported().reset_identity();
         self.state.lease_lost();
         if matches!(self.stage, Stage::Running | Stage::Quiet(_)) {
-            self.session.link.retry_later();
+            self.session.connection.retry_later();
         } else {
             // It will take nothing and has nothing to report: no need to be known again.
-            self.session.link.close();
+            self.session.connection.close();
         }
     }
 
     fn give_up(&mut self, error: RunError, now: BootTime) {
         tracing::error!(%error, "worker cannot go on");
         self.void_all();
-        self.session.link.close();
+        self.session.connection.close();
         self.exit.fatal = Some(error);
         self.apply(StageEvent::GuardianGone, "refused by the server", now);
     }
@@ -246,7 +246,7 @@ impl<H: Handler> Engine<H> {
         self.profile.types = types;
         self.session.resumed = false;
         self.session_over();
-        self.session.link.retry_later();
+        self.session.connection.retry_later();
     }
 
     fn session_over(&mut self) {
@@ -255,7 +255,7 @@ impl<H: Handler> Engine<H> {
     }
 
     fn on_message(&mut self, message: ServerMessage, now: BootTime) {
-        let current = self.session.link.session_number();
+        let current = self.session.connection.session_number();
         if current.is_none_or(|current| message.session < current)
             && !matches!(message.body, Some(Body::Refused(_)))
         {
@@ -356,7 +356,7 @@ impl<H: Handler> Engine<H> {
             v1::Phase::Quiet => StageEvent::QuietOrder,
             v1::Phase::Draining => StageEvent::DrainOrder,
         };
-        self.session.told_phase = phase;
+        self.session.announced_phase = phase;
         self.apply(event, &format!("ordered by {by}"), now);
         if self.phase() != phase {
             // A signal or a fault keeps it quiet, or it drains already: the server must not
@@ -391,10 +391,10 @@ impl<H: Handler> Engine<H> {
             }
             RefusalCode::Unspecified => {
                 // Not known to the store at all: a new attachment makes it known.
-                if self.session.link.session_number().is_some() {
+                if self.session.connection.session_number().is_some() {
                     tracing::warn!(reason = reply.reason, "server does not know this worker");
                     self.session_over();
-                    self.session.link.retry_later();
+                    self.session.connection.retry_later();
                 }
             }
             RefusalCode::Superseded

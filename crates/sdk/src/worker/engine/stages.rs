@@ -176,8 +176,8 @@ impl<H: Handler> Engine<H> {
 
     pub(super) fn report_phase(&mut self, why: &str) {
         let phase = self.phase();
-        if self.session.link.session_number().is_some() {
-            self.session.told_phase = phase;
+        if self.session.connection.session_number().is_some() {
+            self.session.announced_phase = phase;
             self.work.outbox.phase(PhaseChange { phase: phase.into(), why: why.to_owned() });
         }
     }
@@ -230,7 +230,7 @@ impl<H: Handler> Engine<H> {
         }
         tracing::info!(summary = ?self.exit.summary, "deregistering worker {} (ID: {worker})", self.profile.name);
         self.heartbeat.last().await;
-        if let Some(session) = self.session.link.take() {
+        if let Some(session) = self.session.connection.take() {
             let mut last = Vec::new();
             let now = boot_now();
             let trusted = now < self.state.lease_end();

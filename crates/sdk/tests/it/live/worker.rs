@@ -63,7 +63,7 @@ impl Stage {
         self.runtime.block_on(self.client.get(id)).unwrap()
     }
 
-    fn ended(&self, id: JobId) -> Job {
+    fn wait(&self, id: JobId) -> Job {
         self.runtime.block_on(self.client.wait(id, BOUND)).unwrap()
     }
 
@@ -151,7 +151,7 @@ fn a_stopped_worker_takes_no_work_until_it_is_continued() {
     stage.scene.await_named_worker("reports", "quiet", BOUND);
     let job = stage.report(1);
     worker.signal(Signal::CONT);
-    assert_eq!(stage.ended(job).state, JobState::Completed);
+    assert_eq!(stage.wait(job).state, JobState::Completed);
     assert!(worker.log().contains("SIGTSTP"), "{}", worker.log());
 }
 
@@ -167,7 +167,7 @@ fn the_next_worker_goes_on_where_a_killed_one_was() {
     });
     worker.kill();
     let _second = stage.worker();
-    let ended = stage.ended(job).completed().unwrap();
+    let ended = stage.wait(job).completed().unwrap();
     let result = ended.result.unwrap();
     assert!(result["resumed_at"].as_u64().unwrap() > 0, "{result}");
     assert_eq!(result["rows"], 150);
@@ -218,7 +218,7 @@ fn a_job_that_forbids_overlap_is_run_by_a_handler_that_wants_it_so() {
         (counted.now.load(Ordering::SeqCst) == 0).then_some(())
     });
     stage.scene.server().process().signal(Signal::CONT);
-    let ended = stage.ended(job).completed().unwrap();
+    let ended = stage.wait(job).completed().unwrap();
     assert_eq!((ended.result, counted.ever.load(Ordering::SeqCst)), (Some(json!(true)), 2));
     drop(stop);
     workers.block_on(running).unwrap().unwrap();

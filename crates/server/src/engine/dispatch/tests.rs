@@ -11,13 +11,13 @@ use uuid::Uuid;
 use super::*;
 use crate::engine::profile::Profile;
 use crate::engine::session_facts::NOT_POLLING_AFTER;
-use crate::engine::sessions::{HeldHere, HeldProgress, Session};
+use crate::engine::sessions::{AttemptProgress, InFlightAttempt, Session};
 
 fn worker(n: u128) -> WorkerId {
     WorkerId(Uuid::from_u128(n))
 }
 
-fn session(n: u128, slots: u32, held: u128) -> Session {
+fn session(n: u128, slots: u32, in_flight: u128) -> Session {
     let profile = Profile {
         role: WorkerRole::Sdk,
         queues: vec!["default".into()],
@@ -33,14 +33,14 @@ fn session(n: u128, slots: u32, held: u128) -> Session {
         CancellationToken::new().drop_guard(),
     );
     session.slots = slots;
-    for job in 0..held {
-        let attempt = HeldHere {
+    for job in 0..in_flight {
+        let attempt = InFlightAttempt {
             epoch: Epoch(1),
             delivered: BootTime(0),
-            progress: HeldProgress::Started,
+            progress: AttemptProgress::Started,
             isolated: false,
         };
-        session.held.insert(JobId(Uuid::from_u128(job)), attempt);
+        session.in_flight.insert(JobId(Uuid::from_u128(job)), attempt);
     }
     session
 }

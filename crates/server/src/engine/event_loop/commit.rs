@@ -71,7 +71,7 @@ impl EventLoop {
             let together = ops.into_iter().zip(retried);
             let mut part: Vec<Attempted> =
                 together.map(|(op, retried)| Attempted { op, retried }).collect();
-            let is_locked = matches!(error, StoreError::Held(_));
+            let is_locked = matches!(error, StoreError::Locked(_));
             locked += usize::from(is_locked);
             if part.len() > 1 {
                 let second = part.split_off(part.len() / 2);

@@ -107,8 +107,8 @@ impl EventLoop {
             Signal::Arrived => self.shared.arrivals_wanted.notify_one(),
             Signal::Cancelled { worker, job, epoch } => {
                 let (worker, job, epoch) = (WorkerId(worker), JobId(job), Epoch(epoch));
-                let held = self.sessions.get(worker).and_then(|it| it.held.get(&job));
-                if held.is_some_and(|held| held.epoch == epoch) {
+                let attempt = self.sessions.get(worker).and_then(|it| it.in_flight.get(&job));
+                if attempt.is_some_and(|attempt| attempt.epoch == epoch) {
                     self.stop_cancelled(worker, job, epoch);
                 }
             }
@@ -186,8 +186,10 @@ async fn missed_signals(
         let order = WorkerOrder::from(worker.standing.phase);
         let by = "store".to_owned();
         signals.push(Signal::Phase { worker: worker.id.0, order: order.as_str().into(), by });
-        for held in store.held_by(worker.id).await?.iter().filter(|held| held.cancelled) {
-            signals.push(Signal::cancelled(worker.id, held.job, held.epoch));
+        for attempt in
+            store.in_flight_of(worker.id).await?.iter().filter(|attempt| attempt.cancelled)
+        {
+            signals.push(Signal::cancelled(worker.id, attempt.job, attempt.epoch));
         }
     }
     Ok(signals)

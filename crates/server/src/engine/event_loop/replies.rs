@@ -3,8 +3,8 @@
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Refusal, State};
 use outlast_core::worker::liveness::Liveness;
-use outlast_store::command::{ClassId, EndDetail, Ending, Fence, Finish};
-use outlast_store::idempotency::Onced;
+use outlast_store::command::{ClassId, EndDetail, Fence, Finish, ReportedOutcome};
+use outlast_store::idempotency::EnqueuedOnce;
 use outlast_store::reply::{Claimed, Claims, Enqueued, MoveRefusal, Moved};
 use outlast_store::{Command, Reply};
 
@@ -19,7 +19,7 @@ impl EventLoop {
     pub(super) fn learn(&mut self, reply: &Reply) {
         match reply {
             Reply::Enqueued(Ok(job)) => self.job_enqueued(job),
-            Reply::EnqueuedAll(Ok(jobs)) | Reply::Onced(Ok(Onced::Stored(jobs))) => {
+            Reply::EnqueuedAll(Ok(jobs)) | Reply::EnqueuedOnce(Ok(EnqueuedOnce::Stored(jobs))) => {
                 jobs.iter().for_each(|job| self.job_enqueued(job));
             }
             Reply::EnqueuedArrived(done) => self.arrivals_enqueued(done),
@@ -29,7 +29,7 @@ impl EventLoop {
                 swept.moved.iter().for_each(|moved| self.job_moved(moved));
             }
             Reply::Stranded(found) => {
-                self.metrics.stranded(found.moved.len());
+                self.metrics.unclaimable(found.moved.len());
                 found.moved.iter().for_each(|moved| self.job_moved(moved));
             }
             Reply::Registered(Ok(_)) => self.metrics.worker_registered(),
@@ -168,7 +168,7 @@ impl EventLoop {
         }
         let Some(session) = self.sessions.for_output(worker) else { return };
         if finished {
-            session.ended(job, epoch);
+            session.release(job, epoch);
         }
         session.answer(ReportAnswer { job, epoch, finished, verdict });
     }
@@ -217,7 +217,7 @@ impl EventLoop {
             let finish = Finish {
                 job: job.job.id,
                 fence: Fence { epoch: Some(job.epoch), ..Fence::default() },
-                ending: Ending::NotStarted,
+                reported: ReportedOutcome::NotStarted,
                 detail: EndDetail {
                     evidence: "the claimant was gone before the claim reached it".into(),
                     ..EndDetail::default()

@@ -70,13 +70,13 @@ async fn a_store_that_goes_away_while_a_batch_is_split_fails_all_of_it_at_once()
 /// With more than eight locked rows the heartbeats of all other workers were refused with them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heartbeats_of_many_workers_with_locked_rows_cost_no_other_its_own() {
-    let held = |command: &Command| match command {
+    let needs_row = |command: &Command| match command {
         Command::Renew(renew) => renew.worker.0.as_u128() <= 30,
         _ => false,
     };
     let store = model().failing(move |batch| {
-        let is_held = batch.commands.iter().any(held);
-        is_held.then(|| StoreError::Held("a row".into()))
+        let is_locked = batch.commands.iter().any(needs_row);
+        is_locked.then(|| StoreError::Locked("a row".into()))
     });
     let engine = Engine::start(Arc::new(store), settings());
     for _ in 0..2 {

@@ -162,7 +162,7 @@ pub(super) async fn events(mut req: ApiRequest) -> Result<ApiResponse, ApiError>
     let mut query = EventQuery { job: Some(job), ..event_log::filter(&mut req).await? };
     query.after = event_log::cursor(&req);
     if stream::is_wanted(&req, false)? {
-        return stream::answer(req, query).await;
+        return stream::respond(req, query).await;
     }
     query.limit = req.page()?.limit;
     event_log::list_as_data(&req.app, query).await

@@ -36,14 +36,14 @@ pub(super) async fn beat(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let Extended { jobs: extended, passed_over } = extended;
     let state = match directive(app, &extended).await? {
         Some(directive) => directive,
-        None => told(standing),
+        None => state_name(standing),
     };
     let listed = match &beat.active_jobs {
         ActiveJobs::Jobs(jobs) => jobs.as_slice(),
         ActiveJobs::Count(_) => &[],
     };
-    let held = |job: &&JobId| extended.contains(job) || passed_over.contains(job);
-    let stale = listed.iter().filter(|job| !held(job));
+    let is_current = |job: &&JobId| extended.contains(job) || passed_over.contains(job);
+    let stale = listed.iter().filter(|job| !is_current(job));
     let ids = |ids: Vec<&JobId>| ids.into_iter().map(ToString::to_string).collect::<Vec<_>>();
     let (kept, stale) = (ids(extended.iter().collect()), ids(stale.collect()));
     let now = app.now().await?;
@@ -107,11 +107,11 @@ async fn catch_up(app: App, worker: String, mut jobs: Vec<JobId>) {
 }
 
 /// Returns the state that a held job's test directive asks for, in conformance runs only.
-async fn directive(app: &App, held: &[JobId]) -> Result<Option<&'static str>, ApiError> {
+async fn directive(app: &App, in_flight: &[JobId]) -> Result<Option<&'static str>, ApiError> {
     if !app.engine.settings().conformance {
         return Ok(None);
     }
-    for job in held {
+    for job in in_flight {
         let record = app.engine.store().job(*job).await?;
         let directive = record.and_then(|record| quirks::test_directive(&record.job.payload.extra));
         if directive.is_some() {
@@ -122,7 +122,7 @@ async fn directive(app: &App, held: &[JobId]) -> Result<Option<&'static str>, Ap
 }
 
 /// Returns the state that the OJS API tells a worker.
-const fn told(standing: Standing) -> &'static str {
+const fn state_name(standing: Standing) -> &'static str {
     match (standing.liveness, standing.phase) {
         (Liveness::Lapsed | Liveness::Gone, _) | (_, Phase::Draining) => "terminate",
         (Liveness::Live | Liveness::Suspect, Phase::Quiet) => "quiet",

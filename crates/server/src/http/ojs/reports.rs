@@ -7,7 +7,7 @@ use outlast_core::job::{Refusal, State};
 use outlast_core::time::Span;
 use outlast_store::Command;
 use outlast_store::command::{
-    Claim, ClaimFrom, Claimant, EndDetail, Ending, Fence, Finish, Reporter,
+    Claim, ClaimFrom, Claimant, EndDetail, Fence, Finish, ReportedOutcome, Reporter,
 };
 use outlast_store::reply::{ClaimRefusal, Claimed, MoveRefusal, Moved};
 use outlast_wire::json::Object;
@@ -62,7 +62,7 @@ pub(super) async fn ack(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
         evidence: "acknowledged by a plain client".into(),
         ..EndDetail::default()
     };
-    let moved = match finish(&req.app, by, about, Ending::Completed, detail).await? {
+    let moved = match finish(&req.app, by, about, ReportedOutcome::Completed, detail).await? {
         Reported::Moved(moved) => moved,
         Reported::TooLate(answer) => return Ok(answer),
     };
@@ -76,18 +76,20 @@ pub(super) async fn nack(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let body = req.body().await?;
     let Nack { about, sort, error } = Nack::read(&body)?;
     let by = by(&req, &about);
-    let ending = match sort {
-        NackSort::Failed { error_type, retryable } => Ending::Failed { error_type, retryable },
-        NackSort::TimedOut => Ending::TimedOut,
-        NackSort::Interrupted => Ending::Interrupted,
-        NackSort::Requeued => Ending::Requeued,
+    let reported = match sort {
+        NackSort::Failed { error_type, retryable } => {
+            ReportedOutcome::Failed { error_type, retryable }
+        }
+        NackSort::TimedOut => ReportedOutcome::TimedOut,
+        NackSort::Interrupted => ReportedOutcome::Interrupted,
+        NackSort::Requeued => ReportedOutcome::Requeued,
     };
     let detail = EndDetail {
         error: Some(error),
         evidence: "reported by a plain client".into(),
         ..EndDetail::default()
     };
-    let moved = match finish(&req.app, by, about, ending, detail).await? {
+    let moved = match finish(&req.app, by, about, reported, detail).await? {
         Reported::Moved(moved) => moved,
         Reported::TooLate(answer) => return Ok(answer),
     };
@@ -122,7 +124,7 @@ async fn finish(
     app: &App,
     by: String,
     about: About,
-    ending: Ending,
+    reported: ReportedOutcome,
     detail: EndDetail,
 ) -> Result<Reported, ApiError> {
     let job = about.job;
@@ -131,7 +133,7 @@ async fn finish(
         worker: about.worker.map(Reporter::Plain),
         attempt: about.attempt,
     };
-    let finish = Finish { job, fence, ending, detail, by };
+    let finish = Finish { job, fence, reported, detail, by };
     match orders::try_move(app, job, Command::Finish(Box::new(finish))).await? {
         Ok(moved) => Ok(Reported::Moved(moved)),
         Err(refusal) => match too_late(app, job, &refusal).await? {

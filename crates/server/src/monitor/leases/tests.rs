@@ -60,13 +60,13 @@ impl Scene {
         (workers, streams)
     }
 
-    async fn await_held(&self, wanted: usize) {
-        let held = || -> usize {
-            self.engine.shared().fleet.sessions().iter().map(|session| session.held()).sum()
+    async fn await_in_flight(&self, wanted: usize) {
+        let in_flight = || -> usize {
+            self.engine.shared().fleet.sessions().iter().map(|session| session.in_flight()).sum()
         };
         let begun = Instant::now();
-        while held() < wanted {
-            assert!(begun.elapsed() < PATIENCE, "{} of {wanted} jobs are held", held());
+        while in_flight() < wanted {
+            assert!(begun.elapsed() < PATIENCE, "{} of {wanted} jobs are held", in_flight());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -78,11 +78,11 @@ impl Scene {
     /// Each job is said to have started.
     async fn start_all(&self, workers: &[WorkerId]) {
         for worker in workers {
-            let held = self.engine.store().held_by(*worker).await.unwrap();
-            let starts = held.iter().map(|held| {
-                let fence = native_fence(*worker, held.epoch);
+            let in_flight = self.engine.store().in_flight_of(*worker).await.unwrap();
+            let starts = in_flight.iter().map(|attempt| {
+                let fence = native_fence(*worker, attempt.epoch);
                 self.engine.submit(Command::Start(Start {
-                    job: held.job,
+                    job: attempt.job,
                     fence,
                     pack_digest: None,
                 }))
@@ -142,7 +142,7 @@ async fn a_fleet_that_dies_three_times_costs_few_commits_and_no_job_is_blamed() 
     let jobs = (1..=JOBS).map(noop_job).collect();
     scene.engine.submit(Command::EnqueueAll(jobs)).await.unwrap();
     let (mut workers, mut _streams) = scene.fleet(1).await;
-    scene.await_held(all(JOBS)).await;
+    scene.await_in_flight(all(JOBS)).await;
     for round in 1..=ROUNDS {
         scene.start_all(&workers).await;
         scene.kill(&workers).await;
@@ -150,7 +150,7 @@ async fn a_fleet_that_dies_three_times_costs_few_commits_and_no_job_is_blamed() 
         let batches = scene.await_lapses(all(WORKERS * round)).await;
         assert!(batches.len() <= all(4 * round), "{} commits", batches.len());
         (workers, _streams) = scene.fleet(round + 1).await;
-        scene.await_held(all(JOBS)).await;
+        scene.await_in_flight(all(JOBS)).await;
         let limited = u64::try_from(JOBS).unwrap() - limits::REDISPATCH.burst;
         let fastest = Duration::from_millis(limited * 1_000 / limits::REDISPATCH.per_second);
         assert!(died.elapsed() >= fastest, "handed out within {:?}", died.elapsed());
@@ -176,7 +176,7 @@ async fn jobs_that_are_lost_with_every_fleet_are_isolated_and_given_up_in_the_en
         let (workers, _streams) = scene.fleet(round).await;
         let is_suspected = round > u128::from(Budgets::DEFAULT.losses) + 1;
         // Then each goes alone to a worker of its own.
-        scene.await_held(all(if is_suspected { left.min(WORKERS) } else { left })).await;
+        scene.await_in_flight(all(if is_suspected { left.min(WORKERS) } else { left })).await;
         scene.start_all(&workers).await;
         scene.kill(&workers).await;
         scene.await_lapses(all(WORKERS * round)).await;
@@ -245,30 +245,30 @@ fn a_worker_that_fell_silent_before_its_connection_was_closed_is_frozen() {
 async fn a_held_row_of_one_worker_does_not_keep_another_from_being_given_up() {
     let worker = |n| WorkerId(Uuid::from_u128(n));
     let renew = |worker| Command::Renew(Renew { worker, lease: Span(400), in_flight: 0 });
-    let (held, dead) = (worker(1), worker(2));
+    let (locked, dead) = (worker(1), worker(2));
     let clock = ManualClock::at(Timestamp(1_000));
     let store = ModelStore::new(Arc::new(clock.clone()));
     let store = store.failing(move |batch| {
         let is_about_it = |command: &Command| match command {
-            Command::Renew(renew) => renew.worker == held,
-            Command::Lapse(lapse) => lapse.worker == held,
+            Command::Renew(renew) => renew.worker == locked,
+            Command::Lapse(lapse) => lapse.worker == locked,
             _ => false,
         };
         let any = batch.commands.iter().any(is_about_it);
-        any.then(|| StoreError::Held("a row".into()))
+        any.then(|| StoreError::Locked("a row".into()))
     });
     let mut settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
     settings.check_interval = Span(20);
     let engine = Engine::start(Arc::new(store), settings);
     let others: Vec<WorkerId> = (3..8).map(worker).collect();
-    for one in [held, dead].iter().chain(&others) {
+    for one in [locked, dead].iter().chain(&others) {
         register_sdk_worker(&engine, (*one, 1), Span(400)).await;
     }
     tokio::spawn(run(engine.clone()));
     let lapsed = async {
         loop {
             // All but the dead one beat, and one of these in vain.
-            let beating = others.iter().chain([&held]);
+            let beating = others.iter().chain([&locked]);
             let beats = join_all(beating.map(|one| engine.beat(renew(*one)))).await;
             assert_eq!(beats.iter().filter(|beat| beat.is_err()).count(), 1, "{beats:?}");
             let names = vec!["worker.lapsed".to_owned()];

@@ -78,7 +78,7 @@ pub(super) fn reads<H: Harness>(
     both.same("live workers", ModelStore::live_workers, H::Store::live_workers, |all| all)?;
     let workers = harness.block_on(model.workers()).map_err(|error| error.to_string())?;
     for id in workers.into_iter().map(|row| row.id) {
-        both.same("held", |it| it.held_by(id), |it| it.held_by(id), |all| all)?;
+        both.same("held", |it| it.in_flight_of(id), |it| it.in_flight_of(id), |all| all)?;
     }
     both.same("backlog", ModelStore::backlog, H::Store::backlog, |all| all)?;
     both.same("tally", ModelStore::tally, H::Store::tally, |all| all)?;

@@ -45,16 +45,18 @@ impl Laws {
             active_by_worker += usize::from(native);
             self.seen.insert(id, job);
         }
-        let mut held = 0;
+        let mut in_flight = 0;
         let workers = harness.block_on(model.workers()).map_err(|e| e.to_string())?;
         for worker in workers {
-            let of = harness.block_on(model.held_by(worker.id)).map_err(|e| e.to_string())?;
-            held += of.len();
+            let of = harness.block_on(model.in_flight_of(worker.id)).map_err(|e| e.to_string())?;
+            in_flight += of.len();
         }
-        if held == active_by_worker {
+        if in_flight == active_by_worker {
             Ok(())
         } else {
-            Err(format!("law broken: {held} attempts are held, {active_by_worker} jobs say so"))
+            Err(format!(
+                "law broken: {in_flight} attempts are held, {active_by_worker} jobs say so"
+            ))
         }
     }
 }
@@ -85,12 +87,12 @@ fn law_of_change(before: &JobRecord, now: &JobRecord) -> Option<&'static str> {
 }
 
 fn law_of_state(job: &JobRecord) -> Option<&'static str> {
-    let held = job.holder.is_some();
+    let in_flight = job.holder.is_some();
     let due = matches!(job.state, State::Scheduled | State::Retryable);
     let laws = [
-        (job.state != State::Active || held, "an active job is held"),
+        (job.state != State::Active || in_flight, "an active job is held"),
         (
-            !held || matches!(job.state, State::Active | State::Cancelled),
+            !in_flight || matches!(job.state, State::Active | State::Cancelled),
             "only active and cancelled jobs are held",
         ),
         (due == job.due.is_some(), "exactly the jobs that wait for a time are due"),

@@ -13,13 +13,13 @@ use uuid::Uuid;
 
 use super::script::{AsWho, ClaimSort, Detail, How, JOBS, Order, Spec, Step, Wish};
 use crate::command::{
-    Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, Command, DutyAsk, DutyFence, EndDetail,
-    Ending, Extend, Fence, Finish, First, JobOrder, Lapse, LogChunk, NewJob, Origin, Payload,
-    Progress, Prune, QueueOrder, RETENTION, Registration, Renew, Reporter, Route, Start, Strand,
-    Sweep, WorkerMove, WorkerRole,
+    Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, Command, EndDetail, Extend, Fence,
+    Finish, First, JobOrder, Lapse, LeadershipFence, LeadershipRequest, LogChunk, NewJob, Origin,
+    Payload, Progress, Prune, QueueOrder, RETENTION, Registration, Renew, ReportedOutcome,
+    Reporter, Route, Start, Strand, Sweep, WorkerMove, WorkerRole,
 };
 use crate::conformance::Harness;
-use crate::idempotency::Once;
+use crate::idempotency::EnqueueOnce;
 use crate::model::ModelStore;
 use crate::record::WorkerRecord;
 use crate::store::Store as _;
@@ -93,7 +93,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         | Command::Strand(_)
         | Command::Queue(_)
         | Command::ForgetWorker(_)
-        | Command::Duty(_)
+        | Command::Leadership(_)
         | Command::Prune(_)
         | Command::Reset => Vec::new(),
     }
@@ -222,7 +222,7 @@ impl<H: Harness> View<'_, H> {
             Wish::Sweep { .. }
             | Wish::Strand { .. }
             | Wish::Queue { .. }
-            | Wish::Duty { .. }
+            | Wish::Leadership { .. }
             | Wish::Prune { .. } => self.about_time(wish),
         }
     }
@@ -287,16 +287,16 @@ impl<H: Harness> View<'_, H> {
                 let (queue, by) = (queue_name(*queue), "someone".into());
                 Command::Queue(QueueOrder { queue, paused: *paused, by })
             }
-            Wish::Duty { server, hold } => {
+            Wish::Leadership { server, hold } => {
                 let (name, holder) = (RETENTION.to_owned(), server_id(*server));
-                Command::Duty(DutyAsk { name, holder, hold: hold.map(Span) })
+                Command::Leadership(LeadershipRequest { name, holder, hold: hold.map(Span) })
             }
             Wish::Prune { ago, limit, stale } => {
-                let (duty, limit) = (self.duty(*stale), *limit);
+                let (leadership, limit) = (self.leadership(*stale), *limit);
                 let (finished_before, workers_before) =
                     (Timestamp(now.0 - ago), Timestamp(now.0 - ago));
                 Command::Prune(Prune {
-                    duty,
+                    leadership,
                     finished_before,
                     workers_before,
                     limit,
@@ -307,12 +307,12 @@ impl<H: Harness> View<'_, H> {
         }
     }
 
-    /// The duty of retention as it is now, or as it was one epoch ago.
-    fn duty(&self, stale: bool) -> DutyFence {
-        let found = self.model.duty(RETENTION).expect("the model is open");
+    /// The lease of retention as it is now, or as it was one epoch ago.
+    fn leadership(&self, stale: bool) -> LeadershipFence {
+        let found = self.model.leadership(RETENTION).expect("the model is open");
         let (holder, epoch) = found.map_or_else(|| (server_id(0), 1), |it| (it.holder, it.epoch.0));
         let epoch = Epoch(epoch - u64::from(stale));
-        DutyFence { name: RETENTION.to_owned(), holder, epoch }
+        LeadershipFence { name: RETENTION.to_owned(), holder, epoch }
     }
 
     fn claim(&self, worker: u8, max: u32, sort: ClaimSort) -> Command {
@@ -328,17 +328,17 @@ impl<H: Harness> View<'_, H> {
     }
 
     fn finish(&self, job: u8, as_who: AsWho, how: How, detail: &Detail) -> Command {
-        let ending = match how {
-            How::Completed => Ending::Completed,
+        let reported = match how {
+            How::Completed => ReportedOutcome::Completed,
             How::Failed { retryable, forbidden } => {
                 let error_type = if forbidden { "auth.expired" } else { "error" };
-                Ending::Failed { error_type: error_type.into(), retryable }
+                ReportedOutcome::Failed { error_type: error_type.into(), retryable }
             }
-            How::TimedOut => Ending::TimedOut,
-            How::Interrupted => Ending::Interrupted,
-            How::NotStarted => Ending::NotStarted,
-            How::Requeued => Ending::Requeued,
-            How::Lost => Ending::Lost,
+            How::TimedOut => ReportedOutcome::TimedOut,
+            How::Interrupted => ReportedOutcome::Interrupted,
+            How::NotStarted => ReportedOutcome::NotStarted,
+            How::Requeued => ReportedOutcome::Requeued,
+            How::Lost => ReportedOutcome::Lost,
         };
         let now = self.now();
         let detail = EndDetail {
@@ -352,7 +352,7 @@ impl<H: Harness> View<'_, H> {
         };
         let job = self.aimed(job, &[State::Active, State::Cancelled]);
         let (fence, by) = (self.fence(job, as_who), "reporter".into());
-        Command::Finish(Box::new(Finish { job, fence, ending, detail, by }))
+        Command::Finish(Box::new(Finish { job, fence, reported, detail, by }))
     }
 
     fn give_order(&self, job: u8, order: Order, tenant: bool) -> Command {
@@ -376,7 +376,7 @@ impl<H: Harness> View<'_, H> {
     /// Mostly the same request for a key; the key is kept for less than a script lasts.
     fn enqueue_once(&self, key: u8, request: u8, specs: &[Spec]) -> Command {
         let now = self.now();
-        Command::EnqueueOnce(Box::new(Once {
+        Command::EnqueueOnce(Box::new(EnqueueOnce {
             key: [key; 32],
             request: [request / 7; 32],
             keep: Span(2000),

@@ -56,7 +56,7 @@ pub(super) enum Wish {
     Queue { queue: u8, paused: bool },
     Log { job: u8, n: u32, stream: Stream },
     ForgetWorker { worker: u8 },
-    Duty { server: u8, hold: Option<u64> },
+    Leadership { server: u8, hold: Option<u64> },
     Prune { ago: i64, limit: u32, stale: bool },
 }
 
@@ -261,7 +261,7 @@ fn about_the_rest() -> BoxedStrategy<Wish> {
             .prop_map(|(class, ago, limit)| Wish::Strand { class, ago, limit }),
         1 => (0..2_u8, any::<bool>()).prop_map(|(queue, paused)| Wish::Queue { queue, paused }),
         2 => (0..3_u8, option::weighted(0.8, 0..1500_u64))
-            .prop_map(|(server, hold)| Wish::Duty { server, hold }),
+            .prop_map(|(server, hold)| Wish::Leadership { server, hold }),
         2 => (-1..3000_i64, 1..4_u32, any::<u8>()).prop_map(|(ago, limit, n)| {
             Wish::Prune { ago, limit, stale: n < 50 }
         }),

@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::process::{Pid, getpid};
 
 use crate::process::handover;
-use crate::process::protocol::{HeldIn, ShimSpec};
+use crate::process::protocol::{ContainedIn, ShimSpec};
 use crate::process::sys::JobEntry;
 
 /// Executes the job's program on the standard descriptors and then lets go of them.
@@ -20,7 +20,7 @@ pub(super) fn start(spec: &ShimSpec, group: Option<OwnedFd>) -> Result<Pid, Stri
     let mut command = Command::new(&spec.program);
     command.args(&spec.args).env_clear().current_dir(&spec.cwd);
     command.envs(spec.env.iter().map(|(name, value)| (name, value)));
-    let keeps_mounts = matches!(spec.held_in, HeldIn::Pidns);
+    let keeps_mounts = matches!(spec.contained_in, ContainedIn::Pidns);
     JobEntry { parent: getpid(), group, keeps_mounts }.arrange(&mut command);
     let child = command.spawn().map_err(|error| explain(spec, &error))?;
     // From here on the job is there, and has no business in the process that holds it.

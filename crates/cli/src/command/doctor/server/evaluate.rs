@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use outlast_cli_core::output::{at, span, text_at};
 use serde_json::Value;
 
-use super::super::check::{Check, Verdict};
+use super::super::check::{Check, Level};
 use super::super::files::{disk_check, fsync_check};
 
 /// Largest clock skew without a warning: displayed times and schedules are off by it.
@@ -94,9 +94,9 @@ fn skewed(name: &'static str, skew: f64, whose: &str, than: &str) -> Check {
     let direction = if skew < 0.0 { "behind" } else { "ahead of" };
     let fact = format!("{whose} is {} {direction} {than}", length(skew));
     let fix = "synchronise the clocks with NTP; displayed times and schedules depend on it, leases do not";
-    let verdict = if skew.abs() > SKEW_FAIL { Verdict::Fail } else { Verdict::Warn };
+    let level = if skew.abs() > SKEW_FAIL { Level::Fail } else { Level::Warn };
     let check = if skew.abs() > SKEW_WARN {
-        Check::wrong(name, verdict, fact, fix)
+        Check::wrong(name, level, fact, fix)
     } else {
         Check::ok(name, fact)
     };
@@ -211,8 +211,8 @@ fn unstarted(report: &Value) -> Check {
 pub(super) fn workers(report: &Value) -> Vec<Check> {
     const NAME: &str = "workers";
     let all = list(report, "workers");
-    let is_held = |worker: &&Value| worker.get("holds_lease") == Some(&Value::Bool(true));
-    let held: Vec<&Value> = all.iter().filter(is_held).collect();
+    let is_locked = |worker: &&Value| worker.get("holds_lease") == Some(&Value::Bool(true));
+    let held: Vec<&Value> = all.iter().filter(is_locked).collect();
     let troubled: Vec<String> = held.iter().filter_map(|worker| trouble(worker)).collect();
     let number = count(held.len());
     if held.is_empty() {

@@ -45,7 +45,7 @@ impl Scene {
             AtomicUsize::fetch_add(&tries, 1, Ordering::Relaxed);
             #[expect(clippy::disallowed_methods, reason = "a store waits that long for a lock")]
             std::thread::sleep(LOCK_LIMIT);
-            Some(StoreError::Held("a row".into()))
+            Some(StoreError::Locked("a row".into()))
         });
         let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
         Self { engine: Engine::start(Arc::new(store), settings), locked, failed }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::super::check::{Check, Verdict};
+use super::super::super::check::{Check, Level};
 use super::{clocks, minor_distance, queues, store, versions, workers};
 
 fn at(seconds: f64) -> Timestamp {
@@ -12,19 +12,19 @@ fn at(seconds: f64) -> Timestamp {
     Timestamp::from_millisecond(1_800_000_000_000 + millis).unwrap()
 }
 
-fn verdict(checks: &[Check], name: &str) -> Verdict {
-    checks.iter().find(|check| check.name == name).unwrap().verdict
+fn level(checks: &[Check], name: &str) -> Level {
+    checks.iter().find(|check| check.name == name).unwrap().level
 }
 
 #[test]
 fn versions_may_be_one_minor_apart() {
     assert_eq!(minor_distance("1.2.3", "1.3.0"), Some(1));
     assert_eq!(minor_distance("1.2.3", "2.2.3"), None);
-    let report = |version: &str| versions(&json!({"version": version})).verdict;
-    assert_eq!(report(env!("CARGO_PKG_VERSION")), Verdict::Ok);
-    assert_eq!(report("0.1.99"), Verdict::Warn);
-    assert_eq!(report("0.9.0"), Verdict::Fail);
-    assert_eq!(report("nonsense"), Verdict::Fail);
+    let report = |version: &str| versions(&json!({"version": version})).level;
+    assert_eq!(report(env!("CARGO_PKG_VERSION")), Level::Ok);
+    assert_eq!(report("0.1.99"), Level::Warn);
+    assert_eq!(report("0.9.0"), Level::Fail);
+    assert_eq!(report("nonsense"), Level::Fail);
 }
 
 #[test]
@@ -33,15 +33,15 @@ fn clocks_are_compared_with_the_time_the_answer_took_left_out() {
         let report =
             json!({"wall_time": at(wall).to_string(), "store_time": at(store).to_string()});
         let checks = clocks(&report, at(0.0), at(2.0));
-        (verdict(&checks, "clock skew"), verdict(&checks, "store clock"))
+        (level(&checks, "clock skew"), level(&checks, "store clock"))
     };
-    assert_eq!(skew(1.0, 1.0), (Verdict::Ok, Verdict::Ok));
-    assert_eq!(skew(7.0, 7.0), (Verdict::Warn, Verdict::Ok));
-    assert_eq!(skew(-60.0, -60.0), (Verdict::Fail, Verdict::Ok));
-    assert_eq!(skew(1.0, 90.0), (Verdict::Ok, Verdict::Fail));
+    assert_eq!(skew(1.0, 1.0), (Level::Ok, Level::Ok));
+    assert_eq!(skew(7.0, 7.0), (Level::Warn, Level::Ok));
+    assert_eq!(skew(-60.0, -60.0), (Level::Fail, Level::Ok));
+    assert_eq!(skew(1.0, 90.0), (Level::Ok, Level::Fail));
 }
 
-fn told_of_store(durable: bool, median: f64, free: u64) -> Value {
+fn store_with(durable: bool, median: f64, free: u64) -> Value {
     json!({"store": {"kind": "sqlite", "folder": "/d", "durability": "x", "durable": durable,
         "fsync": {"median_ms": median, "slowest_ms": median, "rounds": 5},
         "disk": {"free_bytes": free, "total_bytes": 1_000_000_000_000_u64}}})
@@ -49,19 +49,19 @@ fn told_of_store(durable: bool, median: f64, free: u64) -> Value {
 
 #[test]
 fn a_store_must_be_durable_and_have_room_and_a_quick_disk() {
-    let checks = store(&told_of_store(true, 0.4, 500_000_000_000));
-    assert!(checks.iter().all(|check| check.verdict == Verdict::Ok), "{checks:?}");
-    let checks = store(&told_of_store(false, 80.0, 1_000_000));
-    assert_eq!(verdict(&checks, "store durability"), Verdict::Fail);
-    assert_eq!(verdict(&checks, "store fsync"), Verdict::Warn);
-    assert_eq!(verdict(&checks, "store disk"), Verdict::Fail);
+    let checks = store(&store_with(true, 0.4, 500_000_000_000));
+    assert!(checks.iter().all(|check| check.level == Level::Ok), "{checks:?}");
+    let checks = store(&store_with(false, 80.0, 1_000_000));
+    assert_eq!(level(&checks, "store durability"), Level::Fail);
+    assert_eq!(level(&checks, "store fsync"), Level::Warn);
+    assert_eq!(level(&checks, "store disk"), Level::Fail);
 }
 
 #[test]
 fn a_folder_that_cannot_be_measured_fails() {
     let report = json!({"store": {"kind": "sqlite", "folder": "/d", "durability": "x",
         "durable": true, "fsync_error": "read-only file system"}});
-    assert_eq!(verdict(&store(&report), "store fsync"), Verdict::Fail);
+    assert_eq!(level(&store(&report), "store fsync"), Level::Fail);
 }
 
 #[test]
@@ -71,14 +71,14 @@ fn work_that_nobody_can_run_fails_and_a_paused_queue_warns() {
             "reason": "no eligible worker: 2 without runtime node"})
     };
     let stranded = queues(&json!({"untaken": [class(true), class(false)]}));
-    assert_eq!(verdict(&stranded, "queues"), Verdict::Fail);
+    assert_eq!(level(&stranded, "queues"), Level::Fail);
     let fact = &stranded.first().unwrap().fact;
     assert!(fact.contains("m.send in queue mail: no eligible worker: 2 without"), "{fact}");
     let paused = queues(&json!({"untaken": [class(true)]}));
-    assert_eq!(verdict(&paused, "queues"), Verdict::Warn);
+    assert_eq!(level(&paused, "queues"), Level::Warn);
     assert_eq!(paused.first().unwrap().fix.as_deref(), Some("outlast queues resume mail"));
     let checks = queues(&json!({"untaken": []}));
-    assert!(checks.iter().all(|check| check.verdict == Verdict::Ok), "{checks:?}");
+    assert!(checks.iter().all(|check| check.level == Level::Ok), "{checks:?}");
 }
 
 #[test]
@@ -88,9 +88,9 @@ fn a_long_wait_and_a_claim_that_does_not_start_warn() {
             {"name": "b", "available": 9, "oldest_waits_seconds": 7200.0}],
         "unstarted": [{"id": "j1", "worker": "w1", "claimed_seconds_ago": 61.0}]});
     let checks = queues(&report);
-    assert_eq!(verdict(&checks, "oldest waiting"), Verdict::Warn);
+    assert_eq!(level(&checks, "oldest waiting"), Level::Warn);
     assert!(checks.get(1).unwrap().fact.contains("2h00m in queue b, one of 9"), "{checks:?}");
-    assert_eq!(verdict(&checks, "unstarted"), Verdict::Warn);
+    assert_eq!(level(&checks, "unstarted"), Level::Warn);
 }
 
 fn worker(state: &str, age: f64, deaf: Option<f64>) -> Value {
@@ -102,16 +102,16 @@ fn worker(state: &str, age: f64, deaf: Option<f64>) -> Value {
 #[test]
 fn workers_that_are_silent_late_or_deaf_warn() {
     let cases = [
-        (worker("running", 3.0, None), Verdict::Ok, "1 send heartbeats in time"),
-        (worker("quiet", 3.0, None), Verdict::Ok, "0 take jobs"),
-        (worker("suspect", 3.0, None), Verdict::Warn, "suspect"),
-        (worker("running", 11.0, None), Verdict::Warn, "is late"),
-        (worker("running", 1.0, Some(12.0)), Verdict::Warn, "sends heartbeats but"),
-        (worker("stopped", 900.0, None), Verdict::Warn, "no worker"),
+        (worker("running", 3.0, None), Level::Ok, "1 send heartbeats in time"),
+        (worker("quiet", 3.0, None), Level::Ok, "0 take jobs"),
+        (worker("suspect", 3.0, None), Level::Warn, "suspect"),
+        (worker("running", 11.0, None), Level::Warn, "is late"),
+        (worker("running", 1.0, Some(12.0)), Level::Warn, "sends heartbeats but"),
+        (worker("stopped", 900.0, None), Level::Warn, "no worker"),
     ];
     for (worker, expected, words) in cases {
         let check = workers(&json!({"workers": [worker]})).remove(0);
-        assert_eq!(check.verdict, expected, "{check:?}");
+        assert_eq!(check.level, expected, "{check:?}");
         assert!(check.fact.contains(words), "{check:?}");
     }
 }

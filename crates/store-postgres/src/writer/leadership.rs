@@ -1,7 +1,7 @@
 //! Tasks that one server does for all. A request in vain locks nothing, so servers that ask
 //! repeatedly never wait for the one that works.
 
-use outlast_core::duty::Duty;
+use outlast_core::leadership::Leadership;
 
 use crate::connection::values;
 use crate::failure::{Conflict, Failure};
@@ -9,36 +9,36 @@ use crate::row::{int, text};
 use crate::writer::Tx;
 
 pub(super) const FOUND: &str = "select holder, epoch, until from duty where name = $1";
-/// The next holder waits until what is done under the duty is committed.
-pub(super) const FOUND_AND_HELD: &str =
+/// The next holder waits until the leader's work is committed.
+pub(super) const FOUND_AND_LOCKED: &str =
     "select holder, epoch, until from duty where name = $1 for share";
 
 impl Tx<'_> {
-    pub(super) async fn compare_and_set_duty(
+    pub(super) async fn compare_and_set_leadership(
         &mut self,
         name: &str,
-        found: Option<Duty>,
-        duty: Duty,
+        found: Option<Leadership>,
+        leadership: Leadership,
     ) -> Result<(), Failure> {
-        let epoch = int(duty.epoch.0);
+        let epoch = int(leadership.epoch.0);
         let hit = match found {
             None => {
-                self.ask(
+                self.query(
                     "insert into duty (name, holder, epoch, until) values ($1, $2, $3, $4)
                      on conflict (name) do nothing returning 1",
-                    values![text(name), duty.holder, epoch, duty.until.0],
+                    values![text(name), leadership.holder, epoch, leadership.until.0],
                 )
                 .await?
             }
             Some(found) => {
-                self.ask(
+                self.query(
                     "update duty set holder = $2, epoch = $3, until = $4
                      where name = $1 and holder = $5 and epoch = $6 and until = $7 returning 1",
                     values![
                         text(name),
-                        duty.holder,
+                        leadership.holder,
                         epoch,
-                        duty.until.0,
+                        leadership.until.0,
                         found.holder,
                         int(found.epoch.0),
                         found.until.0,
@@ -48,7 +48,7 @@ impl Tx<'_> {
             }
         };
         if hit.is_empty() {
-            let words = format!("duty {name} was taken meanwhile");
+            let words = format!("leadership of {name} changed meanwhile");
             return Err(Failure::Again(Conflict::Locks, words));
         }
         Ok(())

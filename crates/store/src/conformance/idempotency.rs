@@ -4,10 +4,10 @@ use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_core::time::Span;
 
-use crate::command::{Command, Ending, NewJob};
+use crate::command::{Command, NewJob, ReportedOutcome};
 use crate::conformance::Harness;
 use crate::conformance::world::World;
-use crate::idempotency::{Once, OnceRefusal, Onced};
+use crate::idempotency::{EnqueueOnce, EnqueueOnceRefusal, EnqueuedOnce};
 use crate::reply::{EnqueueRefusal, Reply};
 
 const KEPT: Span = Span(1000);
@@ -25,12 +25,15 @@ cases![
 
 fn once(key: u8, request: u8, jobs: Vec<NewJob>) -> Command {
     let (key, request) = ([key; 32], [request; 32]);
-    Command::EnqueueOnce(Box::new(Once { key, request, keep: KEPT, jobs }))
+    Command::EnqueueOnce(Box::new(EnqueueOnce { key, request, keep: KEPT, jobs }))
 }
 
-fn ask<H: Harness>(world: &mut World<'_, H>, command: Command) -> Result<Onced, OnceRefusal> {
+fn request<H: Harness>(
+    world: &mut World<'_, H>,
+    command: Command,
+) -> Result<EnqueuedOnce, EnqueueOnceRefusal> {
     match world.one(command) {
-        Reply::Onced(outcome) => outcome,
+        Reply::EnqueuedOnce(outcome) => outcome,
         other => panic!("not a keyed enqueue's reply: {other:?}"),
     }
 }
@@ -38,23 +41,23 @@ fn ask<H: Harness>(world: &mut World<'_, H>, command: Command) -> Result<Onced, 
 /// Asks with a new job and returns the jobs that the key stands for, and whether they are new.
 fn send<H: Harness>(world: &mut World<'_, H>, key: u8) -> (Vec<JobId>, bool) {
     let job = world.job();
-    match ask(world, once(key, 1, vec![job])).expect("the key is free or was used for this") {
-        Onced::Stored(stored) => (stored.iter().map(|stored| stored.id).collect(), true),
-        Onced::Before(jobs) => (jobs, false),
+    match request(world, once(key, 1, vec![job])).expect("the key is free or was used for this") {
+        EnqueuedOnce::Stored(stored) => (stored.iter().map(|stored| stored.id).collect(), true),
+        EnqueuedOnce::Before(jobs) => (jobs, false),
     }
 }
 
 fn request_with_a_key_is_stored_once<H: Harness>(world: &mut World<'_, H>) {
     let jobs = vec![world.job(), world.job(), world.job()];
     let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
-    let Ok(Onced::Stored(stored)) = ask(world, once(1, 1, jobs)) else {
+    let Ok(EnqueuedOnce::Stored(stored)) = request(world, once(1, 1, jobs)) else {
         panic!("a new key stores its jobs");
     };
     assert_eq!(stored.iter().map(|stored| stored.id).collect::<Vec<_>>(), ids);
     world.add_plain();
     let again = world.job();
     let unused = again.id;
-    assert_eq!(ask(world, once(1, 1, vec![again])), Ok(Onced::Before(ids)));
+    assert_eq!(request(world, once(1, 1, vec![again])), Ok(EnqueuedOnce::Before(ids)));
     assert_eq!(world.find(unused), None);
     assert!(send(world, 2).1, "another key is another request");
 }
@@ -63,7 +66,7 @@ fn key_with_another_request_is_refused<H: Harness>(world: &mut World<'_, H>) {
     send(world, 1);
     let job = world.job();
     let id = job.id;
-    assert_eq!(ask(world, once(1, 2, vec![job])), Err(OnceRefusal::OtherRequest));
+    assert_eq!(request(world, once(1, 2, vec![job])), Err(EnqueueOnceRefusal::OtherRequest));
     assert_eq!(world.find(id), None);
 }
 
@@ -72,8 +75,8 @@ fn refused_request_leaves_no_key<H: Harness>(world: &mut World<'_, H>) {
     let (before, mut job) = (world.job(), world.job());
     let id = before.id;
     job.id = known;
-    let refused = ask(world, once(1, 2, vec![before, job]));
-    assert_eq!(refused, Err(OnceRefusal::Job(1, EnqueueRefusal::DuplicateId(known))));
+    let refused = request(world, once(1, 2, vec![before, job]));
+    assert_eq!(refused, Err(EnqueueOnceRefusal::Job(1, EnqueueRefusal::DuplicateId(known))));
     assert_eq!(world.find(id), None);
     assert!(send(world, 1).1);
 }
@@ -82,8 +85,8 @@ fn same_key_twice_in_one_batch_stores_one_job<H: Harness>(world: &mut World<'_, 
     let (one, two) = (world.job(), world.job());
     let (first, second) = (one.id, two.id);
     let replies = world.apply(vec![once(1, 1, vec![one]), once(1, 1, vec![two])]).replies;
-    assert!(matches!(&replies[0], Reply::Onced(Ok(Onced::Stored(_)))), "{replies:?}");
-    assert_eq!(replies[1], Reply::Onced(Ok(Onced::Before(vec![first]))));
+    assert!(matches!(&replies[0], Reply::EnqueuedOnce(Ok(EnqueuedOnce::Stored(_)))), "{replies:?}");
+    assert_eq!(replies[1], Reply::EnqueuedOnce(Ok(EnqueuedOnce::Before(vec![first]))));
     assert_eq!((world.read(first).state, world.find(second)), (State::Available, None));
 }
 
@@ -108,7 +111,7 @@ fn jobs_of_a_key_are_kept_as_long_as_the_key<H: Harness>(world: &mut World<'_, H
     let (keyed, _) = send(world, 1);
     let free = world.add_plain();
     for claimed in world.claim(hand, 2) {
-        world.finish(&claimed, hand, Ending::Completed).expect("the holder may finish");
+        world.finish(&claimed, hand, ReportedOutcome::Completed).expect("the holder may finish");
     }
     world.wait(Span(KEPT.0 / 2));
     prune(world);

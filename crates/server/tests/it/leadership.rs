@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::budget::ScheduledTimeout;
-use outlast_core::duty::Duty;
 use outlast_core::id::JobId;
 use outlast_core::job::Rules;
+use outlast_core::leadership::Leadership;
 use outlast_core::time::{Span, Timestamp};
 use outlast_packs::PackSet;
 use outlast_server::{Server, Settings};
@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 /// Kept for less than it takes to look twice.
 const KEPT: Span = Span(50);
-/// More than the lease of the duty.
+/// More than the lease of the leader.
 const LEASE_OVER: u32 = 60_000;
 
 /// A server with a runtime of its own, so that it can die all at once.
@@ -88,18 +88,18 @@ impl Scene {
         self.runtime.block_on(async { tokio::time::sleep(Duration::from_millis(ms)).await });
     }
 
-    fn duty(&self) -> Option<Duty> {
-        self.store.reopen().duty(RETENTION).expect("the store is open")
+    fn leadership(&self) -> Option<Leadership> {
+        self.store.reopen().leadership(RETENTION).expect("the store is open")
     }
 
-    fn await_duty(&self, of: &str, wanted: impl Fn(Duty) -> bool) -> Duty {
+    fn await_leadership(&self, of: &str, wanted: impl Fn(Leadership) -> bool) -> Leadership {
         for _ in 0..1500 {
-            if let Some(duty) = self.duty().filter(|duty| wanted(*duty)) {
-                return duty;
+            if let Some(leadership) = self.leadership().filter(|leadership| wanted(*leadership)) {
+                return leadership;
             }
             self.pause(10);
         }
-        panic!("{of}: {:?}", self.duty());
+        panic!("{of}: {:?}", self.leadership());
     }
 
     fn await_gone(&self, id: JobId) {
@@ -153,15 +153,17 @@ impl Scene {
 fn one_server_deletes_what_is_old_until_it_stops_and_then_another_does() {
     let mut scene = Scene::new();
     let one = Process::start(&scene.store.reopen());
-    let first = scene.await_duty("the first has it", |duty| duty.holder == one.id);
+    let first =
+        scene.await_leadership("the first has it", |leadership| leadership.holder == one.id);
     let job = scene.ended();
     scene.await_gone(job);
     let two = Process::start(&scene.store.reopen());
     let (id_of_one, id_of_two) = (one.id, two.id);
-    assert_eq!(scene.duty().map(|duty| duty.holder), Some(id_of_one));
+    assert_eq!(scene.leadership().map(|leadership| leadership.holder), Some(id_of_one));
     let before = scene.clock.now();
     one.stop();
-    let second = scene.await_duty("the second has it", |duty| duty.holder == id_of_two);
+    let second =
+        scene.await_leadership("the second has it", |leadership| leadership.holder == id_of_two);
     assert_eq!(second.epoch, first.epoch.next());
     assert!(scene.clock.now() == before, "a lease that is given back need not pass");
     let job = scene.ended();
@@ -170,18 +172,20 @@ fn one_server_deletes_what_is_old_until_it_stops_and_then_another_does() {
 }
 
 #[test]
-fn duty_of_a_server_that_dies_is_another_s_when_its_lease_is_over() {
+fn leadership_of_a_server_that_dies_is_another_s_when_its_lease_is_over() {
     let mut scene = Scene::new();
     let one = Process::start(&scene.store.reopen());
-    let first = scene.await_duty("the first has it", |duty| duty.holder == one.id);
+    let first =
+        scene.await_leadership("the first has it", |leadership| leadership.holder == one.id);
     let two = Process::start(&scene.store.reopen());
     one.die();
     let job = scene.ended();
     // Time stands still: the second asks, and waits.
     scene.pause(500);
-    assert_eq!(scene.duty().map(|duty| duty.epoch), Some(first.epoch));
+    assert_eq!(scene.leadership().map(|leadership| leadership.epoch), Some(first.epoch));
     scene.clock.advance(LEASE_OVER);
-    let second = scene.await_duty("the second has it", |duty| duty.holder == two.id);
+    let second =
+        scene.await_leadership("the second has it", |leadership| leadership.holder == two.id);
     assert_eq!(second.epoch, first.epoch.next());
     scene.await_gone(job);
     two.stop();

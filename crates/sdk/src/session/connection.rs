@@ -13,7 +13,7 @@ use crate::session::{Address, AttachError, Attached, Session};
 
 /// Whether there is a session.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct Connection {
     address: Address,
     state: State,
     backoff: Backoff,
@@ -31,8 +31,8 @@ enum State {
 
 /// What happened on the link.
 #[derive(Debug)]
-pub(crate) enum LinkEvent {
-    /// It is time to connect: call [`Link::connect`].
+pub(crate) enum ConnectionEvent {
+    /// It is time to connect: call [`Connection::connect`].
     Due,
     Attached(Box<Attached>),
     NotAttached(AttachError),
@@ -40,29 +40,29 @@ pub(crate) enum LinkEvent {
     Lost(String),
 }
 
-impl Link {
+impl Connection {
     pub(crate) fn new(address: Address) -> Self {
         Self { address, state: State::Down(Instant::now()), backoff: Backoff::default() }
     }
 
     /// Waits for the next event. Safe to drop while waiting: nothing is lost.
-    pub(crate) async fn next(&mut self) -> LinkEvent {
+    pub(crate) async fn next(&mut self) -> ConnectionEvent {
         match &mut self.state {
             State::Down(due) => {
                 tokio::time::sleep_until(*due).await;
-                LinkEvent::Due
+                ConnectionEvent::Due
             }
             State::Connecting(task) => match task.await {
-                Ok(Ok(attached)) => LinkEvent::Attached(Box::new(attached)),
-                Ok(Err(error)) => LinkEvent::NotAttached(error),
-                Err(_) => {
-                    LinkEvent::NotAttached(AttachError::OutOfReach("connecting failed".to_owned()))
-                }
+                Ok(Ok(attached)) => ConnectionEvent::Attached(Box::new(attached)),
+                Ok(Err(error)) => ConnectionEvent::NotAttached(error),
+                Err(_) => ConnectionEvent::NotAttached(AttachError::OutOfReach(
+                    "connecting failed".to_owned(),
+                )),
             },
             State::Up(session) => match session.incoming.message().await {
-                Ok(Some(message)) => LinkEvent::Message(message),
-                Ok(None) => LinkEvent::Lost("server ended the stream".to_owned()),
-                Err(status) => LinkEvent::Lost(status.message().to_owned()),
+                Ok(Some(message)) => ConnectionEvent::Message(message),
+                Ok(None) => ConnectionEvent::Lost("server ended the stream".to_owned()),
+                Err(status) => ConnectionEvent::Lost(status.message().to_owned()),
             },
             State::Closed => pending().await,
         }

@@ -67,6 +67,19 @@ impl Failure {
         Self::new(Exit::Failed, message)
     }
 
+    /// Names flags in place of the fields of a request that they set.
+    #[must_use]
+    pub fn in_flags(mut self, flags: &[(&str, &str)]) -> Self {
+        for (field, flag) in flags {
+            if let Some(rest) = self.message.strip_prefix(&format!("field `{field}` ")) {
+                self.message = format!("{flag} {rest}");
+            } else if let Some(rest) = self.message.strip_prefix(&format!("field `{field}.")) {
+                self.message = format!("{flag}: `{rest}");
+            }
+        }
+        self
+    }
+
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -88,6 +101,18 @@ impl std::error::Error for Failure {}
 #[cfg(test)]
 mod tests {
     use super::{Exit, Failure};
+
+    #[test]
+    fn a_flag_is_named_in_place_of_its_field() {
+        let flags = [("delay", "--at"), ("retry", "--retry")];
+        for (given, told) in [
+            ("field `delay` must be a time", "--at must be a time"),
+            ("field `retry.jitter` must be true", "--retry: `jitter` must be true"),
+            ("field `queue` is missing", "field `queue` is missing"),
+        ] {
+            assert_eq!(Failure::usage(given).in_flags(&flags).message, told);
+        }
+    }
 
     #[test]
     fn failure_shows_message_and_hint_on_lines_of_their_own() {

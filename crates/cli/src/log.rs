@@ -54,7 +54,9 @@ pub(crate) fn start(
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(colours);
+        .with_ansi(colours)
+        // They are printed to stderr too: where that is a closed pipe, printing panics.
+        .log_internal_errors(false);
     // Logging is set up once; an error would mean that it is already there.
     match format {
         LogFormat::Text => builder.try_init().unwrap_or_default(),

@@ -48,7 +48,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use crate::Engine;
 use crate::access::Scope;
 use crate::clock::boot_time;
-use error::ApiError;
+use error::{ApiError, Missing};
 use ojs::plain_workers::PlainWorkers;
 use request::ApiRequest;
 use responder::Responder;
@@ -104,7 +104,7 @@ pub fn router(engine: Engine) -> Router {
 
 async fn unknown_path(State(app): State<App>, request: Request) -> Response {
     nowhere(app, request, |_method, path| {
-        ApiError::not_found(format!("there is nothing at {path}"))
+        ApiError::not_found(Missing::Path, format!("there is nothing at {path}"))
     })
 }
 

@@ -150,7 +150,9 @@ pub(crate) fn response(status: &str, message: &str) -> Vec<u8> {
         _ => Code::InvalidRequest,
     };
     let request_id = Uuid::now_v7().to_string();
-    let body = ErrorBody { code, message, details: None, request_id: &request_id }.document();
+    let body =
+        ErrorBody { code, message, details: None, request_id: &request_id, hint: code.hint() }
+            .document();
     let later = if code == Code::Unavailable { "retry-after: 1\r\n" } else { "" };
     let mut out = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nx-request-id: {request_id}\r\n\

@@ -45,6 +45,11 @@ pub fn syntax(error: &serde_json::Error) -> Fault {
     let message = error.to_string();
     // Its own words end in the place; the place goes first here.
     let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
+    // A reader's word for an object is the name of a type of ours.
+    let what = match what.split_once("expected struct ") {
+        Some((found, _)) => format!("{found}expected an object"),
+        None => what.replace("expected a sequence", "expected an array"),
+    };
     let (line, column) = (error.line(), error.column());
     Fault::payload(format!(
         "request body is not as expected at line {line}, column {column}: {what}"

@@ -13,13 +13,22 @@ pub(super) fn of(status: u16, body: &str) -> Failure {
     let mut message = said("message").unwrap_or_else(|| format!("the server answered {status}"));
     for line in details(error.get("details").unwrap_or(&Value::Null)) {
         // A message that names its only detail need not be said twice.
-        if !message.contains(&line) {
+        let is_named = line
+            .strip_prefix("field: ")
+            .is_some_and(|field| message.contains(&format!("`{field}`")));
+        if !is_named && !message.contains(&line) {
             message.push('\n');
             message.push_str(&line);
         }
     }
+    let told = match status {
+        404 => not_found(&message).map(ToOwned::to_owned).or_else(|| said("hint")),
+        // The message says what would be right; the server's hint adds nothing to it.
+        400 | 422 if message.starts_with("field ") => None,
+        _ => said("hint").or_else(|| hint(status).map(ToOwned::to_owned)),
+    };
     let failure = Failure::new(exit(status), message);
-    match said("hint").or_else(|| hint(status).map(ToOwned::to_owned)) {
+    match told {
         Some(hint) => failure.with_hint(hint),
         None => failure,
     }
@@ -42,6 +51,21 @@ fn hint(status: u16) -> Option<&'static str> {
         401 => Some("give a token with --token or OUTLAST_TOKEN"),
         403 => Some("this needs a token of another role"),
         429 | 502..=504 => Some("try again in a moment"),
+        _ => None,
+    }
+}
+
+/// Where to look for what is not there; the server's hint names paths of its API.
+fn not_found(message: &str) -> Option<&'static str> {
+    match message.split_once(' ')?.0 {
+        "job" => Some(
+            "`outlast jobs list` shows ids, of which the first 4 digits or more are enough; ended \
+             jobs are kept for a limited time",
+        ),
+        "action" => Some("`outlast actions list` shows all"),
+        "pack" => Some("`outlast packs list` shows all"),
+        "queue" => Some("`outlast queues list` shows all"),
+        "worker" => Some("`outlast workers list` shows all"),
         _ => None,
     }
 }
@@ -96,6 +120,16 @@ mod tests {
         for (status, exit) in cases {
             assert_eq!(of(status, "").exit, exit, "status {status}");
         }
+    }
+
+    #[test]
+    fn a_field_is_named_once_and_what_is_missing_is_found_by_a_command() {
+        let body = r#"{"error":{"code":"invalid_request","message":"field `queue` is missing",
+            "hint":"correct the field","details":{"field":"queue"}}}"#;
+        let failure = of(400, body);
+        assert_eq!((failure.message.as_str(), failure.hint), ("field `queue` is missing", None));
+        let body = r#"{"error":{"message":"worker x is not known","hint":"GET /api"}}"#;
+        assert_eq!(of(404, body).hint.as_deref(), Some("`outlast workers list` shows all"));
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //! decides the exit code.
 
 use outlast_cli_core::exit::{Exit, Failure};
-use outlast_cli_core::output::say;
+use outlast_cli_core::output::{Column, say};
 use serde_json::Value;
+
+use crate::output::{Format, print_list};
 
 /// The outcomes so far.
 #[derive(Debug, Default)]
@@ -25,9 +27,18 @@ impl Batch {
         }
     }
 
-    /// The responses for those that succeeded.
-    pub(super) fn done(&self) -> &[Value] {
-        &self.done
+    /// How many succeeded.
+    pub(super) fn count(&self) -> usize {
+        self.done.len()
+    }
+
+    /// Prints the responses for those that succeeded. A table without rows says nothing beside
+    /// the refusals, and is left out.
+    pub(super) fn print(&self, format: Format, columns: &[Column]) -> Result<(), Failure> {
+        if format == Format::Table && self.done.is_empty() && !self.refused.is_empty() {
+            return Ok(());
+        }
+        print_list(format, &self.done, columns)
     }
 
     /// Prints every refusal; of several also their number.

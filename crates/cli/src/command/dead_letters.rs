@@ -168,7 +168,7 @@ async fn retry(args: &Many, environment: &Environment) -> Result<Exit, Failure> 
         };
         batch.add(id, answer.map(|answer| answer.get("job").cloned().unwrap_or(answer)));
     }
-    output::print_list(args.target.output, batch.done(), COLUMNS)?;
+    batch.print(args.target.output, COLUMNS)?;
     batch.end()
 }
 
@@ -196,7 +196,7 @@ async fn purge(args: &Purge, environment: &Environment) -> Result<Exit, Failure>
             };
             batch.add(id, answer);
         }
-        removed = batch.done().len();
+        removed = batch.count();
     }
     if args.target.format() != Format::Table {
         output::print_one(args.target.format(), &json!({"removed": removed}), Value::to_string)?;

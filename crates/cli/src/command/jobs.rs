@@ -97,7 +97,8 @@ impl Filter {
         let left: Vec<&'static str> = order.allowed_by.iter().copied().filter(wanted).collect();
         if left.is_empty() {
             let (verb, allowed) = (order.verb, order.allowed_by.join(", "));
-            let message = format!("`{verb}` does not apply to jobs of that status");
+            let status = self.status.as_deref().unwrap_or_default();
+            let message = format!("`{verb}` does not apply to jobs of status `{status}`");
             return Err(Failure::usage(message).with_hint(format!("--status is one of {allowed}")));
         }
         Ok(left)
@@ -241,6 +242,14 @@ async fn pages(
     Ok(found)
 }
 
+/// The flags of filters that have another name in the API.
+const FLAGS: &[(&str, &str)] = &[
+    ("created_after", "--since"),
+    ("created_before", "--before"),
+    ("status", "--status"),
+    ("cursor", "--cursor"),
+];
+
 /// Reads one page: its items, the total and the cursor of the next page.
 async fn page(
     client: &Client,
@@ -251,7 +260,8 @@ async fn page(
     let mut query = filters.to_vec();
     query.push(("limit", Some(limit.min(PAGE_MAX).to_string())));
     query.push(("cursor", cursor));
-    let page = client.get(&["api", "v1", "executions"], &query).await?;
+    let page = client.get(&["api", "v1", "executions"], &query).await;
+    let page = page.map_err(|failure| failure.in_flags(FLAGS))?;
     let items = page.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
     let total = at(&page, "pagination.total").and_then(Value::as_u64);
     Ok((items, total, at(&page, "pagination.next_cursor").map(cursor_text)))
@@ -417,7 +427,7 @@ async fn many(args: &Many, environment: &Environment, order: Order) -> Result<Ex
         say(&format!("{} jobs; nothing was changed\n", shown.len()));
         return sender.batch.end();
     }
-    output::print_list(args.target.output, sender.batch.done(), COLUMNS)?;
+    sender.batch.print(args.target.output, COLUMNS)?;
     sender.batch.end()
 }
 
@@ -434,7 +444,7 @@ async fn ids(args: &Ids, environment: &Environment, verb: &'static str) -> Resul
             Err(failure) => sender.batch.add(given, Err(failure)),
         }
     }
-    output::print_list(args.target.output, sender.batch.done(), COLUMNS)?;
+    sender.batch.print(args.target.output, COLUMNS)?;
     sender.batch.end()
 }
 

@@ -17,8 +17,20 @@ use super::jobs::show::summary;
 use crate::config::{Environment, value};
 use crate::output::{self, Format};
 
-const ANY_TYPE_HINT: &str = "packs are read when the server starts (--packs); a job for a worker \
-                             of your own goes with --any-type";
+const ANY_TYPE_HINT: &str = "`outlast actions list` shows all; a job for a worker of your own goes \
+                             with --any-type";
+
+/// The flags that set fields of a request; `delay` has two.
+const FLAGS: &[(&str, &str)] = &[
+    ("timeout", "--time-limit"),
+    ("queue", "--queue"),
+    ("options.queue", "--queue"),
+    ("retry", "--retry"),
+    ("options.retry", "--retry"),
+    ("labels", "--label"),
+    ("Idempotency-Key", "--idempotency-key"),
+    ("delay", "--delay"),
+];
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
@@ -72,10 +84,11 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     let timeout = duration("--wait-timeout", args.wait_timeout.as_deref())?;
     let client = args.target.client(environment)?;
     let answer = if args.any_type {
-        enqueue_any(&client, &args).await?
+        enqueue_any(&client, &args).await
     } else {
-        enqueue(&client, body, args.idempotency_key.as_deref()).await?
+        enqueue(&client, body, args.idempotency_key.as_deref()).await
     };
+    let answer = answer.map_err(|failure| failure.in_flags(FLAGS))?;
     let job = answer.get("data").cloned().unwrap_or(answer);
     if !args.wait {
         output::print_one(args.target.output, &job, summary)?;
@@ -105,7 +118,9 @@ async fn enqueue(client: &Client, mut body: Value, key: Option<&str>) -> Result<
             return Err(failure.with_hint(ANY_TYPE_HINT));
         }
         // The server's hint is for those who send JSON themselves.
-        Err(failure) if failure.exit == Exit::Usage => failure.with_hint(parameters::HINT),
+        Err(failure) if failure.message.starts_with("parameters of ") => {
+            failure.with_hint(parameters::HINT)
+        }
         answer => return answer,
     };
     let action = text_at(&body, "action_ref");
@@ -136,7 +151,7 @@ fn body(args: &Args) -> Result<Value, Failure> {
         body["delay"] = json!(delay.as_secs_f64());
     }
     if let Some(at) = &args.at {
-        body["delay"] = json!(at);
+        body["delay"] = json!(time(at)?);
     }
     if let Some(retry) = &args.retry {
         body["retry"] = policy::read(retry)?;
@@ -215,6 +230,15 @@ fn duration(flag: &str, given: Option<&str>) -> Result<Option<Duration>, Failure
     let parsed = value::duration(&Value::String(text.to_owned()));
     let wrong = |expected| Failure::usage(format!("{flag} is `{text}`, which is not {expected}"));
     parsed.map(Some).map_err(wrong)
+}
+
+fn time(given: &str) -> Result<String, Failure> {
+    let read: Result<jiff::Timestamp, _> = given.parse();
+    let at = read.map_err(|_error| {
+        Failure::usage(format!("--at is `{given}`, which is not a time with a time zone"))
+            .with_hint("write it as 2026-11-21T12:00:00Z, or use --delay, as in --delay 2h")
+    })?;
+    Ok(at.to_string())
 }
 
 fn still_going(id: &str, job: &Value) -> Failure {

@@ -48,7 +48,7 @@ const INTERRUPTIONS: Kind = kind("free or charge", |v| value::interruptions(v).m
 const CONTAINMENT: Kind = kind("word", |v| value::containment(v).map(drop));
 const URL: Kind = kind("URL", |v| value::url(v).map(drop));
 const TEXT: Kind = kind("text", |v| value::text(v).map(drop));
-const NAMES: Kind = kind("list", |v| value::names(v).map(drop));
+const QUEUES: Kind = kind("list", |v| value::queues(v).map(drop));
 const FILE: Kind = kind("file", |v| value::file(v).map(drop));
 const ROLES: Kind = kind("mapping", |v| value::roles(v).map(drop));
 const LIST: Kind = kind("list", |v| value::list(v).map(drop));
@@ -163,7 +163,7 @@ pub(crate) const ALL: &[Key] = &[
         DURATION,
     ),
     key("worker.concurrency", "10", "jobs to run at the same time, 1 to 10000", CONCURRENCY),
-    key("worker.queues", "default", "queues to take jobs from", NAMES),
+    key("worker.queues", "default", "queues to take jobs from", QUEUES),
     key("worker.labels", "", "labels as name=value", LABELS),
     key("worker.runtimes", "", "shell, python, node; all that are found by default", RUNTIMES),
     key("worker.packs", "", "folders with packs, beside the built-in one", PATHS),

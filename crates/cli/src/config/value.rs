@@ -108,13 +108,17 @@ pub(crate) fn list(value: &Value) -> Result<Vec<String>, &'static str> {
     }
 }
 
-/// A list of at least one name.
-pub(crate) fn names(value: &Value) -> Result<Vec<String>, &'static str> {
-    let names = list(value)?;
-    if names.is_empty() || names.iter().any(String::is_empty) {
-        return Err("a list of at least one name, such as default,mail");
+/// A list of at least one queue.
+pub(crate) fn queues(value: &Value) -> Result<Vec<String>, &'static str> {
+    let queues = list(value)?;
+    if queues.is_empty() {
+        return Err("a list of at least one queue, such as default,mail");
     }
-    Ok(names)
+    if queues.iter().any(|queue| outlast_wire::ojs::names::queue(queue).is_err()) {
+        return Err("a list of queues such as default,mail, with names of lower-case letters, \
+                    digits, `-`, `_` and `.`");
+    }
+    Ok(queues)
 }
 
 pub(crate) fn paths(value: &Value) -> Result<Vec<PathBuf>, &'static str> {

@@ -59,7 +59,7 @@ impl WorkerConfig {
             heartbeat_interval: settings.get("worker.heartbeat_interval", value::heartbeat)?,
             shutdown_timeout: settings.get("worker.shutdown_timeout", value::duration)?,
             concurrency: settings.get("worker.concurrency", value::concurrency)?,
-            queues: settings.get("worker.queues", value::names)?,
+            queues: settings.get("worker.queues", value::queues)?,
             labels: settings.get("worker.labels", value::labels)?,
             runtimes: settings.get("worker.runtimes", value::runtimes)?,
             packs: settings.get("worker.packs", value::paths)?,

@@ -446,3 +446,34 @@ fn dead_letters_are_read_page_by_page_and_their_number_is_reported() {
     assert_eq!((said.code, said.out.as_str()), (0, "{\"id\":\"j1\"}\n{\"id\":\"j2\"}\n"));
     assert_eq!(said.err, "2 of 9 shown; --limit shows more\n");
 }
+
+/// Nothing of this reaches a server.
+#[test]
+fn a_wrong_value_is_named_with_what_would_be_right() {
+    for (args, message, right) in [
+        (&["--retry", "0"][..], "--retry is 0", "--retry 1"),
+        (&["--at", "tomorrow"], "--at is `tomorrow`", "--delay 2h"),
+        (&["-p", "message"], "parameter `message` has no value", "message=VALUE"),
+        (&["-p", "=x"], "parameter `=x` has no name", "name=value"),
+    ] {
+        let said = outlast(&[&["run", "core.echo"], args].concat());
+        assert_eq!(said.code, 2, "{}", said.err);
+        assert!(said.err.contains(message) && said.err.contains(right), "{}", said.err);
+    }
+    let said = outlast(&["worker", "--queues", "A B"]);
+    assert_eq!(said.code, 2, "{}", said.err);
+    assert!(said.err.contains("lower-case"), "{}", said.err);
+}
+
+#[test]
+fn a_field_that_a_server_refuses_is_named_by_the_flag_that_sets_it() {
+    let refusal = r#"{"error":{"code":"invalid_request","details":{"field":"timeout"},
+        "message":"field `timeout` must be above 0","hint":"correct it"}}"#;
+    let stub = Stub::always(400, refusal);
+    let said = outlast(&["run", "core.noop", "--time-limit", "0", "--server", &stub.url]);
+    assert_eq!((said.code, said.err.as_str()), (2, "error: --time-limit must be above 0\n"));
+    let refusal = refusal.replace("timeout", "created_after");
+    let stub = Stub::always(400, &refusal);
+    let said = outlast(&["jobs", "list", "--since", "x", "--server", &stub.url]);
+    assert_eq!((said.code, said.err.as_str()), (2, "error: --since must be above 0\n"));
+}

@@ -7,6 +7,7 @@ mod configuration;
 mod dev;
 mod doctor;
 mod help;
+mod log;
 mod reference;
 mod running;
 mod stub;

@@ -3,7 +3,7 @@
 use outlast_packs::{Action, Origin, OutputFormat, Overlap, Pack, PackError};
 use outlast_wire::json::Object;
 
-use super::error::ApiError;
+use super::error::{ApiError, Missing};
 use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::route::{Routes, get};
@@ -77,10 +77,13 @@ async fn one_pack(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let found = packs.packs().find(|pack| pack.reference == name);
     let Some(found) = found else {
         let fault = packs.faulty_packs().find(|(faulty, _)| *faulty == name);
-        return Err(ApiError::not_found(match fault {
-            Some((_, fault)) => format!("pack {name} was left out: {fault}"),
-            None => format!("pack {name} is not known"),
-        }));
+        return Err(ApiError::not_found(
+            Missing::Pack,
+            match fault {
+                Some((_, fault)) => format!("pack {name} was left out: {fault}"),
+                None => format!("pack {name} is not known"),
+            },
+        ));
     };
     Ok(ApiResponse::object(|object| object.object("data", |object| pack(object, found))))
 }

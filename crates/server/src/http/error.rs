@@ -29,7 +29,7 @@ pub(crate) enum ApiError {
     /// The token is missing, unknown, or does not allow this.
     Denied(Denied),
     /// It does not exist.
-    NotFound(String),
+    NotFound(Missing, String),
     /// The path has other methods.
     Method(String),
     /// Its state does not allow this.
@@ -44,13 +44,53 @@ pub(crate) enum ApiError {
     Internal(String),
 }
 
+/// What does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    Job,
+    DeadLetter,
+    Pack,
+    Queue,
+    Worker,
+    Path,
+}
+
+impl Missing {
+    /// Returns where to look.
+    const fn hint(self) -> &'static str {
+        match self {
+            Self::Job => {
+                "GET /api/v1/executions lists jobs; ended ones are kept for `retention.finished`"
+            }
+            Self::DeadLetter => "GET /ojs/v1/dead-letter lists all dead letters",
+            Self::Pack => "GET /api/v1/packs lists all packs",
+            Self::Queue => "GET /ojs/v1/queues lists all queues",
+            Self::Worker => "GET /api/v1/workers lists all workers",
+            Self::Path => "GET /openapi.json lists all paths",
+        }
+    }
+}
+
+/// Where to look for an action.
+const ACTION_HINT: &str = "GET /api/v1/actions lists all actions; SIGHUP makes a server read its \
+                           packs again";
+
 impl ApiError {
-    pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        Self::NotFound(message.into())
+    pub(crate) fn not_found(what: Missing, message: impl Into<String>) -> Self {
+        Self::NotFound(what, message.into())
     }
 
     pub(crate) fn no_job(id: &str) -> Self {
-        Self::NotFound(format!("job {id} is not known"))
+        Self::not_found(Missing::Job, format!("job {id} is not known"))
+    }
+
+    /// Returns what to do about it.
+    pub(crate) fn hint(&self) -> &'static str {
+        match self {
+            Self::NotFound(what, _) => what.hint(),
+            Self::Intake(IntakeError::UnknownAction { .. }) => ACTION_HINT,
+            _ => self.code().hint(),
+        }
     }
 
     /// Returns why a page could not be read; a cursor that the store does not know is the
@@ -83,7 +123,7 @@ impl ApiError {
             Self::TooSlow => Code::RequestTimeout,
             Self::Denied(Denied::Unauthenticated(_)) => Code::Unauthenticated,
             Self::Denied(Denied::Forbidden(_)) => Code::PermissionDenied,
-            Self::NotFound(_) => Code::NotFound,
+            Self::NotFound(..) => Code::NotFound,
             Self::Method(_) => Code::MethodNotAllowed,
             Self::Conflict(_) => Code::Conflict,
             Self::Unsupported(_) => Code::Unsupported,
@@ -98,7 +138,7 @@ impl ApiError {
         match self {
             Self::Fault(fault) => Cow::Borrowed(&fault.message),
             Self::Denied(Denied::Unauthenticated(message) | Denied::Forbidden(message))
-            | Self::NotFound(message)
+            | Self::NotFound(_, message)
             | Self::Method(message)
             | Self::Conflict(message)
             | Self::Unsupported(message)
@@ -201,7 +241,7 @@ impl From<OrderError> for ApiError {
         match error {
             OrderError::Unavailable(unavailable) => Self::Unavailable(unavailable),
             OrderError::Refused(WorkerMoveRefusal::UnknownWorker) => {
-                Self::NotFound("worker is not known".to_owned())
+                Self::not_found(Missing::Worker, "worker is not known")
             }
             OrderError::Refused(refusal) => Self::Conflict(refusal.to_string()),
         }

@@ -117,8 +117,13 @@ impl Responder {
             tracing::warn!(request_id = %id, %status, "request failed: {message}");
         }
         let details = failure.details();
-        let body =
-            ErrorBody { code, message: &message, details: details.as_deref(), request_id: id };
+        let body = ErrorBody {
+            code,
+            message: &message,
+            details: details.as_deref(),
+            request_id: id,
+            hint: failure.hint(),
+        };
         let mut response = self.response(status, self.content_type, body.document());
         let headers = response.headers_mut();
         if let Some(seconds) = failure.retry_after() {

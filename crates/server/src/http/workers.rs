@@ -11,7 +11,7 @@ use outlast_wire::ojs::error::Code;
 use uuid::Uuid;
 
 use super::App;
-use super::error::ApiError;
+use super::error::{ApiError, Missing};
 use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::route::{Routes, delete, get, post};
@@ -94,7 +94,8 @@ pub(super) async fn find(app: &App, name: &str) -> Result<WorkerRecord, ApiError
             break;
         }
     }
-    latest.ok_or_else(|| ApiError::not_found(format!("worker {name} is not known")))
+    latest
+        .ok_or_else(|| ApiError::not_found(Missing::Worker, format!("worker {name} is not known")))
 }
 
 async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {

@@ -108,7 +108,7 @@ fn given<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
 fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, Fault> {
     let value = given(fields, name);
     value
-        .map(|value| value.as_str().ok_or_else(|| Fault::field(name, "must be a text")))
+        .map(|value| value.as_str().ok_or_else(|| Fault::field(name, "must be a string")))
         .transpose()
 }
 
@@ -121,7 +121,10 @@ fn priority(value: &Value) -> Result<i8, Fault> {
 
 fn span(field: &str, value: &Value) -> Result<Span, Fault> {
     duration::value(value).filter(|span| span.0 > 0).ok_or_else(|| {
-        Fault::field(field, "must be seconds or a duration such as `90`, `1.5`, `30s` or `5m`")
+        Fault::field(
+            field,
+            "must be a duration above 0: seconds such as `90` or `1.5`, or `30s`, `5m`, `2h`",
+        )
     })
 }
 
@@ -142,10 +145,13 @@ fn two_digits(span: Span) -> Span {
     Span(span.0.div_ceil(step).saturating_mul(step))
 }
 
+const DELAY_PROBLEM: &str = "must be seconds such as `90`, a duration such as `5m`, or a time such \
+                             as `2026-11-21T12:00:00Z`";
+
 fn delay(value: &Value) -> Result<When, Fault> {
     let at = value.as_str().and_then(When::parse);
     at.or_else(|| duration::value(value).map(When::In))
-        .ok_or_else(|| Fault::field("delay", "must be seconds, a duration such as `5m`, or a time"))
+        .ok_or_else(|| Fault::field("delay", DELAY_PROBLEM))
 }
 
 /// Reads whether attempts may overlap.
@@ -158,7 +164,7 @@ pub(crate) fn overlap(word: &str) -> Result<Overlap, Fault> {
 }
 
 fn labels(value: &Value) -> Result<BTreeMap<String, String>, Fault> {
-    let problem = "must be an object of texts, such as `{\"zone\": \"a\"}`";
+    let problem = "must be an object of strings, such as `{\"zone\": \"a\"}`";
     let Value::Object(fields) = value else { return Err(Fault::field("labels", problem)) };
     let labels = fields.iter().map(|(name, value)| match value {
         Value::String(text) => Some((name.clone(), text.clone())),

@@ -120,7 +120,7 @@ impl Code {
         matches!(self, Self::Unavailable | Self::RequestTimeout)
     }
 
-    /// Returns what to do about it.
+    /// Returns what to do about it where nothing more precise is known.
     #[must_use]
     pub const fn hint(self) -> &'static str {
         match self {
@@ -133,10 +133,7 @@ impl Code {
                 "send `Authorization: Bearer TOKEN`; the command line takes --token or OUTLAST_TOKEN"
             }
             Self::PermissionDenied => "use a token of a role that the message names",
-            Self::NotFound => {
-                "check the name or id; packs are read when the server starts (--packs), finished \
-                 jobs are kept for a limited time"
-            }
+            Self::NotFound => "check the id, name or path",
             Self::MethodNotAllowed => "use a method that the `Allow` header lists",
             Self::Duplicate => "leave `id` out to get a new one, or look the job up by its id",
             Self::Conflict => {
@@ -160,6 +157,8 @@ pub struct ErrorBody<'a> {
     pub details: Option<&'a str>,
     /// The request, for finding it in the server's log.
     pub request_id: &'a str,
+    /// What to do about it.
+    pub hint: &'a str,
 }
 
 impl ErrorBody<'_> {
@@ -174,7 +173,7 @@ impl ErrorBody<'_> {
             object.text("message", self.message);
             object.flag("retryable", self.code.is_retryable());
             object.text("request_id", self.request_id);
-            object.text("hint", self.code.hint());
+            object.text("hint", self.hint);
             object.text("docs_url", &format!("{DOCS}#{}", self.code.as_str()));
             if let Some(details) = self.details {
                 object.raw("details", details);

@@ -7,7 +7,13 @@ use outlast_wire::ojs::error::{Code, ErrorBody};
 #[test]
 fn every_error_tells_code_message_retryable_hint_and_where_to_read_on() {
     for code in Code::ALL {
-        let body = ErrorBody { code, message: "a \"b\"", details: None, request_id: "r" };
+        let body = ErrorBody {
+            code,
+            message: "a \"b\"",
+            details: None,
+            request_id: "r",
+            hint: code.hint(),
+        };
         let document: serde_json::Value =
             serde_json::from_slice(&body.document()).expect("a document");
         let error = &document["error"];

@@ -20,8 +20,10 @@ pub(super) fn read(given: &[String]) -> Result<Map<String, Value>, Failure> {
 }
 
 fn one(given: &str) -> Result<(String, Value), Failure> {
-    let wrong = || Failure::usage(format!("`{given}` is not a parameter")).with_hint(HINT);
-    let (name, text) = given.split_once('=').ok_or_else(wrong)?;
+    let (name, text) = given.split_once('=').ok_or_else(|| {
+        Failure::usage(format!("parameter `{given}` has no value"))
+            .with_hint(format!("write {given}=VALUE, or {given}:=JSON for what is not text"))
+    })?;
     let (name, value) = match name.strip_suffix(':') {
         None => (name, Value::String(text.to_owned())),
         Some(name) => {
@@ -32,7 +34,10 @@ fn one(given: &str) -> Result<(String, Value), Failure> {
             (name, value)
         }
     };
-    if name.is_empty() { Err(wrong()) } else { Ok((name.to_owned(), value)) }
+    if name.is_empty() {
+        return Err(Failure::usage(format!("parameter `{given}` has no name")).with_hint(HINT));
+    }
+    Ok((name.to_owned(), value))
 }
 
 /// Turns text into what the schema wants in its place, where it can be read as that. Whether
@@ -75,8 +80,15 @@ mod tests {
 
     #[test]
     fn malformed_parameters_are_refused() {
-        for given in ["a", "=x", ":=1", "a:={"] {
-            assert!(one(given).is_err(), "{given}");
+        for (given, message, hint) in [
+            ("a", "parameter `a` has no value", "write a=VALUE"),
+            ("=x", "parameter `=x` has no name", "write name=value"),
+            (":=1", "parameter `:=1` has no name", "write name=value"),
+            ("a:={", "parameter `a` is not JSON", "write name=value"),
+        ] {
+            let failure = one(given).unwrap_err();
+            assert!(failure.message.starts_with(message), "{failure}");
+            assert!(failure.hint.is_some_and(|it| it.starts_with(hint)), "{given}");
         }
     }
 

@@ -7,7 +7,7 @@ use outlast_wire::json::Object;
 
 use super::jobs;
 use crate::engine::unexpected;
-use crate::http::error::ApiError;
+use crate::http::error::{ApiError, Missing};
 use crate::http::job_view::JobDetails;
 use crate::http::request::ApiRequest;
 use crate::http::response::{ApiResponse, object};
@@ -96,7 +96,10 @@ pub(super) async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (id, tenant) = (req.job().await?, req.tenant()?);
     let record = orders::job(&req.app, id, tenant.as_deref()).await?;
     let Some(reason) = record.dead_letter else {
-        return Err(ApiError::not_found(format!("job {id} is not a dead letter")));
+        return Err(ApiError::not_found(
+            Missing::DeadLetter,
+            format!("job {id} is not a dead letter"),
+        ));
     };
     let shown = JobDetails::of(&req.app, record).await?;
     Ok(ApiResponse::object(|object| {
@@ -122,7 +125,9 @@ pub(super) async fn forget(mut req: ApiRequest) -> Result<ApiResponse, ApiError>
             object.flag("deleted", true);
             object.plain("job_id", job);
         }))),
-        Reply::NotFound => Err(ApiError::not_found(format!("job {job} is no dead letter"))),
+        Reply::NotFound => {
+            Err(ApiError::not_found(Missing::DeadLetter, format!("job {job} is not a dead letter")))
+        }
         other => Err(unexpected("a dead letter's end", &other).into()),
     }
 }

@@ -10,7 +10,7 @@ use outlast_wire::ojs::quirks;
 
 use crate::engine::unexpected;
 use crate::http::App;
-use crate::http::error::ApiError;
+use crate::http::error::{ApiError, Missing};
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
 
@@ -35,7 +35,8 @@ pub(super) async fn stats(mut req: ApiRequest) -> Result<ApiResponse, ApiError> 
     let (name, tenant) = (req.queue().await?, req.tenant()?);
     let store = req.app.engine.store();
     let queue = store.queues().await?.into_iter().find(|queue| queue.name == name);
-    let queue = queue.ok_or_else(|| ApiError::not_found(format!("queue {name} is not known")))?;
+    let queue = queue
+        .ok_or_else(|| ApiError::not_found(Missing::Queue, format!("queue {name} is not known")))?;
     let queue = match tenant {
         Some(tenant) => of_tenant(&req.app, queue, &tenant).await?,
         None => queue,

@@ -6,19 +6,21 @@
 //! start: time of the latest batch in the store ≥ time in the mark, or something is missing
 //! ```
 //!
-//! The mark is written after the commit, when no other batch waits or after 50 ms, so after a kill
-//! or a power cut it may be behind the store and never ahead of it: a store that is whole is never refused. Only two writes a
-//! session are waited for: the first, when there is a write-ahead log to miss, and the last.
+//! The mark is written after the commit, when the writer has been idle for 50 ms or the mark is
+//! 50 ms behind. So after a kill or a power cut it may be behind the store and never ahead of it: a
+//! store that is whole is never refused. Only two writes a session are waited for: the first, when
+//! there is a write-ahead log to miss, and the last.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use outlast_core::time::{Span, Timestamp};
 
 /// How far the mark may be behind the store while the writer is busy.
-const BEHIND_MAX: Span = Span::from_millis(50);
+pub(crate) const BEHIND_MAX: Duration = Duration::from_millis(50);
 /// How the file begins.
 const HEAD: &str = "outlast mark 1";
 /// What comes after the file's name.
@@ -94,9 +96,14 @@ impl Mark {
         }
     }
 
+    /// Whether something was noted that the file does not say yet.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.promises && self.said != self.in_file
+    }
+
     /// Writes what was noted, unless the file says so already.
     pub(crate) fn write_if_behind(&mut self) {
-        if self.promises && self.said != self.in_file {
+        if self.is_behind() {
             let written = self.write();
             self.written(written);
         }
@@ -105,7 +112,8 @@ impl Mark {
     /// Writes what was noted if the file is behind by more than [`BEHIND_MAX`]: a writer that is
     /// never idle has no better time.
     pub(crate) fn write_if_late(&mut self) {
-        if self.said.time > self.in_file.time.after(BEHIND_MAX) {
+        let behind = Span::from_millis(u64::try_from(BEHIND_MAX.as_millis()).unwrap_or(u64::MAX));
+        if self.said.time > self.in_file.time.after(behind) {
             self.write_if_behind();
         }
     }

@@ -69,7 +69,7 @@ impl SqliteStore {
         if half_imported(&owned.writer)? {
             return Err(OpenError::HalfImported { path: path.to_owned() });
         }
-        writer::begin_lane(&owned.writer)?;
+        writer::event_log::begin_lane(&owned.writer)?;
         let latest = persisted_time(&owned.writer)?;
         let generation = generation(&owned.writer)?;
         let clock: Arc<dyn Clock> = match &options.clock {

@@ -4,13 +4,14 @@
 //! - [`load`]: loading a job where it is; [`transition`]: moving it
 //! - [`enqueue`], [`idempotency`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`], [`prune`]: SQL of
 //!   the commands
-//! - [`tally`]: the live counts that a batch changes
+//! - [`tally`]: the live counts that a batch changes; [`event_log`]: its events
 //! - [`classes`]: what is known of classes and queues without asking the database
 
 mod backend;
 mod claim;
 mod classes;
 mod enqueue;
+pub(crate) mod event_log;
 mod extend;
 mod idempotency;
 mod load;
@@ -22,25 +23,25 @@ mod transition;
 mod workers;
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvError, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
 use outlast_core::time::Timestamp;
 use outlast_store::apply::Outbox;
 use outlast_store::apply::loaded::rank;
 use outlast_store::backend::{execute_all, run_ready};
-use outlast_store::event::Event;
 use outlast_store::rules::Context;
-use outlast_store::{Applied, Batch, BatchId, Clock, StoreError, codec};
+use outlast_store::{Applied, Batch, Clock, StoreError};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::oneshot;
 
 use crate::connection::Owned;
-use crate::mark::Mark;
+use crate::mark::{self, Mark};
 use crate::row::failed;
 use classes::Classes;
 pub(crate) use classes::class_of;
+use event_log::EventLog;
 pub(crate) use load::stored;
 
 /// Returns the ranks of claimable jobs of a priority: in order, and at the front.
@@ -74,16 +75,20 @@ pub(crate) fn start(
 
 fn run(mut owned: Owned, clock: &dyn Clock, mut latest: Timestamp, asks: &Receiver<Request>) {
     let mut classes = Classes::default();
+    let mut log = EventLog::default();
     let mut stale = true;
     while let Ok(ask) = next(asks, &mut owned.mark) {
         match ask {
             Request::Apply(batch, reply) => {
                 latest = latest.max(clock.now());
                 let result = refresh(&owned.writer, &mut classes, &mut stale)
-                    .and_then(|()| apply(&mut owned, &mut classes, &batch, latest));
+                    .and_then(|()| apply(&mut owned, &mut classes, &mut log, &batch, latest));
                 // Before the reply: then the caller has the batch to itself.
                 drop(batch);
-                stale |= result.is_err();
+                if result.is_err() {
+                    stale = true;
+                    log.forget();
+                }
                 // A caller that has gone needs no answer; the batch stands.
                 let _ = reply.send(result);
             }
@@ -103,16 +108,19 @@ fn run(mut owned: Owned, clock: &dyn Clock, mut latest: Timestamp, asks: &Receiv
 
 /// Waits for what comes next. The mark is brought up to date while nothing waits for an answer.
 fn next(asks: &Receiver<Request>, mark: &mut Mark) -> Result<Request, RecvError> {
-    match asks.try_recv() {
+    if !mark.is_behind() {
+        return asks.recv();
+    }
+    match asks.recv_timeout(mark::BEHIND_MAX) {
         Ok(ask) => {
             mark.write_if_late();
             Ok(ask)
         }
-        Err(TryRecvError::Empty) => {
+        Err(RecvTimeoutError::Timeout) => {
             mark.write_if_behind();
             asks.recv()
         }
-        Err(TryRecvError::Disconnected) => Err(RecvError),
+        Err(RecvTimeoutError::Disconnected) => Err(RecvError),
     }
 }
 
@@ -147,11 +155,13 @@ pub(crate) struct Tx<'a> {
     pub(crate) context: Context<'a>,
     /// What it logs and counts.
     pub(crate) outbox: Outbox,
+    log: &'a mut EventLog,
 }
 
 fn apply(
     owned: &mut Owned,
     classes: &mut Classes,
+    log: &mut EventLog,
     batch: &Batch,
     now: Timestamp,
 ) -> Result<Applied, StoreError> {
@@ -166,12 +176,12 @@ fn apply(
         classes,
         context: Context { budgets: &batch.budgets, seed: batch.jitter_seed, command: 0, now },
         outbox: Outbox::default(),
+        log,
     };
     let replies = run_ready(execute_all(&mut tx, &batch.commands))?;
     tx.keep_tally()?;
-    let events = tx.outbox.events;
-    if !events.is_empty() {
-        log_events(db, batch.id, now, &events)?;
+    if !tx.outbox.events.is_empty() {
+        tx.log_events(batch.id)?;
     } else if db.total_changes() > changes {
         keep_time(db, now)?;
     }
@@ -181,42 +191,6 @@ fn apply(
         owned.mark.note(now);
     }
     Ok(Applied { at: now, replies })
-}
-
-/// Begins a new lane of the event log. A reader at the end of the lane before
-/// continues with this one.
-pub(crate) fn begin_lane(db: &Connection) -> Result<(), rusqlite::Error> {
-    let begun = db.execute(
-        "insert into event_lane (id, latest) values (1, 1)
-         on conflict (id) do update set latest = latest + 1",
-        [],
-    );
-    begun.map(|_| ())
-}
-
-fn log_events(
-    db: &Connection,
-    id: BatchId,
-    now: Timestamp,
-    events: &[Event],
-) -> Result<(), StoreError> {
-    let mut insert = db
-        .prepare_cached(
-            "insert into event_batch (lane, n, server, at, body)
-             select l.latest,
-                 coalesce((select b.n + 1 from event_batch b where b.lane = l.latest
-                           order by b.lane desc, b.n desc limit 1), 0),
-                 ?1, ?2, ?3
-             from event_lane l",
-        )
-        .map_err(failed)?;
-    let server = id.server.as_bytes().as_slice();
-    let body = codec::events_text(events);
-    let logged = insert.execute((server, now.0, body)).map_err(failed)?;
-    if logged != 1 {
-        return Err(StoreError::Corrupt("the event log has no lane".into()));
-    }
-    Ok(())
 }
 
 /// Keeps the time of a batch that logs no event, so that a store whose wall clock was set

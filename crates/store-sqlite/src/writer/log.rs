@@ -48,7 +48,7 @@ impl Tx<'_> {
         Ok(usize::try_from(kept).unwrap_or(usize::MAX).saturating_add(chunk.bytes.len()))
     }
 
-    pub(super) fn delete_all(&self) -> Result<(), StoreError> {
+    pub(super) fn delete_all(&mut self) -> Result<(), StoreError> {
         self.db
             .execute_batch(
                 "delete from job_row; delete from ready; delete from waiting; delete from expiry;

@@ -153,16 +153,6 @@ impl Tx<'_> {
         Ok(retired)
     }
 
-    /// A lane that has no batch any more would begin to count from the start.
-    pub(super) fn leave_empty_lane(&self) -> Result<(), StoreError> {
-        self.execute(
-            "update event_lane set latest = latest + 1
-             where not exists (select 1 from event_batch b where b.lane = latest)",
-            (),
-        )?;
-        Ok(())
-    }
-
     fn prune_keys(&self, limit: i64) -> Result<usize, StoreError> {
         self.execute(
             "delete from idempotency_job where key in

@@ -7,7 +7,7 @@ use outlast_core::id::JobId;
 use outlast_core::job::Rules;
 use outlast_store::command::{ClassKey, First, JobOrder, NewJob, Origin, Payload, Route};
 use outlast_store::store::ManualClock;
-use outlast_store::{Command, Reply};
+use outlast_store::{BatchId, Command, Reply};
 use rusqlite::StatementStatus;
 use uuid::Uuid;
 
@@ -16,7 +16,7 @@ use crate::connection::{Options, own};
 
 fn owned(folder: &Path) -> Owned {
     let owned = own(&folder.join("outlast.db"), &Options::default()).unwrap();
-    begin_lane(&owned.writer).unwrap();
+    event_log::begin_lane(&owned.writer).unwrap();
     owned
 }
 
@@ -120,7 +120,8 @@ fn batch_waits_for_an_operators_transaction_also_when_it_reads_first() {
         JobOrder { job: JobId(Uuid::nil()), tenant: None, by: "test".into(), expected: None };
     batch.commands.insert(0, Command::Cancel(order));
     let mut classes = Classes::load(&owned.writer).unwrap();
-    let applied = apply(&mut owned, &mut classes, &batch, Timestamp(1)).unwrap();
+    let applied =
+        apply(&mut owned, &mut classes, &mut EventLog::default(), &batch, Timestamp(1)).unwrap();
     assert!(matches!(applied.replies[1], Reply::Enqueued(Ok(_))), "{:?}", applied.replies);
 }
 

@@ -1,12 +1,17 @@
 //! How many claimable jobs a class has, as far as one server knows. Pure.
 //!
-//! Jobs come and go at other servers, so a count is never exact. An estimate that is too high costs
-//! a claim that returns few jobs; one that stays too low would drain a backlog slowly:
+//! Jobs come and go at other servers, so a count is never certain. An estimate that is too high
+//! costs a claim that returns few jobs; one that stays too low would drain a backlog slowly:
 //!
 //! ```text
-//! none ──stored here, counted, told──▶ at least n ──claim took them all──▶ twice what it took
+//! none ──jobs stored here, or signalled──▶ n ──claim took n──▶ none
 //!   ▲──────claim came back short──────────────┘
+//!   └─────jobs found in the store──▶ at least n ──claim took them all──▶ twice what it took
 //! ```
+//!
+//! A class of which a claim has proved that it is empty has only the jobs that came since. Every
+//! server counts those that it makes claimable and signals those that it has no room for, so
+//! together they know of each one. A lost signal costs the time until the store is read again.
 
 /// A class with more than this is not counted further: no plan asks for as many.
 pub(crate) const MANY: u64 = 2_000;
@@ -17,6 +22,8 @@ pub(crate) enum Estimate {
     /// A claim returned fewer jobs than it asked for, and none has come since.
     #[default]
     None,
+    /// This many came since a claim found none, and at least one.
+    Exactly(u64),
     /// At least this many, and at least one.
     AtLeast(u64),
     /// More than any plan asks for.
@@ -37,16 +44,18 @@ impl Estimate {
     pub(crate) const fn wanted(self) -> u64 {
         match self {
             Self::None => 0,
-            Self::AtLeast(count) => count,
+            Self::Exactly(count) | Self::AtLeast(count) => count,
             Self::Many => u32::MAX as u64,
         }
     }
 
     /// More jobs became claimable.
     pub(crate) const fn more(self, count: u64) -> Self {
-        match self {
-            Self::Many => Self::Many,
-            Self::None | Self::AtLeast(_) => Self::of(self.wanted().saturating_add(count)),
+        match (self, self.wanted().saturating_add(count)) {
+            (Self::Many, _) | (_, MANY..) => Self::Many,
+            (Self::None | Self::Exactly(_), 0) => Self::None,
+            (Self::None | Self::Exactly(_), sum) => Self::Exactly(sum),
+            (Self::AtLeast(_), sum) => Self::of(sum),
         }
     }
 
@@ -56,14 +65,17 @@ impl Estimate {
         if counted.wanted() > self.wanted() { counted } else { self }
     }
 
-    /// A claim got all it asked for, `got` of them of this class. Only a claim that returns too few
-    /// proves that none is left, so the next one asks for more.
+    /// A claim got all it asked for, `got` of them of this class. Where the count is a lower bound,
+    /// only a claim that returns too few proves that none is left, so the next one asks for more.
     pub(crate) const fn took(self, got: u64) -> Self {
         match self {
             Self::Many => Self::Many,
-            Self::None | Self::AtLeast(_) if got == 0 => self,
+            Self::None | Self::Exactly(_) | Self::AtLeast(_) if got == 0 => self,
+            Self::None => Self::None,
+            Self::Exactly(known) if known > got => Self::Exactly(known - got),
+            Self::Exactly(_) => Self::None,
             Self::AtLeast(known) if known > got => Self::AtLeast(known - got),
-            Self::None | Self::AtLeast(_) => Self::of(got.saturating_mul(2)),
+            Self::AtLeast(_) => Self::of(got.saturating_mul(2)),
         }
     }
 }
@@ -87,14 +99,32 @@ mod tests {
         assert!(claims < 60_000 / 512 + 20, "{claims} claims");
     }
 
+    /// Each empty claim is a transaction that the next job waits for.
+    #[test]
+    fn jobs_that_come_one_by_one_are_claimed_once_each() {
+        let mut estimate = Estimate::None;
+        for _ in 0..3 {
+            estimate = estimate.more(1);
+            assert_eq!(estimate.wanted(), 1);
+            estimate = estimate.took(1);
+            assert_eq!(estimate, Estimate::None);
+        }
+    }
+
     #[test]
     fn counts_add_up_until_they_are_many() {
-        assert_eq!(Estimate::None.more(3).more(4), Estimate::AtLeast(7));
+        assert_eq!(Estimate::None.more(3).more(4), Estimate::Exactly(7));
+        assert_eq!(Estimate::None.more(0), Estimate::None);
+        assert_eq!(Estimate::AtLeast(3).more(4), Estimate::AtLeast(7));
+        assert_eq!(Estimate::Exactly(3).counted(9), Estimate::AtLeast(9));
+        assert_eq!(Estimate::Exactly(9).counted(3), Estimate::Exactly(9));
+        assert_eq!(Estimate::Exactly(7).took(5), Estimate::Exactly(2));
         assert_eq!(Estimate::AtLeast(7).counted(5), Estimate::AtLeast(7));
         assert_eq!(Estimate::AtLeast(7).counted(9), Estimate::AtLeast(9));
         assert_eq!(Estimate::AtLeast(7).took(5), Estimate::AtLeast(2));
         assert_eq!(Estimate::AtLeast(7).took(0), Estimate::AtLeast(7));
         assert_eq!(Estimate::AtLeast(MANY - 1).more(1), Estimate::Many);
+        assert_eq!(Estimate::Exactly(MANY - 1).more(1), Estimate::Many);
         assert_eq!(Estimate::Many.took(512), Estimate::Many);
         assert_eq!(Estimate::of(0), Estimate::None);
     }

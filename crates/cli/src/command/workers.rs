@@ -57,16 +57,16 @@ pub(crate) async fn run(command: Command, environment: &Environment) -> Result<E
     }
 }
 
+/// Without the status, which follows from the state: `active` is running.
 const COLUMNS: &[Column] = &[
     ("ID", |worker| text_at(worker, "id")),
     ("NAME", |worker| text_at(worker, "name")),
     ("ROLE", |worker| text_at(worker, "worker_role")),
-    ("STATUS", |worker| text_at(worker, "status")),
     ("STATE", |worker| text_at(worker, "state")),
     ("RUNS", |worker| {
         format!("{}/{}", text_at(worker, "in_flight"), text_at(worker, "concurrency"))
     }),
-    ("HEARTBEAT", |worker| ago(worker, "last_heartbeat")),
+    ("SEEN", |worker| ago(worker, "last_heartbeat").trim_end_matches(" ago").to_owned()),
     ("RUNTIMES", |worker| text_at(worker, "runtimes")),
 ];
 
@@ -238,7 +238,19 @@ fn begun(workers: &[Value], given: &str) -> Result<String, Failure> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{begun, meant};
+    use outlast_cli_core::output::Table;
+
+    use super::{COLUMNS, begun, meant};
+
+    #[test]
+    fn a_usual_list_fits_a_hundred_columns() {
+        let worker = json!({"id": "01a1fcae-2d50-72c9-9c67-56e57a9c8e01", "name": "worker-1",
+            "worker_role": "action", "status": "inactive", "state": "draining", "in_flight": 10,
+            "concurrency": 10, "last_heartbeat": "2026-11-22T13:46:21.211Z",
+            "runtimes": ["shell", "python", "node"]});
+        let shown = Table::of(&[worker], COLUMNS).fit(None).to_string();
+        assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
+    }
 
     #[test]
     fn a_name_means_the_quiet_worker_and_not_those_that_stopped() {

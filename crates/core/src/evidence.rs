@@ -37,11 +37,15 @@ pub enum EvidenceCode {
     Oom,
     /// The worker's host could not run it: no process, descriptor, interpreter or disk space.
     Host,
+    /// The worker gave it back before it had started.
+    HandedBack,
+    /// The worker that it was claimed for does not hold it: it never received it, or lost it.
+    NotHeld,
 }
 
 impl EvidenceCode {
     /// Every code.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Drained,
         Self::GuardianKilled,
         Self::EngineKilled,
@@ -52,6 +56,8 @@ impl EvidenceCode {
         Self::Restored,
         Self::Oom,
         Self::Host,
+        Self::HandedBack,
+        Self::NotHeld,
     ];
 
     /// Returns the word for the code in the store, the API and the session.
@@ -68,6 +74,8 @@ impl EvidenceCode {
             Self::Restored => "restored",
             Self::Oom => "oom",
             Self::Host => "host",
+            Self::HandedBack => "handed_back",
+            Self::NotHeld => "not_held",
         }
     }
 

@@ -165,7 +165,8 @@ impl Outcome {
     /// It is handed back unrun.
     #[must_use]
     pub fn not_started(evidence: impl Into<String>) -> Self {
-        Self { executed: false, ..Self::new(OutcomeKind::NotStarted, evidence) }
+        let unstarted = Self { executed: false, ..Self::new(OutcomeKind::NotStarted, evidence) };
+        unstarted.known_by(EvidenceCode::HandedBack)
     }
 
     /// An order to stop ended it.

@@ -13,14 +13,17 @@ use crate::transfer::PostgresTarget;
 /// Makes a restored store tell itself apart from the one that was lost, and from one that was made
 /// of the same backup before: by its generation, and by lanes of the event log that no reader has
 /// seen. Servers of before have no lane any more.
+///
+/// By the microsecond: the same backup may be restored twice within a second.
 const RENEW: &str = "with clock as (
-         select extract(epoch from clock_timestamp())::bigint as seconds),
+         select extract(epoch from clock_timestamp()) as seconds),
      lanes as (
          insert into event_lane as e (id, latest)
-         select 1, greatest($1::bigint, seconds * $2::bigint) from clock
+         select 1, greatest($1::bigint, (seconds * $2::bigint)::bigint) from clock
          on conflict (id) do update set latest = greatest(e.latest + $1, excluded.latest)),
      closed as (update server_batch set lane = null where lane is not null)
-     update outlast.generation set number = greatest(number + 1, (select seconds from clock))
+     update outlast.generation set number = greatest(number + 1,
+         (select (seconds * 1000000)::bigint from clock))
      returning number";
 
 impl PostgresStore {

@@ -202,14 +202,16 @@ impl Predecessor {
 /// that no reader has seen.
 fn renew(db: &Connection, replaced: Predecessor) -> Result<u64, rusqlite::Error> {
     db.execute(
-        "insert into event_lane (id, latest) values (1, max(?1 + ?2, unixepoch() * ?3))
-         on conflict (id) do update set latest = max(latest + ?1, ?1 + ?2, unixepoch() * ?3)",
+        "insert into event_lane (id, latest) values (1, max(?1 + ?2, cast(unixepoch('subsec') * ?3 as integer)))
+         on conflict (id) do update set latest =
+             max(latest + ?1, ?1 + ?2, cast(unixepoch('subsec') * ?3 as integer))",
         [LANES_A_RESTORE, replaced.lane, LANES_A_SECOND],
     )?;
     db.query_row(
-        "insert into meta (key, value) values ('generation', cast(max(2, ?1, unixepoch()) as text))
+        "insert into meta (key, value) values ('generation', cast(max(2, ?1, cast(unixepoch('subsec') * 1000000 as integer)) as text))
          on conflict (key) do update set
-             value = cast(max(cast(value as integer) + 1, ?1, unixepoch()) as text)
+             value = cast(max(cast(value as integer) + 1, ?1,
+                 cast(unixepoch('subsec') * 1000000 as integer)) as text)
          returning cast(value as integer)",
         [replaced.generation + 1],
         |row| row.get(0),

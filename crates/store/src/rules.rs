@@ -2,7 +2,7 @@
 //! that the model and the databases decide and tell the same.
 
 use outlast_core::budget::Budgets;
-use outlast_core::evidence::Evidence;
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::WorkerId;
 use outlast_core::job::{
     Answer, Event as JobEvent, EventKind, Hold, Job, Outcome, Refusal, State, Transition, decide,
@@ -160,7 +160,8 @@ pub fn lost_error(evidence: &str) -> String {
 pub fn visibility_detail(visibility: Span) -> EndDetail {
     let evidence = format!("no sign of life for {}", seconds(visibility));
     let error = json!({ "type": "visibility_timeout", "message": evidence }).to_string();
-    EndDetail { error: Some(error), evidence: evidence.into(), ..EndDetail::default() }
+    let evidence = Evidence::of(EvidenceCode::Lease, evidence);
+    EndDetail { error: Some(error), evidence, ..EndDetail::default() }
 }
 
 /// Returns the detail of a plain attempt whose worker fell silent, however long its

@@ -125,10 +125,15 @@ impl Outbox {
         room
     }
 
-    /// Forgets everything about attempts; returns the room that its output took.
-    pub(crate) fn forget_attempts(&mut self) -> usize {
+    /// Forgets what attempts have to say, except what they printed: the server stores that also
+    /// when other workers have their jobs by then.
+    pub(crate) fn forget_reports(&mut self) {
         self.reports.clear();
         self.checkpoints.clear();
+    }
+
+    /// Forgets all output; returns how many bytes that is, and the room that it took.
+    pub(crate) fn drop_output(&mut self) -> (usize, usize) {
         self.output.clear()
     }
 

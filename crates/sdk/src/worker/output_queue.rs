@@ -202,15 +202,17 @@ impl OutputQueue {
         room
     }
 
-    /// Forgets all output; returns the room that it took.
-    pub(crate) fn clear(&mut self) -> usize {
+    /// Forgets all output; returns how many bytes that is, and the room that it took.
+    pub(crate) fn clear(&mut self) -> (usize, usize) {
+        let bytes = self.waiting_bytes + self.unanswered_bytes;
         self.sent = self.queued;
         self.waiting_bytes = 0;
         self.last_of.clear();
         self.unanswered_bytes = 0;
         self.stored += u64::try_from(self.unanswered.len()).unwrap_or(u64::MAX);
         let unanswered = self.unanswered.drain(..).flat_map(|message| message.pieces);
-        self.waiting.drain(..).chain(unanswered).map(|piece| piece.room).sum()
+        let room = self.waiting.drain(..).chain(unanswered).map(|piece| piece.room).sum();
+        (bytes, room)
     }
 }
 

@@ -2,8 +2,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outlast_proto::v1::RefusalCode;
-use outlast_sdk::StopReason;
+use outlast_proto::v1::worker_message::Body as Said;
 use outlast_sdk::clock::boot_now;
+use outlast_sdk::{AttemptContext, Delivery, Handler, LogStream, Outcome, StopReason};
+use tokio::sync::Notify;
 use tonic::Status;
 
 use crate::control::Gate;
@@ -95,4 +97,47 @@ async fn nothing_is_reported_on_a_lease_that_may_have_passed() {
     deaf.store(false, Ordering::SeqCst);
 
     assert_eq!(ending(&stream.accept().await.1), outlast_proto::v1::Ending::Completed);
+}
+
+/// Prints when the test wants it, says so, and ends when it must.
+struct Witness {
+    cue: Arc<Notify>,
+    printed: Arc<Notify>,
+}
+
+impl Handler for Witness {
+    async fn run(&self, _delivery: Delivery, context: AttemptContext) -> Outcome {
+        self.cue.notified().await;
+        context.log(LogStream::Stdout, "said while away\n").await;
+        self.printed.notify_one();
+        context.stopped().await;
+        Outcome::cancelled("told to")
+    }
+}
+
+/// It was dropped without a word, though it may say why the worker was away.
+#[tokio::test]
+async fn output_of_an_attempt_that_lapsed_is_stored_all_the_same() {
+    let mut server = Server::start();
+    let (cue, printed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let witness = Witness { cue: Arc::clone(&cue), printed: Arc::clone(&printed) };
+    let _worker = run(builder(&server), witness);
+    let (stream, first) = server.attach(1).await;
+    stream.deliver([job(1)]);
+    server.beats_reach(2).await;
+    stream.drop_connection();
+    let (refused, _) = server.hello().await;
+    cue.notify_one();
+    printed.notified().await;
+    refused.refuse(RefusalCode::Lapsed);
+
+    let (mut stream, next) = server.attach(1).await;
+    assert_ne!(next.worker_id, first.worker_id);
+    let chunk = stream
+        .until(|said| match said {
+            Said::Logs(logs) => logs.chunks.into_iter().next(),
+            _ => None,
+        })
+        .await;
+    assert_eq!((number(&chunk.attempt.unwrap()), &*chunk.bytes), (1, &b"said while away\n"[..]));
 }

@@ -233,7 +233,12 @@ fn detail(end: v1::Finished, now: Timestamp) -> EndDetail {
     let checkpoint = (!end.checkpoint.is_empty()).then(|| end.checkpoint.to_vec());
     let proof =
         if end.tree_empty || end.ran_ms.is_none() { "" } else { " (tree not proved empty)" };
-    let code = EvidenceCode::parse(&end.evidence_code);
+    let code = EvidenceCode::parse(&end.evidence_code).or_else(|| match end.ending() {
+        // Older workers do not say it.
+        v1::Ending::Interrupted => Some(EvidenceCode::Drained),
+        v1::Ending::NotStarted => Some(EvidenceCode::HandedBack),
+        _ => None,
+    });
     EndDetail {
         result,
         error,

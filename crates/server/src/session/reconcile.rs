@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_proto::v1::AttemptKey;
 use outlast_store::Command;
@@ -44,16 +45,45 @@ pub(super) fn to_stop(stored: &[InFlightJob], claimed_by_worker: &[AttemptKey]) 
 }
 
 fn hand_back(worker: WorkerId, attempt: &InFlightJob) -> Command {
-    let (reported, evidence) = if attempt.started {
+    let (reported, text) = if attempt.started {
         (ReportedOutcome::Lost, "worker attached without it although it had started")
     } else {
         (ReportedOutcome::NotStarted, "worker attached without it: the claim never reached it")
     };
+    let evidence = Evidence::of(EvidenceCode::NotHeld, text);
     Command::Finish(Box::new(Finish {
         job: attempt.job,
         fence: native_fence(worker, attempt.epoch),
         reported,
-        detail: EndDetail { evidence: evidence.into(), ..EndDetail::default() },
+        detail: EndDetail { evidence, ..EndDetail::default() },
         by: "server".into(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn what_a_worker_attaches_without_has_a_code_however_far_it_was() {
+        for (started, reported) in
+            [(true, ReportedOutcome::Lost), (false, ReportedOutcome::NotStarted)]
+        {
+            let attempt = InFlightJob {
+                job: JobId(Uuid::from_u128(1)),
+                epoch: Epoch(1),
+                started,
+                cancelled: false,
+                isolated: false,
+                claimed: outlast_core::time::Timestamp(0),
+            };
+            let Command::Finish(finish) = hand_back(WorkerId(Uuid::nil()), &attempt) else {
+                panic!("expected a finish");
+            };
+            assert_eq!(finish.reported, reported);
+            assert_eq!(finish.detail.evidence.code, Some(EvidenceCode::NotHeld));
+        }
+    }
 }

@@ -161,6 +161,12 @@ async fn a_python_workers_grace_that_is_over_is_an_interruption() {
     let nacked = api.nack(json!({"job_id": id, "error": error})).await.expect(200);
     assert_eq!(nacked["state"], "available", "{nacked}");
     assert_eq!(api.fetch("other").await["attempt"], 1);
+    let attempts = api.get(&format!("/api/v1/executions/{id}/attempts")).await.expect(200);
+    let first = &attempts["data"][0];
+    assert_eq!(
+        (&first["outcome"], &first["evidence_code"]),
+        (&json!("interrupted"), &json!("drained"))
+    );
 }
 
 #[tokio::test]

@@ -1,8 +1,6 @@
 //! Lanes of the event log: servers that are gone leave no trace in cursors, and one that comes
 //! back is read like a new one.
 
-use std::time::Duration;
-
 use outlast_cluster::Database;
 use outlast_store::Store as _;
 use outlast_store::command::ReportedOutcome;
@@ -44,7 +42,6 @@ fn what_is_written_after_a_restore_comes_after_all_that_was_read_before_it() {
         server.store.close().await.unwrap();
 
         // The same backup once more: its generation, like its lanes, says nothing of the first.
-        tokio::time::sleep(Duration::from_millis(1100)).await;
         let client = sql(&database.url).await;
         client.batch_execute(lost).await.unwrap();
         client.batch_execute("update outlast.generation set number = 1").await.unwrap();

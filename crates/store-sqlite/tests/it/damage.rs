@@ -223,3 +223,14 @@ async fn restores_of_the_same_backup_are_told_apart() {
     }
     assert!(generations[0] < generations[1], "{generations:?}");
 }
+
+/// As after two restores of one backup by other tools, within one second.
+#[tokio::test]
+async fn copies_that_are_accepted_have_generations_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (folder.path().join("one.db"), folder.path().join("other.db"));
+    write(&one, 1).await.close().await.unwrap();
+    SqliteStore::back_up(&one, &other).unwrap();
+    let generations = [&one, &other].map(|path| SqliteStore::accept(path).unwrap());
+    assert!(generations[0] < generations[1], "{generations:?}");
+}

@@ -1,5 +1,6 @@
 //! Plain OJS attempts: a visibility of their own instead of a worker's lease.
 
+use outlast_core::evidence::EvidenceCode;
 use outlast_core::id::WorkerId;
 use outlast_core::job::{Outcome, Refusal, State};
 use outlast_core::time::Span;
@@ -51,7 +52,9 @@ fn silent_client_spends_an_attempt_and_the_job_comes_back<H: Harness>(world: &mu
     assert_eq!((swept.moved.len(), swept.moved[0].state), (1, State::Available));
     let job = world.read(id);
     assert_eq!((job.spent.failures, job.spent.losses), (1, 1));
-    assert_eq!(world.attempts(id)[0].outcome, Some(Outcome::Lost));
+    let first = world.attempts(id).remove(0);
+    assert_eq!(first.outcome, Some(Outcome::Lost));
+    assert_eq!(first.evidence.code, Some(EvidenceCode::Lease));
     let again = world.fetch(None, 1).remove(0);
     assert_eq!((again.epoch.0, again.attempt), (2, 2));
     world.wait(VISIBILITY);

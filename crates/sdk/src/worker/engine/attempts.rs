@@ -42,13 +42,9 @@ impl<H: Handler> Engine<H> {
     pub(super) fn on_attempt(&mut self, event: AttemptEvent) {
         match event {
             AttemptEvent::Ended(attempt, outcome) => self.on_ended(attempt, outcome),
+            // Also of one that is not ours any more, until it has ended.
             AttemptEvent::Log(attempt, chunk, room) => {
-                if self
-                    .work
-                    .in_flight
-                    .running_mut(attempt)
-                    .is_some_and(|running| running.announcement != Announcement::Void)
-                {
+                if self.work.in_flight.running_mut(attempt).is_some() {
                     self.work.outbox.log(attempt, chunk, room);
                 } else {
                     self.outlet.log_room.add_permits(room);
@@ -370,10 +366,18 @@ impl<H: Handler> Engine<H> {
     /// How long a stop takes at most, by this worker's own settings.
     pub(super) fn void_all(&mut self) -> usize {
         let drop_at = boot_now().after(span(self.timeouts.stop_window));
-        let freed = self.work.outbox.forget_attempts();
-        self.outlet.log_room.add_permits(freed);
+        self.work.outbox.forget_reports();
         self.work.announcements.clear();
         self.work.in_flight.void(drop_at)
+    }
+
+    /// Gives up output that no session will take any more.
+    pub(super) fn drop_output(&mut self) {
+        let (bytes, room) = self.work.outbox.drop_output();
+        self.outlet.log_room.add_permits(room);
+        if bytes > 0 {
+            tracing::warn!(bytes, "output of attempts is dropped: there is no session to store it");
+        }
     }
 
     pub(super) fn lease_terms(&self) -> (Duration, Duration) {

@@ -224,6 +224,7 @@ impl<H: Handler> Engine<H> {
         } else {
             // It will take nothing and has nothing to report: no need to be known again.
             self.session.connection.close();
+            self.drop_output();
         }
     }
 
@@ -231,6 +232,7 @@ impl<H: Handler> Engine<H> {
         tracing::error!(%error, "worker cannot go on");
         self.void_all();
         self.session.connection.close();
+        self.drop_output();
         self.exit.fatal = Some(error);
         self.apply(StageEvent::GuardianGone, "refused by the server", now);
     }

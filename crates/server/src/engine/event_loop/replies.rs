@@ -1,5 +1,6 @@
 //! What the loop learns from each reply, and who gets it.
 
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Refusal, State};
 use outlast_core::worker::liveness::Liveness;
@@ -219,7 +220,10 @@ impl EventLoop {
                 fence: Fence { epoch: Some(job.epoch), ..Fence::default() },
                 reported: ReportedOutcome::NotStarted,
                 detail: EndDetail {
-                    evidence: "the claimant was gone before the claim reached it".into(),
+                    evidence: Evidence::of(
+                        EvidenceCode::NotHeld,
+                        "the claimant was gone before the claim reached it",
+                    ),
                     ..EndDetail::default()
                 },
                 by: "server".into(),

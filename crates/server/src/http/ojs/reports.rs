@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::{Refusal, State};
 use outlast_core::time::Span;
@@ -84,11 +85,9 @@ pub(super) async fn nack(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
         NackSort::Interrupted => ReportedOutcome::Interrupted,
         NackSort::Requeued => ReportedOutcome::Requeued,
     };
-    let detail = EndDetail {
-        error: Some(error),
-        evidence: "reported by a plain client".into(),
-        ..EndDetail::default()
-    };
+    let code = (reported == ReportedOutcome::Interrupted).then_some(EvidenceCode::Drained);
+    let evidence = Evidence { code, text: "reported by a plain client".into() };
+    let detail = EndDetail { error: Some(error), evidence, ..EndDetail::default() };
     let moved = match finish(&req.app, by, about, reported, detail).await? {
         Reported::Moved(moved) => moved,
         Reported::TooLate(answer) => return Ok(answer),

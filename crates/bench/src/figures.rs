@@ -117,7 +117,7 @@ pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> Option<Duration
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// So many in so much time, a second.
+/// A count over a time, per second.
 pub(crate) fn rate(count: usize, took: Duration) -> f64 {
     let seconds = took.as_secs_f64();
     // Counts here are far below what a float holds exactly.

@@ -152,7 +152,7 @@ impl Fixture {
         }
     }
 
-    /// Waits until a job has started so many times, and returns when that was seen.
+    /// Waits until a job has started this many times, and returns when that was seen.
     pub(crate) async fn await_start(&self, job: &str, count: usize) -> Result<Moment, Failure> {
         let begun = clock::moment();
         while self.starts(job)? < count {

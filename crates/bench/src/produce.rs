@@ -13,7 +13,7 @@ use crate::connection::{Address, Connection};
 /// When a round is over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Extent {
-    /// After so many requests.
+    /// After this many requests.
     Requests(usize),
     /// After this time.
     Time(Duration),

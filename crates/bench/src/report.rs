@@ -34,7 +34,7 @@ impl Report {
     }
 }
 
-/// The JSON document as tables for people.
+/// The JSON document as tables.
 #[must_use]
 pub fn table(report: &Value) -> String {
     let mut text = results(report).to_string();

@@ -24,7 +24,7 @@ pub fn moment() -> Moment {
     Moment(Duration::new(seconds, nanos))
 }
 
-/// Now, for people.
+/// The time now, formatted for display.
 pub fn now() -> Timestamp {
     Timestamp::now()
 }

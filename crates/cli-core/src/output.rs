@@ -1,4 +1,4 @@
-//! Text for people: tables, times, fields of answers. All of it is safe to print on a terminal.
+//! Human-readable output: tables, times, fields of responses. All of it is safe to print on a terminal.
 
 mod escape;
 mod field;

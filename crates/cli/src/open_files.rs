@@ -20,7 +20,7 @@ pub(crate) fn raise() {
     let Some(current) = limit.current.filter(|current| *current < wanted) else { return };
     let raised = Rlimit { current: Some(wanted), maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, current, wanted, "the limit of open files cannot be raised");
+        tracing::warn!(%error, current, wanted, "cannot raise the limit of open files");
     }
 }
 

@@ -49,7 +49,7 @@ impl Bucket {
         self.thousandths = self.thousandths.saturating_add(back).min(most);
     }
 
-    /// Returns how long it takes until so many tokens have come, if no more than fit.
+    /// Returns how long it takes to refill this many tokens, if the bucket holds that many.
     #[must_use]
     pub fn wait(&self, tokens: u64) -> Span {
         let wanted = tokens.min(self.rate.burst).saturating_mul(1000);

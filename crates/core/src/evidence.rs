@@ -1,4 +1,4 @@
-//! How an end is known: a sentence for people, and a word for programs where the end was not
+//! How an end is known: a sentence for operators, and a code for programs where the end was not
 //! the job's own.
 
 use std::fmt;

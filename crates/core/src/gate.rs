@@ -1,8 +1,8 @@
-//! Gates: what a limit lets start, by concurrency and by rate (`DISPATCH.md` §3).
+//! Gates: how many jobs a limit allows to start, by concurrency and by rate (`DISPATCH.md` §3).
 //!
 //! A limit that applies per value of a key has one gate for each value. A job passes all of
 //! its gates or none. What an attempt holds is given back when the attempt ends, so a lost
-//! worker's slot is free as soon as its lease is over, and never before.
+//! worker's slot is free when its lease is over, and not before.
 //!
 //! A rate is strict: in no window of its period do more jobs start than it allows. A plain
 //! bucket lets nearly twice as many start, because a full bucket and a whole period's refill
@@ -10,7 +10,7 @@
 
 use crate::time::{Span, Timestamp};
 
-/// So many starts in any window of a period.
+/// At most this many starts in any window of the period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     starts: u32,
@@ -61,12 +61,12 @@ impl Rate {
     }
 }
 
-/// What is known of a gate when jobs are about to be claimed.
+/// The state of a gate when jobs are about to be claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gate {
     /// Most attempts at a time; `None` is no bound.
     pub concurrency: Option<u32>,
-    /// Attempts that hold it now.
+    /// Attempts in flight.
     pub in_flight: u64,
     /// Most starts in a period; `None` is no bound.
     pub rate: Option<Rate>,
@@ -75,22 +75,21 @@ pub struct Gate {
     pub used_until: i64,
 }
 
-/// Why a gate lets no more through.
+/// Why a gate admits no more jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shut {
-    /// As many attempts hold it as may.
+    /// The maximum number of attempts is in flight.
     Full,
-    /// The rate lets the next one start at this time.
+    /// The rate admits the next one at this time.
     Until(Timestamp),
 }
 
 /// How many of the wanted jobs may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// So many.
+    /// The number of jobs.
     pub take: u32,
-    /// Which gate stops the next one, by its place among the gates asked, and why; `None` if all
-    /// that were wanted may start.
+    /// The index of the gate that stops the next one, and why; `None` if all may start.
     pub shut: Option<(usize, Shut)>,
 }
 
@@ -130,7 +129,7 @@ impl Gate {
         (starts, Shut::Until(Timestamp(ceil_millis(opens))))
     }
 
-    /// Returns the gate after so many jobs started through it.
+    /// Returns the gate after `started` more jobs have started.
     #[must_use]
     pub fn after(self, started: u32, now: Timestamp) -> Self {
         let used_until = match self.rate {

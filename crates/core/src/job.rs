@@ -113,7 +113,7 @@ pub enum Overlap {
 /// What a job was asked to obey; fixed when it is enqueued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Retries and what becomes of the job after the last.
+    /// Retries, and what happens after the last one.
     pub retry: RetryPolicy,
     /// Whether attempts may overlap.
     pub overlap: Overlap,

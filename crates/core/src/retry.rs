@@ -25,7 +25,7 @@ pub enum OnExhaustion {
     /// It is discarded.
     #[default]
     Discard,
-    /// It is discarded, and waits as a dead letter for a person.
+    /// It is discarded and kept as a dead letter for an operator.
     DeadLetter,
 }
 

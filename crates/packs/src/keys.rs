@@ -143,7 +143,7 @@ pub(crate) const RETRY: Keys = Keys {
 pub(crate) const SECRET: Keys = Keys { here: &["as", "from"], elsewhere: &[] };
 
 impl Keys {
-    /// Says what becomes of a key.
+    /// Returns what is done with a key.
     pub(crate) fn known(&self, key: &str) -> Known {
         if self.here.contains(&key) || key.starts_with("x-") {
             Known::Here

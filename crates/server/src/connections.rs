@@ -26,7 +26,7 @@ const FILES_OWN: u64 = 64;
 const TOTAL_MAX: u64 = 65_536;
 /// The share of connections that is reserved for workers.
 const RESERVED_PART: usize = 4;
-/// The share of these that one address may take at a time, and at least so many.
+/// The share of these that one address may use at a time, and the least it may use.
 const RESERVED_PER_ADDRESS_PART: usize = 4;
 const RESERVED_PER_ADDRESS_MIN: usize = 2;
 /// At a limit this share of it is closed at once, so that a flood does not cause a search for

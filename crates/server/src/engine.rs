@@ -26,6 +26,7 @@
 
 pub(crate) mod batch_writer;
 mod batcher;
+mod claimable;
 mod classes;
 mod dispatch;
 mod error;
@@ -72,7 +73,7 @@ pub use worker_order::WorkerOrder;
 /// The store counts as unreachable when it has taken no write for this long plus two check
 /// intervals, even if no write has failed.
 const UNPROVEN_MAX: Span = Span::from_secs(5);
-/// A plain client may be judged by its silence when contact with the store has lasted for so many
+/// A plain client's silence counts once contact with the store has lasted for this many
 /// of its leases, however long the silence is.
 const WATCHED_LEASES: u64 = 2;
 /// Pause between two claims of a plain client that waits though it is quiet or drains: it may be
@@ -208,8 +209,8 @@ impl Engine {
     }
 
     /// Reads which classes have claimable jobs.
-    pub(crate) async fn look_for_claimable(&self) -> Result<event_loop::Look, StoreError> {
-        event_loop::look_for_claimable(self.store().as_ref(), self.shared()).await
+    pub(crate) async fn look_for_claimable(&self) -> Result<claimable::Look, StoreError> {
+        claimable::look_for_claimable(self.store().as_ref(), self.shared()).await
     }
 
     /// Reads the workers of every server, and what those can run that are new or have changed.

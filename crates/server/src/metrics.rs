@@ -19,17 +19,9 @@ use outlast_store::command::{ClassId, ClassKey};
 use outlast_store::idempotency::EnqueuedOnce;
 use outlast_store::reply::{Claimed, Moved, Swept};
 
+use crate::engine::store_health::Lane;
 use histogram::{Histogram, SHORT};
 use series::{Pair, Series, Sums};
-
-/// What a transaction of the store was for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Commit {
-    /// For jobs, and everything else but heartbeats.
-    Work,
-    /// For heartbeats.
-    Beats,
-}
 
 /// A check for timeouts.
 #[derive(Clone, Copy, Debug)]
@@ -95,11 +87,11 @@ impl Metrics {
     }
 
     /// Notes how long the store took for a transaction.
-    pub(crate) fn committed(&self, commit: Commit, took: Duration) {
+    pub(crate) fn committed(&self, lane: Lane, took: Duration) {
         let [work, beats] = &self.commits;
-        let histogram = match commit {
-            Commit::Work => work,
-            Commit::Beats => beats,
+        let histogram = match lane {
+            Lane::Work => work,
+            Lane::Beats => beats,
         };
         histogram.observe(micros(took));
     }

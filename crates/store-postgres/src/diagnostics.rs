@@ -33,7 +33,7 @@ pub struct Diagnostics {
     pub read_only: bool,
     /// Rights that the role lacks to migrate the store.
     pub lacking: Vec<&'static str>,
-    /// How far the store was brought.
+    /// Which migrations were applied.
     pub standing: Result<SchemaStatus, Mismatch>,
     /// How far PostgreSQL's clock is ahead of this host's, in seconds.
     pub ahead: f64,

@@ -36,7 +36,7 @@ const OTHERS_LIMIT_S: u32 = 60;
 /// included.
 const TABLE_LIMIT_S: u32 = 10;
 
-/// Tells how far the schema was brought.
+/// Returns which migrations were applied.
 pub(crate) async fn look(client: &impl GenericClient) -> Result<SchemaStatus, OpenError> {
     Ok(schema_status(MIGRATIONS, &found(client).await?)?)
 }

@@ -30,8 +30,7 @@ use crate::writer::NOW;
 
 /// Connections that read lists and jobs for requests.
 pub(crate) const ASKED: usize = 4;
-/// Connections that read what leases, claims and sweeps are judged by: however many lists are
-/// read, and however slowly, these go on.
+/// Connections for what leases, claims and sweeps read: slow lists cannot delay them.
 pub(crate) const BACKGROUND: usize = 2;
 /// Longest that a query waits for a free connection.
 const WAIT_LIMIT: Duration = Duration::from_secs(5);
@@ -40,7 +39,7 @@ const WAIT_LIMIT: Duration = Duration::from_secs(5);
 /// that hangs.
 const ANSWER_LIMIT: Duration = Duration::from_secs(35);
 
-/// Statements that are remembered; there are not nearly so many.
+/// Most prepared statements that are kept; there are far fewer.
 const ASKED_MAX: usize = 500;
 
 /// A value of a query.

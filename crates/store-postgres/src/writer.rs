@@ -57,6 +57,7 @@ use outlast_core::time::Timestamp;
 use outlast_store::apply::Outbox;
 use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::backend::execute_all;
+use outlast_store::prune::PruneCursors;
 use outlast_store::rules::Context;
 use outlast_store::{Applied, Batch, BatchId, Clock, StoreError, codec};
 use tokio::time::Instant;
@@ -83,7 +84,7 @@ const BATCH_LIMIT: Duration = Duration::from_secs(11);
 /// Longest that a batch is tried at all. Nothing is begun after it, so `apply` returns even
 /// when PostgreSQL hangs without a word.
 const APPLY_LIMIT: Duration = Duration::from_secs(12);
-/// How long after a row was held the writer waits for no lock longer than for a moment.
+/// How long after a row was locked the writer waits only briefly for locks.
 const HURRY: Duration = Duration::from_secs(5);
 /// Longest that rolling back, or looking a batch up may take.
 const SHORT_LIMIT: Duration = Duration::from_secs(3);
@@ -95,12 +96,13 @@ pub(crate) struct Writer {
     clock: Option<Arc<dyn Clock>>,
     connection: Option<Connection>,
     classes: Classes,
+    cursors: PruneCursors,
     attempt_cache: AttemptCache,
     time: Arc<Time>,
     /// What a batch did if its commit, which was sent, took effect. It outlives the try, so
     /// that one which is given up for silence is known to be unconfirmed.
     unconfirmed: Option<Applied>,
-    /// Until when the writer waits for no lock longer than for a moment.
+    /// Until when the writer waits only briefly for locks.
     hurry_until: Option<Instant>,
     /// How many tries of batches failed.
     tried_again: u64,
@@ -112,8 +114,7 @@ pub(crate) struct Writer {
 enum Miss {
     /// It did not take effect.
     Failed(Failure),
-    /// The commit was sent, and what came of it is not known. If it took effect, this is
-    /// what it did.
+    /// The commit was sent and its result is unknown. If it took effect, this is what it did.
     Unconfirmed(Applied, String),
 }
 
@@ -136,6 +137,7 @@ impl Writer {
             clock,
             connection: None,
             classes: Classes::default(),
+            cursors: PruneCursors::default(),
             attempt_cache: AttemptCache::default(),
             time,
             unconfirmed: None,
@@ -158,7 +160,7 @@ impl Writer {
         }
     }
 
-    /// Tries until it is known what became of the batch. `sent` is what an earlier try did, if
+    /// Tries until the outcome of the batch is known. `sent` is what an earlier try did, if
     /// its commit takes effect after it was looked for.
     async fn apply_once(
         &mut self,
@@ -238,7 +240,7 @@ impl Writer {
         Err(StoreError::Unavailable(format!("batch collided {TRIES} times: {last}")))
     }
 
-    /// Tries a batch once, and gives the connection up when it says nothing.
+    /// Tries a batch once, and drops the connection when it does not answer.
     async fn attempt_until(
         &mut self,
         end: Instant,
@@ -279,7 +281,7 @@ impl Writer {
         }
     }
 
-    /// Notes that a row was held; returns whether one was lately. A caller that splits the
+    /// Notes that a row was locked; returns whether one was recently. A caller that splits the
     /// batch to find out which must not wait as long for each part.
     fn was_locked(&mut self) -> bool {
         let hurries = self.hurries();
@@ -287,7 +289,7 @@ impl Writer {
         hurries
     }
 
-    /// Whether a row was held lately, and locks are waited for for a moment only.
+    /// Whether a row was locked recently, so that locks are awaited only briefly.
     fn hurries(&self) -> bool {
         self.hurry_until.is_some_and(|until| Instant::now() < until)
     }
@@ -315,7 +317,7 @@ impl Writer {
         }
     }
 
-    /// Looks a batch of unknown outcome up, on a new connection.
+    /// Looks up a batch whose outcome is unknown, on a new connection.
     async fn took_effect(&mut self, id: BatchId, words: &str) -> Result<bool, StoreError> {
         let looking = tokio::time::timeout(SHORT_LIMIT, Box::pin(self.look_up(id))).await;
         match looking {
@@ -326,9 +328,8 @@ impl Writer {
         }
     }
 
-    /// The batch holds its server's row until it is committed or rolled back, so once we
-    /// have it, it is decided. One that has not even begun is refused when it does, if
-    /// another try was faster.
+    /// The batch locks its server's row until it commits or rolls back, so the row's lock means
+    /// that it is decided. A batch that begins later is refused if another try was faster.
     async fn look_up(&mut self, id: BatchId) -> Result<bool, StoreError> {
         let mut connection = self.connect().await?;
         let looked = connection
@@ -357,6 +358,7 @@ impl Writer {
             connection,
             locks: Locks { hurries, hurry_until: &mut self.hurry_until },
             classes: &mut self.classes,
+            cursors: self.cursors,
             attempt_cache: &mut self.attempt_cache,
             time: &self.time,
             context: Context {
@@ -374,8 +376,10 @@ impl Writer {
         };
         tx.begin(batch, self.clock.as_deref()).await?;
         let replies = execute_all(&mut tx, &batch.commands).await?;
-        let applied = Applied { at: tx.context.now, replies };
-        tx.commit(batch.id, applied, &mut self.unconfirmed).await
+        let (applied, cursors) = (Applied { at: tx.context.now, replies }, tx.cursors);
+        let applied = tx.commit(batch.id, applied, &mut self.unconfirmed).await?;
+        self.cursors = cursors;
+        Ok(applied)
     }
 
     /// Returns every statement that the present connection was asked to run.
@@ -405,6 +409,8 @@ struct Tx<'a> {
     connection: &'a mut Connection,
     locks: Locks<'a>,
     classes: &'a mut Classes,
+    /// As they are once the batch has taken effect.
+    cursors: PruneCursors,
     attempt_cache: &'a mut AttemptCache,
     time: &'a Time,
     context: Context<'a>,

@@ -21,8 +21,9 @@ use rusqlite::backup::{Backup, StepResult};
 use crate::connection::{lock, reader};
 use crate::error::{OpenError, named};
 use crate::guard::{check, latest_time};
+use crate::look::{generation, open_to_look};
 use crate::mark::{self, beside};
-use crate::migrate::{look, migrate, open_to_look};
+use crate::migrate::{look, migrate};
 use crate::sqlite_store::SqliteStore;
 
 /// What SQLite keeps beside a database.
@@ -216,14 +217,6 @@ fn renew(db: &Connection, replaced: Predecessor) -> Result<u64, rusqlite::Error>
         [replaced.generation + 1],
         |row| row.get(0),
     )
-}
-
-/// Returns which restore the store is of: higher than that of any store before it. 1 if it was
-/// never restored.
-pub(crate) fn generation(db: &Connection) -> Result<u64, rusqlite::Error> {
-    let select = "select coalesce(max(cast(value as integer)), 1) from meta
-                  where key = 'generation'";
-    db.query_row(select, [], |row| row.get(0))
 }
 
 /// Renames the store in this place and its log, to a name that is free.

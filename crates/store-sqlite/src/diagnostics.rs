@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode};
 
-use crate::backup::generation;
 use crate::error::{OpenError, named};
 use crate::guard::{check, latest_time};
-use crate::migrate::open_to_look;
+use crate::look::{generation, open_to_look};
 use crate::read::limited;
 
 /// Longest that one look may take; a large store on a slow disk takes longer.

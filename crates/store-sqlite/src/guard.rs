@@ -1,6 +1,6 @@
-//! What is looked at before SQLite opens a file for writing: whether it is a store of ours,
-//! and whether it still holds what it held. SQLite itself would take a database that was cut
-//! to nothing, or whose write-ahead log is gone, for one that is merely older, and go on.
+//! Checks a file before SQLite opens it for writing: that it is an Outlast store, and that it
+//! still has all of its data. SQLite itself would take a database that was truncated, or whose
+//! write-ahead log is gone, for an older one, and continue.
 //!
 //! Nothing is changed here, so that a repair finds everything as it was.
 
@@ -13,8 +13,8 @@ use rusqlite::Connection;
 
 use crate::clock::persisted_time;
 use crate::error::{OpenError, named};
+use crate::look::open_to_look;
 use crate::mark::{self, Said};
-use crate::migrate::open_to_look;
 
 /// What the file says it belongs to: `OUTL`.
 pub const APPLICATION_ID: i32 = 0x4f55_544c;
@@ -118,7 +118,7 @@ pub(crate) fn latest_time(db: &Connection, path: &Path) -> Result<Option<Timesta
     }
 }
 
-/// Returns whether the database is a store of ours; one with nothing in it may become one.
+/// Returns whether the database is an Outlast store; an empty one may become one.
 pub(crate) fn refuse_foreign(db: &Connection, path: &Path) -> Result<bool, OpenError> {
     let id: i32 = db.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let ours: usize = db.query_row(
@@ -144,7 +144,7 @@ pub(crate) fn refuse_foreign(db: &Connection, path: &Path) -> Result<bool, OpenE
     Err(OpenError::Foreign { path: path.to_owned(), what })
 }
 
-/// Returns a time for people.
+/// Formats a time for a message.
 fn shown(time: Timestamp) -> String {
     let text = Connection::open_in_memory().and_then(|db| {
         let select = "select strftime('%Y-%m-%dT%H:%M:%fZ', ?1 / 1000.0, 'unixepoch')";

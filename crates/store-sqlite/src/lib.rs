@@ -25,6 +25,7 @@ mod connection;
 mod diagnostics;
 mod error;
 mod guard;
+mod look;
 mod mark;
 mod migrate;
 mod read;

@@ -1,13 +1,14 @@
 //! Forward-only migrations, counted in `user_version`; what was applied is kept in `meta`. A
 //! newer schema is refused, and so is one that another build made.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use outlast_store::migration::{Found, Migration, SchemaStatus, schema_status};
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::Connection;
 
 use crate::error::OpenError;
 use crate::guard::{APPLICATION_ID, refuse_foreign};
+use crate::look::open_to_look;
 
 /// One that was released never changes: a store keeps a digest of each.
 const MIGRATIONS: &[Migration] =
@@ -51,8 +52,8 @@ fn claim(connection: &Connection) -> Result<(), rusqlite::Error> {
     connection.pragma_update(None, "application_id", APPLICATION_ID)
 }
 
-/// Looks how far the store at `path` was brought, and changes nothing: a server may have it
-/// open. A store that is not there yet lacks everything.
+/// Returns which migrations were applied to the store at `path`, and changes nothing: a server
+/// may have it open. A store that does not exist yet lacks all of them.
 pub(crate) fn look(path: &Path) -> Result<SchemaStatus, OpenError> {
     let io = |source| OpenError::Io { path: path.to_owned(), source };
     match std::fs::metadata(path) {
@@ -68,27 +69,7 @@ pub(crate) fn look(path: &Path) -> Result<SchemaStatus, OpenError> {
     schema_status_of(&db)
 }
 
-/// A write-ahead log holds what the file does not say yet. Without one no process has the store
-/// open, and a look would leave files of SQLite's behind; `immutable` makes none.
-pub(crate) fn open_to_look(path: &Path) -> Result<Connection, rusqlite::Error> {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    let has_log = std::fs::metadata(PathBuf::from(log)).is_ok_and(|found| found.len() > 0);
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    if has_log {
-        return Connection::open_with_flags(path, flags);
-    }
-    let place = escaped(&path.display().to_string());
-    let address = format!("file:{place}?immutable=1");
-    Connection::open_with_flags(address, flags | OpenFlags::SQLITE_OPEN_URI)
-}
-
-/// Returns a path as an address has it.
-fn escaped(path: &str) -> String {
-    path.replace('%', "%25").replace('?', "%3f").replace('#', "%23")
-}
-
-/// Tells how far a store that is open was brought.
+/// Returns which migrations were applied to an open store.
 pub(crate) fn schema_status_of(connection: &Connection) -> Result<SchemaStatus, OpenError> {
     Ok(schema_status(MIGRATIONS, &found(connection)?)?)
 }

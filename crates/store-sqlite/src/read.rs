@@ -22,8 +22,7 @@ use crate::row::failed;
 
 /// How many reads for requests run at once; more wait.
 pub(crate) const ASKED: usize = 4;
-/// Reads of what leases, claims and sweeps are judged by: however many lists are read, and
-/// however slowly, these go on.
+/// Reads for leases, claims and sweeps: slow lists cannot delay them.
 pub(crate) const BACKGROUND: usize = 2;
 /// Longest a read may take.
 const READ_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(10);

@@ -19,10 +19,10 @@ use outlast_store::tally::ClassCounts;
 use outlast_store::{Applied, Batch, Clock, Store, StoreError};
 use tokio::sync::oneshot;
 
-use crate::backup::generation;
 use crate::clock::{BootClock, persisted_time, wall};
 use crate::connection::{Options, half_imported, own};
 use crate::error::{OpenError, named};
+use crate::look::generation;
 use crate::migrate::look;
 use crate::read::{self, Readers};
 use crate::writer::{self, Request};

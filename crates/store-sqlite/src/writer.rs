@@ -30,6 +30,7 @@ use outlast_core::time::Timestamp;
 use outlast_store::apply::Outbox;
 use outlast_store::apply::loaded::rank;
 use outlast_store::backend::{execute_all, run_ready};
+use outlast_store::prune::PruneCursors;
 use outlast_store::rules::Context;
 use outlast_store::{Applied, Batch, Clock, StoreError};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -66,28 +67,35 @@ pub(crate) fn start(
     clock: Arc<dyn Clock>,
     latest: Timestamp,
 ) -> Result<(Sender<Request>, JoinHandle<()>), std::io::Error> {
-    let (asks, receiver) = channel();
+    let (requests, receiver) = channel();
     let thread = std::thread::Builder::new()
         .name("sqlite-writer".into())
         .spawn(move || run(owned, clock.as_ref(), latest, &receiver))?;
-    Ok((asks, thread))
+    Ok((requests, thread))
 }
 
-fn run(mut owned: Owned, clock: &dyn Clock, mut latest: Timestamp, asks: &Receiver<Request>) {
-    let mut classes = Classes::default();
-    let mut log = EventLog::default();
+/// What the writer remembers from batch to batch.
+#[derive(Debug, Default)]
+struct Cache {
+    classes: Classes,
+    cursors: PruneCursors,
+    log: EventLog,
+}
+
+fn run(mut owned: Owned, clock: &dyn Clock, mut latest: Timestamp, requests: &Receiver<Request>) {
+    let mut cache = Cache::default();
     let mut stale = true;
-    while let Ok(ask) = next(asks, &mut owned.mark) {
-        match ask {
+    while let Ok(request) = next(requests, &mut owned.mark) {
+        match request {
             Request::Apply(batch, reply) => {
                 latest = latest.max(clock.now());
-                let result = refresh(&owned.writer, &mut classes, &mut stale)
-                    .and_then(|()| apply(&mut owned, &mut classes, &mut log, &batch, latest));
+                let result = refresh(&owned.writer, &mut cache.classes, &mut stale)
+                    .and_then(|()| apply(&mut owned, &mut cache, &batch, latest));
                 // Before the reply: then the caller has the batch to itself.
                 drop(batch);
                 if result.is_err() {
                     stale = true;
-                    log.forget();
+                    cache.log.forget();
                 }
                 // A caller that has gone needs no answer; the batch stands.
                 let _ = reply.send(result);
@@ -106,19 +114,19 @@ fn run(mut owned: Owned, clock: &dyn Clock, mut latest: Timestamp, asks: &Receiv
     close(owned);
 }
 
-/// Waits for what comes next. The mark is brought up to date while nothing waits for an answer.
-fn next(asks: &Receiver<Request>, mark: &mut Mark) -> Result<Request, RecvError> {
+/// Waits for the next request. The mark is updated while no caller waits for a reply.
+fn next(requests: &Receiver<Request>, mark: &mut Mark) -> Result<Request, RecvError> {
     if !mark.is_behind() {
-        return asks.recv();
+        return requests.recv();
     }
-    match asks.recv_timeout(mark::BEHIND_MAX) {
-        Ok(ask) => {
+    match requests.recv_timeout(mark::BEHIND_MAX) {
+        Ok(request) => {
             mark.write_if_late();
-            Ok(ask)
+            Ok(request)
         }
         Err(RecvTimeoutError::Timeout) => {
             mark.write_if_behind();
-            asks.recv()
+            requests.recv()
         }
         Err(RecvTimeoutError::Disconnected) => Err(RecvError),
     }
@@ -152,6 +160,8 @@ fn refresh(
 pub(crate) struct Tx<'a> {
     pub(crate) db: &'a Connection,
     pub(crate) classes: &'a mut Classes,
+    /// As they are once the batch has taken effect.
+    pub(crate) cursors: PruneCursors,
     pub(crate) context: Context<'a>,
     /// What it logs and counts.
     pub(crate) outbox: Outbox,
@@ -160,8 +170,7 @@ pub(crate) struct Tx<'a> {
 
 fn apply(
     owned: &mut Owned,
-    classes: &mut Classes,
-    log: &mut EventLog,
+    cache: &mut Cache,
     batch: &Batch,
     now: Timestamp,
 ) -> Result<Applied, StoreError> {
@@ -173,10 +182,11 @@ fn apply(
     let changes = db.total_changes();
     let mut tx = Tx {
         db,
-        classes,
+        classes: &mut cache.classes,
+        cursors: cache.cursors,
         context: Context { budgets: &batch.budgets, seed: batch.jitter_seed, command: 0, now },
         outbox: Outbox::default(),
-        log,
+        log: &mut cache.log,
     };
     let replies = run_ready(execute_all(&mut tx, &batch.commands))?;
     tx.keep_tally()?;
@@ -185,8 +195,9 @@ fn apply(
     } else if db.total_changes() > changes {
         keep_time(db, now)?;
     }
-    let changed = db.total_changes() > changes;
+    let (changed, moved) = (db.total_changes() > changes, tx.cursors);
     transaction.commit().map_err(unconfirmed)?;
+    cache.cursors = moved;
     if changed {
         owned.mark.note(now);
     }

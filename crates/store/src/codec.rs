@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::command::Route;
+use crate::error::StoreError;
 use crate::event::{Event, EventName};
-use crate::store::StoreError;
 
 #[derive(Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the stored text")]

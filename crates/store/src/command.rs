@@ -188,31 +188,31 @@ pub struct Finish {
     pub reported: ReportedOutcome,
     /// What else is known.
     pub detail: EndDetail,
-    /// Who says so, for the event log.
+    /// The reporter, for the event log.
     pub by: String,
 }
 
 /// How an attempt ended, as reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportedOutcome {
-    /// Well.
+    /// It succeeded.
     Completed,
-    /// By its own error; the type is matched against `non_retryable_errors`.
+    /// It failed; the type is matched against `non_retryable_errors`.
     Failed {
         /// Type or code.
         error_type: String,
         /// Whether another attempt may help.
         retryable: bool,
     },
-    /// By its time limit.
+    /// It exceeded its time limit.
     TimedOut,
-    /// By shutdown, drain or eviction.
+    /// A shutdown, drain or eviction interrupted it.
     Interrupted,
     /// It never started.
     NotStarted,
     /// The client gives it back.
     Requeued,
-    /// The server lost the worker's word for it: the worker does not hold it any more.
+    /// The worker no longer has it, and the server missed its report.
     Lost,
 }
 
@@ -274,7 +274,7 @@ pub struct Registration {
     pub labels: BTreeMap<String, String>,
     /// Lease from now on.
     pub lease: Span,
-    /// JSON object: host, pid, version, containment and the like.
+    /// JSON object: such as host, pid, version and containment.
     pub about: String,
     /// For a plain OJS worker: the id it gave itself.
     pub plain_id: Option<String>,
@@ -336,7 +336,7 @@ pub struct WorkerMove {
     /// Only if its session still has this number (a drop seen by an old session says
     /// nothing about the new one).
     pub session: Option<u64>,
-    /// Who says so, for the event log.
+    /// The reporter, for the event log.
     pub by: String,
     /// On what evidence.
     pub evidence: Evidence,
@@ -356,7 +356,7 @@ pub struct Lapse {
     pub scope: LapseScope,
     /// Whether many workers lapse together, so that their jobs are not suspected.
     pub mass: bool,
-    /// Who gives it up, for the event log.
+    /// The actor, for the event log.
     pub by: String,
     /// On what evidence.
     pub evidence: Evidence,

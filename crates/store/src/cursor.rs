@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::fmt::Write as _;
 
 use crate::codec;
+use crate::error::StoreError;
 use crate::event::{Event, EventPage, EventQuery};
-use crate::store::StoreError;
 
 /// Batches looked at in one page at most, so that a rare filter cannot read the whole log.
 const BATCHES_MAX: usize = 20_000;
@@ -33,11 +33,11 @@ const OF_LANE_MAX: usize = 500;
 
 /// How far a restored store goes beyond the highest lane that it knows. Between the backup and
 /// its end the lost store gave more lanes than that, and readers have been there: what is
-/// written now must come after all of them. No store ever gives so many.
+/// written now must come after all of them. No store ever reaches that number.
 pub const LANES_A_RESTORE: i64 = 1 << 32;
 
 /// A restored store also goes beyond this many lanes for each second since 1970: a backup that is
-/// restored twice must not give the same lanes twice. No store gives so many in a second.
+/// restored twice must not give the same lanes twice. No store gives that many in a second.
 pub const LANES_A_SECOND: i64 = 1 << 31;
 
 /// The next event of a lane: event `i` of batch `n`.

@@ -1,4 +1,4 @@
-//! A job to be stored, what routes it, and what comes of storing it.
+//! A job to be stored, what routes it, and the result of storing it.
 
 use std::collections::BTreeMap;
 

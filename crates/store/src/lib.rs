@@ -5,8 +5,8 @@
 //! happen, and applies the answer by compare-and-set on (state, epoch).
 //!
 //! Map:
-//! - [`store`]: the trait
-//! - [`command`], [`reply`]: what can be asked of a batch, and what comes back
+//! - [`store`]: the trait; [`error`]: why it failed
+//! - [`command`], [`reply`]: what a batch can do, and what it returns
 //! - [`job`]: a job to be stored, and what routes it
 //! - [`idempotency`]: enqueueing once for a key
 //! - [`apply`]: what a command does, between loading and writing; [`backend`]: loading and writing
@@ -16,7 +16,8 @@
 //! - [`query`]: what can be read outside a batch
 //! - [`event`]: the event log's entries; [`cursor`]: where a reader is in it
 //! - [`list`]: how a page of a list is found
-//! - [`migration`]: how far a store was brought
+//! - [`migration`]: which migrations a store has
+//! - [`prune`]: how far the deletion of old history has come
 //! - [`retire`]: which classes a store forgets
 //! - [`tally`]: live counts by class and state
 //! - [`partitions`]: looking after what history is kept in
@@ -34,6 +35,7 @@ pub mod command;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod cursor;
+pub mod error;
 pub mod event;
 pub mod idempotency;
 pub mod job;
@@ -41,6 +43,7 @@ pub mod list;
 pub mod migration;
 pub mod model;
 pub mod partitions;
+pub mod prune;
 pub mod query;
 pub mod record;
 pub mod reply;
@@ -52,5 +55,6 @@ pub mod tally;
 pub mod transfer;
 
 pub use command::{Batch, BatchId, Command};
+pub use error::StoreError;
 pub use reply::{Applied, Reply};
-pub use store::{Clock, Store, StoreError};
+pub use store::{Clock, Store};

@@ -87,7 +87,7 @@ pub struct Plan {
     pub ready: Vec<ClassId>,
     /// How many match at most.
     pub at_most: u64,
-    /// Whether exactly so many do.
+    /// Whether the count is exact.
     pub is_exact: bool,
 }
 
@@ -245,7 +245,7 @@ pub struct Found {
 /// How many match in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Total {
-    /// So many.
+    /// The exact number.
     Known(u64),
     /// They are few enough to be walked, so many at most; [`counted`] makes the count of it.
     ToCount(usize),
@@ -284,7 +284,7 @@ mod tests {
     use crate::query::Page;
     use crate::tally::COLUMNS;
 
-    /// The jobs of the last hours of a large store once cost a look at all of it.
+    /// The jobs of the last hours of a large store once took a scan of all of it.
     #[test]
     fn all_jobs_are_looked_through_at_once_only_if_all_are_on_the_page() {
         let key = ClassKey {

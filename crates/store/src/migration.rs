@@ -32,13 +32,13 @@ impl Migration {
 /// What a store says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// How many steps it was brought through.
+    /// How many migrations were applied.
     pub version: usize,
     /// What it keeps of each, by number.
     pub digests: Vec<(usize, String)>,
 }
 
-/// How far a store was brought.
+/// Which migrations a store has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaStatus {
     /// Steps that were applied, in order.
@@ -67,7 +67,7 @@ pub enum Mismatch {
         /// Version known.
         known: usize,
     },
-    /// The store was brought through a step that this build has in another form.
+    /// The store has a migration that differs from this build's.
     #[error(
         "migration {name} was applied to this store in another form than this build has: \
          another build of outlast made it"

@@ -33,6 +33,7 @@ use outlast_core::time::Timestamp;
 
 use crate::arrival::EnqueuedArrived;
 use crate::command::{Batch, Command};
+use crate::error::StoreError;
 use crate::event::{EventPage, EventQuery};
 use crate::partitions::{Maintain, Maintained};
 use crate::query::{
@@ -41,7 +42,7 @@ use crate::query::{
 };
 use crate::record::{AttemptRecord, InFlightJob, JobRecord, WorkerBrief, WorkerRecord};
 use crate::reply::{Applied, Claims, Extended, Reply};
-use crate::store::{Clock, Store, StoreError};
+use crate::store::{Clock, Store};
 use crate::tally::ClassCounts;
 use tables::Tables;
 use tx::Tx;

@@ -9,8 +9,8 @@ use outlast_core::time::Timestamp;
 use uuid::Uuid;
 
 use crate::command::{ClassId, ClassKey, Stream};
+use crate::error::StoreError;
 use crate::record::{JobRecord, WorkerRecord};
-use crate::store::StoreError;
 use crate::tally::ClassCounts;
 
 /// Which page of a list.

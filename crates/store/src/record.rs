@@ -80,7 +80,7 @@ pub struct JobRecord {
     pub error: Option<String>,
     /// Why it ended without an attempt: `expired`, `cancelled`, `stranded`; else empty.
     pub ended_by: String,
-    /// Why it waits for a person, if it does.
+    /// Why it is a dead letter, if it is.
     pub dead_letter: Option<DeadLetterReason>,
 }
 

@@ -243,7 +243,7 @@ pub enum WorkerMoveRefusal {
     #[error(transparent)]
     Refused(#[from] WorkerRefusal),
     /// It renewed meanwhile, or the store's clock has not passed its lease.
-    #[error("worker renewed its lease meanwhile")]
+    #[error("worker renewed its lease in the meantime")]
     Renewed,
     /// A newer session of the worker is attached.
     #[error("session was superseded by {current}")]

@@ -357,7 +357,7 @@ pub fn enqueued_event(job: &StoredJob, state: State, by: &str) -> Event {
     }
 }
 
-/// Returns the event of a dead letter that a person removed.
+/// Returns the event of a dead letter that an operator removed.
 #[must_use]
 pub fn purged_event(job: &StoredJob, at: Timestamp, by: &str) -> Event {
     let enqueued = enqueued_event(job, State::Discarded, by);

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::arrival::{Arrival, ArrivalNumber, ArrivalState};
 use crate::command::Batch;
+use crate::error::StoreError;
 use crate::event::{EventPage, EventQuery};
 use crate::partitions::{Maintain, Maintained};
 use crate::query::{
@@ -190,33 +191,4 @@ impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.0.load(std::sync::atomic::Ordering::SeqCst))
     }
-}
-
-/// Why a store could not do what it was asked. Nothing has changed, unless it is
-/// [`StoreError::Ambiguous`].
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoreError {
-    /// The store cannot be reached now; the same call may go through later.
-    #[error("store is unavailable: {0}")]
-    Unavailable(String),
-    /// The disk is full.
-    #[error("store is full: {0}")]
-    Full(String),
-    /// The commit was sent and its outcome is unknown.
-    #[error("outcome of the commit is unknown: {0}")]
-    Ambiguous(String),
-    /// A command of the batch cannot be applied, by a fault of ours: split the batch.
-    #[error("batch could not be applied: {0}")]
-    Rejected(String),
-    /// Another session of the database holds a row that a command of the batch needs: split
-    /// the batch, and try that command again later.
-    #[error("another session of the database holds what is needed: {0}")]
-    Locked(String),
-    /// What was read back breaks an invariant.
-    #[error("stored data is damaged: {0}")]
-    Corrupt(String),
-    /// The store was closed.
-    #[error("store is closed")]
-    Closed,
 }

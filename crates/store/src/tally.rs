@@ -75,7 +75,7 @@ impl Counts {
         self.at(STARTED)
     }
 
-    /// Returns how many jobs wait for a person.
+    /// Returns how many jobs are dead letters.
     #[must_use]
     pub fn dead_letters(&self) -> u64 {
         self.at(EXHAUSTED) + self.at(ABANDONED)
@@ -151,7 +151,7 @@ pub struct Before {
     pub state: State,
     /// Whether it is active and stored as started.
     pub started: bool,
-    /// Why it waits for a person, if it does.
+    /// Why it is a dead letter, if it is.
     pub letter: Option<DeadLetterReason>,
 }
 
@@ -187,7 +187,7 @@ impl Changes {
         }
     }
 
-    /// A job does not wait for a person any more, and stays where it is.
+    /// A job is no longer a dead letter, and keeps its state.
     pub fn letter_gone(&mut self, class: ClassId, reason: DeadLetterReason) {
         self.add(class, place_of_letter(reason), -1);
     }

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use outlast_core::time::Timestamp;
 use uuid::Uuid;
 
-use crate::store::StoreError;
+use crate::error::StoreError;
 use row::Row;
 use section::Section;
 

@@ -56,7 +56,7 @@ pub fn syntax(error: &serde_json::Error) -> Fault {
     ))
 }
 
-/// Checks that bytes are one JSON document that every reader of ours can read, and returns it
+/// Checks that bytes are one JSON document that every part of Outlast can read, and returns it
 /// as text. Worker and server ask this one function, so that they cannot disagree.
 ///
 /// # Errors

@@ -6,7 +6,7 @@
 //!
 //! Map:
 //! - [`json`]: depth, syntax errors with line and column, the writer
-//! - [`duration`], [`time`]: lengths and instants as people and the standard write them
+//! - [`duration`], [`time`]: durations and instants as users and the standard write them
 //! - [`fault`]: what is wrong with a request
 //! - [`ojs`]: the Open Job Spec: envelopes, retry policies, errors, workers, queues
 //! - [`execution`]: the executions API

@@ -303,7 +303,7 @@ async fn find_containment(config: &DaemonConfig) -> Result<(Probe, Vec<PathBuf>)
     let hidden: Vec<PathBuf> = hidden.collect();
     let probe = Probe::hiding(config.containment, &config.program, &hidden).await?;
     for refused in &probe.refused {
-        tracing::info!(kind = %refused.kind, reason = refused.reason, "containment not available");
+        tracing::info!(kind = %refused.kind, reason = refused.reason, "containment is not available");
     }
     Ok((probe, hidden))
 }

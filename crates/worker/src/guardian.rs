@@ -231,7 +231,7 @@ fn clear_up(signals: &sys::SignalFd) -> bool {
         }
         let waited = Duration::from_millis(boot_now().since(began).as_millis());
         if waited >= GONE_MAX {
-            tracing::error!("processes of the engine do not end");
+            tracing::error!("processes of the engine are still running");
             return false;
         }
         if waited >= SHIMS_MAX {

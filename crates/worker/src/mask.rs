@@ -415,7 +415,7 @@ mod tests {
         }
     }
 
-    /// With a look at each value for each byte this would take hours.
+    /// Comparing every value at every byte would take hours.
     #[test]
     fn masking_takes_no_longer_for_a_secret_of_many_lines() {
         let lines = (0..6000_u32).map(|line| format!("{:010}", line.wrapping_mul(2_654_435_761)));

@@ -1,4 +1,4 @@
-//! Tables: a header and aligned columns without lines, fit for people and for `grep`.
+//! Tables: a header and aligned columns without lines, readable and easy to `grep`.
 //!
 //! Cells are cut only on a terminal, to its width: what a pipe reads is whole.
 

@@ -1,4 +1,4 @@
-//! Times and lengths of time for people: relative and absolute.
+//! Human-readable times and durations, relative and absolute.
 
 use std::time::Duration;
 

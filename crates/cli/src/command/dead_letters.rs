@@ -1,4 +1,4 @@
-//! `outlast dead-letters`: jobs that used up a budget and wait for a person.
+//! `outlast dead-letters`: jobs that used up a budget and are kept for an operator.
 
 use clap::{ArgGroup, Args, Subcommand};
 use outlast_cli_core::client::Client;

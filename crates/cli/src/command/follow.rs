@@ -52,7 +52,7 @@ enum Onto {
 /// How a wait ended.
 #[derive(Debug)]
 pub(super) enum Waited {
-    /// The job has ended; this is what became of it.
+    /// The job has ended, with this outcome.
     Ended(Value),
     /// The time was over first; this is how the job was last seen.
     TimedOut(Value),

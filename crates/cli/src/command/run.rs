@@ -36,7 +36,7 @@ const FLAGS: &[(&str, &str)] = &[
 pub(crate) struct Args {
     /// Action to run, such as core.echo
     action: String,
-    /// Parameter: name=value, or name:=json for lists and the like
+    /// Parameter: name=value, or name:=json for lists and objects
     #[arg(short, long = "parameter", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
     /// Follow the output and exit with the job's outcome

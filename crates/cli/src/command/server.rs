@@ -133,7 +133,7 @@ impl Reloadable {
         match self.try_renew(source) {
             Ok(()) => tracing::info!("SIGHUP: tokens, roles and certificates reloaded"),
             Err(failure) => tracing::error!(
-                "SIGHUP: nothing is changed, as the configuration cannot be used: {}",
+                "SIGHUP: configuration not reloaded, because it is invalid: {}",
                 failure.message
             ),
         }

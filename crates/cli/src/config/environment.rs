@@ -58,7 +58,7 @@ pub(crate) struct Environment {
 
 impl Environment {
     /// Those of this process, or those that it was handed when it was started again; what is
-    /// not Unicode cannot be one of ours.
+    /// not Unicode cannot be an Outlast setting.
     pub(crate) fn of_process() -> Self {
         if let Some(variables) = handover::received() {
             return Self { variables };

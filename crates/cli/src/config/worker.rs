@@ -17,7 +17,7 @@ pub(crate) struct WorkerConfig {
     pub(crate) server: String,
     /// Bearer token shown to it.
     pub(crate) token: Option<String>,
-    /// How the server's certificate is judged, and which one is shown to it.
+    /// How the server's certificate is verified, and which client certificate is presented.
     pub(crate) tls: Tls,
     /// Label; the host's name if none was given.
     pub(crate) name: String,

@@ -108,11 +108,9 @@ fn meaning(arg: &Arg) -> String {
         }
     }
     // Angle brackets would be taken for HTML.
-    let (text, default) = text.split_once(" [default: ").unwrap_or((&text, ""));
-    match default.trim_end_matches(']') {
-        "" => text.to_owned(),
-        default => format!("{text} (default: {default})"),
-    }
+    let Some((before, default)) = text.split_once(" [default: ") else { return text };
+    let (default, after) = default.split_once(']').unwrap_or((default, ""));
+    format!("{before} (default: {default}){after}")
 }
 
 #[test]

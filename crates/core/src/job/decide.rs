@@ -40,10 +40,10 @@ pub fn decide(
 /// # Errors
 /// Returns [`Refusal::Superseded`] or [`Refusal::NotHolder`] when it does not.
 pub fn fence(job: &Job, epoch: Option<Epoch>, worker: Option<WorkerId>) -> Result<(), Refusal> {
-    if let Some(in_flight) = epoch
-        && in_flight != job.epoch
+    if let Some(reported) = epoch
+        && reported != job.epoch
     {
-        return Err(Refusal::Superseded { in_flight, current: job.epoch });
+        return Err(Refusal::Superseded { reported, current: job.epoch });
     }
     let (Some(named), Some(holder)) = (worker, job.holder) else { return Ok(()) };
     if holder.worker.is_none_or(|holder| holder == named) {

@@ -226,7 +226,7 @@ fn expired_job_is_refused_to_a_claimant() {
 fn report_about_an_older_epoch_or_from_another_worker_is_fenced_off() {
     let job = Job { epoch: Epoch(4), ..active(rules(3), true) };
     let other = WorkerId(Uuid::from_u128(8));
-    let superseded = Refusal::Superseded { in_flight: Epoch(3), current: Epoch(4) };
+    let superseded = Refusal::Superseded { reported: Epoch(3), current: Epoch(4) };
     let not_holder = Refusal::NotHolder { current: Epoch(4) };
     assert_eq!(fence(&job, Some(Epoch(3)), Some(worker())), Err(superseded));
     assert_eq!(fence(&job, Some(Epoch(4)), Some(other)), Err(not_holder));

@@ -32,7 +32,7 @@ pub struct Transition {
     pub attempt: u32,
     /// Set when the job becomes a dead letter.
     pub dead_letter: Option<DeadLetterReason>,
-    /// Set when an operator should hear of this.
+    /// Set when an operator should be alerted.
     pub alarm: Option<Alarm>,
     /// The answer to the reporter.
     pub answer: Answer,
@@ -41,15 +41,15 @@ pub struct Transition {
 /// Where a job waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// With those that may be claimed.
+    /// Among the claimable jobs.
     Ready(Turn),
-    /// With those that wait for a time.
+    /// Among the jobs that wait for a time.
     Timer(Timestamp),
-    /// With those that wait for an activation.
+    /// Among the jobs that wait for an activation.
     Pending,
-    /// With its holder.
+    /// In an attempt of a worker.
     Active,
-    /// Nowhere: the job has ended.
+    /// The job has ended.
     Ended,
 }
 
@@ -62,7 +62,7 @@ pub enum Turn {
     InOrder,
 }
 
-/// What happens to the row that says who holds the attempt.
+/// What happens to the row of the running attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// There is none.
@@ -131,7 +131,7 @@ impl Outcome {
     }
 }
 
-/// Why a job waits for a person.
+/// Why a job is a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeadLetterReason {
     /// Its policy's attempts are used up, and it asked to be kept.
@@ -163,7 +163,7 @@ impl DeadLetterReason {
     }
 }
 
-/// Something an operator should hear of.
+/// Something an operator should be alerted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alarm {
     /// The job was interrupted more often than the budget allows for free.
@@ -190,10 +190,10 @@ pub enum Refusal {
     #[error("job is {0}, which does not allow this")]
     WrongState(State),
     /// The report is about an attempt that a newer claim has replaced.
-    #[error("attempt was superseded: epoch {in_flight} is behind {current}")]
+    #[error("attempt was superseded: epoch {reported} is behind {current}")]
     Superseded {
-        /// Epoch that the reporter holds.
-        in_flight: Epoch,
+        /// Epoch of the report.
+        reported: Epoch,
         /// Epoch of the job.
         current: Epoch,
     },

@@ -25,13 +25,13 @@ pub enum Phase {
 /// Whether the worker lives, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Liveness {
-    /// It beats.
+    /// It sends heartbeats.
     Live,
     /// Its connection is lost: it gets no new work and nothing is moved yet.
     Suspect,
     /// Its lease is over: its work moves.
     Lapsed,
-    /// It said goodbye, or its death was proved.
+    /// It deregistered, or its death was proven.
     Gone,
 }
 
@@ -61,9 +61,9 @@ pub enum WorkerEvent {
     Resume,
     /// It drains, or is to.
     Drain,
-    /// It said its last word.
+    /// It deregistered.
     Goodbye,
-    /// Its death is proved.
+    /// Its death was proven.
     Died,
 }
 

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use crate::time::{BootTime, Span};
 
-/// So many workers may always go without it being a mass loss.
+/// Losing this many workers is never a mass loss.
 pub const FEW: usize = 3;
 
 /// The live workers, as one look finds them.

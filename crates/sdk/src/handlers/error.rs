@@ -9,7 +9,7 @@ use serde_json::Value;
 /// [`HandlerError`].
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An error that says what becomes of the job. Any other error has the type `error` and is
+/// An error that decides what happens to the job. Any other error has the type `error` and is
 /// retried by the job's retry policy.
 ///
 /// ```

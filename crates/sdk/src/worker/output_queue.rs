@@ -13,6 +13,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use outlast_core::limits::SESSION_MESSAGE_BYTES_AIM;
 use outlast_core::time::{BootTime, Span};
 use outlast_proto::v1::{LogChunk, LogStream};
 
@@ -22,7 +23,7 @@ use crate::delivery::AttemptId;
 /// Bytes that may be unanswered at first, and at least and at most later.
 const WINDOW_FIRST: usize = 256 * 1024;
 const WINDOW_MIN: usize = 64 * 1024;
-const WINDOW_MAX: usize = super::outbox::MESSAGE_BYTES;
+const WINDOW_MAX: usize = SESSION_MESSAGE_BYTES_AIM;
 
 #[derive(Debug)]
 pub(crate) struct OutputQueue {
@@ -129,7 +130,7 @@ impl OutputQueue {
         }
     }
 
-    /// Forgets what the server has stored: so many messages of this session. Returns the room
+    /// Forgets what the server has stored: this many messages of this session. Returns the room
     /// that it took.
     pub(crate) fn stored(&mut self, messages: u64, now: BootTime) -> usize {
         let mut room = 0_usize;

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::clock::{boot_time, precise};
 use crate::engine::shared_state::SharedState;
 use crate::engine::store_health::Lane;
-use crate::metrics::{Commit, Metrics};
+use crate::metrics::Metrics;
 
 /// What a writer needs besides its numbering.
 #[derive(Clone, Debug)]
@@ -53,11 +53,7 @@ impl BatchWriter {
         let begun = precise();
         let result = store.apply(Arc::clone(&batch)).await;
         if let Ok(applied) = &result {
-            let commit = match self.lane {
-                Lane::Work => Commit::Work,
-                Lane::Beats => Commit::Beats,
-            };
-            metrics.committed(commit, precise().saturating_sub(begun));
+            metrics.committed(self.lane, precise().saturating_sub(begun));
             shared.set_store_time(applied.at);
         }
         // While the store takes no writes, it takes no renewals: silence proves nothing (I8).

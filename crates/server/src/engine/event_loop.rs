@@ -42,8 +42,6 @@ use crate::engine::store_health::Lane;
 use crate::engine::worker_order::WorkerOrder;
 use crate::metrics::Metrics;
 
-pub(super) use backlog::{Look, look_for_claimable};
-
 /// Most inputs handled before a batch is made.
 const INPUTS_PER_TURN: usize = 4_096;
 

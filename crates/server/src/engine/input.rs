@@ -7,8 +7,8 @@ use outlast_store::signal::Heard;
 use outlast_store::{Command, Reply};
 use tokio::sync::oneshot;
 
+use crate::engine::claimable::Look;
 use crate::engine::error::Unavailable;
-use crate::engine::event_loop::Look;
 use crate::engine::sessions::Session;
 use crate::engine::worker_order::WorkerOrder;
 

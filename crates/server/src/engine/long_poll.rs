@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(here.signals(&many, None, at(102)).len(), SIGNALS_MAX);
     }
 
-    /// Each job once woke every client, and all but one asked the store in vain.
+    /// Each job once woke every client, and all but one queried the store for nothing.
     #[test]
     fn as_many_are_woken_as_there_are_jobs_for_them_tenants_apart() {
         let long_polls = LongPolls::default();

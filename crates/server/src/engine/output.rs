@@ -26,7 +26,7 @@ pub(crate) enum Output {
     Deliveries(Vec<Claimed>),
     /// Orders to the worker.
     Orders(Vec<SessionOrder>),
-    /// So many messages of output of the session are stored.
+    /// The number of output messages of the session that are stored.
     Stored(u64),
     /// The server ends the session: nothing follows.
     Closed { reason: CloseReason, message: String },

@@ -75,7 +75,7 @@ async fn job_is_claimed_for_a_free_worker_in_the_batch_that_stores_it() {
     }
 }
 
-/// Every waiting client was once woken each second, and each asked the store in vain.
+/// Every waiting client was once woken each second, and each queried the store for nothing.
 #[tokio::test]
 async fn jobs_of_a_paused_queue_wake_no_client_and_cost_no_claims() {
     let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));

@@ -51,56 +51,46 @@ pub(super) async fn show(req: ApiRequest) -> Result<ApiResponse, ApiError> {
 }
 
 fn counters(text: &mut Text, metrics: &Metrics) {
-    text.counter("outlast_jobs_enqueued_total", "Jobs enqueued.", read(&metrics.enqueued));
-    text.counter("outlast_jobs_claimed_total", "Jobs claimed.", read(&metrics.claimed));
+    let jobs = [
+        ("outlast_jobs_enqueued_total", "Jobs enqueued.", &metrics.enqueued),
+        ("outlast_jobs_claimed_total", "Jobs claimed.", &metrics.claimed),
+    ];
+    let more = [
+        ("outlast_jobs_discarded_total", "Jobs discarded.", &metrics.discarded),
+        ("outlast_jobs_dead_lettered_total", "Dead letters.", &metrics.dead_lettered),
+        ("outlast_jobs_cancelled_total", "Jobs cancelled.", &metrics.cancelled),
+        (
+            "outlast_scheduled_timeouts_total",
+            "Jobs failed because no live worker was eligible for too long.",
+            &metrics.stranded,
+        ),
+        ("outlast_workers_lapsed_total", "Workers declared dead.", &metrics.workers_lapsed),
+        ("outlast_heartbeats_total", "Heartbeats that renewed a lease.", &metrics.beats),
+        ("outlast_heartbeats_refused_total", "Heartbeats refused.", &metrics.beats_refused),
+        ("outlast_store_batches_total", "Store transactions tried.", &metrics.batches),
+        ("outlast_store_commands_total", "Commands in store transactions.", &metrics.commands),
+        (
+            "outlast_workers_registered_total",
+            "Workers that registered.",
+            &metrics.workers_registered,
+        ),
+        (
+            "outlast_workers_stopped_total",
+            "Workers that stopped, or were proven dead.",
+            &metrics.workers_stopped,
+        ),
+    ];
+    for (name, help, count) in jobs {
+        text.counter(name, help, read(count));
+    }
     text.head("outlast_attempts_ended_total", "Attempts ended, by outcome.", "counter");
     for (outcome, counter) in Outcome::ALL.iter().zip(&metrics.outcomes) {
         let labels = format!("outcome=\"{}\"", outcome.as_str());
         text.sample("outlast_attempts_ended_total", &labels, read(counter));
     }
-    text.counter("outlast_jobs_discarded_total", "Jobs discarded.", read(&metrics.discarded));
-    text.counter("outlast_jobs_dead_lettered_total", "Dead letters.", read(&metrics.dead_lettered));
-    text.counter("outlast_jobs_cancelled_total", "Jobs cancelled.", read(&metrics.cancelled));
-    text.counter(
-        "outlast_scheduled_timeouts_total",
-        "Jobs failed because no live worker was eligible for too long.",
-        read(&metrics.stranded),
-    );
-    text.counter(
-        "outlast_workers_lapsed_total",
-        "Workers declared dead.",
-        read(&metrics.workers_lapsed),
-    );
-    text.counter(
-        "outlast_heartbeats_total",
-        "Heartbeats that renewed a lease.",
-        read(&metrics.beats),
-    );
-    text.counter(
-        "outlast_heartbeats_refused_total",
-        "Heartbeats refused.",
-        read(&metrics.beats_refused),
-    );
-    text.counter(
-        "outlast_store_batches_total",
-        "Store transactions tried.",
-        read(&metrics.batches),
-    );
-    text.counter(
-        "outlast_store_commands_total",
-        "Commands in store transactions.",
-        read(&metrics.commands),
-    );
-    text.counter(
-        "outlast_workers_registered_total",
-        "Workers that registered.",
-        read(&metrics.workers_registered),
-    );
-    text.counter(
-        "outlast_workers_stopped_total",
-        "Workers that stopped, or were proven dead.",
-        read(&metrics.workers_stopped),
-    );
+    for (name, help, count) in more {
+        text.counter(name, help, read(count));
+    }
 }
 
 /// Writes how long the server took for what it does for itself.

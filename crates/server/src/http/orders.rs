@@ -76,7 +76,7 @@ pub(crate) async fn try_move(
     }
 }
 
-/// Returns what became of a command that moves one job, and the command.
+/// Returns the result of a command that moves one job, and the command.
 async fn submit_move(
     app: &App,
     command: Command,

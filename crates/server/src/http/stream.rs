@@ -206,7 +206,7 @@ impl Reader {
     }
 }
 
-/// Returns how long a stream pauses between two looks, of so many that there are.
+/// Returns how long each of `streams` streams waits between two reads.
 fn pause(streams: usize) -> Duration {
     let pause = PAUSE_A_STREAM.saturating_mul(u32::try_from(streams).unwrap_or(u32::MAX));
     if pause < PAUSE_MIN { Duration::ZERO } else { pause.min(PAUSE_MAX) }

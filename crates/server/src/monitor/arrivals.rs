@@ -87,7 +87,7 @@ struct Pages {
 }
 
 impl Pages {
-    /// Notes what became of a page; returns whether the next one should follow at once.
+    /// Notes the result of a page; returns whether the next one should follow at once.
     fn advance(&mut self, page: &[ArrivalNumber], done: &EnqueuedArrived) -> bool {
         let is_full = page.len() >= PAGE as usize;
         let more = is_full || done.tried < page.len();

@@ -325,7 +325,7 @@ async fn declare_dead(engine: &Engine, dead: &[DeadWorker], mass: bool, judged: 
                 deactivated += usize::from(worker.standing.holds_lease());
             }
             Ok(Reply::WorkerMoved(Err(WorkerMoveRefusal::Renewed))) => {
-                tracing::debug!(worker = &**name, "lease was renewed meanwhile");
+                tracing::debug!(worker = &**name, "lease was renewed in the meantime");
             }
             other => {
                 tracing::error!("Failed to deactivate worker {name} (stale heartbeat): {other:?}");

@@ -72,7 +72,7 @@ async fn submit(engine: &Engine) -> Option<Swept> {
         Ok(Reply::Swept(swept)) => {
             for moved in &swept.moved {
                 tracing::debug!(job = %moved.job, epoch = %moved.epoch, from = %moved.from,
-                    to = %moved.state, "moved by the sweep");
+                    to = %moved.state, "sweep moved jobs");
             }
             Some(swept)
         }

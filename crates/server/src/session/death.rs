@@ -27,13 +27,13 @@ pub(super) async fn answer(engine: &Engine, report: DeathReport) -> Result<Death
     };
     match engine.submit(Command::Worker(step)).await.map_err(unavailable)? {
         Reply::WorkerMoved(Ok(_)) => {
-            tracing::warn!(%worker, "worker's engine died, its guardian says: its jobs run elsewhere");
+            tracing::warn!(%worker, "guardian reported the death of a worker's engine: its jobs run elsewhere");
             // Behind a partition its stream may look alive for a while.
             drop(engine.send(Input::WorkerLapsed { worker }).await);
             Ok(DeathReply { accepted: true, reason: String::new() })
         }
         Reply::WorkerMoved(Err(refusal)) => {
-            tracing::info!(%worker, %refusal, "report of a worker's death changes nothing");
+            tracing::info!(%worker, %refusal, "ignored a report of a worker's death: it had already left");
             Ok(DeathReply { accepted: false, reason: refusal.to_string() })
         }
         _ => Err(Status::internal("the store returned a reply of the wrong kind")),

@@ -178,7 +178,7 @@ async fn move_worker(
             Ok(true)
         }
         Reply::WorkerMoved(Err(refusal)) => {
-            tracing::info!(%worker, ?event, %refusal, "change of the worker's state refused");
+            tracing::info!(%worker, ?event, %refusal, "refused a change of the worker's state");
             Ok(false)
         }
         other => Err(unexpected("a change of a worker's state", &other)),

@@ -96,7 +96,7 @@ impl Look for Reader {
     }
 }
 
-/// The first so many of each class hold the first so many of all. Any number of connections may
+/// The first N of each class include the first N of all. Any number of connections may
 /// have noted a block: it goes from one to the next lower one.
 const BLOCKS: &str = "select distinct s.block
     from unnest($1::bigint[]) c(class)

@@ -16,6 +16,7 @@ use outlast_store::command::{
     Sweep,
 };
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
+use outlast_store::prune::PruneCursors;
 use outlast_store::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Pruned, Reply};
 use outlast_store::rules::Context;
 
@@ -270,6 +271,7 @@ impl Backend for Tx<'_> {
     }
 
     async fn reset(&mut self) -> Result<(), Failure> {
+        self.cursors = PruneCursors::default();
         self.delete_all().await
     }
 }

@@ -1,6 +1,6 @@
-//! What is known of classes without asking. Any server adds classes, and a prune deletes those
-//! without jobs. A batch that fails may have added some in vain, so those that it made are
-//! forgotten then; one that names a deleted class fails, and all are forgotten. Classes that
+//! The cache of classes. Any server adds classes, and a prune deletes those
+//! without jobs. A batch that fails may have rolled some back, so those that it made are
+//! forgotten; one that names a deleted class fails, and all are forgotten. Classes that
 //! were not needed for a while are forgotten too: there may be any number of them.
 
 use std::collections::HashMap;
@@ -35,12 +35,6 @@ pub(super) struct Classes {
     made: Vec<ClassId>,
     /// When unneeded ones were last forgotten.
     forgot: Instant,
-    /// The last class that a prune has looked at.
-    pub(super) looked_at: ClassId,
-    /// The last job that a prune has looked at: when it ended, and its number.
-    pub(super) pruned_to: (i64, i64),
-    /// The last block of jobs that a prune has looked at.
-    pub(super) left_blocks_to: i64,
 }
 
 impl Default for Classes {
@@ -50,9 +44,6 @@ impl Default for Classes {
             by_id: HashMap::new(),
             made: Vec::new(),
             forgot: Instant::now(),
-            looked_at: ClassId(0),
-            pruned_to: (i64::MIN, 0),
-            left_blocks_to: -1,
         }
     }
 }

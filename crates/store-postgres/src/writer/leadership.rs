@@ -1,5 +1,5 @@
-//! Tasks that one server does for all. A request in vain locks nothing, so servers that ask
-//! repeatedly never wait for the one that works.
+//! Leases of leadership. A refused request locks nothing, so candidates that retry never wait for
+//! the leader.
 
 use outlast_core::leadership::Leadership;
 

@@ -11,26 +11,23 @@ use crate::failure::Failure;
 use crate::row::{self, get};
 use crate::writer::Tx;
 
-/// The next jobs that ended before `$1`, and whether they go. Dead letters wait for a person, a
-/// cancelled job for its process tree, and the job of a key for its producer. The limit that the
-/// planner knows has it follow the index.
-const LOOK_AT_OLD: &str = "select f.seq, f.at,
-         (select true from dead_letter_row d where d.seq = f.seq) is null
-         and (select true from active a where a.seq = f.seq) is null
-         and (select true from idempotency_job i where i.seq = f.seq) is null
+/// The next jobs that ended before `$1`. The limit that the planner knows has it follow the index.
+const LOOK_AT_OLD: &str = "select f.seq, f.at
      from (select seq, at
            from (select seq, at from finished
                  where (at, seq) > ($3, $4) and at < $1 order by at, seq limit 10000) first
            limit $2) f
      order by f.at, f.seq";
 
-/// What was seen before the lock is looked at again: a dead letter may have been replayed.
+/// Locks those of them that go. Dead letters wait for an operator, a cancelled job for its process
+/// tree, and the job of a key for its producer. Subqueries and not joins: each is one step in an
+/// index, whatever the planner expects.
 const OLD_JOBS: &str = "select f.seq,
          (select j.class from job_row j where j.seq = f.seq), f.state
      from finished f where f.seq = any($1::bigint[]) and f.at < $2
-         and not exists (select 1 from dead_letter_row d where d.seq = f.seq)
-         and not exists (select 1 from active a where a.seq = f.seq)
-         and not exists (select 1 from idempotency_job i where i.seq = f.seq)
+         and (select true from dead_letter_row d where d.seq = f.seq) is null
+         and (select true from active a where a.seq = f.seq) is null
+         and (select true from idempotency_job i where i.seq = f.seq) is null
      order by f.at, f.seq for update of f skip locked";
 
 /// Rows are found once, in the order of an index, and then deleted by their place in the
@@ -78,10 +75,11 @@ impl Tx<'_> {
         let limit = i64::from(prune.limit);
         let before = prune.finished_before.0;
         let keys = self.query(OLD_KEYS, values![self.context.now.0, limit]).await?;
-        let (candidates, looked) = self.look_at_old(prune).await?;
-        let old = match candidates.is_empty() {
+        let ended = self.look_at_old(prune).await?;
+        let looked = ended.len();
+        let old = match ended.is_empty() {
             true => Vec::new(),
-            false => self.query(OLD_JOBS, values![candidates, before]).await?,
+            false => self.query(OLD_JOBS, values![ended, before]).await?,
         };
         let mut seqs: Vec<i64> = Vec::with_capacity(old.len());
         for row in &old {
@@ -117,30 +115,25 @@ impl Tx<'_> {
         }))
     }
 
-    /// Looks at jobs that ended long ago; returns those that may go, and how many it looked at.
-    async fn look_at_old(&mut self, prune: &Prune) -> Result<(Vec<i64>, usize), Failure> {
-        let from = if prune.from_start { (i64::MIN, 0) } else { self.classes.pruned_to };
+    /// Returns the next jobs that ended long ago.
+    async fn look_at_old(&mut self, prune: &Prune) -> Result<Vec<i64>, Failure> {
+        let from = self.cursors.job_from(prune.from_start);
         let page = values![prune.finished_before.0, i64::from(prune.limit), from.0, from.1];
         let rows = self.query(LOOK_AT_OLD, page).await?;
-        let (mut found, mut last) = (Vec::new(), from);
-        for row in &rows {
-            last = (get(row, 1)?, get(row, 0)?);
-            if get(row, 2)? {
-                found.push(last.1);
-            }
+        if let Some(last) = rows.last() {
+            self.cursors.job = (get(last, 1)?, get(last, 0)?);
         }
-        self.classes.pruned_to = last;
-        Ok((found, rows.len()))
+        Ok(rows.iter().map(|row| get(row, 0)).collect::<Result<_, _>>()?)
     }
 
     /// Leaves some of the blocks that no job is in any more. A prune that deleted their last jobs
     /// may have been too early for them.
     async fn leave_old_blocks(&mut self) -> Result<(), Failure> {
-        let from = self.classes.left_blocks_to;
+        let from = self.cursors.block;
         let rows = self.query(NEXT_BLOCKS, values![from, BLOCKS_MAX]).await?;
         let blocks: Vec<i64> = rows.iter().map(|row| get(row, 0)).collect::<Result<_, _>>()?;
         let full = i64::try_from(blocks.len()).is_ok_and(|count| count >= BLOCKS_MAX);
-        self.classes.left_blocks_to = blocks.last().filter(|_| full).map_or(-1, |last| *last);
+        self.cursors.block = blocks.last().filter(|_| full).map_or(-1, |last| *last);
         if !blocks.is_empty() {
             self.write(LEAVE_BLOCKS, values![blocks]);
         }

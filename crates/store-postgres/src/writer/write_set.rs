@@ -306,7 +306,7 @@ static ALL_ENDED: LazyLock<String> = LazyLock::new(|| {
 });
 
 rows! {
-    /// A job waits for a person.
+    /// A job becomes a dead letter.
     DeadLetterRow, DeadLetterRows,
     "with put as (
          insert into dead_letter_row ({columns}) select {columns} from {rows}
@@ -400,7 +400,7 @@ pub(super) struct WriteSet {
     pub(super) expiries: ExpiryRows,
     /// Before any other statement about workers.
     pub(super) renewals: Renewals,
-    /// Statements about workers, queues and the like, in order.
+    /// Statements about workers, queues and other tables, in order.
     pub(super) others: Vec<Statement>,
 }
 

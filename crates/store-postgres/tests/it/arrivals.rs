@@ -53,6 +53,26 @@ async fn taken(server: &Server, limit: u32) -> EnqueuedArrived {
     put_in(server, planned(server, limit, None).await).await
 }
 
+/// Enqueues arrivals in each way that there is, and returns the statements that did it. The reads
+/// of arrivals are asked too.
+pub(crate) async fn enqueue_both_ways(url: &str) -> (Vec<&'static str>, Vec<String>) {
+    let (server, program) = (Server::open(url).await, sql(url).await);
+    for wait in [false, true] {
+        let id = put(&program, "'work'").await.unwrap();
+        let order = planned(&server, 10, Some(Span(60_000))).await;
+        let done = put_in(&server, EnqueueArrived { wait, ..order }).await;
+        assert_eq!((ids(&done), state(&server, id).await), (vec![id], ArrivalState::Enqueued));
+    }
+    let (writes, reads) =
+        (server.store.writer_statements().await, server.store.reader_statements());
+    let written = |part: &str| writes.iter().filter(|sql| sql.contains(part)).count();
+    assert_eq!(written("join arrival a on"), 2, "{writes:#?}");
+    assert_eq!(written("update arrival_watch"), 1, "{writes:#?}");
+    let read = |part: &str| reads.iter().filter(|sql| sql.contains(part)).count();
+    assert_eq!((read("from arrival where n >"), read("left join arrival a")), (1, 1), "{reads:#?}");
+    (writes, reads)
+}
+
 fn ids(done: &EnqueuedArrived) -> Vec<JobId> {
     done.jobs.iter().map(|job| job.id).collect()
 }

@@ -7,11 +7,12 @@ use outlast_cluster::Cluster;
 use outlast_store::conformance::large::reads;
 use tokio_postgres::Client;
 
+use crate::arrivals;
 use crate::hand::{Server, run, sql};
 use crate::load::Player;
 
 /// Tables that grow with the number of jobs.
-const BIG: [&str; 14] = [
+const BIG: [&str; 15] = [
     "job_row",
     "ready",
     "waiting",
@@ -26,6 +27,7 @@ const BIG: [&str; 14] = [
     "event_batch",
     "idempotency_job",
     "class_block",
+    "arrival",
 ];
 
 /// A million jobs: most are claimable, the others are in every other place.
@@ -72,6 +74,9 @@ insert into event_batch (server, lane, n, at, body)
     select '01900000-0000-7000-8000-000000000000', 1, g, g, '[]' from generate_series(1, 50000) g;
 insert into idempotency select decode(lpad(to_hex(g), 64, '0'), 'hex'), 'x', 9000000000000 + g
     from generate_series(10000001, 10030000) g;
+insert into arrival (id, envelope, wake)
+    select ('0190' || lpad(to_hex(g), 28, '0'))::uuid, '{}', false
+    from generate_series(20000001, 20050000) g;
 insert into class_block select distinct class, seq >> 10, 0 from job_row;
 select outlast.count_tally();
 insert into idempotency_job select g, decode(lpad(to_hex(g), 64, '0'), 'hex')
@@ -160,15 +165,16 @@ fn every_statement_of_a_store_finds_its_rows_by_an_index_among_a_million_jobs() 
         for _ in 0..400 {
             player.play().await;
         }
+        let (writes, reads_of_arrivals) = arrivals::enqueue_both_ways(&url).await;
         for read in reads() {
             read.run(&store).await.unwrap();
         }
-        let statements = store.writer_statements().await;
+        let statements = [store.writer_statements().await, writes].concat();
         let asked: Vec<&str> = statements.into_iter().filter(|sql| is_planned(sql)).collect();
         assert!(asked.len() >= 50, "only {} statements were asked", asked.len());
         let client = sql(&url).await;
         let mut faults = Vec::new();
-        let readers = store.reader_statements();
+        let readers = [store.reader_statements(), reads_of_arrivals].concat();
         assert!(readers.len() >= 25, "only {} statements of readers", readers.len());
         // A plan is made when a statement is first asked: in a new store of empty tables.
         let settings = Server::open(&new).await.store.writer_settings();

@@ -18,6 +18,7 @@ use outlast_store::command::{
     Sweep,
 };
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
+use outlast_store::prune::PruneCursors;
 use outlast_store::reply::{Claims, Enqueued, Extended, Pruned, Reply};
 use outlast_store::rules::Context;
 use rusqlite::OptionalExtension as _;
@@ -54,7 +55,7 @@ impl Backend for Tx<'_> {
         self.write(rows)
     }
 
-    /// The insert itself finds a known id; only a class must not be made in vain.
+    /// The insert itself finds a known id; but no class may be created for it.
     async fn insert(&mut self, job: &NewJob) -> Result<Option<Enqueued>, StoreError> {
         if !self.classes.has(&job.class) && self.seq_of(job.id)?.is_some() {
             return Ok(None);
@@ -254,6 +255,7 @@ impl Backend for Tx<'_> {
     async fn reset(&mut self) -> Result<(), StoreError> {
         self.delete_all()?;
         *self.classes = Classes::load(self.db)?;
+        self.cursors = PruneCursors::default();
         Ok(())
     }
 }

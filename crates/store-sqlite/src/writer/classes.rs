@@ -12,7 +12,7 @@ use rusqlite::Connection;
 
 use crate::row::failed;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Classes {
     by_key: HashMap<Arc<ClassKey>, ClassId>,
     by_id: HashMap<ClassId, Arc<ClassKey>>,
@@ -20,24 +20,6 @@ pub(crate) struct Classes {
     paused: HashSet<String>,
     /// The block of jobs that each class has entered last.
     blocks: HashMap<ClassId, i64>,
-    /// The last class that a prune has looked at.
-    pub(crate) looked_at: ClassId,
-    /// The last job that a prune has looked at: when it ended, and its number.
-    pub(crate) pruned_to: (i64, i64),
-}
-
-impl Default for Classes {
-    fn default() -> Self {
-        Self {
-            by_key: HashMap::new(),
-            by_id: HashMap::new(),
-            by_queue: HashMap::new(),
-            paused: HashSet::new(),
-            blocks: HashMap::new(),
-            looked_at: ClassId(0),
-            pruned_to: (i64::MIN, 0),
-        }
-    }
 }
 
 impl Classes {

@@ -121,7 +121,7 @@ impl Tx<'_> {
         let mut looked = Vec::new();
         let mut latest = ClassId(0);
         let mut select = self.db.prepare_cached(LOOK_AT_CLASSES).map_err(failed)?;
-        let from = self.classes.looked_at.0;
+        let from = self.cursors.class.0;
         let mut rows = select.query((from, retire::LOOKED_MAX)).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
             let read = |row: &rusqlite::Row<'_>| -> rusqlite::Result<_> {
@@ -135,7 +135,7 @@ impl Tx<'_> {
         }
         drop(rows);
         drop(select);
-        self.classes.looked_at = retire::next(&looked);
+        self.cursors.class = retire::next(&looked);
         let mut retired = 0;
         for id in
             retire::empty(&looked, latest, &self.outbox.tally).into_iter().flat_map(Empty::ids)
@@ -167,10 +167,10 @@ impl Tx<'_> {
     }
 
     /// Looks at jobs that ended long ago; returns those that go, and how many it looked at. Dead
-    /// letters wait for a person, a cancelled job for its process tree, and the job of a key for
+    /// letters are kept for an operator, a cancelled job for its process tree, and the job of a key for
     /// its producer.
     fn old_jobs(&mut self, prune: &Prune) -> Result<(Vec<OldJob>, usize), StoreError> {
-        let from = if prune.from_start { (i64::MIN, 0) } else { self.classes.pruned_to };
+        let from = self.cursors.job_from(prune.from_start);
         let mut select = self.db.prepare_cached(OLD_JOBS).map_err(failed)?;
         let mut rows =
             select.query((prune.finished_before.0, prune.limit, from.0, from.1)).map_err(failed)?;
@@ -187,7 +187,7 @@ impl Tx<'_> {
                 old.push(job);
             }
         }
-        self.classes.pruned_to = last;
+        self.cursors.job = last;
         Ok((old, looked))
     }
 

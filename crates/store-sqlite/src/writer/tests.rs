@@ -119,9 +119,8 @@ fn batch_waits_for_an_operators_transaction_also_when_it_reads_first() {
     let order =
         JobOrder { job: JobId(Uuid::nil()), tenant: None, by: "test".into(), expected: None };
     batch.commands.insert(0, Command::Cancel(order));
-    let mut classes = Classes::load(&owned.writer).unwrap();
-    let applied =
-        apply(&mut owned, &mut classes, &mut EventLog::default(), &batch, Timestamp(1)).unwrap();
+    let mut cache = Cache { classes: Classes::load(&owned.writer).unwrap(), ..Cache::default() };
+    let applied = apply(&mut owned, &mut cache, &batch, Timestamp(1)).unwrap();
     assert!(matches!(applied.replies[1], Reply::Enqueued(Ok(_))), "{:?}", applied.replies);
 }
 

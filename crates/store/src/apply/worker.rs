@@ -1,4 +1,4 @@
-//! Workers: leases, and what becomes of the jobs of a worker that is gone.
+//! Workers: leases, and what happens to the jobs of a worker that is gone.
 
 use std::borrow::Cow;
 
@@ -209,7 +209,7 @@ pub struct Release<'a> {
 }
 
 impl<'a> Release<'a> {
-    /// Decides what becomes of a job that the native worker holds, the `nth` of them; `alone`
+    /// Decides what happens to a job that the native worker holds, the `nth` of them; `alone`
     /// says whether it holds nothing else. `None` when the worker keeps the job.
     ///
     /// # Errors
@@ -238,7 +238,7 @@ impl<'a> Release<'a> {
         Ok(Some(self.decided(transition, EventKind::Lose, detail)))
     }
 
-    /// Decides what becomes of a job that a plain worker holds that left, the `nth` of
+    /// Decides what happens to a job of a plain worker that left, the `nth` of
     /// the command; `None` when nothing does.
     #[must_use]
     pub fn plain(&self, loaded: &Loaded, nth: usize, context: &Context<'_>) -> Option<Decided<'a>> {
@@ -264,7 +264,7 @@ pub fn may_forget(found: &KnownWorker, in_flight: u32) -> bool {
     !found.standing.holds_lease() && in_flight == 0
 }
 
-/// Returns the words for a standing that people read in the table `worker`: status and state.
+/// Returns the status and state that the table `worker` shows.
 #[must_use]
 pub const fn standing_words(standing: Standing) -> (&'static str, &'static str) {
     (if standing.is_active() { "active" } else { "inactive" }, standing.state())

@@ -1,4 +1,4 @@
-//! Workers: registration, leases, and what becomes of the jobs of a worker that is gone.
+//! Workers: registration, leases, and what happens to the jobs of a worker that is gone.
 
 use outlast_core::id::WorkerId;
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};

@@ -7,9 +7,10 @@ use outlast_core::time::Span;
 use crate::command::{Command, First, LapseScope, QueueOrder, ReportedOutcome, Route};
 use crate::conformance::Harness;
 use crate::conformance::world::{World, failed, rules};
+use crate::error::StoreError;
 use crate::event::EventQuery;
 use crate::query::{JobQuery, Page};
-use crate::store::{Store as _, StoreError};
+use crate::store::Store as _;
 
 cases![
     everything_that_was_answered_survives_a_crash,

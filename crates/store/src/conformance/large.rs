@@ -1,16 +1,17 @@
-//! What is read of a store by people, monitors and metrics: for a store that is large.
+//! Reads of operators, monitors and metrics, on a large store.
 //!
 //! A store fills itself with jobs by its own SQL; each read here must then take no longer
-//! than it does for a small one. How that is judged (by steps, plans or a clock) is the
+//! than it does for a small one. How that is measured (by steps, plans or a clock) is the
 //! store's.
 
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::State;
 use uuid::Uuid;
 
+use crate::error::StoreError;
 use crate::event::EventQuery;
 use crate::query::{JobQuery, LogQuery, Page, WorkerQuery};
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 
 /// One read, by its name.
 #[derive(Clone, Debug)]
@@ -30,7 +31,7 @@ impl Read {
         }
     }
 
-    /// Carries it out; returns what came of it in a few words.
+    /// Runs it; returns a short description of the result.
     ///
     /// # Errors
     /// Returns what the store says.
@@ -104,7 +105,7 @@ fn worker(n: u128) -> WorkerId {
     WorkerId(id_of(0x0191, n))
 }
 
-/// Returns every read that is judged.
+/// Returns every read that is checked.
 #[must_use]
 pub fn reads() -> Vec<Read> {
     let all = || JobQuery::all(Page { limit: 100, cursor: None });

@@ -107,7 +107,7 @@ fn job_that_waits_for_a_time_runs_when_it_is_asked_to<H: Harness>(world: &mut Wo
     assert_eq!((world.take(hand).job.id, world.read(id).spent.failures), (id, 1));
 }
 
-/// A job that used up its attempts and waits for a person.
+/// A job that used up its attempts and is a dead letter.
 fn dead_letter<H: Harness>(world: &mut World<'_, H>) -> JobId {
     let hand = world.worker();
     let mut job = world.job();

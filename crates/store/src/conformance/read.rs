@@ -7,9 +7,10 @@ use outlast_core::worker::liveness::WorkerEvent;
 use crate::command::{Command, First, LapseScope, QueueOrder, ReportedOutcome};
 use crate::conformance::Harness;
 use crate::conformance::world::{World, failed, rules};
+use crate::error::StoreError;
 use crate::event::{Event, EventName, EventQuery};
 use crate::query::{JobQuery, Page, WorkerQuery};
-use crate::store::{GONE_SHOWN, Store as _, StoreError};
+use crate::store::{GONE_SHOWN, Store as _};
 
 cases![
     jobs_are_listed_newest_first_page_by_page,

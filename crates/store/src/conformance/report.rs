@@ -197,7 +197,7 @@ fn report_of_an_older_epoch_is_refused_and_changes_nothing<H: Harness>(world: &m
     let new = world.worker();
     let current = world.run(new);
     let before = world.read(id);
-    let superseded = Refusal::Superseded { in_flight: claimed.epoch, current: current.epoch };
+    let superseded = Refusal::Superseded { reported: claimed.epoch, current: current.epoch };
     for reported in [
         ReportedOutcome::Completed,
         failed(),

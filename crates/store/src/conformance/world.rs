@@ -20,13 +20,14 @@ use crate::command::{
     WorkerMove, WorkerRole,
 };
 use crate::conformance::Harness;
+use crate::error::StoreError;
 use crate::partitions::Maintain;
 use crate::record::{AttemptRecord, JobRecord, WorkerRecord};
 use crate::reply::{
     Applied, ClaimRefusal, Claimed, MoveRefusal, Moved, Pruned, Reply, Swept, WorkerMoveRefusal,
     WorkerMoved,
 };
-use crate::store::{Clock, ManualClock, Store, StoreError};
+use crate::store::{Clock, ManualClock, Store};
 
 /// When every case begins.
 pub(crate) const START: Timestamp = Timestamp(1_700_000_000_000);
@@ -319,7 +320,7 @@ impl<'h, H: Harness> World<'h, H> {
         }
     }
 
-    /// Lets the whole lease pass and gives the worker up.
+    /// Lets the lease pass and declares the worker dead.
     pub(crate) fn bury(&mut self, worker: WorkerId) -> WorkerMoved {
         self.wait(LEASE);
         self.lapse(worker, LapseScope::Everything).expect("the lease has passed")

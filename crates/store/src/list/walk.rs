@@ -12,8 +12,8 @@ use super::{
     page,
 };
 use crate::command::ClassId;
+use crate::error::StoreError;
 use crate::query::{JobQuery, Page};
-use crate::store::StoreError;
 use crate::tally::ClassCounts;
 
 /// What a walk asks of a store.
@@ -31,7 +31,7 @@ pub trait Look {
     /// Returns the numbers that a statement of [`Dialect`] finds.
     async fn numbers(&self, sql: &str, values: &Values) -> Result<Vec<i64>, StoreError>;
 
-    /// Returns the number in a table that is `step` rows below `high`, if there are so many.
+    /// Returns the number in a table that is `step` rows below `high`, if there are that many.
     async fn lower(&self, table: &str, high: i64, step: u32) -> Result<Option<i64>, StoreError>;
 
     /// Returns the highest `count` blocks in which classes have jobs, none above `top`; highest

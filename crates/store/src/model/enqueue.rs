@@ -18,7 +18,7 @@ impl Tx<'_> {
         Ok(self.insert(job))
     }
 
-    /// All of them or none: every one is judged before the first is stored.
+    /// All of them or none: every one is checked before the first is stored.
     pub(super) fn enqueue_all(
         &mut self,
         jobs: &[NewJob],

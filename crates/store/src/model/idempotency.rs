@@ -3,18 +3,10 @@
 use std::collections::HashSet;
 
 use outlast_core::id::JobId;
-use outlast_core::time::Timestamp;
 
-use crate::idempotency::{EnqueueOnce, EnqueueOnceRefusal, EnqueuedOnce, Fingerprint};
+use crate::idempotency::{EnqueueOnce, EnqueueOnceRefusal, EnqueuedOnce};
+use crate::model::tables::Key;
 use crate::model::tx::Tx;
-
-/// A key that was used.
-#[derive(Clone, Debug)]
-pub(super) struct Key {
-    request: Fingerprint,
-    expires: Timestamp,
-    jobs: Vec<JobId>,
-}
 
 impl Tx<'_> {
     pub(super) fn enqueue_once(

@@ -34,7 +34,7 @@ impl Tx<'_> {
     }
 
     /// Of the jobs that ended long ago, oldest first, those that go, and how many were looked at.
-    /// Dead letters wait for a person, a cancelled job that is still held for its attempt's end,
+    /// Dead letters are kept for an operator, a cancelled job that is still held for its attempt's end,
     /// and the job of a key for its producer.
     fn prunable_jobs(&mut self, prune: &Prune, limit: usize) -> (Vec<Seq>, usize) {
         let keyed = self.keyed_jobs();

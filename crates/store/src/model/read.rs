@@ -12,6 +12,7 @@ use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::Liveness;
 
 use crate::command::{ClassId, ClassKey};
+use crate::error::StoreError;
 use crate::model::tables::{Row, Seq, Tables};
 use crate::query::{
     Claimable, ClassBacklog, DeadLetter, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
@@ -20,7 +21,7 @@ use crate::query::{
 use crate::record::{
     AttemptRecord, HolderRecord, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
 };
-use crate::store::{GONE_SHOWN, StoreError};
+use crate::store::GONE_SHOWN;
 use crate::tally::{self, ClassCounts, Counts};
 
 impl Row {

@@ -13,7 +13,6 @@ use uuid::Uuid;
 use crate::command::{ClassId, ClassKey};
 use crate::event::Event;
 use crate::idempotency::Fingerprint;
-use crate::model::idempotency::Key;
 use crate::query::LogLine;
 use crate::record::{AttemptRecord, StoredJob, WorkerRecord};
 
@@ -44,6 +43,14 @@ pub(super) struct Tables {
     pub(super) events: BTreeMap<Uuid, BTreeMap<u64, Vec<Event>>>,
     /// The last job that a prune has looked at.
     pub(super) pruned_to: Option<(Timestamp, Seq)>,
+}
+
+/// A key that was used.
+#[derive(Clone, Debug)]
+pub(super) struct Key {
+    pub(super) request: Fingerprint,
+    pub(super) expires: Timestamp,
+    pub(super) jobs: Vec<JobId>,
 }
 
 /// A job.

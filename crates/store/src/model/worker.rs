@@ -16,7 +16,7 @@ use crate::record::WorkerRecord;
 use crate::reply::{Attached, Moved, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved};
 use crate::rules::{Leave, lost_error, worker_event, worker_event_name};
 
-/// Who gives a worker up, and why.
+/// Who declares a worker dead, and why.
 #[derive(Clone, Copy)]
 struct Word<'a> {
     by: &'a str,

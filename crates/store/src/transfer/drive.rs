@@ -14,7 +14,7 @@ use super::folder::{Entry, FORMAT, FolderWriter, Manifest, SectionReader, read_m
 use super::row::{Row, size, write};
 use super::section::{SECTIONS, Section};
 use super::{Page, Progress, Source, Target, TransferError};
-use crate::store::StoreError;
+use crate::error::StoreError;
 
 /// What an export is called.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Label {
     pub export: Uuid,
     /// Version of the program.
     pub outlast: String,
-    /// When, for people.
+    /// When, formatted for display.
     pub taken: String,
 }
 

@@ -45,7 +45,7 @@ pub struct Manifest {
     pub source: String,
     /// Version of the store's schema.
     pub schema: usize,
-    /// When, for people.
+    /// When, formatted for display.
     pub taken: String,
     /// The latest time that the store had acted at, in milliseconds since 1970.
     pub time_ms: i64,

@@ -86,7 +86,7 @@ pub struct Facts {
     pub state: State,
     /// Whether the latest attempt is known to have started.
     pub started: bool,
-    /// Why it waits for a person, if it does.
+    /// Why it is a dead letter, if it is.
     pub dead_letter: Option<DeadLetterReason>,
     /// Whether the latest error is the time limit.
     pub timed_out: bool,

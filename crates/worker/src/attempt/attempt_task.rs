@@ -295,7 +295,7 @@ impl AttemptTask {
     }
 }
 
-/// Decides what kind of end it was. An end that no signal of ours preceded is the job's own,
+/// Decides what kind of end it was. An end that none of our signals preceded is the job's own,
 /// even if it had been asked to stop by then.
 pub(super) fn judge(
     spawn_failure: Option<String>,

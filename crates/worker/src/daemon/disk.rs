@@ -90,7 +90,7 @@ impl DiskThreads {
         if self.removing.send(task).is_ok() && ended.recv_timeout(bound).is_err() {
             tracing::warn!(
                 ?bound,
-                "work folder not removed yet: the next worker on this host removes it"
+                "work folder not removed; the next worker on this host will remove it"
             );
         }
     }

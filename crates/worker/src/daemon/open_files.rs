@@ -40,7 +40,7 @@ pub(super) fn ensure(concurrency: u32) -> Result<(), TooFew> {
     Ok(())
 }
 
-/// How many files a worker with so many slots may have to open at the same time.
+/// How many files a worker with this many slots may have open at the same time.
 #[must_use]
 pub fn needed(concurrency: u32) -> u64 {
     BASE + EACH * u64::from(concurrency)

@@ -52,7 +52,7 @@ pub fn main() -> i32 {
 pub fn end_orphans() {
     const MAX: Duration = Duration::from_secs(2);
     if !end_all(MAX, Duration::ZERO, cgroup::orphans) {
-        tracing::warn!("processes left in a cgroup by a dead engine do not end");
+        tracing::warn!("processes that a dead engine left in a cgroup are still running");
     }
 }
 

@@ -6,7 +6,7 @@ use rustix::event::Timespec;
 const FIRST_MS: i64 = 20;
 /// A process that a disk or a tracer holds may take hours; each look reads all of /proc.
 const LONGEST_MS: i64 = 1000;
-/// So many looks are made before they become rarer.
+/// How many checks are made before they become rarer.
 const EAGER: u32 = 25;
 
 /// Pauses that become longer.

@@ -27,7 +27,7 @@ pub(crate) struct ShimSpec {
     pub(crate) hidden: Vec<PathBuf>,
     /// The attempt's own folder; its neighbours' are beside it.
     pub(crate) private_folder: Option<PathBuf>,
-    /// CLOCK_BOOTTIME in milliseconds at which the tree ends, come what may.
+    /// CLOCK_BOOTTIME in milliseconds at which the tree is ended in any case.
     pub(crate) deadline_boot_ms: Option<u64>,
 }
 

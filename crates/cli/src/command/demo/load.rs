@@ -15,7 +15,7 @@ const PRODUCERS: usize = 16;
 const SHORT_SECONDS: [f64; 5] = [0.02, 0.05, 0.1, 0.15, 0.25];
 /// How long a long job sleeps: longer than the drain of the demo lasts.
 const LONG_SECONDS: f64 = 3.0;
-/// Every so many jobs in the middle of the load, one is long.
+/// In the middle of the load, one job in this many is long.
 const LONG_EVERY: u32 = 3;
 
 /// What was accepted.

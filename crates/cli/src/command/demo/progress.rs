@@ -22,7 +22,7 @@ impl Progress {
         Self { bar, total, printed: 0 }
     }
 
-    /// So many jobs are done.
+    /// This many jobs are done.
     pub(super) fn set(&mut self, done: usize) {
         if let Some(bar) = &self.bar {
             bar.set_position(u64::try_from(done).unwrap_or(u64::MAX));

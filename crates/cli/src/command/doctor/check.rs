@@ -97,7 +97,7 @@ impl Check {
     }
 }
 
-/// All checks for people, each fix below its fact.
+/// All checks as text, each fix below its fact.
 pub(super) fn page(checks: &[Check]) -> String {
     let mut table = Table::new(&["VERDICT", "CHECK", "FACT"]);
     for check in checks {

@@ -14,7 +14,7 @@ use super::check::Check;
 const ASKED: usize = 5;
 /// A server in the same room answers within this.
 const SLOW_MS: f64 = 250.0;
-/// What is skipped when the server says nothing.
+/// Checks that are skipped when the server does not answer.
 const UNASKED: &[&str] = &[
     "version skew",
     "clock skew",

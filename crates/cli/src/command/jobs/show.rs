@@ -117,7 +117,7 @@ pub(super) fn attempt(job: &Value) -> String {
     format!("{count} of {}", most.saturating_add(free))
 }
 
-/// The whole page for people.
+/// The whole page as text.
 fn page(job: &Value) -> String {
     let mut page = summary(job);
     let attempts = job.get("attempts").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);

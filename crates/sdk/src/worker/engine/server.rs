@@ -214,7 +214,7 @@ impl<H: Handler> Engine<H> {
     fn lapse(&mut self, reason: &str) {
         let in_flight = self.void_all();
         let lapsed = self.state.reported().worker;
-        tracing::warn!(worker = %lapsed, reason, in_flight, "worker lapsed: stopping what it held");
+        tracing::warn!(worker = %lapsed, reason, in_flight, "worker lapsed: stopping its attempts");
         self.exit.summary.lapses += 1;
         self.session.resumed = false;
         self.state.reported().reset_identity();
@@ -261,7 +261,11 @@ impl<H: Handler> Engine<H> {
         if current.is_none_or(|current| message.session < current)
             && !matches!(message.body, Some(Body::Refused(_)))
         {
-            tracing::debug!(session = message.session, ?current, "message of an older session");
+            tracing::debug!(
+                session = message.session,
+                ?current,
+                "ignoring a message of an older session"
+            );
             return;
         }
         match message.body {
@@ -299,7 +303,7 @@ impl<H: Handler> Engine<H> {
         };
         let attempt = delivery.attempt;
         if !self.work.in_flight.deliver(delivery, now) {
-            tracing::debug!(%attempt, "delivered again");
+            tracing::debug!(%attempt, "attempt was delivered again");
         } else if !self.takes_work() {
             self.hand_back(attempt, "worker takes no work");
         }

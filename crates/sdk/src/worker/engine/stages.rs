@@ -211,7 +211,7 @@ impl<H: Handler> Engine<H> {
             self.cut_output();
         }
         if self.work.in_flight.unanswered() == 0 || patience_over {
-            self.apply(StageEvent::Empty, "nothing is held any more", now);
+            self.apply(StageEvent::Empty, "no attempt is in flight", now);
         }
     }
 

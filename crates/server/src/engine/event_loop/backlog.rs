@@ -6,33 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::time::{BootTime, Span};
-use outlast_store::Store;
 use outlast_store::command::{ClassId, Route};
 use outlast_store::query::Claimable;
 use outlast_store::signal::{Heard, Signal};
 
 use super::EventLoop;
 use crate::clock::boot_time;
-use crate::engine::estimate::{Estimate, MANY};
+use crate::engine::claimable::{Look, look_for_claimable};
+use crate::engine::estimate::Estimate;
 use crate::engine::input::Input;
-use crate::engine::shared_state::SharedState;
 
-/// Most rows that one read counts, of all classes together: it happens every second.
-const COUNTED_MAX: u64 = 20_000;
 /// A class without jobs is remembered for this long: most get jobs again.
 const UNUSED_MAX: Span = Span::from_secs(60);
 /// Pause before a claim that found only locked jobs is made again.
 const LOCKED_PAUSE: Duration = Duration::from_millis(50);
-
-/// Which classes had claimable jobs when the store was read.
-#[derive(Debug)]
-pub(crate) struct Look {
-    /// When the read began.
-    began: BootTime,
-    /// The paused queues, if this server knows of any.
-    paused: HashSet<String>,
-    classes: Vec<Claimable>,
-}
 
 /// Whether a look is to be taken: one at a time.
 #[derive(Debug)]
@@ -49,29 +36,6 @@ impl Backlog {
     pub(super) const fn is_due(&self) -> bool {
         self.wanted && !self.reading
     }
-}
-
-/// Returns how far to count the jobs of each class, by how many classes had some last time.
-pub(crate) fn count_max(classes: usize) -> u32 {
-    let classes = u64::try_from(classes).unwrap_or(u64::MAX).max(1);
-    u32::try_from((COUNTED_MAX / classes).clamp(1, MANY)).unwrap_or(u32::MAX)
-}
-
-/// Returns the claimable jobs by class, counted up to a limit.
-pub(crate) async fn look_for_claimable(
-    store: &dyn Store,
-    shared: &SharedState,
-) -> Result<Look, outlast_store::StoreError> {
-    let began = boot_time();
-    let paused = match shared.any_paused() {
-        true => store.pauses().await?,
-        false => Vec::new(),
-    };
-    let paused = paused.into_iter().filter(|queue| queue.paused).map(|queue| queue.name).collect();
-    let max = count_max(shared.claimable_classes());
-    let classes = store.claimable(max).await?;
-    shared.set_claimable_classes(classes.len());
-    Ok(Look { began, paused, classes })
 }
 
 impl EventLoop {

@@ -4,7 +4,7 @@ use outlast_core::time::{BootTime, Timestamp};
 use outlast_store::{Command, StoreError};
 
 use super::EventLoop;
-use super::deferred::QueueId;
+use super::deferred::{Attempted, QueueId};
 use crate::clock::boot_time;
 use crate::engine::batch_writer::{Committed, Failed, is_command_fault};
 use crate::engine::batcher::{Op, ReplyTo, due_of};
@@ -13,14 +13,6 @@ use crate::engine::error::Unavailable;
 /// Most parts of a batch in one go that may find a row locked: each costs the whole server a
 /// moment. Enough to single out one command of the largest batch.
 const LOCKED_TRIES: usize = 24;
-
-/// A command that is to be applied.
-#[derive(Debug)]
-pub(super) struct Attempted {
-    pub(super) op: Op,
-    /// The deferred commands that it is the first of, and since when it has waited.
-    pub(super) retried: Option<(QueueId, BootTime)>,
-}
 
 impl EventLoop {
     pub(super) async fn commit(&mut self, ops: Vec<Op>) {

@@ -13,7 +13,6 @@ use outlast_store::Command;
 use outlast_store::command::Claimant;
 
 use super::EventLoop;
-use super::commit::Attempted;
 use crate::clock::{boot_time, millis};
 use crate::engine::batcher::{Op, ReplyTo};
 use crate::engine::error::Unavailable;
@@ -33,6 +32,14 @@ const RETRIED_MAX: usize = 256;
 /// Most retries in one go that may find a row locked. Enough to single out one command of
 /// `RETRIED_MAX`.
 const LOCKED_TRIES: usize = 16;
+
+/// A command that is to be applied.
+#[derive(Debug)]
+pub(super) struct Attempted {
+    pub(super) op: Op,
+    /// The deferred commands that it is the first of, and since when it has waited.
+    pub(super) retried: Option<(QueueId, BootTime)>,
+}
 
 /// The deferred commands.
 #[derive(Debug, Default)]

@@ -40,7 +40,7 @@ impl Text {
         self.sample(name, "", value);
     }
 
-    /// Writes a histogram whose bounds are so many to a second.
+    /// Writes a histogram; `unit` is how many of its units are a second.
     pub(super) fn histogram(
         &mut self,
         name: &str,

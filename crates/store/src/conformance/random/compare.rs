@@ -8,12 +8,13 @@ use super::resolve::{job_id, queue_name, worker_id};
 use super::script::{Filter, JOBS};
 use crate::command::Batch;
 use crate::conformance::Harness;
+use crate::error::StoreError;
 use crate::event::{EventPage, EventQuery};
 use crate::model::ModelStore;
 use crate::query::{JobPage, JobQuery, LogQuery, Page};
 use crate::record::WorkerBrief;
 use crate::reply::Applied;
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 
 fn same<T: PartialEq + Debug>(what: &str, model: &T, store: &T) -> Result<(), String> {
     if model == store {

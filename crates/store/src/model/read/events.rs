@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use uuid::Uuid;
 
+use crate::error::StoreError;
 use crate::event::{Event, EventPage, EventQuery};
 use crate::model::tables::Tables;
-use crate::store::StoreError;
 
 /// For each server the last (batch, index) that was seen.
 type Vector = BTreeMap<Uuid, (u64, usize)>;

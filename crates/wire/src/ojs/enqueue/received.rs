@@ -142,7 +142,7 @@ impl<'a> Received<'a> {
         })
     }
 
-    /// Returns what the options ask for, with the root's where they say nothing.
+    /// Returns what the options ask for, with the root's for those that are absent.
     fn options(&self) -> Result<(Wanted<'a>, Option<&'a str>), Fault> {
         let mut wanted = self.wanted;
         let Some(options) = self.options.map(RawValue::get) else { return Ok((wanted, None)) };

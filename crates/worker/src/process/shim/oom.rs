@@ -28,7 +28,7 @@ impl OomWatch {
         Self { counter }
     }
 
-    /// Judges an end that no signal of ours brought about.
+    /// Explains an end that none of our signals caused.
     pub(super) fn judge(&self, code: Option<i32>, signal: Option<i32>) -> Oom {
         let killed = signal == Some(libc::SIGKILL);
         if !killed && code != Some(SHELL_KILLED) {

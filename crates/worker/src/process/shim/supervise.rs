@@ -171,7 +171,7 @@ impl<'a> Watch<'a> {
         self.tree.kill();
     }
 
-    /// Whether the main process has ended by this moment: no signal of ours did it then.
+    /// Whether the main process has ended by this moment: then none of our signals caused it.
     fn has_ended(&mut self) -> bool {
         let _ = self.reap();
         self.state.ended.is_some()

@@ -39,7 +39,7 @@ impl Tree {
         }
     }
 
-    /// Says whether nothing is left, given whether any child of ours is.
+    /// Returns whether the tree is empty, given whether a child is left.
     pub(super) fn is_empty(&self, children_left: bool) -> bool {
         match self {
             Self::Group(group) => !children_left && group.is_empty(),

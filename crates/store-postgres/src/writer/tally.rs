@@ -12,29 +12,43 @@ use crate::failure::Failure;
 use crate::row::get;
 use crate::writer::Tx;
 
-const KEEP: &str = "insert into tally as t (class, server, scheduled, available, pending, active,
+/// Adds rows to those that are there.
+macro_rules! upsert {
+    ($rows:literal) => {
+        concat!(
+            "insert into tally as t (class, server, scheduled, available, pending, active,
                              completed, retryable, cancelled, discarded, started,
-                             exhausted, abandoned)
-     select k.class, $1, k.scheduled, k.available, k.pending, k.active, k.completed, k.retryable,
+                             exhausted, abandoned) ",
+            $rows,
+            " on conflict (class, server) do update set
+                 scheduled = t.scheduled + excluded.scheduled,
+                 available = t.available + excluded.available,
+                 pending = t.pending + excluded.pending,
+                 active = t.active + excluded.active,
+                 completed = t.completed + excluded.completed,
+                 retryable = t.retryable + excluded.retryable,
+                 cancelled = t.cancelled + excluded.cancelled,
+                 discarded = t.discarded + excluded.discarded,
+                 started = t.started + excluded.started,
+                 exhausted = t.exhausted + excluded.exhausted,
+                 abandoned = t.abandoned + excluded.abandoned"
+        )
+    };
+}
+
+/// Most batches touch one class.
+const KEEP_ONE: &str = upsert!("values ($2, $1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)");
+
+const KEEP: &str = upsert!(
+    "select k.class, $1, k.scheduled, k.available, k.pending, k.active, k.completed, k.retryable,
          k.cancelled, k.discarded, k.started, k.exhausted, k.abandoned
      from unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
                  $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[],
                  $11::bigint[], $12::bigint[], $13::bigint[])
          k(class, scheduled, available, pending, active, completed, retryable, cancelled,
            discarded, started, exhausted, abandoned)
-     order by k.class
-     on conflict (class, server) do update set
-         scheduled = t.scheduled + excluded.scheduled,
-         available = t.available + excluded.available,
-         pending = t.pending + excluded.pending,
-         active = t.active + excluded.active,
-         completed = t.completed + excluded.completed,
-         retryable = t.retryable + excluded.retryable,
-         cancelled = t.cancelled + excluded.cancelled,
-         discarded = t.discarded + excluded.discarded,
-         started = t.started + excluded.started,
-         exhausted = t.exhausted + excluded.exhausted,
-         abandoned = t.abandoned + excluded.abandoned";
+     order by k.class"
+);
 
 /// Rows of servers that have not written for a while. One that is alive all the same begins
 /// with new ones.
@@ -54,6 +68,11 @@ const SILENT_MS: i64 = 60 * 60 * 1000;
 pub(super) fn keep(server: Uuid, changes: Vec<(ClassId, Counts)>) -> Option<Statement> {
     if changes.is_empty() {
         return None;
+    }
+    if let [(class, counts)] = changes.as_slice() {
+        let mut all = values![server, class.0];
+        all.extend(counts.values().iter().map(|count| Box::new(*count) as Value));
+        return Some(Statement::new(KEEP_ONE, all));
     }
     let mut classes = Vec::with_capacity(changes.len());
     let mut columns: [Vec<i64>; COLUMNS.len()] = Default::default();

@@ -48,7 +48,7 @@ struct Candidate {
     classes: Vec<ClassId>,
     ready: u64,
     room: u32,
-    /// Jobs held per thousand slots.
+    /// Jobs in flight, or about to be, per thousand slots.
     load: u64,
 }
 
@@ -70,7 +70,9 @@ fn candidates(
                     ready = ready.saturating_add(class.ready.wanted());
                 }
             }
+            // A claim that waits for the worker's row counts: others are to get the jobs meanwhile.
             let in_flight = u64::try_from(session.in_flight.len()).unwrap_or(u64::MAX);
+            let in_flight = in_flight.saturating_add(session.pending.into());
             (!able.is_empty()).then(|| Candidate {
                 worker: session.worker,
                 session: session.number,

@@ -59,10 +59,14 @@ impl Estimate {
         }
     }
 
-    /// This many were counted in the store a moment ago; a higher estimate stays.
+    /// This many were counted in the store a moment ago. There may be more: it counts to a limit,
+    /// and others may have come since. A higher estimate stays.
     pub(crate) const fn counted(self, count: u64) -> Self {
-        let counted = Self::of(count);
-        if counted.wanted() > self.wanted() { counted } else { self }
+        match (self, count) {
+            (_, 0) => self,
+            (known, _) if known.wanted() > count => Self::of(known.wanted()),
+            _ => Self::of(count),
+        }
     }
 
     /// A claim got all it asked for, `got` of them of this class. Where the count is a lower bound,
@@ -117,7 +121,9 @@ mod tests {
         assert_eq!(Estimate::None.more(0), Estimate::None);
         assert_eq!(Estimate::AtLeast(3).more(4), Estimate::AtLeast(7));
         assert_eq!(Estimate::Exactly(3).counted(9), Estimate::AtLeast(9));
-        assert_eq!(Estimate::Exactly(9).counted(3), Estimate::Exactly(9));
+        assert_eq!(Estimate::Exactly(9).counted(3), Estimate::AtLeast(9));
+        assert_eq!(Estimate::Exactly(1).counted(1), Estimate::AtLeast(1));
+        assert_eq!(Estimate::Exactly(1).counted(0), Estimate::Exactly(1));
         assert_eq!(Estimate::Exactly(7).took(5), Estimate::Exactly(2));
         assert_eq!(Estimate::AtLeast(7).counted(5), Estimate::AtLeast(7));
         assert_eq!(Estimate::AtLeast(7).counted(9), Estimate::AtLeast(9));

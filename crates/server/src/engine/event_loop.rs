@@ -190,6 +190,7 @@ impl EventLoop {
                 let _ = reply.send(());
             }
             Input::Backlog(classes) => self.set_backlog(classes),
+            Input::ClaimAgain(classes) => self.claim_again(&classes),
             Input::Redispatch => self.redispatch.woken(),
             Input::BacklogRead => self.backlog.reading = false,
             Input::CloseSessions => {

@@ -2,7 +2,7 @@
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::time::{BootTime, Span};
-use outlast_store::command::Lapse;
+use outlast_store::command::{ClassId, Lapse};
 use outlast_store::signal::Heard;
 use outlast_store::{Command, Reply};
 use tokio::sync::oneshot;
@@ -50,6 +50,8 @@ pub(crate) enum Input {
     CheckUnclaimable { fleet_age_max: Span, reply: oneshot::Sender<()> },
     /// The backlog was read: these classes have claimable jobs.
     Backlog(Look),
+    /// A claim of these classes met only jobs that other sessions had locked.
+    ClaimAgain(Vec<ClassId>),
     /// Some more jobs of dead workers may be handed out again.
     Redispatch,
     /// The read of the backlog that the loop began has ended.

@@ -130,6 +130,11 @@ impl SharedState {
         self.paused.read().unwrap_or_else(PoisonError::into_inner).contains(queue)
     }
 
+    /// Returns the queues that are paused, as far as this server knows.
+    pub(crate) fn paused(&self) -> HashSet<String> {
+        self.paused.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Whether any queue is paused.
     pub(crate) fn any_paused(&self) -> bool {
         !self.paused.read().unwrap_or_else(PoisonError::into_inner).is_empty()

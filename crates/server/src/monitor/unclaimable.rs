@@ -11,6 +11,9 @@ use crate::metrics::Check;
 /// What a read of the workers may take.
 const FLEET_READ: Span = Span::from_secs(2);
 
+/// How often the backlog is read, whatever the interval of the checks.
+const LOOK_INTERVAL: Span = Span(1000);
+
 /// Runs until dropped.
 pub(super) async fn run(engine: Engine) {
     let settings = engine.settings().clone();
@@ -27,18 +30,24 @@ pub(super) async fn run(engine: Engine) {
     // The lease monitor reads the workers once each interval; a read and the checks between take
     // a while.
     let fleet_age_max = Span(interval.0.saturating_mul(2).saturating_add(FLEET_READ.0));
-    let mut ticks = tokio::time::interval(millis(interval));
+    let mut ticks = tokio::time::interval(millis(interval.min(LOOK_INTERVAL)));
+    let mut check_at = precise();
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let before = boot_time().0.saturating_sub(settings.start_timeout.0);
-        if engine.send(Input::RevokeOverdue { before: BootTime(before) }).await.is_err() {
-            return;
-        }
         // A safety net for dispatch: the loop learns here of claimable jobs that it missed.
         match engine.look_for_claimable().await {
             Ok(look) => drop(engine.send(Input::Backlog(look)).await),
             Err(error) => tracing::warn!(%error, "failed to read the backlog"),
+        }
+        if precise() < check_at {
+            continue;
+        }
+        check_at =
+            precise().saturating_add(millis(Span(interval.0 - interval.min(LOOK_INTERVAL).0 / 2)));
+        let before = boot_time().0.saturating_sub(settings.start_timeout.0);
+        if engine.send(Input::RevokeOverdue { before: BootTime(before) }).await.is_err() {
+            return;
         }
         if settings.timeout_monitor {
             let (begun, (reply, looked)) = (precise(), oneshot::channel());

@@ -217,9 +217,9 @@ impl Tx<'_> {
             return Ok(Err(refusal));
         }
         if let Claimant::Plain { worker: Some(name), .. } = &claim.claimant
-            && !plain_may_claim(self.plain_standing(name).await?)
+            && let Err(refusal) = plain_may_claim(self.plain_standing(name).await?)
         {
-            return Ok(Ok(Claims::default()));
+            return Ok(Err(refusal));
         }
         let mut claimed = Vec::new();
         match &claim.from {

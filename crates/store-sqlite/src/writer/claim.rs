@@ -29,8 +29,8 @@ impl Tx<'_> {
         &mut self,
         claim: &Claim,
     ) -> Result<Result<Vec<Claimed>, ClaimRefusal>, StoreError> {
-        if let Some(refusal) = self.claim_refusal(&claim.claimant)? {
-            return Ok(refusal.map_or_else(Err, |()| Ok(Vec::new())));
+        if let Err(refusal) = self.may_claim(&claim.claimant)? {
+            return Ok(Err(refusal));
         }
         let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
         let mut claimed = Vec::new();
@@ -51,23 +51,16 @@ impl Tx<'_> {
         Ok(Ok(claimed))
     }
 
-    /// Returns `None` when the claimant may claim, `Some(Ok)` when it gets nothing, and
-    /// `Some(Err)` when it is refused.
-    fn claim_refusal(
-        &self,
-        claimant: &Claimant,
-    ) -> Result<Option<Result<(), ClaimRefusal>>, StoreError> {
-        match claimant {
+    fn may_claim(&self, claimant: &Claimant) -> Result<Result<(), ClaimRefusal>, StoreError> {
+        Ok(match claimant {
             Claimant::Native { worker, session } => {
-                let found = self.known_worker(*worker)?;
-                Ok(may_claim(found.as_ref(), *session).err().map(Err))
+                may_claim(self.known_worker(*worker)?.as_ref(), *session)
             }
             Claimant::Plain { worker: Some(name), .. } => {
-                let may = plain_may_claim(self.plain_standing(name)?);
-                Ok((!may).then_some(Ok(())))
+                plain_may_claim(self.plain_standing(name)?)
             }
-            Claimant::Plain { worker: None, .. } => Ok(None),
-        }
+            Claimant::Plain { worker: None, .. } => Ok(()),
+        })
     }
 
     fn claim_from(

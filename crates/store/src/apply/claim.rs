@@ -34,10 +34,15 @@ pub fn may_claim(found: Option<&KnownWorker>, session: u64) -> Result<(), ClaimR
     Ok(())
 }
 
-/// Whether a plain worker gets jobs. One that never sent a heartbeat has no standing.
-#[must_use]
-pub fn plain_may_claim(standing: Option<Standing>) -> bool {
-    standing.is_none_or(Standing::is_active)
+/// Decides whether a plain worker may claim. One that never sent a heartbeat has no standing.
+///
+/// # Errors
+/// Returns why it may not.
+pub fn plain_may_claim(standing: Option<Standing>) -> Result<(), ClaimRefusal> {
+    match standing {
+        Some(standing) if !standing.is_active() => Err(ClaimRefusal::NotActive(standing)),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// A claimable job as it was read.

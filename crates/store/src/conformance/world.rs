@@ -254,7 +254,7 @@ impl<'h, H: Harness> World<'h, H> {
         let worker = name.map(str::to_owned);
         let from = ClaimFrom::Queues { queues: vec!["default".into()], tenant: None };
         self.claim_by(Claimant::Plain { worker, visibility: VISIBILITY }, from, max)
-            .expect("a plain fetch is never refused")
+            .expect("the worker is active, or has no standing")
     }
 
     pub(crate) fn start(&mut self, claimed: &Claimed, hand: Hand) -> Result<Moved, MoveRefusal> {

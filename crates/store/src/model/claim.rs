@@ -5,6 +5,7 @@ use std::sync::Arc;
 use outlast_core::id::WorkerId;
 use outlast_core::job::{Event as JobEvent, EventKind};
 use outlast_core::time::Span;
+use outlast_core::worker::liveness::Standing;
 
 use crate::command::{Claim, ClaimFrom, Claimant, ClassId, EndDetail, Route};
 use crate::model::tables::{ActiveRow, Position, Seq, Visible};
@@ -27,8 +28,9 @@ impl Tx<'_> {
                 Taker { worker: Some(*worker), plain: None, visibility: None }
             }
             Claimant::Plain { worker, visibility } => {
-                if worker.as_deref().is_some_and(|name| self.is_plain_inactive(name)) {
-                    return Ok(Vec::new());
+                let standing = worker.as_deref().and_then(|name| self.plain_standing(name));
+                if let Some(standing) = standing.filter(|standing| !standing.is_active()) {
+                    return Err(ClaimRefusal::NotActive(standing));
                 }
                 Taker { worker: None, plain: worker.as_deref(), visibility: Some(*visibility) }
             }
@@ -58,12 +60,12 @@ impl Tx<'_> {
 
     /// Whether the latest worker that gave itself this id takes no new work; one that lives
     /// decides before any that does not.
-    fn is_plain_inactive(&self, name: &str) -> bool {
+    fn plain_standing(&self, name: &str) -> Option<Standing> {
         let latest_first = self.tables.workers_latest_first().into_iter();
         let ours = latest_first.filter(|worker| worker.plain_id.as_deref() == Some(name));
         let standings: Vec<_> = ours.map(|worker| worker.standing).collect();
         let living = standings.iter().find(|standing| standing.holds_lease());
-        living.or_else(|| standings.first()).is_some_and(|standing| !standing.is_active())
+        living.or_else(|| standings.first()).copied()
     }
 
     /// Jobs that may be taken, best first.

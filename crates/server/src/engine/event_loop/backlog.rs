@@ -8,7 +8,6 @@ use std::time::Duration;
 use outlast_core::time::{BootTime, Span};
 use outlast_store::command::{ClassId, Route};
 use outlast_store::query::Claimable;
-use outlast_store::signal::{Heard, Signal};
 
 use super::EventLoop;
 use crate::clock::boot_time;
@@ -26,11 +25,13 @@ const LOCKED_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Backlog {
     pub(super) wanted: bool,
     pub(super) reading: bool,
+    /// Queues that this server takes for paused, and that were not when the store was last read.
+    doubted: HashSet<String>,
 }
 
 impl Backlog {
-    pub(super) const fn wanted() -> Self {
-        Self { wanted: true, reading: false }
+    pub(super) fn wanted() -> Self {
+        Self { wanted: true, reading: false, doubted: HashSet::new() }
     }
 
     pub(super) const fn is_due(&self) -> bool {
@@ -41,7 +42,8 @@ impl Backlog {
 impl EventLoop {
     /// Reads the backlog in a task beside the loop, so that a slow read delays no report.
     pub(super) fn read_backlog(&mut self) {
-        self.backlog = Backlog { wanted: false, reading: true };
+        self.backlog.wanted = false;
+        self.backlog.reading = true;
         let (store, inputs) = (Arc::clone(self.writer.store()), self.inputs.clone());
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
@@ -67,13 +69,34 @@ impl EventLoop {
         tokio::spawn(async move {
             tokio::time::sleep(LOCKED_PAUSE).await;
             let Some(inputs) = inputs.upgrade() else { return };
-            let signals = classes.into_iter().map(|class| Signal::ready(class, 1)).collect();
             // A loop that has ended claims no more.
-            drop(inputs.send(Input::Heard(Heard::Signals(signals))).await);
+            drop(inputs.send(Input::ClaimAgain(classes)).await);
         });
     }
 
+    /// Takes it that these classes have some claimable jobs, no matter how many.
+    pub(super) fn claim_again(&mut self, classes: &[ClassId]) {
+        for id in classes {
+            let Some(class) = self.classes.get(*id) else { continue };
+            let ready = class.ready.counted(1);
+            self.classes.set_ready(*id, ready);
+        }
+    }
+
+    /// Resumes queues that two reads in a row found not paused: signals of other servers may come
+    /// late. One read alone may be older than an order.
+    fn resume_unpaused(&mut self, paused: &HashSet<String>) {
+        let doubted: HashSet<String> =
+            self.shared.paused().into_iter().filter(|queue| !paused.contains(queue)).collect();
+        for queue in doubted.intersection(&self.backlog.doubted) {
+            tracing::info!(%queue, "queue is not paused in the store; going on with it");
+            self.shared.set_paused(queue, false);
+        }
+        self.backlog.doubted = doubted;
+    }
+
     pub(super) fn set_backlog(&mut self, Look { began, paused, classes }: Look) {
+        self.resume_unpaused(&paused);
         let now = boot_time();
         let listed: HashSet<ClassId> = classes.iter().map(|class| class.id).collect();
         self.classes.clear_unlisted(&listed, began);

@@ -152,6 +152,8 @@ impl EventLoop {
     /// that workers attach again and repeat what was not answered.
     fn fail(&mut self, error: &StoreError, ops: Vec<Op>) {
         tracing::error!(%error, "batch failed");
+        // Jobs of a batch that took effect all the same are found there.
+        self.backlog.wanted = true;
         let unavailable = Unavailable::new(error.to_string());
         let mut sessions_unconfirmed = false;
         for Op { reply_to, .. } in ops {
@@ -186,7 +188,8 @@ impl EventLoop {
             ReplyTo::CallerKeeping(caller) => {
                 drop(caller.send(Err(Unavailable::new(error.to_string()))));
             }
-            ReplyTo::Session { worker, session, classes, max, .. } => {
+            ReplyTo::Session { worker, session, classes, max, tokens } => {
+                self.redispatch.claimed(&[], tokens);
                 if let Some(session) = self.sessions.current(worker, session) {
                     session.pending = session.pending.saturating_sub(max);
                 }

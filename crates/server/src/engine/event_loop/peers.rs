@@ -64,15 +64,16 @@ impl EventLoop {
             };
             let taken = planned.get_mut(&id).map_or(0, std::mem::take);
             let mut over = class.ready.wanted().saturating_sub(taken).min(new);
+            if taken > 0 && over < new {
+                // What the planned claim does not get is signalled later.
+                self.peers.ready.insert(id, new - over);
+            }
             if over > 0 && class.key.route == Route::Plain {
                 let (queue, tenant) = (&class.key.queue, class.key.tenant.as_deref());
                 over = over.saturating_sub(self.shared.long_polls.wake(queue, tenant, over));
             }
             if over > 0 {
                 signals.push(Signal::ready(id, over));
-            } else if taken > 0 {
-                // What the planned claim does not get is signalled later.
-                self.peers.ready.insert(id, new);
             }
         }
         if !signals.is_empty() {

@@ -106,9 +106,11 @@ impl EventLoop {
         }
         let now = boot_time();
         let mut tokens = redispatch.bucket.tokens(now);
+        let mut is_limited = false;
         for (class, ready) in &held_back {
             let some = ready.wanted().min(tokens);
             tokens -= some;
+            is_limited |= some < ready.wanted();
             classes.set_ready(*class, Estimate::of(some));
         }
         // They are paid for at once: the next plan may come before these claims are made.
@@ -126,7 +128,9 @@ impl EventLoop {
         for (class, ready) in held_back.into_iter().chain(others) {
             classes.set_ready(class, ready);
         }
-        self.wake_for_tokens();
+        if is_limited {
+            self.wake_for_tokens();
+        }
         planned
     }
 

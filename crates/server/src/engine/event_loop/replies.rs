@@ -188,6 +188,7 @@ impl EventLoop {
             Reply::Claimed(Ok(claims)) => claims,
             Reply::Claimed(Err(refusal)) => {
                 tracing::debug!(%worker, %refusal, "claim refused");
+                self.redispatch.claimed(&[], tokens);
                 if let Some(session) = self.sessions.current(worker, number) {
                     session.set_running(false);
                     self.shared.fleet.changed();

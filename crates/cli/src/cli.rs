@@ -79,7 +79,7 @@ enum Command {
     Migrate(migrate::Args),
     /// Back up a store to a file while servers use it
     Backup(backup::Args),
-    /// Replace a store by a backup, or record that a store was restored
+    /// Replace a store with a backup, or record that a store was restored
     Restore(restore::Args),
     /// Export a whole store to a folder
     Export(export::Args),

@@ -37,11 +37,16 @@ pub(crate) struct Show {
     target: Target,
 }
 
+/// What a list has room for; `show` has the rest.
+fn first_sentence(text: &str) -> &str {
+    text.split_once(". ").map_or(text, |(first, _)| first)
+}
+
 const COLUMNS: &[Column] = &[
     ("ACTION", |action| text_at(action, "ref")),
     ("RUNTIME", |action| text_at(action, "runner_type")),
     ("ENABLED", |action| text_at(action, "enabled")),
-    ("DESCRIPTION", |action| text_at(action, "description")),
+    ("DESCRIPTION", |action| first_sentence(&text_at(action, "description")).to_owned()),
 ];
 
 pub(crate) async fn run(command: Command, environment: &Environment) -> Result<Exit, Failure> {

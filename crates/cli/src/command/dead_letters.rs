@@ -30,7 +30,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// Longest list
+    /// Most dead letters to list
     #[arg(long, default_value_t = 50)]
     limit: usize,
     #[command(flatten)]

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Only events after the one with this id
     #[arg(long, value_name = "CURSOR")]
     after: Option<String>,
-    /// Longest list, without --follow
+    /// Most events to list, without --follow
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
     #[command(flatten)]

@@ -109,7 +109,7 @@ impl Filter {
 pub(crate) struct List {
     #[command(flatten)]
     filter: Filter,
-    /// Longest list
+    /// Most jobs to list
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     /// Continue an earlier list, with the cursor it printed

@@ -114,7 +114,9 @@ async fn check_known(args: &One, environment: &Environment) -> Result<(), Failur
     let message = format!("there is no queue `{}`", args.queue);
     let hint = match near {
         Some((_, name)) => format!("did you mean `{name}`? --create pauses it all the same"),
-        None => format!("there are {}; --create pauses it all the same", names.join(", ")),
+        None => {
+            format!("known queues are {}; --create pauses this one all the same", names.join(", "))
+        }
     };
     Err(Failure::new(Exit::NotFound, message).with_hint(hint))
 }

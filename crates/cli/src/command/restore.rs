@@ -29,9 +29,9 @@ const WORKERS_A_BATCH: usize = 100;
 
 const AFTER_HELP: &str = "\
 Stop the servers first. What was in the store's place is kept beside it, under another name.
-With --mark-only nothing is copied: the store is taken as it is. Say it after PostgreSQL was
-restored by its own tools, before a server starts; and of a damaged SQLite store to go on with
-what is left of it.
+With --mark-only nothing is copied: the store is accepted as it is. Use it after PostgreSQL was
+restored by its own tools, before a server starts, or to continue with what is left of a damaged
+SQLite store.
 Exit codes: 0 the store is restored, 3 there is no such backup, 4 the store is in use, 2 wrong usage,
 1 the backup cannot be used.";
 

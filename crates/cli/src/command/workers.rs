@@ -31,7 +31,7 @@ pub(crate) struct List {
     /// Only this status: active or inactive
     #[arg(long, value_parser = ["active", "inactive"], hide_possible_values = true)]
     status: Option<String>,
-    /// Longest list
+    /// Most workers to list
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     #[command(flatten)]

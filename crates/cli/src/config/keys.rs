@@ -90,20 +90,20 @@ pub(crate) const ALL: &[Key] = &[
     key(
         "server.connections",
         "0",
-        "maximum of open connections; 0: as many as the limit of open files allows",
+        "maximum number of open connections; 0: as many as the limit on open files allows",
         COUNT,
     ),
     key(
         "server.connections_per_address",
         "0",
-        "maximum of open connections per address, without workers; 0: half of all",
+        "maximum number of open connections per address, not counting workers; 0: half of all",
         COUNT,
     ),
     key("server.max_body", "1 MiB", "largest request body", SIZE),
     key(
         "executor.scheduled_timeout",
         "300",
-        "how long an execution waits without a worker",
+        "how long an execution may wait while no live worker can run it",
         DURATION,
     ),
     key("executor.start_timeout", "30", "time that a worker has to start a job", DURATION),
@@ -126,7 +126,7 @@ pub(crate) const ALL: &[Key] = &[
     key(
         "ojs.visibility",
         "1800",
-        "how long a plain worker may keep a job, unless the request says",
+        "how long a plain worker may keep a job, unless its request says otherwise",
         DURATION,
     ),
     key("retention.finished", "7d", "how long finished jobs are kept", DURATION),

@@ -35,7 +35,7 @@ const OTHER: &str = "## Other variables
 | Variable | Meaning |
 |---|---|
 | `OUTLAST_LOG` | log filter, such as `debug` or `outlast_server=debug,info` |
-| `NO_COLOR` | if set to anything, no colours |
+| `NO_COLOR` | if set, output has no colours |
 | `NOTIFY_SOCKET`, `WATCHDOG_USEC` | set by systemd: server and worker report that they are ready, stopping and alive |
 
 ## A file with every default

@@ -42,7 +42,7 @@ pub(super) fn check(schema: &Value, given: &Value) -> Vec<Violation> {
                 Some(near) => format!("is not a parameter; did you mean `{near}`?"),
                 None => {
                     let all: Vec<&str> = names.collect();
-                    format!("is not a parameter; there are {}", all.join(", "))
+                    format!("is not a parameter; known parameters are {}", all.join(", "))
                 }
             };
             Violation { path: format!("/{}", escape(name)), message }

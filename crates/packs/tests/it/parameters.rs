@@ -118,7 +118,7 @@ fn a_parameter_that_the_action_does_not_name_is_refused_with_the_nearest() {
         lines.sort_unstable();
         let [near, far] = lines[..] else { panic!("{violations}") };
         assert_eq!(near, "/metod: is not a parameter; did you mean `method`?");
-        assert!(far.starts_with("/qqq: is not a parameter; there are "), "{far}");
+        assert!(far.starts_with("/qqq: is not a parameter; known parameters are "), "{far}");
     }
     let open = format!("{SCHEMA}  additionalProperties: true\n");
     with_action(&open, |action| assert!(action.check(&slip).is_ok()));

@@ -78,7 +78,7 @@ fn below(root: &'static str) -> Routes {
             post(
                 path("/{id}/run-now"),
                 Scope::Operate,
-                "Runs an execution now that waits for a time",
+                "Runs a delayed or retrying execution now",
                 Schema::Execution,
             )
             .refuses(&[Code::Conflict]),
@@ -96,7 +96,7 @@ fn below(root: &'static str) -> Routes {
             detail::rerun,
         )
         .add(
-            get(path("/{id}/logs"), Scope::Read, "Shows its output", Schema::Logs)
+            get(path("/{id}/logs"), Scope::Read, "Shows the output", Schema::Logs)
                 .query(LOGS)
                 .also("text/plain"),
             detail::logs,
@@ -105,7 +105,7 @@ fn below(root: &'static str) -> Routes {
             get(
                 path("/{id}/events"),
                 Scope::Read,
-                "Lists its events, or streams them",
+                "Lists the events, or streams them",
                 Schema::Events,
             )
             .query(EVENTS)
@@ -113,7 +113,7 @@ fn below(root: &'static str) -> Routes {
             detail::events,
         )
         .add(
-            get(path("/{id}/attempts"), Scope::Read, "Lists its attempts", Schema::Attempts),
+            get(path("/{id}/attempts"), Scope::Read, "Lists the attempts", Schema::Attempts),
             detail::attempts,
         )
 }

@@ -48,12 +48,12 @@ pub(super) fn routes() -> Routes {
             forget,
         )
         .add(
-            post(path("/quiet"), Scope::Operate, "Stops handing it jobs", Schema::Worker)
+            post(path("/quiet"), Scope::Operate, "Stops giving a worker new jobs", Schema::Worker)
                 .refuses(&[Code::Conflict]),
             quiet,
         )
         .add(
-            post(path("/resume"), Scope::Operate, "Hands it jobs again", Schema::Worker)
+            post(path("/resume"), Scope::Operate, "Gives a worker new jobs again", Schema::Worker)
                 .refuses(&[Code::Conflict]),
             resume,
         )
@@ -61,7 +61,7 @@ pub(super) fn routes() -> Routes {
             post(
                 path("/drain"),
                 Scope::Operate,
-                "Lets it finish its jobs and stop",
+                "Lets a worker finish its jobs and stop",
                 Schema::Worker,
             )
             .refuses(&[Code::Conflict]),

@@ -21,15 +21,15 @@ test. A running server serves the same description at `/openapi.json`, as OpenAP
 - Bodies are JSON in UTF-8, at most `server.max_body` (1 MiB) long and 64 levels deep. Paths
   under `/ojs` use `application/openjobspec+json` and refuse an `OJS-Version` other than 1.
 - `X-Request-Id` is returned, and logged with errors.
-- Durations are seconds or text such as `200ms`, `30s`, `5m`; times are RFC 3339 in UTC.
+- Durations are seconds, or strings such as `200ms`, `30s`, `5m`; times are RFC 3339 in UTC.
 - Lists are paged: send `next_cursor` as `cursor` to get the next page; `null` means there is none.
 - Fields may be added to responses at any time: ignore those you do not know.
 ";
 
 const ERRORS: &str = "\
 An error is `{\"error\": {\"code\", \"message\", \"retryable\", \"request_id\", \"hint\", …}}`;
-`details` is there if there is more to say. A 503 has `Retry-After`. Every path refuses other
-methods with 405 `method_not_allowed` and lists its own in `Allow`.
+`details` is added where there is more to say. A 503 has a `Retry-After` header. A method that a
+path does not support is refused with 405 `method_not_allowed`; `Allow` lists those that it does.
 ";
 
 const TAGS: [(&str, &str); 7] = [
@@ -65,18 +65,18 @@ fn kind(schema: &Value) -> String {
         return several(words, |word| format!("`{}`", text(word)));
     }
     match &schema["type"] {
-        Value::Array(kinds) => several(kinds, |kind| text(kind).replace("string", "text")),
+        Value::Array(kinds) => several(kinds, |kind| text(kind).to_owned()),
         Value::String(name) => match (name.as_str(), text(&schema["format"])) {
             ("string", "uuid") => "UUID".to_owned(),
             ("string", "date-time") => "time".to_owned(),
-            ("string", _) => "text".to_owned(),
+            ("string", _) => "string".to_owned(),
             ("array", _) if schema["items"].is_object() => {
                 format!("list of {}", kind(&schema["items"]))
             }
             ("array", _) => "list".to_owned(),
             ("object", _) => object(schema),
             ("integer", _) => range(schema),
-            ("boolean", _) => "true or false".to_owned(),
+            ("boolean", _) => "boolean".to_owned(),
             (other, _) => other.to_owned(),
         },
         _ => "any JSON".to_owned(),
@@ -94,7 +94,7 @@ fn range(schema: &Value) -> String {
 fn object(schema: &Value) -> String {
     let more = &schema["additionalProperties"];
     if more.is_object() {
-        return format!("names with {} each", kind(more));
+        return format!("object of {}s", kind(more));
     }
     let mut all: Vec<String> = fields(&schema["properties"])
         .map(|(name, schema)| format!("`{name}`: {}", kind(schema)))
@@ -108,16 +108,32 @@ fn object(schema: &Value) -> String {
     format!("{{ {} }}", all.join(", "))
 }
 
+/// Which side fills in an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Client,
+    Server,
+}
+
 /// Writes the fields of an object as a table.
-fn table(page: &mut String, schema: &Value) {
-    page.push_str("\n| Field | | |\n|---|---|---|\n");
+fn table(page: &mut String, schema: &Value, side: Side) {
+    page.push_str("\n| Field | Type | |\n|---|---|---|\n");
     let required = schema["required"].as_array().cloned().unwrap_or_default();
     for (name, schema_of) in fields(&schema["properties"]) {
-        let may = if required.iter().any(|field| field == name) { "" } else { "may be missing" };
-        writeln!(page, "| `{name}` | {} | {may} |", kind(schema_of)).expect("a line");
+        let presence = match (side, required.iter().any(|field| field == name)) {
+            (Side::Client, true) => "required",
+            (Side::Client, false) => "optional",
+            (Side::Server, true) => "",
+            (Side::Server, false) => "absent where it does not apply",
+        };
+        writeln!(page, "| `{name}` | {} | {presence} |", kind(schema_of)).expect("a line");
     }
     if schema["additionalProperties"] == true {
-        page.push_str("| … | whatever else | |\n");
+        let more = match side {
+            Side::Client => "other fields are accepted",
+            Side::Server => "other fields that were sent with it",
+        };
+        writeln!(page, "| … | any JSON | {more} |").expect("a line");
     }
 }
 
@@ -142,7 +158,7 @@ fn operation(page: &mut String, path: &str, method: &str, operation: &Value) {
         let schema = &content["schema"];
         if schema["properties"].is_object() {
             page.push_str("\nRequest body:\n");
-            table(page, schema);
+            table(page, schema, Side::Client);
         } else {
             writeln!(page, "\nRequest body: {}", kind(schema)).expect("a line");
         }
@@ -189,7 +205,7 @@ fn page(document: &Value) -> String {
     }
     write!(
         page,
-        "\n## Errors\n\n{ERRORS}\n| Code | Says | What to do | Again? |\n|---|---|---|---|\n"
+        "\n## Errors\n\n{ERRORS}\n| Code | Meaning | What to do | Retry |\n|---|---|---|---|\n"
     )
     .expect("lines");
     for code in Code::ALL {
@@ -200,7 +216,8 @@ fn page(document: &Value) -> String {
     page.push_str("\n## Shapes\n");
     for (name, schema) in fields(&document["components"]["schemas"]) {
         writeln!(page, "\n### {name}").expect("a line");
-        table(&mut page, schema);
+        let side = if name.ends_with("Request") { Side::Client } else { Side::Server };
+        table(&mut page, schema, side);
     }
     page
 }

@@ -101,16 +101,16 @@ impl Code {
             }
             Self::ValidationError => "a retry policy or an action's parameters break a rule",
             Self::PayloadTooLarge => "the body is longer than `server.max_body`",
-            Self::RequestTimeout => "the body took too long to come",
+            Self::RequestTimeout => "the body took too long to arrive",
             Self::Unauthenticated => "no bearer token, or none that the server knows",
             Self::PermissionDenied => "the token's role does not allow it",
-            Self::NotFound => "there is no such thing",
-            Self::MethodNotAllowed => "the path knows other methods",
-            Self::Duplicate => "a job of that id is known",
-            Self::Conflict => "its state does not allow this, or someone else holds it",
-            Self::Unsupported => "the standard knows it; this server does not offer it",
-            Self::Unavailable => "the store cannot be reached now, or the server stops",
-            Self::Internal => "a fault of the server",
+            Self::NotFound => "it does not exist",
+            Self::MethodNotAllowed => "the path does not support this method",
+            Self::Duplicate => "a job with that id exists already",
+            Self::Conflict => "its state does not allow this, or another client holds it",
+            Self::Unsupported => "the standard defines it, but this server does not offer it",
+            Self::Unavailable => "the store cannot be reached now, or the server is stopping",
+            Self::Internal => "an error in the server",
         }
     }
 
@@ -136,9 +136,7 @@ impl Code {
             Self::NotFound => "check the id, name or path",
             Self::MethodNotAllowed => "use a method that the `Allow` header lists",
             Self::Duplicate => "leave `id` out to get a new one, or look the job up by its id",
-            Self::Conflict => {
-                "the message names the state that is in the way; look the thing up and act on that"
-            }
+            Self::Conflict => "look it up: the message names the state that does not allow this",
             Self::Unsupported => "see /ojs/manifest for what this server offers",
             Self::Unavailable => "try again after the time in `Retry-After`",
             Self::Internal => "report it with its `request_id`",

@@ -164,7 +164,7 @@ pub(super) fn job_request() -> Value {
     ]);
     open(&[
         ("type", text()),
-        ("args?", json!({"type": "array"})),
+        ("args", json!({"type": "array"})),
         ("id?", uuid()),
         ("meta?", open(&[])),
         ("options?", options),

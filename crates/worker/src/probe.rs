@@ -98,6 +98,7 @@ impl Probe {
         for kind in candidates {
             match repeated_trial(kind, trials).await {
                 Ok(()) => {
+                    warn_of_readable(kind, trials.hidden);
                     let ordinary = ordinary(kind, choice, trials).await;
                     return Ok(Self { chosen: kind, ordinary, refused });
                 }
@@ -109,6 +110,19 @@ impl Probe {
             }
         }
         Err(NoContainment { refused })
+    }
+}
+
+/// Only a PID namespace has mounts of its own, in which files are hidden.
+fn warn_of_readable(chosen: Containment, hidden: &[PathBuf]) {
+    if chosen != Containment::Pidns
+        && let Some(file) = hidden.first()
+    {
+        tracing::warn!(
+            file = %file.display(),
+            containment = chosen.name(),
+            "jobs can read this file: no PID namespace hides it; give the token in the environment instead"
+        );
     }
 }
 

@@ -182,8 +182,7 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_is_wrong_and_what_to_do() {
-        let body =
-            br#"{"error":{"code":"invalid_request","message":"field `queue` must be a string",
+        let body = br#"{"error":{"code":"invalid_request","message":"field `queue` must be a text",
             "hint":"correct the field","details":{"field":"queue"},"request_id":"r1"}}"#;
         let refusal = Refusal::read(StatusCode::BAD_REQUEST, body);
         assert_eq!(refusal.details["field"], "queue");
@@ -191,7 +190,7 @@ mod tests {
         assert_eq!((error.status(), error.code()), (Some(400), Some("invalid_request")));
         assert_eq!(
             error.to_string(),
-            "server refused: field `queue` must be a string (400 invalid_request); \
+            "server refused: field `queue` must be a text (400 invalid_request); \
              correct the field"
         );
     }

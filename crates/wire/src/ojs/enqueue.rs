@@ -158,7 +158,7 @@ fn overlap(raw: &RawValue) -> Result<Overlap, Fault> {
 }
 
 fn queue(raw: &RawValue) -> Result<Cow<'_, str>, Fault> {
-    let name = text_of(raw).ok_or_else(|| Fault::field("queue", "must be a string"))?;
+    let name = text_of(raw).ok_or_else(|| Fault::field("queue", "must be a text"))?;
     names::queue(&name)?;
     Ok(name)
 }

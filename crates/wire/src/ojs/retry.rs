@@ -109,7 +109,7 @@ fn interval(fields: &Map<String, Value>, name: &str) -> Result<Option<Span>, Fau
     let Some(value) = given(fields, name) else { return Ok(None) };
     // Beside the standard's text, the seconds that the configuration's style allows.
     let span = value.as_str().and_then(duration::plain).or_else(|| duration::value(value));
-    let problem = "must be a duration such as `PT1S` or `1s`";
+    let problem = "must be an ISO 8601 duration such as `PT1S`";
     span.map(Some).ok_or_else(|| Fault::rule(&format!("retry.{name}"), problem))
 }
 
@@ -146,7 +146,7 @@ fn error_types(value: &Value) -> Result<Vec<String>, Fault> {
         types.iter().map(|name| name.as_str().map(ToOwned::to_owned)).collect::<Option<Vec<_>>>()
     });
     types.ok_or_else(|| {
-        let problem = format!("must be an array of at most {ERRORS_MAX} strings");
+        let problem = format!("must be an array of at most {ERRORS_MAX} texts");
         Fault::rule("retry.non_retryable_errors", problem)
     })
 }

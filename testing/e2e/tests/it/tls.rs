@@ -309,7 +309,7 @@ fn sighup_renews_certificate_and_tokens_for_new_connections_or_changes_nothing()
     let lone = successor.sign("lone", NAMES, Validity::Now);
     std::fs::copy(&lone.key, &trust.own.key).expect("a copy");
     options.clone().set("server.tokens", tokens(OTHER)).write(&config);
-    hang_up("nothing is changed");
+    hang_up("configuration not reloaded");
     assert_eq!((ask(&trust.ca, ADMIN), ask(&trust.ca, OTHER)), (Some(200), Some(401)));
 
     std::fs::copy(&lone.cert, &trust.own.cert).expect("a copy");

@@ -101,7 +101,7 @@ impl<'a> Received<'a> {
     /// Returns the first thing that is wrong.
     pub fn check(&self) -> Result<Envelope<'a>, Fault> {
         let job_type = present("type", self.job_type)?;
-        let job_type = text_of(job_type).ok_or_else(|| Fault::field("type", "must be a string"))?;
+        let job_type = text_of(job_type).ok_or_else(|| Fault::field("type", "must be a text"))?;
         names::job_type(&job_type)?;
         let args = present("args", self.args)?.get();
         if !args.starts_with('[') {

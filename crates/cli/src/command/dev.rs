@@ -4,6 +4,7 @@
 //! start: server ──announces its address──▶ worker
 //! a child ends ──▶ it is restarted, after a pause that grows
 //! Ctrl-C: worker drains ──ended──▶ server stops ──ended──▶ exit; again: the worker is forced
+//! SIGHUP: server and worker read their packs again; if the terminal was closed: as Ctrl-C
 //! ```
 //!
 //! The store is in `.outlast` in the current folder unless `--data` says otherwise: jobs belong
@@ -28,7 +29,7 @@ use crate::config::server::{ServerConfig, Switches};
 use crate::config::worker::WorkerConfig;
 use crate::config::{Environment, Flag, Settings};
 use crate::log::LogFormat;
-use crate::signals::Interrupts;
+use crate::signals::{Hangups, Interrupts};
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
@@ -57,6 +58,7 @@ pub(crate) async fn run(
     check(&args, environment)?;
     make_folder(&args.data)?;
     let mut interrupts = Interrupts::new()?;
+    let hangups = Hangups::new()?;
     // If OUTLAST_LOG is set, all log lines are shown.
     let echo = if environment.log_filter().is_some() { Echo::Stderr } else { Echo::Warnings };
     let started = server_args(&args, args.listen.as_deref(), log_format);
@@ -72,7 +74,7 @@ pub(crate) async fn run(
     say(&format!("\n  Outlast is at {url}, its store in {}\n", args.data.display()));
     say("  try: outlast run core.echo -p message=hi --wait\n");
     say("  Ctrl-C stops the worker, then the server; OUTLAST_LOG=info shows what they do\n\n");
-    watch(server, worker, &mut interrupts).await
+    watch(server, worker, &mut interrupts, hangups).await
 }
 
 /// Refuses what the children would refuse, before they are started.
@@ -158,10 +160,18 @@ async fn watch(
     mut server: Supervised,
     mut worker: Supervised,
     interrupts: &mut Interrupts,
+    mut hangups: Hangups,
 ) -> Result<Exit, Failure> {
     loop {
         tokio::select! {
             () = interrupts.next() => break,
+            () = hangups.next() => {
+                if hangups.is_terminal_closed() {
+                    break;
+                }
+                server.child().signal(Signal::HUP);
+                worker.child().signal(Signal::HUP);
+            }
             () = server.due() => server.start_again()?,
             () = worker.due() => worker.start_again()?,
         }

@@ -274,3 +274,29 @@ fn an_action_gets_its_secrets_and_nobody_sees_them() {
     }
     assert!(log.contains("key *** given"), "{log}");
 }
+
+/// A SIGHUP to `dev` once ended it, and left its worker behind.
+#[test]
+fn dev_reads_packs_again_when_it_is_hung_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, packs) = (folder.path().join("data"), folder.path().join("packs"));
+    put(&packs, "site/pack.yaml", "ref: site\n");
+    let (data, packs_flag) = (data.display().to_string(), packs.display().to_string());
+    let arguments = ["dev", "--listen", "127.0.0.1:0", "--data", &data, "--packs", &packs_flag];
+    let mut dev = Process::spawn("dev", command(&arguments.map(str::to_owned)), folder.path());
+    let announced = dev.await_line("Outlast is at http://", within(LEASE));
+    let url = announced.split_whitespace().find(|word| word.starts_with("http")).unwrap();
+    let url = url.trim_end_matches(',').to_owned();
+
+    put(&packs, "site/actions/new.yaml", "runner_type: shell\nentry_point: new.sh\n");
+    put(&packs, "site/actions/new.sh", "#!/bin/sh\necho new\n");
+    dev.signal(Signal::HUP);
+    let run = ["run", "site.new", "--wait", "--server", &url];
+    let ran = eventually("the new action runs", within(LEASE), || {
+        let ran = run_to_end(&run, within(LEASE));
+        (ran.code == Some(0)).then_some(ran)
+    });
+    assert!(ran.stdout.contains("new"), "{ran:?}");
+    dev.signal(Signal::TERM);
+    assert_eq!(dev.await_end(within(LEASE)), Some(0), "{}", dev.log());
+}

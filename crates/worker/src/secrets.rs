@@ -69,7 +69,7 @@ pub struct ResolvedSecrets {
 /// Shows how many there are, never what.
 impl std::fmt::Debug for ResolvedSecrets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Gathered({} variables, {} files)", self.variables.len(), self.files.len())
+        write!(f, "ResolvedSecrets({} variables, {} files)", self.variables.len(), self.files.len())
     }
 }
 

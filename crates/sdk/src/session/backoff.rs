@@ -29,7 +29,7 @@ mod tests {
     use super::{Backoff, FIRST, LAST};
 
     #[test]
-    fn waits_double_from_the_first_to_the_last_and_reset_identity_after_a_success() {
+    fn waits_double_from_the_first_to_the_last_and_begin_again_after_a_success() {
         let mut backoff = Backoff::default();
         let waits: Vec<_> = (0..8).map(|_| backoff.next(1.0)).collect();
         assert_eq!(waits[0], FIRST);

@@ -56,6 +56,8 @@ struct Piece {
     attempt: AttemptId,
     chunk: LogChunk,
     room: usize,
+    /// What it stands for, if it is the mark of output that was dropped: so many bytes.
+    dropped: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -70,7 +72,7 @@ impl OutputQueue {
         self.queued += 1;
         self.waiting_bytes += chunk.bytes.len();
         self.last_of.insert(attempt, self.queued);
-        self.waiting.push_back(Piece { attempt, chunk, room });
+        self.waiting.push_back(Piece { attempt, chunk, room, dropped: None });
     }
 
     /// Bytes that were not sent yet.
@@ -180,7 +182,7 @@ impl OutputQueue {
         let mut room = 0_usize;
         for piece in self.waiting.drain(..) {
             room += piece.room;
-            let bytes = piece.chunk.bytes.len();
+            let bytes = piece.dropped.unwrap_or(piece.chunk.bytes.len());
             match marks.iter_mut().find(|(last, _)| last.attempt == piece.attempt) {
                 // Its last number: if the server has that piece, it has them all.
                 Some(mark) => *mark = (piece, mark.1 + bytes),
@@ -199,6 +201,9 @@ impl OutputQueue {
                 ..last.chunk
             };
             self.push(last.attempt, mark, 0);
+            if let Some(mark) = self.waiting.back_mut() {
+                mark.dropped = Some(bytes);
+            }
         }
         room
     }
@@ -231,5 +236,29 @@ impl Default for OutputQueue {
             window: WINDOW_FIRST,
             answers: Answers::Never,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outlast_core::id::{Epoch, JobId};
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn what_is_cut_twice_is_counted_once() {
+        let attempt = AttemptId { job: JobId(Uuid::from_u128(1)), epoch: Epoch(1) };
+        let mut queue = OutputQueue::default();
+        for n in 0..2 {
+            let chunk = LogChunk { n, bytes: vec![b'x'; 50_000].into(), ..LogChunk::default() };
+            queue.push(attempt, chunk, 50_000);
+        }
+        assert_eq!(queue.cut(), 100_000);
+        // The mark was not sent before the next cut.
+        assert_eq!(queue.cut(), 0);
+        let (chunks, _) = queue.next(BootTime(0));
+        assert_eq!(chunks.len(), 1);
+        assert_eq!(chunks[0].bytes, dropped_mark(100_000).as_bytes());
     }
 }

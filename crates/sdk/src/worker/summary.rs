@@ -64,7 +64,7 @@ pub enum RunError {
     /// There is nothing that it could run.
     #[error("worker has no handler; add one with `WorkerBuilder::handle`")]
     NoHandler,
-    /// The process's cannot listen for signals.
+    /// The process cannot listen for signals.
     #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
     /// The heartbeat's thread cannot be started.

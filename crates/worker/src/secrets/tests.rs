@@ -41,7 +41,7 @@ fn secrets_come_as_variable_or_file() {
         let found = resolve(folder(mode).path(), WISHES).unwrap();
         assert_eq!(found.variables, [("API_KEY".to_owned(), "sesame".to_owned())]);
         assert_eq!(found.files, [("CERT_FILE".to_owned(), b"-----BEGIN\n".to_vec())]);
-        assert_eq!(format!("{found:?}"), "Gathered(1 variables, 1 files)");
+        assert_eq!(format!("{found:?}"), "ResolvedSecrets(1 variables, 1 files)");
     }
 }
 

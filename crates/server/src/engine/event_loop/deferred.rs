@@ -20,6 +20,8 @@ use crate::engine::error::Unavailable;
 const LOCKED: &str = "another session of the database has locked its row";
 /// Longest that a caller waits; it may ask again.
 const CALLER_WAITS: Span = Span::from_secs(3);
+/// Longest that output waits: its worker keeps it, and other reports may wait behind it.
+const OUTPUT_WAITS: Span = Span::from_secs(20);
 /// Shortest pause between two retries, of all commands and of each one.
 const PAUSE: Span = Span(250);
 /// Longest pause between two retries of one command. The store waits for a lock only briefly if
@@ -201,7 +203,9 @@ impl Deferred {
         let mut empty = Vec::new();
         for (id, queue) in &mut self.queues {
             let overdue = |waiting: &Waiting| {
-                waiting.op.reply_to.is_caller() && now.since(waiting.since) >= CALLER_WAITS
+                let is_output = matches!(waiting.op.command, Command::Log(_));
+                let limit = if is_output { OUTPUT_WAITS } else { CALLER_WAITS };
+                waiting.op.reply_to.is_caller() && now.since(waiting.since) >= limit
             };
             if !queue.ops.iter().any(overdue) {
                 continue;

@@ -211,8 +211,8 @@ fn unstarted(report: &Value) -> Check {
 pub(super) fn workers(report: &Value) -> Vec<Check> {
     const NAME: &str = "workers";
     let all = list(report, "workers");
-    let is_locked = |worker: &&Value| worker.get("holds_lease") == Some(&Value::Bool(true));
-    let held: Vec<&Value> = all.iter().filter(is_locked).collect();
+    let has_lease = |worker: &&Value| worker.get("holds_lease") == Some(&Value::Bool(true));
+    let held: Vec<&Value> = all.iter().filter(has_lease).collect();
     let troubled: Vec<String> = held.iter().filter_map(|worker| trouble(worker)).collect();
     let number = count(held.len());
     if held.is_empty() {

@@ -197,7 +197,11 @@ impl EventLoop {
             }
             _ => return,
         };
-        let got: Vec<_> = claimed.iter().map(|job| job.job.class).collect();
+        // An isolated job is claimed from the twin of its own class, alone.
+        let got: Vec<ClassId> = match classes {
+            [only] => vec![*only; claimed.len()],
+            _ => claimed.iter().map(|job| job.job.class).collect(),
+        };
         self.classes.claimed(classes, &got, asked, &passed_over);
         if got.is_empty() {
             self.claim_again_later(passed_over);

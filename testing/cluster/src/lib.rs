@@ -5,6 +5,8 @@
 //! Tests that need only a database of their own share one cluster: the one that
 //! `OUTLAST_TEST_POSTGRES` names (`postgres://user@host:port`), else one of their own.
 
+mod nested;
+
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::unix::fs::chown;
@@ -18,6 +20,8 @@ use anyhow::{Context as _, bail, ensure};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+
+pub use crate::nested::hide_package;
 
 /// The unprivileged user and group that PostgreSQL runs as when the tests run as root.
 const NOBODY: u32 = 65_534;

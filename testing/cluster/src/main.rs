@@ -4,14 +4,13 @@
 use std::process::{Command, ExitCode};
 
 use anyhow::Context as _;
-use outlast_cluster::{Cluster, SHARED};
+use outlast_cluster::{Cluster, SHARED, hide_package};
 
 fn main() -> anyhow::Result<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let program = arguments.next().context("which command? outlast-cluster COMMAND [ARGUMENT…]")?;
     let cluster = Cluster::start(&["max_connections=400"])?;
-    let ended = Command::new(&program)
-        .args(arguments)
+    let ended = hide_package(Command::new(&program).args(arguments))
         .env(SHARED, cluster.url())
         .status()
         .with_context(|| format!("cannot start {}", program.display()))?;

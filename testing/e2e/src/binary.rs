@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use outlast_cluster::hide_package;
+
 /// Returns the path of `outlast`: `OUTLAST_BIN`, else the one beside the running test, which is
 /// built first if it is not there.
 ///
@@ -69,6 +71,6 @@ fn build(profile_dir: &Path, program: &Path, what: &[&str]) {
     if profile_dir.ends_with("release") {
         build.arg("--release");
     }
-    let status = build.stdin(Stdio::null()).status().expect("cargo runs");
+    let status = hide_package(&mut build).stdin(Stdio::null()).status().expect("cargo runs");
     assert!(status.success(), "cargo build of {} failed: {status}", program.display());
 }

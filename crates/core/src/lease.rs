@@ -40,6 +40,16 @@ struct Seen {
     dropped: Option<BootTime>,
 }
 
+/// What a read of the store showed for a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredLease {
+    /// How often the worker has renewed its lease.
+    pub renewal: u64,
+    pub liveness: Liveness,
+    /// When this server began the read.
+    pub asked: BootTime,
+}
+
 /// How long a worker may be silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
@@ -61,18 +71,20 @@ pub enum Expiry {
 }
 
 impl Watch {
-    /// Notes the renewal number and the liveness that the store showed for a worker at `now`.
+    /// Notes what the store showed for a worker, at `now`.
     ///
-    /// A renewal takes a drop back only if it came after it, and then the store shows the
-    /// worker live. One that came before the drop may well be seen for the first time now.
-    pub fn observe(&mut self, worker: WorkerId, renewal: u64, liveness: Liveness, now: BootTime) {
+    /// A renewal takes a drop back only if it came after it. One that came before the drop may
+    /// well be seen for the first time now, and so may a worker that was live before it: only a
+    /// read that began after the drop shows what came of it.
+    pub fn observe(&mut self, worker: WorkerId, stored: StoredLease, now: BootTime) {
+        let StoredLease { renewal, liveness, asked } = stored;
         let seen = self.seen.entry(worker).or_insert(Seen { renewal, since: now, dropped: None });
         // A number read from the store may be older than one seen since: it says nothing.
         if seen.renewal == UNKNOWN {
             seen.renewal = renewal;
         } else if seen.renewal < renewal {
             let dropped = match liveness {
-                Liveness::Live => None,
+                Liveness::Live => seen.dropped.filter(|dropped| asked <= *dropped),
                 Liveness::Suspect | Liveness::Lapsed | Liveness::Gone => seen.dropped,
             };
             *seen = Seen { renewal, since: now, dropped };

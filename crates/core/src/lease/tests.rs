@@ -13,9 +13,13 @@ fn at(secs: u64) -> BootTime {
     BootTime(secs * 1000)
 }
 
+const fn stored(renewal: u64, liveness: Liveness, asked: BootTime) -> StoredLease {
+    StoredLease { renewal, liveness, asked }
+}
+
 fn watching_since(secs: u64) -> Watch {
     let mut watch = Watch::default();
-    watch.observe(worker(), 1, Liveness::Live, at(secs));
+    watch.observe(worker(), stored(1, Liveness::Live, at(secs)), at(secs));
     watch
 }
 
@@ -29,14 +33,14 @@ fn silence_for_the_whole_lease_lapses() {
 #[test]
 fn renewal_starts_the_watch_anew() {
     let mut watch = watching_since(100);
-    watch.observe(worker(), 2, Liveness::Live, at(110));
+    watch.observe(worker(), stored(2, Liveness::Live, at(110)), at(110));
     assert_eq!(watch.judge(worker(), PATIENCE, at(120)), Expiry::WaitUntil(at(125)));
 }
 
 #[test]
 fn same_renewal_seen_again_does_not_prolong() {
     let mut watch = watching_since(100);
-    watch.observe(worker(), 1, Liveness::Live, at(114));
+    watch.observe(worker(), stored(1, Liveness::Live, at(114)), at(114));
     assert_eq!(watch.judge(worker(), PATIENCE, at(115)), Expiry::LeasePassed);
 }
 
@@ -52,7 +56,8 @@ fn drop_shortens_to_the_reconnect_window() {
 #[test]
 fn beat_or_attachment_after_a_drop_takes_the_suspicion_back() {
     for restore in [
-        (|watch: &mut Watch| watch.observe(worker(), 2, Liveness::Live, at(103))) as fn(&mut Watch),
+        (|watch: &mut Watch| watch.observe(worker(), stored(2, Liveness::Live, at(103)), at(103)))
+            as fn(&mut Watch),
         |watch| watch.attached(worker()),
     ] {
         let mut watch = watching_since(100);
@@ -67,7 +72,7 @@ fn beat_or_attachment_after_a_drop_takes_the_suspicion_back() {
 fn beat_from_before_a_drop_that_is_seen_after_it_is_no_sign_of_life() {
     let mut watch = watching_since(100);
     watch.dropped(worker(), at(105));
-    watch.observe(worker(), 2, Liveness::Suspect, at(105));
+    watch.observe(worker(), stored(2, Liveness::Suspect, at(105)), at(105));
     assert_eq!(watch.judge(worker(), PATIENCE, at(109)), Expiry::WaitUntil(at(110)));
     assert_eq!(watch.judge(worker(), PATIENCE, at(110)), Expiry::WindowPassed);
     // What may not overlap waits for the lease that this beat renewed.
@@ -75,12 +80,24 @@ fn beat_from_before_a_drop_that_is_seen_after_it_is_no_sign_of_life() {
     assert_ne!(watch.judge(worker(), PATIENCE, at(119)), Expiry::LeasePassed);
 }
 
+/// A read that was under way while the connection dropped once took the drop back: the worker kept
+/// its work for the whole lease.
+#[test]
+fn read_that_began_before_a_drop_says_nothing_about_it() {
+    let mut watch = watching_since(100);
+    watch.dropped(worker(), at(105));
+    watch.observe(worker(), stored(2, Liveness::Live, at(104)), at(106));
+    assert_eq!(watch.judge(worker(), PATIENCE, at(110)), Expiry::WindowPassed);
+    watch.observe(worker(), stored(3, Liveness::Live, at(107)), at(107));
+    assert!(matches!(watch.judge(worker(), PATIENCE, at(111)), Expiry::WaitUntil(_)));
+}
+
 #[test]
 fn lost_contact_with_the_store_lapses_nobody() {
     let mut watch = watching_since(100);
     watch.lost_contact();
     assert!(matches!(watch.judge(worker(), PATIENCE, at(500)), Expiry::WaitUntil(_)));
-    watch.observe(worker(), 1, Liveness::Live, at(500));
+    watch.observe(worker(), stored(1, Liveness::Live, at(500)), at(500));
     assert_eq!(watch.judge(worker(), PATIENCE, at(501)), Expiry::WaitUntil(at(515)));
 }
 
@@ -88,7 +105,7 @@ fn lost_contact_with_the_store_lapses_nobody() {
 fn drop_seen_before_the_first_renewal_number_counts() {
     let mut watch = Watch::default();
     watch.dropped(worker(), at(100));
-    watch.observe(worker(), 7, Liveness::Live, at(101));
+    watch.observe(worker(), stored(7, Liveness::Live, at(101)), at(101));
     assert_eq!(watch.judge(worker(), PATIENCE, at(105)), Expiry::WindowPassed);
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::WorkerId;
-use outlast_core::lease::{Expiry, Patience};
+use outlast_core::lease::{Expiry, Patience, StoredLease};
 use outlast_core::time::{BootTime, Span};
 use outlast_core::worker::liveness::Liveness;
 use outlast_core::worker::mass_loss::{FleetCounts, MassLoss};
@@ -58,6 +58,7 @@ fn seconds(span: Span) -> String {
 
 /// Checks every worker once; returns how long no worker can lapse.
 async fn look(engine: &Engine, mass_loss: &mut MassLoss) -> Span {
+    let asked = boot_time();
     if let Err(error) = engine.read_fleet().await {
         tracing::error!("Failed to query active workers for heartbeat check: {error}");
         // No worker was watched meanwhile.
@@ -74,7 +75,7 @@ async fn look(engine: &Engine, mass_loss: &mut MassLoss) -> Span {
     let lease = engine.settings().lease_of(engine.settings().heartbeat_interval);
     let longest = members.values().map(|it| it.brief.lease).fold(lease, Span::max);
     let window = mass_window(engine, longest);
-    let Judged { mut dead, mut next, look } = judge(engine, &members, window, now);
+    let Judged { mut dead, mut next, look } = judge(engine, &members, window, (asked, now));
     if let Some(until) = mass_loss.hold(look, longest, now) {
         let before = dead.len();
         dead.retain(|one| one.connection_dropped);
@@ -187,7 +188,7 @@ fn judge(
     engine: &Engine,
     members: &HashMap<WorkerId, Member>,
     window: Span,
-    now: BootTime,
+    (asked, now): (BootTime, BootTime),
 ) -> Judged {
     let next = now.after(Span::from_secs(60));
     let mut judged = Judged { dead: Vec::new(), next, look: FleetCounts::default() };
@@ -200,7 +201,8 @@ fn judge(
             judged.look.lapsed_lately += usize::from(lapsed_within(window, engine, &worker));
             continue;
         }
-        leases.observe(worker.id, worker.renewal, worker.standing.liveness, now);
+        let (renewal, liveness) = (worker.renewal, worker.standing.liveness);
+        leases.observe(worker.id, StoredLease { renewal, liveness, asked }, now);
         let connection_dropped =
             leases.is_dropped(worker.id) || worker.standing.liveness == Liveness::Suspect;
         let silent = leases.is_silent(worker.id, worker.lease, now);

@@ -201,9 +201,13 @@ fn what_is_left_in_cgroups_ends_when_the_next_worker_starts() {
     let (artist, engine, label) = engine_in_cgroup();
     engine.signal(Signal::STOP);
     let keepers = children_of(engine.pid());
-    for pid in shims(&label).into_iter().chain(keepers) {
-        // The outer half is a child too.
-        let _ = kill_process(pid, Signal::KILL);
+    // The outer half is a child too.
+    let guards: Vec<Pid> = shims(&label).into_iter().chain(keepers).collect();
+    // All stop first: one that sees another end would end the job.
+    for signal in [Signal::STOP, Signal::KILL] {
+        for pid in &guards {
+            let _ = kill_process(*pid, signal);
+        }
     }
     engine.signal(Signal::KILL);
     drop(engine);

@@ -45,6 +45,7 @@ struct Seen {
 pub struct StoredLease {
     /// How often the worker has renewed its lease.
     pub renewal: u64,
+    /// What the store knows of its connection and its lease.
     pub liveness: Liveness,
     /// When this server began the read.
     pub asked: BootTime,

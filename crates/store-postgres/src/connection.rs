@@ -52,6 +52,10 @@ pub(crate) struct Connection {
     answered: Vec<Instant>,
     /// How often statements were sent and waited for.
     round_trips: u64,
+    /// How many statements were sent.
+    sent: u64,
+    /// Whether a transaction was begun that has not ended for sure.
+    in_transaction: bool,
 }
 
 impl std::fmt::Debug for Connection {
@@ -71,7 +75,15 @@ impl Drop for Connection {
 
 impl Connection {
     pub(crate) fn new(client: Client, reader: AbortHandle) -> Self {
-        Self { client, statements: HashMap::new(), reader, answered: Vec::new(), round_trips: 0 }
+        Self {
+            client,
+            statements: HashMap::new(),
+            reader,
+            answered: Vec::new(),
+            round_trips: 0,
+            sent: 0,
+            in_transaction: false,
+        }
     }
 
     pub(crate) const fn client(&self) -> &Client {
@@ -86,6 +98,16 @@ impl Connection {
     /// Returns how often statements were sent and waited for.
     pub(crate) const fn round_trips(&self) -> u64 {
         self.round_trips
+    }
+
+    /// Returns how many statements were sent.
+    pub(crate) const fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Whether a transaction was begun that has not ended for sure.
+    pub(crate) const fn in_transaction(&self) -> bool {
+        self.in_transaction
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -104,7 +126,12 @@ impl Connection {
         });
         self.answered.clear();
         self.round_trips += 1;
-        in_order(calls.collect(), &mut self.answered).await
+        self.sent += u64::try_from(statements.len()).unwrap_or(u64::MAX);
+        self.in_transaction |= statements.iter().any(|statement| statement.sql == "begin");
+        let rows = in_order(calls.collect(), &mut self.answered).await?;
+        let ends = |statement: &Statement| ["commit", "rollback"].contains(&statement.sql);
+        self.in_transaction &= !statements.last().is_some_and(ends);
+        Ok(rows)
     }
 
     /// Returns when a statement of the latest run was answered.

@@ -156,6 +156,13 @@ impl PostgresStore {
         writer.as_ref().map_or(0, Writer::round_trips)
     }
 
+    /// Returns how many statements the writer's present connection was sent.
+    #[doc(hidden)]
+    pub async fn statements_sent(&self) -> u64 {
+        let writer = self.inner.writers[0].lock().await;
+        writer.as_ref().map_or(0, Writer::statements_sent)
+    }
+
     /// Returns the writer of a batch. The heartbeats of a server are numbered by themselves, and
     /// have a writer that nothing else uses: they wait for no work.
     async fn writer(&self, batch: &Batch) -> MutexGuard<'_, Option<Writer>> {

@@ -11,6 +11,8 @@
 //! compare-and-set of each row validates what was remembered. If that was stale, the batch is
 //! rolled back and tried again with locks.
 //!
+//! A batch that only stores claimable jobs is one statement, which is its transaction.
+//!
 //! - [`prefetch`]: what a batch needs, loaded and locked ahead
 //! - [`attempt_cache`]: what is remembered of attempts that were given out
 //! - [`write_set`]: what a batch writes, by table
@@ -18,7 +20,7 @@
 //! - [`backend`]: the transaction as [`outlast_store::backend`] sees it
 //! - [`enqueue`], [`idempotency`], [`arrival`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`],
 //!   [`prune`], [`retire`], [`leadership`]: SQL of the commands
-//! - [`tally`]: the live counts that a batch changes
+//! - [`commit`]: the end of a batch; [`tally`]: the live counts that it changes
 //! - [`classes`]: what is known of classes without asking
 //!
 //! Locks are taken in one order (workers by id, then jobs by number; claims and sweeps pass
@@ -32,6 +34,7 @@ mod attempt_cache;
 mod backend;
 mod claim;
 mod classes;
+mod commit;
 mod enqueue;
 mod extend;
 mod idempotency;
@@ -59,7 +62,7 @@ use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::backend::execute_all;
 use outlast_store::prune::PruneCursors;
 use outlast_store::rules::Context;
-use outlast_store::{Applied, Batch, BatchId, Clock, StoreError, codec};
+use outlast_store::{Applied, Batch, BatchId, Clock, StoreError};
 use tokio::time::Instant;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -299,6 +302,11 @@ impl Writer {
         self.connection.as_ref().map_or(0, Connection::round_trips)
     }
 
+    /// Returns how many statements the present connection was sent.
+    pub(crate) fn statements_sent(&self) -> u64 {
+        self.connection.as_ref().map_or(0, Connection::sent)
+    }
+
     /// Returns how many tries of batches failed.
     pub(crate) const fn tried_again(&self) -> u64 {
         self.tried_again
@@ -309,6 +317,10 @@ impl Writer {
     }
 
     async fn roll_back(&mut self, mut connection: Connection) {
+        if !connection.in_transaction() {
+            self.connection = Some(connection);
+            return;
+        }
         let ended =
             tokio::time::timeout(SHORT_LIMIT, connection.run(&[Statement::plain("rollback")]))
                 .await;
@@ -498,45 +510,5 @@ impl Tx<'_> {
     /// Notes a statement to be written with the rest.
     fn write(&mut self, sql: &'static str, values: Vec<Value>) {
         self.write_set.others.push(Statement::new(sql, values));
-    }
-
-    /// `unconfirmed` keeps what the batch did while it is not known whether the commit took effect.
-    async fn commit(
-        &mut self,
-        id: BatchId,
-        applied: Applied,
-        unconfirmed: &mut Option<Applied>,
-    ) -> Result<Applied, Miss> {
-        let (takes, mut statements) = self.noted();
-        statements.extend(tally::keep(id.server, self.outbox.tally.take()));
-        if !self.outbox.events.is_empty() {
-            statements.push(Statement::new(
-                "insert into event_batch (lane, n, server, at, body)
-                 select b.lane, $2, b.server, $3, $4 from server_batch b where b.server = $1",
-                values![
-                    id.server,
-                    int(id.n),
-                    self.context.now.0,
-                    row::text(&codec::events_text(&self.outbox.events))
-                ],
-            ));
-        }
-        statements.push(Statement::plain("commit"));
-        *unconfirmed = Some(applied);
-        let ran = self.connection.run(&statements).await;
-        let missing = || StoreError::Corrupt("a batch without replies".into());
-        let applied = unconfirmed.take().ok_or_else(missing)?;
-        match ran {
-            Ok(rows) => {
-                // It is committed, whatever is made of what the opening told.
-                for (at, (take, rows)) in takes.into_iter().zip(rows).enumerate() {
-                    drop(self.take_in((take, at), &rows));
-                }
-                self.attempt_cache.keep(std::mem::take(&mut self.seen.fresh));
-                Ok(applied)
-            }
-            Err(Failure::Broken(words)) => Err(Miss::Unconfirmed(applied, words)),
-            Err(failure) => Err(failure.into()),
-        }
     }
 }

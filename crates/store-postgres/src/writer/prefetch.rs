@@ -90,7 +90,7 @@ impl Prefetch {
 }
 
 /// What is done with the rows of a statement of the opening.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Take {
     Nothing,
     Time,

@@ -1,15 +1,17 @@
-//! The live counts that a batch changes: one statement for all classes that it touched.
+//! The live counts that a batch changes, and the events that it logs: one statement for both.
 //!
 //! A server writes rows of its own and no other's, in the order of classes. What servers that
 //! are gone have left is taken over now and then.
 
+use outlast_core::job::State;
+use outlast_core::time::Timestamp;
+use outlast_store::BatchId;
 use outlast_store::command::ClassId;
 use outlast_store::tally::{COLUMNS, Counts};
-use uuid::Uuid;
 
 use crate::connection::{Statement, Value, values};
 use crate::failure::Failure;
-use crate::row::get;
+use crate::row::{get, int};
 use crate::writer::Tx;
 
 /// Adds rows to those that are there.
@@ -36,19 +38,47 @@ macro_rules! upsert {
     };
 }
 
-/// Most batches touch one class.
-const KEEP_ONE: &str = upsert!("values ($2, $1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)");
+/// Of one class: most batches touch no other.
+macro_rules! keep_one {
+    () => {
+        upsert!("values ($2, $1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)")
+    };
+}
 
-const KEEP: &str = upsert!(
-    "select k.class, $1, k.scheduled, k.available, k.pending, k.active, k.completed, k.retryable,
-         k.cancelled, k.discarded, k.started, k.exhausted, k.abandoned
-     from unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
-                 $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[],
-                 $11::bigint[], $12::bigint[], $13::bigint[])
-         k(class, scheduled, available, pending, active, completed, retryable, cancelled,
-           discarded, started, exhausted, abandoned)
-     order by k.class"
-);
+/// Of several classes.
+macro_rules! keep {
+    () => {
+        upsert!(
+            "select k.class, $1, k.scheduled, k.available, k.pending, k.active, k.completed,
+                 k.retryable, k.cancelled, k.discarded, k.started, k.exhausted, k.abandoned
+             from unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
+                         $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[],
+                         $11::bigint[], $12::bigint[], $13::bigint[])
+                 k(class, scheduled, available, pending, active, completed, retryable, cancelled,
+                   discarded, started, exhausted, abandoned)
+             order by k.class"
+        )
+    };
+}
+
+/// Logs the batch's events, too.
+macro_rules! and_log {
+    ($keep:expr) => {
+        concat!(
+            "with counted as (",
+            $keep,
+            ") insert into event_batch (lane, n, server, at, body)
+             select b.lane, $14, b.server, $15, $16 from server_batch b where b.server = $1"
+        )
+    };
+}
+
+const KEEP_ONE: &str = keep_one!();
+const KEEP: &str = keep!();
+const KEEP_ONE_AND_LOG: &str = and_log!(keep_one!());
+const KEEP_AND_LOG: &str = and_log!(keep!());
+const LOG: &str = "insert into event_batch (lane, n, server, at, body)
+     select b.lane, $2, b.server, $3, $4 from server_batch b where b.server = $1";
 
 /// Rows of servers that have not written for a while. One that is alive all the same begins
 /// with new ones.
@@ -64,15 +94,66 @@ const LEFT: &str = "with old as materialized (
 /// How long a server is silent before its rows are taken over.
 const SILENT_MS: i64 = 60 * 60 * 1000;
 
-/// Writes by how much a batch changed the counts, if it did.
-pub(super) fn keep(server: Uuid, changes: Vec<(ClassId, Counts)>) -> Option<Statement> {
-    if changes.is_empty() {
-        return None;
+/// What a batch counts and logs.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub(super) id: BatchId,
+    /// When it was applied.
+    pub(super) at: Timestamp,
+    /// By how much it changed the counts.
+    pub(super) changes: Vec<(ClassId, Counts)>,
+    /// Its events, as they are stored.
+    pub(super) events: Option<String>,
+}
+
+impl Ending {
+    /// Returns the statement that writes it, if there is anything to be written.
+    pub(super) fn into_statement(self) -> Option<Statement> {
+        let log = self.events.map(|body| values![int(self.id.n), self.at.0, body]);
+        let sql = match (self.changes.len(), log.is_some()) {
+            (0, false) => return None,
+            (0, true) => LOG,
+            (1, false) => KEEP_ONE,
+            (1, true) => KEEP_ONE_AND_LOG,
+            (_, false) => KEEP,
+            (_, true) => KEEP_AND_LOG,
+        };
+        let mut all = values![self.id.server];
+        all.append(&mut changed(self.changes));
+        all.extend(log.into_iter().flatten());
+        Some(Statement::new(sql, all))
     }
+
+    /// Returns the values for a statement that also opens the batch: if jobs became claimable, and
+    /// nothing else is to be counted.
+    pub(super) fn of_claimable(&self) -> Option<Vec<Value>> {
+        let is_plain = |counts: &Counts| {
+            counts.values().iter().filter(|count| **count != 0).count() == 1
+                && counts.state(State::Available) > 0
+        };
+        let events = self.events.clone()?;
+        if !self.changes.iter().all(|(_, counts)| is_plain(counts)) {
+            return None;
+        }
+        let mut classes = Vec::with_capacity(self.changes.len());
+        let mut available = Vec::with_capacity(self.changes.len());
+        for (class, counts) in &self.changes {
+            classes.push(class.0);
+            available.push(int(counts.state(State::Available)));
+        }
+        Some(values![self.id.server, int(self.id.n), self.at.0, events, classes, available])
+    }
+}
+
+/// Returns the values of changed counts: those of one class, or columns of several.
+fn changed(changes: Vec<(ClassId, Counts)>) -> Vec<Value> {
     if let [(class, counts)] = changes.as_slice() {
-        let mut all = values![server, class.0];
+        let mut all = values![class.0];
         all.extend(counts.values().iter().map(|count| Box::new(*count) as Value));
-        return Some(Statement::new(KEEP_ONE, all));
+        return all;
+    }
+    if changes.is_empty() {
+        return Vec::new();
     }
     let mut classes = Vec::with_capacity(changes.len());
     let mut columns: [Vec<i64>; COLUMNS.len()] = Default::default();
@@ -82,9 +163,9 @@ pub(super) fn keep(server: Uuid, changes: Vec<(ClassId, Counts)>) -> Option<Stat
             column.push(*count);
         }
     }
-    let mut all = values![server, classes];
+    let mut all = values![classes];
     all.extend(columns.into_iter().map(|column| Box::new(column) as Value));
-    Some(Statement::new(KEEP, all))
+    all
 }
 
 impl Tx<'_> {

@@ -207,23 +207,77 @@ rows! {
     }
 }
 
-/// The same, when all are claimable and none expires: `args` pass through no heap of rows.
-const ALL_CLAIMABLE: &str = "with stored as (
-         insert into job_row (seq, id, class, priority, rules, timeout_ms, visibility_ms,
-                              strand_ms, origin, created, args, meta, extra)
-         select nextval('job_seq'), id, class, priority, rules, timeout_ms, visibility_ms,
-                strand_ms, origin, created, args, meta, extra
-         from {rows}
-         returning seq, class, priority, created, strand_ms),
-     blocks as (
-         insert into class_block (class, block, writer)
-         select distinct class, seq >> 10, pg_backend_pid() from stored
-         on conflict do nothing),
-     claimable as (
-         insert into ready (class, rank, seq, epoch, life, failures, losses, interruptions, since,
-                            strand_ms)
-         select class, -2 * priority::bigint, seq, 0, 1, 0, 0, 0, created, strand_ms from stored)
-     select outlast.exactly(count(*), {count}) from stored";
+/// What is known of a job that is claimable as soon as it is stored, and never expires.
+const CLAIMABLE: Columns = &[
+    ("id", "uuid"),
+    ("class", "bigint"),
+    ("priority", "smallint"),
+    ("rules", "text"),
+    ("timeout_ms", "bigint"),
+    ("visibility_ms", "bigint"),
+    ("strand_ms", "bigint"),
+    ("origin", "smallint"),
+    ("created", "bigint"),
+    ("args", "text"),
+    ("meta", "text"),
+    ("extra", "text"),
+];
+
+/// Stores such jobs; where they come from is filled in. `args` pass through no heap of rows.
+macro_rules! store_claimable {
+    ($from:literal) => {
+        concat!(
+            "stored as (
+                 insert into job_row (seq, {columns})
+                 select nextval('job_seq'), {columns} from ",
+            $from,
+            " returning seq, class, priority, created, strand_ms),
+             blocks as (
+                 insert into class_block (class, block, writer)
+                 select distinct class, seq >> 10, pg_backend_pid() from stored
+                 on conflict do nothing),
+             claimable as (
+                 insert into ready (class, rank, seq, epoch, life, failures, losses,
+                                    interruptions, since, strand_ms)
+                 select class, -2 * priority::bigint, seq, 0, 1, 0, 0, 0, created, strand_ms
+                 from stored)"
+        )
+    };
+}
+
+static ALL_CLAIMABLE: LazyLock<String> = LazyLock::new(|| {
+    let template = concat!(
+        "with ",
+        store_claimable!("{rows}"),
+        " select outlast.exactly(count(*), {count}) from stored"
+    );
+    statement(template, &[CLAIMABLE])
+});
+
+/// A whole batch that does nothing else, opening and commit included. All of it follows from the
+/// row of `server_batch`: if that refuses the batch, no job is stored and the count is wrong.
+static WHOLE_BATCH: LazyLock<String> = LazyLock::new(|| {
+    let template = concat!(
+        "with opened as (
+             update server_batch set n = $15,
+                 at = (extract(epoch from clock_timestamp()) * 1000)::bigint
+             where server = $14 and n < $15 and lane is not null
+             returning server, n, lane), ",
+        store_claimable!("opened cross join {rows}"),
+        ", counted as (
+             insert into tally as t (class, server, scheduled, available, pending, active,
+                                     completed, retryable, cancelled, discarded, started,
+                                     exhausted, abandoned)
+             select c.class, o.server, 0, c.available, 0, 0, 0, 0, 0, 0, 0, 0, 0
+             from opened o cross join unnest($18::bigint[], $19::bigint[]) c(class, available)
+             on conflict (class, server) do update set available = t.available + excluded.available),
+         logged as (
+             insert into event_batch (lane, n, server, at, body)
+             select lane, n, server, $16, $17 from opened)
+         select outlast.exactly(count(*), {count}) from stored"
+    );
+    statement(template, &[CLAIMABLE])
+});
 
 rows! {
     /// A job becomes claimable.
@@ -448,15 +502,55 @@ impl WriteSet {
     }
 
     fn take_new(&mut self) -> Option<Statement> {
-        let plain = self.new.state.iter().all(|state| *state == State::Available.as_str())
-            && self.new.expires_at.iter().all(Option::is_none);
-        if !plain {
-            return self.new.take();
+        if self.new.are_claimable() {
+            let values = self.new.take_claimable()?;
+            return Some(Statement::new(&ALL_CLAIMABLE, values));
         }
-        static SQL: LazyLock<String> =
-            LazyLock::new(|| statement(ALL_CLAIMABLE, &[NewRows::COLUMNS]));
-        self.new.values().map(|values| Statement::new(&SQL, values))
+        self.new.take()
     }
+}
+
+impl NewRows {
+    /// Whether all are claimable at once, and none expires.
+    fn are_claimable(&self) -> bool {
+        self.state.iter().all(|state| *state == State::Available.as_str())
+            && self.expires_at.iter().all(Option::is_none)
+    }
+
+    /// Takes the values of [`CLAIMABLE`].
+    fn take_claimable(&mut self) -> Option<Vec<Value>> {
+        if self.len == 0 {
+            return None;
+        }
+        let all = std::mem::take(self);
+        Some(values![
+            all.id,
+            all.class,
+            all.priority,
+            all.rules,
+            all.timeout_ms,
+            all.visibility_ms,
+            all.strand_ms,
+            all.origin,
+            all.created,
+            all.args,
+            all.meta,
+            all.extra,
+            all.len,
+        ])
+    }
+}
+
+/// Whether all that a batch writes is jobs that are claimable at once.
+pub(super) fn only_store_claimable(writes: &[Statement]) -> bool {
+    matches!(writes, [only] if only.sql.as_ptr() == ALL_CLAIMABLE.as_ptr())
+}
+
+/// Makes the statement of such a write that of the whole batch.
+pub(super) fn as_whole_batch(write: Statement, rest: Vec<Value>) -> Statement {
+    let mut values = write.values;
+    values.extend(rest);
+    Statement::new(&WHOLE_BATCH, values)
 }
 
 #[cfg(test)]

@@ -1,0 +1,78 @@
+//! The end of a batch: what is still to be written, its counts and events, and the commit.
+//!
+//! Each statement costs a message each way, an answer that wakes us, and work of PostgreSQL's that
+//! has nothing to do with rows. Most enqueues do nothing but store claimable jobs. Such a batch is
+//! one statement without `begin` and `commit`: it numbers the batch first, as every batch does, and
+//! all else depends on that row.
+//!
+//! That statement does not tell the time: its answer comes after the commit, and says what time it
+//! was before. So at least once a second a batch is opened by itself and asks.
+
+use outlast_store::{Applied, BatchId, StoreError, codec};
+
+use crate::connection::Statement;
+use crate::failure::Failure;
+use crate::row;
+use crate::writer::prefetch::Take;
+use crate::writer::tally::Ending;
+use crate::writer::write_set::{as_whole_batch, only_store_claimable};
+use crate::writer::{Miss, Tx};
+
+impl Tx<'_> {
+    /// `unconfirmed` keeps what the batch did while it is not known whether the commit took effect.
+    pub(super) async fn commit(
+        &mut self,
+        id: BatchId,
+        applied: Applied,
+        unconfirmed: &mut Option<Applied>,
+    ) -> Result<Applied, Miss> {
+        let (takes, statements) = self.ending(id);
+        *unconfirmed = Some(applied);
+        let ran = self.connection.run(&statements).await;
+        let missing = || StoreError::Corrupt("a batch without replies".into());
+        let applied = unconfirmed.take().ok_or_else(missing)?;
+        match ran {
+            Ok(rows) => {
+                // It is committed, whatever is made of what the opening told.
+                for (at, (take, rows)) in takes.into_iter().zip(rows).enumerate() {
+                    drop(self.take_in((take, at), &rows));
+                }
+                self.attempt_cache.keep(std::mem::take(&mut self.seen.fresh));
+                Ok(applied)
+            }
+            Err(Failure::Broken(words)) => Err(Miss::Unconfirmed(applied, words)),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    /// Takes all that is still to be sent, up to the commit, with what answers are for.
+    fn ending(&mut self, id: BatchId) -> (Vec<Take>, Vec<Statement>) {
+        let events = &self.outbox.events;
+        let ending = Ending {
+            id,
+            at: self.context.now,
+            changes: self.outbox.tally.take(),
+            events: (!events.is_empty()).then(|| row::text(&codec::events_text(events))),
+        };
+        let mut writes = self.write_set.take();
+        if self.is_unopened()
+            && only_store_claimable(&writes)
+            && let Some(values) = ending.of_claimable()
+            && let Some(write) = writes.pop()
+        {
+            return (Vec::new(), vec![as_whole_batch(write, values)]);
+        }
+        let opening = std::mem::take(&mut self.opening.statements);
+        let (takes, mut statements): (Vec<Take>, Vec<Statement>) = opening.into_iter().unzip();
+        statements.append(&mut writes);
+        statements.extend(ending.into_statement());
+        statements.push(Statement::plain("commit"));
+        (takes, statements)
+    }
+
+    /// Whether nothing was sent yet, and the opening does no more than to number the batch.
+    fn is_unopened(&self) -> bool {
+        let opening = self.opening.statements.iter().map(|(take, _)| take);
+        !self.locked && opening.eq([&Take::Nothing, &Take::Time])
+    }
+}

@@ -324,3 +324,46 @@ fn claim_takes_what_is_behind_locked_jobs_and_names_the_classes_in_which_it_met_
         check_places(&holder).await;
     });
 }
+
+/// Such a fetch once got nothing: it looked at twice as many jobs as it wanted, locked or not.
+#[test]
+fn fetch_from_a_queue_takes_what_is_behind_locked_jobs() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        let jobs: Vec<NewJob> = (0..60)
+            .map(|n| {
+                let mut job = job();
+                job.class.job_type = if n < 50 { "long" } else { "short" }.into();
+                job
+            })
+            .collect();
+        let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+        server.one(Command::EnqueueAll(jobs)).await;
+        let fetch = async |max| {
+            let claim = Claim {
+                claimant: Claimant::Plain { worker: None, visibility: Span(60_000) },
+                from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
+                max: NonZeroU32::new(max).unwrap(),
+            };
+            match server.one(Command::Claim(claim)).await {
+                Reply::Claimed(Ok(claims)) => {
+                    claims.jobs.iter().map(|claimed| claimed.job.id).collect::<Vec<_>>()
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        let holder = sql(&database.url).await;
+        let hold = "begin; select 1 from ready where class = 2 or seq <= 40 for update";
+        holder.batch_execute(hold).await.unwrap();
+        assert_eq!(fetch(1).await, ids[40..41]);
+        assert_eq!(fetch(5).await, ids[41..46]);
+        // Part of it is among the heads.
+        assert_eq!(fetch(22).await, ids[46..50]);
+        assert_eq!(fetch(5).await, []);
+        holder.batch_execute("rollback").await.unwrap();
+        assert_eq!(fetch(45).await, [&ids[..40], &ids[50..55]].concat());
+        assert_eq!(fetch(45).await, ids[55..]);
+        check_places(&holder).await;
+    });
+}

@@ -14,7 +14,9 @@ use outlast_store::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
     QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
-use outlast_store::record::{AttemptRecord, InFlightJob, JobRecord, WorkerBrief, WorkerRecord};
+use outlast_store::record::{
+    AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
+};
 use outlast_store::signal::{Heard, Signal};
 use outlast_store::tally::ClassCounts;
 use outlast_store::{Applied, Batch, Clock, Command, Store, StoreError};
@@ -254,6 +256,13 @@ impl Store for PostgresStore {
 
     async fn in_flight_of(&self, worker: WorkerId) -> Result<Vec<InFlightJob>, StoreError> {
         read::worker::in_flight_of(&self.inner.background.get().await?, worker).await
+    }
+
+    async fn cancelled_of(
+        &self,
+        workers: Vec<WorkerId>,
+    ) -> Result<Vec<CancelledAttempt>, StoreError> {
+        read::worker::cancelled_of(&self.inner.background.get().await?, &workers).await
     }
 
     async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError> {

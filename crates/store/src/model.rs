@@ -23,7 +23,7 @@ mod tx;
 mod worker;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -40,7 +40,9 @@ use crate::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
     QueuePause, QueueStats, WorkerPage, WorkerQuery,
 };
-use crate::record::{AttemptRecord, InFlightJob, JobRecord, WorkerBrief, WorkerRecord};
+use crate::record::{
+    AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
+};
 use crate::reply::{Applied, Claims, Extended, Reply};
 use crate::store::{Clock, Store};
 use crate::tally::ClassCounts;
@@ -55,6 +57,7 @@ pub struct ModelStore {
     closed: Arc<AtomicBool>,
     failing: Option<Failing>,
     maintains_forever: bool,
+    reads_of_workers: Arc<AtomicUsize>,
 }
 
 /// Which batches fail, and how.
@@ -80,6 +83,7 @@ impl ModelStore {
             closed: Arc::default(),
             failing: None,
             maintains_forever: false,
+            reads_of_workers: Arc::default(),
         }
     }
 
@@ -104,6 +108,12 @@ impl ModelStore {
     #[must_use]
     pub fn reopen(&self) -> Self {
         Self { closed: Arc::default(), ..self.clone() }
+    }
+
+    /// Returns how often this store or a clone was asked about workers that were named.
+    #[must_use]
+    pub fn reads_of_workers(&self) -> usize {
+        self.reads_of_workers.load(Ordering::SeqCst)
     }
 
     fn open(&self) -> Result<MutexGuard<'_, Tables>, StoreError> {
@@ -224,13 +234,28 @@ impl Store for ModelStore {
     }
 
     async fn workers_named(&self, ids: Vec<WorkerId>) -> Result<Vec<WorkerRecord>, StoreError> {
+        self.reads_of_workers.fetch_add(1, Ordering::SeqCst);
         let mut workers = self.open()?.workers();
         workers.retain(|worker| ids.contains(&worker.id));
         Ok(workers)
     }
 
     async fn in_flight_of(&self, worker: WorkerId) -> Result<Vec<InFlightJob>, StoreError> {
+        self.reads_of_workers.fetch_add(1, Ordering::SeqCst);
         Ok(self.open()?.in_flight_of(worker))
+    }
+
+    async fn cancelled_of(
+        &self,
+        workers: Vec<WorkerId>,
+    ) -> Result<Vec<CancelledAttempt>, StoreError> {
+        self.reads_of_workers.fetch_add(1, Ordering::SeqCst);
+        let tables = self.open()?;
+        let of = |worker: WorkerId| {
+            let held = tables.in_flight_of(worker).into_iter().filter(|attempt| attempt.cancelled);
+            held.map(move |held| CancelledAttempt { worker, job: held.job, epoch: held.epoch })
+        };
+        Ok(workers.into_iter().flat_map(of).collect())
     }
 
     async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError> {

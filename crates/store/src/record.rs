@@ -113,6 +113,17 @@ pub struct InFlightJob {
     pub claimed: Timestamp,
 }
 
+/// An attempt of a cancelled job whose process tree is awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CancelledAttempt {
+    /// The worker that holds it.
+    pub worker: WorkerId,
+    /// The job.
+    pub job: JobId,
+    /// The attempt.
+    pub epoch: Epoch,
+}
+
 /// One attempt, running or ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptRecord {

@@ -18,7 +18,9 @@ use crate::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
     QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
-use crate::record::{AttemptRecord, InFlightJob, JobRecord, WorkerBrief, WorkerRecord};
+use crate::record::{
+    AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
+};
 use crate::reply::Applied;
 use crate::signal::{Heard, Signal};
 use crate::tally::ClassCounts;
@@ -79,6 +81,22 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the attempts that a worker holds.
     async fn in_flight_of(&self, worker: WorkerId) -> Result<Vec<InFlightJob>, StoreError>;
+
+    /// Returns the attempts of cancelled jobs that these workers still hold, in no order. A store
+    /// that many servers share reads them at once.
+    async fn cancelled_of(
+        &self,
+        workers: Vec<WorkerId>,
+    ) -> Result<Vec<CancelledAttempt>, StoreError> {
+        let mut all = Vec::new();
+        for worker in workers {
+            let held = self.in_flight_of(worker).await?;
+            all.extend(held.iter().filter(|attempt| attempt.cancelled).map(|attempt| {
+                CancelledAttempt { worker, job: attempt.job, epoch: attempt.epoch }
+            }));
+        }
+        Ok(all)
+    }
 
     /// Returns every class and whether it has claimable jobs.
     async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError>;

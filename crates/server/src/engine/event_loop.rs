@@ -7,6 +7,7 @@
 //! - [`backlog`]: reading how many claimable jobs there are
 //! - [`arrivals`]: jobs that programs stored by SQL
 //! - [`peers`]: signals to and from other servers on the store
+//! - [`missed`]: reading what they may have said while they were not heard
 //! - [`redispatch`]: how fast jobs of many dead workers are handed out again
 //! - [`unclaimable`]: failing jobs that no live worker can run
 
@@ -15,6 +16,7 @@ mod backlog;
 mod claims;
 mod commit;
 mod deferred;
+mod missed;
 mod peers;
 mod redispatch;
 mod replies;
@@ -58,6 +60,7 @@ struct EventLoop {
     deferred: deferred::Deferred,
     backlog: backlog::Backlog,
     peers: peers::Peers,
+    missed: missed::Missed,
     redispatch: redispatch::Redispatch,
     unclaimable: unclaimable::Unclaimable,
     shutdown: Shutdown,
@@ -89,6 +92,7 @@ pub(crate) async fn run(
         deferred: deferred::Deferred::default(),
         backlog: backlog::Backlog::wanted(),
         peers: peers::Peers::default(),
+        missed: missed::Missed::default(),
         redispatch: redispatch::Redispatch::new(boot_time()),
         unclaimable: unclaimable::Unclaimable::default(),
         shutdown: Shutdown::NotBegun,
@@ -135,6 +139,7 @@ impl EventLoop {
         if self.backlog.is_due() {
             self.read_backlog();
         }
+        self.read_missed();
         self.plan_claims();
         self.retry_deferred().await;
         let mut ops = self.deferred.divert(self.batcher.take());
@@ -193,6 +198,7 @@ impl EventLoop {
             Input::ClaimAgain(classes) => self.claim_again(&classes),
             Input::Redispatch => self.redispatch.woken(),
             Input::BacklogRead => self.backlog.reading = false,
+            Input::MissedRead => self.missed.reading = false,
             Input::CloseSessions => {
                 self.shutdown = Shutdown::Closing;
                 self.close_sessions("server is stopping");

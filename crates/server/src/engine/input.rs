@@ -56,6 +56,8 @@ pub(crate) enum Input {
     Redispatch,
     /// The read of the backlog that the loop began has ended.
     BacklogRead,
+    /// The read of what missed signals may have said has ended.
+    MissedRead,
     /// Signals of other servers on the store, or that some may have been missed.
     Heard(Heard),
     /// The server is about to stop: sessions are closed.

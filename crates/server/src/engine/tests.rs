@@ -2,24 +2,26 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use outlast_core::budget::ScheduledTimeout;
-use outlast_core::id::JobId;
+use outlast_core::budget::{Budgets, ScheduledTimeout};
+use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::Rules;
 use outlast_core::time::Timestamp;
 use outlast_packs::PackSet;
 use outlast_store::command::{
-    Attach, ClaimFrom, Claimant, ClassKey, First, NewJob, Origin, Payload, QueueOrder,
+    Attach, ClaimFrom, Claimant, ClassKey, First, JobOrder, NewJob, Origin, Payload, QueueOrder,
     Registration, Route, Sweep, WorkerRole,
 };
 use outlast_store::event::EventQuery;
 use outlast_store::idempotency::EnqueueOnce;
 use outlast_store::model::ModelStore;
+use outlast_store::signal::Heard;
 use outlast_store::store::ManualClock;
+use outlast_store::{Batch, BatchId};
 
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::engine::output::{Output, SessionOutput};
+use crate::engine::output::{Output, SessionOrder, SessionOutput};
 use crate::engine::profile::Profile;
 use crate::engine::sessions::Session;
 
@@ -121,6 +123,57 @@ async fn jobs_of_a_paused_queue_wake_no_client_and_cost_no_claims() {
         let claimed = tokio::time::timeout(Duration::from_secs(60), one).await;
         assert_eq!(claimed.expect("jobs").unwrap().unwrap().len(), 1);
     }
+}
+
+/// Each time, one read for each session was once made, and these at the same time.
+#[tokio::test]
+async fn what_missed_signals_said_is_read_for_all_sessions_at_once() {
+    let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+    let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
+    let engine = Engine::start(Arc::new(store.clone()), settings);
+    let workers: Vec<WorkerId> = (1..=200).map(|n| WorkerId(Uuid::from_u128(n))).collect();
+    let mut outputs = Vec::new();
+    for worker in &workers {
+        outputs.push(attach_sdk_worker(&engine, *worker, 1).await);
+    }
+    let jobs = (1..=workers.len()).map(|n| noop_job(u128::try_from(n).unwrap())).collect();
+    engine.submit(Command::EnqueueAll(jobs)).await.unwrap();
+    let within = Duration::from_secs(60);
+    let mut held = Vec::new();
+    for outputs in &mut outputs {
+        let sent = tokio::time::timeout(within, outputs.recv()).await.unwrap().unwrap();
+        let Output::Deliveries(claimed) = sent.output else { panic!("{sent:?}") };
+        held.push((claimed[0].job.id, claimed[0].epoch));
+    }
+    // Another server cancels them, and its signals are lost.
+    let cancel = |(job, _epoch): &(JobId, Epoch)| {
+        Command::Cancel(JobOrder { job: *job, tenant: None, by: "test".into(), expected: None })
+    };
+    let elsewhere = Batch {
+        id: BatchId { server: Uuid::from_u128(9), n: 1 },
+        jitter_seed: 1,
+        budgets: Budgets::DEFAULT,
+        commands: held.iter().map(cancel).collect(),
+    };
+    store.apply_now(&elsewhere).unwrap();
+    let before = store.reads_of_workers();
+    for _ in 0..50 {
+        engine.send(Input::Heard(Heard::Missed)).await.unwrap();
+    }
+    for (outputs, (job, epoch)) in outputs.iter_mut().zip(held) {
+        let stopped = async {
+            loop {
+                let Some(sent) = outputs.recv().await else { panic!("session was closed") };
+                let Output::Orders(orders) = sent.output else { continue };
+                if orders.contains(&SessionOrder::Stop { job, epoch }) {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(within, stopped).await.unwrap();
+    }
+    let reads = store.reads_of_workers() - before;
+    assert!(reads <= 10, "{reads} reads");
 }
 
 /// On a store that is busy now and then, contact never lasted for half an hour, and jobs of the

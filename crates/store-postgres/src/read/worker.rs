@@ -4,7 +4,7 @@ use outlast_core::id::WorkerId;
 use outlast_store::StoreError;
 use outlast_store::command::WorkerRole;
 use outlast_store::query::{WorkerPage, WorkerQuery};
-use outlast_store::record::{InFlightJob, WorkerBrief, WorkerRecord};
+use outlast_store::record::{CancelledAttempt, InFlightJob, WorkerBrief, WorkerRecord};
 use outlast_store::store::GONE_SHOWN;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -198,4 +198,28 @@ pub(crate) async fn in_flight_of(
         });
     }
     Ok(in_flight)
+}
+
+/// Each worker is one step in the index, however many there are.
+const CANCELLED: &str = "select a.worker, j.id, a.epoch
+     from unnest($1::uuid[]) k(worker)
+     cross join lateral (
+         select a.worker, a.seq, a.epoch from active a
+         where a.worker = k.worker and a.cancelled offset 0) a
+     join job_row j on j.seq = a.seq";
+
+pub(crate) async fn cancelled_of(
+    reader: &Reader,
+    workers: &[WorkerId],
+) -> Result<Vec<CancelledAttempt>, StoreError> {
+    let ids: Vec<Uuid> = workers.iter().map(|id| id.0).collect();
+    let rows = reader.all(CANCELLED, &[&ids]).await?;
+    let attempt = |row: &Row| {
+        Ok(CancelledAttempt {
+            worker: WorkerId(get(row, 0)?),
+            job: row::job_id(row, 1)?,
+            epoch: row::epoch(row, 2)?,
+        })
+    };
+    rows.iter().map(attempt).collect()
 }

@@ -53,6 +53,9 @@ impl Read {
             Self::Other("held by a worker") => {
                 format!("{} attempts", store.in_flight_of(worker).await?.len())
             }
+            Self::Other("cancelled of workers") => {
+                format!("{} attempts", store.cancelled_of(vec![worker]).await?.len())
+            }
             Self::Other("dead letters") => {
                 let page = store.dead_letters(Page { limit: 100, cursor: None }).await?;
                 format!("{} of {}", page.letters.len(), page.total)
@@ -156,6 +159,7 @@ pub fn reads() -> Vec<Read> {
         "worker by name",
         "events of a job",
         "held by a worker",
+        "cancelled of workers",
         "dead letters",
         "next due",
         "one job",

@@ -1,12 +1,15 @@
 //! Workers: leases, sessions, and what moves when one is given up.
 
+use outlast_core::id::WorkerId;
 use outlast_core::job::{DeadLetterReason, Outcome, Overlap, Refusal, State};
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Liveness, Standing, WorkerEvent, WorkerRefusal};
+use uuid::Uuid;
 
 use crate::command::{Attach, Command, LapseScope, Renew, ReportedOutcome, WorkerMove};
 use crate::conformance::Harness;
 use crate::conformance::world::{Hand, LEASE, World, failed, lapse, rules};
+use crate::record::CancelledAttempt;
 use crate::reply::{MoveRefusal, RenewRefusal, Reply, WorkerMoveRefusal};
 use crate::store::Store as _;
 
@@ -33,6 +36,7 @@ cases![
     late_report_of_a_lapsed_worker_is_refused,
     only_a_dead_worker_that_holds_nothing_is_forgotten,
     held_attempts_are_listed_with_their_epochs,
+    cancelled_attempts_of_several_workers_are_listed_at_once,
     attachment_that_its_worker_left_changes_nothing,
 ];
 
@@ -385,4 +389,25 @@ fn held_attempts_are_listed_with_their_epochs<H: Harness>(world: &mut World<'_, 
         .collect();
     assert_eq!(in_flight, [(ids[0], 1, true, false), (ids[1], 1, false, true)]);
     assert_eq!(world.row(hand.worker).in_flight, 2);
+}
+
+fn cancelled_attempts_of_several_workers_are_listed_at_once<H: Harness>(world: &mut World<'_, H>) {
+    let hands = [world.worker(), world.worker(), world.worker()];
+    let mut expected = Vec::new();
+    for hand in hands {
+        let ids = [world.add_plain(), world.add_plain(), world.add_plain()];
+        let claimed = world.claim(hand, 3);
+        for id in &ids[..2] {
+            world.cancel(*id).unwrap();
+            let epoch = claimed.iter().find(|claimed| claimed.job.id == *id).unwrap().epoch;
+            expected.push(CancelledAttempt { worker: hand.worker, job: *id, epoch });
+        }
+    }
+    let asked = [hands[0].worker, hands[2].worker, WorkerId(Uuid::nil())];
+    let mut found = world.ask(world.store().cancelled_of(asked.to_vec()));
+    expected.retain(|attempt| asked.contains(&attempt.worker));
+    found.sort_unstable_by_key(|attempt| (attempt.worker, attempt.job));
+    expected.sort_unstable_by_key(|attempt| (attempt.worker, attempt.job));
+    assert_eq!(found, expected);
+    assert_eq!(world.ask(world.store().cancelled_of(Vec::new())), []);
 }

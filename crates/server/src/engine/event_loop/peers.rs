@@ -1,25 +1,17 @@
 //! Signals to and from the other servers on the store. They are hints only: every claim and every
 //! transition asks the store.
 //!
-//! A server that may have missed signals reads the store instead.
+//! A server that may have missed signals reads the store instead ([`missed`](super::missed)).
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_store::command::{ClassId, Route};
 use outlast_store::signal::{Heard, Signal};
-use outlast_store::{Store, StoreError};
 
 use super::EventLoop;
 use crate::clock::boot_time;
-use crate::engine::input::Input;
 use crate::engine::worker_order::WorkerOrder;
-
-/// Pause before reading missed signals from the store again: at first, and at most.
-const RETRY_PAUSE_MIN: Duration = Duration::from_millis(200);
-const RETRY_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// What the peers are signalled at the end of this turn.
 #[derive(Debug, Default)]
@@ -90,7 +82,7 @@ impl EventLoop {
                 self.backlog.wanted = true;
                 self.writer.store().signal(vec![Signal::WhoFetches]);
                 self.shared.arrivals_wanted.notify_one();
-                self.read_missed();
+                self.missed.wanted = true;
             }
         }
     }
@@ -145,53 +137,4 @@ impl EventLoop {
             self.shared.long_polls.wake(queue, tenant, count);
         }
     }
-
-    /// Reads from the store what missed signals may have said.
-    fn read_missed(&self) {
-        let (store, inputs) = (Arc::clone(self.writer.store()), self.inputs.clone());
-        let attached: Vec<WorkerId> = self.sessions.workers().collect();
-        tokio::spawn(async move {
-            let mut pause = RETRY_PAUSE_MIN;
-            // Signals are not repeated, so this is retried until it succeeds.
-            let signals = loop {
-                match missed_signals(store.as_ref(), &attached).await {
-                    Ok(signals) => break signals,
-                    Err(StoreError::Closed) => return,
-                    Err(error) => {
-                        tracing::warn!(%error, "failed to read what missed signals may have said; retrying");
-                    }
-                }
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(RETRY_PAUSE_MAX);
-                // A loop that has ended needs no hints.
-                if inputs.upgrade().is_none() {
-                    return;
-                }
-            };
-            if let Some(inputs) = inputs.upgrade() {
-                drop(inputs.send(Input::Heard(Heard::Signals(signals))).await);
-            }
-        });
-    }
-}
-
-async fn missed_signals(
-    store: &dyn Store,
-    attached: &[WorkerId],
-) -> Result<Vec<Signal>, StoreError> {
-    let mut signals = Vec::new();
-    for queue in store.pauses().await? {
-        signals.push(Signal::Queue { queue: queue.name, paused: queue.paused });
-    }
-    for worker in store.workers_named(attached.to_vec()).await? {
-        let order = WorkerOrder::from(worker.standing.phase);
-        let by = "store".to_owned();
-        signals.push(Signal::Phase { worker: worker.id.0, order: order.as_str().into(), by });
-        for attempt in
-            store.in_flight_of(worker.id).await?.iter().filter(|attempt| attempt.cancelled)
-        {
-            signals.push(Signal::cancelled(worker.id, attempt.job, attempt.epoch));
-        }
-    }
-    Ok(signals)
 }

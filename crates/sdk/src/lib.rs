@@ -33,6 +33,7 @@
 #![warn(missing_docs)]
 
 mod attempt;
+mod cause;
 mod client;
 pub mod clock;
 mod delivery;

@@ -31,6 +31,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
 use self::secure::Secure;
+use crate::cause::root_cause;
 use crate::clock::boot_now;
 use crate::tls::Tls;
 
@@ -223,7 +224,7 @@ impl Address {
             Some(_) | None => None,
         };
         match refused {
-            Some(refused) => format!("{refused}; {}", refused.remedy()),
+            Some(refused) => refused.with_remedy(),
             None => status.message().to_owned(),
         }
     }
@@ -244,13 +245,4 @@ pub(crate) fn client(channel: Channel) -> SessionClient<Channel> {
     SessionClient::new(channel)
         .max_decoding_message_size(SESSION_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(SESSION_MESSAGE_BYTES_MAX)
-}
-
-/// The innermost error says what really happened.
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }

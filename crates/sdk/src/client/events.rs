@@ -15,9 +15,10 @@ use reqwest::Response;
 use serde::{Deserialize, Deserializer};
 use uuid::Uuid;
 
-use super::http::{Failed, Http, HttpRequest, deepest};
+use super::http::{Failed, Http, HttpRequest};
 use super::sse::{Message, Reader};
 use super::{ClientError, instant};
+use crate::cause::root_cause;
 use crate::session::backoff::Backoff;
 
 /// Silence after which a stream is considered lost: the server sends something every 10 s.
@@ -206,7 +207,7 @@ impl Events {
             }
             Ok(Ok(Some(_))) => "an event is too long".to_owned(),
             Ok(Ok(None)) => "the server ended it".to_owned(),
-            Ok(Err(error)) => deepest(&error),
+            Ok(Err(error)) => root_cause(&error),
             Err(_) => format!("silent for {SILENCE_MAX:?}"),
         };
         self.stream = None;

@@ -8,7 +8,6 @@
 //!              └────────────────────────────────────────  at least `Retry-After`
 //! ```
 
-use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use super::{ClientBuilder, ClientError, Refusal};
+use crate::cause::root_cause;
 use crate::clock::Stopwatch;
 use crate::session::backoff::Backoff;
 use crate::session::{Address, BadAddress, Token};
@@ -149,7 +149,7 @@ impl Http {
             .default_headers(headers)
             .user_agent(concat!("outlast-sdk/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|error| bad(deepest(&error)))?;
+            .map_err(|error| bad(root_cause(&error)))?;
         Ok(Self { inner: Arc::new(Inner { client, server, tls, request_timeout, retry_for }) })
     }
 
@@ -233,7 +233,7 @@ impl Http {
             Failed::Unanswered { reason, .. } => {
                 let server = self.inner.server.as_str().to_owned();
                 let reason = match self.inner.tls.refusal(&server).await {
-                    Some(refused) => format!("{refused}; {}", refused.remedy()),
+                    Some(refused) => refused.with_remedy(),
                     None => reason,
                 };
                 ClientError::Unreachable { server, tries, reason }
@@ -298,19 +298,7 @@ fn unanswered(error: reqwest::Error) -> Failed {
     let reason = if error.is_timeout() && !error.is_connect() {
         "no answer in time".to_owned()
     } else {
-        deepest(&error)
+        root_cause(&error)
     };
     Failed::Unanswered { reason, sent: !error.is_connect() && !error.is_builder() }
-}
-
-/// The last cause says what happened; those above it say that something did.
-pub(super) fn deepest(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    match error.source() {
-        Some(_) => cause.to_string(),
-        None => error.to_string(),
-    }
 }

@@ -28,9 +28,9 @@ pub(super) fn of_handler<R: Serialize, E: Into<BoxError>>(
 /// An attempt that was ordered to stop and then failed has failed because of that, unless it
 /// says otherwise.
 fn failed(error: &(dyn std::error::Error + 'static), stop: Option<StopReason>) -> Outcome {
-    let told = error_detail(error);
+    let detail = error_detail(error);
     let text = chain(error);
-    match (stop, told) {
+    match (stop, detail) {
         (_, Some(ErrorDetail { error_type, details, retryable: false, .. })) => {
             with_details(Outcome::failed(error_type, text).permanently(), details)
         }

@@ -106,6 +106,11 @@ impl CertificateRefused {
         }
     }
 
+    /// What was refused, and what would be right.
+    pub(crate) fn with_remedy(&self) -> String {
+        format!("{self}; {}", self.remedy())
+    }
+
     fn why(&self) -> &'static str {
         match self.alert {
             AlertDescription::UnknownCA => "it does not trust the authority that signed it",

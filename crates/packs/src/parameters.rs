@@ -50,19 +50,25 @@ pub(crate) enum Strictness {
 pub(crate) struct Parameters {
     schema: Value,
     validator: Validator,
+    notes: Vec<String>,
 }
 
 impl Parameters {
     /// Reads the `parameters` of an action's file, in either style.
     pub(crate) fn new(described: Value) -> Result<Self, String> {
-        let schema = schema::from_either_style(described)?;
+        let (schema, notes) = schema::from_either_style(described)?;
         let validator =
             jsonschema::options().offline().build(&schema).map_err(|error| unfit_schema(&error))?;
-        Ok(Self { schema, validator })
+        Ok(Self { schema, validator, notes })
     }
 
     pub(crate) const fn schema(&self) -> &Value {
         &self.schema
+    }
+
+    /// What in the description has no effect and may be a typo.
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     pub(crate) fn check(

@@ -1,8 +1,8 @@
 //! From an action's entry point to a program and its arguments.
 //!
-//! Interpreters are looked for in the PATH that jobs get: at the start, and again when one is
-//! gone. An interpreter that is missing is a fact about this worker that it reports, not a failure
-//! of a job. Parameters never come near a command line.
+//! Interpreters are looked for in the PATH that jobs get: at the start, and again while one is
+//! missing or gone. An interpreter that is missing is a fact about this worker that it reports, not
+//! a failure of a job. Parameters never come near a command line.
 
 mod node;
 mod python;
@@ -10,7 +10,6 @@ mod shell;
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -22,6 +21,10 @@ use tokio::time::timeout;
 
 /// How long an interpreter may take to say its version, on a cold disk.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// Most looks after which a program that did not answer is asked again: a broken interpreter may
+/// be repaired, but asking one that hangs costs [`ANSWER_MAX`].
+const ASK_EVERY_MAX: u32 = 12;
 
 /// What an action is written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -134,8 +137,18 @@ pub struct CommandLine {
 pub struct Interpreters {
     path: String,
     found: Vec<Interpreter>,
-    /// Programs that were asked and are no interpreter.
-    unfit: Vec<PathBuf>,
+    unfit: Vec<Unfit>,
+}
+
+/// A program that was asked and gave no answer: it is no interpreter, it is broken or hangs, or the
+/// host could not start it.
+#[derive(Debug, Clone)]
+struct Unfit {
+    program: PathBuf,
+    /// The number of looks between the last question and the next; doubles with each.
+    ask_every: u32,
+    /// Looks until it is asked again.
+    ask_in: u32,
 }
 
 impl Interpreters {
@@ -148,39 +161,59 @@ impl Interpreters {
     /// Looks again for those that are missing or gone. The others are not asked again: a host
     /// without processes to spare must not lose them.
     pub async fn again(&self) -> Self {
-        let mut again = Self { path: self.path.clone(), found: Vec::new(), unfit: Vec::new() };
+        let mut again = self.clone();
+        again.unfit.iter_mut().for_each(|unfit| unfit.ask_in = 0);
         for runtime in Runtime::ALL {
-            match self.get(runtime) {
-                Ok(known) if known.is_there() => again.found.push(known.clone()),
-                _ => again.ask_for(runtime).await,
-            }
+            again.ask_for(runtime).await;
         }
         again
     }
 
+    /// One of many looks at intervals, for these runtimes. A program that gave no answer is asked
+    /// again less and less often.
+    pub async fn look(&self, runtimes: &[Runtime]) -> Self {
+        let mut look = self.clone();
+        for unfit in &mut look.unfit {
+            unfit.ask_in = unfit.ask_in.saturating_sub(1);
+        }
+        for runtime in runtimes {
+            look.ask_for(*runtime).await;
+        }
+        look
+    }
+
     async fn ask_for(&mut self, runtime: Runtime) {
+        if self.has(runtime) {
+            return;
+        }
+        self.found.retain(|gone| gone.runtime != runtime);
         for name in runtime.programs() {
             let Some(program) = find_in_path(name, &self.path) else { continue };
-            match probe(runtime, &program, &self.path).await {
-                Probe::Fit(interpreter) => return self.found.push(interpreter),
-                Probe::Unfit => self.unfit.push(program),
-                Probe::None => {}
+            if self.unfit.iter().any(|unfit| unfit.program == program && unfit.ask_in > 0) {
+                continue;
             }
+            if let Some(interpreter) = ask(runtime, &program, &self.path).await {
+                self.unfit.retain(|unfit| unfit.program != program);
+                self.found.push(interpreter);
+                return self.found.sort_by_key(|found| found.runtime);
+            }
+            self.put_off(program);
         }
     }
 
-    /// Whether there is an interpreter for `runtime`, or a program that was not asked yet.
-    #[must_use]
-    pub fn may_have(&self, runtime: Runtime) -> bool {
-        if let Ok(known) = self.get(runtime)
-            && known.is_there()
-        {
-            return true;
+    fn put_off(&mut self, program: PathBuf) {
+        if let Some(unfit) = self.unfit.iter_mut().find(|unfit| unfit.program == program) {
+            unfit.ask_every = unfit.ask_every.saturating_mul(2).min(ASK_EVERY_MAX);
+            unfit.ask_in = unfit.ask_every;
+        } else {
+            self.unfit.push(Unfit { program, ask_every: 1, ask_in: 1 });
         }
-        let programs = runtime.programs().iter();
-        programs
-            .filter_map(|name| find_in_path(name, &self.path))
-            .any(|program| !self.unfit.contains(&program))
+    }
+
+    /// Whether there is an interpreter for `runtime` that can still be run.
+    #[must_use]
+    pub fn has(&self, runtime: Runtime) -> bool {
+        self.get(runtime).is_ok_and(Interpreter::is_there)
     }
 
     /// Returns what was found, in the order of [`Runtime::ALL`].
@@ -221,17 +254,8 @@ impl Interpreters {
     }
 }
 
-/// What a program says when it is asked whether it serves a runtime.
-enum Probe {
-    Fit(Interpreter),
-    /// It is no interpreter, or a broken one.
-    Unfit,
-    /// It could not be asked: the host has nothing to spare.
-    None,
-}
-
-/// Runs the interpreter once: one that does not start is not there.
-async fn probe(runtime: Runtime, program: &Path, path: &str) -> Probe {
+/// Runs the interpreter once: one that does not start and answer is not there.
+async fn ask(runtime: Runtime, program: &Path, path: &str) -> Option<Interpreter> {
     let mut command = Command::new(program);
     command
         .args(runtime.question())
@@ -240,25 +264,16 @@ async fn probe(runtime: Runtime, program: &Path, path: &str) -> Probe {
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .kill_on_drop(true);
-    let output = match timeout(ANSWER_MAX, command.output()).await {
-        Ok(Ok(output)) if output.status.success() => output,
-        Ok(Ok(_)) => return Probe::Unfit,
-        Ok(Err(error)) if is_unfit(&error) => return Probe::Unfit,
-        Ok(Err(_)) | Err(_) => return Probe::None,
-    };
+    let output = timeout(ANSWER_MAX, command.output()).await.ok()?.ok()?;
+    if !output.status.success() {
+        return None;
+    }
     let answer = String::from_utf8_lossy(&output.stdout);
     let mut lines = answer.lines();
     let real = lines.next().map(str::trim).map(PathBuf::from);
     let version = lines.next().unwrap_or_default().trim().to_owned();
     let program = real.filter(|real| real.is_absolute()).unwrap_or_else(|| program.to_owned());
-    Probe::Fit(Interpreter { runtime, program, version })
-}
-
-/// Whether the program is to blame for not starting, and not the host.
-fn is_unfit(error: &io::Error) -> bool {
-    use io::ErrorKind::{NotFound, PermissionDenied};
-    let is_no_program = error.raw_os_error() == Some(libc::ENOEXEC);
-    is_no_program || matches!(error.kind(), NotFound | PermissionDenied)
+    Some(Interpreter { runtime, program, version })
 }
 
 /// Looks a program up as a shell would.

@@ -101,7 +101,10 @@ impl Reading<'_> {
             notes.push(Note::new(self.document.file(), message));
         }
         let action = self.build(reference, definition)?;
-        notes.extend(unfit_defaults(self.document.file(), &action));
+        let file = self.document.file();
+        let of_parameters = action.parameters.notes().iter();
+        notes.extend(of_parameters.map(|note| Note::new(file, format!("parameters: {note}"))));
+        notes.extend(unfit_defaults(file, &action));
         Ok(Read { action: Some(action), notes })
     }
 

@@ -80,7 +80,33 @@ const KEYWORDS: &[&str] = &[
     "writeOnly",
 ];
 
-pub(super) fn from_either_style(described: Value) -> Result<Value, String> {
+/// Keywords that hide a value, require one or limit what is accepted, or that lead to such a
+/// keyword. A typo in one of them would go unnoticed until it does harm.
+const GUARDS: &[&str] = &[
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "enum",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "items",
+    "maxItems",
+    "maxLength",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minimum",
+    "oneOf",
+    "pattern",
+    "patternProperties",
+    "properties",
+    "required",
+    "secret",
+    "type",
+];
+
+/// Returns the schema, and what an operator should know about keys that are no keywords.
+pub(super) fn from_either_style(described: Value) -> Result<(Value, Vec<String>), String> {
     let map = match described {
         Value::Null => Map::new(),
         Value::Object(map) => map,
@@ -92,34 +118,52 @@ pub(super) fn from_either_style(described: Value) -> Result<Value, String> {
     if let Value::Object(map) = &mut schema {
         map.entry("type").or_insert_with(|| json!("object"));
     }
-    if let Some(slip) = slip(&schema, "") {
-        return Err(slip);
-    }
+    let mut notes = Vec::new();
+    check_keys(&schema, "", &mut notes)?;
     lift_required(&mut schema);
-    Ok(schema)
+    Ok((schema, notes))
 }
 
-/// The first key that is most likely a misspelt keyword: a schema would ignore it, and what was
-/// to be required or secret would not be. Keys that resemble no keyword are left to other systems.
-fn slip(schema: &Value, place: &str) -> Option<String> {
-    let map = schema.as_object()?;
-    map.iter().find_map(|(key, value)| {
+/// Looks for misspelt keywords, which a schema passes over. One that is a typo of a guard is
+/// refused: what was to be required or secret would not be. Other keys that resemble a keyword are
+/// noted, and those that resemble none are left to other systems.
+fn check_keys(schema: &Value, place: &str, notes: &mut Vec<String>) -> Result<(), String> {
+    let Some(map) = schema.as_object() else { return Ok(()) };
+    for (key, value) in map {
         let place = format!("{place}/{key}");
-        if !is_keyword(key) {
-            let near = nearest(key, KEYWORDS.iter().copied())?;
-            return Some(format!("`{key}` at {place} is not a keyword; did you mean `{near}`?"));
-        }
         match value {
+            _ if !is_keyword(key) => {
+                if let Some(guard) = GUARDS.iter().find(|guard| is_typo(key, guard)) {
+                    let hint = format!("did you mean `{guard}`?");
+                    return Err(format!("`{key}` at {place} is not a keyword; {hint}"));
+                }
+                if let Some(near) = nearest(key, KEYWORDS.iter().copied()) {
+                    let hint = format!("did you mean `{near}`?");
+                    notes.push(format!("key `{key}` at {place} has no effect; {hint}"));
+                }
+            }
             Value::Object(named) if NAMED.contains(&key.as_str()) => {
-                named.iter().find_map(|(name, value)| slip(value, &format!("{place}/{name}")))
+                for (name, value) in named {
+                    check_keys(value, &format!("{place}/{name}"), notes)?;
+                }
             }
             Value::Array(list) if LISTED.contains(&key.as_str()) => {
-                list.iter().find_map(|value| slip(value, &place))
+                for value in list {
+                    check_keys(value, &place, notes)?;
+                }
             }
-            Value::Object(_) if SINGLE.contains(&key.as_str()) => slip(value, &place),
-            _ => None,
+            Value::Object(_) if SINGLE.contains(&key.as_str()) => check_keys(value, &place, notes)?,
+            _ => {}
         }
-    })
+    }
+    Ok(())
+}
+
+/// Whether a key differs from a keyword by one letter that is wrong, missing, too many or swapped
+/// with the next, by two such letters in long keywords, or in case alone.
+fn is_typo(key: &str, keyword: &str) -> bool {
+    let letters = if keyword.len() < 8 { 1 } else { 2 };
+    strsim::osa_distance(&key.to_lowercase(), &keyword.to_lowercase()) <= letters
 }
 
 fn is_keyword(key: &str) -> bool {

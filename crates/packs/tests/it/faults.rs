@@ -60,7 +60,7 @@ fn faulty_actions_are_reported_with_file_line_and_remedy() {
         ),
         (
             "deeper",
-            "runner_type: shell\nentry_point: it.sh\nparameters:\n  a: {type: array, items: {defalt: 1}}\n",
+            "runner_type: shell\nentry_point: it.sh\nparameters:\n  a: {type: array, items: {secrt: true}}\n",
         ),
         ("a type", "runner_type: shell\nentry_point: it.sh\nparameters:\n  a: {type: text}\n"),
     ];

@@ -127,6 +127,34 @@ fn a_parameter_that_the_action_does_not_name_is_refused_with_the_nearest() {
 }
 
 #[test]
+fn keys_that_resemble_a_keyword_are_noted_and_refused_only_as_a_typo_of_what_guards() {
+    let parameter = |keys: &str| {
+        crate::fixture::Demo::new().action(&format!("parameters:\n  a: {{{keys}}}\n"), "")
+    };
+    let others = parameter("note: in metres, unit: m, enumNames: [x], defalt: 1, x-secrt: 1, z: 1");
+    assert_eq!(
+        others.notes(),
+        [("note", "not"), ("unit", "uniqueItems"), ("enumNames", "enum"), ("defalt", "default")]
+            .map(|(key, near)| format!(
+                "DIR/demo/actions/it.yaml: parameters: key `{key}` at /properties/a/{key} has no \
+                 effect; did you mean `{near}`?"
+            ))
+    );
+    assert!(others.load().unwrap().get("demo.it").is_some());
+    for (typo, meant) in [
+        ("secert: true", "secret"),
+        ("Secret: true", "secret"),
+        ("requried: true", "required"),
+        ("tpye: string", "type"),
+        ("maxlenght: 3", "maxLength"),
+        ("additionalPropertys: false", "additionalProperties"),
+    ] {
+        let fault = parameter(typo).fault();
+        assert!(fault.contains(&format!("did you mean `{meant}`?")), "{typo}: {fault}");
+    }
+}
+
+#[test]
 fn flat_parameters_may_be_called_like_keywords() {
     let flat = "parameters:\n  type: {type: string, required: true}\n  \
                 properties: {type: object, description: any}\n  required: {type: boolean}\n";

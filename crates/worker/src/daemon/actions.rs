@@ -1,6 +1,6 @@
 //! Which actions this host can run, and with what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -29,10 +29,26 @@ impl ActionHost {
         self.interpreters.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Looks again for interpreters that are missing or gone.
-    pub(super) async fn find_interpreters(&self) {
+    /// Looks again for interpreters that are missing or gone. True if that changed what is found.
+    pub(super) async fn find_interpreters(&self) -> bool {
         let again = self.interpreters().again().await;
-        *self.interpreters.write().unwrap_or_else(PoisonError::into_inner) = again;
+        self.put_interpreters(again)
+    }
+
+    /// One of many looks at intervals, for the interpreters that these actions need.
+    pub(super) async fn look_for_interpreters(&self, actions: &[Arc<Action>]) {
+        let runtimes: BTreeSet<Runtime> =
+            actions.iter().map(|action| runtime_of(action.runner)).collect();
+        let runtimes: Vec<Runtime> = runtimes.into_iter().collect();
+        let look = self.interpreters().look(&runtimes).await;
+        self.put_interpreters(look);
+    }
+
+    fn put_interpreters(&self, found: Interpreters) -> bool {
+        let mut known = self.interpreters.write().unwrap_or_else(PoisonError::into_inner);
+        let is_new = known.found() != found.found();
+        *known = found;
+        is_new
     }
 
     /// Whether a job of any runtime could be run. Says which runtime is missing if none can.
@@ -50,6 +66,22 @@ impl ActionHost {
             Err(missing) => missing.to_string(),
         });
         Err(missing.collect::<Vec<_>>().join("; "))
+    }
+
+    /// Why not one action is offered.
+    pub(super) fn why_nothing(&self, actions: &Actions) -> String {
+        if let Err(missing) = self.runs_anything() {
+            return missing;
+        }
+        let found = actions.runtimes().join(", ");
+        let lacking = actions.lacking();
+        match lacking {
+            [] => format!("the packs hold no enabled action for {found} that can be held here"),
+            [first, ..] => format!(
+                "each action lacks something, such as {}; the log lines above say what",
+                first.reference
+            ),
+        }
     }
 
     /// Whether one that was found is gone, or none was found.
@@ -85,10 +117,8 @@ impl ActionHost {
 
     /// Whether nothing is missing that an action needs.
     pub(super) fn has_all_of(&self, action: &Action) -> bool {
-        self.interpreters
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .may_have(runtime_of(action.runner))
+        let interpreters = self.interpreters.read().unwrap_or_else(PoisonError::into_inner);
+        interpreters.has(runtime_of(action.runner))
             && self.find_program(action).is_ok()
             && self.secrets.resolve(action).is_ok()
     }

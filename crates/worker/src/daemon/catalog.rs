@@ -106,10 +106,11 @@ pub(super) fn say(packs: &PackSet) {
 pub(super) async fn keep(catalog: Arc<Catalog>, control: Control, reload: Arc<Notify>) {
     loop {
         tokio::select! {
-            () = reload.notified() => {}
+            () = reload.notified() => {
+                catalog.host.find_interpreters().await;
+            }
             () = found_any(&catalog) => {}
         }
-        catalog.host.find_interpreters().await;
         let reader = Arc::clone(&catalog);
         // The disk may be slow; heartbeats and attempts must not wait for it.
         let read = tokio::task::spawn_blocking(move || reader.reload()).await;
@@ -124,6 +125,9 @@ pub(super) async fn keep(catalog: Arc<Catalog>, control: Control, reload: Arc<No
 async fn found_any(catalog: &Arc<Catalog>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
+        if let Some(actions) = catalog.actions() {
+            catalog.host.look_for_interpreters(actions.lacking()).await;
+        }
         let looking = Arc::clone(catalog);
         let found = tokio::task::spawn_blocking(move || looking.has_found_any()).await;
         if found.unwrap_or(false) {
@@ -202,5 +206,31 @@ mod tests {
         assert!(!catalog.has_found_any());
         write(&folder.path().join("secrets/key"), "again");
         assert!(catalog.has_found_any());
+    }
+
+    // Whatever had the name of an interpreter made the packs reload, again and again if it hung.
+    #[tokio::test]
+    async fn packs_are_reloaded_for_an_interpreter_only_when_it_has_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let tools = folder.path().join("tools");
+        fs::create_dir(&tools).unwrap();
+        let mut catalog = catalog(&folder).await;
+        catalog.host.interpreters = RwLock::new(Interpreters::find(tools.to_str().unwrap()).await);
+        assert!(catalog.reload().unwrap().get("demo.it").is_none(), "no shell");
+        let shell = tools.join("sh");
+        let put = |answer: &str| {
+            fs::write(&shell, format!("#!/bin/sh\n{answer}\n")).unwrap();
+            fs::set_permissions(&shell, Permissions::from_mode(0o755)).unwrap();
+        };
+        let look = async || {
+            let actions = catalog.actions().unwrap();
+            catalog.host.look_for_interpreters(actions.lacking()).await;
+            catalog.has_found_any()
+        };
+        put("exit 1");
+        assert!(!catalog.has_found_any(), "it was not asked yet");
+        assert!(!look().await);
+        put("exec /bin/sh \"$@\"");
+        assert!(look().await);
     }
 }

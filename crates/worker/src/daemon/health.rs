@@ -111,8 +111,7 @@ impl Health {
     /// and those without any are not.
     async fn find_interpreters(&self) -> Result<(), String> {
         let Needs { catalog, reload, .. } = &*self.0;
-        if catalog.host.lacks_interpreters() {
-            catalog.host.find_interpreters().await;
+        if catalog.host.lacks_interpreters() && catalog.host.find_interpreters().await {
             reload.notify_one();
         }
         catalog.host.runs_anything()

@@ -1,6 +1,8 @@
 //! Interpreters: found, asked, used; and named when they are missing.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use outlast_worker::attempt::{Attempt, AttemptSpec, EndKind};
 use outlast_worker::runtime::{Interpreters, Runtime};
@@ -67,15 +69,44 @@ async fn missing_interpreter_is_named_with_where_it_was_looked_for() {
     assert_eq!(error.to_string(), expected);
 }
 
+/// Puts a program called `python3` into a folder; each start adds a line to `asked` there.
+fn fake_python(folder: &Path, answer: &str) {
+    let path = folder.join("python3");
+    let asked = folder.join("asked").display().to_string();
+    fs::write(&path, format!("#!/bin/sh\necho asked >> {asked}\n{answer}\n")).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+}
+
+fn times_asked(folder: &Path) -> usize {
+    fs::read_to_string(folder.join("asked")).unwrap_or_default().lines().count()
+}
+
 #[tokio::test]
 async fn interpreter_that_does_not_start_is_missing() {
-    use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
-    let fake = folder.path().join("python3");
-    fs::write(&fake, "#!/bin/sh\nexit 1\n").unwrap();
-    fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
+    fake_python(folder.path(), "exit 1");
     let interpreters = Interpreters::find(folder.path().to_str().unwrap()).await;
     assert!(interpreters.get(Runtime::Python).is_err());
+}
+
+#[tokio::test]
+async fn broken_interpreter_is_asked_less_and_less_often_and_found_once_it_is_repaired() {
+    let folder = tempfile::tempdir().unwrap();
+    fake_python(folder.path(), "exit 1");
+    let mut interpreters = Interpreters::find(folder.path().to_str().unwrap()).await;
+    for _ in 0..30 {
+        interpreters = interpreters.look(&[Runtime::Python]).await;
+    }
+    // At the start, and in looks 1, 3, 7, 15 and 27.
+    assert_eq!(times_asked(folder.path()), 6);
+    fake_python(folder.path(), "echo /bin/sh; echo 3.14");
+    let again = interpreters.again().await;
+    assert_eq!(again.get(Runtime::Python).unwrap().version, "3.14", "a request does not wait");
+    for _ in 0..12 {
+        interpreters = interpreters.look(&[Runtime::Python]).await;
+    }
+    assert_eq!(interpreters.get(Runtime::Python).unwrap().version, "3.14");
+    assert_eq!(times_asked(folder.path()), 8, "what was found is not asked again");
 }
 
 #[test]

@@ -184,7 +184,9 @@ impl Client {
         let server = self.server();
         if let Some(refused) = self.config.tls.refusal(&self.config.server).await {
             let message = format!("server {server} cannot be used: {refused}");
-            return Failure::new(Exit::Unreachable, message).with_hint(refused.remedy());
+            let remedy = refused.remedy();
+            let hint = format!("{remedy}; --client-cert and --client-key name it and its key");
+            return Failure::new(Exit::Unreachable, message).with_hint(hint);
         }
         let reason = deepest(error);
         let what = if error.is_timeout() { "does not answer" } else { "cannot be reached" };

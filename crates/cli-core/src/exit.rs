@@ -105,12 +105,12 @@ mod tests {
     #[test]
     fn a_flag_is_named_in_place_of_its_field() {
         let flags = [("delay", "--at"), ("retry", "--retry")];
-        for (given, told) in [
+        for (given, named) in [
             ("field `delay` must be a time", "--at must be a time"),
             ("field `retry.jitter` must be true", "--retry: `jitter` must be true"),
             ("field `queue` is missing", "field `queue` is missing"),
         ] {
-            assert_eq!(Failure::usage(given).in_flags(&flags).message, told);
+            assert_eq!(Failure::usage(given).in_flags(&flags).message, named);
         }
     }
 

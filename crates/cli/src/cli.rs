@@ -190,9 +190,10 @@ pub(crate) fn run() -> ExitCode {
     if matches!(cli.command, Command::Server(_)) {
         handover::keep_from_children();
     }
-    log::start(cli.log_format, (cli.command.verbosity(), cli.parent.is_some()), &environment);
-    let tied = cli.parent.map_or(Ok(()), process::end_with);
-    let outcome = tied.and_then(|()| cli.command.run(&environment, cli.log_format));
+    let verbosity = (cli.command.verbosity(), cli.parent.is_some());
+    let outcome = log::start(cli.log_format, verbosity, &environment)
+        .and_then(|()| cli.parent.map_or(Ok(()), process::end_with))
+        .and_then(|()| cli.command.run(&environment, cli.log_format));
     match outcome {
         Ok(exit) => exit.into(),
         Err(failure) => {

@@ -12,6 +12,7 @@ pub(crate) mod dev;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod export;
+mod field_flags;
 mod follow;
 pub(crate) mod health;
 pub(crate) mod import;

@@ -41,7 +41,10 @@ fn with_settings(work: fn(DaemonConfig, &Environment) -> Result<Exit, Failure>) 
         Ok(parsed) => parsed,
         Err(code) => return code,
     };
-    log::start(format, (Verbosity::Info, parent.is_some()), &environment);
+    // The guardian has started with the same filter.
+    if let Err(failure) = log::start(format, (Verbosity::Info, parent.is_some()), &environment) {
+        return failure.exit.into();
+    }
     let daemon =
         args.config(&environment).and_then(|config| worker::daemon_config(config, &environment));
     // A parent of this same program waits as long as the shutdown takes.

@@ -3,9 +3,19 @@
 use std::io::IsTerminal;
 
 use clap::ValueEnum;
+use outlast_cli_core::exit::Failure;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{Directive, LevelFilter};
 
 use crate::config::Environment;
+
+/// How the names begin under which this program and its libraries log.
+const TARGETS: &[&str] = &[
+    "outlast", "deadpool", "h2", "hyper", "jiff", "log", "reqwest", "rustls", "tokio", "tonic",
+    "tower", "tracing",
+];
+
+const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
 
 /// How a log line looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -40,16 +50,20 @@ pub(crate) fn start(
     format: LogFormat,
     (verbosity, has_parent): (Verbosity, bool),
     environment: &Environment,
-) {
+) -> Result<(), Failure> {
     let default = match verbosity {
         // Libraries log nothing at this level that an operator can act on.
         Verbosity::Info => "info,h2=warn,hyper=warn,tonic=warn,tower=warn",
         Verbosity::Warnings => "warn",
     };
     let announced = if has_parent { ",outlast_server::serve=info" } else { "" };
-    let filter = environment.log_filter().map(|filter| format!("{filter}{announced}"));
-    let filter = filter.and_then(|filter| EnvFilter::try_new(filter).ok());
-    let filter = filter.unwrap_or_else(|| EnvFilter::new(default));
+    let filter = match environment.log_filter() {
+        Some(wanted) => {
+            let wanted = checked(wanted)?;
+            EnvFilter::new(format!("{wanted}{announced}"))
+        }
+        None => EnvFilter::new(default),
+    };
     let colours = std::io::stderr().is_terminal() && !environment.no_color();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -61,5 +75,67 @@ pub(crate) fn start(
     match format {
         LogFormat::Text => builder.try_init().unwrap_or_default(),
         LogFormat::Json => builder.json().flatten_event(true).try_init().unwrap_or_default(),
+    }
+    Ok(())
+}
+
+/// Returns the filter without blanks. Refuses what would be ignored, and names under which nothing
+/// is logged: a misspelt level is read as such a name, and switches all else off.
+fn checked(wanted: &str) -> Result<String, Failure> {
+    let parts = wanted.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let parts: Vec<&str> = parts.collect();
+    for part in parts.iter().copied() {
+        if part.parse::<Directive>().is_err() {
+            return Err(wrong(part, "which is not a log filter"));
+        }
+        // What begins with a bracket is about spans of any part.
+        let target = part.split(['=', '[']).next().unwrap_or_default();
+        let is_level = target == part && part.parse::<LevelFilter>().is_ok();
+        let is_known = target.is_empty() || TARGETS.iter().any(|known| target.starts_with(known));
+        if !is_level && !is_known {
+            return Err(wrong(part, "but nothing is logged under that name"));
+        }
+    }
+    Ok(parts.join(","))
+}
+
+fn wrong(part: &str, problem: &str) -> Failure {
+    let word = part.rsplit('=').next().unwrap_or_default().to_lowercase();
+    let likeness = |level: &&&str| (strsim::jaro_winkler(level, &word) * 1e3).round();
+    let near = LEVELS.iter().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
+    let near = near.filter(|level| likeness(level) >= 800.0);
+    let near = near.map_or_else(String::new, |level| format!("did you mean `{level}`? "));
+    let hint = format!(
+        "{near}levels are {}; OUTLAST_LOG=outlast_server=debug,info sets one for a part",
+        LEVELS.join(", ")
+    );
+    Failure::usage(format!("OUTLAST_LOG holds `{part}`, {problem}")).with_hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::checked;
+
+    #[test]
+    fn a_log_filter_that_would_be_passed_over_is_refused_by_its_bad_part() {
+        for fit in [
+            "off",
+            "INFO",
+            "debug, outlast_server::http=trace",
+            "warn,h2=off,",
+            "[request{path=a}]=debug",
+            "outlast",
+        ] {
+            assert!(checked(fit).is_ok(), "{fit}");
+        }
+        for (given, part, near) in [
+            ("inof", "`inof`, but nothing", "`info`"),
+            ("info,outlast_server=debgu", "`outlast_server=debgu`, which is not", "`debug`"),
+            ("outlsat_server=debug", "`outlsat_server=debug`, but nothing", "levels are"),
+            ("warn,a b=c", "`a b=c`", "levels are"),
+        ] {
+            let failure = checked(given).unwrap_err().to_string();
+            assert!(failure.contains(part) && failure.contains(near), "{failure}");
+        }
     }
 }

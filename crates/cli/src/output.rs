@@ -40,7 +40,8 @@ pub(crate) fn print_list(
     columns: &[Column],
 ) -> Result<(), Failure> {
     match format {
-        Format::Table => print(&Table::of(items, columns).to_string()),
+        Format::Table if is_terminal() => print(&Table::of(items, columns).to_string()),
+        Format::Table => print(&Table::for_pipe(items, columns).to_string()),
         Format::Json => print_json(&Value::Array(items.to_vec())),
         Format::Jsonl => items.iter().try_for_each(|item| print(&format!("{item}\n"))),
     }

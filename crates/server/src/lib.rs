@@ -45,5 +45,5 @@ mod write_timeout;
 
 pub use engine::{Engine, Unavailable};
 pub use packs::Packs;
-pub use serve::{ServeError, Server};
+pub use serve::{Reserved, ServeError, Server};
 pub use settings::Settings;

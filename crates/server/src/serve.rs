@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::Router;
 use outlast_store::{Store, StoreError};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +29,34 @@ use crate::{http, monitor, session, wire};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time between two warnings about the same problem with connections.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// An address that no other process can take. It does not listen yet.
+#[derive(Debug)]
+pub struct Reserved {
+    socket: TcpSocket,
+    address: SocketAddr,
+}
+
+impl Reserved {
+    /// Reserves `address`; port 0 takes any free port.
+    ///
+    /// # Errors
+    /// Returns what is wrong with the address.
+    pub fn new(address: SocketAddr) -> Result<Self, ServeError> {
+        let reserve = || {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            // Connections of an earlier server may still be closing.
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            Ok(socket)
+        };
+        let socket = reserve().map_err(|source| ServeError::Bind { address, source })?;
+        Ok(Self { socket, address })
+    }
+}
 
 /// A server that is bound and not yet serving.
 #[derive(Debug)]
@@ -60,17 +88,17 @@ pub enum ServeError {
 }
 
 impl Server {
-    /// Binds `address` and starts the engine over `store`. Port 0 takes any free port.
+    /// Listens on a reserved address and starts the engine over `store`.
     ///
     /// # Errors
     /// Returns what is wrong with the address or the store.
     pub async fn bind(
         store: Arc<dyn Store>,
         settings: Settings,
-        address: SocketAddr,
+        Reserved { socket, address }: Reserved,
     ) -> Result<Self, ServeError> {
         let bind = |source| ServeError::Bind { address, source };
-        let listener = TcpListener::bind(address).await.map_err(bind)?;
+        let listener = socket.listen(BACKLOG).map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
         let now = store.now().await?;
         // Nothing here grows with the history: a large store starts as fast as a small one.

@@ -103,17 +103,45 @@ pub fn plain(text: &str) -> Option<Span> {
     if text.starts_with('P') {
         return iso(text);
     }
+    let (number, unit) = split(text);
+    if unit == "ms" {
+        return span(number.parse().ok()?);
+    }
+    span(millis(number, scale(unit)?)?)
+}
+
+fn split(text: &str) -> (&str, &str) {
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
-    let scale = match unit {
-        "ms" => return span(number.trim().parse().ok()?),
-        "" | "s" | "sec" => 1000,
-        "m" | "min" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return None,
+    (number.trim(), unit)
+}
+
+/// Milliseconds of a unit.
+fn scale(unit: &str) -> Option<u64> {
+    match unit {
+        "" | "s" | "sec" => Some(1000),
+        "m" | "min" => Some(60_000),
+        "h" => Some(3_600_000),
+        "d" => Some(86_400_000),
+        _ => None,
+    }
+}
+
+/// Says what is wrong with a value that [`value`] refuses: `expected`, or that it is too long.
+#[must_use]
+pub fn problem(refused: &Value, expected: &'static str) -> &'static str {
+    const TOO_LONG: &str = "a duration of at most a hundred years";
+    let text = match refused {
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => text.trim().to_owned(),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return expected,
     };
-    span(millis(number.trim(), scale)?)
+    let (number, unit) = split(&text);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let has_form = digits(whole) && digits(fraction) && (unit != "ms" || number == whole);
+    let is_known = unit == "ms" || scale(unit).is_some();
+    if has_form && is_known && plain(&text).is_none() { TOO_LONG } else { expected }
 }
 
 /// Reads a JSON value as a duration: a number of seconds, or a text as [`plain`] reads it.

@@ -48,12 +48,24 @@ pub fn syntax(error: &serde_json::Error) -> Fault {
     // A reader's word for an object is the name of a type of ours.
     let what = match what.split_once("expected struct ") {
         Some((found, _)) => format!("{found}expected an object"),
-        None => what.replace("expected a sequence", "expected an array"),
+        None => in_words(what),
     };
     let (line, column) = (error.line(), error.column());
     Fault::payload(format!(
         "request body is not as expected at line {line}, column {column}: {what}"
     ))
+}
+
+/// A reader's message without the names of its types.
+fn in_words(message: &str) -> String {
+    const WORDS: &[(&str, &str)] = &[
+        ("expected a sequence", "expected an array"),
+        ("expected u64", "expected a whole number that is not negative"),
+        ("expected u32", "expected a whole number from 0 to 4294967295"),
+    ];
+    WORDS
+        .iter()
+        .fold(message.to_owned(), |message, (of_reader, ours)| message.replace(of_reader, ours))
 }
 
 /// Checks that bytes are one JSON document that every part of Outlast can read, and returns it

@@ -139,8 +139,8 @@ enum StartError {
     OpenFiles(#[from] open_files::TooFew),
     #[error("cannot start a thread: {0}")]
     Threads(#[source] std::io::Error),
-    #[error("nothing to run: no action fits the available runtimes ({found})")]
-    NoActions { found: String },
+    #[error("nothing to run: {0}")]
+    NoActions(String),
 }
 
 /// Runs the engine to its end and returns the exit code. Wants a current-thread runtime:
@@ -181,7 +181,7 @@ pub async fn run(
                 StartError::Containment(_)
                 | StartError::WorkRoot { .. }
                 | StartError::Threads(_)
-                | StartError::NoActions { .. } => FAULT,
+                | StartError::NoActions(_) => FAULT,
             }
         }
     };
@@ -251,7 +251,7 @@ async fn start(
     });
     let actions = catalog.put(packs, Vec::new());
     if actions.references().next().is_none() {
-        return Err(StartError::NoActions { found: actions.runtimes().join(", ") });
+        return Err(StartError::NoActions(catalog.host.why_nothing(&actions)));
     }
     say_ready(&config, &probe, &actions);
     let worker = describe(&config, &actions, probe.chosen)?;

@@ -5,6 +5,8 @@ use serde_json::Value;
 use crate::exit::{Exit, Failure};
 use crate::output::escape;
 
+const CERTIFICATE_HINT: &str = "--client-cert and --client-key name a certificate and its key";
+
 /// The failure of an answer that is no success.
 pub(super) fn of(status: u16, body: &str) -> Failure {
     let body: Value = serde_json::from_str(body).unwrap_or_default();
@@ -21,14 +23,18 @@ pub(super) fn of(status: u16, body: &str) -> Failure {
             message.push_str(&line);
         }
     }
-    let told = match status {
+    let hint = match status {
         404 => not_found(&message).map(ToOwned::to_owned).or_else(|| said("hint")),
+        401 if message.contains("bearer token or a client certificate") => {
+            Some(format!("give a token with --token or OUTLAST_TOKEN; or {CERTIFICATE_HINT}"))
+        }
+        401 if message.contains("client certificate") => Some(CERTIFICATE_HINT.to_owned()),
         // The message says what would be right; the server's hint adds nothing to it.
         400 | 422 if message.starts_with("field ") => None,
-        _ => said("hint").or_else(|| hint(status).map(ToOwned::to_owned)),
+        _ => said("hint").or_else(|| usual_hint(status).map(ToOwned::to_owned)),
     };
     let failure = Failure::new(exit(status), message);
-    match told {
+    match hint {
         Some(hint) => failure.with_hint(hint),
         None => failure,
     }
@@ -46,7 +52,7 @@ fn exit(status: u16) -> Exit {
     }
 }
 
-fn hint(status: u16) -> Option<&'static str> {
+fn usual_hint(status: u16) -> Option<&'static str> {
     match status {
         401 => Some("give a token with --token or OUTLAST_TOKEN"),
         403 => Some("this needs a token of another role"),
@@ -130,6 +136,13 @@ mod tests {
         assert_eq!((failure.message.as_str(), failure.hint), ("field `queue` is missing", None));
         let body = r#"{"error":{"message":"worker x is not known","hint":"GET /api"}}"#;
         assert_eq!(of(404, body).hint.as_deref(), Some("`outlast workers list` shows all"));
+    }
+
+    #[test]
+    fn a_missing_certificate_is_not_answered_with_a_token() {
+        let body = r#"{"error":{"message":"this requires a client certificate","hint":"TOKEN"}}"#;
+        let hint = of(401, body).hint.unwrap_or_default();
+        assert!(hint.contains("--client-cert and --client-key"), "{hint}");
     }
 
     #[test]

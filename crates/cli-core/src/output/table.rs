@@ -1,6 +1,7 @@
 //! Tables: a header and aligned columns without lines, readable and easy to `grep`.
 //!
-//! Cells are cut only on a terminal, to its width: what a pipe reads is whole.
+//! Cells are cut on a terminal, to its width. What a pipe reads is whole, but for prose that makes
+//! a line too long; JSON has that, too. A pipe gets the same columns whatever is in them.
 
 use std::fmt;
 use std::io::IsTerminal as _;
@@ -11,8 +12,13 @@ use serde_json::Value;
 /// Columns that are never cut, because their text is copied, compared or all that a row is for.
 const WHOLE: &[&str] =
     &["ID", "KEY", "VALUE", "ORIGIN", "STATUS", "STATE", "JOB", "WHAT", "OUTCOME"];
-/// A column is not cut below this.
+/// Columns that are cut in a pipe, too.
+const PROSE: &[&str] = &["BY", "EVIDENCE", "ERROR", "UNIT"];
+/// The width to which they are cut there.
+const PIPE_WIDTH: usize = 100;
+/// A column is not cut below this, on a terminal and in a pipe.
 const COLUMN_MIN: usize = 8;
+const PROSE_MIN: usize = 6;
 
 /// A column: its header and the cell of an item.
 pub type Column = (&'static str, fn(&Value) -> String);
@@ -24,13 +30,15 @@ pub struct Table {
     rows: Vec<Vec<String>>,
     /// Widest line; any width if not set.
     width: Option<usize>,
+    /// Whether only prose is cut.
+    for_pipe: bool,
 }
 
 impl Table {
     /// A table for stdout.
     pub fn new(headers: &[&str]) -> Self {
         let headers = headers.iter().copied().map(ToOwned::to_owned).collect();
-        Self { headers, rows: Vec::new(), width: terminal_width() }
+        Self { headers, rows: Vec::new(), width: terminal_width(), for_pipe: false }
     }
 
     /// The items, one a row. A column without any value is left out.
@@ -49,6 +57,16 @@ impl Table {
         let mut table = Self::new(&headers);
         for at in 0..items.len() {
             table.row(used.iter().filter_map(|(_, cells)| cells.get(at).cloned()).collect());
+        }
+        table
+    }
+
+    /// The items, one a row, with every column: for stdout that is no terminal.
+    pub fn for_pipe(items: &[Value], columns: &[Column]) -> Self {
+        let headers: Vec<&str> = columns.iter().map(|(header, _)| *header).collect();
+        let mut table = Self { for_pipe: true, ..Self::new(&headers).fit(Some(PIPE_WIDTH)) };
+        for item in items {
+            table.row(columns.iter().map(|(_, cell)| cell(item)).collect());
         }
         table
     }
@@ -74,13 +92,17 @@ impl Table {
         let mut widths: Vec<usize> = (0..columns).map(widest).collect();
         let gaps = columns.saturating_sub(1) * 2;
         let Some(limit) = self.width else { return widths };
+        let least = if self.for_pipe { PROSE_MIN } else { COLUMN_MIN };
         while widths.iter().sum::<usize>() + gaps > limit {
+            let is_one_of = |names: &[&str], at: usize| {
+                self.headers.get(at).is_some_and(|header| names.contains(&header.as_str()))
+            };
             let is_whole = |at: usize| {
-                self.headers.get(at).is_some_and(|header| WHOLE.contains(&header.as_str()))
+                if self.for_pipe { !is_one_of(PROSE, at) } else { is_one_of(WHOLE, at) }
             };
             let wide = (0..columns).filter(|at| !is_whole(*at)).max_by_key(|at| widths[*at]);
             let Some(wide) = wide.and_then(|at| widths.get_mut(at)) else { break };
-            if *wide <= COLUMN_MIN {
+            if *wide <= least {
                 break;
             }
             *wide -= 1;
@@ -183,5 +205,20 @@ mod tests {
         let items = [json!({"name": "a"}), json!({"name": "b"})];
         assert_eq!(Table::of(&items, columns).to_string(), "NAME\na\nb\n");
         assert_eq!(Table::of(&[], columns).to_string(), "NAME  ERROR\n");
+    }
+
+    #[test]
+    fn a_pipe_reads_the_same_columns_whatever_is_in_them_and_prose_is_cut() {
+        let columns: &[Column] = &[
+            ("NAME", |item| text_at(item, "name")),
+            ("ERROR", |item| text_at(item, "error")),
+            ("QUEUE", |item| text_at(item, "queue")),
+        ];
+        let shown = Table::for_pipe(&[json!({"name": "a"})], columns).to_string();
+        assert_eq!(shown, "NAME  ERROR  QUEUE\na     -      -\n");
+        let long = json!({"name": ID, "error": "no such file ".repeat(9), "queue": ID});
+        let shown = Table::for_pipe(&[long], columns).to_string();
+        assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
+        assert!(shown.contains('…') && shown.matches(ID).count() == 2, "{shown}");
     }
 }

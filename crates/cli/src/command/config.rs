@@ -40,17 +40,25 @@ pub(crate) fn run(command: Command, environment: &Environment) -> Result<Exit, F
     ServerConfig::new(&settings, Switches { insecure: true, ..Switches::default() })?;
     WorkerConfig::new(&settings)?;
     let items: Vec<Value> = settings.iter().map(|setting| item(setting, show.origin)).collect();
-    let mut columns: Vec<Column> = vec![
-        ("KEY", |item| text_at(item, "key")),
-        ("VALUE", |item| text_at(item, "value")),
-        ("UNIT", |item| text_at(item, "unit")),
-    ];
-    if show.origin {
+    output::print_list(show.output, &items, &columns(show.origin))?;
+    Ok(Exit::Ok)
+}
+
+/// In a pipe, where lines are not cut, what does not fit is left to JSON.
+fn columns(with_origin: bool) -> Vec<Column> {
+    let is_wide = output::is_terminal();
+    let mut columns: Vec<Column> =
+        vec![("KEY", |item| text_at(item, "key")), ("VALUE", |item| text_at(item, "value"))];
+    if is_wide || !with_origin {
+        columns.push(("UNIT", |item| text_at(item, "unit")));
+    }
+    if with_origin {
         columns.push(("ORIGIN", |item| text_at(item, "origin")));
     }
-    columns.push(("MEANING", |item| text_at(item, "about")));
-    output::print_list(show.output, &items, &columns)?;
-    Ok(Exit::Ok)
+    if is_wide {
+        columns.push(("MEANING", |item| text_at(item, "about")));
+    }
+    columns
 }
 
 fn item(setting: &Setting, with_origin: bool) -> Value {

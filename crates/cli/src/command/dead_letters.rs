@@ -6,10 +6,10 @@ use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{Column, ago, at, fields, say, text_at, when};
 use serde_json::{Value, json};
 
-use super::Target;
 use super::batch::Batch;
 use super::job_id;
 use super::jobs::show::reason_in_words;
+use super::{Target, field_flags};
 use crate::config::Environment;
 use crate::output::{self, Format};
 
@@ -81,7 +81,7 @@ const COLUMNS: &[Column] = &[
     ("ACTION", |letter| text_at(letter, "type")),
     ("QUEUE", |letter| text_at(letter, "queue")),
     ("ATTEMPT", |letter| text_at(letter, "attempt")),
-    ("SINCE", |letter| ago(letter, since(letter))),
+    ("SINCE", |letter| ago(letter, since(letter)).trim_end_matches(" ago").to_owned()),
     ("REASON", |letter| text_at(letter, "dead_letter_reason")),
     ("ERROR", error),
 ];
@@ -105,7 +105,8 @@ async fn page_of(
     cursor: Option<String>,
 ) -> Result<(Vec<Value>, Option<u64>, Option<String>), Failure> {
     let query = [("limit", Some(limit.min(PAGE).to_string())), ("cursor", cursor)];
-    let answer = client.get(&["ojs", "v1", "dead-letter"], &query).await?;
+    let answer = client.get(&["ojs", "v1", "dead-letter"], &query).await;
+    let answer = answer.map_err(|failure| field_flags::in_flags(failure, &[]))?;
     let letters = answer.get("jobs").and_then(Value::as_array).cloned().unwrap_or_default();
     let total = at(&answer, "pagination.total").and_then(Value::as_u64);
     let next = at(&answer, "pagination.next_cursor").and_then(Value::as_str);

@@ -9,7 +9,7 @@ use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{Column, at, escape, text_at};
 use serde_json::Value;
 
-use super::{Target, job_id, workers};
+use super::{Target, field_flags, job_id, workers};
 use crate::config::Environment;
 use crate::output::{self, Format};
 
@@ -75,12 +75,21 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
         query.push(("stream", Some("false".to_owned())));
         query.push(("limit", Some(args.limit.to_string())));
         query.push(("cursor", args.after));
-        let answer = client.get(&path, &query).await?;
+        let answer = client.get(&path, &query).await.map_err(in_flags)?;
         let events = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
         output::print_list(args.target.output, &events, COLUMNS)?;
         return Ok(Exit::Ok);
     }
     follow(&client, &path, &filters, (args.after, args.target.output)).await
+}
+
+fn in_flags(failure: Failure) -> Failure {
+    let failure = field_flags::in_flags(failure, field_flags::EVENTS);
+    if failure.message.starts_with("--after ") {
+        return failure
+            .with_hint("each line of `outlast events -o jsonl` has the `id` of its event");
+    }
+    failure
 }
 
 /// Prints events until interrupted, and resumes where it was when the connection is lost. Earlier
@@ -110,7 +119,9 @@ async fn follow(
                 }
             }
             // A server that is away for a moment is waited for, but for the first answer.
-            Err(failure) if is_new || failure.exit != Exit::Unreachable => return Err(failure),
+            Err(failure) if is_new || failure.exit != Exit::Unreachable => {
+                return Err(in_flags(failure));
+            }
             Err(_) => {}
         }
         tokio::time::sleep(PAUSE).await;
@@ -141,4 +152,23 @@ fn print(event: &Value, format: Format) -> Result<(), Failure> {
     let evidence = text("data.evidence");
     let evidence = if evidence == "-" { String::new() } else { format!(": {evidence}") };
     output::print(&format!("{line}{evidence}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use outlast_cli_core::output::Table;
+    use serde_json::json;
+
+    use super::COLUMNS;
+
+    #[test]
+    fn events_of_a_job_fit_a_hundred_columns_in_a_pipe() {
+        let by = "worker 01a1fcae-2d50-72c9-9c67-56e57a9c8e7c";
+        let event = json!({"time": "2026-11-22T13:46:21.211Z", "type": "job.completed",
+            "data": {"job_id": "01a1fcae-2d50-72c9-9c67-56e57a9c8e7c", "by": by,
+                "evidence": "the worker reported that its process exited with code 0"}});
+        let shown = Table::for_pipe(&[event], COLUMNS).to_string();
+        assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
+        assert!(shown.contains("01a1fcae-2d50-72c9-9c67-56e57a9c8e7c"), "{shown}");
+    }
 }

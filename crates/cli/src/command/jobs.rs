@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::batch::Batch;
 use super::follow::{Follow, LogSink};
 use super::job_id;
-use super::{Target, workers};
+use super::{Target, field_flags, workers};
 use crate::config::Environment;
 use crate::output::{self, Format};
 
@@ -181,7 +181,7 @@ const COLUMNS: &[Column] = &[
     ("ATTEMPT", show::attempt),
     ("WORKER", |job| text_at(job, "worker.name")),
     ("AGE", |job| ago(job, "created").trim_end_matches(" ago").to_owned()),
-    ("WAITING", waiting),
+    ("WAIT", waiting),
 ];
 
 async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
@@ -242,14 +242,6 @@ async fn pages(
     Ok(found)
 }
 
-/// The flags of filters that have another name in the API.
-const FLAGS: &[(&str, &str)] = &[
-    ("created_after", "--since"),
-    ("created_before", "--before"),
-    ("status", "--status"),
-    ("cursor", "--cursor"),
-];
-
 /// Reads one page: its items, the total and the cursor of the next page.
 async fn page(
     client: &Client,
@@ -261,7 +253,7 @@ async fn page(
     query.push(("limit", Some(limit.min(PAGE_MAX).to_string())));
     query.push(("cursor", cursor));
     let page = client.get(&["api", "v1", "executions"], &query).await;
-    let page = page.map_err(|failure| failure.in_flags(FLAGS))?;
+    let page = page.map_err(|failure| field_flags::in_flags(failure, &[]))?;
     let items = page.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
     let total = at(&page, "pagination.total").and_then(Value::as_u64);
     Ok((items, total, at(&page, "pagination.next_cursor").map(cursor_text)))
@@ -397,11 +389,8 @@ struct Swept {
 
 /// Applies it to every job, even if it fails for others.
 async fn many(args: &Many, environment: &Environment, order: Order) -> Result<Exit, Failure> {
+    one_way_of_naming(args, order)?;
     let client = args.target.client(environment)?;
-    if args.ids.is_empty() == args.filter.is_empty() {
-        let message = "name jobs by id, or give filters such as --status or --queue, not both";
-        return Err(Failure::usage(message).with_hint("--dry-run shows which jobs it would be"));
-    }
     let mut sender = OrderSender { client: &client, verb: order.verb, batch: Batch::default() };
     let mut shown = Vec::new();
     for given in &args.ids {
@@ -429,6 +418,25 @@ async fn many(args: &Many, environment: &Environment, order: Order) -> Result<Ex
     }
     sender.batch.print(args.target.output, COLUMNS)?;
     sender.batch.end()
+}
+
+/// Jobs are named by id or selected by filters.
+fn one_way_of_naming(args: &Many, order: Order) -> Result<(), Failure> {
+    let verb = order.verb;
+    match (args.ids.is_empty(), args.filter.is_empty()) {
+        (true, true) => {
+            let hint = format!(
+                "`outlast jobs {verb} ID`, or filters: `outlast jobs {verb} --queue mail \
+                 --dry-run` shows which jobs it would be"
+            );
+            Err(Failure::usage(format!("no job is named to {verb}")).with_hint(hint))
+        }
+        (false, false) => {
+            let message = "jobs are named by id or selected by filters, not both";
+            Err(Failure::usage(message).with_hint("leave out the ids or the filters"))
+        }
+        (true, false) | (false, true) => Ok(()),
+    }
 }
 
 async fn ids(args: &Ids, environment: &Environment, verb: &'static str) -> Result<Exit, Failure> {
@@ -484,6 +492,7 @@ async fn logs(args: &Logs, environment: &Environment) -> Result<Exit, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use outlast_cli_core::clock;
     use outlast_cli_core::output::Table;
     use serde_json::json;
 
@@ -491,15 +500,19 @@ mod tests {
 
     #[test]
     fn a_usual_list_fits_a_hundred_columns_and_shows_each_status_whole() {
+        let hours_ago = (clock::now() - jiff::SignedDuration::from_hours(5)).to_string();
         let job = |status: &str, attempt: u32| {
             json!({"id": "01a1fcae-2d50-72c9-9c67-56e57a9c8e7c", "action_ref": "core.sleep",
                 "status": status, "queue": "default", "attempt": attempt, "max_attempts": 3,
-                "worker": {"name": "worker-1"}, "created": "2026-11-22T13:46:21.211Z"})
+                "worker": {"name": "worker-1"}, "created": hours_ago})
         };
         let jobs = [job("completed", 1), job("requested", 0)];
         let shown = Table::of(&jobs, COLUMNS).fit(None).to_string();
         assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
-        assert!(!shown.contains("WAITING"), "nothing waits: {shown}");
+        assert!(!shown.contains("WAIT"), "nothing waits: {shown}");
+        let piped = Table::for_pipe(&jobs, COLUMNS).to_string();
+        assert!(piped.lines().all(|line| line.chars().count() <= 100), "{piped}");
+        assert!(piped.contains("WAIT"), "{piped}");
         let narrow = Table::of(&jobs, COLUMNS).fit(Some(60)).to_string();
         assert!(narrow.contains("completed") && narrow.contains("requested"), "{narrow}");
     }

@@ -11,26 +11,14 @@ use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{at, escape, say, text_at};
 use serde_json::{Map, Value, json};
 
-use super::Target;
 use super::follow::{Follow, LogSink, Waited};
 use super::jobs::show::summary;
+use super::{Target, field_flags};
 use crate::config::{Environment, value};
 use crate::output::{self, Format};
 
 const ANY_TYPE_HINT: &str = "`outlast actions list` shows all; a job for a worker of your own goes \
                              with --any-type";
-
-/// The flags that set fields of a request; `delay` has two.
-const FLAGS: &[(&str, &str)] = &[
-    ("timeout", "--time-limit"),
-    ("queue", "--queue"),
-    ("options.queue", "--queue"),
-    ("retry", "--retry"),
-    ("options.retry", "--retry"),
-    ("labels", "--label"),
-    ("Idempotency-Key", "--idempotency-key"),
-    ("delay", "--delay"),
-];
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
@@ -63,7 +51,7 @@ pub(crate) struct Args {
     /// Run it at this time, such as 2026-11-21T12:00:00Z
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
-    /// Number of attempts, or a policy: max_attempts=5,initial_interval=2s,on_exhaustion=dead_letter
+    /// Number of attempts, where 0 counts as 1, or a policy: max_attempts=5,initial_interval=2s,on_exhaustion=dead_letter
     #[arg(long, value_name = "POLICY")]
     retry: Option<String>,
     /// Label that the worker must carry; may be given several times
@@ -88,7 +76,10 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     } else {
         enqueue(&client, body, args.idempotency_key.as_deref()).await
     };
-    let answer = answer.map_err(|failure| failure.in_flags(FLAGS))?;
+    let answer = answer.map_err(|failure| {
+        let delay = if args.at.is_some() { "--at" } else { "--delay" };
+        field_flags::in_flags(failure.in_flags(&[("delay", delay)]), field_flags::NEW_JOB)
+    })?;
     let job = answer.get("data").cloned().unwrap_or(answer);
     if !args.wait {
         output::print_one(args.target.output, &job, summary)?;

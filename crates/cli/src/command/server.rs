@@ -12,7 +12,7 @@ use outlast_core::time::Span;
 use outlast_packs::PackSet;
 use outlast_server::access::Access;
 use outlast_server::tls::{Tls, TlsFiles};
-use outlast_server::{ServeError, Server, Settings as ServerSettings};
+use outlast_server::{Reserved, ServeError, Server, Settings as ServerSettings};
 use outlast_store::Store;
 
 use super::packs;
@@ -83,8 +83,10 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
         let settings = ServerSettings { tls, ..server_settings(&config, packs) };
         open_files::warn_of_few(settings.connections);
         let unsafe_no_fsync = config.switches.unsafe_no_fsync;
+        // Before the store is opened: a server that cannot listen leaves none behind.
+        let reserved = Reserved::new(config.listen).map_err(failed)?;
         let store = store::open(&config.database, unsafe_no_fsync).await?;
-        serve(store, settings, &config, &source).await
+        serve((store, reserved), settings, &config, &source).await
     })
 }
 
@@ -166,7 +168,7 @@ impl Reloadable {
 
 /// Serves until the first signal, then shuts down in order; a second signal ends it at once.
 async fn serve(
-    store: Arc<dyn Store>,
+    (store, reserved): (Arc<dyn Store>, Reserved),
     settings: ServerSettings,
     config: &ServerConfig,
     source: &Source<'_>,
@@ -177,7 +179,7 @@ async fn serve(
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let mut hangups = Hangups::new()?;
     let in_force = settings.packs.clone();
-    let server = Server::bind(store, settings, config.listen).await.map_err(failed)?;
+    let server = Server::bind(store, settings, reserved).await.map_err(failed)?;
     service_manager::ready();
     let running = server.run(async { stopped.await.unwrap_or_default() });
     tokio::pin!(running);

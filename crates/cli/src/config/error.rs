@@ -101,7 +101,12 @@ impl ConfigError {
                 let nearest = keys::nearest(name);
                 format!("did you mean {} (`{nearest}`)?", keys::variable(nearest))
             }
-            Self::Unknown { name, .. } => format!("did you mean `{}`?", keys::nearest(name)),
+            Self::Unknown { name, .. } => match keys::nearest_section(name) {
+                Some(section) if !name.contains('.') => {
+                    format!("did you mean the section `{section}`?")
+                }
+                _ => format!("did you mean `{}`?", keys::nearest(name)),
+            },
             Self::Underscores { key, .. } => format!(
                 "did you mean {} (`{key}`)? Two underscores stand between section and key",
                 keys::variable(key)

@@ -215,6 +215,18 @@ pub(crate) fn variable(name: &str) -> String {
     format!("OUTLAST_{}", name.replace('.', "__").to_uppercase())
 }
 
+/// The section that `name` was most likely meant to be, if one is near.
+pub(crate) fn nearest_section(name: &str) -> Option<&'static str> {
+    const NEAR: f64 = 0.85;
+    let section = |key: &Key| key.name.split('.').next();
+    let scored = ALL
+        .iter()
+        .filter_map(section)
+        .map(|section| (strsim::jaro_winkler(&name.to_lowercase(), section), section));
+    let near = scored.filter(|(likeness, _)| *likeness >= NEAR);
+    near.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, section)| section)
+}
+
 /// The key that `name` was most likely meant to be.
 pub(crate) fn nearest(name: &str) -> &'static str {
     let wanted = name.to_lowercase();

@@ -92,11 +92,18 @@ fn unknown_key_in_a_file_names_line_and_nearest_key() {
 }
 
 #[test]
-fn unknown_section_names_the_nearest_key() {
-    let given = Given::file("executer:\n  scheduled_timeout: 5\n");
-    let refusal = given.refusal(&[]);
-    assert!(refusal.contains("unknown setting `executer` (o.yaml:1)"), "{refusal}");
-    assert!(refusal.contains("did you mean `executor."), "{refusal}");
+fn unknown_section_names_the_nearest_one() {
+    for (given, meant) in [
+        ("executer:\n  scheduled_timeout: 5\n", "did you mean the section `executor`?"),
+        ("servr:\n  listen: 127.0.0.1:1\n", "did you mean the section `server`?"),
+        ("Worker: {}\n", "did you mean the section `worker`?"),
+        // A key without its section.
+        ("concurrency: 5\n", "did you mean `worker.concurrency`?"),
+    ] {
+        let refusal = Given::file(given).refusal(&[]);
+        assert!(refusal.contains("unknown setting `") && refusal.contains("(o.yaml:1)"));
+        assert!(refusal.contains(meant), "{refusal}");
+    }
 }
 
 #[test]

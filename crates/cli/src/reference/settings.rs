@@ -45,13 +45,13 @@ const OTHER: &str = "## Other variables
 const SHOWN: &str = "
 ```console
 $ outlast config show --origin --config outlast.yaml
-KEY … VALUE … ORIGIN … MEANING
+KEY … VALUE … ORIGIN
 …
-server.max_body … 1 MiB … outlast.yaml:14 … largest…
+server.max_body … 1 MiB … outlast.yaml:14
 …
 
 $ OUTLAST_SERVER__MAX_BODY=2097152 outlast config show --origin --config outlast.yaml
-server.max_body … 2097152 … environment OUTLAST_SERVER__MAX_BODY … largest…
+server.max_body … 2097152 … environment OUTLAST_SERVER__MAX_BODY
 ```
 ";
 

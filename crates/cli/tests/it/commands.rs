@@ -170,7 +170,16 @@ fn jobs_are_cancelled_by_filter_and_shown_first_where_that_is_asked() {
     let first = place("POST /api/v1/executions/a/cancel?if_status=running");
     let next = lines.iter().rposition(|line| line.contains("cursor=n")).unwrap();
     assert!(first < next, "{lines:#?}");
-    assert_eq!(outlast(&["jobs", "cancel", "--server", &stub.url]).code, 2, "neither");
+    for (more, message) in [
+        (&[][..], "error: no job is named to cancel\nhint: `outlast jobs cancel ID`"),
+        (
+            &["j1", "--queue", "mail"],
+            "error: jobs are named by id or selected by filters, not both",
+        ),
+    ] {
+        let said = outlast(&[&["jobs", "cancel", "--server", &stub.url], more].concat());
+        assert!(said.code == 2 && said.err.starts_with(message), "{}", said.err);
+    }
 }
 
 /// `--queue "$Q"` of a variable that is not set once cancelled every job there was.
@@ -451,7 +460,8 @@ fn dead_letters_are_read_page_by_page_and_their_number_is_reported() {
 #[test]
 fn a_wrong_value_is_named_with_what_would_be_right() {
     for (args, message, right) in [
-        (&["--retry", "0"][..], "--retry is 0", "--retry 1"),
+        (&["--retry", "often"][..], "--retry is `often`", "max_attempts=5"),
+        (&["--delay", "1000000d"], "--delay is `1000000d`", "at most a hundred years"),
         (&["--at", "tomorrow"], "--at is `tomorrow`", "--delay 2h"),
         (&["-p", "message"], "parameter `message` has no value", "message=VALUE"),
         (&["-p", "=x"], "parameter `=x` has no name", "name=value"),
@@ -476,4 +486,23 @@ fn a_field_that_a_server_refuses_is_named_by_the_flag_that_sets_it() {
     let stub = Stub::always(400, &refusal);
     let said = outlast(&["jobs", "list", "--since", "x", "--server", &stub.url]);
     assert_eq!((said.code, said.err.as_str()), (2, "error: --since must be above 0\n"));
+    for (field, words, flag) in [
+        ("delay", &["run", "a.b", "--at", "2030-01-31T12:00:00Z"][..], "--at"),
+        ("priority", &["run", "a.b", "--priority", "1"], "--priority"),
+        ("delay_ms", &["run", "a.b", "--any-type", "--delay", "1"], "--delay"),
+        ("scheduled_at", &["run", "a.b", "--any-type", "--at", "2030-01-31T12:00:00Z"], "--at"),
+        ("timeout_ms", &["run", "a.b", "--any-type", "--time-limit", "1"], "--time-limit"),
+        ("type", &["run", "A", "--any-type"], "ACTION"),
+        ("queue", &["run", "a.b", "--any-type", "--queue", "Q"], "--queue"),
+        ("type", &["events", "--type", "x"], "--type"),
+        ("type", &["events", "-f", "--type", "x"], "--type"),
+        ("cursor", &["events", "--after", "x"], "--after"),
+        ("cursor", &["events", "-f", "--after", "x"], "--after"),
+        ("limit", &["dead-letters", "list", "--limit", "0"], "--limit"),
+    ] {
+        let stub = Stub::always(400, &refusal.replace("created_after", field));
+        let said = outlast(&[words, &["--server", &stub.url]].concat());
+        let message = format!("error: {flag} must be above 0\n");
+        assert!(said.code == 2 && said.err.contains(&message), "{words:?}: {}", said.err);
+    }
 }

@@ -57,14 +57,15 @@ mod tests {
 
     use super::watch;
     use crate::settings::Settings;
-    use crate::{ServeError, Server};
+    use crate::{Reserved, ServeError, Server};
 
     #[tokio::test]
     async fn server_whose_loop_has_panicked_is_not_ready_and_ends_with_the_reason() {
         let settings = Settings::with_packs(Arc::new(PackSet::default()));
         let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
         let address = "127.0.0.1:0".parse().unwrap();
-        let server = Server::bind(Arc::new(store), settings, address).await.unwrap();
+        let server =
+            Server::bind(Arc::new(store), settings, Reserved::new(address).unwrap()).await.unwrap();
         let engine = server.engine();
         let vitals = engine.shared().vitals.clone();
         assert!(engine.health().ready, "{:?}", engine.health());

@@ -10,7 +10,7 @@ use outlast_core::job::Rules;
 use outlast_core::leadership::Leadership;
 use outlast_core::time::{Span, Timestamp};
 use outlast_packs::PackSet;
-use outlast_server::{Server, Settings};
+use outlast_server::{Reserved, Server, Settings};
 use outlast_store::command::{
     ClassKey, First, JobOrder, NewJob, Origin, Payload, RETENTION, Route,
 };
@@ -45,8 +45,9 @@ impl Process {
         let mut settings = Settings::with_packs(packs);
         (settings.retention_finished, settings.retention_workers) = (KEPT, KEPT);
         let address = "127.0.0.1:0".parse().expect("an address");
-        let bound = runtime.block_on(Server::bind(Arc::new(store.clone()), settings, address));
-        let server = bound.expect("a free port");
+        let reserved = Reserved::new(address).expect("a free port");
+        let bound = runtime.block_on(Server::bind(Arc::new(store.clone()), settings, reserved));
+        let server = bound.expect("a server");
         let id = server.engine().server_id();
         let (stop, stopped) = oneshot::channel::<()>();
         let ended = runtime.spawn(async move {

@@ -9,7 +9,7 @@ use outlast_core::id::JobId;
 use outlast_core::job::Rules;
 use outlast_core::time::{Span, Timestamp};
 use outlast_packs::PackSet;
-use outlast_server::{Engine, Server, Settings};
+use outlast_server::{Engine, Reserved, Server, Settings};
 use outlast_store::command::{
     Claim, ClaimFrom, Claimant, ClassKey, First, NewJob, Origin, Payload, Route,
 };
@@ -25,8 +25,8 @@ const WAIT: Span = Span::from_secs(600);
 async fn server(store: &ModelStore) -> Engine {
     let settings = Settings::with_packs(Arc::new(PackSet::default()));
     let address = "127.0.0.1:0".parse().expect("an address");
-    let server =
-        Server::bind(Arc::new(store.clone()), settings, address).await.expect("a free port");
+    let reserved = Reserved::new(address).expect("a free port");
+    let server = Server::bind(Arc::new(store.clone()), settings, reserved).await.expect("a server");
     let engine = server.engine();
     tokio::spawn(server.run(std::future::pending()));
     engine

@@ -120,11 +120,10 @@ fn priority(value: &Value) -> Result<i8, Fault> {
 }
 
 fn span(field: &str, value: &Value) -> Result<Span, Fault> {
+    const EXPECTED: &str =
+        "a duration above 0: seconds such as `90` or `1.5`, or `30s`, `5m`, `2h`";
     duration::value(value).filter(|span| span.0 > 0).ok_or_else(|| {
-        Fault::field(
-            field,
-            "must be a duration above 0: seconds such as `90` or `1.5`, or `30s`, `5m`, `2h`",
-        )
+        Fault::field(field, format!("must be {}", duration::problem(value, EXPECTED)))
     })
 }
 
@@ -145,13 +144,13 @@ fn two_digits(span: Span) -> Span {
     Span(span.0.div_ceil(step).saturating_mul(step))
 }
 
-const DELAY_PROBLEM: &str = "must be seconds such as `90`, a duration such as `5m`, or a time such \
-                             as `2026-11-21T12:00:00Z`";
-
 fn delay(value: &Value) -> Result<When, Fault> {
+    const EXPECTED: &str = "seconds such as `90`, a duration such as `5m`, or a time such as \
+                            `2026-11-21T12:00:00Z`";
     let at = value.as_str().and_then(When::parse);
-    at.or_else(|| duration::value(value).map(When::In))
-        .ok_or_else(|| Fault::field("delay", DELAY_PROBLEM))
+    at.or_else(|| duration::value(value).map(When::In)).ok_or_else(|| {
+        Fault::field("delay", format!("must be {}", duration::problem(value, EXPECTED)))
+    })
 }
 
 /// Reads whether attempts may overlap.

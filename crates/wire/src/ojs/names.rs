@@ -22,20 +22,23 @@ pub fn job_type(name: &str) -> Result<(), Fault> {
     Err(Fault::field("type", "must be lower-case words joined by dots, such as `email.send`"))
 }
 
+/// What a queue's name must be.
+pub(crate) const QUEUE: &str =
+    "must be lower-case letters, digits, `-`, `_` and `.`, starting with a letter or digit";
+
 /// Checks a queue's name.
 ///
 /// # Errors
 /// Returns what is wrong with it.
 pub fn queue(name: &str) -> Result<(), Fault> {
+    if is_queue(name) { Ok(()) } else { Err(Fault::field("queue", QUEUE)) }
+}
+
+pub(crate) fn is_queue(name: &str) -> bool {
     let fit =
         |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, b'-' | b'.' | b'_');
     let starts = name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);
-    if starts && name.len() <= QUEUE_NAME_MAX && name.bytes().all(fit) {
-        return Ok(());
-    }
-    let problem =
-        "must be lower-case letters, digits, `-`, `_` and `.`, starting with a letter or digit";
-    Err(Fault::field("queue", problem))
+    starts && name.len() <= QUEUE_NAME_MAX && name.bytes().all(fit)
 }
 
 /// Checks the id that a plain worker gave itself.

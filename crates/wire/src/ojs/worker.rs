@@ -29,13 +29,14 @@ pub struct Fetch {
     pub wait: Option<Span>,
 }
 
+/// Values are read as they come, so that a wrong one is named by its field.
 #[derive(Deserialize)]
 struct FetchBody {
-    queues: Option<Vec<String>>,
-    count: Option<u64>,
-    worker_id: Option<String>,
-    visibility_timeout_ms: Option<u64>,
-    wait_ms: Option<u64>,
+    queues: Option<Value>,
+    count: Option<Value>,
+    worker_id: Option<Value>,
+    visibility_timeout_ms: Option<Value>,
+    wait_ms: Option<Value>,
 }
 
 impl Fetch {
@@ -46,29 +47,46 @@ impl Fetch {
     pub fn read(body: &[u8]) -> Result<Self, Fault> {
         let body: FetchBody = json::read(body)?;
         let queues = body.queues.ok_or_else(|| Fault::field("queues", "is missing"))?;
-        if queues.is_empty() {
-            return Err(Fault::field("queues", "must name at least one queue"));
-        }
-        queues.iter().try_for_each(|queue| names::queue(queue))?;
-        let count = body.count.unwrap_or(1);
-        let count = u32::try_from(count).ok().filter(|count| (1..=FETCH_JOBS_MAX).contains(count));
-        let count = count.ok_or_else(|| {
-            Fault::field("count", format!("must be a whole number from 1 to {FETCH_JOBS_MAX}"))
-        })?;
-        body.worker_id.as_deref().map(names::worker).transpose()?;
-        let length = |millis| {
-            let length = duration::milliseconds(Some(millis));
+        let worker = body.worker_id.map(|id| match id {
+            Value::String(id) => names::worker(&id).map(|()| id),
+            _ => Err(Fault::field("worker_id", "must be a string")),
+        });
+        let length = |millis: Value| {
+            let length = duration::milliseconds(millis.as_u64());
             length.map_err(|wrong| Fault::field("visibility_timeout_ms", wrong))
         };
-        let visibility = body.visibility_timeout_ms.map(length);
+        let wait = |millis: Value| {
+            let problem = "must be a whole number of milliseconds";
+            millis.as_u64().map(Span).ok_or_else(|| Fault::field("wait_ms", problem))
+        };
         Ok(Self {
-            queues,
-            count,
-            worker: body.worker_id,
-            visibility: visibility.transpose()?,
-            wait: body.wait_ms.map(|wait| Span(wait).min(LONG_POLL_MAX)),
+            queues: fetch_queues(queues)?,
+            count: body.count.as_ref().map_or(Ok(1), fetch_count)?,
+            worker: worker.transpose()?,
+            visibility: body.visibility_timeout_ms.map(length).transpose()?,
+            wait: body.wait_ms.map(wait).transpose()?.map(|wait| wait.min(LONG_POLL_MAX)),
         })
     }
+}
+
+fn fetch_queues(queues: Value) -> Result<Vec<String>, Fault> {
+    let wrong = |problem: String| Fault::field("queues", problem);
+    let queues: Option<Vec<String>> = serde_json::from_value(queues).ok();
+    let queues = queues.ok_or_else(|| wrong("must be an array of strings".to_owned()))?;
+    if queues.is_empty() {
+        return Err(wrong("must name at least one queue".to_owned()));
+    }
+    match queues.iter().find(|queue| !names::is_queue(queue)) {
+        Some(queue) => Err(wrong(format!("holds {queue:?}, but a queue {}", names::QUEUE))),
+        None => Ok(queues),
+    }
+}
+
+fn fetch_count(count: &Value) -> Result<u32, Fault> {
+    let number = count.as_u64().and_then(|count| u32::try_from(count).ok());
+    number.filter(|count| (1..=FETCH_JOBS_MAX).contains(count)).ok_or_else(|| {
+        Fault::field("count", format!("must be a whole number from 1 to {FETCH_JOBS_MAX}"))
+    })
 }
 
 /// What a report says about the attempt it is about.

@@ -65,6 +65,18 @@ fn instants_show_milliseconds_only_where_there_are_some() {
     assert_eq!(Rfc3339(Timestamp(1500)).to_string(), "1970-01-01T00:00:01.5Z");
 }
 
+#[test]
+fn a_duration_that_is_too_long_is_told_from_what_is_none() {
+    let problem = |value: serde_json::Value| duration::problem(&value, "a duration");
+    for long in ["1000000d", "36600.5d", "99999999999999999999999s", "3162240000001ms"] {
+        assert_eq!(problem(long.into()), "a duration of at most a hundred years", "{long}");
+    }
+    assert_eq!(problem(4_000_000_000_u64.into()), "a duration of at most a hundred years");
+    for none in ["soon", "", "d", "1.5ms", "1.5.5d", "1w", "-1s", "0"] {
+        assert_eq!(problem(none.into()), "a duration", "{none}");
+    }
+}
+
 proptest! {
     #[test]
     fn a_length_survives_iso_and_back(millis in 0_u64..3_000_000_000_000) {

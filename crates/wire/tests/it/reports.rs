@@ -39,6 +39,18 @@ fn a_fetch_takes_one_job_and_does_not_wait_unless_asked() {
     ] {
         assert!(Fetch::read(wrong.as_bytes()).is_err(), "{wrong}");
     }
+    for (wrong, message) in [
+        (r#"{"queues":"a"}"#, "field `queues` must be an array of strings"),
+        (r#"{"queues":[1]}"#, "field `queues` must be an array of strings"),
+        (r#"{"queues":["a","B"]}"#, "field `queues` holds \"B\", but a queue must be lower-case"),
+        (r#"{"queues":["a"],"count":-1}"#, "field `count` must be a whole number from 1 to"),
+        (r#"{"queues":["a"],"count":"2"}"#, "field `count` must be a whole number from 1 to"),
+        (r#"{"queues":["a"],"wait_ms":-1}"#, "field `wait_ms` must be a whole number of milli"),
+        (r#"{"queues":["a"],"worker_id":7}"#, "field `worker_id` must be a string"),
+    ] {
+        let fault = Fetch::read(wrong.as_bytes()).expect_err(wrong).message;
+        assert!(fault.starts_with(message), "{wrong}: {fault}");
+    }
     let longest = br#"{"queues":["a"],"visibility_timeout_ms":3162240000000}"#;
     assert_eq!(Fetch::read(longest).expect("a fetch").visibility, Some(Span(3_162_240_000_000)));
 }
@@ -52,6 +64,9 @@ fn a_report_may_name_its_claim() {
     assert_eq!((ack.about.worker.as_deref(), ack.about.attempt), (Some("w"), Some(2)));
     assert_eq!(ack.result.as_deref(), Some("[ 1]"));
     assert!(Ack::read(br#"{"job_id":"x"}"#).is_err());
+    let negative = Ack::read(format!(r#"{{"job_id":"{JOB}","attempt":-1}}"#).as_bytes());
+    let message = negative.expect_err("a negative attempt").message;
+    assert!(message.ends_with("expected a whole number from 0 to 4294967295"), "{message}");
     assert!(Ack::read(b"{}").is_err());
 }
 

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
-use outlast_e2e::process::run_to_end;
+use outlast_e2e::process::{Process, command, run_to_end};
 use outlast_e2e::{Reply, Scene};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -201,6 +201,8 @@ fn a_port_in_use_is_named() {
     let finished = run_to_end(&["server", "--listen", &address, "--database", &database], START);
     assert_eq!(finished.code, Some(1), "{}", finished.stderr);
     assert!(finished.stderr.contains(&address), "{}", finished.stderr);
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
@@ -226,6 +228,64 @@ fn a_worker_on_bad_usage_ends_with_code_two() {
         let finished = run_to_end(arguments, START);
         assert_eq!(finished.code, Some(2), "{arguments:?}: {}", finished.stderr);
         assert!(!finished.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_worker_that_can_run_nothing_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["worker", "--server", "http://127.0.0.1:9", "--containment", "subreaper"];
+    let mut command = command(&arguments.map(str::to_owned));
+    command.env("PATH", folder.path());
+    let mut worker = Process::spawn("worker", command, folder.path());
+    assert_eq!(worker.await_end(START), Some(1), "{}", worker.log());
+    let reason = "nothing to run: no shell interpreter: looked for sh, bash in PATH";
+    assert!(worker.log().contains(reason), "{}", worker.log());
+}
+
+#[test]
+fn a_wrong_log_filter_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = command(&["jobs".to_owned(), "list".to_owned()]);
+    command.env("OUTLAST_LOG", "outlast_server=debgu");
+    let mut list = Process::spawn("list", command, folder.path());
+    assert_eq!(list.await_end(START), Some(2), "{}", list.log());
+    assert!(list.log().contains("OUTLAST_LOG holds `outlast_server=debgu`"), "{}", list.log());
+    assert!(list.log().contains("did you mean `debug`?"), "{}", list.log());
+}
+
+/// What a user mistypes most, at a real server.
+#[test]
+fn a_wrong_flag_is_named_with_what_would_be_right() {
+    let scene = Scene::start();
+    let url = scene.server().url();
+    for (words, named) in [
+        (&["jobs", "cancel"][..], "no job is named to cancel"),
+        (&["events", "--after", "X"], "--after is not a cursor from this server"),
+        (&["events", "-f", "--after", "X"], "--after is not a cursor from this server"),
+        (&["events", "--type", "X"], "--type holds \"X\", which names no event"),
+        (&["run", "core.noop", "--delay", "1000000d"], "at most a hundred years"),
+        (&["run", "core.noop", "--retry", "99999"], "--retry: `max_attempts` must be"),
+        (&["run", "A", "--any-type"], "ACTION must be lower-case words"),
+        (&["run", "core.noop", "--queue", "A"], "--queue must be lower-case"),
+        (&["run", "a.b", "--any-type", "--time-limit", "0"], "--time-limit must be"),
+    ] {
+        let said = run_to_end(&[words, &["--server", &url]].concat(), START);
+        assert_eq!(said.code, Some(2), "{words:?}: {}", said.stderr);
+        assert!(said.stderr.contains(named), "{words:?}: {}", said.stderr);
+    }
+    let body = json!({"action_ref": "core.noop", "delay": "1000000d"});
+    check(&scene.api().post("/executions", &body), 400, "at most a hundred years");
+    let fetch = |body: Value| scene.api().post("/ojs/v1/workers/fetch", &body);
+    check(&fetch(json!({"queues": "a"})), 400, "`queues` must be an array of strings");
+    check(&fetch(json!({"queues": ["A"]})), 400, "`queues` holds \\\"A\\\"");
+    check(&fetch(json!({"queues": ["a"], "count": -1})), 400, "`count` must be a whole number");
+    // None, and one: both mean that the job is not retried.
+    for attempts in ["0", "1"] {
+        let words = ["run", "core.noop", "--retry", attempts, "-o", "json", "--server", &url];
+        let said = run_to_end(&words, START);
+        let job: Value = serde_json::from_str(&said.stdout).expect(&said.stderr);
+        assert_eq!(job["max_attempts"], 1, "{job}");
     }
 }
 

@@ -281,6 +281,9 @@ fn a_client_whose_certificate_is_refused_says_which_and_why() {
             assert_eq!(asked.code, Some(6), "{command:?}: {}", asked.stderr);
             let stderr = asked.stderr;
             assert!(stderr.contains(&refused) && stderr.contains(remedy), "{command:?}: {stderr}");
+            if command[0] != "bench" {
+                assert!(stderr.contains("--client-cert and --client-key"), "{command:?}: {stderr}");
+            }
         }
     }
 }

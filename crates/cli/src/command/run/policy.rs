@@ -13,11 +13,7 @@ pub(super) fn read(given: &str) -> Result<Value, Failure> {
         let read = serde_json::from_str(given);
         return read.map_err(|error| wrong(format!("--retry is not JSON: {error}")));
     }
-    if let Ok(attempts) = given.parse::<u32>() {
-        if attempts == 0 {
-            let message = "--retry is 0, but a job is attempted at least once";
-            return Err(Failure::usage(message).with_hint("--retry 1 means that it is not retried"));
-        }
+    if let Ok(attempts) = given.parse::<u64>() {
         return Ok(json!({ "max_attempts": attempts }));
     }
     let mut policy = Map::new();
@@ -80,7 +76,7 @@ mod tests {
         assert_eq!(read(pairs).unwrap(), policy);
         assert_eq!(read(&policy.to_string()).unwrap(), policy);
         assert_eq!(of_the_standard(policy)["initial_interval_ms"], json!(2000));
-        assert!(read("0").is_err(), "it would be attempted once");
+        assert_eq!(read("0").unwrap(), json!({"max_attempts": 0}), "what it means, HTTP says");
         assert!(read("often").is_err() && read("max_attempts=many").is_err());
     }
 

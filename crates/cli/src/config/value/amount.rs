@@ -12,7 +12,8 @@ const COUNT_MAX: u32 = 1_000_000;
 
 /// Seconds with fractions, or a number with a unit.
 pub(crate) fn duration(value: &Value) -> Result<Duration, &'static str> {
-    let span = outlast_wire::duration::value(value).ok_or(DURATION)?;
+    let span = outlast_wire::duration::value(value);
+    let span = span.ok_or_else(|| outlast_wire::duration::problem(value, DURATION))?;
     Ok(Duration::from_millis(span.as_millis()))
 }
 

@@ -1,7 +1,7 @@
 //! The three budgets: failures, losses, interruptions.
 //!
 //! An attempt that ended by the job's own doing is a failure; by its worker's death a
-//! loss; by a shutdown an interruption. Each has a budget of its own, so a deploy does
+//! loss; by a shutdown or a loss of contact an interruption. Each has a budget of its own, so a deploy does
 //! not use up retries and a crash-looping job still ends. An attempt that was handed
 //! over and never started charges nothing.
 
@@ -15,7 +15,8 @@ pub struct Spent {
     /// Attempts ended by the death of their worker, after they started as far as is known;
     /// from the second one in vain on also those of which no start is known.
     pub losses: u32,
-    /// Attempts ended by shutdown, drain or eviction.
+    /// Attempts ended by shutdown, drain or eviction, or by a worker that had no contact with the
+    /// server for its whole lease.
     pub interruptions: u32,
 }
 

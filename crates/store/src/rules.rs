@@ -112,7 +112,14 @@ pub fn decide_finish(
     bench: &Context<'_>,
 ) -> Result<Transition, MoveRefusal> {
     check_fence(job, &finish.fence, plain)?;
-    let event = match &finish.reported {
+    Ok(bench.decide(job, event_of(finish, alone), 0)?)
+}
+
+/// Returns the event that a report of an attempt's end stands for. `alone` says whether the
+/// holder holds nothing else.
+#[must_use]
+pub fn event_of(finish: &Finish, alone: bool) -> JobEvent<'_> {
+    match &finish.reported {
         ReportedOutcome::Completed => JobEvent::Complete,
         ReportedOutcome::Failed { error_type, retryable } => {
             JobEvent::Fail { error_type, retryable: *retryable }
@@ -121,9 +128,8 @@ pub fn decide_finish(
         ReportedOutcome::Interrupted => JobEvent::Interrupt,
         ReportedOutcome::NotStarted => JobEvent::Release,
         ReportedOutcome::Requeued => JobEvent::Requeue,
-        ReportedOutcome::Lost => JobEvent::Lose { alone, mass: false },
-    };
-    Ok(bench.decide(job, event, 0)?)
+        ReportedOutcome::Lost => JobEvent::of_reported_loss(finish.detail.evidence.code, alone),
+    }
 }
 
 /// Returns the refusal that a transition's answer stands for, if it is one.
@@ -153,6 +159,15 @@ pub fn evidence_of(finish: &Finish) -> Evidence {
 #[must_use]
 pub fn lost_error(evidence: &str) -> String {
     json!({ "type": "worker_death", "message": format!("worker was lost: {evidence}") }).to_string()
+}
+
+/// Returns the error of an attempt that its worker reports as lost.
+#[must_use]
+pub fn reported_loss_error(evidence: &Evidence) -> String {
+    if JobEvent::of_reported_loss(evidence.code, false) == JobEvent::CutOff {
+        return json!({ "type": "lease_not_renewed", "message": evidence.text }).to_string();
+    }
+    lost_error(evidence)
 }
 
 /// Returns the detail of a plain attempt whose visibility passed.
@@ -410,20 +425,6 @@ pub const fn worker_event_name(event: WorkerEvent) -> Option<EventName> {
         WorkerEvent::Resume => Some(EventName::WorkerResumed),
         WorkerEvent::Drain => Some(EventName::WorkerDraining),
         WorkerEvent::Goodbye | WorkerEvent::Died => Some(EventName::WorkerStopped),
-    }
-}
-
-/// Returns the kind of event that an ending stands for.
-#[must_use]
-pub const fn kind_of_ending(reported: &ReportedOutcome) -> EventKind {
-    match reported {
-        ReportedOutcome::Completed => EventKind::Complete,
-        ReportedOutcome::Failed { .. } => EventKind::Fail,
-        ReportedOutcome::TimedOut => EventKind::TimeOut,
-        ReportedOutcome::Interrupted => EventKind::Interrupt,
-        ReportedOutcome::NotStarted => EventKind::Release,
-        ReportedOutcome::Requeued => EventKind::Requeue,
-        ReportedOutcome::Lost => EventKind::Lose,
     }
 }
 

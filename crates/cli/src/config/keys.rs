@@ -116,7 +116,7 @@ pub(crate) const ALL: &[Key] = &[
         INTERRUPTIONS,
     ),
     key("executor.loss_budget", "3", "worker deaths that a job survives", COUNT),
-    key("executor.interruption_budget", "10", "shutdowns that a job survives", COUNT),
+    key("executor.interruption_budget", "10", "shutdowns and outages that a job survives", COUNT),
     key(
         "ojs.lease",
         "30",

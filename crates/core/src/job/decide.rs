@@ -83,6 +83,7 @@ fn waiting_for_time(job: &Job, event: Event<'_>) -> Result<Transition, Refusal> 
         | Event::Fail { .. }
         | Event::TimeOut
         | Event::Interrupt
+        | Event::CutOff
         | Event::Release
         | Event::Requeue
         | Event::Lose { .. }
@@ -104,6 +105,7 @@ fn waiting_for_activation(job: &Job, event: Event<'_>) -> Result<Transition, Ref
         | Event::Fail { .. }
         | Event::TimeOut
         | Event::Interrupt
+        | Event::CutOff
         | Event::Release
         | Event::Requeue
         | Event::Lose { .. }
@@ -130,6 +132,7 @@ fn claimable(job: &Job, event: Event<'_>, now: Timestamp) -> Result<Transition, 
         | Event::Fail { .. }
         | Event::TimeOut
         | Event::Interrupt
+        | Event::CutOff
         | Event::Release
         | Event::Requeue
         | Event::Lose { .. }
@@ -154,7 +157,9 @@ fn in_flight(job: &Job, event: Event<'_>, judge: &Judge<'_>) -> Result<Transitio
             let may_retry = !job.rules.retry.forbids_retry_of("timeout");
             Ok(job.fail(Outcome::Timeout, job.spent, may_retry, judge))
         }
-        Event::Interrupt => Ok(job.interrupt(judge)),
+        Event::Interrupt => Ok(job.interrupt(judge.budgets.interruption_charge, judge)),
+        // An outage is not the operator's deploy: it is never charged as one.
+        Event::CutOff => Ok(job.interrupt(InterruptionCharge::Free, judge)),
         Event::Release => Ok(job.give_back(Outcome::Undelivered, Turn::Front, job.spent)),
         Event::Requeue => Ok(job.give_back(Outcome::Requeued, Turn::InOrder, job.spent)),
         Event::Lose { mass: true, .. } => Ok(job.lose(Suspicion::None, judge.budgets)),
@@ -188,7 +193,7 @@ fn cancelled(job: &Job, event: Event<'_>) -> Result<Transition, Refusal> {
         | Event::Requeue => {
             Ok(Transition { answer: Answer::TooLate(State::Cancelled), ..job.vacate() })
         }
-        Event::Lose { .. } | Event::ExpireVisibility => Ok(job.vacate()),
+        Event::CutOff | Event::Lose { .. } | Event::ExpireVisibility => Ok(job.vacate()),
         Event::Activate
         | Event::Due
         | Event::Claim { .. }
@@ -217,6 +222,7 @@ fn discarded(job: &Job, event: Event<'_>) -> Result<Transition, Refusal> {
         | Event::Fail { .. }
         | Event::TimeOut
         | Event::Interrupt
+        | Event::CutOff
         | Event::Release
         | Event::Requeue
         | Event::Lose { .. }
@@ -324,7 +330,7 @@ impl Job {
         Transition { dead_letter: Some(reason), ..self.exhaust(outcome, spent) }
     }
 
-    fn interrupt(&self, judge: &Judge<'_>) -> Transition {
+    fn interrupt(&self, charge: InterruptionCharge, judge: &Judge<'_>) -> Transition {
         let interruptions = self.spent.interruptions.saturating_add(1);
         let spent = Spent { interruptions, ..self.spent };
         if self.rules.is_at_most_once() {
@@ -332,7 +338,7 @@ impl Job {
         }
         let over = interruptions > judge.budgets.interruptions;
         let alarm = over.then_some(Alarm::InterruptionBudgetSpent);
-        let charged = over || judge.budgets.interruption_charge == InterruptionCharge::Charge;
+        let charged = over || charge == InterruptionCharge::Charge;
         if charged {
             Transition { alarm, ..self.fail(Outcome::Interrupted, spent, true, judge) }
         } else {

@@ -1,5 +1,6 @@
 //! What can happen to a job. A closed list: every pair with a state is decided.
 
+use crate::evidence::EvidenceCode;
 use crate::id::WorkerId;
 
 /// Something that happened to a job, or was asked for it.
@@ -31,6 +32,9 @@ pub enum Event<'a> {
     TimeOut,
     /// The attempt was ended by shutdown, drain or eviction.
     Interrupt,
+    /// The worker ended the attempt by itself, because its own lease was over: it had no contact
+    /// with the server. It did not die.
+    CutOff,
     /// The attempt was handed over and certainly never started.
     Release,
     /// The client gives the job back at no cost (OJS nack with `requeue`).
@@ -67,6 +71,7 @@ pub enum EventKind {
     Fail,
     TimeOut,
     Interrupt,
+    CutOff,
     Release,
     Requeue,
     Lose,
@@ -78,6 +83,32 @@ pub enum EventKind {
 }
 
 impl Event<'_> {
+    /// Returns what a worker's own report of a lost attempt means. `alone` says whether the worker
+    /// held nothing else.
+    ///
+    /// A worker that could not renew its lease had lost contact, which no job is to blame for.
+    /// Anything else may have been the job's doing.
+    #[must_use]
+    pub const fn of_reported_loss(evidence: Option<EvidenceCode>, alone: bool) -> Self {
+        match evidence {
+            Some(EvidenceCode::Lease) => Self::CutOff,
+            Some(
+                EvidenceCode::Drained
+                | EvidenceCode::GuardianKilled
+                | EvidenceCode::EngineKilled
+                | EvidenceCode::WorkerKilled
+                | EvidenceCode::Frozen
+                | EvidenceCode::ShimLost
+                | EvidenceCode::Restored
+                | EvidenceCode::Oom
+                | EvidenceCode::Host
+                | EvidenceCode::HandedBack
+                | EvidenceCode::NotHeld,
+            )
+            | None => Self::Lose { alone, mass: false },
+        }
+    }
+
     /// Returns what kind of event this is.
     #[must_use]
     pub const fn kind(&self) -> EventKind {
@@ -90,6 +121,7 @@ impl Event<'_> {
             Self::Fail { .. } => EventKind::Fail,
             Self::TimeOut => EventKind::TimeOut,
             Self::Interrupt => EventKind::Interrupt,
+            Self::CutOff => EventKind::CutOff,
             Self::Release => EventKind::Release,
             Self::Requeue => EventKind::Requeue,
             Self::Lose { .. } => EventKind::Lose,
@@ -104,7 +136,7 @@ impl Event<'_> {
 
 impl EventKind {
     /// Every kind of event.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Activate,
         Self::Due,
         Self::Claim,
@@ -113,6 +145,7 @@ impl EventKind {
         Self::Fail,
         Self::TimeOut,
         Self::Interrupt,
+        Self::CutOff,
         Self::Release,
         Self::Requeue,
         Self::Lose,

@@ -6,6 +6,7 @@ mod table;
 
 use super::*;
 use crate::budget::{Budgets, InterruptionCharge};
+use crate::evidence::EvidenceCode;
 use crate::retry::{Jitter, OnExhaustion};
 use crate::time::Timestamp;
 use uuid::Uuid;
@@ -145,7 +146,7 @@ fn neighbours_are_never_blamed_for_a_loss() {
 fn job_that_may_start_once_is_never_run_again_after_a_loss_or_shutdown() {
     for started in [false, true] {
         let job = active(rules(1), started);
-        for event in [lose(true, false), lose(false, true), Event::Interrupt] {
+        for event in [lose(true, false), lose(false, true), Event::Interrupt, Event::CutOff] {
             let ended = judged(&job, event).unwrap();
             assert_eq!(ended.dead_letter, Some(DeadLetterReason::AtMostOnce), "{event:?}");
             assert_eq!(ended.to, State::Discarded, "{event:?}");
@@ -171,6 +172,34 @@ fn interruptions_are_charged_when_the_operator_says_so() {
     let job = active(rules(3), true);
     let moved = decide(&job, Event::Interrupt, &budgets, Jitter::NONE, NOW).unwrap();
     assert_eq!((moved.to, moved.spent.failures), (State::Retryable, 1));
+}
+
+/// Four outages longer than the lease once made a healthy job a poison suspect.
+#[test]
+fn outages_that_end_an_attempt_neither_isolate_its_job_nor_make_it_a_suspect() {
+    let budgets = Budgets { interruption_charge: InterruptionCharge::Charge, ..Budgets::DEFAULT };
+    let mut job = active(rules(3), true);
+    for outage in 1..=budgets.interruptions {
+        let event = Event::of_reported_loss(Some(EvidenceCode::Lease), true);
+        let ended = decide(&job, event, &budgets, Jitter::NONE, NOW).unwrap();
+        assert_eq!(ended.hold, Hold::Drop(Outcome::Interrupted));
+        assert_eq!((ended.place, ended.isolated), (Place::Ready(Turn::Front), false));
+        assert_eq!(ended.spent, Spent { interruptions: outage, ..Spent::default() });
+        let claim = Event::Claim { worker: Some(worker()), starts: true };
+        let ready = after(&job, &ended);
+        job = after(&ready, &judged(&ready, claim).unwrap());
+    }
+    let over = decide(&job, Event::CutOff, &budgets, Jitter::NONE, NOW).unwrap();
+    assert_eq!((over.spent.failures, over.dead_letter), (1, None), "it ends in the end");
+    assert_eq!(over.alarm, Some(Alarm::InterruptionBudgetSpent));
+}
+
+#[test]
+fn reported_loss_without_an_outage_is_charged_as_a_loss() {
+    for code in EvidenceCode::ALL.into_iter().filter(|code| *code != EvidenceCode::Lease) {
+        assert_eq!(Event::of_reported_loss(Some(code), true), lose(true, false), "{code:?}");
+    }
+    assert_eq!(Event::of_reported_loss(None, false), lose(false, false));
 }
 
 #[test]

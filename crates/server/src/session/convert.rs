@@ -16,7 +16,7 @@ use outlast_store::command::{
     Stream, WorkerRole,
 };
 use outlast_store::reply::MoveRefusal;
-use outlast_store::rules::lost_error;
+use outlast_store::rules::reported_loss_error;
 use outlast_wire::json;
 use uuid::Uuid;
 
@@ -221,12 +221,6 @@ fn detail(end: v1::Finished, now: Timestamp) -> EndDetail {
     let completed = end.ending() == v1::Ending::Completed;
     let result = (completed && !end.result_json.is_empty())
         .then(|| String::from_utf8_lossy(&end.result_json).trim().to_owned());
-    let lost = end.ending() == v1::Ending::Lost;
-    let error = match (completed, lost, end.error_type.is_empty()) {
-        (true, ..) | (false, false, true) => None,
-        (false, true, _) => Some(lost_error(&end.evidence)),
-        (false, false, false) => Some(error_json(&end)),
-    };
     let started = end
         .ran_ms
         .map(|ran| Timestamp(now.0.saturating_sub(i64::try_from(ran).unwrap_or(i64::MAX)).max(0)));
@@ -239,6 +233,14 @@ fn detail(end: v1::Finished, now: Timestamp) -> EndDetail {
         v1::Ending::NotStarted => Some(EvidenceCode::HandedBack),
         _ => None,
     });
+    let lost = end.ending() == v1::Ending::Lost;
+    let error = match (completed, lost, end.error_type.is_empty()) {
+        (true, ..) | (false, false, true) => None,
+        (false, true, _) => {
+            Some(reported_loss_error(&Evidence { code, text: end.evidence.clone() }))
+        }
+        (false, false, false) => Some(error_json(&end)),
+    };
     EndDetail {
         result,
         error,

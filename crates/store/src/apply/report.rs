@@ -7,9 +7,9 @@ use outlast_core::time::Timestamp;
 
 use super::Decided;
 use super::loaded::Loaded;
-use crate::command::{EndDetail, Fence, Finish, Progress, ReportedOutcome, Start};
+use crate::command::{EndDetail, Fence, Finish, Progress, Start};
 use crate::reply::{MoveRefusal, Moved};
-use crate::rules::{Context, check_fence, decide_finish, evidence_of, kind_of_ending};
+use crate::rules::{Context, check_fence, decide_finish, event_of, evidence_of};
 
 /// Decides what a report of an attempt's start does.
 ///
@@ -43,7 +43,7 @@ fn confirm(loaded: &Loaded, fence: &Fence, context: &Context<'_>) -> Result<Tran
 /// worker holds, so it is done only then.
 #[must_use]
 pub fn needs_alone(finish: &Finish) -> bool {
-    finish.reported == ReportedOutcome::Lost
+    event_of(finish, true).kind() == EventKind::Lose
 }
 
 /// Decides what a report of an attempt's end does. `alone` says whether the holder holds nothing
@@ -67,7 +67,7 @@ pub fn finish<'a>(
     } else {
         Cow::Owned(EndDetail { evidence, ..finish.detail.clone() })
     };
-    let kind = kind_of_ending(&finish.reported);
+    let kind = event_of(finish, alone).kind();
     Ok(Decided { transition, kind, by: Cow::Borrowed(&finish.by), detail, ended_by: "" })
 }
 

@@ -1,5 +1,6 @@
 //! What holders report: starts, ends, output, checkpoints; and which reports are refused.
 
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::Epoch;
 use outlast_core::job::{DeadLetterReason, Outcome, Refusal, State};
 use outlast_core::retry::OnExhaustion;
@@ -34,6 +35,7 @@ cases![
     output_is_kept_once_and_in_order,
     output_of_an_unknown_job_goes_nowhere,
     attempt_that_the_worker_does_not_hold_any_more_is_lost,
+    attempt_that_the_worker_ended_for_want_of_a_lease_is_interrupted,
     attempt_keeps_the_digest_of_the_pack_it_ran,
 ];
 
@@ -293,6 +295,25 @@ fn attempt_that_the_worker_does_not_hold_any_more_is_lost<H: Harness>(world: &mu
     let moved = world.finish(&claimed, hand, ReportedOutcome::Lost).unwrap();
     assert_eq!((moved.state, moved.outcome), (State::Available, Some(Outcome::Lost)));
     assert_eq!(world.read(id).spent.losses, 1);
+}
+
+fn attempt_that_the_worker_ended_for_want_of_a_lease_is_interrupted<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let hand = world.worker();
+    let id = world.add_plain();
+    for outage in 1..=4 {
+        let claimed = world.run(hand);
+        let evidence = Evidence::of(EvidenceCode::Lease, "lease not renewed");
+        let detail = EndDetail { evidence: evidence.clone(), ..EndDetail::default() };
+        let (fence, by) = (hand.fence(claimed.epoch), "w".into());
+        let report = Finish { job: id, fence, reported: ReportedOutcome::Lost, detail, by };
+        let moved = world.moved(Command::Finish(Box::new(report))).unwrap();
+        assert_eq!((moved.state, moved.outcome), (State::Available, Some(Outcome::Interrupted)));
+        let job = world.read(id);
+        assert_eq!((job.spent.losses, job.spent.interruptions, job.isolated), (0, outage, false));
+        assert_eq!(world.attempts(id).last().unwrap().evidence, evidence);
+    }
 }
 
 fn attempt_keeps_the_digest_of_the_pack_it_ran<H: Harness>(world: &mut World<'_, H>) {

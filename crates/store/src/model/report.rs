@@ -6,7 +6,7 @@ use crate::command::{EndDetail, Extend, Finish, Progress, Start};
 use crate::model::tables::{ActiveRow, Row, Seq};
 use crate::model::tx::{Cause, Tx, must_be_active};
 use crate::reply::{MoveRefusal, Moved};
-use crate::rules::{check_fence, decide_finish, evidence_of, kind_of_ending, refusal_of};
+use crate::rules::{check_fence, decide_finish, event_of, evidence_of, refusal_of};
 use outlast_core::id::JobId;
 
 impl Tx<'_> {
@@ -45,8 +45,8 @@ impl Tx<'_> {
         let holder = row.job.holder;
         self.tables.change(seq, |row| row.job.holder = holder);
         let detail = EndDetail { evidence: evidence_of(finish), ..finish.detail.clone() };
-        let cause =
-            Cause { kind: kind_of_ending(&finish.reported), by: &finish.by, detail: &detail };
+        let kind = event_of(finish, alone).kind();
+        let cause = Cause { kind, by: &finish.by, detail: &detail };
         let moved = self.apply_transition(seq, &step, &cause, None).ok_or(MoveRefusal::NotFound)?;
         refusal_of(&step).map_or(Ok(moved), |refusal| Err(refusal.into()))
     }

@@ -180,6 +180,7 @@ fn move_row(row: &mut Row, step: &Transition, kind: EventKind, now: Timestamp) {
             | EventKind::Fail
             | EventKind::TimeOut
             | EventKind::Interrupt
+            | EventKind::CutOff
             | EventKind::Release
             | EventKind::Requeue
             | EventKind::Lose

@@ -103,8 +103,8 @@ pub(super) fn hide(outcome: &mut Outcome, mask: &Mask) {
     }
 }
 
-/// The shim or the engine ended it because the lease was not renewed: a loss of the worker, not a
-/// shutdown.
+/// The shim or the engine ended it because the lease was not renewed: neither a shutdown nor the
+/// job's doing.
 fn lease_over(ending: &AttemptEnd) -> Outcome {
     let message = EndKind::DeadlinePassed.to_string();
     let outcome = Outcome::interrupted(message.clone()).because("lease_not_renewed", message);

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use outlast_e2e::process_table::with_argument;
 use outlast_e2e::scene::await_ready;
 use outlast_e2e::wait::{HEARTBEAT, LEASE, SWEEP, eventually, within};
 use outlast_e2e::{Run, Scene};
@@ -36,6 +37,31 @@ fn a_server_outage_longer_than_the_lease_re_runs_nothing() {
     for worker in &workers {
         scene.await_worker(worker.id(), "running", within(READY + HEARTBEAT));
     }
+    scene.judge();
+}
+
+/// Four such outages once made a healthy job a poison suspect: each counted as a loss.
+#[test]
+fn an_outage_that_ends_what_must_not_overlap_is_no_loss() {
+    let mut scene = Scene::start();
+    let _worker = scene.worker("alone");
+    let job = scene.run(Run::holding_once(LEASE * 100).with("overlap", json!("forbidden")));
+    scene.await_start(&job, 1, within(LEASE));
+    scene.server_mut().kill();
+    eventually("the worker ends the attempt by itself", within(LEASE * 2), || {
+        with_argument(&job).is_empty().then_some(())
+    });
+    scene.server_mut().start_again();
+    await_ready(scene.api(), within(READY));
+    let done = scene.await_status(&job, "completed", within(READY + HEARTBEAT + LEASE));
+    let spent = (&done["losses"], &done["interruptions"], &done["failures"]);
+    assert_eq!(spent, (&json!(0), &json!(1), &json!(0)), "{done}");
+    let first = scene.api().attempts(&job)[0].clone();
+    assert_eq!(
+        (&first["outcome"], &first["evidence_code"]),
+        (&json!("interrupted"), &json!("lease"))
+    );
+    assert_eq!(first["error"]["type"], "lease_not_renewed", "{first}");
     scene.judge();
 }
 

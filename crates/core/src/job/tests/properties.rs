@@ -21,6 +21,7 @@ fn events() -> impl Strategy<Value = Event<'static>> {
         4 => any::<bool>().prop_map(|retryable| Event::Fail { error_type: "e.f", retryable }),
         2 => Just(Event::TimeOut),
         4 => Just(Event::Interrupt),
+        2 => Just(Event::CutOff),
         2 => Just(Event::Release),
         2 => Just(Event::Requeue),
         4 => (any::<bool>(), any::<bool>()).prop_map(|(alone, mass)| Event::Lose { alone, mass }),
@@ -174,9 +175,9 @@ proptest! {
                     taken_as_started = false;
                 }
                 EventKind::Activate | EventKind::Due | EventKind::Start | EventKind::Complete
-                | EventKind::Fail | EventKind::TimeOut | EventKind::Interrupt | EventKind::Lose
-                | EventKind::ExpireVisibility | EventKind::Cancel | EventKind::Expire
-                | EventKind::Strand => {}
+                | EventKind::Fail | EventKind::TimeOut | EventKind::Interrupt | EventKind::CutOff
+                | EventKind::Lose | EventKind::ExpireVisibility | EventKind::Cancel
+                | EventKind::Expire | EventKind::Strand => {}
             }
             if step.hold == Hold::Drop(Outcome::Interrupted) {
                 assert_eq!(step.to, State::Discarded);

@@ -29,6 +29,7 @@ fn events() -> Vec<(&'static str, Event<'static>)> {
         ("fail, not to be retried", Event::Fail { error_type: "error", retryable: false }),
         ("time out", Event::TimeOut),
         ("interrupt", Event::Interrupt),
+        ("cut off", Event::CutOff),
         ("release (never started)", Event::Release),
         ("requeue", Event::Requeue),
         ("lose, beside others", Event::Lose { alone: false, mass: false }),

@@ -341,13 +341,15 @@ impl<H: Harness> View<'_, H> {
             How::Lost => ReportedOutcome::Lost,
         };
         let now = self.now();
+        // It decides what a loss is charged to.
+        let code = if detail.error { EvidenceCode::Lease } else { EvidenceCode::Oom };
         let detail = EndDetail {
             result: matches!(how, How::Completed).then(|| "[1]".to_owned()),
             error: detail.error.then(|| "{\"type\":\"error\"}".to_owned()),
             started: detail.started.map(|ago| Timestamp(now.0 - ago)),
             exit_code: detail.error.then_some(3),
             checkpoint: detail.checkpoint.map(|byte| vec![byte]),
-            evidence: Evidence::of(EvidenceCode::Oom, "exit code"),
+            evidence: Evidence::of(code, "exit code"),
             pack_digest: detail.error.then(|| "second".into()),
         };
         let job = self.aimed(job, &[State::Active, State::Cancelled]);

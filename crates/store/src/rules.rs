@@ -93,10 +93,12 @@ pub fn check_fence(job: &Job, report: &Fence, plain: Option<&str>) -> Result<(),
     if native_holder && matches!(report.worker, Some(Reporter::Plain(_))) {
         return not_holder;
     }
-    if report.attempt.is_some_and(|attempt| attempt != job.running_attempt()) {
-        return not_holder;
+    match report.attempt {
+        Some(reported) if reported != job.running_attempt() => {
+            Err(Refusal::OtherAttempt { reported, current: job.running_attempt() })
+        }
+        Some(_) | None => Ok(()),
     }
-    Ok(())
 }
 
 /// Decides what a report of an attempt's end does. `alone` says whether the holder holds

@@ -203,6 +203,14 @@ pub enum Refusal {
         /// Epoch of the job.
         current: Epoch,
     },
+    /// The report counts attempts differently from the job.
+    #[error("report is about attempt {reported}, but attempt {current} is running")]
+    OtherAttempt {
+        /// Attempt of the report.
+        reported: u32,
+        /// Attempt of the job.
+        current: u32,
+    },
     /// The job must not be started any more.
     #[error("job has expired")]
     Expired,

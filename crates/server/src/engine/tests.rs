@@ -254,18 +254,22 @@ pub(crate) async fn attach_sdk_worker(
     received
 }
 
-pub(crate) async fn register_sdk_worker(
-    engine: &Engine,
-    (worker, slots): (WorkerId, u32),
-    lease: Span,
-) -> Profile {
-    let profile = Profile {
+pub(crate) fn sdk_profile() -> Profile {
+    Profile {
         role: WorkerRole::Sdk,
         queues: vec!["default".into()],
         runtimes: Vec::new(),
         labels: BTreeMap::new(),
         types: ["noop".to_owned()].into(),
-    };
+    }
+}
+
+pub(crate) async fn register_sdk_worker(
+    engine: &Engine,
+    (worker, slots): (WorkerId, u32),
+    lease: Span,
+) -> Profile {
+    let profile = sdk_profile();
     let registration = Registration {
         id: worker,
         name: "w".into(),

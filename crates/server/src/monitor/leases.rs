@@ -239,18 +239,10 @@ fn lapsed_within(window: Span, engine: &Engine, worker: &WorkerBrief) -> bool {
 
 fn lapse_of(
     engine: &Engine,
-    Member { brief: worker, name, .. }: &Member,
-    scope: LapseScope,
-    mass: bool,
+    worker: &WorkerBrief,
+    (scope, mass): (LapseScope, bool),
+    age: Span,
 ) -> Lapse {
-    let age =
-        engine.shared().store_time().map_or(Span::ZERO, |now| now.since(worker.last_heartbeat));
-    tracing::warn!(
-        "Worker {} (ID: {}) heartbeat is stale ({}s old), marking as inactive",
-        name,
-        worker.id,
-        seconds(age)
-    );
     let attached_here = engine.shared().fleet.session(worker.id).is_some();
     let evidence = evidence_of(worker, scope, (age, attached_here), engine.settings());
     Lapse {
@@ -314,20 +306,27 @@ fn evidence_of(
 /// Declares workers dead, all at once, so that they share a few commits. Returns how many of them
 /// were live.
 async fn declare_dead(engine: &Engine, dead: &[DeadWorker], mass: bool, judged: BootTime) -> usize {
+    let now = engine.shared().store_time();
     let lapses = dead.iter().map(|DeadWorker { member, scope, .. }| {
-        let lapse = lapse_of(engine, member, *scope, mass);
-        async move { (member, engine.lapse(lapse, judged).await) }
+        let age = now.map_or(Span::ZERO, |now| now.since(member.brief.last_heartbeat));
+        let lapse = lapse_of(engine, &member.brief, (*scope, mass), age);
+        async move { (member, (*scope, age), engine.lapse(lapse, judged).await) }
     });
     let mut deactivated = 0;
-    for (Member { brief: worker, name, .. }, reply) in futures_util::future::join_all(lapses).await
-    {
+    for (member, (scope, age), reply) in futures_util::future::join_all(lapses).await {
+        let Member { brief: worker, name, .. } = member;
         match reply {
             Ok(Reply::WorkerMoved(Ok(moved))) => {
+                tracing::warn!("{}", given_up(member, scope, age));
                 report(engine, worker.id, &moved).await;
                 deactivated += usize::from(worker.standing.holds_lease());
             }
             Ok(Reply::WorkerMoved(Err(WorkerMoveRefusal::Renewed))) => {
                 tracing::debug!(worker = &**name, "lease was renewed in the meantime");
+            }
+            // Another server was first, or its guardian.
+            Ok(Reply::WorkerMoved(Err(refusal))) => {
+                tracing::debug!(worker = &**name, %refusal, "worker is already given up");
             }
             other => {
                 tracing::error!("Failed to deactivate worker {name} (stale heartbeat): {other:?}");
@@ -335,6 +334,24 @@ async fn declare_dead(engine: &Engine, dead: &[DeadWorker], mass: bool, judged: 
         }
     }
     deactivated
+}
+
+/// Says in the log what happened to a worker that was given up.
+fn given_up(Member { brief: worker, name, .. }: &Member, scope: LapseScope, age: Span) -> String {
+    let (id, age) = (worker.id, seconds(age));
+    match (worker.standing.holds_lease(), scope) {
+        (true, LapseScope::Everything) => {
+            format!("Worker {name} (ID: {id}) heartbeat is stale ({age}s old), marking as inactive")
+        }
+        (true, LapseScope::OverlapAllowed) => format!(
+            "Worker {name} (ID: {id}) did not reconnect in time (last heartbeat {age}s ago), \
+             marking as inactive"
+        ),
+        (false, _) => format!(
+            "Worker {name} (ID: {id}) is inactive and its lease is over (last heartbeat {age}s \
+             ago), taking back its last jobs"
+        ),
+    }
 }
 
 async fn report(engine: &Engine, worker: WorkerId, moved: &WorkerMoved) {

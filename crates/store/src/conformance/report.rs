@@ -228,7 +228,9 @@ fn report_with_another_attempt_number_is_refused<H: Harness>(world: &mut World<'
     let id = world.add_plain();
     let claimed = world.fetch(Some("plain"), 1).remove(0);
     let attempt = |attempt| Fence { attempt: Some(attempt), ..Fence::default() };
-    let refused = Err(MoveRefusal::Refused(Refusal::NotHolder { current: claimed.epoch }));
+    assert_eq!(claimed.attempt, 1);
+    let refused = Refusal::OtherAttempt { reported: 2, current: 1 };
+    let refused = Err(MoveRefusal::Refused(refused));
     assert_eq!(world.moved(finish(id, attempt(2), ReportedOutcome::Completed)), refused);
     assert!(world.moved(finish(id, attempt(1), ReportedOutcome::Completed)).is_ok());
 }

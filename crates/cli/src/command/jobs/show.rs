@@ -112,9 +112,18 @@ pub(super) fn attempt(job: &Value) -> String {
     let free = number("losses").unwrap_or(0) + number("interruptions").unwrap_or(0);
     let charged = number("failures").unwrap_or(0) + free;
     let status = text_at(job, "status");
-    let is_tried = ["scheduled", "running", "completed", "cancelled"].contains(&status.as_str());
-    let count = made.min(charged + u64::from(is_tried));
-    format!("{count} of {}", most.saturating_add(free))
+    let is = |words: &[&str]| u64::from(words.contains(&status.as_str()));
+    let uncharged = is(&["scheduled", "running", "completed"]);
+    let count = made.min(charged + uncharged + is(&["cancelled"]));
+    // Some attempts are charged twice, such as the loss of a plain Open Job Spec worker: as a
+    // failure, too. They leave one fewer.
+    let twice = (charged + uncharged).saturating_sub(made);
+    let most = match most {
+        // A job that may start once is not tried again whatever ended it.
+        0 | 1 => most,
+        _ => most.saturating_add(free.saturating_sub(twice)),
+    };
+    format!("{count} of {most}")
 }
 
 /// The whole page as text.
@@ -195,6 +204,28 @@ mod tests {
         assert_eq!(attempt(&job), "4 of 5");
         job["status"] = json!("requested");
         assert_eq!(attempt(&job), "3 of 5");
+    }
+
+    #[test]
+    fn a_job_that_may_start_once_has_one_attempt_whatever_ended_it() {
+        for (losses, interruptions) in [(1, 0), (0, 1)] {
+            let job = json!({"status": "abandoned", "attempt": 1, "max_attempts": 1, "life": 1,
+                "failures": 0, "losses": losses, "interruptions": interruptions});
+            assert_eq!(attempt(&job), "1 of 1");
+        }
+    }
+
+    #[test]
+    fn an_attempt_that_is_charged_twice_leaves_one_fewer() {
+        let job = |status: &str, attempt: u32| {
+            json!({"status": status, "attempt": attempt, "max_attempts": 3, "life": 1,
+                "failures": 1, "losses": 1, "interruptions": 0})
+        };
+        assert_eq!(attempt(&job("requested", 1)), "1 of 3");
+        assert_eq!(attempt(&job("running", 2)), "2 of 3");
+        assert_eq!(attempt(&job("completed", 2)), "2 of 3");
+        // A failure and a loss one after the other.
+        assert_eq!(attempt(&job("running", 3)), "3 of 4");
     }
 
     #[test]

@@ -96,9 +96,11 @@ fn cell(job: &Job, event: Event<'_>) -> String {
         Err(Refusal::Terminal(_)) => return "– ended".into(),
         Err(Refusal::WrongState(_)) => return "–".into(),
         Err(Refusal::Expired) => return "– expired".into(),
-        Err(refusal @ (Refusal::Superseded { .. } | Refusal::NotHolder { .. })) => {
-            panic!("decide does not fence: {refusal}")
-        }
+        Err(
+            refusal @ (Refusal::Superseded { .. }
+            | Refusal::NotHolder { .. }
+            | Refusal::OtherAttempt { .. }),
+        ) => panic!("decide does not fence: {refusal}"),
     };
     let mut said = vec![format!("**{}**", step.to)];
     match step.place {

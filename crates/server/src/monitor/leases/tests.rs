@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::engine::output::SessionOutput;
-use crate::engine::tests::{attach_sdk_worker, noop_job, register_sdk_worker};
+use crate::engine::tests::{attach_sdk_worker, noop_job, register_sdk_worker, sdk_profile};
 use crate::session::convert::native_fence;
 use crate::settings::Settings;
 
@@ -211,6 +211,35 @@ fn only_the_server_that_sees_a_connection_says_that_its_worker_is_frozen() {
     };
     assert_eq!(code(true), Some(EvidenceCode::Frozen));
     assert_eq!(code(false), Some(EvidenceCode::Lease));
+}
+
+/// The log said that a heartbeat was stale of workers whose connection had dropped, of those that
+/// were inactive already, and of those that were kept after all.
+#[test]
+fn the_log_says_what_happened_to_a_worker_that_was_given_up() {
+    let said = |liveness, scope| {
+        let brief = WorkerBrief {
+            id: WorkerId(Uuid::nil()),
+            standing: Standing { liveness, ..Standing::NEW },
+            renewal: 4,
+            lease: Span::from_secs(15),
+            last_heartbeat: Timestamp(1_000),
+            updated: Timestamp(1_000),
+            lapsed_holding: liveness == Liveness::Lapsed,
+        };
+        let profile = Arc::new(sdk_profile());
+        let member = Member { brief, name: "w".into(), profile };
+        given_up(&member, scope, Span(5_200))
+    };
+    let id = "00000000-0000-0000-0000-000000000000";
+    assert_eq!(
+        said(Liveness::Live, LapseScope::Everything),
+        format!("Worker w (ID: {id}) heartbeat is stale (5.2s old), marking as inactive")
+    );
+    let dropped = said(Liveness::Suspect, LapseScope::OverlapAllowed);
+    assert!(dropped.contains("did not reconnect in time"), "{dropped}");
+    let again = said(Liveness::Lapsed, LapseScope::Everything);
+    assert!(again.contains("is inactive") && !again.contains("marking"), "{again}");
 }
 
 /// The same freeze was once `frozen` or `lease`, as the ping of the connection or the lease was

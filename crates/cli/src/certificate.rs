@@ -7,6 +7,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use x509_cert::Certificate;
 use x509_cert::der::Decode as _;
+use x509_cert::der::oid::AssociatedOid as _;
+use x509_cert::ext::pkix::SubjectAltName;
 
 const DAY_SECONDS: i64 = 24 * 3600;
 
@@ -62,4 +64,13 @@ impl Validity {
     pub(crate) fn last_day(self) -> String {
         self.until.strftime("%Y-%m-%d").to_string()
     }
+}
+
+/// For whom a certificate is: its subject and the other names in it, as they are written there.
+pub(crate) fn names_of(der: &CertificateDer<'_>) -> Option<(String, Vec<u8>)> {
+    let certificate = Certificate::from_der(der.as_ref()).ok()?.tbs_certificate;
+    let extensions = certificate.extensions.unwrap_or_default();
+    let other = extensions.into_iter().find(|extension| extension.extn_id == SubjectAltName::OID);
+    let other = other.map(|extension| extension.extn_value.into_bytes()).unwrap_or_default();
+    Some((certificate.subject.to_string(), other))
 }

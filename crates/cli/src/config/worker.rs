@@ -73,7 +73,7 @@ impl WorkerConfig {
 }
 
 /// The files of token and key, and files of settings that hold a secret.
-fn hidden(settings: &Settings) -> Result<Vec<PathBuf>, ConfigError> {
+pub(crate) fn hidden(settings: &Settings) -> Result<Vec<PathBuf>, ConfigError> {
     let mut found: Vec<PathBuf> = Vec::new();
     for key in ["worker.token_file", "worker.client_key"] {
         found.extend(settings.get(key, value::file)?);

@@ -66,7 +66,23 @@ fn files_that_cannot_be_read_fail_a_check_and_the_rest_is_still_looked_at() {
         assert_eq!(check(&said, "workers").0, "skipped", "{flags:?}");
         assert!(!check(&said, "containment").1.is_empty());
         assert_eq!(check(&said, "runtime shell").0, "ok");
+        // What can be read of the settings is kept, such as the port to look at.
+        assert_eq!(check(&said, "port"), ("ok".into(), "127.0.0.1:0 is free for a server".into()));
     }
+}
+
+// The worker warned, and doctor said nothing.
+#[test]
+fn a_token_file_that_jobs_can_read_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "a-token-of-a-worker-0123456789\n").unwrap();
+    let file = file.to_str().unwrap();
+    let open = [("OUTLAST_WORKER__CONTAINMENT", "subreaper")];
+    let said = doctor(&["--server", NOWHERE, "--token-file", file], &open);
+    let (verdict, fact) = check(&said, "secret files");
+    assert_eq!(verdict, "warn", "{fact}");
+    assert!(fact.contains(&format!("jobs can read {file}")), "{fact}");
 }
 
 // The worker raises the soft limit by itself; the hard one is what it cannot pass.

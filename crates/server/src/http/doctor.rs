@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use outlast_core::job::State;
 use outlast_core::time::{BootTime, Span, Timestamp};
-use outlast_store::command::Route as JobRoute;
-use outlast_store::query::{ClassBacklog, JobQuery, Page, QueueStats, StoreFacts};
+use outlast_store::command::{ClassKey, Route as JobRoute};
+use outlast_store::query::{JobQuery, Page, QueueStats, StoreFacts};
 use outlast_store::record::{JobRecord, WorkerRecord};
+use outlast_store::tally::ClassCounts;
 use outlast_wire::json::Object;
 use tokio::sync::Mutex;
 
@@ -29,6 +30,9 @@ const LOOK_FRESH: Span = Span::from_secs(5);
 const NAMED_MAX: usize = 50;
 /// Most claimed jobs that are checked for a start.
 const UNSTARTED_MAX: u32 = 500;
+/// Most classes of isolated jobs that are looked at, and most of their jobs that wait.
+const ISOLATED_CLASSES_MAX: usize = 10;
+const ISOLATED_MAX: u32 = 500;
 
 pub(super) fn routes() -> Routes {
     Routes::new().add(
@@ -81,7 +85,9 @@ async fn doctor(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         None => None,
     };
     let (workers, queues) = (store.live_workers().await?, store.queues().await?);
-    let untaken = untaken(app).await?;
+    let classes = store.tally().await?;
+    let untaken = untaken(app, &classes);
+    let isolated = isolated(app, &classes).await?;
     let unstarted = unstarted(app, now).await?;
     let limit = app.engine.settings().start_timeout;
     Ok(ApiResponse::object(|object| {
@@ -90,9 +96,14 @@ async fn doctor(req: ApiRequest) -> Result<ApiResponse, ApiError> {
             object.time("wall_time", wall);
             object.time("store_time", now);
             object.object("store", |object| about_store(object, &facts, look.as_deref()));
-            object.array("untaken", &untaken, |out, (class, why)| {
+            object.array("untaken", &untaken, |out, (key, why)| {
                 let mut object = Object::begin(out);
-                about_class(&mut object, class, why);
+                about_class(&mut object, key, why);
+                object.end();
+            });
+            object.array("isolated", &isolated, |out, class| {
+                let mut object = Object::begin(out);
+                about_isolated(&mut object, class, now);
                 object.end();
             });
             object.array("queues", &queues, |out, queue| {
@@ -116,13 +127,44 @@ async fn doctor(req: ApiRequest) -> Result<ApiResponse, ApiError> {
 }
 
 /// Returns classes with claimable jobs that no worker takes.
-async fn untaken(app: &App) -> Result<Vec<(ClassBacklog, Untaken)>, ApiError> {
-    let classes = app.engine.store().backlog().await?.into_iter().filter(|class| class.ready);
-    let judged = classes.filter_map(|class| {
-        let why = app.engine.untaken(&class.key)?;
-        Some((class, why))
+fn untaken<'a>(app: &App, classes: &'a [ClassCounts]) -> Vec<(&'a ClassKey, Untaken)> {
+    let judged = classes.iter().filter(|class| class.counts.state(State::Available) > 0);
+    let judged = judged.filter_map(|class| Some((&class.key, app.engine.untaken(&class.key)?)));
+    judged.take(NAMED_MAX).collect()
+}
+
+/// Jobs of one queue and type that wait for a worker that holds nothing else.
+struct Isolated<'a> {
+    key: &'a ClassKey,
+    count: u64,
+    /// Those that were found among the newest that wait.
+    found: Vec<JobRecord>,
+}
+
+/// Returns the isolated jobs that some worker could run once it is idle.
+async fn isolated<'a>(
+    app: &App,
+    classes: &'a [ClassCounts],
+) -> Result<Vec<Isolated<'a>>, ApiError> {
+    let waiting = classes.iter().filter(|class| {
+        let waits = class.key.isolated && class.counts.state(State::Available) > 0;
+        waits && app.engine.untaken(&class.key).is_none()
     });
-    Ok(judged.take(NAMED_MAX).collect())
+    let mut all = Vec::new();
+    for ClassCounts { key, counts, .. } in waiting.take(ISOLATED_CLASSES_MAX) {
+        let query = JobQuery {
+            states: vec![State::Available],
+            queue: Some(key.queue.clone()),
+            job_type: Some(key.job_type.clone()),
+            tenant: key.tenant.clone(),
+            ..JobQuery::all(Page { limit: ISOLATED_MAX, cursor: None })
+        };
+        let jobs = app.engine.store().jobs(query).await?.jobs.into_iter();
+        let found = jobs.filter(|job| job.isolated && job.job.key.tenant == key.tenant);
+        let count = counts.state(State::Available);
+        all.push(Isolated { key, count, found: found.collect() });
+    }
+    Ok(all)
 }
 
 /// Returns claimed jobs that did not start in time.
@@ -166,21 +208,38 @@ fn about_store(object: &mut Object<'_>, facts: &StoreFacts, look: Option<&Look>)
     }
 }
 
-fn about_class(object: &mut Object<'_>, class: &ClassBacklog, why: &Untaken) {
-    object.text("queue", &class.key.queue);
-    object.text("type", &class.key.job_type);
-    match &class.key.route {
+fn about_class(object: &mut Object<'_>, key: &ClassKey, why: &Untaken) {
+    object.text("queue", &key.queue);
+    object.text("type", &key.job_type);
+    match &key.route {
         JobRoute::Action { runtime, .. } => object.text("runtime", runtime),
         JobRoute::Plain => object.raw("runtime", "null"),
     }
     match why {
         Untaken::Paused => {
             object.flag("paused", true);
-            object.text("reason", &format!("queue {} is paused", class.key.queue));
+            object.text("reason", &format!("queue {} is paused", key.queue));
         }
         Untaken::NoWorker(reason) => {
             object.flag("paused", false);
             object.text("reason", reason);
+        }
+    }
+}
+
+fn about_isolated(object: &mut Object<'_>, class: &Isolated<'_>, now: Timestamp) {
+    object.text("queue", &class.key.queue);
+    object.text("type", &class.key.job_type);
+    object.number("count", class.count);
+    let first = class.found.iter().min_by_key(|job| job.since);
+    match first {
+        Some(job) => {
+            object.plain("first", job.job.id);
+            object.number("waits_seconds", seconds(now.since(job.since)));
+        }
+        None => {
+            object.raw("first", "null");
+            object.raw("waits_seconds", "null");
         }
     }
 }

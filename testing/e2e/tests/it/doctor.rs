@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use outlast_cluster::{Database, Session};
 use outlast_e2e::process::{Finished, run_to_end};
-use outlast_e2e::wait::{LEASE, eventually, within};
+use outlast_e2e::wait::{LEASE, RECONNECT, eventually, within};
 use outlast_e2e::{Run, Scene, WorkerOptions};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn doctor(scene: &Scene) -> (Finished, Value) {
     let url = scene.server().url();
@@ -60,15 +60,47 @@ fn work_that_no_worker_can_run_fails_with_the_reason_until_one_can() {
 #[test]
 fn a_frozen_worker_is_named_and_does_not_fail() {
     let scene = Scene::start();
-    let worker = scene.worker("icy");
+    // It is late for longer than doctor takes on a loaded machine.
+    let slow = Duration::from_secs(2);
+    let worker = scene.worker_with(&WorkerOptions::named("icy").heartbeat(slow));
     let _frozen = worker.freeze_engine();
-    let told = eventually("doctor names the worker", within(LEASE), || {
+    let told = eventually("doctor names the worker", within(slow * 3), || {
         let (said, told) = doctor(&scene);
         let named = check(&told, "workers")["fact"].as_str()?.contains("icy");
         let warned = check(&told, "workers")["verdict"] == "warn";
         (named && warned).then_some((said, told))
     });
     assert_eq!(told.0.code, Some(0), "{}", told.1);
+}
+
+#[test]
+fn isolated_jobs_that_wait_for_an_idle_worker_are_counted() {
+    const LONG: Duration = Duration::from_secs(120);
+    let scene = Scene::start();
+    let job = scene.run(Run::holding(LONG));
+    for epoch in 1..=2 {
+        let mut doomed = scene.worker("doomed");
+        scene.await_start(&job, epoch, within(LEASE));
+        scene.await_status(&job, "running", within(LEASE));
+        doomed.kill_whole();
+        scene.await_status(&job, "requested", within(RECONNECT + LEASE));
+    }
+    // It would take the job before anything else while it is idle.
+    let steer = |order: &str| {
+        let path = format!("/ojs/v1/queues/default/{order}");
+        let _answer = scene.api().post(&path, &json!({})).expect(200);
+    };
+    steer("pause");
+    let _busy = scene.worker_with(&WorkerOptions::named("busy").flag("--queues", "default,other"));
+    let beside = scene.run(Run::holding(LONG).with("queue", json!("other")));
+    scene.await_status(&beside, "running", within(LEASE));
+    steer("resume");
+    let found = check(&doctor(&scene).1, "isolated").clone();
+    assert_eq!((&found["verdict"], &found["value"]), (&json!("warn"), &json!(1.0)), "{found}");
+    assert!(found["fact"].as_str().is_some_and(|fact| fact.contains(&job)), "{found}");
+    scene.cancel(&beside);
+    scene.await_status(&job, "running", within(LEASE));
+    assert_eq!(check(&doctor(&scene).1, "isolated")["verdict"], "ok");
 }
 
 #[test]

@@ -144,6 +144,36 @@ fn doctor_knows_the_server_of_its_own_host_by_its_certificate() {
     }
 }
 
+/// Doctor said that it was no Outlast server.
+#[test]
+fn doctor_says_that_a_server_still_uses_the_certificate_before_the_renewed_one() {
+    let trust = Trust::new();
+    let scene = Scene::with(trust.options(&trust.own, json!({})));
+    let port = scene.api().url().rsplit(':').next().unwrap_or_default().to_owned();
+    let tls = json!({"cert": trust.own.cert, "key": trust.own.key});
+    let text = json!({"server": {"listen": format!("127.0.0.1:{port}"), "tls": tls}});
+    let config = trust.folder.path().join("server.yaml");
+    std::fs::write(&config, text.to_string()).expect("a configuration");
+    let config = config.display().to_string();
+    let port_check = || {
+        let doctor = cli(&scene, &["doctor", "-o", "json", "--config", &config]);
+        let told: Value = serde_json::from_str(&doctor.stdout).expect("JSON");
+        let checks = told["checks"].as_array().expect("checks");
+        checks.iter().find(|check| check["check"] == "port").expect("a check").clone()
+    };
+    let _renewed = trust.ca.sign("server", NAMES, Validity::Now);
+    let old = port_check();
+    assert_eq!(old["verdict"], "warn", "{old}");
+    assert!(old["fact"].as_str().is_some_and(|it| it.contains("still uses another")), "{old}");
+    assert!(old["fix"].as_str().is_some_and(|it| it.contains("SIGHUP")), "{old}");
+    scene.server().process().signal(Signal::HUP);
+    eventually("doctor knows the renewed one", within(BOUND), || {
+        (port_check()["verdict"] == "ok").then_some(())
+    });
+    let _other = trust.ca.sign("server", &["other.example"], Validity::Now);
+    assert_eq!(port_check()["verdict"], "fail");
+}
+
 #[test]
 fn a_server_whose_certificate_is_not_good_is_not_asked_and_the_reason_is_said() {
     let trust = Trust::new();

@@ -1,6 +1,6 @@
 //! What is on this host: the configuration, packs, the port, a store that was named.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use outlast_packs::PackSet;
 use outlast_server::probe;
 
 use super::check::{Check, Level};
+use super::tls::Shown;
 use super::{Args, Subject, flags, tls};
 use crate::config::server::{ServerConfig, Switches, tls_files};
 use crate::config::value::{self, Database};
 use crate::config::worker::WorkerConfig;
-use crate::config::{Environment, Origin, Settings};
+use crate::config::{ConfigError, Environment, Origin, Settings};
 
 /// A commit waits for one of these; slower than this and the disk is what limits everything.
 const FSYNC_WARN_MS: f64 = 20.0;
@@ -27,42 +28,62 @@ const FORMAT_VERSIONS: std::ops::Range<usize> = 18..20;
 /// Longest a neighbour on this host may take to say that it is an Outlast server.
 const NEIGHBOUR_MAX: Duration = Duration::from_secs(2);
 
-/// Loads and checks the settings; on a fault the defaults stand in, so that the rest can be
-/// looked at. What is wrong even with flags and environment alone leaves no server to ask.
+/// Loads and checks the settings. On a fault as many of them as can be read are kept, so that
+/// the rest can be looked at. What is wrong even with flags and environment alone leaves no
+/// server to ask.
 pub(super) fn configuration(
     args: &Args,
     environment: &Environment,
     checks: &mut Vec<Check>,
 ) -> (Settings, Option<Failure>) {
     const NAME: &str = "configuration";
-    let loaded = Settings::load(args.config.as_deref(), environment, flags(args));
-    let checked = loaded.and_then(|settings| {
-        // That a server off loopback wants tokens depends on a flag that is not known here.
-        ServerConfig::new(&settings, Switches { insecure: true, ..Switches::default() })?;
-        WorkerConfig::new(&settings)?;
-        Ok(settings)
-    });
-    match checked {
-        Ok(settings) => {
+    let settings = match Settings::load(args.config.as_deref(), environment, flags(args)) {
+        Ok(settings) => settings,
+        Err(error) => {
+            checks.push(misconfigured(NAME, error));
+            return readable(args, environment);
+        }
+    };
+    checks.push(match usable(&settings) {
+        Ok(()) => {
             let set = settings.iter().filter(|setting| setting.origin != Origin::Default).count();
             let file = args
                 .config
                 .as_ref()
                 .map_or_else(|| "no file".to_owned(), |path| format!("file {}", path.display()));
-            checks.push(Check::ok(NAME, format!("{file}, settings given: {set}")));
-            (settings, None)
+            Check::ok(NAME, format!("{file}, settings given: {set}"))
         }
+        Err(error) => misconfigured(NAME, error),
+    });
+    (settings, None)
+}
+
+/// Whether a server and a worker can use the settings.
+fn usable(settings: &Settings) -> Result<(), ConfigError> {
+    // That a server off loopback wants tokens depends on a flag that is not known here.
+    ServerConfig::new(settings, Switches { insecure: true, ..Switches::default() })?;
+    WorkerConfig::new(settings)?;
+    Ok(())
+}
+
+fn misconfigured(name: &'static str, error: ConfigError) -> Check {
+    let failure = Failure::from(error);
+    let fix = failure.hint.unwrap_or_else(|| "see `outlast config show`".to_owned());
+    Check::fail(name, failure.message.lines().next().unwrap_or_default(), fix)
+}
+
+/// The settings without the file, and without what else cannot be read.
+fn readable(args: &Args, environment: &Environment) -> (Settings, Option<Failure>) {
+    // What was said on the command line still says which server to ask, unless that is what is
+    // wrong.
+    let clients = environment.for_clients();
+    let loaded = Settings::load(None, environment, flags(args))
+        .or_else(|_| Settings::load(None, &clients, flags(args)));
+    match loaded {
+        Ok(settings) => (settings, None),
         Err(error) => {
-            let failure = Failure::from(error);
-            let fix = failure.hint.unwrap_or_else(|| "see `outlast config show`".to_owned());
-            let fact = failure.message.lines().next().unwrap_or_default();
-            checks.push(Check::fail(NAME, fact, fix));
-            // What was said on the command line still says which server to ask, unless that is
-            // what is wrong.
-            match Settings::load(None, &environment.for_clients(), flags(args)) {
-                Ok(settings) => (settings, None),
-                Err(error) => (Settings::defaults(), Some(error.into())),
-            }
+            let without_flags = Settings::load(None, environment, Vec::new());
+            (without_flags.unwrap_or_else(|_| Settings::defaults()), Some(error.into()))
         }
     }
 }
@@ -247,26 +268,10 @@ pub(super) async fn port(subject: &Subject<'_>, checks: &mut Vec<Check>) {
     match TcpListener::bind(address) {
         Ok(_) => checks.push(Check::ok(NAME, format!("{address} is free for a server"))),
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            let is_ours = match tls_files(&subject.settings) {
-                Ok(Some(files)) => tls::shows(address, &files.cert).await,
-                Ok(None) | Err(_) => {
-                    match Client::new(ClientConfig::plain(format!("http://{address}"))) {
-                        Ok(neighbour) => is_outlast(&neighbour).await,
-                        Err(_) => false,
-                    }
-                }
-            };
             // The default port may be in use: that is no fault unless it was chosen.
             let chosen = setting.origin != Origin::Default;
             let level = if chosen { Level::Fail } else { Level::Warn };
-            let fix = "stop what listens there, or choose another server.listen";
-            checks.push(if is_ours {
-                Check::ok(NAME, format!("an Outlast server listens on {address}"))
-            } else {
-                let fact =
-                    format!("{address} is in use by something that is not an Outlast server");
-                Check::wrong(NAME, level, fact, fix)
-            });
+            checks.push(neighbour(NAME, address, level, &subject.settings).await);
         }
         Err(error) => {
             let fact = format!("{address} cannot be listened on: {error}");
@@ -277,6 +282,53 @@ pub(super) async fn port(subject: &Subject<'_>, checks: &mut Vec<Check>) {
             ));
         }
     }
+}
+
+/// What listens where a server here would.
+async fn neighbour(
+    name: &'static str,
+    address: SocketAddr,
+    level: Level,
+    settings: &Settings,
+) -> Check {
+    let ours = || Check::ok(name, format!("an Outlast server listens on {address}"));
+    let fix = "stop what listens there, or choose another server.listen";
+    let fact = match tls_files(settings) {
+        Ok(Some(files)) => match tls::shown(address, &files.cert).await {
+            Shown::Configured => return ours(),
+            Shown::SameNames(validity) => {
+                let until = validity
+                    .map_or_else(String::new, |it| format!(", valid until {}", it.last_day()));
+                let file = files.cert.display();
+                let fact = format!(
+                    "the server on {address} still uses another certificate than that in \
+                     {file}{until}"
+                );
+                let fix = "send SIGHUP to the server: it reads its certificate again";
+                return Check::warn(name, fact, fix);
+            }
+            Shown::OtherNames => format!(
+                "{address} is in use by something with a certificate for other names than that in \
+                 {}",
+                files.cert.display()
+            ),
+            Shown::Nothing => {
+                format!(
+                    "{address} is in use by something that does not speak TLS, as our server does"
+                )
+            }
+        },
+        Ok(None) | Err(_) => {
+            let client = Client::new(ClientConfig::plain(format!("http://{address}")));
+            match client {
+                Ok(client) if is_outlast(&client).await => return ours(),
+                Ok(_) | Err(_) => {
+                    format!("{address} is in use by something that is not an Outlast server")
+                }
+            }
+        }
+    };
+    Check::wrong(name, level, fact, fix)
 }
 
 async fn is_outlast(neighbour: &Client) -> bool {

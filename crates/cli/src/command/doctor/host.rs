@@ -16,10 +16,12 @@ use rustix::process::{Resource, getpid, getrlimit, set_child_subreaper};
 use super::Subject;
 use super::check::Check;
 use crate::config::value;
-use crate::config::worker::WorkerConfig;
+use crate::config::worker;
 
 /// A server needs one a connection, and this many connections are nothing unusual.
 const FILES_SERVER: u64 = 1024;
+/// What lets a worker hold jobs in PID namespaces.
+const NAMESPACES: &str = "allow user namespaces, run the worker as root, or give it CAP_SYS_ADMIN";
 /// Shells do not pass SIGTERM on to what they started.
 const DEAF_INITS: &[&str] = &["sh", "bash", "dash", "ash", "busybox"];
 
@@ -29,7 +31,7 @@ pub(super) async fn check(subject: &Subject<'_>, checks: &mut Vec<Check>) {
     for runtime in Runtime::ALL {
         checks.push(interpreter(subject, &interpreters, runtime));
     }
-    checks.push(containment(subject).await);
+    containment(subject, checks).await;
     checks.push(open_files(subject));
     checks.push(reaping());
     checks.push(grace(subject));
@@ -84,42 +86,64 @@ fn needed_by(subject: &Subject<'_>, runtime: Runtime) -> BTreeSet<String> {
 }
 
 /// Runs a trial in each kind, as a worker does at its start.
-async fn containment(subject: &Subject<'_>) -> Check {
+async fn containment(subject: &Subject<'_>, checks: &mut Vec<Check>) {
     const NAME: &str = "containment";
     let word = subject.settings.get("worker.containment", value::containment);
     let choice: Choice = word.ok().and_then(|kind| kind.word().parse().ok()).unwrap_or_default();
     let forbids = |action: &&outlast_packs::Action| action.overlap == Overlap::Forbidden;
     let forbidding: Vec<&str> =
         subject.packs.actions().filter(forbids).map(|action| action.reference.as_str()).collect();
-    let hidden = WorkerConfig::new(&subject.settings).map(|worker| worker.hidden);
-    let hidden: Vec<PathBuf> = hidden.unwrap_or_default();
+    let hidden = hidden(subject);
     let probe = Probe::hiding(choice, &OwnProgram::running(), &hidden).await;
     let probe = match probe {
         Ok(probe) => probe,
         Err(error) => {
             let fix = "allow the worker to create namespaces or its own cgroup, or set \
                        worker.containment to auto";
-            return Check::fail(NAME, error.to_string(), fix);
+            return checks.push(Check::fail(NAME, error.to_string(), fix));
         }
     };
+    checks.extend(secret_files(&probe, &hidden));
     let kind = probe.chosen;
     if kind.proves_death() {
-        return proving(NAME, &probe);
+        return checks.push(proving(NAME, &probe, Containment::knows_one_user(), &hidden));
     }
     let refused: Vec<String> =
         probe.refused.iter().map(|kind| format!("{}: {}", kind.kind, kind.reason)).collect();
     let why = if refused.is_empty() { "asked for".to_owned() } else { refused.join("; ") };
-    let fix = "allow user namespaces, run the worker as root, or give it CAP_SYS_ADMIN";
-    if forbidding.is_empty() {
-        Check::warn(NAME, format!("{kind} ({why}); `overlap: forbidden` is not offered"), fix)
+    checks.push(if forbidding.is_empty() {
+        let fact = format!("{kind} ({why}); `overlap: forbidden` is not offered");
+        Check::warn(NAME, fact, NAMESPACES)
     } else {
         let actions = forbidding.join(", ");
-        Check::fail(NAME, format!("{kind} ({why}); {actions} cannot run here"), fix)
+        Check::fail(NAME, format!("{kind} ({why}); {actions} cannot run here"), NAMESPACES)
+    });
+}
+
+/// The files that a worker here hides from its jobs, as it names them.
+fn hidden(subject: &Subject<'_>) -> Vec<PathBuf> {
+    let named = worker::hidden(&subject.settings).unwrap_or_default();
+    named.iter().filter_map(|path| std::path::absolute(path).ok()).collect()
+}
+
+/// Only a PID namespace hides files from jobs, which otherwise have all rights of the worker.
+fn secret_files(probe: &Probe, hidden: &[PathBuf]) -> Option<Check> {
+    const NAME: &str = "secret files";
+    let files: Vec<String> = hidden.iter().map(|file| file.display().to_string()).collect();
+    let files = (!files.is_empty()).then(|| files.join(", "))?;
+    if probe.chosen == Containment::Pidns && probe.ordinary == Containment::Pidns {
+        return Some(Check::ok(NAME, format!("hidden from jobs: {files}")));
     }
+    let fact = format!(
+        "jobs can read {files}: a worker here has containment {}, which hides no files",
+        probe.ordinary
+    );
+    let fix = format!("{NAMESPACES}; or give the token in the environment (OUTLAST_TOKEN) instead");
+    Some(Check::warn(NAME, fact, fix))
 }
 
 /// A namespace is there; the question is what jobs can do in it.
-fn proving(name: &'static str, probe: &Probe) -> Check {
+fn proving(name: &'static str, probe: &Probe, one_user: bool, hidden: &[PathBuf]) -> Check {
     let kept = "`overlap: forbidden` can be kept";
     if probe.ordinary != probe.chosen {
         let fact = format!(
@@ -129,14 +153,24 @@ fn proving(name: &'static str, probe: &Probe) -> Check {
         );
         return Check::ok(name, fact);
     }
-    if Containment::knows_one_user() {
+    if one_user {
         let fact = format!(
             "{}; {kept}, but in a namespace of this user's own files of root look foreign, and \
              ssh, git over ssh and ansible refuse",
             probe.chosen
         );
-        let fix = "if jobs need them: delegate a cgroup to the worker (Delegate=yes) and leave \
-                   worker.containment at auto, or run the worker as root or with CAP_SYS_ADMIN";
+        // A cgroup hides no files: a worker that has to hide some does not use it.
+        let first = match hidden.first() {
+            Some(file) => format!(
+                "give the token in the environment (OUTLAST_TOKEN) instead of {}, ",
+                file.display()
+            ),
+            None => String::new(),
+        };
+        let fix = format!(
+            "if jobs need them: {first}delegate a cgroup to the worker (Delegate=yes) and leave \
+             worker.containment at auto, or run the worker as root or with CAP_SYS_ADMIN"
+        );
         return Check::warn(name, fact, fix);
     }
     Check::ok(name, format!("{}; {kept}", probe.chosen))
@@ -212,4 +246,42 @@ fn grace(subject: &Subject<'_>) -> Check {
         ),
     };
     check.with_number(seconds, "s")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use outlast_worker::containment::Containment;
+    use outlast_worker::probe::Probe;
+
+    use super::super::check::Level;
+    use super::{proving, secret_files};
+
+    fn probe(chosen: Containment, ordinary: Containment) -> Probe {
+        Probe { chosen, ordinary, refused: Vec::new() }
+    }
+
+    #[test]
+    fn files_that_jobs_can_read_are_named() {
+        let files = [PathBuf::from("/run/token")];
+        let inside = probe(Containment::Pidns, Containment::Pidns);
+        assert!(secret_files(&inside, &[]).is_none());
+        assert_eq!(secret_files(&inside, &files).unwrap().level, Level::Ok);
+        let outside = probe(Containment::Cgroup, Containment::Cgroup);
+        let check = secret_files(&outside, &files).unwrap();
+        assert_eq!(check.level, Level::Warn);
+        assert!(check.fact.contains("jobs can read /run/token"), "{check:?}");
+        assert!(check.fix.as_deref().unwrap_or_default().contains("OUTLAST_TOKEN"), "{check:?}");
+    }
+
+    // A cgroup was advised, which a worker with a file to hide never uses.
+    #[test]
+    fn a_cgroup_is_advised_only_together_with_what_makes_the_worker_use_it() {
+        let inside = probe(Containment::Pidns, Containment::Pidns);
+        let fix = |hidden: &[PathBuf]| proving("containment", &inside, true, hidden).fix.unwrap();
+        assert!(fix(&[]).starts_with("if jobs need them: delegate a cgroup"));
+        let fix = fix(&[PathBuf::from("/run/token")]);
+        assert!(fix.contains("OUTLAST_TOKEN) instead of /run/token, delegate a cgroup"), "{fix}");
+    }
 }

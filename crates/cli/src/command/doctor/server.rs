@@ -24,6 +24,7 @@ const UNASKED: &[&str] = &[
     "store disk",
     "queues",
     "oldest waiting",
+    "isolated",
     "unstarted",
     "workers",
 ];

@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 
 use super::Subject;
 use super::check::Check;
-use crate::certificate::Validity;
+use crate::certificate::{Validity, names_of};
 use crate::config::server::tls_files;
 
 /// A certificate that expires sooner than this is renewed now.
@@ -82,19 +82,43 @@ async fn chain(config: &ClientConfig, url: &Url) -> Result<Vec<CertificateDer<'s
     Ok(shown.iter().map(|certificate| certificate.clone().into_owned()).collect())
 }
 
-/// Whether what listens on `address` shows the certificate of the file `cert`. Nothing is trusted
+/// What listens on an address of this host, by the certificate that it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// That of the file.
+    Configured,
+    /// One for the same names, with its validity: the file was renewed since.
+    SameNames(Option<Validity>),
+    /// One for other names.
+    OtherNames,
+    /// It does not speak TLS.
+    Nothing,
+}
+
+/// Compares the certificate of what listens on `address` with the file `cert`. Nothing is trusted
 /// or sent: a server there need not be reachable under a name that the certificate has.
-pub(super) async fn shows(address: SocketAddr, cert: &Path) -> bool {
-    let Some(Ok(ours)) = CertificateDer::pem_file_iter(cert).ok().and_then(|mut it| it.next())
-    else {
-        return false;
-    };
+pub(super) async fn shown(address: SocketAddr, cert: &Path) -> Shown {
+    let Some(shown) = certificate_of(address).await else { return Shown::Nothing };
+    let ours = CertificateDer::pem_file_iter(cert).ok().and_then(|mut it| it.next());
+    let Some(Ok(ours)) = ours else { return Shown::OtherNames };
+    if shown == ours {
+        return Shown::Configured;
+    }
+    if names_of(&shown).is_some_and(|names| names_of(&ours) == Some(names)) {
+        Shown::SameNames(Validity::of(&[shown]))
+    } else {
+        Shown::OtherNames
+    }
+}
+
+/// The certificate that what listens on `address` shows, if it speaks TLS.
+async fn certificate_of(address: SocketAddr) -> Option<CertificateDer<'static>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let witness = Arc::new(Witness { provider: Arc::clone(&provider), shown: Mutex::default() });
     let Ok(builder) =
         rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
     else {
-        return false;
+        return None;
     };
     let verifier: Arc<dyn ServerCertVerifier> = Arc::<Witness>::clone(&witness);
     let tls = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
@@ -104,8 +128,7 @@ pub(super) async fn shows(address: SocketAddr, cert: &Path) -> bool {
     };
     // A server may refuse a client without a certificate, after it has shown its own.
     drop(tokio::time::timeout(HANDSHAKE_MAX, handshake).await);
-    let shown = witness.shown.lock().unwrap_or_else(PoisonError::into_inner);
-    shown.as_ref().is_some_and(|shown| *shown == ours)
+    witness.shown.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// Notes the certificate that a server shows.

@@ -182,6 +182,7 @@ pub(super) fn doctor() -> Value {
         ("store_time", time()),
         ("store", store),
         ("untaken", rows()),
+        ("isolated", rows()),
         ("queues", rows()),
         ("start_timeout_seconds", number()),
         ("unstarted", rows()),

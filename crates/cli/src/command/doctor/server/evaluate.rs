@@ -134,7 +134,7 @@ pub(super) fn store(report: &Value) -> Vec<Check> {
 }
 
 pub(super) fn queues(report: &Value) -> Vec<Check> {
-    vec![untaken(report), oldest(report), unstarted(report)]
+    vec![untaken(report), oldest(report), isolated(report), unstarted(report)]
 }
 
 /// Jobs that no worker may claim.
@@ -185,6 +185,32 @@ fn oldest(report: &Value) -> Check {
         Check::ok(NAME, fact)
     };
     check.with_number(seconds, "s")
+}
+
+/// Jobs that wait for a worker that holds nothing else.
+fn isolated(report: &Value) -> Check {
+    const NAME: &str = "isolated";
+    let classes = list(report, "isolated");
+    let jobs: f64 = classes.iter().filter_map(|class| number(class, "count")).sum();
+    if jobs < 1.0 {
+        return Check::ok(NAME, "no isolated job waits").with_number(0.0, "jobs");
+    }
+    let known = classes.iter().filter_map(|class| Some((number(class, "waits_seconds")?, class)));
+    let first = match known.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        Some((seconds, class)) => {
+            format!(", the first for {}: {}", length(seconds), text_at(class, "first"))
+        }
+        None => String::new(),
+    };
+    let waits = if jobs < 2.0 { "1 job waits".to_owned() } else { format!("{jobs} jobs wait") };
+    let fact =
+        format!("{waits} for a worker that holds nothing else, as workers died under them{first}");
+    let queue = classes.first().map_or_else(String::new, |class| text_at(class, "queue"));
+    let fix = format!(
+        "start one more worker for queue {queue}, which is idle; or cancel the job if it is what \
+         kills workers"
+    );
+    Check::warn(NAME, fact, fix).with_number(jobs, "jobs")
 }
 
 /// Jobs that a worker was given and did not start.

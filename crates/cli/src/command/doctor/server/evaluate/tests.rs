@@ -93,6 +93,25 @@ fn a_long_wait_and_a_claim_that_does_not_start_warn() {
     assert_eq!(level(&checks, "unstarted"), Level::Warn);
 }
 
+#[test]
+fn isolated_jobs_that_wait_for_an_idle_worker_are_counted_and_the_first_is_named() {
+    let of = |classes: Value| {
+        queues(&json!({"isolated": classes})).into_iter().find(|it| it.name == "isolated").unwrap()
+    };
+    assert_eq!(of(json!([])).level, Level::Ok);
+    let class = |count: u32, first: Option<&str>, waits: Option<f64>| {
+        json!({"queue": "mail", "type": "m.send", "count": count, "first": first,
+            "waits_seconds": waits})
+    };
+    let check = of(json!([class(1, Some("j1"), Some(60.0)), class(2, Some("j2"), Some(7200.0))]));
+    assert_eq!(check.level, Level::Warn);
+    assert!(check.fact.starts_with("3 jobs wait for a worker that holds nothing"), "{check:?}");
+    assert!(check.fact.ends_with("the first for 2h00m: j2"), "{check:?}");
+    assert!(check.fix.as_deref().unwrap_or_default().contains("queue mail"), "{check:?}");
+    let check = of(json!([class(1, None, None)]));
+    assert!(check.fact.starts_with("1 job waits") && !check.fact.contains("first"), "{check:?}");
+}
+
 fn worker(state: &str, age: f64, deaf: Option<f64>) -> Value {
     json!({"name": "w", "state": state, "holds_lease": state != "stopped",
         "heartbeat_age_seconds": age, "interval_seconds": 5.0, "lease_seconds": 15.0,

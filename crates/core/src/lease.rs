@@ -155,6 +155,17 @@ impl Watch {
         self.seen.get(&worker).is_some_and(|seen| seen.since.after(half) <= now)
     }
 
+    /// Returns whether a worker's lease had ended before this server began to watch it. `age` is
+    /// the time since its last heartbeat. No server took heartbeats when it ended: the worker may
+    /// have lived, and ended its attempts for want of a lease.
+    #[must_use]
+    pub fn began_too_late(&self, worker: WorkerId, lease: Span, age: Span, now: BootTime) -> bool {
+        self.seen.get(&worker).is_some_and(|seen| {
+            let unwatched = age.0.saturating_sub(now.since(seen.since).0);
+            unwatched >= lease.0
+        })
+    }
+
     /// Judges one worker's silence at `now`.
     #[must_use]
     pub fn judge(&self, worker: WorkerId, patience: Patience, now: BootTime) -> Expiry {

@@ -354,7 +354,7 @@ pub struct Lapse {
     pub renewal: u64,
     /// What may move.
     pub scope: LapseScope,
-    /// Whether many workers lapse together, so that their jobs are not suspected.
+    /// Whether jobs are not suspected: many workers lapse together, or no server took heartbeats.
     pub mass: bool,
     /// The actor, for the event log.
     pub by: String,

@@ -123,3 +123,15 @@ fn welcomes_without_a_word_for_a_whole_lease_mean_that_nothing_is_heard() {
     watch.lost_contact();
     assert!(!watch.is_unheard(worker(), lease, at(200)), "the silence may have been ours");
 }
+
+#[test]
+fn a_lease_that_ended_before_it_was_watched_ended_in_an_outage() {
+    let watch = watching_since(100);
+    let lease = PATIENCE.lease;
+    // Heartbeats that were last taken 16 s and 14 s before the watch began.
+    assert!(watch.began_too_late(worker(), lease, Span::from_secs(31), at(115)));
+    assert!(!watch.began_too_late(worker(), lease, Span::from_secs(29), at(115)));
+    assert!(!watch.began_too_late(worker(), lease, Span::from_secs(16), at(115)));
+    let other = WorkerId(Uuid::from_u128(8));
+    assert!(!watch.began_too_late(other, lease, Span::from_secs(99), at(115)));
+}

@@ -182,6 +182,8 @@ struct DeadWorker {
     member: Member,
     scope: LapseScope,
     connection_dropped: bool,
+    /// No server took heartbeats when its lease ended: no job is to blame for that.
+    after_outage: bool,
 }
 
 fn judge(
@@ -226,7 +228,11 @@ fn judge(
             Expiry::WindowPassed => LapseScope::OverlapAllowed,
             Expiry::LeasePassed => LapseScope::Everything,
         };
-        judged.dead.push(DeadWorker { member: member.clone(), scope, connection_dropped });
+        let age = engine.shared().store_time().map(|now| now.since(worker.last_heartbeat));
+        let after_outage =
+            age.is_some_and(|age| leases.began_too_late(worker.id, worker.lease, age, now));
+        let member = member.clone();
+        judged.dead.push(DeadWorker { member, scope, connection_dropped, after_outage });
     }
     judged
 }
@@ -240,16 +246,19 @@ fn lapsed_within(window: Span, engine: &Engine, worker: &WorkerBrief) -> bool {
 fn lapse_of(
     engine: &Engine,
     worker: &WorkerBrief,
-    (scope, mass): (LapseScope, bool),
+    (scope, mass, after_outage): (LapseScope, bool, bool),
     age: Span,
 ) -> Lapse {
     let attached_here = engine.shared().fleet.session(worker.id).is_some();
-    let evidence = evidence_of(worker, scope, (age, attached_here), engine.settings());
+    let mut evidence = evidence_of(worker, scope, (age, attached_here), engine.settings());
+    if after_outage {
+        evidence.text.push_str("; no server took heartbeats when its lease ended");
+    }
     Lapse {
         worker: worker.id,
         renewal: worker.renewal,
         scope,
-        mass,
+        mass: mass || after_outage,
         by: "lease monitor".into(),
         evidence,
     }
@@ -307,9 +316,9 @@ fn evidence_of(
 /// were live.
 async fn declare_dead(engine: &Engine, dead: &[DeadWorker], mass: bool, judged: BootTime) -> usize {
     let now = engine.shared().store_time();
-    let lapses = dead.iter().map(|DeadWorker { member, scope, .. }| {
+    let lapses = dead.iter().map(|DeadWorker { member, scope, after_outage, .. }| {
         let age = now.map_or(Span::ZERO, |now| now.since(member.brief.last_heartbeat));
-        let lapse = lapse_of(engine, &member.brief, (*scope, mass), age);
+        let lapse = lapse_of(engine, &member.brief, (*scope, mass, *after_outage), age);
         async move { (member, (*scope, age), engine.lapse(lapse, judged).await) }
     });
     let mut deactivated = 0;

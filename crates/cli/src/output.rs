@@ -1,6 +1,7 @@
 //! What goes to stdout: tables for people, JSON for programs. Nothing else writes there.
 
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use outlast_cli_core::exit::{Exit, Failure};
@@ -18,15 +19,32 @@ pub(crate) enum Format {
     Jsonl,
 }
 
-/// Writes text to stdout as it is.
+/// Whether the reader of stdout has gone.
+static READER_GONE: AtomicBool = AtomicBool::new(false);
+
+/// Writes text to stdout as it is. A reader that has seen enough (`| head`) is no fault: nothing
+/// more is written, and the command ends as it would have.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    if READER_GONE.load(Ordering::Relaxed) {
+        return Ok(());
+    }
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-    written.map_err(|error| match error.kind() {
-        // The reader has seen enough (`| head`): that is an end, not a fault.
-        ErrorKind::BrokenPipe => Failure::new(Exit::Ok, ""),
-        _ => Failure::failed(format!("cannot write to stdout: {error}")),
-    })
+    match written {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+            READER_GONE.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        other => other.map_err(|error| Failure::failed(format!("cannot write to stdout: {error}"))),
+    }
+}
+
+/// Ends a command that does nothing but print what comes, once its reader has gone.
+pub(crate) fn end_without_reader() -> Result<(), Failure> {
+    match READER_GONE.load(Ordering::Relaxed) {
+        true => Err(Failure::new(Exit::Ok, "")),
+        false => Ok(()),
+    }
 }
 
 pub(crate) fn is_terminal() -> bool {

@@ -136,6 +136,7 @@ fn show(line: &str, after: &mut Option<String>, format: Format) -> Result<(), Fa
         && let Ok(event) = serde_json::from_str::<Value>(data.trim())
     {
         print(&event, format)?;
+        output::end_without_reader()?;
     }
     Ok(())
 }

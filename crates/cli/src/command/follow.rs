@@ -71,13 +71,31 @@ pub(super) struct Follow<'a> {
     line: Line,
     /// Whether the first attempt has a heading too.
     headings: bool,
+    /// Whether the job is followed for its output alone.
+    output_alone: bool,
 }
 
 impl<'a> Follow<'a> {
     pub(super) fn new(client: &'a Client, id: &'a str, sink: LogSink) -> Self {
         let (after, kept) = (None, Vec::new());
         let line = Line::Fresh;
-        Self { client, id, sink, after, kept, epoch: None, line, headings: false }
+        Self {
+            client,
+            id,
+            sink,
+            after,
+            kept,
+            epoch: None,
+            line,
+            headings: false,
+            output_alone: false,
+        }
+    }
+
+    /// Follows the job for its output alone: when its reader has gone, nothing is left to do.
+    pub(super) const fn output_alone(mut self) -> Self {
+        self.output_alone = true;
+        self
     }
 
     /// Prints what comes until the job has ended, or for `limit`.
@@ -93,6 +111,9 @@ impl<'a> Follow<'a> {
         loop {
             match self.turn().await {
                 Ok((job, printed)) => {
+                    if self.output_alone {
+                        output::end_without_reader()?;
+                    }
                     away = None;
                     pause = if printed { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
                     last = job;

@@ -470,7 +470,7 @@ async fn logs(args: &Logs, environment: &Environment) -> Result<Exit, Failure> {
         Format::Jsonl => LogSink::Lines,
     };
     let id = job_id::whole(&client, &args.id).await?;
-    let mut follow = Follow::new(&client, &id, sink);
+    let mut follow = Follow::new(&client, &id, sink).output_alone();
     if args.follow {
         follow.until_it_ends(None).await?;
         // One document is whole when the job has ended.

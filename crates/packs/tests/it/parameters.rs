@@ -148,6 +148,8 @@ fn keys_that_resemble_a_keyword_are_noted_and_refused_only_as_a_typo_of_what_gua
         ("tpye: string", "type"),
         ("maxlenght: 3", "maxLength"),
         ("additionalPropertys: false", "additionalProperties"),
+        ("prefixitems: [{type: string, secret: true}]", "prefixItems"),
+        ("minPropertis: 1", "minProperties"),
     ] {
         let fault = parameter(typo).fault();
         assert!(fault.contains(&format!("did you mean `{meant}`?")), "{typo}: {fault}");

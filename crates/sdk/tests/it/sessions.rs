@@ -159,6 +159,29 @@ async fn a_server_that_refuses_a_known_worker_ends_nothing_that_runs() {
     assert_eq!(number(&stream.accept().await.0), 1);
 }
 
+/// A worker that offers other types attaches as a new one would. A server that did not know its
+/// token any more made it kill all that ran.
+#[tokio::test]
+async fn a_worker_whose_token_is_gone_when_its_packs_change_kills_nothing_within_its_lease() {
+    let mut server = Server::start();
+    let gate = Gate::default();
+    let worker = run(builder(&server), gate.clone());
+    let (stream, first) = server.attach(1).await;
+    stream.deliver([job(1)]);
+    gate.started_reach(1).await;
+    worker.control.offer(vec!["other".to_owned()]);
+    for _ in 0..2 {
+        let (stream, hello) = server.hello().await;
+        assert!(!hello.resumed);
+        stream.deny();
+    }
+    let (mut stream, again) = server.attach(2).await;
+    assert_eq!(again.worker_id, first.worker_id);
+    assert_eq!((gate.running(), gate.stops().len()), (1, 0));
+    gate.open();
+    assert_eq!(number(&stream.accept().await.0), 1);
+}
+
 #[tokio::test]
 async fn a_fault_makes_a_worker_quiet_with_the_reason_until_it_has_recovered() {
     let mut server = Server::start();

@@ -199,6 +199,12 @@ impl Stream {
         self.send(Body::Refused(Refused { code: code.into(), reason: "as scripted".into() }));
     }
 
+    /// Ends the stream as a server does that does not know the token.
+    pub(crate) fn deny(&self) {
+        // A worker that has left hears nothing.
+        let _ = self.push.send(Err(Status::unauthenticated("this token is not known")));
+    }
+
     pub(crate) fn send(&self, body: Body) {
         self.send_as(self.session, body);
     }

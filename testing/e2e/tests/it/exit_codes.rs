@@ -1,7 +1,9 @@
 //! How commands end, against a real server: scripts rely on these numbers.
 
+use std::process::Command;
 use std::time::Duration;
 
+use outlast_e2e::binary::outlast;
 use outlast_e2e::process::run_to_end;
 use outlast_e2e::wait::{LEASE, within};
 use outlast_e2e::{Run, Scene};
@@ -55,4 +57,8 @@ fn every_exit_code_of_the_contract_is_met() {
     assert_eq!(run_to_end(&away, Duration::from_secs(30)).code, Some(6));
     let failing = ["run", "core.fail", "--wait", "--server", &url];
     assert_eq!(run_to_end(&failing, Duration::from_secs(60)).code, Some(1));
+    // A reader of its output that goes once made a failed job look like a success.
+    let script = format!("\"$0\" {} | true; echo ${{PIPESTATUS[0]}}", failing.join(" "));
+    let shell = Command::new("bash").args(["-c", &script]).arg(outlast()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&shell.stdout).trim(), "1", "{shell:?}");
 }

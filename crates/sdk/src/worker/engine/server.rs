@@ -180,7 +180,8 @@ impl<H: Handler> Engine<H> {
     fn may_be_let_in_again(&mut self, now: BootTime) -> bool {
         let since = *self.session.denied_since.get_or_insert(now);
         let lease = self.state.reported().terms.lease;
-        self.session.resumed && now < since.after(lease)
+        let is_worth_it = self.session.resumed || self.work.in_flight.remaining() > 0;
+        is_worth_it && now < since.after(lease)
     }
 
     fn on_refused(&mut self, code: RefusalCode, reason: String, now: BootTime) {

@@ -137,9 +137,48 @@ const LOOKS_BEHIND_MAX: usize = 8;
 
 type Outcome = Result<Claims, ClaimRefusal>;
 
+/// A claim of a native worker, and the classes it may take from.
+#[derive(Clone, Copy, Debug)]
+struct Native<'a> {
+    claim: &'a Claim,
+    classes: &'a [ClassId],
+}
+
+/// Claims that follow each other and take from the same classes.
+#[derive(Debug)]
+struct Run<'a> {
+    classes: &'a [ClassId],
+    /// Each with its place among the claims of the batch.
+    members: Vec<(usize, Native<'a>)>,
+}
+
+/// A class that had claimable jobs after a claim came back short.
+#[derive(Debug)]
+struct LeftOver {
+    class: ClassId,
+    /// Whether a claim that looks past locked jobs may find some.
+    worth_a_look: bool,
+}
+
+/// Groups the claims that were not refused.
+fn runs_of<'a>(natives: &[Native<'a>], outcomes: &[Outcome]) -> Vec<Run<'a>> {
+    let mut runs: Vec<Run<'a>> = Vec::new();
+    for (member, outcome) in natives.iter().copied().enumerate().zip(outcomes) {
+        if outcome.is_err() {
+            continue;
+        }
+        let (_, Native { classes, .. }) = member;
+        match runs.last_mut() {
+            Some(run) if run.classes == classes => run.members.push(member),
+            _ => runs.push(Run { classes, members: vec![member] }),
+        }
+    }
+    runs
+}
+
 impl Tx<'_> {
-    /// Obeys the claims that a batch goes on with; those of native workers that follow
-    /// each other are one round trip.
+    /// Executes the claims at the start of `commands`; those of native workers that follow each
+    /// other are one round trip.
     pub(super) async fn claim_all(
         &mut self,
         commands: &[Command],
@@ -151,7 +190,7 @@ impl Tx<'_> {
             let Command::Claim(claim) = command else { break };
             match (&claim.claimant, &claim.from) {
                 (Claimant::Native { .. }, ClaimFrom::Classes(classes)) => {
-                    natives.push((claim, classes));
+                    natives.push(Native { claim, classes });
                 }
                 _ if natives.is_empty() => {
                     let claimed = self.claim_alone(claim).await?;
@@ -163,33 +202,38 @@ impl Tx<'_> {
         }
         // On the optimistic path, the message that claims jobs also locks the workers.
         let looked = self.opening.statements.is_empty();
-        let mut refusals = Vec::with_capacity(natives.len());
-        let mut statements = Vec::with_capacity(natives.len());
-        for (claim, classes) in &natives {
-            let refusal = self.native_refusal(&claim.claimant).filter(|_| looked);
-            if refusal.is_none() {
-                statements.push(self.take_of_classes(classes, claim));
-            }
-            refusals.push(refusal);
+        let mut outcomes: Vec<Outcome> = Vec::with_capacity(natives.len());
+        for native in &natives {
+            let refusal = self.native_refusal(&native.claim.claimant).filter(|_| looked);
+            outcomes.push(refusal.map_or_else(|| Ok(Claims::default()), Err));
         }
-        let mut taken = self.query_all(statements).await?.into_iter();
-        let refused = |claim: &Claim| self.native_refusal(&claim.claimant).is_some();
-        if !looked && natives.iter().any(|(claim, _)| refused(claim)) {
+        // Workers of equal profile claim from the same classes: one statement takes for all of
+        // them, and each gets its share of the rows, in order.
+        let runs = runs_of(&natives, &outcomes);
+        let statements = runs.iter().map(|run| {
+            let max = run.members.iter().map(|(_, native)| i64::from(native.claim.max.get())).sum();
+            self.take_of_classes(run.classes, max)
+        });
+        let taken = self.query_all(statements.collect()).await?;
+        let refused = |native: &Native<'_>| self.native_refusal(&native.claim.claimant).is_some();
+        if !looked && natives.iter().any(refused) {
             let words = "a worker that claims may not, any more".into();
             return Err(Failure::Again(Conflict::Stale, words));
         }
-        let mut outcomes = Vec::with_capacity(natives.len());
-        for ((claim, _), refusal) in natives.iter().zip(refusals) {
-            self.context.command = first + outcomes.len();
-            outcomes.push(match refusal {
-                Some(refusal) => Err(refusal),
-                None => {
-                    let rows = taken.next().unwrap_or_default();
-                    Ok(Claims::all(self.hold_all(claim, &rows).await?))
+        for (run, rows) in runs.iter().zip(taken) {
+            let mut rows = rows.as_slice();
+            for (nth, native) in &run.members {
+                self.context.command = first + nth;
+                let max = usize::try_from(native.claim.max.get()).unwrap_or(usize::MAX);
+                let (own, others) = rows.split_at(max.min(rows.len()));
+                rows = others;
+                let jobs = self.hold_all(native.claim, own).await?;
+                if let Some(Ok(claims)) = outcomes.get_mut(*nth) {
+                    claims.jobs = jobs;
                 }
-            });
+            }
         }
-        self.look_behind(&natives, &mut outcomes).await?;
+        self.look_behind(&runs, &mut outcomes).await?;
         replies.extend(outcomes.into_iter().map(Reply::Claimed));
         Ok(())
     }
@@ -199,39 +243,57 @@ impl Tx<'_> {
     /// about them.
     async fn look_behind(
         &mut self,
-        natives: &[(&Claim, &Vec<ClassId>)],
+        runs: &[Run<'_>],
         outcomes: &mut [Outcome],
     ) -> Result<(), Failure> {
-        let mut short: Vec<(&Claim, &[ClassId], &mut Claims)> = Vec::new();
-        for ((claim, classes), outcome) in natives.iter().zip(outcomes) {
-            if let Ok(claims) = outcome
-                && wanted(claim, &claims.jobs) > 0
-            {
-                short.push((claim, classes, claims));
-            }
-        }
+        let is_short = |(nth, native): &(usize, Native<'_>)| match outcomes.get(*nth) {
+            Some(Ok(claims)) => wanted(native.claim, &claims.jobs) > 0,
+            Some(Err(_)) | None => false,
+        };
+        let short: Vec<&Run<'_>> =
+            runs.iter().filter(|run| run.members.iter().any(is_short)).collect();
         if short.is_empty() {
             return Ok(());
         }
-        let statements = short.iter().map(|(_, classes, _)| {
-            let ids: Vec<i64> = classes.iter().map(|class| class.0).collect();
+        let statements = short.iter().map(|run| {
+            let ids: Vec<i64> = run.classes.iter().map(|class| class.0).collect();
             Statement::new(LEFT_OVER, values![ids, self.context.now.0])
         });
         let left = self.query_all(statements.collect()).await?;
-        for ((claim, classes, claims), rows) in short.into_iter().zip(left) {
+        for (run, rows) in short.into_iter().zip(left) {
+            let mut left = Vec::with_capacity(rows.len());
             for (nth, row) in rows.iter().enumerate() {
-                let class = ClassId(get(row, 0)?);
-                let several = wanted(claim, &claims.jobs);
                 // Of several classes, only the heads were looked at.
-                if classes.len() > 1 && nth < LOOKS_BEHIND_MAX && several > 0 {
-                    let rows =
-                        self.query(TAKE_OF_CLASS, values![class.0, self.context.now.0, several]);
-                    let rows = rows.await?;
-                    claims.jobs.append(&mut self.hold_all(claim, &rows).await?);
+                let worth_a_look = run.classes.len() > 1 && nth < LOOKS_BEHIND_MAX;
+                left.push(LeftOver { class: ClassId(get(row, 0)?), worth_a_look });
+            }
+            for (nth, native) in &run.members {
+                if let Some(Ok(claims)) = outcomes.get_mut(*nth) {
+                    self.take_behind(native.claim, &mut left, claims).await?;
                 }
-                if wanted(claim, &claims.jobs) > 0 {
-                    claims.passed_over.push(class);
-                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what one claim still wants from classes that have jobs left.
+    async fn take_behind(
+        &mut self,
+        claim: &Claim,
+        left: &mut [LeftOver],
+        claims: &mut Claims,
+    ) -> Result<(), Failure> {
+        for LeftOver { class, worth_a_look } in left {
+            let several = wanted(claim, &claims.jobs);
+            if *worth_a_look && several > 0 {
+                let rows = self.query(TAKE_OF_CLASS, values![class.0, self.context.now.0, several]);
+                let rows = rows.await?;
+                // The next claim would find none either.
+                *worth_a_look = i64::try_from(rows.len()) == Ok(several);
+                claims.jobs.append(&mut self.hold_all(claim, &rows).await?);
+            }
+            if wanted(claim, &claims.jobs) > 0 {
+                claims.passed_over.push(*class);
             }
         }
         Ok(())
@@ -258,7 +320,7 @@ impl Tx<'_> {
         let mut claimed = Vec::new();
         match &claim.from {
             ClaimFrom::Classes(classes) => {
-                let statement = self.take_of_classes(classes, claim);
+                let statement = self.take_of_classes(classes, claim.max.get().into());
                 let rows = self.query(statement.sql, statement.values).await?;
                 claimed = self.hold_all(claim, &rows).await?;
             }
@@ -282,8 +344,7 @@ impl Tx<'_> {
         Ok(Ok(Claims::all(claimed)))
     }
 
-    fn take_of_classes(&self, classes: &[ClassId], claim: &Claim) -> Statement {
-        let max = i64::from(claim.max.get());
+    fn take_of_classes(&self, classes: &[ClassId], max: i64) -> Statement {
         if let [class] = classes {
             return Statement::new(TAKE_OF_CLASS, values![class.0, self.context.now.0, max]);
         }

@@ -84,11 +84,10 @@ impl Watch {
         if seen.renewal == UNKNOWN {
             seen.renewal = renewal;
         } else if seen.renewal < renewal {
-            let dropped = match liveness {
-                Liveness::Live => seen.dropped.filter(|dropped| asked <= *dropped),
-                Liveness::Suspect | Liveness::Lapsed | Liveness::Gone => seen.dropped,
-            };
-            *seen = Seen { renewal, since: now, dropped };
+            *seen = Seen { renewal, since: now, dropped: seen.dropped };
+        }
+        if liveness == Liveness::Live {
+            seen.dropped = seen.dropped.filter(|dropped| asked <= *dropped);
         }
     }
 

@@ -17,6 +17,7 @@
 //! - [`sessions`], [`session_facts`]: the workers attached here, and what they hold
 //! - [`classes`], [`estimate`]: how many claimable jobs each class has
 //! - [`dispatch`]: which session gets how many jobs of which classes; pure
+//! - [`isolation`]: which worker is kept free for a job that must run alone; pure
 //! - [`fleet`], [`profile`]: the workers of every server, and what each can run
 //! - [`wait_reason`]: why a job waits, in words
 //! - [`long_poll`]: plain clients that wait for jobs
@@ -35,6 +36,7 @@ mod event_loop;
 pub(crate) mod fleet;
 mod heartbeats;
 pub(crate) mod input;
+mod isolation;
 mod long_poll;
 pub(crate) mod output;
 pub(crate) mod profile;

@@ -115,7 +115,12 @@ pub(crate) const ALL: &[Key] = &[
         "whether a shutdown uses up a retry: free or charge",
         INTERRUPTIONS,
     ),
-    key("executor.loss_budget", "3", "worker deaths that a job survives", COUNT),
+    key(
+        "executor.loss_budget",
+        "3",
+        "worker deaths that end a job, if it ran alone in the last",
+        COUNT,
+    ),
     key("executor.interruption_budget", "10", "shutdowns and outages that a job survives", COUNT),
     key(
         "ojs.lease",

@@ -12,6 +12,7 @@ use outlast_core::worker::liveness::WorkerEvent;
 use outlast_store::Command;
 use outlast_store::command::{ClassId, First, WorkerMove};
 
+use crate::engine::dispatch::Planned;
 use crate::engine::input::{KeepingSender, ReplySender};
 
 /// Most weight in one batch; an enqueued job weighs 1. Keeps a batch to a few milliseconds.
@@ -37,7 +38,9 @@ pub(crate) enum ReplyTo {
     /// To the session that sent the report.
     Report { worker: WorkerId, session: u64, job: JobId, epoch: Epoch, finished: bool },
     /// To the session that the jobs are claimed for.
-    Session { worker: WorkerId, session: u64, classes: Vec<ClassId>, max: u32, tokens: u32 },
+    Session(Planned),
+    /// To the bookkeeping of a class whose jobs must run alone: whether this server leads for it.
+    Isolation(ClassId),
     /// To the lease monitor, which may declare many workers dead at once.
     Lapse { mass: bool, caller: ReplySender },
     /// To the bookkeeping of a class that no worker can run.
@@ -55,7 +58,11 @@ impl ReplyTo {
             Self::Caller(_) | Self::CallerKeeping(_) | Self::Lapse { .. } | Self::Queue { .. } => {
                 true
             }
-            Self::Report { .. } | Self::Session { .. } | Self::Unclaimable(_) | Self::None => false,
+            Self::Report { .. }
+            | Self::Session(_)
+            | Self::Isolation(_)
+            | Self::Unclaimable(_)
+            | Self::None => false,
         }
     }
 }
@@ -113,7 +120,7 @@ impl Batcher {
         let mut planned = HashMap::new();
         let claims = self.lanes.get(Lane::Claim as usize).into_iter().flatten();
         for op in claims {
-            let ReplyTo::Session { classes, max, .. } = &op.reply_to else { continue };
+            let ReplyTo::Session(Planned { classes, max, .. }) = &op.reply_to else { continue };
             for class in classes {
                 *planned.entry(*class).or_default() += u64::from(*max);
             }

@@ -137,7 +137,8 @@ impl Classes {
         }
         for (id, count) in counts {
             let Some(class) = self.by_id.get(&id) else { continue };
-            self.set_ready(id, class.ready.took(count));
+            let took = if class.key.isolated { Estimate::took_alone } else { Estimate::took };
+            self.set_ready(id, took(class.ready, count));
         }
     }
 

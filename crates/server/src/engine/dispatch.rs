@@ -4,11 +4,13 @@
 //! slots, least loaded first. Slots are filled before anyone gets prefetch. Isolated jobs
 //! go to a worker that holds nothing, and it gets nothing beside them.
 
+use std::collections::{HashMap, HashSet};
+
 use outlast_core::id::WorkerId;
 use outlast_store::command::ClassId;
 
-use crate::engine::classes::Classes;
-use crate::engine::sessions::Sessions;
+use crate::engine::classes::{Class, Classes};
+use crate::engine::sessions::{Alone, Session, Sessions};
 
 /// Most jobs that one claim takes, so that no worker makes a batch long.
 const CLAIM_MAX: u32 = 512;
@@ -20,6 +22,8 @@ pub(crate) struct Planned {
     pub(crate) session: u64,
     pub(crate) classes: Vec<ClassId>,
     pub(crate) max: u32,
+    /// Whether it is for a job that must run alone.
+    pub(crate) alone: bool,
     /// Tokens that were taken for it, where handing out is limited.
     pub(crate) tokens: u32,
 }
@@ -30,15 +34,37 @@ pub(crate) fn plan(sessions: &mut Sessions, classes: &Classes) -> Vec<Planned> {
         return Vec::new();
     }
     let mut planned = plan_isolated(sessions, classes);
-    let taken: Vec<WorkerId> = planned.iter().map(|claim| claim.worker).collect();
+    let taken: HashSet<WorkerId> = planned.iter().map(|claim| claim.worker).collect();
     let free = candidates(sessions, classes, &taken, false);
-    if free.is_empty() {
+    let shared = if free.is_empty() {
         let prefetching = candidates(sessions, classes, &taken, true);
-        planned.extend(share_out(prefetching, true));
+        share_out(prefetching, true)
     } else {
-        planned.extend(share_out(free, false));
-    }
+        share_out(free, false)
+    };
+    planned.extend(grouped(shared));
     planned
+}
+
+/// Puts claims of the same classes behind each other, the least loaded first: a store takes for
+/// all of them at once.
+fn grouped(planned: Vec<Planned>) -> Vec<Planned> {
+    let mut groups: Vec<Vec<Planned>> = Vec::new();
+    let mut places: HashMap<Vec<ClassId>, usize> = HashMap::new();
+    for claim in planned {
+        let place = match places.get(&claim.classes) {
+            Some(place) => *place,
+            None => {
+                places.insert(claim.classes.clone(), groups.len());
+                groups.push(Vec::new());
+                groups.len() - 1
+            }
+        };
+        if let Some(group) = groups.get_mut(place) {
+            group.push(claim);
+        }
+    }
+    groups.into_iter().flatten().collect()
 }
 
 /// A session with room, and the waiting classes that it can take.
@@ -55,7 +81,7 @@ struct Candidate {
 fn candidates(
     sessions: &mut Sessions,
     classes: &Classes,
-    taken: &[WorkerId],
+    taken: &HashSet<WorkerId>,
     with_prefetch: bool,
 ) -> Vec<Candidate> {
     let mut found: Vec<Candidate> = sessions
@@ -71,8 +97,7 @@ fn candidates(
                 }
             }
             // A claim that waits for the worker's row counts: others are to get the jobs meanwhile.
-            let in_flight = u64::try_from(session.in_flight.len()).unwrap_or(u64::MAX);
-            let in_flight = in_flight.saturating_add(session.pending.into());
+            let in_flight = u64::from(session.busy());
             (!able.is_empty()).then(|| Candidate {
                 worker: session.worker,
                 session: session.number,
@@ -108,30 +133,55 @@ fn share_out(candidates: Vec<Candidate>, prefetching: bool) -> Vec<Planned> {
             session: candidate.session,
             classes: candidate.classes,
             max,
+            alone: false,
             tokens: 0,
         });
     }
     planned
 }
 
+/// Plans a claim for each idle worker, of one job that must run alone. After such a job, a worker
+/// takes others first, or many of them would keep the others from running.
 fn plan_isolated(sessions: &mut Sessions, classes: &Classes) -> Vec<Planned> {
-    let mut planned: Vec<Planned> = Vec::new();
-    for (id, class) in classes.claimable().filter(|(_, class)| class.key.isolated) {
-        let idle = sessions
-            .iter_mut()
-            .filter(|session| {
-                session.in_flight.is_empty() && session.pending == 0 && session.room(false) > 0
-            })
-            .filter(|session| planned.iter().all(|claim| claim.worker != session.worker))
-            .find_map(|session| {
-                session.can_take(id, &class.key).then_some((session.worker, session.number))
-            });
-        if let Some((worker, session)) = idle {
-            planned.push(Planned { worker, session, classes: vec![id], max: 1, tokens: 0 });
+    let isolated: Vec<(ClassId, &Class)> =
+        classes.claimable().filter(|(_, class)| class.key.isolated).collect();
+    if isolated.is_empty() {
+        return Vec::new();
+    }
+    let mut idle: Vec<&mut Session> =
+        sessions.iter_mut().filter(|session| session.is_free_alone()).collect();
+    idle.retain_mut(|session| {
+        let others = || classes.claimable().filter(|(_, class)| !class.key.isolated);
+        session.reserved.is_some()
+            || session.alone != Alone::Ran
+            || !others().any(|(id, class)| session.can_take(id, &class.key))
+    });
+    let mut planned = Vec::new();
+    for (id, class) in isolated {
+        let mut left = class.ready.wanted();
+        idle.retain_mut(|session| {
+            let takes = left > 0
+                && session.reserved.is_none_or(|class| class == id)
+                && session.can_take(id, &class.key);
+            if takes {
+                left -= 1;
+                planned.push(Planned {
+                    worker: session.worker,
+                    session: session.number,
+                    classes: vec![id],
+                    max: 1,
+                    alone: true,
+                    tokens: 0,
+                });
+            }
+            !takes
+        });
+        if idle.is_empty() {
+            break;
         }
     }
     planned
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

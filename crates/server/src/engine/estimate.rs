@@ -82,6 +82,18 @@ impl Estimate {
             Self::AtLeast(_) => Self::of(got.saturating_mul(2)),
         }
     }
+
+    /// As [`Estimate::took`], of jobs that must run alone. A claim in vain would cost a worker that
+    /// was kept free for it, so none are taken to be left. The next look finds those that are.
+    pub(crate) const fn took_alone(self, got: u64) -> Self {
+        match self {
+            Self::Many => Self::Many,
+            Self::Exactly(known) | Self::AtLeast(known) if known > got => {
+                Self::Exactly(known - got)
+            }
+            Self::None | Self::Exactly(_) | Self::AtLeast(_) => Self::None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -113,6 +125,13 @@ mod tests {
             estimate = estimate.took(1);
             assert_eq!(estimate, Estimate::None);
         }
+    }
+
+    #[test]
+    fn no_more_jobs_that_must_run_alone_are_looked_for_than_were_counted() {
+        let two = Estimate::None.counted(2);
+        assert_eq!(two.took_alone(1).wanted(), 1);
+        assert_eq!(two.took_alone(1).took_alone(1), Estimate::None);
     }
 
     #[test]

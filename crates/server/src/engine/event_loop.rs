@@ -7,6 +7,7 @@
 //! - [`backlog`]: reading how many claimable jobs there are
 //! - [`arrivals`]: jobs that programs stored by SQL
 //! - [`peers`]: signals to and from other servers on the store
+//! - [`isolation`]: keeping a worker free for jobs that must run alone
 //! - [`missed`]: reading what they may have said while they were not heard
 //! - [`redispatch`]: how fast jobs of many dead workers are handed out again
 //! - [`unclaimable`]: failing jobs that no live worker can run
@@ -16,6 +17,7 @@ mod backlog;
 mod claims;
 mod commit;
 mod deferred;
+mod isolation;
 mod missed;
 mod peers;
 mod redispatch;
@@ -37,6 +39,7 @@ use crate::engine::batcher::{Batcher, Op, ReplyTo};
 use crate::engine::classes::Classes;
 use crate::engine::error::Unavailable;
 use crate::engine::input::{Input, ReplySender, SessionReport};
+use crate::engine::isolation::Isolation;
 use crate::engine::output::{CloseReason, SessionOrder};
 use crate::engine::sessions::{AttemptProgress, Session, Sessions};
 use crate::engine::shared_state::SharedState;
@@ -49,6 +52,7 @@ const INPUTS_PER_TURN: usize = 4_096;
 
 /// What the loop owns. Nothing else touches it.
 struct EventLoop {
+    server: Uuid,
     writer: BatchWriter,
     shared: Arc<SharedState>,
     metrics: Arc<Metrics>,
@@ -62,6 +66,7 @@ struct EventLoop {
     peers: peers::Peers,
     missed: missed::Missed,
     redispatch: redispatch::Redispatch,
+    isolation: Isolation,
     unclaimable: unclaimable::Unclaimable,
     shutdown: Shutdown,
 }
@@ -82,6 +87,7 @@ pub(crate) async fn run(
     (own, mut inputs): (mpsc::WeakSender<Input>, mpsc::Receiver<Input>),
 ) {
     let mut events = EventLoop {
+        server,
         shared: Arc::clone(&storage.shared),
         metrics: Arc::clone(&storage.metrics),
         writer: BatchWriter::new(storage, Lane::Work, server),
@@ -94,6 +100,7 @@ pub(crate) async fn run(
         peers: peers::Peers::default(),
         missed: missed::Missed::default(),
         redispatch: redispatch::Redispatch::new(boot_time()),
+        isolation: Isolation::default(),
         unclaimable: unclaimable::Unclaimable::default(),
         shutdown: Shutdown::NotBegun,
     };

@@ -36,9 +36,24 @@ pub(crate) struct Session {
     pub(crate) in_flight: HashMap<JobId, InFlightAttempt>,
     /// Jobs claimed for it whose claim is still under way.
     pub(crate) pending: u32,
+    /// How it stands to jobs that must run alone.
+    pub(crate) alone: Alone,
+    /// The class whose job it is kept free for: it gets nothing else.
+    pub(crate) reserved: Option<ClassId>,
     /// Which classes it can take, as determined so far.
     fits: HashMap<ClassId, bool>,
     outbox: Outbox,
+}
+
+/// How a session stands to jobs that must run alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alone {
+    /// Neither of these.
+    No,
+    /// A claim of one is under way.
+    Claiming,
+    /// Its last job was one: others come first now.
+    Ran,
 }
 
 /// An attempt that a session holds.
@@ -88,6 +103,8 @@ impl Session {
             running: true,
             in_flight: HashMap::new(),
             pending: 0,
+            alone: Alone::No,
+            reserved: None,
             fits: HashMap::new(),
             outbox: Outbox::default(),
         }
@@ -100,18 +117,33 @@ impl Session {
         self.facts.set_slots(slots);
     }
 
+    /// Whether the worker takes new work at all.
+    pub(crate) fn gets_work(&self) -> bool {
+        self.running && self.facts.not_polling_for().is_none()
+    }
+
+    /// Whether a job that must run alone is on the worker, or on its way to it.
+    pub(crate) fn runs_alone(&self) -> bool {
+        self.alone == Alone::Claiming || self.in_flight.values().any(|attempt| attempt.isolated)
+    }
+
+    /// Returns how many jobs it holds or is about to.
+    pub(crate) fn busy(&self) -> u32 {
+        u32::try_from(self.in_flight.len()).unwrap_or(u32::MAX).saturating_add(self.pending)
+    }
+
+    /// Whether a job that must run alone may come now.
+    pub(crate) fn is_free_alone(&self) -> bool {
+        self.gets_work() && self.slots > 0 && self.in_flight.is_empty() && self.pending == 0
+    }
+
     /// Returns how many more jobs it takes, prefetch included or not.
     pub(crate) fn room(&self, with_prefetch: bool) -> u32 {
-        let gets_work = self.running
-            && self.facts.not_polling_for().is_none()
-            && !self.in_flight.values().any(|attempt| attempt.isolated);
-        if !gets_work {
+        if !self.gets_work() || self.reserved.is_some() || self.runs_alone() {
             return 0;
         }
-        let in_flight =
-            u32::try_from(self.in_flight.len()).unwrap_or(u32::MAX).saturating_add(self.pending);
         let limit = self.slots + if with_prefetch { self.prefetch } else { 0 };
-        limit.saturating_sub(in_flight)
+        limit.saturating_sub(self.busy())
     }
 
     pub(crate) fn can_take(&mut self, id: ClassId, key: &ClassKey) -> bool {
@@ -127,6 +159,7 @@ impl Session {
             progress: AttemptProgress::Delivered,
             isolated: claimed.isolated,
         };
+        self.alone = if claimed.isolated { Alone::Ran } else { Alone::No };
         self.hold(claimed.job.id, attempt);
         self.outbox.deliveries.push(claimed);
     }
@@ -220,6 +253,10 @@ impl Sessions {
 
     pub(crate) fn get(&self, worker: WorkerId) -> Option<&Session> {
         self.by_worker.get(&worker)
+    }
+
+    pub(crate) fn get_mut(&mut self, worker: WorkerId) -> Option<&mut Session> {
+        self.by_worker.get_mut(&worker)
     }
 
     pub(crate) fn workers(&self) -> impl Iterator<Item = WorkerId> {

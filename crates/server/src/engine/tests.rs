@@ -6,14 +6,17 @@ use outlast_core::budget::{Budgets, ScheduledTimeout};
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::Rules;
 use outlast_core::time::Timestamp;
+use outlast_core::worker::liveness::WorkerEvent;
 use outlast_packs::PackSet;
 use outlast_store::command::{
-    Attach, ClaimFrom, Claimant, ClassKey, First, JobOrder, NewJob, Origin, Payload, QueueOrder,
-    Registration, Route, Sweep, WorkerRole,
+    Attach, ClaimFrom, Claimant, ClassKey, EndDetail, Finish, First, JobOrder, NewJob, Origin,
+    Payload, QueueOrder, Registration, ReportedOutcome, Route, Start, Sweep, WorkerMove,
+    WorkerRole,
 };
 use outlast_store::event::EventQuery;
 use outlast_store::idempotency::EnqueueOnce;
 use outlast_store::model::ModelStore;
+use outlast_store::record::JobRecord;
 use outlast_store::signal::Heard;
 use outlast_store::store::ManualClock;
 use outlast_store::{Batch, BatchId};
@@ -21,9 +24,11 @@ use outlast_store::{Batch, BatchId};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::engine::input::SessionReport;
 use crate::engine::output::{Output, SessionOrder, SessionOutput};
 use crate::engine::profile::Profile;
 use crate::engine::sessions::Session;
+use crate::session::convert::native_fence;
 
 /// Every second job once waited for the monitor's next look.
 #[tokio::test]
@@ -235,6 +240,102 @@ async fn no_job_is_failed_for_want_of_workers_unless_the_workers_were_read_a_mom
     };
     assert_eq!(read(false).await, State::Available);
     assert_eq!(read(true).await, State::Discarded);
+}
+
+/// Waits until a worker holds a job.
+async fn holder_of(engine: &Engine, job: JobId) -> (WorkerId, JobRecord) {
+    let begun = tokio::time::Instant::now();
+    loop {
+        let found = engine.store().job(job).await.unwrap().unwrap();
+        if let Some(worker) = found.holder.as_ref().and_then(|holder| holder.worker) {
+            return (worker, found);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{found:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Starts an attempt and ends its worker.
+async fn die_under(engine: &Engine, (worker, job): (WorkerId, JobId), epoch: Epoch) {
+    let start = Start { job, fence: native_fence(worker, epoch), pack_digest: None };
+    engine.submit(Command::Start(start)).await.unwrap();
+    let died = WorkerMove {
+        worker,
+        event: WorkerEvent::Died,
+        session: None,
+        by: "test".into(),
+        evidence: "killed".into(),
+    };
+    engine.submit(Command::Worker(died)).await.unwrap();
+    engine.send(Input::WorkerLapsed { worker }).await.unwrap();
+}
+
+/// Completes an attempt, as its worker's session would.
+async fn complete(engine: &Engine, worker: WorkerId, (job, epoch): (JobId, Epoch)) {
+    let finish = Finish {
+        job,
+        fence: native_fence(worker, epoch),
+        reported: ReportedOutcome::Completed,
+        detail: EndDetail::default(),
+        by: "test".into(),
+    };
+    let command = Command::Finish(Box::new(finish));
+    let report = SessionReport { job, epoch, command, finished: true };
+    let reports = Input::Reports { worker, session: 1, reports: vec![report] };
+    engine.send(reports).await.unwrap();
+    // The loop answers what came before.
+    engine.submit(Command::Enqueue(Box::new(noop_job(rand::random())))).await.unwrap();
+}
+
+/// REVIEW S3: a job that must run alone waited forever on a fleet that is always full.
+#[tokio::test]
+async fn job_that_must_run_alone_gets_a_worker_of_a_fleet_that_is_always_full() {
+    let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+    let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
+    let engine = Engine::start(Arc::new(store), settings);
+    let poison = JobId(Uuid::from_u128(1));
+    let fleet = [1_000, 1_001, 1_002].map(|n| WorkerId(Uuid::from_u128(n)));
+    let mut streams = Vec::new();
+    for worker in fleet {
+        streams.push(attach_sdk_worker(&engine, worker, 2).await);
+    }
+    // More than ever end in this test.
+    engine.submit(Command::EnqueueAll((100..200).map(noop_job).collect())).await.unwrap();
+    let better = NewJob { priority: 9, ..noop_job(1) };
+    engine.submit(Command::Enqueue(Box::new(better))).await.unwrap();
+    for victim in 1..=2 {
+        let victim = WorkerId(Uuid::from_u128(victim));
+        streams.push(attach_sdk_worker(&engine, victim, 1).await);
+        let (worker, found) = holder_of(&engine, poison).await;
+        assert_eq!((worker, found.isolated), (victim, false));
+        die_under(&engine, (victim, poison), found.epoch).await;
+    }
+    let found = engine.store().job(poison).await.unwrap().unwrap();
+    assert!(found.isolated && found.state == State::Available, "{found:?}");
+    // Jobs end one by one, on one worker after the other, as they do on any fleet.
+    for turn in 0..9 {
+        // Slower than a server looks for workers to keep free.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let worker = fleet[turn % fleet.len()];
+        match engine.store().in_flight_of(worker).await.unwrap().pop() {
+            Some(attempt) if attempt.job != poison => {
+                complete(&engine, worker, (attempt.job, attempt.epoch)).await;
+            }
+            _ => break,
+        }
+    }
+    let (worker, _) = holder_of(&engine, poison).await;
+    let in_flight = async |worker| engine.store().in_flight_of(worker).await.unwrap().len();
+    for other in fleet.into_iter().filter(|other| *other != worker) {
+        let all_slots = async {
+            while in_flight(other).await < 2 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let full = tokio::time::timeout(Duration::from_secs(30), all_slots).await;
+        full.expect("no other worker is kept free");
+    }
+    assert_eq!(in_flight(worker).await, 1, "it runs alone");
 }
 
 pub(crate) async fn attach_sdk_worker(

@@ -54,7 +54,7 @@ macro_rules! best_of {
                  cross join lateral (
                      select r.class, r.rank, r.seq from ready r
                      where r.class = k.class and (r.expires is null or r.expires > $2)
-                     order by r.class, r.rank, r.seq limit 2 * $3::bigint) h
+                     order by r.class, r.rank, r.seq limit $3::bigint + 100) h
                  order by h.rank, h.seq),
              best as materialized (
                  select r.place
@@ -97,7 +97,7 @@ const TAKE_OF_QUEUE: &str = take!(
          cross join lateral (
              select r.class, r.rank, r.seq from ready r
              where r.class = k.class and (r.expires is null or r.expires > $2)
-             order by r.class, r.rank, r.seq limit 2 * $3::bigint) h
+             order by r.class, r.rank, r.seq limit $3::bigint + 100) h
          order by h.rank, h.seq),
      front as materialized (
          select r.place
@@ -132,6 +132,9 @@ const LEFT_OVER: &str = "select c.id from class c where c.id = any($1::bigint[])
              order by r.class, r.rank, r.seq limit 1), false)
      order by c.id";
 
+/// After how many jobs a statement takes for no further worker.
+const RUN_MAX: i64 = 1_024;
+
 /// In how many classes a claim looks for jobs behind those that are locked.
 const LOOKS_BEHIND_MAX: usize = 8;
 
@@ -152,6 +155,13 @@ struct Run<'a> {
     members: Vec<(usize, Native<'a>)>,
 }
 
+impl Run<'_> {
+    /// Returns how many jobs its claims want together.
+    fn wants(&self) -> i64 {
+        self.members.iter().map(|(_, native)| i64::from(native.claim.max.get())).sum()
+    }
+}
+
 /// A class that had claimable jobs after a claim came back short.
 #[derive(Debug)]
 struct LeftOver {
@@ -169,7 +179,9 @@ fn runs_of<'a>(natives: &[Native<'a>], outcomes: &[Outcome]) -> Vec<Run<'a>> {
         }
         let (_, Native { classes, .. }) = member;
         match runs.last_mut() {
-            Some(run) if run.classes == classes => run.members.push(member),
+            Some(run) if run.classes == classes && run.wants() < RUN_MAX => {
+                run.members.push(member);
+            }
             _ => runs.push(Run { classes, members: vec![member] }),
         }
     }
@@ -210,10 +222,7 @@ impl Tx<'_> {
         // Workers of equal profile claim from the same classes: one statement takes for all of
         // them, and each gets its share of the rows, in order.
         let runs = runs_of(&natives, &outcomes);
-        let statements = runs.iter().map(|run| {
-            let max = run.members.iter().map(|(_, native)| i64::from(native.claim.max.get())).sum();
-            self.take_of_classes(run.classes, max)
-        });
+        let statements = runs.iter().map(|run| self.take_of_classes(run.classes, run.wants()));
         let taken = self.query_all(statements.collect()).await?;
         let refused = |native: &Native<'_>| self.native_refusal(&native.claim.claimant).is_some();
         if !looked && natives.iter().any(refused) {
@@ -267,33 +276,42 @@ impl Tx<'_> {
                 let worth_a_look = run.classes.len() > 1 && nth < LOOKS_BEHIND_MAX;
                 left.push(LeftOver { class: ClassId(get(row, 0)?), worth_a_look });
             }
-            for (nth, native) in &run.members {
-                if let Some(Ok(claims)) = outcomes.get_mut(*nth) {
-                    self.take_behind(native.claim, &mut left, claims).await?;
-                }
+            for class in left {
+                self.take_behind(run, &class, outcomes).await?;
             }
         }
         Ok(())
     }
 
-    /// Takes what one claim still wants from classes that have jobs left.
+    /// Takes what the claims of a run still want from a class that has jobs left.
     async fn take_behind(
         &mut self,
-        claim: &Claim,
-        left: &mut [LeftOver],
-        claims: &mut Claims,
+        run: &Run<'_>,
+        LeftOver { class, worth_a_look }: &LeftOver,
+        outcomes: &mut [Outcome],
     ) -> Result<(), Failure> {
-        for LeftOver { class, worth_a_look } in left {
-            let several = wanted(claim, &claims.jobs);
-            if *worth_a_look && several > 0 {
-                let rows = self.query(TAKE_OF_CLASS, values![class.0, self.context.now.0, several]);
-                let rows = rows.await?;
-                // The next claim would find none either.
-                *worth_a_look = i64::try_from(rows.len()) == Ok(several);
-                claims.jobs.append(&mut self.hold_all(claim, &rows).await?);
-            }
-            if wanted(claim, &claims.jobs) > 0 {
-                claims.passed_over.push(*class);
+        let wants = |outcomes: &[Outcome], nth: usize, claim: &Claim| match outcomes.get(nth) {
+            Some(Ok(claims)) => wanted(claim, &claims.jobs),
+            Some(Err(_)) | None => 0,
+        };
+        let several: i64 =
+            run.members.iter().map(|(nth, native)| wants(outcomes, *nth, native.claim)).sum();
+        let mut rows = Vec::new();
+        if *worth_a_look && several > 0 {
+            let values = values![class.0, self.context.now.0, several];
+            rows = self.query(TAKE_OF_CLASS, values).await?;
+        }
+        let mut rows = rows.as_slice();
+        for (nth, Native { claim, .. }) in &run.members {
+            let share = usize::try_from(wants(outcomes, *nth, claim)).unwrap_or(usize::MAX);
+            let (own, others) = rows.split_at(share.min(rows.len()));
+            rows = others;
+            let mut jobs = self.hold_all(claim, own).await?;
+            if let Some(Ok(claims)) = outcomes.get_mut(*nth) {
+                claims.jobs.append(&mut jobs);
+                if wanted(claim, &claims.jobs) > 0 {
+                    claims.passed_over.push(*class);
+                }
             }
         }
         Ok(())

@@ -65,6 +65,43 @@ fn jobs_of_a_fleet_that_dies_together_run_again_and_none_is_blamed() {
     scene.judge();
 }
 
+/// REVIEW S3: a job that must run alone waited for as long as the fleet was full.
+#[test]
+fn a_job_that_kills_its_workers_runs_alone_on_a_full_fleet_and_is_given_up() {
+    let scene = Scene::start();
+    let start = |n: usize| {
+        let named = WorkerOptions::named(&format!("full-{n}"));
+        scene.worker_with(&named.concurrency(2))
+    };
+    // So many that two deaths in a row are no mass loss.
+    let mut fleet: Vec<Worker> = (0..5).map(start).collect();
+    // Enough for all slots until the end.
+    let others: Vec<String> = (0..400).map(|_| scene.run(Run::holding(SHORT * 8))).collect();
+    let poison = scene.run(Run::holding(Duration::from_secs(300)).with("priority", json!(9)));
+    let bound = within(LEASE + RECONNECT + SWEEP * 2);
+    for epoch in 1..=3 {
+        scene.await_start(&poison, epoch, bound);
+        // A start that the server does not know of would be free.
+        let running = scene.await_status(&poison, "running", bound);
+        let nth = fleet.iter().position(|worker| running["worker"]["id"] == worker.id());
+        let mut killed = fleet.remove(nth.expect("it runs on one of them"));
+        if epoch > 2 {
+            let shown = scene.api().try_worker(killed.id()).expect("the worker is known");
+            assert_eq!(shown["in_flight"], 1, "epoch {epoch} does not run alone: {shown}");
+        }
+        killed.kill_whole();
+        fleet.push(start(10 + usize::try_from(epoch).unwrap()));
+    }
+    let given_up = scene.await_status(&poison, "abandoned", bound);
+    assert_eq!(given_up["dead_letter"], "poison_suspect", "{given_up}");
+    let waiting = |job: &&String| scene.api().execution(job)["status"] == "requested";
+    assert!(others.iter().rev().find(waiting).is_some(), "the fleet was full all the time");
+    for job in &others {
+        scene.cancel(job);
+    }
+    scene.judge();
+}
+
 #[test]
 fn a_drain_ordered_while_the_worker_is_away_reaches_it_when_it_is_back() {
     let interval = Duration::from_secs(1);

@@ -17,7 +17,7 @@ fn worker(n: u128) -> WorkerId {
     WorkerId(Uuid::from_u128(n))
 }
 
-fn session(n: u128, slots: u32, in_flight: u128) -> Session {
+pub(in crate::engine) fn session(n: u128, slots: u32, in_flight: u128) -> Session {
     let profile = Profile {
         role: WorkerRole::Sdk,
         queues: vec!["default".into()],
@@ -110,6 +110,17 @@ fn prefetch_is_used_only_when_all_slots_are_taken() {
 fn isolated_job_goes_alone_to_an_idle_worker() {
     let sessions = vec![session(1, 10, 1), session(2, 10, 0)];
     check(known(sessions, "default", true, 5), &[(2, 1)]);
+}
+
+/// Each plan once found a worker for one of them.
+#[test]
+fn isolated_jobs_go_to_all_idle_workers_at_once() {
+    let attached = (1..=5).map(|n| session(n, 10, 0)).collect();
+    let (mut sessions, classes) = known(attached, "default", true, 4);
+    let planned = plan(&mut sessions, &classes);
+    assert!(planned.iter().all(|claim| claim.alone && claim.max == 1), "{planned:?}");
+    let workers: std::collections::BTreeSet<_> = planned.iter().map(|claim| claim.worker).collect();
+    assert_eq!((planned.len(), workers.len()), (4, 4));
 }
 
 /// Claims were once planned twice while they were on their way to the store.

@@ -9,8 +9,8 @@ use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, First};
 use super::EventLoop;
 use crate::clock::boot_time;
 use crate::engine::batcher::{Op, ReplyTo};
-use crate::engine::dispatch::Planned;
 use crate::engine::estimate::Estimate;
+use crate::engine::sessions::Alone;
 
 impl EventLoop {
     pub(super) fn plan_claims(&mut self) {
@@ -75,15 +75,16 @@ impl EventLoop {
             let (worker, session) = (planned.worker, planned.session);
             if let Some(session) = self.sessions.current(worker, session) {
                 session.pending = session.pending.saturating_add(planned.max);
+                if planned.alone {
+                    session.alone = Alone::Claiming;
+                }
             }
             let command = Command::Claim(Claim {
                 claimant: Claimant::Native { worker, session },
                 from: ClaimFrom::Classes(planned.classes.clone()),
                 max,
             });
-            let Planned { classes, max, tokens, .. } = planned;
-            let reply_to = ReplyTo::Session { worker, session, classes, max, tokens };
-            claims.push(Op { command, reply_to });
+            claims.push(Op { command, reply_to: ReplyTo::Session(planned) });
         }
         claims
     }

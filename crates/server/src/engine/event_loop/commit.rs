@@ -163,7 +163,8 @@ impl EventLoop {
                 | ReplyTo::Lapse { caller, .. } => drop(caller.send(Err(unavailable.clone()))),
                 ReplyTo::CallerKeeping(caller) => drop(caller.send(Err(unavailable.clone()))),
                 // A claim may have taken effect: attaching again finds out.
-                ReplyTo::Report { .. } | ReplyTo::Session { .. } => sessions_unconfirmed = true,
+                ReplyTo::Report { .. } | ReplyTo::Session(_) => sessions_unconfirmed = true,
+                ReplyTo::Isolation(class) => self.not_led(class),
                 ReplyTo::Unclaimable(class) => {
                     self.unclaimable.checked(class, self.shared.store_time());
                 }
@@ -188,14 +189,13 @@ impl EventLoop {
             ReplyTo::CallerKeeping(caller) => {
                 drop(caller.send(Err(Unavailable::new(error.to_string()))));
             }
-            ReplyTo::Session { worker, session, classes, max, tokens } => {
-                self.redispatch.claimed(&[], tokens);
-                if let Some(session) = self.sessions.current(worker, session) {
-                    session.pending = session.pending.saturating_sub(max);
-                }
+            ReplyTo::Session(planned) => {
+                self.redispatch.claimed(&[], planned.tokens);
+                self.no_longer_pending(&planned);
                 // It is tried again when the backlog is next read.
-                self.classes.claimed(&classes, &[], max, &[]);
+                self.classes.claimed(&planned.classes, &[], planned.max, &[]);
             }
+            ReplyTo::Isolation(class) => self.not_led(class),
             ReplyTo::Unclaimable(class) => {
                 self.unclaimable.checked(class, self.shared.store_time());
             }

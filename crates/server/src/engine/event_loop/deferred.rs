@@ -233,7 +233,8 @@ fn refuse(reply_to: ReplyTo) {
         }
         ReplyTo::CallerKeeping(caller) => drop(caller.send(Err(error))),
         ReplyTo::Report { .. }
-        | ReplyTo::Session { .. }
+        | ReplyTo::Session(_)
+        | ReplyTo::Isolation(_)
         | ReplyTo::Unclaimable(_)
         | ReplyTo::None => {}
     }

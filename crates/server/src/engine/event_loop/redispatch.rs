@@ -16,6 +16,7 @@ use crate::clock::{boot_time, millis};
 use crate::engine::dispatch::{self, Planned};
 use crate::engine::estimate::Estimate;
 use crate::engine::input::Input;
+use crate::engine::sessions::Alone;
 
 /// How many tokens to wait for before claiming.
 const TOKENS_MIN: u64 = 64;
@@ -80,8 +81,13 @@ impl EventLoop {
 
     /// Plans claims, of classes with rate-limited jobs no more than the rate allows.
     pub(super) fn plan(&mut self) -> Vec<Planned> {
+        self.keep_workers_free();
         let Self { sessions, classes, redispatch, .. } = self;
-        redispatch.lost.retain(|class, _| classes.is_claimable(*class));
+        // A worker that was kept free for a job that must run alone is not to wait for tokens.
+        redispatch.lost.retain(|class, _| {
+            classes.is_claimable(*class)
+                && classes.get(*class).is_some_and(|class| !class.key.isolated)
+        });
         if redispatch.lost.is_empty() {
             return dispatch::plan(sessions, classes);
         }
@@ -97,6 +103,9 @@ impl EventLoop {
         for claim in &planned {
             if let Some(session) = sessions.current(claim.worker, claim.session) {
                 session.pending = session.pending.saturating_add(claim.max);
+                if claim.alone {
+                    session.alone = Alone::Claiming;
+                }
             }
         }
         let others: Vec<(ClassId, Estimate)> =
@@ -122,6 +131,9 @@ impl EventLoop {
         for claim in &planned {
             if let Some(session) = sessions.current(claim.worker, claim.session) {
                 session.pending = session.pending.saturating_sub(claim.max);
+                if claim.alone {
+                    session.alone = Alone::No;
+                }
             }
         }
         planned.extend(limited);

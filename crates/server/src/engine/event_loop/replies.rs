@@ -12,8 +12,10 @@ use outlast_store::{Command, Reply};
 use super::EventLoop;
 use crate::clock::boot_time;
 use crate::engine::batcher::{Op, ReplyTo};
+use crate::engine::dispatch::Planned;
 use crate::engine::error::unexpected;
 use crate::engine::output::{ReportAnswer, SessionOrder};
+use crate::engine::sessions::Alone;
 
 impl EventLoop {
     /// Learns from a reply before it is passed on.
@@ -126,9 +128,8 @@ impl EventLoop {
             ReplyTo::Report { worker, session, job, epoch, finished } => {
                 self.answer_report(&reply, (worker, session), (job, epoch, finished));
             }
-            ReplyTo::Session { worker, session, classes, max, tokens } => {
-                self.deliver(reply, (worker, session), &classes, (max, tokens));
-            }
+            ReplyTo::Session(planned) => self.deliver(reply, &planned),
+            ReplyTo::Isolation(class) => self.led(class, &reply),
             ReplyTo::Unclaimable(class) => {
                 if let Reply::Stranded(found) = reply {
                     self.unclaimable.checked(class, found.next);
@@ -174,16 +175,9 @@ impl EventLoop {
         session.answer(ReportAnswer { job, epoch, finished, verdict });
     }
 
-    fn deliver(
-        &mut self,
-        reply: Reply,
-        (worker, number): (WorkerId, u64),
-        classes: &[ClassId],
-        (asked, tokens): (u32, u32),
-    ) {
-        if let Some(session) = self.sessions.current(worker, number) {
-            session.pending = session.pending.saturating_sub(asked);
-        }
+    fn deliver(&mut self, reply: Reply, planned: &Planned) {
+        let Planned { worker, session: number, ref classes, max: asked, tokens, .. } = *planned;
+        self.no_longer_pending(planned);
         let Claims { jobs: claimed, passed_over } = match reply {
             Reply::Claimed(Ok(claims)) => claims,
             Reply::Claimed(Err(refusal)) => {
@@ -198,7 +192,7 @@ impl EventLoop {
             _ => return,
         };
         // An isolated job is claimed from the twin of its own class, alone.
-        let got: Vec<ClassId> = match classes {
+        let got: Vec<ClassId> = match classes.as_slice() {
             [only] => vec![*only; claimed.len()],
             _ => claimed.iter().map(|job| job.job.class).collect(),
         };
@@ -214,6 +208,16 @@ impl EventLoop {
         let now = boot_time();
         for job in claimed {
             session.deliver(job, now);
+        }
+    }
+
+    /// A claim has been answered, or failed.
+    pub(super) fn no_longer_pending(&mut self, planned: &Planned) {
+        if let Some(session) = self.sessions.current(planned.worker, planned.session) {
+            session.pending = session.pending.saturating_sub(planned.max);
+            if planned.alone {
+                session.alone = Alone::No;
+            }
         }
     }
 

@@ -21,6 +21,7 @@ use outlast_core::time::Timestamp;
 use outlast_store::partitions::{DAY_MS, Maintain, Maintained, day_of};
 use outlast_store::{Clock, StoreError};
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use crate::connect::Address;
@@ -179,7 +180,9 @@ impl Maintenance<'_> {
         let mut keep: Vec<i64> = Vec::new();
         if let Some(most) = history.kept_max {
             // Only an import writes into a day that is over.
-            self.say(&format!("lock table {part} in share row exclusive mode")).await?;
+            if !self.lock(part).await? {
+                return Ok(());
+            }
             let sql = format!(
                 "select t.seq from {part} t
                  where exists (select 1 from job_row j where j.seq = t.seq) limit $1"
@@ -196,6 +199,16 @@ impl Maintenance<'_> {
         let dropped: bool = get(&self.one(sql, &[&history.name, &day, &keep]).await?, 0)?;
         self.done.dropped += u32::from(dropped);
         Ok(())
+    }
+
+    /// Locks a day against writers. Returns false if another server has dropped it meanwhile.
+    async fn lock(&self, part: &str) -> Result<bool, Stop> {
+        let sql = format!("lock table {part} in share row exclusive mode");
+        match self.connection.client().batch_execute(&sql).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn thin_default(&mut self, history: &History, before: Timestamp) -> Result<(), Stop> {

@@ -138,11 +138,8 @@ fn millis(field: &str, raw: &RawValue) -> Result<Span, Fault> {
 fn length(field: &str, raw: &RawValue) -> Result<Span, Fault> {
     let value: Option<Value> = serde_json::from_str(raw.get()).ok();
     let span = value.as_ref().and_then(duration::value).filter(|span| span.0 > 0);
-    span.ok_or_else(|| {
-        let expected = "a duration such as `PT30S`";
-        let problem = value.as_ref().map_or(expected, |value| duration::problem(value, expected));
-        Fault::field(field, format!("must be {problem}"))
-    })
+    // `outlast.enqueue` refuses it in the same words.
+    span.ok_or_else(|| Fault::field(field, "must be a duration such as `PT30S`"))
 }
 
 fn when(field: &str, raw: &RawValue) -> Result<When, Fault> {

@@ -40,11 +40,18 @@ macro_rules! take {
     };
 }
 
+/// How many rows of a class are looked at: others may have locked some.
+macro_rules! heads_max {
+    () => {
+        "$3::bigint + 100"
+    };
+}
+
 /// The best of several classes: their heads are merged first, then locked one by one in that
 /// order until there are enough. So no more rows are locked than are taken, and what others
 /// have locked is passed over.
 macro_rules! best_of {
-    ($classes:literal) => {
+    ($classes:literal, $name:literal) => {
         concat!(
             "heads as materialized (
                  select h.class, h.rank, h.seq
@@ -54,9 +61,13 @@ macro_rules! best_of {
                  cross join lateral (
                      select r.class, r.rank, r.seq from ready r
                      where r.class = k.class and (r.expires is null or r.expires > $2)
-                     order by r.class, r.rank, r.seq limit $3::bigint + 100) h
+                     order by r.class, r.rank, r.seq limit ",
+            heads_max!(),
+            ") h
                  order by h.rank, h.seq),
-             best as materialized (
+             ",
+            $name,
+            " as materialized (
                  select r.place
                  from heads h
                  cross join lateral (
@@ -81,36 +92,26 @@ const TAKE_OF_CLASS: &str = take!(
 
 const TAKE_OF_CLASSES: &str = take!(best_of!(
     "select c.id from class c where c.id = any($1::bigint[])
-         and not exists (select 1 from queue q where q.name = c.queue and q.paused)"
+         and not exists (select 1 from queue q where q.name = c.queue and q.paused)",
+    "best"
 ));
 
 /// The best of a queue. Others may have locked or taken all the heads of a class: if these were not
 /// enough, those behind them are taken, class by class.
-const TAKE_OF_QUEUE: &str = take!(
-    "heads as materialized (
-         select h.class, h.rank, h.seq
-         from (
-             select c.id from class c where c.queue = $1 and c.route = ''
-                 and ($4::text is null or c.tenant = $4)
-                 and not exists (select 1 from queue q where q.name = c.queue and q.paused)
-         ) k(class)
-         cross join lateral (
-             select r.class, r.rank, r.seq from ready r
-             where r.class = k.class and (r.expires is null or r.expires > $2)
-             order by r.class, r.rank, r.seq limit $3::bigint + 100) h
-         order by h.rank, h.seq),
-     front as materialized (
-         select r.place
-         from heads h
-         cross join lateral (
-             select r.ctid as place from ready r
-             where r.class = h.class and r.rank = h.rank and r.seq = h.seq
-             for update skip locked) r
-         limit $3),
+const TAKE_OF_QUEUE: &str = take!(concat!(
+    best_of!(
+        "select c.id from class c where c.queue = $1 and c.route = ''
+             and ($4::text is null or c.tenant = $4)
+             and not exists (select 1 from queue q where q.name = c.queue and q.paused)",
+        "front"
+    ),
+    ",
      cut_off as materialized (
          select class, max(array[rank, seq]) as last from heads
          where (select count(*) from front) < $3
-         group by class having count(*) = 2 * $3),
+         group by class having count(*) = ",
+    heads_max!(),
+    "),
      behind as materialized (
          select r.place
          from cut_off k
@@ -122,7 +123,7 @@ const TAKE_OF_QUEUE: &str = take!(
              for update skip locked) r
          limit $3 - (select count(*) from front)),
      best as (select place from front union all select place from behind)"
-);
+));
 
 /// Those of the classes that have claimable jobs, after some were taken: others have them locked.
 const LEFT_OVER: &str = "select c.id from class c where c.id = any($1::bigint[])

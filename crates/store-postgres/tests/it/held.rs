@@ -331,10 +331,10 @@ fn fetch_from_a_queue_takes_what_is_behind_locked_jobs() {
     let database = Database::new().unwrap();
     run(async {
         let server = Server::open(&database.url).await;
-        let jobs: Vec<NewJob> = (0..60)
+        let jobs: Vec<NewJob> = (0..360)
             .map(|n| {
                 let mut job = job();
-                job.class.job_type = if n < 50 { "long" } else { "short" }.into();
+                job.class.job_type = if n < 350 { "long" } else { "short" }.into();
                 job
             })
             .collect();
@@ -354,16 +354,16 @@ fn fetch_from_a_queue_takes_what_is_behind_locked_jobs() {
             }
         };
         let holder = sql(&database.url).await;
-        let hold = "begin; select 1 from ready where class = 2 or seq <= 40 for update";
+        let hold = "begin; select 1 from ready where class = 2 or seq <= 340 for update";
         holder.batch_execute(hold).await.unwrap();
-        assert_eq!(fetch(1).await, ids[40..41]);
-        assert_eq!(fetch(5).await, ids[41..46]);
+        assert_eq!(fetch(1).await, ids[340..341]);
+        assert_eq!(fetch(5).await, ids[341..346]);
         // Part of it is among the heads.
-        assert_eq!(fetch(22).await, ids[46..50]);
+        assert_eq!(fetch(242).await, ids[346..350]);
         assert_eq!(fetch(5).await, []);
         holder.batch_execute("rollback").await.unwrap();
-        assert_eq!(fetch(45).await, [&ids[..40], &ids[50..55]].concat());
-        assert_eq!(fetch(45).await, ids[55..]);
+        assert_eq!(fetch(345).await, [&ids[..340], &ids[350..355]].concat());
+        assert_eq!(fetch(45).await, ids[355..]);
         check_places(&holder).await;
     });
 }

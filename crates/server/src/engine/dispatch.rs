@@ -28,6 +28,28 @@ pub(crate) struct Planned {
     pub(crate) tokens: u32,
 }
 
+impl Planned {
+    /// Counts the jobs as on their way to the session.
+    pub(crate) fn begin(&self, sessions: &mut Sessions) {
+        if let Some(session) = sessions.current(self.worker, self.session) {
+            session.pending = session.pending.saturating_add(self.max);
+            if self.alone {
+                session.alone = Alone::Claiming;
+            }
+        }
+    }
+
+    /// Takes back what [`Self::begin`] counted: the claim was answered, failed or was not made.
+    pub(crate) fn end(&self, sessions: &mut Sessions) {
+        if let Some(session) = sessions.current(self.worker, self.session) {
+            session.pending = session.pending.saturating_sub(self.max);
+            if self.alone {
+                session.alone = Alone::No;
+            }
+        }
+    }
+}
+
 /// Plans claims for every session that has room, for classes that have claimable jobs.
 pub(crate) fn plan(sessions: &mut Sessions, classes: &Classes) -> Vec<Planned> {
     if !classes.has_claimable() || sessions.is_empty() {

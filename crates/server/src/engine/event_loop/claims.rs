@@ -10,7 +10,6 @@ use super::EventLoop;
 use crate::clock::boot_time;
 use crate::engine::batcher::{Op, ReplyTo};
 use crate::engine::estimate::Estimate;
-use crate::engine::sessions::Alone;
 
 impl EventLoop {
     pub(super) fn plan_claims(&mut self) {
@@ -73,12 +72,7 @@ impl EventLoop {
         for planned in self.plan() {
             let Some(max) = NonZeroU32::new(planned.max) else { continue };
             let (worker, session) = (planned.worker, planned.session);
-            if let Some(session) = self.sessions.current(worker, session) {
-                session.pending = session.pending.saturating_add(planned.max);
-                if planned.alone {
-                    session.alone = Alone::Claiming;
-                }
-            }
+            planned.begin(&mut self.sessions);
             let command = Command::Claim(Claim {
                 claimant: Claimant::Native { worker, session },
                 from: ClaimFrom::Classes(planned.classes.clone()),

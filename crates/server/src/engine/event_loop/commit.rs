@@ -191,7 +191,7 @@ impl EventLoop {
             }
             ReplyTo::Session(planned) => {
                 self.redispatch.claimed(&[], planned.tokens);
-                self.no_longer_pending(&planned);
+                planned.end(&mut self.sessions);
                 // It is tried again when the backlog is next read.
                 self.classes.claimed(&planned.classes, &[], planned.max, &[]);
             }

@@ -16,7 +16,6 @@ use crate::clock::{boot_time, millis};
 use crate::engine::dispatch::{self, Planned};
 use crate::engine::estimate::Estimate;
 use crate::engine::input::Input;
-use crate::engine::sessions::Alone;
 
 /// How many tokens to wait for before claiming.
 const TOKENS_MIN: u64 = 64;
@@ -101,12 +100,7 @@ impl EventLoop {
         }
         let mut planned = dispatch::plan(sessions, classes);
         for claim in &planned {
-            if let Some(session) = sessions.current(claim.worker, claim.session) {
-                session.pending = session.pending.saturating_add(claim.max);
-                if claim.alone {
-                    session.alone = Alone::Claiming;
-                }
-            }
+            claim.begin(sessions);
         }
         let others: Vec<(ClassId, Estimate)> =
             classes.claimable().map(|(id, class)| (id, class.ready)).collect();
@@ -129,12 +123,7 @@ impl EventLoop {
             redispatch.bucket.take(u64::from(claim.max), now);
         }
         for claim in &planned {
-            if let Some(session) = sessions.current(claim.worker, claim.session) {
-                session.pending = session.pending.saturating_sub(claim.max);
-                if claim.alone {
-                    session.alone = Alone::No;
-                }
-            }
+            claim.end(sessions);
         }
         planned.extend(limited);
         for (class, ready) in held_back.into_iter().chain(others) {

@@ -15,7 +15,6 @@ use crate::engine::batcher::{Op, ReplyTo};
 use crate::engine::dispatch::Planned;
 use crate::engine::error::unexpected;
 use crate::engine::output::{ReportAnswer, SessionOrder};
-use crate::engine::sessions::Alone;
 
 impl EventLoop {
     /// Learns from a reply before it is passed on.
@@ -177,7 +176,7 @@ impl EventLoop {
 
     fn deliver(&mut self, reply: Reply, planned: &Planned) {
         let Planned { worker, session: number, ref classes, max: asked, tokens, .. } = *planned;
-        self.no_longer_pending(planned);
+        planned.end(&mut self.sessions);
         let Claims { jobs: claimed, passed_over } = match reply {
             Reply::Claimed(Ok(claims)) => claims,
             Reply::Claimed(Err(refusal)) => {
@@ -208,16 +207,6 @@ impl EventLoop {
         let now = boot_time();
         for job in claimed {
             session.deliver(job, now);
-        }
-    }
-
-    /// A claim has been answered, or failed.
-    pub(super) fn no_longer_pending(&mut self, planned: &Planned) {
-        if let Some(session) = self.sessions.current(planned.worker, planned.session) {
-            session.pending = session.pending.saturating_sub(planned.max);
-            if planned.alone {
-                session.alone = Alone::No;
-            }
         }
     }
 

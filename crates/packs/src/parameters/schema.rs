@@ -16,70 +16,6 @@ const SINGLE: &[&str] = &["items", "additionalProperties", "not", "if", "then", 
 /// Keywords whose value is a list of schemas.
 const LISTED: &[&str] = &["allOf", "anyOf", "oneOf", "prefixItems"];
 
-/// Every keyword of JSON Schema, and what packs of such systems say beside it.
-const KEYWORDS: &[&str] = &[
-    "additionalItems",
-    "additionalProperties",
-    "allOf",
-    "anyOf",
-    "const",
-    "contains",
-    "contentEncoding",
-    "contentMediaType",
-    "contentSchema",
-    "default",
-    "definitions",
-    "dependencies",
-    "dependentRequired",
-    "dependentSchemas",
-    "deprecated",
-    "description",
-    "else",
-    "enum",
-    "example",
-    "examples",
-    "exclusiveMaximum",
-    "exclusiveMinimum",
-    "format",
-    "id",
-    "if",
-    "immutable",
-    "items",
-    "label",
-    "maxContains",
-    "maxItems",
-    "maxLength",
-    "maxProperties",
-    "maximum",
-    "minContains",
-    "minItems",
-    "minLength",
-    "minProperties",
-    "minimum",
-    "multipleOf",
-    "name",
-    "not",
-    "oneOf",
-    "order",
-    "pattern",
-    "patternProperties",
-    "placeholder",
-    "position",
-    "prefixItems",
-    "properties",
-    "propertyNames",
-    "readOnly",
-    "required",
-    "secret",
-    "then",
-    "title",
-    "type",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "uniqueItems",
-    "writeOnly",
-];
-
 /// Keywords that hide a value, require one or limit what is accepted, or that lead to such a
 /// keyword. A typo in one of them would go unnoticed until it does harm.
 const GUARDS: &[&str] = &[
@@ -119,6 +55,36 @@ const GUARDS: &[&str] = &[
     "uniqueItems",
 ];
 
+/// The other keywords of JSON Schema, and keys that packs of other systems have beside them.
+const OTHER_KEYWORDS: &[&str] = &[
+    "const",
+    "contentEncoding",
+    "contentMediaType",
+    "contentSchema",
+    "default",
+    "definitions",
+    "dependencies",
+    "deprecated",
+    "description",
+    "else",
+    "example",
+    "examples",
+    "format",
+    "id",
+    "if",
+    "immutable",
+    "label",
+    "name",
+    "not",
+    "order",
+    "placeholder",
+    "position",
+    "readOnly",
+    "then",
+    "title",
+    "writeOnly",
+];
+
 /// Returns the schema, and what an operator should know about keys that are no keywords.
 pub(super) fn from_either_style(described: Value) -> Result<(Value, Vec<String>), String> {
     let map = match described {
@@ -151,7 +117,7 @@ fn check_keys(schema: &Value, place: &str, notes: &mut Vec<String>) -> Result<()
                     let hint = format!("did you mean `{guard}`?");
                     return Err(format!("`{key}` at {place} is not a keyword; {hint}"));
                 }
-                if let Some(near) = nearest(key, KEYWORDS.iter().copied()) {
+                if let Some(near) = nearest(key, keywords()) {
                     let hint = format!("did you mean `{near}`?");
                     notes.push(format!("key `{key}` at {place} has no effect; {hint}"));
                 }
@@ -180,8 +146,12 @@ fn is_typo(key: &str, keyword: &str) -> bool {
     strsim::osa_distance(&key.to_lowercase(), &keyword.to_lowercase()) <= letters
 }
 
+fn keywords() -> impl Iterator<Item = &'static str> {
+    GUARDS.iter().chain(OTHER_KEYWORDS).copied()
+}
+
 fn is_keyword(key: &str) -> bool {
-    KEYWORDS.contains(&key) || key.starts_with("x-") || key.starts_with('$')
+    keywords().any(|keyword| keyword == key) || key.starts_with("x-") || key.starts_with('$')
 }
 
 /// Tells the styles apart. A flat parameter may itself be called `type` or `properties`,

@@ -102,7 +102,7 @@ impl Readers {
 /// Asks for the store's time.
 pub(crate) async fn now(reader: &Reader) -> Result<Timestamp, StoreError> {
     let row = reader.one(NOW, &[]).await?;
-    let row = row.ok_or_else(|| StoreError::Corrupt("no time was told".into()))?;
+    let row = row.ok_or_else(|| StoreError::Corrupt("PostgreSQL returned no time".into()))?;
     row::time(&row, 0)
 }
 

@@ -181,7 +181,8 @@ impl Tx<'_> {
             Take::Nothing => {}
             Take::Time => {
                 let row = rows.first();
-                let row = row.ok_or_else(|| StoreError::Corrupt("no time was told".into()))?;
+                let row =
+                    row.ok_or_else(|| StoreError::Corrupt("PostgreSQL returned no time".into()))?;
                 let now = row::time(row, 0)?;
                 self.time.note(now, self.connection.answered(at));
                 self.opening.server_time = Some(now);

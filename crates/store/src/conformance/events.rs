@@ -147,7 +147,7 @@ impl<'w, 'h, H: Harness> Scene<'w, 'h, H> {
         let known: HashSet<JobId> = reader.seen.iter().copied().collect();
         let missed = stored.iter().filter(|(_, job)| !known.contains(job)).count();
         assert_eq!(missed, 0, "of {} were missed", stored.len());
-        assert_eq!(reader.seen.len(), stored.len(), "told twice");
+        assert_eq!(reader.seen.len(), stored.len(), "returned twice");
         let place: HashMap<JobId, usize> = reader.seen.iter().copied().zip(0..).collect();
         let mut last: HashMap<usize, usize> = HashMap::new();
         for (lane, job) in stored {

@@ -332,7 +332,7 @@ fn attempt_keeps_the_digest_of_the_pack_it_ran<H: Harness>(world: &mut World<'_,
     // A repeated start without it takes nothing away.
     world.start(&claimed, hand).unwrap();
     world.finish(&claimed, hand, ReportedOutcome::Interrupted).unwrap();
-    assert_eq!(digests(world), [Some("one".into())], "its start told it");
+    assert_eq!(digests(world), [Some("one".into())], "reported with its start");
     let claimed = world.run(hand);
     let detail = EndDetail { pack_digest: Some("two".into()), ..EndDetail::default() };
     let (fence, by) = (hand.fence(claimed.epoch), String::new());

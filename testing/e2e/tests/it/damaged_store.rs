@@ -159,8 +159,8 @@ fn what_workers_hold_from_before_a_restore_is_void() {
             worker.log().contains("worker lapsed").then_some(())
         });
     }
-    let told = format!("it is of generation {generation}");
-    assert!(unknown.log().contains(&told), "{told}: {}", unknown.log());
+    let reason = format!("it is of generation {generation}");
+    assert!(unknown.log().contains(&reason), "{reason}: {}", unknown.log());
 }
 
 #[test]

@@ -38,10 +38,10 @@ fn every_action_of_a_foreign_core_pack_runs_unmodified() {
     assert_eq!(nothing, json!({"stdout": ""}));
     let request =
         json!({"url": "http://x/", "headers": {"Accept": "text/plain"}, "auth_token": "abc"});
-    let (_, told) = result("core.http_request", request);
+    let (_, requested) = result("core.http_request", request);
     let expected = json!({"url": "http://x/", "method": "GET", "verify": true, "token_length": 3,
                           "headers": {"Accept": "text/plain"}});
-    assert_eq!(told, expected);
+    assert_eq!(requested, expected);
     let (id, context) = result("core.context", json!({}));
     let expected = json!({"action": "core.context", "execution": id, "pack": "core",
                           "server": scene.server().url(), "format": "json"});

@@ -41,8 +41,8 @@ fn a_worker_without_descriptors_is_quiet_and_charges_nothing_until_it_has_some_a
     assert_eq!((&done["failures"], &done["losses"]), (&json!(0), &json!(0)), "{done}");
     let attempts = scene.api().attempts(&job);
     let first = &attempts[0];
-    let told = (&first["outcome"], &first["evidence_code"]);
-    assert_eq!(told, (&json!("undelivered"), &json!("host")), "{first}");
+    let end = (&first["outcome"], &first["evidence_code"]);
+    assert_eq!(end, (&json!("undelivered"), &json!("host")), "{first}");
     scene.await_worker(worker.id(), "running", recovery);
     scene.judge();
 }
@@ -221,8 +221,8 @@ fn a_worker_that_can_start_nothing_is_quiet_charges_nothing_and_comes_back_by_it
         let spent = (&done["failures"], &done["losses"], &done["interruptions"]);
         assert_eq!(spent, (&json!(0), &json!(0), &json!(0)), "{name}: {done}");
         let first = &scene.api().attempts(job)[0];
-        let told = (&first["outcome"], &first["evidence_code"]);
-        assert_eq!(told, (&json!("undelivered"), &json!("host")), "{name}: {first}");
+        let end = (&first["outcome"], &first["evidence_code"]);
+        assert_eq!(end, (&json!("undelivered"), &json!("host")), "{name}: {first}");
         scene.await_named_worker(name, "running", recovery);
     }
     scene.judge();

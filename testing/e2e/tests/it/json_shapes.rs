@@ -60,9 +60,9 @@ fn note(scene: &Scene, notes: &mut Vec<Value>, words: &[&str]) {
     let arguments = [words, &["-o", "json", "--server", &url]].concat();
     let said = run_to_end(&arguments, Duration::from_secs(30));
     assert_eq!(said.code, Some(0), "{words:?}: {}", said.stderr);
-    let told: Value = serde_json::from_str(&said.stdout).expect("JSON on stdout");
+    let printed: Value = serde_json::from_str(&said.stdout).expect("JSON on stdout");
     let shown: Vec<String> = words.iter().map(|word| ID.replace(word, "ID").into_owned()).collect();
-    notes.push(json!({"command": shown.join(" "), "stdout": redacted(&told)}));
+    notes.push(json!({"command": shown.join(" "), "stdout": redacted(&printed)}));
     let lines = [words, &["-o", "jsonl", "--server", &url]].concat();
     if is_repeatable(words) {
         let said = run_to_end(&lines, Duration::from_secs(30));
@@ -141,7 +141,7 @@ fn a_job_is_retried_a_letter_purged_and_a_dead_worker_forgotten() {
         let said = outlast(&["workers", "forget", worker.id(), "-o", "json"]);
         (said.code == Some(0)).then_some(said)
     });
-    let told: Value = serde_json::from_str(&said.stdout).expect("JSON on stdout");
-    assert_eq!(told["forgotten"], true, "{told}");
+    let printed: Value = serde_json::from_str(&said.stdout).expect("JSON on stdout");
+    assert_eq!(printed["forgotten"], true, "{printed}");
     assert_eq!(code(&["workers", "show", worker.id()]), Some(3));
 }

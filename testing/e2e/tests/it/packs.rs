@@ -171,8 +171,8 @@ fn an_action_whose_script_is_gone_is_not_offered_until_it_is_back() {
     let handed_back = |job: &str| {
         eventually("the job is handed back", within(LEASE), || {
             let attempts = site.scene.api().attempts(job);
-            let told = attempts[0]["outcome"] == "undelivered";
-            told.then(|| assert_ne!(attempts[0]["evidence_code"], "host", "{}", attempts[0]))
+            let undelivered = attempts[0]["outcome"] == "undelivered";
+            undelivered.then(|| assert_ne!(attempts[0]["evidence_code"], "host", "{}", attempts[0]))
         });
         let row = site.scene.api().get(&format!("/api/v1/workers/{}", worker.id())).expect(200);
         // It may be on its way back with another list of actions.
@@ -231,8 +231,8 @@ fn an_interpreter_that_is_gone_takes_its_own_actions_away_until_it_is_found_else
     let job = site.accepted("site.nodes", &Value::Null);
     eventually("the job is handed back", within(LEASE), || {
         let attempts = site.scene.api().attempts(&job);
-        let told = attempts[0]["outcome"] == "undelivered";
-        told.then(|| assert_ne!(attempts[0]["evidence_code"], "host", "{}", attempts[0]))
+        let undelivered = attempts[0]["outcome"] == "undelivered";
+        undelivered.then(|| assert_ne!(attempts[0]["evidence_code"], "host", "{}", attempts[0]))
     });
     assert_eq!(site.result("site.plain", &Value::Null), json!({"stdout": "plain"}));
     let waiting = site.scene.api().execution(&job);

@@ -133,8 +133,8 @@ fn doctor_knows_the_server_of_its_own_host_by_its_certificate() {
         std::fs::write(&config, text.to_string()).expect("a configuration");
         let config = config.display().to_string();
         let doctor = cli(&scene, &["doctor", "-o", "json", "--config", &config]);
-        let told: Value = serde_json::from_str(&doctor.stdout).expect("JSON");
-        let checks = told["checks"].as_array().expect("checks");
+        let report: Value = serde_json::from_str(&doctor.stdout).expect("JSON");
+        let checks = report["checks"].as_array().expect("checks");
         let found = checks.iter().find(|check| check["check"] == "port").expect("a check");
         assert_eq!(found["verdict"], "ok", "{found}");
         assert!(
@@ -157,8 +157,8 @@ fn doctor_says_that_a_server_still_uses_the_certificate_before_the_renewed_one()
     let config = config.display().to_string();
     let port_check = || {
         let doctor = cli(&scene, &["doctor", "-o", "json", "--config", &config]);
-        let told: Value = serde_json::from_str(&doctor.stdout).expect("JSON");
-        let checks = told["checks"].as_array().expect("checks");
+        let report: Value = serde_json::from_str(&doctor.stdout).expect("JSON");
+        let checks = report["checks"].as_array().expect("checks");
         checks.iter().find(|check| check["check"] == "port").expect("a check").clone()
     };
     let _renewed = trust.ca.sign("server", NAMES, Validity::Now);

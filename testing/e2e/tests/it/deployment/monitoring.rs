@@ -44,9 +44,9 @@ fn prometheus_finds_no_fault_in_the_rules() {
             return;
         }
     };
-    let told = String::from_utf8_lossy(&said.stdout);
+    let stdout = String::from_utf8_lossy(&said.stdout);
     let faults = String::from_utf8_lossy(&said.stderr);
-    assert!(said.status.success() && told.contains("14 rules found"), "{told}{faults}");
+    assert!(said.status.success() && stdout.contains("14 rules found"), "{stdout}{faults}");
 }
 
 #[test]

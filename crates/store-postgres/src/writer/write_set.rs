@@ -1,98 +1,21 @@
 //! What a batch writes, gathered by table: one statement for all rows of a sort.
 //!
-//! A statement is written once, with `{rows}` for its rows: `unnest` of one array for each column,
-//! under the name `k`. `{columns}` are the columns' names and `{count}` is how many rows there
-//! are. Numbers and types of the arrays follow from the fields of the row.
+//! - [`statement`]: rows as arrays of their columns, and the statement that takes them
+//! - [`claimable`]: the short way of jobs that are claimable as soon as they are stored
+
+mod claimable;
+mod statement;
 
 use std::sync::LazyLock;
 
 use outlast_core::job::State;
 use uuid::Uuid;
 
+use claimable::ALL_CLAIMABLE;
+pub(super) use claimable::{as_whole_batch, only_store_claimable};
+use statement::{Column, Columns, rows, statement};
+
 use crate::connection::{Statement, Value, values};
-
-/// A type of a column, as PostgreSQL calls it.
-trait Column {
-    const TYPE: &'static str;
-}
-
-macro_rules! columns {
-    ($($type:ty: $name:literal),* $(,)?) => {
-        $(impl Column for $type { const TYPE: &'static str = $name; })*
-    };
-}
-
-columns! {
-    bool: "boolean", i16: "smallint", i32: "integer", i64: "bigint", Uuid: "uuid",
-    String: "text", &'static str: "text", Vec<u8>: "bytea",
-}
-
-impl<T: Column> Column for Option<T> {
-    const TYPE: &'static str = T::TYPE;
-}
-
-/// Names and types of a row's columns.
-type Columns = &'static [(&'static str, &'static str)];
-
-/// Writes a statement out. Of several sorts of rows, those after the first are `{rows 2}` and so
-/// on; each sort's arrays are followed by its count.
-fn statement(template: &str, sorts: &[Columns]) -> String {
-    let mut sql = template.to_owned();
-    let mut number = 0;
-    for (nth, columns) in (1..).zip(sorts) {
-        let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
-        let names = names.join(", ");
-        let arrays = columns.iter().map(|(_, of)| {
-            number += 1;
-            format!("${number}::{of}[]")
-        });
-        let arrays: Vec<String> = arrays.collect();
-        number += 1;
-        let rows = format!("unnest({}) k({names})", arrays.join(", "));
-        for (what, text) in [("rows", rows), ("columns", names), ("count", format!("${number}"))] {
-            let place = if nth == 1 { format!("{{{what}}}") } else { format!("{{{what} {nth}}}") };
-            sql = sql.replace(&place, &text);
-        }
-    }
-    sql
-}
-
-/// Declares the rows of one statement: a struct for a row, one for all of them as columns,
-/// and the statement.
-macro_rules! rows {
-    ($(#[$doc:meta])* $row:ident, $rows:ident, $sql:expr, { $($column:ident: $type:ty),* $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Debug)]
-        pub(super) struct $row { $(pub(super) $column: $type),* }
-
-        #[derive(Debug, Default)]
-        pub(super) struct $rows { len: i64, $($column: Vec<$type>),* }
-
-        impl $rows {
-            const COLUMNS: Columns = &[$((stringify!($column), <$type as Column>::TYPE)),*];
-
-            pub(super) fn push(&mut self, row: $row) {
-                self.len += 1;
-                $(self.$column.push(row.$column);)*
-            }
-
-            /// Takes the columns and how many rows there are, unless there are none.
-            fn values(&mut self) -> Option<Vec<Value>> {
-                if self.len == 0 {
-                    return None;
-                }
-                let all = std::mem::take(self);
-                Some(values![$(all.$column),*, all.len])
-            }
-
-            fn take(&mut self) -> Option<Statement> {
-                static SQL: LazyLock<String> =
-                    LazyLock::new(|| statement($sql, &[$rows::COLUMNS]));
-                self.values().map(|values| Statement::new(&SQL, values))
-            }
-        }
-    };
-}
 
 const ACTIVE_GONE: &str = "
      delete from active a using {rows}
@@ -206,78 +129,6 @@ rows! {
         extra: String, state: &'static str, refusal: Option<String>,
     }
 }
-
-/// What is known of a job that is claimable as soon as it is stored, and never expires.
-const CLAIMABLE: Columns = &[
-    ("id", "uuid"),
-    ("class", "bigint"),
-    ("priority", "smallint"),
-    ("rules", "text"),
-    ("timeout_ms", "bigint"),
-    ("visibility_ms", "bigint"),
-    ("strand_ms", "bigint"),
-    ("origin", "smallint"),
-    ("created", "bigint"),
-    ("args", "text"),
-    ("meta", "text"),
-    ("extra", "text"),
-];
-
-/// Stores such jobs; where they come from is filled in. `args` pass through no heap of rows.
-macro_rules! store_claimable {
-    ($from:literal) => {
-        concat!(
-            "stored as (
-                 insert into job_row (seq, {columns})
-                 select nextval('job_seq'), {columns} from ",
-            $from,
-            " returning seq, class, priority, created, strand_ms),
-             blocks as (
-                 insert into class_block (class, block, writer)
-                 select distinct class, seq >> 10, pg_backend_pid() from stored
-                 on conflict do nothing),
-             claimable as (
-                 insert into ready (class, rank, seq, epoch, life, failures, losses,
-                                    interruptions, since, strand_ms)
-                 select class, -2 * priority::bigint, seq, 0, 1, 0, 0, 0, created, strand_ms
-                 from stored)"
-        )
-    };
-}
-
-static ALL_CLAIMABLE: LazyLock<String> = LazyLock::new(|| {
-    let template = concat!(
-        "with ",
-        store_claimable!("{rows}"),
-        " select outlast.exactly(count(*), {count}) from stored"
-    );
-    statement(template, &[CLAIMABLE])
-});
-
-/// A whole batch that does nothing else, opening and commit included. All of it follows from the
-/// row of `server_batch`: if that refuses the batch, no job is stored and the count is wrong.
-static WHOLE_BATCH: LazyLock<String> = LazyLock::new(|| {
-    let template = concat!(
-        "with opened as (
-             update server_batch set n = $15,
-                 at = (extract(epoch from clock_timestamp()) * 1000)::bigint
-             where server = $14 and n < $15 and lane is not null
-             returning server, n, lane), ",
-        store_claimable!("opened cross join {rows}"),
-        ", counted as (
-             insert into tally as t (class, server, scheduled, available, pending, active,
-                                     completed, retryable, cancelled, discarded, started,
-                                     exhausted, abandoned)
-             select c.class, o.server, 0, c.available, 0, 0, 0, 0, 0, 0, 0, 0, 0
-             from opened o cross join unnest($18::bigint[], $19::bigint[]) c(class, available)
-             on conflict (class, server) do update set available = t.available + excluded.available),
-         logged as (
-             insert into event_batch (lane, n, server, at, body)
-             select lane, n, server, $16, $17 from opened)
-         select outlast.exactly(count(*), {count}) from stored"
-    );
-    statement(template, &[CLAIMABLE])
-});
 
 rows! {
     /// A job becomes claimable.
@@ -517,7 +368,7 @@ impl NewRows {
             && self.expires_at.iter().all(Option::is_none)
     }
 
-    /// Takes the values of [`CLAIMABLE`].
+    /// Takes the values for [`ALL_CLAIMABLE`].
     fn take_claimable(&mut self) -> Option<Vec<Value>> {
         if self.len == 0 {
             return None;
@@ -538,35 +389,5 @@ impl NewRows {
             all.extra,
             all.len,
         ])
-    }
-}
-
-/// Whether all that a batch writes is jobs that are claimable at once.
-pub(super) fn only_store_claimable(writes: &[Statement]) -> bool {
-    matches!(writes, [only] if only.sql.as_ptr() == ALL_CLAIMABLE.as_ptr())
-}
-
-/// Makes the statement of such a write that of the whole batch.
-pub(super) fn as_whole_batch(write: Statement, rest: Vec<Value>) -> Statement {
-    let mut values = write.values;
-    values.extend(rest);
-    Statement::new(&WHOLE_BATCH, values)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arrays_are_numbered_through_all_sorts_of_rows() {
-        let first: Columns = &[("seq", "bigint"), ("state", "text")];
-        let second: Columns = &[("id", "uuid")];
-        let sql = statement(
-            "{rows}; {columns}; {count}; {rows 2}; {columns 2}; {count 2}",
-            &[first, second],
-        );
-        let wanted = "unnest($1::bigint[], $2::text[]) k(seq, state); seq, state; $3; \
-            unnest($4::uuid[]) k(id); id; $5";
-        assert_eq!(sql, wanted);
     }
 }

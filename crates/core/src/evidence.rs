@@ -20,7 +20,8 @@ pub enum EvidenceCode {
     Drained,
     /// The worker's guardian was killed; its engine ended what ran, and said so.
     GuardianKilled,
-    /// The worker's engine was killed or crashed; its guardian proved that nothing of it runs.
+    /// The worker's engine was killed or crashed, and its guardian proved that nothing of it runs;
+    /// or a part of the engine crashed, and the engine ended what ran and said so.
     EngineKilled,
     /// The worker was killed whole: its connection was closed and did not come back.
     WorkerKilled,

@@ -33,6 +33,10 @@ pub trait Handler: Send + Sync + 'static {
         let _ = worker;
     }
 
+    /// Called when no server holds anything for the worker any more: it said goodbye, or it was
+    /// never let in.
+    fn deregistered(&self) {}
+
     /// Returns what ends an attempt's work.
     fn ends(&self) -> Ends {
         Ends::WithTheContext

@@ -73,10 +73,12 @@ impl Heartbeat {
         std::thread::Builder::new().name("heartbeat".to_owned()).stack_size(256 * 1024).spawn(
             move || {
                 runtime.block_on(async move {
-                    if ends == Ends::WithTheContext {
-                        tokio::spawn(watchdog::watch(Arc::clone(&pulse.state)));
+                    // Not a task of its own: its end would go unnoticed.
+                    let watch = watchdog::watch(Arc::clone(&pulse.state), ends);
+                    tokio::select! {
+                        () = pulse.run(queue) => {}
+                        () = watch => {}
                     }
-                    pulse.run(queue).await;
                 });
             },
         )?;

@@ -8,12 +8,14 @@
 //! A process that was frozen past that instant could not keep it, and its attempts stood still
 //! like itself. On waking they get a moment to end by themselves before the process does.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::time::{BootTime, Span};
 
 use crate::clock::{Stopwatch, boot_now, duration};
+use crate::outcome::Ends;
 use crate::worker_state::{WorkerState, margin};
 
 /// How often it looks: a part of the least margin that any lease leaves.
@@ -24,7 +26,10 @@ const LOOK: Span = Span::from_millis(10);
 const THAW: Span = Span::from_millis(500);
 
 /// Watches for as long as the heartbeat's thread lives.
-pub(crate) async fn watch(state: Arc<WorkerState>) {
+pub(crate) async fn watch(state: Arc<WorkerState>, ends: Ends) {
+    if ends == Ends::ByItself {
+        return pending().await;
+    }
     let mut vigil = Vigil::default();
     loop {
         while !state.runs_forbidden() {

@@ -9,9 +9,9 @@
 //!
 //! The engine runs in a session of its own, so a terminal's keys reach only the guardian, and
 //! is never stopped or ended by a signal meant for the worker. When it ends, whatever it left
-//! is waited for or killed before the guardian exits. If the engine was killed, and nothing of
-//! it is left, the guardian has its death reported (`death`). When the guardian ends, the socket
-//! closes, and that tells the engine.
+//! is waited for or killed before the guardian exits. If the engine ended without a goodbye, and
+//! nothing of it is left, the guardian has its death reported (`death`). When the guardian ends,
+//! the socket closes, and that tells the engine.
 //!
 //! It must have one thread, do no network, and never stop itself: SIGTSTP is a message too.
 
@@ -25,7 +25,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use outlast_sdk::LEASE_OVER_EXIT_CODE;
+use outlast_sdk::{EvidenceCode, LEASE_OVER_EXIT_CODE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
@@ -165,8 +165,8 @@ impl Guardian<'_> {
         }
     }
 
-    /// Clears up after the engine and returns the exit code. A sudden death is reported once it
-    /// is certain that nothing of the engine runs, and never without that.
+    /// Clears up after the engine and returns the exit code. An end without a goodbye is reported
+    /// once it is certain that nothing of the engine runs, and never without that.
     fn engine_ended(&mut self, status: WaitStatus) -> i32 {
         // What it announced just before its end.
         self.link.receive();
@@ -174,9 +174,9 @@ impl Guardian<'_> {
         if !clear_up(&self.signals) {
             return FAULT;
         }
-        if let (Some(why), Some(worker)) = (sudden_end(status), self.link.worker()) {
+        if let (Some((code, why)), Some(worker)) = (early_end(status), self.link.worker()) {
             let reporter = (&self.options.program, &*self.options.reporter_args);
-            death::report(&Death { worker, why }, reporter, &self.signals);
+            death::report(&Death { worker, code, why }, reporter, &self.signals);
         }
         code
     }
@@ -208,15 +208,21 @@ fn exit_code(status: WaitStatus) -> i32 {
     }
 }
 
-/// How an engine ended that had no time to say goodbye.
-fn sudden_end(status: WaitStatus) -> Option<String> {
-    let how = match (status.terminating_signal(), status.exit_status()) {
-        (Some(signal), _) => format!("was killed by signal {signal}"),
+/// How an engine ended that did not drain. If it said goodbye, it has withdrawn its identity.
+fn early_end(status: WaitStatus) -> Option<(EvidenceCode, String)> {
+    let killed = EvidenceCode::EngineKilled;
+    let (code, how) = match (status.terminating_signal(), status.exit_status()) {
+        (Some(signal), _) => (killed, format!("was killed by signal {signal}")),
         // It ended itself, and the lease is over any moment.
-        (None, Some(0 | FAULT | USAGE | NOT_ALLOWED | LEASE_OVER_EXIT_CODE) | None) => return None,
-        (None, Some(code)) => format!("crashed with exit code {code}"),
+        (None, Some(0 | USAGE | LEASE_OVER_EXIT_CODE) | None) => return None,
+        (None, Some(FAULT)) => (killed, "exited with a fault of its own".to_owned()),
+        (None, Some(NOT_ALLOWED)) => {
+            let how = "exited because the server did not let it in for a whole lease";
+            (EvidenceCode::Lease, how.to_owned())
+        }
+        (None, Some(code)) => (killed, format!("crashed with exit code {code}")),
     };
-    Some(format!("the worker's engine {how}, and its guardian saw all its processes end"))
+    Some((code, format!("the worker's engine {how}, and its guardian saw all its processes end")))
 }
 
 /// Waits until no child is left, killing what does not go by itself. True is proof that nothing

@@ -50,9 +50,6 @@ const LEASE_BEATS: u64 = 3;
 const TICK_MIN: Span = Span::from_millis(20);
 const TICK_MAX: Span = Span::from_millis(250);
 
-/// What is said of a worker whose guardian is gone.
-const GUARDIAN_KILLED: &str = "the worker's guardian was killed";
-
 /// A loop that did not turn for a heartbeat interval, and at least for so long, was frozen.
 const FREEZE_MIN: Span = Span::from_millis(300);
 
@@ -186,6 +183,8 @@ struct DrainState {
     say_remaining_at: Option<BootTime>,
     /// Since when nothing runs any more.
     empty_since: Option<BootTime>,
+    /// It has lapsed: its attempts are void, but not what they have printed.
+    owes_output: bool,
 }
 
 /// How the loop ends.

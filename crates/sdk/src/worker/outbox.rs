@@ -132,6 +132,11 @@ impl Outbox {
         self.checkpoints.clear();
     }
 
+    /// Whether there is output that no server is known to have stored.
+    pub(crate) fn holds_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
     /// Forgets all output; returns how many bytes that is, and the room that it took.
     pub(crate) fn drop_output(&mut self) -> (usize, usize) {
         self.output.clear()

@@ -75,6 +75,11 @@ impl OutputQueue {
         self.waiting.push_back(Piece { attempt, chunk, room, dropped: None });
     }
 
+    /// Whether nothing waits to be sent or to be stored.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.unanswered.is_empty()
+    }
+
     /// Bytes that were not sent yet.
     pub(crate) const fn waiting_bytes(&self) -> usize {
         self.waiting_bytes

@@ -1,5 +1,7 @@
 //! What a worker has to say when it has ended.
 
+use outlast_core::evidence::EvidenceCode;
+
 use crate::session::BadAddress;
 
 /// What became of everything the worker was handed.
@@ -76,4 +78,25 @@ pub enum RunError {
     /// The guardian is gone; everything was ended and handed back.
     #[error("the worker's guardian has exited")]
     GuardianGone,
+}
+
+impl RunError {
+    /// How the end of everything that the worker runs is known, if it is ended for this.
+    pub(crate) const fn evidence(&self) -> Option<(EvidenceCode, &'static str)> {
+        match self {
+            Self::GuardianGone => {
+                Some((EvidenceCode::GuardianKilled, "the worker's guardian was killed"))
+            }
+            Self::HeartbeatGone => Some((
+                EvidenceCode::EngineKilled,
+                "the worker's heartbeat thread ended, and its engine cannot go on without it",
+            )),
+            Self::Address(_)
+            | Self::Refused(_)
+            | Self::NotAllowed(_)
+            | Self::NoHandler
+            | Self::Signals(_)
+            | Self::Heartbeat(_) => None,
+        }
+    }
 }

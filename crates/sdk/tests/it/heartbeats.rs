@@ -1,12 +1,17 @@
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::lease::in_flight_digest;
-use outlast_proto::v1::{BeatReply, Phase};
+use outlast_proto::v1::worker_message::Body as Said;
+use outlast_proto::v1::{BeatReply, Ending, Phase};
 use outlast_sdk::{Control, Outcome, RunError, StageEvent, Summary, control};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
 use crate::control::{Call, Gate};
-use crate::support::{INTERVAL, Server, builder, eventually, job, key, renewed, run};
+use crate::support::{INTERVAL, Server, builder, ending, eventually, job, key, renewed, run};
+use crate::unstoppable::CHILD_SERVER;
 
 #[tokio::test]
 async fn beats_say_what_is_held_and_the_list_only_when_asked() {
@@ -113,4 +118,80 @@ async fn a_beat_that_is_not_answered_does_not_stop_the_next() {
     server.answer_beats(|_| Err(tonic::Status::unavailable("no")));
     let before = server.beats().len();
     server.beats_reach(before + 3).await;
+}
+
+/// A log of the application that panics at the first word of the heartbeat's thread.
+struct Trap;
+
+impl Subscriber for Trap {
+    fn enabled(&self, _metadata: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _span: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &Id, _values: &Record<'_>) {}
+
+    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        assert!(!event.metadata().target().ends_with("heartbeat"), "the log is full");
+    }
+
+    fn enter(&self, _span: &Id) {}
+
+    fn exit(&self, _span: &Id) {}
+}
+
+/// The worker of the test below, in a process of its own; without a server it has nothing to
+/// show.
+#[tokio::test]
+async fn child_whose_heartbeat_thread_panics() {
+    let Some(url) = std::env::var_os(CHILD_SERVER) else { return };
+    tracing::subscriber::set_global_default(Trap).unwrap();
+    let (_control, queue) = control();
+    let worker = outlast_sdk::Worker::builder(url.to_str().unwrap())
+        .types(["t"])
+        .heartbeat_interval(INTERVAL)
+        .build()
+        .unwrap();
+    worker.run(Gate::default(), queue).await.map_err(|error| error.to_string()).unwrap();
+}
+
+/// Its attempts were once recorded as ended by a shutdown, and the worker as drained.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "what loses a thread needs a process of its own")]
+async fn the_end_of_the_heartbeat_thread_is_a_loss_and_a_failure_of_the_worker() {
+    let mut server = Server::start();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "heartbeats::child_whose_heartbeat_thread_panics", "--nocapture"])
+        .env(CHILD_SERVER, &server.url)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut stream, _) = server.attach(1).await;
+    stream.deliver([job(1)]);
+    stream.until(|said| matches!(said, Said::Reports(_)).then_some(())).await;
+
+    server.answer_beats(|_| Err(tonic::Status::unavailable("no")));
+
+    let (_, end) = stream.accept().await;
+    assert_eq!((ending(&end), &*end.evidence_code), (Ending::Lost, "engine_killed"), "{end:?}");
+    assert!(end.evidence.contains("heartbeat thread"), "{end:?}");
+    let goodbye = stream
+        .until(|said| match said {
+            Said::Goodbye(goodbye) => Some(goodbye),
+            _ => None,
+        })
+        .await;
+    assert_eq!(goodbye.evidence_code, "engine_killed", "{goodbye:?}");
+    assert!(goodbye.why.contains("heartbeat thread"), "{goodbye:?}");
+    drop(stream);
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success(), "{said}");
+    assert!(said.contains("the heartbeat thread has ended"), "{said}");
 }

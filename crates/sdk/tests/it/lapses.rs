@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use outlast_proto::v1::RefusalCode;
 use outlast_proto::v1::worker_message::Body as Said;
+use outlast_proto::v1::{Phase, RefusalCode};
 use outlast_sdk::clock::boot_now;
 use outlast_sdk::{AttemptContext, Delivery, Handler, LogStream, Outcome, StopReason};
 use tokio::sync::Notify;
@@ -140,4 +140,36 @@ async fn output_of_an_attempt_that_lapsed_is_stored_all_the_same() {
         })
         .await;
     assert_eq!((number(&chunk.attempt.unwrap()), &*chunk.bytes), (1, &b"said while away\n"[..]));
+}
+
+/// It was dropped without a mark when its worker was on its way out.
+#[tokio::test]
+async fn output_of_an_attempt_that_lapsed_in_a_drain_is_stored_before_its_worker_leaves() {
+    let mut server = Server::start();
+    let (cue, printed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let witness = Witness { cue: Arc::clone(&cue), printed: Arc::clone(&printed) };
+    let worker = run(builder(&server), witness);
+    let (stream, first) = server.attach(1).await;
+    stream.deliver([job(1)]);
+    server.beats_reach(2).await;
+    worker.control.terminate();
+    stream.drop_connection();
+    let (refused, _) = server.hello().await;
+    cue.notify_one();
+    printed.notified().await;
+    refused.refuse(RefusalCode::Lapsed);
+
+    let (mut stream, next) = server.attach(1).await;
+    assert_eq!(next.phase(), Phase::Draining);
+    assert_ne!(next.worker_id, first.worker_id);
+    let chunk = stream
+        .until(|said| match said {
+            Said::Logs(logs) => logs.chunks.into_iter().next(),
+            _ => None,
+        })
+        .await;
+    assert_eq!((number(&chunk.attempt.unwrap()), &*chunk.bytes), (1, &b"said while away\n"[..]));
+    stream.until(|said| matches!(said, Said::Goodbye(_)).then_some(())).await;
+    drop(stream);
+    worker.result().await.unwrap();
 }

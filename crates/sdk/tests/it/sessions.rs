@@ -2,10 +2,11 @@ use outlast_proto::v1::worker_message::Body as Said;
 use outlast_proto::v1::{
     Deliveries, Phase, PhaseChange, RefusalCode, SetPhase, Verdict, order, server_message,
 };
+use outlast_sdk::clock::boot_now;
 use outlast_sdk::{Outcome, RunError};
 
 use crate::control::{Call, Gate};
-use crate::support::{Server, builder, ending, job, key, number, run};
+use crate::support::{LEASE, Server, builder, ending, job, key, number, run};
 
 #[tokio::test]
 async fn a_worker_introduces_itself_offers_its_slots_and_runs_what_it_gets() {
@@ -177,6 +178,26 @@ async fn a_worker_whose_token_is_gone_when_its_packs_change_kills_nothing_within
     }
     let (mut stream, again) = server.attach(2).await;
     assert_eq!(again.worker_id, first.worker_id);
+    assert_eq!((gate.running(), gate.stops().len()), (1, 0));
+    gate.open();
+    assert_eq!(number(&stream.accept().await.0), 1);
+}
+
+/// Another server may take the heartbeats of a worker that this one does not let in.
+#[tokio::test]
+async fn a_worker_whose_token_is_gone_keeps_its_jobs_while_its_lease_is_renewed() {
+    let mut server = Server::start();
+    let gate = Gate::default();
+    let _worker = run(builder(&server), gate.clone());
+    let (stream, _) = server.attach(1).await;
+    stream.deliver([job(1)]);
+    gate.started_reach(1).await;
+    stream.deny();
+    let (began, lease) = (boot_now(), u64::try_from(LEASE.as_millis()).unwrap());
+    while boot_now().since(began).as_millis() < 2 * lease {
+        server.hello().await.0.deny();
+    }
+    let (mut stream, _) = server.attach(2).await;
     assert_eq!((gate.running(), gate.stops().len()), (1, 0));
     gate.open();
     assert_eq!(number(&stream.accept().await.0), 1);

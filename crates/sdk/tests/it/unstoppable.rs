@@ -127,7 +127,7 @@ impl Handler for Blocker {
     }
 }
 
-const CHILD_SERVER: &str = "OUTLAST_TEST_CHILD_SERVER";
+pub(crate) const CHILD_SERVER: &str = "OUTLAST_TEST_CHILD_SERVER";
 
 /// The worker of the test below, in a process of its own; without a server it has nothing to
 /// show.

@@ -82,6 +82,10 @@ impl Handler for ActionRunner {
         self.identity.announce(worker);
     }
 
+    fn deregistered(&self) {
+        self.identity.withdraw();
+    }
+
     /// Shims keep the deadline, and only they know when a tree is gone.
     fn ends(&self) -> Ends {
         Ends::ByItself

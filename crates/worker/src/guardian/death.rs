@@ -1,7 +1,7 @@
 //! Reporting the death of an engine, once nothing of it is left.
 //!
 //! ```text
-//! guardian: no child left ──identity, reason──▶ reporter (this program) ──▶ server
+//! guardian: no child left ──identity, evidence──▶ reporter (this program) ──▶ server
 //! ```
 //!
 //! The guardian does no network, so a child process does it for a few seconds. If the report
@@ -37,6 +37,7 @@ const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 #[derive(Debug)]
 pub(super) struct Death {
     pub(super) worker: WorkerId,
+    pub(super) code: EvidenceCode,
     pub(super) why: String,
 }
 
@@ -63,8 +64,8 @@ fn start(death: &Death, program: &OwnProgram, args: &[OsString]) -> io::Result<C
     sys::start_in_own_session(&mut command);
     let mut child = command.spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
-        // Two short lines: they fit into the pipe, whether or not it is read.
-        writeln!(stdin, "{}\n{}", death.worker, death.why)?;
+        // Short lines: they fit into the pipe, whether or not it is read.
+        writeln!(stdin, "{}\n{}\n{}", death.worker, death.code.as_str(), death.why)?;
     }
     Ok(child)
 }
@@ -102,8 +103,9 @@ pub async fn report_to(server: &str, token: Option<String>, tls: &Tls) -> Result
     let mut lines = io::stdin().lock().lines().map_while(Result::ok);
     let worker = lines.next().and_then(|line| line.parse().ok()).map(WorkerId);
     let worker = worker.ok_or("no guardian has said which worker died")?;
-    let why = lines.next().unwrap_or_default();
-    let death = WorkerDeath { worker, code: EvidenceCode::EngineKilled, why };
+    let code = lines.next().and_then(|line| EvidenceCode::parse(&line));
+    let code = code.unwrap_or(EvidenceCode::EngineKilled);
+    let death = WorkerDeath { worker, code, why: lines.next().unwrap_or_default() };
     let reported = outlast_sdk::report_death(server, token, tls, &death, REPORT_MAX).await;
     reported.map_err(|error| error.to_string())?;
     tracing::info!("reported the death of worker {worker}: its jobs can run elsewhere");

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use outlast_core::id::WorkerId;
 use uuid::Uuid;
 
-use super::link::GuardianEvent;
+use super::link::{GuardianEvent, NOBODY};
 
 /// Bytes of an identity on the socket.
 const IDENTITY_BYTES: usize = size_of::<uuid::Bytes>();
@@ -64,11 +64,11 @@ impl EngineLink {
         self.received.drain(..older);
     }
 
-    /// The identity that the engine announced last. What it held under an earlier one had
-    /// lapsed by then.
+    /// The identity that the engine announced last, unless it has deregistered. What it held under
+    /// an earlier one had lapsed by then.
     pub(super) fn worker(&self) -> Option<WorkerId> {
         let latest = self.received.first_chunk::<IDENTITY_BYTES>()?;
-        Some(WorkerId(Uuid::from_bytes(*latest)))
+        Some(WorkerId(Uuid::from_bytes(*latest))).filter(|worker| *worker != NOBODY)
     }
 }
 

@@ -6,6 +6,10 @@ use std::os::unix::net::UnixStream as StdStream;
 use outlast_core::id::WorkerId;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
+use uuid::Uuid;
+
+/// Announced in the place of an identity by an engine that has none.
+pub(super) const NOBODY: WorkerId = WorkerId(Uuid::nil());
 
 /// What the guardian has to say. A signal is one byte on the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +103,11 @@ impl GuardianLink {
 }
 
 impl IdentityWriter {
+    /// Takes the last announcement back: nothing is registered under it any more.
+    pub fn withdraw(&self) {
+        self.announce(NOBODY);
+    }
+
     /// Announces the identity under which the engine is about to register.
     pub fn announce(&self, worker: WorkerId) {
         // There is room for hundreds, and the guardian reads them as they come.

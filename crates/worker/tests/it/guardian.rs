@@ -121,13 +121,29 @@ fn engine_that_never_registered_leaves_no_death_to_report() {
 }
 
 #[test]
-fn engine_that_ended_by_itself_is_not_reported_and_one_that_crashed_is() {
+fn engine_that_drained_is_not_reported_and_one_that_crashed_is() {
     for (mode, reports) in [("drain", false), ("usage", false), ("odd", true)] {
         let (mut guardian, _) = start(&[mode]);
         guardian.signal(Signal::TERM);
         assert_eq!(guardian.line(), "Terminate");
         let report = guardian.try_line();
         assert_eq!(report.is_some_and(|line| line.contains("exit code 77")), reports, "{mode}");
+    }
+}
+
+/// Its jobs waited for the end of its lease.
+#[test]
+fn engine_that_gave_up_is_reported_with_the_reason_unless_it_said_goodbye() {
+    let expected =
+        [("fault", 1, "engine_killed the"), ("denied", 5, "lease the"), ("leaves", 1, "")];
+    for (mode, code, says) in expected {
+        let (mut guardian, _) = start(&[mode]);
+        guardian.signal(Signal::TERM);
+        assert_eq!(guardian.line(), "Terminate");
+        let report = guardian.try_line();
+        assert_eq!(report.is_some(), !says.is_empty(), "{mode}: {report:?}");
+        assert!(report.unwrap_or_default().contains(says), "{mode}");
+        assert_eq!(guardian.exit_code(), Some(code), "{mode}");
     }
 }
 

@@ -118,6 +118,12 @@ async fn listen(args: Vec<String>) -> i32 {
             (GuardianEvent::GuardianGone, _) | (GuardianEvent::Terminate, "drain") => return 0,
             (GuardianEvent::Terminate, "usage") => return 2,
             (GuardianEvent::Terminate, "odd") => return 77,
+            (GuardianEvent::Terminate, "fault") => return 1,
+            (GuardianEvent::Terminate, "denied") => return 5,
+            (GuardianEvent::Terminate, "leaves") => {
+                identity.withdraw();
+                return 1;
+            }
             _ => {}
         }
     }

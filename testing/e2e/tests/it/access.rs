@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outlast_e2e::process::{Finished, run_to_end};
-use outlast_e2e::wait::within;
+use outlast_e2e::wait::{LEASE, eventually, within};
 use outlast_e2e::{Api, Run, Scene, ServerOptions, Worker, WorkerOptions};
 use serde_json::json;
 
@@ -125,6 +125,8 @@ fn a_new_token_opens_the_server_that_is_given_its_hash() {
 fn a_worker_whose_token_was_taken_away_gives_up_when_its_lease_is_over() {
     let mut scene = Scene::with(options().set("worker.token", json!(WORKER))).acting_as(ADMIN);
     let mut worker = scene.worker("fleet-1");
+    let job = scene.run(Run::holding_once(BOUND * 4));
+    scene.await_status(&job, "running", within(LEASE));
     let _ = scene.server_mut().stop();
     let config = scene.folder().join("outlast.yaml");
     let text = std::fs::read_to_string(&config).expect("the configuration");
@@ -134,4 +136,9 @@ fn a_worker_whose_token_was_taken_away_gives_up_when_its_lease_is_over() {
     std::fs::write(&config, changed).expect("writing the configuration");
     scene.server_mut().start_again();
     assert_eq!(worker.await_end(BOUND), Some(5), "{}", worker.log());
+    let first = eventually("its attempt is over", within(LEASE), || {
+        let attempts = scene.api().attempts(&job);
+        attempts.into_iter().next().filter(|attempt| !attempt["outcome"].is_null())
+    });
+    assert_eq!((&first["outcome"], &first["evidence_code"]), (&json!("lost"), &json!("lease")));
 }

@@ -8,7 +8,7 @@ use outlast_core::limits::START_PERSIST_AFTER;
 use outlast_core::time::{BootTime, Span};
 use outlast_proto::v1::{self, Report, report};
 
-use super::{Engine, FAULT_FIRST, GUARDIAN_KILLED, TICK_MIN};
+use super::{Engine, FAULT_FIRST, TICK_MIN};
 use crate::attempt::events::{AttemptEvent, LatestCheckpoint};
 use crate::attempt::run;
 use crate::clock::{Stopwatch, boot_now, duration, span};
@@ -120,8 +120,8 @@ impl<H: Handler> Engine<H> {
             executed: outcome.executed,
             ..Outcome::lost(code, text)
         };
-        if matches!(self.exit.fatal, Some(RunError::GuardianGone)) {
-            return account(EvidenceCode::GuardianKilled, GUARDIAN_KILLED);
+        if let Some((code, why)) = self.exit.fatal.as_ref().and_then(RunError::evidence) {
+            return account(code, why);
         }
         let by_lease = outcome.evidence_code == Some(EvidenceCode::Lease);
         if !by_lease && ordered != Some(StopReason::DeadlineNear) {

@@ -176,12 +176,13 @@ impl<H: Handler> Engine<H> {
     }
 
     /// Tokens change while servers restart, and what runs is worth waiting for: as long as a
-    /// lease, after which this server has moved it.
+    /// lease, after which this server has moved it, or until the lease is over that another
+    /// server renews.
     fn may_be_let_in_again(&mut self, now: BootTime) -> bool {
         let since = *self.session.denied_since.get_or_insert(now);
         let lease = self.state.reported().terms.lease;
         let is_worth_it = self.session.resumed || self.work.in_flight.remaining() > 0;
-        is_worth_it && now < since.after(lease)
+        is_worth_it && (now < since.after(lease) || self.trusts_lease(now))
     }
 
     fn on_refused(&mut self, code: RefusalCode, reason: String, now: BootTime) {
@@ -220,17 +221,22 @@ impl<H: Handler> Engine<H> {
         self.session.resumed = false;
         self.state.reported().reset_identity();
         self.state.lease_lost();
-        if matches!(self.stage, Stage::Running | Stage::Quiet(_)) {
-            self.session.connection.retry_later();
-        } else {
-            // It will take nothing and has nothing to report: no need to be known again.
+        let leaves = !matches!(self.stage, Stage::Running | Stage::Quiet(_));
+        let prints = self.work.in_flight.remaining() > 0 || self.work.outbox.holds_output();
+        self.drain.owes_output = leaves && prints;
+        if leaves && !prints {
+            // It takes nothing and has nothing to say: no need to be known again.
             self.session.connection.close();
-            self.drop_output();
+        } else {
+            self.session.connection.retry_later();
         }
     }
 
     fn give_up(&mut self, error: RunError, now: BootTime) {
         tracing::error!(%error, "worker cannot go on");
+        if !self.session.resumed && self.work.in_flight.remaining() == 0 {
+            self.handler.deregistered();
+        }
         self.void_all();
         self.session.connection.close();
         self.drop_output();

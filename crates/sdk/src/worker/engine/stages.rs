@@ -9,7 +9,7 @@ use outlast_proto::v1::worker_message::Body;
 use outlast_proto::v1::{self, Goodbye, PhaseChange, WorkerMessage};
 use tokio::time::timeout;
 
-use super::{Engine, Exit, FAULT_MAX, Fault, GUARDIAN_KILLED};
+use super::{Engine, Exit, FAULT_MAX, Fault};
 use crate::clock::{boot_now, span};
 use crate::handler::Handler;
 use crate::outcome::StopReason;
@@ -206,11 +206,13 @@ impl<H: Handler> Engine<H> {
         // While the grace lasts there is time to wait for a server that restarts.
         let hurries = self.stage != Stage::Draining;
         let patience_over = hurries && since.after(ANSWERS_MAX) <= now;
-        if hurries && since.after(OUTPUT_MAX) <= now {
+        let output_late = hurries && since.after(OUTPUT_MAX) <= now;
+        if output_late {
             // What an attempt came to counts for more than all that it printed.
             self.cut_output();
         }
-        if self.work.in_flight.unanswered() == 0 || patience_over {
+        let owes_output = self.drain.owes_output && self.work.outbox.holds_output() && !output_late;
+        if self.work.in_flight.unanswered() == 0 && !owes_output || patience_over {
             self.apply(StageEvent::Empty, "no attempt is in flight", now);
         }
     }
@@ -229,8 +231,12 @@ impl<H: Handler> Engine<H> {
             tracing::warn!(unanswered, "leaving with unanswered reports");
         }
         tracing::info!(summary = ?self.exit.summary, "deregistering worker {} (ID: {worker})", self.profile.name);
+        let session = self.session.connection.take();
+        if session.is_none() {
+            self.drop_output();
+        }
         self.heartbeat.last().await;
-        if let Some(session) = self.session.connection.take() {
+        if let Some(session) = session {
             let mut last = Vec::new();
             let now = boot_now();
             let trusted = now < self.state.lease_end();
@@ -241,8 +247,11 @@ impl<H: Handler> Engine<H> {
             }
             let goodbye = goodbye(self.exit.fatal.as_ref());
             last.push(WorkerMessage { body: Some(Body::Goodbye(goodbye)) });
-            if timeout(GOODBYE_MAX, say_goodbye(session, last)).await.is_err() {
-                tracing::warn!("server did not take the goodbye in time");
+            match timeout(GOODBYE_MAX, say_goodbye(session, last)).await {
+                Ok(true) => self.handler.deregistered(),
+                Ok(false) | Err(_) => {
+                    tracing::warn!("server did not take the goodbye in time");
+                }
             }
         }
         tracing::info!("graceful shutdown: done");
@@ -254,22 +263,29 @@ impl<H: Handler> Engine<H> {
 }
 
 fn goodbye(fatal: Option<&RunError>) -> Goodbye {
-    let (why, code) = match fatal {
-        Some(RunError::GuardianGone) => (GUARDIAN_KILLED, EvidenceCode::GuardianKilled),
-        Some(_) | None => ("drained", EvidenceCode::Drained),
+    let (code, why) = match (fatal, fatal.and_then(RunError::evidence)) {
+        (None, _) => (EvidenceCode::Drained.as_str(), "drained".to_owned()),
+        (Some(_), Some((code, why))) => (code.as_str(), why.to_owned()),
+        (Some(error), None) => ("", error.to_string()),
     };
-    Goodbye { why: why.to_owned(), evidence_code: code.as_str().to_owned() }
+    Goodbye { why, evidence_code: code.to_owned() }
 }
 
 /// Sends the last messages and waits until the server has closed the stream: then it has
-/// read them.
-async fn say_goodbye(session: Session, last: Vec<WorkerMessage>) {
+/// read them. Returns whether it has.
+async fn say_goodbye(session: Session, last: Vec<WorkerMessage>) -> bool {
     let Session { outgoing, mut incoming, .. } = session;
     for message in last {
         if outgoing.send(message).await.is_err() {
-            return;
+            return false;
         }
     }
     drop(outgoing);
-    while let Ok(Some(_)) = incoming.message().await {}
+    loop {
+        match incoming.message().await {
+            Ok(Some(_)) => {}
+            Ok(None) => return true,
+            Err(_) => return false,
+        }
+    }
 }

@@ -33,6 +33,8 @@ pub const SESSION_MESSAGE_BYTES_AIM: usize = 4 * 1024 * 1024;
 pub const CHECKPOINT_BYTES_MAX: usize = 1024 * 1024;
 /// Most output kept for an attempt, standard output and error together.
 pub const LOG_BYTES_MAX: usize = 10 * 1024 * 1024;
+/// Room beyond that for what its worker remarks: that output was cut, and why.
+pub const LOG_REMARKS_BYTES_MAX: usize = 64 * 1024;
 /// Most jobs in one bulk enqueue: one request stays one bounded transaction.
 pub const BULK_JOBS_MAX: usize = 10_000;
 /// Most jobs one fetch may take.

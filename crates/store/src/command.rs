@@ -446,7 +446,8 @@ pub struct QueueOrder {
 pub struct LogChunk {
     /// The job.
     pub job: JobId,
-    /// The attempt; a superseded one may still deliver what it printed.
+    /// The attempt; a superseded one may still deliver what it printed. Output of one that never
+    /// was is passed over.
     pub epoch: Epoch,
     /// Position among the attempt's chunks, from 0. A chunk stored before is not stored
     /// again.

@@ -9,13 +9,14 @@ use outlast_core::job::{
     fence,
 };
 use outlast_core::leadership::{self, Leadership, LeadershipRefusal};
+use outlast_core::limits;
 use outlast_core::retry::Jitter;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use serde_json::json;
 
 use crate::command::{
-    EndDetail, Fence, Finish, LeadershipRequest, Origin, ReportedOutcome, Reporter,
+    EndDetail, Fence, Finish, LeadershipRequest, Origin, ReportedOutcome, Reporter, Stream,
 };
 use crate::event::{Event, EventName};
 use crate::record::StoredJob;
@@ -155,6 +156,16 @@ pub fn evidence_of(finish: &Finish) -> Evidence {
         (true, text) => format!("{text} ({UNATTRIBUTED})"),
     };
     Evidence { code, text }
+}
+
+/// Returns how many bytes an attempt may have printed in all with a piece on this stream. That
+/// output was cut is remarked when there is no room left for output.
+#[must_use]
+pub const fn output_bytes_max(stream: Stream) -> usize {
+    match stream {
+        Stream::Stdout | Stream::Stderr => limits::LOG_BYTES_MAX,
+        Stream::Worker => limits::LOG_BYTES_MAX + limits::LOG_REMARKS_BYTES_MAX,
+    }
 }
 
 /// Returns the error of an attempt whose worker was given up.

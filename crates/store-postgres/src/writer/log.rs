@@ -1,7 +1,7 @@
 //! What attempts print; and deleting everything.
 
-use outlast_core::limits;
 use outlast_store::command::{LogChunk, Stream};
+use outlast_store::rules::output_bytes_max;
 
 use crate::connection::values;
 use crate::failure::Failure;
@@ -10,7 +10,8 @@ use crate::writer::Tx;
 use crate::writer::classes::Classes;
 
 /// What is kept of each attempt tells whether the chunk is there and which is the next
-/// number: history is written, and not looked into.
+/// number: history is written, and not looked into, unless the attempt has ended and had printed
+/// nothing before. Output of an attempt that never was is not stored.
 const STORE_CHUNK: &str = "with job as (
          select j.seq,
              (select coalesce(sum(s.chunks), 0)::bigint from log_size s where s.seq = j.seq)
@@ -23,6 +24,11 @@ const STORE_CHUNK: &str = "with job as (
              select 1 from log_size s where s.seq = j.seq and s.epoch = $2
                  and (s.stored @> $3::bigint or s.bytes > $8::bigint - $7::bigint))
              and $7::bigint <= $8::bigint
+             and coalesce(
+                 (select true from active a where a.seq = j.seq and a.epoch = $2),
+                 (select true from log_size s where s.seq = j.seq and s.epoch = $2),
+                 (select true from attempt_row t where t.seq = j.seq and t.epoch = $2 limit 1),
+                 false)
          returning seq)
      insert into log_size as s (seq, epoch, bytes, chunks, stored)
      select seq, $2, $7::bigint, 1, int8multirange(int8range($3, $3::bigint + 1)) from stored
@@ -30,20 +36,15 @@ const STORE_CHUNK: &str = "with job as (
          chunks = s.chunks + 1, stored = s.stored + excluded.stored";
 
 impl Tx<'_> {
-    /// Stores a piece of output unless it is there already or the attempt has printed
-    /// enough. What the worker remarks (that output was cut, why) is never itself cut.
+    /// Stores a piece of output of an attempt unless it is there already or the attempt has
+    /// printed enough.
     pub(super) fn note_log(&mut self, chunk: &LogChunk) {
         let stream: i16 = match chunk.stream {
             Stream::Stdout => 0,
             Stream::Stderr => 1,
             Stream::Worker => 2,
         };
-        let limit = match chunk.stream {
-            Stream::Worker => i64::MAX,
-            Stream::Stdout | Stream::Stderr => {
-                i64::try_from(limits::LOG_BYTES_MAX).unwrap_or(i64::MAX)
-            }
-        };
+        let limit = i64::try_from(output_bytes_max(chunk.stream)).unwrap_or(i64::MAX);
         let size = i64::try_from(chunk.bytes.len()).unwrap_or(i64::MAX);
         // Output of one job is numbered by one server at a time.
         self.write("select 1 from job_row where id = $1 for no key update", values![chunk.job.0]);

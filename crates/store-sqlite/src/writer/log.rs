@@ -1,9 +1,8 @@
 //! What attempts print; and deleting everything.
 
-use outlast_core::limits;
 use outlast_store::StoreError;
 use outlast_store::command::{LogChunk, Stream};
-use rusqlite::OptionalExtension as _;
+use outlast_store::rules::output_bytes_max;
 
 use crate::row::{failed, int};
 use crate::writer::Tx;
@@ -16,8 +15,8 @@ impl Tx<'_> {
             Stream::Stderr => 1,
             Stream::Worker => 2,
         };
-        // What the worker remarks (that output was cut, why) is never itself cut.
-        if chunk.stream != Stream::Worker && self.log_size(seq, chunk)? > limits::LOG_BYTES_MAX {
+        let size = self.log_size(seq, chunk)?;
+        if size.is_none_or(|size| size > output_bytes_max(chunk.stream)) {
             return Ok(());
         }
         let stored = self.execute(
@@ -37,15 +36,23 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Returns what the attempt's output would come to with this chunk.
-    fn log_size(&self, seq: i64, chunk: &LogChunk) -> Result<usize, StoreError> {
+    /// Returns what the attempt's output would come to with this chunk; `None` if there was no
+    /// such attempt.
+    fn log_size(&self, seq: i64, chunk: &LogChunk) -> Result<Option<usize>, StoreError> {
         let mut select = self
             .db
-            .prepare_cached("select bytes from log_size where seq = ? and epoch = ?")
+            .prepare_cached(
+                "select coalesce(
+                     (select bytes from log_size where seq = ?1 and epoch = ?2),
+                     (select 0 from active where seq = ?1 and epoch = ?2),
+                     (select 0 from attempt_row where seq = ?1 and epoch = ?2))",
+            )
             .map_err(failed)?;
-        let kept = select.query_row((seq, int(chunk.epoch.0)), |row| row.get(0)).optional();
-        let kept: u64 = kept.map_err(failed)?.unwrap_or(0);
-        Ok(usize::try_from(kept).unwrap_or(usize::MAX).saturating_add(chunk.bytes.len()))
+        let kept: Option<u64> =
+            select.query_row((seq, int(chunk.epoch.0)), |row| row.get(0)).map_err(failed)?;
+        Ok(kept.map(|kept| {
+            usize::try_from(kept).unwrap_or(usize::MAX).saturating_add(chunk.bytes.len())
+        }))
     }
 
     pub(super) fn delete_all(&mut self) -> Result<(), StoreError> {

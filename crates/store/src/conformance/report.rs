@@ -1,8 +1,10 @@
 //! What holders report: starts, ends, output, checkpoints; and which reports are refused.
 
+use outlast_core::budget::Spent;
 use outlast_core::evidence::{Evidence, EvidenceCode};
-use outlast_core::id::Epoch;
+use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::{DeadLetterReason, Outcome, Refusal, State};
+use outlast_core::limits::{LOG_BYTES_MAX, LOG_REMARKS_BYTES_MAX};
 use outlast_core::retry::OnExhaustion;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerEvent;
@@ -34,6 +36,8 @@ cases![
     start_of_a_job_that_nobody_holds_is_refused,
     output_is_kept_once_and_in_order,
     output_of_an_unknown_job_goes_nowhere,
+    output_of_an_attempt_that_never_was_goes_nowhere,
+    output_of_an_attempt_is_bounded_with_the_remarks_of_its_worker,
     attempt_that_the_worker_does_not_hold_any_more_is_lost,
     attempt_that_the_worker_ended_for_want_of_a_lease_is_interrupted,
     attempt_keeps_the_digest_of_the_pack_it_ran,
@@ -160,7 +164,7 @@ fn never_started_attempt_charges_nothing<H: Harness>(world: &mut World<'_, H>) {
     let claimed = world.take(hand);
     let moved = world.finish(&claimed, hand, ReportedOutcome::NotStarted).unwrap();
     assert_eq!((moved.state, moved.outcome), (State::Available, Some(Outcome::Undelivered)));
-    assert_eq!(world.read(id).spent, outlast_core::budget::Spent::default());
+    assert_eq!(world.read(id).spent, Spent::default());
 }
 
 fn requeued_job_takes_its_turn_anew<H: Harness>(world: &mut World<'_, H>) {
@@ -171,7 +175,7 @@ fn requeued_job_takes_its_turn_anew<H: Harness>(world: &mut World<'_, H>) {
     world.finish(&claimed, hand, ReportedOutcome::Requeued).unwrap();
     let taken: Vec<_> = world.claim(hand, 2).iter().map(|claimed| claimed.job.id).collect();
     assert_eq!(taken, [first, second]);
-    assert_eq!(world.read(first).spent, outlast_core::budget::Spent::default());
+    assert_eq!(world.read(first).spent, Spent::default());
 }
 
 fn start_told_only_at_the_end_counts<H: Harness>(world: &mut World<'_, H>) {
@@ -280,6 +284,63 @@ fn output_is_kept_once_and_in_order<H: Harness>(world: &mut World<'_, H>) {
     assert_eq!(bytes, [&b"a\xff"[..], b"bb", b"cc"]);
     let rest = world.ask(world.store().logs(page(lines[0].id, 1))).lines;
     assert_eq!(rest, lines[1..2]);
+}
+
+fn print<H: Harness>(
+    world: &mut World<'_, H>,
+    (job, epoch): (JobId, Epoch),
+    (n, stream, bytes): (u32, Stream, &[u8]),
+) {
+    let chunk = LogChunk { job, epoch, n, stream, bytes: bytes.to_vec() };
+    assert_eq!(world.one(Command::Log(chunk)), Reply::Done);
+}
+
+/// The numbers of attempts, and what they printed.
+fn printed<H: Harness>(world: &World<'_, H>, job: JobId) -> Vec<(u64, Vec<u8>)> {
+    let query = LogQuery { job, after: 0, limit: 100 };
+    let lines = world.ask(world.store().logs(query)).lines;
+    lines.into_iter().map(|line| (line.epoch.0, line.bytes)).collect()
+}
+
+/// Each number once had room for a whole attempt's output.
+fn output_of_an_attempt_that_never_was_goes_nowhere<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let id = world.add_plain();
+    print(world, (id, Epoch(1)), (0, Stream::Stdout, b"early"));
+    let first = world.run(hand);
+    for epoch in [0, 2, 1 << 40] {
+        print(world, (id, Epoch(epoch)), (0, Stream::Stderr, b"invented"));
+    }
+    print(world, (id, first.epoch), (0, Stream::Stdout, b"first"));
+    world.finish(&first, hand, ReportedOutcome::Lost).unwrap();
+    print(world, (id, first.epoch), (1, Stream::Stdout, b"late"));
+    let silent = world.run(hand);
+    world.finish(&silent, hand, ReportedOutcome::Interrupted).unwrap();
+    let last = world.run(hand);
+    print(world, (id, silent.epoch), (0, Stream::Stdout, b"later"));
+    print(world, (id, last.epoch), (0, Stream::Stdout, b"last"));
+    world.finish(&last, hand, ReportedOutcome::Completed).unwrap();
+    print(world, (id, first.epoch), (2, Stream::Stdout, b"latest"));
+    let all = printed(world, id);
+    let all: Vec<_> = all.iter().map(|(epoch, bytes)| (*epoch, bytes.as_slice())).collect();
+    let expected =
+        [(1, b"first".as_slice()), (1, b"late"), (2, b"later"), (3, b"last"), (1, b"latest")];
+    assert_eq!(all, expected);
+}
+
+fn output_of_an_attempt_is_bounded_with_the_remarks_of_its_worker<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let hand = world.worker();
+    let id = world.add_plain();
+    let attempt = (id, world.run(hand).epoch);
+    let (output, remarks) = (vec![b'x'; LOG_BYTES_MAX], vec![b'y'; LOG_REMARKS_BYTES_MAX]);
+    print(world, attempt, (0, Stream::Stdout, &output));
+    print(world, attempt, (1, Stream::Stderr, b"x"));
+    print(world, attempt, (2, Stream::Worker, b"cut"));
+    print(world, attempt, (3, Stream::Worker, &remarks));
+    let kept: Vec<_> = printed(world, id).iter().map(|(_, bytes)| bytes.len()).collect();
+    assert_eq!(kept, [LOG_BYTES_MAX, 3]);
 }
 
 fn output_of_an_unknown_job_goes_nowhere<H: Harness>(world: &mut World<'_, H>) {

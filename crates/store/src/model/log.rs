@@ -1,15 +1,17 @@
 //! What attempts print.
 
-use outlast_core::limits::LOG_BYTES_MAX;
+use outlast_core::id::Epoch;
 
-use crate::command::{LogChunk, Stream};
+use crate::command::LogChunk;
+use crate::model::tables::Row;
 use crate::model::tx::Tx;
 use crate::query::LogLine;
 use crate::reply::Reply;
+use crate::rules::output_bytes_max;
 
 impl Tx<'_> {
     /// Keeps a chunk, once, while the attempt's output is within its bound. A superseded
-    /// attempt may still deliver; output of a job that is not known goes nowhere.
+    /// attempt may still deliver; output of an attempt that never was goes nowhere.
     pub(super) fn log(&mut self, chunk: &LogChunk) -> Reply {
         let now = self.now();
         let Some((seq, _)) = self.tables.find(chunk.job) else { return Reply::Done };
@@ -17,10 +19,8 @@ impl Tx<'_> {
             let of_attempt = || row.log.iter().filter(|(_, line)| line.epoch == chunk.epoch);
             let known = of_attempt().any(|(n, _)| *n == chunk.n);
             let kept: usize = of_attempt().map(|(_, line)| line.bytes.len()).sum();
-            // What the worker remarks (that output was cut, why) is never itself cut.
-            let full = chunk.stream != Stream::Worker
-                && kept.saturating_add(chunk.bytes.len()) > LOG_BYTES_MAX;
-            if known || full {
+            let full = kept.saturating_add(chunk.bytes.len()) > output_bytes_max(chunk.stream);
+            if known || full || !has_attempt(row, chunk.epoch) {
                 return;
             }
             let id = row.log.last().map_or(1, |(_, line)| line.id + 1);
@@ -29,4 +29,9 @@ impl Tx<'_> {
         });
         Reply::Done
     }
+}
+
+fn has_attempt(row: &Row, epoch: Epoch) -> bool {
+    let is_held = row.in_flight.is_some() && row.job.epoch == epoch;
+    is_held || row.attempts.iter().any(|attempt| attempt.epoch == epoch)
 }

@@ -1,9 +1,10 @@
 //! The three budgets: failures, losses, interruptions.
 //!
 //! An attempt that ended by the job's own doing is a failure; by its worker's death a
-//! loss; by a shutdown or a loss of contact an interruption. Each has a budget of its own, so a deploy does
+//! loss; by a shutdown an interruption. Each has a budget of its own, so a deploy does
 //! not use up retries and a crash-looping job still ends. An attempt that was handed
-//! over and never started charges nothing.
+//! over and never started charges nothing, and neither does one that its worker ended
+//! because no server renewed the lease.
 
 use crate::time::Span;
 
@@ -15,8 +16,7 @@ pub struct Spent {
     /// Attempts ended by the death of their worker, after they started as far as is known;
     /// from the second one in vain on also those of which no start is known.
     pub losses: u32,
-    /// Attempts ended by shutdown, drain or eviction, or by a worker that had no contact with the
-    /// server for its whole lease.
+    /// Attempts ended by shutdown, drain or eviction.
     pub interruptions: u32,
 }
 

@@ -121,7 +121,7 @@ pub(crate) const ALL: &[Key] = &[
         "worker deaths that end a job, if it ran alone in the last",
         COUNT,
     ),
-    key("executor.interruption_budget", "10", "shutdowns and outages that a job survives", COUNT),
+    key("executor.interruption_budget", "10", "shutdowns that a job survives", COUNT),
     key(
         "ojs.lease",
         "30",

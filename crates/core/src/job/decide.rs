@@ -157,9 +157,8 @@ fn in_flight(job: &Job, event: Event<'_>, judge: &Judge<'_>) -> Result<Transitio
             let may_retry = !job.rules.retry.forbids_retry_of("timeout");
             Ok(job.fail(Outcome::Timeout, job.spent, may_retry, judge))
         }
-        Event::Interrupt => Ok(job.interrupt(judge.budgets.interruption_charge, judge)),
-        // An outage is not the operator's deploy: it is never charged as one.
-        Event::CutOff => Ok(job.interrupt(InterruptionCharge::Free, judge)),
+        Event::Interrupt => Ok(job.interrupt(judge)),
+        Event::CutOff => Ok(job.cut_off()),
         Event::Release => Ok(job.give_back(Outcome::Undelivered, Turn::Front, job.spent)),
         Event::Requeue => Ok(job.give_back(Outcome::Requeued, Turn::InOrder, job.spent)),
         Event::Lose { mass: true, .. } => Ok(job.lose(Suspicion::None, judge.budgets)),
@@ -330,7 +329,16 @@ impl Job {
         Transition { dead_letter: Some(reason), ..self.exhaust(outcome, spent) }
     }
 
-    fn interrupt(&self, charge: InterruptionCharge, judge: &Judge<'_>) -> Transition {
+    /// The worker lives and the job did nothing: neither a loss nor a shutdown nor a failure,
+    /// however often it happens.
+    fn cut_off(&self) -> Transition {
+        if self.rules.is_at_most_once() {
+            return self.give_up(Outcome::Interrupted, self.spent, DeadLetterReason::AtMostOnce);
+        }
+        self.give_back(Outcome::Interrupted, Turn::Front, self.spent)
+    }
+
+    fn interrupt(&self, judge: &Judge<'_>) -> Transition {
         let interruptions = self.spent.interruptions.saturating_add(1);
         let spent = Spent { interruptions, ..self.spent };
         if self.rules.is_at_most_once() {
@@ -338,7 +346,7 @@ impl Job {
         }
         let over = interruptions > judge.budgets.interruptions;
         let alarm = over.then_some(Alarm::InterruptionBudgetSpent);
-        let charged = over || charge == InterruptionCharge::Charge;
+        let charged = over || judge.budgets.interruption_charge == InterruptionCharge::Charge;
         if charged {
             Transition { alarm, ..self.fail(Outcome::Interrupted, spent, true, judge) }
         } else {

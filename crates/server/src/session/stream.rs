@@ -171,7 +171,14 @@ async fn move_worker(
 ) -> Result<bool, Unavailable> {
     let by = format!("worker {worker}");
     let step = WorkerMove { worker, event, session: Some(session), by, evidence };
-    match engine.submit(Command::Worker(step)).await? {
+    let moved = if event == WorkerEvent::Drop {
+        // Behind its heartbeats: one that came before the connection dropped must not take the
+        // drop back.
+        engine.beat(Command::Worker(step)).await?
+    } else {
+        engine.submit(Command::Worker(step)).await?
+    };
+    match moved {
         Reply::WorkerMoved(Ok(moved)) => {
             let running = moved.standing.is_active();
             engine.send(Input::Running { worker, session, running }).await?;
@@ -211,4 +218,57 @@ async fn leave(
         End::Closed => tracing::debug!(worker = name, "session closed by the server"),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use outlast_core::id::WorkerId;
+    use outlast_core::time::Span;
+    use outlast_core::worker::liveness::Liveness;
+    use outlast_packs::PackSet;
+    use outlast_proto::v1::Hello;
+    use outlast_store::command::Renew;
+    use outlast_store::model::ModelStore;
+    use outlast_store::query::WorkerQuery;
+    use outlast_store::store::ManualClock;
+    use tokio::sync::mpsc;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::settings::Settings;
+
+    /// The worker was given up after its lease then, and not after the reconnect window.
+    #[tokio::test]
+    async fn a_heartbeat_that_came_before_a_drop_does_not_take_it_back() {
+        let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+        let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
+        let engine = Engine::start(Arc::new(store), settings);
+        let worker = WorkerId(Uuid::from_u128(7));
+        let hello = Hello {
+            worker_id: worker.0.as_bytes().to_vec().into(),
+            name: "w".into(),
+            role: "sdk".into(),
+            version: engine.settings().version.into(),
+            concurrency: 1,
+            heartbeat_interval_ms: 5_000,
+            ..Hello::default()
+        };
+        let (opening, _opened) = mpsc::unbounded_channel();
+        let (outputs, _produced) = mpsc::unbounded_channel();
+        let outgoing = Outgoing { opening, outputs };
+        let closer = CancellationToken::new().drop_guard();
+        let identity = attach(&engine, hello, &outgoing, closer).await.unwrap();
+        let lease = Span::from_secs(15);
+        let beat = || engine.beat(Command::Renew(Renew { worker, lease, in_flight: 0 }));
+        beat().await.unwrap();
+        // This one waits for the next batch of heartbeats, and the connection drops meanwhile.
+        let dropped = leave(&engine, identity, "w", End::Dropped("reset".into()));
+        let (renewed, left) = tokio::join!(beat(), dropped);
+        assert!(matches!(renewed, Ok(Reply::Renewed(Ok(_)))), "{renewed:?}");
+        left.unwrap();
+        let found = engine.store().workers_page(WorkerQuery::all(9)).await.unwrap();
+        assert_eq!(found.workers[0].standing.liveness, Liveness::Suspect);
+    }
 }

@@ -39,7 +39,7 @@ use outlast_core::limits::KILL_CONFIRM_MAX;
 use outlast_packs::PackSet;
 use outlast_sdk::{Control, Role, RunError, StageEvent, Summary, Tls, Worker, control};
 use serde_json::json;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 pub use self::open_files::needed as open_files_needed;
 pub use self::shutdown_budget::{Supervisor, needed_to_stop};
@@ -242,6 +242,7 @@ async fn start(
         folders: config.packs.clone(),
         host: ActionHost {
             interpreters: RwLock::new(interpreters),
+            looking: Mutex::default(),
             wanted: config.runtimes.clone(),
             containment: probe.chosen,
             secrets: Secrets::new(config.secrets.clone()),

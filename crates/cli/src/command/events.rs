@@ -109,12 +109,14 @@ async fn follow(
             Ok(mut response) => {
                 is_new = false;
                 let mut waiting = Vec::new();
+                let mut message = Message::default();
                 while let Ok(Some(chunk)) = response.chunk().await {
                     waiting.extend_from_slice(&chunk);
                     while let Some(end) = waiting.iter().position(|byte| *byte == b'\n') {
                         let line: Vec<u8> = waiting.drain(..=end).collect();
-                        let line = String::from_utf8_lossy(&line);
-                        show(line.trim_end(), &mut after, format)?;
+                        if message.take(String::from_utf8_lossy(&line).trim_end()) {
+                            std::mem::take(&mut message).show(&mut after, format)?;
+                        }
                     }
                 }
             }
@@ -128,17 +130,36 @@ async fn follow(
     }
 }
 
-/// One line of the stream: an event's position, or the event.
-fn show(line: &str, after: &mut Option<String>, format: Format) -> Result<(), Failure> {
-    if let Some(place) = line.strip_prefix("id:") {
-        *after = Some(place.trim().to_owned());
-    } else if let Some(data) = line.strip_prefix("data:")
-        && let Ok(event) = serde_json::from_str::<Value>(data.trim())
-    {
-        print(&event, format)?;
-        output::end_without_reader()?;
+/// A message of the stream, which counts once it is complete: a connection that is cut within one
+/// has told nothing of it.
+#[derive(Debug, Default)]
+struct Message {
+    /// The position after it.
+    id: Option<String>,
+    event: Option<Value>,
+}
+
+impl Message {
+    /// Takes in a line; true if it is the one that completes the message.
+    fn take(&mut self, line: &str) -> bool {
+        if let Some(id) = line.strip_prefix("id:") {
+            self.id = Some(id.trim().to_owned());
+        } else if let Some(data) = line.strip_prefix("data:") {
+            self.event = serde_json::from_str(data.trim()).ok();
+        }
+        line.is_empty()
     }
-    Ok(())
+
+    fn show(self, after: &mut Option<String>, format: Format) -> Result<(), Failure> {
+        if let Some(event) = self.event {
+            print(&event, format)?;
+            output::end_without_reader()?;
+        }
+        if let Some(id) = self.id {
+            *after = Some(id);
+        }
+        Ok(())
+    }
 }
 
 fn print(event: &Value, format: Format) -> Result<(), Failure> {

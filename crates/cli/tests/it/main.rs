@@ -6,6 +6,7 @@ mod commands;
 mod configuration;
 mod dev;
 mod doctor;
+mod events;
 mod help;
 mod log;
 mod reference;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use outlast_packs::{Action, Overlap, PackSet, Runner};
+use tokio::sync::Mutex;
 
 use crate::containment::Containment;
 use crate::runtime::{CommandLine, Interpreters, MissingInterpreter, Runtime};
@@ -15,6 +16,9 @@ use crate::secrets::Secrets;
 #[derive(Debug)]
 pub(super) struct ActionHost {
     pub(super) interpreters: RwLock<Interpreters>,
+    /// Held by a look for interpreters: one that began with what is known now must not undo what
+    /// another one finds meanwhile.
+    pub(super) looking: Mutex<()>,
     /// Runtimes to offer; all that are found if empty.
     pub(super) wanted: Vec<Runtime>,
     pub(super) containment: Containment,
@@ -31,6 +35,7 @@ impl ActionHost {
 
     /// Looks again for interpreters that are missing or gone. True if that changed what is found.
     pub(super) async fn find_interpreters(&self) -> bool {
+        let _one_look = self.looking.lock().await;
         let again = self.interpreters().again().await;
         self.put_interpreters(again)
     }
@@ -40,6 +45,7 @@ impl ActionHost {
         let runtimes: BTreeSet<Runtime> =
             actions.iter().map(|action| runtime_of(action.runner)).collect();
         let runtimes: Vec<Runtime> = runtimes.into_iter().collect();
+        let _one_look = self.looking.lock().await;
         let look = self.interpreters().look(&runtimes).await;
         self.put_interpreters(look);
     }

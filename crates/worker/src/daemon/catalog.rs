@@ -145,6 +145,7 @@ mod tests {
 
     use outlast_packs::PackSet;
     use tempfile::TempDir;
+    use tokio::sync::Mutex;
 
     use super::{ActionHost, Catalog};
     use crate::containment::Containment;
@@ -170,6 +171,7 @@ mod tests {
             folders: vec![at("packs"), at("more")],
             host: ActionHost {
                 interpreters: RwLock::new(Interpreters::find("/usr/bin:/bin").await),
+                looking: Mutex::default(),
                 wanted: vec![Runtime::Shell],
                 containment: Containment::Pidns,
                 secrets: Secrets::new(Some(at("secrets"))),
@@ -232,5 +234,34 @@ mod tests {
         assert!(!look().await);
         put("exec /bin/sh \"$@\"");
         assert!(look().await);
+    }
+
+    // The look that began first and ended last once put back what it had known at its start.
+    #[tokio::test]
+    async fn a_look_for_interpreters_undoes_nothing_that_another_one_finds_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let tools = folder.path().join("tools");
+        fs::create_dir(&tools).unwrap();
+        let put = |name: &str, answer: &str| {
+            fs::write(tools.join(name), format!("#!/bin/sh\n{answer}\n")).unwrap();
+            fs::set_permissions(tools.join(name), Permissions::from_mode(0o755)).unwrap();
+        };
+        let mut host = catalog(&folder).await.host;
+        host.interpreters = RwLock::new(Interpreters::find(tools.to_str().unwrap()).await);
+        // Only the first one who asks has to wait.
+        let asked = tools.join("asked");
+        let wait = format!("[ -e {0} ] || {{ : >{0}; /bin/sleep 0.5; }}", asked.display());
+        put("sh", &format!("{wait}\necho $0\necho 1"));
+        let second = async {
+            while !asked.exists() {
+                tokio::task::yield_now().await;
+            }
+            put("python3", "echo $0\necho 1");
+            host.find_interpreters().await;
+        };
+        let shell = [catalog(&folder).await.actions().unwrap().get("demo.it").unwrap().clone()];
+        tokio::join!(host.look_for_interpreters(&shell), second);
+        let found: Vec<_> = host.interpreters().found().iter().map(|it| it.runtime).collect();
+        assert_eq!(found, [Runtime::Shell, Runtime::Python]);
     }
 }

@@ -1,9 +1,11 @@
 //! F22 and F23: more than one signal, and signals that quiet and resume.
 
+use std::process::Command;
 use std::time::Duration;
 
-use outlast_e2e::wait::{HEARTBEAT, LEASE, eventually, stays, within};
-use outlast_e2e::{Run, Scene, Worker, WorkerOptions};
+use outlast_e2e::binary::outlast;
+use outlast_e2e::wait::{HEARTBEAT, KILL_AFTER, LEASE, eventually, stays, within};
+use outlast_e2e::{Process, Run, Scene, Worker, WorkerOptions};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -143,4 +145,36 @@ fn sigterm_while_quiet_drains() {
     assert_eq!(worker.await_end(within(FORCED)), Some(0));
     scene.await_worker(worker.id(), "stopped", within(HEARTBEAT));
     scene.judge();
+}
+
+/// Runs a program in a terminal of its own that it uses for nothing, closes the terminal, and ends
+/// as the program does.
+const IN_A_TERMINAL: &str = r#"
+import os, pty, sys, time
+log, program = sys.argv[1], sys.argv[2:]
+pid, terminal = pty.fork()
+if pid == 0:
+    elsewhere = [os.open("/dev/null", os.O_RDONLY), os.open(log, os.O_WRONLY)]
+    for target in range(3):
+        os.dup2(elsewhere[min(target, 1)], target)
+    os.execv(program[0], program)
+while "Outlast is at" not in open(log).read():
+    time.sleep(0.05)
+os.close(terminal)
+_, status = os.waitpid(pid, 0)
+sys.exit(os.waitstatus_to_exitcode(status))
+"#;
+
+/// It stayed, and kept its port, if its input was not the terminal.
+#[test]
+fn dev_ends_with_its_terminal_wherever_its_input_comes_from() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (data, log) = (folder.path().join("data"), folder.path().join("dev.log"));
+    std::fs::write(&log, "").expect("a log");
+    let mut python = Command::new("python3");
+    python.args(["-c", IN_A_TERMINAL]).arg(&log).arg(outlast());
+    python.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(&data);
+    let mut terminal = Process::spawn("terminal", python, folder.path());
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    assert_eq!(terminal.await_end(within(KILL_AFTER)), Some(0), "{}", said());
 }

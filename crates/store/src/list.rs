@@ -166,8 +166,8 @@ fn matches(query: &JobQuery, key: &ClassKey) -> bool {
 
 /// The classes that have jobs, each with its isolated twin.
 fn families(matching: &[&ClassCounts]) -> Vec<ClassId> {
-    fn family(key: &ClassKey) -> (&str, &str, &Route, Option<&str>) {
-        (&key.queue, &key.job_type, &key.route, key.tenant.as_deref())
+    fn family(key: &ClassKey) -> (&str, &str, &Route, Option<&str>, bool) {
+        (&key.queue, &key.job_type, &key.route, key.tenant.as_deref(), key.keyed)
     }
     let there = matching.iter().filter(|class| !class.counts.is_zero());
     let there: HashSet<_> = there.map(|class| family(&class.key)).collect();
@@ -198,17 +198,15 @@ fn wanted(query: &JobQuery) -> Vec<State> {
 /// How many of these match, but for what no count tells.
 fn most(query: &JobQuery, counts: &Counts) -> u64 {
     let states = wanted(query);
-    let mut left = counts.states(&states);
+    let all = counts.states(&states);
     let abandoned = if states.contains(&State::Discarded) { counts.abandoned() } else { 0 };
     let started = if states.contains(&State::Active) { counts.started() } else { 0 };
-    for (wanted, these) in [(query.abandoned, abandoned), (query.started, started)] {
-        left = match wanted {
-            Some(true) => left.min(these),
-            Some(false) => left.saturating_sub(these),
-            None => left,
-        };
-    }
-    left
+    let matching = |(wanted, these): (Option<bool>, u64)| match wanted {
+        Some(true) => these,
+        Some(false) => all.saturating_sub(these),
+        None => all,
+    };
+    all.min(matching((query.abandoned, abandoned))).min(matching((query.started, started)))
 }
 
 fn sources(query: &JobQuery, all: &Counts) -> Vec<(Source, bool)> {
@@ -293,6 +291,7 @@ mod tests {
             route: Route::Plain,
             tenant: None,
             isolated: false,
+            keyed: false,
         };
         let counts = Counts::of([1_000_000; COLUMNS.len()]);
         let tally = [ClassCounts { id: ClassId(1), key, counts }];

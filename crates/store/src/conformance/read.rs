@@ -15,6 +15,8 @@ use crate::store::{GONE_SHOWN, Store as _};
 cases![
     jobs_are_listed_newest_first_page_by_page,
     every_filter_of_a_list_narrows_it,
+    job_that_a_worker_tried_twice_is_in_its_list_once,
+    bounds_of_two_filters_do_not_add_up,
     queues_count_their_jobs_by_state,
     backlog_says_which_classes_are_claimable,
     workers_are_listed_latest_first,
@@ -102,6 +104,43 @@ fn every_filter_of_a_list_narrows_it<H: Harness>(world: &mut World<'_, H>) {
         assert_eq!(found, expected, "{query:?}");
         assert_eq!(page.total, Some(u64::try_from(expected.len()).unwrap()), "{query:?}");
     }
+}
+
+/// Once, its attempts filled the page, and older jobs were never listed.
+fn job_that_a_worker_tried_twice_is_in_its_list_once<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let older = world.add_plain();
+    let claimed = world.run(hand);
+    world.finish(&claimed, hand, ReportedOutcome::Completed).unwrap();
+    let newer = world.add_plain();
+    for _ in 0..2 {
+        let claimed = world.run(hand);
+        world.finish(&claimed, hand, ReportedOutcome::Interrupted).unwrap();
+    }
+    let mut query = JobQuery { worker: Some(hand.worker), ..any() };
+    query.page.limit = 1;
+    let first = world.ask(world.store().jobs(query.clone()));
+    assert_eq!((first.jobs[0].job.id, first.total), (newer, Some(2)));
+    query.page.cursor = first.next;
+    let second = world.ask(world.store().jobs(query));
+    assert_eq!((second.jobs[0].job.id, second.next), (older, None));
+}
+
+/// Once, jobs that run were taken off the dead letters.
+fn bounds_of_two_filters_do_not_add_up<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let mut job = world.job();
+    job.rules = rules(1);
+    let id = world.add(job);
+    world.run(hand);
+    world.move_worker(hand.worker, WorkerEvent::Died).unwrap();
+    assert_eq!(world.read(id).state, State::Discarded);
+    world.add_plain();
+    let hand = world.worker();
+    world.run(hand);
+    let query = JobQuery { abandoned: Some(true), started: Some(false), ..any() };
+    let listed = world.ask(world.store().jobs(query)).jobs;
+    assert_eq!(listed.iter().map(|job| job.job.id).collect::<Vec<_>>(), [id]);
 }
 
 fn queues_count_their_jobs_by_state<H: Harness>(world: &mut World<'_, H>) {

@@ -80,6 +80,8 @@ const STATE: &str = "coalesce((select f.state from finished f where f.seq = j.se
     (select 'active' from active a where a.seq = j.seq),
     (select w.state from waiting w where w.seq = j.seq), 'available')";
 
+const ATTEMPTS: &str = "attempt_row";
+
 const LETTER: &str = "exists (select 1 from dead_letter_row d
     where d.seq = j.seq and d.reason <> 'exhausted')";
 
@@ -182,8 +184,10 @@ impl Filter {
         let all = self.dialect.names_all;
         let wheres = self.wheres.iter().map(|condition| format!("{condition} and "));
         let wheres: String = wheres.collect();
+        // A worker may have had several attempts of a job.
+        let distinct = if from.starts_with(ATTEMPTS) { "distinct" } else { "" };
         format!(
-            "select {seq}.seq from {from} where {wheres}{seq}.seq >= {low} and {seq}.seq < {high}
+            "select {distinct} {seq}.seq from {from} where {wheres}{seq}.seq >= {low} and {seq}.seq < {high}
                  and {all} order by {seq}.seq desc limit {limit}"
         )
     }
@@ -205,7 +209,7 @@ pub(super) fn tables(source: Source, dialect: &Dialect) -> (String, String) {
             format!("{} join job_row j on j.seq = f.seq", dialect.failed),
             format!("{} where state <> 'completed'", dialect.failed_alone),
         ),
-        Source::Attempts => joined("attempt_row", "t"),
+        Source::Attempts => joined(ATTEMPTS, "t"),
         Source::Jobs | Source::Ids => ("job_row j".into(), "job_row where true".into()),
     }
 }

@@ -15,6 +15,7 @@ table outlast.active with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, a
     deadline bigint
     cancelled boolean not null
     pack_digest text
+    gates bigint[]
     active_pkey PRIMARY KEY (seq)
     CREATE INDEX active_deadline ON outlast.active USING btree (deadline, seq) WHERE (deadline IS NOT NULL)
     CREATE INDEX active_plain ON outlast.active USING btree (plain, seq) WHERE (plain IS NOT NULL)
@@ -72,8 +73,9 @@ table outlast.class
     route text not null
     tenant text not null
     isolated boolean not null
+    keyed boolean not null default false
     class_pkey PRIMARY KEY (id)
-    class_queue_job_type_route_tenant_isolated_key UNIQUE (queue, job_type, route, tenant, isolated)
+    class_queue_job_type_route_tenant_isolated_keyed_key UNIQUE (queue, job_type, route, tenant, isolated, keyed)
 
 table outlast.class_block
     class bigint not null
@@ -166,6 +168,8 @@ table outlast.job_row
     args text not null
     meta text not null
     extra text not null
+    keys text
+    lane bigint
     job_row_id UNIQUE (id)
     job_row_pkey PRIMARY KEY (seq)
 
@@ -212,7 +216,9 @@ table outlast.ready with (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum
     since bigint not null
     strand_ms bigint
     expires bigint
+    lane bigint not null default 0
     ready_pkey PRIMARY KEY (class, rank, seq)
+    CREATE INDEX ready_lane ON outlast.ready USING btree (class, lane, rank, seq) WHERE (lane <> 0)
     CREATE INDEX ready_strand ON outlast.ready USING btree (class, strand_ms, since, seq) WHERE (strand_ms IS NOT NULL)
 
 table outlast.server_batch with (fillfactor=10, autovacuum_vacuum_threshold=1000)
@@ -326,6 +332,7 @@ view public.job
     error text
     created timestamp with time zone
     ended timestamp with time zone
+    keys text
 
 table public.worker with (fillfactor=50)
     id uuid not null

@@ -18,6 +18,8 @@ CREATE INDEX idempotency_job_key on idempotency_job (key, seq);
 
 CREATE UNIQUE INDEX log_chunk on log (seq, epoch, n);
 
+CREATE INDEX ready_lane on ready (class, lane, rank, seq) where lane <> 0;
+
 CREATE INDEX ready_strand on ready (class, strand_ms, since, seq) where strand_ms is not null;
 
 CREATE INDEX waiting_due on waiting (due) where due is not null;
@@ -50,7 +52,7 @@ CREATE TABLE active (
     cancelled integer not null,
     -- The version of its pack.
     pack_digest text
-);
+, gates text);
 
 CREATE TABLE attempt_row (
     seq integer not null,
@@ -86,7 +88,8 @@ CREATE TABLE class (
     route text not null,
     tenant text not null,
     isolated integer not null,
-    unique (queue, job_type, route, tenant, isolated)
+    keyed integer not null default 0,
+    unique (queue, job_type, route, tenant, isolated, keyed)
 );
 
 CREATE TABLE class_block (
@@ -172,7 +175,7 @@ CREATE TABLE job_row (
     args text not null,
     meta text not null,
     extra text not null
-);
+, keys text, lane integer);
 
 CREATE TABLE log (
     seq integer not null,
@@ -212,7 +215,7 @@ CREATE TABLE ready (
     losses integer not null,
     interruptions integer not null,
     since integer not null,
-    strand_ms integer,
+    strand_ms integer, lane integer not null default 0,
     primary key (class, rank, seq)
 ) without rowid;
 
@@ -351,7 +354,8 @@ select
     f.result as result,
     f.error as error,
     strftime('%Y-%m-%dT%H:%M:%fZ', j.created / 1000.0, 'unixepoch') as created,
-    strftime('%Y-%m-%dT%H:%M:%fZ', f.at / 1000.0, 'unixepoch') as ended
+    strftime('%Y-%m-%dT%H:%M:%fZ', f.at / 1000.0, 'unixepoch') as ended,
+    j.keys as keys
 from job_row j
 join class c on c.id = j.class
 left join finished f on f.seq = j.seq

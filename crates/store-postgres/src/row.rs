@@ -111,7 +111,7 @@ pub(crate) fn leadership(row: &Row) -> Result<Leadership, StoreError> {
 macro_rules! stored_columns {
     () => {
         "j.seq, j.id, j.class, j.priority, j.rules, j.timeout_ms, j.visibility_ms, j.strand_ms,
-         j.origin, j.created, j.scheduled_for, j.args, j.meta, j.extra"
+         j.origin, j.created, j.scheduled_for, j.args, j.meta, j.extra, j.keys"
     };
 }
 pub(crate) use stored_columns;
@@ -120,13 +120,13 @@ pub(crate) use stored_columns;
 macro_rules! moving_columns {
     () => {
         "j.seq, j.id, j.class, j.priority, j.rules, j.timeout_ms, j.visibility_ms, j.strand_ms,
-         j.origin, j.created, j.scheduled_for, '', '', ''"
+         j.origin, j.created, j.scheduled_for, '', '', '', j.keys"
     };
 }
 pub(crate) use moving_columns;
 
 /// How many columns [`stored`] reads.
-pub(crate) const STORED: usize = 14;
+pub(crate) const STORED: usize = 15;
 
 /// Reads the immutable part of a job and its number.
 pub(crate) fn stored(
@@ -138,6 +138,7 @@ pub(crate) fn stored(
         id: job_id(row, 1)?,
         class,
         key: key_of(class)?,
+        keys: codec::keys_of(get(row, 14)?)?,
         priority: i8::try_from(get::<i16>(row, 3)?).unwrap_or(0),
         payload: Payload { args: get(row, 11)?, meta: get(row, 12)?, extra: get(row, 13)? },
         rules: codec::rules_of(get(row, 4)?)?,
@@ -151,7 +152,7 @@ pub(crate) fn stored(
     Ok((get(row, 0)?, job))
 }
 
-/// Reads a class from columns id, queue, `job_type`, route, tenant, isolated.
+/// Reads a class from columns id, queue, `job_type`, route, tenant, isolated, keyed.
 pub(crate) fn class_of(row: &Row) -> Result<(ClassId, ClassKey), StoreError> {
     let tenant: String = get(row, 4)?;
     let key = ClassKey {
@@ -160,6 +161,7 @@ pub(crate) fn class_of(row: &Row) -> Result<(ClassId, ClassKey), StoreError> {
         route: codec::route_of(get(row, 3)?)?,
         tenant: (!tenant.is_empty()).then_some(tenant),
         isolated: get(row, 5)?,
+        keyed: get(row, 6)?,
     };
     Ok((ClassId(get(row, 0)?), key))
 }

@@ -13,6 +13,7 @@ use std::num::NonZeroU32;
 use outlast_core::budget::{Budgets, ScheduledTimeout};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::Rules;
+use outlast_core::keys::Keys;
 use outlast_core::time::Span;
 use outlast_store::command::{
     Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, EndDetail, Fence, Finish, First, NewJob,
@@ -144,7 +145,9 @@ impl Hand {
                 },
                 tenant: None,
                 isolated: false,
+                keyed: false,
             },
+            keys: Keys::default(),
             priority: 0,
             payload: Payload {
                 args: format!("[{{\"message\":\"job number {}\"}}]", self.ids),

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Outcome, Overlap, Rules, State};
+use outlast_core::keys::Keys;
 use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
 use outlast_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -90,6 +91,25 @@ pub fn rules_of(text: Option<&str>) -> Result<Rules, StoreError> {
         overlap: if text.forbid { Overlap::Forbidden } else { Overlap::Allowed },
         expires_at: text.expires.map(Timestamp),
     })
+}
+
+/// Returns the text of keys, a JSON object sorted by name; `None` stands for none.
+#[must_use]
+pub fn keys_text(keys: &Keys) -> Option<String> {
+    if keys.is_empty() {
+        return None;
+    }
+    let sorted: BTreeMap<&String, &String> = keys.iter().collect();
+    serde_json::to_string(&sorted).ok()
+}
+
+/// Returns the keys that a text stands for.
+///
+/// # Errors
+/// Returns [`StoreError::Corrupt`] when the text is not one that [`keys_text`] wrote.
+pub fn keys_of(text: Option<&str>) -> Result<Keys, StoreError> {
+    let Some(text) = text else { return Ok(Keys::default()) };
+    Keys::new(parse(text, "keys")?).map_err(|error| StoreError::Corrupt(format!("keys: {error}")))
 }
 
 #[derive(Serialize, Deserialize)]

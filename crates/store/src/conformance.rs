@@ -34,6 +34,7 @@ pub mod enqueue;
 pub mod events;
 pub mod fixture;
 pub mod idempotency;
+pub mod keys;
 pub mod large;
 pub mod leadership;
 pub mod order;
@@ -91,6 +92,7 @@ pub fn check<H: Harness>(harness: &H, cases: &[Case<H>]) {
 pub fn check_all<H: Harness>(harness: &H) {
     for family in [
         enqueue::cases(),
+        keys::cases(),
         events::cases(),
         idempotency::cases(),
         claim::cases(),

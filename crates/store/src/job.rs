@@ -1,10 +1,12 @@
 //! A job to be stored, what routes it, and the result of storing it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::job::{Rules, State};
+use outlast_core::keys::Keys;
 use outlast_core::time::{Span, Timestamp};
 
 /// What routes a job: a server claims only classes that its free workers fit, so jobs
@@ -22,6 +24,22 @@ pub struct ClassKey {
     /// Jobs that must run alone on their worker are a class of their own. A job enters it
     /// by a transition, never when it is enqueued.
     pub isolated: bool,
+    /// Jobs with keys are a class of their own, so that jobs without keys pay nothing for
+    /// limits. [`NewJob::stored_in`] sets it.
+    pub keyed: bool,
+}
+
+impl ClassKey {
+    /// Whether people see the two as one: they differ at most in whether their jobs have keys.
+    #[must_use]
+    pub fn looks_like(&self, other: &Self) -> bool {
+        let Self { queue, job_type, route, tenant, isolated, keyed: _ } = self;
+        *queue == other.queue
+            && *job_type == other.job_type
+            && *route == other.route
+            && *tenant == other.tenant
+            && *isolated == other.isolated
+    }
 }
 
 /// How jobs of a class are run.
@@ -52,6 +70,8 @@ pub struct NewJob {
     pub id: JobId,
     /// What routes it.
     pub class: ClassKey,
+    /// What it is limited, shared and found by.
+    pub keys: Keys,
     /// -100 (last) to 100 (first).
     pub priority: i8,
     /// The immutable payload.
@@ -70,6 +90,18 @@ pub struct NewJob {
     pub origin: Origin,
     /// Who enqueues it, for the event log.
     pub by: String,
+}
+
+impl NewJob {
+    /// Returns the class that it is stored in.
+    #[must_use]
+    pub fn stored_in(&self) -> Cow<'_, ClassKey> {
+        let keyed = !self.keys.is_empty();
+        if self.class.keyed == keyed {
+            return Cow::Borrowed(&self.class);
+        }
+        Cow::Owned(ClassKey { keyed, ..self.class.clone() })
+    }
 }
 
 /// What a job carries; the store keeps it as it is.

@@ -8,6 +8,7 @@ use outlast_core::budget::{ScheduledTimeout, Spent};
 use outlast_core::evidence::Evidence;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Outcome, Rules, State};
+use outlast_core::keys::Keys;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 
@@ -23,6 +24,8 @@ pub struct StoredJob {
     pub class: ClassId,
     /// That class.
     pub key: Arc<ClassKey>,
+    /// What it is limited, shared and found by.
+    pub keys: Keys,
     /// -100 (last) to 100 (first).
     pub priority: i8,
     /// The payload as sent.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use outlast_core::budget::{Budgets, ScheduledTimeout};
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::Rules;
+use outlast_core::keys::Keys;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_packs::PackSet;
@@ -396,7 +397,9 @@ pub(crate) fn noop_job(n: u128) -> NewJob {
             route: Route::Plain,
             tenant: None,
             isolated: false,
+            keyed: false,
         },
+        keys: Keys::default(),
         priority: 0,
         payload: Payload { args: "[]".into(), ..Payload::default() },
         rules: Rules::standard(),

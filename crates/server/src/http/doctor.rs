@@ -128,9 +128,18 @@ async fn doctor(req: ApiRequest) -> Result<ApiResponse, ApiError> {
 
 /// Returns classes with claimable jobs that no worker takes.
 fn untaken<'a>(app: &App, classes: &'a [ClassCounts]) -> Vec<(&'a ClassKey, Untaken)> {
-    let judged = classes.iter().filter(|class| class.counts.state(State::Available) > 0);
-    let judged = judged.filter_map(|class| Some((&class.key, app.engine.untaken(&class.key)?)));
-    judged.take(NAMED_MAX).collect()
+    let mut untaken: Vec<(&ClassKey, Untaken)> = Vec::new();
+    for ClassCounts { key, .. } in
+        classes.iter().filter(|class| class.counts.state(State::Available) > 0)
+    {
+        if untaken.len() < NAMED_MAX
+            && !untaken.iter().any(|(named, _)| named.looks_like(key))
+            && let Some(why) = app.engine.untaken(key)
+        {
+            untaken.push((key, why));
+        }
+    }
+    untaken
 }
 
 /// Jobs of one queue and type that wait for a worker that holds nothing else.
@@ -150,8 +159,16 @@ async fn isolated<'a>(
         let waits = class.key.isolated && class.counts.state(State::Available) > 0;
         waits && app.engine.untaken(&class.key).is_none()
     });
-    let mut all = Vec::new();
-    for ClassCounts { key, counts, .. } in waiting.take(ISOLATED_CLASSES_MAX) {
+    let mut all: Vec<Isolated<'_>> = Vec::new();
+    for ClassCounts { key, counts, .. } in waiting {
+        let count = counts.state(State::Available);
+        if let Some(named) = all.iter_mut().find(|named| named.key.looks_like(key)) {
+            named.count += count;
+            continue;
+        }
+        if all.len() >= ISOLATED_CLASSES_MAX {
+            continue;
+        }
         let query = JobQuery {
             states: vec![State::Available],
             queue: Some(key.queue.clone()),
@@ -161,7 +178,6 @@ async fn isolated<'a>(
         };
         let jobs = app.engine.store().jobs(query).await?.jobs.into_iter();
         let found = jobs.filter(|job| job.isolated && job.job.key.tenant == key.tenant);
-        let count = counts.state(State::Available);
         all.push(Isolated { key, count, found: found.collect() });
     }
     Ok(all)

@@ -2,6 +2,7 @@
 
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::job::Rules;
+use outlast_core::keys::Keys;
 use outlast_core::time::Timestamp;
 use outlast_store::arrival::{Arrival, ArrivedJob};
 use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
@@ -55,7 +56,9 @@ fn unreadable(arrival: &Arrival) -> NewJob {
             route: Route::Plain,
             tenant: arrival.tenant.clone(),
             isolated: false,
+            keyed: false,
         },
+        keys: Keys::default(),
         priority: 0,
         payload: Payload { args: args.unwrap_or_else(|| "[]".to_owned()), ..Payload::default() },
         rules: Rules::standard(),

@@ -3,6 +3,7 @@
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::job::Rules;
+use outlast_core::keys::Keys;
 use outlast_core::time::Timestamp;
 use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
 use outlast_store::record::JobRecord;
@@ -40,10 +41,12 @@ pub(crate) fn plan(
         job_type: request.action_ref,
         tenant: None,
         isolated: false,
+        keyed: false,
     };
     check_class(&class)?;
     Ok(NewJob {
         id: JobId(Uuid::now_v7()),
+        keys: Keys::default(),
         priority: request.priority,
         payload: Payload {
             args: Value::Array(vec![parameters]).to_string(),
@@ -81,6 +84,7 @@ pub(crate) fn rerun(
     Ok(NewJob {
         id: JobId(Uuid::now_v7()),
         class: ClassKey { isolated: false, ..(*stored.key).clone() },
+        keys: stored.keys.clone(),
         priority: stored.priority,
         payload,
         rules: Rules { expires_at: None, ..stored.rules.clone() },

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::job::{Overlap, Rules};
+use outlast_core::keys::Keys;
 use outlast_core::retry::RetryPolicy;
 use outlast_core::time::Timestamp;
 use outlast_packs::Action;
@@ -106,7 +107,9 @@ fn planned<'a>(
             }),
             tenant: tenant.map(ToOwned::to_owned).or_else(|| tenant_of(envelope.meta)),
             isolated: false,
+            keyed: false,
         },
+        keys: Keys::default(),
         priority: envelope.priority,
         payload: Payload {
             args: stored,

@@ -206,6 +206,7 @@ mod tests {
                 route: outlast_store::command::Route::Plain,
                 tenant: None,
                 isolated: false,
+                keyed: false,
             })
             .collect();
         let named: HashMap<ClassId, &ClassKey> = keys
@@ -231,6 +232,7 @@ mod tests {
             route: outlast_store::command::Route::Plain,
             tenant: None,
             isolated: false,
+            keyed: false,
         }
     }
 

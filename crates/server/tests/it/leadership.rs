@@ -7,6 +7,7 @@ use std::time::Duration;
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::job::Rules;
+use outlast_core::keys::Keys;
 use outlast_core::leadership::Leadership;
 use outlast_core::time::{Span, Timestamp};
 use outlast_packs::PackSet;
@@ -127,7 +128,9 @@ impl Scene {
                 route: Route::Plain,
                 tenant: None,
                 isolated: false,
+                keyed: false,
             },
+            keys: Keys::default(),
             priority: 0,
             payload: Payload { args: "[]".into(), ..Payload::default() },
             rules: Rules::standard(),

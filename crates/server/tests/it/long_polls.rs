@@ -7,6 +7,7 @@ use std::time::Duration;
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::job::Rules;
+use outlast_core::keys::Keys;
 use outlast_core::time::{Span, Timestamp};
 use outlast_packs::PackSet;
 use outlast_server::{Engine, Reserved, Server, Settings};
@@ -41,7 +42,9 @@ async fn enqueue(engine: &Engine) -> JobId {
             route: Route::Plain,
             tenant: None,
             isolated: false,
+            keyed: false,
         },
+        keys: Keys::default(),
         priority: 0,
         payload: Payload::default(),
         rules: Rules::standard(),

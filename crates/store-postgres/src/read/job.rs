@@ -20,7 +20,7 @@ macro_rules! select_record {
     ($where:literal) => {
         concat!(
             "select ", stored_columns!(), ",
-                k.queue, k.job_type, k.route, k.tenant, k.isolated,
+                k.queue, k.job_type, k.route, k.tenant, k.isolated, k.keyed,
                 case when f.seq is not null then f.state when a.seq is not null then 'active'
                      when w.seq is not null then w.state
                      when r.seq is not null then 'available' end,
@@ -45,7 +45,7 @@ macro_rules! select_record {
                  join ready r on r.class = c.id and r.seq = j.seq
                      and r.rank = any(array[-2 * j.priority::bigint, -2 * j.priority::bigint - 1])
                  where c.queue = k.queue and c.job_type = k.job_type and c.route = k.route
-                     and c.tenant = k.tenant
+                     and c.tenant = k.tenant and c.keyed = k.keyed
              ) r on f.seq is null and a.seq is null and w.seq is null
              left join lateral (
                  select t.* from attempt_row t where t.seq = j.seq order by t.epoch desc limit 1
@@ -79,7 +79,7 @@ pub(crate) async fn by_seqs(
 }
 
 const CLASS: usize = STORED;
-const MOVING: usize = CLASS + 5;
+const MOVING: usize = CLASS + 6;
 const FINISHED: usize = MOVING + 7;
 const WAITING: usize = FINISHED + 6;
 const HOLDER: usize = WAITING + 2;
@@ -94,6 +94,7 @@ fn key(row: &Row) -> Result<Arc<ClassKey>, StoreError> {
         route: outlast_store::codec::route_of(get(row, CLASS + 2)?)?,
         tenant: (!tenant.is_empty()).then_some(tenant),
         isolated: get(row, CLASS + 4)?,
+        keyed: get(row, CLASS + 5)?,
     }))
 }
 

@@ -26,7 +26,7 @@ pub(crate) async fn claimable(reader: &Reader, max: u32) -> Result<Vec<Claimable
                  select (select r.class from ready r where r.class > waits.class
                          order by r.class limit 1)
                  from waits where waits.class is not null)
-             select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated,
+             select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, c.keyed,
                     (select count(*) from
                         (select 1 from ready r where r.class = c.id limit $1) counted)
              from waits join class c on c.id = waits.class order by c.id",
@@ -36,7 +36,7 @@ pub(crate) async fn claimable(reader: &Reader, max: u32) -> Result<Vec<Claimable
     let mut classes = Vec::with_capacity(rows.len());
     for row in &rows {
         let (id, key) = class_of(row)?;
-        let count = u32::try_from(row::count(row, 6)?).unwrap_or(u32::MAX);
+        let count = u32::try_from(row::count(row, 7)?).unwrap_or(u32::MAX);
         classes.push(Claimable { id, key, count });
     }
     Ok(classes)
@@ -45,8 +45,8 @@ pub(crate) async fn claimable(reader: &Reader, max: u32) -> Result<Vec<Claimable
 /// The rows of all servers, which are put together here: sums and groups would take longer than
 /// all else about a list.
 const TALLY: &str = "
-    select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, t.scheduled, t.available,
-        t.pending, t.active, t.completed, t.retryable, t.cancelled, t.discarded, t.started,
+    select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, c.keyed, t.scheduled,
+        t.available, t.pending, t.active, t.completed, t.retryable, t.cancelled, t.discarded, t.started,
         t.exhausted, t.abandoned
     from class c left join tally t on t.class = c.id order by c.id";
 
@@ -55,7 +55,7 @@ pub(crate) async fn tally(reader: &Reader) -> Result<Vec<ClassCounts>, StoreErro
     let mut classes: Vec<ClassCounts> = Vec::with_capacity(rows.len());
     for row in &rows {
         let mut values = [0; COLUMNS.len()];
-        for (at, value) in (6..).zip(&mut values) {
+        for (at, value) in (7..).zip(&mut values) {
             *value = get::<Option<i64>>(row, at)?.unwrap_or(0);
         }
         let counts = Counts::of(values);

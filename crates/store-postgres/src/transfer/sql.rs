@@ -23,6 +23,7 @@ pub(super) const FIRST_ROWS: usize = 64;
 /// Columns of which the value follows from others, with what makes it of a new row `u`.
 const DERIVED: &[(&str, &str, &str)] = &[
     ("ready", "expires", "(select j.expires_at from job_row j where j.seq = u.seq)"),
+    ("ready", "lane", "coalesce((select j.lane from job_row j where j.seq = u.seq), 0)"),
     (
         "log_size",
         "chunks",

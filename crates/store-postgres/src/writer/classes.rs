@@ -117,7 +117,7 @@ impl Tx<'_> {
         }
         unknown.sort_unstable();
         unknown.dedup();
-        let sql = "select id, queue, job_type, route, tenant, isolated from class
+        let sql = "select id, queue, job_type, route, tenant, isolated, keyed from class
                    where id = any($1::bigint[])";
         let rows = self.query(sql, values![unknown]).await?;
         for row in &rows {
@@ -135,18 +135,18 @@ impl Tx<'_> {
         let words = || {
             let tenant = key.tenant.clone().unwrap_or_default();
             let route = codec::route_text(&key.route);
-            values![key.queue.clone(), key.job_type.clone(), route, tenant, key.isolated]
+            values![key.queue.clone(), key.job_type.clone(), route, tenant, key.isolated, key.keyed,]
         };
         let find = "select id from class where queue = $1 and job_type = $2 and route = $3
-                    and tenant = $4 and isolated = $5";
+                    and tenant = $4 and isolated = $5 and keyed = $6";
         let mut made = false;
         let mut found = self.query(find, words()).await?;
         if found.is_empty() {
             // Another server may be making it: then this waits for it, and finds it.
             found = self
                 .query(
-                    "insert into class (id, queue, job_type, route, tenant, isolated)
-                     select coalesce(max(id), 0) + 1, $1, $2, $3, $4, $5 from class
+                    "insert into class (id, queue, job_type, route, tenant, isolated, keyed)
+                     select coalesce(max(id), 0) + 1, $1, $2, $3, $4, $5, $6 from class
                      on conflict do nothing returning id",
                     words(),
                 )
@@ -199,6 +199,7 @@ mod tests {
             route: Route::Plain,
             tenant: None,
             isolated: false,
+            keyed: false,
         };
         let mut classes = Classes::default();
         for n in 1..=3 {

@@ -19,7 +19,7 @@ impl Tx<'_> {
         job: &NewJob,
         refused: Option<&str>,
     ) -> Result<Enqueued, Failure> {
-        let class = self.get_or_make(&job.class).await?;
+        let class = self.get_or_make(&job.stored_in()).await?;
         let key = Arc::clone(self.classes.key(class)?);
         let stored = enqueue::begin(job, (class, key), self.context.now);
         let stored = if refused.is_some() { stored.refused() } else { stored };
@@ -38,6 +38,8 @@ impl Tx<'_> {
             args: text(&job.payload.args),
             meta: text(&job.payload.meta),
             extra: text(&job.payload.extra),
+            keys: codec::keys_text(&job.keys),
+            lane: (!job.keys.is_empty()).then(|| job.keys.lane()),
             state: stored.state.as_str(),
             refusal: refused.map(text),
         });

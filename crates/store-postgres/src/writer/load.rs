@@ -131,7 +131,7 @@ macro_rules! ready_by_id {
              from job_row j
              join class b on b.id = j.class
              join class c on c.queue = b.queue and c.job_type = b.job_type
-                 and c.route = b.route and c.tenant = b.tenant
+                 and c.route = b.route and c.tenant = b.tenant and c.keyed = b.keyed
              join ready r on r.class = c.id and r.seq = j.seq
                  and r.rank = any(array[-2 * j.priority::bigint, -2 * j.priority::bigint - 1])
              where j.id = any($1::uuid[]) order by r.seq for update of r",

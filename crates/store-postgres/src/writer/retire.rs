@@ -33,12 +33,12 @@ const LOOK_AT_CLASSES: &str = concat!(
     jobs!(),
     ") from tally t where t.class = w.id), 0)::bigint,
          (select max(id) from class)
-     from (select id, queue, job_type, route, tenant, isolated from class
+     from (select id, queue, job_type, route, tenant, isolated, keyed from class
            where id > $1 order by id limit $2) c
      left join lateral (
          select w.id from class w
          where not c.isolated and w.queue = c.queue and w.job_type = c.job_type
-             and w.route = c.route and w.tenant = c.tenant and w.isolated
+             and w.route = c.route and w.tenant = c.tenant and w.keyed = c.keyed and w.isolated
          offset 0) w on true
      order by c.id"
 );

@@ -122,6 +122,7 @@ impl Tx<'_> {
         self.write_set.ready.push(write_set::ReadyRow {
             class: row.class.0,
             rank: row.rank,
+            lane: row.lane,
             seq,
             epoch: int(row.counters.epoch.0),
             life: int4(row.counters.life.get()),

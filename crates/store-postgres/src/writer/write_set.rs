@@ -8,10 +8,8 @@ mod statement;
 
 use std::sync::LazyLock;
 
-use outlast_core::job::State;
 use uuid::Uuid;
 
-use claimable::ALL_CLAIMABLE;
 pub(super) use claimable::{as_whole_batch, only_store_claimable};
 use statement::{Column, Columns, rows, statement};
 
@@ -94,9 +92,9 @@ rows! {
          stored as (
              insert into job_row (seq, id, class, priority, rules, timeout_ms, visibility_ms,
                                   strand_ms, origin, created, scheduled_for, expires_at, args,
-                                  meta, extra)
+                                  meta, extra, keys, lane)
              select seq, id, class, priority, rules, timeout_ms, visibility_ms, strand_ms, origin,
-                    created, scheduled_for, expires_at, args, meta, extra
+                    created, scheduled_for, expires_at, args, meta, extra, keys, lane
              from k
              returning 1),
          blocks as (
@@ -105,8 +103,9 @@ rows! {
              on conflict do nothing),
          claimable as (
              insert into ready (class, rank, seq, epoch, life, failures, losses, interruptions,
-                                since, strand_ms, expires)
-             select class, -2 * priority::bigint, seq, 0, 1, 0, 0, 0, created, strand_ms, expires_at
+                                since, strand_ms, expires, lane)
+             select class, -2 * priority::bigint, seq, 0, 1, 0, 0, 0, created, strand_ms,
+                    expires_at, coalesce(lane, 0)
              from k where state = 'available'),
          later as (
              insert into waiting (seq, state, due, epoch, life, failures, losses, interruptions,
@@ -126,7 +125,8 @@ rows! {
         id: Uuid, class: i64, priority: i16, rules: Option<String>, timeout_ms: Option<i64>,
         visibility_ms: Option<i64>, strand_ms: Option<i64>, origin: i16, created: i64,
         scheduled_for: Option<i64>, expires_at: Option<i64>, args: String, meta: String,
-        extra: String, state: &'static str, refusal: Option<String>,
+        extra: String, keys: Option<String>, lane: Option<i64>, state: &'static str,
+        refusal: Option<String>,
     }
 }
 
@@ -139,6 +139,7 @@ rows! {
     {
         class: i64, rank: i64, seq: i64, epoch: i64, life: i32, failures: i32, losses: i32,
         interruptions: i32, since: i64, strand_ms: Option<i64>, expires: Option<i64>,
+        lane: i64,
     }
 }
 
@@ -353,41 +354,6 @@ impl WriteSet {
     }
 
     fn take_new(&mut self) -> Option<Statement> {
-        if self.new.are_claimable() {
-            let values = self.new.take_claimable()?;
-            return Some(Statement::new(&ALL_CLAIMABLE, values));
-        }
-        self.new.take()
-    }
-}
-
-impl NewRows {
-    /// Whether all are claimable at once, and none expires.
-    fn are_claimable(&self) -> bool {
-        self.state.iter().all(|state| *state == State::Available.as_str())
-            && self.expires_at.iter().all(Option::is_none)
-    }
-
-    /// Takes the values for [`ALL_CLAIMABLE`].
-    fn take_claimable(&mut self) -> Option<Vec<Value>> {
-        if self.len == 0 {
-            return None;
-        }
-        let all = std::mem::take(self);
-        Some(values![
-            all.id,
-            all.class,
-            all.priority,
-            all.rules,
-            all.timeout_ms,
-            all.visibility_ms,
-            all.strand_ms,
-            all.origin,
-            all.created,
-            all.args,
-            all.meta,
-            all.extra,
-            all.len,
-        ])
+        if self.new.are_claimable() { self.new.take_claimable() } else { self.new.take() }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use outlast_cluster::Database;
 use outlast_store::conformance::{self, Harness};
-use outlast_store::{Clock, Store as _};
+use outlast_store::{Clock, Store as _, codec};
 use outlast_store_postgres::{Options, PostgresStore};
 
 use crate::hand::sql;
@@ -59,11 +59,27 @@ impl Harness for Databases {
 
     fn reopen(&self, store: PostgresStore, clock: Arc<dyn Clock>) -> PostgresStore {
         self.runtime.block_on(store.close()).unwrap();
+        self.runtime.block_on(check_lanes(&self.database));
         self.connect(clock)
     }
 
     fn block_on<F: Future>(&self, call: F) -> F::Output {
         self.runtime.block_on(call)
+    }
+}
+
+/// Checks that keys, lanes and classes of all jobs agree.
+async fn check_lanes(database: &Database) {
+    let rows = "select j.keys, j.lane, c.keyed, coalesce(k.keyed, c.keyed),
+                    coalesce(r.lane, j.lane, 0)
+                from job_row j join class c on c.id = j.class
+                    left join ready r on r.seq = j.seq left join class k on k.id = r.class";
+    for row in sql(&database.url).await.query(rows, &[]).await.unwrap() {
+        let keys = codec::keys_of(row.get(0)).unwrap();
+        let (lane, keyed) = (keys.lane(), !keys.is_empty());
+        assert_eq!(row.get::<_, Option<i64>>(1), keyed.then_some(lane));
+        let of_tables: (bool, bool, i64) = (row.get(2), row.get(3), row.get(4));
+        assert_eq!(of_tables, (keyed, keyed, lane));
     }
 }
 
@@ -78,6 +94,7 @@ macro_rules! families {
 
 families!(
     enqueue,
+    keys,
     idempotency,
     claim,
     report,

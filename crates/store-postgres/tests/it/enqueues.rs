@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use outlast_cluster::Database;
 use outlast_core::budget::Budgets;
+use outlast_core::keys::Keys;
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::NewJob;
 use outlast_store::reply::EnqueueRefusal;
@@ -61,6 +62,34 @@ fn batch_of_claimable_jobs_is_one_statement() {
                      join job_row j on j.id = (e.v ->> 'j')::uuid) x
              where before >= seq";
         assert_eq!(number(&client, order).await, 0);
+    });
+}
+
+#[test]
+fn batch_of_claimable_jobs_with_keys_is_one_statement_too() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (server, _clock) = open(&database).await;
+        let keyed = |n: u32| {
+            let keys = Keys::new([("tenant".to_owned(), n.to_string())].into()).unwrap();
+            NewJob { keys, ..of_type("a") }
+        };
+        let both = || vec![enqueue(keyed(1)), enqueue(of_type("a"))];
+        // The classes are made.
+        assert!(statements_of(&server, both()).await > 5);
+        assert_eq!(statements_of(&server, both()).await, 1);
+        let several = (0..1_000).map(keyed).collect();
+        assert_eq!(statements_of(&server, vec![Command::EnqueueAll(several)]).await, 1);
+        let client = sql(&database.url).await;
+        check_places(&client).await;
+        let stored = "select count(*) from ready r join job_row j using (seq)
+            where r.lane = j.lane and j.keys::jsonb ->> 'tenant' is not null";
+        assert_eq!(number(&client, stored).await, 1_002);
+        let others = "select count(*) from ready r join job_row j using (seq)
+            where r.lane = 0 and j.lane is null and j.keys is null";
+        assert_eq!(number(&client, others).await, 2);
+        let shown = "select count(*) from job where keys = '{\"tenant\":\"1\"}'";
+        assert_eq!(number(&client, shown).await, 3);
     });
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use outlast_core::budget::{Budgets, ScheduledTimeout};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::Rules;
+use outlast_core::keys::Keys;
 use outlast_core::retry::{OnExhaustion, RetryPolicy};
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerEvent;
@@ -218,7 +219,9 @@ pub(crate) fn job() -> NewJob {
             route: Route::Plain,
             tenant: None,
             isolated: false,
+            keyed: false,
         },
+        keys: Keys::default(),
         priority: 0,
         payload: Payload { args: "[{}]".into(), ..Payload::default() },
         rules: Rules { retry, ..Rules::standard() },

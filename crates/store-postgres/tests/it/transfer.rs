@@ -39,6 +39,8 @@ const TABLES_LEFT_OUT: &[(&str, &str)] = &[
 /// Columns that are not moved.
 const COLUMNS_LEFT_OUT: &[(&str, &str)] = &[
     ("ready.expires", "a copy of job_row.expires_at, which saves claims a join"),
+    ("ready.lane", "a copy of job_row.lane"),
+    ("active.gates", "limits begin anew with an import"),
     ("log_size.chunks", "follows from log"),
     ("log_size.stored", "follows from log"),
     ("worker.last_heartbeat", "generated"),

@@ -27,7 +27,7 @@ pub(crate) fn seq_of(db: &Connection, id: JobId) -> Result<Option<i64>, StoreErr
 pub(crate) fn class_key(db: &Connection, class: ClassId) -> Result<Arc<ClassKey>, StoreError> {
     let mut select = db
         .prepare_cached(
-            "select id, queue, job_type, route, tenant, isolated from class where id = ?",
+            "select id, queue, job_type, route, tenant, isolated, keyed from class where id = ?",
         )
         .map_err(failed)?;
     let mut rows = select.query([class.0]).map_err(failed)?;
@@ -42,7 +42,7 @@ pub(crate) fn by_seq(db: &Connection, seq: i64) -> Result<JobRecord, StoreError>
     let mut select = db
         .prepare_cached(
             "select seq, id, class, priority, args, meta, extra, rules, timeout_ms, visibility_ms,
-                    strand_ms, origin, created, scheduled_for
+                    strand_ms, origin, created, scheduled_for, keys
              from job_row where seq = ?",
         )
         .map_err(failed)?;

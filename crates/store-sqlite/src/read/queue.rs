@@ -25,7 +25,7 @@ pub(crate) fn claimable(db: &Connection, max: u32) -> Result<Vec<Claimable>, Sto
                  union all
                  select (select min(r.class) from ready r where r.class > waits.class)
                  from waits where waits.class is not null)
-             select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated,
+             select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, c.keyed,
                     (select count(*) from (select 1 from ready r where r.class = c.id limit ?1))
              from waits join class c on c.id = waits.class order by c.id",
         )
@@ -34,7 +34,7 @@ pub(crate) fn claimable(db: &Connection, max: u32) -> Result<Vec<Claimable>, Sto
     let mut classes = Vec::new();
     while let Some(row) = rows.next().map_err(failed)? {
         let (id, key) = class_of(row)?;
-        classes.push(Claimable { id, key, count: row.get(6).map_err(failed)? });
+        classes.push(Claimable { id, key, count: row.get(7).map_err(failed)? });
     }
     Ok(classes)
 }
@@ -42,8 +42,8 @@ pub(crate) fn claimable(db: &Connection, max: u32) -> Result<Vec<Claimable>, Sto
 pub(crate) fn tally(db: &Connection) -> Result<Vec<ClassCounts>, StoreError> {
     let mut select = db
         .prepare_cached(
-            "select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, t.scheduled,
-                    t.available, t.pending, t.active, t.completed, t.retryable, t.cancelled,
+            "select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, c.keyed,
+                    t.scheduled, t.available, t.pending, t.active, t.completed, t.retryable, t.cancelled,
                     t.discarded, t.started, t.exhausted, t.abandoned
              from class c left join tally t on t.class = c.id order by c.id",
         )
@@ -53,7 +53,7 @@ pub(crate) fn tally(db: &Connection) -> Result<Vec<ClassCounts>, StoreError> {
     while let Some(row) = rows.next().map_err(failed)? {
         let (id, key) = class_of(row)?;
         let mut values = [0; COLUMNS.len()];
-        for (at, value) in (6..).zip(&mut values) {
+        for (at, value) in (7..).zip(&mut values) {
             *value = row.get::<_, Option<i64>>(at).map_err(failed)?.unwrap_or(0);
         }
         classes.push(ClassCounts { id, key, counts: Counts::of(values) });

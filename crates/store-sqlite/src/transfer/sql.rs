@@ -10,15 +10,16 @@ use uuid::Uuid;
 
 use crate::row::failed;
 
-/// Columns of which the value follows from others, with what makes it.
-const DERIVED: &[(&str, &[(&str, &str)])] = &[(
-    "worker",
-    &[
-        ("last_heartbeat", "last_heartbeat_ms"),
-        ("created", "created_ms"),
-        ("updated", "updated_ms"),
-    ],
-)];
+/// Columns of which the value follows from another: the table, the column, that other, and what
+/// makes it of that one's value `{}`.
+const DERIVED: &[[&str; 4]] = &[
+    ["worker", "last_heartbeat", "last_heartbeat_ms", TIME],
+    ["worker", "created", "created_ms", TIME],
+    ["worker", "updated", "updated_ms", TIME],
+    ["ready", "lane", "seq", "coalesce((select lane from job_row where seq = {}), 0)"],
+];
+
+const TIME: &str = "strftime('%Y-%m-%dT%H:%M:%fZ', {} / 1000.0, 'unixepoch')";
 
 /// Reads the rows that follow `after`.
 pub(super) fn page(
@@ -66,12 +67,13 @@ pub(super) fn page(
 pub(super) fn insert(db: &Connection, section: &Section, rows: &[Row]) -> Result<(), StoreError> {
     let mut columns = vec![names(section.columns)];
     let mut values = vec![places(section.columns.len())];
-    let derived = DERIVED.iter().filter(|(table, _)| *table == section.name);
-    for (column, from) in derived.flat_map(|(_, columns)| *columns) {
-        let at = section.columns.iter().position(|column| column.name == *from);
-        let place = at.map_or(0, |at| at + 1);
-        columns.push((*column).to_owned());
-        values.push(format!("strftime('%Y-%m-%dT%H:%M:%fZ', ?{place} / 1000.0, 'unixepoch')"));
+    for [table, column, from, made] in DERIVED {
+        if *table == section.name {
+            let at = section.columns.iter().position(|column| column.name == *from);
+            let place = at.map_or(0, |at| at + 1);
+            columns.push((*column).to_owned());
+            values.push(made.replace("{}", &format!("?{place}")));
+        }
     }
     let (columns, values) = (columns.join(", "), values.join(", "));
     let sql = format!("insert into {} ({columns}) values ({values})", section.name);

@@ -57,7 +57,7 @@ impl Backend for Tx<'_> {
 
     /// The insert itself finds a known id; but no class may be created for it.
     async fn insert(&mut self, job: &NewJob) -> Result<Option<Enqueued>, StoreError> {
-        if !self.classes.has(&job.class) && self.seq_of(job.id)?.is_some() {
+        if !self.classes.has(&job.stored_in()) && self.seq_of(job.id)?.is_some() {
             return Ok(None);
         }
         self.insert_job(job)

@@ -26,7 +26,9 @@ impl Classes {
     pub(crate) fn load(db: &Connection) -> Result<Self, StoreError> {
         let mut classes = Self::default();
         let mut select = db
-            .prepare("select id, queue, job_type, route, tenant, isolated from class order by id")
+            .prepare(
+                "select id, queue, job_type, route, tenant, isolated, keyed from class order by id",
+            )
             .map_err(failed)?;
         let mut rows = select.query([]).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
@@ -69,13 +71,15 @@ impl Classes {
         }
         let mut insert = db
             .prepare_cached(
-                "insert into class (queue, job_type, route, tenant, isolated)
-                 values (?, ?, ?, ?, ?)",
+                "insert into class (queue, job_type, route, tenant, isolated, keyed)
+                 values (?, ?, ?, ?, ?, ?)",
             )
             .map_err(failed)?;
         let route = codec::route_text(&key.route);
         let tenant = key.tenant.as_deref().unwrap_or("");
-        insert.execute((&key.queue, &key.job_type, route, tenant, key.isolated)).map_err(failed)?;
+        insert
+            .execute((&key.queue, &key.job_type, route, tenant, key.isolated, key.keyed))
+            .map_err(failed)?;
         let id = ClassId(db.last_insert_rowid());
         self.add(id, key.clone());
         Ok(id)
@@ -146,7 +150,7 @@ impl Classes {
     }
 }
 
-/// Reads a class from columns id, queue, `job_type`, route, tenant, isolated.
+/// Reads a class from columns id, queue, `job_type`, route, tenant, isolated, keyed.
 pub(crate) fn class_of(row: &rusqlite::Row<'_>) -> Result<(ClassId, ClassKey), StoreError> {
     let route: String = row.get(3).map_err(failed)?;
     let tenant: String = row.get(4).map_err(failed)?;
@@ -156,6 +160,7 @@ pub(crate) fn class_of(row: &rusqlite::Row<'_>) -> Result<(ClassId, ClassKey), S
         route: codec::route_of(&route)?,
         tenant: (!tenant.is_empty()).then_some(tenant),
         isolated: row.get(5).map_err(failed)?,
+        keyed: row.get(6).map_err(failed)?,
     };
     Ok((ClassId(row.get(0).map_err(failed)?), key))
 }

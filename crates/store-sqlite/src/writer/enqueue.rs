@@ -25,7 +25,7 @@ impl Tx<'_> {
 
     /// Stores a job, or returns `None` when its id is known.
     pub(super) fn insert_job(&mut self, new: &NewJob) -> Result<Option<Enqueued>, StoreError> {
-        let id = self.classes.get_or_make(self.db, &new.class)?;
+        let id = self.classes.get_or_make(self.db, &new.stored_in())?;
         let class = (id, Arc::clone(self.classes.key(id)?));
         let stored = enqueue::begin(new, class, self.context.now);
         let Some(seq) = self.insert_job_row(&stored.job, &new.payload)? else { return Ok(None) };
@@ -54,8 +54,8 @@ impl Tx<'_> {
         let stored = self.execute(
             "insert into job_row (id, class, priority, args, meta, extra, rules, timeout_ms,
                                   visibility_ms, strand_ms, origin, created, scheduled_for,
-                                  expires_at)
-             values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                                  expires_at, keys, lane)
+             values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
              on conflict (id) do nothing",
             (
                 job.id.0.as_bytes().as_slice(),
@@ -72,6 +72,8 @@ impl Tx<'_> {
                 job.created.0,
                 job.scheduled_for.map(|at| at.0),
                 job.rules.expires_at.map(|at| at.0),
+                codec::keys_text(&job.keys),
+                (!job.keys.is_empty()).then(|| job.keys.lane()),
             ),
         )?;
         Ok((stored == 1).then(|| self.db.last_insert_rowid()))

@@ -18,7 +18,7 @@ use crate::row::{self, failed};
 use crate::writer::Tx;
 
 /// Reads the columns seq, id, class, priority, args, meta, extra, rules, `timeout_ms`,
-/// `visibility_ms`, `strand_ms`, origin, created, `scheduled_for`.
+/// `visibility_ms`, `strand_ms`, origin, created, `scheduled_for`, keys.
 pub(crate) fn stored(
     row: &Row<'_>,
     key_of: impl FnOnce(ClassId) -> Result<Arc<ClassKey>, StoreError>,
@@ -27,11 +27,14 @@ pub(crate) fn stored(
     let key = key_of(class)?;
     let rules: Option<String> = row.get(7).map_err(failed)?;
     let rules = codec::rules_of(rules.as_deref())?;
+    let keys: Option<String> = row.get(14).map_err(failed)?;
+    let keys = codec::keys_of(keys.as_deref())?;
     let read = || -> rusqlite::Result<(i64, StoredJob)> {
         let job = StoredJob {
             id: row::job_id(row, 1)?,
             class,
             key,
+            keys,
             priority: row.get(3)?,
             payload: Payload { args: row.get(4)?, meta: row.get(5)?, extra: row.get(6)? },
             rules,
@@ -48,7 +51,7 @@ pub(crate) fn stored(
 }
 
 /// How many columns [`stored`] reads.
-const STORED_COLUMNS: usize = 14;
+const STORED_COLUMNS: usize = 15;
 /// How many columns [`active`] reads.
 const ACTIVE_COLUMNS: usize = 13;
 
@@ -56,7 +59,7 @@ const ACTIVE_COLUMNS: usize = 13;
 macro_rules! moving {
     () => {
         "select j.seq, j.id, j.class, j.priority, '', '', '', j.rules, j.timeout_ms,
-                j.visibility_ms, j.strand_ms, j.origin, j.created, j.scheduled_for,
+                j.visibility_ms, j.strand_ms, j.origin, j.created, j.scheduled_for, j.keys,
                 a.epoch, a.life, a.failures, a.losses, a.interruptions, a.isolated, a.worker,
                 a.plain, a.claimed, a.started, a.visibility_ms, a.cancelled, a.pack_digest,
                 exists (select 1 from checkpoint k where k.seq = j.seq)
@@ -101,7 +104,7 @@ impl Tx<'_> {
             .db
             .prepare_cached(
                 "select seq, id, class, priority, args, meta, extra, rules, timeout_ms,
-                        visibility_ms, strand_ms, origin, created, scheduled_for
+                        visibility_ms, strand_ms, origin, created, scheduled_for, keys
                  from job_row where seq = ?",
             )
             .map_err(failed)?;
@@ -206,6 +209,7 @@ impl Tx<'_> {
                  from class base
                  join class c on c.queue = base.queue and c.job_type = base.job_type
                      and c.route = base.route and c.tenant = base.tenant
+                     and c.keyed = base.keyed
                  join ready r on r.class = c.id and r.rank in (?2, ?3) and r.seq = ?4
                  where base.id = ?1",
             )

@@ -27,7 +27,7 @@ const LOOK_AT_CLASSES: &str = "
         (select max(id) from class)
     from (select * from class where id > ?1 order by id limit ?2) c
     left join class w on not c.isolated and w.queue = c.queue and w.job_type = c.job_type
-        and w.route = c.route and w.tenant = c.tenant and w.isolated = 1
+        and w.route = c.route and w.tenant = c.tenant and w.keyed = c.keyed and w.isolated = 1
     order by c.id";
 
 /// The next lane that has batches, and the time of its first.

@@ -5,6 +5,7 @@ use std::path::Path;
 use outlast_core::budget::{Budgets, ScheduledTimeout};
 use outlast_core::id::JobId;
 use outlast_core::job::Rules;
+use outlast_core::keys::Keys;
 use outlast_store::command::{ClassKey, First, JobOrder, NewJob, Origin, Payload, Route};
 use outlast_store::store::ManualClock;
 use outlast_store::{BatchId, Command, Reply};
@@ -29,7 +30,9 @@ fn batch(n: u64, payload_bytes: usize) -> Batch {
             route: Route::Plain,
             tenant: None,
             isolated: false,
+            keyed: false,
         },
+        keys: Keys::default(),
         priority: 0,
         payload: Payload { args: "x".repeat(payload_bytes), ..Payload::default() },
         rules: Rules::standard(),

@@ -79,8 +79,8 @@ impl Tx<'_> {
         let counters = &row.counters;
         self.execute(
             "insert into ready (class, rank, seq, epoch, life, failures, losses, interruptions,
-                                since, strand_ms)
-             values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                                since, strand_ms, lane)
+             values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 row.class.0,
                 row.rank,
@@ -92,6 +92,7 @@ impl Tx<'_> {
                 counters.spent.interruptions,
                 row.since.0,
                 row::strand_ms(row.scheduled_timeout),
+                row.lane,
             ),
         )?;
         Ok(())

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use outlast_store::conformance::{self, Harness};
-use outlast_store::{Clock, Store as _};
+use outlast_store::{Clock, Store as _, codec};
 use outlast_store_sqlite::{Options, SqliteStore};
+use rusqlite::Connection;
 
 pub(crate) struct Files {
     runtime: tokio::runtime::Runtime,
@@ -39,11 +40,32 @@ impl Harness for Files {
     fn reopen(&self, store: SqliteStore, clock: Arc<dyn Clock>) -> SqliteStore {
         let path = store.path().to_owned();
         self.runtime.block_on(store.close()).unwrap();
+        check_lanes(&path);
         SqliteStore::open(&path, &options(clock)).unwrap()
     }
 
     fn block_on<F: Future>(&self, call: F) -> F::Output {
         self.runtime.block_on(call)
+    }
+}
+
+/// Checks that keys, lanes and classes of all jobs agree.
+fn check_lanes(path: &Path) {
+    let rows = "select j.keys, j.lane, c.keyed, coalesce(k.keyed, c.keyed),
+                    coalesce(r.lane, j.lane, 0)
+                from job_row j join class c on c.id = j.class
+                    left join ready r on r.seq = j.seq left join class k on k.id = r.class";
+    let db = Connection::open(path).unwrap();
+    let mut select = db.prepare(rows).unwrap();
+    let mut rows = select.query([]).unwrap();
+    while let Some(row) = rows.next().unwrap() {
+        let keys: Option<String> = row.get(0).unwrap();
+        let keys = codec::keys_of(keys.as_deref()).unwrap();
+        let (lane, keyed) = (keys.lane(), !keys.is_empty());
+        assert_eq!(row.get::<_, Option<i64>>(1).unwrap(), keyed.then_some(lane));
+        let of_tables: (bool, bool, i64) =
+            (row.get(2).unwrap(), row.get(3).unwrap(), row.get(4).unwrap());
+        assert_eq!(of_tables, (keyed, keyed, lane));
     }
 }
 
@@ -58,6 +80,7 @@ macro_rules! families {
 
 families!(
     enqueue,
+    keys,
     idempotency,
     claim,
     report,

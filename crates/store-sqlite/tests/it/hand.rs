@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use outlast_core::budget::{Budgets, ScheduledTimeout};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::Rules;
+use outlast_core::keys::Keys;
 use outlast_core::time::Span;
 use outlast_store::command::{
     Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, EndDetail, Fence, Finish, First, NewJob,
@@ -48,7 +49,9 @@ pub(crate) fn enqueue(id: JobId) -> Command {
             route: Route::Action { runtime: "shell".into(), labels: BTreeMap::new(), proof: false },
             tenant: None,
             isolated: false,
+            keyed: false,
         },
+        keys: Keys::default(),
         priority: 0,
         payload: Payload { args: "[{}]".into(), ..Payload::default() },
         rules: Rules::standard(),

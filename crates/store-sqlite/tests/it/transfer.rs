@@ -27,6 +27,8 @@ const TABLES_LEFT_OUT: &[(&str, &str)] = &[
 
 /// Columns that are not moved.
 const COLUMNS_LEFT_OUT: &[(&str, &str)] = &[
+    ("ready.lane", "a copy of job_row.lane"),
+    ("active.gates", "limits begin anew with an import"),
     ("worker.last_heartbeat", "for people; made of last_heartbeat_ms"),
     ("worker.created", "for people; made of created_ms"),
     ("worker.updated", "for people; made of updated_ms"),

@@ -75,6 +75,7 @@ impl Candidate {
         ReadyRow {
             class: self.class,
             rank: self.rank,
+            lane: self.stored.keys.lane(),
             counters: Counters { epoch: self.epoch, life: self.life, spent: self.spent },
             since,
             scheduled_timeout: self.stored.scheduled_timeout,

@@ -63,6 +63,7 @@ pub fn begin(new: &NewJob, (class, key): (ClassId, Arc<ClassKey>), now: Timestam
         id: new.id,
         class,
         key,
+        keys: new.keys.clone(),
         priority: new.priority,
         payload: Payload::default(),
         rules: new.rules.clone(),
@@ -96,6 +97,7 @@ impl Stored<'_> {
             State::Available => Put::Ready(ReadyRow {
                 class: self.job.class,
                 rank: rank(self.job.priority, Turn::InOrder),
+                lane: self.job.keys.lane(),
                 counters,
                 since: self.job.created,
                 scheduled_timeout: self.job.scheduled_timeout,

@@ -132,6 +132,8 @@ pub struct ReadyRow {
     pub class: ClassId,
     /// Its rank there.
     pub rank: i64,
+    /// Its lane there, which its keys give.
+    pub lane: i64,
     /// Epoch and budgets.
     pub counters: Counters,
     /// Since when it has been claimable.
@@ -328,6 +330,7 @@ fn put<'a>(loaded: &Loaded, decided: &'a Decided<'_>, class: ClassId, now: Times
         Place::Ready(turn) => Put::Ready(ReadyRow {
             class,
             rank: rank(loaded.stored.priority, turn),
+            lane: loaded.stored.keys.lane(),
             counters,
             since: now,
             scheduled_timeout: loaded.stored.scheduled_timeout,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use outlast_core::budget::{Budgets, ScheduledTimeout};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::State;
+use outlast_core::keys::Keys;
 use outlast_core::retry::OnExhaustion;
 use outlast_core::time::{Span, Timestamp};
 use uuid::Uuid;
@@ -73,7 +74,9 @@ fn job(n: u8) -> NewJob {
             route: Route::Plain,
             tenant: (n == AVAILABLE).then(|| "acme".to_owned()),
             isolated: false,
+            keyed: false,
         },
+        keys: Keys::default(),
         priority: 5,
         payload: Payload {
             args: format!("[{n}]"),

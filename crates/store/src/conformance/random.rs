@@ -30,6 +30,8 @@ use script::Script;
 
 /// Seeds of every run: a failure repeats.
 const SEEDS: [u64; 3] = [1, 2, 3];
+/// The server that plays them.
+pub const SERVER: Uuid = Uuid::from_u128(1 << 64);
 /// Scripts for each seed.
 const SCRIPTS: u32 = 16;
 
@@ -89,7 +91,7 @@ fn play<H: Harness>(harness: &H, script: &Script) -> Result<H::Store, String> {
     for (step, n) in script.steps.iter().zip(1_u64..) {
         clock.advance(step.wait);
         let commands = resolve::commands(harness, &model, step);
-        let id = BatchId { server: Uuid::from_u128(1 << 64), n };
+        let id = BatchId { server: SERVER, n };
         let batch = Batch { id, jitter_seed: n, budgets: budgets(script), commands };
         let context = || format!("batch {n}, at {:?}: {:#?}", step.wait, batch.commands);
         let expected = model.apply_now(&batch).map_err(|error| error.to_string())?;

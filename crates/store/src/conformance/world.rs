@@ -8,6 +8,7 @@ use outlast_core::budget::{Budgets, ScheduledTimeout};
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::Rules;
+use outlast_core::keys::Keys;
 use outlast_core::retry::RetryPolicy;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
@@ -147,7 +148,9 @@ impl<'h, H: Harness> World<'h, H> {
                 route: Route::Plain,
                 tenant: None,
                 isolated: false,
+                keyed: false,
             },
+            keys: Keys::default(),
             priority: 0,
             payload: Payload { args: "[1]".into(), ..Payload::default() },
             rules: rules(3),

@@ -45,7 +45,8 @@ impl Tx<'_> {
 
     fn insert(&mut self, new: &NewJob) -> Enqueued {
         let now = self.now();
-        let class = self.tables.class(&new.class);
+        let key = new.stored_in();
+        let class = self.tables.class(&key);
         let (state, place) = match new.first {
             First::At(at) if at > now => (State::Scheduled, Place::Timer(at)),
             First::Now | First::At(_) => (State::Available, Place::Ready(Turn::InOrder)),
@@ -58,7 +59,8 @@ impl Tx<'_> {
         let stored = Arc::new(StoredJob {
             id: new.id,
             class,
-            key: Arc::new(new.class.clone()),
+            key: Arc::new(key.into_owned()),
+            keys: new.keys.clone(),
             priority: new.priority,
             payload: new.payload.clone(),
             rules: new.rules.clone(),

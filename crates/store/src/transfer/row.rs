@@ -1,5 +1,6 @@
 //! A row and its text: a JSON object with every column, in the order of the section. There
-//! is one text for a row only, so that sums of texts can be compared across stores.
+//! is one text for a row only, so that sums of texts can be compared across stores. Columns that
+//! earlier builds did not have are left out where they are empty or false.
 //!
 //! Bytes that are UTF-8 are a JSON string, so that output can be read in an export; others
 //! are `{"hex":"…"}`.
@@ -57,7 +58,9 @@ pub fn plain_text(text: &str) -> String {
 /// Appends the text of a row.
 pub fn write(section: &Section, row: &[Cell], out: &mut String) {
     out.push('{');
-    for (at, (column, cell)) in section.columns.iter().zip(row).enumerate() {
+    let cells = section.columns.iter().zip(row);
+    let written = cells.filter(|(column, cell)| !column.added || **cell != absent(column));
+    for (at, (column, cell)) in written.enumerate() {
         if at > 0 {
             out.push(',');
         }
@@ -67,6 +70,11 @@ pub fn write(section: &Section, row: &[Cell], out: &mut String) {
         write_cell(cell, out);
     }
     out.push('}');
+}
+
+/// Returns what is in a column that the text of a row leaves out.
+const fn absent(column: &Column) -> Cell {
+    if column.nullable { Cell::Null } else { Cell::Flag(false) }
 }
 
 fn write_cell(cell: &Cell, out: &mut String) {
@@ -110,9 +118,11 @@ pub fn parse(section: &Section, text: &str) -> Result<Row, String> {
         serde_json::from_str(text).map_err(|error| format!("not a row: {error}"))?;
     let mut row = Vec::with_capacity(section.columns.len());
     for column in section.columns {
-        let value =
-            map.remove(column.name).ok_or_else(|| format!("`{}` is missing", column.name))?;
-        let cell = cell_of(column, value);
+        let cell = match map.remove(column.name) {
+            Some(value) => cell_of(column, value),
+            None if column.added => Some(absent(column)),
+            None => return Err(format!("`{}` is missing", column.name)),
+        };
         row.push(cell.ok_or_else(|| format!("`{}` has no value of its sort", column.name))?);
     }
     match map.keys().next() {

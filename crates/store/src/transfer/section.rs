@@ -23,6 +23,9 @@ pub struct Column {
     pub sort: Sort,
     /// Whether it may be empty.
     pub nullable: bool,
+    /// Whether exports of earlier builds lack it. The text of a row leaves it out where it says
+    /// nothing, so that such an export and a store that imported it have the same sums.
+    pub added: bool,
 }
 
 /// What is in a column.
@@ -41,7 +44,7 @@ pub enum Sort {
 }
 
 const fn of(name: &'static str, sort: Sort) -> Column {
-    Column { name, sort, nullable: false }
+    Column { name, sort, nullable: false, added: false }
 }
 
 const fn int(name: &'static str) -> Column {
@@ -67,6 +70,11 @@ const fn bytes(name: &'static str) -> Column {
 /// A column that may be empty.
 const fn maybe(column: Column) -> Column {
     Column { nullable: true, ..column }
+}
+
+/// A column that earlier builds did not have: of those that may be empty, or a flag.
+const fn added(column: Column) -> Column {
+    Column { added: true, ..column }
 }
 
 impl Section {
@@ -101,6 +109,7 @@ pub static SECTIONS: &[Section] = &[
             text("route"),
             text("tenant"),
             flag("isolated"),
+            added(flag("keyed")),
         ],
     },
     Section { name: "queue", key: 1, columns: &[text("name"), flag("paused")] },
@@ -123,6 +132,8 @@ pub static SECTIONS: &[Section] = &[
             text("args"),
             text("meta"),
             text("extra"),
+            added(maybe(text("keys"))),
+            added(maybe(int("lane"))),
         ],
     },
     Section {

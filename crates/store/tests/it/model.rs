@@ -41,6 +41,11 @@ fn jobs_are_stored_as_the_contract_says() {
 }
 
 #[test]
+fn keys_of_jobs_are_kept_as_the_contract_says() {
+    check(&Model, &conformance::keys::cases());
+}
+
+#[test]
 fn jobs_of_a_key_are_stored_once_as_the_contract_says() {
     check(&Model, &conformance::idempotency::cases());
 }

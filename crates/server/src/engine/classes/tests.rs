@@ -10,6 +10,7 @@ fn key(job_type: &str) -> ClassKey {
         route: Route::Plain,
         tenant: None,
         isolated: false,
+        keyed: false,
     }
 }
 

@@ -52,6 +52,7 @@ fn known(attached: Vec<Session>, queue: &str, isolated: bool, ready: u64) -> (Se
         route: Route::Plain,
         tenant: None,
         isolated,
+        keyed: false,
     };
     let (mut sessions, mut classes) = (Sessions::default(), Classes::default());
     classes.learn(ClassId(1), &key, BootTime(0));

@@ -54,7 +54,7 @@ impl EventLoop {
         });
         let mut counts = HashMap::new();
         for job in jobs.filter(|job| job.first == First::Now) {
-            if let Some(class) = self.classes.id_of(&job.class)
+            if let Some(class) = self.classes.id_of(&job.stored_in())
                 && !self.is_of_paused_queue(class)
             {
                 *counts.entry(class).or_default() += 1;

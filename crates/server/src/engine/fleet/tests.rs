@@ -74,6 +74,7 @@ fn class(queue: &str) -> ClassKey {
         route: Route::Plain,
         tenant: None,
         isolated: false,
+        keyed: false,
     }
 }
 

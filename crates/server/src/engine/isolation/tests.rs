@@ -22,6 +22,7 @@ fn learn(classes: &mut Classes, id: ClassId, isolated: bool, ready: u64) {
         route: Route::Plain,
         tenant: isolated.then(|| id.0.to_string()),
         isolated,
+        keyed: false,
     };
     classes.learn(id, &key, NOW);
     classes.add_ready(id, ready, NOW);

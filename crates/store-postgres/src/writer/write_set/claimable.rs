@@ -1,13 +1,18 @@
 //! Jobs that are claimable as soon as they are stored, and never expire: most are, so they take a
 //! shorter way. A batch that stores nothing else is one statement.
+//!
+//! There are two texts of each statement. The one for jobs without keys does not mention keys.
 
 use std::sync::LazyLock;
 
-use crate::connection::{Statement, Value};
+use outlast_core::job::State;
+
+use crate::connection::{Statement, Value, values};
+use crate::writer::write_set::NewRows;
 use crate::writer::write_set::statement::{Columns, statement};
 
-/// What is known of a job that is claimable as soon as it is stored, and never expires.
-const CLAIMABLE: Columns = &[
+/// What is known of such a job; that of jobs without keys is all but the last [`OF_KEYS`].
+const COLUMNS: Columns = &[
     ("id", "uuid"),
     ("class", "bigint"),
     ("priority", "smallint"),
@@ -20,72 +25,162 @@ const CLAIMABLE: Columns = &[
     ("args", "text"),
     ("meta", "text"),
     ("extra", "text"),
+    ("keys", "text"),
+    ("lane", "bigint"),
 ];
 
-/// Stores such jobs; where they come from is filled in. `args` pass through no heap of rows.
-macro_rules! store_claimable {
-    ($from:literal) => {
+/// How many of the columns jobs without keys do not have.
+const OF_KEYS: usize = 2;
+
+/// Stores the jobs; where they come from and their lane are filled in. `args` pass through no heap
+/// of rows.
+macro_rules! store {
+    ($from:literal, [$lane:literal, $in_ready:literal]) => {
         concat!(
             "stored as (
                  insert into job_row (seq, {columns})
                  select nextval('job_seq'), {columns} from ",
             $from,
-            " returning seq, class, priority, created, strand_ms),
+            " returning seq, class, priority, created, strand_ms",
+            $lane,
+            "),
              blocks as (
                  insert into class_block (class, block, writer)
                  select distinct class, seq >> 10, pg_backend_pid() from stored
                  on conflict do nothing),
              claimable as (
                  insert into ready (class, rank, seq, epoch, life, failures, losses,
-                                    interruptions, since, strand_ms)
-                 select class, -2 * priority::bigint, seq, 0, 1, 0, 0, 0, created, strand_ms
-                 from stored)"
+                                    interruptions, since, strand_ms",
+            $lane,
+            ")
+                 select class, -2 * priority::bigint, seq, 0, 1, 0, 0, 0, created, strand_ms",
+            $in_ready,
+            " from stored)"
         )
     };
 }
 
-pub(super) static ALL_CLAIMABLE: LazyLock<String> = LazyLock::new(|| {
-    let template = concat!(
-        "with ",
-        store_claimable!("{rows}"),
-        " select outlast.exactly(count(*), {count}) from stored"
-    );
-    statement(template, &[CLAIMABLE])
-});
+macro_rules! alone {
+    ($lane:tt) => {
+        concat!(
+            "with ",
+            store!("{rows}", $lane),
+            " select outlast.exactly(count(*), {count}) from stored"
+        )
+    };
+}
 
 /// A whole batch that does nothing else, opening and commit included. All of it follows from the
 /// row of `server_batch`: if that refuses the batch, no job is stored and the count is wrong.
-static WHOLE_BATCH: LazyLock<String> = LazyLock::new(|| {
-    let template = concat!(
-        "with opened as (
-             update server_batch set n = $15,
-                 at = (extract(epoch from clock_timestamp()) * 1000)::bigint
-             where server = $14 and n < $15 and lane is not null
-             returning server, n, lane), ",
-        store_claimable!("opened cross join {rows}"),
-        ", counted as (
-             insert into tally as t (class, server, scheduled, available, pending, active,
-                                     completed, retryable, cancelled, discarded, started,
-                                     exhausted, abandoned)
-             select c.class, o.server, 0, c.available, 0, 0, 0, 0, 0, 0, 0, 0, 0
-             from opened o cross join unnest($18::bigint[], $19::bigint[]) c(class, available)
-             on conflict (class, server) do update set available = t.available + excluded.available),
-         logged as (
-             insert into event_batch (lane, n, server, at, body)
-             select lane, n, server, $16, $17 from opened)
-         select outlast.exactly(count(*), {count}) from stored"
-    );
-    statement(template, &[CLAIMABLE])
+macro_rules! whole_batch {
+    ($lane:tt) => {
+        concat!(
+            "with opened as (
+                 update server_batch set n = {rest 2},
+                     at = (extract(epoch from clock_timestamp()) * 1000)::bigint
+                 where server = {rest 1} and n < {rest 2} and lane is not null
+                 returning server, n, lane as event_lane), ",
+            store!("opened cross join {rows}", $lane),
+            ", counted as (
+                 insert into tally as t (class, server, scheduled, available, pending, active,
+                                         completed, retryable, cancelled, discarded, started,
+                                         exhausted, abandoned)
+                 select c.class, o.server, 0, c.available, 0, 0, 0, 0, 0, 0, 0, 0, 0
+                 from opened o
+                 cross join unnest({rest 5}::bigint[], {rest 6}::bigint[]) c(class, available)
+                 on conflict (class, server)
+                     do update set available = t.available + excluded.available),
+             logged as (
+                 insert into event_batch (lane, n, server, at, body)
+                 select event_lane, n, server, {rest 3}, {rest 4} from opened)
+             select outlast.exactly(count(*), {count}) from stored"
+        )
+    };
+}
+
+/// The statements for jobs of one sort.
+struct Texts {
+    alone: String,
+    whole_batch: String,
+}
+
+impl Texts {
+    fn new(columns: Columns, alone: &str, whole_batch: &str) -> Self {
+        let mut whole_batch = statement(whole_batch, &[columns]);
+        // The values of the rest follow the columns and the count.
+        for nth in 1..=6 {
+            let number = format!("${}", columns.len() + 1 + nth);
+            whole_batch = whole_batch.replace(&format!("{{rest {nth}}}"), &number);
+        }
+        Self { alone: statement(alone, &[columns]), whole_batch }
+    }
+}
+
+static PLAIN: LazyLock<Texts> = LazyLock::new(|| {
+    let columns = COLUMNS.split_at(COLUMNS.len() - OF_KEYS).0;
+    Texts::new(columns, alone!(["", ""]), whole_batch!(["", ""]))
 });
+
+static KEYED: LazyLock<Texts> = LazyLock::new(|| {
+    // Some of the jobs may have none.
+    Texts::new(
+        COLUMNS,
+        alone!([", lane", ", coalesce(lane, 0)"]),
+        whole_batch!([", lane", ", coalesce(lane, 0)"]),
+    )
+});
+
+impl NewRows {
+    /// Whether all are claimable at once, and none expires.
+    pub(super) fn are_claimable(&self) -> bool {
+        self.state.iter().all(|state| *state == State::Available.as_str())
+            && self.expires_at.iter().all(Option::is_none)
+    }
+
+    /// Takes the statement that stores such jobs, unless there are none.
+    pub(super) fn take_claimable(&mut self) -> Option<Statement> {
+        if self.len == 0 {
+            return None;
+        }
+        let all = std::mem::take(self);
+        let keyed = all.keys.iter().any(Option::is_some);
+        let mut values = values![
+            all.id,
+            all.class,
+            all.priority,
+            all.rules,
+            all.timeout_ms,
+            all.visibility_ms,
+            all.strand_ms,
+            all.origin,
+            all.created,
+            all.args,
+            all.meta,
+            all.extra,
+        ];
+        if keyed {
+            values.extend(values![all.keys, all.lane]);
+        }
+        values.extend(values![all.len]);
+        let texts = if keyed { &KEYED } else { &PLAIN };
+        Some(Statement::new(&texts.alone, values))
+    }
+}
 
 /// Whether all that a batch writes is jobs that are claimable at once.
 pub(in crate::writer) fn only_store_claimable(writes: &[Statement]) -> bool {
-    matches!(writes, [only] if only.sql.as_ptr() == ALL_CLAIMABLE.as_ptr())
+    matches!(writes, [only] if texts_of(only).is_some())
 }
 
 /// Makes the statement of such a write that of the whole batch.
 pub(in crate::writer) fn as_whole_batch(write: Statement, rest: Vec<Value>) -> Statement {
+    let Some(texts) = texts_of(&write) else { return write };
     let mut values = write.values;
     values.extend(rest);
-    Statement::new(&WHOLE_BATCH, values)
+    Statement::new(&texts.whole_batch, values)
+}
+
+fn texts_of(write: &Statement) -> Option<&'static Texts> {
+    let is = |texts: &Texts| write.sql.as_ptr() == texts.alone.as_ptr();
+    [&*PLAIN, &*KEYED].into_iter().find(|texts| is(texts))
 }

@@ -7,6 +7,7 @@ use outlast_core::budget::ScheduledTimeout;
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Overlap, Rules, State};
+use outlast_core::keys::Keys;
 use outlast_core::retry::{OnExhaustion, RetryPolicy};
 use outlast_core::time::{Span, Timestamp};
 use uuid::Uuid;
@@ -413,6 +414,7 @@ fn new_job(spec: &Spec, now: Timestamp) -> NewJob {
     };
     let overlap = if forbidden { Overlap::Forbidden } else { Overlap::Allowed };
     let labels = [("zone".to_owned(), "a".to_owned())].into();
+    let tenant = spec.keys.map(|tenant| ("tenant".to_owned(), tenant.to_string()));
     NewJob {
         id: job_id(spec.job),
         class: ClassKey {
@@ -425,7 +427,9 @@ fn new_job(spec: &Spec, now: Timestamp) -> NewJob {
             },
             tenant: (spec.class & 4 != 0).then(|| "acme".to_owned()),
             isolated: false,
+            keyed: false,
         },
+        keys: Keys::new(tenant.into_iter().collect()).unwrap(),
         priority: spec.priority,
         payload: Payload { args: format!("[{}]", spec.job), ..Payload::default() },
         rules: Rules { retry, overlap, expires_at: spec.expires.map(|ms| Timestamp(now.0 + ms)) },

@@ -73,6 +73,7 @@ pub(super) enum ClaimSort {
 pub(super) struct Spec {
     pub(super) job: u8,
     pub(super) class: u8,
+    pub(super) keys: Option<u8>,
     pub(super) priority: i8,
     pub(super) max_attempts: u32,
     pub(super) flags: [bool; 4],
@@ -140,12 +141,14 @@ fn specs() -> impl Strategy<Value = Spec> {
         option::weighted(0.3, 1..900_u64),
         option::weighted(0.3, 1..900_u64),
     );
-    (JOBS, 0..8_u8, -1..=1_i8, 1..4_u32, any::<[bool; 4]>(), times).prop_map(
-        |(job, class, priority, max_attempts, flags, times)| {
+    let class = (0..8_u8, option::weighted(0.3, 0..3_u8));
+    (JOBS, class, -1..=1_i8, 1..4_u32, any::<[bool; 4]>(), times).prop_map(
+        |(job, (class, keys), priority, max_attempts, flags, times)| {
             let (expires, first, timeout, visibility, patience) = times;
             Spec {
                 job,
                 class,
+                keys,
                 priority,
                 max_attempts,
                 flags,

@@ -49,6 +49,18 @@ fn a_text_with_a_column_too_few_too_many_or_of_another_sort_is_refused() {
     }
 }
 
+/// An export of a build that knew no keys has the sums of the store that imports it.
+#[test]
+fn columns_that_were_added_are_left_out_where_they_say_nothing() {
+    let class = Section::named("class").unwrap();
+    let first = r#"{"id":1,"queue":"q","job_type":"t","route":"","tenant":"","isolated":false}"#;
+    let row = parse(class, first).unwrap();
+    assert_eq!(row.last(), Some(&Cell::Flag(false)));
+    assert_eq!(text_of(class, &row), first);
+    let keyed = first.replace('}', r#","keyed":true}"#);
+    assert_eq!(text_of(class, &parse(class, &keyed).unwrap()), keyed);
+}
+
 #[test]
 fn names_of_sections_and_columns_are_given_once_and_keys_are_never_empty() {
     for (at, section) in SECTIONS.iter().enumerate() {

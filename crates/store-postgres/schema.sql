@@ -136,6 +136,24 @@ table outlast.finished
     CREATE INDEX finished_at ON outlast.finished USING btree (at, seq)
     CREATE INDEX finished_failed ON outlast.finished USING btree (seq) WHERE (state <> 'completed'::text)
 
+table outlast.gate with (fillfactor=70, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    id bigint not null
+    limit_name text not null
+    value text
+    used_until bigint not null
+    gate_pkey PRIMARY KEY (id)
+    CREATE INDEX gate_limit ON outlast.gate USING btree (limit_name)
+
+view outlast.gate_counted
+    id bigint
+    in_flight bigint
+
+table outlast.gate_held with (fillfactor=50, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    gate bigint not null
+    server uuid not null
+    n bigint not null
+    gate_held_pkey PRIMARY KEY (gate, server)
+
 table outlast.generation
     number bigint not null
 
@@ -174,6 +192,21 @@ table outlast.job_row
     job_row_pkey PRIMARY KEY (seq)
 
 sequence outlast.job_seq
+
+table outlast.limit_rule
+    name text not null
+    scope text not null
+    of text not null
+    concurrency bigint
+    rate_starts bigint
+    rate_period_ms bigint
+    configured boolean not null
+    set_by text not null
+    set_at bigint not null
+    limit_rule_pkey PRIMARY KEY (name)
+
+table outlast.limit_version
+    n bigint not null
 
 table outlast.log partition by RANGE (at)
     seq bigint not null

@@ -12,6 +12,8 @@ CREATE INDEX finished_at on finished (at);
 
 CREATE INDEX finished_failed on finished (seq) where state <> 'completed';
 
+CREATE INDEX gate_limit on gate (limit_name, in_flight);
+
 CREATE INDEX idempotency_expires on idempotency (expires);
 
 CREATE INDEX idempotency_job_key on idempotency_job (key, seq);
@@ -148,6 +150,15 @@ CREATE TABLE finished (
     ended_by text not null
 );
 
+CREATE TABLE gate (
+    id integer primary key,
+    limit_name text not null,
+    value text,
+    in_flight integer not null,
+    -- Until when the starts so far use up the rate, in microseconds since the Unix epoch.
+    used_until integer not null
+);
+
 CREATE TABLE idempotency (
     key blob primary key,
     request blob not null,
@@ -176,6 +187,20 @@ CREATE TABLE job_row (
     meta text not null,
     extra text not null
 , keys text, lane integer);
+
+CREATE TABLE limit_rule (
+    name text primary key,
+    -- queue, type or key, and which one.
+    scope text not null,
+    of text not null,
+    concurrency integer,
+    rate_starts integer,
+    rate_period_ms integer,
+    -- Set by the configuration of a server.
+    configured integer not null,
+    set_by text not null,
+    set_at integer not null
+) without rowid;
 
 CREATE TABLE log (
     seq integer not null,
@@ -332,6 +357,12 @@ select
     e.value ->> 'ev' as evidence,
     e.value ->> 'ec' as evidence_code
 from event_batch b, json_each(b.body) e;
+
+CREATE VIEW gate_counted as
+select g.value as id, count(*) as in_flight
+from active a, json_each(a.gates) g
+where a.gates is not null
+group by g.value;
 
 CREATE VIEW job as
 select

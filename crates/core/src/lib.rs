@@ -10,6 +10,7 @@
 //! - [`retry`]: when a failed job is tried again
 //! - [`containment`]: what proves that a process tree is dead
 //! - [`gate`]: what a limit lets start
+//! - [`limit`]: which jobs an operator limits, and which gates they pass
 //! - [`keys`]: what a job is counted by
 //! - [`selector`]: which workers a job accepts
 //! - [`evidence`]: how an end is known
@@ -37,6 +38,7 @@ pub mod job;
 pub mod keys;
 pub mod leadership;
 pub mod lease;
+pub mod limit;
 pub mod limits;
 pub mod retry;
 pub mod selector;

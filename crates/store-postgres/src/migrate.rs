@@ -26,6 +26,7 @@ const MIGRATIONS: &[Migration] = &[
         ),
     },
     Migration { name: "0002_keys", text: include_str!("../migrations/0002_keys.sql") },
+    Migration { name: "0003_limits", text: include_str!("../migrations/0003_limits.sql") },
 ];
 
 /// Version of the schema that this build knows.

@@ -5,9 +5,11 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::leadership::LeadershipRefusal;
+use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
 use outlast_store::arrival::{Arrival, ArrivalNumber, ArrivalState};
 use outlast_store::event::{EventPage, EventQuery};
+use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::migration::SchemaStatus;
 use outlast_store::partitions::{Maintain, Maintained};
 use outlast_store::query::{
@@ -271,6 +273,22 @@ impl Store for PostgresStore {
 
     async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError> {
         read::queue::tally(&self.inner.background.get().await?).await
+    }
+
+    async fn limits(&self) -> Result<Vec<LimitRecord>, StoreError> {
+        read::limit::all(&self.inner.background.get().await?).await
+    }
+
+    async fn gates(&self, query: GateQuery) -> Result<Vec<GateRecord>, StoreError> {
+        read::limit::gates(&self.inner.readers.get().await?, &query).await
+    }
+
+    async fn gate_states(&self, gates: Vec<GateId>) -> Result<Vec<GateRecord>, StoreError> {
+        read::limit::states(&self.inner.readers.get().await?, &gates).await
+    }
+
+    async fn gate_holders(&self, gate: GateId, max: u32) -> Result<Vec<GateHolder>, StoreError> {
+        read::limit::holders(&self.inner.readers.get().await?, gate, max).await
     }
 
     async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError> {

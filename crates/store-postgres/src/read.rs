@@ -2,12 +2,13 @@
 //! statement where it must be consistent in itself.
 //!
 //! - [`job`]: jobs with everything about them · [`list`]: lists of jobs and dead letters
-//! - [`arrival`], [`attempt`], [`log`], [`worker`], [`queue`], [`event`]: what their names say
+//! - [`arrival`], [`attempt`], [`log`], [`worker`], [`queue`], [`limit`], [`event`]: what their names say
 
 pub(crate) mod arrival;
 pub(crate) mod attempt;
 pub(crate) mod event;
 pub(crate) mod job;
+pub(crate) mod limit;
 pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod queue;

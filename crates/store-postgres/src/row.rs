@@ -7,6 +7,7 @@ use outlast_core::budget::Spent;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::State;
 use outlast_core::leadership::Leadership;
+use outlast_core::limit::GateId;
 use outlast_core::time::{Span, Timestamp};
 pub(crate) use outlast_store::codec::number::{
     int, liveness_number, origin_number, phase_number, span, standing, strand_ms,
@@ -77,6 +78,17 @@ pub(crate) fn job_id(row: &Row, at: usize) -> Result<JobId, StoreError> {
 
 pub(crate) fn worker_opt(row: &Row, at: usize) -> Result<Option<WorkerId>, StoreError> {
     Ok(get::<Option<Uuid>>(row, at)?.map(WorkerId))
+}
+
+/// Returns the gates of an attempt as they are written; `None` without any.
+pub(crate) fn gates_text(gates: &[GateId]) -> Option<String> {
+    let numbers: Vec<String> = gates.iter().map(|gate| gate.0.to_string()).collect();
+    (!numbers.is_empty()).then(|| format!("{{{}}}", numbers.join(",")))
+}
+
+pub(crate) fn gates(row: &Row, at: usize) -> Result<Vec<GateId>, StoreError> {
+    let gates: Option<Vec<i64>> = get(row, at)?;
+    Ok(gates.unwrap_or_default().into_iter().map(GateId).collect())
 }
 
 pub(crate) fn state(row: &Row, at: usize) -> Result<State, StoreError> {

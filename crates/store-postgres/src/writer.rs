@@ -39,6 +39,7 @@ mod enqueue;
 mod extend;
 mod idempotency;
 mod leadership;
+mod limit;
 mod load;
 mod log;
 mod prefetch;
@@ -58,6 +59,7 @@ use std::time::Duration;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::apply::Outbox;
+use outlast_store::apply::limit::Gates;
 use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::backend::execute_all;
 use outlast_store::prune::PruneCursors;
@@ -73,6 +75,7 @@ use crate::failure::{Conflict, Failure};
 use crate::row::{self, int};
 use attempt_cache::AttemptCache;
 use classes::Classes;
+use limit::KnownLimits;
 use prefetch::Take;
 pub(crate) use time::Time;
 use write_set::WriteSet;
@@ -99,6 +102,7 @@ pub(crate) struct Writer {
     clock: Option<Arc<dyn Clock>>,
     connection: Option<Connection>,
     classes: Classes,
+    limits: Option<KnownLimits>,
     cursors: PruneCursors,
     attempt_cache: AttemptCache,
     time: Arc<Time>,
@@ -140,6 +144,7 @@ impl Writer {
             clock,
             connection: None,
             classes: Classes::default(),
+            limits: None,
             cursors: PruneCursors::default(),
             attempt_cache: AttemptCache::default(),
             time,
@@ -370,6 +375,8 @@ impl Writer {
             connection,
             locks: Locks { hurries, hurry_until: &mut self.hurry_until },
             classes: &mut self.classes,
+            limits: &mut self.limits,
+            gates: Gates::default(),
             cursors: self.cursors,
             attempt_cache: &mut self.attempt_cache,
             time: &self.time,
@@ -380,6 +387,7 @@ impl Writer {
                 now: self.time.latest(),
             },
             server: batch.id.server,
+            has_clock: self.clock.is_some(),
             outbox: Outbox::default(),
             write_set: WriteSet::default(),
             locked,
@@ -388,7 +396,8 @@ impl Writer {
         };
         tx.begin(batch, self.clock.as_deref()).await?;
         let replies = execute_all(&mut tx, &batch.commands).await?;
-        let (applied, cursors) = (Applied { at: tx.context.now, replies }, tx.cursors);
+        let freed = tx.outbox.gates.freed();
+        let (applied, cursors) = (Applied { at: tx.context.now, replies, freed }, tx.cursors);
         let applied = tx.commit(batch.id, applied, &mut self.unconfirmed).await?;
         self.cursors = cursors;
         Ok(applied)
@@ -421,6 +430,10 @@ struct Tx<'a> {
     connection: &'a mut Connection,
     locks: Locks<'a>,
     classes: &'a mut Classes,
+    /// The limits as last read; `None` to read them again.
+    limits: &'a mut Option<KnownLimits>,
+    /// The gates that the batch has locked.
+    gates: Gates,
     /// As they are once the batch has taken effect.
     cursors: PruneCursors,
     attempt_cache: &'a mut AttemptCache,
@@ -428,6 +441,8 @@ struct Tx<'a> {
     context: Context<'a>,
     /// The server whose batch it is.
     server: Uuid,
+    /// Whether the store reads another clock than PostgreSQL's.
+    has_clock: bool,
     /// What it logs and counts.
     outbox: Outbox,
     /// What has yet to be written.

@@ -14,6 +14,7 @@ use crate::look::open_to_look;
 const MIGRATIONS: &[Migration] = &[
     Migration { name: "0001_first", text: include_str!("../migrations/0001_first.sql") },
     Migration { name: "0002_keys", text: include_str!("../migrations/0002_keys.sql") },
+    Migration { name: "0003_limits", text: include_str!("../migrations/0003_limits.sql") },
 ];
 
 /// Version of the schema that this build knows.

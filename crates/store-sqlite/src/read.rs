@@ -4,6 +4,7 @@
 pub(crate) mod attempt;
 pub(crate) mod event;
 pub(crate) mod job;
+pub(crate) mod limit;
 pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod queue;

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use outlast_core::budget::Spent;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::State;
+use outlast_core::limit::GateId;
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::StoreError;
 pub(crate) use outlast_store::codec::number::{
@@ -71,6 +72,23 @@ fn uuid(row: &Row<'_>, at: usize) -> rusqlite::Result<Uuid> {
 pub(crate) fn worker_opt(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<WorkerId>> {
     let bytes: Option<[u8; 16]> = row.get(at)?;
     Ok(bytes.map(|bytes| WorkerId(Uuid::from_bytes(bytes))))
+}
+
+/// Returns the gates of an attempt as they are stored; `None` without any.
+pub(crate) fn gates_text(gates: &[GateId]) -> Option<String> {
+    let numbers: Vec<String> = gates.iter().map(|gate| gate.0.to_string()).collect();
+    (!numbers.is_empty()).then(|| format!("[{}]", numbers.join(",")))
+}
+
+pub(crate) fn gates_of(row: &Row<'_>, at: usize) -> rusqlite::Result<Vec<GateId>> {
+    let text: Option<String> = row.get(at)?;
+    let Some(text) = text else { return Ok(Vec::new()) };
+    let numbers = text.trim_matches(['[', ']']).split(',');
+    let gates: Option<Vec<GateId>> =
+        numbers.map(|number| number.parse().ok().map(GateId)).collect();
+    let wrong =
+        || rusqlite::Error::InvalidColumnType(at, text.clone(), rusqlite::types::Type::Text);
+    gates.ok_or_else(wrong)
 }
 
 pub(crate) fn state(row: &Row<'_>, at: usize) -> rusqlite::Result<State> {

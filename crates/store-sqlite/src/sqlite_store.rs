@@ -7,8 +7,10 @@ use std::thread::JoinHandle;
 
 use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
+use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
 use outlast_store::event::{EventPage, EventQuery};
+use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::migration::SchemaStatus;
 use outlast_store::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
@@ -206,6 +208,22 @@ impl Store for SqliteStore {
 
     async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError> {
         self.read_in_background(read::queue::tally).await
+    }
+
+    async fn limits(&self) -> Result<Vec<LimitRecord>, StoreError> {
+        self.read_in_background(read::limit::all).await
+    }
+
+    async fn gates(&self, query: GateQuery) -> Result<Vec<GateRecord>, StoreError> {
+        self.read(move |db| read::limit::gates(db, &query)).await
+    }
+
+    async fn gate_states(&self, gates: Vec<GateId>) -> Result<Vec<GateRecord>, StoreError> {
+        self.read(move |db| read::limit::states(db, &gates)).await
+    }
+
+    async fn gate_holders(&self, gate: GateId, max: u32) -> Result<Vec<GateHolder>, StoreError> {
+        self.read(move |db| read::limit::holders(db, gate, max)).await
     }
 
     async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError> {

@@ -4,6 +4,7 @@
 //! - [`load`]: loading a job where it is; [`transition`]: moving it
 //! - [`enqueue`], [`idempotency`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`], [`prune`]: SQL of
 //!   the commands
+//! - [`limit`]: claims of jobs that limits hold back
 //! - [`tally`]: the live counts that a batch changes; [`event_log`]: its events
 //! - [`classes`]: what is known of classes and queues without asking the database
 
@@ -14,6 +15,7 @@ mod enqueue;
 pub(crate) mod event_log;
 mod extend;
 mod idempotency;
+mod limit;
 mod load;
 mod log;
 mod prune;
@@ -28,6 +30,7 @@ use std::thread::JoinHandle;
 
 use outlast_core::time::Timestamp;
 use outlast_store::apply::Outbox;
+use outlast_store::apply::limit::Limits;
 use outlast_store::apply::loaded::rank;
 use outlast_store::backend::{execute_all, run_ready};
 use outlast_store::prune::PruneCursors;
@@ -78,6 +81,7 @@ pub(crate) fn start(
 #[derive(Debug, Default)]
 struct Cache {
     classes: Classes,
+    limits: Limits,
     cursors: PruneCursors,
     log: EventLog,
 }
@@ -89,7 +93,7 @@ fn run(mut owned: Owned, clock: &dyn Clock, mut latest: Timestamp, requests: &Re
         match request {
             Request::Apply(batch, reply) => {
                 latest = latest.max(clock.now());
-                let result = refresh(&owned.writer, &mut cache.classes, &mut stale)
+                let result = refresh(&owned.writer, &mut cache, &mut stale)
                     .and_then(|()| apply(&mut owned, &mut cache, &batch, latest));
                 // Before the reply: then the caller has the batch to itself.
                 drop(batch);
@@ -144,13 +148,10 @@ fn close(owned: Owned) {
     }
 }
 
-fn refresh(
-    connection: &Connection,
-    classes: &mut Classes,
-    stale: &mut bool,
-) -> Result<(), StoreError> {
+fn refresh(connection: &Connection, cache: &mut Cache, stale: &mut bool) -> Result<(), StoreError> {
     if *stale {
-        *classes = Classes::load(connection)?;
+        cache.classes = Classes::load(connection)?;
+        cache.limits = limit::load(connection)?;
         *stale = false;
     }
     Ok(())
@@ -160,6 +161,7 @@ fn refresh(
 pub(crate) struct Tx<'a> {
     pub(crate) db: &'a Connection,
     pub(crate) classes: &'a mut Classes,
+    pub(crate) limits: &'a mut Limits,
     /// As they are once the batch has taken effect.
     pub(crate) cursors: PruneCursors,
     pub(crate) context: Context<'a>,
@@ -183,12 +185,15 @@ fn apply(
     let mut tx = Tx {
         db,
         classes: &mut cache.classes,
+        limits: &mut cache.limits,
         cursors: cache.cursors,
         context: Context { budgets: &batch.budgets, seed: batch.jitter_seed, command: 0, now },
         outbox: Outbox::default(),
         log: &mut cache.log,
     };
     let replies = run_ready(execute_all(&mut tx, &batch.commands))?;
+    let freed = tx.outbox.gates.freed();
+    tx.keep_gates()?;
     tx.keep_tally()?;
     if !tx.outbox.events.is_empty() {
         tx.log_events(batch.id)?;
@@ -201,7 +206,7 @@ fn apply(
     if changed {
         owned.mark.note(now);
     }
-    Ok(Applied { at: now, replies })
+    Ok(Applied { at: now, replies, freed })
 }
 
 /// Keeps the time of a batch that logs no event, so that a store whose wall clock was set

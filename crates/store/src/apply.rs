@@ -13,10 +13,12 @@
 //!
 //! - [`loaded`]: jobs and workers as a backend reads them
 //! - [`step`]: a decision becomes rows, counts, events and the reply
+//! - [`limit`]: which claimable jobs limits let start
 //! - [`enqueue`], [`claim`], [`report`], [`order`], [`sweep`], [`worker`]: the commands
 
 pub mod claim;
 pub mod enqueue;
+pub mod limit;
 pub mod loaded;
 pub mod order;
 pub mod report;
@@ -28,6 +30,7 @@ use std::borrow::Cow;
 
 use outlast_core::job::{EventKind, Transition};
 
+use crate::apply::limit::GateChanges;
 use crate::command::EndDetail;
 use crate::event::Event;
 use crate::tally::Changes;
@@ -39,6 +42,8 @@ pub struct Outbox {
     pub events: Vec<Event>,
     /// By how much the live counts change.
     pub tally: Changes,
+    /// By how much what limits count changes.
+    pub gates: GateChanges,
 }
 
 /// What happens to a job, and what is recorded about it.

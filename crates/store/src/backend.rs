@@ -9,10 +9,11 @@
 //! A backend finds rows, locks them and writes them. It decides nothing. Claims and extensions
 //! are set-based SQL, so each backend has its own; what they decide is in [`crate::apply`].
 //!
-//! - [`enqueue`], [`report`], [`order`], [`sweep`], [`worker`], [`leadership`]: the commands
+//! - [`enqueue`], [`report`], [`order`], [`limit`], [`sweep`], [`worker`], [`leadership`]: the commands
 
 pub mod enqueue;
 pub mod leadership;
+pub mod limit;
 pub mod order;
 pub mod report;
 pub mod sweep;
@@ -24,6 +25,7 @@ use std::task::{self, Poll, Waker};
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::{Leadership, LeadershipRefusal};
+use outlast_core::limit::LimitName;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 
@@ -34,10 +36,11 @@ use crate::apply::sweep::Due;
 use crate::apply::{Decided, Outbox};
 use crate::arrival::{EnqueueArrived, EnqueuedArrived};
 use crate::command::{
-    ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, Registration, Strand,
-    Sweep,
+    ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, Registration,
+    SetLimit, Strand, Sweep,
 };
 use crate::idempotency::{EnqueueOnce, Fingerprint};
+use crate::limit::LimitRecord;
 use crate::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Moved, Pruned, Reply};
 use crate::rules::Context;
 
@@ -212,6 +215,19 @@ pub trait Backend {
     /// Pauses or resumes a queue.
     fn write_pause(&mut self, order: &QueueOrder) -> Result<(), Self::Error>;
 
+    /// Loads a limit, and counts all of them. Until the batch ends, no claim is made by limits, and
+    /// no other limit is set.
+    async fn find_limit(
+        &mut self,
+        name: &LimitName,
+    ) -> Result<(Option<LimitRecord>, usize), Self::Error>;
+
+    /// Stores a limit, in place of the one of its name.
+    fn write_limit(&mut self, order: &SetLimit) -> Result<(), Self::Error>;
+
+    /// Deletes a limit.
+    fn delete_limit(&mut self, name: &LimitName) -> Result<(), Self::Error>;
+
     /// Loads the leader of a task; `lock` keeps it in place until the batch ends.
     async fn find_leadership(
         &mut self,
@@ -307,6 +323,8 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
         | Command::Replay(order) => Reply::Moved(order::order(b, command, order).await?),
         Command::ForgetDeadLetter(order) => order::forget_dead_letter(b, order).await?,
         Command::Queue(order) => order::queue(b, order)?,
+        Command::SetLimit(order) => Reply::LimitChanged(limit::set(b, order).await?),
+        Command::RemoveLimit(order) => Reply::LimitChanged(limit::remove(b, order).await?),
         Command::Sweep(sweep) => Reply::Swept(sweep::sweep(b, sweep).await?),
         Command::Strand(strand) => Reply::Stranded(sweep::strand(b, strand).await?),
         Command::Leadership(ask) => Reply::Leadership(leadership::leadership(b, ask).await?),
@@ -316,6 +334,7 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
             let outbox = b.outbox();
             outbox.events.clear();
             outbox.tally.clear();
+            outbox.gates.clear();
             Reply::Done
         }
     })

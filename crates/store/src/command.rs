@@ -15,6 +15,7 @@ use uuid::Uuid;
 use crate::arrival::EnqueueArrived;
 use crate::idempotency::EnqueueOnce;
 pub use crate::job::{ClassId, ClassKey, First, NewJob, Origin, Payload, Route};
+pub use crate::limit::{RemoveLimit, SetLimit};
 
 /// Commands to apply as one transaction.
 #[derive(Clone, Debug)]
@@ -84,6 +85,10 @@ pub enum Command {
     Strand(Strand),
     /// Stops or allows fetching from a queue.
     Queue(QueueOrder),
+    /// Sets a limit.
+    SetLimit(Box<SetLimit>),
+    /// Removes a limit.
+    RemoveLimit(RemoveLimit),
     /// Keeps what an attempt printed.
     Log(LogChunk),
     /// Keeps an attempt's progress or checkpoint.

@@ -37,6 +37,7 @@ pub mod idempotency;
 pub mod keys;
 pub mod large;
 pub mod leadership;
+pub mod limit;
 pub mod order;
 pub mod plain;
 pub mod race;
@@ -103,6 +104,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         order::cases(),
         sweep::cases(),
         leadership::cases(),
+        limit::cases(),
         read::cases(),
         durable::cases(),
     ] {

@@ -88,6 +88,10 @@ pub enum EventName {
     QueuePaused,
     #[serde(rename = "queue.resumed")]
     QueueResumed,
+    #[serde(rename = "limit.set")]
+    LimitSet,
+    #[serde(rename = "limit.removed")]
+    LimitRemoved,
     #[serde(rename = "worker.registered")]
     WorkerRegistered,
     #[serde(rename = "worker.attached")]

@@ -15,6 +15,7 @@
 //! - [`record`]: what is stored, as read back
 //! - [`query`]: what can be read outside a batch
 //! - [`event`]: the event log's entries; [`cursor`]: where a reader is in it
+//! - [`limit`]: limits, and what they hold back
 //! - [`list`]: how a page of a list is found
 //! - [`migration`]: which migrations a store has
 //! - [`prune`]: how far the deletion of old history has come
@@ -39,6 +40,7 @@ pub mod error;
 pub mod event;
 pub mod idempotency;
 pub mod job;
+pub mod limit;
 pub mod list;
 pub mod migration;
 pub mod model;

@@ -12,6 +12,7 @@ mod claim;
 mod enqueue;
 mod idempotency;
 mod leadership;
+mod limit;
 mod log;
 mod order;
 mod prune;
@@ -29,12 +30,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::leadership::{Leadership, LeadershipRefusal};
+use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
 
 use crate::arrival::EnqueuedArrived;
 use crate::command::{Batch, Command};
 use crate::error::StoreError;
 use crate::event::{EventPage, EventQuery};
+use crate::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use crate::partitions::{Maintain, Maintained};
 use crate::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
@@ -43,7 +46,7 @@ use crate::query::{
 use crate::record::{
     AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
 };
-use crate::reply::{Applied, Claims, Extended, Reply};
+use crate::reply::{Applied, Extended, Reply};
 use crate::store::{Clock, Store};
 use crate::tally::ClassCounts;
 use tables::Tables;
@@ -148,8 +151,8 @@ impl ModelStore {
                 answer(&mut tx, command)
             })
             .collect();
-        tx.commit(batch.id);
-        Ok(Applied { at, replies })
+        let freed = tx.commit(batch.id);
+        Ok(Applied { at, replies, freed })
     }
 }
 
@@ -159,7 +162,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::EnqueueAll(jobs) => Reply::EnqueuedAll(tx.enqueue_all(jobs)),
         Command::EnqueueOnce(once) => Reply::EnqueuedOnce(tx.enqueue_once(once)),
         Command::EnqueueArrived(order) => Reply::EnqueuedArrived(EnqueuedArrived::all_gone(order)),
-        Command::Claim(claim) => Reply::Claimed(tx.claim(claim).map(Claims::all)),
+        Command::Claim(claim) => Reply::Claimed(tx.claim(claim)),
         Command::Start(start) => Reply::Moved(tx.start(start)),
         Command::Finish(finish) => Reply::Moved(tx.finish(finish)),
         Command::Extend(extend) => Reply::Extended(Extended::all(tx.extend(extend))),
@@ -173,6 +176,8 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::RunNow(order) => Reply::Moved(tx.run_now(order)),
         Command::Replay(order) => Reply::Moved(tx.replay(order)),
         Command::ForgetDeadLetter(order) => tx.forget_dead_letter(order),
+        Command::SetLimit(order) => Reply::LimitChanged(tx.set_limit(order)),
+        Command::RemoveLimit(order) => Reply::LimitChanged(tx.remove_limit(order)),
         Command::Sweep(sweep) => Reply::Swept(tx.sweep(sweep)),
         Command::Strand(strand) => Reply::Stranded(tx.strand(strand)),
         Command::Queue(order) => tx.queue(order),
@@ -264,6 +269,23 @@ impl Store for ModelStore {
 
     async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError> {
         Ok(self.open()?.tally())
+    }
+
+    async fn limits(&self) -> Result<Vec<LimitRecord>, StoreError> {
+        Ok(self.open()?.limits.values().cloned().collect())
+    }
+
+    async fn gates(&self, query: GateQuery) -> Result<Vec<GateRecord>, StoreError> {
+        Ok(self.open()?.gates_of(&query))
+    }
+
+    async fn gate_states(&self, gates: Vec<GateId>) -> Result<Vec<GateRecord>, StoreError> {
+        let tables = self.open()?;
+        Ok(gates.iter().filter_map(|id| Some(tables.gates.get(id)?.record.clone())).collect())
+    }
+
+    async fn gate_holders(&self, gate: GateId, max: u32) -> Result<Vec<GateHolder>, StoreError> {
+        Ok(self.open()?.gate_holders(gate, max))
     }
 
     async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError> {

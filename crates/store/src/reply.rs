@@ -12,6 +12,7 @@ use crate::arrival::EnqueuedArrived;
 use crate::idempotency::{EnqueueOnceRefusal, EnqueuedOnce};
 use crate::job::{ClassId, ClassKey};
 pub use crate::job::{EnqueueRefusal, Enqueued};
+use crate::limit::{LimitChange, LimitRefusal};
 use crate::record::StoredJob;
 
 /// A batch that was committed.
@@ -21,6 +22,8 @@ pub struct Applied {
     pub at: Timestamp,
     /// One reply for each command, in order.
     pub replies: Vec<Reply>,
+    /// Whether attempts ended that limits counted: jobs that wait for a limit may start.
+    pub freed: bool,
 }
 
 /// The outcome of one command.
@@ -57,6 +60,8 @@ pub enum Reply {
     Leadership(Result<Leadership, LeadershipRefusal>),
     /// Of `Prune`; refused when another server leads by now.
     Pruned(Result<Pruned, LeadershipRefusal>),
+    /// Of `SetLimit` and `RemoveLimit`: what changed, or why nothing did.
+    LimitChanged(Result<LimitChange, LimitRefusal>),
     /// Of `Queue`, `Log`, `Reset`, and of `ForgetWorker` and `ForgetDeadLetter` when there
     /// was something to forget.
     Done,
@@ -90,13 +95,25 @@ pub struct Claims {
     /// If these are fewer than were asked for, from classes: those that have claimable jobs all
     /// the same, which another transaction has locked. The others have none.
     pub passed_over: Vec<ClassId>,
+    /// If these are fewer than were asked for, from classes: those whose claimable jobs all wait
+    /// for a limit, as far as the claim looked.
+    pub blocked: Vec<Blocked>,
+}
+
+/// A class whose claimable jobs wait for a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// The class.
+    pub class: ClassId,
+    /// When a rate lets the next one start; `None` if an attempt must end first.
+    pub until: Option<Timestamp>,
 }
 
 impl Claims {
     /// Returns what was taken when nothing was passed over.
     #[must_use]
     pub const fn all(jobs: Vec<Claimed>) -> Self {
-        Self { jobs, passed_over: Vec::new() }
+        Self { jobs, passed_over: Vec::new(), blocked: Vec::new() }
     }
 }
 

@@ -9,6 +9,7 @@ use outlast_core::job::{
     fence,
 };
 use outlast_core::leadership::{self, Leadership, LeadershipRefusal};
+use outlast_core::limit::LimitName;
 use outlast_core::limits;
 use outlast_core::retry::Jitter;
 use outlast_core::time::{Span, Timestamp};
@@ -45,6 +46,13 @@ impl Context<'_> {
         let place = u64::try_from(self.command).unwrap_or(0) << 32;
         let word = mix(self.seed ^ place ^ u64::try_from(nth).unwrap_or(0));
         Jitter::from_thousandths(u16::try_from(word % 1000).unwrap_or(500))
+    }
+
+    /// Returns the lane from which on this batch looks at the lanes of a class: another one each
+    /// time, so that each is looked at in the end, however many there are.
+    #[must_use]
+    pub fn first_lane(&self) -> i64 {
+        i64::try_from(mix(self.seed) >> 1).unwrap_or(0)
     }
 
     /// Decides what `event` does to `job`.
@@ -416,6 +424,13 @@ pub fn worker_event(
         by: by.to_owned(),
         evidence: evidence.into(),
     }
+}
+
+/// Returns the event of a limit that was set or removed; the evidence names it.
+#[must_use]
+pub fn limit_event(limit: &LimitName, kind: EventName, at: Timestamp, by: &str) -> Event {
+    let none = WorkerId(uuid::Uuid::nil());
+    Event { worker: None, ..worker_event(none, kind, at, by, limit.as_str()) }
 }
 
 /// Returns the event of a queue that was paused or resumed.

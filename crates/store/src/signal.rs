@@ -67,6 +67,12 @@ pub enum Signal {
         #[serde(rename = "p")]
         paused: bool,
     },
+    /// Attempts ended that limits counted: jobs that wait for a limit may start.
+    #[serde(rename = "g")]
+    Freed,
+    /// A limit was set or removed.
+    #[serde(rename = "k")]
+    Limits,
     /// Hints of this server were lost: the receiver reads the store.
     #[serde(rename = "m")]
     Missed,

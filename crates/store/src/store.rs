@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::leadership::LeadershipRefusal;
+use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
 use uuid::Uuid;
 
@@ -13,6 +14,7 @@ use crate::arrival::{Arrival, ArrivalNumber, ArrivalState};
 use crate::command::Batch;
 use crate::error::StoreError;
 use crate::event::{EventPage, EventQuery};
+use crate::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use crate::partitions::{Maintain, Maintained};
 use crate::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
@@ -103,6 +105,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Returns every class with its live counts, by number. Nothing is counted for it.
     async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError>;
+
+    /// Returns the limits, by name.
+    async fn limits(&self) -> Result<Vec<LimitRecord>, StoreError>;
+
+    /// Returns the gates of a limit that count attempts, those with most first.
+    async fn gates(&self, query: GateQuery) -> Result<Vec<GateRecord>, StoreError>;
+
+    /// Returns these gates; in no order. Those that no job has passed are left out.
+    async fn gate_states(&self, gates: Vec<GateId>) -> Result<Vec<GateRecord>, StoreError>;
+
+    /// Returns attempts that a gate counts, oldest first, at most `max`.
+    async fn gate_holders(&self, gate: GateId, max: u32) -> Result<Vec<GateHolder>, StoreError>;
 
     /// Returns the queues that were ever paused or resumed, by name.
     async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError>;

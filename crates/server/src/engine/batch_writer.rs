@@ -62,7 +62,9 @@ impl BatchWriter {
         // The store keeps no clone, so nothing is copied.
         let commands = Arc::unwrap_or_clone(batch).commands;
         match result {
-            Ok(applied) => Ok(Committed { replies: applied.replies, commands }),
+            Ok(applied) => {
+                Ok(Committed { replies: applied.replies, commands, freed: applied.freed })
+            }
             Err(error) => Err(Failed { error, commands }),
         }
     }
@@ -74,6 +76,8 @@ pub(crate) struct Committed {
     /// One reply for each command.
     pub(crate) replies: Vec<Reply>,
     pub(crate) commands: Vec<Command>,
+    /// Whether attempts ended that limits counted.
+    pub(crate) freed: bool,
 }
 
 /// A batch that the store did not apply, handed back.

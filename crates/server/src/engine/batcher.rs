@@ -243,6 +243,8 @@ fn lane_of(command: &Command) -> Lane {
         | Command::Sweep(_)
         | Command::Strand(_)
         | Command::Queue(_)
+        | Command::SetLimit(_)
+        | Command::RemoveLimit(_)
         | Command::Progress(_)
         | Command::ForgetWorker(_) => Lane::Finish,
         Command::Log(_) => Lane::Output,

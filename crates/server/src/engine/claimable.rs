@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use outlast_core::time::BootTime;
+use outlast_store::apply::limit::Limits;
 use outlast_store::query::Claimable;
 use outlast_store::{Store, StoreError};
 
@@ -21,6 +22,8 @@ pub(crate) struct Look {
     /// The paused queues, if this server knows of any.
     pub(crate) paused: HashSet<String>,
     pub(crate) classes: Vec<Claimable>,
+    /// The limits in force.
+    pub(crate) limits: Limits,
 }
 
 /// Returns how far to count the jobs of each class, by how many classes had some last time.
@@ -40,8 +43,9 @@ pub(crate) async fn look_for_claimable(
         false => Vec::new(),
     };
     let paused = paused.into_iter().filter(|queue| queue.paused).map(|queue| queue.name).collect();
+    let limits = store.limits().await?.into_iter().map(|record| record.limit).collect();
     let max = count_max(shared.claimable_classes());
     let classes = store.claimable(max).await?;
     shared.set_claimable_classes(classes.len());
-    Ok(Look { began, paused, classes })
+    Ok(Look { began, paused, classes, limits })
 }

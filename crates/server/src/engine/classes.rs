@@ -6,8 +6,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use outlast_core::time::BootTime;
+use outlast_core::time::{BootTime, Timestamp};
 use outlast_store::command::{ClassId, ClassKey};
+
+use outlast_store::apply::limit::Limits;
+use outlast_store::reply::Claims;
 
 use crate::engine::estimate::Estimate;
 
@@ -16,6 +19,12 @@ use crate::engine::estimate::Estimate;
 pub(crate) struct Class {
     pub(crate) key: ClassKey,
     pub(crate) ready: Estimate,
+    /// Whether a limit may apply to its jobs.
+    pub(crate) is_limited: bool,
+    /// Whether all its jobs wait for a limit, as the last claim saw them.
+    is_blocked: bool,
+    /// When a rate opens that they wait for, if a timer is set to then.
+    opens: Option<Timestamp>,
     /// When the loop last heard of its jobs.
     used: BootTime,
 }
@@ -25,8 +34,9 @@ pub(crate) struct Class {
 pub(crate) struct Classes {
     by_id: BTreeMap<ClassId, Class>,
     ids: HashMap<ClassKey, ClassId>,
-    /// Classes with claimable jobs.
+    /// Classes with claimable jobs, without those whose jobs wait for a limit.
     claimable: HashSet<ClassId>,
+    limits: Limits,
 }
 
 impl Classes {
@@ -42,7 +52,7 @@ impl Classes {
         self.ids.get(key).copied()
     }
 
-    /// Returns the classes that have claimable jobs.
+    /// Returns the classes that have claimable jobs which do not wait for a limit.
     pub(crate) fn claimable(&self) -> impl Iterator<Item = (ClassId, &Class)> {
         self.claimable.iter().filter_map(|id| Some((*id, self.by_id.get(id)?)))
     }
@@ -57,13 +67,48 @@ impl Classes {
 
     /// Adds a class unless it is known.
     pub(crate) fn learn(&mut self, id: ClassId, key: &ClassKey, now: BootTime) -> &Class {
-        let Self { by_id, ids, .. } = self;
+        let Self { by_id, ids, limits, .. } = self;
         let class = by_id.entry(id).or_insert_with(|| {
             ids.insert(key.clone(), id);
-            Class { key: key.clone(), ready: Estimate::None, used: now }
+            Class {
+                key: key.clone(),
+                ready: Estimate::None,
+                is_limited: limits.may_apply(key),
+                is_blocked: false,
+                opens: None,
+                used: now,
+            }
         });
         class.used = now;
         class
+    }
+
+    /// Takes note of the limits in force.
+    pub(crate) fn set_limits(&mut self, limits: Limits) {
+        for class in self.by_id.values_mut() {
+            class.is_limited = limits.may_apply(&class.key);
+        }
+        self.limits = limits;
+    }
+
+    /// Takes it that some jobs of the classes that waited for a limit may start.
+    pub(crate) fn unblock(&mut self) {
+        let Self { by_id, claimable, .. } = self;
+        for (id, class) in by_id.iter_mut().filter(|(_, class)| class.is_blocked) {
+            class.is_blocked = false;
+            if class.ready != Estimate::None {
+                claimable.insert(*id);
+            }
+        }
+    }
+
+    /// As [`Classes::unblock`], of one class.
+    pub(crate) fn unblock_one(&mut self, id: ClassId) {
+        let Some(class) = self.by_id.get_mut(&id) else { return };
+        class.is_blocked = false;
+        class.opens = None;
+        let ready = class.ready;
+        self.set_ready(id, ready);
     }
 
     /// Takes the jobs for gone of classes that are not `listed` as having some, unless the loop
@@ -110,6 +155,8 @@ impl Classes {
     pub(crate) fn add_ready(&mut self, id: ClassId, count: u64, now: BootTime) -> bool {
         let Some(class) = self.by_id.get_mut(&id) else { return false };
         class.used = now;
+        // The new ones may pass other gates.
+        class.is_blocked = false;
         let ready = class.ready.more(count);
         self.set_ready(id, ready);
         true
@@ -117,17 +164,22 @@ impl Classes {
 
     /// Corrects the estimates after a claim of the classes `ids` that asked for `asked` jobs and
     /// got one of each class in `got`. A short claim proves nothing about classes whose jobs it
-    /// `passed_over`: while the claim gets some jobs, it is repeated at once.
+    /// passed over: while the claim gets some jobs, it is repeated at once. Those whose jobs wait
+    /// for a limit are left out until one opens.
     pub(crate) fn claimed(
         &mut self,
         ids: &[ClassId],
         got: &[ClassId],
         asked: u32,
-        passed_over: &[ClassId],
+        Claims { passed_over, blocked, .. }: &Claims,
     ) {
         if got.len() < usize::try_from(asked).unwrap_or(usize::MAX) {
-            for id in ids.iter().filter(|id| got.is_empty() || !passed_over.contains(id)) {
-                self.set_ready(*id, Estimate::None);
+            for id in ids {
+                if blocked.iter().any(|blocked| blocked.class == *id) {
+                    self.block(*id);
+                } else if got.is_empty() || !passed_over.contains(id) {
+                    self.set_ready(*id, Estimate::None);
+                }
             }
             return;
         }
@@ -142,10 +194,26 @@ impl Classes {
         }
     }
 
+    /// Notes when a rate opens that jobs of a class wait for; returns whether a timer is needed.
+    pub(crate) fn opens_at(&mut self, id: ClassId, at: Timestamp) -> bool {
+        let Some(class) = self.by_id.get_mut(&id) else { return false };
+        let is_first = class.opens.is_none_or(|set| at < set);
+        if is_first {
+            class.opens = Some(at);
+        }
+        is_first
+    }
+
+    fn block(&mut self, id: ClassId) {
+        let Some(class) = self.by_id.get_mut(&id) else { return };
+        class.is_blocked = true;
+        self.claimable.remove(&id);
+    }
+
     pub(crate) fn set_ready(&mut self, id: ClassId, ready: Estimate) {
         let Some(class) = self.by_id.get_mut(&id) else { return };
         class.ready = ready;
-        if ready == Estimate::None {
+        if ready == Estimate::None || class.is_blocked {
             self.claimable.remove(&id);
         } else {
             self.claimable.insert(id);

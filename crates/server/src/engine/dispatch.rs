@@ -113,6 +113,10 @@ fn candidates(
             let mut ready = 0_u64;
             let mut able = Vec::new();
             for (id, class) in classes.claimable().filter(|(_, class)| !class.key.isolated) {
+                // A prefetched job would hold a slot of its limits while it waits.
+                if with_prefetch && class.is_limited {
+                    continue;
+                }
                 if session.can_take(id, &class.key) {
                     able.push(id);
                     ready = ready.saturating_add(class.ready.wanted());

@@ -8,6 +8,7 @@
 //! - [`arrivals`]: jobs that programs stored by SQL
 //! - [`peers`]: signals to and from other servers on the store
 //! - [`isolation`]: keeping a worker free for jobs that must run alone
+//! - [`limits`]: when classes whose jobs wait for a limit are claimed from again
 //! - [`missed`]: reading what they may have said while they were not heard
 //! - [`redispatch`]: how fast jobs of many dead workers are handed out again
 //! - [`unclaimable`]: failing jobs that no live worker can run
@@ -18,6 +19,7 @@ mod claims;
 mod commit;
 mod deferred;
 mod isolation;
+mod limits;
 mod missed;
 mod peers;
 mod redispatch;

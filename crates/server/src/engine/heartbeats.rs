@@ -174,7 +174,8 @@ impl Heartbeats {
     /// Applies a part and answers it, or hands it back.
     async fn try_commit(&mut self, part: Vec<Beat>) -> Result<(), (StoreError, Vec<Beat>)> {
         let (commands, callers): (Vec<Command>, Vec<ReplySender>) = part.into_iter().unzip();
-        let Committed { replies, commands } = match self.writer.apply(commands).await {
+        // No attempt ends here.
+        let Committed { replies, commands, freed: _ } = match self.writer.apply(commands).await {
             Ok(committed) => committed,
             Err(Failed { error, commands }) => {
                 return Err((error, commands.into_iter().zip(callers).collect()));

@@ -3,6 +3,7 @@
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::{Leadership, LeadershipRefusal};
+use outlast_core::limit::LimitName;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 use outlast_store::apply::Outbox;
@@ -12,10 +13,11 @@ use outlast_store::apply::sweep::Due;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
 use outlast_store::backend::{Backend, Found, Key};
 use outlast_store::command::{
-    ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, Registration, Strand,
-    Sweep,
+    ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, Registration,
+    SetLimit, Strand, Sweep,
 };
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
+use outlast_store::limit::LimitRecord;
 use outlast_store::prune::PruneCursors;
 use outlast_store::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Pruned, Reply};
 use outlast_store::rules::Context;
@@ -244,6 +246,23 @@ impl Backend for Tx<'_> {
              on conflict (name) do update set paused = excluded.paused",
             values![text(&order.queue), order.paused],
         );
+        Ok(())
+    }
+
+    async fn find_limit(
+        &mut self,
+        name: &LimitName,
+    ) -> Result<(Option<LimitRecord>, usize), Failure> {
+        self.lock_limit(name).await
+    }
+
+    fn write_limit(&mut self, order: &SetLimit) -> Result<(), Failure> {
+        self.put_limit(order);
+        Ok(())
+    }
+
+    fn delete_limit(&mut self, name: &LimitName) -> Result<(), Failure> {
+        self.remove_limit(name);
         Ok(())
     }
 

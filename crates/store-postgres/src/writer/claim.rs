@@ -3,10 +3,13 @@
 //! Rows that another server is taking are passed over, so servers never wait for each
 //! other here, and no two take the same job.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use outlast_core::limit::GateId;
 use outlast_store::StoreError;
 use outlast_store::apply::claim::{ActiveRow, Candidate, may_claim, plain_may_claim, take};
+use outlast_store::apply::limit::Lane;
 use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, Command};
 use outlast_store::reply::{ClaimRefusal, Claimed, Claims, Reply};
 use tokio_postgres::Row;
@@ -33,12 +36,27 @@ macro_rules! take {
             ", g.class, g.rank, g.epoch, g.life, g.failures,
                  g.losses, g.interruptions, g.since,
                  case when g.epoch > 0
-                     then (select k.bytes from checkpoint k where k.seq = g.seq) end
+                     then (select k.bytes from checkpoint k where k.seq = g.seq) end,
+                 (select n from limit_version)
              from gone g join job_row j on j.seq = g.seq
              order by g.rank, g.seq"
         )
     };
 }
+
+/// Those of the named rows that no other session has locked, and that have the keys of their lane.
+pub(super) const TAKE_CHOSEN: &str = take!(
+    "best as materialized (
+         select r.place
+         from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) w(class, rank, seq, keys)
+         cross join lateral (
+             select r.ctid as place from ready r
+             where r.class = w.class and r.rank = w.rank and r.seq = w.seq
+                 and (r.expires is null or r.expires > $5)
+                 and (w.keys is null or exists (
+                     select 1 from job_row j where j.seq = r.seq and j.keys = w.keys))
+             for update skip locked) r)"
+);
 
 /// How many rows of a class are looked at: others may have locked some.
 macro_rules! heads_max {
@@ -124,6 +142,10 @@ const TAKE_OF_QUEUE: &str = take!(concat!(
          limit $3 - (select count(*) from front)),
      best as (select place from front union all select place from behind)"
 ));
+
+/// The classes that a fetch from a queue takes from.
+const PLAIN_OF_QUEUE: &str = "select c.id from class c where c.queue = $1 and c.route = ''
+         and ($2::text is null or c.tenant = $2) order by c.id";
 
 /// Those of the classes that have claimable jobs, after some were taken: others have them locked.
 const LEFT_OVER: &str = "select c.id from class c where c.id = any($1::bigint[])
@@ -213,6 +235,10 @@ impl Tx<'_> {
                 _ => break,
             }
         }
+        let limited = self.limited_of(&natives).await?;
+        if !limited.is_empty() && !self.opening.statements.is_empty() {
+            self.query_all(Vec::new()).await?;
+        }
         // On the optimistic path, the message that claims jobs also locks the workers.
         let looked = self.opening.statements.is_empty();
         let mut outcomes: Vec<Outcome> = Vec::with_capacity(natives.len());
@@ -222,7 +248,8 @@ impl Tx<'_> {
         }
         // Workers of equal profile claim from the same classes: one statement takes for all of
         // them, and each gets its share of the rows, in order.
-        let runs = runs_of(&natives, &outcomes);
+        let (by_limits, runs): (Vec<Run<'_>>, Vec<Run<'_>>) =
+            runs_of(&natives, &outcomes).into_iter().partition(|run| limited.contains(run.classes));
         let statements = runs.iter().map(|run| self.take_of_classes(run.classes, run.wants()));
         let taken = self.query_all(statements.collect()).await?;
         let refused = |native: &Native<'_>| self.native_refusal(&native.claim.claimant).is_some();
@@ -237,14 +264,58 @@ impl Tx<'_> {
                 let max = usize::try_from(native.claim.max.get()).unwrap_or(usize::MAX);
                 let (own, others) = rows.split_at(max.min(rows.len()));
                 rows = others;
-                let jobs = self.hold_all(native.claim, own).await?;
+                let jobs = self.hold_all(native.claim, own, &HashMap::new()).await?;
                 if let Some(Ok(claims)) = outcomes.get_mut(*nth) {
                     claims.jobs = jobs;
                 }
             }
         }
         self.look_behind(&runs, &mut outcomes).await?;
+        for run in &by_limits {
+            self.run_by_limits(run, first, &mut outcomes).await?;
+        }
         replies.extend(outcomes.into_iter().map(Reply::Claimed));
+        Ok(())
+    }
+
+    /// Returns the sets of classes to which a limit may apply.
+    async fn limited_of<'a>(
+        &mut self,
+        natives: &[Native<'a>],
+    ) -> Result<HashSet<&'a [ClassId]>, Failure> {
+        let all: HashSet<&[ClassId]> = natives.iter().map(|native| native.classes).collect();
+        let mut limited = HashSet::new();
+        for classes in all {
+            if self.are_limited(classes).await? {
+                limited.insert(classes);
+            }
+        }
+        Ok(limited)
+    }
+
+    /// Takes jobs that limits may hold back for the claims of a run, and gives each its share.
+    async fn run_by_limits(
+        &mut self,
+        run: &Run<'_>,
+        first: usize,
+        outcomes: &mut [Outcome],
+    ) -> Result<(), Failure> {
+        let taken = self.take_by_limits(run.classes, run.wants()).await?;
+        let mut rows = taken.rows.as_slice();
+        for (nth, Native { claim, .. }) in &run.members {
+            self.context.command = first + nth;
+            let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
+            let (own, others) = rows.split_at(max.min(rows.len()));
+            rows = others;
+            let jobs = self.hold_all(claim, own, &taken.lanes).await?;
+            if let Some(Ok(claims)) = outcomes.get_mut(*nth) {
+                claims.jobs = jobs;
+                if wanted(claim, &claims.jobs) > 0 {
+                    claims.passed_over.clone_from(&taken.passed_over);
+                    claims.blocked.clone_from(&taken.blocked);
+                }
+            }
+        }
         Ok(())
     }
 
@@ -307,7 +378,7 @@ impl Tx<'_> {
             let share = usize::try_from(wants(outcomes, *nth, claim)).unwrap_or(usize::MAX);
             let (own, others) = rows.split_at(share.min(rows.len()));
             rows = others;
-            let mut jobs = self.hold_all(claim, own).await?;
+            let mut jobs = self.hold_all(claim, own, &HashMap::new()).await?;
             if let Some(Ok(claims)) = outcomes.get_mut(*nth) {
                 claims.jobs.append(&mut jobs);
                 if wanted(claim, &claims.jobs) > 0 {
@@ -336,18 +407,21 @@ impl Tx<'_> {
         {
             return Ok(Err(refusal));
         }
-        let mut claimed = Vec::new();
+        let mut claims = Claims::default();
         match &claim.from {
             ClaimFrom::Classes(classes) => {
-                let statement = self.take_of_classes(classes, claim.max.get().into());
-                let rows = self.query(statement.sql, statement.values).await?;
-                claimed = self.hold_all(claim, &rows).await?;
+                self.claim_of(classes, claim, &mut claims).await?;
             }
             ClaimFrom::Queues { queues, tenant } => {
                 for queue in queues {
-                    let wanted = wanted(claim, &claimed);
+                    let wanted = wanted(claim, &claims.jobs);
                     if wanted == 0 {
                         break;
+                    }
+                    let classes = self.limited_of_queue(queue, tenant.as_deref()).await?;
+                    if !classes.is_empty() {
+                        self.claim_of(&classes, claim, &mut claims).await?;
+                        continue;
                     }
                     let values = values![
                         text(queue),
@@ -356,11 +430,50 @@ impl Tx<'_> {
                         tenant.as_deref().map(text)
                     ];
                     let rows = self.query(TAKE_OF_QUEUE, values).await?;
-                    claimed.extend(self.hold_all(claim, &rows).await?);
+                    let jobs = self.hold_all(claim, &rows, &HashMap::new()).await?;
+                    claims.jobs.extend(jobs);
                 }
             }
         }
-        Ok(Ok(Claims::all(claimed)))
+        Ok(Ok(claims))
+    }
+
+    /// Returns the plain classes of a queue, if a limit may apply to one of them.
+    async fn limited_of_queue(
+        &mut self,
+        queue: &str,
+        tenant: Option<&str>,
+    ) -> Result<Vec<ClassId>, Failure> {
+        if self.known_limits().await?.limits.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = self.query(PLAIN_OF_QUEUE, values![text(queue), tenant.map(text)]).await?;
+        let mut classes = Vec::with_capacity(rows.len());
+        for row in &rows {
+            classes.push(ClassId(get(row, 0)?));
+        }
+        Ok(if self.are_limited(&classes).await? { classes } else { Vec::new() })
+    }
+
+    /// Takes jobs of the classes for one claim.
+    async fn claim_of(
+        &mut self,
+        classes: &[ClassId],
+        claim: &Claim,
+        claims: &mut Claims,
+    ) -> Result<(), Failure> {
+        let wanted = wanted(claim, &claims.jobs);
+        if !self.are_limited(classes).await? {
+            let statement = self.take_of_classes(classes, wanted);
+            let rows = self.query(statement.sql, statement.values).await?;
+            claims.jobs.extend(self.hold_all(claim, &rows, &HashMap::new()).await?);
+            return Ok(());
+        }
+        let taken = self.take_by_limits(classes, wanted).await?;
+        claims.jobs.extend(self.hold_all(claim, &taken.rows, &taken.lanes).await?);
+        claims.passed_over.extend(taken.passed_over);
+        claims.blocked.extend(taken.blocked);
+        Ok(())
     }
 
     fn take_of_classes(&self, classes: &[ClassId], max: i64) -> Statement {
@@ -371,7 +484,15 @@ impl Tx<'_> {
         Statement::new(TAKE_OF_CLASSES, values![ids, self.context.now.0, max])
     }
 
-    async fn hold_all(&mut self, claim: &Claim, rows: &[Row]) -> Result<Vec<Claimed>, Failure> {
+    async fn hold_all(
+        &mut self,
+        claim: &Claim,
+        rows: &[Row],
+        lanes: &HashMap<i64, Lane>,
+    ) -> Result<Vec<Claimed>, Failure> {
+        if let Some(row) = rows.first() {
+            self.confirm_limits(get(row, STORED + 9)?)?;
+        }
         // That of each job, and where it is claimable: the same, or its twin for isolated ones.
         let mut classes = Vec::with_capacity(2 * rows.len());
         for row in rows {
@@ -380,7 +501,9 @@ impl Tx<'_> {
         self.learn_classes(classes).await?;
         let mut claimed = Vec::with_capacity(rows.len());
         for row in rows {
-            claimed.extend(self.hold(row, &claim.claimant)?);
+            let lane = lanes.get(&get(row, 0)?);
+            let gates = lane.map(Lane::gate_ids).unwrap_or_default();
+            claimed.extend(self.hold(row, &claim.claimant, gates)?);
         }
         if !claimed.is_empty() {
             self.seen.in_flight.clear();
@@ -388,7 +511,7 @@ impl Tx<'_> {
         Ok(claimed)
     }
 
-    fn candidate(&self, row: &Row) -> Result<Candidate, StoreError> {
+    fn candidate(&self, row: &Row, gates: Vec<GateId>) -> Result<Candidate, StoreError> {
         let (seq, stored) = row::stored(row, |class| self.classes.key(class).cloned())?;
         let class = ClassId(get(row, STORED)?);
         Ok(Candidate {
@@ -401,13 +524,19 @@ impl Tx<'_> {
             isolated: self.classes.key(class)?.isolated,
             checkpoint: get(row, STORED + 8)?,
             stored: Arc::new(stored),
+            gates,
         })
     }
 
     /// Notes that a taken job is held, or returns `None` and puts it back when the rules
     /// do not give it out.
-    fn hold(&mut self, row: &Row, claimant: &Claimant) -> Result<Option<Claimed>, StoreError> {
-        let candidate = self.candidate(row)?;
+    fn hold(
+        &mut self,
+        row: &Row,
+        claimant: &Claimant,
+        gates: Vec<GateId>,
+    ) -> Result<Option<Claimed>, StoreError> {
+        let candidate = self.candidate(row, gates)?;
         let taken = match take(candidate, claimant, &self.context, &mut self.outbox) {
             Ok(taken) => taken,
             Err(candidate) => {
@@ -439,6 +568,7 @@ impl Tx<'_> {
             visible_until: row.visible_until.map(|at| at.0),
             visibility_ms: row::span(row.visibility),
             deadline: row.deadline.map(|at| at.0),
+            gates: row::gates_text(&row.gates),
         });
     }
 }

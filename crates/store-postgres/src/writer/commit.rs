@@ -10,9 +10,10 @@
 
 use outlast_store::{Applied, BatchId, StoreError, codec};
 
-use crate::connection::Statement;
+use crate::connection::{Statement, values};
 use crate::failure::Failure;
 use crate::row;
+use crate::writer::limit::KEEP_HELD;
 use crate::writer::prefetch::Take;
 use crate::writer::tally::Ending;
 use crate::writer::write_set::{as_whole_batch, only_store_claimable};
@@ -55,6 +56,7 @@ impl Tx<'_> {
             events: (!events.is_empty()).then(|| row::text(&codec::events_text(events))),
         };
         let mut writes = self.write_set.take();
+        writes.extend(self.gate_changes(id));
         if self.is_unopened()
             && only_store_claimable(&writes)
             && let Some(values) = ending.of_claimable()
@@ -68,6 +70,17 @@ impl Tx<'_> {
         statements.extend(ending.into_statement());
         statements.push(Statement::plain("commit"));
         (takes, statements)
+    }
+
+    /// Returns the statement that writes by how much the batch changes what gates count.
+    fn gate_changes(&mut self, id: BatchId) -> Option<Statement> {
+        let changes = self.outbox.gates.take();
+        if changes.is_empty() {
+            return None;
+        }
+        let (gates, by): (Vec<i64>, Vec<i64>) =
+            changes.into_iter().map(|(gate, by)| (gate.0, by)).unzip();
+        Some(Statement::new(KEEP_HELD, values![id.server, gates, by]))
     }
 
     /// Whether nothing was sent yet, and the opening does no more than to number the batch.

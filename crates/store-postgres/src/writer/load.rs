@@ -52,7 +52,7 @@ macro_rules! select_active {
             "select ",
             moving!("a"),
             "a.isolated, a.worker, a.plain, a.claimed, a.started, a.visibility_ms, a.cancelled,
-             a.pack_digest
+             a.pack_digest, a.gates
              from active a join job_row j on j.seq = a.seq ",
             $rest
         )
@@ -157,6 +157,7 @@ impl Tx<'_> {
             visibility: row::span_opt(row, MORE + 4)?,
             cancelled: get(row, MORE + 5)?,
             pack_digest: get::<Option<&str>>(row, MORE + 6)?.map(Into::into),
+            gates: row::gates(row, MORE + 7)?,
         };
         let state = if attempt.cancelled { State::Cancelled } else { State::Active };
         let holder = Some(Holder { worker: attempt.worker, started: attempt.started });

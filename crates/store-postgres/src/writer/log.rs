@@ -1,5 +1,6 @@
 //! What attempts print; and deleting everything.
 
+use outlast_store::apply::limit::Gates;
 use outlast_store::command::{LogChunk, Stream};
 use outlast_store::rules::output_bytes_max;
 
@@ -67,11 +68,14 @@ impl Tx<'_> {
         self.query(
             "truncate job_row, ready, waiting, expiry, active, attempt_row, finished,
                  dead_letter_row, checkpoint, log, log_size, event_batch, worker, queue, class,
-                 idempotency, idempotency_job, arrival, tally, class_block
-                 restart identity",
+                 idempotency, idempotency_job, arrival, tally, class_block,
+                 limit_rule, gate, gate_held restart identity",
             Vec::new(),
         )
         .await?;
+        self.write("update limit_version set n = n + 1", Vec::new());
+        *self.limits = None;
+        self.gates = Gates::default();
         *self.classes = Classes::default();
         self.seen.jobs.clear();
         self.seen.remembered.clear();

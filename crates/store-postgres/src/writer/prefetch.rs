@@ -82,6 +82,8 @@ impl Prefetch {
             | Command::Sweep(_)
             | Command::Strand(_)
             | Command::Queue(_)
+            | Command::SetLimit(_)
+            | Command::RemoveLimit(_)
             | Command::Leadership(_)
             | Command::Prune(_)
             | Command::Reset => self.exact = true,

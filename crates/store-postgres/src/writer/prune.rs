@@ -90,6 +90,7 @@ impl Tx<'_> {
             self.delete_jobs(&seqs);
         }
         let tallies = self.take_tallies_over(limit).await?;
+        self.prune_gates(limit).await?;
         // Each server that writes changes its own row all the time.
         let gone = before.min(self.context.now.0 - DAY_MS);
         self.write("delete from server_batch where at < $1", values![gone]);

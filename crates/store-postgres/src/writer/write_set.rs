@@ -159,13 +159,18 @@ rows! {
     /// An attempt is held.
     ActiveRow, ActiveRows,
     "with put as (
-         insert into active ({columns}, cancelled) select {columns}, false from {rows} returning 1)
+         insert into active (seq, epoch, life, failures, losses, interruptions, isolated, worker,
+                             plain, claimed, started, visible_until, visibility_ms, deadline,
+                             gates, cancelled)
+         select seq, epoch, life, failures, losses, interruptions, isolated, worker, plain, claimed,
+                started, visible_until, visibility_ms, deadline, gates::bigint[], false
+         from {rows} returning 1)
      select outlast.exactly(count(*), {count}) from put",
     {
         seq: i64, epoch: i64, life: i32, failures: i32, losses: i32, interruptions: i32,
         isolated: bool, worker: Option<Uuid>, plain: Option<String>, claimed: i64,
         started: Option<i64>, visible_until: Option<i64>, visibility_ms: Option<i64>,
-        deadline: Option<i64>,
+        deadline: Option<i64>, gates: Option<String>,
     }
 }
 

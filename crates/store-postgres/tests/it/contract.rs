@@ -104,6 +104,7 @@ families!(
     order,
     sweep,
     leadership,
+    limit,
     read,
     events,
     durable,

@@ -34,13 +34,16 @@ const TABLES_LEFT_OUT: &[(&str, &str)] = &[
     ("arrival_watch", "a promise of a moment"),
     ("migration", "is about the store's own schema"),
     ("generation", "is about the store's own restores"),
+    ("gate", "limits count from zero after an import"),
+    ("gate_held", "limits count from zero after an import"),
+    ("limit_version", "is about what the servers that run have read"),
 ];
 
 /// Columns that are not moved.
 const COLUMNS_LEFT_OUT: &[(&str, &str)] = &[
     ("ready.expires", "a copy of job_row.expires_at, which saves claims a join"),
     ("ready.lane", "a copy of job_row.lane"),
-    ("active.gates", "limits begin anew with an import"),
+    ("active.gates", "limits begin again with an import"),
     ("log_size.chunks", "follows from log"),
     ("log_size.stored", "follows from log"),
     ("worker.last_heartbeat", "generated"),

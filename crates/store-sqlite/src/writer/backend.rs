@@ -4,22 +4,25 @@
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::{Leadership, LeadershipRefusal};
+use outlast_core::limit::LimitName;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 use outlast_store::StoreError;
 use outlast_store::apply::Outbox;
+use outlast_store::apply::limit::Limits;
 use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::apply::step::Step;
 use outlast_store::apply::sweep::Due;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
 use outlast_store::backend::{Backend, Found, Key};
 use outlast_store::command::{
-    ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, Registration, Strand,
-    Sweep,
+    ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, Registration,
+    SetLimit, Strand, Sweep,
 };
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
+use outlast_store::limit::LimitRecord;
 use outlast_store::prune::PruneCursors;
-use outlast_store::reply::{Claims, Enqueued, Extended, Pruned, Reply};
+use outlast_store::reply::{Enqueued, Extended, Pruned, Reply};
 use outlast_store::rules::Context;
 use rusqlite::OptionalExtension as _;
 use uuid::Uuid;
@@ -98,7 +101,7 @@ impl Backend for Tx<'_> {
         replies: &mut Vec<Reply>,
     ) -> Result<(), StoreError> {
         if let Some(Command::Claim(claim)) = commands.first() {
-            replies.push(Reply::Claimed(self.claim(claim)?.map(Claims::all)));
+            replies.push(Reply::Claimed(self.claim(claim)?));
         }
         Ok(())
     }
@@ -212,6 +215,21 @@ impl Backend for Tx<'_> {
         Ok(())
     }
 
+    async fn find_limit(
+        &mut self,
+        name: &LimitName,
+    ) -> Result<(Option<LimitRecord>, usize), StoreError> {
+        self.load_limit(name)
+    }
+
+    fn write_limit(&mut self, order: &SetLimit) -> Result<(), StoreError> {
+        self.put_limit(order)
+    }
+
+    fn delete_limit(&mut self, name: &LimitName) -> Result<(), StoreError> {
+        self.remove_limit(name)
+    }
+
     async fn find_leadership(
         &mut self,
         name: &str,
@@ -255,6 +273,7 @@ impl Backend for Tx<'_> {
     async fn reset(&mut self) -> Result<(), StoreError> {
         self.delete_all()?;
         *self.classes = Classes::load(self.db)?;
+        *self.limits = Limits::default();
         self.cursors = PruneCursors::default();
         Ok(())
     }

@@ -4,51 +4,66 @@ use std::num::NonZeroU32;
 
 use outlast_core::budget::Spent;
 use outlast_core::id::Epoch;
+use outlast_core::limit::GateId;
 use outlast_store::StoreError;
 use outlast_store::apply::claim::{ActiveRow, Candidate, may_claim, plain_may_claim, take};
+use outlast_store::apply::limit::Lane;
 use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId};
-use outlast_store::reply::{ClaimRefusal, Claimed};
-use rusqlite::OptionalExtension as _;
+use outlast_store::reply::{ClaimRefusal, Claimed, Claims};
+use rusqlite::{OptionalExtension as _, Row};
 
 use crate::row::{self, failed, int};
 use crate::writer::Tx;
 
 /// A row of `ready`.
 #[derive(Debug)]
-struct Head {
+pub(super) struct HeadRow {
     class: ClassId,
-    rank: i64,
-    seq: i64,
+    pub(super) rank: i64,
+    pub(super) seq: i64,
     epoch: Epoch,
     life: NonZeroU32,
     spent: Spent,
+}
+
+impl HeadRow {
+    fn of(class: ClassId, row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            class,
+            rank: row.get(0)?,
+            seq: row.get(1)?,
+            epoch: row::epoch(row, 2)?,
+            life: row::life(row, 3)?,
+            spent: row::spent(row, 4)?,
+        })
+    }
 }
 
 impl Tx<'_> {
     pub(super) fn claim(
         &mut self,
         claim: &Claim,
-    ) -> Result<Result<Vec<Claimed>, ClaimRefusal>, StoreError> {
+    ) -> Result<Result<Claims, ClaimRefusal>, StoreError> {
         if let Err(refusal) = self.may_claim(&claim.claimant)? {
             return Ok(Err(refusal));
         }
         let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
-        let mut claimed = Vec::new();
+        let mut claims = Claims::default();
         match &claim.from {
             ClaimFrom::Classes(classes) => {
-                self.claim_from(classes, claim, max, &mut claimed)?;
+                self.claim_from(classes, claim, max, &mut claims)?;
             }
             ClaimFrom::Queues { queues, tenant } => {
                 for queue in queues {
                     let classes = self.classes.plain_of(queue, tenant.as_deref());
-                    self.claim_from(&classes, claim, max, &mut claimed)?;
-                    if claimed.len() >= max {
+                    self.claim_from(&classes, claim, max, &mut claims)?;
+                    if claims.jobs.len() >= max {
                         break;
                     }
                 }
             }
         }
-        Ok(Ok(claimed))
+        Ok(Ok(claims))
     }
 
     fn may_claim(&self, claimant: &Claimant) -> Result<Result<(), ClaimRefusal>, StoreError> {
@@ -68,8 +83,12 @@ impl Tx<'_> {
         classes: &[ClassId],
         claim: &Claim,
         max: usize,
-        claimed: &mut Vec<Claimed>,
+        claims: &mut Claims,
     ) -> Result<(), StoreError> {
+        if self.are_limited(classes) {
+            return self.claim_by_limits(classes, claim, max, claims);
+        }
+        let claimed = &mut claims.jobs;
         let mut after: Option<(i64, i64)> = None;
         while claimed.len() < max {
             let wanted = max - claimed.len();
@@ -78,7 +97,7 @@ impl Tx<'_> {
             // Jobs that have expired are passed over and left to the sweep.
             after = Some((last.rank, last.seq));
             for head in candidates {
-                claimed.extend(self.take(&head, &claim.claimant)?);
+                claimed.extend(self.take(&head, &claim.claimant, Vec::new())?);
             }
         }
         Ok(())
@@ -90,7 +109,7 @@ impl Tx<'_> {
         classes: &[ClassId],
         wanted: usize,
         after: Option<(i64, i64)>,
-    ) -> Result<Vec<Head>, StoreError> {
+    ) -> Result<Vec<HeadRow>, StoreError> {
         let mut found = Vec::with_capacity(wanted);
         let (rank, seq) = after.unwrap_or((i64::MIN, i64::MIN));
         let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
@@ -108,16 +127,7 @@ impl Tx<'_> {
                 )
                 .map_err(failed)?;
             let rows = select
-                .query_map((class.0, rank, seq, limit), |row| {
-                    Ok(Head {
-                        class: *class,
-                        rank: row.get(0)?,
-                        seq: row.get(1)?,
-                        epoch: row::epoch(row, 2)?,
-                        life: row::life(row, 3)?,
-                        spent: row::spent(row, 4)?,
-                    })
-                })
+                .query_map((class.0, rank, seq, limit), |row| HeadRow::of(*class, row))
                 .map_err(failed)?;
             for row in rows {
                 found.push(row.map_err(failed)?);
@@ -130,8 +140,50 @@ impl Tx<'_> {
         Ok(found)
     }
 
+    /// Returns the first claimable jobs of a lane, or of all of a class.
+    pub(super) fn head_rows(
+        &self,
+        class: ClassId,
+        lane: Option<i64>,
+        wanted: usize,
+    ) -> Result<Vec<HeadRow>, StoreError> {
+        let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
+        let Some(lane) = lane else { return self.candidates(&[class], wanted, None) };
+        let mut select = self
+            .db
+            .prepare_cached(
+                "select rank, seq, epoch, life, failures, losses, interruptions
+                 from ready where class = ?1 and lane = ?2 and lane <> 0
+                 order by class, lane, rank, seq limit ?3",
+            )
+            .map_err(failed)?;
+        let rows = select
+            .query_map((class.0, lane, limit), |row| HeadRow::of(class, row))
+            .map_err(failed)?;
+        rows.collect::<Result<_, _>>().map_err(failed)
+    }
+
+    /// Takes a job of a lane. One that has other keys than the lane's is left: it only looks as if
+    /// it were of the lane, and passes other gates.
+    pub(super) fn take_of_lane(
+        &mut self,
+        head: &HeadRow,
+        lane: &Lane,
+        claim: &Claim,
+    ) -> Result<Option<Claimed>, StoreError> {
+        if lane.number.is_some() && self.stored_by_seq(head.seq)?.keys != *lane.keys {
+            return Ok(None);
+        }
+        self.take(head, &claim.claimant, lane.gate_ids())
+    }
+
     /// Takes one job, or returns `None` when it has expired.
-    fn take(&mut self, head: &Head, claimant: &Claimant) -> Result<Option<Claimed>, StoreError> {
+    fn take(
+        &mut self,
+        head: &HeadRow,
+        claimant: &Claimant,
+        gates: Vec<GateId>,
+    ) -> Result<Option<Claimed>, StoreError> {
         let candidate = Candidate {
             seq: head.seq,
             class: head.class,
@@ -142,6 +194,7 @@ impl Tx<'_> {
             isolated: self.classes.key(head.class)?.isolated,
             stored: self.stored_by_seq(head.seq)?,
             checkpoint: self.checkpoint(head.seq, head.epoch)?,
+            gates,
         };
         let bench = self.context;
         let Ok(taken) = take(candidate, claimant, &bench, &mut self.outbox) else {
@@ -163,8 +216,8 @@ impl Tx<'_> {
         self.execute(
             "insert into active (seq, epoch, life, failures, losses, interruptions, isolated,
                                  worker, plain, claimed, started, visible_until, visibility_ms,
-                                 deadline, cancelled)
-             values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
+                                 deadline, gates, cancelled)
+             values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
             (
                 row.seq,
                 int(row.counters.epoch.0),
@@ -180,6 +233,7 @@ impl Tx<'_> {
                 row.visible_until.map(|at| at.0),
                 row::span(row.visibility),
                 row.deadline.map(|at| at.0),
+                row::gates_text(&row.gates),
             ),
         )?;
         Ok(())

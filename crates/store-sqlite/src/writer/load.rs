@@ -53,7 +53,7 @@ pub(crate) fn stored(
 /// How many columns [`stored`] reads.
 const STORED_COLUMNS: usize = 15;
 /// How many columns [`active`] reads.
-const ACTIVE_COLUMNS: usize = 13;
+const ACTIVE_COLUMNS: usize = 14;
 
 /// A job without its payload, which no move looks at, and its attempt if it is held.
 macro_rules! moving {
@@ -61,7 +61,7 @@ macro_rules! moving {
         "select j.seq, j.id, j.class, j.priority, '', '', '', j.rules, j.timeout_ms,
                 j.visibility_ms, j.strand_ms, j.origin, j.created, j.scheduled_for, j.keys,
                 a.epoch, a.life, a.failures, a.losses, a.interruptions, a.isolated, a.worker,
-                a.plain, a.claimed, a.started, a.visibility_ms, a.cancelled, a.pack_digest,
+                a.plain, a.claimed, a.started, a.visibility_ms, a.cancelled, a.pack_digest, a.gates,
                 exists (select 1 from checkpoint k where k.seq = j.seq)
          from job_row j left join active a on a.seq = j.seq "
     };
@@ -84,6 +84,7 @@ fn active(
         visibility: row::span_opt(row, at + 10)?,
         cancelled: row.get(at + 11)?,
         pack_digest: row.get(at + 12)?,
+        gates: row::gates_of(row, at + 13)?,
     };
     let state = if attempt.cancelled { State::Cancelled } else { State::Active };
     let job = Job {

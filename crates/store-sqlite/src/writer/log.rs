@@ -64,7 +64,8 @@ impl Tx<'_> {
                  delete from log_size;
                  delete from event_batch; delete from worker; delete from queue;
                  delete from class; delete from idempotency; delete from idempotency_job;
-                 delete from tally; delete from class_block;",
+                 delete from tally; delete from class_block;
+                 delete from limit_rule; delete from gate;",
             )
             .map_err(failed)?;
         self.leave_empty_lane()

@@ -59,6 +59,7 @@ impl Tx<'_> {
             return Ok(Err(refusal));
         }
         let limit = i64::from(prune.limit);
+        let prune_now = self.context.now.0.saturating_mul(1000);
         let keys = self.prune_keys(limit)?;
         let (old, looked) = self.old_jobs(prune)?;
         for (seq, class, state) in &old {
@@ -81,6 +82,12 @@ impl Tx<'_> {
                   and not exists (select 1 from active a where a.worker = unhex(replace(worker.id, '-', '')))
                   order by updated_ms limit ?2)",
             (prune.workers_before.0, limit),
+        )?;
+        // Gates that count nothing, and of which the rate is not used any more.
+        self.execute(
+            "delete from gate where id in (
+                 select id from gate where in_flight = 0 and used_until < ?1 limit ?2)",
+            (prune_now, limit),
         )?;
         let classes = self.retire_classes()?;
         let full = |count: usize| i64::try_from(count).is_ok_and(|count| count >= limit);

@@ -90,6 +90,7 @@ families!(
     order,
     sweep,
     leadership,
+    limit,
     read,
     events,
     durable,

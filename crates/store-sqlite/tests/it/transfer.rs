@@ -23,12 +23,13 @@ const TABLES_LEFT_OUT: &[(&str, &str)] = &[
     ("tally", "follows from where the jobs are"),
     ("class_block", "follows from the jobs' numbers"),
     ("transfer", "how far imports into this store came"),
+    ("gate", "limits count from zero after an import"),
 ];
 
 /// Columns that are not moved.
 const COLUMNS_LEFT_OUT: &[(&str, &str)] = &[
     ("ready.lane", "a copy of job_row.lane"),
-    ("active.gates", "limits begin anew with an import"),
+    ("active.gates", "limits begin again with an import"),
     ("worker.last_heartbeat", "for people; made of last_heartbeat_ms"),
     ("worker.created", "for people; made of created_ms"),
     ("worker.updated", "for people; made of updated_ms"),

@@ -7,6 +7,7 @@ use outlast_core::budget::Spent;
 use outlast_core::evidence::Evidence;
 use outlast_core::id::{Epoch, WorkerId};
 use outlast_core::job::{Event as JobEvent, EventKind, Hold, Holder, Job, State, Transition};
+use outlast_core::limit::GateId;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 
@@ -66,6 +67,8 @@ pub struct Candidate {
     pub stored: Arc<StoredJob>,
     /// What an earlier attempt left.
     pub checkpoint: Option<Vec<u8>>,
+    /// The gates that it passes.
+    pub gates: Vec<GateId>,
 }
 
 impl Candidate {
@@ -118,6 +121,8 @@ pub struct ActiveRow {
     pub visible_until: Option<Timestamp>,
     /// When its time limit ends, for plain holders: native workers watch theirs themselves.
     pub deadline: Option<Timestamp>,
+    /// The gates that count it.
+    pub gates: Vec<GateId>,
 }
 
 /// Gives a job to a claimant; `Err` gives the candidate back when the rules do not give it out.
@@ -143,6 +148,7 @@ pub fn take(
     let event = JobEvent::Claim { worker, starts };
     let Ok(transition) = context.decide(&job, event, 0) else { return Err(candidate) };
     let Hold::Take(holder) = transition.hold else { return Err(candidate) };
+    outbox.gates.charge(&candidate.gates);
     let state = State::Available;
     let before = Before { class: candidate.class, state, started: false, letter: None };
     outbox.tally.moved(&before, candidate.stored.class, &transition);
@@ -175,6 +181,7 @@ impl Taken {
             visibility: None,
             cancelled: false,
             pack_digest: None,
+            gates: self.active.gates.clone(),
         };
         let stored =
             StoredJob { payload: Payload::default(), ..StoredJob::clone(&self.claimed.job) };
@@ -211,6 +218,7 @@ fn active(
         visibility,
         visible_until: visibility.map(|span| now.after(span)),
         deadline: visibility.and(candidate.stored.timeout).map(|limit| now.after(limit)),
+        gates: candidate.gates.clone(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use outlast_core::id::WorkerId;
 use outlast_core::job::{DeadLetterReason, Job, Turn};
+use outlast_core::limit::GateId;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 
@@ -65,6 +66,8 @@ pub struct ActiveAttempt {
     pub cancelled: bool,
     /// Digest of the pack that it runs, once that is known.
     pub pack_digest: Option<Arc<str>>,
+    /// The gates that count it.
+    pub gates: Vec<GateId>,
 }
 
 impl Loaded {

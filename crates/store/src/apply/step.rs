@@ -254,6 +254,9 @@ pub fn step<'a>(
         (Hold::Drop(outcome), Some(_)) => Some(outcome),
         _ => None,
     };
+    if let (Some(_), Some(attempt)) = (outcome, attempt) {
+        outbox.gates.release(&attempt.gates);
+    }
     let rows = Step {
         seq: loaded.seq,
         removal: removal(loaded, decided),

@@ -1,16 +1,18 @@
 //! Taking jobs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use outlast_core::id::WorkerId;
 use outlast_core::job::{Event as JobEvent, EventKind};
-use outlast_core::time::Span;
+use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 
+use crate::apply::limit::{LaneGate, Stop};
 use crate::command::{Claim, ClaimFrom, Claimant, ClassId, EndDetail, Route};
 use crate::model::tables::{ActiveRow, Position, Seq, Visible};
 use crate::model::tx::{Cause, Tx};
-use crate::reply::{ClaimRefusal, Claimed};
+use crate::reply::{Blocked, ClaimRefusal, Claimed, Claims};
 
 /// Who takes, once it is known that it may.
 struct Taker<'a> {
@@ -21,7 +23,7 @@ struct Taker<'a> {
 }
 
 impl Tx<'_> {
-    pub(super) fn claim(&mut self, claim: &Claim) -> Result<Vec<Claimed>, ClaimRefusal> {
+    pub(super) fn claim(&mut self, claim: &Claim) -> Result<Claims, ClaimRefusal> {
         let taker = match &claim.claimant {
             Claimant::Native { worker, session } => {
                 self.native_claimant(*worker, *session)?;
@@ -36,15 +38,33 @@ impl Tx<'_> {
             }
         };
         let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
-        let mut taken = Vec::new();
+        let limits = self.tables.limits_in_force();
+        let mut claims = Claims::default();
+        let mut waiting: BTreeMap<ClassId, Option<Timestamp>> = BTreeMap::new();
         for seq in self.candidates(&claim.from) {
-            if taken.len() == max {
-                break;
+            if claims.jobs.len() == max {
+                return Ok(claims);
+            }
+            let Some(row) = self.tables.rows.get(&seq) else { continue };
+            let (class, key) = (row.class, Arc::clone(&row.stored.key));
+            let gates = limits.gates_of(&key, &row.stored.keys);
+            if let Some(stop) = self.tables.stop(&gates, self.now()) {
+                let until = match stop {
+                    Stop::Until(at) => Some(at),
+                    Stop::Busy | Stop::Full => None,
+                };
+                let known = waiting.entry(class).or_insert(until);
+                *known = until.into_iter().chain(*known).min();
+                continue;
             }
             // An expired job is refused by the rules, and left to the sweep.
-            taken.extend(self.take(seq, &taker));
+            if let Some(claimed) = self.take(seq, &taker, &gates) {
+                claims.jobs.push(claimed);
+            }
         }
-        Ok(taken)
+        let blocked = waiting.into_iter().map(|(class, until)| Blocked { class, until });
+        claims.blocked = blocked.collect();
+        Ok(claims)
     }
 
     fn native_claimant(&self, worker: WorkerId, session: u64) -> Result<(), ClaimRefusal> {
@@ -101,7 +121,7 @@ impl Tx<'_> {
         found.into_iter().map(|(_, _, seq)| seq).collect()
     }
 
-    fn take(&mut self, seq: Seq, taker: &Taker<'_>) -> Option<Claimed> {
+    fn take(&mut self, seq: Seq, taker: &Taker<'_>, gates: &[LaneGate]) -> Option<Claimed> {
         let now = self.now();
         let row = self.tables.rows.get(&seq)?;
         let starts = taker.visibility.is_some();
@@ -121,8 +141,10 @@ impl Tx<'_> {
             checkpoint: row.checkpoint.clone(),
         };
         let plain = taker.plain.map(str::to_owned);
-        let attempt =
-            ActiveRow { worker: taker.worker, plain, claimed: now, visible, pack_digest: None };
+        self.tables.charge(gates, now);
+        let gates = gates.iter().map(|gate| gate.id).collect();
+        let worker = taker.worker;
+        let attempt = ActiveRow { worker, plain, claimed: now, visible, pack_digest: None, gates };
         let by = attempt.words();
         let detail = EndDetail::default();
         let cause = Cause { kind: EventKind::Claim, by: &by, detail: &detail };

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Job, Place, State, Turn};
 use outlast_core::leadership::Leadership;
+use outlast_core::limit::{GateId, LimitName};
 use outlast_core::time::{Span, Timestamp};
 use uuid::Uuid;
 
 use crate::command::{ClassId, ClassKey};
 use crate::event::Event;
 use crate::idempotency::Fingerprint;
+use crate::limit::{GateRecord, LimitRecord};
 use crate::query::LogLine;
 use crate::record::{AttemptRecord, StoredJob, WorkerRecord};
 
@@ -40,6 +42,8 @@ pub(super) struct Tables {
     pub(super) paused: BTreeMap<String, bool>,
     pub(super) keys: BTreeMap<Fingerprint, Key>,
     pub(super) leaders: BTreeMap<String, Leadership>,
+    pub(super) limits: BTreeMap<LimitName, LimitRecord>,
+    pub(super) gates: BTreeMap<GateId, GateRow>,
     pub(super) events: BTreeMap<Uuid, BTreeMap<u64, Vec<Event>>>,
     /// The last job that a prune has looked at.
     pub(super) pruned_to: Option<(Timestamp, Seq)>,
@@ -87,6 +91,15 @@ pub(super) struct ActiveRow {
     pub(super) visible: Option<Visible>,
     /// Digest of the pack that it runs.
     pub(super) pack_digest: Option<Arc<str>>,
+    /// The gates that count it.
+    pub(super) gates: Vec<GateId>,
+}
+
+/// A gate, and the limit that it is of.
+#[derive(Clone, Debug)]
+pub(super) struct GateRow {
+    pub(super) limit: LimitName,
+    pub(super) record: GateRecord,
 }
 
 /// How long a plain attempt is visible to its holder only.

@@ -18,6 +18,8 @@ pub(super) struct Tx<'a> {
     pub(super) tables: &'a mut Tables,
     pub(super) bench: Context<'a>,
     events: Vec<Event>,
+    /// Whether attempts ended that limits counted.
+    freed: bool,
 }
 
 /// Why a job moves.
@@ -32,7 +34,7 @@ pub(super) struct Cause<'a> {
 impl<'a> Tx<'a> {
     pub(super) fn new(tables: &'a mut Tables, batch: &'a Batch, now: Timestamp) -> Self {
         let bench = Context { budgets: &batch.budgets, seed: batch.jitter_seed, command: 0, now };
-        Self { tables, bench, events: Vec::new() }
+        Self { tables, bench, events: Vec::new(), freed: false }
     }
 
     pub(super) const fn begin(&mut self, command: usize) {
@@ -52,10 +54,12 @@ impl<'a> Tx<'a> {
         self.events.push(event);
     }
 
-    pub(super) fn commit(self, id: BatchId) {
+    /// Returns whether attempts ended that limits counted.
+    pub(super) fn commit(self, id: BatchId) -> bool {
         if !self.events.is_empty() {
             self.tables.events.entry(id.server).or_default().insert(id.n, self.events);
         }
+        self.freed
     }
 
     pub(super) fn find(&self, id: JobId) -> Result<(Seq, Row), MoveRefusal> {
@@ -107,6 +111,9 @@ impl<'a> Tx<'a> {
             }
             moved(row, step, now)
         })?;
+        if let (Some(_), Some(attempt)) = (moved.outcome, &before.in_flight) {
+            self.freed |= self.tables.release(&attempt.gates);
+        }
         let ran = moved.outcome.and_then(|_| before.began()).map(|began| now.since(began));
         let moved = Moved { ran, ..moved };
         let worker = before.in_flight.as_ref().and_then(|attempt| attempt.worker);

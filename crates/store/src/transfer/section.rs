@@ -84,6 +84,12 @@ impl Section {
         SECTIONS.iter().find(|section| section.name == name)
     }
 
+    /// Whether exports of earlier builds lack the whole section: they hold nothing of it.
+    #[must_use]
+    pub fn is_added(&self) -> bool {
+        self.name == "limit_rule"
+    }
+
     /// Returns the columns of the key.
     #[must_use]
     pub fn key_columns(&self) -> &'static [Column] {
@@ -110,6 +116,21 @@ pub static SECTIONS: &[Section] = &[
             text("tenant"),
             flag("isolated"),
             added(flag("keyed")),
+        ],
+    },
+    Section {
+        name: "limit_rule",
+        key: 1,
+        columns: &[
+            text("name"),
+            text("scope"),
+            text("of"),
+            maybe(int("concurrency")),
+            maybe(int("rate_starts")),
+            maybe(int("rate_period_ms")),
+            flag("configured"),
+            text("set_by"),
+            int("set_at"),
         ],
     },
     Section { name: "queue", key: 1, columns: &[text("name"), flag("paused")] },

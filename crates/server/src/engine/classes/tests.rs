@@ -1,5 +1,6 @@
 use outlast_core::time::Span;
 use outlast_store::command::Route;
+use outlast_store::reply::Blocked;
 
 use super::*;
 
@@ -71,4 +72,42 @@ fn a_paused_queue_has_no_claimable_class() {
     classes.clear_queue("other");
     let claimable: Vec<ClassId> = classes.claimable().map(|(id, _)| id).collect();
     assert_eq!(claimable, [ClassId(1)]);
+}
+
+fn blocked(class: ClassId) -> Claims {
+    Claims { blocked: vec![Blocked { class, until: None }], ..Claims::default() }
+}
+
+#[test]
+fn class_whose_jobs_wait_for_a_limit_is_left_out_until_a_slot_is_free_or_more_jobs_come() {
+    let mut classes = Classes::default();
+    let id = ClassId(1);
+    classes.learn(id, &key("t"), BootTime(0));
+    classes.add_ready(id, 5, BootTime(0));
+    classes.claimed(&[id], &[id], 5, &blocked(id));
+    assert!(!classes.has_claimable());
+    assert_eq!(classes.get(id).map(|class| class.ready), Some(Estimate::Exactly(5)));
+    classes.unblock();
+    assert!(classes.is_claimable(id));
+    classes.claimed(&[id], &[], 5, &blocked(id));
+    classes.add_ready(id, 1, BootTime(1));
+    assert!(classes.is_claimable(id), "the new one may pass another gate");
+    classes.claimed(&[id], &[], 5, &blocked(id));
+    classes.unblock_one(id);
+    assert!(classes.is_claimable(id));
+    classes.claimed(&[id], &[], 5, &Claims::default());
+    classes.unblock();
+    assert!(!classes.is_claimable(id), "nothing is left of a class that a claim found empty");
+}
+
+#[test]
+fn one_timer_is_set_for_a_rate_and_an_earlier_one_replaces_it() {
+    let mut classes = Classes::default();
+    let id = ClassId(1);
+    classes.learn(id, &key("t"), BootTime(0));
+    assert!(classes.opens_at(id, Timestamp(50)));
+    assert!(!classes.opens_at(id, Timestamp(50)) && !classes.opens_at(id, Timestamp(60)));
+    assert!(classes.opens_at(id, Timestamp(40)));
+    classes.unblock_one(id);
+    assert!(classes.opens_at(id, Timestamp(70)));
 }

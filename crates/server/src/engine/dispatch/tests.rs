@@ -2,8 +2,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use outlast_core::id::{Epoch, JobId};
+use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::time::BootTime;
 use outlast_store::command::{ClassKey, Route, WorkerRole};
+use outlast_store::reply::Claims;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -135,6 +137,10 @@ fn jobs_asked_for_and_not_answered_yet_take_room() {
     check(known(vec![asked], "default", true, 5), &[]);
 }
 
+fn passed_over(class: ClassId) -> Claims {
+    Claims { passed_over: vec![class], ..Claims::default() }
+}
+
 #[test]
 fn short_claim_proves_nothing_about_a_class_of_which_it_met_locked_jobs_only() {
     let (_, mut classes) = known(Vec::new(), "default", false, 5);
@@ -142,9 +148,34 @@ fn short_claim_proves_nothing_about_a_class_of_which_it_met_locked_jobs_only() {
     classes.learn(ClassId(2), &ClassKey { job_type: "other".into(), ..key }, BootTime(0));
     classes.add_ready(ClassId(2), 5, BootTime(0));
     let both = [ClassId(1), ClassId(2)];
-    classes.claimed(&both, &[ClassId(1)], 5, &[ClassId(2)]);
+    classes.claimed(&both, &[ClassId(1)], 5, &passed_over(ClassId(2)));
     assert!(!classes.is_claimable(ClassId(1)) && classes.is_claimable(ClassId(2)));
     // The claim got nothing at all: it is repeated after a moment, not at once.
-    classes.claimed(&both, &[], 5, &[ClassId(2)]);
+    classes.claimed(&both, &[], 5, &passed_over(ClassId(2)));
     assert!(!classes.has_claimable());
+}
+
+/// Prefetched jobs would hold slots of their limits while they wait behind others.
+#[test]
+fn no_job_that_a_limit_may_hold_back_is_prefetched() {
+    let mut prefetching = session(1, 2, 0);
+    prefetching.prefetch = 10;
+    let (mut sessions, mut classes) = known(vec![prefetching], "default", false, 100);
+    let planned = plan(&mut sessions, &classes);
+    assert_eq!(planned.len(), 1);
+    let full = |sessions: &mut Sessions| {
+        for session in sessions.iter_mut() {
+            session.pending = 2;
+        }
+    };
+    full(&mut sessions);
+    assert_eq!(plan(&mut sessions, &classes).len(), 1);
+    let limit = Limit {
+        name: LimitName::new("all").unwrap(),
+        scope: Scope::Queue("default".into()),
+        concurrency: Some(5),
+        rate: None,
+    };
+    classes.set_limits([limit].into_iter().collect());
+    assert_eq!(plan(&mut sessions, &classes), []);
 }

@@ -77,6 +77,7 @@ impl EventLoop {
     /// Takes it that these classes have some claimable jobs, no matter how many.
     pub(super) fn claim_again(&mut self, classes: &[ClassId]) {
         for id in classes {
+            self.classes.unblock_one(*id);
             let Some(class) = self.classes.get(*id) else { continue };
             let ready = class.ready.counted(1);
             self.classes.set_ready(*id, ready);
@@ -95,8 +96,10 @@ impl EventLoop {
         self.backlog.doubted = doubted;
     }
 
-    pub(super) fn set_backlog(&mut self, Look { began, paused, classes }: Look) {
+    pub(super) fn set_backlog(&mut self, Look { began, paused, classes, limits }: Look) {
         self.resume_unpaused(&paused);
+        self.classes.set_limits(limits);
+        self.classes.unblock();
         let now = boot_time();
         let listed: HashSet<ClassId> = classes.iter().map(|class| class.id).collect();
         self.classes.clear_unlisted(&listed, began);

@@ -1,6 +1,7 @@
 //! Applying a batch: as one transaction, or in parts if one of its commands fails it.
 
 use outlast_core::time::{BootTime, Timestamp};
+use outlast_store::reply::Claims;
 use outlast_store::{Command, StoreError};
 
 use super::EventLoop;
@@ -133,7 +134,7 @@ impl EventLoop {
 
     fn committed(
         &mut self,
-        Committed { replies, commands }: Committed,
+        Committed { replies, commands, freed }: Committed,
         reply_tos: Vec<ReplyTo>,
         due: Option<Timestamp>,
     ) {
@@ -145,6 +146,10 @@ impl EventLoop {
         for ((reply, command), reply_to) in answered {
             self.learn(&reply);
             self.route(reply, command, reply_to);
+        }
+        if freed {
+            self.slots_freed();
+            self.peers.freed();
         }
     }
 
@@ -193,7 +198,7 @@ impl EventLoop {
                 self.redispatch.claimed(&[], planned.tokens);
                 planned.end(&mut self.sessions);
                 // It is tried again when the backlog is next read.
-                self.classes.claimed(&planned.classes, &[], planned.max, &[]);
+                self.classes.claimed(&planned.classes, &[], planned.max, &Claims::default());
             }
             ReplyTo::Isolation(class) => self.not_led(class),
             ReplyTo::Unclaimable(class) => {

@@ -38,6 +38,15 @@ impl Peers {
         self.signals.push(Signal::Phase { worker: worker.0, order: order.as_str().into(), by });
     }
 
+    /// Attempts ended that limits counted.
+    pub(super) fn freed(&mut self) {
+        self.signals.push(Signal::Freed);
+    }
+
+    pub(super) fn limits(&mut self) {
+        self.signals.push(Signal::Limits);
+    }
+
     pub(super) fn queue(&mut self, queue: String, paused: bool) {
         self.signals.push(Signal::Queue { queue, paused });
     }
@@ -118,6 +127,8 @@ impl EventLoop {
                 }
             }
             Signal::Queue { queue, paused } => self.set_paused(&queue, paused),
+            Signal::Freed => self.slots_freed(),
+            Signal::Limits => self.limits_changed(),
             Signal::Missed => self.hear_peers(Heard::Missed),
         }
     }

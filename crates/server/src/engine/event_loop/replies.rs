@@ -6,6 +6,7 @@ use outlast_core::job::{Refusal, State};
 use outlast_core::worker::liveness::Liveness;
 use outlast_store::command::{ClassId, EndDetail, Fence, Finish, ReportedOutcome};
 use outlast_store::idempotency::EnqueuedOnce;
+use outlast_store::limit::LimitChange;
 use outlast_store::reply::{Claimed, Claims, Enqueued, MoveRefusal, Moved};
 use outlast_store::{Command, Reply};
 
@@ -46,6 +47,12 @@ impl EventLoop {
                 }
             }
             Reply::Claimed(Ok(claims)) => self.jobs_claimed(&claims.jobs),
+            Reply::LimitChanged(Ok(
+                LimitChange::Created | LimitChange::Replaced | LimitChange::Removed,
+            )) => {
+                self.limits_changed();
+                self.peers.limits();
+            }
             _ => {}
         }
     }
@@ -177,7 +184,7 @@ impl EventLoop {
     fn deliver(&mut self, reply: Reply, planned: &Planned) {
         let Planned { worker, session: number, ref classes, max: asked, tokens, .. } = *planned;
         planned.end(&mut self.sessions);
-        let Claims { jobs: claimed, passed_over } = match reply {
+        let claims = match reply {
             Reply::Claimed(Ok(claims)) => claims,
             Reply::Claimed(Err(refusal)) => {
                 tracing::debug!(%worker, %refusal, "claim refused");
@@ -190,12 +197,15 @@ impl EventLoop {
             }
             _ => return,
         };
+        let claimed = &claims.jobs;
         // An isolated job is claimed from the twin of its own class, alone.
         let got: Vec<ClassId> = match classes.as_slice() {
             [only] => vec![*only; claimed.len()],
             _ => claimed.iter().map(|job| job.job.class).collect(),
         };
-        self.classes.claimed(classes, &got, asked, &passed_over);
+        self.classes.claimed(classes, &got, asked, &claims);
+        self.wait_for_rates(&claims.blocked);
+        let Claims { jobs: claimed, passed_over, .. } = claims;
         if got.is_empty() {
             self.claim_again_later(passed_over);
         }

@@ -93,6 +93,8 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         | Command::Sweep(_)
         | Command::Strand(_)
         | Command::Queue(_)
+        | Command::SetLimit(_)
+        | Command::RemoveLimit(_)
         | Command::ForgetWorker(_)
         | Command::Leadership(_)
         | Command::Prune(_)

@@ -1,0 +1,55 @@
+//! Classes whose jobs wait for a limit: when claiming from them is tried again.
+//!
+//! ```text
+//! claim says blocked ─▶ left out of plans ─▶ an attempt ended here, or at a peer that said so
+//!                                          ─▶ a rate opens: a timer
+//!                                          ─▶ more jobs came, or limits were changed
+//!                                          ─▶ the backlog was read: within a second
+//! ```
+
+use std::time::Duration;
+
+use outlast_core::time::Span;
+use outlast_store::command::Route;
+use outlast_store::reply::Blocked;
+
+use super::EventLoop;
+use crate::engine::input::Input;
+
+impl EventLoop {
+    /// Attempts ended that limits counted: claims from the classes that waited are made again.
+    pub(super) fn slots_freed(&mut self) {
+        self.classes.unblock();
+        let waiting = self.classes.claimable().filter(|(_, class)| class.is_limited);
+        let plain = waiting.filter(|(_, class)| class.key.route == Route::Plain);
+        for (_, class) in plain {
+            let (queue, tenant) = (&class.key.queue, class.key.tenant.as_deref());
+            self.shared.long_polls.wake(queue, tenant, class.ready.wanted());
+        }
+    }
+
+    /// Limits were changed: all jobs may start that are left, and the limits are read again.
+    pub(super) fn limits_changed(&mut self) {
+        self.slots_freed();
+        self.backlog.wanted = true;
+    }
+
+    /// Claims again when a rate lets the next job start.
+    pub(super) fn wait_for_rates(&mut self, blocked: &[Blocked]) {
+        for Blocked { class, until } in blocked {
+            let Some(until) = *until else { continue };
+            if !self.classes.opens_at(*class, until) {
+                continue;
+            }
+            let inputs = self.inputs.clone();
+            let now = self.shared.store_time();
+            let (class, wait) = (*class, now.map_or(Span(0), |now| until.since(now)));
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(wait.0.max(1))).await;
+                let Some(inputs) = inputs.upgrade() else { return };
+                // A loop that has ended claims no more.
+                drop(inputs.send(Input::ClaimAgain(vec![class])).await);
+            });
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Limits: the lanes of claimable jobs, the gates that they pass, and claims through them.
+
+use outlast_core::keys::Keys;
+use outlast_core::limit::{GateId, LimitName};
+use outlast_store::apply::limit::{Gates, Head, LANES_LOOKED_AT, Lane, Limits};
+use outlast_store::command::{Claim, ClassId, SetLimit};
+use outlast_store::limit::{LimitRecord, rate_columns};
+use outlast_store::reply::Claims;
+use outlast_store::{StoreError, codec};
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::read::limit::record_of;
+use crate::row::{failed, int};
+use crate::writer::Tx;
+use crate::writer::claim::HeadRow;
+
+/// The lanes of a class from a place on, each found by one step in the index.
+const LANES: &str = "with recursive l(lane) as (
+         select min(lane) from ready where class = ?1 and lane <> 0 and lane > ?2
+         union all
+         select (select min(r.lane) from ready r
+                 where r.class = ?1 and r.lane <> 0 and r.lane > l.lane)
+         from l where l.lane is not null limit ?3)
+     select lane from l where lane is not null";
+
+/// Reads the limits in force.
+pub(crate) fn load(db: &Connection) -> Result<Limits, StoreError> {
+    let all = crate::read::limit::all(db)?;
+    Ok(all.into_iter().map(|record| record.limit).collect())
+}
+
+impl Tx<'_> {
+    /// Whether a limit may apply to jobs of one of the classes.
+    pub(super) fn are_limited(&self, classes: &[ClassId]) -> bool {
+        let keys = classes.iter().filter_map(|class| self.classes.known(*class));
+        keys.into_iter().any(|key| self.limits.may_apply(key))
+    }
+
+    /// Takes jobs of the classes, best first, as far as limits let them start.
+    pub(super) fn claim_by_limits(
+        &mut self,
+        classes: &[ClassId],
+        claim: &Claim,
+        max: usize,
+        claims: &mut Claims,
+    ) -> Result<(), StoreError> {
+        let mut gates = Gates::default();
+        loop {
+            let wanted = max.saturating_sub(claims.jobs.len());
+            if wanted == 0 {
+                return Ok(());
+            }
+            let lanes = self.lanes(classes)?;
+            self.read_gates(&mut gates, &lanes)?;
+            let (rows, heads) = self.heads(&lanes, wanted)?;
+            let now = self.context.now;
+            let mut chosen = gates.choose(&lanes, heads, wanted, (&self.outbox.gates, now));
+            let mut taken = 0_usize;
+            for head in std::mem::take(&mut chosen.heads) {
+                let row = rows.iter().find(|row| row.seq == head.seq);
+                let (Some(row), Some(lane)) = (row, lanes.get(head.lane)) else { continue };
+                if let Some(claimed) = self.take_of_lane(row, lane, claim)? {
+                    gates.started(lane);
+                    self.keep_starts(&gates, lane)?;
+                    claims.jobs.push(claimed);
+                    taken += 1;
+                }
+            }
+            if taken == 0 {
+                let (again, blocked) = chosen.left(&lanes);
+                claims.passed_over.extend(again);
+                claims.blocked.extend(blocked);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns the lanes of the classes: of a class that limits tell apart by keys, those from a
+    /// place on that differs from batch to batch.
+    fn lanes(&self, classes: &[ClassId]) -> Result<Vec<Lane>, StoreError> {
+        let mut all = Vec::new();
+        for class in classes {
+            let Some(key) = self.classes.known(*class) else { continue };
+            if self.classes.is_paused(&key.queue) {
+                continue;
+            }
+            if !self.limits.need_lanes(key) {
+                all.push(self.limits.whole(*class, key));
+                continue;
+            }
+            let start = self.context.first_lane();
+            let mut numbers = self.lane_numbers(*class, start, LANES_LOOKED_AT)?;
+            let rest = LANES_LOOKED_AT - u32::try_from(numbers.len()).unwrap_or(0);
+            if rest > 0 {
+                let from_first = self.lane_numbers(*class, 0, rest)?;
+                numbers.extend(from_first.into_iter().filter(|lane| *lane <= start));
+            }
+            for number in numbers {
+                let keys = self.keys_of_lane(*class, number)?;
+                all.push(self.limits.lane((*class, key), number, keys));
+            }
+        }
+        Ok(all)
+    }
+
+    fn lane_numbers(&self, class: ClassId, after: i64, max: u32) -> Result<Vec<i64>, StoreError> {
+        let mut select = self.db.prepare_cached(LANES).map_err(failed)?;
+        let rows = select.query_map((class.0, after, max), |row| row.get(0)).map_err(failed)?;
+        rows.collect::<Result<_, _>>().map_err(failed)
+    }
+
+    /// Returns the keys of the first job of a lane.
+    fn keys_of_lane(&self, class: ClassId, lane: i64) -> Result<Keys, StoreError> {
+        let mut select = self
+            .db
+            .prepare_cached(
+                "select j.keys from ready r join job_row j on j.seq = r.seq
+                 where r.class = ?1 and r.lane = ?2 and r.lane <> 0
+                 order by r.class, r.lane, r.rank, r.seq limit 1",
+            )
+            .map_err(failed)?;
+        let text: Option<String> =
+            select.query_row((class.0, lane), |row| row.get(0)).map_err(failed)?;
+        codec::keys_of(text.as_deref())
+    }
+
+    fn read_gates(&self, gates: &mut Gates, lanes: &[Lane]) -> Result<(), StoreError> {
+        let mut select = self
+            .db
+            .prepare_cached("select in_flight, used_until from gate where id = ?")
+            .map_err(failed)?;
+        let missing: Vec<GateId> = gates.missing(lanes).into_iter().map(|gate| gate.id).collect();
+        for id in missing {
+            let found = select
+                .query_row([id.0], |row| Ok((row.get(0)?, row.get(1)?)))
+                .optional()
+                .map_err(failed)?;
+            let (in_flight, used_until) = found.unwrap_or((0, 0));
+            gates.read(id, in_flight, used_until);
+        }
+        Ok(())
+    }
+
+    /// Returns the first `wanted` jobs of each lane.
+    fn heads(
+        &self,
+        lanes: &[Lane],
+        wanted: usize,
+    ) -> Result<(Vec<HeadRow>, Vec<Head>), StoreError> {
+        let (mut rows, mut heads) = (Vec::new(), Vec::new());
+        for (nth, lane) in lanes.iter().enumerate() {
+            for row in self.head_rows(lane.class, lane.number, wanted)? {
+                heads.push(Head { lane: nth, rank: row.rank, seq: row.seq });
+                rows.push(row);
+            }
+        }
+        Ok((rows, heads))
+    }
+
+    /// Keeps what starts have used of the rates of a lane's gates. A gate that no job has passed
+    /// before is made.
+    fn keep_starts(&self, gates: &Gates, lane: &Lane) -> Result<(), StoreError> {
+        for gate in &lane.gates {
+            self.execute(
+                "insert or ignore into gate (id, limit_name, value, in_flight, used_until)
+                 values (?, ?, ?, 0, 0)",
+                (gate.id.0, gate.name.as_str(), gate.value.as_deref()),
+            )?;
+        }
+        for (gate, used_until) in gates.used(lane, self.context.now) {
+            self.execute("update gate set used_until = ? where id = ?", (used_until, gate.0))?;
+        }
+        Ok(())
+    }
+
+    /// Writes by how much the batch changed what gates count.
+    pub(super) fn keep_gates(&mut self) -> Result<(), StoreError> {
+        for (gate, by) in self.outbox.gates.take() {
+            let sql = "update gate set in_flight = in_flight + ? where id = ?";
+            self.execute(sql, (by, gate.0))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn load_limit(
+        &self,
+        name: &LimitName,
+    ) -> Result<(Option<LimitRecord>, usize), StoreError> {
+        let sql =
+            concat!("select ", crate::read::limit::columns!(), " from limit_rule where name = ?");
+        let mut select = self.db.prepare_cached(sql).map_err(failed)?;
+        let mut rows = select.query([name.as_str()]).map_err(failed)?;
+        let found = rows.next().map_err(failed)?.map(record_of).transpose()?;
+        Ok((found, self.limits.len()))
+    }
+
+    pub(super) fn put_limit(&mut self, order: &SetLimit) -> Result<(), StoreError> {
+        let limit = &order.limit;
+        let rate = rate_columns(limit.rate);
+        self.execute(
+            "insert or replace into limit_rule
+                 (name, scope, of, concurrency, rate_starts, rate_period_ms, configured, set_by, set_at)
+             values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                limit.name.as_str(),
+                limit.scope.kind(),
+                limit.scope.of(),
+                limit.concurrency,
+                rate.map(|(starts, _)| starts),
+                rate.map(|(_, period)| int(period)),
+                order.configured,
+                &order.by,
+                self.context.now.0,
+            ),
+        )?;
+        *self.limits = load(self.db)?;
+        Ok(())
+    }
+
+    pub(super) fn remove_limit(&mut self, name: &LimitName) -> Result<(), StoreError> {
+        self.execute("delete from limit_rule where name = ?", [name.as_str()])?;
+        *self.limits = load(self.db)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,410 @@
+//! What limits let start: which lanes of the claimable jobs are open, and which jobs are taken.
+//!
+//! A lane is what limits tell apart: the jobs of a class that have the same keys. All jobs of a
+//! lane pass the same gates, so a lane whose gate is shut is left out as a whole.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use outlast_core::gate::{Gate, Rate, Shut, admit};
+use outlast_core::keys::Keys;
+use outlast_core::limit::{GateId, LIMITS_MAX, Limit, LimitName, Scope, Subject};
+use outlast_core::time::Timestamp;
+
+use crate::command::{ClassId, ClassKey};
+use crate::limit::{LimitChange, LimitRecord, LimitRefusal, RemoveLimit, SetLimit};
+use crate::reply::Blocked;
+
+/// Most lanes of a class that one claim looks at. Others follow with the next claims, from another
+/// lane on each time.
+pub const LANES_LOOKED_AT: u32 = 32;
+
+/// Decides whether a limit may be set, and what that changes; `count` is how many limits there are.
+///
+/// # Errors
+/// Returns why it stays as it is.
+pub fn set(
+    found: Option<&LimitRecord>,
+    count: usize,
+    order: &SetLimit,
+) -> Result<LimitChange, LimitRefusal> {
+    match found {
+        Some(found) if found.configured && !order.configured => Err(LimitRefusal::Configured),
+        Some(found) if found.limit == order.limit && found.configured == order.configured => {
+            Ok(LimitChange::Unchanged)
+        }
+        Some(_) => Ok(LimitChange::Replaced),
+        None if count >= LIMITS_MAX => Err(LimitRefusal::TooMany),
+        None => Ok(LimitChange::Created),
+    }
+}
+
+/// Decides whether a limit may be removed.
+///
+/// # Errors
+/// Returns why it stays as it is.
+pub fn remove(
+    found: Option<&LimitRecord>,
+    order: &RemoveLimit,
+) -> Result<LimitChange, LimitRefusal> {
+    match found {
+        Some(found) if found.configured && !order.configured => Err(LimitRefusal::Configured),
+        Some(found) if order.configured && !found.configured => Ok(LimitChange::Unchanged),
+        Some(_) => Ok(LimitChange::Removed),
+        None => Ok(LimitChange::NotFound),
+    }
+}
+
+/// The limits in force.
+#[derive(Clone, Debug, Default)]
+pub struct Limits(Arc<[Limit]>);
+
+impl FromIterator<Limit> for Limits {
+    fn from_iter<T: IntoIterator<Item = Limit>>(limits: T) -> Self {
+        Self(limits.into_iter().collect())
+    }
+}
+
+impl Limits {
+    /// Whether a limit may apply to jobs of a class.
+    #[must_use]
+    pub fn may_apply(&self, class: &ClassKey) -> bool {
+        let applies = |limit: &Limit| limit.may_apply(&class.queue, &class.job_type, class.keyed);
+        self.0.iter().any(applies)
+    }
+
+    /// Returns how many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether some of them tell the jobs of a class apart by their keys.
+    #[must_use]
+    pub fn need_lanes(&self, class: &ClassKey) -> bool {
+        class.keyed && self.0.iter().any(|limit| matches!(limit.scope, Scope::Key(_)))
+    }
+
+    /// Returns the lane of all jobs of a class that limits do not tell apart.
+    #[must_use]
+    pub fn whole(&self, class: ClassId, key: &ClassKey) -> Lane {
+        let keys = Arc::<Keys>::default();
+        Lane { class, number: None, gates: self.gates_of(key, &keys), keys }
+    }
+
+    /// Returns the lane of the jobs of a class that have these keys.
+    #[must_use]
+    pub fn lane(&self, (class, key): (ClassId, &ClassKey), number: i64, keys: Keys) -> Lane {
+        let gates = self.gates_of(key, &keys);
+        Lane { class, number: Some(number), gates, keys: Arc::new(keys) }
+    }
+
+    /// Returns the gates that jobs of a class with these keys must pass.
+    #[must_use]
+    pub fn gates_of(&self, class: &ClassKey, keys: &Keys) -> Vec<LaneGate> {
+        let subject = Subject { queue: &class.queue, job_type: &class.job_type, keys };
+        let gates = self.0.iter().filter_map(|limit| limit.gate_of(subject));
+        let mut gates: Vec<LaneGate> = gates
+            .map(|gate| LaneGate {
+                id: gate.id(),
+                name: gate.limit.name.clone(),
+                value: gate.value.map(ToOwned::to_owned),
+                concurrency: gate.limit.concurrency,
+                rate: gate.limit.rate,
+            })
+            .collect();
+        gates.sort_by_key(|gate| gate.id);
+        gates
+    }
+}
+
+/// A gate that the jobs of a lane must pass.
+#[derive(Clone, Debug)]
+pub struct LaneGate {
+    /// Its number.
+    pub id: GateId,
+    /// The name of its limit.
+    pub name: LimitName,
+    /// The value of the key, if it is a gate of a limit on a key.
+    pub value: Option<String>,
+    /// Most attempts at a time.
+    pub concurrency: Option<u32>,
+    /// Most starts in a period.
+    pub rate: Option<Rate>,
+}
+
+/// Claimable jobs that pass the same gates.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    /// Their class.
+    pub class: ClassId,
+    /// The lane in it; `None` if no gate tells the jobs of the class apart.
+    pub number: Option<i64>,
+    /// The keys that its jobs have.
+    pub keys: Arc<Keys>,
+    /// The gates that they must pass, by number.
+    pub gates: Vec<LaneGate>,
+}
+
+impl Lane {
+    /// Returns the numbers of its gates: what an attempt is charged to.
+    #[must_use]
+    pub fn gate_ids(&self) -> Vec<GateId> {
+        self.gates.iter().map(|gate| gate.id).collect()
+    }
+}
+
+/// A claimable job that a claim may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Which of the lanes it is in.
+    pub lane: usize,
+    /// Its rank.
+    pub rank: i64,
+    /// Its number.
+    pub seq: i64,
+}
+
+impl Head {
+    fn order(&self, other: &Self) -> Ordering {
+        (self.rank, self.seq).cmp(&(other.rank, other.seq))
+    }
+}
+
+/// Why no more jobs of a lane start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Another server is claiming through one of its gates.
+    Busy,
+    /// A gate counts as many attempts as it lets run.
+    Full,
+    /// A rate lets the next one start at this time.
+    Until(Timestamp),
+}
+
+/// The jobs that a claim takes.
+#[derive(Debug, Default)]
+pub struct Chosen {
+    /// The jobs, best first.
+    pub heads: Vec<Head>,
+    /// For each lane, why no more of it were taken, if a gate was the reason.
+    pub stops: Vec<Option<Stop>>,
+}
+
+impl Chosen {
+    /// Says what a claim that came back short may still find: the classes that are worth another
+    /// look soon, and those whose jobs wait for a limit.
+    #[must_use]
+    pub fn left(&self, lanes: &[Lane]) -> (Vec<ClassId>, Vec<Blocked>) {
+        let mut classes: BTreeMap<ClassId, (u32, Vec<Stop>)> = BTreeMap::new();
+        for (lane, stop) in lanes.iter().zip(&self.stops) {
+            let (looked, stops) = classes.entry(lane.class).or_default();
+            *looked += u32::from(lane.number.is_some());
+            stops.extend(*stop);
+        }
+        let (mut again, mut blocked) = (Vec::new(), Vec::new());
+        for (class, (looked, stops)) in classes {
+            // There may be more lanes than were looked at.
+            if stops.contains(&Stop::Busy) || (looked >= LANES_LOOKED_AT && !stops.is_empty()) {
+                again.push(class);
+            } else if !stops.is_empty() {
+                let opens = stops.iter().filter_map(|stop| match stop {
+                    Stop::Until(at) => Some(*at),
+                    Stop::Busy | Stop::Full => None,
+                });
+                blocked.push(Blocked { class, until: opens.min() });
+            }
+        }
+        (again, blocked)
+    }
+}
+
+/// By how much a batch changes what gates count.
+#[derive(Clone, Debug, Default)]
+pub struct GateChanges {
+    held: BTreeMap<GateId, i64>,
+    freed: bool,
+}
+
+impl GateChanges {
+    /// An attempt was claimed.
+    pub fn charge(&mut self, gates: &[GateId]) {
+        for gate in gates {
+            *self.held.entry(*gate).or_default() += 1;
+        }
+    }
+
+    /// An attempt that was charged to these has ended.
+    pub fn release(&mut self, gates: &[GateId]) {
+        for gate in gates {
+            *self.held.entry(*gate).or_default() -= 1;
+            self.freed = true;
+        }
+    }
+
+    /// What was counted elsewhere is counted here from now on.
+    pub fn taken_over(&mut self, gate: GateId, held: i64) {
+        *self.held.entry(gate).or_default() += held;
+    }
+
+    /// Whether an attempt ended that gates counted.
+    #[must_use]
+    pub const fn freed(&self) -> bool {
+        self.freed
+    }
+
+    /// Forgets what was noted.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Takes the changes, by gate.
+    pub fn take(&mut self) -> Vec<(GateId, i64)> {
+        let all = std::mem::take(&mut self.held);
+        all.into_iter().filter(|(_, by)| *by != 0).collect()
+    }
+
+    fn of(&self, gate: GateId) -> i64 {
+        self.held.get(&gate).copied().unwrap_or(0)
+    }
+}
+
+/// A gate as it was read, and what the batch has started through it.
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    /// Attempts that it counts, as stored.
+    in_flight: i64,
+    /// What the starts so far use up, as stored.
+    used_until: i64,
+    started: u32,
+}
+
+/// The gates that a batch has locked and read.
+#[derive(Clone, Debug, Default)]
+pub struct Gates(BTreeMap<GateId, Read>);
+
+impl Gates {
+    /// Returns those of the gates that were not read yet, in order.
+    #[must_use]
+    pub fn missing<'a>(&self, lanes: &'a [Lane]) -> Vec<&'a LaneGate> {
+        let gates = lanes.iter().flat_map(|lane| &lane.gates);
+        let unread: BTreeMap<GateId, &LaneGate> = gates
+            .filter(|gate| !self.0.contains_key(&gate.id))
+            .map(|gate| (gate.id, gate))
+            .collect();
+        unread.into_values().collect()
+    }
+
+    /// A gate was locked and read. One that was not is busy.
+    pub fn read(&mut self, gate: GateId, in_flight: i64, used_until: i64) {
+        self.0.insert(gate, Read { in_flight, used_until, started: 0 });
+    }
+
+    /// Chooses at most `max` of the heads, best first, that all their gates let start.
+    #[must_use]
+    pub fn choose(
+        &self,
+        lanes: &[Lane],
+        mut heads: Vec<Head>,
+        max: usize,
+        (changes, now): (&GateChanges, Timestamp),
+    ) -> Chosen {
+        heads.sort_by(Head::order);
+        let mut chosen = Chosen { heads: Vec::new(), stops: vec![None; lanes.len()] };
+        let mut started: BTreeMap<GateId, u32> = BTreeMap::new();
+        for head in heads {
+            if chosen.heads.len() >= max {
+                break;
+            }
+            let (Some(lane), Some(stop)) = (lanes.get(head.lane), chosen.stops.get_mut(head.lane))
+            else {
+                continue;
+            };
+            if stop.is_some() {
+                continue;
+            }
+            let more = |gate: GateId| started.get(&gate).copied().unwrap_or(0);
+            *stop = self.stop(&lane.gates, more, (changes, now));
+            if stop.is_none() {
+                for gate in &lane.gates {
+                    *started.entry(gate.id).or_default() += 1;
+                }
+                chosen.heads.push(head);
+            }
+        }
+        chosen
+    }
+
+    /// Returns why a job must not start through gates through which `more` have just started.
+    fn stop(
+        &self,
+        gates: &[LaneGate],
+        more: impl Fn(GateId) -> u32,
+        (changes, now): (&GateChanges, Timestamp),
+    ) -> Option<Stop> {
+        let mut states = Vec::with_capacity(gates.len());
+        for gate in gates {
+            let Some(read) = self.0.get(&gate.id) else { return Some(Stop::Busy) };
+            // What the batch itself has taken and ended is not stored yet.
+            let in_flight = read.in_flight.saturating_add(changes.of(gate.id));
+            let state = Gate {
+                concurrency: gate.concurrency,
+                in_flight: u64::try_from(in_flight).unwrap_or(0),
+                rate: gate.rate,
+                used_until: read.used_until,
+            };
+            let claimed = state.after(read.started, now);
+            let more = more(gate.id);
+            let with_more = claimed.after(more, now);
+            states.push(Gate {
+                in_flight: state.in_flight.saturating_add(u64::from(more)),
+                ..with_more
+            });
+        }
+        let admission = admit(&states, 1, now);
+        if admission.take > 0 {
+            return None;
+        }
+        admission.shut.map(|(_, shut)| match shut {
+            Shut::Full => Stop::Full,
+            Shut::Until(at) => Stop::Until(at),
+        })
+    }
+
+    /// A job of a lane was taken.
+    pub fn started(&mut self, lane: &Lane) {
+        for gate in &lane.gates {
+            if let Some(read) = self.0.get_mut(&gate.id) {
+                read.started = read.started.saturating_add(1);
+            }
+        }
+    }
+
+    /// Returns until when the starts use up the rates of a lane's gates; only of gates that have a
+    /// rate, by gate.
+    #[must_use]
+    pub fn used(&self, lane: &Lane, now: Timestamp) -> Vec<(GateId, i64)> {
+        let rated = lane.gates.iter().filter(|gate| gate.rate.is_some());
+        let used = rated.filter_map(|gate| {
+            let read = self.0.get(&gate.id)?;
+            let state = Gate {
+                concurrency: None,
+                in_flight: 0,
+                rate: gate.rate,
+                used_until: read.used_until,
+            };
+            Some((gate.id, state.after(read.started, now).used_until))
+        });
+        used.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+use std::collections::BTreeMap;
+
+use outlast_core::gate::Rate;
+use outlast_core::time::Span;
+
+use super::*;
+use crate::command::Route;
+
+const NOW: Timestamp = Timestamp(1_000_000);
+
+fn class(keyed: bool) -> ClassKey {
+    ClassKey {
+        queue: "mail".into(),
+        job_type: "send".into(),
+        route: Route::Plain,
+        tenant: None,
+        isolated: false,
+        keyed,
+    }
+}
+
+fn limit(name: &str, scope: Scope, concurrency: Option<u32>, rate: Option<Rate>) -> Limit {
+    Limit { name: LimitName::new(name).unwrap(), scope, concurrency, rate }
+}
+
+fn per_tenant(concurrency: u32) -> Limit {
+    limit("tenant", Scope::Key("tenant".into()), Some(concurrency), None)
+}
+
+fn tenant(value: &str) -> Keys {
+    Keys::new(BTreeMap::from([("tenant".into(), value.into())])).unwrap()
+}
+
+/// Two lanes of tenants `a` and `b`, and `each` jobs of each in turn.
+fn two_tenants(limits: &Limits, each: i64) -> (Vec<Lane>, Vec<Head>) {
+    let key = class(true);
+    let lane = |number, keys| limits.lane((ClassId(1), &key), number, keys);
+    let lanes = vec![lane(1, tenant("a")), lane(2, tenant("b"))];
+    let heads = (0..2 * each).rev().map(|seq| Head {
+        lane: usize::try_from(seq % 2).unwrap(),
+        rank: 0,
+        seq,
+    });
+    (lanes, heads.collect())
+}
+
+fn read_all(lanes: &[Lane], in_flight: i64) -> Gates {
+    let mut gates = Gates::default();
+    let ids: Vec<GateId> = gates.missing(lanes).into_iter().map(|gate| gate.id).collect();
+    for id in ids {
+        gates.read(id, in_flight, 0);
+    }
+    gates
+}
+
+fn seqs(chosen: &Chosen) -> Vec<i64> {
+    chosen.heads.iter().map(|head| head.seq).collect()
+}
+
+#[test]
+fn heads_are_chosen_in_order_until_each_gate_is_full() {
+    let limits: Limits = [per_tenant(2)].into_iter().collect();
+    let (lanes, heads) = two_tenants(&limits, 5);
+    let none = GateChanges::default();
+    let chosen = read_all(&lanes, 0).choose(&lanes, heads.clone(), 10, (&none, NOW));
+    assert_eq!(seqs(&chosen), [0, 1, 2, 3]);
+    assert_eq!(chosen.stops, [Some(Stop::Full), Some(Stop::Full)]);
+    let chosen = read_all(&lanes, 1).choose(&lanes, heads, 1, (&none, NOW));
+    assert_eq!((seqs(&chosen), &chosen.stops[..]), (vec![0], &[None, None][..]));
+}
+
+#[test]
+fn what_the_batch_has_taken_and_ended_counts() {
+    let limits: Limits = [per_tenant(2)].into_iter().collect();
+    let (lanes, heads) = two_tenants(&limits, 5);
+    let mut changes = GateChanges::default();
+    changes.release(&lanes[0].gate_ids());
+    changes.charge(&lanes[1].gate_ids());
+    let chosen = read_all(&lanes, 1).choose(&lanes, heads, 10, (&changes, NOW));
+    assert_eq!(seqs(&chosen), [0, 2]);
+    assert!(changes.freed());
+    let mut by = changes.take();
+    by.sort_unstable();
+    let mut expected = vec![(lanes[0].gates[0].id, -1), (lanes[1].gates[0].id, 1)];
+    expected.sort_unstable();
+    assert_eq!(by, expected);
+}
+
+#[test]
+fn job_takes_no_slot_of_a_limit_when_another_stops_it() {
+    let queue = limit("queue", Scope::Queue("mail".into()), Some(3), None);
+    let limits: Limits = [per_tenant(1), queue].into_iter().collect();
+    let (lanes, heads) = two_tenants(&limits, 5);
+    let none = GateChanges::default();
+    // One of each tenant; the queue has room for a third.
+    let chosen = read_all(&lanes, 0).choose(&lanes, heads, 10, (&none, NOW));
+    assert_eq!(seqs(&chosen), [0, 1]);
+}
+
+#[test]
+fn gate_that_was_not_locked_is_busy_and_worth_another_look() {
+    let limits: Limits = [per_tenant(2)].into_iter().collect();
+    let (lanes, heads) = two_tenants(&limits, 5);
+    let mut gates = Gates::default();
+    gates.read(lanes[0].gates[0].id, 0, 0);
+    let chosen = gates.choose(&lanes, heads, 10, (&GateChanges::default(), NOW));
+    assert_eq!(seqs(&chosen), [0, 2]);
+    assert_eq!(chosen.stops, [Some(Stop::Full), Some(Stop::Busy)]);
+    assert_eq!(chosen.left(&lanes), (vec![ClassId(1)], vec![]));
+}
+
+#[test]
+fn class_opens_with_the_first_of_its_rates() {
+    let rate = Rate::new(1, Span::from_secs(10));
+    let per = |name: &str| limit(name, Scope::Key("tenant".into()), None, rate);
+    let limits: Limits = [per("rate")].into_iter().collect();
+    let (lanes, heads) = two_tenants(&limits, 2);
+    let mut gates = Gates::default();
+    gates.read(lanes[0].gates[0].id, 0, 1_000_000_000 + 7_000_000);
+    gates.read(lanes[1].gates[0].id, 0, 1_000_000_000 + 4_000_000);
+    let chosen = gates.choose(&lanes, heads, 10, (&GateChanges::default(), NOW));
+    assert_eq!(seqs(&chosen), Vec::<i64>::new());
+    let until = Some(NOW.after(Span::from_secs(4)));
+    assert_eq!(chosen.left(&lanes), (vec![], vec![Blocked { class: ClassId(1), until }]));
+}
+
+#[test]
+fn starts_use_up_a_rate_and_are_written_once() {
+    let rate = Rate::new(10, Span::from_secs(10));
+    let limits: Limits =
+        [limit("rate", Scope::Type("send".into()), None, rate)].into_iter().collect();
+    let lanes = vec![limits.whole(ClassId(1), &class(false))];
+    let mut gates = read_all(&lanes, 0);
+    gates.started(&lanes[0]);
+    gates.started(&lanes[0]);
+    assert_eq!(gates.used(&lanes[0], NOW), [(lanes[0].gates[0].id, 1_000_000_000 + 2_000_000)]);
+}
+
+#[test]
+fn only_limits_on_keys_tell_the_jobs_of_a_class_apart() {
+    let queue = limit("queue", Scope::Queue("mail".into()), Some(3), None);
+    let by_queue: Limits = [queue].into_iter().collect();
+    let by_tenant: Limits = [per_tenant(1)].into_iter().collect();
+    assert!(by_queue.may_apply(&class(true)) && by_queue.may_apply(&class(false)));
+    assert!(by_tenant.may_apply(&class(true)) && !by_tenant.may_apply(&class(false)));
+    assert!(!by_queue.need_lanes(&class(true)) && by_tenant.need_lanes(&class(true)));
+    let other = ClassKey { queue: "other".into(), ..class(false) };
+    assert!(!by_queue.may_apply(&other));
+}
+
+#[test]
+fn many_shut_lanes_are_no_proof_about_the_others() {
+    let limits: Limits = [per_tenant(0)].into_iter().collect();
+    let key = class(true);
+    let lanes: Vec<Lane> = (1..=i64::from(LANES_LOOKED_AT))
+        .map(|n| limits.lane((ClassId(1), &key), n, tenant(&n.to_string())))
+        .collect();
+    let heads = lanes.iter().enumerate().map(|(lane, _)| Head { lane, rank: 0, seq: 1 });
+    let none = GateChanges::default();
+    let chosen = read_all(&lanes, 0).choose(&lanes, heads.collect(), 10, (&none, NOW));
+    assert_eq!(chosen.left(&lanes), (vec![ClassId(1)], vec![]));
+    assert_eq!(
+        Chosen { stops: chosen.stops[1..].to_vec(), ..Chosen::default() }.left(&lanes[1..]).1,
+        [Blocked { class: ClassId(1), until: None }]
+    );
+}

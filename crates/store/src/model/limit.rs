@@ -1,0 +1,112 @@
+//! Limits, and the gates that count attempts.
+
+use outlast_core::gate::{Gate, Shut, admit};
+use outlast_core::limit::GateId;
+use outlast_core::time::Timestamp;
+
+use crate::apply::limit::{self, LaneGate, Limits, Stop};
+use crate::command::{RemoveLimit, SetLimit};
+use crate::event::EventName;
+use crate::limit::{GateHolder, GateQuery, GateRecord, LimitChange, LimitRecord, LimitRefusal};
+use crate::model::tables::{GateRow, Tables};
+use crate::model::tx::Tx;
+use crate::rules::limit_event;
+
+impl Tx<'_> {
+    pub(super) fn set_limit(&mut self, order: &SetLimit) -> Result<LimitChange, LimitRefusal> {
+        let limits = &mut self.tables.limits;
+        let name = &order.limit.name;
+        let change = limit::set(limits.get(name), limits.len(), order)?;
+        if change == LimitChange::Unchanged {
+            return Ok(change);
+        }
+        let (limit, configured, now) = (order.limit.clone(), order.configured, self.bench.now);
+        let record = LimitRecord { limit, configured, set_by: order.by.clone(), set_at: now };
+        limits.insert(name.clone(), record);
+        self.log_event(limit_event(name, EventName::LimitSet, now, &order.by));
+        Ok(change)
+    }
+
+    pub(super) fn remove_limit(
+        &mut self,
+        order: &RemoveLimit,
+    ) -> Result<LimitChange, LimitRefusal> {
+        let change = limit::remove(self.tables.limits.get(&order.name), order)?;
+        if change == LimitChange::Removed {
+            self.tables.limits.remove(&order.name);
+            let now = self.bench.now;
+            self.log_event(limit_event(&order.name, EventName::LimitRemoved, now, &order.by));
+        }
+        Ok(change)
+    }
+}
+
+impl Tables {
+    pub(super) fn limits_in_force(&self) -> Limits {
+        self.limits.values().map(|record| record.limit.clone()).collect()
+    }
+
+    /// Returns why a job that must pass these gates may not start.
+    pub(super) fn stop(&self, gates: &[LaneGate], now: Timestamp) -> Option<Stop> {
+        let states: Vec<Gate> = gates.iter().map(|gate| self.state(gate)).collect();
+        match admit(&states, 1, now).shut? {
+            (_, Shut::Full) => Some(Stop::Full),
+            (_, Shut::Until(at)) => Some(Stop::Until(at)),
+        }
+    }
+
+    fn state(&self, gate: &LaneGate) -> Gate {
+        let record = self.gates.get(&gate.id).map(|row| &row.record);
+        Gate {
+            concurrency: gate.concurrency,
+            in_flight: record.map_or(0, |record| record.in_flight),
+            rate: gate.rate,
+            used_until: record.map_or(0, |record| record.used_until),
+        }
+    }
+
+    pub(super) fn charge(&mut self, gates: &[LaneGate], now: Timestamp) {
+        for gate in gates {
+            let Gate { in_flight, used_until, .. } = self.state(gate).after(1, now);
+            let limit = gate.name.clone();
+            let record =
+                GateRecord { id: gate.id, value: gate.value.clone(), in_flight, used_until };
+            self.gates.insert(gate.id, GateRow { limit, record });
+        }
+    }
+
+    /// Returns whether there was anything to give back.
+    pub(super) fn release(&mut self, gates: &[GateId]) -> bool {
+        for gate in gates {
+            if let Some(row) = self.gates.get_mut(gate) {
+                row.record.in_flight = row.record.in_flight.saturating_sub(1);
+            }
+        }
+        !gates.is_empty()
+    }
+
+    pub(super) fn gates_of(&self, query: &GateQuery) -> Vec<GateRecord> {
+        let of_limit = self.gates.values().filter(|row| row.limit == query.name);
+        let held = of_limit.filter(|row| row.record.in_flight > 0);
+        let mut found: Vec<GateRecord> = held.map(|row| row.record.clone()).collect();
+        found.sort_by(|a, b| (b.in_flight, &a.value).cmp(&(a.in_flight, &b.value)));
+        found.truncate(usize::try_from(query.limit).unwrap_or(usize::MAX));
+        found
+    }
+
+    pub(super) fn gate_holders(&self, gate: GateId, max: u32) -> Vec<GateHolder> {
+        let live = self.live_rows().filter_map(|(_, row)| Some((row, row.in_flight.as_ref()?)));
+        let held = live.filter(|(_, attempt)| attempt.gates.contains(&gate));
+        let mut found: Vec<GateHolder> = held
+            .map(|(row, attempt)| GateHolder {
+                job: row.stored.id,
+                worker: attempt.worker,
+                plain: attempt.plain.clone(),
+                claimed: attempt.claimed,
+            })
+            .collect();
+        found.sort_by_key(|holder| (holder.claimed, holder.job));
+        found.truncate(usize::try_from(max).unwrap_or(usize::MAX));
+        found
+    }
+}

@@ -38,6 +38,9 @@ pub enum KeysError {
         /// So long.
         bytes: usize,
     },
+    /// A value that PostgreSQL cannot store.
+    #[error("the value of key {0:?} contains a NUL character")]
+    Nul(String),
 }
 
 impl Keys {
@@ -55,6 +58,9 @@ impl Keys {
             }
             if value.len() > VALUE_BYTES_MAX {
                 return Err(KeysError::Value { name: name.clone(), bytes: value.len() });
+            }
+            if value.contains('\0') {
+                return Err(KeysError::Nul(name.clone()));
             }
         }
         Ok(Self(keys))
@@ -164,5 +170,6 @@ mod tests {
             "the value of key \"tenant\" has 257 bytes; at most 256 are allowed"
         );
         assert!(keys(&[("tenant_1.x-y", &"v".repeat(256))]).is_ok());
+        assert_eq!(keys(&[("tenant", "4\0 2")]), Err(KeysError::Nul("tenant".into())));
     }
 }

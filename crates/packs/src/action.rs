@@ -3,18 +3,21 @@
 mod definition;
 mod entry;
 mod environment;
+mod job_keys;
 mod retry;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use outlast_core::keys::Keys;
 use serde_json::Value;
 
 pub(crate) use definition::{PackFile, Reading};
 pub(crate) use entry::Entry;
 pub use entry::{EntryPoint, Program};
 pub use environment::{SecretAs, SecretSpec};
+pub(crate) use job_keys::JobKeys;
 pub use retry::{OnExhaustion, RetrySpec};
 
 use crate::output::{self, OutputFormat};
@@ -59,6 +62,7 @@ pub struct Action {
     pub environment: BTreeMap<String, String>,
     /// Secrets that it asks the worker for, by the name that the script uses.
     pub secrets: BTreeMap<String, SecretSpec>,
+    keys: JobKeys,
     parameters: Parameters,
     entry: Entry,
 }
@@ -126,6 +130,27 @@ impl Action {
     #[must_use]
     pub const fn schema(&self) -> &Value {
         self.parameters.schema()
+    }
+
+    /// The keys of a job with these checked parameters. Those that are `given` with the job
+    /// replace the action's.
+    ///
+    /// # Errors
+    /// Parameters that no key can be made of.
+    pub fn keys(
+        &self,
+        parameters: &Value,
+        given: &Keys,
+    ) -> Result<BTreeMap<String, String>, Vec<Violation>> {
+        let is_given = |name: &str| given.get(name).is_some();
+        let mut keys = self.keys.fill(parameters, || self.mask(parameters), is_given)?;
+        keys.extend(given.iter().map(|(name, value)| (name.clone(), value.clone())));
+        Ok(keys)
+    }
+
+    /// Names and templates of its jobs' keys, sorted by name.
+    pub fn key_templates(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.keys.sources()
     }
 
     /// Renders checked parameters for delivery to the script.

@@ -86,6 +86,7 @@ pub(crate) const ACTION: Keys = Keys {
         "interruptible",
         "overlap",
         "required_labels",
+        "keys",
         "env",
         "secrets",
         "output_schema",

@@ -85,7 +85,7 @@ impl Parameters {
             }
         };
         let mut violations = match strictness {
-            Strictness::NamedOnly => unknown::check(&self.schema, &complete),
+            Strictness::NamedOnly => self.unknown(&complete),
             Strictness::AsSchema => Vec::new(),
         };
         defaults::fill(&self.schema, &mut complete);
@@ -99,6 +99,11 @@ impl Parameters {
         violations.extend(errors.take(VIOLATIONS_MAX).map(violation));
         violations.truncate(VIOLATIONS_MAX);
         if violations.is_empty() { Ok(complete) } else { Err(violations) }
+    }
+
+    /// Parameters that the action does not have.
+    pub(crate) fn unknown(&self, given: &Value) -> Vec<Violation> {
+        unknown::check(&self.schema, given)
     }
 
     pub(crate) fn mask(&self, parameters: &Value) -> Value {

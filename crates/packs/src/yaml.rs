@@ -31,8 +31,16 @@ impl Document {
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, PackError> {
         serde_saphyr::from_str_with_options(&self.text, plain()).map_err(|error| {
             let line = error.location().map(|location| location.line());
-            self.fault(line, one_line(&error), "correct the YAML there")
+            self.fault(line, one_line(&error), self.remedy_at(line))
         })
+    }
+
+    fn remedy_at(&self, line: Option<u64>) -> &'static str {
+        let at = line.and_then(|line| usize::try_from(line).ok()?.checked_sub(1));
+        match at.and_then(|at| self.text.lines().nth(at)) {
+            Some(text) if text.contains("{{") => "put the text with `{{` and `}}` in quotes",
+            _ => "correct the YAML there",
+        }
     }
 
     /// Reads the document's top-level mapping.

@@ -8,6 +8,7 @@
 //! - [`json`]: depth, syntax errors with line and column, the writer
 //! - [`duration`], [`time`]: durations and instants as users and the standard write them
 //! - [`fault`]: what is wrong with a request
+//! - [`keys`]: the keys of a job
 //! - [`ojs`]: the Open Job Spec: envelopes, retry policies, errors, workers, queues
 //! - [`execution`]: the executions API
 #![warn(missing_docs)]
@@ -16,6 +17,7 @@ pub mod duration;
 pub mod execution;
 pub mod fault;
 pub mod json;
+pub mod keys;
 pub mod ojs;
 pub mod time;
 

@@ -79,6 +79,7 @@ fn page(action: &Value) -> String {
         ("interruptible", text("interruptible")),
         ("overlap", text("overlap")),
         ("labels", text("required_labels")),
+        ("keys", text("keys")),
         ("secrets", text("secrets")),
         ("delivery", text("parameter_delivery")),
         ("output", text("output_format")),

@@ -27,6 +27,7 @@ pub(super) const NEW_JOB: &[(&str, &str)] = &[
     ("scheduled_at", "--at"),
     ("retry", "--retry"),
     ("labels", "--label"),
+    ("keys", "--key"),
     ("overlap", "--overlap"),
     ("Idempotency-Key", "--idempotency-key"),
 ];

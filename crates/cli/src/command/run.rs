@@ -57,6 +57,9 @@ pub(crate) struct Args {
     /// Label that the worker must carry; may be given several times
     #[arg(long = "label", value_name = "NAME=VALUE")]
     labels: Vec<String>,
+    /// Key of the job, such as tenant=42; may be given several times, and replaces the action's own
+    #[arg(long = "key", value_name = "NAME=VALUE")]
+    keys: Vec<String>,
     /// Whether two attempts may overlap after a worker is lost: allowed or forbidden
     #[arg(long, value_parser = ["allowed", "forbidden"], hide_possible_values = true)]
     overlap: Option<String>,
@@ -150,6 +153,9 @@ fn body(args: &Args) -> Result<Value, Failure> {
     if !args.labels.is_empty() {
         body["labels"] = policy::labels(&args.labels)?;
     }
+    if !args.keys.is_empty() {
+        body["keys"] = policy::keys(&args.keys)?;
+    }
     if let Some(overlap) = &args.overlap {
         body["overlap"] = json!(overlap);
     }
@@ -186,6 +192,9 @@ async fn enqueue_any(client: &Client, args: &Args) -> Result<Value, Failure> {
         if let Some(given) = given {
             options.insert(name.to_owned(), json!(given));
         }
+    }
+    if !args.keys.is_empty() {
+        options.insert("keys".to_owned(), policy::keys(&args.keys)?);
     }
     let parameters = parameters::read(&args.parameters)?;
     let body = json!({"type": args.action, "args": [parameters], "options": options});

@@ -10,7 +10,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
-use super::{Action, Entry, Overlap, RetrySpec, Runner, SecretSpec, environment, is_name, retry};
+use super::{
+    Action, Entry, JobKeys, Overlap, RetrySpec, Runner, SecretSpec, environment, is_name, retry,
+};
 use crate::duration;
 use crate::error::PackError;
 use crate::keys;
@@ -65,6 +67,7 @@ struct Definition {
     interruptible: Option<bool>,
     overlap: At<String>,
     required_labels: At<Value>,
+    keys: At<Value>,
     env: At<Value>,
     secrets: At<Value>,
 }
@@ -114,6 +117,8 @@ impl Reading<'_> {
             let remedy = "name the script, relative to actions/, such as `entry_point: run.sh`";
             document.fault(None, "key `entry_point` is missing", remedy)
         })?;
+        let parameters = self.parameters(definition.parameters)?;
+        let keys = self.keys(definition.keys.as_ref(), &parameters)?;
         let timeout = definition.timeout.as_ref().or(definition.timeout_seconds.as_ref());
         Ok(Action {
             pack: self.pack.reference.to_owned(),
@@ -160,7 +165,8 @@ impl Reading<'_> {
                 .map_or(Ok(BTreeMap::new()), |labels| self.labels(labels))?,
             environment: self.environment(definition.env.as_ref())?,
             secrets: self.secrets(definition.secrets.as_ref())?,
-            parameters: self.parameters(definition.parameters)?,
+            keys,
+            parameters,
             entry: Entry::find(self.source, document, self.pack.reference, entry_point)?,
             reference,
         })
@@ -245,6 +251,13 @@ impl Reading<'_> {
         environment::secrets(&given.value).map_err(|problem| {
             let remedy = "write a mapping such as `{API_KEY: {as: env}}` or `{KEY: {as: file}}`";
             self.document.fault(line(given), format!("secrets: {problem}"), remedy)
+        })
+    }
+
+    fn keys(&self, given: Given<'_>, parameters: &Parameters) -> Result<JobKeys, PackError> {
+        let Some(given) = given else { return Ok(JobKeys::default()) };
+        JobKeys::read(&given.value, parameters).map_err(|slip| {
+            self.document.fault(line(given), format!("keys: {}", slip.problem), slip.remedy)
         })
     }
 

@@ -7,6 +7,7 @@ mod delivery;
 mod documentation;
 mod faults;
 mod fixture;
+mod keys;
 mod loading;
 mod materialise;
 mod output;

@@ -1,5 +1,6 @@
 //! A job as the server knows it.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use outlast_core::id::{Epoch, JobId};
@@ -31,6 +32,9 @@ pub struct Job {
     /// Metadata of its producer.
     #[serde(default)]
     pub meta: Map<String, Value>,
+    /// Its keys, those of its action included.
+    #[serde(default)]
+    pub keys: BTreeMap<String, String>,
     /// From -100 to 100; higher goes first.
     pub priority: i8,
     /// Attempts that counted against its retries.

@@ -106,6 +106,15 @@ impl NewJob {
         self.option("overlap", json!("forbidden"))
     }
 
+    /// Adds a key, which says what the job belongs to: `("tenant", "42")`. At most 4; a name has 1
+    /// to 64 characters out of a-z, 0-9, `_`, `.` and `-`, a value at most 256 bytes. It replaces
+    /// the key of this name that the job's action has. Default: the action's.
+    pub fn key(mut self, name: impl Into<String>, value: impl ToString) -> Self {
+        let keys = self.options.entry("keys").or_insert_with(|| json!({}));
+        keys[name.into()] = json!(value.to_string());
+        self
+    }
+
     /// When it expires: it is not started from then on. Default: never.
     pub fn expires(self, at: SystemTime) -> Self {
         self.option("expires_at", json!(instant::text(at)))
@@ -254,6 +263,8 @@ mod tests {
             .timeout(Duration::from_secs(2))
             .expires_after(Duration::from_secs(90))
             .meta("trace", "abc")
+            .key("tenant", 42)
+            .key("account", "acme")
             .retry(
                 Retry::attempts(4)
                     .initial_interval(Duration::from_secs(1))
@@ -273,7 +284,7 @@ mod tests {
                 "type": "t", "args": [1, "two"], "meta": {"trace": "abc"},
                 "options": {
                     "queue": "q", "priority": -5, "delay_ms": 1500, "timeout_ms": 2000,
-                    "expires_at": "+PT1M30S",
+                    "expires_at": "+PT1M30S", "keys": {"tenant": "42", "account": "acme"},
                     "retry": {
                         "max_attempts": 4, "initial_interval_ms": 1000, "max_interval_ms": 9000,
                         "backoff_coefficient": 1.5, "backoff_strategy": "linear",

@@ -137,6 +137,11 @@ fn action(object: &mut Object<'_>, action: &Action) {
             object.text(name, value);
         }
     });
+    object.object("keys", |object| {
+        for (name, template) in action.key_templates() {
+            object.text(name, template);
+        }
+    });
     object.texts("tags", action.tags.iter().map(String::as_str));
     // Names only: what they hold is the worker's.
     object.texts("secrets", action.secrets.keys().map(String::as_str));

@@ -87,6 +87,7 @@ fn stored<'a>(job: &'a StoredJob, args: &'a str) -> JobView<'a> {
         args,
         meta: &job.payload.meta,
         extra: &job.payload.extra,
+        keys: &job.keys,
         priority: job.priority,
         attempt: 0,
         max_attempts: job.rules.retry.max_attempts,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use outlast_core::job::Overlap;
+use outlast_core::keys::{KEYS_MAX, Keys, KeysError};
 use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
 use outlast_core::time::Span;
 use outlast_packs::{Action, RetrySpec};
@@ -18,20 +19,32 @@ use super::IntakeError;
 pub(super) struct Arguments<'a> {
     /// As they are stored.
     pub(super) stored: String,
+    /// The keys of the job that has them.
+    pub(super) keys: Keys,
     /// As the producer is shown them: without secrets.
     pub(super) shown: Cow<'a, str>,
 }
 
-/// Checks the parameters in `args[0]` and completes them.
-pub(super) fn arguments(action: &Action, args: &str) -> Result<Arguments<'static>, IntakeError> {
+/// Checks the parameters in `args[0]` and completes them. `given` are the keys that came with them.
+pub(super) fn arguments(
+    action: &Action,
+    args: &str,
+    given: &Keys,
+) -> Result<Arguments<'static>, IntakeError> {
+    let complete = complete(action, args)?;
+    let keys = keys(action, &complete, given)?;
+    let masked = Value::Array(vec![action.mask(&complete)]).to_string();
+    let stored = Value::Array(vec![complete]).to_string();
+    Ok(Arguments { stored, keys, shown: Cow::Owned(masked) })
+}
+
+/// Returns the parameters in `args[0]`, checked and complete.
+pub(super) fn complete(action: &Action, args: &str) -> Result<Value, IntakeError> {
     let args: Vec<Value> = serde_json::from_str(args).map_err(|error| json::syntax(&error))?;
     if args.len() > 1 {
         return Err(Fault::rule("args", "must hold one object, the action's parameters").into());
     }
-    let complete = parameters(action, args.first().unwrap_or(&Value::Null))?;
-    let masked = Value::Array(vec![action.mask(&complete)]).to_string();
-    let stored = Value::Array(vec![complete]).to_string();
-    Ok(Arguments { stored, shown: Cow::Owned(masked) })
+    parameters(action, args.first().unwrap_or(&Value::Null))
 }
 
 /// Checks parameters and completes them with the action's defaults.
@@ -43,6 +56,23 @@ pub(super) fn parameters(action: &Action, given: &Value) -> Result<Value, Intake
     action
         .check(given)
         .map_err(|violations| IntakeError::InvalidParameters { reference, violations })
+}
+
+/// Returns the keys of a job with these complete parameters: the action's and those `given` with
+/// the job, which win.
+pub(super) fn keys(action: &Action, parameters: &Value, given: &Keys) -> Result<Keys, IntakeError> {
+    let keys = action.keys(parameters, given).map_err(|violations| {
+        IntakeError::InvalidParameters { reference: action.reference.clone(), violations }
+    })?;
+    Keys::new(keys).map_err(|error| {
+        let problem = match error {
+            KeysError::TooMany(count) => format!(
+                "holds {count} keys, those of the action included; at most {KEYS_MAX} are taken"
+            ),
+            error => outlast_wire::keys::problem(&error),
+        };
+        Fault::rule("keys", problem).into()
+    })
 }
 
 pub(super) fn route(action: &Action, wanted: BTreeMap<String, String>, overlap: Overlap) -> Route {

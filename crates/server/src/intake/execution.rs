@@ -3,7 +3,6 @@
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::job::Rules;
-use outlast_core::keys::Keys;
 use outlast_core::time::Timestamp;
 use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
 use outlast_store::record::JobRecord;
@@ -26,6 +25,7 @@ pub(crate) fn plan(
     let packs = settings.packs.current();
     let found = packs.get(reference).ok_or_else(|| IntakeError::no_action(&packs, reference))?;
     let parameters = action::parameters(found, &request.parameters)?;
+    let keys = action::keys(found, &parameters, &request.keys)?;
     let retry = request.policy(action::retry_policy(found))?;
     let first = request.delay.map_or(First::Now, |when| First::At(when.resolve(now)));
     let standard = ScheduledTimeout::After(settings.scheduled_timeout);
@@ -46,7 +46,7 @@ pub(crate) fn plan(
     check_class(&class)?;
     Ok(NewJob {
         id: JobId(Uuid::now_v7()),
-        keys: Keys::default(),
+        keys,
         priority: request.priority,
         payload: Payload {
             args: Value::Array(vec![parameters]).to_string(),
@@ -65,7 +65,7 @@ pub(crate) fn plan(
 }
 
 /// Plans another job like a stored one, with a new id and to run at once. Its parameters are
-/// checked again because the action may have changed.
+/// checked again because the action may have changed; its keys stay.
 pub(crate) fn rerun(
     settings: &Settings,
     record: &JobRecord,
@@ -79,7 +79,7 @@ pub(crate) fn rerun(
         let reference = &stored.key.job_type;
         let found =
             packs.get(reference).ok_or_else(|| IntakeError::no_action(&packs, reference))?;
-        payload.args = action::arguments(found, &payload.args)?.stored;
+        payload.args = Value::Array(vec![action::complete(found, &payload.args)?]).to_string();
     }
     Ok(NewJob {
         id: JobId(Uuid::now_v7()),

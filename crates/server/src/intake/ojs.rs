@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::job::{Overlap, Rules};
-use outlast_core::keys::Keys;
 use outlast_core::retry::RetryPolicy;
 use outlast_core::time::Timestamp;
 use outlast_packs::Action;
@@ -51,7 +50,7 @@ pub(crate) fn plan<'a>(
     let (job, planned) = match packs.get(&envelope.job_type) {
         None => plain(envelope, requester, now),
         Some(action) => {
-            let arguments = action::arguments(action, envelope.args)?;
+            let arguments = action::arguments(action, envelope.args, &envelope.keys)?;
             planned(envelope, arguments, (requester, now), Some(action))
         }
     };
@@ -65,17 +64,22 @@ pub(super) fn plain<'a>(
     requester: Requester<'_>,
     now: Timestamp,
 ) -> (NewJob, Planned<'a>) {
-    let (stored, shown) = (envelope.args.to_owned(), Cow::Borrowed(envelope.args));
-    planned(envelope, Arguments { stored, shown }, (requester, now), None)
+    let arguments = Arguments {
+        stored: envelope.args.to_owned(),
+        keys: envelope.keys.clone(),
+        shown: Cow::Borrowed(envelope.args),
+    };
+    planned(envelope, arguments, (requester, now), None)
 }
 
 fn planned<'a>(
     mut envelope: Envelope<'a>,
-    Arguments { stored, shown }: Arguments<'a>,
+    Arguments { stored, keys, shown }: Arguments<'a>,
     (Requester { tenant, name }, now): (Requester<'_>, Timestamp),
     action: Option<&Action>,
 ) -> (NewJob, Planned<'a>) {
     envelope.extra = signed(envelope.extra, name);
+    envelope.keys = keys;
     let (first, scheduled) = match envelope.first {
         None => (First::Now, None),
         Some(FirstWanted::OnActivation) => (First::OnActivation, None),
@@ -109,7 +113,7 @@ fn planned<'a>(
             isolated: false,
             keyed: false,
         },
-        keys: Keys::default(),
+        keys: envelope.keys.clone(),
         priority: envelope.priority,
         payload: Payload {
             args: stored,
@@ -145,6 +149,7 @@ impl Planned<'_> {
             args: &self.args,
             meta: &self.meta,
             extra: &self.envelope.extra,
+            keys: &self.envelope.keys,
             priority: self.envelope.priority,
             attempt: 0,
             max_attempts: self.max_attempts,

@@ -25,6 +25,10 @@ fn echo(message: &str) -> Value {
     json!({"action_ref": "core.echo", "parameters": {"message": message}})
 }
 
+fn keyed(tenant: &str) -> Value {
+    json!({"action_ref": "core.noop", "keys": {"tenant": tenant}})
+}
+
 fn job(kind: &str) -> Value {
     json!({"type": kind, "args": [1], "meta": {"a": "b"}, "options": {"delay_until": "+PT1H"}})
 }
@@ -41,6 +45,7 @@ fn batch(kind: &str) -> Value {
 async fn a_repeated_request_gets_the_very_same_answer_and_stores_nothing() {
     for (path, body, other, stored) in [
         ("/executions", echo("a"), echo("b"), 1),
+        ("/executions", keyed("a"), keyed("b"), 1),
         ("/ojs/v1/jobs", job("a"), job("b"), 1),
         ("/ojs/v1/jobs", held_back("a"), held_back("b"), 1),
         ("/ojs/v1/jobs/batch", batch("a"), batch("b"), 2),

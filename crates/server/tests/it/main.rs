@@ -12,6 +12,7 @@ mod hardening;
 mod http_reference;
 mod idempotency;
 mod jobs;
+mod keys;
 mod leadership;
 mod long_polls;
 mod openapi;

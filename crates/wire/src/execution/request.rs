@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::job::Overlap;
+use outlast_core::keys::Keys;
 use outlast_core::retry::RetryPolicy;
 use outlast_core::time::Span;
 use serde_json::{Map, Value};
@@ -11,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::duration;
 use crate::fault::Fault;
 use crate::json;
+use crate::keys;
 use crate::ojs::{names, retry};
 use crate::time::When;
 
@@ -24,6 +26,7 @@ const KNOWN: &[&str] = &[
     "scheduled_timeout",
     "retry",
     "labels",
+    "keys",
     "overlap",
     "delay",
 ];
@@ -47,6 +50,8 @@ pub struct Request {
     pub retry: Option<Value>,
     /// Labels that the worker must carry.
     pub labels: BTreeMap<String, String>,
+    /// Its keys, without those of the action.
+    pub keys: Keys,
     /// Whether attempts may overlap.
     pub overlap: Option<Overlap>,
     /// When it may first run, if not at once.
@@ -81,6 +86,7 @@ impl Request {
             scheduled_timeout: given(&fields, "scheduled_timeout").map(scheduled).transpose()?,
             retry: given(&fields, "retry").cloned(),
             labels: given(&fields, "labels").map(labels).transpose()?.unwrap_or_default(),
+            keys: given(&fields, "keys").map(keys::read).transpose()?.unwrap_or_default(),
             overlap: text(&fields, "overlap")?.map(overlap).transpose()?,
             delay: given(&fields, "delay").map(delay).transpose()?,
         })

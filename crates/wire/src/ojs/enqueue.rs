@@ -12,6 +12,7 @@ use std::borrow::Cow;
 
 use outlast_core::id::JobId;
 use outlast_core::job::Overlap;
+use outlast_core::keys::Keys;
 use outlast_core::retry::RetryPolicy;
 use outlast_core::time::Span;
 use serde::Deserialize;
@@ -24,6 +25,7 @@ use crate::duration;
 use crate::execution::request;
 use crate::fault::Fault;
 use crate::json;
+use crate::keys;
 use crate::ojs::{names, retry};
 use crate::time::When;
 
@@ -54,6 +56,8 @@ pub struct Envelope<'a> {
     pub retry: Option<RetryPolicy>,
     /// Whether attempts may overlap, if it says so.
     pub overlap: Option<Overlap>,
+    /// Its keys, without those of the action.
+    pub keys: Keys,
     /// The option that is stored and given back, and not enforced yet, if it brings one.
     pub unenforced: Option<&'static str>,
     /// What else must be given back: an object of `options` and the fields that are not
@@ -156,6 +160,11 @@ fn policy(raw: &RawValue) -> Result<RetryPolicy, Fault> {
 
 fn overlap(raw: &RawValue) -> Result<Overlap, Fault> {
     request::overlap(&text_of(raw).unwrap_or_default())
+}
+
+fn keys_of(raw: &RawValue) -> Result<Keys, Fault> {
+    let value: Value = serde_json::from_str(raw.get()).map_err(|error| json::syntax(&error))?;
+    keys::read(&value)
 }
 
 fn queue(raw: &RawValue) -> Result<Cow<'_, str>, Fault> {

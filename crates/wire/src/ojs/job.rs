@@ -2,6 +2,7 @@
 
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::State;
+use outlast_core::keys::Keys;
 use outlast_core::time::{Span, Timestamp};
 
 use crate::json::{self, Object};
@@ -10,7 +11,8 @@ use crate::json::{self, Object};
 const PROMOTED: &[&str] =
     &["timeout_ms", "visibility_timeout_ms", "retry", "unique", "tags", "metadata"];
 /// Root fields that are written from what is stored, never from what was sent.
-const OWN: &[&str] = &["options", "queue", "priority", "scheduled_at", "delay_until", "expires_at"];
+const OWN: &[&str] =
+    &["options", "keys", "queue", "priority", "scheduled_at", "delay_until", "expires_at"];
 
 /// What is shown of a job. Texts of JSON are passed on as they are.
 #[derive(Clone, Debug)]
@@ -29,6 +31,8 @@ pub struct JobView<'a> {
     pub meta: &'a str,
     /// JSON object of what else was sent; empty when there is none.
     pub extra: &'a str,
+    /// Its keys, those of the action included.
+    pub keys: &'a Keys,
     /// Priority.
     pub priority: i8,
     /// Attempt number on the wire.
@@ -108,9 +112,20 @@ impl JobView<'_> {
         object.time_if("scheduled_at", self.scheduled);
         object.time_if("expires_at", self.expires);
         self.course.fields(object);
+        if !self.keys.is_empty() {
+            self.write_keys(object);
+        }
         if !self.extra.is_empty() {
             self.extra_fields(object);
         }
+    }
+
+    /// Keys are where they were asked for, and at the root, as other options are.
+    fn write_keys(&self, object: &mut Object<'_>) {
+        object.object("options", |options| {
+            options.object("keys", |keys| write_texts(keys, self.keys))
+        });
+        object.object("keys", |keys| write_texts(keys, self.keys));
     }
 
     fn extra_fields(&self, object: &mut Object<'_>) {
@@ -128,6 +143,12 @@ impl JobView<'_> {
                 object.raw(&name, value.get());
             }
         }
+    }
+}
+
+fn write_texts(object: &mut Object<'_>, texts: &Keys) {
+    for (name, value) in texts {
+        object.text(name, value);
     }
 }
 

@@ -1,12 +1,17 @@
 //! Jobs as they are shown, whole.
 
+use std::sync::LazyLock;
+
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::State;
+use outlast_core::keys::Keys;
 use outlast_core::time::{Span, Timestamp};
 use outlast_wire::ojs::job::{Course, ErrorView, JobView};
 use outlast_wire::ojs::manifest;
 use serde_json::Value;
 use uuid::Uuid;
+
+static NONE: LazyLock<Keys> = LazyLock::new(Keys::default);
 
 fn view() -> JobView<'static> {
     JobView {
@@ -17,6 +22,7 @@ fn view() -> JobView<'static> {
         args: r#"["a", 1.0]"#,
         meta: "",
         extra: "",
+        keys: &NONE,
         priority: 0,
         attempt: 0,
         max_attempts: 3,
@@ -122,6 +128,22 @@ fn a_retried_job_is_shown_with_its_errors_and_what_was_sent() {
       ]
     }
     "#);
+}
+
+#[test]
+fn keys_are_shown_as_they_are_stored_whatever_was_sent() {
+    let keys = [("tenant", "42"), ("account", "\"a\"")];
+    let keys = keys.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let keys = Keys::new(keys.into_iter().collect()).expect("keys");
+    let extra = r#"{"options":{"keys":{"tenant":"7"},"tags":["x"]},"keys":{"tenant":"8"}}"#;
+    let shown = document(&JobView { extra, keys: &keys, ..view() });
+    let stored = serde_json::json!({"account": "\"a\"", "tenant": "42"});
+    assert_eq!((&shown["options"]["keys"], &shown["keys"]), (&stored, &stored));
+    assert_eq!(shown["tags"], serde_json::json!(["x"]));
+    let mut text = Vec::new();
+    JobView { extra, keys: &keys, ..view() }.write(&mut text);
+    let text = String::from_utf8(text).expect("text");
+    assert_eq!(text.matches("\"keys\"").count(), 2, "{text}");
 }
 
 #[test]

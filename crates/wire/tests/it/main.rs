@@ -7,5 +7,6 @@ mod envelopes;
 mod errors;
 mod executions;
 mod golden;
+mod keys;
 mod reports;
 mod retries;

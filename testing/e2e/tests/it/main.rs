@@ -32,6 +32,7 @@ mod frozen_worker;
 mod host_faults;
 mod idempotency;
 mod json_shapes;
+mod keys;
 mod migrations;
 mod moving;
 mod network;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use outlast_cli_core::exit::{Exit, Failure};
-use outlast_cli_core::output::{Column, Table, ago, at, fields, text_at, when};
+use outlast_cli_core::output::{Column, Table, ago, at, escape, fields, text_at, when};
 use serde_json::Value;
 
 use super::One;
@@ -141,6 +141,16 @@ fn page(job: &Value) -> String {
     page
 }
 
+/// Its keys as they are typed.
+fn keys(job: &Value) -> String {
+    let keys = job.get("keys").and_then(Value::as_object).into_iter().flatten();
+    let pair = |(name, value): (&String, &Value)| {
+        escape(&format!("{name}={}", value.as_str().unwrap_or_default()))
+    };
+    let pairs: Vec<String> = keys.map(pair).collect();
+    if pairs.is_empty() { "-".to_owned() } else { pairs.join(", ") }
+}
+
 /// The job itself, one field a line; fields without a value are left out.
 pub(crate) fn summary(job: &Value) -> String {
     let text = |path: &str| text_at(job, path);
@@ -160,6 +170,7 @@ pub(crate) fn summary(job: &Value) -> String {
         ("cancelled by", text("cancelled_by")),
         ("queue", text("queue")),
         ("priority", text("priority")),
+        ("keys", keys(job)),
         ("attempt", attempt(job)),
         ("epoch", text("epoch")),
         ("spent", if spent.is_empty() { "-".to_owned() } else { spent }),
@@ -186,8 +197,10 @@ mod tests {
     #[test]
     fn page_says_why_a_job_waits_and_hides_what_is_not_there() {
         let job = json!({"id": "j1", "status": "requested", "result": null, "losses": 2,
-            "waiting_reason": "no eligible worker: \u{1b}[31mnone", "attempts": []});
+            "waiting_reason": "no eligible worker: \u{1b}[31mnone", "attempts": [],
+            "keys": {"a.b": "x y", "tenant": "4\u{1b}2"}});
         let page = page(&job);
+        assert!(page.contains("a.b=x y, tenant=4\\u{1b}2"), "{page}");
         assert!(page.contains("no eligible worker: \\u{1b}[31mnone"), "{page}");
         assert!(page.contains("2 losses"), "{page}");
         assert!(!page.contains("result"), "{page}");

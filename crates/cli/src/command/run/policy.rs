@@ -1,4 +1,4 @@
-//! Retry policies and labels as they are typed.
+//! Retry policies, labels and keys as they are typed.
 
 use outlast_cli_core::exit::Failure;
 use serde_json::{Map, Value, json};
@@ -52,19 +52,35 @@ pub(super) fn of_the_standard(mut policy: Value) -> Value {
 /// Labels that the worker must carry.
 pub(super) fn labels(given: &[String]) -> Result<Value, Failure> {
     let mut labels = Map::new();
-    for pair in given {
-        let Some((name, value)) = pair.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-            let message = format!("--label is `{pair}`, which is not NAME=VALUE");
-            return Err(Failure::usage(message).with_hint("such as --label zone=east"));
-        };
+    for given in given {
+        let (name, value) = pair("--label", given, "zone=east")?;
         labels.insert(name.to_owned(), json!(value));
     }
     Ok(Value::Object(labels))
 }
 
+/// Keys of the job.
+pub(super) fn keys(given: &[String]) -> Result<Value, Failure> {
+    let mut keys = Map::new();
+    for given in given {
+        let (name, value) = pair("--key", given, "tenant=42")?;
+        if keys.insert(name.to_owned(), json!(value)).is_some() {
+            return Err(Failure::usage(format!("--key `{name}` is given twice")));
+        }
+    }
+    Ok(Value::Object(keys))
+}
+
+fn pair<'a>(flag: &str, given: &'a str, example: &str) -> Result<(&'a str, &'a str), Failure> {
+    given.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(|| {
+        let message = format!("{flag} is `{given}`, which is not NAME=VALUE");
+        Failure::usage(message).with_hint(format!("such as {flag} {example}"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{labels, of_the_standard, read};
+    use super::{keys, labels, of_the_standard, read};
     use serde_json::json;
 
     #[test]
@@ -81,9 +97,15 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_pairs() {
+    fn labels_and_keys_are_pairs() {
         let given = ["zone=east".to_owned(), "disk=".to_owned()];
         assert_eq!(labels(&given).unwrap(), json!({"zone": "east", "disk": ""}));
         assert!(labels(&["zone".to_owned()]).is_err());
+        let given = ["tenant=42".to_owned(), "account=a=b".to_owned()];
+        assert_eq!(keys(&given).unwrap(), json!({"tenant": "42", "account": "a=b"}));
+        let refused = keys(&["tenant".to_owned()]).unwrap_err();
+        assert_eq!(refused.message, "--key is `tenant`, which is not NAME=VALUE");
+        let twice = keys(&["a=1".to_owned(), "a=2".to_owned()]).unwrap_err();
+        assert_eq!(twice.message, "--key `a` is given twice");
     }
 }

@@ -114,6 +114,11 @@ fn rules(object: &mut Object<'_>, record: &JobRecord) {
     object.text("overlap", overlap);
     let by = outlast_wire::ojs::job::enqueued_by(&job.payload.extra);
     object.text("enqueued_by", by.as_deref().unwrap_or(ANONYMOUS));
+    object.object("keys", |object| {
+        for (name, value) in &job.keys {
+            object.text(name, value);
+        }
+    });
     object.object("labels", |object| {
         if let Route::Action { labels, .. } = &job.key.route {
             for (name, value) in labels {

@@ -53,6 +53,7 @@ pub(super) fn execution() -> Value {
         ("scheduled_timeout", or_null(number())),
         ("overlap", one_of(&["allowed", "forbidden"])),
         ("labels", texts()),
+        ("keys", texts()),
         ("attempts_url", text()),
     ])
 }
@@ -68,6 +69,7 @@ pub(super) fn execution_request() -> Value {
         ("scheduled_timeout?", duration()),
         ("retry?", any()),
         ("labels?", texts()),
+        ("keys?", texts()),
         ("overlap?", one_of(&["allowed", "forbidden"])),
         ("delay?", duration()),
     ])
@@ -140,6 +142,7 @@ pub(super) fn action() -> Value {
         ("interruptible", flag()),
         ("overlap", one_of(&["allowed", "forbidden"])),
         ("required_labels", texts()),
+        ("keys", texts()),
         ("tags", list(text())),
         ("secrets", list(text())),
     ])

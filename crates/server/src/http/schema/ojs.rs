@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Schema;
 use super::build::{
-    any, flag, int, list, named, object, one_of, open, or_null, state, text, time, uuid,
+    any, flag, int, list, named, object, one_of, open, or_null, state, text, texts, time, uuid,
 };
 
 impl Schema {
@@ -130,6 +130,8 @@ pub(super) fn job() -> Value {
         ("queue", text()),
         ("args", json!({"type": "array"})),
         ("meta?", open(&[])),
+        ("keys?", texts()),
+        ("options?", open(&[("keys?", texts())])),
         ("priority", int()),
         ("attempt", int()),
         ("max_attempts", int()),
@@ -160,6 +162,7 @@ pub(super) fn job_request() -> Value {
         ("delay_until?", text()),
         ("expires_at?", text()),
         ("retry?", open(&[])),
+        ("keys?", texts()),
         ("pending?", flag()),
     ]);
     open(&[

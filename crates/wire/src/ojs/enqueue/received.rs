@@ -9,7 +9,8 @@ use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Vi
 use serde_json::value::RawValue;
 
 use super::{
-    Envelope, FirstWanted, flag, length, millis, overlap, policy, priority, queue, text_of, when,
+    Envelope, FirstWanted, flag, keys_of, length, millis, overlap, policy, priority, queue,
+    text_of, when,
 };
 use crate::fault::Fault;
 use crate::json;
@@ -65,6 +66,7 @@ struct Wanted<'a> {
     expires_at: Option<&'a RawValue>,
     retry: Option<&'a RawValue>,
     overlap: Option<&'a RawValue>,
+    keys: Option<&'a RawValue>,
     pending: Option<&'a RawValue>,
     unique: Option<&'a RawValue>,
     rate_limit: Option<&'a RawValue>,
@@ -86,6 +88,7 @@ impl<'a> Wanted<'a> {
             "expires_at" => &mut self.expires_at,
             "retry" => &mut self.retry,
             "overlap" => &mut self.overlap,
+            "keys" => &mut self.keys,
             "pending" => &mut self.pending,
             "unique" => &mut self.unique,
             "rate_limit" => &mut self.rate_limit,
@@ -137,6 +140,7 @@ impl<'a> Received<'a> {
             expires: wanted.expires_at.map(|raw| when("expires_at", raw)).transpose()?,
             retry: wanted.retry.map(policy).transpose()?,
             overlap: wanted.overlap.map(overlap).transpose()?,
+            keys: wanted.keys.map(keys_of).transpose()?.unwrap_or_default(),
             unenforced: wanted.unique.map(|_policy| "unique"),
             extra: self.extra(options),
         })

@@ -477,7 +477,7 @@ begin
     return true;
 end $function$
 
-CREATE OR REPLACE FUNCTION outlast.enqueue(type text, args jsonb DEFAULT '[]'::jsonb, queue text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, scheduled_at timestamp with time zone DEFAULT NULL::timestamp with time zone, expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, timeout interval DEFAULT NULL::interval, visibility_timeout interval DEFAULT NULL::interval, retry jsonb DEFAULT NULL::jsonb, overlap text DEFAULT NULL::text, meta jsonb DEFAULT NULL::jsonb, tags text[] DEFAULT NULL::text[], id uuid DEFAULT NULL::uuid, tenant text DEFAULT NULL::text, wake boolean DEFAULT true)
+CREATE OR REPLACE FUNCTION outlast.enqueue(type text, args jsonb DEFAULT '[]'::jsonb, queue text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, scheduled_at timestamp with time zone DEFAULT NULL::timestamp with time zone, expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, timeout interval DEFAULT NULL::interval, visibility_timeout interval DEFAULT NULL::interval, retry jsonb DEFAULT NULL::jsonb, overlap text DEFAULT NULL::text, meta jsonb DEFAULT NULL::jsonb, tags text[] DEFAULT NULL::text[], id uuid DEFAULT NULL::uuid, tenant text DEFAULT NULL::text, wake boolean DEFAULT true, keys jsonb DEFAULT NULL::jsonb)
  RETURNS uuid
  LANGUAGE plpgsql
  SECURITY DEFINER
@@ -485,6 +485,7 @@ CREATE OR REPLACE FUNCTION outlast.enqueue(type text, args jsonb DEFAULT '[]'::j
 AS $function$
 declare
     new_id constant uuid := coalesce(enqueue.id, outlast.new_id());
+    -- A key that is null is refused, and not left out: its job would escape its limits.
     options constant jsonb := jsonb_strip_nulls(jsonb_build_object(
         'queue', queue,
         'priority', priority,
@@ -495,11 +496,12 @@ declare
         'retry', retry,
         'overlap', overlap,
         'tags', tags
-    ));
+    )) || case when keys is null then '{}'::jsonb else jsonb_build_object('keys', keys) end;
     job constant jsonb := jsonb_strip_nulls(jsonb_build_object(
             'type', enqueue.type,
-            'id', new_id,
-            'options', nullif(options, '{}')))
+            'id', new_id))
+        || case when options = '{}' then '{}'::jsonb
+            else jsonb_build_object('options', options) end
         || jsonb_build_object('args', args)
         || case when meta is null then '{}'::jsonb else jsonb_build_object('meta', meta) end;
     wrong constant text := coalesce(outlast.problem(job), outlast.tenant_problem(tenant));
@@ -639,6 +641,44 @@ AS $function$
     select jsonb_typeof(given) = 'number' and given #>> '{}' ~ '^[0-9]{1,18}$'
 $function$
 
+CREATE OR REPLACE FUNCTION outlast.keys_problem(keys jsonb)
+ RETURNS text
+ LANGUAGE plpgsql
+ IMMUTABLE PARALLEL SAFE
+AS $function$
+declare
+    expected constant text :=
+        'field `keys` must be an object of texts such as `{"tenant": "42"}`';
+    many integer;
+    name text;
+    given text;
+begin
+    if keys is null then
+        return null;
+    elsif jsonb_typeof(keys) <> 'object' then
+        return expected;
+    elsif exists (
+        select 1 from jsonb_each(keys) e
+        where jsonb_typeof(e.value) not in ('string', 'number', 'boolean'))
+    then
+        return expected;
+    end if;
+    many := (select count(*) from jsonb_object_keys(keys));
+    if many > 4 then
+        return format('field `keys` holds %s keys; at most 4 are taken', many);
+    end if;
+    for name, given in select key, value from jsonb_each_text(keys) order by key collate "C" loop
+        if name !~ '^[a-z0-9_.-]{1,64}$' then
+            return format('field `keys` names a key `%s`; a name has 1 to 64 characters '
+                || 'out of a-z, 0-9, `_`, `.` and `-`', name);
+        elsif octet_length(given) > 256 then
+            return format('field `keys` has a value for `%s` of %s bytes; at most 256 are taken',
+                name, octet_length(given));
+        end if;
+    end loop;
+    return null;
+end $function$
+
 CREATE OR REPLACE FUNCTION outlast.longest()
  RETURNS bigint
  LANGUAGE sql
@@ -760,7 +800,7 @@ begin
         return 'field `pending` must be true or false';
     end if;
     given := outlast.wish(job, 'retry');
-    return coalesce(outlast.time_problem(job),
+    return coalesce(outlast.time_problem(job), outlast.keys_problem(outlast.wish(job, 'keys')),
         case when outlast.wish(job, 'pending') = 'true' and coalesce(
             outlast.wish(job, 'scheduled_at'), outlast.wish(job, 'delay_until'),
             outlast.wish(job, 'delay_ms'), outlast.wish(job, 'delay')) is not null

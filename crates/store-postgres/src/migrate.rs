@@ -27,6 +27,10 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration { name: "0002_keys", text: include_str!("../migrations/0002_keys.sql") },
     Migration { name: "0003_limits", text: include_str!("../migrations/0003_limits.sql") },
+    Migration {
+        name: "0004_keys_by_sql",
+        text: include_str!("../migrations/0004_keys_by_sql.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

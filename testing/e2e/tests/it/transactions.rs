@@ -322,6 +322,21 @@ fn policies() -> Vec<Value> {
     all
 }
 
+fn keys() -> Vec<Value> {
+    let mut keys = values(
+        r#"[null, {}, [], "tenant=42", 42, {"tenant": "42"}, {"tenant": 42, "beta": true},
+            {"tenant": ""}, {"tenant": null}, {"tenant": ["42"]}, {"tenant": {}}, {"": "1"},
+            {"Tenant": "42"}, {"a b": "1"}, {"\u00e4": "1"}, {"a.b_c-1": "\u00e4"},
+            {"a": "1", "b": "1", "c": "1", "d": "1"},
+            {"a": "1", "b": "1", "c": "1", "d": "1", "e": "1"}]"#,
+    );
+    keys.extend([64, 65].map(|length| json!({ "n".repeat(length): "1" })));
+    keys.extend([256, 257].map(|length| json!({ "tenant": "v".repeat(length) })));
+    let mut all = asking(&["keys"], &keys);
+    all.push(json!({"type": "a", "args": [], "keys": {"tenant": "42"}}));
+    all
+}
+
 /// Times and the id are of the moment.
 fn lasting(mut job: Value) -> Value {
     // Who enqueued it differs with the door.
@@ -342,7 +357,7 @@ fn both_doors_take_the_same_jobs_make_the_same_of_them_and_refuse_the_rest_in_th
     let program = program(&scene);
     let mut wrong = Vec::new();
     let (mut taken, mut refused) = (0, 0);
-    let jobs = [odd_envelopes(), names(), numbers_and_lengths(), times(), policies()];
+    let jobs = [odd_envelopes(), names(), numbers_and_lengths(), times(), policies(), keys()];
     for job in jobs.into_iter().flatten() {
         let by_http = scene.api().post("/ojs/v1/jobs", &job);
         let literal = job.to_string().replace('\'', "''");
@@ -381,7 +396,8 @@ fn expiry_and_schedule_given_in_sql_are_kept() {
         "select outlast.enqueue('email.send', '[1]', queue => 'mail', priority => 7,
              scheduled_at => '2100-01-31 12:00:00.5+00', expires_at => '2100-02-01 00:00Z',
              timeout => '90 seconds', retry => '{\"max_attempts\": 9}', tags => '{a,b}',
-             meta => '{\"note\": null}', tenant => 'acme', overlap => 'forbidden')",
+             meta => '{\"note\": null}', tenant => 'acme', overlap => 'forbidden',
+             keys => '{\"tenant\": 42}')",
     );
     let job = scene.api().ojs_job(&id);
     let seen = json!({
@@ -389,6 +405,7 @@ fn expiry_and_schedule_given_in_sql_are_kept() {
         "scheduled_at": job["scheduled_at"], "expires_at": job["expires_at"],
         "timeout_ms": job["timeout_ms"], "max_attempts": job["max_attempts"],
         "tags": job["tags"], "note": job["meta"].get("note"), "tenant": job["meta"]["tenant_id"],
+        "keys": job["keys"],
     });
     assert_eq!(
         seen,
@@ -396,7 +413,7 @@ fn expiry_and_schedule_given_in_sql_are_kept() {
             "queue": "mail", "priority": 7, "state": "scheduled",
             "scheduled_at": "2100-01-31T12:00:00.5Z", "expires_at": "2100-02-01T00:00:00Z",
             "timeout_ms": 90_000, "max_attempts": 9, "tags": ["a", "b"], "note": null,
-            "tenant": "acme",
+            "tenant": "acme", "keys": {"tenant": "42"},
         })
     );
     let soon = program.run(

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use outlast_core::keys::Keys;
 use outlast_core::limit::{GateId, LimitName};
 use outlast_core::time::Timestamp;
-use outlast_store::apply::limit::{Chosen, Head, LANES_LOOKED_AT, Lane, Limits};
+use outlast_store::apply::limit::{Chosen, Head, LANES_LOOKED_AT, Lane, Limits, heads_of_each};
 use outlast_store::command::{ClassId, SetLimit};
 use outlast_store::limit::{LimitRecord, rate_columns};
 use outlast_store::reply::Blocked;
@@ -207,14 +207,20 @@ impl Tx<'_> {
             // Someone is changing them.
             return Ok(TakenByLimits { passed_over: classes.to_vec(), ..TakenByLimits::default() });
         };
-        let (heads, now) = self.heads(&lanes, wanted).await?;
         let max = usize::try_from(wanted).unwrap_or(0);
+        let each = heads_of_each(lanes.len(), max);
+        let (heads, now) = self.heads(&lanes, each).await?;
         let chosen = self.gates.choose(&lanes, heads, max, (&self.outbox.gates, now));
         let mut taken = self.take_chosen(&lanes, &chosen).await?;
         if i64::try_from(taken.rows.len()).unwrap_or(i64::MAX) < wanted {
             let (passed_over, blocked) = chosen.left(&lanes);
             taken.passed_over.extend(passed_over);
             taken.blocked.extend(blocked);
+            if each < max {
+                taken.passed_over.extend(chosen.exhausted(&lanes, each));
+            }
+            taken.passed_over.sort_unstable();
+            taken.passed_over.dedup();
         }
         let used: HashMap<i64, i64> = lanes
             .iter()
@@ -287,13 +293,14 @@ impl Tx<'_> {
         Ok(Some(lanes))
     }
 
-    /// Locks and reads the gates of the lanes, and returns the first `wanted` jobs of each, with
+    /// Locks and reads the gates of the lanes, and returns the first `each` jobs of each, with
     /// the time.
     async fn heads(
         &mut self,
         lanes: &[Lane],
-        wanted: i64,
+        each: usize,
     ) -> Result<(Vec<Head>, Timestamp), Failure> {
+        let each = i64::try_from(each).unwrap_or(i64::MAX);
         let missing = self.gates.missing(lanes);
         let ids: Vec<i64> = missing.iter().map(|gate| gate.id.0).collect();
         let names: Vec<String> = missing.iter().map(|gate| gate.name.to_string()).collect();
@@ -311,7 +318,7 @@ impl Tx<'_> {
             Statement::new(MAKE_GATES, values![ids.clone(), names, of]),
             Statement::new(LOCK_GATES, values![ids.clone()]),
             Statement::new(COUNT_GATES, values![ids]),
-            Statement::new(HEADS, values![numbers, classes, of_class, now, wanted]),
+            Statement::new(HEADS, values![numbers, classes, of_class, now, each]),
         ];
         let read = self.query_all(statements).await?;
         let rows = |at: usize| read.get(at).map_or(&[][..], Vec::as_slice);

@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 
 use outlast_core::budget::Spent;
 use outlast_core::id::Epoch;
-use outlast_core::limit::GateId;
 use outlast_store::StoreError;
 use outlast_store::apply::claim::{ActiveRow, Candidate, may_claim, plain_may_claim, take};
 use outlast_store::apply::limit::Lane;
@@ -97,7 +96,7 @@ impl Tx<'_> {
             // Jobs that have expired are passed over and left to the sweep.
             after = Some((last.rank, last.seq));
             for head in candidates {
-                claimed.extend(self.take(&head, &claim.claimant, Vec::new())?);
+                claimed.extend(self.take(&head, &claim.claimant, None)?);
             }
         }
         Ok(())
@@ -163,27 +162,18 @@ impl Tx<'_> {
         rows.collect::<Result<_, _>>().map_err(failed)
     }
 
-    /// Takes a job of a lane. One that has other keys than the lane's is left: it only looks as if
-    /// it were of the lane, and passes other gates.
-    pub(super) fn take_of_lane(
-        &mut self,
-        head: &HeadRow,
-        lane: &Lane,
-        claim: &Claim,
-    ) -> Result<Option<Claimed>, StoreError> {
-        if lane.number.is_some() && self.stored_by_seq(head.seq)?.keys != *lane.keys {
-            return Ok(None);
-        }
-        self.take(head, &claim.claimant, lane.gate_ids())
-    }
-
-    /// Takes one job, or returns `None` when it has expired.
-    fn take(
+    /// Takes one job, or returns `None` when it has expired. One that has other keys than its lane
+    /// is left, too: it only looks as if it were of the lane, and passes other gates.
+    pub(super) fn take(
         &mut self,
         head: &HeadRow,
         claimant: &Claimant,
-        gates: Vec<GateId>,
+        lane: Option<&Lane>,
     ) -> Result<Option<Claimed>, StoreError> {
+        let stored = self.stored_by_seq(head.seq)?;
+        if lane.is_some_and(|lane| lane.number.is_some() && stored.keys != *lane.keys) {
+            return Ok(None);
+        }
         let candidate = Candidate {
             seq: head.seq,
             class: head.class,
@@ -192,9 +182,9 @@ impl Tx<'_> {
             life: head.life,
             spent: head.spent,
             isolated: self.classes.key(head.class)?.isolated,
-            stored: self.stored_by_seq(head.seq)?,
+            stored,
             checkpoint: self.checkpoint(head.seq, head.epoch)?,
-            gates,
+            gates: lane.map(Lane::gate_ids).unwrap_or_default(),
         };
         let bench = self.context;
         let Ok(taken) = take(candidate, claimant, &bench, &mut self.outbox) else {

@@ -1,8 +1,10 @@
 //! Limits: the lanes of claimable jobs, the gates that they pass, and claims through them.
 
+use std::collections::{HashMap, HashSet};
+
 use outlast_core::keys::Keys;
 use outlast_core::limit::{GateId, LimitName};
-use outlast_store::apply::limit::{Gates, Head, LANES_LOOKED_AT, Lane, Limits};
+use outlast_store::apply::limit::{Gates, Head, LANES_LOOKED_AT, Lane, Limits, heads_of_each};
 use outlast_store::command::{Claim, ClassId, SetLimit};
 use outlast_store::limit::{LimitRecord, rate_columns};
 use outlast_store::reply::Claims;
@@ -45,6 +47,8 @@ impl Tx<'_> {
         claims: &mut Claims,
     ) -> Result<(), StoreError> {
         let mut gates = Gates::default();
+        // Jobs that have expired, and those of other keys than their lane's.
+        let mut skipped: HashSet<i64> = HashSet::new();
         loop {
             let wanted = max.saturating_sub(claims.jobs.len());
             if wanted == 0 {
@@ -52,21 +56,29 @@ impl Tx<'_> {
             }
             let lanes = self.lanes(classes)?;
             self.read_gates(&mut gates, &lanes)?;
-            let (rows, heads) = self.heads(&lanes, wanted)?;
+            let each = heads_of_each(lanes.len(), wanted).saturating_add(skipped.len());
+            let (rows, mut heads) = self.heads(&lanes, each)?;
+            heads.retain(|head| !skipped.contains(&head.seq));
             let now = self.context.now;
             let mut chosen = gates.choose(&lanes, heads, wanted, (&self.outbox.gates, now));
-            let mut taken = 0_usize;
+            let rows: HashMap<i64, HeadRow> = rows.into_iter().map(|row| (row.seq, row)).collect();
+            let mut goes_on = false;
             for head in std::mem::take(&mut chosen.heads) {
-                let row = rows.iter().find(|row| row.seq == head.seq);
+                let row = rows.get(&head.seq);
                 let (Some(row), Some(lane)) = (row, lanes.get(head.lane)) else { continue };
-                if let Some(claimed) = self.take_of_lane(row, lane, claim)? {
-                    gates.started(lane);
-                    self.keep_starts(&gates, lane)?;
-                    claims.jobs.push(claimed);
-                    taken += 1;
+                goes_on = true;
+                match self.take(row, &claim.claimant, Some(lane))? {
+                    Some(claimed) => {
+                        gates.started(lane);
+                        self.keep_starts(&gates, lane)?;
+                        claims.jobs.push(claimed);
+                    }
+                    None => {
+                        skipped.insert(head.seq);
+                    }
                 }
             }
-            if taken == 0 {
+            if !goes_on {
                 let (again, blocked) = chosen.left(&lanes);
                 claims.passed_over.extend(again);
                 claims.blocked.extend(blocked);
@@ -141,15 +153,11 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Returns the first `wanted` jobs of each lane.
-    fn heads(
-        &self,
-        lanes: &[Lane],
-        wanted: usize,
-    ) -> Result<(Vec<HeadRow>, Vec<Head>), StoreError> {
+    /// Returns the first `each` jobs of each lane.
+    fn heads(&self, lanes: &[Lane], each: usize) -> Result<(Vec<HeadRow>, Vec<Head>), StoreError> {
         let (mut rows, mut heads) = (Vec::new(), Vec::new());
         for (nth, lane) in lanes.iter().enumerate() {
-            for row in self.head_rows(lane.class, lane.number, wanted)? {
+            for row in self.head_rows(lane.class, lane.number, each)? {
                 heads.push(Head { lane: nth, rank: row.rank, seq: row.seq });
                 rows.push(row);
             }

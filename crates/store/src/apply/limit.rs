@@ -20,6 +20,19 @@ use crate::reply::Blocked;
 /// lane on each time.
 pub const LANES_LOOKED_AT: u32 = 32;
 
+/// About how many heads of lanes one claim reads.
+const HEADS_MAX: usize = 8_192;
+/// How many heads of each lane it reads at least.
+const HEADS_MIN: usize = 16;
+
+/// Returns how many heads of each lane a claim of `wanted` jobs reads: all that it could take,
+/// unless there are many lanes.
+#[must_use]
+pub fn heads_of_each(lanes: usize, wanted: usize) -> usize {
+    let share = HEADS_MAX.checked_div(lanes).unwrap_or(HEADS_MAX);
+    wanted.min(share.max(HEADS_MIN))
+}
+
 /// Decides whether a limit may be set, and what that changes; `count` is how many limits there are.
 ///
 /// # Errors
@@ -199,6 +212,20 @@ pub struct Chosen {
 }
 
 impl Chosen {
+    /// Returns the classes of lanes of which all `each` heads that were read are chosen: there may be
+    /// more of them.
+    #[must_use]
+    pub fn exhausted(&self, lanes: &[Lane], each: usize) -> Vec<ClassId> {
+        let mut counts = vec![0_usize; lanes.len()];
+        for head in &self.heads {
+            if let Some(count) = counts.get_mut(head.lane) {
+                *count += 1;
+            }
+        }
+        let full = lanes.iter().zip(counts).filter(|(_, count)| *count >= each);
+        full.map(|(lane, _)| lane.class).collect()
+    }
+
     /// Says what a claim that came back short may still find: the classes that are worth another
     /// look soon, and those whose jobs wait for a limit.
     #[must_use]

@@ -36,6 +36,7 @@ cases![
     what_gates_count_survives_a_crash,
     limited_jobs_go_in_the_order_of_the_others,
     gates_that_are_not_in_use_are_forgotten_and_others_are_not,
+    expired_jobs_at_the_front_of_a_lane_hold_up_no_others,
 ];
 
 fn name(name: &str) -> LimitName {
@@ -473,4 +474,18 @@ fn gates_that_are_not_in_use_are_forgotten_and_others_are_not<H: Harness>(
         world.prune(Timestamp(now.0 - 1_000_000));
     }
     assert_eq!(world.grab_ids(hand, 10), [rated[1]]);
+}
+
+fn expired_jobs_at_the_front_of_a_lane_hold_up_no_others<H: Harness>(world: &mut World<'_, H>) {
+    world.limit(per_tenant(1));
+    let hand = world.worker();
+    for _ in 0..3 {
+        let mut job = world.job();
+        job.rules.expires_at = Some(world.now().after(Span(10)));
+        job.keys = keys(&[("tenant", "a")]);
+        world.add(job);
+    }
+    let job = world.of_tenant("a");
+    world.wait(Span(11));
+    assert_eq!(world.grab_ids(hand, 1), [job]);
 }

@@ -149,6 +149,20 @@ fn only_limits_on_keys_tell_the_jobs_of_a_class_apart() {
 }
 
 #[test]
+fn fewer_heads_of_each_lane_are_read_when_there_are_many_and_the_rest_is_not_taken_for_gone() {
+    assert_eq!(heads_of_each(1, 512), 512);
+    assert_eq!(heads_of_each(64, 512), 128);
+    assert_eq!(heads_of_each(64, 5), 5);
+    assert_eq!(heads_of_each(100_000, 512), 16);
+    let limits: Limits = [per_tenant(5)].into_iter().collect();
+    let (lanes, heads) = two_tenants(&limits, 3);
+    let none = GateChanges::default();
+    let chosen = read_all(&lanes, 0).choose(&lanes, heads, 10, (&none, NOW));
+    assert_eq!(chosen.exhausted(&lanes, 3), [ClassId(1), ClassId(1)]);
+    assert_eq!(chosen.exhausted(&lanes, 4), []);
+}
+
+#[test]
 fn many_shut_lanes_are_no_proof_about_the_others() {
     let limits: Limits = [per_tenant(0)].into_iter().collect();
     let key = class(true);

@@ -10,10 +10,11 @@ use crate::command::Batch;
 use crate::conformance::Harness;
 use crate::error::StoreError;
 use crate::event::{EventPage, EventQuery};
+use crate::limit::GateQuery;
 use crate::model::ModelStore;
 use crate::query::{JobPage, JobQuery, LogQuery, Page};
 use crate::record::WorkerBrief;
-use crate::reply::Applied;
+use crate::reply::{Applied, Reply};
 use crate::store::Store;
 
 fn same<T: PartialEq + Debug>(what: &str, model: &T, store: &T) -> Result<(), String> {
@@ -28,7 +29,14 @@ pub(super) fn replies(batch: &Batch, model: &Applied, store: &Applied) -> Result
     same("number of replies", &model.replies.len(), &store.replies.len())?;
     let pairs = model.replies.iter().zip(&store.replies);
     for (n, ((model, store), command)) in pairs.zip(&batch.commands).enumerate() {
-        same(&format!("reply {n} to {command:#?}"), model, store)?;
+        let name = format!("reply {n} to {command:#?}");
+        match (model, store) {
+            // A store says of a class that it is blocked as far as it looked.
+            (Reply::Claimed(Ok(model)), Reply::Claimed(Ok(store))) => {
+                same(&name, &model.jobs, &store.jobs)?;
+            }
+            (model, store) => same(&name, model, store)?,
+        }
     }
     Ok(())
 }
@@ -83,6 +91,11 @@ pub(super) fn reads<H: Harness>(
     }
     both.same("backlog", ModelStore::backlog, H::Store::backlog, |all| all)?;
     both.same("tally", ModelStore::tally, H::Store::tally, |all| all)?;
+    both.same("limits", ModelStore::limits, H::Store::limits, |all| all)?;
+    for limit in harness.block_on(model.limits()).map_err(|error| error.to_string())? {
+        let query = || GateQuery { name: limit.limit.name.clone(), limit: 100 };
+        both.same("gates", |it| it.gates(query()), |it| it.gates(query()), |all| all)?;
+    }
     both.same("queues", ModelStore::queues, H::Store::queues, |all| all)?;
     let page = || Page { limit: 100, cursor: None };
     both.same(

@@ -5,9 +5,11 @@ use std::num::NonZeroU32;
 
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::evidence::{Evidence, EvidenceCode};
+use outlast_core::gate::Rate;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Overlap, Rules, State};
 use outlast_core::keys::Keys;
+use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::retry::{OnExhaustion, RetryPolicy};
 use outlast_core::time::{Span, Timestamp};
 use uuid::Uuid;
@@ -16,8 +18,8 @@ use super::script::{AsWho, ClaimSort, Detail, How, JOBS, Order, Spec, Step, Wish
 use crate::command::{
     Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, Command, EndDetail, Extend, Fence,
     Finish, First, JobOrder, Lapse, LeadershipFence, LeadershipRequest, LogChunk, NewJob, Origin,
-    Payload, Progress, Prune, QueueOrder, RETENTION, Registration, Renew, ReportedOutcome,
-    Reporter, Route, Start, Strand, Sweep, WorkerMove, WorkerRole,
+    Payload, Progress, Prune, QueueOrder, RETENTION, Registration, RemoveLimit, Renew,
+    ReportedOutcome, Reporter, Route, SetLimit, Start, Strand, Sweep, WorkerMove, WorkerRole,
 };
 use crate::conformance::Harness;
 use crate::idempotency::EnqueueOnce;
@@ -225,6 +227,7 @@ impl<H: Harness> View<'_, H> {
             Wish::Sweep { .. }
             | Wish::Strand { .. }
             | Wish::Queue { .. }
+            | Wish::Limit { .. }
             | Wish::Leadership { .. }
             | Wish::Prune { .. } => self.about_time(wish),
         }
@@ -290,6 +293,7 @@ impl<H: Harness> View<'_, H> {
                 let (queue, by) = (queue_name(*queue), "someone".into());
                 Command::Queue(QueueOrder { queue, paused: *paused, by })
             }
+            Wish::Limit { which, most } => limit(*which, *most),
             Wish::Leadership { server, hold } => {
                 let (name, holder) = (RETENTION.to_owned(), server_id(*server));
                 Command::Leadership(LeadershipRequest { name, holder, hold: hold.map(Span) })
@@ -448,4 +452,20 @@ fn new_job(spec: &Spec, now: Timestamp) -> NewJob {
         origin: if jitter { Origin::Ojs } else { Origin::Execution },
         by: String::new(),
     }
+}
+
+fn limit(which: u8, most: Option<u32>) -> Command {
+    let by = "operator".to_owned();
+    let name = LimitName::new(&format!("limit-{which}")).unwrap();
+    let Some(most) = most else {
+        return Command::RemoveLimit(RemoveLimit { name, configured: false, by });
+    };
+    let (scope, rate) = match which {
+        0 => (Scope::Key("tenant".into()), None),
+        1 => (Scope::Queue(queue_name(0)), None),
+        _ => (Scope::Key("tenant".into()), Rate::new(most, Span(300))),
+    };
+    let concurrency = rate.is_none().then_some(most);
+    let limit = Limit { name, scope, concurrency, rate };
+    Command::SetLimit(Box::new(SetLimit { limit, configured: false, by }))
 }

@@ -38,26 +38,101 @@ pub(super) struct Step {
 #[derive(Clone, Debug)]
 pub(super) enum Wish {
     Enqueue(Vec<Spec>),
-    EnqueueOnce { key: u8, request: u8, specs: Vec<Spec> },
-    Claim { worker: u8, max: u32, sort: ClaimSort },
-    Fetch { client: Option<u8>, max: u32, both: bool, tenant: bool },
-    Start { job: u8, as_who: AsWho },
-    Finish { job: u8, as_who: AsWho, how: How, detail: Detail },
-    Progress { job: u8, as_who: AsWho },
-    Extend { client: u8, jobs: Vec<u8> },
-    Renew { worker: u8 },
-    Register { worker: u8, plain: Option<u8> },
-    Attach { worker: u8, late: bool },
-    Tell { worker: u8, event: WorkerEvent, session: Option<bool> },
-    Lapse { worker: u8, watched: bool, scope: LapseScope, mass: bool },
-    Order { job: u8, order: Order, tenant: bool },
-    Sweep { watched: u64 },
-    Strand { class: i64, ago: u64, limit: u32 },
-    Queue { queue: u8, paused: bool },
-    Log { job: u8, n: u32, stream: Stream },
-    ForgetWorker { worker: u8 },
-    Leadership { server: u8, hold: Option<u64> },
-    Prune { ago: i64, limit: u32, stale: bool },
+    EnqueueOnce {
+        key: u8,
+        request: u8,
+        specs: Vec<Spec>,
+    },
+    Claim {
+        worker: u8,
+        max: u32,
+        sort: ClaimSort,
+    },
+    Fetch {
+        client: Option<u8>,
+        max: u32,
+        both: bool,
+        tenant: bool,
+    },
+    Start {
+        job: u8,
+        as_who: AsWho,
+    },
+    Finish {
+        job: u8,
+        as_who: AsWho,
+        how: How,
+        detail: Detail,
+    },
+    Progress {
+        job: u8,
+        as_who: AsWho,
+    },
+    Extend {
+        client: u8,
+        jobs: Vec<u8>,
+    },
+    Renew {
+        worker: u8,
+    },
+    Register {
+        worker: u8,
+        plain: Option<u8>,
+    },
+    Attach {
+        worker: u8,
+        late: bool,
+    },
+    Tell {
+        worker: u8,
+        event: WorkerEvent,
+        session: Option<bool>,
+    },
+    Lapse {
+        worker: u8,
+        watched: bool,
+        scope: LapseScope,
+        mass: bool,
+    },
+    Order {
+        job: u8,
+        order: Order,
+        tenant: bool,
+    },
+    Sweep {
+        watched: u64,
+    },
+    Strand {
+        class: i64,
+        ago: u64,
+        limit: u32,
+    },
+    Queue {
+        queue: u8,
+        paused: bool,
+    },
+    /// Sets a limit, or removes it.
+    Limit {
+        which: u8,
+        most: Option<u32>,
+    },
+    Log {
+        job: u8,
+        n: u32,
+        stream: Stream,
+    },
+    ForgetWorker {
+        worker: u8,
+    },
+    Leadership {
+        server: u8,
+        hold: Option<u64>,
+    },
+    Prune {
+        ago: i64,
+        limit: u32,
+        stale: bool,
+    },
 }
 
 /// How a native worker claims.
@@ -263,6 +338,8 @@ fn about_the_rest() -> BoxedStrategy<Wish> {
         3 => (1..6_i64, 0..2000_u64, 1..4_u32)
             .prop_map(|(class, ago, limit)| Wish::Strand { class, ago, limit }),
         1 => (0..2_u8, any::<bool>()).prop_map(|(queue, paused)| Wish::Queue { queue, paused }),
+        1 => (0..3_u8, option::weighted(0.6, 1..4_u32))
+            .prop_map(|(which, most)| Wish::Limit { which, most }),
         2 => (0..3_u8, option::weighted(0.8, 0..1500_u64))
             .prop_map(|(server, hold)| Wish::Leadership { server, hold }),
         2 => (-1..3000_i64, 1..4_u32, any::<u8>()).prop_map(|(ago, limit, n)| {

@@ -8,13 +8,14 @@ use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
 use outlast_store::arrival::{Arrival, ArrivalNumber, ArrivalState};
+use outlast_store::command::ClassId;
 use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::migration::SchemaStatus;
 use outlast_store::partitions::{Maintain, Maintained};
 use outlast_store::query::{
-    Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
-    QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
+    Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, OldestClaimable,
+    Page, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
 use outlast_store::record::{
     AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
@@ -265,6 +266,13 @@ impl Store for PostgresStore {
         workers: Vec<WorkerId>,
     ) -> Result<Vec<CancelledAttempt>, StoreError> {
         read::worker::cancelled_of(&self.inner.background.get().await?, &workers).await
+    }
+
+    async fn oldest_claimable(
+        &self,
+        classes: Vec<ClassId>,
+    ) -> Result<Vec<OldestClaimable>, StoreError> {
+        read::queue::oldest_claimable(&self.inner.readers.get().await?, &classes).await
     }
 
     async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError> {

@@ -9,14 +9,17 @@ use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
+use outlast_store::command::ClassId;
 use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::migration::SchemaStatus;
 use outlast_store::query::{
-    Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
-    QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
+    Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, OldestClaimable,
+    Page, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
-use outlast_store::record::{AttemptRecord, InFlightJob, JobRecord, WorkerBrief, WorkerRecord};
+use outlast_store::record::{
+    AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
+};
 use outlast_store::tally::ClassCounts;
 use outlast_store::{Applied, Batch, Clock, Store, StoreError};
 use tokio::sync::oneshot;
@@ -200,6 +203,20 @@ impl Store for SqliteStore {
 
     async fn in_flight_of(&self, worker: WorkerId) -> Result<Vec<InFlightJob>, StoreError> {
         self.read_in_background(move |db| read::worker::in_flight_of(db, worker)).await
+    }
+
+    async fn cancelled_of(
+        &self,
+        workers: Vec<WorkerId>,
+    ) -> Result<Vec<CancelledAttempt>, StoreError> {
+        self.read_in_background(move |db| read::worker::cancelled_of(db, &workers)).await
+    }
+
+    async fn oldest_claimable(
+        &self,
+        classes: Vec<ClassId>,
+    ) -> Result<Vec<OldestClaimable>, StoreError> {
+        self.read(move |db| read::queue::oldest_claimable(db, &classes)).await
     }
 
     async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError> {

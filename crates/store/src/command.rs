@@ -506,13 +506,22 @@ pub struct Prune {
     /// Jobs that ended before this go, with their attempts and output; events of the UTC
     /// days before it too, in the end (see [`crate::Store::maintain`]).
     pub finished_before: Timestamp,
-    /// Lapsed and stopped workers whose row changed last before this go.
+    /// Lapsed and stopped workers whose row changed last before this go; leaders of tasks whose
+    /// leases were over before it too, but for this one's.
     pub workers_before: Timestamp,
     /// How many rows of each sort at most.
     pub limit: u32,
     /// Whether the jobs are looked at from the oldest on. Otherwise the look goes on where the
     /// last one ended, behind those that were not to go, such as dead letters.
     pub from_start: bool,
+}
+
+impl Prune {
+    /// Returns which leases of leadership go: those that were over before this.
+    #[must_use]
+    pub fn leaders_before(&self, now: Timestamp) -> Timestamp {
+        self.workers_before.min(now)
+    }
 }
 
 /// The task of deleting what need not be kept.

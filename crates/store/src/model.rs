@@ -34,14 +34,14 @@ use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
 
 use crate::arrival::EnqueuedArrived;
-use crate::command::{Batch, Command};
+use crate::command::{Batch, ClassId, Command};
 use crate::error::StoreError;
 use crate::event::{EventPage, EventQuery};
 use crate::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use crate::partitions::{Maintain, Maintained};
 use crate::query::{
-    Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
-    QueuePause, QueueStats, WorkerPage, WorkerQuery,
+    Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, OldestClaimable,
+    Page, QueuePause, QueueStats, WorkerPage, WorkerQuery,
 };
 use crate::record::{
     AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
@@ -261,6 +261,14 @@ impl Store for ModelStore {
             held.map(move |held| CancelledAttempt { worker, job: held.job, epoch: held.epoch })
         };
         Ok(workers.into_iter().flat_map(of).collect())
+    }
+
+    async fn oldest_claimable(
+        &self,
+        classes: Vec<ClassId>,
+    ) -> Result<Vec<OldestClaimable>, StoreError> {
+        let tables = self.open()?;
+        Ok(classes.into_iter().filter_map(|class| tables.oldest_claimable(class)).collect())
     }
 
     async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError> {

@@ -174,6 +174,17 @@ pub struct Claimable {
     pub count: u32,
 }
 
+/// The job of a class that has been claimable for longest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OldestClaimable {
+    /// The class in whose line it waits.
+    pub class: ClassId,
+    /// The job.
+    pub job: JobId,
+    /// Since when it has been claimable.
+    pub since: Timestamp,
+}
+
 impl From<ClassCounts> for ClassBacklog {
     fn from(class: ClassCounts) -> Self {
         let ready = class.counts.state(State::Available) > 0;

@@ -11,14 +11,14 @@ use outlast_core::time::Timestamp;
 use uuid::Uuid;
 
 use crate::arrival::{Arrival, ArrivalNumber, ArrivalState};
-use crate::command::Batch;
+use crate::command::{Batch, ClassId};
 use crate::error::StoreError;
 use crate::event::{EventPage, EventQuery};
 use crate::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use crate::partitions::{Maintain, Maintained};
 use crate::query::{
-    Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, Page,
-    QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
+    Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, OldestClaimable,
+    Page, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
 use crate::record::{
     AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
@@ -84,21 +84,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns the attempts that a worker holds.
     async fn in_flight_of(&self, worker: WorkerId) -> Result<Vec<InFlightJob>, StoreError>;
 
-    /// Returns the attempts of cancelled jobs that these workers still hold, in no order. A store
-    /// that many servers share reads them at once.
+    /// Returns the attempts of cancelled jobs that these workers still hold, in no order.
     async fn cancelled_of(
         &self,
         workers: Vec<WorkerId>,
-    ) -> Result<Vec<CancelledAttempt>, StoreError> {
-        let mut all = Vec::new();
-        for worker in workers {
-            let held = self.in_flight_of(worker).await?;
-            all.extend(held.iter().filter(|attempt| attempt.cancelled).map(|attempt| {
-                CancelledAttempt { worker, job: attempt.job, epoch: attempt.epoch }
-            }));
-        }
-        Ok(all)
-    }
+    ) -> Result<Vec<CancelledAttempt>, StoreError>;
 
     /// Returns every class and whether it has claimable jobs.
     async fn backlog(&self) -> Result<Vec<ClassBacklog>, StoreError>;
@@ -124,6 +114,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns the classes that have claimable jobs, and how many: counting stops at `max` of
     /// each. It takes as long as there are such classes, whatever others there are.
     async fn claimable(&self, max: u32) -> Result<Vec<Claimable>, StoreError>;
+
+    /// Returns the job of each of these classes that has been claimable for longest. Where very
+    /// many wait, it is looked for among those that are next in line at each priority. A class
+    /// without claimable jobs is left out.
+    async fn oldest_claimable(
+        &self,
+        classes: Vec<ClassId>,
+    ) -> Result<Vec<OldestClaimable>, StoreError>;
 
     /// Returns every queue with its counts, by name.
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError>;

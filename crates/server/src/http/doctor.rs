@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use outlast_core::job::State;
 use outlast_core::time::{BootTime, Span, Timestamp};
-use outlast_store::command::{ClassKey, Route as JobRoute};
-use outlast_store::query::{JobQuery, Page, QueueStats, StoreFacts};
+use outlast_store::command::{ClassId, ClassKey, Route as JobRoute};
+use outlast_store::query::{JobQuery, OldestClaimable, Page, QueueStats, StoreFacts};
 use outlast_store::record::{JobRecord, WorkerRecord};
 use outlast_store::tally::ClassCounts;
 use outlast_wire::json::Object;
@@ -30,9 +30,8 @@ const LOOK_FRESH: Span = Span::from_secs(5);
 const NAMED_MAX: usize = 50;
 /// Most claimed jobs that are checked for a start.
 const UNSTARTED_MAX: u32 = 500;
-/// Most classes of isolated jobs that are looked at, and most of their jobs that wait.
-const ISOLATED_CLASSES_MAX: usize = 10;
-const ISOLATED_MAX: u32 = 500;
+/// Most classes of isolated jobs that are looked at.
+const ISOLATED_MAX: usize = 10;
 
 pub(super) fn routes() -> Routes {
     Routes::new().add(
@@ -146,8 +145,9 @@ fn untaken<'a>(app: &App, classes: &'a [ClassCounts]) -> Vec<(&'a ClassKey, Unta
 struct Isolated<'a> {
     key: &'a ClassKey,
     count: u64,
-    /// Those that were found among the newest that wait.
-    found: Vec<JobRecord>,
+    classes: Vec<ClassId>,
+    /// The one that has waited for longest.
+    first: Option<OldestClaimable>,
 }
 
 /// Returns the isolated jobs that some worker could run once it is idle.
@@ -160,25 +160,23 @@ async fn isolated<'a>(
         waits && app.engine.untaken(&class.key).is_none()
     });
     let mut all: Vec<Isolated<'_>> = Vec::new();
-    for ClassCounts { key, counts, .. } in waiting {
+    for ClassCounts { id, key, counts } in waiting {
         let count = counts.state(State::Available);
         if let Some(named) = all.iter_mut().find(|named| named.key.looks_like(key)) {
             named.count += count;
-            continue;
+            named.classes.push(*id);
+        } else if all.len() < ISOLATED_MAX {
+            all.push(Isolated { key, count, classes: vec![*id], first: None });
         }
-        if all.len() >= ISOLATED_CLASSES_MAX {
-            continue;
-        }
-        let query = JobQuery {
-            states: vec![State::Available],
-            queue: Some(key.queue.clone()),
-            job_type: Some(key.job_type.clone()),
-            tenant: key.tenant.clone(),
-            ..JobQuery::all(Page { limit: ISOLATED_MAX, cursor: None })
-        };
-        let jobs = app.engine.store().jobs(query).await?.jobs.into_iter();
-        let found = jobs.filter(|job| job.isolated && job.job.key.tenant == key.tenant);
-        all.push(Isolated { key, count, found: found.collect() });
+    }
+    let ids: Vec<ClassId> = all.iter().flat_map(|named| named.classes.iter().copied()).collect();
+    if ids.is_empty() {
+        return Ok(all);
+    }
+    let oldest = app.engine.store().oldest_claimable(ids).await?;
+    for named in &mut all {
+        let own = oldest.iter().filter(|oldest| named.classes.contains(&oldest.class));
+        named.first = own.min_by_key(|oldest| oldest.since).cloned();
     }
     Ok(all)
 }
@@ -247,11 +245,10 @@ fn about_isolated(object: &mut Object<'_>, class: &Isolated<'_>, now: Timestamp)
     object.text("queue", &class.key.queue);
     object.text("type", &class.key.job_type);
     object.number("count", class.count);
-    let first = class.found.iter().min_by_key(|job| job.since);
-    match first {
-        Some(job) => {
-            object.plain("first", job.job.id);
-            object.number("waits_seconds", seconds(now.since(job.since)));
+    match &class.first {
+        Some(first) => {
+            object.plain("first", first.job);
+            object.number("waits_seconds", seconds(now.since(first.since)));
         }
         None => {
             object.raw("first", "null");

@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 
+use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::command::ClassId;
-use outlast_store::query::{Claimable, ClassBacklog, QueuePause, QueueStats, looked_at, queues_of};
+use outlast_store::query::{
+    Claimable, ClassBacklog, OldestClaimable, QueuePause, QueueStats, looked_at, queues_of,
+};
 use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
 
 use crate::read::Reader;
@@ -78,7 +81,7 @@ pub(crate) async fn pauses(reader: &Reader) -> Result<Vec<QueuePause>, StoreErro
 
 /// Those that are next in line at each priority of these classes.
 const OLDEST: &str = "
-    select c.class, min(h.since)
+    select distinct on (c.class) c.class, h.since, h.seq
     from unnest($1::bigint[]) c(class)
     cross join lateral (
         with recursive ranks(rank) as (
@@ -89,22 +92,50 @@ const OLDEST: &str = "
             from ranks k where k.rank is not null)
         select k.rank from ranks k where k.rank is not null) k
     cross join lateral (
-        select r.since from ready r where r.class = c.class and r.rank = k.rank
+        select r.since, r.seq from ready r where r.class = c.class and r.rank = k.rank
         order by r.class, r.rank, r.seq limit $2) h
-    group by c.class";
+    order by c.class, h.since, h.seq";
+
+/// The number of the job of each class that has been claimable for longest, and since when.
+async fn oldest(
+    reader: &Reader,
+    classes: &[ClassId],
+) -> Result<HashMap<ClassId, (i64, Timestamp)>, StoreError> {
+    let ids: Vec<i64> = classes.iter().map(|class| class.0).collect();
+    let mut oldest = HashMap::new();
+    for row in &reader.all(OLDEST, &[&ids, &looked_at(ids.len())]).await? {
+        oldest.insert(ClassId(get(row, 0)?), (get(row, 2)?, row::time(row, 1)?));
+    }
+    Ok(oldest)
+}
+
+pub(crate) async fn oldest_claimable(
+    reader: &Reader,
+    classes: &[ClassId],
+) -> Result<Vec<OldestClaimable>, StoreError> {
+    let oldest = oldest(reader, classes).await?;
+    let numbers: Vec<i64> = oldest.values().map(|(seq, _)| *seq).collect();
+    let sql = "select seq, id from job_row where seq = any($1::bigint[])";
+    let mut ids: HashMap<i64, JobId> = HashMap::new();
+    for row in &reader.all(sql, &[&numbers]).await? {
+        ids.insert(get(row, 0)?, row::job_id(row, 1)?);
+    }
+    // One that a worker took and that was deleted meanwhile waits no more.
+    let found = oldest.into_iter().filter_map(|(class, (seq, since))| {
+        Some(OldestClaimable { class, job: *ids.get(&seq)?, since })
+    });
+    Ok(found.collect())
+}
 
 pub(crate) async fn all(reader: &Reader) -> Result<Vec<QueueStats>, StoreError> {
     let tally = tally(reader).await?;
     let mut queues = queues_of(pauses(reader).await?, &tally);
     let waiting: Vec<&ClassCounts> =
         tally.iter().filter(|class| class.counts.state(State::Available) > 0).collect();
-    let ids: Vec<i64> = waiting.iter().map(|class| class.id.0).collect();
-    let mut oldest = HashMap::new();
-    for row in &reader.all(OLDEST, &[&ids, &looked_at(ids.len())]).await? {
-        oldest.insert(ClassId(get(row, 0)?), row::time(row, 1)?);
-    }
+    let ids: Vec<ClassId> = waiting.iter().map(|class| class.id).collect();
+    let oldest = oldest(reader, &ids).await?;
     for class in waiting {
-        let since = oldest.get(&class.id).copied();
+        let since = oldest.get(&class.id).map(|(_, since)| *since);
         if let Some(stats) = queues.get_mut(&class.key.queue) {
             stats.oldest_available = [stats.oldest_available, since].into_iter().flatten().min();
         }

@@ -8,7 +8,7 @@ use outlast_store::reply::Pruned;
 
 use crate::connection::values;
 use crate::failure::Failure;
-use crate::row::{self, get};
+use crate::row::{self, get, text};
 use crate::writer::Tx;
 
 /// The next jobs that ended before `$1`. The limit that the planner knows has it follow the index.
@@ -40,6 +40,11 @@ const OLD_KEYS: &str = "with old as materialized (
      jobs as (
          delete from idempotency_job where key = any(array(select key from old)))
      select 1 from old";
+
+/// One that a server takes again at this moment stays.
+const OLD_LEADERS: &str = "delete from duty where name in (
+         select d.name from duty d where d.until < $1 and d.name <> $2
+         for update skip locked)";
 
 /// A block that a server may be storing jobs in is not left: all servers together have fewer than
 /// 256 blocks of jobs in transactions under way.
@@ -104,6 +109,8 @@ impl Tx<'_> {
                 values![prune.workers_before.0, limit],
             )
             .await?;
+        let leaders = prune.leaders_before(self.context.now).0;
+        self.write(OLD_LEADERS, values![leaders, text(&prune.leadership.name)]);
         self.leave_old_blocks().await?;
         // Last, as it locks classes that others may be storing jobs in.
         let classes = self.retire_classes().await?;

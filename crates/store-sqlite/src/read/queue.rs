@@ -1,15 +1,16 @@
 //! Queues, classes, and what is due next.
 
-use std::collections::BTreeMap;
-
 use outlast_core::job::State;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::query::{Claimable, ClassBacklog, QueuePause, QueueStats, looked_at, queues_of};
+use outlast_store::command::ClassId;
+use outlast_store::query::{
+    Claimable, ClassBacklog, OldestClaimable, QueuePause, QueueStats, looked_at, queues_of,
+};
 use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::row::failed;
+use crate::row::{self, failed};
 use crate::writer::class_of;
 
 pub(crate) fn backlog(db: &Connection) -> Result<Vec<ClassBacklog>, StoreError> {
@@ -73,43 +74,61 @@ pub(crate) fn pauses(db: &Connection) -> Result<Vec<QueuePause>, StoreError> {
 pub(crate) fn all(db: &Connection) -> Result<Vec<QueueStats>, StoreError> {
     let tally = tally(db)?;
     let mut queues = queues_of(pauses(db)?, &tally);
-    oldest(db, &tally, &mut queues)?;
+    let waiting: Vec<&ClassCounts> =
+        tally.iter().filter(|class| class.counts.state(State::Available) > 0).collect();
+    let ids: Vec<ClassId> = waiting.iter().map(|class| class.id).collect();
+    for (class, (since, _)) in oldest(db, &ids)? {
+        let key = waiting.iter().find(|it| it.id == class).map(|it| &it.key);
+        if let Some(stats) = key.and_then(|key| queues.get_mut(&key.queue)) {
+            let first = stats.oldest_available.map_or(since, |other| other.0.min(since));
+            stats.oldest_available = Some(Timestamp(first));
+        }
+    }
     Ok(queues.into_values().collect())
 }
 
-fn oldest(
+pub(crate) fn oldest_claimable(
     db: &Connection,
-    tally: &[ClassCounts],
-    queues: &mut BTreeMap<String, QueueStats>,
-) -> Result<(), StoreError> {
+    classes: &[ClassId],
+) -> Result<Vec<OldestClaimable>, StoreError> {
+    let mut id = db.prepare_cached("select id from job_row where seq = ?").map_err(failed)?;
+    let mut found = Vec::new();
+    for (class, (since, seq)) in oldest(db, classes)? {
+        let job = id.query_row([seq], |row| row::job_id(row, 0)).map_err(failed)?;
+        found.push(OldestClaimable { class, job, since: Timestamp(since) });
+    }
+    Ok(found)
+}
+
+/// Since when the oldest job of each class has been claimable, and its number.
+fn oldest(db: &Connection, classes: &[ClassId]) -> Result<Vec<(ClassId, (i64, i64))>, StoreError> {
     let mut next = db
         .prepare_cached("select rank from ready where class = ? and rank > ? order by rank limit 1")
         .map_err(failed)?;
     let mut head = db
         .prepare_cached(
-            "select min(since) from
-                 (select since from ready where class = ? and rank = ? order by seq limit ?)",
+            "select since, seq from
+                 (select since, seq from ready where class = ? and rank = ? order by seq limit ?)
+             order by since, seq limit 1",
         )
         .map_err(failed)?;
-    let waiting: Vec<&ClassCounts> =
-        tally.iter().filter(|class| class.counts.state(State::Available) > 0).collect();
-    let looked = looked_at(waiting.len());
-    for class in waiting {
-        let mut oldest = None;
+    let looked = looked_at(classes.len());
+    let mut found = Vec::new();
+    for class in classes {
+        let mut oldest: Option<(i64, i64)> = None;
         let mut rank = i64::MIN;
-        let mut step = |after: i64| next.query_row((class.id.0, after), |row| row.get(0));
-        while let Some(found) = step(rank).optional().map_err(failed)? {
-            rank = found;
-            let since: Option<i64> =
-                head.query_row((class.id.0, rank, looked), |row| row.get(0)).map_err(failed)?;
-            oldest = [oldest, since].into_iter().flatten().min();
+        let mut step = |after: i64| next.query_row((class.0, after), |row| row.get(0));
+        while let Some(after) = step(rank).optional().map_err(failed)? {
+            rank = after;
+            let first = head
+                .query_row((class.0, rank, looked), |row| Ok((row.get(0)?, row.get(1)?)))
+                .optional()
+                .map_err(failed)?;
+            oldest = [oldest, first].into_iter().flatten().min();
         }
-        if let (Some(stats), Some(since)) = (queues.get_mut(&class.key.queue), oldest) {
-            let first = stats.oldest_available.map_or(since, |other| other.0.min(since));
-            stats.oldest_available = Some(Timestamp(first));
-        }
+        found.extend(oldest.map(|oldest| (*class, oldest)));
     }
-    Ok(())
+    Ok(found)
 }
 
 pub(crate) fn next_due(db: &Connection) -> Result<Option<Timestamp>, StoreError> {

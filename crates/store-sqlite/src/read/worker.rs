@@ -8,7 +8,7 @@ use outlast_core::worker::liveness::Liveness;
 use outlast_store::StoreError;
 use outlast_store::command::WorkerRole;
 use outlast_store::query::{WorkerPage, WorkerQuery};
-use outlast_store::record::{InFlightJob, WorkerBrief, WorkerRecord};
+use outlast_store::record::{CancelledAttempt, InFlightJob, WorkerBrief, WorkerRecord};
 use outlast_store::store::GONE_SHOWN;
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
@@ -246,6 +246,29 @@ fn of_row(row: &Row<'_>) -> rusqlite::Result<WorkerRecord> {
         plain_id: row.get(18)?,
         attachment: row.get(19)?,
     })
+}
+
+/// Each worker is one step in the index, whatever others hold.
+const CANCELLED: &str = "
+    select a.worker, j.id, a.epoch
+    from json_each(?) w cross join active a on a.worker = unhex(w.value)
+    join job_row j on j.seq = a.seq where a.cancelled";
+
+pub(crate) fn cancelled_of(
+    db: &Connection,
+    workers: &[WorkerId],
+) -> Result<Vec<CancelledAttempt>, StoreError> {
+    let ids: Vec<String> = workers.iter().map(|id| format!("\"{}\"", id.0.simple())).collect();
+    let mut select = db.prepare_cached(CANCELLED).map_err(failed)?;
+    let rows = select
+        .query_map([format!("[{}]", ids.join(","))], |row| {
+            let (job, epoch) = (row::job_id(row, 1)?, row::epoch(row, 2)?);
+            let worker = row::worker_opt(row, 0)?;
+            Ok(worker.map(|worker| CancelledAttempt { worker, job, epoch }))
+        })
+        .map_err(failed)?;
+    let found: Vec<Option<CancelledAttempt>> = rows.collect::<Result<_, _>>().map_err(failed)?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 pub(crate) fn in_flight_of(

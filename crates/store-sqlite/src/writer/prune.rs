@@ -89,6 +89,10 @@ impl Tx<'_> {
                  select id from gate where in_flight = 0 and used_until < ?1 limit ?2)",
             (prune_now, limit),
         )?;
+        self.execute(
+            "delete from duty where until < ?1 and name <> ?2",
+            (prune.leaders_before(self.context.now).0, &prune.leadership.name),
+        )?;
         let classes = self.retire_classes()?;
         let full = |count: usize| i64::try_from(count).is_ok_and(|count| count >= limit);
         Ok(Ok(Pruned {

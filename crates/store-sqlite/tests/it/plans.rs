@@ -71,6 +71,16 @@ fn lapse_finds_what_a_worker_holds() {
 }
 
 #[test]
+fn cancelled_attempts_of_many_workers_are_one_step_in_the_index_each() {
+    check(
+        "select a.worker, j.id, a.epoch
+         from json_each(?) w cross join active a on a.worker = unhex(w.value)
+         join job_row j on j.seq = a.seq where a.cancelled",
+        "SEARCH a USING INDEX active_worker (worker=?)",
+    );
+}
+
+#[test]
 fn report_finds_its_job_by_id() {
     check("select seq from job_row where id = ?", "USING COVERING INDEX sqlite_autoindex_job_row");
     check(

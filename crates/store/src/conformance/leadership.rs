@@ -21,6 +21,7 @@ cases![
     prune_of_a_server_whose_leadership_was_taken_over_does_nothing,
     prune_without_the_leadership_does_nothing,
     leadership_taken_in_a_batch_counts_for_the_commands_after_it,
+    leaders_of_what_nobody_leads_any_more_are_forgotten,
 ];
 
 const A: Uuid = Uuid::from_u128(1);
@@ -122,6 +123,20 @@ fn prune_of_a_server_whose_leadership_was_taken_over_does_nothing<H: Harness>(
     }
     let Reply::Pruned(Ok(Pruned { jobs, .. })) = world.one(prune(B, 2)) else { panic!() };
     assert_eq!((jobs, world.find(id)), (1, None));
+}
+
+/// Each class that ever had a job that must run alone left its leader behind.
+fn leaders_of_what_nobody_leads_any_more_are_forgotten<H: Harness>(world: &mut World<'_, H>) {
+    hold(world, A).unwrap();
+    for (name, lease) in [("isolate:1", LEASE), ("isolate:2", Span(9 * LEASE.0))] {
+        reply(world, request(name, A, Some(lease))).unwrap();
+    }
+    world.wait(Span(LEASE.0 + 1));
+    world.one(prune(A, 1));
+    let taken = |world: &mut World<'_, H>, name| reply(world, request(name, B, Some(LEASE)));
+    assert_eq!(taken(world, "isolate:1").map(|it| it.epoch), Ok(Epoch(1)));
+    assert!(taken(world, "isolate:2").is_err(), "its lease is not over");
+    assert_eq!(hold(world, B).map(|it| it.epoch), Ok(Epoch(2)), "the prune was its leader's");
 }
 
 fn prune_without_the_leadership_does_nothing<H: Harness>(world: &mut World<'_, H>) {

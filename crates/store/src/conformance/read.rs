@@ -4,12 +4,12 @@ use outlast_core::job::{Overlap, State};
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerEvent;
 
-use crate::command::{Command, First, LapseScope, QueueOrder, ReportedOutcome};
+use crate::command::{ClassId, Command, First, LapseScope, NewJob, QueueOrder, ReportedOutcome};
 use crate::conformance::Harness;
 use crate::conformance::world::{World, failed, rules};
 use crate::error::StoreError;
 use crate::event::{Event, EventName, EventQuery};
-use crate::query::{JobQuery, Page, WorkerQuery};
+use crate::query::{JobQuery, OldestClaimable, Page, WorkerQuery};
 use crate::store::{GONE_SHOWN, Store as _};
 
 cases![
@@ -19,6 +19,7 @@ cases![
     bounds_of_two_filters_do_not_add_up,
     queues_count_their_jobs_by_state,
     backlog_says_which_classes_are_claimable,
+    the_oldest_claimable_job_of_each_class_is_found_whatever_its_priority,
     workers_are_listed_latest_first,
     workers_come_in_pages_and_by_what_they_are,
     every_transition_is_told_with_who_and_why,
@@ -174,6 +175,28 @@ fn queues_count_their_jobs_by_state<H: Harness>(world: &mut World<'_, H>) {
     assert_eq!([queue.active, queue.completed, queue.cancelled, queue.discarded], [1, 1, 1, 0]);
     assert_eq!(queue.oldest_available, Some(oldest));
     assert_eq!((&*queues[1].name, queues[1].paused), ("idle", true));
+}
+
+fn the_oldest_claimable_job_of_each_class_is_found_whatever_its_priority<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let first = world.add_plain();
+    let since = world.now();
+    let class = world.read(first).job.class;
+    for priority in [5, 0, -5] {
+        world.wait(Span(7));
+        let job = NewJob { priority, ..world.job() };
+        world.add(job);
+    }
+    let ask = |world: &mut World<'_, H>, classes: &[ClassId]| {
+        world.ask(world.store().oldest_claimable(classes.to_vec()))
+    };
+    let oldest = OldestClaimable { class, job: first, since };
+    assert_eq!(ask(world, &[class, ClassId(i64::MAX)]), [oldest]);
+    assert_eq!(ask(world, &[]), []);
+    let hand = world.worker();
+    world.claim(hand, 4);
+    assert_eq!(ask(world, &[class]), []);
 }
 
 fn backlog_says_which_classes_are_claimable<H: Harness>(world: &mut World<'_, H>) {

@@ -24,6 +24,9 @@ impl Tx<'_> {
         for worker in &workers {
             self.tables.workers.remove(worker);
         }
+        let over = prune.leaders_before(self.now());
+        let current = &prune.leadership.name;
+        self.tables.leaders.retain(|name, lease| lease.until >= over || name == current);
         let batches = self.prune_events(prune, limit);
         Ok(Pruned {
             jobs: u32::try_from(jobs.len()).unwrap_or(u32::MAX),

@@ -16,7 +16,7 @@ use crate::error::StoreError;
 use crate::model::tables::{Row, Seq, Tables};
 use crate::query::{
     Claimable, ClassBacklog, DeadLetter, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
-    Page, QueuePause, QueueStats, WorkerPage, WorkerQuery,
+    OldestClaimable, Page, QueuePause, QueueStats, WorkerPage, WorkerQuery,
 };
 use crate::record::{
     AttemptRecord, HolderRecord, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
@@ -257,6 +257,12 @@ impl Tables {
             (count > 0).then(|| Claimable { id: *id, key: key.as_ref().clone(), count })
         };
         self.classes.iter().filter_map(counted).collect()
+    }
+
+    pub(super) fn oldest_claimable(&self, class: ClassId) -> Option<OldestClaimable> {
+        let waiting = self.ready.get(&class)?.iter().map(|(.., seq)| *seq);
+        let (since, seq) = waiting.map(|seq| (self.rows[&seq].since, seq)).min()?;
+        Some(OldestClaimable { class, job: self.rows[&seq].stored.id, since })
     }
 
     pub(super) fn in_flight_of(&self, worker: WorkerId) -> Vec<InFlightJob> {

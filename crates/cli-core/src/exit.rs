@@ -21,7 +21,7 @@ pub enum Exit {
     Conflict = 4,
     /// The token is missing, unknown or its role too small.
     NotAllowed = 5,
-    /// No server answers, or it cannot serve at the moment.
+    /// No server answers, or it cannot do this at the moment; the same may succeed later.
     Unreachable = 6,
     /// The wait was over before the job was.
     WaitTimedOut = 124,

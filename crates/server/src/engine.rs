@@ -181,10 +181,16 @@ impl Engine {
     fn admit(&self, command: &Command) -> Result<Option<Duration>, Unavailable> {
         // What workers need is tried regardless. Producers are turned away: they would only queue
         // for an unknown time.
-        if is_enqueue(command) && !self.shared().store_health.is_writable(boot_time()) {
-            return Err(Unavailable::new("the store does not take jobs at the moment"));
+        if !is_enqueue(command) {
+            return Ok(None);
         }
-        Ok(is_enqueue(command).then(precise))
+        match self.shared().store_health.trouble(boot_time()) {
+            Some(trouble) => {
+                let reason = format!("the store takes no jobs at the moment: {trouble}");
+                Err(Unavailable::new(reason))
+            }
+            None => Ok(Some(precise())),
+        }
     }
 
     /// Records how long an enqueue took.
@@ -391,8 +397,8 @@ impl Engine {
         let (shared, now) = (self.shared(), boot_time());
         let (stopping, dead) = (shared.is_stopping(), shared.vitals.dead());
         let unproven = shared.store_health.unproven_for(now);
-        let store = if !shared.store_health.is_writable(now) {
-            "unreachable".to_owned()
+        let store = if let Some(trouble) = shared.store_health.trouble(now) {
+            trouble.to_string()
         } else if unproven.0 > UNPROVEN_MAX.0 + 2 * self.settings().check_interval.0 {
             format!("took no write for {} s", unproven.as_secs())
         } else {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use outlast_cli_core::client::Client;
 use outlast_cli_core::clock::{self, Moment};
 use outlast_cli_core::exit::{Exit, Failure};
-use outlast_cli_core::output::{at, escape_lines, say, text_at, when};
+use outlast_cli_core::output::{at, escape, escape_lines, say, text_at, when};
 use serde_json::Value;
 
 use crate::output::{self, print};
@@ -129,7 +129,7 @@ impl<'a> Follow<'a> {
                     self.end_line()?;
                     let now = clock::moment();
                     if away.is_none() {
-                        say("server unreachable, waiting for it\n");
+                        say(&format!("{}; waiting for the server\n", escape(&failure.message)));
                     }
                     if now.since(*away.get_or_insert(now)) > AWAY_MAX {
                         return Err(failure);

@@ -4,7 +4,7 @@
 //! listens nowhere, and whether it takes work is what the server knows about it.
 //!
 //! ```text
-//! server ── ready: the store answers, no stop under way ──▶ 0
+//! server ── ready: the store answers, no stop under way ──▶ 0, else 1: its answer says why
 //! worker ── one of its name is registered and running ────▶ 0, else 1: quiet, draining, unknown
 //! ```
 
@@ -19,7 +19,12 @@ use crate::config::worker::WorkerConfig;
 use crate::config::{Environment, Settings};
 use crate::output::{self, Format};
 
+const AFTER_HELP: &str = "\
+Exit codes: 0 ready, or a running worker; 1 not ready, or no such worker that takes jobs; 6 the server
+cannot be reached. A failure says why on stderr.";
+
 #[derive(Debug, ClapArgs)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// What to check: the server, or the worker named in this configuration
     #[arg(value_enum, default_value_t = Subject::Server, hide_possible_values = true)]

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::clock::{boot_time, precise};
 use crate::engine::shared_state::SharedState;
-use crate::engine::store_health::Lane;
+use crate::engine::store_health::{Lane, Trouble};
 use crate::metrics::Metrics;
 
 /// What a writer needs besides its numbering.
@@ -57,8 +57,11 @@ impl BatchWriter {
             shared.set_store_time(applied.at);
         }
         // While the store takes no writes, it takes no renewals: silence proves nothing (I8).
-        let reached = result.as_ref().err().is_none_or(is_command_fault);
-        shared.write_ended(self.lane, reached);
+        let ended = match &result {
+            Err(error) if !is_command_fault(error) => Err(Trouble::of(error)),
+            Ok(_) | Err(_) => Ok(()),
+        };
+        shared.write_ended(self.lane, ended);
         // The store keeps no clone, so nothing is copied.
         let commands = Arc::unwrap_or_clone(batch).commands;
         match result {

@@ -158,9 +158,10 @@ impl Heartbeats {
     fn give_up(&mut self, beats: Vec<Beat>, error: &StoreError) {
         if matches!(error, StoreError::Locked(_)) {
             self.excuse(&beats);
-            self.remember_locked(&beats);
+            self.remember_locked(&beats, error);
+        } else {
+            tracing::error!(%error, commands = beats.len(), "heartbeats failed");
         }
-        tracing::error!(%error, commands = beats.len(), "heartbeats failed");
         refuse(beats, error);
     }
 
@@ -183,7 +184,9 @@ impl Heartbeats {
         };
         if !self.locked.is_empty() {
             for worker in commands.iter().filter_map(worker_of) {
-                self.locked.remove(&worker);
+                if self.locked.remove(&worker) {
+                    tracing::info!(%worker, "heartbeats of a worker are stored again");
+                }
             }
         }
         self.learn(&replies);
@@ -223,11 +226,21 @@ impl Heartbeats {
         }
     }
 
-    fn remember_locked(&mut self, beats: &[Beat]) {
+    /// Remembers whose rows are locked. Says so once for each: heartbeats come every few seconds,
+    /// and a lock may be held for hours.
+    fn remember_locked(&mut self, beats: &[Beat], error: &StoreError) {
         if self.locked.len() > BATCH_MAX {
             self.locked.clear();
         }
-        self.locked.extend(beats.iter().filter_map(|(command, _)| worker_of(command)));
+        for (command, _) in beats {
+            match worker_of(command) {
+                Some(worker) if !self.locked.insert(worker) => {}
+                Some(worker) => {
+                    tracing::warn!(%worker, %error, "heartbeats of a worker are not stored");
+                }
+                None => tracing::warn!(%error, "part of a heartbeat was not stored"),
+            }
+        }
     }
 }
 

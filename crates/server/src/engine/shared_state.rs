@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::boot_time;
 use crate::engine::fleet::Fleet;
 use crate::engine::long_poll::LongPolls;
-use crate::engine::store_health::{Lane, StoreHealth};
+use crate::engine::store_health::{Lane, StoreHealth, Trouble};
 use crate::engine::vitals::Vitals;
 
 /// The state that the parts of one server share.
@@ -90,8 +90,8 @@ impl SharedState {
 
     /// Records how a write ended. Workers may have been silent because the store took no write,
     /// so every watch starts again after a break.
-    pub(crate) fn write_ended(&self, lane: Lane, reached: bool) {
-        if self.store_health.write_ended(lane, reached, boot_time()) {
+    pub(crate) fn write_ended(&self, lane: Lane, ended: Result<(), Trouble>) {
+        if self.store_health.write_ended(lane, ended, boot_time()) {
             self.leases.watch().lost_contact();
         }
     }

@@ -12,6 +12,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outlast_core::time::{BootTime, Span};
+use outlast_store::StoreError;
 
 /// A write that takes longer than this breaks contact, until the monitor sets another limit.
 const STALLED: Span = Span::from_secs(2);
@@ -25,6 +26,30 @@ pub(crate) enum Lane {
     Beats,
     /// Everything else.
     Work,
+}
+
+/// Why the store takes no writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Trouble {
+    /// It failed the latest write.
+    #[error("unreachable")]
+    Unreachable,
+    /// There is no room for the latest write.
+    #[error("disk is full")]
+    Full,
+    /// A write has not ended yet.
+    #[error("a write takes too long")]
+    Stalled,
+}
+
+impl Trouble {
+    /// Returns what a failed write says about the store.
+    pub(crate) const fn of(error: &StoreError) -> Self {
+        match error {
+            StoreError::Full(_) => Self::Full,
+            _ => Self::Unreachable,
+        }
+    }
 }
 
 /// What one server knows of its store. The writers and the lease monitor update it.
@@ -48,7 +73,8 @@ struct State {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct OneLane {
-    down: bool,
+    /// Why the latest write failed.
+    down: Option<Trouble>,
     /// When the write under way began.
     writing: Option<BootTime>,
     /// When the latest write ended.
@@ -72,7 +98,7 @@ impl State {
     }
 
     const fn is_down(&self) -> bool {
-        self.beats.down || self.work.down
+        self.beats.down.is_some() || self.work.down.is_some()
     }
 
     /// Whether a write is under way for longer than `limit`.
@@ -109,13 +135,18 @@ impl StoreHealth {
     }
 
     /// Records how the write ended; returns whether contact was broken.
-    pub(crate) fn write_ended(&self, lane: Lane, reached: bool, now: BootTime) -> bool {
+    pub(crate) fn write_ended(
+        &self,
+        lane: Lane,
+        ended: Result<(), Trouble>,
+        now: BootTime,
+    ) -> bool {
         let mut state = self.state();
         let (was_down, patience) = (state.is_down(), state.patience);
         let this = state.lane(lane);
         let took = this.writing.take().map_or(Span::ZERO, |began| now.since(began));
-        this.down = !reached;
-        if reached {
+        this.down = ended.err();
+        if ended.is_ok() {
             this.written = Some(now);
             state.proven = now;
         }
@@ -125,7 +156,7 @@ impl StoreHealth {
                 "store write stalled; not judging worker liveness"
             );
         }
-        let broken = was_down || !reached || took > patience;
+        let broken = was_down || ended.is_err() || took > patience;
         if state.is_down() {
             state.since = None;
         } else if broken || state.since.is_none() {
@@ -147,8 +178,14 @@ impl StoreHealth {
 
     /// Whether the store takes writes, as far as is known.
     pub(crate) fn is_writable(&self, now: BootTime) -> bool {
+        self.trouble(now).is_none()
+    }
+
+    /// Returns why the store takes no writes; `None` if it does, as far as is known.
+    pub(crate) fn trouble(&self, now: BootTime) -> Option<Trouble> {
         let state = self.state();
-        !state.is_down() && !state.waits(UNWRITABLE, now)
+        let stalled = state.waits(UNWRITABLE, now).then_some(Trouble::Stalled);
+        state.work.down.or(state.beats.down).or(stalled)
     }
 
     /// Returns how long ago the store last took a write, or was opened.
@@ -187,6 +224,8 @@ impl StoreHealth {
 mod tests {
     use super::*;
 
+    const GONE: Result<(), Trouble> = Err(Trouble::Unreachable);
+
     const fn at(millis: u64) -> BootTime {
         BootTime(millis)
     }
@@ -201,7 +240,7 @@ mod tests {
     fn prompt_writes_keep_contact() {
         let health = health();
         health.write_began(Lane::Work, at(1_000));
-        assert!(!health.write_ended(Lane::Work, true, at(1_500)));
+        assert!(!health.write_ended(Lane::Work, Ok(()), at(1_500)));
         assert_eq!(
             (health.unbroken_for(at(2_000)), health.idle(Lane::Work, at(2_000))),
             (Span(2_000), Span(500))
@@ -214,7 +253,7 @@ mod tests {
         health.write_began(Lane::Work, at(1_000));
         assert_eq!(health.unbroken_for(at(1_501)), Span::ZERO);
         assert!(health.is_writable(at(1_501)) && !health.is_writable(at(3_001)));
-        assert!(health.write_ended(Lane::Work, true, at(4_000)));
+        assert!(health.write_ended(Lane::Work, Ok(()), at(4_000)));
         assert!(health.is_writable(at(4_000)));
         assert_eq!(health.unbroken_for(at(4_100)), Span(100));
     }
@@ -224,7 +263,7 @@ mod tests {
         let health = health();
         health.unproven(at(9_000));
         assert_eq!(health.unbroken_for(at(9_100)), Span(100));
-        health.write_ended(Lane::Work, false, at(9_200));
+        health.write_ended(Lane::Work, GONE, at(9_200));
         health.unproven(at(9_300));
         assert_eq!(health.unbroken_for(at(9_400)), Span::ZERO);
     }
@@ -232,10 +271,11 @@ mod tests {
     #[test]
     fn beats_that_are_stored_do_not_hide_that_work_is_not() {
         let health = health();
-        assert!(health.write_ended(Lane::Work, false, at(1_000)));
+        assert!(health.write_ended(Lane::Work, GONE, at(1_000)));
         health.write_began(Lane::Beats, at(1_000));
-        assert!(health.write_ended(Lane::Beats, true, at(1_010)));
+        assert!(health.write_ended(Lane::Beats, Ok(()), at(1_010)));
         assert!(health.is_down() && health.unbroken_for(at(2_000)) == Span::ZERO);
+        assert_eq!(health.trouble(at(2_000)), Some(Trouble::Unreachable));
         assert_eq!(health.idle(Lane::Beats, at(1_020)), Span(10));
     }
 
@@ -254,11 +294,11 @@ mod tests {
     fn failed_write_breaks_contact_until_one_is_done() {
         let health = health();
         health.write_began(Lane::Work, at(1_000));
-        assert!(health.write_ended(Lane::Work, false, at(1_010)));
+        assert!(health.write_ended(Lane::Work, GONE, at(1_010)));
         assert!(health.is_down() && !health.is_writable(at(1_020)));
         assert_eq!(health.unbroken_for(at(9_000)), Span::ZERO);
         health.write_began(Lane::Work, at(9_000));
-        assert!(health.write_ended(Lane::Work, true, at(9_010)));
+        assert!(health.write_ended(Lane::Work, Ok(()), at(9_010)));
         assert_eq!(health.unbroken_for(at(9_110)), Span(100));
     }
 }

@@ -47,6 +47,21 @@ async fn job_is_pushed_to_a_waiting_worker_without_any_other_input() {
     }
 }
 
+/// A full disk was reported as a store that cannot be reached.
+#[tokio::test]
+async fn a_full_disk_is_named_by_health_and_to_producers() {
+    let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+    let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
+    let store = store.failing(|_| Some(StoreError::Full("no room".into())));
+    let engine = Engine::start(Arc::new(store), settings);
+    let enqueue = |n| engine.submit(Command::Enqueue(Box::new(noop_job(n))));
+    enqueue(1).await.unwrap_err();
+    let health = engine.health();
+    assert_eq!((health.ready, health.store.as_str()), (false, "disk is full"));
+    let refused = enqueue(2).await.unwrap_err();
+    assert!(refused.reason.ends_with("disk is full"), "{refused}");
+}
+
 /// Enqueue and claim were once two commits, and an idle system twice as slow.
 #[tokio::test]
 async fn job_is_claimed_for_a_free_worker_in_the_batch_that_stores_it() {

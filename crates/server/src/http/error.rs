@@ -34,6 +34,8 @@ pub(crate) enum ApiError {
     Method(String),
     /// Its state does not allow this.
     Conflict(String),
+    /// An idempotency key was used for something else.
+    KeyReused(String),
     /// The standard's version, or a part of it, is not served.
     Unsupported(String),
     /// A job was not stored.
@@ -89,6 +91,7 @@ impl ApiError {
         match self {
             Self::NotFound(what, _) => what.hint(),
             Self::Intake(IntakeError::UnknownAction { .. }) => ACTION_HINT,
+            Self::KeyReused(_) => "repeat the first request unchanged, or choose another key",
             _ => self.code().hint(),
         }
     }
@@ -125,7 +128,7 @@ impl ApiError {
             Self::Denied(Denied::Forbidden(_)) => Code::PermissionDenied,
             Self::NotFound(..) => Code::NotFound,
             Self::Method(_) => Code::MethodNotAllowed,
-            Self::Conflict(_) => Code::Conflict,
+            Self::Conflict(_) | Self::KeyReused(_) => Code::Conflict,
             Self::Unsupported(_) => Code::Unsupported,
             Self::Enqueue(EnqueueRefusal::DuplicateId(_)) => Code::Duplicate,
             Self::Unavailable(_) => Code::Unavailable,
@@ -141,6 +144,7 @@ impl ApiError {
             | Self::NotFound(_, message)
             | Self::Method(message)
             | Self::Conflict(message)
+            | Self::KeyReused(message)
             | Self::Unsupported(message)
             | Self::Internal(message) => Cow::Borrowed(message),
             Self::TooLarge { max } => {

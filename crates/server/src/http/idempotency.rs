@@ -100,9 +100,8 @@ impl IdempotencyKey {
                 return Err(ApiError::Enqueue(refusal));
             }
             Err(EnqueueOnceRefusal::OtherRequest) => {
-                return Err(ApiError::Conflict(format!(
-                    "Idempotency-Key {:?} was used for another request less than 24 hours ago; \
-                     a new request needs a key of its own",
+                return Err(ApiError::KeyReused(format!(
+                    "Idempotency-Key {:?} was used for another request less than 24 hours ago",
                     self.text
                 )));
             }

@@ -63,6 +63,8 @@ async fn a_repeated_request_gets_the_very_same_answer_and_stores_nothing() {
         let error = send(&api, path, &["k"], &other).await.refused(409, "conflict");
         let message = error["message"].as_str().expect("text");
         assert!(message.starts_with("Idempotency-Key \"k\" was used"), "{message}");
+        let hint = error["hint"].as_str().expect("text");
+        assert!(hint.contains("choose another key"), "{hint}");
         assert_eq!(total(&api).await, stored, "{path}");
         send(&api, path, &["another"], &other).await.expect(201);
     }

@@ -1,4 +1,5 @@
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
 use outlast_core::time::Timestamp;
@@ -84,4 +85,47 @@ async fn heartbeats_of_many_workers_with_locked_rows_cost_no_other_its_own() {
         let stored: Vec<bool> = beats.iter().map(Result::is_ok).collect();
         assert_eq!(stored, [[false; 30], [true; 30]].concat());
     }
+}
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Each heartbeat of the worker was an error in the log.
+#[tokio::test]
+async fn a_locked_row_of_a_worker_is_logged_once_until_it_is_free() {
+    let log = Kept::default();
+    let writer = log.clone();
+    let subscriber =
+        tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _default = tracing::subscriber::set_default(subscriber);
+    let locked = Arc::new(AtomicBool::new(true));
+    let is_locked = Arc::clone(&locked);
+    let store = model().failing(move |batch| {
+        let beats = batch.commands.iter().any(|command| matches!(command, Command::Renew(_)));
+        let fails = beats && is_locked.load(Ordering::Relaxed);
+        fails.then(|| StoreError::Locked("a row".into()))
+    });
+    let engine = Engine::start(Arc::new(store), settings());
+    for (holds, times) in [(true, 4), (false, 2), (true, 3)] {
+        locked.store(holds, Ordering::Relaxed);
+        for _ in 0..times {
+            assert_eq!(engine.beat(renew(worker(1))).await.is_err(), holds);
+        }
+    }
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let count = |words: &str| log.lines().filter(|line| line.contains(words)).count();
+    assert_eq!((count("are not stored"), count("are stored again")), (2, 1), "{log}");
+    assert_eq!(count("ERROR"), 0, "{log}");
 }

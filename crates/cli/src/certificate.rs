@@ -1,4 +1,4 @@
-//! When certificates are valid.
+//! When certificates are valid, and what they are for.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject as _;
 use x509_cert::Certificate;
 use x509_cert::der::Decode as _;
 use x509_cert::der::oid::AssociatedOid as _;
-use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::{BasicConstraints, SubjectAltName};
 
 const DAY_SECONDS: i64 = 24 * 3600;
 
@@ -64,6 +64,15 @@ impl Validity {
     pub(crate) fn last_day(self) -> String {
         self.until.strftime("%Y-%m-%d").to_string()
     }
+}
+
+/// Whether a file in PEM begins with the certificate of an authority, which is no server's.
+pub(crate) fn is_authority(file: &Path) -> bool {
+    let first = CertificateDer::pem_file_iter(file).ok().and_then(|mut chain| chain.next());
+    let Some(Ok(der)) = first else { return false };
+    let read = Certificate::from_der(der.as_ref()).ok();
+    let read = read.and_then(|it| it.tbs_certificate.get::<BasicConstraints>().ok().flatten());
+    read.is_some_and(|(_, constraints)| constraints.ca)
 }
 
 /// For whom a certificate is: its subject and the other names in it, as they are written there.

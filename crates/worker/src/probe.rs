@@ -115,15 +115,18 @@ impl Probe {
 
 /// Only a PID namespace has mounts of its own, in which files are hidden.
 fn warn_of_readable(chosen: Containment, hidden: &[PathBuf]) {
-    if chosen != Containment::Pidns
-        && let Some(file) = hidden.first()
-    {
+    if chosen != Containment::Pidns && !hidden.is_empty() {
         tracing::warn!(
-            file = %file.display(),
+            files = names(hidden),
             containment = chosen.name(),
-            "jobs can read this file: no PID namespace hides it; give the token in the environment instead"
+            "jobs can read these files: only a PID namespace hides them; a token can be given in the environment instead, a key cannot"
         );
     }
+}
+
+fn names(files: &[PathBuf]) -> String {
+    let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+    names.join(", ")
 }
 
 /// What holds jobs that may overlap, where `chosen` holds those that must not.
@@ -134,10 +137,10 @@ fn warn_of_readable(chosen: Containment, hidden: &[PathBuf]) {
 async fn ordinary(chosen: Containment, choice: Choice, trials: &Trials<'_>) -> Containment {
     let narrow = chosen == Containment::Pidns && Containment::knows_one_user();
     if choice == Choice::Auto && narrow {
-        if let Some(file) = trials.hidden.first() {
+        if !trials.hidden.is_empty() {
             tracing::info!(
-                file = %file.display(),
-                "all jobs run in a PID namespace, which hides this file from them; with the token in the environment instead, jobs that may overlap could run in a cgroup"
+                files = names(trials.hidden),
+                "all jobs run in a PID namespace, which hides these files from them; a cgroup could hide none"
             );
             return chosen;
         }

@@ -53,6 +53,18 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), file }
     }
 
+    /// Returns its own certificate and key, as a server that presents them would have them.
+    ///
+    /// # Panics
+    ///
+    /// When the key cannot be written.
+    #[must_use]
+    pub fn itself(&self) -> Identity {
+        let identity = Identity { key: self.file.with_extension("key"), cert: self.file.clone() };
+        std::fs::write(&identity.key, self.issuer.key().serialize_pem()).expect("a file");
+        identity
+    }
+
     /// Returns the file with its certificate.
     #[must_use]
     pub fn file(&self) -> &Path {

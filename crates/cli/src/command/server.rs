@@ -17,7 +17,7 @@ use outlast_store::Store;
 
 use super::packs;
 use super::store;
-use crate::certificate::Validity;
+use crate::certificate::{Validity, is_authority};
 use crate::config::server::{ServerConfig, Switches};
 use crate::config::value::Interruptions;
 use crate::config::{Environment, Flag, Settings};
@@ -97,6 +97,13 @@ fn tls(config: &ServerConfig) -> Result<Option<Arc<Tls>>, Failure> {
 
 fn load(files: &TlsFiles) -> Result<Tls, Failure> {
     let tls = Tls::load(files).map_err(|error| Failure::usage(error.to_string()))?;
+    if is_authority(&files.cert) {
+        tracing::warn!(
+            "server.tls.cert {} is the certificate of an authority, which workers and commands \
+             refuse: sign another one for the server with it",
+            files.cert.display()
+        );
+    }
     let validity = Validity::of_file(&files.cert);
     if let Some(problem) = validity.and_then(|validity| validity.problem(clock::now())) {
         tracing::warn!(

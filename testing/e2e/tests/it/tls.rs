@@ -170,8 +170,33 @@ fn doctor_says_that_a_server_still_uses_the_certificate_before_the_renewed_one()
     eventually("doctor knows the renewed one", within(BOUND), || {
         (port_check()["verdict"] == "ok").then_some(())
     });
+    // It was called something else, which should be stopped.
     let _other = trust.ca.sign("server", &["other.example"], Validity::Now);
-    assert_eq!(port_check()["verdict"], "fail");
+    let old = port_check();
+    assert_eq!(old["verdict"], "warn", "{old}");
+    assert!(old["fact"].as_str().is_some_and(|it| it.contains("for other names")), "{old}");
+    assert!(old["fix"].as_str().is_some_and(|it| it.contains("SIGHUP")), "{old}");
+}
+
+/// It was said not to speak TLS.
+#[test]
+fn doctor_says_that_something_does_not_answer_over_tls_in_time() {
+    let trust = Trust::new();
+    let scene = Scene::with(trust.options(&trust.own, json!({})));
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("an address");
+    let tls = json!({"cert": trust.own.cert, "key": trust.own.key});
+    let text = json!({"server": {"listen": address.to_string(), "tls": tls}});
+    let config = trust.folder.path().join("server.yaml");
+    std::fs::write(&config, text.to_string()).expect("a configuration");
+    let config = config.display().to_string();
+    let doctor = cli(&scene, &["doctor", "-o", "json", "--config", &config]);
+    let told: Value = serde_json::from_str(&doctor.stdout).expect("JSON");
+    let checks = told["checks"].as_array().expect("checks");
+    let port = checks.iter().find(|check| check["check"] == "port").expect("a check");
+    assert_eq!(port["verdict"], "fail", "{port}");
+    let fact = port["fact"].as_str().unwrap_or_default();
+    assert!(fact.contains("did not complete a TLS handshake"), "{port}");
 }
 
 #[test]
@@ -200,6 +225,16 @@ fn a_server_whose_certificate_is_not_good_is_not_asked_and_the_reason_is_said() 
             doctor.stdout
         );
     }
+}
+
+/// Clients said `CaUsedAsEndEntity`, and nothing else.
+#[test]
+fn the_certificate_of_an_authority_is_said_to_be_none_of_a_server() {
+    let trust = Trust::new();
+    let scene = Scene::with(trust.options(&trust.ca.itself(), json!({})));
+    let said = cli(&scene, &["jobs", "list"]);
+    assert_eq!(said.code, Some(6));
+    assert!(said.stderr.contains("certificate of an authority: sign another"), "{}", said.stderr);
 }
 
 #[test]

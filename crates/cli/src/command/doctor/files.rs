@@ -296,21 +296,25 @@ async fn neighbour(
     let fact = match tls_files(settings) {
         Ok(Some(files)) => match tls::shown(address, &files.cert).await {
             Shown::Configured => return ours(),
-            Shown::SameNames(validity) => {
+            Shown::Another { same_names, validity } => {
                 let until = validity
                     .map_or_else(String::new, |it| format!(", valid until {}", it.last_day()));
                 let file = files.cert.display();
+                let names = if same_names { "" } else { "for other names " };
                 let fact = format!(
-                    "the server on {address} still uses another certificate than that in \
+                    "the server on {address} still uses another certificate {names}than that in \
                      {file}{until}"
                 );
                 let fix = "send SIGHUP to the server: it reads its certificate again";
                 return Check::warn(name, fact, fix);
             }
-            Shown::OtherNames => format!(
-                "{address} is in use by something with a certificate for other names than that in \
-                 {}",
+            Shown::Foreign => format!(
+                "{address} is in use by something that is not an Outlast server, with a \
+                 certificate for other names than that in {}",
                 files.cert.display()
+            ),
+            Shown::Silent => format!(
+                "{address} is in use by something that did not complete a TLS handshake in 5 s"
             ),
             Shown::Nothing => {
                 format!(

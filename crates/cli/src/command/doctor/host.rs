@@ -93,8 +93,8 @@ async fn containment(subject: &Subject<'_>, checks: &mut Vec<Check>) {
     let forbids = |action: &&outlast_packs::Action| action.overlap == Overlap::Forbidden;
     let forbidding: Vec<&str> =
         subject.packs.actions().filter(forbids).map(|action| action.reference.as_str()).collect();
-    let hidden = hidden(subject);
-    let probe = Probe::hiding(choice, &OwnProgram::running(), &hidden).await;
+    let hidden = Hidden::of(subject);
+    let probe = Probe::hiding(choice, &OwnProgram::running(), &hidden.all).await;
     let probe = match probe {
         Ok(probe) => probe,
         Err(error) => {
@@ -120,16 +120,38 @@ async fn containment(subject: &Subject<'_>, checks: &mut Vec<Check>) {
     });
 }
 
-/// The files that a worker here hides from its jobs, as it names them.
-fn hidden(subject: &Subject<'_>) -> Vec<PathBuf> {
-    let named = worker::hidden(&subject.settings).unwrap_or_default();
-    named.iter().filter_map(|path| std::path::absolute(path).ok()).collect()
+/// The files that a worker here hides from its jobs.
+#[derive(Debug, Default)]
+struct Hidden {
+    /// As the worker names them.
+    all: Vec<PathBuf>,
+    /// The client's key among them: the only one that must be a file.
+    key: Option<PathBuf>,
+}
+
+impl Hidden {
+    fn of(subject: &Subject<'_>) -> Self {
+        let absolute = |path: PathBuf| std::path::absolute(path).ok();
+        let named = worker::hidden(&subject.settings).unwrap_or_default();
+        let key = subject.settings.get("worker.client_key", value::file).ok().flatten();
+        Self { all: named.into_iter().filter_map(absolute).collect(), key: key.and_then(absolute) }
+    }
+
+    /// How to do without those files for which there is another way.
+    fn instead(&self) -> Option<String> {
+        let others = self.all.iter().filter(|file| Some(*file) != self.key.as_ref());
+        let names: Vec<String> = others.map(|file| file.display().to_string()).collect();
+        (!names.is_empty()).then(|| {
+            let names = names.join(" and ");
+            format!("give the token in the environment (OUTLAST_TOKEN) instead of {names}")
+        })
+    }
 }
 
 /// Only a PID namespace hides files from jobs, which otherwise have all rights of the worker.
-fn secret_files(probe: &Probe, hidden: &[PathBuf]) -> Option<Check> {
+fn secret_files(probe: &Probe, hidden: &Hidden) -> Option<Check> {
     const NAME: &str = "secret files";
-    let files: Vec<String> = hidden.iter().map(|file| file.display().to_string()).collect();
+    let files: Vec<String> = hidden.all.iter().map(|file| file.display().to_string()).collect();
     let files = (!files.is_empty()).then(|| files.join(", "))?;
     if probe.chosen == Containment::Pidns && probe.ordinary == Containment::Pidns {
         return Some(Check::ok(NAME, format!("hidden from jobs: {files}")));
@@ -138,12 +160,19 @@ fn secret_files(probe: &Probe, hidden: &[PathBuf]) -> Option<Check> {
         "jobs can read {files}: a worker here has containment {}, which hides no files",
         probe.ordinary
     );
-    let fix = format!("{NAMESPACES}; or give the token in the environment (OUTLAST_TOKEN) instead");
+    let fix = match (hidden.instead(), &hidden.key) {
+        (Some(instead), None) => format!("{NAMESPACES}; or {instead}"),
+        (None, _) => NAMESPACES.to_owned(),
+        (Some(instead), Some(key)) => {
+            let key = key.display();
+            format!("{NAMESPACES}: nothing else hides {key}; and {instead}")
+        }
+    };
     Some(Check::warn(NAME, fact, fix))
 }
 
 /// A namespace is there; the question is what jobs can do in it.
-fn proving(name: &'static str, probe: &Probe, one_user: bool, hidden: &[PathBuf]) -> Check {
+fn proving(name: &'static str, probe: &Probe, one_user: bool, hidden: &Hidden) -> Check {
     let kept = "`overlap: forbidden` can be kept";
     if probe.ordinary != probe.chosen {
         let fact = format!(
@@ -160,17 +189,14 @@ fn proving(name: &'static str, probe: &Probe, one_user: bool, hidden: &[PathBuf]
             probe.chosen
         );
         // A cgroup hides no files: a worker that has to hide some does not use it.
-        let first = match hidden.first() {
-            Some(file) => format!(
-                "give the token in the environment (OUTLAST_TOKEN) instead of {}, ",
-                file.display()
-            ),
-            None => String::new(),
+        let cgroup = "delegate a cgroup to the worker (Delegate=yes) and leave worker.containment \
+                      at auto, or ";
+        let first = match (&hidden.key, hidden.instead()) {
+            (Some(_), _) => String::new(),
+            (None, Some(instead)) => format!("{instead}, {cgroup}"),
+            (None, None) => cgroup.to_owned(),
         };
-        let fix = format!(
-            "if jobs need them: {first}delegate a cgroup to the worker (Delegate=yes) and leave \
-             worker.containment at auto, or run the worker as root or with CAP_SYS_ADMIN"
-        );
+        let fix = format!("if jobs need them: {first}run the worker as root or with CAP_SYS_ADMIN");
         return Check::warn(name, fact, fix);
     }
     Check::ok(name, format!("{}; {kept}", probe.chosen))
@@ -256,17 +282,23 @@ mod tests {
     use outlast_worker::probe::Probe;
 
     use super::super::check::Level;
-    use super::{proving, secret_files};
+    use super::{Hidden, proving, secret_files};
 
     fn probe(chosen: Containment, ordinary: Containment) -> Probe {
         Probe { chosen, ordinary, refused: Vec::new() }
     }
 
+    fn hidden(token: bool, key: bool) -> Hidden {
+        let key = key.then(|| PathBuf::from("/run/key"));
+        let token = token.then(|| PathBuf::from("/run/token"));
+        Hidden { all: token.into_iter().chain(key.clone()).collect(), key }
+    }
+
     #[test]
     fn files_that_jobs_can_read_are_named() {
-        let files = [PathBuf::from("/run/token")];
+        let files = hidden(true, false);
         let inside = probe(Containment::Pidns, Containment::Pidns);
-        assert!(secret_files(&inside, &[]).is_none());
+        assert!(secret_files(&inside, &Hidden::default()).is_none());
         assert_eq!(secret_files(&inside, &files).unwrap().level, Level::Ok);
         let outside = probe(Containment::Cgroup, Containment::Cgroup);
         let check = secret_files(&outside, &files).unwrap();
@@ -275,13 +307,27 @@ mod tests {
         assert!(check.fix.as_deref().unwrap_or_default().contains("OUTLAST_TOKEN"), "{check:?}");
     }
 
+    // A key was to be given in the environment, which no setting allows.
+    #[test]
+    fn a_client_key_is_not_to_be_given_in_the_environment() {
+        let outside = probe(Containment::Cgroup, Containment::Cgroup);
+        let fix = |files: &Hidden| secret_files(&outside, files).unwrap().fix.unwrap();
+        assert!(!fix(&hidden(false, true)).contains("environment"));
+        let both = fix(&hidden(true, true));
+        assert!(both.contains("nothing else hides /run/key"), "{both}");
+        assert!(both.ends_with("OUTLAST_TOKEN) instead of /run/token"), "{both}");
+        let inside = probe(Containment::Pidns, Containment::Pidns);
+        let fix = proving("containment", &inside, true, &hidden(true, true)).fix.unwrap();
+        assert!(!fix.contains("cgroup") && !fix.contains("environment"), "{fix}");
+    }
+
     // A cgroup was advised, which a worker with a file to hide never uses.
     #[test]
     fn a_cgroup_is_advised_only_together_with_what_makes_the_worker_use_it() {
         let inside = probe(Containment::Pidns, Containment::Pidns);
-        let fix = |hidden: &[PathBuf]| proving("containment", &inside, true, hidden).fix.unwrap();
-        assert!(fix(&[]).starts_with("if jobs need them: delegate a cgroup"));
-        let fix = fix(&[PathBuf::from("/run/token")]);
+        let fix = |hidden: &Hidden| proving("containment", &inside, true, hidden).fix.unwrap();
+        assert!(fix(&Hidden::default()).starts_with("if jobs need them: delegate a cgroup"));
+        let fix = fix(&hidden(true, false));
         assert!(fix.contains("OUTLAST_TOKEN) instead of /run/token, delegate a cgroup"), "{fix}");
     }
 }

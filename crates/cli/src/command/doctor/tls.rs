@@ -14,18 +14,21 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::Subject;
 use super::check::Check;
-use crate::certificate::{Validity, names_of};
+use crate::certificate::{Validity, is_authority, names_of};
 use crate::config::server::tls_files;
 
 /// A certificate that expires sooner than this is renewed now.
 const EXPIRY_WARN_DAYS: i64 = 14;
 /// Longest a handshake may take.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+/// Most bytes that are read of an answer.
+const ANSWER_MAX: u64 = 64 * 1024;
 
 /// Looks at the files that a server here is configured with.
 pub(super) fn files(subject: &Subject<'_>, checks: &mut Vec<Check>) {
@@ -43,6 +46,11 @@ pub(super) fn files(subject: &Subject<'_>, checks: &mut Vec<Check>) {
     }
     let read = CertificateDer::pem_file_iter(&files.cert).and_then(Iterator::collect);
     let shown = files.cert.display().to_string();
+    if is_authority(&files.cert) {
+        let fact = format!("{shown} is the certificate of an authority, which clients refuse");
+        let fix = "sign another one for the server with it, and name that one";
+        return checks.push(Check::fail(NAME, fact, fix));
+    }
     match read {
         Ok(chain) => {
             let chain: Vec<CertificateDer<'_>> = chain;
@@ -87,48 +95,75 @@ async fn chain(config: &ClientConfig, url: &Url) -> Result<Vec<CertificateDer<'s
 pub(super) enum Shown {
     /// That of the file.
     Configured,
-    /// One for the same names, with its validity: the file was renewed since.
-    SameNames(Option<Validity>),
-    /// One for other names.
-    OtherNames,
+    /// Another one, with its validity, of a server that may be the one of this configuration: for
+    /// the same names, or of an Outlast server.
+    Another { same_names: bool, validity: Option<Validity> },
+    /// That of some other program.
+    Foreign,
+    /// It did not end the handshake in time.
+    Silent,
     /// It does not speak TLS.
     Nothing,
 }
 
-/// Compares the certificate of what listens on `address` with the file `cert`. Nothing is trusted
-/// or sent: a server there need not be reachable under a name that the certificate has.
+/// Compares the certificate of what listens on `address` with the file `cert`. Nothing is trusted,
+/// and no secret sent: a server there need not be reachable under a name that the certificate has.
 pub(super) async fn shown(address: SocketAddr, cert: &Path) -> Shown {
-    let Some(shown) = certificate_of(address).await else { return Shown::Nothing };
+    let met = meet(address).await;
+    let Some(shown) = met.certificate else {
+        return if met.in_time { Shown::Nothing } else { Shown::Silent };
+    };
     let ours = CertificateDer::pem_file_iter(cert).ok().and_then(|mut it| it.next());
-    let Some(Ok(ours)) = ours else { return Shown::OtherNames };
-    if shown == ours {
+    let ours = ours.and_then(Result::ok);
+    if ours.as_ref() == Some(&shown) {
         return Shown::Configured;
     }
-    if names_of(&shown).is_some_and(|names| names_of(&ours) == Some(names)) {
-        Shown::SameNames(Validity::of(&[shown]))
+    let names = names_of(&shown);
+    let same_names = names.is_some() && ours.and_then(|ours| names_of(&ours)) == names;
+    if same_names || met.is_outlast {
+        Shown::Another { same_names, validity: Validity::of(&[shown]) }
     } else {
-        Shown::OtherNames
+        Shown::Foreign
     }
 }
 
-/// The certificate that what listens on `address` shows, if it speaks TLS.
-async fn certificate_of(address: SocketAddr) -> Option<CertificateDer<'static>> {
+/// What was learned from a connection over TLS.
+struct Met {
+    /// The certificate that was shown.
+    certificate: Option<CertificateDer<'static>>,
+    /// Whether it answers as an Outlast server does.
+    is_outlast: bool,
+    /// Whether it ended in time.
+    in_time: bool,
+}
+
+/// Asks what listens on `address` over TLS whether it lives, as anybody may.
+async fn meet(address: SocketAddr) -> Met {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let witness = Arc::new(Witness { provider: Arc::clone(&provider), shown: Mutex::default() });
     let Ok(builder) =
         rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
     else {
-        return None;
+        return Met { certificate: None, is_outlast: false, in_time: true };
     };
     let verifier: Arc<dyn ServerCertVerifier> = Arc::<Witness>::clone(&witness);
     let tls = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
-    let handshake = async {
+    let asking = async {
         let stream = TcpStream::connect(address).await.ok()?;
-        TlsConnector::from(Arc::new(tls)).connect(address.ip().into(), stream).await.ok()
+        let connector = TlsConnector::from(Arc::new(tls));
+        let mut stream = connector.connect(address.ip().into(), stream).await.ok()?;
+        let request =
+            format!("GET /health/live HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER_MAX).read_to_end(&mut answer).await.ok()?;
+        Some(String::from_utf8_lossy(&answer).contains("\"uptime_seconds\""))
     };
     // A server may refuse a client without a certificate, after it has shown its own.
-    drop(tokio::time::timeout(HANDSHAKE_MAX, handshake).await);
-    witness.shown.lock().unwrap_or_else(PoisonError::into_inner).take()
+    let asked = tokio::time::timeout(HANDSHAKE_MAX, asking).await;
+    let certificate = witness.shown.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let in_time = asked.is_ok();
+    Met { certificate, is_outlast: asked.ok().flatten().unwrap_or_default(), in_time }
 }
 
 /// Notes the certificate that a server shows.

@@ -21,6 +21,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest one stream of events lasts before it is opened again.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
+/// Longest id or name in an address. The server takes none that long.
+const PART_MAX: usize = 4096;
+
 /// A parameter of a query, left out when there is no value.
 pub type Query<'a> = (&'a str, Option<String>);
 
@@ -131,6 +134,9 @@ impl Client {
 
     fn url(&self, path: &[&str], query: &[Query<'_>]) -> Result<Url, Failure> {
         let wrong = || Failure::usage(format!("`{}` is not a server address", self.server()));
+        for part in path {
+            refuse_unusable(part)?;
+        }
         let mut url = Url::parse(&self.config.server).map_err(|_parse| wrong())?;
         match url.path_segments_mut() {
             Ok(mut segments) => {
@@ -197,10 +203,27 @@ impl Client {
     }
 }
 
+/// Refuses an id or a name that no address can hold: with it, something else would be asked for.
+fn refuse_unusable(part: &str) -> Result<(), Failure> {
+    match part {
+        "" => Err(Failure::usage("an id or name is empty")),
+        "." | ".." => Err(Failure::usage(format!("`{part}` is not an id or name"))),
+        _ if part.len() > PART_MAX => {
+            let length = part.len();
+            Err(Failure::usage(format!("an id or name of {length} bytes is too long")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A hint for a failed TLS handshake; `None` for other errors.
 pub fn certificate_hint(reason: &str) -> Option<&'static str> {
     const HINTS: &[(&str, &str)] = &[
         ("unknownissuer", "its authority is not trusted here: name it with --ca-file"),
+        (
+            "causedasendentity",
+            "it presents the certificate of an authority: sign another one for the server with it",
+        ),
         ("expired", "its certificate has expired, or this host's clock is wrong"),
         ("not valid for name", "its certificate is for another name: ask for it by that one"),
         ("notvalidforname", "its certificate is for another name: ask for it by that one"),

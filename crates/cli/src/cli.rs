@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::builder::{NonEmptyStringValueParser, ValueParser};
+use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::process;
 use outlast_worker::handover;
@@ -35,7 +36,7 @@ struct Cli {
 
 pub(crate) const AFTER_HELP: &str = "\
 Exit codes: 0 ok, 1 the operation or job failed, 2 usage, 3 not found, 4 conflict, 5 not allowed,
-6 server unreachable, 124 wait timed out.";
+6 server unreachable or unable to serve now, 124 wait timed out.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -163,7 +164,30 @@ impl Command {
 
 /// The whole command line, for help, manual pages and completion scripts.
 pub(crate) fn tree() -> clap::Command {
-    Cli::command()
+    with_plain_refusals(Cli::command())
+}
+
+/// A name that is empty is refused here, and not by a server that looks for it. A number that is
+/// negative is refused for what it is, and not taken for a flag.
+fn with_plain_refusals(command: clap::Command) -> clap::Command {
+    let any_text = ValueParser::string().type_id();
+    let adjusted = command.mut_args(|arg| {
+        let is_text = arg.get_value_parser().type_id() == any_text;
+        if !arg.is_positional() {
+            let takes_values = arg.get_action().takes_values();
+            return if takes_values { arg.allow_negative_numbers(true) } else { arg };
+        }
+        let is_free = is_text && arg.get_possible_values().is_empty();
+        if is_free { arg.value_parser(NonEmptyStringValueParser::new()) } else { arg }
+    });
+    adjusted.mut_subcommands(with_plain_refusals)
+}
+
+/// Reads the arguments of this program.
+fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let mut tree = tree();
+    let matches = tree.try_get_matches_from_mut(args)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut tree))
 }
 
 /// The flags of server and worker that set a key.
@@ -180,7 +204,7 @@ pub(crate) fn flags() -> Vec<crate::config::Flag> {
 /// Runs the program; returns its exit code.
 pub(crate) fn run() -> ExitCode {
     let environment = Environment::of_process();
-    let cli = match Cli::try_parse() {
+    let cli = match parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return refused(&error),
     };
@@ -212,7 +236,7 @@ pub(crate) fn engine_args(
     args: impl Iterator<Item = OsString>,
 ) -> Result<(LogFormat, worker::Args, Option<i32>), ExitCode> {
     let args = std::iter::once(OsString::from("outlast")).chain(args);
-    let cli = Cli::try_parse_from(args).map_err(|error| refused(&error))?;
+    let cli = parse(args).map_err(|error| refused(&error))?;
     match cli.command {
         Command::Worker(args) => Ok((cli.log_format, args, cli.parent)),
         Command::Dev(_)

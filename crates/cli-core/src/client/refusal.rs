@@ -7,12 +7,22 @@ use crate::output::escape;
 
 const CERTIFICATE_HINT: &str = "--client-cert and --client-key name a certificate and its key";
 
+const FULL_HINT: &str = "free some space on the disk of the server's store; nothing that was \
+                         accepted is lost";
+
 /// The failure of an answer that is no success.
 pub(super) fn of(status: u16, body: &str) -> Failure {
     let body: Value = serde_json::from_str(body).unwrap_or_default();
+    if let Some(failure) = unready(&body) {
+        return failure;
+    }
     let error = body.get("error").unwrap_or(&Value::Null);
     let said = |name: &str| error.get(name).and_then(Value::as_str).map(escape);
     let mut message = said("message").unwrap_or_else(|| format!("the server answered {status}"));
+    // What the API calls an execution is a job to those who use commands.
+    if let Some(rest) = message.strip_prefix("execution ") {
+        message = format!("job {rest}");
+    }
     for line in details(error.get("details").unwrap_or(&Value::Null)) {
         // A message that names its only detail need not be said twice.
         let is_named = line
@@ -29,6 +39,11 @@ pub(super) fn of(status: u16, body: &str) -> Failure {
             Some(format!("give a token with --token or OUTLAST_TOKEN; or {CERTIFICATE_HINT}"))
         }
         401 if message.contains("client certificate") => Some(CERTIFICATE_HINT.to_owned()),
+        // The server's usual hint says no more than the message.
+        409 => said("hint").filter(|hint| !hint.starts_with("look it up")),
+        _ if message.contains("disk is full") => Some(FULL_HINT.to_owned()),
+        // The server's hint names a header, which the command line does not show.
+        429 | 502..=504 => usual_hint(status).map(ToOwned::to_owned),
         // The message says what would be right; the server's hint adds nothing to it.
         400 | 422 if message.starts_with("field ") => None,
         _ => said("hint").or_else(|| usual_hint(status).map(ToOwned::to_owned)),
@@ -40,12 +55,29 @@ pub(super) fn of(status: u16, body: &str) -> Failure {
     }
 }
 
+/// What a server says that was asked whether it is ready, and is not. That is an answer: the
+/// server was reached.
+fn unready(body: &Value) -> Option<Failure> {
+    if body.get("ready")?.as_bool()? {
+        return None;
+    }
+    let store = body.get("store").and_then(Value::as_str).unwrap_or("ok");
+    let status = body.get("status").and_then(Value::as_str).unwrap_or("unavailable");
+    let reason = match (body.get("stopping").and_then(Value::as_bool), store) {
+        (Some(true), _) => "it is stopping".to_owned(),
+        (_, "ok") => escape(status),
+        (_, store) => format!("store: {}", escape(store)),
+    };
+    let failure = Failure::failed(format!("the server is not ready: {reason}"));
+    Some(if store.contains("disk is full") { failure.with_hint(FULL_HINT) } else { failure })
+}
+
 fn exit(status: u16) -> Exit {
     match status {
         401 | 403 => Exit::NotAllowed,
         404 | 410 => Exit::NotFound,
         409 => Exit::Conflict,
-        // The server is there but says that it cannot serve now.
+        // The server, or a proxy before it, says that it cannot serve now.
         429 | 502..=504 => Exit::Unreachable,
         400..=499 => Exit::Usage,
         _ => Exit::Failed,
@@ -129,6 +161,32 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_is_not_ready_says_why_and_was_reached() {
+        let said = |body: &str| {
+            let failure = of(503, body);
+            (failure.exit, failure.message, failure.hint.is_some())
+        };
+        let full =
+            r#"{"status":"unavailable","ready":false,"store":"disk is full","stopping":false}"#;
+        let message = "the server is not ready: store: disk is full".to_owned();
+        assert_eq!(said(full), (Exit::Failed, message, true));
+        let dead = r#"{"status":"the engine loop has panicked: x","ready":false,"store":"ok"}"#;
+        let message = "the server is not ready: the engine loop has panicked: x".to_owned();
+        assert_eq!(said(dead), (Exit::Failed, message, false));
+    }
+
+    #[test]
+    fn a_full_disk_is_no_reason_to_try_again_in_a_moment() {
+        let body = |message: &str| {
+            format!(r#"{{"error":{{"message":"{message}","hint":"after `Retry-After`"}}}}"#)
+        };
+        let full = of(503, &body("the store takes no jobs at the moment: disk is full"));
+        assert!(full.hint.unwrap().starts_with("free some space"));
+        let away = of(503, &body("server is stopping"));
+        assert_eq!(away.hint.unwrap(), "try again in a moment");
+    }
+
+    #[test]
     fn a_field_is_named_once_and_what_is_missing_is_found_by_a_command() {
         let body = r#"{"error":{"code":"invalid_request","message":"field `queue` is missing",
             "hint":"correct the field","details":{"field":"queue"}}}"#;
@@ -136,6 +194,16 @@ mod tests {
         assert_eq!((failure.message.as_str(), failure.hint), ("field `queue` is missing", None));
         let body = r#"{"error":{"message":"worker x is not known","hint":"GET /api"}}"#;
         assert_eq!(of(404, body).hint.as_deref(), Some("`outlast workers list` shows all"));
+    }
+
+    #[test]
+    fn a_conflict_is_about_a_job_and_has_a_hint_only_if_it_says_more() {
+        let body =
+            r#"{"error":{"message":"execution 7 is failed; only x","hint":"look it up: …"}}"#;
+        let failure = of(409, body);
+        assert_eq!((failure.message.as_str(), failure.hint), ("job 7 is failed; only x", None));
+        let body = r#"{"error":{"message":"key k was used","hint":"choose another key"}}"#;
+        assert_eq!(of(409, body).hint.as_deref(), Some("choose another key"));
     }
 
     #[test]

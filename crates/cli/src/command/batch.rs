@@ -27,6 +27,11 @@ impl Batch {
         }
     }
 
+    /// Whether nothing was tried.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.done.is_empty() && self.refused.is_empty()
+    }
+
     /// How many succeeded.
     pub(super) fn count(&self) -> usize {
         self.done.len()

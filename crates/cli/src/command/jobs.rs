@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::batch::Batch;
 use super::follow::{Follow, LogSink};
 use super::job_id;
-use super::{Target, field_flags, workers};
+use super::{Target, field_flags, queues, workers};
 use crate::config::Environment;
 use crate::output::{self, Format};
 
@@ -189,6 +189,9 @@ async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     let filters = args.filter.query(&client).await?;
     let found = pages(&client, &filters, args.limit, args.cursor.clone()).await?;
     output::print_list(args.target.output, &found.items, COLUMNS)?;
+    if found.items.is_empty() && !found.more && args.target.output == Format::Table {
+        say(&format!("{}\n", nothing(&client, &args.filter).await));
+    }
     if found.more {
         let total = found.total.map_or_else(|| "more".to_owned(), |total| total.to_string());
         let shown = found.items.len();
@@ -196,6 +199,16 @@ async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
         say(&format!("{shown} of {total} shown; --limit shows more{next}\n"));
     }
     Ok(Exit::Ok)
+}
+
+/// Why a list is empty.
+async fn nothing(client: &Client, filter: &Filter) -> String {
+    if let Some(queue) = &filter.queue
+        && let Ok(Some(unknown)) = queues::unknown(client, queue).await
+    {
+        return format!("{}; {}", unknown.message, unknown.near);
+    }
+    if filter.is_empty() { "there are no jobs" } else { "no job matches" }.to_owned()
 }
 
 /// Most empty pages in a row before a list ends.
@@ -406,6 +419,9 @@ async fn many(args: &Many, environment: &Environment, order: Order) -> Result<Ex
     }
     if !args.filter.is_empty() {
         match sender.sweep(args, order).await {
+            Ok(found) if found.is_empty() && sender.batch.is_empty() => {
+                say(&format!("{}\n", nothing(&client, &args.filter).await));
+            }
             Ok(found) => shown.extend(found),
             // What was done by then is shown all the same.
             Err(failure) => sender.batch.add("", Err(failure)),
@@ -413,7 +429,8 @@ async fn many(args: &Many, environment: &Environment, order: Order) -> Result<Ex
     }
     if args.dry_run {
         output::print_list(args.target.output, &shown, COLUMNS)?;
-        say(&format!("{} jobs; nothing was changed\n", shown.len()));
+        let jobs = if shown.len() == 1 { "job" } else { "jobs" };
+        say(&format!("{} {jobs}; nothing was changed\n", shown.len()));
         return sender.batch.end();
     }
     sender.batch.print(args.target.output, COLUMNS)?;

@@ -1,13 +1,17 @@
 //! `outlast queues`: list, pause, resume, stats.
 
 use clap::{Args, Subcommand};
+use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::{Exit, Failure};
-use outlast_cli_core::output::{Column, Table, text_at};
+use outlast_cli_core::output::{Column, Table, escape, text_at};
 use serde_json::{Value, json};
 
 use super::Target;
 use crate::config::Environment;
 use crate::output;
+
+/// Most queues that are named in place of one that does not exist.
+const NAMED_MAX: usize = 10;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -100,25 +104,42 @@ fn named(queue: &Value) -> Value {
 /// Refuses a queue that the server does not know: it is most likely misspelled.
 async fn check_known(args: &One, environment: &Environment) -> Result<(), Failure> {
     let client = args.target.client(environment)?;
+    let Some(Unknown { message, near }) = unknown(&client, &args.queue).await? else {
+        return Ok(());
+    };
+    let joint = if near.ends_with('?') { "" } else { ";" };
+    let hint = format!("{near}{joint} --create pauses it all the same");
+    Err(Failure::new(Exit::NotFound, message).with_hint(hint))
+}
+
+/// A queue that the server does not know.
+pub(super) struct Unknown {
+    /// Says so.
+    pub(super) message: String,
+    /// Which queue may be meant.
+    pub(super) near: String,
+}
+
+/// Looks a queue up; `None` if the server knows it.
+pub(super) async fn unknown(client: &Client, wanted: &str) -> Result<Option<Unknown>, Failure> {
     let answer = client.get(&["ojs", "v1", "queues"], &[]).await?;
     let queues = answer.get("queues").and_then(Value::as_array).cloned().unwrap_or_default();
     let names: Vec<String> = queues.iter().map(|queue| text_at(&named(queue), "name")).collect();
-    if names.contains(&args.queue) {
-        return Ok(());
+    if names.iter().any(|name| name == wanted) {
+        return Ok(None);
     }
     let near = names
         .iter()
-        .map(|name| (strsim::jaro_winkler(name, &args.queue), name))
+        .map(|name| (strsim::jaro_winkler(name, wanted), name))
         .filter(|(likeness, _)| *likeness > 0.7)
         .max_by(|(one, _), (other, _)| one.total_cmp(other));
-    let message = format!("there is no queue `{}`", args.queue);
-    let hint = match near {
-        Some((_, name)) => format!("did you mean `{name}`? --create pauses it all the same"),
-        None => {
-            format!("known queues are {}; --create pauses this one all the same", names.join(", "))
-        }
+    let near = match near {
+        Some((_, name)) => format!("did you mean `{name}`?"),
+        None if names.is_empty() => "there are no queues yet".to_owned(),
+        None if names.len() > NAMED_MAX => "`outlast queues list` shows all".to_owned(),
+        None => format!("known queues are {}", names.join(", ")),
     };
-    Err(Failure::new(Exit::NotFound, message).with_hint(hint))
+    Ok(Some(Unknown { message: format!("there is no queue `{}`", escape(wanted)), near }))
 }
 
 async fn order(args: &One, environment: &Environment, verb: &str) -> Result<Value, Failure> {

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args as ClapArgs, Subcommand};
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::say;
@@ -24,7 +25,7 @@ pub(crate) struct NewArgs {
     #[arg(long, default_value = "producer", value_parser = parse_role)]
     role: Role,
     /// Name of its user [default: the role]
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     name: Option<String>,
 }
 

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use clap::builder::NonEmptyStringValueParser;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_worker::OwnProgram;
 use outlast_worker::containment::UnknownContainment;
@@ -32,7 +33,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     trust: TrustArgs,
     /// Name of this worker [default: the host name]
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     name: Option<String>,
     /// Queues to take jobs from, such as default,mail [default: default]
     #[arg(long)]

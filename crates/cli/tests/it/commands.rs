@@ -25,6 +25,73 @@ fn each_refusal_has_its_exit_code_and_says_what_the_server_said() {
     check(503, "", 6, "error: the server answered 503\nhint: try again in a moment");
 }
 
+/// Some asked for a list instead, and some for what nobody had named.
+#[test]
+fn a_name_that_is_empty_or_no_name_is_refused_before_anything_is_asked() {
+    let stub = Stub::always(200, r#"{"data":[]}"#);
+    for words in [
+        &["jobs", "show", ""][..],
+        &["jobs", "cancel", ""],
+        &["jobs", "logs", ""],
+        &["dead-letters", "show", ""],
+        &["workers", "drain", ""],
+        &["queues", "pause", ""],
+        &["run", ""],
+        &["worker", "--name", ""],
+    ] {
+        let said = outlast(&[words, &["--server", &stub.url]].concat());
+        assert_eq!((said.code, said.out.as_str()), (2, ""), "{words:?} {}", said.err);
+        assert!(said.err.contains("a value is required for"), "{words:?} {}", said.err);
+    }
+    let long = "x".repeat(100_000);
+    for (name, what) in [("..", "`..` is not an id or name"), (&long, "is too long")] {
+        let said = outlast(&["actions", "show", name, "--server", &stub.url]);
+        assert_eq!(said.code, 2, "{}", said.err);
+        assert!(said.err.contains(what), "{}", said.err);
+    }
+    assert_eq!(stub.asked().len(), 0);
+    assert_eq!(outlast(&["token", "new", "--name", ""]).code, 2);
+}
+
+/// They were taken for flags.
+#[test]
+fn negative_numbers_are_refused_for_what_they_are() {
+    for (words, what) in [
+        (&["run", "core.echo", "--delay", "-5"][..], "--delay is `-5`, which is not a duration"),
+        (&["jobs", "list", "--limit", "-1"], "invalid value '-1' for '--limit <LIMIT>'"),
+    ] {
+        let said = outlast(words);
+        assert_eq!(said.code, 2, "{}", said.err);
+        assert!(said.err.contains(what), "{}", said.err);
+    }
+}
+
+#[test]
+fn an_empty_list_says_when_its_queue_does_not_exist() {
+    let answer = r#"{"data":[],"queues":["mail"],"pagination":{"total":0}}"#;
+    let stub = Stub::always(200, answer);
+    for (words, what) in [
+        (&["--queue", "nosuch"][..], "there is no queue `nosuch`; known queues are mail\n"),
+        (&["--queue", "mial"], "there is no queue `mial`; did you mean `mail`?\n"),
+        (&["--queue", "mail"], "no job matches\n"),
+        (&[], "there are no jobs\n"),
+    ] {
+        let said = outlast(&[&["jobs", "list", "--server", &stub.url], words].concat());
+        assert_eq!((said.code, said.err.as_str()), (0, what));
+    }
+}
+
+#[test]
+fn a_server_that_is_not_ready_is_reached_and_says_why() {
+    let body = r#"{"status":"unavailable","ready":false,"store":"disk is full"}"#;
+    let stub = Stub::always(503, body);
+    let said = outlast(&["health", "server", "--server", &stub.url]);
+    assert_eq!(said.code, 1, "{}", said.err);
+    assert!(
+        said.err.starts_with("error: the server is not ready: store: disk is full\nhint: free")
+    );
+}
+
 #[test]
 fn answer_that_is_not_from_outlast_is_a_failure() {
     let stub = Stub::always(200, "<html>");

@@ -20,6 +20,9 @@ pub(super) fn read(given: &[String]) -> Result<Map<String, Value>, Failure> {
 }
 
 fn one(given: &str) -> Result<(String, Value), Failure> {
+    if given.is_empty() {
+        return Err(Failure::usage("a parameter is empty").with_hint(HINT));
+    }
     let (name, text) = given.split_once('=').ok_or_else(|| {
         Failure::usage(format!("parameter `{given}` has no value"))
             .with_hint(format!("write {given}=VALUE, or {given}:=JSON for what is not text"))
@@ -81,6 +84,7 @@ mod tests {
     #[test]
     fn malformed_parameters_are_refused() {
         for (given, message, hint) in [
+            ("", "a parameter is empty", "write name=value"),
             ("a", "parameter `a` has no value", "write a=VALUE"),
             ("=x", "parameter `=x` has no name", "write name=value"),
             (":=1", "parameter `:=1` has no name", "write name=value"),

@@ -325,7 +325,7 @@ fn every_job_is_tried_and_every_refusal_is_said() {
     let said = outlast(&["jobs", "cancel", "a", "b", "c", "--server", &stub.url]);
     assert_eq!(said.code, 4, "{}", said.err);
     assert!(said.out.contains("cancelled"), "{}", said.out);
-    for part in ["execution a is completed", "c: job is not known", "2 of 3 refused, 1 done"] {
+    for part in ["job a is completed", "c: job is not known", "2 of 3 refused, 1 done"] {
         assert!(said.err.contains(part), "{part}: {}", said.err);
     }
 }

@@ -129,7 +129,7 @@ impl ApiRequest {
         let params = RawPathParams::from_request_parts(&mut self.parts, &()).await;
         let params = params.ok();
         let found = params.as_ref().and_then(|params| params.iter().find(|(key, _)| *key == name));
-        found.map(|(_, value)| value.to_owned()).unwrap_or_default()
+        found.map(|(_, value)| without_null(value)).unwrap_or_default()
     }
 
     /// Returns the job that the path names. An id that no job can have is not found.
@@ -274,5 +274,10 @@ fn decoded(text: &str) -> String {
             other => out.push(other),
         }
     }
-    String::from_utf8_lossy(&out).into_owned()
+    without_null(&String::from_utf8_lossy(&out))
+}
+
+/// Replaces the null character: PostgreSQL takes no text with one, and nothing has it in its name.
+fn without_null(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
 }

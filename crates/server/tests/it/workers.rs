@@ -91,3 +91,16 @@ async fn a_head_request_has_no_body() {
     let reply = api.ask(Method::HEAD, "/health/live", None).await;
     assert_eq!((reply.status.as_u16(), reply.text.as_str()), (200, ""));
 }
+
+/// PostgreSQL takes no text with one: the answer was 500 there.
+#[tokio::test]
+async fn a_null_character_in_a_name_finds_nothing() {
+    let api = Api::start();
+    for path in ["/api/v1/workers/a%00b", "/ojs/v1/workers/a%00b/health", "/api/v1/actions/a%00b"] {
+        let error = api.get(path).await.refused(404, "not_found");
+        let message = error["message"].as_str().expect("text");
+        assert!(message.contains("a\u{fffd}b"), "{message}");
+    }
+    let none = api.get("/api/v1/workers?name=a%00b").await.expect(200);
+    assert_eq!(none["data"], json!([]));
+}

@@ -64,6 +64,18 @@ async fn find(
     let wanted = |letter: &DeadLetter| queue.is_none_or(|name| letter.job.job.key.queue == name);
     let size = usize::try_from(limit).unwrap_or(usize::MAX);
     let (mut letters, mut skipped, mut total) = (Vec::new(), 0, 0);
+    let all_of_queue = match queue {
+        Some(queue) => Some(of_queue(app, queue).await?),
+        None => None,
+    };
+    // Behind the last one of the queue there may be very many others.
+    let is_first = cursor.is_none();
+    let is_all = |seen: usize| {
+        is_first && all_of_queue.is_some_and(|all| u64::try_from(seen).is_ok_and(|it| it >= all))
+    };
+    if is_all(0) {
+        return Ok(Found { letters, next: None, total });
+    }
     'pages: for _ in 0..PAGES_MAX {
         let has_cursor = cursor.is_some();
         let page = store.dead_letters(Page { limit, cursor }).await;
@@ -79,17 +91,22 @@ async fn find(
                 break 'pages;
             }
         }
+        if is_all(skipped + letters.len()) {
+            cursor = None;
+        }
         // Without a filter the next page of the store is the next page.
         if cursor.is_none() || (queue.is_none() && letters.len() >= size) {
             break;
         }
     }
-    if let Some(queue) = queue {
-        let tally = store.tally().await?;
-        let classes = tally.iter().filter(|class| class.key.queue == *queue);
-        total = classes.map(|class| class.counts.dead_letters()).sum();
-    }
-    Ok(Found { letters, next: cursor, total })
+    Ok(Found { letters, next: cursor, total: all_of_queue.unwrap_or(total) })
+}
+
+/// How many dead letters a queue has.
+async fn of_queue(app: &App, queue: &str) -> Result<u64, ApiError> {
+    let tally = app.engine.store().tally().await?;
+    let classes = tally.iter().filter(|class| class.key.queue == *queue);
+    Ok(classes.map(|class| class.counts.dead_letters()).sum())
 }
 
 pub(super) async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {

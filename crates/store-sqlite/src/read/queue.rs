@@ -100,8 +100,10 @@ pub(crate) fn oldest_claimable(
     Ok(found)
 }
 
-/// Since when the oldest job of each class has been claimable, and its number.
-fn oldest(db: &Connection, classes: &[ClassId]) -> Result<Vec<(ClassId, (i64, i64))>, StoreError> {
+/// A class; since when its oldest job has been claimable, and the job's number.
+type Oldest = (ClassId, (i64, i64));
+
+fn oldest(db: &Connection, classes: &[ClassId]) -> Result<Vec<Oldest>, StoreError> {
     let mut next = db
         .prepare_cached("select rank from ready where class = ? and rank > ? order by rank limit 1")
         .map_err(failed)?;

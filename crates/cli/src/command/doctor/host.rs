@@ -288,15 +288,16 @@ mod tests {
         Probe { chosen, ordinary, refused: Vec::new() }
     }
 
-    fn hidden(token: bool, key: bool) -> Hidden {
-        let key = key.then(|| PathBuf::from("/run/key"));
-        let token = token.then(|| PathBuf::from("/run/token"));
-        Hidden { all: token.into_iter().chain(key.clone()).collect(), key }
+    /// Files to hide, of which `/run/key` is the client's key.
+    fn hidden(files: &[&str]) -> Hidden {
+        let all: Vec<PathBuf> = files.iter().map(PathBuf::from).collect();
+        let key = all.iter().find(|file| file.ends_with("key")).cloned();
+        Hidden { all, key }
     }
 
     #[test]
     fn files_that_jobs_can_read_are_named() {
-        let files = hidden(true, false);
+        let files = hidden(&["/run/token"]);
         let inside = probe(Containment::Pidns, Containment::Pidns);
         assert!(secret_files(&inside, &Hidden::default()).is_none());
         assert_eq!(secret_files(&inside, &files).unwrap().level, Level::Ok);
@@ -312,12 +313,14 @@ mod tests {
     fn a_client_key_is_not_to_be_given_in_the_environment() {
         let outside = probe(Containment::Cgroup, Containment::Cgroup);
         let fix = |files: &Hidden| secret_files(&outside, files).unwrap().fix.unwrap();
-        assert!(!fix(&hidden(false, true)).contains("environment"));
-        let both = fix(&hidden(true, true));
+        assert!(!fix(&hidden(&["/run/key"])).contains("environment"));
+        let both = fix(&hidden(&["/run/token", "/run/key"]));
         assert!(both.contains("nothing else hides /run/key"), "{both}");
         assert!(both.ends_with("OUTLAST_TOKEN) instead of /run/token"), "{both}");
         let inside = probe(Containment::Pidns, Containment::Pidns);
-        let fix = proving("containment", &inside, true, &hidden(true, true)).fix.unwrap();
+        let fix = proving("containment", &inside, true, &hidden(&["/run/token", "/run/key"]))
+            .fix
+            .unwrap();
         assert!(!fix.contains("cgroup") && !fix.contains("environment"), "{fix}");
     }
 
@@ -327,7 +330,7 @@ mod tests {
         let inside = probe(Containment::Pidns, Containment::Pidns);
         let fix = |hidden: &Hidden| proving("containment", &inside, true, hidden).fix.unwrap();
         assert!(fix(&Hidden::default()).starts_with("if jobs need them: delegate a cgroup"));
-        let fix = fix(&hidden(true, false));
+        let fix = fix(&hidden(&["/run/token"]));
         assert!(fix.contains("OUTLAST_TOKEN) instead of /run/token, delegate a cgroup"), "{fix}");
     }
 }

@@ -1,4 +1,4 @@
-//! Gates: how many jobs a limit allows to start, by concurrency and by rate (`DISPATCH.md` §3).
+//! Gates: how many jobs a limit allows to start, by concurrency and by rate.
 //!
 //! A limit that applies per value of a key has one gate for each value. A job passes all of
 //! its gates or none. What an attempt holds is given back when the attempt ends, so a lost

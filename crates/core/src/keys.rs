@@ -1,7 +1,7 @@
 //! Keys: what a job is limited, shared and found by, such as `{"tenant": "42"}`.
 //!
 //! Jobs of a class with the same keys are one lane: claimed in order, left out as a whole while
-//! a limit on one of the keys is used up (`DISPATCH.md` §1).
+//! a limit on one of the keys is used up.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Iter;

@@ -10,7 +10,8 @@ use outlast_core::leadership::Leadership;
 use outlast_core::limit::GateId;
 use outlast_core::time::{Span, Timestamp};
 pub(crate) use outlast_store::codec::number::{
-    int, liveness_number, origin_number, phase_number, span, standing, strand_ms,
+    int, liveness_number, origin_number, phase_number, span, standing, strand_ms, stream_number,
+    stream_of,
 };
 use outlast_store::codec::number::{origin_of, scheduled_timeout};
 use outlast_store::command::{ClassId, ClassKey, Payload};

@@ -10,7 +10,7 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_store::StoreError;
 pub(crate) use outlast_store::codec::number::{
     int, liveness_number, origin_number, origin_of, phase_number, scheduled_timeout, span,
-    standing, strand_ms,
+    standing, strand_ms, stream_number, stream_of,
 };
 use rusqlite::{ErrorCode, Row};
 use uuid::Uuid;

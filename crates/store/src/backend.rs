@@ -24,7 +24,7 @@ use std::task::{self, Poll, Waker};
 
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
-use outlast_core::leadership::{Leadership, LeadershipRefusal};
+use outlast_core::leadership::Leadership;
 use outlast_core::limit::LimitName;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
@@ -243,11 +243,8 @@ pub trait Backend {
         leadership: Leadership,
     ) -> Result<(), Self::Error>;
 
-    /// Deletes what need not be kept any longer.
-    async fn prune(
-        &mut self,
-        prune: &Prune,
-    ) -> Result<Result<Pruned, LeadershipRefusal>, Self::Error>;
+    /// Deletes what need not be kept any longer. The server that asked for it leads the task.
+    async fn prune(&mut self, prune: &Prune) -> Result<Pruned, Self::Error>;
 
     /// Deletes everything.
     async fn reset(&mut self) -> Result<(), Self::Error>;
@@ -328,7 +325,12 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
         Command::Sweep(sweep) => Reply::Swept(sweep::sweep(b, sweep).await?),
         Command::Strand(strand) => Reply::Stranded(sweep::strand(b, strand).await?),
         Command::Leadership(ask) => Reply::Leadership(leadership::leadership(b, ask).await?),
-        Command::Prune(prune) => Reply::Pruned(b.prune(prune).await?),
+        Command::Prune(prune) => {
+            Reply::Pruned(match leadership::check(b, &prune.leadership).await? {
+                Ok(()) => Ok(b.prune(prune).await?),
+                Err(refusal) => Err(refusal),
+            })
+        }
         Command::Reset => {
             b.reset().await?;
             let outbox = b.outbox();

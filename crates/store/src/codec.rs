@@ -38,6 +38,14 @@ struct RulesText {
     expires: Option<i64>,
 }
 
+/// Returns a list or map as JSON text.
+///
+/// # Errors
+/// Returns [`StoreError::Rejected`] when it has no such text.
+pub fn json(value: &impl Serialize) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| StoreError::Rejected(error.to_string()))
+}
+
 /// Returns the text of rules; `None` stands for the standard ones.
 #[must_use]
 pub fn rules_text(rules: &Rules) -> Option<String> {

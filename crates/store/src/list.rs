@@ -23,7 +23,7 @@ use crate::query::JobQuery;
 use crate::tally::{ClassCounts, Counts};
 
 pub use filter::{Dialect, Values};
-pub use walk::{Look, Numbers, at_once, cursor, cut, find};
+pub use walk::{Look, Numbers, at_once, cursor, dead_letters, find};
 
 /// Jobs in a block: a class is noted once for each that it has jobs in.
 pub const BLOCK_BITS: u32 = 10;

@@ -112,6 +112,19 @@ impl WorkerQuery {
         Self { status: None, state: None, role: None, name: None, called: None, ids: None, page }
     }
 
+    /// Returns the conditions on a row `w` of the table `worker`, each with `$` in place of the
+    /// word that follows. The range of ids is not among them.
+    pub fn conditions(&self) -> impl Iterator<Item = (&'static str, &String)> {
+        let conditions = [
+            ("w.status = $", &self.status),
+            ("w.state = $", &self.state),
+            ("w.worker_role = $", &self.role),
+            ("w.name = $", &self.name),
+            ("(w.name = $ or w.plain_id = $)", &self.called),
+        ];
+        conditions.into_iter().filter_map(|(condition, word)| Some((condition, word.as_ref()?)))
+    }
+
     /// Returns before which worker the page begins, by when it registered and its id.
     ///
     /// # Errors

@@ -87,6 +87,33 @@ pub struct JobRecord {
     pub dead_letter: Option<DeadLetterReason>,
 }
 
+impl JobRecord {
+    /// A job that was never claimed and has not ended: what else is known is filled in.
+    #[must_use]
+    pub const fn new(job: Arc<StoredJob>, state: State, spent: Spent) -> Self {
+        Self {
+            job,
+            state,
+            epoch: Epoch::ZERO,
+            life: NonZeroU32::MIN,
+            spent,
+            attempt: spent.failures,
+            isolated: false,
+            since: Timestamp(0),
+            due: None,
+            holder: None,
+            last_holder: None,
+            claimed: None,
+            started: None,
+            finished: None,
+            result: None,
+            error: None,
+            ended_by: String::new(),
+            dead_letter: None,
+        }
+    }
+}
+
 /// Who holds an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderRecord {

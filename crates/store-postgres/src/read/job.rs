@@ -104,26 +104,13 @@ fn record(row: &Row) -> Result<JobRecord, StoreError> {
     let state = state.ok_or_else(|| StoreError::Corrupt(format!("job {} is nowhere", job.id)))?;
     let state =
         State::parse(state).ok_or_else(|| StoreError::Corrupt(format!("no state `{state}`")))?;
-    let spent = row::spent(row, MOVING + 3)?;
     let mut record = JobRecord {
-        job: Arc::new(job),
-        state,
         epoch: row::epoch(row, MOVING + 1)?,
         life: row::life(row, MOVING + 2)?,
-        spent,
-        attempt: spent.failures,
         isolated: get(row, MOVING + 6)?,
         since: row::time_opt(row, WAITING + 1)?.unwrap_or(Timestamp(0)),
         due: row::time_opt(row, WAITING)?,
-        holder: None,
-        last_holder: None,
-        claimed: None,
-        started: None,
-        finished: None,
-        result: None,
-        error: None,
-        ended_by: String::new(),
-        dead_letter: None,
+        ..JobRecord::new(Arc::new(job), state, row::spent(row, MOVING + 3)?)
     };
     if state.is_terminal() {
         let at = row::time(row, FINISHED)?;

@@ -6,7 +6,7 @@ use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::command::ClassId;
 use outlast_store::list::{self, Dialect, Look, Values};
-use outlast_store::query::{DeadLetter, DeadLetterPage, JobPage, JobQuery, Page};
+use outlast_store::query::{DeadLetterPage, JobPage, JobQuery, Page};
 use outlast_store::tally::ClassCounts;
 use tokio_postgres::types::ToSql;
 
@@ -169,18 +169,11 @@ pub(crate) async fn dead_letters(
         let reason = row::parsed(row, 1, DeadLetterReason::parse)?;
         found.push((get(row, 0)?, reason, row::time(row, 2)?));
     }
-    let next = list::cut(&mut found, page.limit, |letter| letter.0);
     let seqs: Vec<i64> = found.iter().map(|(seq, ..)| *seq).collect();
     let mut jobs = by_seqs(reader, &seqs).await?;
-    let letters = found
-        .into_iter()
-        .filter_map(|(seq, reason, at)| {
-            Some(DeadLetter { job: jobs.remove(&seq)?, reason, at, cursor: seq.to_string() })
-        })
-        .collect();
     let total = reader
         .one("select coalesce(sum(exhausted + abandoned), 0)::bigint from tally", &[])
         .await?;
     let total = total.map_or(Ok(0), |row| row::count(&row, 0))?;
-    Ok(DeadLetterPage { letters, next, total })
+    list::dead_letters(found, (total, page.limit), |seq| Ok(jobs.remove(&seq)))
 }

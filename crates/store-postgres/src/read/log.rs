@@ -1,7 +1,6 @@
 //! What attempts printed.
 
 use outlast_store::StoreError;
-use outlast_store::command::Stream;
 use outlast_store::query::{LogLine, LogPage, LogQuery};
 
 use crate::read::Reader;
@@ -18,15 +17,10 @@ pub(crate) async fn of_job(reader: &Reader, query: &LogQuery) -> Result<LogPage,
         .await?;
     let mut lines = Vec::with_capacity(rows.len());
     for row in &rows {
-        let stream = match get::<i16>(row, 2)? {
-            0 => Stream::Stdout,
-            1 => Stream::Stderr,
-            _ => Stream::Worker,
-        };
         lines.push(LogLine {
             id: row::count(row, 0)?,
             epoch: row::epoch(row, 1)?,
-            stream,
+            stream: row::stream_of(get(row, 2)?),
             at: row::time(row, 3)?,
             bytes: get(row, 4)?,
         });

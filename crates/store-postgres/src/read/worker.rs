@@ -1,5 +1,7 @@
 //! Workers and what they hold.
 
+use std::iter;
+
 use outlast_core::id::WorkerId;
 use outlast_store::StoreError;
 use outlast_store::command::WorkerRole;
@@ -37,22 +39,13 @@ pub(crate) async fn all(reader: &Reader) -> Result<Vec<WorkerRecord>, StoreError
 
 /// What is asked for of a page, in SQL; the values are the words of the query, in this order.
 fn wheres(query: &WorkerQuery) -> (String, Vec<&String>) {
-    let filters = [
-        (&query.status, "w.status = $"),
-        (&query.state, "w.state = $"),
-        (&query.role, "w.worker_role = $"),
-        (&query.name, "w.name = $"),
-        (&query.called, "(w.name = $ or w.plain_id = $)"),
-    ];
-    let (mut wheres, mut words) = ("true".to_owned(), Vec::new());
-    for (word, condition) in filters {
-        let Some(word) = word else { continue };
+    let mut words = Vec::new();
+    let wheres = query.conditions().map(|(condition, word)| {
         words.push(word);
-        let condition = condition.replace('$', &format!("${}", words.len()));
-        wheres.push_str(" and ");
-        wheres.push_str(&condition);
-    }
-    (wheres, words)
+        condition.replace('$', &format!("${}", words.len()))
+    });
+    let wheres: Vec<String> = iter::once("true".to_owned()).chain(wheres).collect();
+    (wheres.join(" and "), words)
 }
 
 pub(crate) async fn page(reader: &Reader, query: &WorkerQuery) -> Result<WorkerPage, StoreError> {

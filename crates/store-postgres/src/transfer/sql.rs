@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use futures_util::TryStreamExt as _;
 use outlast_store::StoreError;
-use outlast_store::transfer::row::{Cell, Row, size};
+use outlast_store::transfer::row::{BoundedRows, Cell, Row};
 use outlast_store::transfer::section::{Column, Section, Sort};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Statement};
@@ -211,19 +211,16 @@ pub(super) async fn read(
     let failed = |error: tokio_postgres::Error| StoreError::from(Failure::from(error));
     let params = values.iter().map(|value| &**value as Param<'_>);
     let mut found = pin!(client.query_raw(select, params).await.map_err(failed)?);
-    let mut rows = Vec::new();
-    let mut bytes = 0;
+    let mut rows = BoundedRows::new(bytes_max);
     while let Some(row) = found.try_next().await.map_err(failed)? {
         let cells = section.columns.iter().enumerate();
         let row =
             cells.map(|(at, column)| cell_of(column, &row, at)).collect::<Result<Row, _>>()?;
-        bytes += size(&row);
-        rows.push(row);
-        if bytes >= bytes_max {
+        if !rows.push(row) {
             break;
         }
     }
-    Ok(rows)
+    Ok(rows.into_rows())
 }
 
 fn cell_of(column: &Column, row: &tokio_postgres::Row, at: usize) -> Result<Cell, StoreError> {

@@ -2,7 +2,7 @@
 
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
-use outlast_core::leadership::{Leadership, LeadershipRefusal};
+use outlast_core::leadership::Leadership;
 use outlast_core::limit::LimitName;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
@@ -285,7 +285,7 @@ impl Backend for Tx<'_> {
         self.compare_and_set_leadership(&statement.name, found, leadership).await
     }
 
-    async fn prune(&mut self, prune: &Prune) -> Result<Result<Pruned, LeadershipRefusal>, Failure> {
+    async fn prune(&mut self, prune: &Prune) -> Result<Pruned, Failure> {
         self.delete_old(prune).await
     }
 

@@ -1,12 +1,12 @@
 //! What attempts print; and deleting everything.
 
 use outlast_store::apply::limit::Gates;
-use outlast_store::command::{LogChunk, Stream};
+use outlast_store::command::LogChunk;
 use outlast_store::rules::output_bytes_max;
 
 use crate::connection::values;
 use crate::failure::Failure;
-use crate::row::int;
+use crate::row::{int, stream_number};
 use crate::writer::Tx;
 use crate::writer::classes::Classes;
 
@@ -40,11 +40,7 @@ impl Tx<'_> {
     /// Stores a piece of output of an attempt unless it is there already or the attempt has
     /// printed enough.
     pub(super) fn note_log(&mut self, chunk: &LogChunk) {
-        let stream: i16 = match chunk.stream {
-            Stream::Stdout => 0,
-            Stream::Stderr => 1,
-            Stream::Worker => 2,
-        };
+        let stream = stream_number(chunk.stream);
         let limit = i64::try_from(output_bytes_max(chunk.stream)).unwrap_or(i64::MAX);
         let size = i64::try_from(chunk.bytes.len()).unwrap_or(i64::MAX);
         // Output of one job is numbered by one server at a time.

@@ -1,7 +1,6 @@
 //! Deleting what need not be kept any longer.
 
-use outlast_core::leadership::LeadershipRefusal;
-use outlast_store::backend::leadership;
+use outlast_store::apply::sweep::reached;
 use outlast_store::command::{ClassId, Prune};
 use outlast_store::list::BLOCK_BITS;
 use outlast_store::reply::Pruned;
@@ -70,13 +69,7 @@ const BLOCKS_MAX: i64 = 64;
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 impl Tx<'_> {
-    pub(super) async fn delete_old(
-        &mut self,
-        prune: &Prune,
-    ) -> Result<Result<Pruned, LeadershipRefusal>, Failure> {
-        if let Err(refusal) = leadership::check(self, &prune.leadership).await? {
-            return Ok(Err(refusal));
-        }
+    pub(super) async fn delete_old(&mut self, prune: &Prune) -> Result<Pruned, Failure> {
         let limit = i64::from(prune.limit);
         let before = prune.finished_before.0;
         let keys = self.query(OLD_KEYS, values![self.context.now.0, limit]).await?;
@@ -114,13 +107,14 @@ impl Tx<'_> {
         self.leave_old_blocks().await?;
         // Last, as it locks classes that others may be storing jobs in.
         let classes = self.retire_classes().await?;
-        let full = |count: usize| i64::try_from(count).is_ok_and(|count| count >= limit);
-        Ok(Ok(Pruned {
+        Ok(Pruned {
             jobs: u32::try_from(seqs.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
             classes,
-            more: [keys.len(), looked, workers.len(), tallies].into_iter().any(full),
-        }))
+            more: [keys.len(), looked, workers.len(), tallies]
+                .into_iter()
+                .any(|count| reached(count, limit)),
+        })
     }
 
     /// Returns the next jobs that ended long ago.

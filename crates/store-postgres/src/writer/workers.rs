@@ -1,13 +1,15 @@
 //! The rows of workers. Those of every worker that a batch names are locked when the batch begins.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use outlast_core::id::WorkerId;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Liveness, Standing};
 use outlast_store::StoreError;
 use outlast_store::apply::loaded::{KnownWorker, Loaded};
-use outlast_store::apply::worker::standing_words;
+use outlast_store::apply::worker::{replaced_columns, standing_words};
+use outlast_store::codec::json;
 use outlast_store::command::Registration;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -48,6 +50,19 @@ const SILENT_PLAIN_ID: &str =
     "select w.plain_id from worker w where w.id = $1 and w.plain_id is not null
      and not exists (select 1 from worker o where o.plain_id = w.plain_id
          and o.liveness in ($2, $3) and o.id <> w.id)";
+
+static UPSERT: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "insert into worker as w (id, name, worker_role, status, state, phase, liveness,
+             concurrency, queues, runtimes, labels, renewal_seq, session_seq, attachment,
+             lease_ms, lease_until_ms, last_heartbeat_ms, created_ms, updated_ms, evidence,
+             about, plain_id)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 1, 0, 0, $12, $13, $14, $14,
+                 $14, 'registered', $15, $16)
+         on conflict (id) do update set renewal_seq = w.renewal_seq + 1, {}",
+        replaced_columns()
+    )
+});
 
 impl Tx<'_> {
     pub(super) fn known_worker(&self, worker: WorkerId) -> Option<KnownWorker> {
@@ -111,21 +126,7 @@ impl Tx<'_> {
         let KnownWorker { standing, lease_until, .. } = *known;
         let (status, state) = standing_words(standing);
         self.write(
-            "insert into worker as w (id, name, worker_role, status, state, phase, liveness,
-                 concurrency, queues, runtimes, labels, renewal_seq, session_seq, attachment,
-                 lease_ms, lease_until_ms, last_heartbeat_ms, created_ms, updated_ms, evidence,
-                 about, plain_id)
-             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 1, 0, 0, $12, $13, $14, $14,
-                     $14, 'registered', $15, $16)
-             on conflict (id) do update set name = excluded.name, status = excluded.status,
-                 state = excluded.state, phase = excluded.phase, liveness = excluded.liveness,
-                 concurrency = excluded.concurrency, queues = excluded.queues,
-                 runtimes = excluded.runtimes, labels = excluded.labels,
-                 renewal_seq = w.renewal_seq + 1, lease_ms = excluded.lease_ms,
-                 lease_until_ms = excluded.lease_until_ms,
-                 last_heartbeat_ms = excluded.last_heartbeat_ms,
-                 updated_ms = excluded.updated_ms, about = excluded.about,
-                 plain_id = excluded.plain_id",
+            &UPSERT,
             values![
                 registration.id.0,
                 text(&registration.name),
@@ -165,7 +166,7 @@ impl Tx<'_> {
         // Renewals of different workers are one statement, if nothing was said about a worker
         // before in this batch.
         if !self.write_set.others.is_empty() || self.write_set.renewals.has(worker.0) {
-            self.write_set.others.extend(Renewals::of(renewal).into_ask());
+            self.write_set.others.extend(Renewals::of(renewal).into_statement());
         } else {
             self.write_set.renewals.push(renewal);
         }
@@ -233,9 +234,4 @@ impl Tx<'_> {
         let rows = self.query(IN_FLIGHT_OF_PLAIN, values![plain]).await?;
         self.load_rows(&rows, Self::of_active).await
     }
-}
-
-/// Returns a list or map as JSON text.
-fn json(value: &impl serde::Serialize) -> Result<String, StoreError> {
-    serde_json::to_string(value).map_err(|error| StoreError::Rejected(error.to_string()))
 }

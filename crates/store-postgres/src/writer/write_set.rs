@@ -282,7 +282,7 @@ impl Renewals {
         all
     }
 
-    pub(super) fn into_ask(mut self) -> Option<Statement> {
+    pub(super) fn into_statement(mut self) -> Option<Statement> {
         self.take()
     }
 

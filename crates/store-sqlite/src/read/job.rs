@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, State};
-use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::command::{ClassId, ClassKey};
 use outlast_store::record::{HolderRecord, JobRecord, StoredJob};
@@ -79,26 +78,11 @@ fn base(
     job: &Arc<StoredJob>,
     state: State,
 ) -> rusqlite::Result<JobRecord> {
-    let spent = row::spent(row, at + 2)?;
     Ok(JobRecord {
-        job: Arc::clone(job),
-        state,
         epoch: row::epoch(row, at)?,
         life: row::life(row, at + 1)?,
-        spent,
-        attempt: spent.failures,
         isolated: row.get(at + 5)?,
-        since: Timestamp(0),
-        due: None,
-        holder: None,
-        last_holder: None,
-        claimed: None,
-        started: None,
-        finished: None,
-        result: None,
-        error: None,
-        ended_by: String::new(),
-        dead_letter: None,
+        ..JobRecord::new(Arc::clone(job), state, row::spent(row, at + 2)?)
     })
 }
 

@@ -2,11 +2,10 @@
 
 use outlast_core::id::JobId;
 use outlast_core::job::DeadLetterReason;
-use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::command::ClassId;
 use outlast_store::list::{self, Dialect, Look, Values};
-use outlast_store::query::{DeadLetter, DeadLetterPage, JobPage, JobQuery, Page};
+use outlast_store::query::{DeadLetterPage, JobPage, JobQuery, Page};
 use outlast_store::tally::ClassCounts;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, params_from_iter};
@@ -174,16 +173,9 @@ pub(crate) fn dead_letters(db: &Connection, page: &Page) -> Result<DeadLetterPag
             Ok((row.get::<_, i64>(0)?, reason, row::time(row, 2)?))
         })
         .map_err(failed)?;
-    let mut found: Vec<(i64, DeadLetterReason, Timestamp)> =
-        rows.collect::<Result<_, _>>().map_err(failed)?;
-    let next = list::cut(&mut found, page.limit, |letter| letter.0);
-    let letters = found
-        .into_iter()
-        .map(|(seq, reason, at)| {
-            Ok(DeadLetter { job: by_seq(db, seq)?, reason, at, cursor: seq.to_string() })
-        })
-        .collect::<Result<_, StoreError>>()?;
+    let found = rows.collect::<Result<_, _>>().map_err(failed)?;
     let sql = "select coalesce(sum(exhausted + abandoned), 0) from tally";
     let total = Lists(db).column(sql, Vec::new())?.first().copied().unwrap_or(0);
-    Ok(DeadLetterPage { letters, next, total: u64::try_from(total).unwrap_or(0) })
+    let total = u64::try_from(total).unwrap_or(0);
+    list::dead_letters(found, (total, page.limit), |seq| by_seq(db, seq).map(Some))
 }

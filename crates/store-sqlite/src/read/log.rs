@@ -1,7 +1,6 @@
 //! What attempts printed.
 
 use outlast_store::StoreError;
-use outlast_store::command::Stream;
 use outlast_store::query::{LogLine, LogPage, LogQuery};
 use rusqlite::Connection;
 
@@ -18,15 +17,10 @@ pub(crate) fn of_job(db: &Connection, query: &LogQuery) -> Result<LogPage, Store
         .map_err(failed)?;
     let rows = select
         .query_map((seq, int(query.after), query.limit), |row| {
-            let stream = match row.get::<_, i64>(2)? {
-                0 => Stream::Stdout,
-                1 => Stream::Stderr,
-                _ => Stream::Worker,
-            };
             Ok(LogLine {
                 id: row.get(0)?,
                 epoch: row::epoch(row, 1)?,
-                stream,
+                stream: row::stream_of(row.get(2)?),
                 at: row::time(row, 3)?,
                 bytes: row.get(4)?,
             })

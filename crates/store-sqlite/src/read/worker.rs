@@ -44,27 +44,16 @@ pub(crate) fn all(db: &Connection) -> Result<Vec<WorkerRecord>, StoreError> {
 
 /// What is asked for of a page, in SQL, with the words of the query.
 fn wheres(query: &WorkerQuery) -> (String, Vec<Value>) {
-    let filters = [
-        (&query.status, "w.status = ?"),
-        (&query.state, "w.state = ?"),
-        (&query.role, "w.worker_role = ?"),
-        (&query.name, "w.name = ?"),
-        (&query.called, "(w.name = ? or w.plain_id = ?)"),
-    ];
-    let (mut wheres, mut words) = ("true".to_owned(), Vec::new());
-    for (word, condition) in filters {
-        let Some(word) = word else { continue };
-        wheres.push_str(" and ");
-        wheres.push_str(condition);
-        for _ in condition.matches('?') {
-            words.push(Value::from(word.clone()));
-        }
+    let (mut wheres, mut words) = (vec!["true".to_owned()], Vec::new());
+    for (condition, word) in query.conditions() {
+        wheres.push(condition.replace('$', "?"));
+        words.extend(condition.matches('$').map(|_| Value::from(word.clone())));
     }
     if let Some((first, last)) = query.ids {
-        wheres.push_str(" and w.id between ? and ?");
+        wheres.push("w.id between ? and ?".to_owned());
         words.extend([first, last].map(|id| Value::from(id.to_string())));
     }
-    (wheres, words)
+    (wheres.join(" and "), words)
 }
 
 pub(crate) fn page(db: &Connection, query: &WorkerQuery) -> Result<WorkerPage, StoreError> {

@@ -2,7 +2,7 @@
 
 use outlast_store::StoreError;
 use outlast_store::transfer::Page;
-use outlast_store::transfer::row::{Cell, Row, plain_text, size};
+use outlast_store::transfer::row::{BoundedRows, Cell, Row, plain_text};
 use outlast_store::transfer::section::{Column, Section, Sort};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params_from_iter};
@@ -43,8 +43,7 @@ pub(super) fn page(
     let from = section.key_columns().iter().zip(after.unwrap_or_default());
     let values = from.map(|(column, cell)| value_of(section, column, cell));
     let mut found = select.query(params_from_iter(values)).map_err(failed)?;
-    let mut rows = Vec::new();
-    let mut bytes = 0;
+    let mut rows = BoundedRows::new(page.bytes);
     while let Some(row) = found.next().map_err(failed)? {
         let cells = section.columns.iter().enumerate().map(|(at, column)| {
             let value = row.get_ref(at).map_err(failed)?;
@@ -53,14 +52,11 @@ pub(super) fn page(
                 StoreError::Corrupt(format!("{table}.{name} holds what it must not: {value:?}"))
             })
         });
-        let row = cells.collect::<Result<Row, StoreError>>()?;
-        bytes += size(&row);
-        rows.push(row);
-        if bytes >= page.bytes {
+        if !rows.push(cells.collect::<Result<Row, StoreError>>()?) {
             break;
         }
     }
-    Ok(rows)
+    Ok(rows.into_rows())
 }
 
 /// Stores rows; the caller has a transaction.

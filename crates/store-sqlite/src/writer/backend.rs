@@ -3,7 +3,7 @@
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
-use outlast_core::leadership::{Leadership, LeadershipRefusal};
+use outlast_core::leadership::Leadership;
 use outlast_core::limit::LimitName;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
@@ -263,11 +263,8 @@ impl Backend for Tx<'_> {
         Ok(())
     }
 
-    async fn prune(
-        &mut self,
-        prune: &Prune,
-    ) -> Result<Result<Pruned, LeadershipRefusal>, StoreError> {
-        self.delete_old(prune).await
+    async fn prune(&mut self, prune: &Prune) -> Result<Pruned, StoreError> {
+        self.delete_old(prune)
     }
 
     async fn reset(&mut self) -> Result<(), StoreError> {

@@ -1,20 +1,16 @@
 //! What attempts print; and deleting everything.
 
 use outlast_store::StoreError;
-use outlast_store::command::{LogChunk, Stream};
+use outlast_store::command::LogChunk;
 use outlast_store::rules::output_bytes_max;
 
-use crate::row::{failed, int};
+use crate::row::{failed, int, stream_number};
 use crate::writer::Tx;
 
 impl Tx<'_> {
     pub(super) fn insert_log(&mut self, chunk: &LogChunk) -> Result<(), StoreError> {
         let Some(seq) = self.seq_of(chunk.job)? else { return Ok(()) };
-        let stream = match chunk.stream {
-            Stream::Stdout => 0,
-            Stream::Stderr => 1,
-            Stream::Worker => 2,
-        };
+        let stream = stream_number(chunk.stream);
         let size = self.log_size(seq, chunk)?;
         if size.is_none_or(|size| size > output_bytes_max(chunk.stream)) {
             return Ok(());

@@ -1,10 +1,9 @@
 //! Deleting what need not be kept any longer.
 
 use outlast_core::job::State;
-use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::backend::leadership;
+use outlast_store::apply::sweep::reached;
 use outlast_store::command::{ClassId, Prune};
 use outlast_store::list::BLOCK_BITS;
 use outlast_store::partitions::day_of;
@@ -51,13 +50,7 @@ const PRUNE_LANE: &str = "
         (select n from event_batch where lane = ?1 order by n limit ?2) and at < ?3";
 
 impl Tx<'_> {
-    pub(super) async fn delete_old(
-        &mut self,
-        prune: &Prune,
-    ) -> Result<Result<Pruned, LeadershipRefusal>, StoreError> {
-        if let Err(refusal) = leadership::check(self, &prune.leadership).await? {
-            return Ok(Err(refusal));
-        }
+    pub(super) fn delete_old(&mut self, prune: &Prune) -> Result<Pruned, StoreError> {
         let limit = i64::from(prune.limit);
         let prune_now = self.context.now.0.saturating_mul(1000);
         let keys = self.prune_keys(limit)?;
@@ -94,13 +87,12 @@ impl Tx<'_> {
             (prune.leaders_before(self.context.now).0, &prune.leadership.name),
         )?;
         let classes = self.retire_classes()?;
-        let full = |count: usize| i64::try_from(count).is_ok_and(|count| count >= limit);
-        Ok(Ok(Pruned {
+        Ok(Pruned {
             jobs: u32::try_from(old.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers).unwrap_or(u32::MAX),
             classes,
-            more: full(looked) || full(workers) || full(events) || full(keys),
-        }))
+            more: [looked, workers, events, keys].into_iter().any(|count| reached(count, limit)),
+        })
     }
 
     /// Deletes event batches of before `day`, up to `limit`; returns how many. Time never falls

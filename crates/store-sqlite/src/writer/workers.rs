@@ -1,16 +1,35 @@
 //! The rows of workers.
 
+use std::sync::LazyLock;
+
 use outlast_core::id::WorkerId;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Liveness, Standing};
 use outlast_store::StoreError;
 use outlast_store::apply::loaded::{KnownWorker, Loaded};
-use outlast_store::apply::worker::standing_words;
+use outlast_store::apply::worker::{replaced_columns, standing_words};
+use outlast_store::codec::json;
 use outlast_store::command::Registration;
 use rusqlite::{OptionalExtension as _, params};
 
 use crate::row::{self, failed, int};
 use crate::writer::Tx;
+
+static UPSERT: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "insert into worker (id, name, worker_role, status, state, last_heartbeat, created,
+             updated, phase, liveness, concurrency, queues, runtimes, labels, renewal_seq,
+             session_seq, lease_ms, lease_until_ms, last_heartbeat_ms, created_ms, updated_ms,
+             evidence, about, plain_id)
+         values (?1, ?2, ?3, ?4, ?5, strftime('%Y-%m-%dT%H:%M:%fZ', ?6 / 1000.0, 'unixepoch'),
+             strftime('%Y-%m-%dT%H:%M:%fZ', ?6 / 1000.0, 'unixepoch'),
+             strftime('%Y-%m-%dT%H:%M:%fZ', ?6 / 1000.0, 'unixepoch'),
+             ?7, ?8, ?9, ?10, ?11, ?12, 1, 0, ?13, ?14, ?6, ?6, ?6, 'registered', ?15, ?16)
+         on conflict (id) do update set renewal_seq = renewal_seq + 1,
+             last_heartbeat = excluded.last_heartbeat, updated = excluded.updated, {}",
+        replaced_columns()
+    )
+});
 
 impl Tx<'_> {
     pub(super) fn known_worker(&self, worker: WorkerId) -> Result<Option<KnownWorker>, StoreError> {
@@ -65,24 +84,7 @@ impl Tx<'_> {
         let KnownWorker { standing, lease_until, .. } = *known;
         let (status, state) = standing_words(standing);
         self.execute(
-            "insert into worker (id, name, worker_role, status, state, last_heartbeat, created,
-                 updated, phase, liveness, concurrency, queues, runtimes, labels, renewal_seq,
-                 session_seq, lease_ms, lease_until_ms, last_heartbeat_ms, created_ms, updated_ms,
-                 evidence, about, plain_id)
-             values (?1, ?2, ?3, ?4, ?5, strftime('%Y-%m-%dT%H:%M:%fZ', ?6 / 1000.0, 'unixepoch'),
-                 strftime('%Y-%m-%dT%H:%M:%fZ', ?6 / 1000.0, 'unixepoch'),
-                 strftime('%Y-%m-%dT%H:%M:%fZ', ?6 / 1000.0, 'unixepoch'),
-                 ?7, ?8, ?9, ?10, ?11, ?12, 1, 0, ?13, ?14, ?6, ?6, ?6, 'registered', ?15, ?16)
-             on conflict (id) do update set name = excluded.name, status = excluded.status,
-                 state = excluded.state, phase = excluded.phase, liveness = excluded.liveness,
-                 concurrency = excluded.concurrency, queues = excluded.queues,
-                 runtimes = excluded.runtimes, labels = excluded.labels,
-                 renewal_seq = renewal_seq + 1, lease_ms = excluded.lease_ms,
-                 lease_until_ms = excluded.lease_until_ms,
-                 last_heartbeat = excluded.last_heartbeat,
-                 last_heartbeat_ms = excluded.last_heartbeat_ms,
-                 updated = excluded.updated, updated_ms = excluded.updated_ms,
-                 about = excluded.about, plain_id = excluded.plain_id",
+            &UPSERT,
             rusqlite::params![
                 registration.id.to_string(),
                 registration.name,
@@ -173,9 +175,4 @@ impl Tx<'_> {
             ),
         )
     }
-}
-
-/// Returns a list or map as JSON text.
-fn json(value: &impl serde::Serialize) -> Result<String, StoreError> {
-    serde_json::to_string(value).map_err(|error| StoreError::Rejected(error.to_string()))
 }

@@ -264,6 +264,32 @@ pub fn may_forget(found: &KnownWorker, in_flight: u32) -> bool {
     !found.standing.holds_lease() && in_flight == 0
 }
 
+/// The columns that a worker replaces when it registers again.
+const REPLACED: [&str; 15] = [
+    "name",
+    "status",
+    "state",
+    "phase",
+    "liveness",
+    "concurrency",
+    "queues",
+    "runtimes",
+    "labels",
+    "lease_ms",
+    "lease_until_ms",
+    "last_heartbeat_ms",
+    "updated_ms",
+    "about",
+    "plain_id",
+];
+
+/// Returns what `on conflict do update` sets when a worker registers again, without the number of
+/// its renewal.
+#[must_use]
+pub fn replaced_columns() -> String {
+    REPLACED.map(|name| format!("{name} = excluded.{name}")).join(", ")
+}
+
 /// Returns the status and state that the table `worker` shows.
 #[must_use]
 pub const fn standing_words(standing: Standing) -> (&'static str, &'static str) {

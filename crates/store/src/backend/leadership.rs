@@ -20,10 +20,7 @@ pub(super) async fn leadership<B: Backend>(
 }
 
 /// Checks that a server still leads, and keeps it so until the batch ends.
-///
-/// # Errors
-/// Returns what ends the batch.
-pub async fn check<B: Backend>(
+pub(super) async fn check<B: Backend>(
     backend: &mut B,
     fence: &LeadershipFence,
 ) -> Result<Result<(), LeadershipRefusal>, B::Error> {

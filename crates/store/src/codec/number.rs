@@ -4,6 +4,7 @@ use outlast_core::budget::ScheduledTimeout;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Liveness, Phase, Standing};
 
+use crate::command::Stream;
 use crate::job::Origin;
 
 /// Returns a count as databases keep it.
@@ -31,6 +32,26 @@ pub const fn origin_number(origin: Origin) -> i16 {
 #[must_use]
 pub const fn origin_of(number: i16) -> Origin {
     if number == 0 { Origin::Ojs } else { Origin::Execution }
+}
+
+/// Returns the number of a stream of output.
+#[must_use]
+pub const fn stream_number(stream: Stream) -> i16 {
+    match stream {
+        Stream::Stdout => 0,
+        Stream::Stderr => 1,
+        Stream::Worker => 2,
+    }
+}
+
+/// Returns the stream of a number.
+#[must_use]
+pub const fn stream_of(number: i16) -> Stream {
+    match number {
+        0 => Stream::Stdout,
+        1 => Stream::Stderr,
+        _ => Stream::Worker,
+    }
 }
 
 /// Returns the milliseconds after which a job that no worker can run fails, if it does.

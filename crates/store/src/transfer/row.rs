@@ -49,6 +49,35 @@ pub fn size(row: &[Cell]) -> usize {
     row.iter().map(Cell::size).sum()
 }
 
+/// Rows that are read until they have enough bytes.
+#[derive(Debug)]
+pub struct BoundedRows {
+    rows: Vec<Row>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl BoundedRows {
+    /// No rows yet.
+    #[must_use]
+    pub const fn new(bytes_max: usize) -> Self {
+        Self { rows: Vec::new(), bytes: 0, bytes_max }
+    }
+
+    /// Adds a row; returns whether there is room for another.
+    pub fn push(&mut self, row: Row) -> bool {
+        self.bytes += size(&row);
+        self.rows.push(row);
+        self.bytes < self.bytes_max
+    }
+
+    /// Returns the rows.
+    #[must_use]
+    pub fn into_rows(self) -> Vec<Row> {
+        self.rows
+    }
+}
+
 /// Returns text as every store takes it: PostgreSQL knows no NUL.
 #[must_use]
 pub fn plain_text(text: &str) -> String {

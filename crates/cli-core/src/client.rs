@@ -128,6 +128,10 @@ impl Client {
         self.answer(request).await
     }
 
+    pub async fn put(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
+        self.send(Method::PUT, self.url(path, &[])?, Some(body)).await
+    }
+
     pub async fn delete(&self, path: &[&str]) -> Result<Value, Failure> {
         self.send(Method::DELETE, self.url(path, &[])?, None).await
     }

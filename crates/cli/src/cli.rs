@@ -12,8 +12,8 @@ use outlast_worker::handover;
 
 use crate::command::{
     actions, backup, bench, completions, config as show_config, dead_letters, demo, dev, doctor,
-    events, export, health, import, jobs, man, migrate, packs, queues, restore, run, server, token,
-    worker, workers,
+    events, export, health, import, jobs, limits, man, migrate, packs, queues, restore, run,
+    server, token, worker, workers,
 };
 use crate::config::Environment;
 use crate::log::{self, LogFormat, Verbosity};
@@ -58,6 +58,9 @@ enum Command {
     /// List, pause and resume queues
     #[command(subcommand)]
     Queues(queues::Command),
+    /// Limit how many jobs run at a time or start in a period
+    #[command(subcommand)]
+    Limits(limits::Command),
     /// List, drain, quiet and resume workers
     #[command(subcommand)]
     Workers(workers::Command),
@@ -109,6 +112,7 @@ impl Command {
             | Self::Run(_)
             | Self::Jobs(_)
             | Self::Queues(_)
+            | Self::Limits(_)
             | Self::Workers(_)
             | Self::DeadLetters(_)
             | Self::Packs(_)
@@ -142,6 +146,7 @@ impl Command {
             Self::Run(args) => wait_for(run::run(args, environment)),
             Self::Jobs(command) => wait_for(jobs::run(command, environment)),
             Self::Queues(command) => wait_for(queues::run(command, environment)),
+            Self::Limits(command) => wait_for(limits::run(command, environment)),
             Self::Workers(command) => wait_for(workers::run(command, environment)),
             Self::DeadLetters(command) => wait_for(dead_letters::run(command, environment)),
             Self::Actions(command) => wait_for(actions::run(command, environment)),
@@ -246,6 +251,7 @@ pub(crate) fn engine_args(
         | Command::Run(_)
         | Command::Jobs(_)
         | Command::Queues(_)
+        | Command::Limits(_)
         | Command::Workers(_)
         | Command::DeadLetters(_)
         | Command::Packs(_)

@@ -18,6 +18,7 @@ pub(crate) mod health;
 pub(crate) mod import;
 mod job_id;
 pub(crate) mod jobs;
+pub(crate) mod limits;
 pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod packs;

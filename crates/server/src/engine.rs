@@ -21,6 +21,7 @@
 //! - [`fleet`], [`profile`]: the workers of every server, and what each can run
 //! - [`wait_reason`]: why a job waits, in words
 //! - [`long_poll`]: plain clients that wait for jobs
+//! - [`configured_limits`]: the limits that the configuration lists
 //! - [`store_health`]: whether the store takes writes, and since when without a break
 //! - [`vitals`]: whether the essential tasks still run
 //! - [`shared_state`]: what all of these share
@@ -29,6 +30,7 @@ pub(crate) mod batch_writer;
 mod batcher;
 mod claimable;
 mod classes;
+mod configured_limits;
 mod dispatch;
 mod error;
 mod estimate;
@@ -53,6 +55,7 @@ use std::time::Duration;
 
 use outlast_core::id::WorkerId;
 use outlast_core::job::State;
+use outlast_core::limit::Subject;
 use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_store::command::{Claim, ClaimFrom, ClassKey, Lapse, WorkerMove};
 use outlast_store::record::JobRecord;
@@ -65,11 +68,13 @@ use crate::clock::{boot_time, millis, precise};
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 use batch_writer::Storage;
+pub use configured_limits::ConfigureError;
 pub(crate) use error::unexpected;
 pub use error::{ClaimError, OrderError, Unavailable};
 use input::Input;
 use shared_state::SharedState;
 use wait_reason::Eligible;
+use wait_reason::limits::GatesInForce;
 pub use worker_order::WorkerOrder;
 
 /// The store counts as unreachable when it has taken no write for this long plus two check
@@ -357,7 +362,32 @@ impl Engine {
         Ok(moved)
     }
 
-    /// Returns why a job waits, in words; `None` for a job that does not wait.
+    /// Returns why jobs wait, in words, as [`Self::waiting_reason`] does, and for which limits.
+    /// While the store does not answer, limits are left out.
+    pub async fn waiting_reasons(&self, jobs: &[JobRecord]) -> Vec<Option<String>> {
+        // Of other jobs there is more to say than that a limit is used up.
+        let taken = |job: &JobRecord| {
+            job.state == State::Available
+                && wait_reason::eligible(&job.job.key, self.shared()) == Eligible::Yes
+        };
+        let limited: Vec<_> = jobs.iter().filter(|job| taken(job)).map(subject).collect();
+        let gates = match self.gates_in_force(&limited).await {
+            Ok(gates) => gates,
+            Err(error) => {
+                tracing::warn!(%error, "cannot read the limits that jobs wait for");
+                GatesInForce::default()
+            }
+        };
+        let limit = |job: &JobRecord| taken(job).then(|| gates.reason(subject(job))).flatten();
+        jobs.iter().map(|job| limit(job).or_else(|| self.waiting_reason(job))).collect()
+    }
+
+    async fn gates_in_force(&self, jobs: &[Subject<'_>]) -> Result<GatesInForce, StoreError> {
+        GatesInForce::read(self.store().as_ref(), jobs, self.now().await?).await
+    }
+
+    /// Returns why a job waits, in words, as far as it is not for a limit; `None` for a job that
+    /// does not wait.
     #[must_use]
     pub fn waiting_reason(&self, job: &JobRecord) -> Option<String> {
         match job.state {
@@ -411,6 +441,12 @@ impl Engine {
     pub(crate) async fn died(&self) -> String {
         self.shared().vitals.died().await
     }
+}
+
+/// Returns what limits may look at of a job.
+fn subject(record: &JobRecord) -> Subject<'_> {
+    let job = &record.job;
+    Subject { queue: &job.key.queue, job_type: &job.key.job_type, keys: &job.keys }
 }
 
 /// Forwards the signals of other servers on the store to the loop.

@@ -22,6 +22,7 @@ pub(crate) mod gate;
 mod health;
 mod idempotency;
 mod job_view;
+mod limits;
 mod metrics;
 mod ojs;
 mod openapi;
@@ -87,6 +88,7 @@ pub fn router(engine: Engine) -> Router {
         .merge(executions::routes())
         .merge(catalog::routes())
         .merge(workers::routes())
+        .merge(limits::routes())
         .merge(doctor::routes())
         .merge(events::routes())
         .merge(health::routes())

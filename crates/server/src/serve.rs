@@ -19,8 +19,8 @@ use tokio_util::task::TaskTracker;
 use crate::clock::millis;
 use crate::connection::{self, Site};
 use crate::connections::Gate;
-use crate::engine::Engine;
 use crate::engine::input::Input;
+use crate::engine::{ConfigureError, Engine};
 use crate::http::gate::Hosts;
 use crate::settings::Settings;
 use crate::{http, monitor, session, wire};
@@ -85,6 +85,9 @@ pub enum ServeError {
     /// The store did not answer when the server started.
     #[error("cannot read the store: {0}")]
     Store(#[from] StoreError),
+    /// The limits of the configuration are not in force.
+    #[error("cannot set the limits of the configuration: {0}")]
+    Limits(#[from] ConfigureError),
 }
 
 impl Server {
@@ -108,6 +111,10 @@ impl Server {
         engine.read_fleet().await?;
         for queue in pauses.iter().filter(|queue| queue.paused) {
             engine.shared().set_paused(&queue.name, true);
+        }
+        // Before any job is claimed here.
+        if let Some(limits) = engine.settings().limits.clone() {
+            engine.configure_limits(&limits).await?;
         }
         Ok(Self { engine, listener, address })
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use outlast_core::budget::Budgets;
+use outlast_core::limit::Limit;
 use outlast_core::limits;
 use outlast_core::time::Span;
 use outlast_packs::PackSet;
@@ -56,6 +57,9 @@ pub struct Settings {
     pub retention_finished: Span,
     /// How long lapsed and stopped workers are kept (`retention.workers`).
     pub retention_workers: Span,
+    /// The limits that the configuration lists (`server.limits`), which the API cannot change;
+    /// `None` leaves those of other servers' configurations as they are.
+    pub limits: Option<Vec<Limit>>,
     /// Whether the reset URL and test directives of the conformance suites are served.
     pub conformance: bool,
     /// This server's version.
@@ -86,6 +90,7 @@ impl Settings {
             reconnect_window: Span::from_secs(5),
             retention_finished: Span::from_secs(7 * 24 * 3600),
             retention_workers: Span::from_secs(7 * 24 * 3600),
+            limits: None,
             conformance: false,
             version: env!("CARGO_PKG_VERSION"),
         }

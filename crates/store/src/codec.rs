@@ -266,7 +266,8 @@ impl EventName {
     /// Returns whether some event may match a pattern.
     #[must_use]
     pub fn is_pattern(pattern: &str) -> bool {
-        let family = |prefix| ["job.", "execution.", "queue.", "worker."].contains(&prefix);
+        let family =
+            |prefix| ["job.", "execution.", "queue.", "limit.", "worker."].contains(&prefix);
         match pattern.strip_suffix('*') {
             Some(prefix) => prefix.is_empty() || family(prefix),
             None => serde_json::from_value::<Self>(pattern.into()).is_ok(),

@@ -11,6 +11,7 @@
 //! - [`keys`]: the keys of a job
 //! - [`ojs`]: the Open Job Spec: envelopes, retry policies, errors, workers, queues
 //! - [`execution`]: the executions API
+//! - [`limit`]: limits, and rates such as `100/1m`
 #![warn(missing_docs)]
 
 pub mod duration;
@@ -18,6 +19,7 @@ pub mod execution;
 pub mod fault;
 pub mod json;
 pub mod keys;
+pub mod limit;
 pub mod ojs;
 pub mod time;
 

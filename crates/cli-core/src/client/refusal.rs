@@ -104,6 +104,7 @@ fn not_found(message: &str) -> Option<&'static str> {
         "pack" => Some("`outlast packs list` shows all"),
         "queue" => Some("`outlast queues list` shows all"),
         "worker" => Some("`outlast workers list` shows all"),
+        "limit" => Some("`outlast limits list` shows all"),
         _ => None,
     }
 }

@@ -8,11 +8,12 @@ use clap::Args as ClapArgs;
 use outlast_cli_core::clock;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_core::budget::{Budgets, InterruptionCharge};
+use outlast_core::limit::Limit;
 use outlast_core::time::Span;
 use outlast_packs::PackSet;
 use outlast_server::access::Access;
 use outlast_server::tls::{Tls, TlsFiles};
-use outlast_server::{Reserved, ServeError, Server, Settings as ServerSettings};
+use outlast_server::{Engine, Reserved, ServeError, Server, Settings as ServerSettings};
 use outlast_store::Store;
 
 use super::packs;
@@ -80,7 +81,11 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
         service_manager::keep_watchdog(environment);
         open_files::raise();
         let tls = tls(&config)?;
-        let settings = ServerSettings { tls, ..server_settings(&config, packs) };
+        let settings = ServerSettings {
+            tls,
+            limits: source.limits(&config),
+            ..server_settings(&config, packs)
+        };
         open_files::warn_of_few(settings.connections);
         let unsafe_no_fsync = config.switches.unsafe_no_fsync;
         // Before the store is opened: a server that cannot listen leaves none behind.
@@ -128,19 +133,28 @@ impl Source<'_> {
         let settings = Settings::load(self.file.as_deref(), self.environment, self.flags.clone())?;
         Ok(ServerConfig::new(&settings, self.switches)?)
     }
+
+    /// The limits that the store must have. A server without a file that lists none leaves those
+    /// of the other servers' files alone.
+    fn limits(&self, config: &ServerConfig) -> Option<Vec<Limit>> {
+        let decides = self.file.is_some() || !config.limits.is_empty();
+        decides.then(|| config.limits.clone())
+    }
 }
 
-/// What SIGHUP reloads: tokens, roles and certificates.
+/// What SIGHUP reloads: tokens, roles, certificates and limits.
 struct Reloadable {
     access: Arc<Access>,
     tls: Option<Arc<Tls>>,
+    engine: Engine,
 }
 
 impl Reloadable {
-    /// Reloads tokens, roles and certificates. If anything is wrong, all of them stay as they are.
+    /// Reloads tokens, roles, certificates and limits. If anything is wrong, all of them stay as
+    /// they are.
     fn renew(&self, source: &Source<'_>) {
         match self.try_renew(source) {
-            Ok(()) => tracing::info!("SIGHUP: tokens, roles and certificates reloaded"),
+            Ok(()) => tracing::info!("SIGHUP: tokens, roles, certificates and limits reloaded"),
             Err(failure) => tracing::error!(
                 "SIGHUP: configuration not reloaded, because it is invalid: {}",
                 failure.message
@@ -168,6 +182,9 @@ impl Reloadable {
         if let Some((tls, loaded)) = tls {
             tls.replace(loaded);
         }
+        if let Some(limits) = source.limits(&config) {
+            self.engine.reconfigure_limits(limits);
+        }
         self.access.replace(config.tokens, config.certificate_roles);
         Ok(())
     }
@@ -182,11 +199,12 @@ async fn serve(
 ) -> Result<Exit, Failure> {
     warn_of_switches(config);
     let mut interrupts = Interrupts::new()?;
-    let reloadable = Reloadable { access: Arc::clone(&settings.access), tls: settings.tls.clone() };
+    let (access, tls) = (Arc::clone(&settings.access), settings.tls.clone());
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let mut hangups = Hangups::new()?;
     let in_force = settings.packs.clone();
     let server = Server::bind(store, settings, reserved).await.map_err(failed)?;
+    let reloadable = Reloadable { access, tls, engine: server.engine() };
     service_manager::ready();
     let running = server.run(async { stopped.await.unwrap_or_default() });
     tokio::pin!(running);
@@ -263,6 +281,7 @@ pub(super) fn server_settings(config: &ServerConfig, packs: PackSet) -> ServerSe
         reconnect_window: length(config.reconnect_window),
         retention_finished: length(config.retention_finished),
         retention_workers: length(config.retention_workers),
+        limits: (!config.limits.is_empty()).then(|| config.limits.clone()),
         conformance: config.switches.conformance,
         ..ServerSettings::with_packs(Arc::new(packs))
     }

@@ -2,18 +2,21 @@
 //! show when it is wrong.
 //!
 //! What a key means is not known here, only that a file has two levels, and a third one where
-//! keys are grouped.
+//! keys are grouped; and that `limits` may stand without its section.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::path::Path;
 
 use outlast_cli_core::without_passwords;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::{Location, Spanned};
 
 use super::{ConfigError, Origin, keys};
+
+/// A key of the section `server` that may stand at the top of the file.
+const LIMITS: &str = "limits";
 
 /// One line of a file that sets a key.
 #[derive(Debug)]
@@ -49,7 +52,8 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
     // A section that does not exist is named before the file is read for good: the second
     // reading wants every section to hold keys.
     for (section, _) in &sections {
-        if !keys::ALL.iter().any(|key| key.name.split('.').next() == Some(&section.value)) {
+        let known = |key: &keys::Key| key.name.split('.').next() == Some(&section.value);
+        if section.value != LIMITS && !keys::ALL.iter().any(known) {
             let origin = at(section.referenced.line());
             let marked = if is_secret(&section.value) {
                 String::new()
@@ -59,11 +63,30 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
             return Err(ConfigError::unknown(&section.value, origin).with_excerpt(&marked));
         }
     }
-    let sections: Option<Pairs<Option<Pairs<Spanned<Value>>>>> =
+    let sections: Option<Pairs<Section>> =
         serde_saphyr::from_str(text).map_err(|error| malformed(&error))?;
     let mut found = Vec::new();
     for (section, entries) in sections.map(|pairs| pairs.0).unwrap_or_default() {
-        for (key, value) in entries.map(|pairs| pairs.0).unwrap_or_default() {
+        let line = section.referenced.line();
+        let entries = match entries {
+            Section::Keys(entries) => entries,
+            Section::List(items) if section.value == LIMITS => {
+                let marked = marked(text, section.referenced, section.value.chars().count());
+                found.push(Entry {
+                    name: format!("server.{LIMITS}"),
+                    value: Value::Array(items),
+                    origin: at(line),
+                    key_marked: marked.clone(),
+                    value_marked: marked,
+                });
+                continue;
+            }
+            Section::List(_) => {
+                let section = &section.value;
+                return Err(malformed(&format!("line {line}: `{section}` holds keys, no list")));
+            }
+        };
+        for (key, value) in entries {
             let name = format!("{}.{}", section.value, key.value);
             if let (true, Value::Object(group)) = (keys::is_group(&name), &value.value) {
                 found.extend(grouped(path, text, (&name, key.referenced.line()), group));
@@ -81,6 +104,11 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
                 value: value.value,
             });
         }
+    }
+    let name = format!("server.{LIMITS}");
+    if found.iter().filter(|entry| entry.name == name).count() > 1 {
+        let message = format!("`{LIMITS}` and `{name}` are the same key, and the file has both");
+        return Err(ConfigError::together(message, "keep one of them"));
     }
     Ok(found)
 }
@@ -146,6 +174,44 @@ fn marked(text: &str, place: Location, length: usize) -> String {
     let carets = "^".repeat(value.chars().count().min(length).max(1));
     let (margin, blanks) = (" ".repeat(number.to_string().len()), " ".repeat(before));
     format!("{number} | {}\n{margin} | {blanks}{carets}", line.trim_end())
+}
+
+/// What stands below a section's name.
+enum Section {
+    Keys(Vec<(Spanned<String>, Spanned<Value>)>),
+    List(Vec<Value>),
+}
+
+impl<'de> Deserialize<'de> for Section {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SectionVisitor)
+    }
+}
+
+struct SectionVisitor;
+
+impl<'de> Visitor<'de> for SectionVisitor {
+    type Value = Section;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a mapping")
+    }
+
+    fn visit_unit<E>(self) -> Result<Section, E> {
+        Ok(Section::Keys(Vec::new()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Section, A::Error> {
+        PairsVisitor(PhantomData).visit_map(map).map(|pairs| Section::Keys(pairs.0))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Section, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = list.next_element()? {
+            items.push(item);
+        }
+        Ok(Section::List(items))
+    }
 }
 
 /// A mapping as pairs, in order, with the place of every key.

@@ -58,6 +58,7 @@ const VARIABLES: Kind = kind("list", |v| value::variables(v).map(drop));
 const RUNTIMES: Kind = kind("list", |v| value::runtimes(v).map(drop));
 const TOKEN: Kind = kind("text", |v| value::shown_token(v).map(drop));
 const TOKENS: Kind = kind("list", |v| value::tokens(v).map(drop));
+const LIMITS: Kind = kind("list", |v| value::limits(v).map(drop));
 const LABELS: Kind = kind("mapping", |v| value::labels(v).map(drop));
 
 /// All of them, in the order in which they are documented.
@@ -98,6 +99,12 @@ pub(crate) const ALL: &[Key] = &[
         "0",
         "maximum number of open connections per address, not counting workers; 0: half of all",
         COUNT,
+    ),
+    key(
+        "server.limits",
+        "",
+        "limits that the API cannot change: {name, queue or type or key, concurrency, rate}",
+        LIMITS,
     ),
     key("server.max_body", "1 MiB", "largest request body", SIZE),
     key(

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use outlast_core::limit::Limit;
 use outlast_server::access::{KnownToken, Role};
 use outlast_server::connections::ConnectionLimits;
 use outlast_server::tls::TlsFiles;
@@ -34,6 +35,8 @@ pub(crate) struct ServerConfig {
     pub(crate) connections: u32,
     /// Most open connections from one address; zero is half of all.
     pub(crate) connections_per_address: u32,
+    /// Limits that the API cannot change.
+    pub(crate) limits: Vec<Limit>,
     /// Largest request body in bytes.
     pub(crate) max_body: u64,
     /// How long an execution waits while no live worker can run it.
@@ -95,6 +98,7 @@ impl ServerConfig {
             connections: settings.get("server.connections", value::count)?,
             connections_per_address: settings
                 .get("server.connections_per_address", value::count)?,
+            limits: settings.get("server.limits", value::limits)?,
             max_body: settings.get("server.max_body", value::size)?,
             scheduled_timeout: settings.get("executor.scheduled_timeout", value::duration)?,
             start_timeout: settings.get("executor.start_timeout", value::duration)?,

@@ -185,6 +185,25 @@ fn malformed_file_is_refused_with_the_line() {
 }
 
 #[test]
+fn limits_may_stand_at_the_top_of_the_file() {
+    let limits = "limits:\n  - {name: tenant, key: tenant, concurrency: 5}\n";
+    let given = Given::file(&format!("server:\n  listen: 127.0.0.1:1\n{limits}"));
+    let settings = given.load(&[], Vec::new()).unwrap();
+    let read = settings.get("server.limits", value::limits).unwrap();
+    assert_eq!(read[0].name.as_str(), "tenant");
+    let origin = &settings.setting("server.limits").unwrap().origin;
+    assert_eq!(*origin, Origin::File { path: given.path(), line: 3 });
+    let none = Given::file("limits:\n").load(&[], Vec::new()).unwrap();
+    assert_eq!(none.get("server.limits", value::limits), Ok(Vec::new()));
+    let twice = Given::file(&format!("server:\n  limits: []\n{limits}")).refusal(&[]);
+    assert!(twice.contains("`limits` and `server.limits`"), "{twice}");
+    let wrong = Given::file("limits:\n  - {name: tenant, concurrency: 5}\n").refusal(&[]);
+    assert!(wrong.contains("(o.yaml:1), which is not a list of limits such as"), "{wrong}");
+    let section = Given::file("worker: [a, b]\n").refusal(&[]);
+    assert!(section.contains("line 1: `worker` holds keys, no list"), "{section}");
+}
+
+#[test]
 fn missing_file_is_named() {
     let path = Path::new("/nowhere/o.yaml");
     let error = Settings::load(Some(path), &Environment::of(&[]), Vec::new()).unwrap_err();
@@ -389,6 +408,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("server.hosts", "jobs.example"),
     ("server.connections", "7"),
     ("server.connections_per_address", "8"),
+    ("server.limits", "[{name: tenant, key: tenant, concurrency: 5}]"),
     ("server.max_body", "2 MiB"),
     ("executor.scheduled_timeout", "301"),
     ("executor.start_timeout", "31"),

@@ -4,6 +4,7 @@
 
 mod address;
 mod amount;
+mod limit;
 mod token;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use serde_json::Value;
 
 pub(crate) use address::{Database, database, listen, url};
 pub(crate) use amount::{concurrency, count, duration, heartbeat, multiplier, size};
+pub(crate) use limit::limits;
 pub(crate) use token::{TOKEN_LENGTH_MIN, role, roles, shown as shown_token, tokens};
 
 /// Reads a value or says what would be right.

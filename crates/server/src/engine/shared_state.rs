@@ -35,6 +35,8 @@ pub(crate) struct SharedState {
     pub(crate) arrivals_wanted: Notify,
     /// Counts commits, so that event streams can wait for the next one.
     pub(crate) commits: watch::Sender<u64>,
+    /// Whose turn it is to make the store have the limits of the configuration.
+    pub(crate) limits_turn: tokio::sync::Mutex<()>,
     /// Cancelled when the server begins to stop.
     stopping: CancellationToken,
     clock: StoreClock,
@@ -55,6 +57,7 @@ impl SharedState {
             leases: LeaseWatch::default(),
             arrivals_wanted: Notify::new(),
             commits: watch::Sender::default(),
+            limits_turn: tokio::sync::Mutex::default(),
             stopping: CancellationToken::new(),
             clock: StoreClock::default(),
             paused: RwLock::default(),

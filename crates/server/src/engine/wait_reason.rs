@@ -1,5 +1,7 @@
 //! Why a job waits, in words that an operator can act on.
 
+pub(crate) mod limits;
+
 use std::collections::BTreeMap;
 
 use outlast_core::time::Timestamp;
@@ -24,7 +26,7 @@ pub(crate) enum Eligible {
     No,
 }
 
-/// Returns why a claimable job of the class waits.
+/// Returns why a claimable job of the class waits, as far as it is not for a limit.
 pub(crate) fn reason(key: &ClassKey, shared: &SharedState) -> String {
     match eligible(key, shared) {
         Eligible::Yes if key.isolated => {

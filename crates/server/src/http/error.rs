@@ -54,6 +54,7 @@ pub(crate) enum Missing {
     Pack,
     Queue,
     Worker,
+    Limit,
     Path,
 }
 
@@ -68,6 +69,7 @@ impl Missing {
             Self::Pack => "GET /api/v1/packs lists all packs",
             Self::Queue => "GET /ojs/v1/queues lists all queues",
             Self::Worker => "GET /api/v1/workers lists all workers",
+            Self::Limit => "GET /api/v1/limits lists all limits",
             Self::Path => "GET /openapi.json lists all paths",
         }
     }

@@ -8,10 +8,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use outlast_core::job::{Outcome, State};
+use outlast_core::limit::Limit;
 use outlast_core::time::{Span, Timestamp};
+use outlast_store::limit::LimitRecord;
 use outlast_store::query::QueueStats;
 
 use super::error::ApiError;
+use super::limits;
 use super::request::ApiRequest;
 use super::response::ApiResponse;
 use crate::engine::shared_state::SharedState;
@@ -32,7 +35,8 @@ pub(super) async fn show(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let kind = if asks { PROMETHEUS } else { "text/plain" };
     let engine = &req.app.engine;
     let (metrics, shared, store) = (engine.counters(), engine.shared(), engine.store());
-    let asked = async { tokio::try_join!(store.tally(), store.queues()) };
+    let limits = limits::with_in_flight(store.as_ref());
+    let asked = async { tokio::try_join!(store.tally(), store.queues(), limits) };
     let counted = tokio::time::timeout(COUNTS_LIMIT, asked).await.ok().and_then(Result::ok);
     let mut text = Text::default();
     counters(&mut text, metrics);
@@ -40,14 +44,37 @@ pub(super) async fn show(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     workers(&mut text, shared);
     let up = u8::from(counted.is_some());
     text.gauge("outlast_store_up", "Whether the store answered for this page.", up);
-    let queues = counted.as_ref().map_or(&[][..], |(_, queues)| queues);
+    let queues = counted.as_ref().map_or(&[][..], |(_, queues, _)| queues);
     self::queues(&mut text, queues, shared.store_time());
+    limit_gauges(&mut text, counted.as_ref().map_or(&[][..], |(_, _, limits)| limits));
     // Without the classes there is nothing to label the jobs with.
-    if let Some((classes, _)) = &counted {
+    if let Some((classes, ..)) = &counted {
         let keys = classes.iter().map(|class| (class.id, &class.key)).collect();
         series(&mut text, &metrics.sums(&keys));
     }
     Ok(ApiResponse::text(kind, text.into_bytes()))
+}
+
+/// Writes the limits that count attempts as a whole; one on a key counts for each value, of which
+/// there may be many.
+fn limit_gauges(text: &mut Text, limits: &[(LimitRecord, Option<u64>)]) {
+    let whole = || limits.iter().filter_map(|(record, count)| Some((&record.limit, (*count)?)));
+    let label = |limit: &Limit| format!("limit=\"{}\"", limit.name);
+    if whole().next().is_none() {
+        return;
+    }
+    let name = "outlast_limit_in_flight";
+    text.head(name, "Attempts that limits on a queue or a type count.", "gauge");
+    for (limit, count) in whole() {
+        text.sample(name, &label(limit), count);
+    }
+    let name = "outlast_limit_max";
+    text.head(name, "Most attempts that these limits allow at a time.", "gauge");
+    for (limit, _) in whole() {
+        if let Some(most) = limit.concurrency {
+            text.sample(name, &label(limit), most);
+        }
+    }
 }
 
 fn counters(text: &mut Text, metrics: &Metrics) {

@@ -136,6 +136,8 @@ impl Route {
     fn names_something(&self) -> bool {
         // Any name will do for a queue that is paused.
         let shown = self.path.contains('{') && self.gives != Schema::QueueOrder;
+        // What is set need not be there before.
+        let shown = shown && self.method != Method::PUT;
         shown || self.query.iter().any(|(name, _)| *name == "worker")
     }
 
@@ -183,6 +185,16 @@ pub(crate) fn post(
     gives: Schema,
 ) -> Route {
     Route::new(Method::POST, path.into(), permission, about, gives)
+}
+
+/// A route that creates or replaces something under a name that the client chooses.
+pub(crate) fn put(
+    path: impl Into<Path>,
+    permission: Scope,
+    about: &'static str,
+    gives: Schema,
+) -> Route {
+    Route::new(Method::PUT, path.into(), permission, about, gives)
 }
 
 /// A route that removes something.

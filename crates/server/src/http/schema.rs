@@ -13,7 +13,10 @@ use serde_json::{Value, json};
 use build::{
     any, data, flag, int, list, long_page, named, object, one_of, or_null, page, text, time, uuid,
 };
-use native::{action, attempt, doctor, event, execution, execution_request, worker};
+use native::{
+    action, attempt, doctor, event, execution, execution_request, limit, limit_in_list,
+    limit_request, worker,
+};
 use ojs::{job, job_request, queue};
 
 /// Bodies.
@@ -33,6 +36,10 @@ pub(crate) enum Schema {
     Worker,
     Workers,
     Forgotten,
+    Limit,
+    LimitRequest,
+    Limits,
+    LimitGone,
     Doctor,
     Live,
     Ready,
@@ -111,6 +118,10 @@ impl Schema {
             Self::Worker => data(named("Worker")),
             Self::Workers => page("Worker"),
             Self::Forgotten => data(object(&[("id", uuid()), ("forgotten", flag())])),
+            Self::Limit => data(named("Limit")),
+            Self::LimitRequest => limit_request(),
+            Self::Limits => object(&[("data", list(limit_in_list()))]),
+            Self::LimitGone => data(object(&[("name", text()), ("removed", flag())])),
             Self::Text | Self::Page => text(),
             Self::Description => json!({"type": "object", "required": ["openapi", "paths"]}),
             Self::Live => {
@@ -170,6 +181,7 @@ pub(crate) fn components() -> Value {
             ("faults", list(text())),
         ]),
         "Worker": worker(),
+        "Limit": limit(),
         "Queue": queue(),
         "Job": job(),
         "JobRequest": job_request(),

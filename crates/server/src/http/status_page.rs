@@ -3,10 +3,13 @@
 use std::fmt::Write as _;
 
 use outlast_store::Store;
+use outlast_store::limit::LimitRecord;
 use outlast_store::query::WorkerQuery;
 use outlast_store::record::WorkerRecord;
+use outlast_wire::limit::rate_text;
 
 use super::error::ApiError;
+use super::limits::with_in_flight;
 use super::request::ApiRequest;
 use super::response::ApiResponse;
 
@@ -40,6 +43,7 @@ pub(super) async fn show(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         ]);
     }
     page.end_table();
+    limits(&mut page, engine.store().as_ref()).await?;
     page.table("Workers", &["worker", "role", "state", "in flight", "heartbeat"]);
     for worker in &workers {
         page.row(&[
@@ -52,6 +56,28 @@ pub(super) async fn show(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     }
     page.end_table();
     Ok(ApiResponse::text("text/html; charset=utf-8", page.end().into_bytes()))
+}
+
+/// Shows the limits, if there are any.
+async fn limits(page: &mut Page, store: &dyn Store) -> Result<(), ApiError> {
+    let limits = with_in_flight(store).await?;
+    if limits.is_empty() {
+        return Ok(());
+    }
+    page.table("Limits", &["limit", "for", "in flight", "rate"]);
+    for (LimitRecord { limit, .. }, in_flight) in &limits {
+        let most = limit.concurrency.map_or_else(|| "any number".into(), |most| most.to_string());
+        let each = if in_flight.is_none() { " for each value" } else { "" };
+        let count = in_flight.map_or_else(String::new, |count| format!("{count} of "));
+        page.row(&[
+            limit.name.as_str(),
+            &format!("{} {}", limit.scope.kind(), limit.scope.of()),
+            &format!("{count}{most}{each}"),
+            &limit.rate.map_or_else(|| "-".into(), rate_text),
+        ]);
+    }
+    page.end_table();
+    Ok(())
 }
 
 /// Returns the active workers, and of the others those that fit.

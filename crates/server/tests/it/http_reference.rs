@@ -32,10 +32,11 @@ An error is `{\"error\": {\"code\", \"message\", \"retryable\", \"request_id\", 
 path does not support is refused with 405 `method_not_allowed`; `Allow` lists those that it does.
 ";
 
-const TAGS: [(&str, &str); 7] = [
+const TAGS: [(&str, &str); 8] = [
     ("executions", "Executions"),
     ("events", "Events"),
     ("workers", "Workers"),
+    ("limits", "Limits"),
     ("actions", "Actions"),
     ("packs", "Packs"),
     ("open job spec", "Open Job Spec"),

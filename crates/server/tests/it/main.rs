@@ -14,6 +14,7 @@ mod idempotency;
 mod jobs;
 mod keys;
 mod leadership;
+mod limits;
 mod long_polls;
 mod openapi;
 mod reports;

@@ -263,6 +263,24 @@ async fn order_workers(api: &mut Described) {
     api.ask(Method::DELETE, "/api/v1/workers/w", None).await.expect(200);
 }
 
+async fn set_limits(api: &mut Described) {
+    let limit = json!({"scope": "type", "of": "t", "concurrency": 5, "rate": "100/1m"});
+    api.ask(Method::PUT, "/api/v1/limits/stripe", Some(limit.clone())).await.expect(201);
+    api.ask(Method::PUT, "/api/v1/limits/stripe", Some(limit)).await.expect(200);
+    let limit = json!({"scope": "key", "of": "tenant", "concurrency": 5});
+    api.ask(Method::PUT, "/api/v1/limits/tenant", Some(limit)).await.expect(201);
+    api.job(json!({})).await;
+    api.fetch().await;
+    for path in ["limits", "limits/stripe", "limits/tenant", "limits/tenant?value=42"] {
+        api.get(&format!("/api/v1/{path}")).await.expect(200);
+    }
+    for name in ["stripe", "tenant"] {
+        let path = format!("/api/v1/limits/{name}");
+        api.ask(Method::DELETE, &path, None).await.expect(200);
+    }
+    api.ask(Method::DELETE, "/api/v1/limits/stripe", None).await.expect(404);
+}
+
 #[tokio::test]
 async fn every_route_answers_as_it_is_described() {
     let mut api = Described::start().await;
@@ -272,6 +290,7 @@ async fn every_route_answers_as_it_is_described() {
     look_at_executions(&mut api, "/api/v1/executions").await;
     look_at_executions(&mut api, "/executions").await;
     look_at_everything_else(&mut api).await;
+    set_limits(&mut api).await;
     order_workers(&mut api).await;
     api.post("/ojs/v1/admin/reset", json!({})).await.expect(200);
     let described: BTreeSet<(String, String)> = api.document["paths"]

@@ -8,5 +8,6 @@ mod errors;
 mod executions;
 mod golden;
 mod keys;
+mod limits;
 mod reports;
 mod retries;

@@ -33,6 +33,7 @@ mod host_faults;
 mod idempotency;
 mod json_shapes;
 mod keys;
+mod limits;
 mod migrations;
 mod moving;
 mod network;

@@ -33,7 +33,7 @@ pub(super) async fn create(mut req: ApiRequest) -> Result<ApiResponse, ApiError>
     };
     let stored = stored.clone().map_err(ApiError::Enqueue)?;
     let record = idempotency::stored(*job, &stored);
-    Ok(ApiResponse::created(view::document(&req.app, &record)).at(location(record.job.id)))
+    Ok(ApiResponse::created(view::enqueued(&req.app, &record)).at(location(record.job.id)))
 }
 
 fn location(id: JobId) -> String {

@@ -25,13 +25,13 @@ const LOOKS_MAX: usize = 3;
 pub(super) async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let id = req.job().await?;
     let record = orders::job(&req.app, id, None).await?;
-    Ok(ApiResponse::ok(view::document(&req.app, &record)))
+    Ok(ApiResponse::ok(view::document(&req.app, &record).await))
 }
 
 pub(super) async fn cancel(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let allowed = "only one that has not ended can be cancelled";
     let record = ordered(&mut req, Command::Cancel, allowed).await?;
-    Ok(ApiResponse::ok(view::document(&req.app, &record)))
+    Ok(ApiResponse::ok(view::document(&req.app, &record).await))
 }
 
 pub(super) async fn run_now(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -43,7 +43,7 @@ pub(super) async fn run_now(mut req: ApiRequest) -> Result<ApiResponse, ApiError
     };
     let allowed = "only one that waits for a time, delayed or for a retry, can be run now";
     let record = in_words(&req.app, id, moved, allowed).await?;
-    Ok(ApiResponse::ok(view::document(&req.app, &record)))
+    Ok(ApiResponse::ok(view::document(&req.app, &record).await))
 }
 
 /// Enqueues a copy of a job with a new id. Its parameters are checked again because the action
@@ -64,7 +64,7 @@ pub(super) async fn rerun(mut req: ApiRequest) -> Result<ApiResponse, ApiError> 
         other => return Err(unexpected("an enqueue", &other).into()),
     };
     let record = orders::job(&req.app, id, None).await?;
-    Ok(ApiResponse::created(view::document(&req.app, &record)))
+    Ok(ApiResponse::created(view::document(&req.app, &record).await))
 }
 
 /// Describes a refused command in the terms of this API, and what would be allowed.
@@ -84,7 +84,7 @@ pub(super) async fn retry(mut req: ApiRequest) -> Result<ApiResponse, ApiError> 
     let allowed = "only one that failed, timed out or was abandoned can be retried; \
                    a rerun makes another one of any that has ended";
     let record = ordered(&mut req, Command::Replay, allowed).await?;
-    Ok(ApiResponse::ok(view::document(&req.app, &record)))
+    Ok(ApiResponse::ok(view::document(&req.app, &record).await))
 }
 
 /// Submits a command about the execution, if it has the status that the request requires.

@@ -46,10 +46,12 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let has_cursor = query.page.cursor.is_some();
     let page = req.app.engine.store().jobs(query).await;
     let page = page.map_err(|error| ApiError::of_page(error, has_cursor))?;
+    let reasons = req.app.engine.waiting_reasons(&page.jobs).await;
+    let jobs: Vec<_> = page.jobs.iter().zip(&reasons).collect();
     Ok(ApiResponse::object(|object| {
-        object.array("data", &page.jobs, |out, record| {
+        object.array("data", &jobs, |out, (record, reason)| {
             let mut object = Object::begin(out);
-            view::fields(&mut object, &req.app, record);
+            view::fields(&mut object, &req.app, record, reason.as_deref());
             object.end();
         });
         object.object("pagination", |object| {

@@ -14,14 +14,22 @@ use crate::http::response::object;
 use crate::intake::ANONYMOUS;
 
 /// Writes one execution under `data`.
-pub(super) fn document(app: &App, record: &JobRecord) -> Vec<u8> {
-    object(|object| object.object("data", |object| fields(object, app, record)))
+pub(super) async fn document(app: &App, record: &JobRecord) -> Vec<u8> {
+    let reasons = app.engine.waiting_reasons(std::slice::from_ref(record)).await;
+    let reason = reasons.into_iter().flatten().next();
+    object(|object| object.object("data", |object| fields(object, app, record, reason.as_deref())))
+}
+
+/// Writes one execution that was just enqueued. Limits are not looked up: that would take longer
+/// than the rest.
+pub(super) fn enqueued(app: &App, record: &JobRecord) -> Vec<u8> {
+    let reason = app.engine.waiting_reason(record);
+    object(|object| object.object("data", |object| fields(object, app, record, reason.as_deref())))
 }
 
 /// Writes one execution as it was when it was new.
 pub(super) fn newborn(app: &App, record: &JobRecord) -> Vec<u8> {
-    let write = |object: &mut Object<'_>| with_reason(object, app, record, None);
-    object(|object| object.object("data", write))
+    object(|object| object.object("data", |object| fields(object, app, record, None)))
 }
 
 /// Returns an execution's status.
@@ -40,11 +48,7 @@ pub(super) fn status(record: &JobRecord) -> Status {
 }
 
 /// Writes an execution's fields.
-pub(super) fn fields(object: &mut Object<'_>, app: &App, record: &JobRecord) {
-    with_reason(object, app, record, app.engine.waiting_reason(record).as_deref());
-}
-
-fn with_reason(
+pub(super) fn fields(
     object: &mut Object<'_>,
     app: &App,
     record: &JobRecord,

@@ -171,6 +171,53 @@ pub(super) fn worker() -> Value {
     ])
 }
 
+pub(super) fn limit() -> Value {
+    let worker = object(&[("id", or_null(uuid())), ("name", or_null(text()))]);
+    let holder = object(&[("job", uuid()), ("worker", worker), ("since", time())]);
+    let gate = object(&[
+        ("value", or_null(text())),
+        ("in_flight", int()),
+        ("concurrency", or_null(int())),
+        ("rate_opens", or_null(time())),
+        ("holders", list(holder)),
+    ]);
+    let mut fields = limit_fields();
+    fields.push(("in_use", list(gate)));
+    object(&fields)
+}
+
+pub(super) fn limit_in_list() -> Value {
+    let mut fields = limit_fields();
+    fields.push(("in_flight", or_null(int())));
+    object(&fields)
+}
+
+fn limit_fields() -> Vec<(&'static str, Value)> {
+    vec![
+        ("name", text()),
+        ("scope", limit_scope()),
+        ("of", text()),
+        ("concurrency", or_null(int())),
+        ("rate", or_null(text())),
+        ("configured", flag()),
+        ("set_by", text()),
+        ("set_at", time()),
+    ]
+}
+
+fn limit_scope() -> Value {
+    one_of(&["queue", "type", "key"])
+}
+
+pub(super) fn limit_request() -> Value {
+    object(&[
+        ("scope", limit_scope()),
+        ("of", text()),
+        ("concurrency?", json!({"type": "integer", "minimum": 0, "maximum": u32::MAX})),
+        ("rate?", text()),
+    ])
+}
+
 pub(super) fn doctor() -> Value {
     let store = open(&[
         ("kind", text()),

@@ -21,7 +21,7 @@ use crate::time::{Span, Timestamp};
 pub struct Leadership {
     /// The server process.
     pub holder: Uuid,
-    /// Rises by one whenever another server takes over. Begins again only if nobody led for so long
+    /// Rises by one whenever another server takes over. Begins again only if no server led for so long
     /// that the last leader was forgotten.
     pub epoch: Epoch,
     /// Until when no other server may take it.

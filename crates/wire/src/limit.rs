@@ -139,7 +139,7 @@ pub fn rate_text(rate: Rate) -> String {
 fn period(length: Span) -> String {
     const UNITS: [(u64, &str); 4] =
         [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")];
-    let unit = UNITS.into_iter().find(|(millis, _)| length.0 % millis == 0);
+    let unit = UNITS.into_iter().find(|(millis, _)| length.0.is_multiple_of(*millis));
     match unit {
         Some((millis, unit)) => format!("{}{unit}", length.0 / millis),
         None => format!("{}ms", length.0),

@@ -25,7 +25,7 @@ fn each_refusal_has_its_exit_code_and_says_what_the_server_said() {
     check(503, "", 6, "error: the server answered 503\nhint: try again in a moment");
 }
 
-/// Some asked for a list instead, and some for what nobody had named.
+/// Some asked for a list instead, and some for what no one had named.
 #[test]
 fn a_name_that_is_empty_or_no_name_is_refused_before_anything_is_asked() {
     let stub = Stub::always(200, r#"{"data":[]}"#);

@@ -98,7 +98,8 @@ impl GatesInForce {
             Shut::Full => {
                 let held = self.gates.get(&gate.id()).map_or(0, |found| found.in_flight);
                 let most = gate.limit.concurrency.unwrap_or_default();
-                let by = self.workers.get(&gate.id()).map_or_else(String::new, |by| by_workers(*by));
+                let by =
+                    self.workers.get(&gate.id()).map_or_else(String::new, |by| by_workers(*by));
                 format!("limit {gate} is {held}/{most}{by}")
             }
         }

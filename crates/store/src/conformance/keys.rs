@@ -29,7 +29,7 @@ fn keys(of: &[(&str, &str)]) -> Keys {
 
 /// A job with keys that are hard to write down.
 fn keyed<H: Harness>(world: &mut World<'_, H>) -> NewJob {
-    let keys = keys(&[("tenant", "4\"2\n\0é"), ("account", ""), ("a.b-c_d", "\\")]);
+    let keys = keys(&[("tenant", "4\"2\n\u{1}é"), ("account", ""), ("a.b-c_d", "\\")]);
     NewJob { keys, ..world.job() }
 }
 

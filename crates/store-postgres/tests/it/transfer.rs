@@ -136,7 +136,7 @@ async fn empty(url: &str) {
 /// does after it what the model does.
 #[test]
 fn a_store_that_is_moved_does_what_the_model_does() {
-    random::check_seed(&Moving::new(), 7, 6);
+    random::check_seed_of_moved(&Moving::new(), 7, 6);
 }
 
 #[test]

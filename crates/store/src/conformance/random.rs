@@ -26,7 +26,7 @@ use crate::conformance::world::START;
 use crate::model::ModelStore;
 use crate::store::{ManualClock, Store as _};
 use laws::Laws;
-use script::Script;
+use script::{Limited, Script};
 
 /// Seeds of every run: a failure repeats.
 const SEEDS: [u64; 3] = [1, 2, 3];
@@ -45,6 +45,15 @@ pub fn check<H: Harness>(harness: &H) {
 
 /// Plays `scripts` random scripts from one seed.
 pub fn check_seed<H: Harness>(harness: &H, seed: u64, scripts: u32) {
+    check_scripts(harness, seed, scripts, Limited::Yes);
+}
+
+/// As [`check_seed`], without limits: what these count is not moved with a store.
+pub fn check_seed_of_moved<H: Harness>(harness: &H, seed: u64, scripts: u32) {
+    check_scripts(harness, seed, scripts, Limited::No);
+}
+
+fn check_scripts<H: Harness>(harness: &H, seed: u64, scripts: u32, limits: Limited) {
     let config = Config {
         cases: scripts,
         failure_persistence: None,
@@ -53,7 +62,7 @@ pub fn check_seed<H: Harness>(harness: &H, seed: u64, scripts: u32) {
         ..Config::default()
     };
     let mut runner = TestRunner::new_with_rng(config, chance(seed));
-    let result = runner.run(&script::scripts(), |script| {
+    let result = runner.run(&script::scripts(limits), |script| {
         let store = play(harness, &script).map_err(TestCaseError::fail)?;
         harness.block_on(store.close()).map_err(|error| TestCaseError::fail(error.to_string()))
     });
@@ -66,7 +75,8 @@ pub fn check_seed<H: Harness>(harness: &H, seed: u64, scripts: u32) {
 pub fn fill<H: Harness>(harness: &H, seed: u64) -> H::Store {
     let mut runner = TestRunner::new_with_rng(Config::default(), chance(seed));
     loop {
-        let script = script::scripts().new_tree(&mut runner).expect("a script").current();
+        let script =
+            script::scripts(Limited::No).new_tree(&mut runner).expect("a script").current();
         if script.steps.len() > 80 {
             return play(harness, &script).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
         }

@@ -205,7 +205,7 @@ impl Changes {
     /// Whether something of a class changes.
     #[must_use]
     pub fn touch(&self, class: ClassId) -> bool {
-        self.0.contains_key(&class)
+        self.0.get(&class).is_some_and(|counts| !counts.is_zero())
     }
 
     /// Forgets what was noted.

@@ -76,7 +76,7 @@ pub fn fill<H: Harness>(harness: &H, seed: u64) -> H::Store {
     let mut runner = TestRunner::new_with_rng(Config::default(), chance(seed));
     loop {
         let script =
-            script::scripts(Limited::No).new_tree(&mut runner).expect("a script").current();
+            script::scripts(Limited::Yes).new_tree(&mut runner).expect("a script").current();
         if script.steps.len() > 80 {
             return play(harness, &script).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
         }

@@ -153,9 +153,10 @@ fn rate_is_never_exceeded_in_any_window_on_postgresql() {
 
 fn limit_changes_under_load(scene: &Scene) {
     limits(scene, &["set", "load", "--queue", "default", "--concurrency", "4"]);
-    let _workers = ["one", "two"].map(|name| scene.worker(name));
+    // All wait before the first one runs: on a slow machine they would else have run already.
     let run = || scene.run(Run::holding(Duration::from_millis(150)));
     let jobs: Vec<String> = (0..40).map(|_| run()).collect();
+    let _workers = ["one", "two"].map(|name| scene.worker(name));
     scene.await_status(&jobs[3], "completed", LONG);
     limits(scene, &["set", "load", "--queue", "default", "--concurrency", "1"]);
     let lowered = time(&shown(scene, "load"), "set_at").expect("a time");

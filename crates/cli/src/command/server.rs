@@ -154,7 +154,7 @@ impl Reloadable {
     /// they are.
     fn renew(&self, source: &Source<'_>) {
         match self.try_renew(source) {
-            Ok(()) => tracing::info!("SIGHUP: tokens, roles, certificates and limits reloaded"),
+            Ok(()) => tracing::info!("SIGHUP: limits, tokens, roles and certificates reloaded"),
             Err(failure) => tracing::error!(
                 "SIGHUP: configuration not reloaded, because it is invalid: {}",
                 failure.message

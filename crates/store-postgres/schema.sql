@@ -477,7 +477,7 @@ begin
     return true;
 end $function$
 
-CREATE OR REPLACE FUNCTION outlast.enqueue(type text, args jsonb DEFAULT '[]'::jsonb, queue text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, scheduled_at timestamp with time zone DEFAULT NULL::timestamp with time zone, expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, timeout interval DEFAULT NULL::interval, visibility_timeout interval DEFAULT NULL::interval, retry jsonb DEFAULT NULL::jsonb, overlap text DEFAULT NULL::text, meta jsonb DEFAULT NULL::jsonb, tags text[] DEFAULT NULL::text[], id uuid DEFAULT NULL::uuid, tenant text DEFAULT NULL::text, wake boolean DEFAULT true, keys jsonb DEFAULT NULL::jsonb)
+CREATE OR REPLACE FUNCTION outlast.enqueue(type text, args jsonb DEFAULT '[]'::jsonb, queue text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, scheduled_at timestamp with time zone DEFAULT NULL::timestamp with time zone, expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, timeout interval DEFAULT NULL::interval, visibility_timeout interval DEFAULT NULL::interval, retry jsonb DEFAULT NULL::jsonb, overlap text DEFAULT NULL::text, meta jsonb DEFAULT NULL::jsonb, tags text[] DEFAULT NULL::text[], id uuid DEFAULT NULL::uuid, tenant text DEFAULT NULL::text, wake boolean DEFAULT true, keys jsonb DEFAULT NULL::jsonb, requires text DEFAULT NULL::text, prefers text DEFAULT NULL::text)
  RETURNS uuid
  LANGUAGE plpgsql
  SECURITY DEFINER
@@ -495,7 +495,9 @@ declare
         'visibility_timeout_ms', (extract(epoch from visibility_timeout) * 1000)::bigint,
         'retry', retry,
         'overlap', overlap,
-        'tags', tags
+        'tags', tags,
+        'requires', requires,
+        'prefers', prefers
     )) || case when keys is null then '{}'::jsonb else jsonb_build_object('keys', keys) end;
     job constant jsonb := jsonb_strip_nulls(jsonb_build_object(
             'type', enqueue.type,
@@ -801,6 +803,8 @@ begin
     end if;
     given := outlast.wish(job, 'retry');
     return coalesce(outlast.time_problem(job), outlast.keys_problem(outlast.wish(job, 'keys')),
+        outlast.selector_problem('requires', outlast.wish(job, 'requires')),
+        outlast.selector_problem('prefers', outlast.wish(job, 'prefers')),
         case when outlast.wish(job, 'pending') = 'true' and coalesce(
             outlast.wish(job, 'scheduled_at'), outlast.wish(job, 'delay_until'),
             outlast.wish(job, 'delay_ms'), outlast.wish(job, 'delay')) is not null
@@ -865,6 +869,32 @@ begin
         else null;
         end case;
     end loop;
+    return null;
+end $function$
+
+CREATE OR REPLACE FUNCTION outlast.selector_problem(field text, given jsonb)
+ RETURNS text
+ LANGUAGE plpgsql
+ IMMUTABLE PARALLEL SAFE
+AS $function$
+declare
+    word constant text := '[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?';
+    label constant text := format('(?:[A-Za-z0-9.-]{1,253}/)?%s', word);
+    value constant text := format('(?:%s)?', word);
+    requirement constant text := format(
+        '(?:!\s*%1$s|%1$s\s*(?:==|=|!=)\s*%2$s|%1$s\s+(?:in|notin)\s*[(]\s*%2$s(?:\s*,\s*%2$s)*\s*[)]|%1$s)',
+        label, value);
+    example constant text := '`gpu=true, zone in (a, b), !spot`';
+begin
+    if given is null then
+        return null;
+    elsif jsonb_typeof(given) <> 'string' then
+        return format('field `%s` must be a text such as %s', field, example);
+    elsif octet_length(given #>> '{}') > 1024 then
+        return format('field `%s` is no selector: it has more than 1024 bytes', field);
+    elsif given #>> '{}' !~ format('^\s*(?:%1$s(?:\s*,\s*%1$s)*)?\s*$', requirement) then
+        return format('field `%s` is no selector; one looks like %s', field, example);
+    end if;
     return null;
 end $function$
 

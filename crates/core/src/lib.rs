@@ -12,6 +12,7 @@
 //! - [`gate`]: what a limit lets start
 //! - [`limit`]: which jobs an operator limits, and which gates they pass
 //! - [`keys`]: what a job is counted by
+//! - [`labels`]: what workers are chosen by
 //! - [`selector`]: which workers a job accepts
 //! - [`evidence`]: how an end is known
 //! - [`lease`]: who may speak for an attempt, and when time alone may end that right
@@ -36,6 +37,7 @@ pub mod gate;
 pub mod id;
 pub mod job;
 pub mod keys;
+pub mod labels;
 pub mod leadership;
 pub mod lease;
 pub mod limit;

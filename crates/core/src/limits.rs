@@ -54,6 +54,8 @@ pub const LABELS_MAX: usize = 32;
 /// Longest JSON text of them: they are part of the key that jobs are claimed by, and
 /// PostgreSQL keeps no key above 2,700 bytes.
 pub const LABELS_BYTES_MAX: usize = 1024;
+/// Longest text of a job's labels and selectors together, for the same reason.
+pub const ROUTE_BYTES_MAX: usize = 1536;
 /// Longest digest of a pack: a SHA-256 in hexadecimal.
 pub const PACK_DIGEST_BYTES_MAX: usize = 64;
 /// Longest worker name.

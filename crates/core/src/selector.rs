@@ -20,6 +20,36 @@ const PREFIX_BYTES_MAX: usize = 253;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Selector(BTreeSet<Requirement>);
 
+/// Which workers a job runs on, by their labels.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Placement {
+    /// What a worker must match.
+    pub requires: Selector,
+    /// Of the workers with a free slot, those that match most of this come first.
+    pub prefers: Selector,
+}
+
+impl Placement {
+    /// Whether any worker will do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.requires.is_empty() && self.prefers.is_empty()
+    }
+
+    /// Adds what another asks for.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let (requires, prefers) = (other.requires, other.prefers);
+        Self { requires: self.requires.and(requires), prefers: self.prefers.and(prefers) }
+    }
+
+    /// Returns whether a worker without labels will do.
+    #[must_use]
+    pub fn takes_unlabelled(&self) -> bool {
+        self.requires.matches(|_| None)
+    }
+}
+
 /// One requirement on a label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirement {
@@ -76,6 +106,12 @@ impl Requirement {
     #[must_use]
     pub fn label(&self) -> &str {
         &self.label
+    }
+
+    /// Whether it asks for a label, not for the absence of one or of a value.
+    #[must_use]
+    pub const fn wants_label(&self) -> bool {
+        matches!(self.test, Test::Exists | Test::In(_))
     }
 
     /// Returns whether it holds for a worker; `label` looks one of its labels up.
@@ -324,6 +360,19 @@ mod tests {
     #[test]
     fn labels_called_like_operators_are_labels() {
         assert!(matches("in in (notin), notin", &[("in", "notin"), ("notin", "x")]));
+    }
+
+    #[test]
+    fn a_worker_without_labels_will_do_where_none_is_asked_for() {
+        let placement = |requires: &str, prefers: &str| Placement {
+            requires: selector(requires),
+            prefers: selector(prefers),
+        };
+        assert!(placement("", "gpu").takes_unlabelled());
+        assert!(placement("!spot,zone!=a", "").takes_unlabelled());
+        assert!(!placement("gpu", "").takes_unlabelled());
+        let both = placement("gpu", "zone=a").and(placement("!spot", ""));
+        assert_eq!(both, placement("!spot,gpu", "zone=a"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::fmt;
 use std::time::Duration;
 
 use outlast_core::keys::Keys;
+use outlast_core::selector::Placement;
 use serde_json::Value;
 
 pub(crate) use definition::{PackFile, Reading};
@@ -58,6 +59,8 @@ pub struct Action {
     pub overlap: Overlap,
     /// Labels that a worker must carry to run it.
     pub required_labels: BTreeMap<String, String>,
+    /// Which workers its jobs want besides.
+    pub placement: Placement,
     /// Environment variables that it sets.
     pub environment: BTreeMap<String, String>,
     /// Secrets that it asks the worker for, by the name that the script uses.

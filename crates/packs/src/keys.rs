@@ -86,6 +86,8 @@ pub(crate) const ACTION: Keys = Keys {
         "interruptible",
         "overlap",
         "required_labels",
+        "requires",
+        "prefers",
         "keys",
         "env",
         "secrets",

@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::limits;
 use outlast_core::time::Span;
+use outlast_core::{labels, limits};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -61,6 +61,8 @@ struct Profile {
     concurrency: u32,
     runtimes: Vec<String>,
     labels: BTreeMap<String, String>,
+    /// Becomes a label when the worker is made.
+    pool: Option<String>,
     types: Vec<String>,
     about_json: String,
 }
@@ -111,6 +113,7 @@ impl Worker {
                 concurrency: 10,
                 runtimes: Vec::new(),
                 labels: BTreeMap::new(),
+                pool: None,
                 types: Vec::new(),
                 about_json: "{}".to_owned(),
             },
@@ -268,7 +271,15 @@ impl WorkerBuilder {
         self
     }
 
-    /// Labels it carries. Default: none.
+    /// Pool it belongs to, which jobs ask for with `pool=NAME`. 1 to 63 letters, digits, `-`, `_`
+    /// and `.`, a letter or digit first and last. Default: none.
+    pub fn pool(mut self, name: impl Into<String>) -> Self {
+        self.profile.pool = Some(name.into());
+        self
+    }
+
+    /// Labels it carries, which jobs choose their worker by. Names and values are as in Kubernetes;
+    /// `pool`, `containment`, `outlast_version` and `runtime/…` are reserved. Default: none.
     pub fn labels(mut self, labels: BTreeMap<String, String>) -> Self {
         self.profile.labels = labels;
         self
@@ -326,12 +337,18 @@ impl WorkerBuilder {
     /// Makes the worker.
     ///
     /// # Errors
-    /// When the address or the token cannot be used, a type has two handlers, or an option of a
-    /// handler cannot be honoured.
+    /// When the address or the token cannot be used, a label is reserved or has a name or value that
+    /// no selector can ask for, a type has two handlers, or an option of a handler cannot be
+    /// honoured.
     pub fn build(self) -> Result<Worker, BuildError> {
         let Self { url, token, tls, mut profile, timeouts, mut handlers } = self;
         let address = Address::new(&url, token.as_ref(), &tls)?;
         handlers.validate()?;
+        labels::check(&profile.labels)?;
+        if let Some(pool) = profile.pool.take() {
+            labels::check_pool(&pool)?;
+            profile.labels.insert(labels::POOL.to_owned(), pool);
+        }
         if timeouts.refuses_forbidden
             && let Some(job_type) = handlers.forbids_overlap()
         {

@@ -15,7 +15,7 @@ mod error;
 pub(crate) mod execution;
 pub(crate) mod ojs;
 
-use outlast_core::limits::{LABELS_BYTES_MAX, LABELS_MAX, TENANT_NAME_MAX};
+use outlast_core::limits::{LABELS_BYTES_MAX, LABELS_MAX, ROUTE_BYTES_MAX, TENANT_NAME_MAX};
 use outlast_store::command::{ClassKey, Route};
 use outlast_wire::Fault;
 
@@ -45,6 +45,7 @@ fn check_class(class: &ClassKey) -> Result<(), Fault> {
         let problem = format!("must be at most {TENANT_NAME_MAX} bytes, none of them control");
         return Err(Fault::rule("meta.tenant_id", problem));
     }
+    check_placement(class)?;
     let Route::Action { labels, .. } = &class.route else { return Ok(()) };
     if labels.len() > LABELS_MAX {
         let problem = format!(
@@ -60,6 +61,26 @@ fn check_class(class: &ClassKey) -> Result<(), Fault> {
              {LABELS_BYTES_MAX} are taken"
         );
         return Err(Fault::rule("labels", problem));
+    }
+    Ok(())
+}
+
+/// Checks how long the selectors of a class are, together with its labels.
+fn check_placement(class: &ClassKey) -> Result<(), Fault> {
+    let placement = &class.placement;
+    if placement.is_empty() {
+        return Ok(());
+    }
+    let labels = match &class.route {
+        Route::Action { labels, .. } => {
+            serde_json::to_string(labels).map_or(usize::MAX, |text| text.len())
+        }
+        Route::Plain => 0,
+    };
+    let selectors = [&placement.requires, &placement.prefers].map(|it| it.to_string().len());
+    let bytes = selectors.iter().fold(labels, |sum, bytes| sum.saturating_add(*bytes));
+    if bytes > ROUTE_BYTES_MAX {
+        return Err(outlast_wire::placement::too_long(bytes));
     }
     Ok(())
 }

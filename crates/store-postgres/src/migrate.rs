@@ -31,6 +31,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "0004_keys_by_sql",
         text: include_str!("../migrations/0004_keys_by_sql.sql"),
     },
+    Migration {
+        name: "0005_placement_by_sql",
+        text: include_str!("../migrations/0005_placement_by_sql.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

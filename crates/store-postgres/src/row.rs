@@ -168,13 +168,15 @@ pub(crate) fn stored(
 /// Reads a class from columns id, queue, `job_type`, route, tenant, isolated, keyed.
 pub(crate) fn class_of(row: &Row) -> Result<(ClassId, ClassKey), StoreError> {
     let tenant: String = get(row, 4)?;
+    let (route, placement) = codec::route_of(get(row, 3)?)?;
     let key = ClassKey {
         queue: get(row, 1)?,
         job_type: get(row, 2)?,
-        route: codec::route_of(get(row, 3)?)?,
+        route,
         tenant: (!tenant.is_empty()).then_some(tenant),
         isolated: get(row, 5)?,
         keyed: get(row, 6)?,
+        placement,
     };
     Ok((ClassId(get(row, 0)?), key))
 }

@@ -146,6 +146,7 @@ impl Hand {
                 tenant: None,
                 isolated: false,
                 keyed: false,
+                placement: Default::default(),
             },
             keys: Keys::default(),
             priority: 0,

@@ -11,11 +11,12 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Outcome, Overlap, Rules, State};
 use outlast_core::keys::Keys;
 use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
+use outlast_core::selector::{Placement, Selector};
 use outlast_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::command::Route;
+use crate::command::{ClassKey, Route};
 use crate::error::StoreError;
 use crate::event::{Event, EventName};
 
@@ -120,13 +121,22 @@ pub fn keys_of(text: Option<&str>) -> Result<Keys, StoreError> {
     Keys::new(parse(text, "keys")?).map_err(|error| StoreError::Corrupt(format!("keys: {error}")))
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 struct RouteText {
+    /// Of a plain job: whether a worker without labels will do. Statements look for it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    any: bool,
+    /// Empty for a plain job.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     runtime: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "is_false")]
     proof: bool,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    requires: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    prefers: String,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
@@ -134,29 +144,42 @@ const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// Returns the text of a route; empty for a plain one.
+/// Returns the text of a class's route and of which workers it wants; empty for plain jobs that any
+/// worker may run.
 #[must_use]
-pub fn route_text(route: &Route) -> String {
-    match route {
-        Route::Plain => String::new(),
+pub fn route_text(class: &ClassKey) -> String {
+    let placement = &class.placement;
+    let text = match &class.route {
+        Route::Plain if placement.is_empty() => return String::new(),
+        Route::Plain => RouteText { any: placement.takes_unlabelled(), ..RouteText::default() },
         Route::Action { runtime, labels, proof } => {
             let (runtime, labels) = (runtime.clone(), labels.clone());
-            let text = RouteText { runtime, labels, proof: *proof };
-            serde_json::to_string(&text).unwrap_or_default()
+            RouteText { runtime, labels, proof: *proof, ..RouteText::default() }
         }
-    }
+    };
+    let (requires, prefers) = (placement.requires.to_string(), placement.prefers.to_string());
+    serde_json::to_string(&RouteText { requires, prefers, ..text }).unwrap_or_default()
 }
 
-/// Returns the route that a text stands for.
+/// Returns the route that a text stands for, and which workers are wanted.
 ///
 /// # Errors
 /// Returns [`StoreError::Corrupt`] when the text is not one that [`route_text`] wrote.
-pub fn route_of(text: &str) -> Result<Route, StoreError> {
+pub fn route_of(text: &str) -> Result<(Route, Placement), StoreError> {
     if text.is_empty() {
-        return Ok(Route::Plain);
+        return Ok((Route::Plain, Placement::default()));
     }
-    let RouteText { runtime, labels, proof } = parse(text, "route")?;
-    Ok(Route::Action { runtime, labels, proof })
+    let RouteText { any: _, runtime, labels, proof, requires, prefers } = parse(text, "route")?;
+    let placement = Placement { requires: selector(&requires)?, prefers: selector(&prefers)? };
+    let route = match runtime.is_empty() {
+        true => Route::Plain,
+        false => Route::Action { runtime, labels, proof },
+    };
+    Ok((route, placement))
+}
+
+fn selector(text: &str) -> Result<Selector, StoreError> {
+    text.parse().map_err(|error| StoreError::Corrupt(format!("route: {error}")))
 }
 
 #[derive(Serialize, Deserialize)]

@@ -39,6 +39,7 @@ pub mod large;
 pub mod leadership;
 pub mod limit;
 pub mod order;
+pub mod placement;
 pub mod plain;
 pub mod race;
 pub mod random;
@@ -94,6 +95,7 @@ pub fn check_all<H: Harness>(harness: &H) {
     for family in [
         enqueue::cases(),
         keys::cases(),
+        placement::cases(),
         events::cases(),
         idempotency::cases(),
         claim::cases(),

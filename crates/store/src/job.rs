@@ -7,6 +7,7 @@ use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::job::{Rules, State};
 use outlast_core::keys::Keys;
+use outlast_core::selector::Placement;
 use outlast_core::time::{Span, Timestamp};
 
 /// What routes a job: a server claims only classes that its free workers fit, so jobs
@@ -27,18 +28,27 @@ pub struct ClassKey {
     /// Jobs with keys are a class of their own, so that jobs without keys pay nothing for
     /// limits. [`NewJob::stored_in`] sets it.
     pub keyed: bool,
+    /// Which workers its jobs run on, by their labels. Part of the stored route.
+    pub placement: Placement,
 }
 
 impl ClassKey {
     /// Whether people see the two as one: they differ at most in whether their jobs have keys.
     #[must_use]
     pub fn looks_like(&self, other: &Self) -> bool {
-        let Self { queue, job_type, route, tenant, isolated, keyed: _ } = self;
+        let Self { queue, job_type, route, tenant, isolated, keyed: _, placement } = self;
         *queue == other.queue
             && *job_type == other.job_type
             && *route == other.route
             && *tenant == other.tenant
             && *isolated == other.isolated
+            && *placement == other.placement
+    }
+
+    /// Whether plain clients may take its jobs: they run no actions and have no labels.
+    #[must_use]
+    pub fn is_for_plain_clients(&self) -> bool {
+        self.route == Route::Plain && self.placement.takes_unlabelled()
     }
 }
 

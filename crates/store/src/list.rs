@@ -17,6 +17,7 @@ mod walk;
 use std::collections::HashSet;
 
 use outlast_core::job::State;
+use outlast_core::selector::Placement;
 
 use crate::command::{ClassId, ClassKey, Route};
 use crate::query::JobQuery;
@@ -166,8 +167,9 @@ fn matches(query: &JobQuery, key: &ClassKey) -> bool {
 
 /// The classes that have jobs, each with its isolated twin.
 fn families(matching: &[&ClassCounts]) -> Vec<ClassId> {
-    fn family(key: &ClassKey) -> (&str, &str, &Route, Option<&str>, bool) {
-        (&key.queue, &key.job_type, &key.route, key.tenant.as_deref(), key.keyed)
+    fn family(key: &ClassKey) -> (&str, &str, &Route, Option<&str>, bool, &Placement) {
+        let (route, placement) = (&key.route, &key.placement);
+        (&key.queue, &key.job_type, route, key.tenant.as_deref(), key.keyed, placement)
     }
     let there = matching.iter().filter(|class| !class.counts.is_zero());
     let there: HashSet<_> = there.map(|class| family(&class.key)).collect();
@@ -292,6 +294,7 @@ mod tests {
             tenant: None,
             isolated: false,
             keyed: false,
+            placement: Default::default(),
         };
         let counts = Counts::of([1_000_000; COLUMNS.len()]);
         let tally = [ClassCounts { id: ClassId(1), key, counts }];

@@ -9,6 +9,7 @@
 //! - [`duration`], [`time`]: durations and instants as users and the standard write them
 //! - [`fault`]: what is wrong with a request
 //! - [`keys`]: the keys of a job
+//! - [`placement`]: which workers a job wants
 //! - [`ojs`]: the Open Job Spec: envelopes, retry policies, errors, workers, queues
 //! - [`execution`]: the executions API
 //! - [`limit`]: limits, and rates such as `100/1m`
@@ -21,6 +22,7 @@ pub mod json;
 pub mod keys;
 pub mod limit;
 pub mod ojs;
+pub mod placement;
 pub mod time;
 
 pub use fault::{Fault, FaultKind};

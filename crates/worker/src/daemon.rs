@@ -93,6 +93,8 @@ pub struct DaemonConfig {
     pub queues: Vec<String>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
+    /// The pool it belongs to.
+    pub pool: Option<String>,
     /// Runtimes to offer; all that are found if empty.
     pub runtimes: Vec<Runtime>,
     /// Folders with packs, beside the built-in one.
@@ -334,7 +336,12 @@ fn describe(
         .types(actions.references())
         .about_json(about.to_string())
         .heartbeat_interval(config.heartbeat_interval)
-        .shutdown_timeout(config.shutdown_timeout)
+        .shutdown_timeout(config.shutdown_timeout);
+    let worker = match &config.pool {
+        Some(pool) => worker.pool(pool),
+        None => worker,
+    };
+    let worker = worker
         // An attempt ends itself: these bounds are for one that does not.
         .stop_window(KILL_AFTER + confirm + RELEASE)
         .force_window(confirm + RELEASE)

@@ -79,6 +79,8 @@ fn page(action: &Value) -> String {
         ("interruptible", text("interruptible")),
         ("overlap", text("overlap")),
         ("labels", text("required_labels")),
+        ("requires", text("requires")),
+        ("prefers", text("prefers")),
         ("keys", text("keys")),
         ("secrets", text("secrets")),
         ("delivery", text("parameter_delivery")),

@@ -28,6 +28,8 @@ pub(super) const NEW_JOB: &[(&str, &str)] = &[
     ("retry", "--retry"),
     ("labels", "--label"),
     ("keys", "--key"),
+    ("requires", "--requires"),
+    ("prefers", "--prefers"),
     ("overlap", "--overlap"),
     ("Idempotency-Key", "--idempotency-key"),
 ];

@@ -57,6 +57,12 @@ pub(crate) struct Args {
     /// Label that the worker must carry; may be given several times
     #[arg(long = "label", value_name = "NAME=VALUE")]
     labels: Vec<String>,
+    /// Labels that the worker must match, such as "gpu=true, zone in (a, b), !spot"
+    #[arg(long, value_name = "SELECTOR")]
+    requires: Option<String>,
+    /// Labels that the worker should match: of those with a free slot, the best match comes first
+    #[arg(long, value_name = "SELECTOR")]
+    prefers: Option<String>,
     /// Key of the job, such as tenant=42; may be given several times, and replaces the action's own
     #[arg(long = "key", value_name = "NAME=VALUE")]
     keys: Vec<String>,
@@ -68,6 +74,13 @@ pub(crate) struct Args {
     idempotency_key: Option<String>,
     #[command(flatten)]
     target: Target,
+}
+
+impl Args {
+    /// What it asks of its worker, by the names that requests have for it.
+    const fn selectors(&self) -> [(&'static str, &Option<String>); 2] {
+        [("requires", &self.requires), ("prefers", &self.prefers)]
+    }
 }
 
 pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
@@ -156,8 +169,10 @@ fn body(args: &Args) -> Result<Value, Failure> {
     if !args.keys.is_empty() {
         body["keys"] = policy::keys(&args.keys)?;
     }
-    if let Some(overlap) = &args.overlap {
-        body["overlap"] = json!(overlap);
+    for (name, given) in args.selectors().into_iter().chain([("overlap", &args.overlap)]) {
+        if let Some(given) = given {
+            body[name] = json!(given);
+        }
     }
     Ok(body)
 }
@@ -183,12 +198,13 @@ async fn enqueue_any(client: &Client, args: &Args) -> Result<Value, Failure> {
     }
     if !args.labels.is_empty() {
         let message = "--label goes with an action, not with --any-type";
-        return Err(Failure::usage(message).with_hint("--queue chooses the workers instead"));
+        return Err(Failure::usage(message).with_hint("use --requires zone=a"));
     }
     if let Some(retry) = &args.retry {
         options.insert("retry".to_owned(), policy::of_the_standard(policy::read(retry)?));
     }
-    for (name, given) in [("scheduled_at", &args.at), ("overlap", &args.overlap)] {
+    let texts = [("scheduled_at", &args.at), ("overlap", &args.overlap)];
+    for (name, given) in texts.into_iter().chain(args.selectors()) {
         if let Some(given) = given {
             options.insert(name.to_owned(), json!(given));
         }

@@ -47,6 +47,9 @@ pub(crate) struct Args {
     /// Labels, such as zone=a,disk=ssd
     #[arg(long)]
     labels: Option<String>,
+    /// Pool to belong to; jobs ask for it with --requires pool=NAME
+    #[arg(long, value_name = "NAME")]
+    pool: Option<String>,
     /// Folder with packs; may be given several times
     #[arg(long, value_name = "DIR")]
     packs: Vec<String>,
@@ -83,6 +86,7 @@ impl Args {
             Flag::new("worker.concurrency", "--concurrency", self.concurrency),
             Flag::new("worker.runtimes", "--runtimes", self.runtimes),
             Flag::new("worker.labels", "--labels", self.labels),
+            Flag::new("worker.pool", "--pool", self.pool),
             Flag::many("worker.packs", "--packs", self.packs),
             Flag::new("worker.shutdown_timeout", "--shutdown-timeout", self.shutdown_timeout),
             Flag::new("worker.heartbeat_interval", "--heartbeat-interval", self.heartbeat_interval),
@@ -131,6 +135,7 @@ pub(crate) fn daemon_config(
         concurrency: config.concurrency,
         queues: config.queues,
         labels: config.labels,
+        pool: config.pool,
         runtimes: runtimes.map_err(|error: UnknownRuntime| Failure::usage(error.to_string()))?,
         packs: config.packs,
         containment: containment

@@ -31,6 +31,9 @@ pub(crate) struct List {
     /// Only this status: active or inactive
     #[arg(long, value_parser = ["active", "inactive"], hide_possible_values = true)]
     status: Option<String>,
+    /// Only workers whose labels match, such as "gpu=true, zone in (a, b), !spot"
+    #[arg(long)]
+    selector: Option<String>,
     /// Most workers to list
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
@@ -62,6 +65,7 @@ const COLUMNS: &[Column] = &[
     ("ID", |worker| text_at(worker, "id")),
     ("NAME", |worker| text_at(worker, "name")),
     ("ROLE", |worker| text_at(worker, "worker_role")),
+    ("POOL", |worker| text_at(worker, "pool")),
     ("STATE", |worker| text_at(worker, "state")),
     ("RUNS", |worker| {
         format!("{}/{}", text_at(worker, "in_flight"), text_at(worker, "concurrency"))
@@ -72,8 +76,10 @@ const COLUMNS: &[Column] = &[
 
 async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
-    let filters = [("status", args.status.clone())];
-    let (found, total) = pages(&client, &filters, args.limit).await?;
+    let filters = [("status", args.status.clone()), ("selector", args.selector.clone())];
+    let listed = pages(&client, &filters, args.limit).await;
+    let (found, total) =
+        listed.map_err(|failure| failure.in_flags(&[("selector", "--selector")]))?;
     output::print_list(args.target.output, &found, COLUMNS)?;
     if let Some(total) = total {
         say(&format!("{} of {total} shown; --limit shows more\n", found.len()));
@@ -124,6 +130,7 @@ fn page(worker: &Value) -> String {
         ("concurrency", text("concurrency")),
         ("queues", text("queues")),
         ("runtimes", text("runtimes")),
+        ("pool", text("pool")),
         ("labels", text("labels")),
         ("host", text("about.host")),
         ("process", text("about.pid")),

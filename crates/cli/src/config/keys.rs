@@ -59,7 +59,8 @@ const RUNTIMES: Kind = kind("list", |v| value::runtimes(v).map(drop));
 const TOKEN: Kind = kind("text", |v| value::shown_token(v).map(drop));
 const TOKENS: Kind = kind("list", |v| value::tokens(v).map(drop));
 const LIMITS: Kind = kind("list", |v| value::limits(v).map(drop));
-const LABELS: Kind = kind("mapping", |v| value::labels(v).map(drop));
+const LABELS: Kind = kind("mapping", |v| value::worker_labels(v).map(drop));
+const POOL: Kind = kind("text", |v| value::pool(v).map(drop));
 
 /// All of them, in the order in which they are documented.
 pub(crate) const ALL: &[Key] = &[
@@ -177,6 +178,7 @@ pub(crate) const ALL: &[Key] = &[
     key("worker.concurrency", "10", "jobs to run at the same time, 1 to 10000", CONCURRENCY),
     key("worker.queues", "default", "queues to take jobs from", QUEUES),
     key("worker.labels", "", "labels as name=value", LABELS),
+    key("worker.pool", "", "pool to belong to, which jobs ask for as pool=NAME", POOL),
     key("worker.runtimes", "", "shell, python, node; all that are found by default", RUNTIMES),
     key("worker.packs", "", "folders with packs, beside the built-in one", PATHS),
     key(

@@ -436,6 +436,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("worker.concurrency", "11"),
     ("worker.queues", "mail"),
     ("worker.labels", "zone=a"),
+    ("worker.pool", "gpu"),
     ("worker.runtimes", "shell"),
     ("worker.packs", "/p"),
     ("worker.containment", "pidns"),

@@ -10,6 +10,7 @@ mod token;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use outlast_core::labels::{self, LabelError};
 use serde_json::Value;
 
 pub(crate) use address::{Database, database, listen, url};
@@ -189,4 +190,37 @@ pub(crate) fn labels(value: &Value) -> Result<BTreeMap<String, String>, &'static
         (!name.is_empty()).then(|| (name.to_owned(), value.to_owned()))
     };
     pairs.iter().map(|text| pair(text).ok_or(EXPECTED)).collect()
+}
+
+/// Labels that a worker may carry.
+pub(crate) fn worker_labels(value: &Value) -> Result<BTreeMap<String, String>, &'static str> {
+    let given = labels(value)?;
+    match labels::check(&given) {
+        Ok(()) => Ok(given),
+        Err(LabelError::Reserved(name)) if name == labels::POOL => {
+            Err("allowed: label `pool` is reserved; name the pool with --pool or `worker.pool`")
+        }
+        Err(LabelError::Reserved(_)) => {
+            Err("allowed: `containment`, `outlast_version` and `runtime/…` are reserved labels, \
+                 which the worker sets itself")
+        }
+        Err(_unusable) => Err(UNUSABLE),
+    }
+}
+
+/// Names and values are those of Kubernetes.
+const UNUSABLE: &str = "right: selectors ask for names and values of at most 63 letters, digits, \
+                        `-`, `_` and `.`, a letter or digit first and last";
+
+/// The name of a pool; none if it is empty.
+pub(crate) fn pool(value: &Value) -> Result<Option<String>, &'static str> {
+    let name = text(value)?;
+    if name.is_empty() {
+        return Ok(None);
+    }
+    labels::check_pool(&name).map_err(|_unusable| {
+        "the name of a pool: at most 63 letters, digits, `-`, `_` and `.`, a letter or digit first \
+         and last"
+    })?;
+    Ok(Some(name))
 }

@@ -31,6 +31,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) queues: Vec<String>,
     /// Labels it carries.
     pub(crate) labels: BTreeMap<String, String>,
+    /// The pool it belongs to.
+    pub(crate) pool: Option<String>,
     /// Runtimes it offers; all that are found if empty.
     pub(crate) runtimes: Vec<String>,
     /// Folders with packs.
@@ -60,7 +62,8 @@ impl WorkerConfig {
             shutdown_timeout: settings.get("worker.shutdown_timeout", value::duration)?,
             concurrency: settings.get("worker.concurrency", value::concurrency)?,
             queues: settings.get("worker.queues", value::queues)?,
-            labels: settings.get("worker.labels", value::labels)?,
+            labels: settings.get("worker.labels", value::worker_labels)?,
+            pool: settings.get("worker.pool", value::pool)?,
             runtimes: settings.get("worker.runtimes", value::runtimes)?,
             packs: settings.get("worker.packs", value::paths)?,
             environment: settings.get("worker.environment", value::variables)?,

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use outlast_core::selector::{Placement, Selector};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::Spanned;
@@ -67,6 +68,8 @@ struct Definition {
     interruptible: Option<bool>,
     overlap: At<String>,
     required_labels: At<Value>,
+    requires: At<String>,
+    prefers: At<String>,
     keys: At<Value>,
     env: At<Value>,
     secrets: At<Value>,
@@ -163,6 +166,10 @@ impl Reading<'_> {
                 .required_labels
                 .as_ref()
                 .map_or(Ok(BTreeMap::new()), |labels| self.labels(labels))?,
+            placement: Placement {
+                requires: self.selector("requires", definition.requires.as_ref())?,
+                prefers: self.selector("prefers", definition.prefers.as_ref())?,
+            },
             environment: self.environment(definition.env.as_ref())?,
             secrets: self.secrets(definition.secrets.as_ref())?,
             keys,
@@ -258,6 +265,14 @@ impl Reading<'_> {
         let Some(given) = given else { return Ok(JobKeys::default()) };
         JobKeys::read(&given.value, parameters).map_err(|slip| {
             self.document.fault(line(given), format!("keys: {}", slip.problem), slip.remedy)
+        })
+    }
+
+    fn selector(&self, key: &str, given: Option<&Spanned<String>>) -> Result<Selector, PackError> {
+        let Some(given) = given else { return Ok(Selector::default()) };
+        given.value.parse().map_err(|error| {
+            let remedy = format!("write a selector such as `{key}: \"gpu=true, zone in (a, b)\"`");
+            self.document.fault(line(given), format!("{key}: {error}"), remedy)
         })
     }
 

@@ -106,6 +106,18 @@ impl NewJob {
         self.option("overlap", json!("forbidden"))
     }
 
+    /// What its worker must match: a selector of labels such as `gpu=true, zone in (a, b), !spot`.
+    /// Enqueuing fails if it is none. Default: any worker with a handler will do.
+    pub fn requires(self, selector: impl Into<String>) -> Self {
+        self.option("requires", json!(selector.into()))
+    }
+
+    /// What its worker should match: of the workers with a free slot, those that match most of it
+    /// come first. It never waits for one. Default: nothing.
+    pub fn prefers(self, selector: impl Into<String>) -> Self {
+        self.option("prefers", json!(selector.into()))
+    }
+
     /// Adds a key, which says what the job belongs to: `("tenant", "42")`. At most 4; a name has 1
     /// to 64 characters out of a-z, 0-9, `_`, `.` and `-`, a value at most 256 bytes. It replaces
     /// the key of this name that the job's action has. Default: the action's.

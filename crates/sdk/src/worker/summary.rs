@@ -1,6 +1,7 @@
 //! What a worker has to say when it has ended.
 
 use outlast_core::evidence::EvidenceCode;
+use outlast_core::labels::LabelError;
 
 use crate::session::BadAddress;
 
@@ -35,6 +36,9 @@ pub enum BuildError {
     /// The address or the token cannot be used.
     #[error(transparent)]
     Address(#[from] BadAddress),
+    /// A label or a pool that a worker cannot have.
+    #[error(transparent)]
+    Label(#[from] LabelError),
     /// Two handlers for one type.
     #[error("job type {0:?} has two handlers; it can have one")]
     TwoHandlers(String),

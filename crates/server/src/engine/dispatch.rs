@@ -2,9 +2,10 @@
 //!
 //! Order of selection (seeds 000–002): able to run it → active → fresh heartbeat → free
 //! slots, least loaded first. Slots are filled before anyone gets prefetch. Isolated jobs
-//! go to a worker that holds nothing, and it gets nothing beside them.
+//! go to a worker that holds nothing, and it gets nothing beside them. Preferred workers come first
+//! while they have room for all that waits; no job waits for one that is full.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use outlast_core::id::WorkerId;
 use outlast_store::command::ClassId;
@@ -106,6 +107,7 @@ fn candidates(
     taken: &HashSet<WorkerId>,
     with_prefetch: bool,
 ) -> Vec<Candidate> {
+    let preferred = Preferred::of(sessions, classes, taken, with_prefetch);
     let mut found: Vec<Candidate> = sessions
         .iter_mut()
         .filter(|session| session.room(with_prefetch) > 0 && !taken.contains(&session.worker))
@@ -117,7 +119,8 @@ fn candidates(
                 if with_prefetch && class.is_limited {
                     continue;
                 }
-                if session.can_take(id, &class.key) {
+                let Some(score) = session.score(id, &class.key) else { continue };
+                if !preferred.leaves_out(id, score) {
                     able.push(id);
                     ready = ready.saturating_add(class.ready.wanted());
                 }
@@ -136,6 +139,44 @@ fn candidates(
         .collect();
     found.sort_by_key(|candidate| (candidate.load, candidate.worker));
     found
+}
+
+/// The least score that workers need for the jobs of a class: those that score at least that have
+/// room for all of them. Only of classes with preferences.
+struct Preferred(HashMap<ClassId, usize>);
+
+impl Preferred {
+    fn of(
+        sessions: &mut Sessions,
+        classes: &Classes,
+        taken: &HashSet<WorkerId>,
+        with_prefetch: bool,
+    ) -> Self {
+        let picky =
+            classes.claimable().filter(|(_, class)| !class.key.placement.prefers.is_empty());
+        let least = picky.map(|(id, class)| {
+            let mut rooms: BTreeMap<usize, u64> = BTreeMap::new();
+            for session in sessions.iter_mut().filter(|it| !taken.contains(&it.worker)) {
+                let room = u64::from(session.room(with_prefetch));
+                if room > 0
+                    && let Some(score) = session.score(id, &class.key)
+                {
+                    *rooms.entry(score).or_default() += room;
+                }
+            }
+            let mut missing = class.ready.wanted();
+            let enough = rooms.into_iter().rev().find(|(_, room)| {
+                missing = missing.saturating_sub(*room);
+                missing == 0
+            });
+            (id, enough.map_or(0, |(score, _)| score))
+        });
+        Self(least.collect())
+    }
+
+    fn leaves_out(&self, class: ClassId, score: usize) -> bool {
+        self.0.get(&class).is_some_and(|least| score < *least)
+    }
 }
 
 /// Shares the waiting jobs evenly among the sessions with room, least loaded first.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use outlast_core::containment;
+use outlast_core::{containment, labels};
 use outlast_store::command::{ClassKey, Route, WorkerRole};
 use outlast_store::record::WorkerRecord;
 use serde_json::Value;
@@ -37,6 +37,8 @@ pub(crate) enum Misfit {
     Type,
     /// It does not serve the queue.
     Queue,
+    /// It does not match what the jobs require.
+    Requires,
 }
 
 impl Profile {
@@ -49,7 +51,7 @@ impl Profile {
             role: worker.role,
             queues: worker.queues.clone(),
             runtimes: worker.runtimes.clone(),
-            labels: with_containment(worker.labels.clone(), &about),
+            labels: with_facts(worker.labels.clone(), &about, &worker.runtimes),
             types: types.into_iter().flatten().map(ToOwned::to_owned).collect(),
         }
     }
@@ -78,21 +80,32 @@ impl Profile {
         if !self.queues.iter().any(|queue| queue == "*" || *queue == key.queue) {
             return Err(Misfit::Queue);
         }
+        if !key.placement.requires.matches(self.label()) {
+            return Err(Misfit::Requires);
+        }
         Ok(())
+    }
+
+    /// Looks labels up.
+    pub(crate) fn label<'a>(&'a self) -> impl Fn(&str) -> Option<&'a str> {
+        |name| self.labels.get(name).map(String::as_str)
+    }
+
+    /// Returns how much of what the jobs of a class prefer the worker has.
+    pub(crate) fn score(&self, key: &ClassKey) -> usize {
+        let label = self.label();
+        key.placement.prefers.requirements().filter(|it| it.holds(&label)).count()
     }
 }
 
-/// Returns a worker's labels with the one that says what holds its process trees, by what the
-/// worker says about itself.
-pub(crate) fn with_containment(
-    mut labels: BTreeMap<String, String>,
+/// Returns a worker's labels with what it says about itself under the reserved ones.
+pub(crate) fn with_facts(
+    said: BTreeMap<String, String>,
     about: &Value,
+    runtimes: &[String],
 ) -> BTreeMap<String, String> {
-    match about.get("containment").and_then(Value::as_str) {
-        Some(kind) => labels.insert(containment::LABEL.to_owned(), kind.to_owned()),
-        None => labels.remove(containment::LABEL),
-    };
-    labels
+    let text = |name: &str| about.get(name).and_then(Value::as_str);
+    labels::with_facts(said, text("version"), text("containment"), runtimes)
 }
 
 /// Returns in words why workers cannot run a class.
@@ -113,5 +126,6 @@ pub(crate) fn misfit_words(misfit: Misfit, key: &ClassKey) -> String {
         (Misfit::Type, Route::Action { .. }) => format!("without action {}", key.job_type),
         (Misfit::Type, Route::Plain) => format!("without a handler for {}", key.job_type),
         (Misfit::Queue, _) => format!("not serving queue {}", key.queue),
+        (Misfit::Requires, _) => format!("not matching {}", key.placement.requires),
     }
 }

@@ -40,8 +40,8 @@ pub(crate) struct Session {
     pub(crate) alone: Alone,
     /// The class whose job it is kept free for: it gets nothing else.
     pub(crate) reserved: Option<ClassId>,
-    /// Which classes it can take, as determined so far.
-    fits: HashMap<ClassId, bool>,
+    /// Which classes it can take, and how much it has of what they prefer, as determined so far.
+    fits: HashMap<ClassId, Option<usize>>,
     outbox: Outbox,
 }
 
@@ -147,8 +147,14 @@ impl Session {
     }
 
     pub(crate) fn can_take(&mut self, id: ClassId, key: &ClassKey) -> bool {
+        self.score(id, key).is_some()
+    }
+
+    /// Returns how much it has of what the jobs of a class prefer, if it can take them.
+    pub(crate) fn score(&mut self, id: ClassId, key: &ClassKey) -> Option<usize> {
         let profile = &self.profile;
-        *self.fits.entry(id).or_insert_with(|| profile.fits(key).is_ok())
+        let judge = || profile.fits(key).is_ok().then(|| profile.score(key));
+        *self.fits.entry(id).or_insert_with(judge)
     }
 
     /// Delivers a claimed job, which it holds from now on.

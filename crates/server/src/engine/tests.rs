@@ -413,6 +413,7 @@ pub(crate) fn noop_job(n: u128) -> NewJob {
             tenant: None,
             isolated: false,
             keyed: false,
+            placement: Default::default(),
         },
         keys: Keys::default(),
         priority: 0,

@@ -4,6 +4,7 @@ pub(crate) mod limits;
 
 use std::collections::BTreeMap;
 
+use outlast_core::selector::Requirement;
 use outlast_core::time::Timestamp;
 use outlast_store::command::{ClassKey, Route};
 
@@ -47,7 +48,7 @@ pub(crate) fn eligible(key: &ClassKey, shared: &SharedState) -> Eligible {
     if best == Some(Condition::Active) {
         return Eligible::Yes;
     }
-    if key.route == Route::Plain
+    if key.is_for_plain_clients()
         && shared.long_polls.serve(&key.queue, key.tenant.as_deref(), boot_time())
     {
         return Eligible::Yes;
@@ -58,7 +59,20 @@ pub(crate) fn eligible(key: &ClassKey, shared: &SharedState) -> Eligible {
 /// Returns which live workers there are and why none takes jobs of the class.
 pub(crate) fn lack(key: &ClassKey, shared: &SharedState) -> String {
     let crews = shared.fleet.crews();
-    format!("no eligible worker: {}", lack_of(key, &crews, shared.store_time()))
+    let lack = lack_of(key, &crews, shared.store_time());
+    let clients = if clients_lack_labels(key, shared) {
+        format!(", clients that fetch from queue {} have no labels", key.queue)
+    } else {
+        String::new()
+    };
+    format!("no eligible worker: {lack}{clients}")
+}
+
+/// Whether plain clients would take jobs of the class if they had labels.
+fn clients_lack_labels(key: &ClassKey, shared: &SharedState) -> bool {
+    key.route == Route::Plain
+        && !key.placement.takes_unlabelled()
+        && shared.long_polls.serve(&key.queue, key.tenant.as_deref(), boot_time())
 }
 
 fn lack_of(key: &ClassKey, crews: &Crews, now: Option<Timestamp>) -> String {
@@ -77,7 +91,10 @@ fn lack_of(key: &ClassKey, crews: &Crews, now: Option<Timestamp>) -> String {
     let mut why: Vec<String> = misfits
         .into_iter()
         .filter(|(misfit, _)| right_kind(misfit) && some_fit_better)
-        .map(|(misfit, count)| format!("{count} {}", misfit_words(misfit, key)))
+        .map(|(misfit, count)| match misfit {
+            Misfit::Requires => unmatched(key, crews, count),
+            misfit => format!("{count} {}", misfit_words(misfit, key)),
+        })
         .collect();
     if why.is_empty() {
         why.push(format!("no live worker has {wanted}"));
@@ -89,6 +106,37 @@ fn lack_of(key: &ClassKey, crews: &Crews, now: Option<Timestamp>) -> String {
         why.push(format!("{gone} {workers} with {wanted} {are} inactive{age}"));
     }
     why.join(", ")
+}
+
+/// Says what live workers lack that could otherwise run it: the requirements that none of them
+/// meets, or all of them where each is met by some.
+fn unmatched(key: &ClassKey, crews: &Crews, count: usize) -> String {
+    let fit = crews.fit(key);
+    let lacking: Vec<&Crew> = crews
+        .crews
+        .iter()
+        .zip(fit.iter())
+        .filter(|(crew, fit)| **fit == Err(Misfit::Requires) && crew.count() > 0)
+        .map(|(crew, _)| crew)
+        .collect();
+    let requires = &key.placement.requires;
+    let unmet = |requirement: &&Requirement| {
+        !lacking.iter().any(|crew| requirement.holds(crew.profile.label()))
+    };
+    let unmet: Vec<&Requirement> = requires.requirements().filter(unmet).collect();
+    let (all, named) = match unmet.is_empty() {
+        true => ("all of ", requires.requirements().collect()),
+        false => ("", unmet),
+    };
+    let has_it = named.iter().all(|it| it.wants_label());
+    let has = if has_it { "has" } else { "matches" };
+    let named = named.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match count {
+        1 if has_it => format!("1 live worker without {named}"),
+        1 => format!("1 live worker, which does not match {named}"),
+        2 => format!("2 live workers, neither {has} {all}{named}"),
+        _ => format!("{count} live workers, none {has} {all}{named}"),
+    }
 }
 
 /// Describes the live workers that could run it.

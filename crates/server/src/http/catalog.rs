@@ -137,6 +137,8 @@ fn action(object: &mut Object<'_>, action: &Action) {
             object.text(name, value);
         }
     });
+    object.text("requires", &action.placement.requires.to_string());
+    object.text("prefers", &action.placement.prefers.to_string());
     object.object("keys", |object| {
         for (name, template) in action.key_templates() {
             object.text(name, template);

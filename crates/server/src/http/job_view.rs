@@ -88,6 +88,7 @@ fn stored<'a>(job: &'a StoredJob, args: &'a str) -> JobView<'a> {
         meta: &job.payload.meta,
         extra: &job.payload.extra,
         keys: &job.keys,
+        placement: &job.key.placement,
         priority: job.priority,
         attempt: 0,
         max_attempts: job.rules.retry.max_attempts,

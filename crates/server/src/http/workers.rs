@@ -1,13 +1,16 @@
 //! Workers: show, quiet, resume, drain, forget.
 
 use outlast_core::id::WorkerId;
+use outlast_core::labels;
 use outlast_core::limits::PAGE_MAX;
+use outlast_core::selector::Selector;
 use outlast_core::time::Timestamp;
-use outlast_store::query::WorkerQuery;
+use outlast_store::query::{Page, WorkerPage, WorkerQuery};
 use outlast_store::record::WorkerRecord;
-use outlast_store::{Command, Reply};
+use outlast_store::{Command, Reply, StoreError};
 use outlast_wire::json::Object;
 use outlast_wire::ojs::error::Code;
+use outlast_wire::placement;
 use uuid::Uuid;
 
 use super::App;
@@ -24,6 +27,7 @@ const QUERY: &[(&str, &str)] = &[
     ("state", "Only workers in this state"),
     ("worker_role", "Only workers of this role"),
     ("name", "Only workers of this name"),
+    ("selector", "Only workers whose labels match, such as `gpu=true, zone in (a, b)`"),
     ("id", "Only those whose id starts with this, at least 4 digits"),
     ("limit", "Page size, the largest by default"),
     ("cursor", "`next_cursor` of the previous page"),
@@ -113,7 +117,12 @@ async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         ids: req.ids()?.map(|(first, last)| (WorkerId(first), WorkerId(last))),
         page,
     };
-    let page = req.app.engine.store().workers_page(query).await;
+    let selector = req.query("selector");
+    let selector = selector.map(|text| placement::read("selector", Some(&text))).transpose()?;
+    let page = match selector.filter(|selector| !selector.is_empty()) {
+        Some(selector) => matching(&req.app, query, &selector).await,
+        None => req.app.engine.store().workers_page(query).await,
+    };
     let page = page.map_err(|error| ApiError::of_page(error, has_cursor))?;
     Ok(ApiResponse::object(|object| {
         object.array("data", &page.workers, |out, worker| {
@@ -127,6 +136,34 @@ async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
             object.number("total", page.total);
         });
     }))
+}
+
+/// Returns the page of those workers whose labels match. All are read: labels have no index, and
+/// workers are few.
+async fn matching(
+    app: &App,
+    query: WorkerQuery,
+    selector: &Selector,
+) -> Result<WorkerPage, StoreError> {
+    let before = query.before()?;
+    let mut every = query.clone();
+    every.page = Page { limit: PAGE_MAX, cursor: None };
+    let mut found = Vec::new();
+    loop {
+        let page = app.engine.store().workers_page(every.clone()).await?;
+        let matching = page
+            .workers
+            .into_iter()
+            .filter(|worker| selector.matches(|name| worker.labels.get(name).map(String::as_str)));
+        found.extend(matching);
+        every.page.cursor = page.next;
+        if every.page.cursor.is_none() {
+            break;
+        }
+    }
+    let total = u64::try_from(found.len()).unwrap_or(u64::MAX);
+    found.retain(|worker| (worker.created.0, worker.id) < before);
+    Ok(WorkerPage::of(found, total, &query.page))
 }
 
 async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -193,6 +230,8 @@ fn fields(object: &mut Object<'_>, worker: &WorkerRecord, now: Timestamp) {
     object.text("state", worker.standing.state());
     object.texts("runtimes", worker.runtimes.iter().map(String::as_str));
     object.texts("queues", worker.queues.iter().map(String::as_str));
+    let pool = worker.labels.get(labels::POOL);
+    object.text_or_null("pool", pool.map(String::as_str));
     object.object("labels", |object| {
         for (name, value) in &worker.labels {
             object.text(name, value);

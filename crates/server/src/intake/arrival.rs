@@ -57,6 +57,7 @@ fn unreadable(arrival: &Arrival) -> NewJob {
             tenant: arrival.tenant.clone(),
             isolated: false,
             keyed: false,
+            placement: Default::default(),
         },
         keys: Keys::default(),
         priority: 0,

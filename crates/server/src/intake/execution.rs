@@ -42,6 +42,7 @@ pub(crate) fn plan(
         tenant: None,
         isolated: false,
         keyed: false,
+        placement: found.placement.clone().and(request.placement),
     };
     check_class(&class)?;
     Ok(NewJob {

@@ -100,6 +100,10 @@ fn planned<'a>(
             .unwrap_or_else(|| action.map_or(Overlap::Allowed, action::overlap)),
         expires_at: expires,
     };
+    if let Some(action) = action {
+        envelope.placement = action.placement.clone().and(envelope.placement);
+    }
+    let placement = envelope.placement.clone();
     let id = envelope.id.unwrap_or_else(|| JobId(Uuid::now_v7()));
     let job = NewJob {
         id,
@@ -112,6 +116,7 @@ fn planned<'a>(
             tenant: tenant.map(ToOwned::to_owned).or_else(|| tenant_of(envelope.meta)),
             isolated: false,
             keyed: false,
+            placement,
         },
         keys: envelope.keys.clone(),
         priority: envelope.priority,
@@ -150,6 +155,7 @@ impl Planned<'_> {
             meta: &self.meta,
             extra: &self.envelope.extra,
             keys: &self.envelope.keys,
+            placement: &self.envelope.placement,
             priority: self.envelope.priority,
             attempt: 0,
             max_attempts: self.max_attempts,

@@ -207,6 +207,7 @@ mod tests {
                 tenant: None,
                 isolated: false,
                 keyed: false,
+                placement: Default::default(),
             })
             .collect();
         let named: HashMap<ClassId, &ClassKey> = keys
@@ -233,6 +234,7 @@ mod tests {
             tenant: None,
             isolated: false,
             keyed: false,
+            placement: Default::default(),
         }
     }
 

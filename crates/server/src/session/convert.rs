@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use crate::engine::WorkerOrder;
 use crate::engine::input::SessionReport;
-use crate::engine::profile::{Profile, with_containment};
+use crate::engine::profile::{Profile, with_facts};
 
 /// Returns the wire's name of an attempt.
 pub(crate) fn key(job: JobId, epoch: Epoch) -> AttemptKey {
@@ -92,13 +92,18 @@ pub(crate) fn profile(hello: &Hello) -> Result<Profile, String> {
         role,
         queues: hello.queues.clone(),
         runtimes: hello.runtimes.clone(),
-        labels: with_containment(labels, &about_of(hello)),
+        labels: with_facts(labels, &about_of(hello), &hello.runtimes),
         types: hello.types.iter().cloned().collect(),
     })
 }
 
 fn about_of(hello: &Hello) -> serde_json::Value {
-    serde_json::from_str(&hello.about_json).unwrap_or_else(|_not_json| serde_json::json!({}))
+    let about = serde_json::from_str(&hello.about_json);
+    let mut about = about.unwrap_or_else(|_not_json| serde_json::json!({}));
+    if let Some(about) = about.as_object_mut() {
+        about.insert("version".into(), serde_json::json!(hello.version));
+    }
+    about
 }
 
 /// Returns the registration that a hello asks for.
@@ -110,7 +115,6 @@ pub(crate) fn registration(
 ) -> Registration {
     let mut about = about_of(hello);
     if let Some(about) = about.as_object_mut() {
-        about.insert("version".into(), serde_json::json!(hello.version));
         about.insert("types".into(), serde_json::json!(hello.types));
     }
     Registration {

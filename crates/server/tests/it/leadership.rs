@@ -129,6 +129,7 @@ impl Scene {
                 tenant: None,
                 isolated: false,
                 keyed: false,
+                placement: Default::default(),
             },
             keys: Keys::default(),
             priority: 0,

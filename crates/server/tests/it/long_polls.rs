@@ -43,6 +43,7 @@ async fn enqueue(engine: &Engine) -> JobId {
             tenant: None,
             isolated: false,
             keyed: false,
+            placement: Default::default(),
         },
         keys: Keys::default(),
         priority: 0,

@@ -17,5 +17,6 @@ mod leadership;
 mod limits;
 mod long_polls;
 mod openapi;
+mod placement;
 mod reports;
 mod workers;

@@ -88,13 +88,15 @@ const REST: usize = LATEST + 4;
 
 fn key(row: &Row) -> Result<Arc<ClassKey>, StoreError> {
     let tenant: String = get(row, CLASS + 3)?;
+    let (route, placement) = outlast_store::codec::route_of(get(row, CLASS + 2)?)?;
     Ok(Arc::new(ClassKey {
         queue: get(row, CLASS)?,
         job_type: get(row, CLASS + 1)?,
-        route: outlast_store::codec::route_of(get(row, CLASS + 2)?)?,
+        route,
         tenant: (!tenant.is_empty()).then_some(tenant),
         isolated: get(row, CLASS + 4)?,
         keyed: get(row, CLASS + 5)?,
+        placement,
     }))
 }
 

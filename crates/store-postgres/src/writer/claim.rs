@@ -118,7 +118,8 @@ const TAKE_OF_CLASSES: &str = take!(best_of!(
 /// enough, those behind them are taken, class by class.
 const TAKE_OF_QUEUE: &str = take!(concat!(
     best_of!(
-        "select c.id from class c where c.queue = $1 and c.route = ''
+        "select c.id from class c
+         where c.queue = $1 and (c.route = '' or starts_with(c.route, '{\"any\":true'))
              and ($4::text is null or c.tenant = $4)
              and not exists (select 1 from queue q where q.name = c.queue and q.paused)",
         "front"
@@ -144,7 +145,8 @@ const TAKE_OF_QUEUE: &str = take!(concat!(
 ));
 
 /// The classes that a fetch from a queue takes from.
-const PLAIN_OF_QUEUE: &str = "select c.id from class c where c.queue = $1 and c.route = ''
+const PLAIN_OF_QUEUE: &str = "select c.id from class c
+         where c.queue = $1 and (c.route = '' or starts_with(c.route, '{\"any\":true'))
          and ($2::text is null or c.tenant = $2) order by c.id";
 
 /// Those of the classes that have claimable jobs, after some were taken: others have them locked.

@@ -134,7 +134,7 @@ impl Tx<'_> {
         }
         let words = || {
             let tenant = key.tenant.clone().unwrap_or_default();
-            let route = codec::route_text(&key.route);
+            let route = codec::route_text(key);
             values![key.queue.clone(), key.job_type.clone(), route, tenant, key.isolated, key.keyed,]
         };
         let find = "select id from class where queue = $1 and job_type = $2 and route = $3
@@ -200,6 +200,7 @@ mod tests {
             tenant: None,
             isolated: false,
             keyed: false,
+            placement: Default::default(),
         };
         let mut classes = Classes::default();
         for n in 1..=3 {

@@ -220,6 +220,7 @@ pub(crate) fn job() -> NewJob {
             tenant: None,
             isolated: false,
             keyed: false,
+            placement: Default::default(),
         },
         keys: Keys::default(),
         priority: 0,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use outlast_store::StoreError;
 use outlast_store::codec;
-use outlast_store::command::{ClassId, ClassKey, Route};
+use outlast_store::command::{ClassId, ClassKey};
 use rusqlite::Connection;
 
 use crate::row::failed;
@@ -75,7 +75,7 @@ impl Classes {
                  values (?, ?, ?, ?, ?, ?)",
             )
             .map_err(failed)?;
-        let route = codec::route_text(&key.route);
+        let route = codec::route_text(key);
         let tenant = key.tenant.as_deref().unwrap_or("");
         insert
             .execute((&key.queue, &key.job_type, route, tenant, key.isolated, key.keyed))
@@ -141,7 +141,7 @@ impl Classes {
         ids.iter()
             .filter(|id| {
                 self.by_id.get(id).is_some_and(|key| {
-                    key.route == Route::Plain
+                    key.is_for_plain_clients()
                         && tenant.is_none_or(|tenant| key.tenant.as_deref() == Some(tenant))
                 })
             })
@@ -154,13 +154,15 @@ impl Classes {
 pub(crate) fn class_of(row: &rusqlite::Row<'_>) -> Result<(ClassId, ClassKey), StoreError> {
     let route: String = row.get(3).map_err(failed)?;
     let tenant: String = row.get(4).map_err(failed)?;
+    let (route, placement) = codec::route_of(&route)?;
     let key = ClassKey {
         queue: row.get(1).map_err(failed)?,
         job_type: row.get(2).map_err(failed)?,
-        route: codec::route_of(&route)?,
+        route,
         tenant: (!tenant.is_empty()).then_some(tenant),
         isolated: row.get(5).map_err(failed)?,
         keyed: row.get(6).map_err(failed)?,
+        placement,
     };
     Ok((ClassId(row.get(0).map_err(failed)?), key))
 }

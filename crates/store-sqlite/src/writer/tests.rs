@@ -31,6 +31,7 @@ fn batch(n: u64, payload_bytes: usize) -> Batch {
             tenant: None,
             isolated: false,
             keyed: false,
+            placement: Default::default(),
         },
         keys: Keys::default(),
         priority: 0,

@@ -50,6 +50,7 @@ pub(crate) fn enqueue(id: JobId) -> Command {
             tenant: None,
             isolated: false,
             keyed: false,
+            placement: Default::default(),
         },
         keys: Keys::default(),
         priority: 0,

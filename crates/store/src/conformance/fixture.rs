@@ -75,6 +75,7 @@ fn job(n: u8) -> NewJob {
             tenant: (n == AVAILABLE).then(|| "acme".to_owned()),
             isolated: false,
             keyed: false,
+            placement: Default::default(),
         },
         keys: Keys::default(),
         priority: 5,

@@ -149,6 +149,7 @@ impl<'h, H: Harness> World<'h, H> {
                 tenant: None,
                 isolated: false,
                 keyed: false,
+                placement: Default::default(),
             },
             keys: Keys::default(),
             priority: 0,

@@ -9,7 +9,7 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 
 use crate::apply::limit::{LaneGate, Stop};
-use crate::command::{Claim, ClaimFrom, Claimant, ClassId, EndDetail, Route};
+use crate::command::{Claim, ClaimFrom, Claimant, ClassId, EndDetail};
 use crate::model::tables::{ActiveRow, Position, Seq, Visible};
 use crate::model::tx::{Cause, Tx};
 use crate::reply::{Blocked, ClaimRefusal, Claimed, Claims};
@@ -97,7 +97,7 @@ impl Tx<'_> {
                 .flat_map(|queue| {
                     let classes = self.tables.classes.iter().filter(|(_, class)| {
                         class.queue == *queue
-                            && class.route == Route::Plain
+                            && class.is_for_plain_clients()
                             && (tenant.is_none() || class.tenant == *tenant)
                     });
                     self.in_order(classes.map(|(id, _)| *id))

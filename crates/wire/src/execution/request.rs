@@ -6,6 +6,7 @@ use outlast_core::budget::ScheduledTimeout;
 use outlast_core::job::Overlap;
 use outlast_core::keys::Keys;
 use outlast_core::retry::RetryPolicy;
+use outlast_core::selector::{Placement, Selector};
 use outlast_core::time::Span;
 use serde_json::{Map, Value};
 
@@ -14,6 +15,7 @@ use crate::fault::Fault;
 use crate::json;
 use crate::keys;
 use crate::ojs::{names, retry};
+use crate::placement;
 use crate::time::When;
 
 /// Fields of the body.
@@ -27,6 +29,8 @@ const KNOWN: &[&str] = &[
     "retry",
     "labels",
     "keys",
+    "requires",
+    "prefers",
     "overlap",
     "delay",
 ];
@@ -52,6 +56,8 @@ pub struct Request {
     pub labels: BTreeMap<String, String>,
     /// Its keys, without those of the action.
     pub keys: Keys,
+    /// Which workers it wants, without what the action wants.
+    pub placement: Placement,
     /// Whether attempts may overlap.
     pub overlap: Option<Overlap>,
     /// When it may first run, if not at once.
@@ -87,6 +93,10 @@ impl Request {
             retry: given(&fields, "retry").cloned(),
             labels: given(&fields, "labels").map(labels).transpose()?.unwrap_or_default(),
             keys: given(&fields, "keys").map(keys::read).transpose()?.unwrap_or_default(),
+            placement: Placement {
+                requires: selector(&fields, "requires")?,
+                prefers: selector(&fields, "prefers")?,
+            },
             overlap: text(&fields, "overlap")?.map(overlap).transpose()?,
             delay: given(&fields, "delay").map(delay).transpose()?,
         })
@@ -116,6 +126,11 @@ fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str
     value
         .map(|value| value.as_str().ok_or_else(|| Fault::field(name, "must be a string")))
         .transpose()
+}
+
+fn selector(fields: &Map<String, Value>, name: &str) -> Result<Selector, Fault> {
+    let value = given(fields, name).map(|value| placement::read(name, value.as_str()));
+    value.transpose().map(Option::unwrap_or_default)
 }
 
 fn priority(value: &Value) -> Result<i8, Fault> {

@@ -14,6 +14,7 @@ use outlast_core::id::JobId;
 use outlast_core::job::Overlap;
 use outlast_core::keys::Keys;
 use outlast_core::retry::RetryPolicy;
+use outlast_core::selector::{Placement, Selector};
 use outlast_core::time::Span;
 use serde::Deserialize;
 use serde_json::Value;
@@ -27,6 +28,7 @@ use crate::fault::Fault;
 use crate::json;
 use crate::keys;
 use crate::ojs::{names, retry};
+use crate::placement;
 use crate::time::When;
 
 /// A job as its producer wants it, checked.
@@ -58,6 +60,8 @@ pub struct Envelope<'a> {
     pub overlap: Option<Overlap>,
     /// Its keys, without those of the action.
     pub keys: Keys,
+    /// Which workers it wants, without what the action wants.
+    pub placement: Placement,
     /// The option that is stored and given back, and not enforced yet, if it brings one.
     pub unenforced: Option<&'static str>,
     /// What else must be given back: an object of `options` and the fields that are not
@@ -165,6 +169,11 @@ fn overlap(raw: &RawValue) -> Result<Overlap, Fault> {
 fn keys_of(raw: &RawValue) -> Result<Keys, Fault> {
     let value: Value = serde_json::from_str(raw.get()).map_err(|error| json::syntax(&error))?;
     keys::read(&value)
+}
+
+fn selector(field: &str, raw: Option<&RawValue>) -> Result<Selector, Fault> {
+    let Some(raw) = raw else { return Ok(Selector::default()) };
+    placement::read(field, text_of(raw).as_deref())
 }
 
 fn queue(raw: &RawValue) -> Result<Cow<'_, str>, Fault> {

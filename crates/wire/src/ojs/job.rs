@@ -3,6 +3,7 @@
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::State;
 use outlast_core::keys::Keys;
+use outlast_core::selector::Placement;
 use outlast_core::time::{Span, Timestamp};
 
 use crate::json::{self, Object};
@@ -11,8 +12,17 @@ use crate::json::{self, Object};
 const PROMOTED: &[&str] =
     &["timeout_ms", "visibility_timeout_ms", "retry", "unique", "tags", "metadata"];
 /// Root fields that are written from what is stored, never from what was sent.
-const OWN: &[&str] =
-    &["options", "keys", "queue", "priority", "scheduled_at", "delay_until", "expires_at"];
+const OWN: &[&str] = &[
+    "options",
+    "keys",
+    "requires",
+    "prefers",
+    "queue",
+    "priority",
+    "scheduled_at",
+    "delay_until",
+    "expires_at",
+];
 
 /// What is shown of a job. Texts of JSON are passed on as they are.
 #[derive(Clone, Debug)]
@@ -33,6 +43,8 @@ pub struct JobView<'a> {
     pub extra: &'a str,
     /// Its keys, those of the action included.
     pub keys: &'a Keys,
+    /// Which workers it wants, those of the action included.
+    pub placement: &'a Placement,
     /// Priority.
     pub priority: i8,
     /// Attempt number on the wire.
@@ -112,20 +124,26 @@ impl JobView<'_> {
         object.time_if("scheduled_at", self.scheduled);
         object.time_if("expires_at", self.expires);
         self.course.fields(object);
-        if !self.keys.is_empty() {
-            self.write_keys(object);
+        if !self.keys.is_empty() || !self.placement.is_empty() {
+            object.object("options", |options| self.write_options(options));
+            self.write_options(object);
         }
         if !self.extra.is_empty() {
             self.extra_fields(object);
         }
     }
 
-    /// Keys are where they were asked for, and at the root, as other options are.
-    fn write_keys(&self, object: &mut Object<'_>) {
-        object.object("options", |options| {
-            options.object("keys", |keys| write_texts(keys, self.keys))
-        });
-        object.object("keys", |keys| write_texts(keys, self.keys));
+    /// These are where they were asked for, and at the root, as other options are.
+    fn write_options(&self, object: &mut Object<'_>) {
+        if !self.keys.is_empty() {
+            object.object("keys", |keys| write_texts(keys, self.keys));
+        }
+        let Placement { requires, prefers } = self.placement;
+        for (name, selector) in [("requires", requires), ("prefers", prefers)] {
+            if !selector.is_empty() {
+                object.text(name, &selector.to_string());
+            }
+        }
     }
 
     fn extra_fields(&self, object: &mut Object<'_>) {

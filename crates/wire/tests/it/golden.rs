@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::State;
 use outlast_core::keys::Keys;
+use outlast_core::selector::Placement;
 use outlast_core::time::{Span, Timestamp};
 use outlast_wire::ojs::job::{Course, ErrorView, JobView};
 use outlast_wire::ojs::manifest;
@@ -12,6 +13,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 static NONE: LazyLock<Keys> = LazyLock::new(Keys::default);
+static ANYWHERE: LazyLock<Placement> = LazyLock::new(Placement::default);
 
 fn view() -> JobView<'static> {
     JobView {
@@ -23,6 +25,7 @@ fn view() -> JobView<'static> {
         meta: "",
         extra: "",
         keys: &NONE,
+        placement: &ANYWHERE,
         priority: 0,
         attempt: 0,
         max_attempts: 3,

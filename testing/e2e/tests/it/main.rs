@@ -41,6 +41,7 @@ mod no_worker;
 mod ojs_conformance;
 mod output;
 mod packs;
+mod placement;
 mod races;
 mod real_races;
 mod runtimes;

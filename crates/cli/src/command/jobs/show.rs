@@ -171,6 +171,8 @@ pub(crate) fn summary(job: &Value) -> String {
         ("queue", text("queue")),
         ("priority", text("priority")),
         ("keys", keys(job)),
+        ("requires", text("requires")),
+        ("prefers", text("prefers")),
         ("attempt", attempt(job)),
         ("epoch", text("epoch")),
         ("spent", if spent.is_empty() { "-".to_owned() } else { spent }),

@@ -12,6 +12,7 @@ fn key(job_type: &str) -> ClassKey {
         tenant: None,
         isolated: false,
         keyed: false,
+        placement: Default::default(),
     }
 }
 

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::limit::{Limit, LimitName, Scope};
+use outlast_core::selector::Placement;
 use outlast_core::time::BootTime;
 use outlast_store::command::{ClassKey, Route, WorkerRole};
 use outlast_store::reply::Claims;
@@ -55,6 +56,7 @@ fn known(attached: Vec<Session>, queue: &str, isolated: bool, ready: u64) -> (Se
         tenant: None,
         isolated,
         keyed: false,
+        placement: Default::default(),
     };
     let (mut sessions, mut classes) = (Sessions::default(), Classes::default());
     classes.learn(ClassId(1), &key, BootTime(0));
@@ -178,4 +180,46 @@ fn no_job_that_a_limit_may_hold_back_is_prefetched() {
     };
     classes.set_limits([limit].into_iter().collect());
     assert_eq!(plan(&mut sessions, &classes), []);
+}
+
+fn in_zone(zone: &str, mut session: Session) -> Session {
+    let mut profile = Profile::clone(&session.profile);
+    profile.labels.insert("zone".into(), zone.into());
+    session.profile = Arc::new(profile);
+    session
+}
+
+/// Sessions, and classes of `ready` jobs each that prefer and require this.
+fn placed(attached: Vec<Session>, wanted: &[(&str, &str, u64)]) -> (Sessions, Classes) {
+    let (sessions, mut classes) = known(attached, "default", false, 0);
+    for ((requires, prefers, ready), n) in wanted.iter().zip(2..) {
+        let key = classes.get(ClassId(1)).unwrap().key.clone();
+        let placement =
+            Placement { requires: requires.parse().unwrap(), prefers: prefers.parse().unwrap() };
+        classes.learn(ClassId(n), &ClassKey { placement, ..key }, BootTime(0));
+        classes.add_ready(ClassId(n), *ready, BootTime(0));
+    }
+    (sessions, classes)
+}
+
+#[test]
+fn jobs_go_to_workers_that_have_what_they_require() {
+    let sessions = || vec![session(1, 4, 0), in_zone("a", session(2, 4, 3))];
+    check(placed(sessions(), &[("zone=a", "", 9)]), &[(2, 1)]);
+    check(placed(sessions(), &[("zone=b", "", 9)]), &[]);
+    check(placed(sessions(), &[("!zone", "", 1)]), &[(1, 1)]);
+}
+
+#[test]
+fn preferred_workers_come_first_while_they_have_room_and_no_job_waits_for_them() {
+    let sessions = |busy: u128| {
+        let preferred = in_zone("a", session(3, 4, busy));
+        vec![session(1, 4, 0), in_zone("b", session(2, 4, 0)), preferred]
+    };
+    check(placed(sessions(2), &[("", "zone=a", 2)]), &[(3, 2)]);
+    check(placed(sessions(3), &[("", "zone=a", 2)]), &[(1, 1), (2, 1)]);
+    check(placed(sessions(4), &[("", "zone=a", 1)]), &[(1, 1)]);
+    // Most of what is preferred is not what one has, but more than another.
+    check(placed(sessions(0), &[("", "zone in (a, b), zone=b, gpu", 1)]), &[(2, 1)]);
+    check(placed(sessions(4), &[("", "zone in (a, b), zone=c", 1)]), &[(2, 1)]);
 }

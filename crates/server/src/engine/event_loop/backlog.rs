@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::time::{BootTime, Span};
-use outlast_store::command::{ClassId, Route};
+use outlast_store::command::ClassId;
 use outlast_store::query::Claimable;
 
 use super::EventLoop;
@@ -116,7 +116,7 @@ impl EventLoop {
             let ready = before.counted(ready.wanted());
             self.classes.set_ready(id, ready);
             // Waiting clients may have missed the signal.
-            if key.route == Route::Plain {
+            if key.is_for_plain_clients() {
                 self.shared.long_polls.wake(&key.queue, key.tenant.as_deref(), u64::from(count));
             }
         }

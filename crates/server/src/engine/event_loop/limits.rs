@@ -10,7 +10,6 @@
 use std::time::Duration;
 
 use outlast_core::time::Span;
-use outlast_store::command::Route;
 use outlast_store::reply::Blocked;
 
 use super::EventLoop;
@@ -21,7 +20,7 @@ impl EventLoop {
     pub(super) fn slots_freed(&mut self) {
         self.classes.unblock();
         let waiting = self.classes.claimable().filter(|(_, class)| class.is_limited);
-        let plain = waiting.filter(|(_, class)| class.key.route == Route::Plain);
+        let plain = waiting.filter(|(_, class)| class.key.is_for_plain_clients());
         for (_, class) in plain {
             let (queue, tenant) = (&class.key.queue, class.key.tenant.as_deref());
             self.shared.long_polls.wake(queue, tenant, class.ready.wanted());

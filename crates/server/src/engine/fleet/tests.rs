@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use outlast_core::selector::Placement;
 use outlast_core::time::{BootTime, Span};
 use outlast_core::worker::liveness::Standing;
 use outlast_store::command::{Route, WorkerRole};
@@ -75,6 +76,7 @@ fn class(queue: &str) -> ClassKey {
         tenant: None,
         isolated: false,
         keyed: false,
+        placement: Default::default(),
     }
 }
 
@@ -115,6 +117,68 @@ fn a_reason_counts_live_workers_and_names_the_dead_that_could() {
     assert!(words.ends_with("1 worker with a handler for noop is inactive"), "{words}");
     let words = reason(&class("gpu"), &shared_by(&[]));
     assert_eq!(words, "no eligible worker: no live worker has a handler for noop");
+}
+
+fn labelled(n: u128, labels: &[(&str, &str)]) -> WorkerRecord {
+    let labels = labels.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    WorkerRecord { labels, ..record(n, "default", Standing::NEW) }
+}
+
+fn requiring(requires: &str) -> ClassKey {
+    let placement = Placement { requires: requires.parse().unwrap(), ..Placement::default() };
+    ClassKey { placement, ..class("default") }
+}
+
+#[test]
+fn a_reason_names_what_no_live_worker_has_that_is_required() {
+    let mut workers =
+        vec![labelled(1, &[("zone", "a")]), labelled(2, &[("zone", "b"), ("spot", "")])];
+    let shared = shared_by(&workers);
+    let words = |requires: &str| reason(&requiring(requires), &shared);
+    for (requires, why) in [
+        ("gpu=true", "2 live workers, neither has gpu=true"),
+        ("gpu, zone in (a, b)", "2 live workers, neither has gpu"),
+        ("zone=a, spot", "2 live workers, neither has all of spot, zone=a"),
+        ("zone notin (a, b)", "2 live workers, neither matches zone notin (a,b)"),
+    ] {
+        assert_eq!(words(requires), format!("no eligible worker: {why}"));
+    }
+    assert_eq!(words("zone=a, !spot"), "waits for its turn");
+    workers.push(labelled(3, &[]));
+    workers.push(record(4, "other", Standing::NEW));
+    let shared = shared_by(&workers);
+    let words = |requires: &str| reason(&requiring(requires), &shared);
+    assert_eq!(
+        words("pool=gpu"),
+        "no eligible worker: 1 not serving queue default, 3 live workers, none has pool=gpu"
+    );
+    assert_eq!(words("!zone"), "waits for its turn");
+    let one = shared_by(&workers[..1]);
+    let words = |requires: &str| reason(&requiring(requires), &one);
+    assert_eq!(words("gpu"), "no eligible worker: 1 live worker without gpu");
+    assert_eq!(words("!zone"), "no eligible worker: 1 live worker, which does not match !zone");
+}
+
+#[test]
+fn workers_match_by_what_is_known_about_them_and_plain_clients_by_nothing() {
+    let about = r#"{"types":["noop"],"version":"1.2.3","containment":"pidns"}"#;
+    let said = [("pool", "gpu"), ("containment", "none"), ("runtime/node", "true")];
+    let mut worker = WorkerRecord { about: about.into(), ..labelled(1, &said) };
+    worker.runtimes = vec!["python".into()];
+    let shared = shared_by(&[worker]);
+    for (requires, expected) in [
+        ("pool=gpu, outlast_version=1.2.3, version=1.2.3, containment=pidns", Eligible::Yes),
+        ("runtime/python", Eligible::Yes),
+        ("runtime/node", Eligible::No),
+    ] {
+        assert_eq!(eligible(&requiring(requires), &shared), expected, "{requires}");
+    }
+    let shared = shared_by(&[]);
+    shared.long_polls.elsewhere("default".into(), None, crate::clock::boot_time());
+    assert_eq!(eligible(&requiring("!spot"), &shared), Eligible::Yes);
+    assert_eq!(eligible(&requiring("gpu"), &shared), Eligible::No);
+    let words = reason(&requiring("gpu"), &shared);
+    assert!(words.ends_with(", clients that fetch from queue default have no labels"), "{words}");
 }
 
 #[test]

@@ -23,6 +23,7 @@ fn learn(classes: &mut Classes, id: ClassId, isolated: bool, ready: u64) {
         tenant: isolated.then(|| id.0.to_string()),
         isolated,
         keyed: false,
+        placement: Default::default(),
     };
     classes.learn(id, &key, NOW);
     classes.add_ready(id, ready, NOW);

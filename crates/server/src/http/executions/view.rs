@@ -123,6 +123,8 @@ fn rules(object: &mut Object<'_>, record: &JobRecord) {
             object.text(name, value);
         }
     });
+    object.text("requires", &job.key.placement.requires.to_string());
+    object.text("prefers", &job.key.placement.prefers.to_string());
     object.object("labels", |object| {
         if let Route::Action { labels, .. } = &job.key.route {
             for (name, value) in labels {

@@ -131,7 +131,9 @@ pub(super) fn job() -> Value {
         ("args", json!({"type": "array"})),
         ("meta?", open(&[])),
         ("keys?", texts()),
-        ("options?", open(&[("keys?", texts())])),
+        ("requires?", text()),
+        ("prefers?", text()),
+        ("options?", open(&[("keys?", texts()), ("requires?", text()), ("prefers?", text())])),
         ("priority", int()),
         ("attempt", int()),
         ("max_attempts", int()),
@@ -163,6 +165,8 @@ pub(super) fn job_request() -> Value {
         ("expires_at?", text()),
         ("retry?", open(&[])),
         ("keys?", texts()),
+        ("requires?", text()),
+        ("prefers?", text()),
         ("pending?", flag()),
     ]);
     open(&[

@@ -16,6 +16,7 @@ fn class(keyed: bool) -> ClassKey {
         tenant: None,
         isolated: false,
         keyed,
+        placement: Default::default(),
     }
 }
 

@@ -11,6 +11,7 @@ use outlast_core::job::{Overlap, Rules, State};
 use outlast_core::keys::Keys;
 use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::retry::{OnExhaustion, RetryPolicy};
+use outlast_core::selector::Placement;
 use outlast_core::time::{Span, Timestamp};
 use uuid::Uuid;
 
@@ -408,6 +409,13 @@ fn claim(claimant: Claimant, from: ClaimFrom, max: u32) -> Command {
     Command::Claim(Claim { claimant, from, max })
 }
 
+/// Few classes have one.
+fn placement(class: u8) -> Placement {
+    let requires = if class & 9 == 9 { "gpu,zone!=b" } else { "" };
+    let prefers = if class & 8 == 0 { "" } else { "zone=a" };
+    Placement { requires: requires.parse().unwrap(), prefers: prefers.parse().unwrap() }
+}
+
 fn new_job(spec: &Spec, now: Timestamp) -> NewJob {
     let [letters, forbidden, jitter, pending] = spec.flags;
     let retry = RetryPolicy {
@@ -434,6 +442,7 @@ fn new_job(spec: &Spec, now: Timestamp) -> NewJob {
             tenant: (spec.class & 4 != 0).then(|| "acme".to_owned()),
             isolated: false,
             keyed: false,
+            placement: placement(spec.class),
         },
         keys: Keys::new(tenant.into_iter().collect()).unwrap(),
         priority: spec.priority,

@@ -216,7 +216,7 @@ fn specs() -> impl Strategy<Value = Spec> {
         option::weighted(0.3, 1..900_u64),
         option::weighted(0.3, 1..900_u64),
     );
-    let class = (0..8_u8, option::weighted(0.3, 0..3_u8));
+    let class = (0..12_u8, option::weighted(0.3, 0..3_u8));
     (JOBS, class, -1..=1_i8, 1..4_u32, any::<[bool; 4]>(), times).prop_map(
         |(job, (class, keys), priority, max_attempts, flags, times)| {
             let (expires, first, timeout, visibility, patience) = times;

@@ -4,13 +4,14 @@ use std::borrow::Cow;
 use std::fmt;
 
 use outlast_core::limits::META_BYTES_MAX;
+use outlast_core::selector::Placement;
 use outlast_core::time::Span;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::{
     Envelope, FirstWanted, flag, keys_of, length, millis, overlap, policy, priority, queue,
-    text_of, when,
+    selector, text_of, when,
 };
 use crate::fault::Fault;
 use crate::json;
@@ -67,6 +68,8 @@ struct Wanted<'a> {
     retry: Option<&'a RawValue>,
     overlap: Option<&'a RawValue>,
     keys: Option<&'a RawValue>,
+    requires: Option<&'a RawValue>,
+    prefers: Option<&'a RawValue>,
     pending: Option<&'a RawValue>,
     unique: Option<&'a RawValue>,
     rate_limit: Option<&'a RawValue>,
@@ -89,6 +92,8 @@ impl<'a> Wanted<'a> {
             "retry" => &mut self.retry,
             "overlap" => &mut self.overlap,
             "keys" => &mut self.keys,
+            "requires" => &mut self.requires,
+            "prefers" => &mut self.prefers,
             "pending" => &mut self.pending,
             "unique" => &mut self.unique,
             "rate_limit" => &mut self.rate_limit,
@@ -141,6 +146,10 @@ impl<'a> Received<'a> {
             retry: wanted.retry.map(policy).transpose()?,
             overlap: wanted.overlap.map(overlap).transpose()?,
             keys: wanted.keys.map(keys_of).transpose()?.unwrap_or_default(),
+            placement: Placement {
+                requires: selector("requires", wanted.requires)?,
+                prefers: selector("prefers", wanted.prefers)?,
+            },
             unenforced: wanted.unique.map(|_policy| "unique"),
             extra: self.extra(options),
         })

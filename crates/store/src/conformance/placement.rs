@@ -1,0 +1,121 @@
+//! Placement: which workers jobs run on. The store keeps it as a part of their class.
+
+use std::sync::Arc;
+
+use outlast_core::id::JobId;
+use outlast_core::selector::Placement;
+use outlast_core::time::Span;
+use outlast_core::worker::liveness::WorkerEvent;
+
+use crate::command::{Command, NewJob, Route};
+use crate::conformance::Harness;
+use crate::conformance::world::{World, failed, rules};
+use crate::store::Store as _;
+
+cases![
+    placement_is_read_back_wherever_the_job_is_and_after_a_restart,
+    jobs_of_another_placement_are_a_class_of_their_own,
+    jobs_that_must_run_alone_keep_their_placement,
+    plain_fetch_takes_only_jobs_that_need_no_label,
+];
+
+fn placement(requires: &str, prefers: &str) -> Placement {
+    Placement { requires: requires.parse().unwrap(), prefers: prefers.parse().unwrap() }
+}
+
+fn placed<H: Harness>(world: &mut World<'_, H>, requires: &str, prefers: &str) -> NewJob {
+    let mut job = world.job();
+    job.class.placement = placement(requires, prefers);
+    job
+}
+
+fn placement_is_read_back_wherever_the_job_is_and_after_a_restart<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let hand = world.worker();
+    let wanted = placement("gpu=true,zone in (a,b),!spot,tier notin (x)", "disk!=slow");
+    let mut plain = placed(world, "zone in (b,a), gpu=true, tier!=x, !spot", "disk!=slow");
+    plain.rules = rules(2);
+    let mut action = plain.clone();
+    action.id = world.job().id;
+    let labels = [("zone".to_owned(), "a".to_owned())].into();
+    action.class.route = Route::Action { runtime: "shell".into(), labels, proof: false };
+    for job in [plain, action] {
+        let route = job.class.route.clone();
+        let id = world.add(job);
+        let check = |world: &World<'_, H>| {
+            let key = Arc::clone(&world.read(id).job.key);
+            assert_eq!((&key.placement, &key.route), (&wanted, &route));
+        };
+        check(world);
+        let claimed = world.run(hand);
+        assert_eq!(claimed.job.key.placement, wanted);
+        world.finish(&claimed, hand, failed()).unwrap();
+        check(world);
+        world.wait(Span::from_secs(60));
+        world.sweep();
+        let claimable = world.ask(world.store().claimable(9));
+        assert_eq!(claimable.len(), 1);
+        assert_eq!(claimable[0].key.placement, wanted);
+        world.cancel(id).unwrap();
+        check(world);
+    }
+    world.crash();
+    let tally = world.ask(world.store().tally());
+    assert!(tally.len() == 2 && tally.iter().all(|class| class.key.placement == wanted));
+}
+
+fn jobs_of_another_placement_are_a_class_of_their_own<H: Harness>(world: &mut World<'_, H>) {
+    let mut jobs = vec![world.job(), world.job()];
+    for (requires, prefers) in [("gpu", ""), ("", "gpu"), ("gpu", "zone=a"), ("gpu", "")] {
+        let job = placed(world, requires, prefers);
+        jobs.push(job);
+    }
+    let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+    world.one(Command::EnqueueAll(jobs));
+    let classes: Vec<_> = ids.iter().map(|id| world.read(*id).job.class).collect();
+    assert_eq!((classes[0], classes[2]), (classes[1], classes[5]));
+    let mut each = classes;
+    each.sort_unstable();
+    each.dedup();
+    assert_eq!(each.len(), 4);
+}
+
+fn jobs_that_must_run_alone_keep_their_placement<H: Harness>(world: &mut World<'_, H>) {
+    let job = placed(world, "gpu", "zone=a");
+    let wanted = job.class.placement.clone();
+    let id = world.add(job);
+    for _ in 0..2 {
+        let hand = world.worker();
+        world.run(hand);
+        world.move_worker(hand.worker, WorkerEvent::Died).unwrap();
+    }
+    assert!(world.read(id).isolated);
+    world.crash();
+    let ready = world.ask(world.store().backlog());
+    let twin = ready.iter().find(|class| class.ready).unwrap();
+    assert!(twin.key.isolated);
+    assert_eq!(twin.key.placement, wanted);
+    let hand = world.worker();
+    assert_eq!(world.take(hand).job.id, id);
+}
+
+/// Plain clients have no labels.
+fn plain_fetch_takes_only_jobs_that_need_no_label<H: Harness>(world: &mut World<'_, H>) {
+    for (requires, prefers, takes) in [
+        ("gpu", "", false),
+        ("gpu", "zone=a", false),
+        ("zone in (a, b), !spot", "", false),
+        ("", "zone=a", true),
+        ("!spot", "", true),
+        ("zone!=a, tier notin (x, y)", "gpu", true),
+    ] {
+        let job = placed(world, requires, prefers);
+        let id = world.add(job);
+        let taken: Vec<JobId> = world.fetch(None, 9).iter().map(|it| it.job.id).collect();
+        let expected = if takes { vec![id] } else { Vec::new() };
+        assert_eq!(taken, expected, "requires {requires:?}, prefers {prefers:?}");
+    }
+    world.crash();
+    assert!(world.fetch(None, 9).is_empty());
+}

@@ -83,8 +83,7 @@ pub(crate) fn worker_opt(row: &Row, at: usize) -> Result<Option<WorkerId>, Store
 
 /// Returns the gates of an attempt as they are written; `None` without any.
 pub(crate) fn gates_text(gates: &[GateId]) -> Option<String> {
-    let numbers: Vec<String> = gates.iter().map(|gate| gate.0.to_string()).collect();
-    (!numbers.is_empty()).then(|| format!("{{{}}}", numbers.join(",")))
+    codec::gates_text(gates).map(|numbers| format!("{{{numbers}}}"))
 }
 
 pub(crate) fn gates(row: &Row, at: usize) -> Result<Vec<GateId>, StoreError> {

@@ -7,11 +7,11 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::State;
 use outlast_core::limit::GateId;
 use outlast_core::time::{Span, Timestamp};
-use outlast_store::StoreError;
 pub(crate) use outlast_store::codec::number::{
     int, liveness_number, origin_number, origin_of, phase_number, scheduled_timeout, span,
     standing, strand_ms, stream_number, stream_of,
 };
+use outlast_store::{StoreError, codec};
 use rusqlite::{ErrorCode, Row};
 use uuid::Uuid;
 
@@ -76,8 +76,7 @@ pub(crate) fn worker_opt(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Wo
 
 /// Returns the gates of an attempt as they are stored; `None` without any.
 pub(crate) fn gates_text(gates: &[GateId]) -> Option<String> {
-    let numbers: Vec<String> = gates.iter().map(|gate| gate.0.to_string()).collect();
-    (!numbers.is_empty()).then(|| format!("[{}]", numbers.join(",")))
+    codec::gates_text(gates).map(|numbers| format!("[{numbers}]"))
 }
 
 pub(crate) fn gates_of(row: &Row<'_>, at: usize) -> rusqlite::Result<Vec<GateId>> {

@@ -10,6 +10,7 @@ use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Outcome, Overlap, Rules, State};
 use outlast_core::keys::Keys;
+use outlast_core::limit::GateId;
 use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
 use outlast_core::selector::{Placement, Selector};
 use outlast_core::time::{Span, Timestamp};
@@ -119,6 +120,13 @@ pub fn keys_text(keys: &Keys) -> Option<String> {
 pub fn keys_of(text: Option<&str>) -> Result<Keys, StoreError> {
     let Some(text) = text else { return Ok(Keys::default()) };
     Keys::new(parse(text, "keys")?).map_err(|error| StoreError::Corrupt(format!("keys: {error}")))
+}
+
+/// Returns the numbers of gates, separated by commas; `None` without any.
+#[must_use]
+pub fn gates_text(gates: &[GateId]) -> Option<String> {
+    let numbers: Vec<String> = gates.iter().map(|gate| gate.0.to_string()).collect();
+    (!numbers.is_empty()).then(|| numbers.join(","))
 }
 
 #[derive(Default, Serialize, Deserialize)]

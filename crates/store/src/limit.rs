@@ -1,9 +1,11 @@
 //! Limits as a store keeps them, and what they hold back.
 
-use outlast_core::gate::Rate;
+use outlast_core::gate::{Gate, Rate};
 use outlast_core::id::{JobId, WorkerId};
-use outlast_core::limit::{GateId, Limit, LimitName};
-use outlast_core::time::Timestamp;
+use outlast_core::limit::{GateId, Limit, LimitName, Scope};
+use outlast_core::time::{Span, Timestamp};
+
+use crate::error::StoreError;
 
 /// Sets a limit, or replaces the one of that name. It takes effect with the next claim, on jobs
 /// that are stored already too. Attempts that run count only against limits that applied when they
@@ -109,5 +111,61 @@ pub const fn rate_columns(rate: Option<Rate>) -> Option<(u32, u64)> {
     match rate {
         Some(rate) => Some((rate.starts(), rate.period().0)),
         None => None,
+    }
+}
+
+/// A limit as its columns are read.
+#[derive(Clone, Debug)]
+pub struct LimitColumns<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What it applies to: `queue`, `type` or `key`.
+    pub scope: &'a str,
+    /// The name of that queue, type or key.
+    pub of: &'a str,
+    /// Most attempts at a time.
+    pub concurrency: Option<i64>,
+    /// Most starts in a period.
+    pub rate_starts: Option<i64>,
+    /// The period, in milliseconds.
+    pub rate_period_ms: Option<i64>,
+}
+
+impl LimitColumns<'_> {
+    /// Returns the limit.
+    ///
+    /// # Errors
+    /// Returns [`StoreError::Corrupt`] when no limit was stored so.
+    pub fn limit(&self) -> Result<Limit, StoreError> {
+        let corrupt = || StoreError::Corrupt(format!("limit {} cannot be read", self.name));
+        let small = |number: i64| u32::try_from(number).map_err(|_error| corrupt());
+        let rate = match (self.rate_starts, self.rate_period_ms) {
+            (Some(starts), Some(period)) => {
+                let rate = Rate::new(small(starts)?, Span(period.unsigned_abs()));
+                Some(rate.ok_or_else(corrupt)?)
+            }
+            _ => None,
+        };
+        Ok(Limit {
+            name: LimitName::new(self.name).map_err(|_error| corrupt())?,
+            scope: Scope::parse(self.scope, self.of).ok_or_else(corrupt)?,
+            concurrency: self.concurrency.map(small).transpose()?,
+            rate,
+        })
+    }
+}
+
+/// Returns the state of a gate: what its limit allows, and what is in use of it. A gate that was
+/// not found is not in use.
+#[must_use]
+pub fn gate_state(
+    (concurrency, rate): (Option<u32>, Option<Rate>),
+    found: Option<&GateRecord>,
+) -> Gate {
+    Gate {
+        concurrency,
+        in_flight: found.map_or(0, |found| found.in_flight),
+        rate,
+        used_until: found.map_or(0, |found| found.used_until),
     }
 }

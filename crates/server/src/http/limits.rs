@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::fmt::Display;
 
 use http::StatusCode;
-use outlast_core::gate::{Gate, Shut, admit};
+use outlast_core::gate::{Shut, admit};
 use outlast_core::id::WorkerId;
 use outlast_core::limit::{GateId, GateOf, Limit, LimitName, Scope as LimitScope};
 use outlast_core::time::Timestamp;
 use outlast_store::limit::{
     GateHolder, GateQuery, GateRecord, LimitChange, LimitRecord, LimitRefusal, RemoveLimit,
-    SetLimit,
+    SetLimit, gate_state,
 };
 use outlast_store::{Command, Reply, Store, StoreError};
 use outlast_wire::json::Object;
@@ -260,9 +260,8 @@ impl<'a> InUse<'a> {
 
     /// Returns when the rate lets the next job start, if it does not now.
     fn opens(&self, gate: &GateRecord) -> Option<Timestamp> {
-        let rate = self.limit.rate;
-        let gate = Gate { concurrency: None, in_flight: 0, rate, used_until: gate.used_until };
-        match admit(&[gate], 1, self.now).shut {
+        let rated = gate_state((None, self.limit.rate), Some(gate));
+        match admit(&[rated], 1, self.now).shut {
             Some((_, Shut::Until(at))) => Some(at),
             Some((_, Shut::Full)) | None => None,
         }

@@ -1,10 +1,8 @@
 //! Limits, and the gates that count attempts.
 
-use outlast_core::gate::Rate;
-use outlast_core::limit::{GateId, Limit, LimitName, Scope};
-use outlast_core::time::Span;
+use outlast_core::limit::GateId;
 use outlast_store::StoreError;
-use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
+use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitColumns, LimitRecord};
 use tokio_postgres::Row;
 
 use crate::read::Reader;
@@ -27,27 +25,16 @@ macro_rules! held {
 
 /// Reads a limit.
 pub(crate) fn record_of(row: &Row) -> Result<LimitRecord, StoreError> {
-    let name: &str = get(row, 0)?;
-    let corrupt = || StoreError::Corrupt(format!("limit {name} cannot be read"));
-    let small = |at| -> Result<Option<u32>, StoreError> {
-        let number: Option<i64> = get(row, at)?;
-        number.map(|number| u32::try_from(number).map_err(|_error| corrupt())).transpose()
-    };
-    let period: Option<i64> = get(row, 5)?;
-    let rate = match (small(4)?, period) {
-        (Some(starts), Some(period)) => {
-            Some(Rate::new(starts, Span(period.unsigned_abs())).ok_or_else(corrupt)?)
-        }
-        _ => None,
-    };
-    let limit = Limit {
-        name: LimitName::new(name).map_err(|_error| corrupt())?,
-        scope: Scope::parse(get(row, 1)?, get(row, 2)?).ok_or_else(corrupt)?,
-        concurrency: small(3)?,
-        rate,
+    let columns = LimitColumns {
+        name: get(row, 0)?,
+        scope: get(row, 1)?,
+        of: get(row, 2)?,
+        concurrency: get(row, 3)?,
+        rate_starts: get(row, 4)?,
+        rate_period_ms: get(row, 5)?,
     };
     Ok(LimitRecord {
-        limit,
+        limit: columns.limit()?,
         configured: get(row, 6)?,
         set_by: get(row, 7)?,
         set_at: row::time(row, 8)?,

@@ -10,16 +10,16 @@
 //! A gate that another server has locked is busy, and its lanes are left out: nothing waits here.
 //! What a gate counts is read after it was locked. Others can only end attempts meanwhile.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use outlast_core::keys::Keys;
 use outlast_core::limit::{GateId, LimitName};
 use outlast_core::time::Timestamp;
 use outlast_store::apply::limit::{Chosen, Head, LANES_LOOKED_AT, Lane, Limits, heads_of_each};
+use outlast_store::codec;
 use outlast_store::command::{ClassId, SetLimit};
 use outlast_store::limit::{LimitRecord, rate_columns};
 use outlast_store::reply::Blocked;
-use outlast_store::{StoreError, codec};
 use tokio_postgres::Row;
 
 use crate::connection::{Statement, values};
@@ -222,14 +222,12 @@ impl Tx<'_> {
             taken.passed_over.sort_unstable();
             taken.passed_over.dedup();
         }
-        let used: HashMap<i64, i64> = lanes
+        let used: BTreeMap<i64, i64> = lanes
             .iter()
             .flat_map(|lane| self.gates.used(lane, now))
             .map(|(gate, until)| (gate.0, until))
             .collect();
         if !used.is_empty() {
-            let mut used: Vec<(i64, i64)> = used.into_iter().collect();
-            used.sort_unstable();
             let (gates, until): (Vec<i64>, Vec<i64>) = used.into_iter().unzip();
             self.write(KEEP_STARTS, values![gates, until]);
         }
@@ -366,18 +364,13 @@ impl Tx<'_> {
         let mut taken = TakenByLimits::default();
         for row in &rows {
             let seq: i64 = get(row, 0)?;
-            if let Some(lane) = of.get(&seq) {
+            if let Some(lane) = of.remove(&seq) {
                 self.gates.started(lane);
-                taken.lanes.insert(seq, Lane::clone(lane));
+                taken.lanes.insert(seq, lane.clone());
             }
         }
         // Others have locked the rest.
-        if rows.len() < chosen.heads.len() {
-            let left = seqs_left(chosen, &rows)?;
-            let classes = left.iter().filter_map(|lane| Some(lanes.get(*lane)?.class));
-            taken.passed_over.extend(classes);
-            taken.passed_over.dedup();
-        }
+        taken.passed_over.extend(of.values().map(|lane| lane.class));
         taken.rows = rows;
         Ok(taken)
     }
@@ -450,18 +443,4 @@ impl Tx<'_> {
         self.write("update limit_version set n = n + 1", values![]);
         *self.limits = None;
     }
-}
-
-/// Returns the lanes of those chosen heads that were not taken.
-fn seqs_left(chosen: &Chosen, rows: &[Row]) -> Result<Vec<usize>, StoreError> {
-    let mut taken = std::collections::HashSet::new();
-    for row in rows {
-        taken.insert(get::<i64>(row, 0)?);
-    }
-    Ok(chosen
-        .heads
-        .iter()
-        .filter(|head| !taken.contains(&head.seq))
-        .map(|head| head.lane)
-        .collect())
 }

@@ -1,10 +1,9 @@
 //! Limits, and the gates that count attempts.
 
-use outlast_core::gate::Rate;
-use outlast_core::limit::{GateId, Limit, LimitName, Scope};
-use outlast_core::time::{Span, Timestamp};
+use outlast_core::limit::GateId;
+use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
+use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitColumns, LimitRecord};
 use rusqlite::{Connection, Row};
 
 use crate::row::{self, failed};
@@ -21,25 +20,17 @@ pub(crate) use columns;
 pub(crate) fn record_of(row: &Row<'_>) -> Result<LimitRecord, StoreError> {
     let text = |at| row.get::<_, String>(at).map_err(failed);
     let (name, kind, of) = (text(0)?, text(1)?, text(2)?);
-    let corrupt = || StoreError::Corrupt(format!("limit {name} cannot be read"));
-    let starts: Option<u32> = row.get(4).map_err(failed)?;
-    let period: Option<i64> = row.get(5).map_err(failed)?;
-    let rate = match (starts, period) {
-        (Some(starts), Some(period)) => {
-            Some(Rate::new(starts, Span(period.unsigned_abs())).ok_or_else(corrupt)?)
-        }
-        _ => None,
-    };
-    let limit = Limit {
-        name: LimitName::new(&name).map_err(|_error| corrupt())?,
-        scope: Scope::parse(&kind, &of).ok_or_else(corrupt)?,
+    let columns = LimitColumns {
+        name: &name,
+        scope: &kind,
+        of: &of,
         concurrency: row.get(3).map_err(failed)?,
-        rate,
+        rate_starts: row.get(4).map_err(failed)?,
+        rate_period_ms: row.get(5).map_err(failed)?,
     };
-    let configured = row.get(6).map_err(failed)?;
     Ok(LimitRecord {
-        limit,
-        configured,
+        limit: columns.limit()?,
+        configured: row.get(6).map_err(failed)?,
         set_by: text(7)?,
         set_at: Timestamp(row.get(8).map_err(failed)?),
     })

@@ -34,8 +34,8 @@ pub(crate) fn load(db: &Connection) -> Result<Limits, StoreError> {
 impl Tx<'_> {
     /// Whether a limit may apply to jobs of one of the classes.
     pub(super) fn are_limited(&self, classes: &[ClassId]) -> bool {
-        let keys = classes.iter().filter_map(|class| self.classes.known(*class));
-        keys.into_iter().any(|key| self.limits.may_apply(key))
+        let mut keys = classes.iter().filter_map(|class| self.classes.known(*class));
+        !self.limits.is_empty() && keys.any(|key| self.limits.may_apply(key))
     }
 
     /// Takes jobs of the classes, best first, as far as limits let them start.

@@ -202,6 +202,15 @@ pub enum Stop {
     Until(Timestamp),
 }
 
+impl From<Shut> for Stop {
+    fn from(shut: Shut) -> Self {
+        match shut {
+            Shut::Full => Self::Full,
+            Shut::Until(at) => Self::Until(at),
+        }
+    }
+}
+
 /// The jobs that a claim takes.
 #[derive(Debug, Default)]
 pub struct Chosen {
@@ -313,6 +322,19 @@ struct Read {
     started: u32,
 }
 
+impl Read {
+    /// Returns the gate as it is once the batch's starts, and `more`, are made.
+    fn after(self, gate: &LaneGate, more: u32, now: Timestamp) -> Gate {
+        let stored = Gate {
+            concurrency: gate.concurrency,
+            in_flight: u64::try_from(self.in_flight).unwrap_or(0),
+            rate: gate.rate,
+            used_until: self.used_until,
+        };
+        stored.after(self.started.saturating_add(more), now)
+    }
+}
+
 /// The gates that a batch has locked and read.
 #[derive(Clone, Debug, Default)]
 pub struct Gates(BTreeMap<GateId, Read>);
@@ -379,30 +401,13 @@ impl Gates {
         let mut states = Vec::with_capacity(gates.len());
         for gate in gates {
             let Some(read) = self.0.get(&gate.id) else { return Some(Stop::Busy) };
-            // What the batch itself has taken and ended is not stored yet.
-            let in_flight = read.in_flight.saturating_add(changes.of(gate.id));
-            let state = Gate {
-                concurrency: gate.concurrency,
-                in_flight: u64::try_from(in_flight).unwrap_or(0),
-                rate: gate.rate,
-                used_until: read.used_until,
-            };
-            let claimed = state.after(read.started, now);
             let more = more(gate.id);
-            let with_more = claimed.after(more, now);
-            states.push(Gate {
-                in_flight: state.in_flight.saturating_add(u64::from(more)),
-                ..with_more
-            });
+            // What the batch itself has taken and ended is not stored yet.
+            let stored = read.in_flight.saturating_add(changes.of(gate.id));
+            let in_flight = u64::try_from(stored).unwrap_or(0).saturating_add(u64::from(more));
+            states.push(Gate { in_flight, ..read.after(gate, more, now) });
         }
-        let admission = admit(&states, 1, now);
-        if admission.take > 0 {
-            return None;
-        }
-        admission.shut.map(|(_, shut)| match shut {
-            Shut::Full => Stop::Full,
-            Shut::Until(at) => Stop::Until(at),
-        })
+        admit(&states, 1, now).shut.map(|(_, shut)| shut.into())
     }
 
     /// A job of a lane was taken.
@@ -421,13 +426,7 @@ impl Gates {
         let rated = lane.gates.iter().filter(|gate| gate.rate.is_some());
         let used = rated.filter_map(|gate| {
             let read = self.0.get(&gate.id)?;
-            let state = Gate {
-                concurrency: None,
-                in_flight: 0,
-                rate: gate.rate,
-                used_until: read.used_until,
-            };
-            Some((gate.id, state.after(read.started, now).used_until))
+            Some((gate.id, read.after(gate, 0, now).used_until))
         });
         used.collect()
     }

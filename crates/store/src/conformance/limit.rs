@@ -92,17 +92,9 @@ impl<H: Harness> World<'_, H> {
 
     /// Claims from all classes, and compares what gates count with the attempts that hold them.
     fn grab(&mut self, hand: Hand, max: u32) -> Claims {
-        let classes = self.ask(self.store().backlog()).into_iter().map(|class| class.id);
-        let from = ClaimFrom::Classes(classes.collect());
-        let claimant = Claimant::Native { worker: hand.worker, session: hand.session };
-        let max = std::num::NonZeroU32::new(max).unwrap();
-        match self.one(Command::Claim(crate::command::Claim { claimant, from, max })) {
-            Reply::Claimed(taken) => {
-                self.check_gates();
-                taken.unwrap()
-            }
-            other => panic!("not a claim's reply: {other:?}"),
-        }
+        let claims = self.claims_by(hand.claimant(), self.all_classes(), max).unwrap();
+        self.check_gates();
+        claims
     }
 
     fn grab_ids(&mut self, hand: Hand, max: u32) -> Vec<JobId> {

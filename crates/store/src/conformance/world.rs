@@ -25,8 +25,8 @@ use crate::error::StoreError;
 use crate::partitions::Maintain;
 use crate::record::{AttemptRecord, JobRecord, WorkerRecord};
 use crate::reply::{
-    Applied, ClaimRefusal, Claimed, MoveRefusal, Moved, Pruned, Reply, Swept, WorkerMoveRefusal,
-    WorkerMoved,
+    Applied, ClaimRefusal, Claimed, Claims, MoveRefusal, Moved, Pruned, Reply, Swept,
+    WorkerMoveRefusal, WorkerMoved,
 };
 use crate::store::{Clock, ManualClock, Store};
 
@@ -61,6 +61,10 @@ pub struct Hand {
 }
 
 impl Hand {
+    pub(crate) const fn claimant(&self) -> Claimant {
+        Claimant::Native { worker: self.worker, session: self.session }
+    }
+
     pub(crate) fn fence(&self, epoch: Epoch) -> Fence {
         let worker = Some(Reporter::Native(self.worker));
         Fence { epoch: Some(epoch), worker, attempt: None }
@@ -214,10 +218,13 @@ impl<'h, H: Harness> World<'h, H> {
     }
 
     pub(crate) fn try_claim(&mut self, hand: Hand, max: u32) -> Result<Vec<Claimed>, ClaimRefusal> {
+        self.claim_by(hand.claimant(), self.all_classes(), max)
+    }
+
+    /// All classes that have claimable jobs.
+    pub(crate) fn all_classes(&self) -> ClaimFrom {
         let classes = self.ask(self.store().backlog()).into_iter().map(|class| class.id);
-        let from = ClaimFrom::Classes(classes.collect());
-        let claimant = Claimant::Native { worker: hand.worker, session: hand.session };
-        self.claim_by(claimant, from, max)
+        ClaimFrom::Classes(classes.collect())
     }
 
     pub(crate) fn claim_by(
@@ -226,12 +233,22 @@ impl<'h, H: Harness> World<'h, H> {
         from: ClaimFrom,
         max: u32,
     ) -> Result<Vec<Claimed>, ClaimRefusal> {
+        self.claims_by(claimant, from, max).map(|taken| {
+            assert_eq!(taken.passed_over, [], "no other transaction uses the store");
+            taken.jobs
+        })
+    }
+
+    /// Claims, and returns all that the store says.
+    pub(crate) fn claims_by(
+        &mut self,
+        claimant: Claimant,
+        from: ClaimFrom,
+        max: u32,
+    ) -> Result<Claims, ClaimRefusal> {
         let max = NonZeroU32::new(max).expect("a claim asks for something");
         match self.one(Command::Claim(Claim { claimant, from, max })) {
-            Reply::Claimed(taken) => taken.map(|taken| {
-                assert_eq!(taken.passed_over, [], "no other transaction uses the store");
-                taken.jobs
-            }),
+            Reply::Claimed(taken) => taken,
             other => panic!("not a claim's reply: {other:?}"),
         }
     }

@@ -1,13 +1,15 @@
 //! Limits, and the gates that count attempts.
 
-use outlast_core::gate::{Gate, Shut, admit};
+use outlast_core::gate::{Gate, admit};
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
 
 use crate::apply::limit::{self, LaneGate, Limits, Stop};
 use crate::command::{RemoveLimit, SetLimit};
 use crate::event::EventName;
-use crate::limit::{GateHolder, GateQuery, GateRecord, LimitChange, LimitRecord, LimitRefusal};
+use crate::limit::{
+    GateHolder, GateQuery, GateRecord, LimitChange, LimitRecord, LimitRefusal, gate_state,
+};
 use crate::model::tables::{GateRow, Tables};
 use crate::model::tx::Tx;
 use crate::rules::limit_event;
@@ -49,20 +51,12 @@ impl Tables {
     /// Returns why a job that must pass these gates may not start.
     pub(super) fn stop(&self, gates: &[LaneGate], now: Timestamp) -> Option<Stop> {
         let states: Vec<Gate> = gates.iter().map(|gate| self.state(gate)).collect();
-        match admit(&states, 1, now).shut? {
-            (_, Shut::Full) => Some(Stop::Full),
-            (_, Shut::Until(at)) => Some(Stop::Until(at)),
-        }
+        admit(&states, 1, now).shut.map(|(_, shut)| shut.into())
     }
 
     fn state(&self, gate: &LaneGate) -> Gate {
-        let record = self.gates.get(&gate.id).map(|row| &row.record);
-        Gate {
-            concurrency: gate.concurrency,
-            in_flight: record.map_or(0, |record| record.in_flight),
-            rate: gate.rate,
-            used_until: record.map_or(0, |record| record.used_until),
-        }
+        let found = self.gates.get(&gate.id).map(|row| &row.record);
+        gate_state((gate.concurrency, gate.rate), found)
     }
 
     pub(super) fn charge(&mut self, gates: &[LaneGate], now: Timestamp) {

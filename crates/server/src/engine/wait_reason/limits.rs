@@ -4,10 +4,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use outlast_core::gate::{Gate, Shut, admit};
+use outlast_core::gate::{Shut, admit};
 use outlast_core::limit::{GateId, GateOf, Limit, Subject};
 use outlast_core::time::Timestamp;
-use outlast_store::limit::{GateHolder, GateRecord};
+use outlast_store::limit::{GateHolder, GateRecord, gate_state};
 use outlast_store::{Store, StoreError};
 
 /// Most holders of a gate that are counted.
@@ -78,13 +78,7 @@ impl GatesInForce {
     fn shut<'a>(&'a self, job: Subject<'a>) -> impl Iterator<Item = (GateOf<'a>, Shut)> {
         self.limits.iter().filter_map(move |limit| {
             let gate = limit.gate_of(job)?;
-            let found = self.gates.get(&gate.id());
-            let state = Gate {
-                concurrency: limit.concurrency,
-                in_flight: found.map_or(0, |found| found.in_flight),
-                rate: limit.rate,
-                used_until: found.map_or(0, |found| found.used_until),
-            };
+            let state = gate_state((limit.concurrency, limit.rate), self.gates.get(&gate.id()));
             let (_, shut) = admit(&[state], 1, self.now).shut?;
             Some((gate, shut))
         })

@@ -370,16 +370,19 @@ impl Engine {
             job.state == State::Available
                 && wait_reason::eligible(&job.job.key, self.shared()) == Eligible::Yes
         };
-        let limited: Vec<_> = jobs.iter().filter(|job| taken(job)).map(subject).collect();
-        let gates = match self.gates_in_force(&limited).await {
+        let limited: Vec<Option<Subject<'_>>> =
+            jobs.iter().map(|job| taken(job).then(|| subject(job))).collect();
+        let subjects: Vec<Subject<'_>> = limited.iter().flatten().copied().collect();
+        let gates = match self.gates_in_force(&subjects).await {
             Ok(gates) => gates,
             Err(error) => {
                 tracing::warn!(%error, "cannot read the limits that jobs wait for");
                 GatesInForce::default()
             }
         };
-        let limit = |job: &JobRecord| taken(job).then(|| gates.reason(subject(job))).flatten();
-        jobs.iter().map(|job| limit(job).or_else(|| self.waiting_reason(job))).collect()
+        let limits = limited.into_iter().map(|job| gates.reason(job?));
+        let reason = |(limit, job): (Option<String>, _)| limit.or_else(|| self.waiting_reason(job));
+        limits.zip(jobs).map(reason).collect()
     }
 
     async fn gates_in_force(&self, jobs: &[Subject<'_>]) -> Result<GatesInForce, StoreError> {

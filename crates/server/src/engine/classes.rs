@@ -21,8 +21,6 @@ pub(crate) struct Class {
     pub(crate) ready: Estimate,
     /// Whether a limit may apply to its jobs.
     pub(crate) is_limited: bool,
-    /// Whether all its jobs wait for a limit, as the last claim saw them.
-    is_blocked: bool,
     /// When a rate opens that they wait for, if a timer is set to then.
     opens: Option<Timestamp>,
     /// When the loop last heard of its jobs.
@@ -36,6 +34,8 @@ pub(crate) struct Classes {
     ids: HashMap<ClassKey, ClassId>,
     /// Classes with claimable jobs, without those whose jobs wait for a limit.
     claimable: HashSet<ClassId>,
+    /// Classes whose jobs all wait for a limit, as the last claim saw them.
+    blocked: HashSet<ClassId>,
     limits: Limits,
 }
 
@@ -74,7 +74,6 @@ impl Classes {
                 key: key.clone(),
                 ready: Estimate::None,
                 is_limited: limits.may_apply(key),
-                is_blocked: false,
                 opens: None,
                 used: now,
             }
@@ -93,21 +92,17 @@ impl Classes {
 
     /// Takes it that some jobs of the classes that waited for a limit may start.
     pub(crate) fn unblock(&mut self) {
-        let Self { by_id, claimable, .. } = self;
-        for (id, class) in by_id.iter_mut().filter(|(_, class)| class.is_blocked) {
-            class.is_blocked = false;
-            if class.ready != Estimate::None {
-                claimable.insert(*id);
-            }
-        }
+        let Self { by_id, claimable, blocked, .. } = self;
+        let some = |id: &ClassId| by_id.get(id).is_some_and(|it| it.ready != Estimate::None);
+        claimable.extend(blocked.drain().filter(some));
     }
 
     /// As [`Classes::unblock`], of one class.
     pub(crate) fn unblock_one(&mut self, id: ClassId) {
         let Some(class) = self.by_id.get_mut(&id) else { return };
-        class.is_blocked = false;
         class.opens = None;
         let ready = class.ready;
+        self.blocked.remove(&id);
         self.set_ready(id, ready);
     }
 
@@ -137,13 +132,16 @@ impl Classes {
     /// Forgets classes without claimable jobs that were last used before `before`; returns
     /// whether there were any. A forgotten class is learned again when it gets jobs.
     pub(crate) fn forget_unused(&mut self, before: BootTime) -> bool {
-        let Self { by_id, ids, .. } = self;
+        let Self { by_id, ids, blocked, .. } = self;
         let known = by_id.len();
         by_id.retain(|id, class| {
             let keep = class.ready != Estimate::None || class.used >= before;
             // The key may have a new id.
             if !keep && ids.get(&class.key) == Some(id) {
                 ids.remove(&class.key);
+            }
+            if !keep {
+                blocked.remove(id);
             }
             keep
         });
@@ -155,9 +153,9 @@ impl Classes {
     pub(crate) fn add_ready(&mut self, id: ClassId, count: u64, now: BootTime) -> bool {
         let Some(class) = self.by_id.get_mut(&id) else { return false };
         class.used = now;
-        // The new ones may pass other gates.
-        class.is_blocked = false;
         let ready = class.ready.more(count);
+        // The new ones may pass other gates.
+        self.blocked.remove(&id);
         self.set_ready(id, ready);
         true
     }
@@ -205,15 +203,16 @@ impl Classes {
     }
 
     fn block(&mut self, id: ClassId) {
-        let Some(class) = self.by_id.get_mut(&id) else { return };
-        class.is_blocked = true;
-        self.claimable.remove(&id);
+        if self.by_id.contains_key(&id) {
+            self.blocked.insert(id);
+            self.claimable.remove(&id);
+        }
     }
 
     pub(crate) fn set_ready(&mut self, id: ClassId, ready: Estimate) {
         let Some(class) = self.by_id.get_mut(&id) else { return };
         class.ready = ready;
-        if ready == Estimate::None || class.is_blocked {
+        if ready == Estimate::None || self.blocked.contains(&id) {
             self.claimable.remove(&id);
         } else {
             self.claimable.insert(id);

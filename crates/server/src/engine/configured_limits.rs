@@ -71,16 +71,17 @@ impl Engine {
         tokio::spawn(async move {
             // Older ones first.
             let _turn = engine.shared().limits_turn.lock().await;
-            let mut told = false;
+            let mut is_logged = false;
             while let Err(error) = engine.configure_limits(&limits).await {
                 let is_hopeless = matches!(error, ConfigureError::Refused(..));
-                if !told || is_hopeless {
+                if !is_logged || is_hopeless {
                     tracing::error!("limits of the configuration are not in force: {error}");
-                    told = true;
+                    is_logged = true;
                 }
                 if is_hopeless || engine.shared().is_stopping() {
                     return;
                 }
+                // Nothing says when the store answers again.
                 tokio::time::sleep(PAUSE).await;
             }
         });

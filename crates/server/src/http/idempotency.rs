@@ -9,11 +9,10 @@
 //! A response is written from the part of a job that never changes, the first time too. So it
 //! need not be stored to be the same.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use outlast_core::budget::Spent;
-use outlast_core::id::{Epoch, JobId};
+use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_core::limits::{IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_KEY_KEPT};
 use outlast_store::apply;
@@ -149,24 +148,6 @@ fn newborn(job: Arc<StoredJob>, first: First) -> JobRecord {
         First::Now | First::At(_) if job.scheduled_for.is_some() => State::Scheduled,
         First::Now | First::At(_) => State::Available,
     };
-    JobRecord {
-        state,
-        epoch: Epoch::ZERO,
-        life: NonZeroU32::MIN,
-        spent: Spent::default(),
-        attempt: 0,
-        isolated: false,
-        since: job.created,
-        due: job.scheduled_for,
-        holder: None,
-        last_holder: None,
-        claimed: None,
-        started: None,
-        finished: None,
-        result: None,
-        error: None,
-        ended_by: String::new(),
-        dead_letter: None,
-        job,
-    }
+    let (since, due) = (job.created, job.scheduled_for);
+    JobRecord { since, due, ..JobRecord::new(job, state, Spent::default()) }
 }

@@ -62,12 +62,16 @@ impl EventLoop {
     /// Claims jobs of these classes again after a moment: other sessions had locked all of them, and
     /// may give them back.
     pub(super) fn claim_again_later(&self, classes: Vec<ClassId>) {
-        if classes.is_empty() {
-            return;
+        if !classes.is_empty() {
+            self.claim_again_after(LOCKED_PAUSE, classes);
         }
+    }
+
+    /// Claims jobs of these classes again after a time.
+    pub(super) fn claim_again_after(&self, wait: Duration, classes: Vec<ClassId>) {
         let inputs = self.inputs.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(LOCKED_PAUSE).await;
+            tokio::time::sleep(wait).await;
             let Some(inputs) = inputs.upgrade() else { return };
             // A loop that has ended claims no more.
             drop(inputs.send(Input::ClaimAgain(classes)).await);

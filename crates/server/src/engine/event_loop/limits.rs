@@ -13,10 +13,9 @@ use outlast_core::time::Span;
 use outlast_store::reply::Blocked;
 
 use super::EventLoop;
-use crate::engine::input::Input;
 
 impl EventLoop {
-    /// Attempts ended that limits counted: claims from the classes that waited are made again.
+    /// Attempts ended that limits counted: claims from the classes that waited may succeed now.
     pub(super) fn slots_freed(&mut self) {
         self.classes.unblock();
         let waiting = self.classes.claimable().filter(|(_, class)| class.is_limited);
@@ -40,15 +39,8 @@ impl EventLoop {
             if !self.classes.opens_at(*class, until) {
                 continue;
             }
-            let inputs = self.inputs.clone();
-            let now = self.shared.store_time();
-            let (class, wait) = (*class, now.map_or(Span(0), |now| until.since(now)));
-            tokio::spawn(async move {
-                tokio::time::sleep(Duration::from_millis(wait.0.max(1))).await;
-                let Some(inputs) = inputs.upgrade() else { return };
-                // A loop that has ended claims no more.
-                drop(inputs.send(Input::ClaimAgain(vec![class])).await);
-            });
+            let wait = self.shared.store_time().map_or(Span(0), |now| until.since(now));
+            self.claim_again_after(Duration::from_millis(wait.0.max(1)), vec![*class]);
         }
     }
 }

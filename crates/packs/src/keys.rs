@@ -169,13 +169,7 @@ impl Keys {
 
 /// The name that was most likely meant, if one is near.
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    const NEAR: f64 = 0.8;
-    let wanted = name.to_lowercase();
-    known
-        .map(|known| (strsim::jaro_winkler(&wanted, &known.to_lowercase()), known))
-        .filter(|(likeness, _)| *likeness >= NEAR)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other))
-        .map(|(_, known)| known)
+    outlast_wire::nearest::nearest(name, known, 0.8)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! What a producer sent is kept as text and passed on as text: it is validated once and
 //! never built into a tree. The depth is checked on the bytes before anything recurses.
 
+pub(crate) mod fields;
 mod write;
 
 use outlast_core::limits::JSON_DEPTH_MAX;

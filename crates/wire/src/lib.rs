@@ -13,6 +13,7 @@
 //! - [`ojs`]: the Open Job Spec: envelopes, retry policies, errors, workers, queues
 //! - [`execution`]: the executions API
 //! - [`limit`]: limits, and rates such as `100/1m`
+//! - [`nearest`]: the name that was most likely meant
 #![warn(missing_docs)]
 
 pub mod duration;
@@ -21,6 +22,7 @@ pub mod fault;
 pub mod json;
 pub mod keys;
 pub mod limit;
+pub mod nearest;
 pub mod ojs;
 pub mod placement;
 pub mod time;

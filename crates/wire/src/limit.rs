@@ -4,11 +4,13 @@ use outlast_core::gate::{PERIOD_MAX, Rate, STARTS_MAX};
 use outlast_core::keys::{NAME_BYTES_MAX, is_name};
 use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::time::Span;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::duration;
 use crate::fault::Fault;
 use crate::json;
+use crate::json::fields::{given, text};
+use crate::nearest::nearest;
 use crate::ojs::names;
 
 /// Fields of the body.
@@ -51,13 +53,9 @@ pub fn name(text: &str) -> Result<LimitName, Fault> {
 }
 
 fn unknown(field: &str) -> Fault {
-    let near = KNOWN
-        .iter()
-        .map(|known| (strsim::jaro_winkler(&field.to_lowercase(), known), known))
-        .filter(|(likeness, _)| *likeness > 0.7)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other));
     let known = KNOWN.join(", ");
-    let meant = near.map_or_else(String::new, |(_, near)| format!("; did you mean `{near}`?"));
+    let near = nearest(field, KNOWN, 0.7);
+    let meant = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
     Fault::field(field, format!("is not known{meant}; known fields are {known}"))
 }
 
@@ -93,17 +91,6 @@ pub fn checked(scope: Scope) -> Result<Scope, String> {
 
 fn name_problem() -> String {
     format!("must have 1 to {NAME_BYTES_MAX} characters out of a-z, 0-9, `_`, `.` and `-`")
-}
-
-fn given<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
-    fields.get(name).filter(|value| !value.is_null())
-}
-
-fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, Fault> {
-    let value = given(fields, name);
-    value
-        .map(|value| value.as_str().ok_or_else(|| Fault::field(name, "must be a string")))
-        .transpose()
 }
 
 fn concurrency(value: &Value) -> Result<u32, Fault> {

@@ -130,8 +130,7 @@ async fn follow(
     }
 }
 
-/// A message of the stream, which counts once it is complete: a connection that is cut within one
-/// has told nothing of it.
+/// A message of the stream. It counts once it is complete: one that is cut off is sent again.
 #[derive(Debug, Default)]
 struct Message {
     /// The position after it.

@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{Column, Table, escape, text_at};
+use outlast_wire::nearest::nearest;
 use serde_json::{Value, json};
 
 use super::Target;
@@ -114,7 +115,7 @@ async fn check_known(args: &One, environment: &Environment) -> Result<(), Failur
 
 /// A queue that the server does not know.
 pub(super) struct Unknown {
-    /// Says so.
+    /// What is wrong with its name, for a reader.
     pub(super) message: String,
     /// Which queue may be meant.
     pub(super) near: String,
@@ -128,13 +129,8 @@ pub(super) async fn unknown(client: &Client, wanted: &str) -> Result<Option<Unkn
     if names.iter().any(|name| name == wanted) {
         return Ok(None);
     }
-    let near = names
-        .iter()
-        .map(|name| (strsim::jaro_winkler(name, wanted), name))
-        .filter(|(likeness, _)| *likeness > 0.7)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other));
-    let near = match near {
-        Some((_, name)) => format!("did you mean `{name}`?"),
+    let near = match nearest(wanted, &names, 0.7) {
+        Some(name) => format!("did you mean `{name}`?"),
         None if names.is_empty() => "there are no queues yet".to_owned(),
         None if names.len() > NAMED_MAX => "`outlast queues list` shows all".to_owned(),
         None => format!("known queues are {}", names.join(", ")),

@@ -9,6 +9,7 @@ use clap::{Args as ClapArgs, value_parser};
 use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{at, escape, say, text_at};
+use outlast_wire::nearest::nearest;
 use serde_json::{Map, Value, json};
 
 use super::follow::{Follow, LogSink, Waited};
@@ -232,12 +233,8 @@ async fn warn_of_stranger(client: &Client, wanted: &str) {
     if known.iter().any(|name| name == wanted) {
         return;
     }
-    let near = known
-        .iter()
-        .map(|name| (strsim::jaro_winkler(name, wanted), name))
-        .filter(|(likeness, _)| *likeness > 0.85)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other));
-    let near = near.map_or_else(String::new, |(_, name)| format!("; did you mean {name}?"));
+    let near = nearest(wanted, &known, 0.85);
+    let near = near.map_or_else(String::new, |name| format!("; did you mean {name}?"));
     say(&format!("warning: neither an action nor a worker handles {}{near}\n", escape(wanted)));
 }
 

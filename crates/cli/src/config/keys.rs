@@ -2,6 +2,8 @@
 
 use std::cmp::Reverse;
 
+use outlast_wire::nearest::nearest as nearest_of;
+
 use super::value::{self, Parse};
 
 /// A key of the configuration.
@@ -231,14 +233,7 @@ pub(crate) fn variable(name: &str) -> String {
 
 /// The section that `name` was most likely meant to be, if one is near.
 pub(crate) fn nearest_section(name: &str) -> Option<&'static str> {
-    const NEAR: f64 = 0.85;
-    let section = |key: &Key| key.name.split('.').next();
-    let scored = ALL
-        .iter()
-        .filter_map(section)
-        .map(|section| (strsim::jaro_winkler(&name.to_lowercase(), section), section));
-    let near = scored.filter(|(likeness, _)| *likeness >= NEAR);
-    near.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, section)| section)
+    nearest_of(name, ALL.iter().filter_map(|key| key.name.split('.').next()), 0.85)
 }
 
 /// The key that `name` was most likely meant to be.

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use crate::duration;
 use crate::fault::Fault;
 use crate::json;
+use crate::json::fields::{given, text};
 use crate::keys;
 use crate::ojs::{names, retry};
 use crate::placement;
@@ -115,17 +116,6 @@ impl Request {
             Some(policy) => retry::policy(policy, default, retry::Unknown::Refused),
         }
     }
-}
-
-fn given<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
-    fields.get(name).filter(|value| !value.is_null())
-}
-
-fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, Fault> {
-    let value = given(fields, name);
-    value
-        .map(|value| value.as_str().ok_or_else(|| Fault::field(name, "must be a string")))
-        .transpose()
 }
 
 fn selector(fields: &Map<String, Value>, name: &str) -> Result<Selector, Fault> {

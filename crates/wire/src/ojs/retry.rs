@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::duration;
 use crate::fault::Fault;
+use crate::json::fields::given;
 
 /// Most attempts a policy may ask for.
 const ATTEMPTS_MAX: u64 = 10_000;
@@ -80,10 +81,6 @@ pub fn policy(value: &Value, default: RetryPolicy, unknown: Unknown) -> Result<R
         policy.on_exhaustion = exhaustion(value)?;
     }
     Ok(policy)
-}
-
-fn given<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
-    fields.get(name).filter(|value| !value.is_null())
 }
 
 /// Reads the number of attempts. 0 asks for no retry, and an attempt there must be.

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outlast_proto::v1::worker_message::Body as Said;
-use outlast_proto::v1::{Phase, RefusalCode};
+use outlast_proto::v1::{Hello, Phase, RefusalCode};
 use outlast_sdk::clock::boot_now;
 use outlast_sdk::{AttemptContext, Delivery, Handler, LogStream, Outcome, StopReason};
 use tokio::sync::Notify;
@@ -10,7 +10,7 @@ use tonic::Status;
 
 use crate::control::Gate;
 use crate::support::{
-    LEASE, Server, builder, ending, eventually, job, lapsed, number, renewed, run,
+    LEASE, Running, Server, builder, ending, eventually, job, lapsed, number, renewed, run,
 };
 
 #[tokio::test]
@@ -115,21 +115,31 @@ impl Handler for Witness {
     }
 }
 
-/// It was dropped without a word, though it may say why the worker was away.
-#[tokio::test]
-async fn output_of_an_attempt_that_lapsed_is_stored_all_the_same() {
-    let mut server = Server::start();
+/// Runs a job whose worker lapses after the job has printed while it was away.
+async fn lapses_after_it_printed(
+    server: &mut Server,
+    before: impl FnOnce(&Running),
+) -> (Running, Hello) {
     let (cue, printed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let witness = Witness { cue: Arc::clone(&cue), printed: Arc::clone(&printed) };
-    let _worker = run(builder(&server), witness);
+    let worker = run(builder(server), witness);
     let (stream, first) = server.attach(1).await;
     stream.deliver([job(1)]);
     server.beats_reach(2).await;
+    before(&worker);
     stream.drop_connection();
     let (refused, _) = server.hello().await;
     cue.notify_one();
     printed.notified().await;
     refused.refuse(RefusalCode::Lapsed);
+    (worker, first)
+}
+
+/// It was dropped without a word, though it may say why the worker was away.
+#[tokio::test]
+async fn output_of_an_attempt_that_lapsed_is_stored_all_the_same() {
+    let mut server = Server::start();
+    let (_worker, first) = lapses_after_it_printed(&mut server, |_| {}).await;
 
     let (mut stream, next) = server.attach(1).await;
     assert_ne!(next.worker_id, first.worker_id);
@@ -146,18 +156,8 @@ async fn output_of_an_attempt_that_lapsed_is_stored_all_the_same() {
 #[tokio::test]
 async fn output_of_an_attempt_that_lapsed_in_a_drain_is_stored_before_its_worker_leaves() {
     let mut server = Server::start();
-    let (cue, printed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let witness = Witness { cue: Arc::clone(&cue), printed: Arc::clone(&printed) };
-    let worker = run(builder(&server), witness);
-    let (stream, first) = server.attach(1).await;
-    stream.deliver([job(1)]);
-    server.beats_reach(2).await;
-    worker.control.terminate();
-    stream.drop_connection();
-    let (refused, _) = server.hello().await;
-    cue.notify_one();
-    printed.notified().await;
-    refused.refuse(RefusalCode::Lapsed);
+    let (worker, first) =
+        lapses_after_it_printed(&mut server, |worker| worker.control.terminate()).await;
 
     let (mut stream, next) = server.attach(1).await;
     assert_eq!(next.phase(), Phase::Draining);

@@ -79,6 +79,15 @@ fn attempts(scene: &Scene, jobs: &[String]) -> Vec<(Timestamp, Option<Timestamp>
     times
 }
 
+/// Waits until one of the jobs shows such a reason for waiting.
+fn await_reason(scene: &Scene, jobs: &[String], is_it: impl Fn(&str) -> bool) {
+    eventually("a job says why it waits", LONG, || {
+        let mut reasons =
+            jobs.iter().map(|job| scene.api().execution(job)["waiting_reason"].clone());
+        reasons.any(|reason| reason.as_str().is_some_and(&is_it)).then_some(())
+    });
+}
+
 fn each_tenant_has_its_own_limit(scene: &Scene) {
     limits(scene, &["set", "tenant", "--key", "tenant", "--concurrency", "1"]);
     let _workers = ["one", "two"].map(|name| scene.worker(name));
@@ -89,12 +98,7 @@ fn each_tenant_has_its_own_limit(scene: &Scene) {
         tenants.entry(tenant).or_default().push(job);
     }
     let all: Vec<String> = tenants.values().flatten().cloned().collect();
-    eventually("a job says which limit it waits for", LONG, || {
-        let mut reasons =
-            all.iter().map(|job| scene.api().execution(job)["waiting_reason"].clone());
-        let words = "limit tenant:42 is 1/1 (held by 1 worker)";
-        reasons.any(|reason| reason == words).then_some(())
-    });
+    await_reason(scene, &all, |reason| reason == "limit tenant:42 is 1/1 (held by 1 worker)");
     let held = shown(scene, "tenant")["in_use"].clone();
     for gate in held.as_array().expect("gates") {
         assert!(gate["in_flight"].as_u64().is_some_and(|count| count <= 1), "{held:#}");
@@ -124,13 +128,7 @@ fn rate_is_never_exceeded_in_any_window(scene: &Scene) {
     limits(scene, &["set", "slow", "--type", "ledger.run", "--rate", "10/2s"]);
     let _workers = ["one", "two"].map(|name| scene.worker(name));
     let jobs: Vec<String> = (0..25).map(|_| scene.run(Run::short())).collect();
-    eventually("a job says when the rate opens", LONG, || {
-        let mut reasons =
-            jobs.iter().map(|job| scene.api().execution(job)["waiting_reason"].clone());
-        reasons
-            .any(|reason| reason.as_str().is_some_and(|it| it.starts_with("rate slow opens in ")))
-            .then_some(())
-    });
+    await_reason(scene, &jobs, |reason| reason.starts_with("rate slow opens in "));
     await_all(scene, &jobs);
     let claimed: Vec<i64> =
         attempts(scene, &jobs).iter().map(|(claimed, _)| claimed.as_millisecond()).collect();

@@ -6,7 +6,7 @@ use outlast_cli_core::exit::Failure;
 use outlast_cli_core::output::say;
 
 use crate::figures::{Figure, Unit, rate};
-use crate::jobs::{self, NOOP};
+use crate::jobs::{self, Keyed, NOOP};
 use crate::plan::Plan;
 use crate::produce::{Extent, Produced, Producers};
 use crate::target::Target;
@@ -21,15 +21,25 @@ const FILLERS: usize = 4;
 
 /// Enqueues exactly `jobs` jobs, as fast as possible.
 pub(crate) async fn fill(target: &Target, kind: &str, jobs: usize) -> Result<(), Failure> {
+    fill_keyed(target, kind, None, jobs).await
+}
+
+/// As [`fill`]; the jobs may have a key.
+pub(crate) async fn fill_keyed(
+    target: &Target,
+    kind: &str,
+    keyed: Option<Keyed>,
+    jobs: usize,
+) -> Result<(), Failure> {
+    let request =
+        |count| jobs::bulk_request(target.address(), (target.queue(), kind), keyed, count);
     let (full, rest) = (jobs / FILL_BATCH, jobs % FILL_BATCH);
     let mut fillers = Producers::connect(target.address(), FILLERS).await?;
     if full > 0 {
-        let request = jobs::bulk_request(target.address(), target.queue(), kind, FILL_BATCH);
-        fillers.send(&request, Extent::Requests(full)).await?;
+        fillers.send(&request(FILL_BATCH), Extent::Requests(full)).await?;
     }
     if rest > 0 {
-        let request = jobs::bulk_request(target.address(), target.queue(), kind, rest);
-        fillers.send(&request, Extent::Requests(1)).await?;
+        fillers.send(&request(rest), Extent::Requests(1)).await?;
     }
     Ok(())
 }
@@ -46,7 +56,7 @@ pub(crate) async fn single(target: &Target, plan: &Plan) -> Result<Figure, Failu
 pub(crate) async fn bulk(target: &Target, plan: &Plan) -> Result<Figure, Failure> {
     let jobs = plan.jobs.unwrap_or(100_000);
     let batch = plan.batch.min(jobs);
-    let request = jobs::bulk_request(target.address(), target.queue(), NOOP, batch);
+    let request = jobs::bulk_request(target.address(), (target.queue(), NOOP), None, batch);
     let producers = plan.producers.unwrap_or(4);
     let sending = Sending { request, batch, jobs };
     let mut figure = Figure::new("bulk", Unit::PerSecond);

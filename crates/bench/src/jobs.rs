@@ -12,20 +12,48 @@ pub(crate) const PROMPT: &str = "bench.prompt";
 /// Type of the jobs that no worker takes.
 pub(crate) const UNSERVED: &str = "bench.unserved";
 
-fn job(queue: &str, kind: &str) -> String {
-    format!(r#"{{"type":"{kind}","args":[{{"n":1}}],"options":{{"queue":"{queue}"}}}}"#)
+/// Jobs have this key: its first values in turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keyed {
+    pub(crate) name: &'static str,
+    /// How many values there are.
+    pub(crate) values: usize,
+}
+
+/// Different jobs, to be enqueued in turn: one, or one for each value of the key.
+fn jobs(queue: &str, kind: &str, keyed: Option<Keyed>) -> Vec<String> {
+    let job = |keys: &str| {
+        format!(r#"{{"type":"{kind}","args":[{{"n":1}}],"options":{{"queue":"{queue}"{keys}}}}}"#)
+    };
+    let Some(Keyed { name, values }) = keyed else { return vec![job("")] };
+    (0..values).map(|value| job(&format!(r#","keys":{{"{name}":"{value}"}}"#))).collect()
+}
+
+/// The requests that enqueue one job each.
+pub(crate) fn requests(
+    address: &Address,
+    queue: &str,
+    kind: &str,
+    keyed: Option<Keyed>,
+) -> Vec<Arc<[u8]>> {
+    jobs(queue, kind, keyed).iter().map(|job| address.post("/ojs/v1/jobs", job)).collect()
 }
 
 /// The request that enqueues one job.
 pub(crate) fn request(address: &Address, queue: &str, kind: &str) -> Arc<[u8]> {
-    address.post("/ojs/v1/jobs", &job(queue, kind))
+    requests(address, queue, kind, None).swap_remove(0)
 }
 
 /// The request that enqueues many.
-pub(crate) fn bulk_request(address: &Address, queue: &str, kind: &str, jobs: usize) -> Arc<[u8]> {
-    let job = job(queue, kind);
+pub(crate) fn bulk_request(
+    address: &Address,
+    (queue, kind): (&str, &str),
+    keyed: Option<Keyed>,
+    count: usize,
+) -> Arc<[u8]> {
+    let jobs = jobs(queue, kind, keyed);
     let mut body = String::from("{\"jobs\":[");
-    for number in 0..jobs {
+    for (number, job) in jobs.iter().cycle().take(count).enumerate() {
         let comma = if number == 0 { "" } else { "," };
         // Writing to a string cannot fail.
         write!(body, "{comma}{job}").unwrap_or_default();

@@ -17,27 +17,40 @@ pub enum Measurement {
     DrainAcross,
     /// From an enqueue to the start of its handler.
     Latency,
+    /// Jobs per second with keys and limits, compared with jobs that have none.
+    Limits,
     /// From a kill until work continues.
     Restart,
 }
 
 impl Measurement {
     /// What runs when everything is asked for.
-    pub const DEFAULT: [Self; 6] =
-        [Self::Memory, Self::Enqueue, Self::Bulk, Self::Drain, Self::Latency, Self::Restart];
+    pub const DEFAULT: [Self; 7] = [
+        Self::Memory,
+        Self::Enqueue,
+        Self::Bulk,
+        Self::Drain,
+        Self::Latency,
+        Self::Limits,
+        Self::Restart,
+    ];
 
     /// Whether any server will do. The others start, and kill, processes of their own.
     #[must_use]
     pub const fn runs_on_any_server(self) -> bool {
         match self {
             Self::Enqueue | Self::Bulk | Self::Drain | Self::Latency => true,
-            Self::Memory | Self::Restart | Self::DrainRestarted | Self::DrainAcross => false,
+            Self::Memory
+            | Self::Restart
+            | Self::DrainRestarted
+            | Self::DrainAcross
+            | Self::Limits => false,
         }
     }
 
     /// Whether it needs a server of our own, with either store.
     #[must_use]
     pub const fn needs_own_server(self) -> bool {
-        matches!(self, Self::DrainRestarted | Self::DrainAcross)
+        matches!(self, Self::DrainRestarted | Self::DrainAcross | Self::Limits)
     }
 }

@@ -49,11 +49,22 @@ impl Producers {
         request: &Arc<[u8]>,
         extent: Extent,
     ) -> Result<Produced, Failure> {
+        self.send_each(std::slice::from_ref(request), extent).await
+    }
+
+    /// Sends the requests in turn from all connections, each of which begins with another.
+    pub(crate) async fn send_each(
+        &mut self,
+        requests: &[Arc<[u8]>],
+        extent: Extent,
+    ) -> Result<Produced, Failure> {
         let begun = clock::moment();
         let stop = Stop::of(extent, begun);
         let mut running = JoinSet::new();
-        for connection in self.connections.drain(..) {
-            running.spawn(one(connection, Arc::clone(request), stop.clone()));
+        for (nth, connection) in self.connections.drain(..).enumerate() {
+            let mut own = requests.to_vec();
+            own.rotate_left(nth.checked_rem(requests.len()).unwrap_or(0));
+            running.spawn(one(connection, own, stop.clone()));
         }
         let mut produced = Produced::default();
         while let Some(ended) = running.join_next().await {
@@ -95,13 +106,15 @@ impl Stop {
 
 async fn one(
     mut connection: Connection,
-    request: Arc<[u8]>,
+    requests: Vec<Arc<[u8]>>,
     stop: Stop,
 ) -> Result<(Connection, Vec<Duration>), Failure> {
     let mut lengths = Vec::new();
     let mut sent = clock::moment();
+    let mut requests = requests.iter().cycle();
     while stop.take(sent, lengths.len()) {
-        connection.create(&request).await?;
+        let Some(request) = requests.next() else { break };
+        connection.create(request).await?;
         let answered = clock::moment();
         lengths.push(answered.since(sent));
         sent = answered;

@@ -59,8 +59,7 @@ pub fn table(report: &Value) -> String {
 }
 
 fn results(report: &Value) -> Table {
-    let mut table =
-        Table::new(&["WHAT", "MEDIAN", "MIN-MAX OF ROUNDS", "P50", "P99", "OF EMPTY STORE"]);
+    let mut table = Table::new(&["WHAT", "MEDIAN", "MIN-MAX OF ROUNDS", "P50", "P99", "COMPARED"]);
     for result in report["results"].as_array().into_iter().flatten() {
         let number = |name: &str| result.get(name).and_then(Value::as_f64);
         let of_round = |name| number(name).map_or_else(|| "-".to_owned(), precise);
@@ -70,7 +69,9 @@ fn results(report: &Value) -> Table {
         };
         let length =
             |name| number(name).map_or_else(|| "-".to_owned(), |n| format!("{} ms", precise(n)));
-        let part = number("of_empty").map(|part| format!("{:.0} %", part * 100.0));
+        let part = number("of_empty")
+            .or_else(|| number("of_plain"))
+            .map(|part| format!("{:.0} %", part * 100.0));
         table.row(vec![
             text_at(result, "name"),
             format!("{}{unit}", of_round("median")),

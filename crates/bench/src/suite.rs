@@ -18,7 +18,7 @@ use crate::measurement::Measurement;
 use crate::plan::Plan;
 use crate::report::Report;
 use crate::target::Target;
-use crate::{baselines, drain, enqueue, latency, memory, restart, server};
+use crate::{baselines, drain, enqueue, latency, limits, memory, restart, server};
 
 /// Everything that was asked for.
 #[derive(Debug)]
@@ -56,7 +56,11 @@ impl Suite {
             if what.runs_on_any_server() || what.needs_own_server() {
                 // Each has its own store: what one leaves behind is not the next one's load.
                 let mut target = self.target().await?;
-                figures.push(self.one(*what, &mut target).await?);
+                if *what == Measurement::Limits {
+                    figures.extend(limits::measure(&target, &self.plan).await?);
+                } else {
+                    figures.push(self.one(*what, &mut target).await?);
+                }
                 target.close().await?;
             }
         }
@@ -100,8 +104,8 @@ impl Suite {
             Measurement::DrainRestarted => drain::restarted(target, &self.plan).await?,
             Measurement::DrainAcross => drain::across(target, &self.plan).await?,
             Measurement::Latency => latency::measure(target, &self.plan).await?,
-            Measurement::Memory | Measurement::Restart => {
-                return Err(Failure::failed(format!("{what:?} is not measured on a server")));
+            Measurement::Memory | Measurement::Restart | Measurement::Limits => {
+                return Err(Failure::failed(format!("{what:?} is not one figure")));
             }
         };
         if let Some(kib) = target.resident_kib() {

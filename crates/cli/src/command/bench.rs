@@ -35,6 +35,8 @@ enum What {
     DrainAcross,
     /// From an enqueue to the start of its handler, on an idle system
     Latency,
+    /// Enqueue and drain of jobs with keys and limits, compared with jobs that have none
+    Limits,
     /// From a kill -9 of an engine, a worker or a server until work continues
     Restart,
 }
@@ -50,6 +52,7 @@ impl What {
             Self::DrainRestarted => Some(Measurement::DrainRestarted),
             Self::DrainAcross => Some(Measurement::DrainAcross),
             Self::Latency => Some(Measurement::Latency),
+            Self::Limits => Some(Measurement::Limits),
             Self::Restart => Some(Measurement::Restart),
         }
     }
@@ -82,7 +85,8 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Jobs per round [default: enqueue 50000, bulk 100000, drain 100000, drain-restarted and
-    /// drain-across 200000, latency 1000]
+    /// drain-across 200000, latency 1000,
+    /// limits 20000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     jobs: Option<u32>,
     /// Seconds per round of enqueue and bulk, instead of a number of jobs
@@ -162,7 +166,7 @@ impl Args {
             what.runs_on_any_server() || (what.needs_own_server() && self.database.is_some())
         };
         if is_named && !wanted.iter().all(of_named) {
-            let what = "memory, restart and drain-restarted start servers of their own, \
+            let what = "memory, restart, limits and drain-restarted start servers of their own, \
                         the first two with the embedded store";
             return Err(Failure::usage(what)
                 .with_hint("add --embedded, or leave --server and --database out"));

@@ -13,7 +13,7 @@
 //! - [`ojs`]: the Open Job Spec: envelopes, retry policies, errors, workers, queues
 //! - [`execution`]: the executions API
 //! - [`limit`]: limits, and rates such as `100/1m`
-//! - [`nearest`]: the name that was most likely meant
+//! - [`nearest`]: the known name that a wrong one is most like
 #![warn(missing_docs)]
 
 pub mod duration;

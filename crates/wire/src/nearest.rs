@@ -1,4 +1,4 @@
-//! The name that somebody most likely meant.
+//! The known name that a wrong one is most like.
 
 /// Returns the known name that is most like `name`, if one is: by Jaro-Winkler similarity, which is
 /// between 0 and 1, and without regard to case.

@@ -194,6 +194,20 @@ fn a_bench_that_is_stopped_takes_its_server_and_its_store_along() {
 }
 
 #[test]
+fn limits_are_measured_beside_jobs_that_have_none() {
+    let report = bench(&["limits", "--rounds", "2", "--jobs", "60", "--embedded"]);
+    let cases = ["plain", "keyed", "open", "tight", "full"];
+    let all = cases.iter().flat_map(|case| ["enqueue", "drain"].map(|what| (what, *case)));
+    let expected: Vec<String> = all.map(|(what, case)| format!("limits.{what}.{case}")).collect();
+    assert_eq!(names(&report), expected);
+    for name in &expected {
+        let result = result(&report, name);
+        assert_eq!(check_shape(result, &["per_second"]), 2, "{result}");
+        assert_eq!(result["of_plain"].is_f64(), !name.ends_with("plain"), "{result}");
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused_in_words() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |arguments: &[&str], code: i32, named: &str| {

@@ -235,6 +235,9 @@ table outlast.migration
 table outlast.queue
     name text not null
     paused boolean not null
+    settings text
+    set_by text
+    set_at bigint
     queue_pkey PRIMARY KEY (name)
 
 table outlast.ready with (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=5000, autovacuum_vacuum_cost_delay=0, autovacuum_analyze_scale_factor=0.2)

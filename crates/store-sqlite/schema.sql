@@ -228,7 +228,7 @@ CREATE TABLE meta (
 CREATE TABLE queue (
     name text primary key,
     paused integer not null
-) without rowid;
+, settings text, set_by text, set_at integer) without rowid;
 
 CREATE TABLE ready (
     class integer not null,

@@ -55,7 +55,7 @@ enum Command {
     /// List, show, cancel and retry jobs; read their output
     #[command(subcommand)]
     Jobs(jobs::Command),
-    /// List, pause and resume queues
+    /// List, pause, resume and set queues
     #[command(subcommand)]
     Queues(queues::Command),
     /// Limit how many jobs run at a time or start in a period

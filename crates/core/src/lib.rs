@@ -13,6 +13,7 @@
 //! - [`limit`]: which jobs an operator limits, and which gates they pass
 //! - [`keys`]: what a job is counted by
 //! - [`labels`]: what workers are chosen by
+//! - [`queue`]: what is set for a queue
 //! - [`selector`]: which workers a job accepts
 //! - [`evidence`]: how an end is known
 //! - [`lease`]: who may speak for an attempt, and when time alone may end that right
@@ -42,6 +43,7 @@ pub mod leadership;
 pub mod lease;
 pub mod limit;
 pub mod limits;
+pub mod queue;
 pub mod retry;
 pub mod selector;
 pub mod time;

@@ -27,6 +27,7 @@ mod metrics;
 mod ojs;
 mod openapi;
 mod orders;
+mod queues;
 mod request;
 mod responder;
 mod response;
@@ -89,6 +90,7 @@ pub fn router(engine: Engine) -> Router {
         .merge(catalog::routes())
         .merge(workers::routes())
         .merge(limits::routes())
+        .merge(queues::routes())
         .merge(doctor::routes())
         .merge(events::routes())
         .merge(health::routes())

@@ -35,6 +35,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "0005_placement_by_sql",
         text: include_str!("../migrations/0005_placement_by_sql.sql"),
     },
+    Migration {
+        name: "0006_queue_settings",
+        text: include_str!("../migrations/0006_queue_settings.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

@@ -17,6 +17,7 @@ use outlast_store::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, OldestClaimable,
     Page, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
+use outlast_store::queue::QueueRecord;
 use outlast_store::record::{
     AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
 };
@@ -297,6 +298,10 @@ impl Store for PostgresStore {
 
     async fn gate_holders(&self, gate: GateId, max: u32) -> Result<Vec<GateHolder>, StoreError> {
         read::limit::holders(&self.inner.readers.get().await?, gate, max).await
+    }
+
+    async fn queue_settings(&self) -> Result<Vec<QueueRecord>, StoreError> {
+        read::queue::settings(&self.inner.background.get().await?).await
     }
 
     async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError> {

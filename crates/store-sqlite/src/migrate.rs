@@ -15,6 +15,10 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0001_first", text: include_str!("../migrations/0001_first.sql") },
     Migration { name: "0002_keys", text: include_str!("../migrations/0002_keys.sql") },
     Migration { name: "0003_limits", text: include_str!("../migrations/0003_limits.sql") },
+    Migration {
+        name: "0004_queue_settings",
+        text: include_str!("../migrations/0004_queue_settings.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

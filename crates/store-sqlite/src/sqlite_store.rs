@@ -17,6 +17,7 @@ use outlast_store::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, OldestClaimable,
     Page, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
+use outlast_store::queue::QueueRecord;
 use outlast_store::record::{
     AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
 };
@@ -241,6 +242,10 @@ impl Store for SqliteStore {
 
     async fn gate_holders(&self, gate: GateId, max: u32) -> Result<Vec<GateHolder>, StoreError> {
         self.read(move |db| read::limit::holders(db, gate, max)).await
+    }
+
+    async fn queue_settings(&self) -> Result<Vec<QueueRecord>, StoreError> {
+        self.read_in_background(|db| read::queue::settings(db, None)).await
     }
 
     async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError> {

@@ -14,13 +14,14 @@
 //! - [`loaded`]: jobs and workers as a backend reads them
 //! - [`step`]: a decision becomes rows, counts, events and the reply
 //! - [`limit`]: which claimable jobs limits let start
-//! - [`enqueue`], [`claim`], [`report`], [`order`], [`sweep`], [`worker`]: the commands
+//! - [`enqueue`], [`claim`], [`report`], [`order`], [`queue`], [`sweep`], [`worker`]: the commands
 
 pub mod claim;
 pub mod enqueue;
 pub mod limit;
 pub mod loaded;
 pub mod order;
+pub mod queue;
 pub mod report;
 pub mod step;
 pub mod sweep;

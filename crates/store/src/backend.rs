@@ -9,12 +9,14 @@
 //! A backend finds rows, locks them and writes them. It decides nothing. Claims and extensions
 //! are set-based SQL, so each backend has its own; what they decide is in [`crate::apply`].
 //!
-//! - [`enqueue`], [`report`], [`order`], [`limit`], [`sweep`], [`worker`], [`leadership`]: the commands
+//! - [`enqueue`], [`report`], [`order`], [`limit`], [`queue`], [`sweep`], [`worker`], [`leadership`]: the
+//!   commands
 
 pub mod enqueue;
 pub mod leadership;
 pub mod limit;
 pub mod order;
+pub mod queue;
 pub mod report;
 pub mod sweep;
 pub mod worker;
@@ -41,6 +43,7 @@ use crate::command::{
 };
 use crate::idempotency::{EnqueueOnce, Fingerprint};
 use crate::limit::LimitRecord;
+use crate::queue::QueueRecord;
 use crate::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Moved, Pruned, Reply};
 use crate::rules::Context;
 
@@ -228,6 +231,13 @@ pub trait Backend {
     /// Deletes a limit.
     fn delete_limit(&mut self, name: &LimitName) -> Result<(), Self::Error>;
 
+    /// Loads the settings of a queue, if any were ever made. Until the batch ends, no claim is made
+    /// by limits or settings, and no others are set.
+    async fn find_queue(&mut self, queue: &str) -> Result<Option<QueueRecord>, Self::Error>;
+
+    /// Stores the settings of a queue, in place of those it had.
+    fn write_queue(&mut self, record: &QueueRecord) -> Result<(), Self::Error>;
+
     /// Loads the leader of a task; `lock` keeps it in place until the batch ends.
     async fn find_leadership(
         &mut self,
@@ -322,6 +332,7 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
         Command::Queue(order) => order::queue(b, order)?,
         Command::SetLimit(order) => Reply::LimitChanged(limit::set(b, order).await?),
         Command::RemoveLimit(order) => Reply::LimitChanged(limit::remove(b, order).await?),
+        Command::SetQueue(order) => Reply::QueueSet(queue::set(b, order).await?),
         Command::Sweep(sweep) => Reply::Swept(sweep::sweep(b, sweep).await?),
         Command::Strand(strand) => Reply::Stranded(sweep::strand(b, strand).await?),
         Command::Leadership(ask) => Reply::Leadership(leadership::leadership(b, ask).await?),

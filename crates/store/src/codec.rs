@@ -11,6 +11,7 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Outcome, Overlap, Rules, State};
 use outlast_core::keys::Keys;
 use outlast_core::limit::GateId;
+use outlast_core::queue::{Fair, QueueSettings};
 use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
 use outlast_core::selector::{Placement, Selector};
 use outlast_core::time::{Span, Timestamp};
@@ -127,6 +128,34 @@ pub fn keys_of(text: Option<&str>) -> Result<Keys, StoreError> {
 pub fn gates_text(gates: &[GateId]) -> Option<String> {
     let numbers: Vec<String> = gates.iter().map(|gate| gate.0.to_string()).collect();
     (!numbers.is_empty()).then(|| numbers.join(","))
+}
+
+#[derive(Serialize, Deserialize)]
+struct SettingsText {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fair_by: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    weights: BTreeMap<String, u32>,
+}
+
+/// Returns the text of a queue's settings.
+#[must_use]
+pub fn settings_text(settings: &QueueSettings) -> String {
+    let fair = settings.fair.as_ref();
+    let text = SettingsText {
+        fair_by: fair.map(|fair| fair.key.clone()),
+        weights: fair.map(|fair| fair.weights.clone()).unwrap_or_default(),
+    };
+    serde_json::to_string(&text).unwrap_or_default()
+}
+
+/// Returns the settings of a queue that a text stands for.
+///
+/// # Errors
+/// Returns [`StoreError::Corrupt`] when the text is not one that [`settings_text`] wrote.
+pub fn settings_of(text: &str) -> Result<QueueSettings, StoreError> {
+    let SettingsText { fair_by, weights } = parse(text, "settings of a queue")?;
+    Ok(QueueSettings { fair: fair_by.map(|key| Fair { key, weights }) })
 }
 
 #[derive(Default, Serialize, Deserialize)]

@@ -16,6 +16,7 @@ use crate::arrival::EnqueueArrived;
 use crate::idempotency::EnqueueOnce;
 pub use crate::job::{ClassId, ClassKey, First, NewJob, Origin, Payload, Route};
 pub use crate::limit::{RemoveLimit, SetLimit};
+pub use crate::queue::SetQueue;
 
 /// Commands to apply as one transaction.
 #[derive(Clone, Debug)]
@@ -85,6 +86,8 @@ pub enum Command {
     Strand(Strand),
     /// Stops or allows fetching from a queue.
     Queue(QueueOrder),
+    /// Changes settings of a queue.
+    SetQueue(Box<SetQueue>),
     /// Sets a limit.
     SetLimit(Box<SetLimit>),
     /// Removes a limit.

@@ -41,6 +41,7 @@ pub mod limit;
 pub mod order;
 pub mod placement;
 pub mod plain;
+pub mod queue;
 pub mod race;
 pub mod random;
 pub mod read;
@@ -107,6 +108,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         sweep::cases(),
         leadership::cases(),
         limit::cases(),
+        queue::cases(),
         read::cases(),
         durable::cases(),
     ] {

@@ -88,6 +88,8 @@ pub enum EventName {
     QueuePaused,
     #[serde(rename = "queue.resumed")]
     QueueResumed,
+    #[serde(rename = "queue.set")]
+    QueueSet,
     #[serde(rename = "limit.set")]
     LimitSet,
     #[serde(rename = "limit.removed")]

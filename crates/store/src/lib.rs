@@ -16,6 +16,7 @@
 //! - [`query`]: what can be read outside a batch
 //! - [`event`]: the event log's entries; [`cursor`]: where a reader is in it
 //! - [`limit`]: limits, and what they hold back
+//! - [`queue`]: settings of queues
 //! - [`list`]: how a page of a list is found
 //! - [`migration`]: which migrations a store has
 //! - [`prune`]: how far the deletion of old history has come
@@ -47,6 +48,7 @@ pub mod model;
 pub mod partitions;
 pub mod prune;
 pub mod query;
+pub mod queue;
 pub mod record;
 pub mod reply;
 pub mod retire;

@@ -43,6 +43,7 @@ use crate::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, OldestClaimable,
     Page, QueuePause, QueueStats, WorkerPage, WorkerQuery,
 };
+use crate::queue::QueueRecord;
 use crate::record::{
     AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
 };
@@ -178,6 +179,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::ForgetDeadLetter(order) => tx.forget_dead_letter(order),
         Command::SetLimit(order) => Reply::LimitChanged(tx.set_limit(order)),
         Command::RemoveLimit(order) => Reply::LimitChanged(tx.remove_limit(order)),
+        Command::SetQueue(order) => Reply::QueueSet(tx.set_queue(order)),
         Command::Sweep(sweep) => Reply::Swept(tx.sweep(sweep)),
         Command::Strand(strand) => Reply::Stranded(tx.strand(strand)),
         Command::Queue(order) => tx.queue(order),
@@ -294,6 +296,10 @@ impl Store for ModelStore {
 
     async fn gate_holders(&self, gate: GateId, max: u32) -> Result<Vec<GateHolder>, StoreError> {
         Ok(self.open()?.gate_holders(gate, max))
+    }
+
+    async fn queue_settings(&self) -> Result<Vec<QueueRecord>, StoreError> {
+        Ok(self.open()?.settings.values().cloned().collect())
     }
 
     async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError> {

@@ -249,7 +249,7 @@ impl QueueStats {
     }
 }
 
-/// A queue that was paused or resumed.
+/// A queue that was paused, resumed or set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuePause {
     /// Name.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Outcome, Refusal, State};
 use outlast_core::leadership::{Leadership, LeadershipRefusal};
+use outlast_core::queue::QueueRefusal;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
 
@@ -13,6 +14,7 @@ use crate::idempotency::{EnqueueOnceRefusal, EnqueuedOnce};
 use crate::job::{ClassId, ClassKey};
 pub use crate::job::{EnqueueRefusal, Enqueued};
 use crate::limit::{LimitChange, LimitRefusal};
+use crate::queue::QueueChanged;
 use crate::record::StoredJob;
 
 /// A batch that was committed.
@@ -62,6 +64,8 @@ pub enum Reply {
     Pruned(Result<Pruned, LeadershipRefusal>),
     /// Of `SetLimit` and `RemoveLimit`: what changed, or why nothing did.
     LimitChanged(Result<LimitChange, LimitRefusal>),
+    /// Of `SetQueue`: whether anything changed, or why nothing did.
+    QueueSet(Result<QueueChanged, QueueRefusal>),
     /// Of `Queue`, `Log`, `Reset`, and of `ForgetWorker` and `ForgetDeadLetter` when there
     /// was something to forget.
     Done,

@@ -16,10 +16,12 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use serde_json::json;
 
+use crate::apply::queue;
 use crate::command::{
     EndDetail, Fence, Finish, LeadershipRequest, Origin, ReportedOutcome, Reporter, Stream,
 };
 use crate::event::{Event, EventName};
+use crate::queue::QueueRecord;
 use crate::record::StoredJob;
 use crate::reply::MoveRefusal;
 
@@ -439,6 +441,15 @@ pub fn queue_event(queue: &str, paused: bool, at: Timestamp, by: &str) -> Event 
     let kind = if paused { EventName::QueuePaused } else { EventName::QueueResumed };
     let none = WorkerId(uuid::Uuid::nil());
     Event { worker: None, queue: Some(queue.to_owned()), ..worker_event(none, kind, at, by, "") }
+}
+
+/// Returns the event of settings of a queue that were changed; the evidence says what is set now.
+#[must_use]
+pub fn settings_event(record: &QueueRecord) -> Event {
+    let (at, none) = (record.set_at, WorkerId(uuid::Uuid::nil()));
+    let words = queue::words(&record.settings);
+    let event = worker_event(none, EventName::QueueSet, at, &record.set_by, words);
+    Event { worker: None, queue: Some(record.queue.clone()), ..event }
 }
 
 /// Returns the name of a worker's move in the event log; beats have none.

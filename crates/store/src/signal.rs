@@ -70,7 +70,7 @@ pub enum Signal {
     /// Attempts ended that limits counted: jobs that wait for a limit may start.
     #[serde(rename = "g")]
     Freed,
-    /// A limit was set or removed.
+    /// A limit was set or removed, or settings of a queue were changed.
     #[serde(rename = "k")]
     Limits,
     /// Hints of this server were lost: the receiver reads the store.

@@ -20,6 +20,7 @@ use crate::query::{
     Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, OldestClaimable,
     Page, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
+use crate::queue::QueueRecord;
 use crate::record::{
     AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
 };
@@ -108,7 +109,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns attempts that a gate counts, oldest first, at most `max`.
     async fn gate_holders(&self, gate: GateId, max: u32) -> Result<Vec<GateHolder>, StoreError>;
 
-    /// Returns the queues that were ever paused or resumed, by name.
+    /// Returns the queues that settings were ever made for, by name.
+    async fn queue_settings(&self) -> Result<Vec<QueueRecord>, StoreError>;
+
+    /// Returns the queues that were ever paused, resumed or set, by name.
     async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError>;
 
     /// Returns the classes that have claimable jobs, and how many: counting stops at `max` of

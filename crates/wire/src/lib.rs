@@ -14,6 +14,7 @@
 //! - [`execution`]: the executions API
 //! - [`limit`]: limits, and rates such as `100/1m`
 //! - [`nearest`]: the known name that a wrong one is most like
+//! - [`queue`]: settings of queues
 #![warn(missing_docs)]
 
 pub mod duration;
@@ -25,6 +26,7 @@ pub mod limit;
 pub mod nearest;
 pub mod ojs;
 pub mod placement;
+pub mod queue;
 pub mod time;
 
 pub use fault::{Fault, FaultKind};

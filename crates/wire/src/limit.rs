@@ -8,9 +8,8 @@ use serde_json::Value;
 
 use crate::duration;
 use crate::fault::Fault;
-use crate::json;
 use crate::json::fields::{given, text};
-use crate::nearest::nearest;
+use crate::json::{self, unknown_field};
 use crate::ojs::names;
 
 /// Fields of the body.
@@ -32,7 +31,7 @@ pub fn read(name: LimitName, body: &[u8]) -> Result<Limit, Fault> {
         return Err(Fault::payload("request body must be a JSON object"));
     };
     if let Some(field) = fields.keys().find(|field| !KNOWN.contains(&field.as_str())) {
-        return Err(unknown(field));
+        return Err(unknown_field(KNOWN, field));
     }
     let scope = scope(text(&fields, "scope")?, text(&fields, "of")?)?;
     let concurrency = given(&fields, "concurrency").map(concurrency).transpose()?;
@@ -50,13 +49,6 @@ pub fn read(name: LimitName, body: &[u8]) -> Result<Limit, Fault> {
 /// Returns what it may consist of.
 pub fn name(text: &str) -> Result<LimitName, Fault> {
     LimitName::new(text).map_err(|_not| Fault::field("name", name_problem()))
-}
-
-fn unknown(field: &str) -> Fault {
-    let known = KNOWN.join(", ");
-    let near = nearest(field, KNOWN, 0.7);
-    let meant = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-    Fault::field(field, format!("is not known{meant}; known fields are {known}"))
 }
 
 fn scope(kind: Option<&str>, of: Option<&str>) -> Result<Scope, Fault> {

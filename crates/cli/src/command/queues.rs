@@ -1,13 +1,13 @@
-//! `outlast queues`: list, pause, resume, stats.
+//! `outlast queues`: list, show, set, pause, resume, stats.
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::{Exit, Failure};
-use outlast_cli_core::output::{Column, Table, escape, text_at};
+use outlast_cli_core::output::{Column, Table, at, escape, fields, text_at, when};
 use outlast_wire::nearest::nearest;
 use serde_json::{Value, json};
 
-use super::Target;
+use super::{Target, field_flags};
 use crate::config::Environment;
 use crate::output;
 
@@ -18,6 +18,10 @@ const NAMED_MAX: usize = 10;
 pub(crate) enum Command {
     /// List queues
     List(List),
+    /// Show a queue and its settings
+    Show(One),
+    /// Change settings of a queue; what is not named stays as it is
+    Set(Set),
     /// Pause a queue: it accepts jobs, but none are started
     Pause(Pause),
     /// Resume a queue
@@ -49,6 +53,33 @@ pub(crate) struct Pause {
     create: bool,
 }
 
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("setting").required(true).multiple(true))]
+pub(crate) struct Set {
+    /// Queue; it need not have had a job yet
+    queue: String,
+    /// Share the slots fairly between the values of this key; `none` takes the oldest job first
+    #[arg(long, value_name = "KEY", group = "setting")]
+    fair_by: Option<String>,
+    /// Weight of a value's share, 1 to 1000, such as tenant:42=3; 1 is that of all others
+    #[arg(long = "weight", value_name = "KEY:VALUE=N", group = "setting", value_parser = weight)]
+    weights: Vec<(String, u32)>,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Removes a setting.
+const NONE: &str = "none";
+
+/// Where the settings are given.
+const FLAGS: &[(&str, &str)] =
+    &[("name", "QUEUE"), ("fair_by", "--fair-by"), ("weights", "--weight")];
+
+/// Checks a weight.
+fn weight(text: &str) -> Result<(String, u32), String> {
+    outlast_wire::queue::weight(text)
+}
+
 const COLUMNS: &[Column] = &[
     ("QUEUE", |queue| text_at(queue, "name")),
     ("STATUS", |queue| {
@@ -63,12 +94,17 @@ const COLUMNS: &[Column] = &[
     ("DISCARDED", |queue| text_at(queue, "discarded")),
 ];
 
+/// What the list has beside the counts.
+const SETTINGS: Column = ("SETTINGS", |queue| match settings(queue).as_slice() {
+    [] => "-".to_owned(),
+    some => some.join(", "),
+});
+
 pub(crate) async fn run(command: Command, environment: &Environment) -> Result<Exit, Failure> {
     let (target, answer) = match &command {
-        Command::List(args) => {
-            let client = args.target.client(environment)?;
-            (&args.target, client.get(&["ojs", "v1", "queues"], &[]).await?)
-        }
+        Command::List(args) => return list(args, environment).await,
+        Command::Show(args) => return show(args, environment).await,
+        Command::Set(args) => return set(args, environment).await,
         Command::Pause(Pause { one, create }) => {
             if !create {
                 check_known(one, environment).await?;
@@ -82,19 +118,76 @@ pub(crate) async fn run(command: Command, environment: &Environment) -> Result<E
             (&args.target, client.get(&path, &[]).await?)
         }
     };
-    match answer.get("queues").and_then(Value::as_array) {
-        Some(queues) => {
-            let queues: Vec<Value> = queues.iter().map(named).collect();
-            output::print_list(target.output, &queues, COLUMNS)?;
-        }
-        None => {
-            let queue = answer.get("queue").cloned().unwrap_or(answer);
-            output::print_one(target.output, &queue, |queue| {
-                Table::of(std::slice::from_ref(queue), COLUMNS).to_string()
-            })?;
-        }
-    }
+    let queue = answer.get("queue").cloned().unwrap_or(answer);
+    output::print_one(target.output, &queue, |queue| {
+        Table::of(std::slice::from_ref(queue), COLUMNS).to_string()
+    })?;
     Ok(Exit::Ok)
+}
+
+fn path(queue: &str) -> [&str; 4] {
+    ["api", "v1", "queues", queue]
+}
+
+async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
+    let client = args.target.client(environment)?;
+    let answer = client.get(&["api", "v1", "queues"], &[]).await?;
+    let queues = answer.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    output::print_list(args.target.output, queues, &[COLUMNS, &[SETTINGS]].concat())?;
+    Ok(Exit::Ok)
+}
+
+async fn show(args: &One, environment: &Environment) -> Result<Exit, Failure> {
+    let client = args.target.client(environment)?;
+    let answer = client.get(&path(&args.queue), &[]).await;
+    let answer = answer.map_err(|failure| field_flags::in_flags(failure, FLAGS))?;
+    print(&args.target, answer)
+}
+
+async fn set(args: &Set, environment: &Environment) -> Result<Exit, Failure> {
+    let client = args.target.client(environment)?;
+    let mut body = json!({});
+    if let Some(key) = &args.fair_by {
+        body["fair_by"] = if key == NONE { Value::Null } else { key.as_str().into() };
+    }
+    for (of, weight) in &args.weights {
+        body["weights"][of] = (*weight).into();
+    }
+    let answer = client.put(&path(&args.queue), &body).await;
+    let answer = answer.map_err(|failure| field_flags::in_flags(failure, FLAGS))?;
+    print(&args.target, answer)
+}
+
+fn print(target: &Target, answer: Value) -> Result<Exit, Failure> {
+    let queue = answer.get("data").cloned().unwrap_or(answer);
+    output::print_one(target.output, &queue, page)?;
+    Ok(Exit::Ok)
+}
+
+/// What is set for a queue, each in a few words.
+fn settings(queue: &Value) -> Vec<String> {
+    let fair = at(queue, "fair_by").map(|_| format!("fair by {}", text_at(queue, "fair_by")));
+    fair.into_iter().collect()
+}
+
+fn page(queue: &Value) -> String {
+    let weights = queue.get("weights").and_then(Value::as_object);
+    let weights: Vec<String> = weights
+        .into_iter()
+        .flatten()
+        .map(|(of, weight)| format!("{}={weight}", escape(of)))
+        .collect();
+    let weights = if weights.is_empty() { "-".to_owned() } else { weights.join(", ") };
+    let mut page = fields(&[
+        ("queue", text_at(queue, "name")),
+        ("fair by", text_at(queue, "fair_by")),
+        ("weights", weights),
+        ("set", when(queue, "set_at")),
+        ("by", text_at(queue, "set_by")),
+    ]);
+    page.push('\n');
+    page.push_str(&Table::of(std::slice::from_ref(queue), COLUMNS).to_string());
+    page
 }
 
 /// A queue of which only the name is known, in the form of the others.
@@ -141,4 +234,46 @@ pub(super) async fn unknown(client: &Client, wanted: &str) -> Result<Option<Unkn
 async fn order(args: &One, environment: &Environment, verb: &str) -> Result<Value, Failure> {
     let client = args.target.client(environment)?;
     client.post(&["ojs", "v1", "queues", &args.queue, verb], &json!({})).await
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(subcommand)]
+        command: Command,
+    }
+
+    #[test]
+    fn set_needs_a_setting() {
+        let set = |words: &[&str]| Line::try_parse_from([&["queues", "set", "q"], words].concat());
+        let refused = set(&[]).expect_err("a refusal").to_string();
+        assert!(refused.contains("--fair-by <KEY>"), "{refused}");
+        let refused = set(&["--weight", "42=3"]).expect_err("a refusal").to_string();
+        assert!(refused.contains("not KEY:VALUE=N, such as tenant:42=3"), "{refused}");
+        set(&["--fair-by", "tenant", "--weight", "tenant:42=3", "--weight", "tenant:7=2"]).unwrap();
+        set(&["--weight", "tenant:42=1"]).unwrap();
+    }
+
+    #[test]
+    fn tables_fit_a_hundred_columns_and_say_what_is_set() {
+        let queue = json!({"name": "mail", "status": "active", "paused": false, "available": 1000000,
+            "active": 1000, "scheduled": 1000, "pending": 0, "retryable": 1000,
+            "completed": 1000000, "cancelled": 0, "discarded": 1000, "fair_by": "tenant",
+            "weights": {"tenant:42": 3, "tenant:7": 2},
+            "set_by": "api: anonymous (outlast-cli/0.1.0)", "set_at": "2026-11-22T13:46:21.211Z"});
+        let table = Table::for_pipe(std::slice::from_ref(&queue), &[COLUMNS, &[SETTINGS]].concat())
+            .to_string();
+        let page = page(&queue);
+        for shown in [&table, &page] {
+            assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
+        }
+        assert!(table.contains("fair by tenant"), "{table}");
+        assert!(page.contains("tenant:42=3, tenant:7=2"), "{page}");
+    }
 }

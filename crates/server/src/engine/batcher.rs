@@ -243,6 +243,7 @@ fn lane_of(command: &Command) -> Lane {
         | Command::Sweep(_)
         | Command::Strand(_)
         | Command::Queue(_)
+        | Command::SetQueue(_)
         | Command::SetLimit(_)
         | Command::RemoveLimit(_)
         | Command::Progress(_)

@@ -22,7 +22,7 @@ pub(crate) struct Look {
     /// The paused queues, if this server knows of any.
     pub(crate) paused: HashSet<String>,
     pub(crate) classes: Vec<Claimable>,
-    /// The limits in force.
+    /// The limits and settings in force.
     pub(crate) limits: Limits,
 }
 
@@ -43,7 +43,7 @@ pub(crate) async fn look_for_claimable(
         false => Vec::new(),
     };
     let paused = paused.into_iter().filter(|queue| queue.paused).map(|queue| queue.name).collect();
-    let limits = store.limits().await?.into_iter().map(|record| record.limit).collect();
+    let limits = Limits::of(store.limits().await?, store.queue_settings().await?);
     let max = count_max(shared.claimable_classes());
     let classes = store.claimable(max).await?;
     shared.set_claimable_classes(classes.len());

@@ -10,7 +10,7 @@ mod events;
 mod heartbeats;
 mod jobs;
 pub(super) mod plain_workers;
-mod queues;
+pub(super) mod queues;
 mod reports;
 mod service;
 

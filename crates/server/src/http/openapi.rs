@@ -75,7 +75,10 @@ fn tag(path: &str) -> &str {
     let path = path.strip_prefix("/api/v1").unwrap_or(path);
     match path.split('/').nth(1) {
         Some("ojs") => "open job spec",
-        Some(word @ ("executions" | "events" | "workers" | "limits" | "actions" | "packs")) => word,
+        Some(
+            word
+            @ ("executions" | "events" | "workers" | "limits" | "queues" | "actions" | "packs"),
+        ) => word,
         _ => "service",
     }
 }

@@ -17,7 +17,7 @@ use native::{
     action, attempt, doctor, event, execution, execution_request, limit, limit_in_list,
     limit_request, worker,
 };
-use ojs::{job, job_request, queue};
+use ojs::{job, job_request, queue, queue_request, queue_set};
 
 /// Bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,9 @@ pub(crate) enum Schema {
     LimitRequest,
     Limits,
     LimitGone,
+    QueueSet,
+    QueuesSet,
+    QueueRequest,
     Doctor,
     Live,
     Ready,
@@ -122,6 +125,9 @@ impl Schema {
             Self::LimitRequest => limit_request(),
             Self::Limits => object(&[("data", list(limit_in_list()))]),
             Self::LimitGone => data(object(&[("name", text()), ("removed", flag())])),
+            Self::QueueSet => data(named("QueueSet")),
+            Self::QueuesSet => object(&[("data", list(named("QueueSet")))]),
+            Self::QueueRequest => queue_request(),
             Self::Text | Self::Page => text(),
             Self::Description => json!({"type": "object", "required": ["openapi", "paths"]}),
             Self::Live => {
@@ -183,6 +189,7 @@ pub(crate) fn components() -> Value {
         "Worker": worker(),
         "Limit": limit(),
         "Queue": queue(),
+        "QueueSet": queue_set(),
         "Job": job(),
         "JobRequest": job_request(),
     })

@@ -32,11 +32,12 @@ An error is `{\"error\": {\"code\", \"message\", \"retryable\", \"request_id\", 
 path does not support is refused with 405 `method_not_allowed`; `Allow` lists those that it does.
 ";
 
-const TAGS: [(&str, &str); 8] = [
+const TAGS: [(&str, &str); 9] = [
     ("executions", "Executions"),
     ("events", "Events"),
     ("workers", "Workers"),
     ("limits", "Limits"),
+    ("queues", "Queues"),
     ("actions", "Actions"),
     ("packs", "Packs"),
     ("open job spec", "Open Job Spec"),

@@ -18,5 +18,6 @@ mod limits;
 mod long_polls;
 mod openapi;
 mod placement;
+mod queues;
 mod reports;
 mod workers;

@@ -263,6 +263,17 @@ async fn order_workers(api: &mut Described) {
     api.ask(Method::DELETE, "/api/v1/workers/w", None).await.expect(200);
 }
 
+async fn set_queues(api: &mut Described) {
+    let fair = json!({"fair_by": "tenant", "weights": {"tenant:42": 3}});
+    api.ask(Method::PUT, "/api/v1/queues/fair", Some(fair)).await.expect(200);
+    for path in ["queues", "queues/fair"] {
+        api.ask(Method::GET, &format!("/api/v1/{path}"), None).await.expect(200);
+    }
+    api.ask(Method::GET, "/api/v1/queues/nosuch", None).await.expect(404);
+    let wrong = json!({"weights": {"account:42": 3}});
+    api.ask(Method::PUT, "/api/v1/queues/fair", Some(wrong)).await.expect(422);
+}
+
 async fn set_limits(api: &mut Described) {
     let limit = json!({"scope": "type", "of": "t", "concurrency": 5, "rate": "100/1m"});
     api.ask(Method::PUT, "/api/v1/limits/stripe", Some(limit.clone())).await.expect(201);
@@ -291,6 +302,7 @@ async fn every_route_answers_as_it_is_described() {
     look_at_executions(&mut api, "/executions").await;
     look_at_everything_else(&mut api).await;
     set_limits(&mut api).await;
+    set_queues(&mut api).await;
     order_workers(&mut api).await;
     api.post("/ojs/v1/admin/reset", json!({})).await.expect(200);
     let described: BTreeSet<(String, String)> = api.document["paths"]

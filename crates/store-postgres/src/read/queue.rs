@@ -5,12 +5,14 @@ use std::collections::HashMap;
 use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_core::time::Timestamp;
-use outlast_store::StoreError;
 use outlast_store::command::ClassId;
 use outlast_store::query::{
     Claimable, ClassBacklog, OldestClaimable, QueuePause, QueueStats, looked_at, queues_of,
 };
+use outlast_store::queue::QueueRecord;
 use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
+use outlast_store::{StoreError, codec};
+use tokio_postgres::Row;
 
 use crate::read::Reader;
 use crate::row::{self, class_of, get};
@@ -77,6 +79,24 @@ pub(crate) async fn pauses(reader: &Reader) -> Result<Vec<QueuePause>, StoreErro
     let rows =
         reader.all("select name, paused from queue order by name collate \"C\"", &[]).await?;
     rows.iter().map(|row| Ok(QueuePause { name: get(row, 0)?, paused: get(row, 1)? })).collect()
+}
+
+/// The settings of all queues.
+pub(crate) const SETTINGS: &str = "select name, settings, set_by, set_at from queue
+     where settings is not null order by name collate \"C\"";
+
+/// Reads the settings of a queue.
+pub(crate) fn settings_of(row: &Row) -> Result<QueueRecord, StoreError> {
+    Ok(QueueRecord {
+        queue: get(row, 0)?,
+        settings: codec::settings_of(get(row, 1)?)?,
+        set_by: get(row, 2)?,
+        set_at: row::time(row, 3)?,
+    })
+}
+
+pub(crate) async fn settings(reader: &Reader) -> Result<Vec<QueueRecord>, StoreError> {
+    reader.all(SETTINGS, &[]).await?.iter().map(settings_of).collect()
 }
 
 /// Those that are next in line at each priority of these classes.

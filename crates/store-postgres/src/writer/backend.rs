@@ -19,6 +19,7 @@ use outlast_store::command::{
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::limit::LimitRecord;
 use outlast_store::prune::PruneCursors;
+use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Pruned, Reply};
 use outlast_store::rules::Context;
 
@@ -263,6 +264,15 @@ impl Backend for Tx<'_> {
 
     fn delete_limit(&mut self, name: &LimitName) -> Result<(), Failure> {
         self.remove_limit(name);
+        Ok(())
+    }
+
+    async fn find_queue(&mut self, queue: &str) -> Result<Option<QueueRecord>, Failure> {
+        self.lock_settings(queue).await
+    }
+
+    fn write_queue(&mut self, record: &QueueRecord) -> Result<(), Failure> {
+        self.put_settings(record);
         Ok(())
     }
 

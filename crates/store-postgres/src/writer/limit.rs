@@ -19,12 +19,14 @@ use outlast_store::apply::limit::{Chosen, Head, LANES_LOOKED_AT, Lane, Limits, h
 use outlast_store::codec;
 use outlast_store::command::{ClassId, SetLimit};
 use outlast_store::limit::{LimitRecord, rate_columns};
+use outlast_store::queue::QueueRecord;
 use outlast_store::reply::Blocked;
 use tokio_postgres::Row;
 
 use crate::connection::{Statement, values};
 use crate::failure::{Conflict, Failure};
 use crate::read::limit::{limit_columns, record_of};
+use crate::read::queue::{SETTINGS, settings_of};
 use crate::row::{get, int, text};
 use crate::writer::Tx;
 use crate::writer::claim::TAKE_CHOSEN;
@@ -132,7 +134,7 @@ const UNUSED_GATES: &str = "with unused as materialized (
 /// How long a server is silent before its rows are taken over.
 const SILENT_MS: i64 = 60 * 60 * 1000;
 
-/// The limits, as they were when their version was this.
+/// The limits and the settings of queues, as they were when their version was this.
 #[derive(Clone, Debug)]
 pub(super) struct KnownLimits {
     pub(super) version: i64,
@@ -158,15 +160,20 @@ impl Tx<'_> {
         if let Some(known) = self.limits.as_ref() {
             return Ok(known.clone());
         }
-        let statements = vec![Statement::plain(VERSION), Statement::plain(ALL)];
+        let statements =
+            vec![Statement::plain(VERSION), Statement::plain(ALL), Statement::plain(SETTINGS)];
         let mut read = self.query_all(statements).await?.into_iter();
         let version = read.next().unwrap_or_default();
         let version = version.first().map(|row| get(row, 0)).transpose()?.unwrap_or(0);
         let mut all = Vec::new();
         for row in &read.next().unwrap_or_default() {
-            all.push(record_of(row)?.limit);
+            all.push(record_of(row)?);
         }
-        let known = KnownLimits { version, limits: all.into_iter().collect() };
+        let mut queues = Vec::new();
+        for row in &read.next().unwrap_or_default() {
+            queues.push(settings_of(row)?);
+        }
+        let known = KnownLimits { version, limits: Limits::of(all, queues) };
         *self.limits = Some(known.clone());
         Ok(known)
     }
@@ -436,6 +443,37 @@ impl Tx<'_> {
 
     pub(super) fn remove_limit(&mut self, name: &LimitName) {
         self.write("delete from limit_rule where name = $1", values![name.to_string()]);
+        self.limits_changed();
+    }
+
+    /// Loads the settings of a queue. Until the batch ends, no claim is made by limits.
+    pub(super) async fn lock_settings(
+        &mut self,
+        queue: &str,
+    ) -> Result<Option<QueueRecord>, Failure> {
+        let named = "select name, settings, set_by, set_at from queue
+             where name = $1 and settings is not null";
+        let statements = vec![
+            Statement::new("select pg_advisory_xact_lock($1)", values![LOCK]),
+            Statement::new(named, values![text(queue)]),
+        ];
+        let read = self.query_all(statements).await?;
+        Ok(read.get(1).and_then(|rows| rows.first()).map(settings_of).transpose()?)
+    }
+
+    pub(super) fn put_settings(&mut self, record: &QueueRecord) {
+        self.write(
+            "insert into queue (name, paused, settings, set_by, set_at)
+             values ($1, false, $2, $3, $4)
+             on conflict (name) do update set settings = excluded.settings,
+                 set_by = excluded.set_by, set_at = excluded.set_at",
+            values![
+                text(&record.queue),
+                text(&codec::settings_text(&record.settings)),
+                text(&record.set_by),
+                record.set_at.0,
+            ],
+        );
         self.limits_changed();
     }
 

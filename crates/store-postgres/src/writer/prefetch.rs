@@ -82,6 +82,7 @@ impl Prefetch {
             | Command::Sweep(_)
             | Command::Strand(_)
             | Command::Queue(_)
+            | Command::SetQueue(_)
             | Command::SetLimit(_)
             | Command::RemoveLimit(_)
             | Command::Leadership(_)

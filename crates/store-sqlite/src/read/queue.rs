@@ -2,12 +2,13 @@
 
 use outlast_core::job::State;
 use outlast_core::time::Timestamp;
-use outlast_store::StoreError;
 use outlast_store::command::ClassId;
 use outlast_store::query::{
     Claimable, ClassBacklog, OldestClaimable, QueuePause, QueueStats, looked_at, queues_of,
 };
+use outlast_store::queue::QueueRecord;
 use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
+use outlast_store::{StoreError, codec};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::row::{self, failed};
@@ -69,6 +70,29 @@ pub(crate) fn pauses(db: &Connection) -> Result<Vec<QueuePause>, StoreError> {
         .query_map([], |row| Ok(QueuePause { name: row.get(0)?, paused: row.get(1)? }))
         .map_err(failed)?;
     rows.collect::<Result<_, _>>().map_err(failed)
+}
+
+/// The settings of all queues; of one if it is named.
+const SETTINGS: &str = "select name, settings, set_by, set_at from queue
+     where settings is not null and (?1 is null or name = ?1) order by name";
+
+pub(crate) fn settings(
+    db: &Connection,
+    queue: Option<&str>,
+) -> Result<Vec<QueueRecord>, StoreError> {
+    let mut select = db.prepare_cached(SETTINGS).map_err(failed)?;
+    let mut rows = select.query([queue]).map_err(failed)?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next().map_err(failed)? {
+        let settings: String = row.get(1).map_err(failed)?;
+        all.push(QueueRecord {
+            queue: row.get(0).map_err(failed)?,
+            settings: codec::settings_of(&settings)?,
+            set_by: row.get(2).map_err(failed)?,
+            set_at: row::time(row, 3).map_err(failed)?,
+        });
+    }
+    Ok(all)
 }
 
 pub(crate) fn all(db: &Connection) -> Result<Vec<QueueStats>, StoreError> {

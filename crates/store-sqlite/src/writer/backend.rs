@@ -22,11 +22,13 @@ use outlast_store::command::{
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::limit::LimitRecord;
 use outlast_store::prune::PruneCursors;
+use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{Enqueued, Extended, Pruned, Reply};
 use outlast_store::rules::Context;
 use rusqlite::OptionalExtension as _;
 use uuid::Uuid;
 
+use crate::read;
 use crate::row::{self, failed, int};
 use crate::writer::Tx;
 use crate::writer::classes::Classes;
@@ -228,6 +230,14 @@ impl Backend for Tx<'_> {
 
     fn delete_limit(&mut self, name: &LimitName) -> Result<(), StoreError> {
         self.remove_limit(name)
+    }
+
+    async fn find_queue(&mut self, queue: &str) -> Result<Option<QueueRecord>, StoreError> {
+        Ok(read::queue::settings(self.db, Some(queue))?.pop())
+    }
+
+    fn write_queue(&mut self, record: &QueueRecord) -> Result<(), StoreError> {
+        self.put_settings(record)
     }
 
     async fn find_leadership(

@@ -7,10 +7,12 @@ use outlast_core::limit::{GateId, LimitName};
 use outlast_store::apply::limit::{Gates, Head, LANES_LOOKED_AT, Lane, Limits, heads_of_each};
 use outlast_store::command::{Claim, ClassId, SetLimit};
 use outlast_store::limit::{LimitRecord, rate_columns};
+use outlast_store::queue::QueueRecord;
 use outlast_store::reply::Claims;
 use outlast_store::{StoreError, codec};
 use rusqlite::{Connection, OptionalExtension as _};
 
+use crate::read;
 use crate::read::limit::record_of;
 use crate::row::{failed, int};
 use crate::writer::Tx;
@@ -25,10 +27,9 @@ const LANES: &str = "with recursive l(lane) as (
          from l where l.lane is not null limit ?3)
      select lane from l where lane is not null";
 
-/// Reads the limits in force.
+/// Reads the limits and the settings of queues in force.
 pub(crate) fn load(db: &Connection) -> Result<Limits, StoreError> {
-    let all = crate::read::limit::all(db)?;
-    Ok(all.into_iter().map(|record| record.limit).collect())
+    Ok(Limits::of(read::limit::all(db)?, read::queue::settings(db, None)?))
 }
 
 impl Tx<'_> {
@@ -194,8 +195,7 @@ impl Tx<'_> {
         &self,
         name: &LimitName,
     ) -> Result<(Option<LimitRecord>, usize), StoreError> {
-        let sql =
-            concat!("select ", crate::read::limit::columns!(), " from limit_rule where name = ?");
+        let sql = concat!("select ", read::limit::columns!(), " from limit_rule where name = ?");
         let mut select = self.db.prepare_cached(sql).map_err(failed)?;
         let mut rows = select.query([name.as_str()]).map_err(failed)?;
         let found = rows.next().map_err(failed)?.map(record_of).transpose()?;
@@ -227,6 +227,21 @@ impl Tx<'_> {
 
     pub(super) fn remove_limit(&mut self, name: &LimitName) -> Result<(), StoreError> {
         self.execute("delete from limit_rule where name = ?", [name.as_str()])?;
+        *self.limits = load(self.db)?;
+        Ok(())
+    }
+
+    pub(super) fn put_settings(&mut self, record: &QueueRecord) -> Result<(), StoreError> {
+        self.execute(
+            "insert into queue (name, paused, settings, set_by, set_at) values (?1, 0, ?2, ?3, ?4)
+             on conflict (name) do update set settings = ?2, set_by = ?3, set_at = ?4",
+            (
+                &record.queue,
+                codec::settings_text(&record.settings),
+                &record.set_by,
+                record.set_at.0,
+            ),
+        )?;
         *self.limits = load(self.db)?;
         Ok(())
     }

@@ -10,10 +10,12 @@ use std::sync::Arc;
 use outlast_core::gate::{Gate, Rate, Shut, admit};
 use outlast_core::keys::Keys;
 use outlast_core::limit::{GateId, LIMITS_MAX, Limit, LimitName, Scope, Subject};
+use outlast_core::queue::QueueSettings;
 use outlast_core::time::Timestamp;
 
 use crate::command::{ClassId, ClassKey};
 use crate::limit::{LimitChange, LimitRecord, LimitRefusal, RemoveLimit, SetLimit};
+use crate::queue::QueueRecord;
 use crate::reply::Blocked;
 
 /// Most lanes of a class that one claim looks at. Others follow with the next claims, from another
@@ -69,40 +71,60 @@ pub fn remove(
     }
 }
 
-/// The limits in force.
+/// The limits and the settings of queues in force: what a writer keeps in memory.
 #[derive(Clone, Debug, Default)]
-pub struct Limits(Arc<[Limit]>);
+pub struct Limits {
+    all: Arc<[Limit]>,
+    queues: Arc<BTreeMap<String, QueueSettings>>,
+}
 
 impl FromIterator<Limit> for Limits {
     fn from_iter<T: IntoIterator<Item = Limit>>(limits: T) -> Self {
-        Self(limits.into_iter().collect())
+        Self { all: limits.into_iter().collect(), queues: Arc::default() }
     }
 }
 
 impl Limits {
+    /// Returns what was read together from the store.
+    #[must_use]
+    pub fn of(limits: Vec<LimitRecord>, queues: Vec<QueueRecord>) -> Self {
+        Self {
+            all: limits.into_iter().map(|record| record.limit).collect(),
+            queues: Arc::new(
+                queues.into_iter().map(|record| (record.queue, record.settings)).collect(),
+            ),
+        }
+    }
+
+    /// Returns what is set for a queue.
+    #[must_use]
+    pub fn queue(&self, name: &str) -> Option<&QueueSettings> {
+        self.queues.get(name)
+    }
+
     /// Whether a limit may apply to jobs of a class.
     #[must_use]
     pub fn may_apply(&self, class: &ClassKey) -> bool {
         let applies = |limit: &Limit| limit.may_apply(&class.queue, &class.job_type, class.keyed);
-        self.0.iter().any(applies)
+        self.all.iter().any(applies)
     }
 
     /// Returns how many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.all.len()
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     /// Whether some of them tell the jobs of a class apart by their keys.
     #[must_use]
     pub fn need_lanes(&self, class: &ClassKey) -> bool {
-        class.keyed && self.0.iter().any(|limit| matches!(limit.scope, Scope::Key(_)))
+        class.keyed && self.all.iter().any(|limit| matches!(limit.scope, Scope::Key(_)))
     }
 
     /// Returns the lane of all jobs of a class that limits do not tell apart.
@@ -123,7 +145,7 @@ impl Limits {
     #[must_use]
     pub fn gates_of(&self, class: &ClassKey, keys: &Keys) -> Vec<LaneGate> {
         let subject = Subject { queue: &class.queue, job_type: &class.job_type, keys };
-        let gates = self.0.iter().filter_map(|limit| limit.gate_of(subject));
+        let gates = self.all.iter().filter_map(|limit| limit.gate_of(subject));
         let mut gates: Vec<LaneGate> = gates
             .map(|gate| LaneGate {
                 id: gate.id(),

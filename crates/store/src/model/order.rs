@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use outlast_core::job::{Event as JobEvent, EventKind};
+use outlast_core::queue::QueueRefusal;
 
-use crate::command::{EndDetail, JobOrder, QueueOrder};
+use crate::apply::queue;
+use crate::command::{EndDetail, JobOrder, QueueOrder, SetQueue};
 use crate::model::tables::Seq;
 use crate::model::tx::{Cause, Tx};
+use crate::queue::QueueChanged;
 use crate::reply::{MoveRefusal, Moved, Reply};
-use crate::rules::{purged_event, queue_event};
+use crate::rules::{purged_event, queue_event, settings_event};
 
 impl Tx<'_> {
     pub(super) fn cancel(&mut self, order: &JobOrder) -> Result<Moved, MoveRefusal> {
@@ -58,6 +61,17 @@ impl Tx<'_> {
         self.tables.paused.insert(order.queue.clone(), order.paused);
         self.log_event(queue_event(&order.queue, order.paused, self.now(), &order.by));
         Reply::Done
+    }
+
+    pub(super) fn set_queue(&mut self, order: &SetQueue) -> Result<QueueChanged, QueueRefusal> {
+        let settings = &mut self.tables.settings;
+        let Some(record) = queue::set(settings.get(&order.queue), order, self.bench.now)? else {
+            return Ok(QueueChanged::Unchanged);
+        };
+        self.tables.paused.entry(order.queue.clone()).or_insert(false);
+        self.log_event(settings_event(&record));
+        self.tables.settings.insert(order.queue.clone(), record);
+        Ok(QueueChanged::Changed)
     }
 
     pub(super) fn reset(&mut self) {

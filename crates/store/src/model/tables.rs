@@ -16,6 +16,7 @@ use crate::event::Event;
 use crate::idempotency::Fingerprint;
 use crate::limit::{GateRecord, LimitRecord};
 use crate::query::LogLine;
+use crate::queue::QueueRecord;
 use crate::record::{AttemptRecord, StoredJob, WorkerRecord};
 
 /// Rises with every job stored: the order of enqueueing.
@@ -38,8 +39,10 @@ pub(super) struct Tables {
     /// Jobs that may be claimed, by class.
     pub(super) ready: BTreeMap<ClassId, BTreeSet<Position>>,
     pub(super) workers: BTreeMap<WorkerId, WorkerRecord>,
-    /// Queues that someone paused or resumed, and whether they are paused.
+    /// Queues that someone paused, resumed or set, and whether they are paused.
     pub(super) paused: BTreeMap<String, bool>,
+    /// Settings of queues, by name.
+    pub(super) settings: BTreeMap<String, QueueRecord>,
     pub(super) keys: BTreeMap<Fingerprint, Key>,
     pub(super) leaders: BTreeMap<String, Leadership>,
     pub(super) limits: BTreeMap<LimitName, LimitRecord>,

@@ -133,7 +133,17 @@ pub static SECTIONS: &[Section] = &[
             int("set_at"),
         ],
     },
-    Section { name: "queue", key: 1, columns: &[text("name"), flag("paused")] },
+    Section {
+        name: "queue",
+        key: 1,
+        columns: &[
+            text("name"),
+            flag("paused"),
+            added(maybe(text("settings"))),
+            added(maybe(text("set_by"))),
+            added(maybe(int("set_at"))),
+        ],
+    },
     Section {
         name: "job_row",
         key: 1,

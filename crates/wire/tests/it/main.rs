@@ -9,5 +9,6 @@ mod executions;
 mod golden;
 mod keys;
 mod limits;
+mod queues;
 mod reports;
 mod retries;

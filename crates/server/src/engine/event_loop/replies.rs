@@ -7,6 +7,7 @@ use outlast_core::worker::liveness::Liveness;
 use outlast_store::command::{ClassId, EndDetail, Fence, Finish, ReportedOutcome};
 use outlast_store::idempotency::EnqueuedOnce;
 use outlast_store::limit::LimitChange;
+use outlast_store::queue::QueueChanged;
 use outlast_store::reply::{Claimed, Claims, Enqueued, MoveRefusal, Moved};
 use outlast_store::{Command, Reply};
 
@@ -49,7 +50,8 @@ impl EventLoop {
             Reply::Claimed(Ok(claims)) => self.jobs_claimed(&claims.jobs),
             Reply::LimitChanged(Ok(
                 LimitChange::Created | LimitChange::Replaced | LimitChange::Removed,
-            )) => {
+            ))
+            | Reply::QueueSet(Ok(QueueChanged::Changed)) => {
                 self.limits_changed();
                 self.peers.limits();
             }

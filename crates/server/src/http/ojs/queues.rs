@@ -98,7 +98,8 @@ const fn status(paused: bool) -> &'static str {
     if paused { "paused" } else { "active" }
 }
 
-fn fields(object: &mut Object<'_>, queue: &QueueStats) {
+/// Writes what the standard has about a queue.
+pub(in crate::http) fn fields(object: &mut Object<'_>, queue: &QueueStats) {
     object.text("name", &queue.name);
     object.text("status", status(queue.paused));
     object.flag("paused", queue.paused);

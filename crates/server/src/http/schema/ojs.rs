@@ -1,5 +1,6 @@
 //! Schemas of the Open Job Spec: jobs, reports, queues, dead letters, the server itself.
 
+use outlast_core::queue::WEIGHT_MAX;
 use serde_json::{Value, json};
 
 use super::Schema;
@@ -115,9 +116,34 @@ fn counts() -> Vec<(&'static str, Value)> {
 }
 
 pub(super) fn queue() -> Value {
+    object(&queue_fields())
+}
+
+fn queue_fields() -> Vec<(&'static str, Value)> {
     let mut fields = vec![("name", text()), ("status", text()), ("paused", flag())];
     fields.extend(counts());
+    fields
+}
+
+/// A queue with its settings, which the standard does not have.
+pub(super) fn queue_set() -> Value {
+    let mut fields = queue_fields();
+    fields.extend([
+        ("fair_by", or_null(text())),
+        ("weights", weights()),
+        ("set_by", or_null(text())),
+        ("set_at", or_null(time())),
+    ]);
     object(&fields)
+}
+
+pub(super) fn queue_request() -> Value {
+    object(&[("fair_by?", or_null(text())), ("weights?", weights())])
+}
+
+fn weights() -> Value {
+    let weight = json!({"type": "integer", "minimum": 1, "maximum": WEIGHT_MAX});
+    json!({"type": "object", "additionalProperties": weight})
 }
 
 /// Other fields that its producer sent are returned.

@@ -96,6 +96,7 @@ pub(super) fn reads<H: Harness>(
         let query = || GateQuery { name: limit.limit.name.clone(), limit: 100 };
         both.same("gates", |it| it.gates(query()), |it| it.gates(query()), |all| all)?;
     }
+    both.same("settings", ModelStore::queue_settings, H::Store::queue_settings, |all| all)?;
     both.same("queues", ModelStore::queues, H::Store::queues, |all| all)?;
     let page = || Page { limit: 100, cursor: None };
     both.same(

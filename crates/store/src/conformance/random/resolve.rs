@@ -96,6 +96,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         | Command::Sweep(_)
         | Command::Strand(_)
         | Command::Queue(_)
+        | Command::SetQueue(_)
         | Command::SetLimit(_)
         | Command::RemoveLimit(_)
         | Command::ForgetWorker(_)

@@ -1,0 +1,193 @@
+//! Settings of a queue: what an operator wants of it beyond pausing.
+//!
+//! A setting that is not there has no effect. A change names what it changes and leaves the rest
+//! as it is.
+
+use std::collections::BTreeMap;
+
+/// Most weights of a queue: each server keeps all of them in memory.
+pub const WEIGHTS_MAX: usize = 1_000;
+/// Highest weight.
+pub const WEIGHT_MAX: u32 = 1_000;
+
+/// What is set for a queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueSettings {
+    /// How its jobs share the slots; `None` takes the oldest first.
+    pub fair: Option<Fair>,
+}
+
+/// Jobs share slots by the value of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fair {
+    /// The name of the key.
+    pub key: String,
+    /// The weights of values; the others have 1. None of these is 1.
+    pub weights: BTreeMap<String, u32>,
+}
+
+impl Fair {
+    /// Returns the weight of a value; `None` is the share of jobs without the key.
+    #[must_use]
+    pub fn weight(&self, value: Option<&str>) -> u32 {
+        value.and_then(|value| self.weights.get(value)).copied().unwrap_or(1).max(1)
+    }
+}
+
+/// What becomes of one setting.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Change<T> {
+    /// It stays as it is.
+    #[default]
+    Keep,
+    /// It is removed.
+    Unset,
+    /// It is this from now on.
+    Set(T),
+}
+
+impl<T> Change<T> {
+    /// Returns what the setting is after the change.
+    pub fn apply(self, before: Option<T>) -> Option<T> {
+        match self {
+            Self::Keep => before,
+            Self::Unset => None,
+            Self::Set(value) => Some(value),
+        }
+    }
+}
+
+/// Changes of a queue's settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueChange {
+    /// The key by which jobs share slots. Another key than before drops all weights.
+    pub fair_by: Change<String>,
+    /// Weights of values; 1 removes one.
+    pub weights: Vec<Weight>,
+}
+
+/// The weight of a value of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weight {
+    /// The name of the key: the one that jobs share slots by.
+    pub key: String,
+    /// The value.
+    pub value: String,
+    /// From 1 to [`WEIGHT_MAX`].
+    pub weight: u32,
+}
+
+/// Why the settings of a queue stay as they are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueueRefusal {
+    /// A weight was given, and the jobs of the queue do not share slots.
+    #[error("weight of key `{0}`: the queue has no fair_by")]
+    NotFair(String),
+    /// A weight was given for another key than the one that jobs share slots by.
+    #[error("weight of key `{key}`: the queue is fair by `{fair_by}`")]
+    OtherKey {
+        /// The key of the weight.
+        key: String,
+        /// The key that jobs share slots by.
+        fair_by: String,
+    },
+    /// There would be more than [`WEIGHTS_MAX`] weights.
+    #[error("there are too many weights; a queue has at most {WEIGHTS_MAX}")]
+    TooManyWeights,
+}
+
+impl QueueSettings {
+    /// Returns the settings after a change.
+    ///
+    /// # Errors
+    /// Returns why they stay as they are.
+    pub fn changed(&self, change: &QueueChange) -> Result<Self, QueueRefusal> {
+        Ok(Self { fair: self.fair_after(change)? })
+    }
+
+    fn fair_after(&self, change: &QueueChange) -> Result<Option<Fair>, QueueRefusal> {
+        let before = self.fair.as_ref();
+        let key = change.fair_by.clone().apply(before.map(|fair| fair.key.clone()));
+        let Some(key) = key else {
+            let refusal = |weight: &Weight| Err(QueueRefusal::NotFair(weight.key.clone()));
+            return change.weights.first().map_or(Ok(None), refusal);
+        };
+        let same = before.filter(|fair| fair.key == key);
+        let mut weights = same.map(|fair| fair.weights.clone()).unwrap_or_default();
+        for Weight { key: of, value, weight } in &change.weights {
+            if *of != key {
+                return Err(QueueRefusal::OtherKey { key: of.clone(), fair_by: key });
+            }
+            if *weight == 1 {
+                weights.remove(value);
+            } else {
+                weights.insert(value.clone(), *weight);
+            }
+        }
+        if weights.len() > WEIGHTS_MAX {
+            return Err(QueueRefusal::TooManyWeights);
+        }
+        Ok(Some(Fair { key, weights }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weight(key: &str, value: &str, weight: u32) -> Weight {
+        Weight { key: key.into(), value: value.into(), weight }
+    }
+
+    fn fair(key: &str, weights: &[(&str, u32)]) -> QueueSettings {
+        let weights = weights.iter().map(|(value, weight)| ((*value).into(), *weight)).collect();
+        QueueSettings { fair: Some(Fair { key: key.into(), weights }) }
+    }
+
+    fn by(key: &str, weights: Vec<Weight>) -> QueueChange {
+        QueueChange { fair_by: Change::Set(key.into()), weights }
+    }
+
+    #[test]
+    fn only_what_a_change_names_is_changed() {
+        let none = QueueSettings::default();
+        let set = none.changed(&by("tenant", vec![weight("tenant", "42", 3)])).unwrap();
+        assert_eq!(set, fair("tenant", &[("42", 3)]));
+        let more =
+            QueueChange { weights: vec![weight("tenant", "7", 2)], ..QueueChange::default() };
+        let more = set.changed(&more).unwrap();
+        assert_eq!(more, fair("tenant", &[("42", 3), ("7", 2)]));
+        assert_eq!(more.changed(&QueueChange::default()).unwrap(), more);
+        let fewer = by("tenant", vec![weight("tenant", "42", 1)]);
+        assert_eq!(more.changed(&fewer).unwrap(), fair("tenant", &[("7", 2)]));
+    }
+
+    #[test]
+    fn weights_go_with_their_key() {
+        let set = fair("tenant", &[("42", 3)]);
+        assert_eq!(set.changed(&by("account", vec![])).unwrap(), fair("account", &[]));
+        let unset = QueueChange { fair_by: Change::Unset, ..QueueChange::default() };
+        assert_eq!(set.changed(&unset).unwrap(), QueueSettings::default());
+    }
+
+    #[test]
+    fn weights_need_the_key_that_the_queue_is_fair_by() {
+        let weights = vec![weight("account", "42", 3)];
+        let change = QueueChange { weights, ..QueueChange::default() };
+        let refused = QueueSettings::default().changed(&change).unwrap_err();
+        assert_eq!(refused, QueueRefusal::NotFair("account".into()));
+        let refused = fair("tenant", &[]).changed(&change).unwrap_err();
+        let expected = QueueRefusal::OtherKey { key: "account".into(), fair_by: "tenant".into() };
+        assert_eq!(refused, expected);
+        let many = (0..=WEIGHTS_MAX).map(|n| weight("tenant", &n.to_string(), 2)).collect();
+        let refused = QueueSettings::default().changed(&by("tenant", many)).unwrap_err();
+        assert_eq!(refused, QueueRefusal::TooManyWeights);
+    }
+
+    #[test]
+    fn value_without_a_weight_counts_once() {
+        let settings = fair("tenant", &[("42", 3)]);
+        let fair = settings.fair.unwrap();
+        assert_eq!([fair.weight(Some("42")), fair.weight(Some("7")), fair.weight(None)], [3, 1, 1]);
+    }
+}

@@ -1,0 +1,95 @@
+//! Queues: counts and settings.
+
+use std::collections::HashMap;
+
+use outlast_core::queue::QueueSettings;
+use outlast_store::command::SetQueue;
+use outlast_store::query::QueueStats;
+use outlast_store::queue::QueueRecord;
+use outlast_store::{Command, Reply};
+use outlast_wire::json::Object;
+use outlast_wire::ojs::error::Code;
+use outlast_wire::queue;
+
+use super::App;
+use super::error::{ApiError, Missing};
+use super::ojs::queues::fields;
+use super::request::ApiRequest;
+use super::response::ApiResponse;
+use super::route::{Routes, get, put};
+use super::schema::Schema;
+use crate::access::Scope;
+use crate::engine::unexpected;
+
+pub(super) fn routes() -> Routes {
+    const ALL: &str = "/api/v1/queues";
+    const ONE: &str = "/api/v1/queues/{name}";
+    let set = "Changes settings of a queue; what is not named stays";
+    Routes::new()
+        .add(get(ALL, Scope::Read, "Lists queues with their settings", Schema::QueuesSet), list)
+        .add(get(ONE, Scope::Read, "Shows a queue with its settings", Schema::QueueSet), show)
+        .add(
+            put(ONE, Scope::Operate, set, Schema::QueueSet)
+                .takes(Schema::QueueRequest)
+                .refuses(&[Code::ValidationError]),
+            self::set,
+        )
+}
+
+async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let store = req.app.engine.store();
+    let (queues, settings) = (store.queues().await?, store.queue_settings().await?);
+    let settings: HashMap<&str, &QueueRecord> =
+        settings.iter().map(|record| (record.queue.as_str(), record)).collect();
+    Ok(ApiResponse::object(|object| {
+        object.array("data", &queues, |out, queue| {
+            let mut object = Object::begin(out);
+            write(&mut object, queue, settings.get(queue.name.as_str()).copied());
+            object.end();
+        });
+    }))
+}
+
+async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let name = req.queue().await?;
+    one(&req.app, &name).await
+}
+
+async fn set(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let name = req.queue().await?;
+    let change = queue::read(&req.body().await?)?;
+    let order = SetQueue { queue: name.clone(), change, by: req.by() };
+    match req.app.engine.submit(Command::SetQueue(Box::new(order))).await? {
+        Reply::QueueSet(Ok(_)) => {}
+        Reply::QueueSet(Err(refusal)) => return Err(queue::refused(&refusal).into()),
+        other => return Err(unexpected("settings of a queue", &other).into()),
+    }
+    one(&req.app, &name).await
+}
+
+async fn one(app: &App, name: &str) -> Result<ApiResponse, ApiError> {
+    let store = app.engine.store();
+    let unknown = || ApiError::not_found(Missing::Queue, format!("queue {name} is not known"));
+    let queue = store.queues().await?.into_iter().find(|queue| queue.name == name);
+    let queue = queue.ok_or_else(unknown)?;
+    let settings = store.queue_settings().await?.into_iter().find(|it| it.queue == name);
+    Ok(ApiResponse::object(|object| {
+        object.object("data", |object| write(object, &queue, settings.as_ref()));
+    }))
+}
+
+fn write(object: &mut Object<'_>, queue: &QueueStats, record: Option<&QueueRecord>) {
+    fields(object, queue);
+    let none = QueueSettings::default();
+    let fair = record.map_or(&none, |record| &record.settings).fair.as_ref();
+    object.text_or_null("fair_by", fair.map(|fair| fair.key.as_str()));
+    object.object("weights", |object| {
+        for (key, (value, weight)) in
+            fair.iter().flat_map(|fair| fair.weights.iter().map(|weight| (&fair.key, weight)))
+        {
+            object.number(&format!("{key}:{value}"), weight);
+        }
+    });
+    object.text_or_null("set_by", record.map(|record| record.set_by.as_str()));
+    object.time_or_null("set_at", record.map(|record| record.set_at));
+}

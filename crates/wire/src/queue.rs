@@ -1,0 +1,106 @@
+//! Settings of queues as the API and the command line write them.
+
+use outlast_core::keys::{NAME_BYTES_MAX, VALUE_BYTES_MAX, is_name};
+use outlast_core::queue::{Change, QueueChange, QueueRefusal, WEIGHT_MAX, Weight};
+use serde_json::{Map, Value};
+
+use crate::fault::Fault;
+use crate::json::{self, unknown_field};
+
+/// Fields of the body.
+const KNOWN: &[&str] = &["fair_by", "weights"];
+
+/// Reads what is to change of a queue's settings from a request's body. A field that is missing
+/// changes nothing; null removes a setting.
+///
+/// # Errors
+/// Returns what is wrong with it, and what would be right.
+pub fn read(body: &[u8]) -> Result<QueueChange, Fault> {
+    let body: Value = json::read(body)?;
+    let Value::Object(fields) = body else {
+        return Err(Fault::payload("request body must be a JSON object"));
+    };
+    if let Some(field) = fields.keys().find(|field| !KNOWN.contains(&field.as_str())) {
+        return Err(unknown_field(KNOWN, field));
+    }
+    Ok(QueueChange { fair_by: key(&fields)?, weights: weights(&fields)? })
+}
+
+fn key(fields: &Map<String, Value>) -> Result<Change<String>, Fault> {
+    match fields.get("fair_by") {
+        None => Ok(Change::Keep),
+        Some(Value::Null) => Ok(Change::Unset),
+        Some(Value::String(key)) if is_name(key) => Ok(Change::Set(key.clone())),
+        Some(_) => Err(Fault::field(
+            "fair_by",
+            format!(
+                "must be the name of a key, of 1 to {NAME_BYTES_MAX} characters out of a-z, 0-9, \
+                 `_`, `.` and `-`; or null for none"
+            ),
+        )),
+    }
+}
+
+fn weights(fields: &Map<String, Value>) -> Result<Vec<Weight>, Fault> {
+    let weights = match fields.get("weights") {
+        None => return Ok(Vec::new()),
+        Some(Value::Object(weights)) => weights,
+        Some(_) => {
+            let problem = r#"must be an object such as {"tenant:42": 3}"#;
+            return Err(Fault::field("weights", problem));
+        }
+    };
+    let weight = |(of, weight): (&String, &Value)| {
+        let problem = |problem: String| Fault::field("weights", problem);
+        let (key, value) = key_and_value(of).map_err(problem)?;
+        let weight = weight.as_u64().and_then(weight_of);
+        let weight = weight.ok_or_else(|| problem(format!("gives `{of}` what is not {WEIGHT}")))?;
+        Ok(Weight { key, value, weight })
+    };
+    weights.iter().map(weight).collect()
+}
+
+/// What a weight is.
+const WEIGHT: &str = "a whole number from 1 to 1000";
+
+fn weight_of(number: u64) -> Option<u32> {
+    u32::try_from(number).ok().filter(|weight| (1..=WEIGHT_MAX).contains(weight))
+}
+
+/// Reads `KEY:VALUE`. The name of a key has no colon; a value may have some.
+fn key_and_value(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once(':').filter(|(key, _)| is_name(key));
+    let (key, value) = parts
+        .ok_or_else(|| format!("has `{text}`, which is not KEY:VALUE, such as `tenant:42`"))?;
+    if value.len() > VALUE_BYTES_MAX || value.contains('\0') {
+        return Err(format!("has a value for `{key}` that no key can have"));
+    }
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Reads `KEY:VALUE=N`, as the command line has it: the name in the body, and the weight.
+///
+/// # Errors
+/// Returns what is wrong with it.
+pub fn weight(text: &str) -> Result<(String, u32), String> {
+    const FORM: &str = "not KEY:VALUE=N, such as tenant:42=3";
+    let (of, number) = text.rsplit_once('=').ok_or(FORM)?;
+    key_and_value(of).map_err(|_not| FORM)?;
+    let number = number.parse().ok().and_then(weight_of);
+    Ok((of.to_owned(), number.ok_or_else(|| format!("the weight is not {WEIGHT}"))?))
+}
+
+/// Returns the fault of settings that do not go together.
+#[must_use]
+pub fn refused(refusal: &QueueRefusal) -> Fault {
+    let hint = match refusal {
+        QueueRefusal::NotFair(key) => {
+            format!("need `fair_by`, which is not set: set it to `{key}` with them")
+        }
+        QueueRefusal::OtherKey { key, fair_by } => {
+            format!("are of key `{key}`, and the queue is fair by `{fair_by}`")
+        }
+        QueueRefusal::TooManyWeights => format!("are too many: {refusal}"),
+    };
+    Fault::rule("weights", hint)
+}

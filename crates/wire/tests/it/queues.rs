@@ -1,0 +1,51 @@
+//! Settings of queues: what a body changes, and what is refused.
+
+use outlast_core::queue::{Change, QueueChange, Weight};
+use outlast_wire::queue::{read, weight};
+
+fn weights(of: &[(&str, &str, u32)]) -> Vec<Weight> {
+    let weight = |(key, value, weight): &(&str, &str, u32)| Weight {
+        key: (*key).into(),
+        value: (*value).into(),
+        weight: *weight,
+    };
+    of.iter().map(weight).collect()
+}
+
+#[test]
+fn body_names_what_changes() {
+    assert_eq!(read(b"{}").unwrap(), QueueChange::default());
+    let change = read(br#"{"fair_by": "tenant", "weights": {"tenant:a:b=c": 3}}"#).unwrap();
+    let expected = weights(&[("tenant", "a:b=c", 3)]);
+    assert_eq!(change, QueueChange { fair_by: Change::Set("tenant".into()), weights: expected });
+    assert_eq!(read(br#"{"fair_by": null}"#).unwrap().fair_by, Change::Unset);
+}
+
+#[test]
+fn body_that_is_wrong_says_what_would_be_right() {
+    for (body, expected) in [
+        (r#"{"fairby": "tenant"}"#, "did you mean `fair_by`?"),
+        (r#"{"fair_by": "Tenant"}"#, "must be the name of a key"),
+        (r#"{"fair_by": 1}"#, "or null for none"),
+        (r#"{"weights": [3]}"#, r#"such as {"tenant:42": 3}"#),
+        (r#"{"weights": {"42": 3}}"#, "which is not KEY:VALUE"),
+        (r#"{"weights": {"tenant:42": 0}}"#, "a whole number from 1 to 1000"),
+        (r#"{"weights": {"tenant:42": 1001}}"#, "a whole number from 1 to 1000"),
+        ("[]", "must be a JSON object"),
+    ] {
+        let fault = read(body.as_bytes()).unwrap_err();
+        assert!(fault.message.contains(expected), "{body}: {fault}");
+    }
+}
+
+#[test]
+fn weight_on_the_command_line_has_key_value_and_number() {
+    assert_eq!(weight("tenant:42=3"), Ok(("tenant:42".into(), 3)));
+    assert_eq!(weight("tenant:a=b=1000"), Ok(("tenant:a=b".into(), 1000)));
+    for wrong in ["tenant:42", "tenant=3", "42=3", "Tenant:42=3"] {
+        assert!(weight(wrong).unwrap_err().contains("tenant:42=3"), "{wrong}");
+    }
+    for wrong in ["tenant:42=0", "tenant:42=1001", "tenant:42=x"] {
+        assert!(weight(wrong).unwrap_err().contains("from 1 to 1000"), "{wrong}");
+    }
+}

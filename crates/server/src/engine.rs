@@ -59,7 +59,7 @@ use outlast_core::limit::Subject;
 use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_store::command::{Claim, ClaimFrom, ClassKey, Lapse, WorkerMove};
 use outlast_store::record::JobRecord;
-use outlast_store::reply::{ClaimRefusal, Claimed, WorkerMoved};
+use outlast_store::reply::{ClaimRefusal, Claimed, Claims, WorkerMoved};
 use outlast_store::{Command, Reply, Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
@@ -86,6 +86,8 @@ const WATCHED_LEASES: u64 = 2;
 /// Pause between two claims of a plain client that waits though it is quiet or drains: it may be
 /// resumed meanwhile.
 const INACTIVE_PAUSE: Duration = Duration::from_secs(1);
+/// Pause before a claim that found only locked jobs, or busy limits, is made again.
+const LOCKED_PAUSE: Span = Span(50);
 /// How many inputs may wait for the loop before senders wait for room.
 const INPUTS_MAX: usize = 16 * 1024;
 
@@ -327,9 +329,11 @@ impl Engine {
                     }
                     continue;
                 }
-                Reply::Claimed(claimed) => claimed?.jobs,
+                Reply::Claimed(claimed) => claimed?,
                 other => return Err(unexpected("a claim", &other).into()),
             };
+            self.claimed_plain(&claimed, (&queues, tenant.as_deref()), end);
+            let claimed = claimed.jobs;
             if !claimed.is_empty() || woken.is_empty() || tokio::time::Instant::now() >= end {
                 return Ok(claimed);
             }
@@ -338,6 +342,39 @@ impl Engine {
                 () = tokio::time::sleep_until(end) => return Ok(Vec::new()),
                 () = stopping.cancelled() => return Ok(Vec::new()),
             }
+        }
+    }
+
+    /// Wakes the next plain client as limits allow: at once if this one got a job, which may not
+    /// be the only one that is let start, and else when they open, unless this one gives up first.
+    fn claimed_plain(
+        &self,
+        claims: &Claims,
+        (queues, tenant): (&[String], Option<&str>),
+        end: tokio::time::Instant,
+    ) {
+        let shared = self.shared();
+        if let Some(limited) = claims.jobs.iter().find(|it| shared.may_limit(&it.job.key)) {
+            let key = &limited.job.key;
+            shared.long_polls.wake(&key.queue, key.tenant.as_deref(), 1);
+        }
+        if !claims.jobs.is_empty() {
+            return;
+        }
+        let opens = claims.blocked.iter().filter_map(|blocked| blocked.until).min();
+        let rate = opens.zip(shared.store_time()).map(|(at, now)| at.since(now).max(Span(1)));
+        let busy = (!claims.passed_over.is_empty()).then_some(LOCKED_PAUSE);
+        let Some(wait) = rate.into_iter().chain(busy).min() else { return };
+        if tokio::time::Instant::now() + millis(wait) >= end {
+            return;
+        }
+        let at = boot_time().after(wait);
+        for queue in shared.long_polls.open_at(queues, tenant, at) {
+            let (engine, tenant) = (self.clone(), tenant.map(ToOwned::to_owned));
+            tokio::spawn(async move {
+                tokio::time::sleep(millis(wait)).await;
+                engine.shared().long_polls.opened(&queue, tenant.as_deref(), at);
+            });
         }
     }
 

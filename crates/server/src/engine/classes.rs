@@ -6,13 +6,18 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use outlast_core::time::{BootTime, Timestamp};
+use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_store::command::{ClassId, ClassKey};
 
 use outlast_store::apply::limit::Limits;
 use outlast_store::reply::Claims;
 
+use crate::clock::boot_time;
 use crate::engine::estimate::Estimate;
+
+/// How long no worker is kept free for jobs that a limit held back: it would do nothing meanwhile,
+/// and the limit may stay shut.
+const NOT_RESERVED: Span = Span::from_secs(60);
 
 /// A class and the estimate of its claimable jobs.
 #[derive(Debug)]
@@ -23,6 +28,9 @@ pub(crate) struct Class {
     pub(crate) is_limited: bool,
     /// When a rate opens that they wait for, if a timer is set to then.
     opens: Option<Timestamp>,
+    /// Until when no worker is kept free for its jobs, which must run alone: a limit held them back
+    /// when one was free.
+    not_reserved: BootTime,
     /// When the loop last heard of its jobs.
     used: BootTime,
 }
@@ -75,6 +83,7 @@ impl Classes {
                 ready: Estimate::None,
                 is_limited: limits.may_apply(key),
                 opens: None,
+                not_reserved: BootTime::default(),
                 used: now,
             }
         });
@@ -173,7 +182,9 @@ impl Classes {
     ) {
         if got.len() < usize::try_from(asked).unwrap_or(usize::MAX) {
             for id in ids {
-                if blocked.iter().any(|blocked| blocked.class == *id) {
+                let is_blocked = blocked.iter().any(|blocked| blocked.class == *id);
+                // Other jobs of it may be let start, behind those that were looked at.
+                if is_blocked && !passed_over.contains(id) {
                     self.block(*id);
                 } else if got.is_empty() || !passed_over.contains(id) {
                     self.set_ready(*id, Estimate::None);
@@ -192,6 +203,13 @@ impl Classes {
         }
     }
 
+    /// Returns the classes with claimable jobs that must run alone, and for which a worker may be
+    /// kept free.
+    pub(crate) fn wait_alone(&self, now: BootTime) -> impl Iterator<Item = ClassId> {
+        let alone = self.claimable().filter(|(_, class)| class.key.isolated);
+        alone.filter(move |(_, class)| class.not_reserved <= now).map(|(id, _)| id)
+    }
+
     /// Notes when a rate opens that jobs of a class wait for; returns whether a timer is needed.
     pub(crate) fn opens_at(&mut self, id: ClassId, at: Timestamp) -> bool {
         let Some(class) = self.by_id.get_mut(&id) else { return false };
@@ -203,7 +221,8 @@ impl Classes {
     }
 
     fn block(&mut self, id: ClassId) {
-        if self.by_id.contains_key(&id) {
+        if let Some(class) = self.by_id.get_mut(&id) {
+            class.not_reserved = boot_time().after(NOT_RESERVED);
             self.blocked.insert(id);
             self.claimable.remove(&id);
         }

@@ -104,9 +104,7 @@ impl Isolation {
             return Vec::new();
         }
         self.looked = Some(now);
-        let isolated = |class: &ClassId| classes.get(*class).is_some_and(|it| it.key.isolated);
-        let waiting: BTreeSet<ClassId> =
-            classes.claimable().map(|(id, _)| id).filter(isolated).collect();
+        let waiting: BTreeSet<ClassId> = classes.wait_alone(now).collect();
         if waiting.is_empty() && self.efforts.is_empty() {
             return Vec::new();
         }

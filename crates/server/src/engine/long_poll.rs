@@ -41,6 +41,8 @@ struct Queue {
     fetched: BootTime,
     /// When the other servers were signalled.
     signalled: Option<BootTime>,
+    /// When a client is woken next because jobs wait for a limit, if a timer is set.
+    opens: Option<BootTime>,
     /// Shared with every fetch that waits.
     woken: Arc<Notify>,
 }
@@ -56,9 +58,8 @@ impl LongPolls {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.forget_unused(now);
         let fetch = |name: &String| {
-            let new = || Queue { fetched: now, signalled: None, woken: Arc::default() };
             let place = (name.clone(), tenant.map(ToOwned::to_owned));
-            let queue = queues.by_name.entry(place).or_insert_with(new);
+            let queue = queues.by_name.entry(place).or_insert_with(|| Queue::new(now));
             queue.fetched = now;
             Arc::clone(&queue.woken)
         };
@@ -99,8 +100,7 @@ impl LongPolls {
     pub(crate) fn elsewhere(&self, name: String, tenant: Option<String>, now: BootTime) {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.forget_unused(now);
-        let new = || Queue { fetched: now, signalled: None, woken: Arc::default() };
-        queues.by_name.entry((name, tenant)).or_insert_with(new).fetched = now;
+        queues.by_name.entry((name, tenant)).or_insert_with(|| Queue::new(now)).fetched = now;
     }
 
     /// Wakes as many clients that wait for jobs of a queue as there are jobs for them; returns how
@@ -120,6 +120,42 @@ impl LongPolls {
             }
             if place.1.take().is_none() || woken >= jobs {
                 return woken;
+            }
+        }
+    }
+
+    /// Notes that jobs of these queues wait for a limit until `at`; returns for which of the queues
+    /// a timer is needed. When it ends, [`LongPolls::opened`] is called with the same time.
+    pub(crate) fn open_at(
+        &self,
+        names: &[String],
+        tenant: Option<&str>,
+        at: BootTime,
+    ) -> Vec<String> {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut needed = Vec::new();
+        for name in names {
+            let place = (name.clone(), tenant.map(ToOwned::to_owned));
+            let Some(queue) = queues.by_name.get_mut(&place) else { continue };
+            if queue.opens.is_none_or(|set| at < set) {
+                queue.opens = Some(at);
+                needed.push(place.0);
+            }
+        }
+        needed
+    }
+
+    /// A timer that [`LongPolls::open_at`] asked for has ended: one client claims. If it gets a job,
+    /// it wakes the next.
+    pub(crate) fn opened(&self, name: &str, tenant: Option<&str>, at: BootTime) {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = (name.to_owned(), tenant.map(ToOwned::to_owned));
+        if let Some(queue) = queues.by_name.get_mut(&place).filter(|queue| queue.opens == Some(at))
+        {
+            queue.opens = None;
+            // One that does not wait yet finds out by its own claim.
+            if Arc::strong_count(&queue.woken) > 1 {
+                queue.woken.notify_one();
             }
         }
     }
@@ -161,6 +197,10 @@ impl Queues {
 }
 
 impl Queue {
+    fn new(now: BootTime) -> Self {
+        Self { fetched: now, signalled: None, opens: None, woken: Arc::default() }
+    }
+
     fn is_fresh(&self, now: BootTime) -> bool {
         now.since(self.fetched) <= FRESH
     }
@@ -168,6 +208,8 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     fn at(secs: u64) -> BootTime {
@@ -193,6 +235,24 @@ mod tests {
         let queues = long_polls.queues.lock().unwrap();
         assert!(queues.by_name.len() <= SEARCH_MIN, "{}", queues.by_name.len());
         assert!(Arc::ptr_eq(&queues.by_name[&("waited for".to_owned(), None)].woken, &waiting[0]));
+    }
+
+    /// Plain clients were woken by the next look at the backlog, and not when a rate opened.
+    #[test]
+    fn one_client_is_woken_when_a_limit_opens_by_one_timer() {
+        let long_polls = LongPolls::default();
+        let names = ["q".to_owned(), "r".to_owned()];
+        let clients =
+            [long_polls.fetch(&names, None, at(0)), long_polls.fetch(&names, None, at(0))];
+        assert_eq!(long_polls.open_at(&names, None, at(5)), names);
+        assert_eq!(long_polls.open_at(&names[..1], None, at(5)), [""; 0]);
+        assert_eq!(long_polls.open_at(&names[..1], None, at(3)), names[..1]);
+        let is_woken = || clients[0][0].notified().now_or_never().is_some();
+        // The timer that the earlier one replaces.
+        long_polls.opened("q", None, at(5));
+        assert!(!is_woken());
+        long_polls.opened("q", None, at(3));
+        assert!(is_woken() && !is_woken(), "one client, once");
     }
 
     /// A job that a client of another server would fetch was once said to have no worker.

@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use outlast_core::id::WorkerId;
 use outlast_core::lease::Watch;
 use outlast_core::time::{BootTime, Span, Timestamp};
+use outlast_store::apply::limit::Limits;
+use outlast_store::command::ClassKey;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +42,8 @@ pub(crate) struct SharedState {
     /// Cancelled when the server begins to stop.
     stopping: CancellationToken,
     clock: StoreClock,
+    /// The limits in force, as last read.
+    limits: RwLock<Limits>,
     paused: RwLock<HashSet<String>>,
     /// How many classes had claimable jobs at the last look.
     claimable_classes: AtomicUsize,
@@ -60,6 +64,7 @@ impl SharedState {
             limits_turn: tokio::sync::Mutex::default(),
             stopping: CancellationToken::new(),
             clock: StoreClock::default(),
+            limits: RwLock::default(),
             paused: RwLock::default(),
             claimable_classes: AtomicUsize::new(0),
         }
@@ -103,6 +108,15 @@ impl SharedState {
     pub(crate) fn contact_unproven(&self) {
         self.store_health.unproven(boot_time());
         self.leases.watch().lost_contact();
+    }
+
+    pub(crate) fn set_limits(&self, limits: Limits) {
+        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
+    }
+
+    /// Whether a limit may apply to jobs of a class.
+    pub(crate) fn may_limit(&self, class: &ClassKey) -> bool {
+        self.limits.read().unwrap_or_else(PoisonError::into_inner).may_apply(class)
     }
 
     pub(crate) fn set_store_time(&self, at: Timestamp) {

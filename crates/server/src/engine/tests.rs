@@ -3,16 +3,18 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use outlast_core::budget::{Budgets, ScheduledTimeout};
+use outlast_core::gate::Rate;
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::Rules;
 use outlast_core::keys::Keys;
+use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_packs::PackSet;
 use outlast_store::command::{
-    Attach, ClaimFrom, Claimant, ClassKey, EndDetail, Finish, First, JobOrder, NewJob, Origin,
-    Payload, QueueOrder, Registration, ReportedOutcome, Route, Start, Sweep, WorkerMove,
-    WorkerRole,
+    Attach, ClaimFrom, Claimant, ClassKey, EndDetail, Fence, Finish, First, JobOrder, NewJob,
+    Origin, Payload, QueueOrder, Registration, ReportedOutcome, Route, SetLimit, Start, Sweep,
+    WorkerMove, WorkerRole,
 };
 use outlast_store::event::EventQuery;
 use outlast_store::idempotency::EnqueueOnce;
@@ -144,6 +146,93 @@ async fn jobs_of_a_paused_queue_wake_no_client_and_cost_no_claims() {
         let claimed = tokio::time::timeout(Duration::from_secs(60), one).await;
         assert_eq!(claimed.expect("jobs").unwrap().unwrap().len(), 1);
     }
+}
+
+fn one_of_default() -> Claim {
+    Claim {
+        claimant: Claimant::Plain { worker: None, visibility: Span::from_secs(60) },
+        from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
+        max: NonZeroU32::MIN,
+    }
+}
+
+/// Sets a limit on the queue, and waits until the loop knows it.
+async fn limit_default(engine: &Engine, concurrency: Option<u32>, rate: Option<Rate>) {
+    let scope = Scope::Queue("default".into());
+    let limit = Limit { name: LimitName::new("test").unwrap(), scope, concurrency, rate };
+    let order = SetLimit { limit, configured: false, by: "test".into() };
+    engine.submit(Command::SetLimit(Box::new(order))).await.unwrap();
+    let backlog = engine.look_for_claimable().await.unwrap();
+    engine.send(Input::Backlog(backlog)).await.unwrap();
+    // The loop answers what came before.
+    engine.submit(Command::Enqueue(Box::new(noop_job(rand::random())))).await.unwrap();
+}
+
+/// They were woken by the next look at the backlog, once a second, and not by the rate.
+#[tokio::test]
+async fn plain_clients_are_woken_when_a_rate_lets_the_next_job_start() {
+    let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+    let clock = ManualClock::at(Timestamp(1_000));
+    let engine = Engine::start(Arc::new(ModelStore::new(Arc::new(clock.clone()))), settings);
+    limit_default(&engine, None, Rate::new(5, Span::from_secs(1))).await;
+    engine.submit(Command::EnqueueAll((1..=5).map(noop_job).collect())).await.unwrap();
+    let clients = (0..5).map(|_| engine.claim_plain(one_of_default(), Some(Span::from_secs(60))));
+    let all = futures_util::future::join_all(clients);
+    let passing = async {
+        loop {
+            // The store's time passes as the real one does: a rate opens then.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            clock.advance(20);
+        }
+    };
+    let claimed = tokio::select! {
+        claimed = tokio::time::timeout(Duration::from_secs(30), all) => claimed.expect("woken"),
+        () = passing => unreachable!("time does not end"),
+    };
+    assert!(claimed.iter().all(|claimed| claimed.as_ref().unwrap().len() == 1), "{claimed:?}");
+}
+
+/// Each end of an attempt once woke all clients that waited for the limit, at every server.
+#[tokio::test]
+async fn slot_that_is_free_wakes_one_plain_client() {
+    let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+    let claims = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&claims);
+    let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
+    let store = store.failing(move |batch| {
+        let is_claim = |command: &&Command| matches!(command, Command::Claim(_));
+        count.fetch_add(batch.commands.iter().filter(is_claim).count(), Ordering::Relaxed);
+        None
+    });
+    let engine = Engine::start(Arc::new(store), settings);
+    limit_default(&engine, Some(1), None).await;
+    engine.submit(Command::EnqueueAll((1..=50).map(noop_job).collect())).await.unwrap();
+    let (results, mut claimed) = mpsc::unbounded_channel();
+    for _ in 0..50 {
+        let (engine, results) = (engine.clone(), results.clone());
+        tokio::spawn(async move {
+            let got = engine.claim_plain(one_of_default(), Some(Span::from_secs(60))).await;
+            results.send(got.unwrap()).unwrap();
+        });
+    }
+    while claims.load(Ordering::Relaxed) < 50 {
+        tokio::task::yield_now().await;
+    }
+    let before = claims.load(Ordering::Relaxed);
+    for _ in 0..20 {
+        let got = tokio::time::timeout(Duration::from_secs(30), claimed.recv()).await;
+        let job = got.expect("woken").unwrap().pop().expect("a job");
+        let finish = Finish {
+            job: job.job.id,
+            fence: Fence { epoch: Some(job.epoch), ..Fence::default() },
+            reported: ReportedOutcome::Completed,
+            detail: EndDetail::default(),
+            by: "test".into(),
+        };
+        engine.submit(Command::Finish(Box::new(finish))).await.unwrap();
+    }
+    let made = claims.load(Ordering::Relaxed) - before;
+    assert!(made <= 60, "{made} claims for 20 jobs");
 }
 
 /// Each time, one read for each session was once made, and these at the same time.

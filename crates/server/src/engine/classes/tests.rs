@@ -101,6 +101,18 @@ fn class_whose_jobs_wait_for_a_limit_is_left_out_until_a_slot_is_free_or_more_jo
     assert!(!classes.is_claimable(id), "nothing is left of a class that a claim found empty");
 }
 
+/// A tenant whose limit was used up hid the jobs of another one behind the first few hundred.
+#[test]
+fn class_with_shut_jobs_and_others_behind_those_that_were_looked_at_stays_claimable() {
+    let mut classes = Classes::default();
+    let id = ClassId(1);
+    classes.learn(id, &key("t"), BootTime(0));
+    classes.add_ready(id, 500, BootTime(0));
+    let claims = Claims { passed_over: vec![id], ..blocked(id) };
+    classes.claimed(&[id], &[id; 25], 64, &claims);
+    assert!(classes.is_claimable(id));
+}
+
 #[test]
 fn one_timer_is_set_for_a_rate_and_an_earlier_one_replaces_it() {
     let mut classes = Classes::default();

@@ -10,15 +10,14 @@ use outlast_store::command::ClassId;
 use outlast_store::query::Claimable;
 
 use super::EventLoop;
-use crate::clock::boot_time;
+use crate::clock::{boot_time, millis};
+use crate::engine::LOCKED_PAUSE;
 use crate::engine::claimable::{Look, look_for_claimable};
 use crate::engine::estimate::Estimate;
 use crate::engine::input::Input;
 
 /// A class without jobs is remembered for this long: most get jobs again.
 const UNUSED_MAX: Span = Span::from_secs(60);
-/// Pause before a claim that found only locked jobs is made again.
-const LOCKED_PAUSE: Duration = Duration::from_millis(50);
 
 /// Whether a look is to be taken: one at a time.
 #[derive(Debug)]
@@ -63,7 +62,7 @@ impl EventLoop {
     /// may give them back.
     pub(super) fn claim_again_later(&self, classes: Vec<ClassId>) {
         if !classes.is_empty() {
-            self.claim_again_after(LOCKED_PAUSE, classes);
+            self.claim_again_after(millis(LOCKED_PAUSE), classes);
         }
     }
 
@@ -102,6 +101,7 @@ impl EventLoop {
 
     pub(super) fn set_backlog(&mut self, Look { began, paused, classes, limits }: Look) {
         self.resume_unpaused(&paused);
+        self.shared.set_limits(limits.clone());
         self.classes.set_limits(limits);
         self.classes.unblock();
         let now = boot_time();

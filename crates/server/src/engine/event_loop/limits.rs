@@ -22,7 +22,8 @@ impl EventLoop {
         let plain = waiting.filter(|(_, class)| class.key.is_for_plain_clients());
         for (_, class) in plain {
             let (queue, tenant) = (&class.key.queue, class.key.tenant.as_deref());
-            self.shared.long_polls.wake(queue, tenant, class.ready.wanted());
+            // It wakes the next one if it gets a job.
+            self.shared.long_polls.wake(queue, tenant, 1);
         }
     }
 

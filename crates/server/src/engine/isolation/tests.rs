@@ -1,7 +1,9 @@
 use outlast_store::command::{ClassKey, Route};
+use outlast_store::reply::{Blocked, Claims};
 use uuid::Uuid;
 
 use super::*;
+use crate::clock::boot_time;
 use crate::engine::dispatch::plan;
 use crate::engine::dispatch::tests::session;
 use crate::engine::estimate::Estimate;
@@ -129,6 +131,24 @@ fn reservation_ends_when_no_job_waits_or_another_worker_is_idle() {
     classes.set_ready(ALONE, Estimate::None);
     assert_eq!(look(&mut isolation, (&mut sessions, &classes)), [Ask::Resign(ALONE)]);
     assert!(!isolation.leads(ALONE, Span::from_secs(6), NOW), "the answer came too late");
+}
+
+/// Worker after worker was drained for a job that a limit held back, within a second each.
+#[test]
+fn no_worker_is_kept_free_for_a_job_that_waits_for_a_limit() {
+    let (mut sessions, mut classes, mut isolation) = full_fleet();
+    look(&mut isolation, (&mut sessions, &classes));
+    lead(&mut isolation, ALONE);
+    look(&mut isolation, (&mut sessions, &classes));
+    assert_eq!(reserved(&mut sessions), [worker(2)]);
+    let blocked = vec![Blocked { class: ALONE, until: None }];
+    classes.claimed(&[ALONE], &[], 1, &Claims { blocked, ..Claims::default() });
+    classes.unblock();
+    assert!(classes.is_claimable(ALONE), "a worker that is idle by itself may try");
+    look(&mut isolation, (&mut sessions, &classes));
+    assert_eq!(reserved(&mut sessions), []);
+    let later = boot_time().after(Span::from_secs(61));
+    assert_eq!(isolation.update(&mut sessions, &classes, later), [Ask::Lead(ALONE)]);
 }
 
 /// An idle worker once ended the reservations of all classes, and took one job.

@@ -59,6 +59,7 @@ use std::time::Duration;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::apply::Outbox;
+use outlast_store::apply::fair::Shares;
 use outlast_store::apply::limit::Gates;
 use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::backend::execute_all;
@@ -103,6 +104,7 @@ pub(crate) struct Writer {
     connection: Option<Connection>,
     classes: Classes,
     limits: Option<KnownLimits>,
+    shares: Shares,
     cursors: PruneCursors,
     attempt_cache: AttemptCache,
     time: Arc<Time>,
@@ -145,6 +147,7 @@ impl Writer {
             connection: None,
             classes: Classes::default(),
             limits: None,
+            shares: Shares::default(),
             cursors: PruneCursors::default(),
             attempt_cache: AttemptCache::default(),
             time,
@@ -376,6 +379,7 @@ impl Writer {
             locks: Locks { hurries, hurry_until: &mut self.hurry_until },
             classes: &mut self.classes,
             limits: &mut self.limits,
+            shares: &mut self.shares,
             gates: Gates::default(),
             cursors: self.cursors,
             attempt_cache: &mut self.attempt_cache,
@@ -398,8 +402,10 @@ impl Writer {
         let replies = execute_all(&mut tx, &batch.commands).await?;
         let freed = tx.outbox.gates.freed();
         let (applied, cursors) = (Applied { at: tx.context.now, replies, freed }, tx.cursors);
+        let ended = std::mem::take(&mut tx.outbox.ended);
         let applied = tx.commit(batch.id, applied, &mut self.unconfirmed).await?;
         self.cursors = cursors;
+        self.shares.all_ended(&ended, applied.at);
         Ok(applied)
     }
 
@@ -432,6 +438,8 @@ struct Tx<'a> {
     classes: &'a mut Classes,
     /// The limits as last read; `None` to read them again.
     limits: &'a mut Option<KnownLimits>,
+    /// What shares of queues have had, as far as this server gave it out.
+    shares: &'a mut Shares,
     /// The gates that the batch has locked.
     gates: Gates,
     /// As they are once the batch has taken effect.

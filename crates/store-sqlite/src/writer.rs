@@ -30,6 +30,7 @@ use std::thread::JoinHandle;
 
 use outlast_core::time::Timestamp;
 use outlast_store::apply::Outbox;
+use outlast_store::apply::fair::Shares;
 use outlast_store::apply::limit::Limits;
 use outlast_store::apply::loaded::rank;
 use outlast_store::backend::{execute_all, run_ready};
@@ -82,6 +83,7 @@ pub(crate) fn start(
 struct Cache {
     classes: Classes,
     limits: Limits,
+    shares: Shares,
     cursors: PruneCursors,
     log: EventLog,
 }
@@ -162,6 +164,7 @@ pub(crate) struct Tx<'a> {
     pub(crate) db: &'a Connection,
     pub(crate) classes: &'a mut Classes,
     pub(crate) limits: &'a mut Limits,
+    pub(crate) shares: &'a mut Shares,
     /// As they are once the batch has taken effect.
     pub(crate) cursors: PruneCursors,
     pub(crate) context: Context<'a>,
@@ -186,6 +189,7 @@ fn apply(
         db,
         classes: &mut cache.classes,
         limits: &mut cache.limits,
+        shares: &mut cache.shares,
         cursors: cache.cursors,
         context: Context { budgets: &batch.budgets, seed: batch.jitter_seed, command: 0, now },
         outbox: Outbox::default(),
@@ -201,8 +205,10 @@ fn apply(
         keep_time(db, now)?;
     }
     let (changed, moved) = (db.total_changes() > changes, tx.cursors);
+    let ended = std::mem::take(&mut tx.outbox.ended);
     transaction.commit().map_err(unconfirmed)?;
     cache.cursors = moved;
+    cache.shares.all_ended(&ended, now);
     if changed {
         owned.mark.note(now);
     }

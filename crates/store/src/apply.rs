@@ -13,11 +13,12 @@
 //!
 //! - [`loaded`]: jobs and workers as a backend reads them
 //! - [`step`]: a decision becomes rows, counts, events and the reply
-//! - [`limit`]: which claimable jobs limits let start
+//! - [`limit`]: which claimable jobs limits let start; [`fair`]: whose turn it is among them
 //! - [`enqueue`], [`claim`], [`report`], [`order`], [`queue`], [`sweep`], [`worker`]: the commands
 
 pub mod claim;
 pub mod enqueue;
+pub mod fair;
 pub mod limit;
 pub mod loaded;
 pub mod order;
@@ -45,6 +46,8 @@ pub struct Outbox {
     pub tally: Changes,
     /// By how much what limits count changes.
     pub gates: GateChanges,
+    /// The numbers of jobs of which an attempt ended, for the accounts of shares.
+    pub ended: Vec<i64>,
 }
 
 /// What happens to a job, and what is recorded about it.

@@ -348,6 +348,7 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
             outbox.events.clear();
             outbox.tally.clear();
             outbox.gates.clear();
+            outbox.ended.clear();
             Reply::Done
         }
     })

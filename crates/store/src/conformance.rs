@@ -32,6 +32,7 @@ pub mod claim;
 pub mod durable;
 pub mod enqueue;
 pub mod events;
+pub mod fair;
 pub mod fixture;
 pub mod idempotency;
 pub mod keys;
@@ -109,6 +110,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         leadership::cases(),
         limit::cases(),
         queue::cases(),
+        fair::cases(),
         read::cases(),
         durable::cases(),
     ] {

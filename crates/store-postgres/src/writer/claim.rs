@@ -449,7 +449,7 @@ impl Tx<'_> {
         queue: &str,
         tenant: Option<&str>,
     ) -> Result<Vec<ClassId>, Failure> {
-        if self.known_limits().await?.limits.is_empty() {
+        if self.known_limits().await?.limits.is_free(queue) {
             return Ok(Vec::new());
         }
         let rows = self.query(PLAIN_OF_QUEUE, values![text(queue), tenant.map(text)]).await?;

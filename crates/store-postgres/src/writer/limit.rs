@@ -217,7 +217,8 @@ impl Tx<'_> {
         let max = usize::try_from(wanted).unwrap_or(0);
         let each = heads_of_each(lanes.len(), max);
         let (heads, now) = self.heads(&lanes, each).await?;
-        let chosen = self.gates.choose(&lanes, heads, max, (&self.outbox.gates, now));
+        let turns = self.shares.turns(&lanes, heads, now);
+        let chosen = self.gates.choose(&lanes, turns, max, (&self.outbox.gates, now));
         let mut taken = self.take_chosen(&lanes, &chosen).await?;
         if i64::try_from(taken.rows.len()).unwrap_or(i64::MAX) < wanted {
             let (passed_over, blocked) = chosen.left(&lanes);
@@ -374,6 +375,12 @@ impl Tx<'_> {
             if let Some(lane) = of.remove(&seq) {
                 self.gates.started(lane);
                 taken.lanes.insert(seq, lane.clone());
+            }
+        }
+        let now = self.context.now;
+        for head in chosen.heads.iter().filter(|head| taken.lanes.contains_key(&head.seq)) {
+            if let Some(lane) = lanes.get(head.lane) {
+                self.shares.claimed(lane, (head.rank, head.seq), now);
             }
         }
         // Others have locked the rest.

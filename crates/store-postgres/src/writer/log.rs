@@ -1,5 +1,6 @@
 //! What attempts print; and deleting everything.
 
+use outlast_store::apply::fair::Shares;
 use outlast_store::apply::limit::Gates;
 use outlast_store::command::LogChunk;
 use outlast_store::rules::output_bytes_max;
@@ -71,6 +72,7 @@ impl Tx<'_> {
         .await?;
         self.write("update limit_version set n = n + 1", Vec::new());
         *self.limits = None;
+        *self.shares = Shares::default();
         self.gates = Gates::default();
         *self.classes = Classes::default();
         self.seen.jobs.clear();

@@ -9,6 +9,7 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 use outlast_store::StoreError;
 use outlast_store::apply::Outbox;
+use outlast_store::apply::fair::Shares;
 use outlast_store::apply::limit::Limits;
 use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::apply::step::Step;
@@ -281,6 +282,7 @@ impl Backend for Tx<'_> {
         self.delete_all()?;
         *self.classes = Classes::load(self.db)?;
         *self.limits = Limits::default();
+        *self.shares = Shares::default();
         self.cursors = PruneCursors::default();
         Ok(())
     }

@@ -61,7 +61,8 @@ impl Tx<'_> {
             let (rows, mut heads) = self.heads(&lanes, each)?;
             heads.retain(|head| !skipped.contains(&head.seq));
             let now = self.context.now;
-            let mut chosen = gates.choose(&lanes, heads, wanted, (&self.outbox.gates, now));
+            let turns = self.shares.turns(&lanes, heads, now);
+            let mut chosen = gates.choose(&lanes, turns, wanted, (&self.outbox.gates, now));
             let rows: HashMap<i64, HeadRow> = rows.into_iter().map(|row| (row.seq, row)).collect();
             let mut goes_on = false;
             for head in std::mem::take(&mut chosen.heads) {
@@ -71,6 +72,7 @@ impl Tx<'_> {
                 match self.take(row, &claim.claimant, Some(lane))? {
                     Some(claimed) => {
                         gates.started(lane);
+                        self.shares.claimed(lane, (head.rank, head.seq), now);
                         self.keep_starts(&gates, lane)?;
                         claims.jobs.push(claimed);
                     }

@@ -3,16 +3,16 @@
 //! A lane is what limits tell apart: the jobs of a class that have the same keys. All jobs of a
 //! lane pass the same gates, so a lane whose gate is shut is left out as a whole.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use outlast_core::gate::{Gate, Rate, Shut, admit};
 use outlast_core::keys::Keys;
 use outlast_core::limit::{GateId, LIMITS_MAX, Limit, LimitName, Scope, Subject};
-use outlast_core::queue::QueueSettings;
+use outlast_core::queue::{Fair, QueueSettings};
 use outlast_core::time::Timestamp;
 
+use super::fair::{Share, Turns};
 use crate::command::{ClassId, ClassKey};
 use crate::limit::{LimitChange, LimitRecord, LimitRefusal, RemoveLimit, SetLimit};
 use crate::queue::QueueRecord;
@@ -102,43 +102,68 @@ impl Limits {
         self.queues.get(name)
     }
 
-    /// Whether a limit may apply to jobs of a class.
+    /// Whether a limit may apply to jobs of a class, or its queue shares slots.
     #[must_use]
     pub fn may_apply(&self, class: &ClassKey) -> bool {
+        if self.fair(&class.queue).is_some() {
+            return true;
+        }
         let applies = |limit: &Limit| limit.may_apply(&class.queue, &class.job_type, class.keyed);
         self.all.iter().any(applies)
     }
 
-    /// Returns how many there are.
+    /// Returns how the jobs of a queue share slots, if they do.
+    fn fair(&self, queue: &str) -> Option<&Fair> {
+        self.queue(queue)?.fair.as_ref()
+    }
+
+    /// Returns the share that jobs with these keys belong to, if their queue has shares.
+    #[must_use]
+    pub fn share_of(&self, queue: &str, keys: &Keys) -> Option<Share> {
+        let fair = self.fair(queue)?;
+        let value = keys.get(&fair.key);
+        let weight = fair.weight(value);
+        Some(Share { queue: queue.to_owned(), value: value.map(ToOwned::to_owned), weight })
+    }
+
+    /// Returns how many limits there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there are none.
+    /// Whether there is nothing that a claim must look at.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.all.is_empty() && self.queues.values().all(|queue| queue.fair.is_none())
     }
 
-    /// Whether some of them tell the jobs of a class apart by their keys.
+    /// Whether there is nothing that a claim from this queue must look at.
+    #[must_use]
+    pub fn is_free(&self, queue: &str) -> bool {
+        self.all.is_empty() && self.fair(queue).is_none()
+    }
+
+    /// Whether limits or shares tell the jobs of a class apart by their keys.
     #[must_use]
     pub fn need_lanes(&self, class: &ClassKey) -> bool {
-        class.keyed && self.all.iter().any(|limit| matches!(limit.scope, Scope::Key(_)))
+        let per_key = || self.all.iter().any(|limit| matches!(limit.scope, Scope::Key(_)));
+        class.keyed && (self.fair(&class.queue).is_some() || per_key())
     }
 
     /// Returns the lane of all jobs of a class that limits do not tell apart.
     #[must_use]
     pub fn whole(&self, class: ClassId, key: &ClassKey) -> Lane {
         let keys = Arc::<Keys>::default();
-        Lane { class, number: None, gates: self.gates_of(key, &keys), keys }
+        let share = self.share_of(&key.queue, &keys);
+        Lane { class, number: None, gates: self.gates_of(key, &keys), keys, share }
     }
 
     /// Returns the lane of the jobs of a class that have these keys.
     #[must_use]
     pub fn lane(&self, (class, key): (ClassId, &ClassKey), number: i64, keys: Keys) -> Lane {
-        let gates = self.gates_of(key, &keys);
-        Lane { class, number: Some(number), gates, keys: Arc::new(keys) }
+        let (gates, share) = (self.gates_of(key, &keys), self.share_of(&key.queue, &keys));
+        Lane { class, number: Some(number), gates, keys: Arc::new(keys), share }
     }
 
     /// Returns the gates that jobs of a class with these keys must pass.
@@ -186,6 +211,8 @@ pub struct Lane {
     pub keys: Arc<Keys>,
     /// The gates that they must pass, by number.
     pub gates: Vec<LaneGate>,
+    /// The share that they belong to, if their queue has shares.
+    pub share: Option<Share>,
 }
 
 impl Lane {
@@ -205,12 +232,6 @@ pub struct Head {
     pub rank: i64,
     /// Its number.
     pub seq: i64,
-}
-
-impl Head {
-    fn order(&self, other: &Self) -> Ordering {
-        (self.rank, self.seq).cmp(&(other.rank, other.seq))
-    }
 }
 
 /// Why no more jobs of a lane start.
@@ -270,7 +291,7 @@ impl Chosen {
         let (mut again, mut blocked) = (Vec::new(), Vec::new());
         for (class, (looked, stops)) in classes {
             // There may be more lanes than were looked at.
-            if stops.contains(&Stop::Busy) || (looked >= LANES_LOOKED_AT && !stops.is_empty()) {
+            if stops.contains(&Stop::Busy) || looked >= LANES_LOOKED_AT {
                 again.push(class);
             } else if !stops.is_empty() {
                 let opens = stops.iter().filter_map(|stop| match stop {
@@ -378,36 +399,38 @@ impl Gates {
         self.0.insert(gate, Read { in_flight, used_until, started: 0 });
     }
 
-    /// Chooses at most `max` of the heads, best first, that all their gates let start.
+    /// Chooses at most `max` jobs in their turns that all their gates let start.
     #[must_use]
     pub fn choose(
         &self,
         lanes: &[Lane],
-        mut heads: Vec<Head>,
+        mut turns: Turns,
         max: usize,
         (changes, now): (&GateChanges, Timestamp),
     ) -> Chosen {
-        heads.sort_by(Head::order);
         let mut chosen = Chosen { heads: Vec::new(), stops: vec![None; lanes.len()] };
         let mut started: BTreeMap<GateId, u32> = BTreeMap::new();
-        for head in heads {
-            if chosen.heads.len() >= max {
-                break;
-            }
-            let (Some(lane), Some(stop)) = (lanes.get(head.lane), chosen.stops.get_mut(head.lane))
-            else {
-                continue;
+        let mut take = |head: Head, Chosen { heads, stops }: &mut Chosen| {
+            let (Some(lane), Some(stop)) = (lanes.get(head.lane), stops.get_mut(head.lane)) else {
+                return false;
             };
             if stop.is_some() {
-                continue;
+                return false;
             }
             let more = |gate: GateId| started.get(&gate).copied().unwrap_or(0);
             *stop = self.stop(&lane.gates, more, (changes, now));
-            if stop.is_none() {
-                for gate in &lane.gates {
-                    *started.entry(gate.id).or_default() += 1;
-                }
-                chosen.heads.push(head);
+            if stop.is_some() {
+                return false;
+            }
+            for gate in &lane.gates {
+                *started.entry(gate.id).or_default() += 1;
+            }
+            heads.push(head);
+            true
+        };
+        while chosen.heads.len() < max {
+            if turns.try_next(|head| take(head, &mut chosen)).is_none() {
+                break;
             }
         }
         chosen

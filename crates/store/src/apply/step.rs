@@ -256,6 +256,7 @@ pub fn step<'a>(
     };
     if let (Some(_), Some(attempt)) = (outcome, attempt) {
         outbox.gates.release(&attempt.gates);
+        outbox.ended.push(loaded.seq);
     }
     let rows = Step {
         seq: loaded.seq,

@@ -55,7 +55,7 @@ fn per_queue(concurrency: u32) -> Limit {
     limit("queue", Scope::Queue("default".into()), concurrency)
 }
 
-fn keys(of: &[(&str, &str)]) -> Keys {
+pub(crate) fn keys(of: &[(&str, &str)]) -> Keys {
     Keys::new(of.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()).unwrap()
 }
 
@@ -80,24 +80,24 @@ impl<H: Harness> World<'_, H> {
         }
     }
 
-    fn of_tenant(&mut self, tenant: &str) -> JobId {
+    pub(crate) fn of_tenant(&mut self, tenant: &str) -> JobId {
         self.with_keys(&[("tenant", tenant)])
     }
 
-    fn with_keys(&mut self, of: &[(&str, &str)]) -> JobId {
+    pub(crate) fn with_keys(&mut self, of: &[(&str, &str)]) -> JobId {
         let mut job = self.job();
         job.keys = keys(of);
         self.add(job)
     }
 
     /// Claims from all classes, and compares what gates count with the attempts that hold them.
-    fn grab(&mut self, hand: Hand, max: u32) -> Claims {
+    pub(crate) fn grab(&mut self, hand: Hand, max: u32) -> Claims {
         let claims = self.claims_by(hand.claimant(), self.all_classes(), max).unwrap();
         self.check_gates();
         claims
     }
 
-    fn grab_ids(&mut self, hand: Hand, max: u32) -> Vec<JobId> {
+    pub(crate) fn grab_ids(&mut self, hand: Hand, max: u32) -> Vec<JobId> {
         self.grab(hand, max).jobs.iter().map(|claimed| claimed.job.id).collect()
     }
 

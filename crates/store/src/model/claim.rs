@@ -1,17 +1,20 @@
 //! Taking jobs.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use outlast_core::id::WorkerId;
 use outlast_core::job::{Event as JobEvent, EventKind};
+use outlast_core::keys::Keys;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 
-use crate::apply::limit::{LaneGate, Stop};
+use crate::apply::limit::{Head, Lane, LaneGate, Limits, Stop};
+use crate::apply::loaded::rank;
 use crate::command::{Claim, ClaimFrom, Claimant, ClassId, EndDetail};
 use crate::model::tables::{ActiveRow, Position, Seq, Visible};
-use crate::model::tx::{Cause, Tx};
+use crate::model::tx::{Cause, Tx, number};
 use crate::reply::{Blocked, ClaimRefusal, Claimed, Claims};
 
 /// Who takes, once it is known that it may.
@@ -41,25 +44,35 @@ impl Tx<'_> {
         let limits = self.tables.limits_in_force();
         let mut claims = Claims::default();
         let mut waiting: BTreeMap<ClassId, Option<Timestamp>> = BTreeMap::new();
-        for seq in self.candidates(&claim.from) {
+        for group in self.candidates(&claim.from) {
+            let (lanes, heads) = self.lanes(&limits, &group);
+            let now = self.now();
+            let mut turns = self.tables.shares.turns(&lanes, heads, now);
+            while claims.jobs.len() < max {
+                let tried = turns.try_next(|head| {
+                    let Some(lane) = lanes.get(head.lane) else { return false };
+                    if let Some(stop) = self.tables.stop(&lane.gates, now) {
+                        let until = match stop {
+                            Stop::Until(at) => Some(at),
+                            Stop::Busy | Stop::Full => None,
+                        };
+                        let known = waiting.entry(lane.class).or_insert(until);
+                        *known = until.into_iter().chain(*known).min();
+                        return false;
+                    }
+                    // An expired job is refused by the rules, and left to the sweep.
+                    if let Some(claimed) = self.take(head.seq.unsigned_abs(), &taker, &lane.gates) {
+                        self.tables.shares.claimed(lane, (head.rank, head.seq), now);
+                        claims.jobs.push(claimed);
+                    }
+                    true
+                });
+                if tried.is_none() {
+                    break;
+                }
+            }
             if claims.jobs.len() == max {
                 return Ok(claims);
-            }
-            let Some(row) = self.tables.rows.get(&seq) else { continue };
-            let (class, key) = (row.class, Arc::clone(&row.stored.key));
-            let gates = limits.gates_of(&key, &row.stored.keys);
-            if let Some(stop) = self.tables.stop(&gates, self.now()) {
-                let until = match stop {
-                    Stop::Until(at) => Some(at),
-                    Stop::Busy | Stop::Full => None,
-                };
-                let known = waiting.entry(class).or_insert(until);
-                *known = until.into_iter().chain(*known).min();
-                continue;
-            }
-            // An expired job is refused by the rules, and left to the sweep.
-            if let Some(claimed) = self.take(seq, &taker, &gates) {
-                claims.jobs.push(claimed);
             }
         }
         let blocked = waiting.into_iter().map(|(class, until)| Blocked { class, until });
@@ -88,13 +101,13 @@ impl Tx<'_> {
         living.or_else(|| standings.first()).copied()
     }
 
-    /// Jobs that may be taken, best first.
-    fn candidates(&self, from: &ClaimFrom) -> Vec<Seq> {
+    /// Jobs that may be taken, best first; of each queue for itself if queues are named.
+    fn candidates(&self, from: &ClaimFrom) -> Vec<Vec<Position>> {
         match from {
-            ClaimFrom::Classes(classes) => self.in_order(classes.iter().copied()),
+            ClaimFrom::Classes(classes) => vec![self.in_order(classes.iter().copied())],
             ClaimFrom::Queues { queues, tenant } => queues
                 .iter()
-                .flat_map(|queue| {
+                .map(|queue| {
                     let classes = self.tables.classes.iter().filter(|(_, class)| {
                         class.queue == *queue
                             && class.is_for_plain_clients()
@@ -106,7 +119,24 @@ impl Tx<'_> {
         }
     }
 
-    fn in_order(&self, classes: impl Iterator<Item = ClassId>) -> Vec<Seq> {
+    /// Returns the lanes of jobs, and the jobs.
+    fn lanes(&self, limits: &Limits, jobs: &[Position]) -> (Vec<Lane>, Vec<Head>) {
+        let (mut lanes, mut heads) = (Vec::new(), Vec::new());
+        let mut known: HashMap<(ClassId, &Keys), usize> = HashMap::new();
+        for (Reverse(priority), turn, seq) in jobs {
+            let Some(row) = self.tables.rows.get(seq) else { continue };
+            let keys = &row.stored.keys;
+            let lane = *known.entry((row.class, keys)).or_insert_with(|| {
+                let class = (row.class, row.stored.key.as_ref());
+                lanes.push(limits.lane(class, keys.lane(), keys.clone()));
+                lanes.len().saturating_sub(1)
+            });
+            heads.push(Head { lane, rank: rank(*priority, *turn), seq: number(*seq) });
+        }
+        (lanes, heads)
+    }
+
+    fn in_order(&self, classes: impl Iterator<Item = ClassId>) -> Vec<Position> {
         let mut found: Vec<Position> = classes
             .filter(|class| {
                 let key = self.tables.classes.get(class);
@@ -118,7 +148,7 @@ impl Tx<'_> {
             .collect();
         found.sort_unstable();
         found.dedup();
-        found.into_iter().map(|(_, _, seq)| seq).collect()
+        found
     }
 
     fn take(&mut self, seq: Seq, taker: &Taker<'_>, gates: &[LaneGate]) -> Option<Claimed> {

@@ -45,7 +45,10 @@ impl Tx<'_> {
 
 impl Tables {
     pub(super) fn limits_in_force(&self) -> Limits {
-        self.limits.values().map(|record| record.limit.clone()).collect()
+        Limits::of(
+            self.limits.values().cloned().collect(),
+            self.settings.values().cloned().collect(),
+        )
     }
 
     /// Returns why a job that must pass these gates may not start.

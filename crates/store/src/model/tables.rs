@@ -11,6 +11,7 @@ use outlast_core::limit::{GateId, LimitName};
 use outlast_core::time::{Span, Timestamp};
 use uuid::Uuid;
 
+use crate::apply::fair::Shares;
 use crate::command::{ClassId, ClassKey};
 use crate::event::Event;
 use crate::idempotency::Fingerprint;
@@ -47,6 +48,8 @@ pub(super) struct Tables {
     pub(super) leaders: BTreeMap<String, Leadership>,
     pub(super) limits: BTreeMap<LimitName, LimitRecord>,
     pub(super) gates: BTreeMap<GateId, GateRow>,
+    /// What shares of queues have had.
+    pub(super) shares: Shares,
     pub(super) events: BTreeMap<Uuid, BTreeMap<u64, Vec<Event>>>,
     /// The last job that a prune has looked at.
     pub(super) pruned_to: Option<(Timestamp, Seq)>,

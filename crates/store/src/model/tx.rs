@@ -113,6 +113,7 @@ impl<'a> Tx<'a> {
         })?;
         if let (Some(_), Some(attempt)) = (moved.outcome, &before.in_flight) {
             self.freed |= self.tables.release(&attempt.gates);
+            self.tables.shares.ended(number(seq), now);
         }
         let ran = moved.outcome.and_then(|_| before.began()).map(|began| now.since(began));
         let moved = Moved { ran, ..moved };
@@ -252,4 +253,9 @@ pub(super) const fn must_be_active(state: State) -> Result<(), Refusal> {
             Err(Refusal::WrongState(state))
         }
     }
+}
+
+/// Returns the number of a job as the stores have it.
+pub(super) fn number(seq: Seq) -> i64 {
+    i64::try_from(seq).unwrap_or(i64::MAX)
 }

@@ -26,6 +26,7 @@ mod durability;
 mod evidence;
 mod exclusivity;
 mod exit_codes;
+mod fairness;
 mod fleet;
 mod foreign_pack;
 mod frozen_worker;

@@ -4,6 +4,7 @@ use outlast_core::gate::Rate;
 use outlast_core::time::Span;
 
 use super::*;
+use crate::apply::fair::Shares;
 use crate::command::Route;
 
 const NOW: Timestamp = Timestamp(1_000_000);
@@ -54,6 +55,10 @@ fn read_all(lanes: &[Lane], in_flight: i64) -> Gates {
     gates
 }
 
+fn turns(lanes: &[Lane], heads: Vec<Head>) -> Turns {
+    Shares::default().turns(lanes, heads, NOW)
+}
+
 fn seqs(chosen: &Chosen) -> Vec<i64> {
     chosen.heads.iter().map(|head| head.seq).collect()
 }
@@ -63,10 +68,10 @@ fn heads_are_chosen_in_order_until_each_gate_is_full() {
     let limits: Limits = [per_tenant(2)].into_iter().collect();
     let (lanes, heads) = two_tenants(&limits, 5);
     let none = GateChanges::default();
-    let chosen = read_all(&lanes, 0).choose(&lanes, heads.clone(), 10, (&none, NOW));
+    let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads.clone()), 10, (&none, NOW));
     assert_eq!(seqs(&chosen), [0, 1, 2, 3]);
     assert_eq!(chosen.stops, [Some(Stop::Full), Some(Stop::Full)]);
-    let chosen = read_all(&lanes, 1).choose(&lanes, heads, 1, (&none, NOW));
+    let chosen = read_all(&lanes, 1).choose(&lanes, turns(&lanes, heads), 1, (&none, NOW));
     assert_eq!((seqs(&chosen), &chosen.stops[..]), (vec![0], &[None, None][..]));
 }
 
@@ -77,7 +82,7 @@ fn what_the_batch_has_taken_and_ended_counts() {
     let mut changes = GateChanges::default();
     changes.release(&lanes[0].gate_ids());
     changes.charge(&lanes[1].gate_ids());
-    let chosen = read_all(&lanes, 1).choose(&lanes, heads, 10, (&changes, NOW));
+    let chosen = read_all(&lanes, 1).choose(&lanes, turns(&lanes, heads), 10, (&changes, NOW));
     assert_eq!(seqs(&chosen), [0, 2]);
     assert!(changes.freed());
     let mut by = changes.take();
@@ -94,7 +99,7 @@ fn job_takes_no_slot_of_a_limit_when_another_stops_it() {
     let (lanes, heads) = two_tenants(&limits, 5);
     let none = GateChanges::default();
     // One of each tenant; the queue has room for a third.
-    let chosen = read_all(&lanes, 0).choose(&lanes, heads, 10, (&none, NOW));
+    let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads), 10, (&none, NOW));
     assert_eq!(seqs(&chosen), [0, 1]);
 }
 
@@ -104,7 +109,7 @@ fn gate_that_was_not_locked_is_busy_and_worth_another_look() {
     let (lanes, heads) = two_tenants(&limits, 5);
     let mut gates = Gates::default();
     gates.read(lanes[0].gates[0].id, 0, 0);
-    let chosen = gates.choose(&lanes, heads, 10, (&GateChanges::default(), NOW));
+    let chosen = gates.choose(&lanes, turns(&lanes, heads), 10, (&GateChanges::default(), NOW));
     assert_eq!(seqs(&chosen), [0, 2]);
     assert_eq!(chosen.stops, [Some(Stop::Full), Some(Stop::Busy)]);
     assert_eq!(chosen.left(&lanes), (vec![ClassId(1)], vec![]));
@@ -119,7 +124,7 @@ fn class_opens_with_the_first_of_its_rates() {
     let mut gates = Gates::default();
     gates.read(lanes[0].gates[0].id, 0, 1_000_000_000 + 7_000_000);
     gates.read(lanes[1].gates[0].id, 0, 1_000_000_000 + 4_000_000);
-    let chosen = gates.choose(&lanes, heads, 10, (&GateChanges::default(), NOW));
+    let chosen = gates.choose(&lanes, turns(&lanes, heads), 10, (&GateChanges::default(), NOW));
     assert_eq!(seqs(&chosen), Vec::<i64>::new());
     let until = Some(NOW.after(Span::from_secs(4)));
     assert_eq!(chosen.left(&lanes), (vec![], vec![Blocked { class: ClassId(1), until }]));
@@ -158,7 +163,7 @@ fn fewer_heads_of_each_lane_are_read_when_there_are_many_and_the_rest_is_not_tak
     let limits: Limits = [per_tenant(5)].into_iter().collect();
     let (lanes, heads) = two_tenants(&limits, 3);
     let none = GateChanges::default();
-    let chosen = read_all(&lanes, 0).choose(&lanes, heads, 10, (&none, NOW));
+    let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads), 10, (&none, NOW));
     assert_eq!(chosen.exhausted(&lanes, 3), [ClassId(1), ClassId(1)]);
     assert_eq!(chosen.exhausted(&lanes, 4), []);
 }
@@ -172,7 +177,8 @@ fn many_shut_lanes_are_no_proof_about_the_others() {
         .collect();
     let heads = lanes.iter().enumerate().map(|(lane, _)| Head { lane, rank: 0, seq: 1 });
     let none = GateChanges::default();
-    let chosen = read_all(&lanes, 0).choose(&lanes, heads.collect(), 10, (&none, NOW));
+    let chosen =
+        read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads.collect()), 10, (&none, NOW));
     assert_eq!(chosen.left(&lanes), (vec![ClassId(1)], vec![]));
     assert_eq!(
         Chosen { stops: chosen.stops[1..].to_vec(), ..Chosen::default() }.left(&lanes[1..]).1,

@@ -1,0 +1,173 @@
+//! Fair queues: in which order jobs are claimed.
+
+use std::collections::BTreeMap;
+
+use outlast_core::id::JobId;
+use outlast_core::limit::{Limit, LimitName, Scope};
+use outlast_core::queue::{Change, QueueChange};
+use outlast_core::time::Span;
+
+use crate::command::ReportedOutcome;
+use crate::conformance::Harness;
+use crate::conformance::queue::fair_by;
+use crate::conformance::world::{Hand, World};
+
+cases![
+    shares_take_turns_whatever_came_first,
+    weights_say_how_often_a_share_has_its_turn,
+    slot_time_counts_and_not_starts,
+    jobs_without_the_key_are_one_share,
+    priority_goes_first_and_shares_hold_within_it,
+    limits_stop_a_share_and_the_others_go_on,
+    settings_act_at_once_on_jobs_that_are_stored,
+    many_shares_all_have_their_turn,
+    other_queues_keep_their_order,
+];
+
+const QUEUE: &str = "default";
+
+/// The jobs of each tenant, in order.
+#[derive(Default)]
+struct Jobs(BTreeMap<JobId, &'static str>);
+
+impl Jobs {
+    fn add<H: Harness>(&mut self, world: &mut World<'_, H>, tenant: &'static str, count: usize) {
+        for _ in 0..count {
+            let id = match tenant {
+                "" => world.add_plain(),
+                tenant => world.of_tenant(tenant),
+            };
+            self.0.insert(id, tenant);
+        }
+    }
+
+    /// Claims so many jobs at once; returns whose they are.
+    fn claim<H: Harness>(&self, world: &mut World<'_, H>, hand: Hand, max: u32) -> Vec<&str> {
+        let ids = world.grab_ids(hand, max);
+        ids.iter().map(|id| self.0.get(id).copied().unwrap_or("?")).collect()
+    }
+}
+
+fn shares_take_turns_whatever_came_first<H: Harness>(world: &mut World<'_, H>) {
+    world.set_queue(QUEUE, fair_by("tenant", &[])).unwrap();
+    let (hand, mut jobs) = (world.worker(), Jobs::default());
+    jobs.add(world, "a", 6);
+    jobs.add(world, "b", 2);
+    jobs.add(world, "c", 2);
+    assert_eq!(jobs.claim(world, hand, 4), ["a", "b", "c", "a"]);
+    // What was claimed before counts for the next claim.
+    assert_eq!(jobs.claim(world, hand, 6), ["b", "c", "a", "a", "a", "a"]);
+}
+
+fn weights_say_how_often_a_share_has_its_turn<H: Harness>(world: &mut World<'_, H>) {
+    world.set_queue(QUEUE, fair_by("tenant", &[("b", 3)])).unwrap();
+    let (hand, mut jobs) = (world.worker(), Jobs::default());
+    jobs.add(world, "a", 20);
+    jobs.add(world, "b", 20);
+    let claimed = jobs.claim(world, hand, 16);
+    assert_eq!(claimed.iter().filter(|tenant| **tenant == "b").count(), 12, "{claimed:?}");
+}
+
+fn slot_time_counts_and_not_starts<H: Harness>(world: &mut World<'_, H>) {
+    world.set_queue(QUEUE, fair_by("tenant", &[])).unwrap();
+    let (hand, mut jobs) = (world.worker(), Jobs::default());
+    jobs.add(world, "a", 40);
+    jobs.add(world, "b", 40);
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    for _ in 0..33 {
+        let claims = world.grab(hand, 1);
+        let claimed = claims.jobs.first().unwrap();
+        let tenant = *jobs.0.get(&claimed.job.id).unwrap();
+        world.wait(Span::from_secs(if tenant == "a" { 10 } else { 1 }));
+        world.finish(claimed, hand, ReportedOutcome::Completed).unwrap();
+        *counts.entry(tenant).or_default() += 1;
+    }
+    // One of a's takes as long as ten of b's.
+    assert!(counts["a"] <= 4 && counts["b"] >= 29, "{counts:?}");
+}
+
+fn jobs_without_the_key_are_one_share<H: Harness>(world: &mut World<'_, H>) {
+    world.set_queue(QUEUE, fair_by("tenant", &[])).unwrap();
+    let (hand, mut jobs) = (world.worker(), Jobs::default());
+    jobs.add(world, "a", 3);
+    jobs.add(world, "", 4);
+    let other = world.with_keys(&[("account", "7")]);
+    jobs.0.insert(other, "");
+    jobs.add(world, "b", 1);
+    assert_eq!(jobs.claim(world, hand, 9), ["a", "", "b", "a", "", "a", "", "", ""]);
+}
+
+fn priority_goes_first_and_shares_hold_within_it<H: Harness>(world: &mut World<'_, H>) {
+    world.set_queue(QUEUE, fair_by("tenant", &[])).unwrap();
+    let (hand, mut jobs) = (world.worker(), Jobs::default());
+    jobs.add(world, "a", 2);
+    jobs.add(world, "b", 2);
+    for _ in 0..3 {
+        let mut job = world.job();
+        job.keys = crate::conformance::limit::keys(&[("tenant", "a")]);
+        job.priority = 5;
+        let id = world.add(job);
+        jobs.0.insert(id, "urgent");
+    }
+    let expected = ["urgent", "urgent", "urgent", "a", "b", "a", "b"];
+    assert_eq!(jobs.claim(world, hand, 10), expected);
+}
+
+fn limits_stop_a_share_and_the_others_go_on<H: Harness>(world: &mut World<'_, H>) {
+    world.set_queue(QUEUE, fair_by("tenant", &[])).unwrap();
+    let (name, scope) = (LimitName::new("tenant").unwrap(), Scope::Key("tenant".into()));
+    world.limit(Limit { name, scope, concurrency: Some(2), rate: None });
+    let (hand, mut jobs) = (world.worker(), Jobs::default());
+    jobs.add(world, "a", 5);
+    jobs.add(world, "b", 3);
+    jobs.add(world, "c", 1);
+    assert_eq!(jobs.claim(world, hand, 10), ["a", "b", "c", "a", "b"]);
+    assert!(jobs.claim(world, hand, 10).is_empty());
+}
+
+fn settings_act_at_once_on_jobs_that_are_stored<H: Harness>(world: &mut World<'_, H>) {
+    let (hand, mut jobs) = (world.worker(), Jobs::default());
+    jobs.add(world, "a", 8);
+    jobs.add(world, "b", 8);
+    assert_eq!(jobs.claim(world, hand, 2), ["a", "a"]);
+    world.set_queue(QUEUE, fair_by("tenant", &[])).unwrap();
+    assert_eq!(jobs.claim(world, hand, 4), ["a", "b", "a", "b"]);
+    let unset = QueueChange { fair_by: Change::Unset, ..QueueChange::default() };
+    world.set_queue(QUEUE, unset).unwrap();
+    assert_eq!(jobs.claim(world, hand, 3), ["a", "a", "a"]);
+}
+
+fn many_shares_all_have_their_turn<H: Harness>(world: &mut World<'_, H>) {
+    world.set_queue(QUEUE, fair_by("tenant", &[])).unwrap();
+    let (hand, mut jobs) = (world.worker(), Jobs::default());
+    jobs.add(world, "a", 200);
+    let tenants: Vec<String> = (0..100).map(|n| format!("t{n}")).collect();
+    for tenant in &tenants {
+        let id = world.of_tenant(tenant);
+        jobs.0.insert(id, "other");
+    }
+    let (mut left, mut claims) = (100, 0);
+    while left > 0 {
+        let claimed = jobs.claim(world, hand, 10);
+        assert_eq!(claimed.len(), 10, "there are more");
+        left -= claimed.iter().filter(|tenant| **tenant == "other").count();
+        claims += 1;
+    }
+    // Each claim sees some of the shares.
+    assert!(claims <= 25, "{claims} claims of 10 for 100 tenants");
+}
+
+fn other_queues_keep_their_order<H: Harness>(world: &mut World<'_, H>) {
+    world.set_queue(QUEUE, fair_by("tenant", &[])).unwrap();
+    let (hand, mut jobs) = (world.worker(), Jobs::default());
+    jobs.add(world, "a", 2);
+    for _ in 0..2 {
+        let mut job = world.job();
+        job.class.queue = "mail".into();
+        let id = world.add(job);
+        jobs.0.insert(id, "mail");
+    }
+    jobs.add(world, "b", 1);
+    // The fair queue has the places of its jobs, whichever of them they go to.
+    assert_eq!(jobs.claim(world, hand, 10), ["a", "b", "mail", "mail", "a"]);
+}

@@ -9,6 +9,7 @@
 //! was before. So at least once a second a batch is opened by itself and asks.
 
 use outlast_store::{Applied, BatchId, StoreError, codec};
+use uuid::Uuid;
 
 use crate::connection::{Statement, values};
 use crate::failure::Failure;
@@ -56,7 +57,7 @@ impl Tx<'_> {
             events: (!events.is_empty()).then(|| row::text(&codec::events_text(events))),
         };
         let mut writes = self.write_set.take();
-        writes.extend(self.gate_changes(id));
+        writes.extend(self.gate_changes(id.server));
         if self.is_unopened()
             && only_store_claimable(&writes)
             && let Some(values) = ending.of_claimable()
@@ -73,14 +74,14 @@ impl Tx<'_> {
     }
 
     /// Returns the statement that writes by how much the batch changes what gates count.
-    fn gate_changes(&mut self, id: BatchId) -> Option<Statement> {
+    pub(super) fn gate_changes(&mut self, server: Uuid) -> Option<Statement> {
         let changes = self.outbox.gates.take();
         if changes.is_empty() {
             return None;
         }
         let (gates, by): (Vec<i64>, Vec<i64>) =
             changes.into_iter().map(|(gate, by)| (gate.0, by)).unzip();
-        Some(Statement::new(KEEP_HELD, values![id.server, gates, by]))
+        Some(Statement::new(KEEP_HELD, values![server, gates, by]))
     }
 
     /// Whether nothing was sent yet, and the opening does no more than to number the batch.

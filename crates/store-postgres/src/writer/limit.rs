@@ -15,7 +15,9 @@ use std::collections::{BTreeMap, HashMap};
 use outlast_core::keys::Keys;
 use outlast_core::limit::{GateId, LimitName};
 use outlast_core::time::Timestamp;
-use outlast_store::apply::limit::{Chosen, Head, LANES_LOOKED_AT, Lane, Limits, heads_of_each};
+use outlast_store::apply::limit::{
+    Chosen, Gates, Head, LANES_LOOKED_AT, Lane, Limits, heads_of_each,
+};
 use outlast_store::codec;
 use outlast_store::command::{ClassId, SetLimit};
 use outlast_store::limit::{LimitRecord, rate_columns};
@@ -392,6 +394,11 @@ impl Tx<'_> {
     /// Takes over what servers that are gone have counted, and deletes gates that are not in use.
     pub(super) async fn prune_gates(&mut self, limit: i64) -> Result<(), Failure> {
         let now = self.context.now.0;
+        // A gate that a claim of this batch uses is in use.
+        if let Some(changes) = self.gate_changes(self.server) {
+            self.write_set.others.push(changes);
+            self.gates = Gates::default();
+        }
         let statements = vec![
             Statement::new(HELD_LEFT, values![self.server, now - SILENT_MS, limit]),
             Statement::new(HELD_NONE, values![limit]),

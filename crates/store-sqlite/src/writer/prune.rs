@@ -76,6 +76,7 @@ impl Tx<'_> {
                   order by updated_ms limit ?2)",
             (prune.workers_before.0, limit),
         )?;
+        self.keep_gates()?;
         // Gates that count nothing, and of which the rate is not used any more.
         self.execute(
             "delete from gate where id in (

@@ -9,7 +9,7 @@ use outlast_core::limit::{GateId, Limit, LimitName, Scope, Subject};
 use outlast_core::time::{Span, Timestamp};
 
 use crate::command::{
-    ClaimFrom, Claimant, Command, LapseScope, RemoveLimit, ReportedOutcome, SetLimit,
+    Claim, ClaimFrom, Claimant, Command, LapseScope, Prune, RemoveLimit, ReportedOutcome, SetLimit,
 };
 use crate::conformance::Harness;
 use crate::conformance::world::{Hand, LEASE, VISIBILITY, World, failed};
@@ -36,8 +36,25 @@ cases![
     what_gates_count_survives_a_crash,
     limited_jobs_go_in_the_order_of_the_others,
     gates_that_are_not_in_use_are_forgotten_and_others_are_not,
+    gate_of_a_claim_of_the_same_batch_is_in_use,
     expired_jobs_at_the_front_of_a_lane_hold_up_no_others,
 ];
+
+/// A prune once deleted a gate that was made a moment before in its own batch.
+fn gate_of_a_claim_of_the_same_batch_is_in_use<H: Harness>(world: &mut World<'_, H>) {
+    world.limit(per_tenant(1));
+    let hand = world.worker();
+    world.of_tenant("a");
+    let (claimant, from) = (hand.claimant(), world.all_classes());
+    let claim = Claim { claimant, from, max: std::num::NonZeroU32::MIN };
+    let (leadership, now) = (world.retention(), world.now());
+    let (finished_before, workers_before) = (now, now);
+    let prune = Prune { leadership, finished_before, workers_before, limit: 10, from_start: true };
+    world.apply(vec![Command::Claim(claim), Command::Prune(prune)]);
+    world.check_gates();
+    world.of_tenant("a");
+    assert_eq!(world.grab_ids(hand, 2), []);
+}
 
 fn name(name: &str) -> LimitName {
     LimitName::new(name).unwrap()
@@ -259,7 +276,7 @@ fn attempt_that_starts_in_the_batch_that_ends_another_takes_its_slot<H: Harness>
     let second = world.of_tenant("a");
     let first = world.grab(hand, 1).jobs.remove(0);
     let classes = world.ask(world.store().backlog()).into_iter().map(|class| class.id).collect();
-    let claim = Command::Claim(crate::command::Claim {
+    let claim = Command::Claim(Claim {
         claimant: Claimant::Native { worker: hand.worker, session: hand.session },
         from: ClaimFrom::Classes(classes),
         max: std::num::NonZeroU32::new(5).unwrap(),

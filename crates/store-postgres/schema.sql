@@ -302,6 +302,12 @@ table outlast.transfer
     done boolean not null
     transfer_pkey PRIMARY KEY (export)
 
+table outlast.unique_key
+    fp bytea not null
+    seq bigint not null
+    unique_key_pkey PRIMARY KEY (fp)
+    CREATE INDEX unique_key_seq ON outlast.unique_key USING btree (seq)
+
 table outlast.waiting with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, autovacuum_vacuum_cost_delay=0)
     seq bigint not null
     state text not null
@@ -784,6 +790,9 @@ begin
     end if;
     if outlast.wish(job, 'rate_limit') is not null then
         return 'field `rate_limit` is not supported by this server';
+    end if;
+    if outlast.wish(job, 'unique') is not null then
+        return 'field `unique` is not supported for jobs that are stored by SQL';
     end if;
     given := outlast.wish(job, 'queue');
     if jsonb_typeof(given) <> 'string' then

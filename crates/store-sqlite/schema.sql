@@ -24,6 +24,8 @@ CREATE INDEX ready_lane on ready (class, lane, rank, seq) where lane <> 0;
 
 CREATE INDEX ready_strand on ready (class, strand_ms, since, seq) where strand_ms is not null;
 
+CREATE INDEX unique_key_seq on unique_key (seq);
+
 CREATE INDEX waiting_due on waiting (due) where due is not null;
 
 CREATE INDEX worker_created on worker (created_ms, id);
@@ -264,6 +266,11 @@ CREATE TABLE transfer (
     section text not null,
     stored integer not null,
     done integer not null
+) without rowid;
+
+CREATE TABLE unique_key (
+    fp blob primary key,
+    seq integer not null
 ) without rowid;
 
 CREATE TABLE waiting (

@@ -18,6 +18,7 @@
 //! - [`evidence`]: how an end is known
 //! - [`lease`]: who may speak for an attempt, and when time alone may end that right
 //! - [`leadership`]: what one server does for all of them
+//! - [`unique`]: when a stored job stands in the way of a new one
 //! - [`worker`]: how a worker lives, drains and is given up
 //! - [`limits`]: every bound with its reason
 //!
@@ -47,4 +48,5 @@ pub mod queue;
 pub mod retry;
 pub mod selector;
 pub mod time;
+pub mod unique;
 pub mod worker;

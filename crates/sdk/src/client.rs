@@ -17,6 +17,7 @@ mod instant;
 mod job;
 mod new_job;
 mod sse;
+mod unique;
 mod wait;
 
 use std::time::Duration;
@@ -31,6 +32,7 @@ pub use self::events::{Event, EventData, EventFilter, Events};
 use self::http::{Http, HttpRequest, Repeat};
 pub use self::job::{AttemptError, Job, Unsuccessful};
 pub use self::new_job::{NewJob, Retry};
+pub use self::unique::Unique;
 use crate::session::{BadAddress, Token};
 use crate::tls::Tls;
 
@@ -55,6 +57,8 @@ pub struct ClientBuilder {
 #[derive(Deserialize)]
 struct OneJob {
     job: Job,
+    #[serde(default)]
+    deduplicated: bool,
 }
 
 #[derive(Deserialize)]
@@ -96,7 +100,8 @@ impl Client {
         let body = encoded("job", &envelope)?;
         let path = ["ojs", "v1", "jobs"];
         let answer = self.http.send(HttpRequest::post(&path, body).keyed(key)?).await?;
-        answer.read::<OneJob>().map(|answer| answer.job)
+        let OneJob { job, deduplicated } = answer.read()?;
+        Ok(Job { deduplicated, ..job })
     }
 
     /// Stores several jobs in one transaction, all of them or none; at most 10,000, within
@@ -130,6 +135,7 @@ impl Client {
         jobs: impl IntoIterator<Item = NewJob>,
     ) -> Result<Vec<Job>, ClientError> {
         let mut envelopes: Vec<Box<RawValue>> = Vec::new();
+        let mut may_be_ignored = false;
         for job in jobs {
             let (envelope, key) = job.into_parts()?;
             if let Some(key) = key {
@@ -140,6 +146,7 @@ impl Client {
                 let problem = format!("a bulk holds more than {BULK_JOBS_MAX} jobs");
                 return Err(ClientError::usage(problem, "enqueue them in several"));
             }
+            may_be_ignored |= unique::may_be_ignored(&envelope);
             let raw = serde_json::value::to_raw_value(&envelope);
             envelopes.push(raw.map_err(|source| ClientError::encode("job", source))?);
         }
@@ -148,7 +155,13 @@ impl Client {
         }
         let body = encoded("jobs", &serde_json::json!({ "jobs": envelopes }))?;
         let path = ["ojs", "v1", "jobs", "batch"];
-        let answer = self.http.send(HttpRequest::post(&path, body).keyed(key)?).await?;
+        let request = HttpRequest::post(&path, body);
+        // The server gives no two answers to such a request under one key.
+        let request = match key {
+            None if may_be_ignored => request.repeated(Repeat::IfNotSent),
+            key => request.keyed(key)?,
+        };
+        let answer = self.http.send(request).await?;
         answer.read::<ManyJobs>().map(|answer| answer.jobs)
     }
 

@@ -33,13 +33,18 @@ pub const EXISTS: &str = "OL003";
 ///
 /// # Errors
 /// When arguments are no JSON, there is no job or there are too many, or a job brings an
-/// idempotency key: what must not be stored twice is a row of the same transaction.
+/// idempotency key or is to be unique: what must not be stored twice is a row of the same transaction.
 pub fn parameter(jobs: impl IntoIterator<Item = NewJob>) -> Result<String, ClientError> {
     let mut envelopes = Vec::new();
     for job in jobs {
         let (envelope, key) = job.into_parts()?;
         if let Some(key) = key {
             let problem = format!("a job of a transaction has the idempotency key {key:?}");
+            let remedy = "leave it out: keep a unique row of your own in the same transaction";
+            return Err(ClientError::usage(problem, remedy));
+        }
+        if !envelope["options"]["unique"].is_null() {
+            let problem = "a job of a transaction is to be unique".to_owned();
             let remedy = "leave it out: keep a unique row of your own in the same transaction";
             return Err(ClientError::usage(problem, remedy));
         }

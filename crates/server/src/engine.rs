@@ -13,7 +13,7 @@
 //! - [`input`], [`output`]: what goes into the loop, and what it has for sessions
 //! - [`batcher`]: how inputs become one batch: lanes, and one operation per job
 //! - [`batch_writer`]: applying a batch
-//! - [`heartbeats`]: renewals, which have batches of their own
+//! - [`heartbeats`], [`unique_jobs`]: renewals and unique jobs, which have batches of their own
 //! - [`sessions`], [`session_facts`]: the workers attached here, and what they hold
 //! - [`classes`], [`estimate`]: how many claimable jobs each class has
 //! - [`dispatch`]: which session gets how many jobs of which classes; pure
@@ -46,6 +46,7 @@ pub(crate) mod session_facts;
 pub(crate) mod sessions;
 pub(crate) mod shared_state;
 pub(crate) mod store_health;
+mod unique_jobs;
 pub(crate) mod vitals;
 mod wait_reason;
 mod worker_order;
@@ -104,6 +105,7 @@ struct Inner {
     server: Uuid,
     inputs: mpsc::Sender<Input>,
     heartbeats: mpsc::Sender<heartbeats::Beat>,
+    unique_jobs: mpsc::Sender<unique_jobs::Request>,
     shared: Arc<SharedState>,
     metrics: Arc<Metrics>,
 }
@@ -136,6 +138,7 @@ impl Engine {
     pub fn start(store: Arc<dyn Store>, settings: Settings) -> Self {
         let (inputs, receiver) = mpsc::channel(INPUTS_MAX);
         let (heartbeats, beats) = mpsc::channel(heartbeats::WAITING_MAX);
+        let (unique_jobs, requests) = mpsc::channel(unique_jobs::WAITING_MAX);
         let shared = Arc::new(SharedState::new(boot_time()));
         shared
             .store_health
@@ -151,9 +154,12 @@ impl Engine {
         };
         let writer = heartbeats::run(storage.clone(), beats);
         tokio::spawn(vitals::watch(shared.vitals.clone(), "the writer of heartbeats", writer));
+        let writer = unique_jobs::run(storage.clone(), inputs.downgrade(), requests);
+        tokio::spawn(vitals::watch(shared.vitals.clone(), "the writer of unique jobs", writer));
         let events = event_loop::run(storage, server, (inputs.downgrade(), receiver));
         tokio::spawn(vitals::watch(shared.vitals.clone(), "the engine loop", events));
-        let inner = Inner { store, settings, server, inputs, heartbeats, shared, metrics };
+        let inner =
+            Inner { store, settings, server, inputs, heartbeats, unique_jobs, shared, metrics };
         Self { inner: Arc::new(inner) }
     }
 
@@ -163,6 +169,11 @@ impl Engine {
     /// Returns [`Unavailable`] when the store is unreachable or the server is stopping.
     pub async fn submit(&self, command: Command) -> Result<Reply, Unavailable> {
         let begun = self.admit(&command)?;
+        if command.takes_keys() {
+            let (reply, _) = self.submit_unique(command).await?;
+            self.observe(begun, &reply);
+            return Ok(reply);
+        }
         let (reply, answer) = oneshot::channel();
         self.send(Input::Submit { command, reply }).await?;
         let reply = answer.await.unwrap_or_else(|_closed| Err(Unavailable::stopping()))?;
@@ -176,10 +187,13 @@ impl Engine {
         command: Command,
     ) -> Result<(Reply, Command), Unavailable> {
         let begun = self.admit(&command)?;
-        let (reply, answer) = oneshot::channel();
-        self.send(Input::SubmitKeeping { command, reply }).await?;
-        let (reply, command) =
-            answer.await.unwrap_or_else(|_closed| Err(Unavailable::stopping()))?;
+        let (reply, command) = if command.takes_keys() {
+            self.submit_unique(command).await?
+        } else {
+            let (reply, answer) = oneshot::channel();
+            self.send(Input::SubmitKeeping { command, reply }).await?;
+            answer.await.unwrap_or_else(|_closed| Err(Unavailable::stopping()))?
+        };
         self.observe(begun, &reply);
         Ok((reply, command))
     }

@@ -7,6 +7,7 @@
 //! - [`execution`]: a request for an execution, and another run of a stored job
 //! - [`arrival`]: a job that a program stored by SQL
 //! - [`action`]: what the action says about the job
+//! - [`unique`]: what makes a job the only one of its sort
 //! - [`error`]: why a request becomes no job
 
 mod action;
@@ -14,6 +15,7 @@ pub(crate) mod arrival;
 mod error;
 pub(crate) mod execution;
 pub(crate) mod ojs;
+mod unique;
 
 use outlast_core::limits::{LABELS_BYTES_MAX, LABELS_MAX, ROUTE_BYTES_MAX, TENANT_NAME_MAX};
 use outlast_store::command::{ClassKey, Route};

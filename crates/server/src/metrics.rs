@@ -115,7 +115,7 @@ impl Metrics {
             }
             _ => None,
         };
-        if let Some(job) = first {
+        if let Some(job) = first.filter(|job| !job.is_old()) {
             self.series().enqueue_took(job.class, micros(took));
         }
     }

@@ -39,6 +39,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "0006_queue_settings",
         text: include_str!("../migrations/0006_queue_settings.sql"),
     },
+    Migration { name: "0007_unique", text: include_str!("../migrations/0007_unique.sql") },
 ];
 
 /// Version of the schema that this build knows.

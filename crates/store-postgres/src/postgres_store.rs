@@ -42,8 +42,9 @@ pub struct PostgresStore {
 
 #[derive(Debug)]
 struct Inner {
-    /// One for work and one for heartbeats: what one waits for holds up no batch of the other.
-    writers: [Mutex<Option<Writer>>; 2],
+    /// One for work, one for heartbeats, and one for jobs that take unique keys: what one waits for
+    /// holds up no batch of the others. Each connects when it is first used.
+    writers: [Mutex<Option<Writer>>; 3],
     /// The number under which heartbeats come.
     beats: OnceLock<Uuid>,
     time: Arc<Time>,
@@ -80,7 +81,7 @@ impl PostgresStore {
             let (address, clock) = (address.clone(), options.clock.clone());
             Mutex::new(Some(Writer::new(address, clock, Arc::clone(&time))))
         };
-        let writers = [writer(), writer()];
+        let writers = [writer(), writer(), writer()];
         let pruner = writer();
         let notifier = Notifier::new();
         let clock = options.clock.clone();
@@ -176,8 +177,13 @@ impl PostgresStore {
         if matches!(batch.commands.first(), Some(Command::Renew(_))) {
             beats.get_or_init(|| batch.id.server);
         }
-        let [work, beat] = &self.inner.writers;
-        if beats.get() == Some(&batch.id.server) { beat.lock().await } else { work.lock().await }
+        let [work, beat, unique] = &self.inner.writers;
+        let writer = match batch.commands.first() {
+            _ if beats.get() == Some(&batch.id.server) => beat,
+            Some(command) if command.takes_keys() => unique,
+            Some(_) | None => work,
+        };
+        writer.lock().await
     }
 
     /// Returns the settings of the writer's connection.

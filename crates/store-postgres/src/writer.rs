@@ -18,8 +18,8 @@
 //! - [`write_set`]: what a batch writes, by table
 //! - [`load`]: loading a job where it is; [`transition`]: moving it
 //! - [`backend`]: the transaction as [`outlast_store::backend`] sees it
-//! - [`enqueue`], [`idempotency`], [`arrival`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`],
-//!   [`prune`], [`retire`], [`leadership`]: SQL of the commands
+//! - [`enqueue`], [`unique`], [`idempotency`], [`arrival`], [`claim`], [`extend`], [`workers`], [`sweep`],
+//!   [`log`], [`prune`], [`retire`], [`leadership`]: SQL of the commands
 //! - [`commit`]: the end of a batch; [`tally`]: the live counts that it changes
 //! - [`classes`]: what is known of classes without asking
 //!
@@ -49,6 +49,7 @@ mod sweep;
 mod tally;
 mod time;
 mod transition;
+mod unique;
 mod workers;
 mod write_set;
 
@@ -65,6 +66,7 @@ use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::backend::execute_all;
 use outlast_store::prune::PruneCursors;
 use outlast_store::rules::Context;
+use outlast_store::unique::{Fingerprint, KeyHolder};
 use outlast_store::{Applied, Batch, BatchId, Clock, StoreError};
 use tokio::time::Instant;
 use tokio_postgres::Row;
@@ -499,6 +501,8 @@ struct Seen {
     attempts: HashMap<WorkerId, Vec<Loaded>>,
     /// Attempts to be remembered once the batch has taken effect.
     fresh: Vec<Loaded>,
+    /// The jobs that have the unique keys which the next enqueues are about.
+    keys: HashMap<Fingerprint, KeyHolder>,
 }
 
 impl Tx<'_> {

@@ -162,6 +162,7 @@ impl Hand {
             scheduled_timeout: ScheduledTimeout::After(Span::from_secs(300)),
             origin: Origin::Execution,
             by: String::new(),
+            unique: None,
         }
     }
 

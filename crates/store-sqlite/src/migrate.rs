@@ -19,6 +19,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "0004_queue_settings",
         text: include_str!("../migrations/0004_queue_settings.sql"),
     },
+    Migration { name: "0005_unique", text: include_str!("../migrations/0005_unique.sql") },
 ];
 
 /// Version of the schema that this build knows.

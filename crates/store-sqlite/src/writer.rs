@@ -2,8 +2,8 @@
 //!
 //! - [`backend`]: the transaction as [`outlast_store::backend`] sees it
 //! - [`load`]: loading a job where it is; [`transition`]: moving it
-//! - [`enqueue`], [`idempotency`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`], [`prune`]: SQL of
-//!   the commands
+//! - [`enqueue`], [`unique`], [`idempotency`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`],
+//!   [`prune`]: SQL of the commands
 //! - [`limit`]: claims of jobs that limits hold back
 //! - [`tally`]: the live counts that a batch changes; [`event_log`]: its events
 //! - [`classes`]: what is known of classes and queues without asking the database
@@ -22,6 +22,7 @@ mod prune;
 mod sweep;
 mod tally;
 mod transition;
+mod unique;
 mod workers;
 
 use std::sync::Arc;

@@ -14,7 +14,8 @@
 //! - [`loaded`]: jobs and workers as a backend reads them
 //! - [`step`]: a decision becomes rows, counts, events and the reply
 //! - [`limit`]: which claimable jobs limits let start; [`fair`]: whose turn it is among them
-//! - [`enqueue`], [`claim`], [`report`], [`order`], [`queue`], [`sweep`], [`worker`]: the commands
+//! - [`enqueue`], [`unique`], [`claim`], [`report`], [`order`], [`queue`], [`sweep`], [`worker`]: the
+//!   commands
 
 pub mod claim;
 pub mod enqueue;
@@ -26,6 +27,7 @@ pub mod queue;
 pub mod report;
 pub mod step;
 pub mod sweep;
+pub mod unique;
 pub mod worker;
 
 use std::borrow::Cow;

@@ -9,8 +9,8 @@
 //! A backend finds rows, locks them and writes them. It decides nothing. Claims and extensions
 //! are set-based SQL, so each backend has its own; what they decide is in [`crate::apply`].
 //!
-//! - [`enqueue`], [`report`], [`order`], [`limit`], [`queue`], [`sweep`], [`worker`], [`leadership`]: the
-//!   commands
+//! - [`enqueue`], [`unique`], [`report`], [`order`], [`limit`], [`queue`], [`sweep`], [`worker`],
+//!   [`leadership`]: the commands
 
 pub mod enqueue;
 pub mod leadership;
@@ -19,6 +19,7 @@ pub mod order;
 pub mod queue;
 pub mod report;
 pub mod sweep;
+pub mod unique;
 pub mod worker;
 
 use std::pin::pin;
@@ -46,6 +47,8 @@ use crate::limit::LimitRecord;
 use crate::queue::QueueRecord;
 use crate::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Moved, Pruned, Reply};
 use crate::rules::Context;
+use crate::unique::KeyHolder;
+use unique::Free;
 
 /// A batch in progress: an open transaction, and what has been read in it.
 ///
@@ -95,6 +98,27 @@ pub trait Backend {
     ) -> Result<EnqueueRefusal, Self::Error> {
         Ok(refusal)
     }
+
+    /// Loads unique keys that the next commands are about, all at once.
+    async fn look_at_keys(&mut self, keys: Vec<Fingerprint>) -> Result<(), Self::Error> {
+        let _ = keys;
+        Ok(())
+    }
+
+    /// Returns the job that took a unique key last, if it is stored.
+    async fn key_holder(&mut self, key: &Fingerprint) -> Result<Option<KeyHolder>, Self::Error>;
+
+    /// Loads and locks a job, unless another transaction has locked it.
+    async fn find_free(&mut self, id: JobId) -> Result<Free, Self::Error>;
+
+    /// Gives a unique key to a job that is stored now. Fails if `before` is not the job that has
+    /// it.
+    fn take_key(
+        &mut self,
+        key: &Fingerprint,
+        stored: &Enqueued,
+        before: Option<JobId>,
+    ) -> Result<(), Self::Error>;
 
     /// Stores the jobs of arrivals.
     async fn enqueue_arrived(
@@ -289,10 +313,19 @@ pub async fn execute_all<B: Backend>(
     commands: &[Command],
 ) -> Result<Vec<Reply>, B::Error> {
     let mut replies = Vec::with_capacity(commands.len());
+    // Up to where unique keys were loaded.
+    let mut looked = 0;
     while let Some(rest) = commands.get(replies.len()..)
         && let Some(command) = rest.first()
     {
         backend.set_position(replies.len());
+        if looked <= replies.len() {
+            let (keys, count) = unique::keys_of(rest);
+            looked = replies.len() + count;
+            if !keys.is_empty() {
+                backend.look_at_keys(keys).await?;
+            }
+        }
         match command {
             Command::Claim(_) => backend.claims(rest, &mut replies).await?,
             Command::Extend(_) => backend.extends(rest, &mut replies).await?,

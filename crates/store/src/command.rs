@@ -106,6 +106,25 @@ pub enum Command {
     Reset,
 }
 
+impl Command {
+    /// Returns the jobs that producers want it to store.
+    #[must_use]
+    pub fn new_jobs(&self) -> &[NewJob] {
+        match self {
+            Self::Enqueue(job) => std::slice::from_ref(&**job),
+            Self::EnqueueAll(jobs) => jobs,
+            Self::EnqueueOnce(once) => &once.jobs,
+            _ => &[],
+        }
+    }
+
+    /// Whether it stores jobs that take unique keys.
+    #[must_use]
+    pub fn takes_keys(&self) -> bool {
+        self.new_jobs().iter().any(|job| job.unique.is_some())
+    }
+}
+
 /// A wish to take jobs.
 #[derive(Clone, Debug)]
 pub struct Claim {

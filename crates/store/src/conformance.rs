@@ -48,6 +48,7 @@ pub mod random;
 pub mod read;
 pub mod report;
 pub mod sweep;
+pub mod unique;
 pub mod worker;
 mod world;
 
@@ -100,6 +101,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         placement::cases(),
         events::cases(),
         idempotency::cases(),
+        unique::cases(),
         claim::cases(),
         report::cases(),
         race::cases(),

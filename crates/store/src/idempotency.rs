@@ -15,7 +15,7 @@ use outlast_core::time::Span;
 use crate::job::{EnqueueRefusal, Enqueued, NewJob};
 
 /// A hash: what a key or a request is known by here.
-pub type Fingerprint = [u8; 32];
+pub use outlast_core::unique::Fingerprint;
 
 /// Jobs to be stored once: all of them or none.
 #[derive(Clone, Debug)]

@@ -9,6 +9,9 @@ use outlast_core::job::{Rules, State};
 use outlast_core::keys::Keys;
 use outlast_core::selector::Placement;
 use outlast_core::time::{Span, Timestamp};
+use outlast_core::unique::Unique;
+
+use crate::unique::KeyOutcome;
 
 /// What routes a job: a server claims only classes that its free workers fit, so jobs
 /// that no worker can take cost nothing.
@@ -100,6 +103,8 @@ pub struct NewJob {
     pub origin: Origin,
     /// Who enqueues it, for the event log.
     pub by: String,
+    /// Whether it is to be the only one of its sort.
+    pub unique: Option<Unique>,
 }
 
 impl NewJob {
@@ -157,6 +162,16 @@ pub struct Enqueued {
     pub state: State,
     /// When.
     pub at: Timestamp,
+    /// What a job that had its unique key has to do with it, if one was in the way.
+    pub by_key: Option<KeyOutcome>,
+}
+
+impl Enqueued {
+    /// Whether this is a job that was there before, and the new one was not stored.
+    #[must_use]
+    pub const fn is_old(&self) -> bool {
+        matches!(self.by_key, Some(KeyOutcome::Ignored))
+    }
 }
 
 /// Why a job was not stored.
@@ -168,4 +183,18 @@ pub enum EnqueueRefusal {
     /// Its `expires_at` has passed.
     #[error("job {0} has already expired")]
     Expired(JobId),
+    /// Another job has its unique key.
+    #[error("job {holder}, which is {state}, has the same unique key")]
+    NotUnique {
+        /// The other job.
+        holder: JobId,
+        /// Its state.
+        state: State,
+    },
+    /// A job before it in the same request has its unique key.
+    #[error("job {0} has the same unique key as another job of the request")]
+    RepeatedKey(JobId),
+    /// It would replace a job that another transaction has locked. It may succeed in a moment.
+    #[error("job {0}, which it would replace, is locked by another transaction")]
+    Busy(JobId),
 }

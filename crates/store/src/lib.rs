@@ -24,6 +24,7 @@
 //! - [`tally`]: live counts by class and state
 //! - [`partitions`]: looking after what history is kept in
 //! - [`rules`], [`codec`]: what every store does and keeps the same way
+//! - [`unique`]: jobs of which there is one at a time
 //! - [`transfer`]: moving all that a store holds into another one
 //! - [`model`]: the whole contract over maps, per job, with the core's `decide`
 //! - `conformance`: the suite that the model and every store pass (feature `conformance`)
@@ -57,6 +58,7 @@ pub mod signal;
 pub mod store;
 pub mod tally;
 pub mod transfer;
+pub mod unique;
 
 pub use command::{Batch, BatchId, Command};
 pub use error::StoreError;

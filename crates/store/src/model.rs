@@ -21,6 +21,7 @@ mod report;
 mod sweep;
 mod tables;
 mod tx;
+mod unique;
 mod worker;
 
 use std::fmt;

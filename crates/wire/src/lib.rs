@@ -12,6 +12,7 @@
 //! - [`placement`]: which workers a job wants
 //! - [`ojs`]: the Open Job Spec: envelopes, retry policies, errors, workers, queues
 //! - [`execution`]: the executions API
+//! - [`unique`]: what makes a job the only one of its sort
 //! - [`limit`]: limits, and rates such as `100/1m`
 //! - [`nearest`]: the known name that a wrong one is most like
 //! - [`queue`]: settings of queues
@@ -28,5 +29,6 @@ pub mod ojs;
 pub mod placement;
 pub mod queue;
 pub mod time;
+pub mod unique;
 
 pub use fault::{Fault, FaultKind};

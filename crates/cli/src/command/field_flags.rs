@@ -30,6 +30,7 @@ pub(super) const NEW_JOB: &[(&str, &str)] = &[
     ("keys", "--key"),
     ("requires", "--requires"),
     ("prefers", "--prefers"),
+    ("unique", "--unique"),
     ("overlap", "--overlap"),
     ("Idempotency-Key", "--idempotency-key"),
 ];

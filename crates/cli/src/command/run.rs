@@ -67,6 +67,9 @@ pub(crate) struct Args {
     /// Key of the job, such as tenant=42; may be given several times, and replaces the action's own
     #[arg(long = "key", value_name = "NAME=VALUE")]
     keys: Vec<String>,
+    /// Makes the job the only one of its sort: keys=args,on_conflict=ignore, or args_keys=user,period=1h
+    #[arg(long, value_name = "POLICY")]
+    unique: Option<String>,
     /// Whether two attempts may overlap after a worker is lost: allowed or forbidden
     #[arg(long, value_parser = ["allowed", "forbidden"], hide_possible_values = true)]
     overlap: Option<String>,
@@ -97,7 +100,11 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
         let delay = if args.at.is_some() { "--at" } else { "--delay" };
         field_flags::in_flags(failure.in_flags(&[("delay", delay)]), field_flags::NEW_JOB)
     })?;
+    let is_old = answer.get("deduplicated").is_some();
     let job = answer.get("data").cloned().unwrap_or(answer);
+    if is_old {
+        say(&format!("job {} was there before; no other was enqueued\n", text_at(&job, "id")));
+    }
     if !args.wait {
         output::print_one(args.target.output, &job, summary)?;
         return Ok(Exit::Ok);
@@ -170,6 +177,9 @@ fn body(args: &Args) -> Result<Value, Failure> {
     if !args.keys.is_empty() {
         body["keys"] = policy::keys(&args.keys)?;
     }
+    if let Some(unique) = &args.unique {
+        body["unique"] = policy::unique(unique)?;
+    }
     for (name, given) in args.selectors().into_iter().chain([("overlap", &args.overlap)]) {
         if let Some(given) = given {
             body[name] = json!(given);
@@ -213,13 +223,20 @@ async fn enqueue_any(client: &Client, args: &Args) -> Result<Value, Failure> {
     if !args.keys.is_empty() {
         options.insert("keys".to_owned(), policy::keys(&args.keys)?);
     }
+    if let Some(unique) = &args.unique {
+        options.insert("unique".to_owned(), policy::unique(unique)?);
+    }
     let parameters = parameters::read(&args.parameters)?;
     let body = json!({"type": args.action, "args": [parameters], "options": options});
     warn_of_stranger(client, &args.action).await;
     let key = args.idempotency_key.as_deref();
     let answer = client.post_once(&["ojs", "v1", "jobs"], &body, key).await?;
     let id = text_at(&answer, "job.id");
-    client.get(&["api", "v1", "executions", &id], &[]).await
+    let mut shown = client.get(&["api", "v1", "executions", &id], &[]).await?;
+    if answer.get("deduplicated").is_some() {
+        shown["deduplicated"] = json!(true);
+    }
+    Ok(shown)
 }
 
 /// Warns about a type without a handler if a similar type has one.

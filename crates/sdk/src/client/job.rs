@@ -74,6 +74,10 @@ pub struct Job {
     /// Errors of this life, oldest first.
     #[serde(default)]
     pub errors: Vec<AttemptError>,
+    /// Whether it was there before it was asked for as a [`Unique`](crate::Unique) job that is
+    /// ignored then.
+    #[serde(default)]
+    pub deduplicated: bool,
     /// The claim of the worker that runs it.
     #[serde(default, deserialize_with = "epoch_if")]
     pub epoch: Option<Epoch>,

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{ClientError, instant};
+use super::{ClientError, Unique, instant};
 
 /// A job to be enqueued. Options that are not set are the server's defaults.
 ///
@@ -136,6 +136,11 @@ impl NewJob {
     pub fn expires_after(self, period: Duration) -> Self {
         let span = crate::clock::span(period);
         self.option("expires_at", json!(format!("+{}", outlast_wire::duration::to_iso(span))))
+    }
+
+    /// Makes it the only one of its sort. Default: there may be any number of the same job.
+    pub fn unique(self, policy: Unique) -> Self {
+        self.option("unique", policy.into_value())
     }
 
     /// Adds metadata, which handlers and lists show. Default: none.

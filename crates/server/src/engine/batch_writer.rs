@@ -24,7 +24,9 @@ pub(crate) struct Storage {
 #[derive(Debug)]
 pub(crate) struct BatchWriter {
     storage: Storage,
-    lane: Lane,
+    /// `None` if what becomes of its batches says nothing about the store: they may wait for
+    /// locks of others, and come rarely.
+    lane: Option<Lane>,
     server: Uuid,
     batches: u64,
 }
@@ -32,7 +34,12 @@ pub(crate) struct BatchWriter {
 impl BatchWriter {
     /// Returns a writer of batches that are numbered from 1 for `server`.
     pub(crate) const fn new(storage: Storage, lane: Lane, server: Uuid) -> Self {
-        Self { storage, lane, server, batches: 0 }
+        Self { storage, lane: Some(lane), server, batches: 0 }
+    }
+
+    /// Returns a writer of which the batches say nothing about the store's health.
+    pub(crate) const fn beside(storage: Storage, server: Uuid) -> Self {
+        Self { storage, lane: None, server, batches: 0 }
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
@@ -43,7 +50,9 @@ impl BatchWriter {
     pub(crate) async fn apply(&mut self, commands: Vec<Command>) -> Result<Committed, Failed> {
         let Storage { store, budgets, shared, metrics } = &self.storage;
         self.batches += 1;
-        shared.store_health.write_began(self.lane, boot_time());
+        if let Some(lane) = self.lane {
+            shared.store_health.write_began(lane, boot_time());
+        }
         let batch = Arc::new(Batch {
             id: BatchId { server: self.server, n: self.batches },
             jitter_seed: rand::random(),
@@ -53,7 +62,7 @@ impl BatchWriter {
         let begun = precise();
         let result = store.apply(Arc::clone(&batch)).await;
         if let Ok(applied) = &result {
-            metrics.committed(self.lane, precise().saturating_sub(begun));
+            metrics.committed(self.lane.unwrap_or(Lane::Work), precise().saturating_sub(begun));
             shared.set_store_time(applied.at);
         }
         // While the store takes no writes, it takes no renewals: silence proves nothing (I8).
@@ -61,7 +70,9 @@ impl BatchWriter {
             Err(error) if !is_command_fault(error) => Err(Trouble::of(error)),
             Ok(_) | Err(_) => Ok(()),
         };
-        shared.write_ended(self.lane, ended);
+        if let Some(lane) = self.lane {
+            shared.write_ended(lane, ended);
+        }
         // The store keeps no clone, so nothing is copied.
         let commands = Arc::unwrap_or_clone(batch).commands;
         match result {

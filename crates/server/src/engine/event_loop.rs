@@ -208,6 +208,7 @@ impl EventLoop {
             Input::Redispatch => self.redispatch.woken(),
             Input::BacklogRead => self.backlog.reading = false,
             Input::MissedRead => self.missed.reading = false,
+            Input::Beside(beside) => self.learn_beside(beside),
             Input::CloseSessions => {
                 self.shutdown = Shutdown::Closing;
                 self.close_sessions("server is stopping");

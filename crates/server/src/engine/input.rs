@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use crate::engine::claimable::Look;
 use crate::engine::error::Unavailable;
 use crate::engine::sessions::Session;
+use crate::engine::unique_jobs::Beside;
 use crate::engine::worker_order::WorkerOrder;
 
 /// Answers one submitted command.
@@ -62,6 +63,8 @@ pub(crate) enum Input {
     Heard(Heard),
     /// The server is about to stop: sessions are closed.
     CloseSessions,
+    /// What a batch beside the loop did.
+    Beside(Beside),
     /// Finish what has been taken, then end.
     Stop { done: oneshot::Sender<()> },
 }

@@ -514,5 +514,6 @@ pub(crate) fn noop_job(n: u128) -> NewJob {
         scheduled_timeout: ScheduledTimeout::Never,
         origin: Origin::Ojs,
         by: String::new(),
+        unique: None,
     }
 }

@@ -93,6 +93,9 @@ impl ApiError {
         match self {
             Self::NotFound(what, _) => what.hint(),
             Self::Intake(IntakeError::UnknownAction { .. }) => ACTION_HINT,
+            Self::Enqueue(EnqueueRefusal::NotUnique { .. }) => {
+                "look the other job up, or send `on_conflict` `ignore` or `replace`"
+            }
             Self::KeyReused(_) => "repeat the first request unchanged, or choose another key",
             _ => self.code().hint(),
         }
@@ -123,7 +126,9 @@ impl ApiError {
         match self {
             Self::Fault(fault) => Code::of(fault.kind),
             Self::Intake(error) => error.code(),
-            Self::Enqueue(EnqueueRefusal::Expired(_)) => Code::ValidationError,
+            Self::Enqueue(EnqueueRefusal::Expired(_) | EnqueueRefusal::RepeatedKey(_)) => {
+                Code::ValidationError
+            }
             Self::TooLarge { .. } => Code::PayloadTooLarge,
             Self::TooSlow => Code::RequestTimeout,
             Self::Denied(Denied::Unauthenticated(_)) => Code::Unauthenticated,
@@ -132,8 +137,10 @@ impl ApiError {
             Self::Method(_) => Code::MethodNotAllowed,
             Self::Conflict(_) | Self::KeyReused(_) => Code::Conflict,
             Self::Unsupported(_) => Code::Unsupported,
-            Self::Enqueue(EnqueueRefusal::DuplicateId(_)) => Code::Duplicate,
-            Self::Unavailable(_) => Code::Unavailable,
+            Self::Enqueue(EnqueueRefusal::DuplicateId(_) | EnqueueRefusal::NotUnique { .. }) => {
+                Code::Duplicate
+            }
+            Self::Enqueue(EnqueueRefusal::Busy(_)) | Self::Unavailable(_) => Code::Unavailable,
             Self::Internal(_) => Code::Internal,
         }
     }
@@ -166,14 +173,26 @@ impl ApiError {
                 Some(serde_json::json!({ "field": field }).to_string())
             }
             Self::Intake(error) => error.details(),
+            Self::Enqueue(EnqueueRefusal::NotUnique { holder, state }) => {
+                let (id, state) = (holder.to_string(), state.as_str());
+                let details = serde_json::json!({
+                    "existing_job_id": id, "existing_job_state": state
+                });
+                Some(details.to_string())
+            }
             _ => None,
         }
     }
 
     /// Returns after how many seconds the same request may succeed.
     pub(crate) fn retry_after(&self) -> Option<u64> {
-        let Self::Unavailable(unavailable) = self else { return None };
-        Some(unavailable.retry_after.as_millis().div_ceil(1000).max(1))
+        match self {
+            Self::Unavailable(unavailable) => {
+                Some(unavailable.retry_after.as_millis().div_ceil(1000).max(1))
+            }
+            Self::Enqueue(EnqueueRefusal::Busy(_)) => Some(1),
+            _ => None,
+        }
     }
 }
 

@@ -25,6 +25,7 @@ use outlast_wire::Fault;
 use sha2::{Digest as _, Sha256};
 
 use super::error::ApiError;
+use super::job_view::JobDetails;
 use super::request::ApiRequest;
 use super::{App, orders};
 use crate::engine::unexpected;
@@ -52,9 +53,26 @@ pub(super) enum Endpoint {
 /// The outcome of a request with a key.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// The jobs as they were when they were new.
-    pub(super) jobs: Vec<JobRecord>,
+    pub(super) jobs: Vec<AnsweredJob>,
     pub(super) replayed: bool,
+}
+
+/// A job that a producer gets as its answer.
+#[derive(Debug)]
+pub(super) struct AnsweredJob {
+    pub(super) details: JobDetails,
+    /// Whether it was there before, and the new one was not stored: then it is shown as it is
+    /// now, else as it was when it was new.
+    pub(super) deduplicated: bool,
+}
+
+impl AnsweredJob {
+    /// Reads a job that a producer of unique jobs gets as its answer, as it is now.
+    pub(super) async fn of(app: &App, stored: &Enqueued) -> Result<Self, ApiError> {
+        let record = orders::job(app, stored.id, None).await?;
+        let details = JobDetails::of(app, record).await?;
+        Ok(Self { details, deduplicated: stored.is_old() })
+    }
 }
 
 impl IdempotencyKey {
@@ -91,6 +109,13 @@ impl IdempotencyKey {
             other => return Err(unexpected("a keyed enqueue", &other).into()),
         };
         let (ids, replayed): (Vec<JobId>, bool) = match outcome {
+            Ok(EnqueuedOnce::Stored(stored)) if stored.iter().any(Enqueued::is_old) => {
+                let mut jobs = Vec::with_capacity(stored.len());
+                for stored in &stored {
+                    jobs.push(AnsweredJob::of(app, stored).await?);
+                }
+                return Ok(Outcome { jobs, replayed: false });
+            }
             Ok(EnqueuedOnce::Stored(stored)) => {
                 (stored.iter().map(|stored| stored.id).collect(), false)
             }
@@ -107,7 +132,9 @@ impl IdempotencyKey {
         };
         let mut jobs = Vec::with_capacity(ids.len());
         for (id, first) in ids.into_iter().zip(firsts) {
-            jobs.push(newborn(orders::job(app, id, None).await?.job, first));
+            let record = newborn(orders::job(app, id, None).await?.job, first);
+            let details = JobDetails::newborn(app, record);
+            jobs.push(AnsweredJob { details, deduplicated: false });
         }
         Ok(Outcome { jobs, replayed })
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_core::retry::{Jitter, wait};
 use outlast_core::time::Timestamp;
@@ -40,6 +41,14 @@ impl JobDetails {
     pub(crate) fn newborn(app: &App, record: JobRecord) -> Self {
         let args = masked(&record.job, &app.engine.settings().packs.current());
         Self { record, errors: Vec::new(), args }
+    }
+
+    pub(crate) fn id(&self) -> JobId {
+        self.record.job.id
+    }
+
+    pub(crate) const fn record(&self) -> &JobRecord {
+        &self.record
     }
 
     pub(crate) fn view(&self) -> JobView<'_> {

@@ -89,12 +89,6 @@ impl Responder {
                     // Keeps proxies from buffering the stream.
                     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
                 }
-                if let Some(option) = answer.unenforced {
-                    let warning = format!("299 outlast \"`{option}` is stored and not enforced\"");
-                    if let Ok(warning) = HeaderValue::from_str(&warning) {
-                        response.headers_mut().insert(header::WARNING, warning);
-                    }
-                }
                 let location = answer.location.map(HeaderValue::try_from);
                 if let Some(Ok(location)) = location {
                     response.headers_mut().insert(header::LOCATION, location);

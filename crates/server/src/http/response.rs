@@ -15,8 +15,6 @@ pub(crate) struct ApiResponse {
     pub(crate) stream: Option<Body>,
     /// Whether the same request was answered before.
     pub(crate) replayed: bool,
-    /// An option of the request that is stored and not enforced.
-    pub(crate) unenforced: Option<&'static str>,
     /// Path of the new resource.
     pub(crate) location: Option<String>,
 }
@@ -30,7 +28,6 @@ impl ApiResponse {
             content_type: None,
             stream: None,
             replayed: false,
-            unenforced: None,
             location: None,
         }
     }
@@ -64,12 +61,6 @@ impl ApiResponse {
     /// Sets whether the same request was answered before.
     pub(crate) const fn replayed(mut self, replayed: bool) -> Self {
         self.replayed = replayed;
-        self
-    }
-
-    /// Warns that an option of the request is stored and not enforced.
-    pub(crate) const fn unenforced(mut self, option: Option<&'static str>) -> Self {
-        self.unenforced = option;
         self
     }
 

@@ -84,10 +84,11 @@ impl Route {
         self
     }
 
-    /// Marks it as an enqueue: it returns 201 and can be repeated with a key.
+    /// Marks it as an enqueue: it returns 201, or 200 if a unique job was there before, and can be
+    /// repeated with a key.
     pub(crate) const fn enqueues(mut self, shape: Schema) -> Self {
         self.takes = Some(shape);
-        self.statuses = &[201];
+        self.statuses = &[200, 201];
         self.keyed = true;
         self
     }
@@ -156,7 +157,7 @@ impl Route {
             Code::Unsupported => self.is_of_the_standard(),
             Code::ValidationError => self.keyed || self.is_exact(),
             Code::Conflict => self.keyed,
-            Code::Duplicate => self.keyed && self.is_of_the_standard(),
+            Code::Duplicate => self.keyed,
             Code::Unavailable => !self.gives.is_at_hand(),
             Code::Internal => true,
             // Of no route: there is none.

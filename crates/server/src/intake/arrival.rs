@@ -6,6 +6,7 @@ use outlast_core::keys::Keys;
 use outlast_core::time::Timestamp;
 use outlast_store::arrival::{Arrival, ArrivedJob};
 use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
+use outlast_wire::Fault;
 use outlast_wire::ojs::enqueue;
 use serde_json::{Value, json};
 
@@ -23,6 +24,10 @@ pub(crate) fn plan(settings: &Settings, arrival: &Arrival, now: Timestamp) -> Ar
         Ok(envelope) => envelope,
         Err(fault) => return refused(arrival, unreadable(arrival), &fault.into()),
     };
+    if envelope.unique.is_some() {
+        let (job, _) = ojs::plain(envelope, requester, now);
+        return refused(arrival, job, &Fault::unsupported("unique").into());
+    }
     match ojs::plan(settings, envelope.clone(), requester, now) {
         Ok((job, _)) => arrived(arrival, job, None),
         // The job as it was sent, without the action that does not take it.
@@ -69,6 +74,7 @@ fn unreadable(arrival: &Arrival) -> NewJob {
         scheduled_timeout: ScheduledTimeout::Never,
         origin: Origin::Ojs,
         by: BY_SQL.to_owned(),
+        unique: None,
     }
 }
 

@@ -11,7 +11,7 @@ use outlast_wire::ojs::job::signed;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{ANONYMOUS, IntakeError, action, check_class};
+use super::{ANONYMOUS, IntakeError, action, check_class, unique};
 use crate::settings::Settings;
 
 /// Plans an execution that is requested at `now` by the token of this name.
@@ -45,7 +45,8 @@ pub(crate) fn plan(
         placement: found.placement.clone().and(request.placement),
     };
     check_class(&class)?;
-    Ok(NewJob {
+    let policy = request.unique;
+    let job = NewJob {
         id: JobId(Uuid::now_v7()),
         keys,
         priority: request.priority,
@@ -62,7 +63,10 @@ pub(crate) fn plan(
         origin: Origin::Execution,
         by: by.unwrap_or(ANONYMOUS).to_owned(),
         class,
-    })
+        unique: None,
+    };
+    let unique = policy.map(|policy| unique::of(&policy, &job)).transpose()?;
+    Ok(NewJob { unique, ..job })
 }
 
 /// Plans another job like a stored one, with a new id and to run at once. Its parameters are
@@ -95,5 +99,6 @@ pub(crate) fn rerun(
         scheduled_timeout: stored.scheduled_timeout,
         origin: stored.origin,
         by: by.unwrap_or(ANONYMOUS).to_owned(),
+        unique: None,
     })
 }

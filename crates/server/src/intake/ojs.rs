@@ -18,7 +18,7 @@ use outlast_wire::ojs::quirks;
 use uuid::Uuid;
 
 use super::action::{self, Arguments};
-use super::{ANONYMOUS, IntakeError, Requester, check_class};
+use super::{ANONYMOUS, IntakeError, Requester, check_class, unique};
 use crate::settings::Settings;
 
 /// What the producer is shown of its job once it is stored.
@@ -42,12 +42,13 @@ pub(crate) const fn has_time(envelope: &Envelope<'_>) -> bool {
 /// Plans a job that is asked for at `now`.
 pub(crate) fn plan<'a>(
     settings: &Settings,
-    envelope: Envelope<'a>,
+    mut envelope: Envelope<'a>,
     requester: Requester<'_>,
     now: Timestamp,
 ) -> Result<(NewJob, Planned<'a>), IntakeError> {
     let packs = settings.packs.current();
-    let (job, planned) = match packs.get(&envelope.job_type) {
+    let policy = envelope.unique.take();
+    let (mut job, planned) = match packs.get(&envelope.job_type) {
         None => plain(envelope, requester, now),
         Some(action) => {
             let arguments = action::arguments(action, envelope.args, &envelope.keys)?;
@@ -55,6 +56,7 @@ pub(crate) fn plan<'a>(
         }
     };
     check_class(&job.class)?;
+    job.unique = policy.map(|policy| unique::of(&policy, &job)).transpose()?;
     Ok((job, planned))
 }
 
@@ -132,17 +134,13 @@ fn planned<'a>(
         origin: Origin::Ojs,
         by: name.unwrap_or(ANONYMOUS).to_owned(),
         rules,
+        unique: None,
     };
     let max_attempts = job.rules.retry.max_attempts;
     (job, Planned { envelope, id, meta, args: shown, max_attempts, scheduled, expires })
 }
 
 impl Planned<'_> {
-    /// Returns the option that is stored and not enforced, if the job brings one.
-    pub(crate) const fn unenforced(&self) -> Option<&'static str> {
-        self.envelope.unenforced
-    }
-
     /// Returns the job as it was stored.
     pub(crate) fn view(&self, stored: &Enqueued) -> JobView<'_> {
         debug_assert_eq!(self.id, stored.id, "answered with another job");

@@ -179,14 +179,9 @@ async fn what_is_not_served_yet_is_refused_or_named() {
     assert!(error["message"].as_str().is_some_and(|text| text.contains("rate_limit")), "{error}");
     let bulk = json!({"jobs": [with(json!({})), limited]});
     api.post("/ojs/v1/jobs/batch", bulk).await.refused(422, "unsupported");
-    // L0-ENV-002 wants jobs with a unique policy accepted and given back at every level.
-    let unique = with(json!({"unique": {"keys": ["type"], "on_conflict": "reject"}}));
-    let reply = api.post("/ojs/v1/jobs", unique).await;
-    reply.expect(201);
-    assert!(reply.header("warning").contains("unique"), "{:?}", reply.headers);
     let manifest = api.get("/ojs/manifest").await.expect(200);
     assert_eq!(manifest["extensions"], json!(["graceful-shutdown"]));
-    assert_eq!(manifest["capabilities"]["unique_jobs"], false);
+    assert_eq!(manifest["capabilities"]["unique_jobs"], true);
 }
 
 #[tokio::test]

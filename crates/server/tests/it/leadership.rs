@@ -141,6 +141,7 @@ impl Scene {
             scheduled_timeout: ScheduledTimeout::Never,
             origin: Origin::Ojs,
             by: String::new(),
+            unique: None,
         };
         let cancel = JobOrder { job, tenant: None, by: "test".into(), expected: None };
         let batch = Batch {

@@ -55,6 +55,7 @@ async fn enqueue(engine: &Engine) -> JobId {
         scheduled_timeout: ScheduledTimeout::Never,
         origin: Origin::Ojs,
         by: String::new(),
+        unique: None,
     };
     let id = job.id;
     match engine.submit(Command::Enqueue(Box::new(job))).await.expect("an answer") {

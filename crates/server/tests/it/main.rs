@@ -20,4 +20,5 @@ mod openapi;
 mod placement;
 mod queues;
 mod reports;
+mod unique;
 mod workers;

@@ -72,7 +72,7 @@ pub(super) const SETTLE: &str = "
     insert into class_block select distinct class, seq >> 10, 0 from job_row;
     analyze class, tally, class_block, queue, job_row, ready, waiting, active, finished, attempt_row, expiry,
         dead_letter_row, checkpoint, log, log_size, event_batch, idempotency, idempotency_job,
-        duty, worker";
+        unique_key, duty, worker";
 
 fn names(columns: &[Column]) -> String {
     let names: Vec<String> = columns.iter().map(|column| format!("\"{}\"", column.name)).collect();

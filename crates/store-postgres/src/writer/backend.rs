@@ -11,6 +11,7 @@ use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::apply::step::Step;
 use outlast_store::apply::sweep::Due;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
+use outlast_store::backend::unique::Free;
 use outlast_store::backend::{Backend, Found, Key};
 use outlast_store::command::{
     ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, Registration,
@@ -22,6 +23,7 @@ use outlast_store::prune::PruneCursors;
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Pruned, Reply};
 use outlast_store::rules::Context;
+use outlast_store::unique::KeyHolder;
 
 use crate::connection::values;
 use crate::failure::{Conflict, Failure};
@@ -83,6 +85,28 @@ impl Backend for Tx<'_> {
         }
         // A job before it may be stored already, and the first fault is reported.
         Err(Failure::Again(Conflict::Key, refusal.to_string()))
+    }
+
+    async fn look_at_keys(&mut self, keys: Vec<Fingerprint>) -> Result<(), Failure> {
+        self.load_key_holders(keys).await
+    }
+
+    async fn key_holder(&mut self, key: &Fingerprint) -> Result<Option<KeyHolder>, Failure> {
+        Ok(self.seen.keys.get(key).copied())
+    }
+
+    async fn find_free(&mut self, id: JobId) -> Result<Free, Failure> {
+        self.take_free(id).await
+    }
+
+    fn take_key(
+        &mut self,
+        key: &Fingerprint,
+        stored: &Enqueued,
+        before: Option<JobId>,
+    ) -> Result<(), Failure> {
+        self.note_key_taken(*key, stored, before);
+        Ok(())
     }
 
     async fn enqueue_arrived(

@@ -66,7 +66,7 @@ impl Tx<'_> {
             "truncate job_row, ready, waiting, expiry, active, attempt_row, finished,
                  dead_letter_row, checkpoint, log, log_size, event_batch, worker, queue, class,
                  idempotency, idempotency_job, arrival, tally, class_block,
-                 limit_rule, gate, gate_held restart identity",
+                 limit_rule, gate, gate_held, unique_key restart identity",
             Vec::new(),
         )
         .await?;
@@ -80,6 +80,7 @@ impl Tx<'_> {
         self.seen.workers.clear();
         self.seen.in_flight.clear();
         self.seen.stored.clear();
+        self.seen.keys.clear();
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use outlast_core::id::{JobId, WorkerId};
-use outlast_store::command::{Claimant, Command, Fence};
+use outlast_store::command::{Claimant, Command, Fence, NewJob};
 use outlast_store::{Batch, BatchId, Clock, StoreError};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -29,6 +29,8 @@ struct Prefetch {
     exact: bool,
     /// Workers whose attempts are counted.
     counted: Vec<Uuid>,
+    /// Whether jobs take unique keys.
+    unique: bool,
 }
 
 impl Prefetch {
@@ -50,11 +52,16 @@ impl Prefetch {
         self.exact = true;
     }
 
+    fn store(&mut self, job: &NewJob) {
+        self.new.push(job.id.0);
+        self.unique |= job.unique.is_some();
+    }
+
     fn add(&mut self, command: &Command) {
         match command {
-            Command::Enqueue(job) => self.new.push(job.id.0),
-            Command::EnqueueAll(jobs) => self.new.extend(jobs.iter().map(|job| job.id.0)),
-            Command::EnqueueOnce(once) => self.new.extend(once.jobs.iter().map(|job| job.id.0)),
+            Command::Enqueue(job) => self.store(job),
+            Command::EnqueueAll(jobs) => jobs.iter().for_each(|job| self.store(job)),
+            Command::EnqueueOnce(once) => once.jobs.iter().for_each(|job| self.store(job)),
             Command::Claim(claim) => {
                 if let Claimant::Native { worker, .. } = &claim.claimant {
                     self.workers.insert(worker.0);
@@ -153,6 +160,9 @@ impl Tx<'_> {
         ];
         if self.locks.hurries {
             statements.push((Take::Nothing, Statement::plain("set local lock_timeout = '20ms'")));
+        } else if need.unique {
+            // Another transaction may have taken the same key, and not have ended yet.
+            statements.push((Take::Nothing, Statement::plain("set local lock_timeout = '100ms'")));
         }
         if !need.workers.is_empty() {
             let ids: Vec<Uuid> = need.workers.iter().copied().collect();

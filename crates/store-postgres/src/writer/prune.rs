@@ -155,6 +155,7 @@ impl Tx<'_> {
             "delete from finished where seq = any($1::bigint[])",
             "delete from log_size where seq = any($1::bigint[])",
             "delete from checkpoint where seq = any($1::bigint[])",
+            "delete from unique_key where seq = any($1::bigint[])",
             "delete from job_row where seq = any($1::bigint[])",
         ] {
             self.write(sql, values![seqs.to_vec()]);

@@ -249,6 +249,36 @@ rows! {
 }
 
 rows! {
+    /// A unique key that no job had. In the order of keys, so that no two servers wait for each
+    /// other.
+    KeyTaken, KeysTaken,
+    "with put as (
+         insert into unique_key (fp, seq)
+         select k.fp, j.seq from {rows} join job_row j on j.id = k.job order by k.fp
+         returning 1)
+     select outlast.exactly(count(*), {count}) from put",
+    { fp: Vec<u8>, job: Uuid }
+}
+
+rows! {
+    /// A unique key that passes from one job to another, if that one still has it.
+    KeyPassed, KeysPassed,
+    "with held as materialized (
+         select u.ctid as place, k.job
+         from {rows}
+             join job_row b on b.id = k.before
+             join unique_key u on u.fp = k.fp and u.seq = b.seq
+         order by u.fp for update of u),
+     passed as (
+         update unique_key u set seq = j.seq
+         from held h join job_row j on j.id = h.job
+         where u.ctid = h.place
+         returning 1)
+     select outlast.exactly(count(*), {count}) from passed",
+    { fp: Vec<u8>, before: Uuid, job: Uuid }
+}
+
+rows! {
     /// A job that must not be started after a time. It may be there already.
     ExpiryRow, ExpiryRows,
     "insert into expiry (at, seq)
@@ -291,6 +321,20 @@ impl Renewals {
     }
 }
 
+impl WriteSet {
+    /// Gives a key to a later job of the batch, if the one before it has yet to be written.
+    pub(super) fn pass_on(&mut self, key: &[u8], job: Uuid) -> bool {
+        let of = |keys: &[Vec<u8>]| keys.iter().position(|fp| fp == key);
+        let noted = match of(&self.keys_passed.fp) {
+            Some(at) => self.keys_passed.job.get_mut(at),
+            None => of(&self.keys_taken.fp).and_then(|at| self.keys_taken.job.get_mut(at)),
+        };
+        let Some(noted) = noted else { return false };
+        *noted = job;
+        true
+    }
+}
+
 /// All that a batch has yet to write.
 #[derive(Debug, Default)]
 pub(super) struct WriteSet {
@@ -309,6 +353,8 @@ pub(super) struct WriteSet {
     pub(super) dead_letters: DeadLetterRows,
     pub(super) checkpoints: CheckpointRows,
     pub(super) expiries: ExpiryRows,
+    pub(super) keys_taken: KeysTaken,
+    pub(super) keys_passed: KeysPassed,
     /// Before any other statement about workers.
     pub(super) renewals: Renewals,
     /// Statements about workers, queues and other tables, in order.
@@ -337,6 +383,8 @@ impl WriteSet {
             self.dead_letters.take(),
             self.checkpoints.take(),
             self.expiries.take(),
+            self.keys_taken.take(),
+            self.keys_passed.take(),
             self.renewals.take(),
         ];
         let mut statements: Vec<Statement> = by_table.into_iter().flatten().collect();

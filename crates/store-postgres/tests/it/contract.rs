@@ -96,6 +96,7 @@ families!(
     enqueue,
     keys,
     idempotency,
+    unique,
     claim,
     report,
     race,

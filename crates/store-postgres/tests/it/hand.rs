@@ -232,6 +232,7 @@ pub(crate) fn job() -> NewJob {
         scheduled_timeout: ScheduledTimeout::Never,
         origin: Origin::Execution,
         by: String::new(),
+        unique: None,
     }
 }
 

@@ -20,3 +20,4 @@ mod schema;
 mod seeds;
 mod tls;
 mod transfer;
+mod unique;

@@ -12,7 +12,7 @@ use crate::hand::{Server, run, sql};
 use crate::load::Player;
 
 /// Tables that grow with the number of jobs.
-const BIG: [&str; 15] = [
+const BIG: [&str; 16] = [
     "job_row",
     "ready",
     "waiting",
@@ -28,6 +28,7 @@ const BIG: [&str; 15] = [
     "idempotency_job",
     "class_block",
     "arrival",
+    "unique_key",
 ];
 
 /// A million jobs: most are claimable, the others are in every other place.
@@ -77,6 +78,8 @@ insert into idempotency select decode(lpad(to_hex(g), 64, '0'), 'hex'), 'x', 900
 insert into arrival (id, envelope, wake)
     select ('0190' || lpad(to_hex(g), 28, '0'))::uuid, '{}', false
     from generate_series(20000001, 20050000) g;
+insert into unique_key select decode(lpad(to_hex(g), 64, '0'), 'hex'), g
+    from generate_series(10000001, 10030000) g;
 insert into class_block select distinct class, seq >> 10, 0 from job_row;
 select outlast.count_tally();
 insert into idempotency_job select g, decode(lpad(to_hex(g), 64, '0'), 'hex')

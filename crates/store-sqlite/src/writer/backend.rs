@@ -15,6 +15,7 @@ use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::apply::step::Step;
 use outlast_store::apply::sweep::Due;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
+use outlast_store::backend::unique::Free;
 use outlast_store::backend::{Backend, Found, Key};
 use outlast_store::command::{
     ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, Registration,
@@ -26,6 +27,7 @@ use outlast_store::prune::PruneCursors;
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{Enqueued, Extended, Pruned, Reply};
 use outlast_store::rules::Context;
+use outlast_store::unique::KeyHolder;
 use rusqlite::OptionalExtension as _;
 use uuid::Uuid;
 
@@ -71,6 +73,24 @@ impl Backend for Tx<'_> {
 
     fn is_stored(&mut self, id: JobId) -> Result<bool, StoreError> {
         Ok(self.seq_of(id)?.is_some())
+    }
+
+    async fn key_holder(&mut self, key: &Fingerprint) -> Result<Option<KeyHolder>, StoreError> {
+        self.load_key_holder(key)
+    }
+
+    /// Nothing else writes at the same time.
+    async fn find_free(&mut self, id: JobId) -> Result<Free, StoreError> {
+        Ok(self.load_by_id(id)?.map_or(Free::Gone, |loaded| Free::Loaded(Box::new(loaded))))
+    }
+
+    fn take_key(
+        &mut self,
+        key: &Fingerprint,
+        stored: &Enqueued,
+        _before: Option<JobId>,
+    ) -> Result<(), StoreError> {
+        self.put_key(key, stored.id)
     }
 
     /// An embedded store has no arrivals.

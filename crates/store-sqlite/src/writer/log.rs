@@ -61,7 +61,7 @@ impl Tx<'_> {
                  delete from event_batch; delete from worker; delete from queue;
                  delete from class; delete from idempotency; delete from idempotency_job;
                  delete from tally; delete from class_block;
-                 delete from limit_rule; delete from gate;",
+                 delete from limit_rule; delete from gate; delete from unique_key;",
             )
             .map_err(failed)?;
         self.leave_empty_lane()

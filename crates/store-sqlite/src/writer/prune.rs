@@ -219,6 +219,7 @@ impl Tx<'_> {
             "delete from log where seq = ?",
             "delete from log_size where seq = ?",
             "delete from checkpoint where seq = ?",
+            "delete from unique_key where seq = ?",
             "delete from job_row where seq = ?",
         ] {
             self.execute(sql, [seq])?;

@@ -43,6 +43,7 @@ fn batch(n: u64, payload_bytes: usize) -> Batch {
         scheduled_timeout: ScheduledTimeout::Never,
         origin: Origin::Ojs,
         by: String::new(),
+        unique: None,
     };
     let id = BatchId { server: Uuid::from_u128(1), n };
     let commands = vec![Command::Enqueue(Box::new(job))];

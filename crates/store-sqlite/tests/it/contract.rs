@@ -82,6 +82,7 @@ families!(
     enqueue,
     keys,
     idempotency,
+    unique,
     claim,
     report,
     race,

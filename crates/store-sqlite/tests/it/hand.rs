@@ -62,6 +62,7 @@ pub(crate) fn enqueue(id: JobId) -> Command {
         scheduled_timeout: ScheduledTimeout::Never,
         origin: Origin::Execution,
         by: String::new(),
+        unique: None,
     }))
 }
 

@@ -128,6 +128,6 @@ impl Stored<'_> {
             outbox.events.push(Event { kind: EventName::JobDiscarded, evidence, ..event });
         }
         let StoredJob { id, class, created, .. } = &self.job;
-        Enqueued { id: *id, class: *class, state: self.state, at: *created }
+        Enqueued { id: *id, class: *class, state: self.state, at: *created, by_key: None }
     }
 }

@@ -96,6 +96,7 @@ fn job(n: u8) -> NewJob {
         scheduled_timeout: ScheduledTimeout::After(Span::from_secs(300)),
         origin: Origin::Ojs,
         by: "producer".into(),
+        unique: None,
     }
 }
 

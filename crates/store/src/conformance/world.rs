@@ -165,6 +165,7 @@ impl<'h, H: Harness> World<'h, H> {
             scheduled_timeout: ScheduledTimeout::Never,
             origin: Origin::Ojs,
             by: "producer".into(),
+            unique: None,
         }
     }
 

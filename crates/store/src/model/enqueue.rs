@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use outlast_core::job::{Job, Place, State, Turn};
 
+use crate::apply::unique::Verdict;
 use crate::command::{First, NewJob};
 use crate::model::tables::Row;
 use crate::model::tx::Tx;
@@ -14,8 +15,12 @@ use crate::rules::enqueued_event;
 
 impl Tx<'_> {
     pub(super) fn enqueue(&mut self, job: &NewJob) -> Result<Enqueued, EnqueueRefusal> {
-        self.may_enqueue(job)?;
-        Ok(self.insert(job))
+        self.has_time(job)?;
+        let verdict = self.judge(job)?;
+        if !matches!(verdict, Verdict::Ignore(_)) {
+            self.is_new(job)?;
+        }
+        Ok(self.place(job, verdict))
     }
 
     /// All of them or none: every one is checked before the first is stored.
@@ -23,27 +28,43 @@ impl Tx<'_> {
         &mut self,
         jobs: &[NewJob],
     ) -> Result<Vec<Enqueued>, (usize, EnqueueRefusal)> {
-        let mut ids = HashSet::new();
+        let (mut ids, mut keys) = (HashSet::new(), HashSet::new());
+        let mut verdicts = Vec::new();
         for (n, job) in jobs.iter().enumerate() {
-            if !ids.insert(job.id) {
-                return Err((n, EnqueueRefusal::DuplicateId(job.id)));
-            }
-            self.may_enqueue(job).map_err(|refusal| (n, refusal))?;
+            let key_is_repeated = job.unique.is_some_and(|it| !keys.insert(it.fingerprint));
+            let verdict = self.has_time(job).and_then(|()| {
+                if !ids.insert(job.id) {
+                    return Err(EnqueueRefusal::DuplicateId(job.id));
+                }
+                if key_is_repeated {
+                    return Err(EnqueueRefusal::RepeatedKey(job.id));
+                }
+                let verdict = self.judge(job)?;
+                if !matches!(verdict, Verdict::Ignore(_)) {
+                    self.is_new(job)?;
+                }
+                Ok(verdict)
+            });
+            verdicts.push(verdict.map_err(|refusal| (n, refusal))?);
         }
-        Ok(jobs.iter().map(|job| self.insert(job)).collect())
+        Ok(jobs.iter().zip(verdicts).map(|(job, verdict)| self.place(job, verdict)).collect())
     }
 
-    fn may_enqueue(&self, job: &NewJob) -> Result<(), EnqueueRefusal> {
-        if job.rules.expires_at.is_some_and(|at| at <= self.now()) {
-            return Err(EnqueueRefusal::Expired(job.id));
+    fn has_time(&self, job: &NewJob) -> Result<(), EnqueueRefusal> {
+        match job.rules.expires_at {
+            Some(at) if at <= self.now() => Err(EnqueueRefusal::Expired(job.id)),
+            Some(_) | None => Ok(()),
         }
-        if self.tables.by_id.contains_key(&job.id) {
-            return Err(EnqueueRefusal::DuplicateId(job.id));
-        }
-        Ok(())
     }
 
-    fn insert(&mut self, new: &NewJob) -> Enqueued {
+    fn is_new(&self, job: &NewJob) -> Result<(), EnqueueRefusal> {
+        match self.tables.by_id.contains_key(&job.id) {
+            true => Err(EnqueueRefusal::DuplicateId(job.id)),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn insert(&mut self, new: &NewJob) -> Enqueued {
         let now = self.now();
         let key = new.stored_in();
         let class = self.tables.class(&key);
@@ -89,6 +110,6 @@ impl Tx<'_> {
             dead_letter: None,
             log: Vec::new(),
         });
-        Enqueued { id: new.id, class, state, at: now }
+        Enqueued { id: new.id, class, state, at: now, by_key: None }
     }
 }

@@ -7,6 +7,7 @@ use outlast_core::id::JobId;
 use crate::idempotency::{EnqueueOnce, EnqueueOnceRefusal, EnqueuedOnce};
 use crate::model::tables::Key;
 use crate::model::tx::Tx;
+use crate::reply::Enqueued;
 
 impl Tx<'_> {
     pub(super) fn enqueue_once(
@@ -27,7 +28,9 @@ impl Tx<'_> {
             expires: now.after(once.keep),
             jobs: stored.iter().map(|stored| stored.id).collect(),
         };
-        self.tables.keys.insert(once.key, key);
+        if !stored.iter().any(Enqueued::is_old) {
+            self.tables.keys.insert(once.key, key);
+        }
         Ok(EnqueuedOnce::Stored(stored))
     }
 

@@ -45,6 +45,8 @@ pub(super) struct Tables {
     /// Settings of queues, by name.
     pub(super) settings: BTreeMap<String, QueueRecord>,
     pub(super) keys: BTreeMap<Fingerprint, Key>,
+    /// The job that took each unique key last.
+    pub(super) unique: BTreeMap<Fingerprint, JobId>,
     pub(super) leaders: BTreeMap<String, Leadership>,
     pub(super) limits: BTreeMap<LimitName, LimitRecord>,
     pub(super) gates: BTreeMap<GateId, GateRow>,
@@ -235,6 +237,7 @@ impl Tables {
     pub(super) fn remove(&mut self, seq: Seq) {
         if let Some(row) = self.rows.remove(&seq) {
             self.by_id.remove(&row.stored.id);
+            self.unique.retain(|_, id| *id != row.stored.id);
             self.live.remove(&seq);
         }
     }

@@ -87,7 +87,7 @@ impl Section {
     /// Whether exports of earlier builds lack the whole section: they hold nothing of it.
     #[must_use]
     pub fn is_added(&self) -> bool {
-        self.name == "limit_rule"
+        matches!(self.name, "limit_rule" | "unique_key")
     }
 
     /// Returns the columns of the key.
@@ -293,6 +293,7 @@ pub static SECTIONS: &[Section] = &[
         columns: &[bytes("key"), bytes("request"), int("expires")],
     },
     Section { name: "idempotency_job", key: 1, columns: &[int("seq"), bytes("key")] },
+    Section { name: "unique_key", key: 1, columns: &[bytes("fp"), int("seq")] },
     Section {
         name: "duty",
         key: 1,

@@ -18,6 +18,7 @@ use crate::keys;
 use crate::ojs::{names, retry};
 use crate::placement;
 use crate::time::When;
+use crate::unique::{self, UniquePolicy};
 
 /// Fields of the body.
 const KNOWN: &[&str] = &[
@@ -32,6 +33,7 @@ const KNOWN: &[&str] = &[
     "keys",
     "requires",
     "prefers",
+    "unique",
     "overlap",
     "delay",
 ];
@@ -59,6 +61,8 @@ pub struct Request {
     pub keys: Keys,
     /// Which workers it wants, without what the action wants.
     pub placement: Placement,
+    /// What makes it the only one of its sort, if it is to be.
+    pub unique: Option<UniquePolicy>,
     /// Whether attempts may overlap.
     pub overlap: Option<Overlap>,
     /// When it may first run, if not at once.
@@ -98,6 +102,7 @@ impl Request {
                 requires: selector(&fields, "requires")?,
                 prefers: selector(&fields, "prefers")?,
             },
+            unique: given(&fields, "unique").map(unique::read).transpose()?,
             overlap: text(&fields, "overlap")?.map(overlap).transpose()?,
             delay: given(&fields, "delay").map(delay).transpose()?,
         })

@@ -30,6 +30,7 @@ use crate::keys;
 use crate::ojs::{names, retry};
 use crate::placement;
 use crate::time::When;
+use crate::unique::{self, UniquePolicy};
 
 /// A job as its producer wants it, checked.
 #[derive(Clone, Debug)]
@@ -62,8 +63,8 @@ pub struct Envelope<'a> {
     pub keys: Keys,
     /// Which workers it wants, without what the action wants.
     pub placement: Placement,
-    /// The option that is stored and given back, and not enforced yet, if it brings one.
-    pub unenforced: Option<&'static str>,
+    /// What makes it the only one of its sort, if it is to be.
+    pub unique: Option<UniquePolicy>,
     /// What else must be given back: an object of `options` and the fields that are not
     /// known, as sent; empty when there is nothing.
     pub extra: String,
@@ -174,6 +175,11 @@ fn keys_of(raw: &RawValue) -> Result<Keys, Fault> {
 fn selector(field: &str, raw: Option<&RawValue>) -> Result<Selector, Fault> {
     let Some(raw) = raw else { return Ok(Selector::default()) };
     placement::read(field, text_of(raw).as_deref())
+}
+
+fn unique_of(raw: &RawValue) -> Result<UniquePolicy, Fault> {
+    let value: Value = serde_json::from_str(raw.get()).map_err(|error| json::syntax(&error))?;
+    unique::read(&value)
 }
 
 fn queue(raw: &RawValue) -> Result<Cow<'_, str>, Fault> {

@@ -27,7 +27,7 @@ pub enum Code {
     NotFound,
     /// The path knows other methods.
     MethodNotAllowed,
-    /// A job of that id is known.
+    /// A job of that id is known, or one that has its unique key.
     Duplicate,
     /// The thing's state does not allow this, or someone else holds it.
     Conflict,
@@ -106,7 +106,7 @@ impl Code {
             Self::PermissionDenied => "the token's role does not allow it",
             Self::NotFound => "it does not exist",
             Self::MethodNotAllowed => "the path does not support this method",
-            Self::Duplicate => "a job with that id exists already",
+            Self::Duplicate => "a job with that id exists already, or one with the same unique key",
             Self::Conflict => "its state does not allow this, or another client holds it",
             Self::Unsupported => "the standard defines it, but this server does not offer it",
             Self::Unavailable => "the store cannot be reached now, or the server is stopping",

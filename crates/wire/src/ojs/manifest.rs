@@ -14,7 +14,7 @@ const CAPABILITIES: &[(&str, bool)] = &[
     ("cron_jobs", false),
     ("rate_limiting", false),
     ("schema_validation", false),
-    ("unique_jobs", false),
+    ("unique_jobs", true),
     ("workflows", false),
 ];
 

@@ -56,5 +56,6 @@ mod stalls;
 mod streams;
 mod tls;
 mod transactions;
+mod unique;
 mod work_folder;
 mod worker_death;

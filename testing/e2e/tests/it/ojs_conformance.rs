@@ -4,6 +4,11 @@ use outlast_e2e::conformance::{Level, Runner, read_level, suites_dir};
 use outlast_e2e::{Scene, ServerOptions};
 
 fn check(level: &str) {
+    check_those(level, "");
+}
+
+/// Plays the cases of a level whose ids begin so.
+fn check_those(level: &str, ids: &str) {
     let level = Level::new(level);
     let suites = match suites_dir() {
         Ok(suites) => suites,
@@ -16,7 +21,9 @@ fn check(level: &str) {
     };
     // The times of the cases are those of the defaults, so nothing is shortened here.
     let scene = Scene::with(ServerOptions::bare().argument("--conformance"));
-    let cases = read_level(&suites, &level).unwrap();
+    let mut cases = read_level(&suites, &level).unwrap();
+    cases.retain(|case| case.test_id.starts_with(ids));
+    assert!(!cases.is_empty(), "no case begins with {ids}");
     let runner = Runner::new(scene.api().url()).unwrap();
     let tally = runner.play_all(&cases, |report| println!("{report}")).unwrap();
     println!("{}: {tally}", level.folder());
@@ -32,4 +39,9 @@ fn level_0_core() {
 #[test]
 fn level_1_reliable() {
     check("1");
+}
+
+#[test]
+fn unique_jobs_of_level_4() {
+    check_those("4", "L4-UNIQ");
 }

@@ -71,6 +71,40 @@ pub(super) fn keys(given: &[String]) -> Result<Value, Failure> {
     Ok(Value::Object(keys))
 }
 
+/// What makes the job the only one of its sort: names and values with commas, or JSON. Several
+/// values have semicolons between them.
+pub(super) fn unique(given: &str) -> Result<Value, Failure> {
+    const HINT: &str = "such as --unique keys=args,on_conflict=ignore or \
+                        --unique 'args_keys=user;account,period=1h'";
+    let wrong = |what: String| Failure::usage(what).with_hint(HINT);
+    if given.starts_with('{') {
+        let read = serde_json::from_str(given);
+        return read.map_err(|error| wrong(format!("--unique is not JSON: {error}")));
+    }
+    let mut policy = Map::new();
+    for pair in given.split(',') {
+        let Some((name, text)) = pair.split_once('=') else {
+            return Err(wrong(format!("--unique is `{given}`, which is not a policy")));
+        };
+        let (name, text) = (name.trim(), text.trim());
+        let value = match name {
+            "keys" | "args_keys" | "meta_keys" | "states" => {
+                text.split(';').map(str::trim).collect()
+            }
+            _ => json!(text),
+        };
+        policy.insert(name.to_owned(), value);
+    }
+    // What is named counts.
+    if !policy.contains_key("keys") {
+        let parts = [("args", "args_keys"), ("meta", "meta_keys")];
+        let named = parts.iter().filter(|(_, fields)| policy.contains_key(*fields));
+        let keys: Vec<&str> = named.map(|(part, _)| *part).collect();
+        policy.insert("keys".to_owned(), json!(keys));
+    }
+    Ok(Value::Object(policy))
+}
+
 fn pair<'a>(flag: &str, given: &'a str, example: &str) -> Result<(&'a str, &'a str), Failure> {
     given.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(|| {
         let message = format!("{flag} is `{given}`, which is not NAME=VALUE");
@@ -80,7 +114,7 @@ fn pair<'a>(flag: &str, given: &'a str, example: &str) -> Result<(&'a str, &'a s
 
 #[cfg(test)]
 mod tests {
-    use super::{keys, labels, of_the_standard, read};
+    use super::{keys, labels, of_the_standard, read, unique};
     use serde_json::json;
 
     #[test]
@@ -94,6 +128,19 @@ mod tests {
         assert_eq!(of_the_standard(policy)["initial_interval_ms"], json!(2000));
         assert_eq!(read("0").unwrap(), json!({"max_attempts": 0}), "what it means, HTTP says");
         assert!(read("often").is_err() && read("max_attempts=many").is_err());
+    }
+
+    #[test]
+    fn unique_policies_are_names_and_values() {
+        let policy = unique("args_keys=user;account,period=1h,on_conflict=ignore").unwrap();
+        let expected = json!({
+            "keys": ["args"], "args_keys": ["user", "account"], "period": "1h",
+            "on_conflict": "ignore",
+        });
+        assert_eq!(policy, expected);
+        assert_eq!(unique("keys=args;queue").unwrap(), json!({"keys": ["args", "queue"]}));
+        assert_eq!(unique("on_conflict=replace").unwrap()["keys"], json!([]));
+        assert!(unique("args").unwrap_err().message.contains("--unique"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use outlast_store::idempotency::EnqueuedOnce;
 use outlast_store::limit::LimitChange;
 use outlast_store::queue::QueueChanged;
 use outlast_store::reply::{Claimed, Claims, Enqueued, MoveRefusal, Moved};
+use outlast_store::unique::KeyOutcome;
 use outlast_store::{Command, Reply};
 
 use super::EventLoop;
@@ -17,6 +18,7 @@ use crate::engine::batcher::{Op, ReplyTo};
 use crate::engine::dispatch::Planned;
 use crate::engine::error::unexpected;
 use crate::engine::output::{ReportAnswer, SessionOrder};
+use crate::engine::unique_jobs::Beside;
 
 impl EventLoop {
     /// Learns from a reply before it is passed on.
@@ -70,7 +72,23 @@ impl EventLoop {
         }
     }
 
+    /// Learns what a batch beside the loop did.
+    pub(super) fn learn_beside(&mut self, beside: Beside) {
+        beside.replies.iter().for_each(|reply| self.learn(reply));
+        self.backlog.wanted |= beside.unconfirmed;
+        if beside.freed {
+            self.slots_freed();
+            self.peers.freed();
+        }
+    }
+
     pub(super) fn job_enqueued(&mut self, job: &Enqueued) {
+        if let Some(KeyOutcome::Replaced { moved: Some(moved), .. }) = &job.by_key {
+            self.job_moved(moved);
+        }
+        if job.is_old() {
+            return;
+        }
         self.metrics.enqueued(job.class);
         if job.state == State::Available {
             self.job_ready(job.class);

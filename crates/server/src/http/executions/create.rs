@@ -6,8 +6,9 @@ use outlast_wire::execution::request::Request;
 
 use super::view;
 use crate::engine::unexpected;
+use crate::http::App;
 use crate::http::error::ApiError;
-use crate::http::idempotency::{self, Endpoint, IdempotencyKey};
+use crate::http::idempotency::{self, AnsweredJob, Endpoint, IdempotencyKey, Outcome};
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
 use crate::intake::execution;
@@ -21,19 +22,37 @@ pub(super) async fn create(mut req: ApiRequest) -> Result<ApiResponse, ApiError>
     let job = execution::plan(req.app.engine.settings(), request, by, now)?;
     if let Some(key) = key {
         let request = idempotency::request(Endpoint::Execution, None, &body);
-        let done = key.enqueue(&req.app, request, vec![job]).await?;
-        let written = done.jobs.first().map(|record| view::newborn(&req.app, record));
-        let location = done.jobs.first().map(|record| location(record.job.id));
-        let answer = ApiResponse::created(written.unwrap_or_default()).replayed(done.replayed);
-        return Ok(answer.at(location.unwrap_or_default()));
+        let Outcome { mut jobs, replayed } = key.enqueue(&req.app, request, vec![job]).await?;
+        return Ok(match jobs.pop() {
+            Some(shown) if shown.deduplicated => deduplicated(&req.app, &shown),
+            Some(shown) => {
+                let written = view::newborn(&req.app, shown.details.record());
+                ApiResponse::created(written).at(location(shown.details.id())).replayed(replayed)
+            }
+            None => ApiResponse::created(Vec::new()).replayed(replayed),
+        });
     }
     let (reply, command) = req.app.engine.submit_keeping(Command::Enqueue(Box::new(job))).await?;
     let (Reply::Enqueued(stored), Command::Enqueue(job)) = (&reply, command) else {
         return Err(unexpected("an enqueue", &reply).into());
     };
     let stored = stored.clone().map_err(ApiError::Enqueue)?;
+    if stored.by_key.is_some() {
+        let shown = AnsweredJob::of(&req.app, &stored).await?;
+        if shown.deduplicated {
+            return Ok(deduplicated(&req.app, &shown));
+        }
+        let written = view::enqueued(&req.app, shown.details.record());
+        return Ok(ApiResponse::created(written).at(location(stored.id)));
+    }
     let record = idempotency::stored(*job, &stored);
     Ok(ApiResponse::created(view::enqueued(&req.app, &record)).at(location(record.job.id)))
+}
+
+/// Answers with an execution that was there before: the new one was not started.
+fn deduplicated(app: &App, shown: &AnsweredJob) -> ApiResponse {
+    let written = view::deduplicated(app, shown.details.record());
+    ApiResponse::ok(written).at(location(shown.details.id()))
 }
 
 fn location(id: JobId) -> String {

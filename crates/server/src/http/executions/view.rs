@@ -27,6 +27,15 @@ pub(super) fn enqueued(app: &App, record: &JobRecord) -> Vec<u8> {
     object(|object| object.object("data", |object| fields(object, app, record, reason.as_deref())))
 }
 
+/// Writes one execution that was there before another request for the same.
+pub(super) fn deduplicated(app: &App, record: &JobRecord) -> Vec<u8> {
+    let reason = app.engine.waiting_reason(record);
+    object(|object| {
+        object.object("data", |object| fields(object, app, record, reason.as_deref()));
+        object.raw("deduplicated", "true");
+    })
+}
+
 /// Writes one execution as it was when it was new.
 pub(super) fn newborn(app: &App, record: &JobRecord) -> Vec<u8> {
     object(|object| object.object("data", |object| fields(object, app, record, None)))

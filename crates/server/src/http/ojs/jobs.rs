@@ -1,9 +1,11 @@
 //! Enqueue, look, cancel.
 
+use http::StatusCode;
 use outlast_core::id::JobId;
 use outlast_core::limits::BULK_JOBS_MAX;
 use outlast_core::time::Timestamp;
-use outlast_store::command::JobOrder;
+use outlast_core::unique::OnConflict;
+use outlast_store::command::{JobOrder, NewJob};
 use outlast_store::record::JobRecord;
 use outlast_store::{Command, Reply};
 use outlast_wire::Fault;
@@ -12,13 +14,13 @@ use outlast_wire::ojs::enqueue::{self, Envelope};
 
 use crate::engine::unexpected;
 use crate::http::error::ApiError;
-use crate::http::idempotency::{self, Endpoint, IdempotencyKey};
+use crate::http::idempotency::{self, AnsweredJob, Endpoint, IdempotencyKey, Outcome};
 use crate::http::job_view::JobDetails;
 use crate::http::request::ApiRequest;
 use crate::http::response::{ApiResponse, object};
 use crate::http::{App, orders};
 use crate::intake::Requester;
-use crate::intake::ojs::{self, Planned};
+use crate::intake::ojs;
 
 /// Stores one job. This is the hot path: the body is read once and kept as text.
 pub(super) async fn enqueue(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -30,30 +32,39 @@ pub(super) async fn enqueue(mut req: ApiRequest) -> Result<ApiResponse, ApiError
     let requester = Requester { tenant: tenant.as_deref(), name };
     let now = time_of_plan(&req.app, std::slice::from_ref(&envelope)).await?;
     let (job, planned) = ojs::plan(req.app.engine.settings(), envelope, requester, now)?;
-    let unenforced = planned.unenforced();
     if let Some(key) = key {
         let request = idempotency::request(Endpoint::Job, tenant.as_deref(), &body);
-        let done = key.enqueue(&req.app, request, vec![job]).await?;
-        let location = done.jobs.first().map(|record| location(record.job.id));
-        let written = object(|object| {
-            for record in done.jobs {
-                let shown = JobDetails::newborn(&req.app, record);
-                object.object("job", |object| shown.view().fields(object));
-            }
+        let Outcome { mut jobs, replayed } = key.enqueue(&req.app, request, vec![job]).await?;
+        return Ok(match jobs.pop() {
+            Some(shown) => one(&shown).replayed(replayed),
+            None => ApiResponse::created(object(|_| {})).replayed(replayed),
         });
-        let answer = ApiResponse::created(written).replayed(done.replayed).unenforced(unenforced);
-        return Ok(answer.at(location.unwrap_or_default()));
     }
     let location = location(job.id);
     let stored = match req.app.engine.submit(Command::Enqueue(Box::new(job))).await? {
         Reply::Enqueued(stored) => stored.map_err(ApiError::Enqueue)?,
         other => return Err(unexpected("an enqueue", &other).into()),
     };
+    if stored.by_key.is_some() {
+        return Ok(one(&AnsweredJob::of(&req.app, &stored).await?));
+    }
     let mut out = Vec::with_capacity(body.len() + 384);
     out.extend_from_slice(b"{\"job\":");
     planned.view(&stored).write(&mut out);
     out.push(b'}');
-    Ok(ApiResponse::created(out).at(location).unenforced(unenforced))
+    Ok(ApiResponse::created(out).at(location))
+}
+
+/// Answers with one job: 200 if it was there before, and the new one was not stored.
+fn one(shown: &AnsweredJob) -> ApiResponse {
+    let written = object(|object| {
+        object.object("job", |object| shown.details.view().fields(object));
+        if shown.deduplicated {
+            object.raw("deduplicated", "true");
+        }
+    });
+    let answer = ApiResponse::ok(written).at(location(shown.details.id()));
+    if shown.deduplicated { answer } else { answer.with_status(StatusCode::CREATED) }
 }
 
 /// Returns the time at which jobs are planned, if it matters to any of them.
@@ -85,17 +96,15 @@ pub(super) async fn enqueue_all(mut req: ApiRequest) -> Result<ApiResponse, ApiE
         jobs.push(job);
         all.push(planned);
     }
-    let unenforced = all.iter().find_map(Planned::unenforced);
     if let Some(key) = key {
+        if jobs.iter().any(may_be_ignored) {
+            let problem = "`ignore` needs a request without `Idempotency-Key`: the answer to a \
+                           repeated request could not be the same";
+            return Err(Fault::rule("unique.on_conflict", problem).into());
+        }
         let request = idempotency::request(Endpoint::Batch, tenant.as_deref(), &body);
-        let done = key.enqueue(&req.app, request, jobs).await?;
-        let shown: Vec<_> =
-            done.jobs.into_iter().map(|record| JobDetails::newborn(&req.app, record)).collect();
-        let written = object(|object| {
-            object.number("count", shown.len());
-            object.array("jobs", &shown, |out, shown| shown.view().write(out));
-        });
-        return Ok(ApiResponse::created(written).replayed(done.replayed).unenforced(unenforced));
+        let Outcome { jobs, replayed } = key.enqueue(&req.app, request, jobs).await?;
+        return Ok(several(&jobs).replayed(replayed));
     }
     let stored = match req.app.engine.submit(Command::EnqueueAll(jobs)).await? {
         Reply::EnqueuedAll(stored) => {
@@ -103,6 +112,13 @@ pub(super) async fn enqueue_all(mut req: ApiRequest) -> Result<ApiResponse, ApiE
         }
         other => return Err(unexpected("a bulk enqueue", &other).into()),
     };
+    if stored.iter().any(|stored| stored.by_key.is_some()) {
+        let mut shown = Vec::with_capacity(stored.len());
+        for stored in &stored {
+            shown.push(AnsweredJob::of(&req.app, stored).await?);
+        }
+        return Ok(several(&shown));
+    }
     let mut out = Vec::with_capacity(body.len() * 2 + 256 * stored.len());
     let mut object = Object::begin(&mut out);
     object.number("count", stored.len());
@@ -110,7 +126,29 @@ pub(super) async fn enqueue_all(mut req: ApiRequest) -> Result<ApiResponse, ApiE
         planned.view(stored).write(out);
     });
     object.end();
-    Ok(ApiResponse::created(out).unenforced(unenforced))
+    Ok(ApiResponse::created(out))
+}
+
+fn may_be_ignored(job: &NewJob) -> bool {
+    job.unique.is_some_and(|unique| unique.on_conflict == OnConflict::Ignore)
+}
+
+/// Answers with several jobs: 200 if all of them were there before.
+fn several(jobs: &[AnsweredJob]) -> ApiResponse {
+    let written = object(|object| {
+        object.number("count", jobs.len());
+        object.array("jobs", jobs, |out, shown| {
+            let mut object = Object::begin(out);
+            shown.details.view().fields(&mut object);
+            if shown.deduplicated {
+                object.raw("deduplicated", "true");
+            }
+            object.end();
+        });
+    });
+    let answer = ApiResponse::ok(written);
+    let is_old = jobs.iter().all(|shown| shown.deduplicated);
+    if is_old { answer } else { answer.with_status(StatusCode::CREATED) }
 }
 
 pub(super) async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {

@@ -41,6 +41,21 @@ pub(super) fn texts() -> Value {
     json!({"type": "object", "additionalProperties": text()})
 }
 
+/// What makes a job the only one of its sort.
+pub(super) fn unique() -> Value {
+    let parts = json!({"type": "array", "items": one_of(&["type", "queue", "args", "meta"])});
+    let texts = || list(text());
+    let conflicts = outlast_core::unique::OnConflict::ALL.map(|it| it.as_str());
+    object(&[
+        ("keys?", parts),
+        ("args_keys?", texts()),
+        ("meta_keys?", texts()),
+        ("period?", json!({"type": ["number", "string"]})),
+        ("states?", list(state())),
+        ("on_conflict?", one_of(&conflicts)),
+    ])
+}
+
 pub(super) fn named(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }

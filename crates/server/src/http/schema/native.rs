@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::build::{
     any, data, flag, int, list, number, object, one_of, open, or_null, state, text, texts, time,
-    uuid,
+    unique, uuid,
 };
 
 pub(super) fn execution() -> Value {
@@ -74,6 +74,7 @@ pub(super) fn execution_request() -> Value {
         ("requires?", text()),
         ("prefers?", text()),
         ("keys?", texts()),
+        ("unique?", unique()),
         ("overlap?", one_of(&["allowed", "forbidden"])),
         ("delay?", duration()),
     ])

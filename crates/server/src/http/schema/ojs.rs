@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::Schema;
 use super::build::{
-    any, flag, int, list, named, object, one_of, open, or_null, state, text, texts, time, uuid,
+    any, flag, int, list, named, object, one_of, open, or_null, state, text, texts, time, unique,
+    uuid,
 };
 
 impl Schema {
@@ -193,6 +194,7 @@ pub(super) fn job_request() -> Value {
         ("keys?", texts()),
         ("requires?", text()),
         ("prefers?", text()),
+        ("unique?", unique()),
         ("pending?", flag()),
     ]);
     open(&[

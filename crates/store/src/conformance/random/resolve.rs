@@ -13,6 +13,7 @@ use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::retry::{OnExhaustion, RetryPolicy};
 use outlast_core::selector::Placement;
 use outlast_core::time::{Span, Timestamp};
+use outlast_core::unique::{OnConflict, States, Unique};
 use uuid::Uuid;
 
 use super::script::{AsWho, ClaimSort, Detail, How, JOBS, Order, Spec, Step, Wish};
@@ -461,6 +462,17 @@ fn new_job(spec: &Spec, now: Timestamp) -> NewJob {
             .map_or(ScheduledTimeout::Never, |ms| ScheduledTimeout::After(Span(ms))),
         origin: if jitter { Origin::Ojs } else { Origin::Execution },
         by: String::new(),
+        unique: spec.unique.map(unique),
+    }
+}
+
+fn unique((key, policy): (u8, u8)) -> Unique {
+    let ended = States::LIVE.with(State::Completed).with(State::Cancelled);
+    Unique {
+        fingerprint: [key; 32],
+        on_conflict: OnConflict::ALL[usize::from(policy & 3)],
+        states: if policy & 4 == 0 { States::LIVE } else { ended },
+        period: (policy & 8 != 0).then_some(Span(600)),
     }
 }
 

@@ -157,6 +157,8 @@ pub(super) struct Spec {
     pub(super) timeout: Option<u64>,
     pub(super) visibility: Option<u64>,
     pub(super) patience: Option<u64>,
+    /// Which unique key, and what the policy says.
+    pub(super) unique: Option<(u8, u8)>,
 }
 
 /// Whose word a report pretends to be.
@@ -216,9 +218,10 @@ fn specs() -> impl Strategy<Value = Spec> {
         option::weighted(0.3, 1..900_u64),
         option::weighted(0.3, 1..900_u64),
     );
-    let class = (0..12_u8, option::weighted(0.3, 0..3_u8));
+    let unique = option::weighted(0.3, (0..3_u8, any::<u8>()));
+    let class = (0..12_u8, option::weighted(0.3, 0..3_u8), unique);
     (JOBS, class, -1..=1_i8, 1..4_u32, any::<[bool; 4]>(), times).prop_map(
-        |(job, (class, keys), priority, max_attempts, flags, times)| {
+        |(job, (class, keys, unique), priority, max_attempts, flags, times)| {
             let (expires, first, timeout, visibility, patience) = times;
             Spec {
                 job,
@@ -232,6 +235,7 @@ fn specs() -> impl Strategy<Value = Spec> {
                 timeout,
                 visibility,
                 patience,
+                unique,
             }
         },
     )

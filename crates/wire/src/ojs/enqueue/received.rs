@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::{
     Envelope, FirstWanted, flag, keys_of, length, millis, overlap, policy, priority, queue,
-    selector, text_of, when,
+    selector, text_of, unique_of, when,
 };
 use crate::fault::Fault;
 use crate::json;
@@ -150,7 +150,7 @@ impl<'a> Received<'a> {
                 requires: selector("requires", wanted.requires)?,
                 prefers: selector("prefers", wanted.prefers)?,
             },
-            unenforced: wanted.unique.map(|_policy| "unique"),
+            unique: wanted.unique.map(unique_of).transpose()?,
             extra: self.extra(options),
         })
     }

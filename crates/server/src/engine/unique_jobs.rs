@@ -1,0 +1,174 @@
+//! Requests with unique jobs have their own batches, beside the event loop: they may have to wait
+//! for a key that another transaction has taken, and no other enqueue waits with them.
+//!
+//! ```text
+//! request ─▶ batch of its lane ─▶ store ─▶ caller
+//!                                   └────▶ event loop: jobs to claim, attempts to stop
+//! ```
+//!
+//! A request whose key or job stays locked is refused; the same request may succeed later.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outlast_store::idempotency::EnqueueOnceRefusal;
+use outlast_store::reply::EnqueueRefusal;
+use outlast_store::{Command, Reply, StoreError};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::engine::Engine;
+use crate::engine::batch_writer::{BatchWriter, Committed, Failed, Storage, is_command_fault};
+use crate::engine::batcher::due_of;
+use crate::engine::error::Unavailable;
+use crate::engine::input::{Input, KeepingSender};
+use crate::engine::shared_state::SharedState;
+use crate::metrics::Metrics;
+
+/// Most requests in one batch.
+const BATCH_MAX: usize = 500;
+/// How many requests may wait before senders wait for room.
+pub(super) const WAITING_MAX: usize = 16 * 1024;
+/// How long a request is tried whose job would replace one that is locked.
+const BUSY_MAX: Duration = Duration::from_millis(100);
+/// Pause between two tries.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+const LOCKED: &str = "another transaction has locked the unique key of the job";
+
+/// A request, and where its reply goes.
+pub(super) type Request = (Command, KeepingSender);
+
+/// What a batch beside the event loop did.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    pub(crate) replies: Vec<Reply>,
+    /// Whether attempts ended that limits counted.
+    pub(crate) freed: bool,
+    /// Whether it may have taken effect although it failed.
+    pub(crate) unconfirmed: bool,
+}
+
+/// Runs until every handle is gone.
+pub(super) async fn run(
+    storage: Storage,
+    inputs: mpsc::WeakSender<Input>,
+    mut requests: mpsc::Receiver<Request>,
+) {
+    let mut lane = UniqueJobs {
+        shared: Arc::clone(&storage.shared),
+        metrics: Arc::clone(&storage.metrics),
+        // A writer numbers its batches by itself, so these are not the loop's.
+        writer: BatchWriter::beside(storage, Uuid::now_v7()),
+        inputs,
+    };
+    let mut gathered = Vec::new();
+    while requests.recv_many(&mut gathered, BATCH_MAX).await > 0 {
+        // A caller that has gone has given up.
+        gathered.retain(|(_, caller)| !caller.is_closed());
+        lane.commit(std::mem::take(&mut gathered)).await;
+    }
+}
+
+struct UniqueJobs {
+    writer: BatchWriter,
+    shared: Arc<SharedState>,
+    metrics: Arc<Metrics>,
+    inputs: mpsc::WeakSender<Input>,
+}
+
+impl UniqueJobs {
+    /// Applies requests: together, or in parts if one of them fails.
+    async fn commit(&mut self, requests: Vec<Request>) {
+        let mut parts = vec![requests];
+        while let Some(part) = parts.pop() {
+            if part.is_empty() {
+                continue;
+            }
+            self.metrics.batch(part.len());
+            let Err((error, mut part)) = self.try_commit(part).await else { continue };
+            if !is_command_fault(&error) {
+                part.extend(parts.drain(..).flatten());
+                tracing::error!(%error, requests = part.len(), "batch of unique jobs failed");
+                self.report(Beside { replies: Vec::new(), freed: false, unconfirmed: true }).await;
+                refuse(part, &error.to_string());
+            } else if part.len() > 1 {
+                let rest = part.split_off(part.len() / 2);
+                parts.extend([rest, part]);
+            } else if matches!(error, StoreError::Locked(_)) {
+                tracing::debug!(%error, "a unique key is locked");
+                refuse(part, LOCKED);
+            } else {
+                tracing::error!(%error, "unique job could not be stored");
+                refuse(part, &error.to_string());
+            }
+        }
+    }
+
+    /// Applies a part and answers it, or hands it back.
+    async fn try_commit(&mut self, part: Vec<Request>) -> Result<(), (StoreError, Vec<Request>)> {
+        let due = part.iter().filter_map(|(command, _)| due_of(command)).min();
+        let (commands, callers): (Vec<Command>, Vec<KeepingSender>) = part.into_iter().unzip();
+        let Committed { replies, commands, freed } = match self.writer.apply(commands).await {
+            Ok(committed) => committed,
+            Err(Failed { error, commands }) => {
+                return Err((error, commands.into_iter().zip(callers).collect()));
+            }
+        };
+        if let Some(due) = due {
+            self.shared.next_due.add(due);
+        }
+        self.shared.commit_happened();
+        self.report(Beside { replies: replies.clone(), freed, unconfirmed: false }).await;
+        for ((reply, command), caller) in replies.into_iter().zip(commands).zip(callers) {
+            // A caller that has gone needs no answer.
+            drop(caller.send(Ok((reply, command))));
+        }
+        Ok(())
+    }
+
+    /// Lets the event loop learn what happened. A loop that has ended claims nothing more.
+    async fn report(&self, beside: Beside) {
+        if let Some(inputs) = self.inputs.upgrade() {
+            drop(inputs.send(Input::Beside(beside)).await);
+        }
+    }
+}
+
+fn refuse(requests: Vec<Request>, why: &str) {
+    for (_, caller) in requests {
+        drop(caller.send(Err(Unavailable::new(why))));
+    }
+}
+
+impl Engine {
+    /// Stores unique jobs; tries for a moment to replace one that is locked.
+    pub(super) async fn submit_unique(
+        &self,
+        mut command: Command,
+    ) -> Result<(Reply, Command), Unavailable> {
+        let end = Instant::now() + BUSY_MAX;
+        loop {
+            let (reply, answer) = oneshot::channel();
+            let sent = self.inner.unique_jobs.send((command, reply)).await;
+            sent.map_err(|_closed| Unavailable::stopping())?;
+            let (reply, again) =
+                answer.await.unwrap_or_else(|_closed| Err(Unavailable::stopping()))?;
+            if !is_busy(&reply) || Instant::now() >= end {
+                return Ok((reply, again));
+            }
+            command = again;
+            tokio::time::sleep(BUSY_PAUSE).await;
+        }
+    }
+}
+
+const fn is_busy(reply: &Reply) -> bool {
+    matches!(
+        reply,
+        Reply::Enqueued(Err(EnqueueRefusal::Busy(_)))
+            | Reply::EnqueuedAll(Err((_, EnqueueRefusal::Busy(_))))
+            | Reply::EnqueuedOnce(Err(EnqueueOnceRefusal::Job(_, EnqueueRefusal::Busy(_))))
+    )
+}

@@ -3,7 +3,8 @@
 //! Order of selection (seeds 000–002): able to run it → active → fresh heartbeat → free
 //! slots, least loaded first. Slots are filled before anyone gets prefetch. Isolated jobs
 //! go to a worker that holds nothing, and it gets nothing beside them. Preferred workers come first
-//! while they have room for all that waits; no job waits for one that is full.
+//! while they have room for all that waits; no job waits for one that is full. A worker that retries
+//! avoid comes last in the same way.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -97,6 +98,8 @@ struct Candidate {
     classes: Vec<ClassId>,
     ready: u64,
     room: u32,
+    /// Whether retries among them avoid it.
+    is_avoided: bool,
     /// Jobs in flight, or about to be, per thousand slots.
     load: u64,
 }
@@ -120,7 +123,10 @@ fn candidates(
                     continue;
                 }
                 let Some(score) = session.score(id, &class.key) else { continue };
-                if !preferred.leaves_out(id, score) {
+                let avoided = session.avoided.get(&id);
+                if !preferred.leaves_out(id, (avoided.is_none(), score))
+                    && !avoided.is_some_and(|it| it.waits && class.ready.may_be(it.jobs))
+                {
                     able.push(id);
                     ready = ready.saturating_add(class.ready.wanted());
                 }
@@ -130,6 +136,7 @@ fn candidates(
             (!able.is_empty()).then(|| Candidate {
                 worker: session.worker,
                 session: session.number,
+                is_avoided: able.iter().any(|id| session.avoided.contains_key(id)),
                 classes: able,
                 ready,
                 room: session.room(with_prefetch),
@@ -137,13 +144,17 @@ fn candidates(
             })
         })
         .collect();
-    found.sort_by_key(|candidate| (candidate.load, candidate.worker));
+    // Claims get jobs in this order, and a retry is at the front of its class.
+    found.sort_by_key(|candidate| (candidate.is_avoided, candidate.load, candidate.worker));
     found
 }
 
 /// The least score that workers need for the jobs of a class: those that score at least that have
-/// room for all of them. Only of classes with preferences.
-struct Preferred(HashMap<ClassId, usize>);
+/// room for all of them. Only of classes with preferences, or with retries that avoid a worker.
+struct Preferred(HashMap<ClassId, Score>);
+
+/// Whether no retry of a class avoids a worker, and how much it has of what the class prefers.
+type Score = (bool, usize);
 
 impl Preferred {
     fn of(
@@ -152,15 +163,19 @@ impl Preferred {
         taken: &HashSet<WorkerId>,
         with_prefetch: bool,
     ) -> Self {
-        let picky =
-            classes.claimable().filter(|(_, class)| !class.key.placement.prefers.is_empty());
+        let avoiding = sessions.iter_mut().flat_map(|it| it.avoided.keys().copied());
+        let avoiding: HashSet<ClassId> = avoiding.collect();
+        let picky = classes
+            .claimable()
+            .filter(|(id, class)| !class.key.placement.prefers.is_empty() || avoiding.contains(id));
         let least = picky.map(|(id, class)| {
-            let mut rooms: BTreeMap<usize, u64> = BTreeMap::new();
+            let mut rooms: BTreeMap<Score, u64> = BTreeMap::new();
             for session in sessions.iter_mut().filter(|it| !taken.contains(&it.worker)) {
                 let room = u64::from(session.room(with_prefetch));
                 if room > 0
                     && let Some(score) = session.score(id, &class.key)
                 {
+                    let score = (!session.avoided.contains_key(&id), score);
                     *rooms.entry(score).or_default() += room;
                 }
             }
@@ -169,12 +184,12 @@ impl Preferred {
                 missing = missing.saturating_sub(*room);
                 missing == 0
             });
-            (id, enough.map_or(0, |(score, _)| score))
+            (id, enough.map(|(score, _)| score).unwrap_or_default())
         });
         Self(least.collect())
     }
 
-    fn leaves_out(&self, class: ClassId, score: usize) -> bool {
+    fn leaves_out(&self, class: ClassId, score: Score) -> bool {
         self.0.get(&class).is_some_and(|least| score < *least)
     }
 }

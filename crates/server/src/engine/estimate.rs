@@ -49,6 +49,17 @@ impl Estimate {
         }
     }
 
+    /// Whether there may be no more than this many: where the count is a lower bound, it may be the
+    /// guess after a claim of them all.
+    pub(crate) const fn may_be(self, count: u64) -> bool {
+        match self {
+            Self::None => true,
+            Self::Exactly(known) => known <= count,
+            Self::AtLeast(known) => known <= count.saturating_mul(2),
+            Self::Many => false,
+        }
+    }
+
     /// More jobs became claimable.
     pub(crate) const fn more(self, count: u64) -> Self {
         match (self, self.wanted().saturating_add(count)) {

@@ -13,6 +13,7 @@
 //! - [`redispatch`]: how fast jobs of many dead workers are handed out again
 //! - [`unclaimable`]: failing jobs that no live worker can run
 
+mod affinity;
 mod arrivals;
 mod backlog;
 mod claims;
@@ -68,6 +69,7 @@ struct EventLoop {
     peers: peers::Peers,
     missed: missed::Missed,
     redispatch: redispatch::Redispatch,
+    affinity: affinity::Affinity,
     isolation: Isolation,
     unclaimable: unclaimable::Unclaimable,
     shutdown: Shutdown,
@@ -102,6 +104,7 @@ pub(crate) async fn run(
         peers: peers::Peers::default(),
         missed: missed::Missed::default(),
         redispatch: redispatch::Redispatch::new(boot_time()),
+        affinity: affinity::Affinity::default(),
         isolation: Isolation::default(),
         unclaimable: unclaimable::Unclaimable::default(),
         shutdown: Shutdown::NotBegun,
@@ -206,6 +209,8 @@ impl EventLoop {
             Input::Backlog(classes) => self.set_backlog(classes),
             Input::ClaimAgain(classes) => self.claim_again(&classes),
             Input::Redispatch => self.redispatch.woken(),
+            // Claims are planned in every turn.
+            Input::RetryWaited => {}
             Input::BacklogRead => self.backlog.reading = false,
             Input::MissedRead => self.missed.reading = false,
             Input::Beside(beside) => self.learn_beside(beside),

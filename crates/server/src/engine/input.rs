@@ -55,6 +55,8 @@ pub(crate) enum Input {
     ClaimAgain(Vec<ClassId>),
     /// Some more jobs of dead workers may be handed out again.
     Redispatch,
+    /// Workers of other servers have had time to take a retry.
+    RetryWaited,
     /// The read of the backlog that the loop began has ended.
     BacklogRead,
     /// The read of what missed signals may have said has ended.

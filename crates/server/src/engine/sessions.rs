@@ -40,9 +40,20 @@ pub(crate) struct Session {
     pub(crate) alone: Alone,
     /// The class whose job it is kept free for: it gets nothing else.
     pub(crate) reserved: Option<ClassId>,
+    /// The classes of retries that avoid it now.
+    pub(crate) avoided: HashMap<ClassId, Avoided>,
     /// Which classes it can take, and how much it has of what they prefer, as determined so far.
     fits: HashMap<ClassId, Option<usize>>,
     outbox: Outbox,
+}
+
+/// The retries of a class that avoid a worker.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Avoided {
+    /// How many.
+    pub(crate) jobs: u64,
+    /// Whether a worker of another server may take them meanwhile.
+    pub(crate) waits: bool,
 }
 
 /// How a session stands to jobs that must run alone.
@@ -105,6 +116,7 @@ impl Session {
             pending: 0,
             alone: Alone::No,
             reserved: None,
+            avoided: HashMap::new(),
             fits: HashMap::new(),
             outbox: Outbox::default(),
         }

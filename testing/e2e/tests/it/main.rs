@@ -14,6 +14,7 @@
 )]
 
 mod access;
+mod affinity;
 mod bad_input;
 mod bench;
 mod connections;

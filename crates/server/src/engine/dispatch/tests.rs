@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::*;
 use crate::engine::profile::Profile;
 use crate::engine::session_facts::NOT_POLLING_AFTER;
-use crate::engine::sessions::{AttemptProgress, InFlightAttempt, Session};
+use crate::engine::sessions::{AttemptProgress, Avoided, InFlightAttempt, Session};
 
 fn worker(n: u128) -> WorkerId {
     WorkerId(Uuid::from_u128(n))
@@ -222,4 +222,28 @@ fn preferred_workers_come_first_while_they_have_room_and_no_job_waits_for_them()
     // Most of what is preferred is not what one has, but more than another.
     check(placed(sessions(0), &[("", "zone in (a, b), zone=b, gpu", 1)]), &[(2, 1)]);
     check(placed(sessions(4), &[("", "zone in (a, b), zone=c", 1)]), &[(2, 1)]);
+}
+
+fn avoided(mut session: Session, jobs: u64, waits: bool) -> Session {
+    session.avoided.insert(ClassId(1), Avoided { jobs, waits });
+    session
+}
+
+#[test]
+fn a_retry_avoids_a_worker_while_another_has_room_and_no_other_job_waits_for_that() {
+    let check = |sessions: Vec<Session>, ready: u64, expected: &[(u128, u32)]| {
+        check(known(sessions, "default", false, ready), expected);
+    };
+    check(vec![avoided(session(1, 4, 0), 1, false), session(2, 4, 3)], 1, &[(2, 1)]);
+    check(vec![avoided(session(1, 4, 0), 1, false), session(2, 4, 4)], 1, &[(1, 1)]);
+    check(vec![avoided(session(1, 4, 0), 1, false)], 1, &[(1, 1)]);
+    // Others wait, too: the retry is at their front and goes to the other worker.
+    let both = vec![avoided(session(1, 4, 0), 1, false), session(2, 4, 3)];
+    check(both, 4, &[(2, 1), (1, 2)]);
+    // Both are avoided.
+    let both = vec![avoided(session(1, 4, 0), 1, false), avoided(session(2, 4, 1), 1, false)];
+    check(both, 2, &[(1, 1), (2, 1)]);
+    // Workers of other servers get a moment, for the retries only.
+    check(vec![avoided(session(1, 4, 0), 2, true)], 2, &[]);
+    check(vec![avoided(session(1, 4, 0), 2, true)], 3, &[(1, 3)]);
 }

@@ -81,6 +81,7 @@ impl EventLoop {
     /// Plans claims, of classes with rate-limited jobs no more than the rate allows.
     pub(super) fn plan(&mut self) -> Vec<Planned> {
         self.keep_workers_free();
+        self.mark_avoided();
         let Self { sessions, classes, redispatch, .. } = self;
         // A worker that was kept free for a job that must run alone is not to wait for tokens.
         redispatch.lost.retain(|class, _| {

@@ -61,7 +61,8 @@ impl EventLoop {
         }
     }
 
-    fn jobs_claimed(&self, claimed: &[Claimed]) {
+    fn jobs_claimed(&mut self, claimed: &[Claimed]) {
+        self.affinity.claimed(claimed);
         self.metrics.claimed(claimed);
         let until = claimed.iter().filter_map(|job| {
             let limit = job.job.timeout.map(|limit| job.claimed.after(limit));
@@ -177,7 +178,12 @@ impl EventLoop {
         (job, epoch, finished): (JobId, Epoch, bool),
     ) {
         let verdict = match reply {
-            Reply::Moved(moved) => moved.as_ref().map(|_| ()).map_err(|refusal| *refusal),
+            Reply::Moved(moved) => {
+                if let Ok(moved) = moved {
+                    self.affinity.failed(worker, moved, boot_time());
+                }
+                moved.as_ref().map(|_| ()).map_err(|refusal| *refusal)
+            }
             other => {
                 unexpected("a report", other);
                 Err(MoveRefusal::NotFound)

@@ -59,6 +59,13 @@ impl Rate {
         let intervals = u64::from(self.starts).saturating_sub(self.burst()).saturating_add(1);
         to_i64(period.div_ceil(intervals.max(1)).max(1))
     }
+
+    /// How far ahead of the present starts can use the rate up, in microseconds. A gate that was
+    /// used by another rate must not be used further ahead than this.
+    #[must_use]
+    pub fn used_ahead(self) -> i64 {
+        self.interval().saturating_mul(to_i64(self.burst()))
+    }
 }
 
 /// The state of a gate when jobs are about to be claimed.
@@ -118,7 +125,7 @@ impl Gate {
         let (interval, now) = (rate.interval(), micros(now));
         let from = self.used_until.max(now);
         // Whatever is used beyond now must fit into the burst.
-        let ahead = interval.saturating_mul(to_i64(rate.burst()));
+        let ahead = rate.used_ahead();
         let room = now.saturating_add(ahead).saturating_sub(from).max(0);
         let starts = u32::try_from(room.checked_div(interval).unwrap_or(0)).unwrap_or(u32::MAX);
         if free <= starts {

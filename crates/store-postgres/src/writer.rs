@@ -78,7 +78,7 @@ use crate::failure::{Conflict, Failure};
 use crate::row::{self, int};
 use attempt_cache::AttemptCache;
 use classes::Classes;
-use limit::KnownLimits;
+use limit::LimitCache;
 use prefetch::Take;
 pub(crate) use time::Time;
 use write_set::WriteSet;
@@ -105,7 +105,7 @@ pub(crate) struct Writer {
     clock: Option<Arc<dyn Clock>>,
     connection: Option<Connection>,
     classes: Classes,
-    limits: Option<KnownLimits>,
+    limits: LimitCache,
     shares: Shares,
     cursors: PruneCursors,
     attempt_cache: AttemptCache,
@@ -148,7 +148,7 @@ impl Writer {
             clock,
             connection: None,
             classes: Classes::default(),
-            limits: None,
+            limits: LimitCache::default(),
             shares: Shares::default(),
             cursors: PruneCursors::default(),
             attempt_cache: AttemptCache::default(),
@@ -275,22 +275,30 @@ impl Writer {
                 })
             }
         };
-        self.keep_classes(&tried);
+        self.keep_known(&tried);
         tried
     }
 
-    /// Keeps of the known classes what is true after a try; after a failure that says little,
-    /// none: the store may have been emptied.
-    fn keep_classes<T>(&mut self, tried: &Result<T, Miss>) {
+    /// Keeps of the known classes and limits what is true after a try; after a failure that says
+    /// little, none: the store may have been emptied.
+    fn keep_known<T>(&mut self, tried: &Result<T, Miss>) {
         match tried {
-            Ok(_) => self.classes.keep_made(),
+            Ok(_) => {
+                self.classes.keep_made();
+                self.limits.keep();
+            }
             Err(Miss::Failed(Failure::Again(Conflict::Class, _))) => {
                 self.classes = Classes::default();
+                self.limits.roll_back();
             }
             Err(Miss::Failed(Failure::Locked(_) | Failure::Again(..))) => {
-                self.classes.forget_made()
+                self.classes.forget_made();
+                self.limits.roll_back();
             }
-            Err(Miss::Failed(_) | Miss::Unconfirmed(..)) => self.classes = Classes::default(),
+            Err(Miss::Failed(_) | Miss::Unconfirmed(..)) => {
+                self.classes = Classes::default();
+                self.limits = LimitCache::default();
+            }
         }
     }
 
@@ -438,8 +446,7 @@ struct Tx<'a> {
     connection: &'a mut Connection,
     locks: Locks<'a>,
     classes: &'a mut Classes,
-    /// The limits as last read; `None` to read them again.
-    limits: &'a mut Option<KnownLimits>,
+    limits: &'a mut LimitCache,
     /// What shares of queues have had, as far as this server gave it out.
     shares: &'a mut Shares,
     /// The gates that the batch has locked.

@@ -114,6 +114,13 @@ pub const fn rate_columns(rate: Option<Rate>) -> Option<(u32, u64)> {
     }
 }
 
+/// Returns until when a rate that is set now may be used up at most, in microseconds since the Unix
+/// epoch: what another rate has used further ahead does not hold it back.
+#[must_use]
+pub fn used_at_most(rate: Rate, now: Timestamp) -> i64 {
+    now.0.saturating_mul(1000).saturating_add(rate.used_ahead())
+}
+
 /// A limit as its columns are read.
 #[derive(Clone, Debug)]
 pub struct LimitColumns<'a> {

@@ -61,6 +61,21 @@ fn a_rate_that_rested_for_a_day_admits_one_burst_and_no_more() {
 }
 
 #[test]
+fn a_gate_that_another_rate_used_opens_as_if_the_new_one_were_used_up() {
+    let now = Timestamp(1_000_000);
+    let day = Gate { rate: Some(rate(1, 86_400_000)), ..unlimited() }.after(1, now);
+    let new = rate(100, 60_000);
+    let used_until = day.used_until.min(micros(now) + new.used_ahead());
+    let gate = Gate { rate: Some(new), used_until, ..day };
+    let Admission { take: 0, shut: Some((0, Shut::Until(opens))) } = admit(&[gate], 1, now) else {
+        panic!("a start is forgotten")
+    };
+    assert!(opens.since(now) <= Span(1_000), "{opens:?}");
+    // As many as are due, so that none is added to those of the burst.
+    assert_eq!(admit(&[gate], 1_000, now.after(Span(60_000))).take, 10);
+}
+
+#[test]
 fn rates_out_of_bounds_are_none() {
     assert_eq!(Rate::new(0, Span(1)), None);
     assert_eq!(Rate::new(1, Span(0)), None);

@@ -106,6 +106,13 @@ const HEADS: &str = "select w.nth, h.rank, h.seq
 const KEEP_STARTS: &str = "update gate g set used_until = k.used_until
      from unnest($1::bigint[], $2::bigint[]) k(id, used_until) where g.id = k.id";
 
+/// Lets the gates of a limit open as its new rate says: what another rate has used further ahead
+/// does not hold it back. No claim is made by limits meanwhile.
+const CLAMP_STARTS: &str = "update gate g set used_until = m.most
+     from (select $2::bigint + greatest($3::bigint, case when not $4::boolean
+         then (extract(epoch from clock_timestamp()) * 1000000)::bigint end) as most) m
+     where g.limit_name = $1 and g.used_until > m.most";
+
 /// Adds to what gates count, in rows of this server alone.
 pub(super) const KEEP_HELD: &str = "insert into gate_held as h (gate, server, n)
      select k.gate, $1, k.n from unnest($2::bigint[], $3::bigint[]) k(gate, n) order by k.gate
@@ -143,6 +150,34 @@ pub(super) struct KnownLimits {
     pub(super) limits: Limits,
 }
 
+/// What a server knows of the limits from batch to batch.
+#[derive(Debug, Default)]
+pub(super) struct LimitCache {
+    /// As last read; `None` to read them again.
+    known: Option<KnownLimits>,
+    /// Whether the batch in progress has changed them. What is known then is true only once it has
+    /// taken effect: if it never does, other limits get the same version.
+    is_ours: bool,
+}
+
+impl LimitCache {
+    fn change(&mut self) {
+        *self = Self { known: None, is_ours: true };
+    }
+
+    /// The batch has taken effect.
+    pub(super) fn keep(&mut self) {
+        self.is_ours = false;
+    }
+
+    /// The batch was rolled back.
+    pub(super) fn roll_back(&mut self) {
+        if self.is_ours {
+            *self = Self::default();
+        }
+    }
+}
+
 /// What a claim by limits takes.
 #[derive(Debug, Default)]
 pub(super) struct TakenByLimits {
@@ -159,7 +194,7 @@ pub(super) struct TakenByLimits {
 impl Tx<'_> {
     /// Returns the limits as last read.
     pub(super) async fn known_limits(&mut self) -> Result<KnownLimits, Failure> {
-        if let Some(known) = self.limits.as_ref() {
+        if let Some(known) = self.limits.known.as_ref() {
             return Ok(known.clone());
         }
         let statements =
@@ -176,16 +211,16 @@ impl Tx<'_> {
             queues.push(settings_of(row)?);
         }
         let known = KnownLimits { version, limits: Limits::of(all, queues) };
-        *self.limits = Some(known.clone());
+        self.limits.known = Some(known.clone());
         Ok(known)
     }
 
     /// Fails if the limits have changed since they were read: the batch is tried again.
     pub(super) fn confirm_limits(&mut self, version: i64) -> Result<(), Failure> {
-        if self.limits.as_ref().is_some_and(|known| known.version == version) {
+        if self.limits.known.as_ref().is_some_and(|known| known.version == version) {
             return Ok(());
         }
-        *self.limits = None;
+        self.limits.known = None;
         Err(Failure::Again(Conflict::Stale, "limits were changed".into()))
     }
 
@@ -221,7 +256,7 @@ impl Tx<'_> {
         let (heads, now) = self.heads(&lanes, each).await?;
         let turns = self.shares.turns(&lanes, heads, now);
         let chosen = self.gates.choose(&lanes, turns, max, (&self.outbox.gates, now));
-        let mut taken = self.take_chosen(&lanes, &chosen).await?;
+        let mut taken = self.take_chosen(&lanes, &chosen, now).await?;
         if i64::try_from(taken.rows.len()).unwrap_or(i64::MAX) < wanted {
             let (passed_over, blocked) = chosen.left(&lanes);
             taken.passed_over.extend(passed_over);
@@ -232,11 +267,10 @@ impl Tx<'_> {
             taken.passed_over.sort_unstable();
             taken.passed_over.dedup();
         }
-        let used: BTreeMap<i64, i64> = lanes
-            .iter()
-            .flat_map(|lane| self.gates.used(lane, now))
-            .map(|(gate, until)| (gate.0, until))
-            .collect();
+        let mut used: BTreeMap<i64, i64> = BTreeMap::new();
+        for lane in &lanes {
+            used.extend(self.gates.take_used(lane).into_iter().map(|(gate, until)| (gate.0, until)));
+        }
         if !used.is_empty() {
             let (gates, until): (Vec<i64>, Vec<i64>) = used.into_iter().unzip();
             self.write(KEEP_STARTS, values![gates, until]);
@@ -348,13 +382,15 @@ impl Tx<'_> {
             let lane = usize::try_from(get::<i64>(row, 0)?).unwrap_or(usize::MAX);
             heads.push(Head { lane, rank: get(row, 1)?, seq: get(row, 2)? });
         }
-        Ok((heads, time))
+        // Without gates to lock, there was no time to read.
+        Ok((heads, self.gates.at_least(time)))
     }
 
     async fn take_chosen(
         &mut self,
         lanes: &[Lane],
         chosen: &Chosen,
+        now: Timestamp,
     ) -> Result<TakenByLimits, Failure> {
         if chosen.heads.is_empty() {
             return Ok(TakenByLimits::default());
@@ -375,7 +411,7 @@ impl Tx<'_> {
         for row in &rows {
             let seq: i64 = get(row, 0)?;
             if let Some(lane) = of.remove(&seq) {
-                self.gates.started(lane);
+                self.gates.started(lane, now);
                 taken.lanes.insert(seq, lane.clone());
             }
         }
@@ -452,6 +488,11 @@ impl Tx<'_> {
                 self.context.now.0,
             ],
         );
+        if let Some(rate) = limit.rate {
+            let now = self.context.now.0.saturating_mul(1000);
+            let values = values![limit.name.to_string(), rate.used_ahead(), now, self.has_clock];
+            self.write(CLAMP_STARTS, values);
+        }
         self.limits_changed();
     }
 
@@ -491,8 +532,8 @@ impl Tx<'_> {
         self.limits_changed();
     }
 
-    fn limits_changed(&mut self) {
+    pub(super) fn limits_changed(&mut self) {
         self.write("update limit_version set n = n + 1", values![]);
-        *self.limits = None;
+        self.limits.change();
     }
 }

@@ -70,8 +70,7 @@ impl Tx<'_> {
             Vec::new(),
         )
         .await?;
-        self.write("update limit_version set n = n + 1", Vec::new());
-        *self.limits = None;
+        self.limits_changed();
         *self.shares = Shares::default();
         self.gates = Gates::default();
         *self.classes = Classes::default();

@@ -10,6 +10,7 @@ mod held;
 mod history;
 mod lanes;
 mod large;
+mod limits;
 mod lists;
 mod load;
 mod opening;

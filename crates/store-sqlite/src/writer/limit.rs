@@ -6,7 +6,7 @@ use outlast_core::keys::Keys;
 use outlast_core::limit::{GateId, LimitName};
 use outlast_store::apply::limit::{Gates, Head, LANES_LOOKED_AT, Lane, Limits, heads_of_each};
 use outlast_store::command::{Claim, ClassId, SetLimit};
-use outlast_store::limit::{LimitRecord, rate_columns};
+use outlast_store::limit::{LimitRecord, rate_columns, used_at_most};
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::Claims;
 use outlast_store::{StoreError, codec};
@@ -71,9 +71,9 @@ impl Tx<'_> {
                 goes_on = true;
                 match self.take(row, &claim.claimant, Some(lane))? {
                     Some(claimed) => {
-                        gates.started(lane);
+                        gates.started(lane, now);
                         self.shares.claimed(lane, (head.rank, head.seq), now);
-                        self.keep_starts(&gates, lane)?;
+                        self.keep_starts(&mut gates, lane)?;
                         claims.jobs.push(claimed);
                     }
                     None => {
@@ -170,7 +170,7 @@ impl Tx<'_> {
 
     /// Keeps what starts have used of the rates of a lane's gates. A gate that no job has passed
     /// before is made.
-    fn keep_starts(&self, gates: &Gates, lane: &Lane) -> Result<(), StoreError> {
+    fn keep_starts(&self, gates: &mut Gates, lane: &Lane) -> Result<(), StoreError> {
         for gate in &lane.gates {
             self.execute(
                 "insert or ignore into gate (id, limit_name, value, in_flight, used_until)
@@ -178,7 +178,7 @@ impl Tx<'_> {
                 (gate.id.0, gate.name.as_str(), gate.value.as_deref()),
             )?;
         }
-        for (gate, used_until) in gates.used(lane, self.context.now) {
+        for (gate, used_until) in gates.take_used(lane) {
             self.execute("update gate set used_until = ? where id = ?", (used_until, gate.0))?;
         }
         Ok(())
@@ -223,6 +223,12 @@ impl Tx<'_> {
                 self.context.now.0,
             ),
         )?;
+        if let Some(most) = limit.rate.map(|rate| used_at_most(rate, self.context.now)) {
+            self.execute(
+                "update gate set used_until = ?1 where limit_name = ?2 and used_until > ?1",
+                (most, limit.name.as_str()),
+            )?;
+        }
         *self.limits = load(self.db)?;
         Ok(())
     }

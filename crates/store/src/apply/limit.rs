@@ -290,7 +290,7 @@ impl Chosen {
         }
         let (mut again, mut blocked) = (Vec::new(), Vec::new());
         for (class, (looked, stops)) in classes {
-            // There may be more lanes than were looked at.
+            // There may be more lanes than were looked at, whatever became of these.
             if stops.contains(&Stop::Busy) || looked >= LANES_LOOKED_AT {
                 again.push(class);
             } else if !stops.is_empty() {
@@ -360,35 +360,48 @@ impl GateChanges {
 struct Read {
     /// Attempts that it counts, as stored.
     in_flight: i64,
-    /// What the starts so far use up, as stored.
+    /// What the starts so far use up, with those of the batch.
     used_until: i64,
-    started: u32,
+    /// Whether some have started since that was stored.
+    has_started: bool,
 }
 
 impl Read {
-    /// Returns the gate as it is once the batch's starts, and `more`, are made.
+    /// Returns the gate as it is once `more` have started.
     fn after(self, gate: &LaneGate, more: u32, now: Timestamp) -> Gate {
-        let stored = Gate {
+        let present = Gate {
             concurrency: gate.concurrency,
             in_flight: u64::try_from(self.in_flight).unwrap_or(0),
             rate: gate.rate,
             used_until: self.used_until,
         };
-        stored.after(self.started.saturating_add(more), now)
+        present.after(more, now)
     }
 }
 
 /// The gates that a batch has locked and read.
 #[derive(Clone, Debug, Default)]
-pub struct Gates(BTreeMap<GateId, Read>);
+pub struct Gates {
+    read: BTreeMap<GateId, Read>,
+    /// The latest time at which it was asked what they let start.
+    latest: Option<Timestamp>,
+}
 
 impl Gates {
+    /// Returns the time for the next decision: `now`, unless an earlier one was made at a later
+    /// time. What starts through a gate is in order.
+    pub fn at_least(&mut self, now: Timestamp) -> Timestamp {
+        let now = self.latest.map_or(now, |latest| latest.max(now));
+        self.latest = Some(now);
+        now
+    }
+
     /// Returns those of the gates that were not read yet, in order.
     #[must_use]
     pub fn missing<'a>(&self, lanes: &'a [Lane]) -> Vec<&'a LaneGate> {
         let gates = lanes.iter().flat_map(|lane| &lane.gates);
         let unread: BTreeMap<GateId, &LaneGate> = gates
-            .filter(|gate| !self.0.contains_key(&gate.id))
+            .filter(|gate| !self.read.contains_key(&gate.id))
             .map(|gate| (gate.id, gate))
             .collect();
         unread.into_values().collect()
@@ -396,7 +409,7 @@ impl Gates {
 
     /// A gate was locked and read. One that was not is busy.
     pub fn read(&mut self, gate: GateId, in_flight: i64, used_until: i64) {
-        self.0.insert(gate, Read { in_flight, used_until, started: 0 });
+        self.read.insert(gate, Read { in_flight, used_until, has_started: false });
     }
 
     /// Chooses at most `max` jobs in their turns that all their gates let start.
@@ -445,7 +458,7 @@ impl Gates {
     ) -> Option<Stop> {
         let mut states = Vec::with_capacity(gates.len());
         for gate in gates {
-            let Some(read) = self.0.get(&gate.id) else { return Some(Stop::Busy) };
+            let Some(read) = self.read.get(&gate.id) else { return Some(Stop::Busy) };
             let more = more(gate.id);
             // What the batch itself has taken and ended is not stored yet.
             let stored = read.in_flight.saturating_add(changes.of(gate.id));
@@ -456,22 +469,23 @@ impl Gates {
     }
 
     /// A job of a lane was taken.
-    pub fn started(&mut self, lane: &Lane) {
+    pub fn started(&mut self, lane: &Lane, now: Timestamp) {
         for gate in &lane.gates {
-            if let Some(read) = self.0.get_mut(&gate.id) {
-                read.started = read.started.saturating_add(1);
+            if let Some(read) = self.read.get_mut(&gate.id) {
+                read.used_until = read.after(gate, 1, now).used_until;
+                read.has_started = true;
             }
         }
     }
 
-    /// Returns until when the starts use up the rates of a lane's gates; only of gates that have a
-    /// rate, by gate.
-    #[must_use]
-    pub fn used(&self, lane: &Lane, now: Timestamp) -> Vec<(GateId, i64)> {
+    /// Takes until when the starts use up the rates of a lane's gates: only of gates that have a
+    /// rate and through which some have started since this was asked.
+    pub fn take_used(&mut self, lane: &Lane) -> Vec<(GateId, i64)> {
         let rated = lane.gates.iter().filter(|gate| gate.rate.is_some());
         let used = rated.filter_map(|gate| {
-            let read = self.0.get(&gate.id)?;
-            Some((gate.id, read.after(gate, 0, now).used_until))
+            let read = self.read.get_mut(&gate.id).filter(|read| read.has_started)?;
+            read.has_started = false;
+            Some((gate.id, read.used_until))
         });
         used.collect()
     }

@@ -30,9 +30,11 @@ cases![
     removed_limit_holds_nothing_back,
     rate_lets_no_more_start_in_any_window,
     rate_says_when_it_opens,
+    changed_rate_does_not_wait_for_what_the_old_one_used,
     limit_of_the_configuration_is_not_changed_by_others,
     plain_fetches_obey_limits,
     claim_finds_open_lanes_behind_many_shut_ones,
+    many_short_lanes_are_all_taken_or_said_to_be_left,
     what_gates_count_survives_a_crash,
     limited_jobs_go_in_the_order_of_the_others,
     gates_that_are_not_in_use_are_forgotten_and_others_are_not,
@@ -363,6 +365,31 @@ fn rate_says_when_it_opens<H: Harness>(world: &mut World<'_, H>) {
     assert_eq!(world.grab_ids(hand, 10), [second]);
 }
 
+fn changed_rate_does_not_wait_for_what_the_old_one_used<H: Harness>(world: &mut World<'_, H>) {
+    let rate = |starts, period| Limit {
+        name: name("rate"),
+        scope: Scope::Key("tenant".into()),
+        concurrency: None,
+        rate: Rate::new(starts, period),
+    };
+    let hand = world.worker();
+    for removed in [false, true] {
+        world.limit(rate(1, Span::from_secs(86_400)));
+        let [_, second, _] = [(); 3].map(|()| world.of_tenant(&format!("removed-{removed}")));
+        assert_eq!(world.grab_ids(hand, 10).len(), 1);
+        if removed {
+            world.unlimit("rate", false).unwrap();
+        }
+        world.limit(rate(10, Span::from_secs(1)));
+        // The start that the new rate did not see counts as if it had been a burst of it.
+        assert_eq!(world.grab_ids(hand, 10), []);
+        world.wait(Span::from_secs(1));
+        assert_eq!(world.grab_ids(hand, 10), [second]);
+        world.unlimit("rate", false).unwrap();
+        assert_eq!(world.grab(hand, 10).jobs.len(), 1);
+    }
+}
+
 fn limit_of_the_configuration_is_not_changed_by_others<H: Harness>(world: &mut World<'_, H>) {
     assert_eq!(world.try_limit(per_tenant(1), false), Ok(LimitChange::Created));
     assert_eq!(world.try_limit(per_tenant(1), false), Ok(LimitChange::Unchanged));
@@ -415,6 +442,21 @@ fn claim_finds_open_lanes_behind_many_shut_ones<H: Harness>(world: &mut World<'_
             counts
         });
     assert!(by_tenant.values().all(|count| *count == 1), "{by_tenant:?}");
+}
+
+fn many_short_lanes_are_all_taken_or_said_to_be_left<H: Harness>(world: &mut World<'_, H>) {
+    world.limit(per_tenant(1));
+    let hand = world.worker();
+    for n in 0..100 {
+        world.of_tenant(&format!("t{n}"));
+    }
+    let mut taken = 0;
+    while taken < 100 {
+        let claims = world.grab(hand, 100);
+        taken += claims.jobs.len();
+        let is_left = !claims.passed_over.is_empty();
+        assert!(!claims.jobs.is_empty() && (taken == 100 || is_left), "{taken}: {claims:?}");
+    }
 }
 
 fn what_gates_count_survives_a_crash<H: Harness>(world: &mut World<'_, H>) {

@@ -9,6 +9,7 @@ use crate::command::{RemoveLimit, SetLimit};
 use crate::event::EventName;
 use crate::limit::{
     GateHolder, GateQuery, GateRecord, LimitChange, LimitRecord, LimitRefusal, gate_state,
+    used_at_most,
 };
 use crate::model::tables::{GateRow, Tables};
 use crate::model::tx::Tx;
@@ -23,8 +24,14 @@ impl Tx<'_> {
             return Ok(change);
         }
         let (limit, configured, now) = (order.limit.clone(), order.configured, self.bench.now);
+        let most = limit.rate.map(|rate| used_at_most(rate, now));
         let record = LimitRecord { limit, configured, set_by: order.by.clone(), set_at: now };
         limits.insert(name.clone(), record);
+        if let Some(most) = most {
+            for row in self.tables.gates.values_mut().filter(|row| row.limit == *name) {
+                row.record.used_until = row.record.used_until.min(most);
+            }
+        }
         self.log_event(limit_event(name, EventName::LimitSet, now, &order.by));
         Ok(change)
     }

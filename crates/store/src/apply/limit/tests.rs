@@ -137,9 +137,30 @@ fn starts_use_up_a_rate_and_are_written_once() {
         [limit("rate", Scope::Type("send".into()), None, rate)].into_iter().collect();
     let lanes = vec![limits.whole(ClassId(1), &class(false))];
     let mut gates = read_all(&lanes, 0);
-    gates.started(&lanes[0]);
-    gates.started(&lanes[0]);
-    assert_eq!(gates.used(&lanes[0], NOW), [(lanes[0].gates[0].id, 1_000_000_000 + 2_000_000)]);
+    assert_eq!(gates.take_used(&lanes[0]), [], "nothing has started");
+    gates.started(&lanes[0], NOW);
+    gates.started(&lanes[0], NOW);
+    let gate = lanes[0].gates[0].id;
+    assert_eq!(gates.take_used(&lanes[0]), [(gate, 1_000_000_000 + 2_000_000)]);
+    assert_eq!(gates.take_used(&lanes[0]), []);
+}
+
+#[test]
+fn starts_of_a_batch_are_in_order_though_a_later_claim_knows_an_earlier_time() {
+    let rate = Rate::new(10, Span::from_secs(10));
+    let limits: Limits =
+        [limit("rate", Scope::Type("send".into()), None, rate)].into_iter().collect();
+    let lanes = vec![limits.whole(ClassId(1), &class(false))];
+    let (mut gates, gate) = (read_all(&lanes, 0), lanes[0].gates[0].id);
+    let now = gates.at_least(NOW);
+    gates.started(&lanes[0], now);
+    assert_eq!(gates.take_used(&lanes[0]), [(gate, 1_000_000_000 + 1_000_000)]);
+    let earlier = Timestamp(NOW.0 - 50);
+    assert_eq!(gates.at_least(earlier), NOW);
+    gates.started(&lanes[0], earlier);
+    assert_eq!(gates.take_used(&lanes[0]), [(gate, 1_000_000_000 + 2_000_000)]);
+    let later = NOW.after(Span(1));
+    assert_eq!(gates.at_least(later), later);
 }
 
 #[test]
@@ -180,6 +201,8 @@ fn many_shut_lanes_are_no_proof_about_the_others() {
     let chosen =
         read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads.collect()), 10, (&none, NOW));
     assert_eq!(chosen.left(&lanes), (vec![ClassId(1)], vec![]));
+    let taken = Chosen { stops: vec![None; lanes.len()], ..Chosen::default() };
+    assert_eq!(taken.left(&lanes), (vec![ClassId(1)], vec![]), "all that was looked at is taken");
     assert_eq!(
         Chosen { stops: chosen.stops[1..].to_vec(), ..Chosen::default() }.left(&lanes[1..]).1,
         [Blocked { class: ClassId(1), until: None }]

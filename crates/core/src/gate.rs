@@ -45,7 +45,8 @@ impl Rate {
     }
 
     /// Most that may start at the same moment.
-    fn burst(self) -> u64 {
+    #[must_use]
+    pub fn burst(self) -> u64 {
         // One is always allowed, or nothing ever starts.
         u64::from(self.starts.saturating_div(10).max(1))
     }
@@ -65,6 +66,12 @@ impl Rate {
     #[must_use]
     pub fn used_ahead(self) -> i64 {
         self.interval().saturating_mul(to_i64(self.burst()))
+    }
+
+    /// How far ahead of the present it may be used up for one more to start, in microseconds.
+    #[must_use]
+    pub fn open_ahead(self) -> i64 {
+        self.used_ahead().saturating_sub(self.interval())
     }
 }
 

@@ -20,6 +20,7 @@
 //! - [`backend`]: the transaction as [`outlast_store::backend`] sees it
 //! - [`enqueue`], [`unique`], [`idempotency`], [`arrival`], [`claim`], [`extend`], [`workers`], [`sweep`],
 //!   [`log`], [`prune`], [`retire`], [`leadership`]: SQL of the commands
+//! - [`limit`]: limits; [`lanes`]: claims of jobs that limits may hold back
 //! - [`commit`]: the end of a batch; [`tally`]: the live counts that it changes
 //! - [`classes`]: what is known of classes without asking
 //!
@@ -38,6 +39,7 @@ mod commit;
 mod enqueue;
 mod extend;
 mod idempotency;
+mod lanes;
 mod leadership;
 mod limit;
 mod load;

@@ -13,7 +13,8 @@
 //!
 //! - [`loaded`]: jobs and workers as a backend reads them
 //! - [`step`]: a decision becomes rows, counts, events and the reply
-//! - [`limit`]: which claimable jobs limits let start; [`fair`]: whose turn it is among them
+//! - [`limit`]: which claimable jobs limits let start; [`walk`]: among which of them a claim looks;
+//!   [`fair`]: whose turn it is
 //! - [`enqueue`], [`unique`], [`claim`], [`report`], [`order`], [`queue`], [`sweep`], [`worker`]: the
 //!   commands
 
@@ -28,6 +29,7 @@ pub mod report;
 pub mod step;
 pub mod sweep;
 pub mod unique;
+pub mod walk;
 pub mod worker;
 
 use std::borrow::Cow;

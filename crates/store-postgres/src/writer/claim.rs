@@ -44,9 +44,10 @@ macro_rules! take {
     };
 }
 
-/// Those of the named rows that no other session has locked, and that have the keys of their lane.
+/// Those of the named rows that no other session has locked, and the first so many of classes and
+/// lanes; of a lane, those that have its keys.
 pub(super) const TAKE_CHOSEN: &str = take!(
-    "best as materialized (
+    "named as materialized (
          select r.place
          from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) w(class, rank, seq, keys)
          cross join lateral (
@@ -55,7 +56,30 @@ pub(super) const TAKE_CHOSEN: &str = take!(
                  and (r.expires is null or r.expires > $5)
                  and (w.keys is null or exists (
                      select 1 from job_row j where j.seq = r.seq and j.keys = w.keys))
-             for update skip locked) r)"
+             for update skip locked) r),
+     of_class as materialized (
+         select r.place
+         from unnest($6::bigint[], $7::bigint[], $9::bigint[]) w(class, lane, n)
+         cross join lateral (
+             select r.ctid as place from ready r
+             where w.lane is null and r.class = w.class and (r.expires is null or r.expires > $5)
+             order by r.class, r.rank, r.seq limit w.n
+             for update skip locked) r
+         where w.lane is null),
+     of_lane as materialized (
+         select r.place
+         from unnest($6::bigint[], $7::bigint[], $8::text[], $9::bigint[]) w(class, lane, keys, n)
+         cross join lateral (
+             select r.ctid as place from ready r
+             where r.class = w.class and r.lane = w.lane and r.lane <> 0
+                 and (r.expires is null or r.expires > $5)
+                 and exists (select 1 from job_row j where j.seq = r.seq and j.keys = w.keys)
+             order by r.class, r.lane, r.rank, r.seq limit w.n
+             for update skip locked) r
+         where w.lane is not null),
+     best as (
+         select place from named union all select place from of_class
+         union all select place from of_lane)"
 );
 
 /// How many rows of a class are looked at: others may have locked some.
@@ -481,7 +505,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    fn take_of_classes(&self, classes: &[ClassId], max: i64) -> Statement {
+    pub(super) fn take_of_classes(&self, classes: &[ClassId], max: i64) -> Statement {
         if let [class] = classes {
             return Statement::new(TAKE_OF_CLASS, values![class.0, self.context.now.0, max]);
         }

@@ -10,13 +10,14 @@ use outlast_core::budget::{Budgets, ScheduledTimeout};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::Rules;
 use outlast_core::keys::Keys;
+use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::retry::{OnExhaustion, RetryPolicy};
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_store::command::{
     Attach, Claim, ClaimFrom, Claimant, ClassKey, EndDetail, Fence, Finish, First, JobOrder, Lapse,
     LapseScope, NewJob, Origin, Payload, Registration, Renew, ReportedOutcome, Reporter, Route,
-    WorkerMove, WorkerRole,
+    SetLimit, WorkerMove, WorkerRole,
 };
 use outlast_store::reply::Claimed;
 use outlast_store::{Applied, Batch, BatchId, Command, Reply, Store as _, StoreError};
@@ -250,6 +251,23 @@ pub(crate) fn finish(
     let detail = EndDetail { result: Some("1".into()), ..EndDetail::default() };
     let by = format!("worker {worker}");
     Command::Finish(Box::new(Finish { job, fence, reported, detail, by }))
+}
+
+/// A job of a tenant, by a key.
+pub(crate) fn of_tenant(tenant: &str) -> NewJob {
+    let keys = Keys::new([("tenant".into(), tenant.into())].into()).unwrap();
+    NewJob { keys, ..job() }
+}
+
+/// Sets a limit.
+pub(crate) fn limit(name: &str, scope: Scope, concurrency: u32) -> Command {
+    let name = LimitName::new(name).unwrap();
+    let limit = Limit { name, scope, concurrency: Some(concurrency), rate: None };
+    Command::SetLimit(Box::new(SetLimit { limit, configured: false, by: "operator".into() }))
+}
+
+pub(crate) fn per_tenant(concurrency: u32) -> Command {
+    limit("tenant", Scope::Key("tenant".into()), concurrency)
 }
 
 pub(crate) fn renew(worker: WorkerId) -> Command {

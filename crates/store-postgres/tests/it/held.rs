@@ -19,7 +19,7 @@ use outlast_store_postgres::Options;
 use crate::hand::{Server, check_places, enqueue, finish, job, number, order, run, sql};
 
 /// Makes every commit that takes a job wait until an advisory lock is free.
-const WAITING_COMMIT: &str = "
+pub(crate) const WAITING_COMMIT: &str = "
     create function public.wait() returns trigger language plpgsql as
         $$ begin perform pg_advisory_xact_lock_shared(77); return null; end $$;
     create constraint trigger wait after insert on active deferrable initially deferred

@@ -1,25 +1,17 @@
 //! Limits that several servers keep to.
 
+use std::time::{Duration, Instant};
+
 use outlast_cluster::Database;
-use outlast_core::keys::Keys;
-use outlast_core::limit::{Limit, LimitName, Scope};
-use outlast_store::command::{NewJob, SetLimit};
+use outlast_core::limit::Scope;
+use outlast_store::command::ReportedOutcome;
 use outlast_store::reply::Claims;
 use outlast_store::{Command, Reply};
 
-use crate::hand::{Server, job, number, run, sql};
-
-fn of_tenant(tenant: &str) -> NewJob {
-    let keys = Keys::new([("tenant".into(), tenant.into())].into()).unwrap();
-    NewJob { keys, ..job() }
-}
-
-fn per_tenant(concurrency: u32) -> Command {
-    let name = LimitName::new("tenant").unwrap();
-    let scope = Scope::Key("tenant".into());
-    let limit = Limit { name, scope, concurrency: Some(concurrency), rate: None };
-    Command::SetLimit(Box::new(SetLimit { limit, configured: false, by: "operator".into() }))
-}
+use crate::hand::{
+    Server, check_places, finish, limit, number, of_tenant, per_tenant, run, sql,
+};
+use crate::held::WAITING_COMMIT;
 
 fn claims(reply: Reply) -> Claims {
     match reply {
@@ -51,5 +43,101 @@ fn limits_of_a_batch_that_was_rolled_back_are_forgotten() {
         assert_eq!(number(&client, "select n from limit_version").await, 0);
         b.one(per_tenant(1)).await;
         assert_eq!(claims(a.one(claim).await).jobs.len(), 1);
+    });
+}
+
+/// A claim once waited for another server that made the same gate, and two of them for each other.
+#[test]
+fn claim_waits_for_no_gate_that_another_server_is_making() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (a, b) = (Server::open(&database.url).await, Server::open(&database.url).await);
+        let (here, there) = (a.worker().await, b.worker().await);
+        a.one(per_tenant(5)).await;
+        a.one(Command::EnqueueAll((0..4).map(|_| of_tenant("a")).collect())).await;
+        let (claim, other) = (a.claiming(here, 1).await, b.claiming(there, 1).await);
+        // What it knows of classes and limits is read before.
+        let none = Command::EnqueueAll(vec![of_tenant("b")]);
+        b.apply(vec![limit("other", Scope::Queue("other".into()), 1), none]).await;
+        let (holder, client) = (sql(&database.url).await, sql(&database.url).await);
+        client.batch_execute(WAITING_COMMIT).await.unwrap();
+        holder.batch_execute("select pg_advisory_lock(77)").await.unwrap();
+        let claiming = tokio::spawn(async move { a.one(claim).await });
+        let waits = "select count(*) from pg_stat_activity where wait_event = 'advisory'";
+        while number(&client, waits).await == 0 {}
+        let began = Instant::now();
+        let busy = tokio::time::timeout(Duration::from_secs(5), b.try_apply(vec![other]));
+        let answered = tokio::spawn(async move { busy.await.unwrap().unwrap().replies });
+        // It takes the job of the other tenant, and waits for our lock only when it commits that.
+        while number(&client, waits).await < 2 && !answered.is_finished() {}
+        let took = began.elapsed();
+        assert!(took < Duration::from_millis(400), "{took:?}");
+        holder.batch_execute("select pg_advisory_unlock(77)").await.unwrap();
+        assert_eq!(claims(answered.await.unwrap().remove(0)).jobs.len(), 1);
+        assert_eq!(claims(claiming.await.unwrap()).jobs.len(), 1);
+        check_places(&client).await;
+    });
+}
+
+/// Whatever servers do at the same time, a gate counts the attempts that hold it, and they are
+/// never more than its limit.
+#[test]
+fn servers_together_keep_to_limits_and_count_right() {
+    const JOBS: usize = 400;
+    const TENANTS: usize = 60;
+    let database = Database::new().unwrap();
+    run(async {
+        let first = Server::open(&database.url).await;
+        first.apply(vec![per_tenant(2), limit("all", Scope::Queue("default".into()), 40)]).await;
+        let jobs = (0..JOBS).map(|n| of_tenant(&format!("t{}", n % TENANTS))).collect();
+        first.one(Command::EnqueueAll(jobs)).await;
+        let work = |url: String| async move {
+            let server = Server::open(&url).await;
+            let worker = server.worker().await;
+            let claim = server.claiming(worker, 9).await;
+            let (mut running, mut done) = (Vec::new(), 0);
+            let end = Instant::now() + Duration::from_secs(20);
+            while Instant::now() < end {
+                let claimed = claims(server.one(claim.clone()).await);
+                let is_over = claimed.jobs.is_empty()
+                    && claimed.passed_over.is_empty()
+                    && claimed.blocked.is_empty();
+                running.extend(claimed.jobs);
+                if is_over && running.is_empty() {
+                    break;
+                }
+                // It keeps some from claim to claim.
+                let ended = running.split_off(running.len() / 2);
+                done += ended.len();
+                let ends = ended.into_iter().map(|ended| {
+                    finish(worker, ended.job.id, ended.epoch, ReportedOutcome::Completed)
+                });
+                server.apply(ends.collect()).await;
+            }
+            done
+        };
+        let working: Vec<_> = (0..3).map(|_| tokio::spawn(work(database.url.clone()))).collect();
+        let client = sql(&database.url).await;
+        let too_many = "select count(*) from (
+                select g.id from active a cross join lateral unnest(a.gates) g(id)
+                    join gate on gate.id = g.id
+                group by g.id, gate.limit_name
+                having count(*) > case gate.limit_name when 'all' then 40 else 2 end) x";
+        while working.iter().any(|working| !working.is_finished()) {
+            assert_eq!(number(&client, too_many).await, 0);
+        }
+        let mut done = 0;
+        for working in working {
+            done += working.await.unwrap();
+        }
+        assert_eq!(done, JOBS);
+        let wrong = "select count(*) from (
+                (select gate, sum(n)::bigint from gate_held group by gate having sum(n) <> 0
+                 except select id, in_flight from outlast.gate_counted)
+                union all
+                (select id, in_flight from outlast.gate_counted
+                 except select gate, sum(n)::bigint from gate_held group by gate)) d";
+        assert_eq!(number(&client, wrong).await, 0, "gates that count wrong");
+        check_places(&client).await;
     });
 }

@@ -9,6 +9,7 @@ use outlast_cluster::Database;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::State;
 use outlast_core::leadership::LeadershipRefusal;
+use outlast_core::limit::Scope;
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
     Fence, LeadershipFence, LeadershipRequest, Progress, Prune, RETENTION, ReportedOutcome,
@@ -20,8 +21,8 @@ use outlast_store::reply::{Claimed, WorkerMoveRefusal};
 use outlast_store::{Command, Reply, Store as _};
 
 use crate::hand::{
-    LEASE, Server, arrival, check_places, enqueue, finish, job, lapse, new_id, number, order,
-    renew, run, sql,
+    LEASE, Server, arrival, check_places, enqueue, finish, job, lapse, limit, new_id, number,
+    order, renew, run, sql,
 };
 
 const ROUNDS: usize = 25;
@@ -139,8 +140,20 @@ fn jobs_of_one_key_sent_to_two_servers_at_once_are_stored_once() {
 
 #[test]
 fn no_job_is_claimed_twice_none_is_left_and_no_claim_comes_back_short() {
+    claim_by_several(None);
+}
+
+/// Such a claim once got nothing when another server had locked the first jobs.
+#[test]
+fn limit_on_one_class_that_is_never_reached_makes_no_claim_come_back_short() {
+    claim_by_several(Some(limit("rare", Scope::Type("work-0".into()), 1_000)));
+}
+
+/// Claims jobs of many classes at several servers at once.
+fn claim_by_several(limit: Option<Command>) {
     const CLASSES: usize = 60;
-    const JOBS: usize = CLASSES * 10;
+    const EACH: usize = 10;
+    const JOBS: usize = CLASSES * EACH;
     const CLAIMERS: usize = 4;
     const MAX: usize = 7;
     let database = Database::new().unwrap();
@@ -152,6 +165,11 @@ fn no_job_is_claimed_twice_none_is_left_and_no_claim_comes_back_short() {
             job
         });
         first.one(Command::EnqueueAll(jobs.collect())).await;
+        // Those of a class through whose gate another server is claiming are out of reach.
+        let reserve = if limit.is_some() { EACH } else { 0 };
+        if let Some(limit) = limit {
+            first.one(limit).await;
+        }
         let left = Arc::new(AtomicUsize::new(JOBS));
         let claiming: Vec<_> = (0..CLAIMERS)
             .map(|_| {
@@ -168,7 +186,7 @@ fn no_job_is_claimed_twice_none_is_left_and_no_claim_comes_back_short() {
                         let claimed = claimed.jobs;
                         let left = left.fetch_sub(claimed.len(), Ordering::SeqCst);
                         // Whatever the others have locked, there was enough.
-                        let plenty = left >= CLAIMERS * MAX;
+                        let plenty = left >= CLAIMERS * MAX + reserve;
                         assert!(!plenty || claimed.len() == MAX, "{} of {left}", claimed.len());
                         ids.extend(claimed.iter().map(|claimed| claimed.job.id));
                     }

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use outlast_core::keys::Keys;
 use outlast_core::limit::{GateId, LimitName};
-use outlast_store::apply::limit::{Gates, Head, LANES_LOOKED_AT, Lane, Limits, heads_of_each};
+use outlast_store::apply::limit::{Chosen, Gates, Head, Lane, Limits, heads_of_each};
+use outlast_store::apply::walk::{FRONT_JOBS, Stretch, Walk, front_lanes};
 use outlast_store::command::{Claim, ClassId, SetLimit};
 use outlast_store::limit::{LimitRecord, rate_columns, used_at_most};
 use outlast_store::queue::QueueRecord;
@@ -18,14 +19,20 @@ use crate::row::{failed, int};
 use crate::writer::Tx;
 use crate::writer::claim::HeadRow;
 
-/// The lanes of a class from a place on, each found by one step in the index.
+/// The lanes of a stretch, each found by one step in the index.
 const LANES: &str = "with recursive l(lane) as (
-         select min(lane) from ready where class = ?1 and lane <> 0 and lane > ?2
+         select min(lane) from ready where class = ?1 and lane <> 0 and lane > ?2 and lane <= ?3
          union all
          select (select min(r.lane) from ready r
-                 where r.class = ?1 and r.lane <> 0 and r.lane > l.lane)
-         from l where l.lane is not null limit ?3)
+                 where r.class = ?1 and r.lane <> 0 and r.lane > l.lane and r.lane <= ?3)
+         from l where l.lane is not null limit ?4)
      select lane from l where lane is not null";
+
+/// The lanes of the first jobs of a class, in the order of these.
+const FRONT: &str = "select lane, min(nth) from (
+         select lane, row_number() over (order by rank, seq) as nth
+         from (select lane, rank, seq from ready where class = ?1 order by rank, seq limit ?2))
+     where lane <> 0 group by lane order by min(nth) limit ?3";
 
 /// Reads the limits and the settings of queues in force.
 pub(crate) fn load(db: &Connection) -> Result<Limits, StoreError> {
@@ -47,33 +54,61 @@ impl Tx<'_> {
         max: usize,
         claims: &mut Claims,
     ) -> Result<(), StoreError> {
+        let wanted = max.saturating_sub(claims.jobs.len());
+        let (mut lanes, mut walk) = self.first_lanes(classes, wanted)?;
         let mut gates = Gates::default();
+        let (mut looked, mut stops) = (Vec::new(), Vec::new());
+        loop {
+            let chosen = self.claim_of_lanes((&lanes, &mut gates), claim, max, claims)?;
+            if claims.jobs.len() >= max {
+                return Ok(());
+            }
+            stops.extend(chosen.stops);
+            looked.append(&mut lanes);
+            if walk.is_over() {
+                break;
+            }
+            lanes = self.next_lanes(&mut walk)?;
+        }
+        let chosen = Chosen { stops, ..Chosen::default() };
+        let (again, blocked) = chosen.left(&looked, |class| !walk.is_done_with(class));
+        claims.passed_over.extend(again);
+        claims.blocked.extend(blocked);
+        Ok(())
+    }
+
+    /// Takes jobs of the lanes until there are enough or none is left that may start; returns what
+    /// stops them.
+    fn claim_of_lanes(
+        &mut self,
+        (lanes, gates): (&[Lane], &mut Gates),
+        claim: &Claim,
+        max: usize,
+        claims: &mut Claims,
+    ) -> Result<Chosen, StoreError> {
         // Jobs that have expired, and those of other keys than their lane's.
         let mut skipped: HashSet<i64> = HashSet::new();
         loop {
             let wanted = max.saturating_sub(claims.jobs.len());
-            if wanted == 0 {
-                return Ok(());
-            }
-            let lanes = self.lanes(classes)?;
-            self.read_gates(&mut gates, &lanes)?;
-            let each = heads_of_each(lanes.len(), wanted).saturating_add(skipped.len());
-            let (rows, mut heads) = self.heads(&lanes, each)?;
+            self.read_gates(gates, lanes)?;
+            let each = heads_of_each(lanes.len(), wanted);
+            let (rows, mut heads) = self.heads(lanes, each, skipped.len())?;
             heads.retain(|head| !skipped.contains(&head.seq));
             let now = self.context.now;
-            let turns = self.shares.turns(&lanes, heads, now);
-            let mut chosen = gates.choose(&lanes, turns, wanted, (&self.outbox.gates, now));
+            let turns = self.shares.turns(lanes, heads, now);
+            let mut chosen = gates.choose(lanes, turns, wanted, (&self.outbox.gates, now));
+            if chosen.heads.is_empty() {
+                return Ok(chosen);
+            }
             let rows: HashMap<i64, HeadRow> = rows.into_iter().map(|row| (row.seq, row)).collect();
-            let mut goes_on = false;
             for head in std::mem::take(&mut chosen.heads) {
                 let row = rows.get(&head.seq);
                 let (Some(row), Some(lane)) = (row, lanes.get(head.lane)) else { continue };
-                goes_on = true;
                 match self.take(row, &claim.claimant, Some(lane))? {
                     Some(claimed) => {
                         gates.started(lane, now);
                         self.shares.claimed(lane, (head.rank, head.seq), now);
-                        self.keep_starts(&mut gates, lane)?;
+                        self.keep_starts(gates, lane)?;
                         claims.jobs.push(claimed);
                     }
                     None => {
@@ -81,46 +116,70 @@ impl Tx<'_> {
                     }
                 }
             }
-            if !goes_on {
-                let (again, blocked) = chosen.left(&lanes);
-                claims.passed_over.extend(again);
-                claims.blocked.extend(blocked);
-                return Ok(());
+            if claims.jobs.len() >= max {
+                return Ok(chosen);
             }
         }
     }
 
-    /// Returns the lanes of the classes: of a class that limits tell apart by keys, those from a
-    /// place on that differs from batch to batch.
-    fn lanes(&self, classes: &[ClassId]) -> Result<Vec<Lane>, StoreError> {
-        let mut all = Vec::new();
+    /// Returns the lanes that a claim looks at first, and the way to others: of a class that limits
+    /// tell apart by keys, those of its first jobs, and others from a place on that differs from
+    /// batch to batch.
+    fn first_lanes(
+        &self,
+        classes: &[ClassId],
+        wanted: usize,
+    ) -> Result<(Vec<Lane>, Walk), StoreError> {
+        let mut lanes = Vec::new();
+        let mut apart = Vec::new();
         for class in classes {
             let Some(key) = self.classes.known(*class) else { continue };
             if self.classes.is_paused(&key.queue) {
                 continue;
             }
-            if !self.limits.need_lanes(key) {
-                all.push(self.limits.whole(*class, key));
-                continue;
-            }
-            let start = self.context.first_lane();
-            let mut numbers = self.lane_numbers(*class, start, LANES_LOOKED_AT)?;
-            let rest = LANES_LOOKED_AT - u32::try_from(numbers.len()).unwrap_or(0);
-            if rest > 0 {
-                let from_first = self.lane_numbers(*class, 0, rest)?;
-                numbers.extend(from_first.into_iter().filter(|lane| *lane <= start));
-            }
-            for number in numbers {
-                let keys = self.keys_of_lane(*class, number)?;
-                all.push(self.limits.lane((*class, key), number, keys));
+            if self.limits.need_lanes(key) {
+                apart.push(*class);
+            } else {
+                lanes.push(self.limits.whole(*class, key));
             }
         }
-        Ok(all)
+        let mut walk = Walk::new(apart.iter().copied(), self.context.first_lane());
+        for class in apart {
+            let mut select = self.db.prepare_cached(FRONT).map_err(failed)?;
+            let rows = select
+                .query_map((class.0, FRONT_JOBS, front_lanes(wanted)), |row| row.get(0))
+                .map_err(failed)?;
+            for number in rows {
+                let number: i64 = number.map_err(failed)?;
+                if walk.look_at(class, number) {
+                    lanes.push(self.lane(class, number)?);
+                }
+            }
+        }
+        lanes.extend(self.next_lanes(&mut walk)?);
+        Ok((lanes, walk))
     }
 
-    fn lane_numbers(&self, class: ClassId, after: i64, max: u32) -> Result<Vec<i64>, StoreError> {
+    fn next_lanes(&self, walk: &mut Walk) -> Result<Vec<Lane>, StoreError> {
+        let stretches = walk.next();
+        let max = walk.page().unwrap_or(0);
+        let mut read = Vec::with_capacity(stretches.len());
+        for stretch in &stretches {
+            read.push(self.lane_numbers(*stretch, max)?);
+        }
+        let next = walk.take(&stretches, &read).into_iter();
+        next.map(|(class, number)| self.lane(class, number)).collect()
+    }
+
+    fn lane(&self, class: ClassId, number: i64) -> Result<Lane, StoreError> {
+        let keys = self.keys_of_lane(class, number)?;
+        Ok(self.limits.lane((class, self.classes.key(class)?), number, keys))
+    }
+
+    fn lane_numbers(&self, of: Stretch, max: u32) -> Result<Vec<i64>, StoreError> {
         let mut select = self.db.prepare_cached(LANES).map_err(failed)?;
-        let rows = select.query_map((class.0, after, max), |row| row.get(0)).map_err(failed)?;
+        let stretch = (of.class.0, of.after, of.upto, max);
+        let rows = select.query_map(stretch, |row| row.get(0)).map_err(failed)?;
         rows.collect::<Result<_, _>>().map_err(failed)
     }
 
@@ -156,10 +215,16 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Returns the first `each` jobs of each lane.
-    fn heads(&self, lanes: &[Lane], each: usize) -> Result<(Vec<HeadRow>, Vec<Head>), StoreError> {
+    /// Returns the first jobs of each lane, at most `each`, and as many more as are skipped.
+    fn heads(
+        &self,
+        lanes: &[Lane],
+        each: usize,
+        skipped: usize,
+    ) -> Result<(Vec<HeadRow>, Vec<Head>), StoreError> {
         let (mut rows, mut heads) = (Vec::new(), Vec::new());
         for (nth, lane) in lanes.iter().enumerate() {
+            let each = lane.heads_worth_reading(each).saturating_add(skipped);
             for row in self.head_rows(lane.class, lane.number, each)? {
                 heads.push(Head { lane: nth, rank: row.rank, seq: row.seq });
                 rows.push(row);

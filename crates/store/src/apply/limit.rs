@@ -18,10 +18,6 @@ use crate::limit::{LimitChange, LimitRecord, LimitRefusal, RemoveLimit, SetLimit
 use crate::queue::QueueRecord;
 use crate::reply::Blocked;
 
-/// Most lanes of a class that one claim looks at. Others follow with the next claims, from another
-/// lane on each time.
-pub const LANES_LOOKED_AT: u32 = 32;
-
 /// About how many heads of lanes one claim reads.
 const HEADS_MAX: usize = 8_192;
 /// How many heads of each lane it reads at least.
@@ -221,6 +217,19 @@ impl Lane {
     pub fn gate_ids(&self) -> Vec<GateId> {
         self.gates.iter().map(|gate| gate.id).collect()
     }
+
+    /// Returns how many of `each` heads are worth reading: one more than its gates ever let start
+    /// at once, which shows that there are more.
+    #[must_use]
+    pub fn heads_worth_reading(&self, each: usize) -> usize {
+        let most = |gate: &LaneGate| {
+            let burst = gate.rate.map(|rate| usize::try_from(rate.burst()).unwrap_or(usize::MAX));
+            let most = gate.concurrency.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+            burst.into_iter().chain(most).min()
+        };
+        let most = self.gates.iter().filter_map(most).min();
+        most.map_or(each, |most| each.min(most.saturating_add(1)))
+    }
 }
 
 /// A claimable job that a claim may take.
@@ -279,19 +288,21 @@ impl Chosen {
     }
 
     /// Says what a claim that came back short may still find: the classes that are worth another
-    /// look soon, and those whose jobs wait for a limit.
+    /// look soon, and those whose jobs wait for a limit. Of some classes there are more lanes than
+    /// were looked at (`has_more`).
     #[must_use]
-    pub fn left(&self, lanes: &[Lane]) -> (Vec<ClassId>, Vec<Blocked>) {
-        let mut classes: BTreeMap<ClassId, (u32, Vec<Stop>)> = BTreeMap::new();
+    pub fn left(
+        &self,
+        lanes: &[Lane],
+        has_more: impl Fn(ClassId) -> bool,
+    ) -> (Vec<ClassId>, Vec<Blocked>) {
+        let mut classes: BTreeMap<ClassId, Vec<Stop>> = BTreeMap::new();
         for (lane, stop) in lanes.iter().zip(&self.stops) {
-            let (looked, stops) = classes.entry(lane.class).or_default();
-            *looked += u32::from(lane.number.is_some());
-            stops.extend(*stop);
+            classes.entry(lane.class).or_default().extend(*stop);
         }
         let (mut again, mut blocked) = (Vec::new(), Vec::new());
-        for (class, (looked, stops)) in classes {
-            // There may be more lanes than were looked at, whatever became of these.
-            if stops.contains(&Stop::Busy) || looked >= LANES_LOOKED_AT {
+        for (class, stops) in classes {
+            if stops.contains(&Stop::Busy) || has_more(class) {
                 again.push(class);
             } else if !stops.is_empty() {
                 let opens = stops.iter().filter_map(|stop| match stop {
@@ -350,7 +361,9 @@ impl GateChanges {
         all.into_iter().filter(|(_, by)| *by != 0).collect()
     }
 
-    fn of(&self, gate: GateId) -> i64 {
+    /// Returns by how much the batch changes what a gate counts.
+    #[must_use]
+    pub fn of(&self, gate: GateId) -> i64 {
         self.held.get(&gate).copied().unwrap_or(0)
     }
 }
@@ -364,6 +377,8 @@ struct Read {
     used_until: i64,
     /// Whether some have started since that was stored.
     has_started: bool,
+    /// Whether it is locked: others may have claimed through it since.
+    is_locked: bool,
 }
 
 impl Read {
@@ -396,20 +411,28 @@ impl Gates {
         now
     }
 
-    /// Returns those of the gates that were not read yet, in order.
+    /// Returns those of the gates that are not locked yet, in order.
     #[must_use]
     pub fn missing<'a>(&self, lanes: &'a [Lane]) -> Vec<&'a LaneGate> {
         let gates = lanes.iter().flat_map(|lane| &lane.gates);
         let unread: BTreeMap<GateId, &LaneGate> = gates
-            .filter(|gate| !self.read.contains_key(&gate.id))
+            .filter(|gate| !self.read.get(&gate.id).is_some_and(|read| read.is_locked))
             .map(|gate| (gate.id, gate))
             .collect();
         unread.into_values().collect()
     }
 
-    /// A gate was locked and read. One that was not is busy.
+    /// A gate was locked and read. One that was not read at all is busy.
     pub fn read(&mut self, gate: GateId, in_flight: i64, used_until: i64) {
-        self.read.insert(gate, Read { in_flight, used_until, has_started: false });
+        let read = Read { in_flight, used_until, has_started: false, is_locked: true };
+        self.read.insert(gate, read);
+    }
+
+    /// A gate was read without locking it, because it looked shut. If it is open after all, it is
+    /// busy.
+    pub fn look_at(&mut self, gate: GateId, in_flight: i64, used_until: i64) {
+        let read = Read { in_flight, used_until, has_started: false, is_locked: false };
+        self.read.insert(gate, read);
     }
 
     /// Chooses at most `max` jobs in their turns that all their gates let start.
@@ -457,15 +480,18 @@ impl Gates {
         (changes, now): (&GateChanges, Timestamp),
     ) -> Option<Stop> {
         let mut states = Vec::with_capacity(gates.len());
+        let mut is_busy = false;
         for gate in gates {
             let Some(read) = self.read.get(&gate.id) else { return Some(Stop::Busy) };
+            is_busy |= !read.is_locked;
             let more = more(gate.id);
             // What the batch itself has taken and ended is not stored yet.
             let stored = read.in_flight.saturating_add(changes.of(gate.id));
             let in_flight = u64::try_from(stored).unwrap_or(0).saturating_add(u64::from(more));
             states.push(Gate { in_flight, ..read.after(gate, more, now) });
         }
-        admit(&states, 1, now).shut.map(|(_, shut)| shut.into())
+        let shut = admit(&states, 1, now).shut.map(|(_, shut)| shut.into());
+        shut.or_else(|| is_busy.then_some(Stop::Busy))
     }
 
     /// A job of a lane was taken.

@@ -34,7 +34,9 @@ cases![
     limit_of_the_configuration_is_not_changed_by_others,
     plain_fetches_obey_limits,
     claim_finds_open_lanes_behind_many_shut_ones,
-    many_short_lanes_are_all_taken_or_said_to_be_left,
+    many_short_lanes_are_all_taken_at_once,
+    priority_and_age_decide_among_many_lanes,
+    one_claim_finds_the_open_one_of_many_lanes,
     what_gates_count_survives_a_crash,
     limited_jobs_go_in_the_order_of_the_others,
     gates_that_are_not_in_use_are_forgotten_and_others_are_not,
@@ -444,18 +446,54 @@ fn claim_finds_open_lanes_behind_many_shut_ones<H: Harness>(world: &mut World<'_
     assert!(by_tenant.values().all(|count| *count == 1), "{by_tenant:?}");
 }
 
-fn many_short_lanes_are_all_taken_or_said_to_be_left<H: Harness>(world: &mut World<'_, H>) {
+fn many_short_lanes_are_all_taken_at_once<H: Harness>(world: &mut World<'_, H>) {
     world.limit(per_tenant(1));
     let hand = world.worker();
     for n in 0..100 {
         world.of_tenant(&format!("t{n}"));
     }
-    let mut taken = 0;
-    while taken < 100 {
+    let claims = world.grab(hand, 64);
+    assert_eq!(claims.jobs.len(), 64);
+    let claims = world.grab(hand, 64);
+    assert_eq!((claims.jobs.len(), claims.passed_over, claims.blocked), (36, vec![], vec![]));
+}
+
+fn priority_and_age_decide_among_many_lanes<H: Harness>(world: &mut World<'_, H>) {
+    world.limit(per_tenant(1));
+    let hand = world.worker();
+    let mut jobs: Vec<JobId> = (0..100).map(|n| world.of_tenant(&format!("t{n}"))).collect();
+    for n in 0..10 {
+        let mut job = world.job();
+        job.priority = 100;
+        job.keys = keys(&[("tenant", &format!("urgent-{n}"))]);
+        let urgent = world.add(job);
+        // The claims begin at other lanes.
+        assert_eq!(world.grab_ids(hand, 1), [urgent]);
+        assert_eq!(world.grab_ids(hand, 1), [jobs.remove(0)]);
+    }
+}
+
+fn one_claim_finds_the_open_one_of_many_lanes<H: Harness>(world: &mut World<'_, H>) {
+    world.limit(per_tenant(1));
+    let hand = world.worker();
+    for _ in 0..2 {
+        for n in 0..200 {
+            world.of_tenant(&format!("t{n}"));
+        }
+    }
+    let mut running = Vec::new();
+    while running.len() < 200 {
         let claims = world.grab(hand, 100);
-        taken += claims.jobs.len();
-        let is_left = !claims.passed_over.is_empty();
-        assert!(!claims.jobs.is_empty() && (taken == 100 || is_left), "{taken}: {claims:?}");
+        assert!(!claims.jobs.is_empty());
+        running.extend(claims.jobs);
+    }
+    for _ in 0..5 {
+        let claims = world.grab(hand, 10);
+        assert_eq!((claims.jobs, claims.passed_over.len(), claims.blocked.len()), (vec![], 0, 1));
+        let ended = running.swap_remove(77);
+        world.finish(&ended, hand, ReportedOutcome::Completed).unwrap();
+        let next = world.grab(hand, 10).jobs.remove(0);
+        assert_eq!(next.job.keys, ended.job.keys);
     }
 }
 

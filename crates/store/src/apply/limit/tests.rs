@@ -112,7 +112,7 @@ fn gate_that_was_not_locked_is_busy_and_worth_another_look() {
     let chosen = gates.choose(&lanes, turns(&lanes, heads), 10, (&GateChanges::default(), NOW));
     assert_eq!(seqs(&chosen), [0, 2]);
     assert_eq!(chosen.stops, [Some(Stop::Full), Some(Stop::Busy)]);
-    assert_eq!(chosen.left(&lanes), (vec![ClassId(1)], vec![]));
+    assert_eq!(chosen.left(&lanes, |_| false), (vec![ClassId(1)], vec![]));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn class_opens_with_the_first_of_its_rates() {
     let chosen = gates.choose(&lanes, turns(&lanes, heads), 10, (&GateChanges::default(), NOW));
     assert_eq!(seqs(&chosen), Vec::<i64>::new());
     let until = Some(NOW.after(Span::from_secs(4)));
-    assert_eq!(chosen.left(&lanes), (vec![], vec![Blocked { class: ClassId(1), until }]));
+    assert_eq!(chosen.left(&lanes, |_| false), (vec![], vec![Blocked { class: ClassId(1), until }]));
 }
 
 #[test]
@@ -190,21 +190,45 @@ fn fewer_heads_of_each_lane_are_read_when_there_are_many_and_the_rest_is_not_tak
 }
 
 #[test]
-fn many_shut_lanes_are_no_proof_about_the_others() {
+fn shut_lanes_are_no_proof_about_those_that_were_not_looked_at() {
     let limits: Limits = [per_tenant(0)].into_iter().collect();
-    let key = class(true);
-    let lanes: Vec<Lane> = (1..=i64::from(LANES_LOOKED_AT))
-        .map(|n| limits.lane((ClassId(1), &key), n, tenant(&n.to_string())))
-        .collect();
-    let heads = lanes.iter().enumerate().map(|(lane, _)| Head { lane, rank: 0, seq: 1 });
+    let (lanes, heads) = two_tenants(&limits, 1);
     let none = GateChanges::default();
-    let chosen =
-        read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads.collect()), 10, (&none, NOW));
-    assert_eq!(chosen.left(&lanes), (vec![ClassId(1)], vec![]));
+    let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads), 10, (&none, NOW));
+    assert_eq!(chosen.left(&lanes, |_| true), (vec![ClassId(1)], vec![]));
     let taken = Chosen { stops: vec![None; lanes.len()], ..Chosen::default() };
-    assert_eq!(taken.left(&lanes), (vec![ClassId(1)], vec![]), "all that was looked at is taken");
-    assert_eq!(
-        Chosen { stops: chosen.stops[1..].to_vec(), ..Chosen::default() }.left(&lanes[1..]).1,
-        [Blocked { class: ClassId(1), until: None }]
-    );
+    assert_eq!(taken.left(&lanes, |_| true), (vec![ClassId(1)], vec![]), "all of them were taken");
+    assert_eq!(taken.left(&lanes, |_| false), (vec![], vec![]));
+    let blocked = Blocked { class: ClassId(1), until: None };
+    assert_eq!(chosen.left(&lanes, |_| false), (vec![], vec![blocked]));
+}
+
+#[test]
+fn gate_that_looked_shut_is_not_passed_without_its_lock() {
+    let limits: Limits = [per_tenant(1)].into_iter().collect();
+    let (lanes, heads) = two_tenants(&limits, 1);
+    let mut gates = Gates::default();
+    for (lane, in_flight) in lanes.iter().zip([1, 0]) {
+        gates.look_at(lane.gates[0].id, in_flight, 0);
+    }
+    assert_eq!(gates.missing(&lanes).len(), 2, "they are read again when that is worth it");
+    let none = GateChanges::default();
+    let chosen = gates.choose(&lanes, turns(&lanes, heads), 10, (&none, NOW));
+    assert_eq!(chosen.stops, [Some(Stop::Full), Some(Stop::Busy)]);
+    assert_eq!(seqs(&chosen), Vec::<i64>::new());
+}
+
+#[test]
+fn no_more_heads_are_read_than_a_gate_lets_start_and_one() {
+    let rate = Rate::new(20, Span::from_secs(10));
+    let per = |name: &str, most, rate| limit(name, Scope::Key("tenant".into()), most, rate);
+    let lane = |of: Vec<Limit>| {
+        let limits: Limits = of.into_iter().collect();
+        limits.lane((ClassId(1), &class(true)), 1, tenant("a"))
+    };
+    assert_eq!(lane(vec![]).heads_worth_reading(64), 64);
+    assert_eq!(lane(vec![per("a", Some(5), None)]).heads_worth_reading(64), 6);
+    assert_eq!(lane(vec![per("a", Some(5), None)]).heads_worth_reading(4), 4);
+    let both = vec![per("a", Some(5), None), per("b", None, rate)];
+    assert_eq!(lane(both).heads_worth_reading(64), 3);
 }

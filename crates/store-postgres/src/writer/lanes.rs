@@ -1,0 +1,475 @@
+//! Claims of jobs that limits may hold back: their lanes, and the gates that they pass.
+//!
+//! Such a claim takes three round trips, and two more for each further page of lanes:
+//!
+//! ```text
+//! lanes, and the version of the limits ─▶ lock their gates, read what these count; heads of lanes
+//!                                      ─▶ take the chosen heads
+//! ```
+//!
+//! A gate that another server has locked or is making is busy, and its lanes are left out: nothing
+//! waits here. What a gate counts is read after it was locked. Others can only end attempts
+//! meanwhile. One that looks shut is not locked.
+
+use std::collections::{BTreeMap, HashMap};
+
+use outlast_core::limit::GateId;
+use outlast_core::time::Timestamp;
+use outlast_store::apply::limit::{Chosen, Head, Lane, LaneGate, Limits, heads_of_each};
+use outlast_store::apply::walk::{FRONT_JOBS, Stretch, Walk, front_lanes};
+use outlast_store::codec;
+use outlast_store::command::ClassId;
+use outlast_store::reply::Blocked;
+use tokio_postgres::Row;
+
+use crate::connection::{Statement, values};
+use crate::failure::Failure;
+use crate::row::{STORED, get, text};
+use crate::writer::Tx;
+use crate::writer::claim::TAKE_CHOSEN;
+use crate::writer::limit::LOCK;
+
+/// Of the locks of gates that are being made: `lim` as a number.
+const MAKING: i32 = 0x006c_696d;
+
+/// The version of the limits, if no other transaction is changing them.
+const VERSION_SHARED: &str =
+    "select n from limit_version where pg_try_advisory_xact_lock_shared($1)";
+
+/// Those of the classes whose queues are not paused.
+const NOT_PAUSED: &str = "select c.id from class c where c.id = any($1::bigint[])
+     and not exists (select 1 from queue q where q.name = c.queue and q.paused)";
+
+/// The lanes of the first jobs of classes, in the order of these, with the keys of the first of
+/// each.
+const FRONT: &str = "select c.id, f.lane,
+         (select j.keys from job_row j where j.seq = f.best[2])
+     from unnest($1::bigint[]) c(id)
+     cross join lateral (
+         select h.lane, min(array[h.rank, h.seq]) as best
+         from (
+             select r.lane, r.rank, r.seq from ready r
+             where r.class = c.id and (r.expires is null or r.expires > $2)
+             order by r.class, r.rank, r.seq limit $3) h
+         where h.lane <> 0
+         group by h.lane order by min(array[h.rank, h.seq]) limit $4) f";
+
+/// Lanes of stretches, each found by one step in the index, with the keys of their first jobs.
+const LANES: &str = "with recursive l(nth, class, lane, upto, n) as (
+         select s.nth, s.class, (select r.lane from ready r
+                                 where r.class = s.class and r.lane <> 0
+                                     and r.lane > s.after and r.lane <= s.upto
+                                 order by r.class, r.lane limit 1), s.upto, 1
+         from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[])
+             s(nth, class, after, upto)
+         union all
+         select l.nth, l.class, (select r.lane from ready r
+                                 where r.class = l.class and r.lane <> 0
+                                     and r.lane > l.lane and r.lane <= l.upto
+                                 order by r.class, r.lane limit 1), l.upto, l.n + 1
+         from l where l.lane is not null and l.n < $5)
+     select l.nth, l.lane, h.keys
+     from l
+     cross join lateral (
+         select j.keys from ready r join job_row j on j.seq = r.seq
+         where r.class = l.class and r.lane = l.lane and r.lane <> 0
+         order by r.class, r.lane, r.rank, r.seq limit 1) h
+     where l.lane is not null order by l.nth, l.n";
+
+/// Makes gates that no job has passed before. An insert would wait for another server that is making
+/// the same one, so each is locked before; several gates share a lock, so that there are not too
+/// many of them.
+const MAKE_GATES: &str = "with missing as materialized (
+         select k.id, k.limit_name, k.value
+         from unnest($1::bigint[], $2::text[], $3::text[]) k(id, limit_name, value)
+         where not exists (select 1 from gate g where g.id = k.id)
+         order by k.id)
+     insert into gate (id, limit_name, value, used_until)
+     select m.id, m.limit_name, m.value, 0 from missing m
+     where pg_try_advisory_xact_lock($4::integer, (m.id % 1024)::integer)
+     on conflict do nothing";
+
+/// Locks those gates that look open: of which attempts hold fewer than `most`, and that a rate has
+/// not used further ahead than one more start allows.
+const LOCK_GATES: &str = "select g.id, g.used_until
+     from unnest($1::bigint[], $2::bigint[], $3::bigint[]) k(id, most, ahead)
+     cross join lateral (
+         select g.id, g.used_until from gate g
+         where g.id = k.id
+             and (k.most is null or k.most > coalesce((
+                 select sum(h.n) from gate_held h where h.gate = g.id), 0))
+             and (k.ahead is null or g.used_until - k.ahead <= greatest($4::bigint,
+                 case when not $5::boolean
+                 then (extract(epoch from clock_timestamp()) * 1000000)::bigint end))
+         for update skip locked) g";
+
+/// What gates count, and the time: after they were locked, so that starts through a gate are in
+/// order, whichever server makes them.
+const COUNT_GATES: &str = "select k.id, coalesce((
+         select sum(h.n) from gate_held h where h.gate = k.id), 0)::bigint,
+         (select g.used_until from gate g where g.id = k.id),
+         (extract(epoch from clock_timestamp()) * 1000)::bigint
+     from unnest($1::bigint[]) k(id)";
+
+/// The first jobs of each lane, and of each class that is not told apart by keys.
+const HEADS: &str = "select w.nth, h.rank, h.seq
+     from unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::bigint[]) w(nth, class, lane, most)
+     cross join lateral (
+         select r.rank, r.seq from ready r
+         where w.lane is null and r.class = w.class and (r.expires is null or r.expires > $4)
+         order by r.class, r.rank, r.seq limit w.most) h
+     where w.lane is null
+     union all
+     select w.nth, h.rank, h.seq
+     from unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::bigint[]) w(nth, class, lane, most)
+     cross join lateral (
+         select r.rank, r.seq from ready r
+         where r.class = w.class and r.lane = w.lane and r.lane <> 0
+             and (r.expires is null or r.expires > $4)
+         order by r.class, r.lane, r.rank, r.seq limit w.most) h
+     where w.lane is not null";
+
+const KEEP_STARTS: &str = "update gate g set used_until = k.used_until
+     from unnest($1::bigint[], $2::bigint[]) k(id, used_until) where g.id = k.id";
+
+/// What a claim by limits takes.
+#[derive(Debug, Default)]
+pub(super) struct TakenByLimits {
+    /// Rows of taken jobs; of each page of lanes best first.
+    pub(super) rows: Vec<Row>,
+    /// The lane of each that passed gates, by the job's number.
+    pub(super) lanes: HashMap<i64, Lane>,
+    /// Classes that are worth another look soon.
+    pub(super) passed_over: Vec<ClassId>,
+    /// Classes whose jobs wait for a limit.
+    pub(super) blocked: Vec<Blocked>,
+}
+
+/// A claim's classes, and its way through their lanes.
+struct Look<'a> {
+    limits: Limits,
+    classes: &'a [ClassId],
+    /// Those that limits tell apart by keys.
+    apart: Vec<i64>,
+    walk: Walk,
+    wanted: usize,
+}
+
+impl Tx<'_> {
+    /// Takes at most `wanted` jobs of the classes, best first, as far as limits let them start.
+    pub(super) async fn take_by_limits(
+        &mut self,
+        classes: &[ClassId],
+        wanted: i64,
+    ) -> Result<TakenByLimits, Failure> {
+        let max = usize::try_from(wanted).unwrap_or(0);
+        let mut look = self.look(classes, max).await?;
+        let mut taken = TakenByLimits::default();
+        let Some(mut lanes) = self.first_lanes(&mut look).await? else {
+            // Someone is changing the limits.
+            return Ok(TakenByLimits { passed_over: classes.to_vec(), ..taken });
+        };
+        let (mut looked, mut stops) = (Vec::new(), Vec::new());
+        loop {
+            let still = max.saturating_sub(taken.rows.len());
+            let each = heads_of_each(lanes.len(), still);
+            let (heads, now) = self.heads(&lanes, each).await?;
+            let turns = self.shares.turns(&lanes, heads, now);
+            let chosen = self.gates.choose(&lanes, turns, still, (&self.outbox.gates, now));
+            self.take_chosen((&lanes, now), &chosen, &mut taken).await?;
+            self.keep_starts(&lanes);
+            if each < still {
+                taken.passed_over.extend(chosen.exhausted(&lanes, each));
+            }
+            stops.extend(chosen.stops);
+            looked.append(&mut lanes);
+            if taken.rows.len() >= max || look.walk.is_over() {
+                break;
+            }
+            lanes = self.next_lanes(&mut look).await?;
+        }
+        if taken.rows.len() >= max {
+            taken.passed_over.clear();
+            return Ok(taken);
+        }
+        let chosen = Chosen { stops, ..Chosen::default() };
+        let (passed_over, blocked) =
+            chosen.left(&looked, |class| !look.walk.is_done_with(class));
+        taken.passed_over.extend(passed_over);
+        taken.passed_over.sort_unstable();
+        taken.passed_over.dedup();
+        taken.blocked.extend(blocked);
+        Ok(taken)
+    }
+
+    async fn look<'a>(
+        &mut self,
+        classes: &'a [ClassId],
+        wanted: usize,
+    ) -> Result<Look<'a>, Failure> {
+        let limits = self.known_limits().await?.limits;
+        self.learn_classes(classes.iter().copied()).await?;
+        let mut apart = Vec::new();
+        for class in classes {
+            if self.classes.key(*class).is_ok_and(|key| limits.need_lanes(key)) {
+                apart.push(class.0);
+            }
+        }
+        // From a place on that differs from batch to batch.
+        let walk = Walk::new(apart.iter().copied().map(ClassId), self.context.first_lane());
+        Ok(Look { limits, classes, apart, walk, wanted })
+    }
+
+    /// Returns the lanes of the first page; `None` while the limits are being changed.
+    async fn first_lanes(&mut self, look: &mut Look<'_>) -> Result<Option<Vec<Lane>>, Failure> {
+        let ids: Vec<i64> = look.classes.iter().map(|class| class.0).collect();
+        let mut statements = vec![
+            Statement::new(VERSION_SHARED, values![LOCK]),
+            Statement::new(NOT_PAUSED, values![ids]),
+        ];
+        let stretches = look.walk.next();
+        if !look.apart.is_empty() {
+            let (now, jobs) = (self.context.now.0, i64::from(FRONT_JOBS));
+            let most = i64::from(front_lanes(look.wanted));
+            statements.push(Statement::new(FRONT, values![look.apart.clone(), now, jobs, most]));
+            statements.push(lanes_of(&stretches, &look.walk));
+        }
+        let read = self.query_all(statements).await?;
+        let rows = |at: usize| read.get(at).map_or(&[][..], Vec::as_slice);
+        let Some(version) = rows(0).first() else { return Ok(None) };
+        self.confirm_limits(get(version, 0)?)?;
+        let mut open = Vec::new();
+        for row in rows(1) {
+            open.push(ClassId(get(row, 0)?));
+        }
+        let mut lanes = Vec::new();
+        for class in open.iter().filter(|class| !look.apart.contains(&class.0)) {
+            if let Ok(key) = self.classes.key(*class) {
+                lanes.push(look.limits.whole(*class, key));
+            }
+        }
+        for row in rows(2) {
+            let (class, number) = (ClassId(get(row, 0)?), get(row, 1)?);
+            if look.walk.look_at(class, number) {
+                lanes.push(self.lane(look, (class, number), get(row, 2)?)?);
+            }
+        }
+        lanes.extend(self.page(look, &stretches, rows(3))?);
+        lanes.retain(|lane| open.contains(&lane.class));
+        look.walk.retain(&open);
+        Ok(Some(lanes))
+    }
+
+    async fn next_lanes(&mut self, look: &mut Look<'_>) -> Result<Vec<Lane>, Failure> {
+        let stretches = look.walk.next();
+        let Statement { sql, values } = lanes_of(&stretches, &look.walk);
+        let rows = self.query(sql, values).await?;
+        self.page(look, &stretches, &rows)
+    }
+
+    /// Returns the lanes of the next page, of what was read of its stretches.
+    fn page(
+        &self,
+        look: &mut Look<'_>,
+        stretches: &[Stretch],
+        rows: &[Row],
+    ) -> Result<Vec<Lane>, Failure> {
+        let mut read = vec![Vec::new(); stretches.len()];
+        let mut keys: HashMap<(ClassId, i64), Option<&str>> = HashMap::new();
+        for row in rows {
+            let nth = usize::try_from(get::<i64>(row, 0)?).unwrap_or(usize::MAX);
+            let (Some(of), Some(read)) = (stretches.get(nth), read.get_mut(nth)) else { continue };
+            let number = get(row, 1)?;
+            read.push(number);
+            keys.insert((of.class, number), get(row, 2)?);
+        }
+        let mut lanes = Vec::new();
+        for lane in look.walk.take(stretches, &read) {
+            lanes.push(self.lane(look, lane, keys.get(&lane).copied().flatten())?);
+        }
+        Ok(lanes)
+    }
+
+    fn lane(
+        &self,
+        look: &Look<'_>,
+        (class, number): (ClassId, i64),
+        keys: Option<&str>,
+    ) -> Result<Lane, Failure> {
+        let keys = codec::keys_of(keys)?;
+        Ok(look.limits.lane((class, self.classes.key(class)?), number, keys))
+    }
+
+    /// Locks and reads the gates of the lanes, and returns the first jobs of each, at most `each`,
+    /// with the time.
+    async fn heads(
+        &mut self,
+        lanes: &[Lane],
+        each: usize,
+    ) -> Result<(Vec<Head>, Timestamp), Failure> {
+        let mut statements = self.reading_of_gates(lanes);
+        statements.push(self.reading_of_heads(lanes, each));
+        let read = self.query_all(statements).await?;
+        let rows = |at: usize| read.get(at).map_or(&[][..], Vec::as_slice);
+        let mut time = self.context.now;
+        let mut locked: HashMap<i64, i64> = HashMap::new();
+        for row in rows(1) {
+            locked.insert(get(row, 0)?, get(row, 1)?);
+        }
+        for row in rows(2) {
+            let (id, in_flight): (i64, i64) = (get(row, 0)?, get(row, 1)?);
+            match (locked.get(&id), get::<Option<i64>>(row, 2)?) {
+                (Some(used_until), _) => self.gates.read(GateId(id), in_flight, *used_until),
+                (None, Some(used_until)) => self.gates.look_at(GateId(id), in_flight, used_until),
+                (None, None) => {}
+            }
+            if !self.has_clock {
+                time = time.max(Timestamp(get(row, 3)?));
+            }
+        }
+        let mut heads = Vec::new();
+        for row in rows(3) {
+            let lane = usize::try_from(get::<i64>(row, 0)?).unwrap_or(usize::MAX);
+            heads.push(Head { lane, rank: get(row, 1)?, seq: get(row, 2)? });
+        }
+        // Without gates to lock, there was no time to read.
+        Ok((heads, self.gates.at_least(time)))
+    }
+
+    fn reading_of_gates(&self, lanes: &[Lane]) -> Vec<Statement> {
+        let missing = self.gates.missing(lanes);
+        let ids: Vec<i64> = missing.iter().map(|gate| gate.id.0).collect();
+        let names: Vec<String> = missing.iter().map(|gate| gate.name.to_string()).collect();
+        let of: Vec<Option<String>> =
+            missing.iter().map(|gate| gate.value.as_deref().map(text)).collect();
+        // What the batch itself has taken and ended is not stored yet.
+        let changes = &self.outbox.gates;
+        let most = |gate: &&LaneGate| {
+            gate.concurrency.map(|most| i64::from(most).saturating_sub(changes.of(gate.id)))
+        };
+        let most: Vec<Option<i64>> = missing.iter().map(most).collect();
+        let ahead: Vec<Option<i64>> =
+            missing.iter().map(|gate| gate.rate.map(|rate| rate.open_ahead())).collect();
+        let now = self.context.now.0.saturating_mul(1000);
+        vec![
+            Statement::new(MAKE_GATES, values![ids.clone(), names, of, MAKING]),
+            Statement::new(LOCK_GATES, values![ids.clone(), most, ahead, now, self.has_clock]),
+            Statement::new(COUNT_GATES, values![ids]),
+        ]
+    }
+
+    fn reading_of_heads(&self, lanes: &[Lane], each: usize) -> Statement {
+        let (mut numbers, mut classes) = (Vec::new(), Vec::new());
+        let (mut of_class, mut most) = (Vec::new(), Vec::new());
+        for (nth, lane) in (0_i64..).zip(lanes) {
+            numbers.push(nth);
+            classes.push(lane.class.0);
+            of_class.push(lane.number);
+            most.push(i64::try_from(lane.heads_worth_reading(each)).unwrap_or(i64::MAX));
+        }
+        Statement::new(HEADS, values![numbers, classes, of_class, self.context.now.0, most])
+    }
+
+    /// Takes the chosen heads: those of lanes with gates themselves, as no other server can take
+    /// from these now, and of the others as many as were chosen, past what others have locked.
+    async fn take_chosen(
+        &mut self,
+        (lanes, now): (&[Lane], Timestamp),
+        chosen: &Chosen,
+        taken: &mut TakenByLimits,
+    ) -> Result<(), Failure> {
+        if chosen.heads.is_empty() {
+            return Ok(());
+        }
+        let (mut classes, mut ranks, mut seqs, mut keys) = (vec![], vec![], vec![], vec![]);
+        let mut of: HashMap<i64, &Lane> = HashMap::new();
+        let mut free: BTreeMap<usize, i64> = BTreeMap::new();
+        for head in &chosen.heads {
+            let Some(lane) = lanes.get(head.lane) else { continue };
+            if lane.gates.is_empty() {
+                *free.entry(head.lane).or_default() += 1;
+                continue;
+            }
+            classes.push(lane.class.0);
+            ranks.push(head.rank);
+            seqs.push(head.seq);
+            keys.push(keys_of(lane));
+            of.insert(head.seq, lane);
+        }
+        let (mut whole, mut numbers, mut with, mut counts) = (vec![], vec![], vec![], vec![]);
+        let mut short: BTreeMap<ClassId, i64> = BTreeMap::new();
+        for (lane, count) in free {
+            let Some(lane) = lanes.get(lane) else { continue };
+            whole.push(lane.class.0);
+            numbers.push(lane.number);
+            with.push(keys_of(lane));
+            counts.push(count);
+            *short.entry(lane.class).or_default() += count;
+        }
+        let at = self.context.now.0;
+        let values = values![classes, ranks, seqs, keys, at, whole, numbers, with, counts];
+        for row in self.query(TAKE_CHOSEN, values).await? {
+            let seq: i64 = get(&row, 0)?;
+            if let Some(lane) = of.remove(&seq) {
+                self.gates.started(lane, now);
+                taken.lanes.insert(seq, lane.clone());
+            } else if let Some(short) = short.get_mut(&ClassId(get(&row, STORED)?)) {
+                *short -= 1;
+            }
+            taken.rows.push(row);
+        }
+        // Others have locked the rest.
+        taken.passed_over.extend(of.values().map(|lane| lane.class));
+        short.retain(|_, count| *count > 0);
+        taken.passed_over.extend(short.keys());
+        self.take_instead(lanes, short.values().sum(), taken).await
+    }
+
+    /// Takes others of classes without gates for chosen ones that other servers have locked.
+    async fn take_instead(
+        &mut self,
+        lanes: &[Lane],
+        count: i64,
+        taken: &mut TakenByLimits,
+    ) -> Result<(), Failure> {
+        let is_free = |lane: &&Lane| lane.gates.is_empty() && lane.number.is_none();
+        let classes: Vec<ClassId> = lanes.iter().filter(is_free).map(|lane| lane.class).collect();
+        if count > 0 && !classes.is_empty() {
+            let statement = self.take_of_classes(&classes, count);
+            taken.rows.extend(self.query(statement.sql, statement.values).await?);
+        }
+        Ok(())
+    }
+
+    /// Notes what starts have used of the rates of the lanes' gates.
+    fn keep_starts(&mut self, lanes: &[Lane]) {
+        let mut used: BTreeMap<i64, i64> = BTreeMap::new();
+        for lane in lanes {
+            let of_lane = self.gates.take_used(lane).into_iter();
+            used.extend(of_lane.map(|(gate, until)| (gate.0, until)));
+        }
+        if !used.is_empty() {
+            let (gates, until): (Vec<i64>, Vec<i64>) = used.into_iter().unzip();
+            self.write(KEEP_STARTS, values![gates, until]);
+        }
+    }
+}
+
+/// Returns the keys that a job of a lane has, as stored; `None` if they do not matter.
+fn keys_of(lane: &Lane) -> Option<String> {
+    lane.number.and_then(|_| codec::keys_text(&lane.keys))
+}
+
+/// Reads stretches for the next page.
+fn lanes_of(stretches: &[Stretch], walk: &Walk) -> Statement {
+    let (mut numbers, mut classes) = (Vec::new(), Vec::new());
+    let (mut after, mut upto) = (Vec::new(), Vec::new());
+    for (nth, stretch) in (0_i64..).zip(stretches) {
+        numbers.push(nth);
+        classes.push(stretch.class.0);
+        after.push(stretch.after);
+        upto.push(stretch.upto);
+    }
+    let most = i32::try_from(walk.page().unwrap_or(0)).unwrap_or(i32::MAX);
+    Statement::new(LANES, values![numbers, classes, after, upto, most])
+}

@@ -1,0 +1,192 @@
+//! Which lanes of a class a claim looks at, and in what order.
+//!
+//! ```text
+//! lanes of the first jobs of the class ────────┐ priority and age decide among these
+//! lanes from a random one on, page by page ────┴▶ looked at, each once
+//! ```
+//!
+//! The random place differs from claim to claim, so that each lane is looked at in the end, however
+//! many there are.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use crate::command::ClassId;
+
+/// How many lanes of a class each page of a claim has. There are further ones only while the claim
+/// is short, and there are lanes that it has not looked at.
+const PAGES: [u32; 3] = [32, 96, 384];
+
+/// How many of the first jobs of a class a claim looks at for their lanes.
+pub const FRONT_JOBS: u32 = 256;
+
+/// Returns how many lanes of the first jobs of a class are looked at by a claim of `wanted` jobs.
+#[must_use]
+pub fn front_lanes(wanted: usize) -> u32 {
+    u32::try_from(wanted.clamp(32, 128)).unwrap_or(32)
+}
+
+/// Lanes of a class that a store reads next: after `after`, up to `upto`, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// The class.
+    pub class: ClassId,
+    /// The lane before the first.
+    pub after: i64,
+    /// The last one that may belong to it.
+    pub upto: i64,
+}
+
+/// The way of a claim through the lanes of its classes.
+#[derive(Debug)]
+pub struct Walk {
+    page: usize,
+    /// What is left of each class, from where to where; nothing if all was looked at.
+    left: BTreeMap<ClassId, VecDeque<(i64, i64)>>,
+    seen: HashSet<(ClassId, i64)>,
+}
+
+impl Walk {
+    /// Begins behind a lane, and goes on from the first one after the last.
+    #[must_use]
+    pub fn new(classes: impl IntoIterator<Item = ClassId>, start: i64) -> Self {
+        let all = || VecDeque::from([(start, i64::MAX), (0, start)]);
+        let left = classes.into_iter().map(|class| (class, all())).collect();
+        Self { page: 0, left, seen: HashSet::new() }
+    }
+
+    /// Returns how many lanes of each stretch are read for the next page; `None` after the last.
+    #[must_use]
+    pub fn page(&self) -> Option<u32> {
+        PAGES.get(self.page).copied()
+    }
+
+    /// Returns what to read for the next page: of each class what is left up to the last lane, and
+    /// from the first one on.
+    #[must_use]
+    pub fn next(&self) -> Vec<Stretch> {
+        let mut next = Vec::new();
+        for (class, left) in &self.left {
+            let stretch = |(after, upto): &(i64, i64)| Stretch {
+                class: *class,
+                after: *after,
+                upto: *upto,
+            };
+            next.extend(left.iter().map(stretch));
+        }
+        next
+    }
+
+    /// Leaves the other classes out: their queues are paused.
+    pub fn retain(&mut self, classes: &[ClassId]) {
+        self.left.retain(|class, _| classes.contains(class));
+    }
+
+    /// Takes a lane of the first jobs; returns whether it was not looked at yet.
+    pub fn look_at(&mut self, class: ClassId, lane: i64) -> bool {
+        self.seen.insert((class, lane))
+    }
+
+    /// Takes what was read of the stretches, in order, and returns those lanes of it that belong to
+    /// the page and were not looked at yet.
+    pub fn take(&mut self, stretches: &[Stretch], read: &[Vec<i64>]) -> Vec<(ClassId, i64)> {
+        let max = usize::try_from(self.page().unwrap_or(0)).unwrap_or(0);
+        let mut lanes = Vec::new();
+        for (class, left) in &mut self.left {
+            let of_class = stretches.iter().zip(read).filter(|(of, _)| of.class == *class);
+            let mut taken = 0;
+            for (_, numbers) in of_class {
+                let part = numbers.get(..numbers.len().min(max - taken)).unwrap_or_default();
+                taken += part.len();
+                lanes.extend(part.iter().map(|lane| (*class, *lane)));
+                if part.len() == numbers.len() && numbers.len() < max {
+                    left.pop_front();
+                    continue;
+                }
+                if let (Some(last), Some((after, _))) = (part.last(), left.front_mut()) {
+                    *after = *last;
+                }
+                break;
+            }
+        }
+        self.page += 1;
+        lanes.retain(|lane| self.seen.insert(*lane));
+        lanes
+    }
+
+    /// Whether all lanes of a class were looked at.
+    #[must_use]
+    pub fn is_done_with(&self, class: ClassId) -> bool {
+        self.left.get(&class).is_none_or(VecDeque::is_empty)
+    }
+
+    /// Whether there is nothing more to look at, or the last page was.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.page().is_none() || self.left.values().all(VecDeque::is_empty)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLASS: ClassId = ClassId(7);
+
+    /// Reads as a store does.
+    fn read(lanes: &[i64], of: Stretch, max: u32) -> Vec<i64> {
+        let within = lanes.iter().copied().filter(|lane| *lane > of.after && *lane <= of.upto);
+        within.take(usize::try_from(max).unwrap()).collect()
+    }
+
+    fn pages(lanes: &[i64], start: i64) -> (Walk, Vec<Vec<i64>>) {
+        let mut walk = Walk::new([CLASS], start);
+        let mut pages = Vec::new();
+        while let Some(max) = walk.page().filter(|_| !walk.is_over()) {
+            let next = walk.next();
+            let found: Vec<Vec<i64>> = next.iter().map(|of| read(lanes, *of, max)).collect();
+            pages.push(walk.take(&next, &found).into_iter().map(|(_, lane)| lane).collect());
+        }
+        (walk, pages)
+    }
+
+    #[test]
+    fn few_lanes_are_one_page_from_any_place_on() {
+        let (walk, found) = pages(&[10, 20, 30], 15);
+        assert_eq!(found, [[20, 30, 10]]);
+        assert!(walk.is_done_with(CLASS));
+        for start in [0, 30, 31, i64::MAX] {
+            assert_eq!(pages(&[10, 20, 30], start).1, [[10, 20, 30]]);
+        }
+        assert_eq!(pages(&[], 5).1, [Vec::<i64>::new()]);
+    }
+
+    #[test]
+    fn each_lane_is_looked_at_once_and_that_there_are_more_is_known() {
+        for count in [31, 32, 33, 127, 128, 129, 400] {
+            let lanes: Vec<i64> = (1..=count).collect();
+            for start in [0, 1, 16, count / 2, count, count + 1] {
+                let (walk, found) = pages(&lanes, start);
+                let mut all = found.concat();
+                all.sort_unstable();
+                assert_eq!(all, lanes, "{count} from {start}: {found:?}");
+                assert!(walk.is_done_with(CLASS), "{count} from {start}");
+            }
+        }
+        let lanes: Vec<i64> = (1..=2_000).collect();
+        let (walk, found) = pages(&lanes, 1_900);
+        assert!(!walk.is_done_with(CLASS) && walk.is_over());
+        let all: HashSet<i64> = found.concat().into_iter().collect();
+        assert_eq!(all.len(), found.concat().len());
+        assert!(all.len() >= 32 + 96, "{}", all.len());
+    }
+
+    #[test]
+    fn lane_of_the_first_jobs_is_not_looked_at_again() {
+        let mut walk = Walk::new([CLASS], 0);
+        assert!(walk.look_at(CLASS, 2) && !walk.look_at(CLASS, 2));
+        let next = walk.next();
+        let found: Vec<Vec<i64>> = next.iter().map(|of| read(&[1, 2, 3], *of, 32)).collect();
+        assert_eq!(walk.take(&next, &found), [(CLASS, 1), (CLASS, 3)]);
+        assert!(walk.is_over());
+    }
+}

@@ -42,18 +42,30 @@ const HELD_LEFT: &str = "with old as materialized (
          order by h.gate, h.server limit $3 for update skip locked)
      delete from gate_held where ctid = any(array(select place from old)) returning gate, n";
 
-/// Rows that say nothing. Those that a batch is changing are locked.
+/// Rows of gates that count nothing: those of one server, or of several of which one counted the
+/// starts and another the ends. A gate of which a batch is changing a row stays.
 const HELD_NONE: &str = "with none as materialized (
-         select h.ctid as place from gate_held h
-         where h.n = 0 order by h.gate, h.server limit $1 for update skip locked)
-     delete from gate_held where ctid = any(array(select place from none))";
+         select h.gate from gate_held h group by h.gate having sum(h.n) = 0
+         order by h.gate limit $1),
+     locked as materialized (
+         select h.ctid as place, h.gate, h.n from gate_held h
+         where h.gate = any(array(select gate from none))
+         order by h.gate, h.server for update skip locked),
+     whole as (
+         select l.gate, array_agg(l.place) as places from locked l group by l.gate
+         having sum(l.n) = 0
+             and count(*) = (select count(*) from gate_held h where h.gate = l.gate))
+     delete from gate_held
+     where ctid = any(array(select place from whole cross join lateral unnest(places) place))
+     returning gate";
 
 /// Gates that count nothing, and of which the rate is not used any more. A claim makes them again.
 const UNUSED_GATES: &str = "with unused as materialized (
          select g.ctid as place from gate g
          where g.used_until < $1 and not exists (select 1 from gate_held h where h.gate = g.id)
          order by g.id limit $2 for update skip locked)
-     delete from gate where ctid = any(array(select place from unused))";
+     delete from gate where ctid = any(array(select place from unused))
+     returning 1";
 
 /// How long a server is silent before its rows are taken over.
 const SILENT_MS: i64 = 60 * 60 * 1000;
@@ -142,8 +154,9 @@ impl Tx<'_> {
         Ok(false)
     }
 
-    /// Takes over what servers that are gone have counted, and deletes gates that are not in use.
-    pub(super) async fn prune_gates(&mut self, limit: i64) -> Result<(), Failure> {
+    /// Takes over what servers that are gone have counted, and deletes gates that are not in use;
+    /// returns how many of either at most.
+    pub(super) async fn prune_gates(&mut self, limit: i64) -> Result<usize, Failure> {
         let now = self.context.now.0;
         // A gate that a claim of this batch uses is in use.
         if let Some(changes) = self.gate_changes(self.server) {
@@ -159,7 +172,7 @@ impl Tx<'_> {
         for row in read.first().map_or(&[][..], Vec::as_slice) {
             self.outbox.gates.taken_over(GateId(get(row, 0)?), get(row, 1)?);
         }
-        Ok(())
+        Ok(read.iter().map(Vec::len).max().unwrap_or(0))
     }
 
     /// Loads a limit and counts all. Until the batch ends, no claim is made by limits.

@@ -88,7 +88,7 @@ impl Tx<'_> {
             self.delete_jobs(&seqs);
         }
         let tallies = self.take_tallies_over(limit).await?;
-        self.prune_gates(limit).await?;
+        let gates = self.prune_gates(limit).await?;
         // Each server that writes changes its own row all the time.
         let gone = before.min(self.context.now.0 - DAY_MS);
         self.write("delete from server_batch where at < $1", values![gone]);
@@ -111,7 +111,7 @@ impl Tx<'_> {
             jobs: u32::try_from(seqs.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
             classes,
-            more: [keys.len(), looked, workers.len(), tallies]
+            more: [keys.len(), looked, workers.len(), tallies, gates]
                 .into_iter()
                 .any(|count| reached(count, limit)),
         })

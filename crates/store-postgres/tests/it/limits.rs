@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use outlast_cluster::Database;
 use outlast_core::limit::Scope;
-use outlast_store::command::ReportedOutcome;
+use outlast_core::time::{Span, Timestamp};
+use outlast_store::command::{
+    LeadershipFence, LeadershipRequest, Prune, RETENTION, ReportedOutcome,
+};
 use outlast_store::reply::Claims;
 use outlast_store::{Command, Reply};
 
@@ -66,8 +69,10 @@ fn claim_waits_for_no_gate_that_another_server_is_making() {
         let waits = "select count(*) from pg_stat_activity where wait_event = 'advisory'";
         while number(&client, waits).await == 0 {}
         let began = Instant::now();
-        let busy = tokio::time::timeout(Duration::from_secs(5), b.try_apply(vec![other]));
-        let answered = tokio::spawn(async move { busy.await.unwrap().unwrap().replies });
+        let answered = tokio::spawn(async move {
+            let claiming = tokio::time::timeout(Duration::from_secs(5), b.try_apply(vec![other]));
+            claiming.await.unwrap().unwrap().replies
+        });
         // It takes the job of the other tenant, and waits for our lock only when it commits that.
         while number(&client, waits).await < 2 && !answered.is_finished() {}
         let took = began.elapsed();
@@ -139,5 +144,46 @@ fn servers_together_keep_to_limits_and_count_right() {
                  except select gate, sum(n)::bigint from gate_held group by gate)) d";
         assert_eq!(number(&client, wrong).await, 0, "gates that count wrong");
         check_places(&client).await;
+    });
+}
+
+/// One server counts the starts, the other the ends.
+#[test]
+fn gates_of_attempts_that_end_at_another_server_are_forgotten() {
+    const TENANTS: usize = 50;
+    let database = Database::new().unwrap();
+    run(async {
+        let (a, b) = (Server::open(&database.url).await, Server::open(&database.url).await);
+        let (worker, client) = (a.worker().await, sql(&database.url).await);
+        a.one(per_tenant(1)).await;
+        let jobs = (0..=TENANTS).map(|n| of_tenant(&format!("t{n}"))).collect();
+        a.one(Command::EnqueueAll(jobs)).await;
+        let mut claimed = a.claim(worker, 100).await;
+        let running = claimed.remove(7);
+        let ends = claimed
+            .iter()
+            .map(|ended| finish(worker, ended.job.id, ended.epoch, ReportedOutcome::Completed));
+        b.apply(ends.collect()).await;
+        assert_eq!(number(&client, "select count(*) from gate_held").await, 101);
+        let hold = Some(Span::from_secs(60));
+        let leading = LeadershipRequest { name: RETENTION.to_owned(), holder: b.id, hold };
+        let Reply::Leadership(Ok(leading)) = b.one(Command::Leadership(leading)).await else {
+            panic!("another server leads")
+        };
+        let leadership =
+            LeadershipFence { name: RETENTION.to_owned(), holder: b.id, epoch: leading.epoch };
+        let prune = Prune {
+            leadership,
+            finished_before: Timestamp(0),
+            workers_before: Timestamp(0),
+            limit: 100,
+            from_start: true,
+        };
+        b.one(Command::Prune(prune)).await;
+        assert_eq!(number(&client, "select count(*) from gate").await, 1);
+        assert_eq!(number(&client, "select sum(n)::bigint from gate_held").await, 1);
+        let end = finish(worker, running.job.id, running.epoch, ReportedOutcome::Completed);
+        b.one(end).await;
+        assert_eq!(number(&client, "select sum(n)::bigint from gate_held").await, 0);
     });
 }

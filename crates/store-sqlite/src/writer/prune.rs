@@ -78,7 +78,7 @@ impl Tx<'_> {
         )?;
         self.keep_gates()?;
         // Gates that count nothing, and of which the rate is not used any more.
-        self.execute(
+        let gates = self.execute(
             "delete from gate where id in (
                  select id from gate where in_flight = 0 and used_until < ?1 limit ?2)",
             (prune_now, limit),
@@ -92,7 +92,7 @@ impl Tx<'_> {
             jobs: u32::try_from(old.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers).unwrap_or(u32::MAX),
             classes,
-            more: [looked, workers, events, keys].into_iter().any(|count| reached(count, limit)),
+            more: [looked, workers, events, keys, gates].into_iter().any(|count| reached(count, limit)),
         })
     }
 

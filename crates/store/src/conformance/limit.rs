@@ -41,6 +41,7 @@ cases![
     limited_jobs_go_in_the_order_of_the_others,
     gates_that_are_not_in_use_are_forgotten_and_others_are_not,
     gate_of_a_claim_of_the_same_batch_is_in_use,
+    prune_says_that_there_are_more_gates_to_forget,
     expired_jobs_at_the_front_of_a_lane_hold_up_no_others,
 ];
 
@@ -563,6 +564,29 @@ fn gates_that_are_not_in_use_are_forgotten_and_others_are_not<H: Harness>(
         world.prune(Timestamp(now.0 - 1_000_000));
     }
     assert_eq!(world.grab_ids(hand, 10), [rated[1]]);
+}
+
+fn prune_says_that_there_are_more_gates_to_forget<H: Harness>(world: &mut World<'_, H>) {
+    world.limit(per_tenant(1));
+    let hand = world.worker();
+    let jobs: Vec<JobId> = (0..150).map(|n| world.of_tenant(&format!("t{n}"))).collect();
+    let claims = world.grab(hand, 150);
+    assert_eq!(claims.jobs.len(), jobs.len());
+    let gates = claims.jobs.iter().map(|claimed| {
+        let subject = Subject { queue: "default", job_type: "work", keys: &claimed.job.keys };
+        per_tenant(1).gate_of(subject).unwrap().id()
+    });
+    let gates: Vec<GateId> = gates.collect();
+    for claimed in &claims.jobs {
+        world.finish(claimed, hand, ReportedOutcome::Completed).unwrap();
+    }
+    let before = Timestamp(world.now().0 - 1_000_000);
+    let mut prunes = 1;
+    while world.prune(before).more {
+        prunes += 1;
+    }
+    assert!((2..10).contains(&prunes), "{prunes}");
+    assert_eq!(world.ask(world.store().gate_states(gates)), []);
 }
 
 fn expired_jobs_at_the_front_of_a_lane_hold_up_no_others<H: Harness>(world: &mut World<'_, H>) {

@@ -89,6 +89,20 @@ impl Tables {
         !gates.is_empty()
     }
 
+    /// Forgets gates that count nothing, and of which the rate is not used any more; returns how
+    /// many.
+    pub(super) fn prune_gates(&mut self, limit: usize, now: Timestamp) -> usize {
+        let is_unused = |row: &GateRow| {
+            row.record.in_flight == 0 && row.record.used_until < now.0.saturating_mul(1000)
+        };
+        let unused = self.gates.iter().filter(|(_, row)| is_unused(row)).map(|(id, _)| *id);
+        let unused: Vec<GateId> = unused.take(limit).collect();
+        for gate in &unused {
+            self.gates.remove(gate);
+        }
+        unused.len()
+    }
+
     pub(super) fn gates_of(&self, query: &GateQuery) -> Vec<GateRecord> {
         let of_limit = self.gates.values().filter(|row| row.limit == query.name);
         let held = of_limit.filter(|row| row.record.in_flight > 0);

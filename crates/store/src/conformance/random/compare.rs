@@ -14,7 +14,7 @@ use crate::limit::GateQuery;
 use crate::model::ModelStore;
 use crate::query::{JobPage, JobQuery, LogQuery, Page};
 use crate::record::WorkerBrief;
-use crate::reply::{Applied, Reply};
+use crate::reply::{Applied, Pruned, Reply};
 use crate::store::Store;
 
 fn same<T: PartialEq + Debug>(what: &str, model: &T, store: &T) -> Result<(), String> {
@@ -34,6 +34,10 @@ pub(super) fn replies(batch: &Batch, model: &Applied, store: &Applied) -> Result
             // A store says of a class that it is blocked as far as it looked.
             (Reply::Claimed(Ok(model)), Reply::Claimed(Ok(store))) => {
                 same(&name, &model.jobs, &store.jobs)?;
+            }
+            // Whether there is more depends on gates too, and a store may keep them for longer.
+            (Reply::Pruned(Ok(model)), Reply::Pruned(Ok(store))) => {
+                same(&name, &Pruned { more: store.more, ..*model }, store)?;
             }
             (model, store) => same(&name, model, store)?,
         }

@@ -25,17 +25,22 @@ pub struct LimitName(String);
 /// A text is no name of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no name of a limit: it has 1 to {NAME_BYTES_MAX} characters out of a-z, 0-9, _ . -"
+    "{0:?} is no name of a limit: it has 1 to {NAME_BYTES_MAX} characters out of a-z, 0-9, _ . -, and \
+     is neither . nor .."
 )]
 pub struct LimitNameError(String);
 
 impl LimitName {
-    /// Checks a name.
+    /// Checks a name. It is part of a URL, from which clients take `.` and `..` away.
     ///
     /// # Errors
     /// Returns what a name may consist of.
     pub fn new(name: &str) -> Result<Self, LimitNameError> {
-        if is_name(name) { Ok(Self(name.to_owned())) } else { Err(LimitNameError(name.to_owned())) }
+        if is_name(name) && !matches!(name, "." | "..") {
+            Ok(Self(name.to_owned()))
+        } else {
+            Err(LimitNameError(name.to_owned()))
+        }
     }
 
     /// Returns the text.
@@ -242,7 +247,11 @@ mod tests {
 
     #[test]
     fn name_of_a_limit_is_checked() {
-        assert!(LimitName::new("tenant_1.x-y").is_ok());
+        assert!(LimitName::new("tenant_1.x-y").is_ok() && LimitName::new("...").is_ok());
+        for dots in [".", ".."] {
+            let refused = LimitName::new(dots).unwrap_err().to_string();
+            assert!(refused.ends_with("and is neither . nor .."), "{refused}");
+        }
         let refused = LimitName::new("Tenant").unwrap_err().to_string();
         assert!(refused.contains("\"Tenant\" is no name of a limit"), "{refused}");
     }

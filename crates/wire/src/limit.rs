@@ -48,7 +48,9 @@ pub fn read(name: LimitName, body: &[u8]) -> Result<Limit, Fault> {
 /// # Errors
 /// Returns what it may consist of.
 pub fn name(text: &str) -> Result<LimitName, Fault> {
-    LimitName::new(text).map_err(|_not| Fault::field("name", name_problem()))
+    LimitName::new(text).map_err(|_not| {
+        Fault::field("name", format!("{}, and be neither `.` nor `..`", name_problem()))
+    })
 }
 
 fn scope(kind: Option<&str>, of: Option<&str>) -> Result<Scope, Fault> {

@@ -224,7 +224,12 @@ impl<'a> InUse<'a> {
             }
             None => {
                 let query = GateQuery { name: limit.name.clone(), limit: SHOWN_MAX };
-                store.gates(query).await?
+                let mut found = store.gates(query).await?;
+                // Others are of a limit that had this name before.
+                found.retain(|gate| {
+                    GateOf { limit, value: gate.value.as_deref() }.id() == gate.id
+                });
+                found
             }
         };
         let mut gates = Vec::with_capacity(found.len());

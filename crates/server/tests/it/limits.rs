@@ -57,6 +57,19 @@ async fn limit_is_set_shown_replaced_and_removed() {
 }
 
 #[tokio::test]
+async fn limit_on_another_key_shows_nothing_of_the_one_before() {
+    let api = Api::start();
+    let on = |key: &str| json!({"scope": "key", "of": key, "concurrency": 5});
+    set(&api, "busy", on("tenant")).await.expect(201);
+    let job = api.enqueue(json!({"keys": {"tenant": "42", "account": "7"}})).await;
+    assert_eq!(api.fetch("w").await["id"], json!(job));
+    let used = show(&api, "busy").await["in_use"].clone();
+    assert_eq!((&used[0]["value"], &used[0]["in_flight"]), (&json!("42"), &json!(1)));
+    set(&api, "busy", on("account")).await.expect(200);
+    assert_eq!(show(&api, "busy").await["in_use"], json!([]));
+}
+
+#[tokio::test]
 async fn who_set_and_removed_a_limit_is_recorded() {
     let api = Api::start();
     set(&api, "a", json!({"scope": "type", "of": "t", "rate": "1/1s"})).await.expect(201);

@@ -88,6 +88,14 @@ fn limit_is_read_from_a_body() {
 }
 
 #[test]
+fn name_that_clients_take_out_of_a_url_is_refused() {
+    for dots in [".", ".."] {
+        let refused = outlast_wire::limit::name(dots).expect_err("it is no name").to_string();
+        assert!(refused.ends_with("and be neither `.` nor `..`"), "{refused}");
+    }
+}
+
+#[test]
 fn refusal_says_what_would_be_right() {
     for (body, expected) in [
         (

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 const EXPECTED: &str = "a list of limits such as {name: tenant, key: tenant, concurrency: 5}: each \
                         with a name, one of queue, type and key, and concurrency or rate or both";
-const NAME: &str = "right: a limit's name has 1 to 64 characters out of a-z, 0-9, `_`, `.` and `-`";
+const NAME: &str = "right: a limit's name has 1 to 64 characters out of a-z, 0-9, `_`, `.` and \
+                    `-`, and is neither `.` nor `..`";
 const _: () = assert!(NAME_BYTES_MAX == 64, "the text above");
 const OF: &str = "right: a limit is on a queue, a type or a key that jobs can have; their names \
                   have lower-case letters, digits, `_`, `.` and `-`";

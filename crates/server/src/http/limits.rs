@@ -226,9 +226,7 @@ impl<'a> InUse<'a> {
                 let query = GateQuery { name: limit.name.clone(), limit: SHOWN_MAX };
                 let mut found = store.gates(query).await?;
                 // Others are of a limit that had this name before.
-                found.retain(|gate| {
-                    GateOf { limit, value: gate.value.as_deref() }.id() == gate.id
-                });
+                found.retain(|gate| GateOf { limit, value: gate.value.as_deref() }.id() == gate.id);
                 found
             }
         };

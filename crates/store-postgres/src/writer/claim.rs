@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use outlast_core::limit::GateId;
 use outlast_store::StoreError;
-use outlast_store::apply::claim::{ActiveRow, Candidate, may_claim, plain_may_claim, take};
+use outlast_store::apply::claim::{Candidate, may_claim, plain_may_claim, take};
 use outlast_store::apply::limit::Lane;
 use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, Command};
 use outlast_store::reply::{ClaimRefusal, Claimed, Claims, Reply};
@@ -16,9 +16,8 @@ use tokio_postgres::Row;
 
 use crate::connection::{Statement, values};
 use crate::failure::{Conflict, Failure};
-use crate::row::{self, STORED, get, int, int4, stored_columns, text};
+use crate::row::{self, STORED, get, stored_columns, text};
 use crate::writer::Tx;
-use crate::writer::write_set;
 
 /// Takes the best rows. The rows of `ready` are found by their place in the table once they
 /// are locked: no plan can mistake how many there are.
@@ -37,7 +36,7 @@ macro_rules! take {
                  g.losses, g.interruptions, g.since,
                  case when g.epoch > 0
                      then (select k.bytes from checkpoint k where k.seq = g.seq) end,
-                 (select n from limit_version)
+                 (select n from limit_version), g.lane
              from gone g join job_row j on j.seq = g.seq
              order by g.rank, g.seq"
         )
@@ -579,26 +578,6 @@ impl Tx<'_> {
         self.seen.fresh.extend(taken.loaded());
         self.note_active(&taken.active);
         Ok(Some(taken.claimed))
-    }
-
-    fn note_active(&mut self, row: &ActiveRow) {
-        self.write_set.active.push(write_set::ActiveRow {
-            seq: row.seq,
-            epoch: int(row.counters.epoch.0),
-            life: int4(row.counters.life.get()),
-            failures: int4(row.counters.spent.failures),
-            losses: int4(row.counters.spent.losses),
-            interruptions: int4(row.counters.spent.interruptions),
-            isolated: row.isolated,
-            worker: row.worker.map(|worker| worker.0),
-            plain: row.plain.as_deref().map(text),
-            claimed: row.claimed.0,
-            started: row.started.map(|at| at.0),
-            visible_until: row.visible_until.map(|at| at.0),
-            visibility_ms: row::span(row.visibility),
-            deadline: row.deadline.map(|at| at.0),
-            gates: row::gates_text(&row.gates),
-        });
     }
 }
 

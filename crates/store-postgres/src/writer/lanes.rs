@@ -165,10 +165,13 @@ impl Tx<'_> {
         let max = usize::try_from(wanted).unwrap_or(0);
         let mut look = self.look(classes, max).await?;
         let mut taken = TakenByLimits::default();
-        let Some(mut lanes) = self.first_lanes(&mut look).await? else {
+        let Some([mut lanes, mut rest]) = self.first_lanes(&mut look).await? else {
             // Someone is changing the limits.
             return Ok(TakenByLimits { passed_over: classes.to_vec(), ..taken });
         };
+        if lanes.is_empty() {
+            lanes.append(&mut rest);
+        }
         let (mut looked, mut stops) = (Vec::new(), Vec::new());
         loop {
             let still = max.saturating_sub(taken.rows.len());
@@ -183,18 +186,20 @@ impl Tx<'_> {
             }
             stops.extend(chosen.stops);
             looked.append(&mut lanes);
-            if taken.rows.len() >= max || look.walk.is_over() {
+            if taken.rows.len() >= max || (rest.is_empty() && look.walk.is_over()) {
                 break;
             }
-            lanes = self.next_lanes(&mut look).await?;
+            lanes = match rest.is_empty() {
+                true => self.next_lanes(&mut look).await?,
+                false => std::mem::take(&mut rest),
+            };
         }
         if taken.rows.len() >= max {
             taken.passed_over.clear();
             return Ok(taken);
         }
         let chosen = Chosen { stops, ..Chosen::default() };
-        let (passed_over, blocked) =
-            chosen.left(&looked, |class| !look.walk.is_done_with(class));
+        let (passed_over, blocked) = chosen.left(&looked, |class| !look.walk.is_done_with(class));
         taken.passed_over.extend(passed_over);
         taken.passed_over.sort_unstable();
         taken.passed_over.dedup();
@@ -220,8 +225,12 @@ impl Tx<'_> {
         Ok(Look { limits, classes, apart, walk, wanted })
     }
 
-    /// Returns the lanes of the first page; `None` while the limits are being changed.
-    async fn first_lanes(&mut self, look: &mut Look<'_>) -> Result<Option<Vec<Lane>>, Failure> {
+    /// Returns the lanes of the first jobs, and those of the first page, which are looked at if these
+    /// are not enough; `None` while the limits are being changed.
+    async fn first_lanes(
+        &mut self,
+        look: &mut Look<'_>,
+    ) -> Result<Option<[Vec<Lane>; 2]>, Failure> {
         let ids: Vec<i64> = look.classes.iter().map(|class| class.0).collect();
         let mut statements = vec![
             Statement::new(VERSION_SHARED, values![LOCK]),
@@ -254,10 +263,13 @@ impl Tx<'_> {
                 lanes.push(self.lane(look, (class, number), get(row, 2)?)?);
             }
         }
-        lanes.extend(self.page(look, &stretches, rows(3))?);
+        let mut rest = self.page(look, &stretches, rows(3))?;
         lanes.retain(|lane| open.contains(&lane.class));
+        rest.retain(|lane| open.contains(&lane.class));
         look.walk.retain(&open);
-        Ok(Some(lanes))
+        // Shares are fair among all that are looked at.
+        lanes.extend(rest.extract_if(.., |lane| lane.share.is_some()));
+        Ok(Some([lanes, rest]))
     }
 
     async fn next_lanes(&mut self, look: &mut Look<'_>) -> Result<Vec<Lane>, Failure> {
@@ -397,6 +409,7 @@ impl Tx<'_> {
             of.insert(head.seq, lane);
         }
         let (mut whole, mut numbers, mut with, mut counts) = (vec![], vec![], vec![], vec![]);
+        let mut free_of: HashMap<(ClassId, Option<i64>), &Lane> = HashMap::new();
         let mut short: BTreeMap<ClassId, i64> = BTreeMap::new();
         for (lane, count) in free {
             let Some(lane) = lanes.get(lane) else { continue };
@@ -404,16 +417,22 @@ impl Tx<'_> {
             numbers.push(lane.number);
             with.push(keys_of(lane));
             counts.push(count);
+            free_of.insert((lane.class, lane.number), lane);
             *short.entry(lane.class).or_default() += count;
         }
         let at = self.context.now.0;
         let values = values![classes, ranks, seqs, keys, at, whole, numbers, with, counts];
         for row in self.query(TAKE_CHOSEN, values).await? {
-            let seq: i64 = get(&row, 0)?;
-            if let Some(lane) = of.remove(&seq) {
+            let (seq, class) = (get(&row, 0)?, ClassId(get(&row, STORED)?));
+            let gated = of.remove(&seq);
+            let number: i64 = get(&row, STORED + 10)?;
+            let free = || free_of.get(&(class, Some(number))).or(free_of.get(&(class, None)));
+            if let Some(lane) = gated.or_else(|| free().copied()) {
                 self.gates.started(lane, now);
+                self.shares.claimed(lane, (get(&row, STORED + 1)?, seq), self.context.now);
                 taken.lanes.insert(seq, lane.clone());
-            } else if let Some(short) = short.get_mut(&ClassId(get(&row, STORED)?)) {
+            }
+            if let Some(short) = short.get_mut(&class).filter(|_| gated.is_none()) {
                 *short -= 1;
             }
             taken.rows.push(row);
@@ -432,7 +451,8 @@ impl Tx<'_> {
         count: i64,
         taken: &mut TakenByLimits,
     ) -> Result<(), Failure> {
-        let is_free = |lane: &&Lane| lane.gates.is_empty() && lane.number.is_none();
+        let is_free =
+            |lane: &&Lane| lane.gates.is_empty() && lane.number.is_none() && lane.share.is_none();
         let classes: Vec<ClassId> = lanes.iter().filter(is_free).map(|lane| lane.class).collect();
         if count > 0 && !classes.is_empty() {
             let statement = self.take_of_classes(&classes, count);

@@ -4,6 +4,7 @@
 //! exactly one row: that is the compare-and-set. Then the job is put where it now belongs.
 
 use outlast_core::job::{DeadLetterReason, Holder, Job};
+use outlast_store::apply::claim::ActiveRow;
 use outlast_store::apply::loaded::{ActiveAttempt, Loaded, Location};
 use outlast_store::apply::step::{
     CheckpointChange, EndedAttempt, FinishedRow, Put, ReadyRow, Removal, Step, WaitingRow,
@@ -132,6 +133,27 @@ impl Tx<'_> {
             since: row.since.0,
             strand_ms: row::strand_ms(row.scheduled_timeout),
             expires: row.expires.map(|at| at.0),
+        });
+    }
+
+    /// Notes a job that was claimed.
+    pub(super) fn note_active(&mut self, row: &ActiveRow) {
+        self.write_set.active.push(write_set::ActiveRow {
+            seq: row.seq,
+            epoch: int(row.counters.epoch.0),
+            life: int4(row.counters.life.get()),
+            failures: int4(row.counters.spent.failures),
+            losses: int4(row.counters.spent.losses),
+            interruptions: int4(row.counters.spent.interruptions),
+            isolated: row.isolated,
+            worker: row.worker.map(|worker| worker.0),
+            plain: row.plain.as_deref().map(text),
+            claimed: row.claimed.0,
+            started: row.started.map(|at| at.0),
+            visible_until: row.visible_until.map(|at| at.0),
+            visibility_ms: row::span(row.visibility),
+            deadline: row.deadline.map(|at| at.0),
+            gates: row::gates_text(&row.gates),
         });
     }
 

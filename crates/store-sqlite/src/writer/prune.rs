@@ -92,7 +92,9 @@ impl Tx<'_> {
             jobs: u32::try_from(old.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers).unwrap_or(u32::MAX),
             classes,
-            more: [looked, workers, events, keys, gates].into_iter().any(|count| reached(count, limit)),
+            more: [looked, workers, events, keys, gates]
+                .into_iter()
+                .any(|count| reached(count, limit)),
         })
     }
 

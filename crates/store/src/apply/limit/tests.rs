@@ -127,7 +127,10 @@ fn class_opens_with_the_first_of_its_rates() {
     let chosen = gates.choose(&lanes, turns(&lanes, heads), 10, (&GateChanges::default(), NOW));
     assert_eq!(seqs(&chosen), Vec::<i64>::new());
     let until = Some(NOW.after(Span::from_secs(4)));
-    assert_eq!(chosen.left(&lanes, |_| false), (vec![], vec![Blocked { class: ClassId(1), until }]));
+    assert_eq!(
+        chosen.left(&lanes, |_| false),
+        (vec![], vec![Blocked { class: ClassId(1), until }])
+    );
 }
 
 #[test]

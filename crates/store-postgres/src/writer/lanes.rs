@@ -422,11 +422,17 @@ impl Tx<'_> {
         }
         let at = self.context.now.0;
         let values = values![classes, ranks, seqs, keys, at, whole, numbers, with, counts];
-        for row in self.query(TAKE_CHOSEN, values).await? {
+        let mut rows = self.query(TAKE_CHOSEN, values).await?;
+        let places = chosen.heads.iter().enumerate().map(|(nth, head)| (head.seq, nth));
+        let places: HashMap<i64, usize> = places.collect();
+        let place = |seq: i64| places.get(&seq).copied().unwrap_or(usize::MAX);
+        rows.sort_by_cached_key(|row| get(row, 0).map_or(usize::MAX, place));
+        for row in rows {
             let (seq, class) = (get(&row, 0)?, ClassId(get(&row, STORED)?));
             let gated = of.remove(&seq);
             let number: i64 = get(&row, STORED + 10)?;
-            let free = || free_of.get(&(class, Some(number))).or(free_of.get(&(class, None)));
+            let of_lane = free_of.get(&(class, Some(number)));
+            let free = || of_lane.or_else(|| free_of.get(&(class, None)));
             if let Some(lane) = gated.or_else(|| free().copied()) {
                 self.gates.started(lane, now);
                 self.shares.claimed(lane, (get(&row, STORED + 1)?, seq), self.context.now);

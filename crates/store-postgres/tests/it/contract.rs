@@ -106,6 +106,8 @@ families!(
     sweep,
     leadership,
     limit,
+    queue,
+    fair,
     read,
     events,
     durable,

@@ -92,6 +92,8 @@ families!(
     sweep,
     leadership,
     limit,
+    queue,
+    fair,
     read,
     events,
     durable,

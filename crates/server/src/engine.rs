@@ -76,6 +76,7 @@ use input::Input;
 use shared_state::SharedState;
 use wait_reason::Eligible;
 use wait_reason::limits::GatesInForce;
+use wait_reason::shares;
 pub use worker_order::WorkerOrder;
 
 /// The store counts as unreachable when it has taken no write for this long plus two check
@@ -431,8 +432,13 @@ impl Engine {
                 GatesInForce::default()
             }
         };
+        let waiting: Vec<&JobRecord> =
+            jobs.iter().zip(&limited).filter_map(|(job, limited)| limited.map(|_| job)).collect();
+        let mut turns = shares::turns(self.store().as_ref(), &waiting).await.unwrap_or_default();
         let limits = limited.into_iter().map(|job| gates.reason(job?));
-        let reason = |(limit, job): (Option<String>, _)| limit.or_else(|| self.waiting_reason(job));
+        let reason = |(limit, job): (Option<String>, &JobRecord)| {
+            limit.or_else(|| turns.remove(&job.job.id)).or_else(|| self.waiting_reason(job))
+        };
         limits.zip(jobs).map(reason).collect()
     }
 

@@ -14,8 +14,8 @@ use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::migration::SchemaStatus;
 use outlast_store::partitions::{Maintain, Maintained};
 use outlast_store::query::{
-    Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, OldestClaimable,
-    Page, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
+    AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
+    OldestClaimable, Page, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
 use outlast_store::queue::QueueRecord;
 use outlast_store::record::{
@@ -316,6 +316,10 @@ impl Store for PostgresStore {
 
     async fn claimable(&self, max: u32) -> Result<Vec<Claimable>, StoreError> {
         read::queue::claimable(&self.inner.background.get().await?, max).await
+    }
+
+    async fn ahead(&self, query: AheadQuery) -> Result<u64, StoreError> {
+        read::queue::ahead(&self.inner.readers.get().await?, &query).await
     }
 
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {

@@ -14,8 +14,8 @@ use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::migration::SchemaStatus;
 use outlast_store::query::{
-    Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, OldestClaimable,
-    Page, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
+    AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
+    OldestClaimable, Page, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
 use outlast_store::queue::QueueRecord;
 use outlast_store::record::{
@@ -254,6 +254,10 @@ impl Store for SqliteStore {
 
     async fn claimable(&self, max: u32) -> Result<Vec<Claimable>, StoreError> {
         self.read_in_background(move |db| read::queue::claimable(db, max)).await
+    }
+
+    async fn ahead(&self, query: AheadQuery) -> Result<u64, StoreError> {
+        self.read(move |db| read::queue::ahead(db, &query)).await
     }
 
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {

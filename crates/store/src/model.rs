@@ -41,8 +41,8 @@ use crate::event::{EventPage, EventQuery};
 use crate::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use crate::partitions::{Maintain, Maintained};
 use crate::query::{
-    Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, OldestClaimable,
-    Page, QueuePause, QueueStats, WorkerPage, WorkerQuery,
+    AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
+    OldestClaimable, Page, QueuePause, QueueStats, WorkerPage, WorkerQuery,
 };
 use crate::queue::QueueRecord;
 use crate::record::{
@@ -309,6 +309,10 @@ impl Store for ModelStore {
 
     async fn claimable(&self, max: u32) -> Result<Vec<Claimable>, StoreError> {
         Ok(self.open()?.claimable(max))
+    }
+
+    async fn ahead(&self, query: AheadQuery) -> Result<u64, StoreError> {
+        Ok(self.open()?.ahead(&query))
     }
 
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {

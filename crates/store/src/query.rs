@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
-use outlast_core::job::{DeadLetterReason, State};
+use outlast_core::job::{DeadLetterReason, State, Turn};
 use outlast_core::time::Timestamp;
 use uuid::Uuid;
 
+use crate::apply::loaded::rank;
 use crate::command::{ClassId, ClassKey, Stream};
 use crate::error::StoreError;
 use crate::record::{JobRecord, WorkerRecord};
@@ -185,6 +186,29 @@ pub struct Claimable {
     pub key: ClassKey,
     /// How many there are, as far as was counted; at least 1.
     pub count: u32,
+}
+
+/// Asks how many claimable jobs go before one, of its class and with its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AheadQuery {
+    /// The job.
+    pub job: JobId,
+    /// The class that it is claimed in.
+    pub class: ClassId,
+    /// Its lane in that class: [`outlast_core::keys::Keys::lane`].
+    pub lane: i64,
+    /// Its priority.
+    pub priority: i8,
+    /// Counting stops here.
+    pub max: u32,
+}
+
+impl AheadQuery {
+    /// Returns the rank that the job has, unless it goes in front of others of its priority.
+    #[must_use]
+    pub fn rank(&self) -> i64 {
+        rank(self.priority, Turn::InOrder)
+    }
 }
 
 /// The job of a class that has been claimable for longest.

@@ -17,8 +17,8 @@ use crate::event::{EventPage, EventQuery};
 use crate::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use crate::partitions::{Maintain, Maintained};
 use crate::query::{
-    Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery, OldestClaimable,
-    Page, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
+    AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
+    OldestClaimable, Page, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
 use crate::queue::QueueRecord;
 use crate::record::{
@@ -118,6 +118,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns the classes that have claimable jobs, and how many: counting stops at `max` of
     /// each. It takes as long as there are such classes, whatever others there are.
     async fn claimable(&self, max: u32) -> Result<Vec<Claimable>, StoreError>;
+
+    /// Returns how many claimable jobs go before one, of those with the same keys.
+    async fn ahead(&self, query: AheadQuery) -> Result<u64, StoreError>;
 
     /// Returns the job of each of these classes that has been claimable for longest. Where very
     /// many wait, it is looked for among those that are next in line at each priority. A class

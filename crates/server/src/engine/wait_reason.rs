@@ -1,6 +1,7 @@
 //! Why a job waits, in words that an operator can act on.
 
 pub(crate) mod limits;
+pub(crate) mod shares;
 
 use std::collections::BTreeMap;
 

@@ -59,3 +59,22 @@ async fn settings_that_are_wrong_say_what_would_be_right() {
     let error = api.get("/api/v1/queues/nosuch").await.refused(404, "not_found");
     assert_eq!(error["message"], "queue nosuch is not known");
 }
+
+#[tokio::test]
+async fn tenants_take_turns_and_a_job_says_how_many_go_before_it() {
+    let api = Api::start();
+    set(&api, "default", json!({"fair_by": "tenant"})).await.expect(200);
+    let mut jobs = Vec::new();
+    for tenant in ["a", "a", "a", "a", "b"] {
+        jobs.push(api.enqueue(json!({"options": {"keys": {"tenant": tenant}}})).await);
+    }
+    let first = api.fetch("w").await;
+    assert_eq!(first["id"], json!(jobs[0]));
+    let reason = async |job: &str| {
+        let path = format!("/api/v1/executions/{job}");
+        api.get(&path).await.expect(200)["data"]["waiting_reason"].clone()
+    };
+    assert_eq!(reason(&jobs[3]).await, "its turn: 2 before it in its share");
+    assert_eq!(reason(&jobs[4]).await, "its turn: first in its share");
+    assert_eq!(api.fetch("w").await["id"], json!(jobs[4]), "its tenant has had nothing yet");
+}

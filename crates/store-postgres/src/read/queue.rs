@@ -7,7 +7,8 @@ use outlast_core::job::State;
 use outlast_core::time::Timestamp;
 use outlast_store::command::ClassId;
 use outlast_store::query::{
-    Claimable, ClassBacklog, OldestClaimable, QueuePause, QueueStats, looked_at, queues_of,
+    AheadQuery, Claimable, ClassBacklog, OldestClaimable, QueuePause, QueueStats, looked_at,
+    queues_of,
 };
 use outlast_store::queue::QueueRecord;
 use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
@@ -79,6 +80,26 @@ pub(crate) async fn pauses(reader: &Reader) -> Result<Vec<QueuePause>, StoreErro
     let rows =
         reader.all("select name, paused from queue order by name collate \"C\"", &[]).await?;
     rows.iter().map(|row| Ok(QueuePause { name: get(row, 0)?, paused: get(row, 1)? })).collect()
+}
+
+/// Jobs without keys are the whole of their class.
+const AHEAD_OF_CLASS: &str = "select count(*) from (
+     select 1 from ready r where r.class = $1 and (r.rank, r.seq) <
+         ($2, (select j.seq from job_row j where j.id = $3)) limit $4) counted";
+
+const AHEAD_IN_LANE: &str = "select count(*) from (
+     select 1 from ready r where r.class = $1 and r.lane = $5 and r.lane <> 0
+         and (r.rank, r.seq) < ($2, (select j.seq from job_row j where j.id = $3)) limit $4) counted";
+
+pub(crate) async fn ahead(reader: &Reader, query: &AheadQuery) -> Result<u64, StoreError> {
+    let (rank, max) = (query.rank(), i64::from(query.max));
+    let (class, job, lane) = (query.class.0, query.job.0, query.lane);
+    let row = if lane == 0 {
+        reader.one(AHEAD_OF_CLASS, &[&class, &rank, &job, &max]).await?
+    } else {
+        reader.one(AHEAD_IN_LANE, &[&class, &rank, &job, &max, &lane]).await?
+    };
+    row.map_or(Ok(0), |row| row::count(&row, 0))
 }
 
 /// The settings of all queues.

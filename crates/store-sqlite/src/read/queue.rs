@@ -4,7 +4,8 @@ use outlast_core::job::State;
 use outlast_core::time::Timestamp;
 use outlast_store::command::ClassId;
 use outlast_store::query::{
-    Claimable, ClassBacklog, OldestClaimable, QueuePause, QueueStats, looked_at, queues_of,
+    AheadQuery, Claimable, ClassBacklog, OldestClaimable, QueuePause, QueueStats, looked_at,
+    queues_of,
 };
 use outlast_store::queue::QueueRecord;
 use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
@@ -70,6 +71,28 @@ pub(crate) fn pauses(db: &Connection) -> Result<Vec<QueuePause>, StoreError> {
         .query_map([], |row| Ok(QueuePause { name: row.get(0)?, paused: row.get(1)? }))
         .map_err(failed)?;
     rows.collect::<Result<_, _>>().map_err(failed)
+}
+
+/// Jobs without keys are the whole of their class.
+const AHEAD_OF_CLASS: &str = "select count(*) from (
+         select 1 from ready r where r.class = ?1 and (r.rank, r.seq) <
+             (?2, (select j.seq from job_row j where j.id = ?3)) limit ?4)";
+
+const AHEAD_IN_LANE: &str = "select count(*) from (
+         select 1 from ready r where r.class = ?1 and r.lane = ?5 and r.lane <> 0
+             and (r.rank, r.seq) < (?2, (select j.seq from job_row j where j.id = ?3)) limit ?4)";
+
+pub(crate) fn ahead(db: &Connection, query: &AheadQuery) -> Result<u64, StoreError> {
+    let id = query.job.0.as_bytes().as_slice();
+    let of_class = (query.class.0, query.rank(), id, query.max);
+    let count = |row: &rusqlite::Row<'_>| row.get(0);
+    if query.lane == 0 {
+        let mut select = db.prepare_cached(AHEAD_OF_CLASS).map_err(failed)?;
+        return select.query_row(of_class, count).map_err(failed);
+    }
+    let (class, rank, id, max) = of_class;
+    let mut select = db.prepare_cached(AHEAD_IN_LANE).map_err(failed)?;
+    select.query_row((class, rank, id, max, query.lane), count).map_err(failed)
 }
 
 /// The settings of all queues; of one if it is named.

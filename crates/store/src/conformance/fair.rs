@@ -11,6 +11,8 @@ use crate::command::ReportedOutcome;
 use crate::conformance::Harness;
 use crate::conformance::queue::fair_by;
 use crate::conformance::world::{Hand, World};
+use crate::query::AheadQuery;
+use crate::store::Store as _;
 
 cases![
     shares_take_turns_whatever_came_first,
@@ -22,6 +24,7 @@ cases![
     settings_act_at_once_on_jobs_that_are_stored,
     many_shares_all_have_their_turn,
     other_queues_keep_their_order,
+    job_knows_how_many_go_before_it_in_its_lane,
 ];
 
 const QUEUE: &str = "default";
@@ -170,4 +173,24 @@ fn other_queues_keep_their_order<H: Harness>(world: &mut World<'_, H>) {
     jobs.add(world, "b", 1);
     // The fair queue has the places of its jobs, whichever of them they go to.
     assert_eq!(jobs.claim(world, hand, 10), ["a", "b", "mail", "mail", "a"]);
+}
+
+fn job_knows_how_many_go_before_it_in_its_lane<H: Harness>(world: &mut World<'_, H>) {
+    let mut ids: BTreeMap<&str, Vec<JobId>> = BTreeMap::new();
+    for tenant in ["a", "b", "a", "", "a", "", "b"] {
+        let id = if tenant.is_empty() { world.add_plain() } else { world.of_tenant(tenant) };
+        ids.entry(tenant).or_default().push(id);
+    }
+    let ahead = |world: &World<'_, H>, job: JobId, max: u32| {
+        let stored = world.ask(world.store().job(job)).unwrap().job;
+        let (class, lane, priority) = (stored.class, stored.keys.lane(), stored.priority);
+        let query = AheadQuery { job, class, lane, priority, max };
+        world.ask(world.store().ahead(query))
+    };
+    for jobs in ids.values() {
+        let counts: Vec<u64> = jobs.iter().map(|job| ahead(world, *job, 100)).collect();
+        let expected: Vec<u64> = (0..).take(jobs.len()).collect();
+        assert_eq!(counts, expected);
+    }
+    assert_eq!(ahead(world, ids["a"][2], 1), 1, "counting stops");
 }

@@ -2,6 +2,7 @@
 
 mod events;
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -11,12 +12,13 @@ use outlast_core::job::{DeadLetterReason, Outcome, Place, State};
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::Liveness;
 
+use crate::apply::loaded::rank;
 use crate::command::{ClassId, ClassKey};
 use crate::error::StoreError;
 use crate::model::tables::{Row, Seq, Tables};
 use crate::query::{
-    Claimable, ClassBacklog, DeadLetter, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
-    OldestClaimable, Page, QueuePause, QueueStats, WorkerPage, WorkerQuery,
+    AheadQuery, Claimable, ClassBacklog, DeadLetter, DeadLetterPage, JobPage, JobQuery, LogPage,
+    LogQuery, OldestClaimable, Page, QueuePause, QueueStats, WorkerPage, WorkerQuery,
 };
 use crate::record::{
     AttemptRecord, HolderRecord, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
@@ -314,6 +316,18 @@ impl Tables {
         let pause =
             |(name, paused): (&String, &bool)| QueuePause { name: name.clone(), paused: *paused };
         self.paused.iter().map(pause).collect()
+    }
+
+    pub(super) fn ahead(&self, query: &AheadQuery) -> u64 {
+        let Some(own) = self.by_id.get(&query.job) else { return 0 };
+        let place = (query.rank(), *own);
+        let ready = self.ready.get(&query.class).into_iter().flatten();
+        let before = ready.filter(|(Reverse(priority), turn, seq)| {
+            let lane = self.rows.get(seq).map_or(0, |row| row.stored.keys.lane());
+            (rank(*priority, *turn), *seq) < place && lane == query.lane
+        });
+        let max = usize::try_from(query.max).unwrap_or(usize::MAX);
+        u64::try_from(before.take(max).count()).unwrap_or(u64::MAX)
     }
 
     pub(super) fn queues(&self) -> Vec<QueueStats> {

@@ -37,6 +37,8 @@ pub const LOG_BYTES_MAX: usize = 10 * 1024 * 1024;
 pub const LOG_REMARKS_BYTES_MAX: usize = 64 * 1024;
 /// Most jobs in one bulk enqueue: one request stays one bounded transaction.
 pub const BULK_JOBS_MAX: usize = 10_000;
+/// Most unique jobs of one request: each that replaces another is a round trip to the store.
+pub const BULK_UNIQUE_JOBS_MAX: usize = 1_000;
 /// Most jobs one fetch may take.
 pub const FETCH_JOBS_MAX: u32 = 1_000;
 /// Longest list page.

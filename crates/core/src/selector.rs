@@ -157,10 +157,22 @@ impl FromStr for Selector {
     type Err = SelectorError;
 
     fn from_str(text: &str) -> Result<Self, SelectorError> {
-        let mut parser = Parser { text, at: 0 };
         if text.len() > SELECTOR_BYTES_MAX {
-            return Err(parser.error(format!("more than {SELECTOR_BYTES_MAX} bytes")));
+            let why = format!("more than {SELECTOR_BYTES_MAX} bytes");
+            return Err(Parser { text, at: 0 }.error(why));
         }
+        Self::of_any_length(text)
+    }
+}
+
+impl Selector {
+    /// Reads a text of any length. What two selectors ask for together may be longer than
+    /// [`SELECTOR_BYTES_MAX`], and so may the canonical text of one that is not.
+    ///
+    /// # Errors
+    /// Returns what is wrong with it.
+    pub fn of_any_length(text: &str) -> Result<Self, SelectorError> {
+        let mut parser = Parser { text, at: 0 };
         let mut found = BTreeSet::new();
         parser.skip_spaces();
         while !parser.is_at_end() {

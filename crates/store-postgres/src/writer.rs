@@ -386,6 +386,7 @@ impl Writer {
         locked: bool,
     ) -> Result<Applied, Miss> {
         let hurries = self.hurries();
+        self.shares.begin_batch();
         let mut tx = Tx {
             connection,
             locks: Locks { hurries, hurry_until: &mut self.hurry_until },
@@ -417,7 +418,7 @@ impl Writer {
         let ended = std::mem::take(&mut tx.outbox.ended);
         let applied = tx.commit(batch.id, applied, &mut self.unconfirmed).await?;
         self.cursors = cursors;
-        self.shares.all_ended(&ended, applied.at);
+        self.shares.committed(&ended, applied.at);
         Ok(applied)
     }
 

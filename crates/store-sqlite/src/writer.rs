@@ -186,6 +186,7 @@ fn apply(
     let transaction =
         Transaction::new_unchecked(db, TransactionBehavior::Immediate).map_err(failed)?;
     let changes = db.total_changes();
+    cache.shares.begin_batch();
     let mut tx = Tx {
         db,
         classes: &mut cache.classes,
@@ -209,7 +210,7 @@ fn apply(
     let ended = std::mem::take(&mut tx.outbox.ended);
     transaction.commit().map_err(unconfirmed)?;
     cache.cursors = moved;
-    cache.shares.all_ended(&ended, now);
+    cache.shares.committed(&ended, now);
     if changed {
         owned.mark.note(now);
     }

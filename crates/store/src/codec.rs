@@ -216,7 +216,8 @@ pub fn route_of(text: &str) -> Result<(Route, Placement), StoreError> {
 }
 
 fn selector(text: &str) -> Result<Selector, StoreError> {
-    text.parse().map_err(|error| StoreError::Corrupt(format!("route: {error}")))
+    let selector = Selector::of_any_length(text);
+    selector.map_err(|error| StoreError::Corrupt(format!("route: {error}")))
 }
 
 #[derive(Serialize, Deserialize)]

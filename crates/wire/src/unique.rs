@@ -173,16 +173,18 @@ impl UniquePolicy {
         }
         match &self.args {
             Part::Nothing => {}
-            Part::Everything => drop(parts.insert("args", json(job.args))),
-            Part::Fields(names) => drop(parts.insert("args", fields_of(json(job.args), names)?)),
+            Part::Everything => drop(parts.insert("args", json("args", job.args)?)),
+            Part::Fields(names) => {
+                parts.insert("args", fields_of(&json("args", job.args)?, names)?);
+            }
         }
         if !self.meta.is_empty() {
-            let mut meta = json(job.meta);
-            let taken = self
+            let meta = if job.meta.is_empty() { Value::Null } else { json("meta", job.meta)? };
+            let found = self
                 .meta
                 .iter()
-                .filter_map(|name| Some((name.clone(), meta.get_mut(name).map(Value::take)?)));
-            parts.insert("meta", Value::Object(taken.collect()));
+                .filter_map(|name| Some((name.clone(), field(&meta, name)?.clone())));
+            parts.insert("meta", Value::Object(found.collect()));
         }
         let mut out = String::with_capacity(64);
         let all = parts.into_iter().map(|(name, value)| (name.to_owned(), value));
@@ -191,26 +193,36 @@ impl UniquePolicy {
     }
 }
 
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_default()
+/// Reads what is compared. Half of a surrogate pair, or a number beyond a double, may be passed on
+/// to workers, but cannot be compared.
+fn json(name: &str, text: &str) -> Result<Value, Fault> {
+    serde_json::from_str(text).map_err(|error| {
+        Fault::rule(name, format!("cannot be compared with those of other jobs: {error}"))
+    })
 }
 
-/// Takes fields of the first argument that is an object.
-fn fields_of(args: Value, names: &[String]) -> Result<Value, Fault> {
+/// Finds a field by name, however its letters are composed.
+fn field<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
+    let fields = object.as_object()?;
+    let same = |other: &String| other.nfc().eq(name.nfc());
+    fields.get(name).or_else(|| fields.iter().find(|(other, _)| same(other)).map(|(_, it)| it))
+}
+
+/// Returns fields of the first argument that is an object.
+fn fields_of(args: &Value, names: &[String]) -> Result<Value, Fault> {
     let object = match args {
-        Value::Array(args) => args.into_iter().find(Value::is_object),
-        other => Some(other).filter(Value::is_object),
+        Value::Array(args) => args.iter().find(|it| it.is_object()),
+        other => Some(other),
     };
-    let mut object = object.unwrap_or_default();
-    let mut taken = Map::new();
+    let mut found = Map::new();
     for name in names {
-        let value = object.get_mut(name).map(Value::take).ok_or_else(|| {
+        let value = object.and_then(|object| field(object, name)).ok_or_else(|| {
             let problem = format!("names `{name}`, which the arguments do not have");
             Fault::field("unique.args_keys", problem)
         })?;
-        taken.insert(name.clone(), value);
+        found.insert(name.clone(), value.clone());
     }
-    Ok(Value::Object(taken))
+    Ok(Value::Object(found))
 }
 
 fn write(value: &Value, out: &mut String) {
@@ -321,6 +333,35 @@ mod tests {
         let ids = ["[9007199254740993]", "[9007199254740992]"];
         assert_ne!(text(all.clone(), ids[0], ""), text(all.clone(), ids[1], ""));
         assert_ne!(text(all.clone(), r#"["1"]"#, ""), text(all, "[1]", ""));
+    }
+
+    /// The second time, the value was gone, and all jobs had the same text.
+    #[test]
+    fn field_that_is_named_twice_counts_once() {
+        let policy = json!({"keys": ["args", "meta"], "args_keys": ["user", "user"],
+            "meta_keys": ["region", "region"]});
+        assert_eq!(
+            text(policy, r#"[{"user": 42}]"#, r#"{"region": "eu"}"#),
+            r#"{"args":{"user":42},"meta":{"region":"eu"},"type":"email.send"}"#
+        );
+    }
+
+    #[test]
+    fn field_is_found_however_its_letters_are_composed() {
+        let policy = json!({"keys": ["args"], "args_keys": ["\u{e9}"]});
+        assert!(text(policy, "[{\"e\u{301}\": 7}]", "").contains(":7"));
+    }
+
+    /// They counted as null, so all jobs with such arguments were the same.
+    #[test]
+    fn arguments_that_cannot_be_compared_are_refused() {
+        let policy = read(&json!({"keys": ["args", "meta"], "meta_keys": ["a"]})).unwrap();
+        for (args, meta, part) in
+            [(r#"["\ud83d"]"#, "", "`args`"), ("[1e999]", "", "`args`"), ("[]", "{", "`meta`")]
+        {
+            let job = Subject { job_type: "a", queue: "q", args, meta, tenant: None };
+            assert!(policy.text_of(&job).unwrap_err().message.contains(part), "{args} {meta}");
+        }
     }
 
     #[test]

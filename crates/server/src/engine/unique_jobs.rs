@@ -28,6 +28,8 @@ use crate::metrics::Metrics;
 
 /// Most requests in one batch.
 const BATCH_MAX: usize = 500;
+/// About how many jobs one batch stores: each that replaces another is a round trip by itself.
+const JOBS_MAX: usize = 1_000;
 /// How many requests may wait before senders wait for room.
 pub(super) const WAITING_MAX: usize = 16 * 1024;
 /// How long a request is tried whose job would replace one that is locked.
@@ -67,8 +69,25 @@ pub(super) async fn run(
     while requests.recv_many(&mut gathered, BATCH_MAX).await > 0 {
         // A caller that has gone has given up.
         gathered.retain(|(_, caller)| !caller.is_closed());
-        lane.commit(std::mem::take(&mut gathered)).await;
+        while !gathered.is_empty() {
+            let first = gathered.drain(..fitting(&gathered)).collect();
+            lane.commit(first).await;
+        }
     }
+}
+
+/// Returns how many of the requests fit into one batch; at least one.
+fn fitting(requests: &[Request]) -> usize {
+    let mut jobs = 0_usize;
+    let fits = requests.iter().take_while(|(command, _)| {
+        jobs = jobs.saturating_add(match command {
+            Command::EnqueueAll(all) => all.len(),
+            Command::EnqueueOnce(once) => once.jobs.len(),
+            _ => 1,
+        });
+        jobs <= JOBS_MAX
+    });
+    fits.count().max(1)
 }
 
 struct UniqueJobs {

@@ -66,7 +66,7 @@ async fn tenants_take_turns_and_a_job_says_how_many_go_before_it() {
     set(&api, "default", json!({"fair_by": "tenant"})).await.expect(200);
     let mut jobs = Vec::new();
     for tenant in ["a", "a", "a", "a", "b"] {
-        jobs.push(api.enqueue(json!({"options": {"keys": {"tenant": tenant}}})).await);
+        jobs.push(api.enqueue(json!({"keys": {"tenant": tenant}})).await);
     }
     let first = api.fetch("w").await;
     assert_eq!(first["id"], json!(jobs[0]));

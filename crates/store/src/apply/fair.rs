@@ -9,9 +9,11 @@
 //! Passes are kept in memory, at each server for the jobs that it gives out. Nothing is stored, so
 //! weights act at once, and after a restart all shares begin together. A share that had no jobs for
 //! a while begins where the last job that was taken began: it has no claim on time that it did not
-//! use. What it had above its part, it still has to its debit.
+//! use. A share that was held up otherwise, say by a limit, catches up by some minutes of slot time or a few attempts at
+//! most.
+//! What it had above its part, it still has to its debit.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use outlast_core::time::Timestamp;
@@ -22,6 +24,10 @@ use super::limit::{Head, Lane};
 const IDLE_MIN: i64 = 5_000_000;
 /// For how many mean attempts it keeps it.
 const IDLE_ATTEMPTS: i64 = 4;
+/// By how much a share may be behind the others at most, however long it was held up: so many of
+/// its attempts, or so many microseconds.
+const BEHIND_ATTEMPTS: i64 = 4;
+const BEHIND_MIN: i64 = 300_000_000;
 /// What an attempt is taken to need before one has ended, in microseconds.
 const FIRST_ESTIMATE: i64 = 1_000_000;
 /// Least that a claim is charged, in microseconds.
@@ -101,6 +107,8 @@ pub struct Shares {
     lines: HashMap<Line, LineState>,
     /// By the number of the job.
     charges: HashMap<i64, Charge>,
+    /// The jobs that the batch under way has taken.
+    fresh: HashSet<i64>,
 }
 
 impl Shares {
@@ -148,14 +156,18 @@ impl Shares {
             state.pass = state.pass.max(line.now);
         }
         state.seen = now;
-        (state.pass, part(mean.max(CHARGE_MIN), i64::from(weight)))
+        let estimate = part(mean.max(CHARGE_MIN), i64::from(weight));
+        let behind = estimate.saturating_mul(BEHIND_ATTEMPTS).max(BEHIND_MIN);
+        state.pass = state.pass.max(line.now.saturating_sub(behind));
+        (state.pass, estimate)
     }
 
     /// A job of a lane was taken, if it has a share.
     pub fn claimed(&mut self, lane: &Lane, (rank, seq): (i64, i64), now: Timestamp) {
         let Some(share) = &lane.share else { return };
-        // A batch that is tried again takes it a second time.
-        self.put_right(seq, 0);
+        // An attempt before it that ended at another server, or in this batch, keeps its charge.
+        self.charges.remove(&seq);
+        self.fresh.insert(seq);
         let account = Account::of(share, rank);
         let (pass, _) = self.begin(&account, share.weight, now);
         let line = self.lines.entry(account.line.clone()).or_default();
@@ -173,6 +185,7 @@ impl Shares {
     /// The attempt of a job has ended. One that this server did not give out is not on its
     /// accounts.
     pub fn ended(&mut self, seq: i64, now: Timestamp) {
+        self.fresh.remove(&seq);
         let Some(charge) = self.charges.get(&seq) else { return };
         let took = micros(now).saturating_sub(micros(charge.claimed)).max(0);
         let account = Arc::clone(&charge.account);
@@ -185,10 +198,21 @@ impl Shares {
         }
     }
 
-    /// As [`Shares::ended`], of several jobs. It takes no time where there are no shares.
-    pub fn all_ended(&mut self, seqs: &[i64], now: Timestamp) {
-        if !self.charges.is_empty() {
-            seqs.iter().for_each(|seq| self.ended(*seq, now));
+    /// A batch took effect in which attempts of these jobs ended. It takes no time where there are
+    /// no shares.
+    pub fn committed(&mut self, ended: &[i64], now: Timestamp) {
+        if self.charges.is_empty() {
+            return;
+        }
+        let fresh = std::mem::take(&mut self.fresh);
+        // What the batch itself took has not ended: an attempt before it did.
+        ended.iter().filter(|seq| !fresh.contains(seq)).for_each(|seq| self.ended(*seq, now));
+    }
+
+    /// A batch begins. What the last one took is taken back if it did not take effect.
+    pub fn begin_batch(&mut self) {
+        for seq in std::mem::take(&mut self.fresh) {
+            self.put_right(seq, 0);
         }
     }
 
@@ -228,6 +252,8 @@ pub struct Turns {
     places: VecDeque<(Head, Option<usize>)>,
     /// The jobs of each queue and rank that wait for a place, by share and lane.
     lines: Vec<Vec<Waiting>>,
+    /// Where the jobs of a line and lane are.
+    index: HashMap<(usize, usize), usize>,
     /// The pass of each share, and by how much a claim raises it.
     passes: Vec<(i64, i64)>,
 }
@@ -236,16 +262,16 @@ pub struct Turns {
 #[derive(Debug)]
 struct Waiting {
     share: usize,
-    lane: usize,
     heads: VecDeque<Head>,
 }
 
 impl Turns {
     fn queue_up(&mut self, line: usize, share: usize, head: Head) {
-        let Some(line) = self.lines.get_mut(line) else { return };
-        match line.iter_mut().find(|waiting| waiting.lane == head.lane) {
+        let Some(lanes) = self.lines.get_mut(line) else { return };
+        let at = *self.index.entry((line, head.lane)).or_insert(lanes.len());
+        match lanes.get_mut(at) {
             Some(waiting) => waiting.heads.push_back(head),
-            None => line.push(Waiting { share, lane: head.lane, heads: [head].into() }),
+            None => lanes.push(Waiting { share, heads: [head].into() }),
         }
     }
 

@@ -64,7 +64,8 @@ pub fn replacing(new: &NewJob, holder: JobId) -> JobOrder {
 pub fn in_place_of<'a>(new: &'a NewJob, old: &StoredJob, state: State) -> Cow<'a, NewJob> {
     let keeps = new.unique.is_some_and(|it| it.on_conflict == OnConflict::ReplaceExceptSchedule);
     match old.scheduled_for {
-        Some(at) if keeps && state == State::Scheduled => {
+        // One that waits for activation has no time.
+        Some(at) if keeps && state == State::Scheduled && new.first != First::OnActivation => {
             Cow::Owned(NewJob { first: First::At(at), ..new.clone() })
         }
         Some(_) | None => Cow::Borrowed(new),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use outlast_core::id::JobId;
-use outlast_core::selector::Placement;
+use outlast_core::selector::{Placement, SELECTOR_BYTES_MAX};
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerEvent;
 
@@ -13,6 +13,7 @@ use crate::conformance::world::{World, failed, rules};
 use crate::store::Store as _;
 
 cases![
+    longest_placement_is_read_back,
     placement_is_read_back_wherever_the_job_is_and_after_a_restart,
     jobs_of_another_placement_are_a_class_of_their_own,
     jobs_that_must_run_alone_keep_their_placement,
@@ -27,6 +28,20 @@ fn placed<H: Harness>(world: &mut World<'_, H>, requires: &str, prefers: &str) -
     let mut job = world.job();
     job.class.placement = placement(requires, prefers);
     job
+}
+
+/// The canonical text of a selector may be longer than what was sent. No class was read any more.
+fn longest_placement_is_read_back<H: Harness>(world: &mut World<'_, H>) {
+    let items: Vec<String> = (0..85).map(|n| format!("a{n:02} in(x,y)")).collect();
+    let sent = items.join(",");
+    assert!(sent.len() <= SELECTOR_BYTES_MAX);
+    let job = placed(world, &sent, "");
+    assert!(job.class.placement.requires.to_string().len() > SELECTOR_BYTES_MAX);
+    let wanted = job.class.placement.clone();
+    let id = world.add(job);
+    let found = world.ask(world.store().claimable(9));
+    assert!(found.iter().any(|class| class.key.placement == wanted), "{found:?}");
+    assert_eq!(world.ask(world.store().job(id)).unwrap().job.key.placement, wanted);
 }
 
 fn placement_is_read_back_wherever_the_job_is_and_after_a_restart<H: Harness>(

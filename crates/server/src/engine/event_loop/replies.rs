@@ -77,6 +77,8 @@ impl EventLoop {
     pub(super) fn learn_beside(&mut self, beside: Beside) {
         beside.replies.iter().for_each(|reply| self.learn(reply));
         self.backlog.wanted |= beside.unconfirmed;
+        // It may have cancelled attempts of this server's workers.
+        self.missed.wanted |= beside.unconfirmed;
         if beside.freed {
             self.slots_freed();
             self.peers.freed();

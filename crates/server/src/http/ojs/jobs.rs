@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use outlast_core::id::JobId;
-use outlast_core::limits::BULK_JOBS_MAX;
+use outlast_core::limits::{BULK_JOBS_MAX, BULK_UNIQUE_JOBS_MAX};
 use outlast_core::time::Timestamp;
 use outlast_core::unique::OnConflict;
 use outlast_store::command::{JobOrder, NewJob};
@@ -95,6 +95,12 @@ pub(super) async fn enqueue_all(mut req: ApiRequest) -> Result<ApiResponse, ApiE
         let (job, planned) = ojs::plan(req.app.engine.settings(), envelope, requester, now)?;
         jobs.push(job);
         all.push(planned);
+    }
+    let unique = jobs.iter().filter(|job| job.unique.is_some()).count();
+    if unique > BULK_UNIQUE_JOBS_MAX {
+        let problem =
+            format!("holds {unique} jobs with `unique`; at most {BULK_UNIQUE_JOBS_MAX} are taken");
+        return Err(Fault::rule("jobs", problem).into());
     }
     if let Some(key) = key {
         if jobs.iter().any(may_be_ignored) {

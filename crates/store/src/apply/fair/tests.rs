@@ -302,8 +302,10 @@ fn batch_that_is_tried_again_is_charged_once() {
     world.add("a", (1, SECOND), 1);
     let (lanes, mut shares) = (world.lanes(), Shares::default());
     for _ in 0..3 {
+        shares.begin_batch();
         shares.claimed(&lanes[0], (0, 0), Timestamp(0));
     }
+    shares.committed(&[], Timestamp(0));
     let pass = |shares: &Shares| shares.states.values().map(|state| state.pass).sum::<i64>();
     assert_eq!(pass(&shares), FIRST_ESTIMATE);
     shares.ended(0, Timestamp(3 * SECOND));
@@ -311,4 +313,51 @@ fn batch_that_is_tried_again_is_charged_once() {
     shares.ended(0, Timestamp(9 * SECOND));
     assert_eq!(pass(&shares), 3_000_000);
     assert!(shares.charges.is_empty());
+}
+
+/// A job that was lost and taken again in one batch was charged for neither attempt.
+#[test]
+fn attempt_that_ends_in_the_batch_that_takes_the_job_again_keeps_its_charge() {
+    let mut world = World::new(&[]);
+    world.add("a", (1, SECOND), 1);
+    let (lanes, mut shares) = (world.lanes(), Shares::default());
+    let pass = |shares: &Shares| shares.states.values().map(|state| state.pass).sum::<i64>();
+    shares.begin_batch();
+    shares.claimed(&lanes[0], (0, 0), Timestamp(0));
+    shares.committed(&[], Timestamp(0));
+    shares.begin_batch();
+    shares.claimed(&lanes[0], (0, 0), Timestamp(10 * SECOND));
+    shares.committed(&[0], Timestamp(10 * SECOND));
+    assert_eq!(pass(&shares), 2 * FIRST_ESTIMATE);
+    shares.begin_batch();
+    shares.committed(&[0], Timestamp(40 * SECOND));
+    assert_eq!(pass(&shares), FIRST_ESTIMATE + 30_000_000);
+}
+
+/// After a day behind a limit, a share took all slots for as long.
+#[test]
+fn share_that_a_limit_held_up_catches_up_by_minutes_at_most() {
+    let mut world = World::new(&[]);
+    world.add("a", (1, SECOND), 1);
+    world.add("b", (1, SECOND), 1);
+    let (lanes, mut shares) = (world.lanes(), Shares::default());
+    let both = |shares: &mut Shares, now: i64| {
+        let heads = (0..2).map(|lane| Head { lane, rank: 0, seq: i64::from(lane == 1) });
+        drop(shares.turns(&lanes, heads.collect(), Timestamp(now)));
+    };
+    for hour in 0..24 {
+        let now = hour * 3_600 * SECOND;
+        both(&mut shares, now);
+        shares.claimed(&lanes[0], (0, 100 + hour), Timestamp(now));
+        shares.ended(100 + hour, Timestamp(now + 3_000 * SECOND));
+    }
+    let now = 24 * 3_600 * SECOND;
+    both(&mut shares, now);
+    let pass = |value: &str| {
+        let mut all = shares.states.iter();
+        let found = all.find(|(account, _)| account.value.as_deref() == Some(value));
+        found.map(|(_, state)| state.pass).unwrap()
+    };
+    let behind = pass("a") - pass("b");
+    assert!(behind <= 20_000 * SECOND * 1_000, "{behind}");
 }

@@ -89,8 +89,8 @@ pub fn check_pool(name: &str) -> Result<(), LabelError> {
     fits.then_some(()).ok_or_else(|| LabelError::Pool(name.to_owned()))
 }
 
-/// Returns a worker's labels with what is known about it: the build that it runs, if it says so,
-/// what holds its process trees, and its runtimes. Its pool is the label that it came with.
+/// Returns a worker's labels with the reserved ones: its build and what holds its process trees, if
+/// they are known, and its runtimes. Its pool is the label that it came with.
 #[must_use]
 pub fn with_facts<'a>(
     mut labels: BTreeMap<String, String>,

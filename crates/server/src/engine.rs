@@ -88,7 +88,7 @@ const WATCHED_LEASES: u64 = 2;
 /// Pause between two claims of a plain client that waits though it is quiet or drains: it may be
 /// resumed meanwhile.
 const INACTIVE_PAUSE: Duration = Duration::from_secs(1);
-/// Pause before a claim that found only locked jobs, or busy limits, is made again.
+/// Pause before a claim is repeated that found only locked jobs or busy limits.
 const LOCKED_PAUSE: Span = Span(50);
 /// How many inputs may wait for the loop before senders wait for room.
 const INPUTS_MAX: usize = 16 * 1024;
@@ -422,9 +422,8 @@ impl Engine {
             job.state == State::Available
                 && wait_reason::eligible(&job.job.key, self.shared()) == Eligible::Yes
         };
-        let limited: Vec<Option<Subject<'_>>> =
-            jobs.iter().map(|job| taken(job).then(|| subject(job))).collect();
-        let subjects: Vec<Subject<'_>> = limited.iter().flatten().copied().collect();
+        let waiting: Vec<&JobRecord> = jobs.iter().filter(|job| taken(job)).collect();
+        let subjects: Vec<Subject<'_>> = waiting.iter().map(|job| subject(job)).collect();
         let gates = match self.gates_in_force(&subjects).await {
             Ok(gates) => gates,
             Err(error) => {
@@ -432,14 +431,13 @@ impl Engine {
                 GatesInForce::default()
             }
         };
-        let waiting: Vec<&JobRecord> =
-            jobs.iter().zip(&limited).filter_map(|(job, limited)| limited.map(|_| job)).collect();
-        let mut turns = shares::turns(self.store().as_ref(), &waiting).await.unwrap_or_default();
-        let limits = limited.into_iter().map(|job| gates.reason(job?));
-        let reason = |(limit, job): (Option<String>, &JobRecord)| {
-            limit.or_else(|| turns.remove(&job.job.id)).or_else(|| self.waiting_reason(job))
-        };
-        limits.zip(jobs).map(reason).collect()
+        // A limit is named rather than the turn that a job would have.
+        let mut reasons = shares::turns(self.store().as_ref(), &waiting).await.unwrap_or_default();
+        for (job, subject) in waiting.iter().zip(subjects) {
+            reasons.extend(gates.reason(subject).map(|limit| (job.job.id, limit)));
+        }
+        let known = |job: &JobRecord| reasons.get(&job.job.id).cloned();
+        jobs.iter().map(|job| known(job).or_else(|| self.waiting_reason(job))).collect()
     }
 
     async fn gates_in_force(&self, jobs: &[Subject<'_>]) -> Result<GatesInForce, StoreError> {

@@ -13,7 +13,6 @@ use serde_json::value::RawValue;
 pub use write::Object;
 
 use crate::fault::Fault;
-use crate::nearest::nearest;
 
 /// Checks that a body is text and not nested too deeply, and returns it as text.
 ///
@@ -39,14 +38,6 @@ pub fn text(body: &[u8]) -> Result<&str, Fault> {
 /// Returns what is wrong with it, with line and column.
 pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
     serde_json::from_str(text(body)?).map_err(|error| syntax(&error))
-}
-
-/// Returns the fault of a field that is none of those `known`, with the one that may be meant.
-pub(crate) fn unknown_field(known: &[&str], field: &str) -> Fault {
-    let near = nearest(field, known, 0.7);
-    let meant = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-    let known = known.join(", ");
-    Fault::field(field, format!("is not known{meant}; known fields are {known}"))
 }
 
 /// Puts a reader's error into words, with line and column.

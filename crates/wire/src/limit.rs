@@ -8,8 +8,7 @@ use serde_json::Value;
 
 use crate::duration;
 use crate::fault::Fault;
-use crate::json::fields::{given, text};
-use crate::json::{self, unknown_field};
+use crate::json::fields::{given, known, text};
 use crate::ojs::names;
 
 /// Fields of the body.
@@ -26,13 +25,7 @@ pub const RATE: &str = "starts per period, such as `100/1m` or `5/1s`: 1 to 1000
 /// # Errors
 /// Returns what is wrong with it, and what would be right.
 pub fn read(name: LimitName, body: &[u8]) -> Result<Limit, Fault> {
-    let body: Value = json::read(body)?;
-    let Value::Object(fields) = body else {
-        return Err(Fault::payload("request body must be a JSON object"));
-    };
-    if let Some(field) = fields.keys().find(|field| !KNOWN.contains(&field.as_str())) {
-        return Err(unknown_field(KNOWN, field));
-    }
+    let fields = known(KNOWN, body)?;
     let scope = scope(text(&fields, "scope")?, text(&fields, "of")?)?;
     let concurrency = given(&fields, "concurrency").map(concurrency).transpose()?;
     let rate = given(&fields, "rate").map(rate_value).transpose()?;

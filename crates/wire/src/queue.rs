@@ -5,7 +5,7 @@ use outlast_core::queue::{Change, QueueChange, QueueRefusal, WEIGHT_MAX, Weight}
 use serde_json::{Map, Value};
 
 use crate::fault::Fault;
-use crate::json::{self, unknown_field};
+use crate::json::fields::known;
 
 /// Fields of the body.
 const KNOWN: &[&str] = &["fair_by", "weights"];
@@ -16,13 +16,7 @@ const KNOWN: &[&str] = &["fair_by", "weights"];
 /// # Errors
 /// Returns what is wrong with it, and what would be right.
 pub fn read(body: &[u8]) -> Result<QueueChange, Fault> {
-    let body: Value = json::read(body)?;
-    let Value::Object(fields) = body else {
-        return Err(Fault::payload("request body must be a JSON object"));
-    };
-    if let Some(field) = fields.keys().find(|field| !KNOWN.contains(&field.as_str())) {
-        return Err(unknown_field(KNOWN, field));
-    }
+    let fields = known(KNOWN, body)?;
     Ok(QueueChange { fair_by: key(&fields)?, weights: weights(&fields)? })
 }
 

@@ -13,6 +13,7 @@ use unicode_normalization::UnicodeNormalization as _;
 
 use crate::duration;
 use crate::fault::Fault;
+use crate::json::fields::given;
 
 /// Fields of a policy.
 const KNOWN: &[&str] = &["keys", "args_keys", "meta_keys", "period", "states", "on_conflict"];
@@ -108,10 +109,6 @@ pub fn read(value: &Value) -> Result<UniquePolicy, Fault> {
         states: states(fields)?,
         on_conflict: given(fields, "on_conflict").map_or(Ok(OnConflict::Reject), on_conflict)?,
     })
-}
-
-fn given<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
-    fields.get(name).filter(|value| !value.is_null())
 }
 
 fn texts(fields: &Map<String, Value>, name: &str) -> Result<Option<Vec<String>>, Fault> {

@@ -194,7 +194,7 @@ fn is_goodbye(step: &WorkerMove) -> bool {
     matches!(step.event, WorkerEvent::Goodbye | WorkerEvent::Died)
 }
 
-fn weight_of(command: &Command) -> usize {
+pub(super) fn weight_of(command: &Command) -> usize {
     match command {
         Command::EnqueueAll(jobs) => jobs.len(),
         Command::EnqueueOnce(once) => once.jobs.len(),

@@ -163,6 +163,11 @@ impl Preferred {
         taken: &HashSet<WorkerId>,
         with_prefetch: bool,
     ) -> Self {
+        // Every plan comes here: most find no worker with room.
+        if !sessions.iter_mut().any(|it| it.room(with_prefetch) > 0 && !taken.contains(&it.worker))
+        {
+            return Self(HashMap::new());
+        }
         let avoiding = sessions.iter_mut().flat_map(|it| it.avoided.keys().copied());
         let avoiding: HashSet<ClassId> = avoiding.collect();
         let picky = classes

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::engine::Engine;
 use crate::engine::batch_writer::{BatchWriter, Committed, Failed, Storage, is_command_fault};
-use crate::engine::batcher::due_of;
+use crate::engine::batcher::{due_of, weight_of};
 use crate::engine::error::Unavailable;
 use crate::engine::input::{Input, KeepingSender};
 use crate::engine::shared_state::SharedState;
@@ -80,11 +80,7 @@ pub(super) async fn run(
 fn fitting(requests: &[Request]) -> usize {
     let mut jobs = 0_usize;
     let fits = requests.iter().take_while(|(command, _)| {
-        jobs = jobs.saturating_add(match command {
-            Command::EnqueueAll(all) => all.len(),
-            Command::EnqueueOnce(once) => once.jobs.len(),
-            _ => 1,
-        });
+        jobs = jobs.saturating_add(weight_of(command));
         jobs <= JOBS_MAX
     });
     fits.count().max(1)

@@ -111,7 +111,7 @@ const COUNT_GATES: &str = "select k.id, coalesce((
          (extract(epoch from clock_timestamp()) * 1000)::bigint
      from unnest($1::bigint[]) k(id)";
 
-/// The first jobs of each lane, and of each class that is not told apart by keys.
+/// The first jobs of each lane, and of each class whose jobs all pass the same gates.
 const HEADS: &str = "select w.nth, h.rank, h.seq
      from unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::bigint[]) w(nth, class, lane, most)
      cross join lateral (

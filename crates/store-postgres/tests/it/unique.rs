@@ -157,7 +157,7 @@ fn keys_of_a_batch_are_read_and_written_at_once() {
 
 /// What a unique job costs beside a plain one. Run by hand.
 #[test]
-#[ignore = "it measures"]
+#[ignore = "prints how long unique jobs take, and asserts nothing"]
 fn unique_jobs_cost_at_most_twice_as_much() {
     let database = Database::new().unwrap();
     run(async {

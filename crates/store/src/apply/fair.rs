@@ -133,7 +133,8 @@ impl Shares {
                 let account = Account::of(share, head.rank);
                 let known = accounts.get(&account).copied();
                 let at = known.unwrap_or_else(|| {
-                    turns.passes.push(self.begin(&account, share.weight, now));
+                    let (pass, estimate) = self.begin(&account, share.weight, now);
+                    turns.passes.push((pass, part(estimate, i64::from(share.weight))));
                     accounts.insert(account, turns.passes.len() - 1);
                     turns.passes.len() - 1
                 });
@@ -145,7 +146,7 @@ impl Shares {
         turns
     }
 
-    /// Returns the pass of a share that has jobs, and by how much a claim raises it.
+    /// Returns the pass of a share that has jobs, and what an attempt of it is taken to need.
     fn begin(&mut self, account: &Arc<Account>, weight: u32, now: Timestamp) -> (i64, i64) {
         let line = self.lines.get(&account.line).copied().unwrap_or_default();
         let new = State { pass: line.now, mean: None, seen: now };
@@ -156,8 +157,9 @@ impl Shares {
             state.pass = state.pass.max(line.now);
         }
         state.seen = now;
-        let estimate = part(mean.max(CHARGE_MIN), i64::from(weight));
-        let behind = estimate.saturating_mul(BEHIND_ATTEMPTS).max(BEHIND_MIN);
+        let estimate = mean.max(CHARGE_MIN);
+        let behind =
+            part(estimate, i64::from(weight)).saturating_mul(BEHIND_ATTEMPTS).max(BEHIND_MIN);
         state.pass = state.pass.max(line.now.saturating_sub(behind));
         (state.pass, estimate)
     }
@@ -169,11 +171,9 @@ impl Shares {
         self.charges.remove(&seq);
         self.fresh.insert(seq);
         let account = Account::of(share, rank);
-        let (pass, _) = self.begin(&account, share.weight, now);
+        let (pass, estimate) = self.begin(&account, share.weight, now);
         let line = self.lines.entry(account.line.clone()).or_default();
         line.now = line.now.max(pass);
-        let mean = self.states.get(&account).and_then(|state| state.mean);
-        let estimate = mean.or(line.mean).unwrap_or(FIRST_ESTIMATE).max(CHARGE_MIN);
         let weight = i64::from(share.weight.max(1));
         if let Some(state) = self.states.get_mut(&account) {
             state.pass = state.pass.saturating_add(part(estimate, weight));

@@ -3,6 +3,23 @@
 use serde_json::{Map, Value};
 
 use crate::fault::Fault;
+use crate::json;
+use crate::nearest::nearest;
+
+/// Reads a body that is an object, all fields of which are `known`. Another one is refused with the
+/// one that may be meant.
+pub(crate) fn known(known: &[&str], body: &[u8]) -> Result<Map<String, Value>, Fault> {
+    let Value::Object(fields) = json::read(body)? else {
+        return Err(Fault::payload("request body must be a JSON object"));
+    };
+    let Some(field) = fields.keys().find(|field| !known.contains(&field.as_str())) else {
+        return Ok(fields);
+    };
+    let near = nearest(field, known, 0.7);
+    let meant = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    let all = known.join(", ");
+    Err(Fault::field(field, format!("is not known{meant}; known fields are {all}")))
+}
 
 pub(crate) fn given<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     fields.get(name).filter(|value| !value.is_null())

@@ -3,40 +3,15 @@
 
 use std::time::{Duration, Instant};
 
+use outlast_cluster::Session;
 use outlast_e2e::process::run_to_end;
 use outlast_e2e::scene::await_ready;
 use outlast_e2e::wait::{LEASE, within};
 use outlast_e2e::{Api, Reply, Run, Scene, ServerOptions};
-use postgres_of_tests::hold;
 use serde_json::{Value, json};
 
 const BOUND: Duration = Duration::from_secs(30);
 const PRODUCERS: usize = 50;
-
-/// A session of PostgreSQL that keeps a transaction open.
-mod postgres_of_tests {
-    use tokio::runtime::Runtime;
-    use tokio_postgres::{Client, NoTls};
-
-    /// The session; dropping it ends the transaction.
-    pub(super) struct Held {
-        pub(super) runtime: Runtime,
-        pub(super) client: Client,
-    }
-
-    pub(super) fn hold(database: &str, sql: &str) -> Held {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
-        let (client, connection) =
-            runtime.block_on(tokio_postgres::connect(database, NoTls)).unwrap();
-        runtime.spawn(connection);
-        runtime.block_on(client.batch_execute(sql)).unwrap();
-        Held { runtime, client }
-    }
-}
 
 fn job(key: &str, on_conflict: &str) -> Value {
     let unique = json!({"keys": ["args"], "on_conflict": on_conflict});
@@ -201,11 +176,10 @@ fn an_open_transaction_delays_no_other_enqueue() {
     let scene = Scene::with(ServerOptions::default().postgres());
     let api = scene.api();
     let _stored = api.post("/ojs/v1/jobs", &job("k", "reject")).expect(201);
-    let held = hold(
-        scene.server().database(),
-        "begin; select 1 from outlast.ready for update; \
-         select outlast.enqueue('t', '[\"other\"]')",
-    );
+    let program = Session::open(scene.server().database()).unwrap();
+    let open = "begin; select 1 from outlast.ready for update; \
+                select outlast.enqueue('t', '[\"other\"]')";
+    program.run(open).unwrap();
     let plain = json!({"type": "t", "args": []});
     let (refused, slowest) = std::thread::scope(|threads| {
         let replacing = threads.spawn(|| api.post("/ojs/v1/jobs", &job("k", "replace")));
@@ -222,7 +196,7 @@ fn an_open_transaction_delays_no_other_enqueue() {
     println!("the slowest of 100 other enqueues took {slowest:?}");
     // What a program stores by SQL takes no key.
     let _stored = api.post("/ojs/v1/jobs", &job("other", "reject")).expect(201);
-    held.runtime.block_on(held.client.batch_execute("rollback")).unwrap();
+    program.run("rollback").unwrap();
     let _stored = api.post("/ojs/v1/jobs", &job("k", "replace")).expect(201);
 }
 

@@ -38,6 +38,7 @@ mod classes;
 mod commit;
 mod enqueue;
 mod extend;
+mod front;
 mod idempotency;
 mod lanes;
 mod leadership;
@@ -63,6 +64,7 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::apply::Outbox;
 use outlast_store::apply::fair::Shares;
+use outlast_store::apply::front::LaneCache;
 use outlast_store::apply::limit::Gates;
 use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::backend::execute_all;
@@ -108,6 +110,7 @@ pub(crate) struct Writer {
     connection: Option<Connection>,
     classes: Classes,
     limits: LimitCache,
+    lane_cache: LaneCache,
     shares: Shares,
     cursors: PruneCursors,
     attempt_cache: AttemptCache,
@@ -151,6 +154,7 @@ impl Writer {
             connection: None,
             classes: Classes::default(),
             limits: LimitCache::default(),
+            lane_cache: LaneCache::default(),
             shares: Shares::default(),
             cursors: PruneCursors::default(),
             attempt_cache: AttemptCache::default(),
@@ -387,11 +391,13 @@ impl Writer {
     ) -> Result<Applied, Miss> {
         let hurries = self.hurries();
         self.shares.begin_batch();
+        self.lane_cache.begin_batch();
         let mut tx = Tx {
             connection,
             locks: Locks { hurries, hurry_until: &mut self.hurry_until },
             classes: &mut self.classes,
             limits: &mut self.limits,
+            lane_cache: &mut self.lane_cache,
             shares: &mut self.shares,
             gates: Gates::default(),
             cursors: self.cursors,
@@ -414,11 +420,13 @@ impl Writer {
         tx.begin(batch, self.clock.as_deref()).await?;
         let replies = execute_all(&mut tx, &batch.commands).await?;
         let freed = tx.outbox.gates.freed();
+        let released = tx.outbox.gates.released();
         let (applied, cursors) = (Applied { at: tx.context.now, replies, freed }, tx.cursors);
         let ended = std::mem::take(&mut tx.outbox.ended);
         let applied = tx.commit(batch.id, applied, &mut self.unconfirmed).await?;
         self.cursors = cursors;
         self.shares.committed(&ended, applied.at);
+        self.lane_cache.committed(&released);
         Ok(applied)
     }
 
@@ -450,6 +458,7 @@ struct Tx<'a> {
     locks: Locks<'a>,
     classes: &'a mut Classes,
     limits: &'a mut LimitCache,
+    lane_cache: &'a mut LaneCache,
     /// What shares of queues have had, as far as this server gave it out.
     shares: &'a mut Shares,
     /// The gates that the batch has locked.

@@ -196,6 +196,7 @@ fn claim() -> Command {
         claimant: Claimant::Native { worker: WORKER, session: 1 },
         from: ClaimFrom::Classes(vec![CLASS]),
         max: NonZeroU32::MIN.saturating_add(u32::try_from(BATCH - 1).unwrap_or(0)),
+        is_prefetch: false,
     })
 }
 

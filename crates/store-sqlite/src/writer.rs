@@ -4,7 +4,7 @@
 //! - [`load`]: loading a job where it is; [`transition`]: moving it
 //! - [`enqueue`], [`unique`], [`idempotency`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`],
 //!   [`prune`]: SQL of the commands
-//! - [`limit`]: claims of jobs that limits hold back
+//! - [`limit`]: claims of jobs that limits hold back; [`front`]: their first look
 //! - [`tally`]: the live counts that a batch changes; [`event_log`]: its events
 //! - [`classes`]: what is known of classes and queues without asking the database
 
@@ -14,6 +14,7 @@ mod classes;
 mod enqueue;
 pub(crate) mod event_log;
 mod extend;
+mod front;
 mod idempotency;
 mod limit;
 mod load;
@@ -32,6 +33,7 @@ use std::thread::JoinHandle;
 use outlast_core::time::Timestamp;
 use outlast_store::apply::Outbox;
 use outlast_store::apply::fair::Shares;
+use outlast_store::apply::front::LaneCache;
 use outlast_store::apply::limit::Limits;
 use outlast_store::apply::loaded::rank;
 use outlast_store::backend::{execute_all, run_ready};
@@ -84,6 +86,7 @@ pub(crate) fn start(
 struct Cache {
     classes: Classes,
     limits: Limits,
+    lane_cache: LaneCache,
     shares: Shares,
     cursors: PruneCursors,
     log: EventLog,
@@ -165,6 +168,7 @@ pub(crate) struct Tx<'a> {
     pub(crate) db: &'a Connection,
     pub(crate) classes: &'a mut Classes,
     pub(crate) limits: &'a mut Limits,
+    pub(crate) lane_cache: &'a mut LaneCache,
     pub(crate) shares: &'a mut Shares,
     /// As they are once the batch has taken effect.
     pub(crate) cursors: PruneCursors,
@@ -187,10 +191,12 @@ fn apply(
         Transaction::new_unchecked(db, TransactionBehavior::Immediate).map_err(failed)?;
     let changes = db.total_changes();
     cache.shares.begin_batch();
+    cache.lane_cache.begin_batch();
     let mut tx = Tx {
         db,
         classes: &mut cache.classes,
         limits: &mut cache.limits,
+        lane_cache: &mut cache.lane_cache,
         shares: &mut cache.shares,
         cursors: cache.cursors,
         context: Context { budgets: &batch.budgets, seed: batch.jitter_seed, command: 0, now },
@@ -199,6 +205,7 @@ fn apply(
     };
     let replies = run_ready(execute_all(&mut tx, &batch.commands))?;
     let freed = tx.outbox.gates.freed();
+    let released = tx.outbox.gates.released();
     tx.keep_gates()?;
     tx.keep_tally()?;
     if !tx.outbox.events.is_empty() {
@@ -211,6 +218,7 @@ fn apply(
     transaction.commit().map_err(unconfirmed)?;
     cache.cursors = moved;
     cache.shares.committed(&ended, now);
+    cache.lane_cache.committed(&released);
     if changed {
         owned.mark.note(now);
     }

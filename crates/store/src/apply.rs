@@ -13,14 +13,15 @@
 //!
 //! - [`loaded`]: jobs and workers as a backend reads them
 //! - [`step`]: a decision becomes rows, counts, events and the reply
-//! - [`limit`]: which claimable jobs limits let start; [`walk`]: among which of them a claim looks;
-//!   [`fair`]: whose turn it is
+//! - [`limit`]: which claimable jobs limits let start; [`front`], [`walk`]: among which of them a
+//!   claim looks; [`fair`]: whose turn it is
 //! - [`enqueue`], [`unique`], [`claim`], [`report`], [`order`], [`queue`], [`sweep`], [`worker`]: the
 //!   commands
 
 pub mod claim;
 pub mod enqueue;
 pub mod fair;
+pub mod front;
 pub mod limit;
 pub mod loaded;
 pub mod order;

@@ -134,6 +134,9 @@ pub struct Claim {
     pub from: ClaimFrom,
     /// How many at most.
     pub max: NonZeroU32,
+    /// Whether the worker has no free slot for them: they wait there, and hold slots of their limits
+    /// meanwhile. So at most half of a limit goes to such jobs.
+    pub is_prefetch: bool,
 }
 
 /// Who takes jobs.

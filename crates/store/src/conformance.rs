@@ -36,6 +36,7 @@ pub mod fair;
 pub mod fixture;
 pub mod idempotency;
 pub mod keys;
+pub mod lanes;
 pub mod large;
 pub mod leadership;
 pub mod limit;
@@ -110,6 +111,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         order::cases(),
         sweep::cases(),
         leadership::cases(),
+        lanes::cases(),
         limit::cases(),
         queue::cases(),
         fair::cases(),

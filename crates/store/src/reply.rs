@@ -102,6 +102,9 @@ pub struct Claims {
     /// If these are fewer than were asked for, from classes: those whose claimable jobs all wait
     /// for a limit, as far as the claim looked.
     pub blocked: Vec<Blocked>,
+    /// Of a prefetch: classes that may have jobs for workers with free slots, which limits keep for
+    /// these.
+    pub kept: Vec<ClassId>,
 }
 
 /// A class whose claimable jobs wait for a limit.
@@ -116,8 +119,8 @@ pub struct Blocked {
 impl Claims {
     /// Returns what was taken when nothing was passed over.
     #[must_use]
-    pub const fn all(jobs: Vec<Claimed>) -> Self {
-        Self { jobs, passed_over: Vec::new(), blocked: Vec::new() }
+    pub fn all(jobs: Vec<Claimed>) -> Self {
+        Self { jobs, ..Self::default() }
     }
 }
 

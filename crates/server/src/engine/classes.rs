@@ -26,6 +26,8 @@ pub(crate) struct Class {
     pub(crate) ready: Estimate,
     /// Whether a limit may apply to its jobs.
     pub(crate) is_limited: bool,
+    /// Whether its jobs may be sent to workers without a free slot.
+    prefetch: Prefetch,
     /// When a rate opens that they wait for, if a timer is set to then.
     opens: Option<Timestamp>,
     /// Until when no worker is kept free for its jobs, which must run alone: a limit held them back
@@ -33,6 +35,30 @@ pub(crate) struct Class {
     not_reserved: BootTime,
     /// When the loop last heard of its jobs.
     used: BootTime,
+}
+
+/// Whether jobs of a class may be sent to workers without a free slot. Such a job holds slots of its
+/// limits while it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Prefetch {
+    Yes,
+    /// Not until the next look at the backlog: the last claim left what limits keep for free slots.
+    NotNow,
+    /// No, as long as these limits are in force.
+    No,
+}
+
+impl Prefetch {
+    fn of(limits: &Limits, key: &ClassKey) -> Self {
+        if limits.may_prefetch(key) { Self::Yes } else { Self::No }
+    }
+}
+
+impl Class {
+    /// Whether its jobs may be sent to workers without a free slot now.
+    pub(crate) fn may_prefetch(&self) -> bool {
+        self.prefetch == Prefetch::Yes
+    }
 }
 
 /// The known classes.
@@ -82,6 +108,7 @@ impl Classes {
                 key: key.clone(),
                 ready: Estimate::None,
                 is_limited: limits.may_apply(key),
+                prefetch: Prefetch::of(limits, key),
                 opens: None,
                 not_reserved: BootTime::default(),
                 used: now,
@@ -95,6 +122,7 @@ impl Classes {
     pub(crate) fn set_limits(&mut self, limits: Limits) {
         for class in self.by_id.values_mut() {
             class.is_limited = limits.may_apply(&class.key);
+            class.prefetch = Prefetch::of(&limits, &class.key);
         }
         self.limits = limits;
     }
@@ -178,10 +206,15 @@ impl Classes {
         ids: &[ClassId],
         got: &[ClassId],
         asked: u32,
-        Claims { passed_over, blocked, .. }: &Claims,
+        Claims { passed_over, blocked, kept, .. }: &Claims,
     ) {
         if got.len() < usize::try_from(asked).unwrap_or(usize::MAX) {
             for id in ids {
+                if kept.contains(id) {
+                    let class = self.by_id.get_mut(id).filter(|class| class.may_prefetch());
+                    class.into_iter().for_each(|class| class.prefetch = Prefetch::NotNow);
+                    continue;
+                }
                 let is_blocked = blocked.iter().any(|blocked| blocked.class == *id);
                 // Other jobs of it may be let start, behind those that were looked at.
                 if is_blocked && !passed_over.contains(id) {

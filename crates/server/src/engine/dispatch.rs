@@ -26,6 +26,8 @@ pub(crate) struct Planned {
     pub(crate) max: u32,
     /// Whether it is for a job that must run alone.
     pub(crate) alone: bool,
+    /// Whether the worker has no free slot for the jobs.
+    pub(crate) is_prefetch: bool,
     /// Tokens that were taken for it, where handing out is limited.
     pub(crate) tokens: u32,
 }
@@ -118,8 +120,7 @@ fn candidates(
             let mut ready = 0_u64;
             let mut able = Vec::new();
             for (id, class) in classes.claimable().filter(|(_, class)| !class.key.isolated) {
-                // A prefetched job would hold a slot of its limits while it waits.
-                if with_prefetch && class.is_limited {
+                if with_prefetch && !class.may_prefetch() {
                     continue;
                 }
                 let Some(score) = session.score(id, &class.key) else { continue };
@@ -221,6 +222,7 @@ fn share_out(candidates: Vec<Candidate>, prefetching: bool) -> Vec<Planned> {
             classes: candidate.classes,
             max,
             alone: false,
+            is_prefetch: prefetching,
             tokens: 0,
         });
     }
@@ -258,6 +260,7 @@ fn plan_isolated(sessions: &mut Sessions, classes: &Classes) -> Vec<Planned> {
                     classes: vec![id],
                     max: 1,
                     alone: true,
+                    is_prefetch: false,
                     tokens: 0,
                 });
             }

@@ -123,6 +123,7 @@ async fn jobs_of_a_paused_queue_wake_no_client_and_cost_no_claims() {
         claimant: Claimant::Plain { worker: None, visibility: Span::from_secs(60) },
         from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
         max: NonZeroU32::MIN,
+        is_prefetch: false,
     };
     let waiting: Vec<_> = (0..5)
         .map(|_| {
@@ -153,6 +154,7 @@ fn one_of_default() -> Claim {
         claimant: Claimant::Plain { worker: None, visibility: Span::from_secs(60) },
         from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
         max: NonZeroU32::MIN,
+        is_prefetch: false,
     }
 }
 
@@ -299,6 +301,7 @@ async fn a_long_visibility_ends_though_contact_with_the_store_is_younger() {
         claimant: Claimant::Plain { worker: None, visibility: Span::from_secs(1_800) },
         from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
         max: NonZeroU32::MIN,
+        is_prefetch: false,
     };
     assert_eq!(engine.claim_plain(claim, None).await.unwrap().len(), 1);
     clock.advance(1_800_001);

@@ -69,6 +69,7 @@ async fn fetch(engine: &Engine) -> Vec<JobId> {
         claimant: Claimant::Plain { worker: None, visibility: Span::from_secs(30) },
         from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
         max: NonZeroU32::MIN,
+        is_prefetch: false,
     };
     let fetching = engine.claim_plain(claim, Some(WAIT));
     let claimed = tokio::time::timeout(Duration::from_secs(60), fetching).await;

@@ -195,10 +195,12 @@ struct Native<'a> {
     classes: &'a [ClassId],
 }
 
-/// Claims that follow each other and take from the same classes.
+/// Claims that follow each other and take from the same classes, all or none of them ahead of free
+/// slots.
 #[derive(Debug)]
 struct Run<'a> {
     classes: &'a [ClassId],
+    is_prefetch: bool,
     /// Each with its place among the claims of the batch.
     members: Vec<(usize, Native<'a>)>,
 }
@@ -225,12 +227,17 @@ fn runs_of<'a>(natives: &[Native<'a>], outcomes: &[Outcome]) -> Vec<Run<'a>> {
         if outcome.is_err() {
             continue;
         }
-        let (_, Native { classes, .. }) = member;
+        let (_, Native { claim, classes }) = member;
+        let is_prefetch = claim.is_prefetch;
         match runs.last_mut() {
-            Some(run) if run.classes == classes && run.wants() < RUN_MAX => {
+            Some(run)
+                if run.classes == classes
+                    && run.is_prefetch == is_prefetch
+                    && run.wants() < RUN_MAX =>
+            {
                 run.members.push(member);
             }
-            _ => runs.push(Run { classes, members: vec![member] }),
+            _ => runs.push(Run { classes, is_prefetch, members: vec![member] }),
         }
     }
     runs
@@ -328,7 +335,7 @@ impl Tx<'_> {
         first: usize,
         outcomes: &mut [Outcome],
     ) -> Result<(), Failure> {
-        let taken = self.take_by_limits(run.classes, run.wants()).await?;
+        let taken = self.take_by_limits(run.classes, run.wants(), run.is_prefetch).await?;
         let mut rows = taken.rows.as_slice();
         for (nth, Native { claim, .. }) in &run.members {
             self.context.command = first + nth;
@@ -341,6 +348,7 @@ impl Tx<'_> {
                 if wanted(claim, &claims.jobs) > 0 {
                     claims.passed_over.clone_from(&taken.passed_over);
                     claims.blocked.clone_from(&taken.blocked);
+                    claims.kept.clone_from(&taken.kept);
                 }
             }
         }
@@ -497,10 +505,11 @@ impl Tx<'_> {
             claims.jobs.extend(self.hold_all(claim, &rows, &HashMap::new()).await?);
             return Ok(());
         }
-        let taken = self.take_by_limits(classes, wanted).await?;
+        let taken = self.take_by_limits(classes, wanted, claim.is_prefetch).await?;
         claims.jobs.extend(self.hold_all(claim, &taken.rows, &taken.lanes).await?);
         claims.passed_over.extend(taken.passed_over);
         claims.blocked.extend(taken.blocked);
+        claims.kept.extend(taken.kept);
         Ok(())
     }
 

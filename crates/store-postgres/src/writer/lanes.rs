@@ -15,7 +15,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
-use outlast_store::apply::limit::{Chosen, Head, Lane, LaneGate, Limits, heads_of_each};
+use outlast_store::apply::limit::{
+    Chosen, GateChanges, Head, Lane, LaneGate, Left, Limits, Terms, heads_of_each,
+};
 use outlast_store::apply::walk::{FRONT_JOBS, Stretch, Walk, front_lanes};
 use outlast_store::codec;
 use outlast_store::command::ClassId;
@@ -33,7 +35,7 @@ use crate::writer::limit::LOCK;
 const MAKING: i32 = 0x006c_696d;
 
 /// The version of the limits, if no other transaction is changing them.
-const VERSION_SHARED: &str =
+pub(super) const VERSION_SHARED: &str =
     "select n from limit_version where pg_try_advisory_xact_lock_shared($1)";
 
 /// Those of the classes whose queues are not paused.
@@ -143,6 +145,18 @@ pub(super) struct TakenByLimits {
     pub(super) passed_over: Vec<ClassId>,
     /// Classes whose jobs wait for a limit.
     pub(super) blocked: Vec<Blocked>,
+    /// Classes that may have jobs for workers with free slots.
+    pub(super) kept: Vec<ClassId>,
+    /// What gates count more once these jobs are in flight.
+    pub(super) charged: GateChanges,
+}
+
+impl TakenByLimits {
+    pub(super) fn add(&mut self, left: Left) {
+        self.passed_over.extend(left.again);
+        self.blocked.extend(left.blocked);
+        self.kept.extend(left.kept);
+    }
 }
 
 /// A claim's classes, and its way through their lanes.
@@ -161,13 +175,36 @@ impl Tx<'_> {
         &mut self,
         classes: &[ClassId],
         wanted: i64,
+        is_prefetch: bool,
     ) -> Result<TakenByLimits, Failure> {
         let max = usize::try_from(wanted).unwrap_or(0);
-        let mut look = self.look(classes, max).await?;
         let mut taken = TakenByLimits::default();
+        let beyond = self.take_of_front((classes, max), is_prefetch, &mut taken).await?;
+        if let Some(beyond) = beyond {
+            self.take_beyond((&beyond, max), is_prefetch, &mut taken).await?;
+        }
+        if taken.rows.len() >= max {
+            taken.passed_over.clear();
+            taken.blocked.clear();
+            taken.kept.clear();
+        }
+        taken.passed_over.sort_unstable();
+        taken.passed_over.dedup();
+        Ok(taken)
+    }
+
+    /// Takes jobs of lanes, wherever they are in their classes.
+    async fn take_beyond(
+        &mut self,
+        (classes, max): (&[ClassId], usize),
+        is_prefetch: bool,
+        taken: &mut TakenByLimits,
+    ) -> Result<(), Failure> {
+        let mut look = self.look(classes, max.saturating_sub(taken.rows.len())).await?;
         let Some([mut lanes, mut rest]) = self.first_lanes(&mut look).await? else {
             // Someone is changing the limits.
-            return Ok(TakenByLimits { passed_over: classes.to_vec(), ..taken });
+            taken.passed_over.extend(classes);
+            return Ok(());
         };
         if lanes.is_empty() {
             lanes.append(&mut rest);
@@ -178,8 +215,15 @@ impl Tx<'_> {
             let each = heads_of_each(lanes.len(), still);
             let (heads, now) = self.heads(&lanes, each).await?;
             let turns = self.shares.turns(&lanes, heads, now);
-            let chosen = self.gates.choose(&lanes, turns, still, (&self.outbox.gates, now));
-            self.take_chosen((&lanes, now), &chosen, &mut taken).await?;
+            let terms = Terms {
+                changes: &self.outbox.gates,
+                taken: Some(&taken.charged),
+                now,
+                is_prefetch,
+            };
+            let chosen = self.gates.choose(&lanes, turns, still, terms);
+            self.lane_cache.note(&lanes, &chosen, self.context.now, true);
+            self.take_chosen((&lanes, now), &chosen, taken).await?;
             self.keep_starts(&lanes);
             if each < still {
                 taken.passed_over.extend(chosen.exhausted(&lanes, each));
@@ -194,17 +238,9 @@ impl Tx<'_> {
                 false => std::mem::take(&mut rest),
             };
         }
-        if taken.rows.len() >= max {
-            taken.passed_over.clear();
-            return Ok(taken);
-        }
         let chosen = Chosen { stops, ..Chosen::default() };
-        let (passed_over, blocked) = chosen.left(&looked, |class| !look.walk.is_done_with(class));
-        taken.passed_over.extend(passed_over);
-        taken.passed_over.sort_unstable();
-        taken.passed_over.dedup();
-        taken.blocked.extend(blocked);
-        Ok(taken)
+        taken.add(chosen.left(&looked, |class| !look.walk.is_done_with(class)));
+        Ok(())
     }
 
     async fn look<'a>(
@@ -322,6 +358,17 @@ impl Tx<'_> {
         let mut statements = self.reading_of_gates(lanes);
         statements.push(self.reading_of_heads(lanes, each));
         let read = self.query_all(statements).await?;
+        let time = self.read_gates(&read)?;
+        let mut heads = Vec::new();
+        for row in read.get(3).map_or(&[][..], Vec::as_slice) {
+            let lane = usize::try_from(get::<i64>(row, 0)?).unwrap_or(usize::MAX);
+            heads.push(Head { lane, rank: get(row, 1)?, seq: get(row, 2)? });
+        }
+        Ok((heads, time))
+    }
+
+    /// Takes in the answers of [`Self::reading_of_gates`], and returns the time.
+    pub(super) fn read_gates(&mut self, read: &[Vec<Row>]) -> Result<Timestamp, Failure> {
         let rows = |at: usize| read.get(at).map_or(&[][..], Vec::as_slice);
         let mut time = self.context.now;
         let mut locked: HashMap<i64, i64> = HashMap::new();
@@ -339,16 +386,11 @@ impl Tx<'_> {
                 time = time.max(Timestamp(get(row, 3)?));
             }
         }
-        let mut heads = Vec::new();
-        for row in rows(3) {
-            let lane = usize::try_from(get::<i64>(row, 0)?).unwrap_or(usize::MAX);
-            heads.push(Head { lane, rank: get(row, 1)?, seq: get(row, 2)? });
-        }
         // Without gates to lock, there was no time to read.
-        Ok((heads, self.gates.at_least(time)))
+        Ok(self.gates.at_least(time))
     }
 
-    fn reading_of_gates(&self, lanes: &[Lane]) -> Vec<Statement> {
+    pub(super) fn reading_of_gates(&self, lanes: &[Lane]) -> Vec<Statement> {
         let missing = self.gates.missing(lanes);
         let ids: Vec<i64> = missing.iter().map(|gate| gate.id.0).collect();
         let names: Vec<String> = missing.iter().map(|gate| gate.name.to_string()).collect();
@@ -384,7 +426,7 @@ impl Tx<'_> {
 
     /// Takes the chosen heads: those of lanes with gates themselves, as no other server can take
     /// from these now, and of the others as many as were chosen, past what others have locked.
-    async fn take_chosen(
+    pub(super) async fn take_chosen(
         &mut self,
         (lanes, now): (&[Lane], Timestamp),
         chosen: &Chosen,
@@ -435,6 +477,7 @@ impl Tx<'_> {
             let free = || of_lane.or_else(|| free_of.get(&(class, None)));
             if let Some(lane) = gated.or_else(|| free().copied()) {
                 self.gates.started(lane, now);
+                taken.charged.charge(&lane.gate_ids());
                 self.shares.claimed(lane, (get(&row, STORED + 1)?, seq), self.context.now);
                 taken.lanes.insert(seq, lane.clone());
             }
@@ -443,8 +486,9 @@ impl Tx<'_> {
             }
             taken.rows.push(row);
         }
-        // Others have locked the rest.
+        // Others have locked the rest, or these have other keys than their lane.
         taken.passed_over.extend(of.values().map(|lane| lane.class));
+        of.values().for_each(|lane| self.lane_cache.forget(lane));
         short.retain(|_, count| *count > 0);
         taken.passed_over.extend(short.keys());
         self.take_instead(lanes, short.values().sum(), taken).await
@@ -468,7 +512,7 @@ impl Tx<'_> {
     }
 
     /// Notes what starts have used of the rates of the lanes' gates.
-    fn keep_starts(&mut self, lanes: &[Lane]) {
+    pub(super) fn keep_starts(&mut self, lanes: &[Lane]) {
         let mut used: BTreeMap<i64, i64> = BTreeMap::new();
         for lane in lanes {
             let of_lane = self.gates.take_used(lane).into_iter();

@@ -105,6 +105,7 @@ families!(
     order,
     sweep,
     leadership,
+    lanes,
     limit,
     queue,
     fair,

@@ -177,7 +177,12 @@ impl Server {
         let classes = self.store.backlog().await.unwrap().into_iter().map(|class| class.id);
         let from = ClaimFrom::Classes(classes.collect());
         let claimant = Claimant::Native { worker, session: 1 };
-        Command::Claim(Claim { claimant, from, max: NonZeroU32::new(max).unwrap() })
+        Command::Claim(Claim {
+            claimant,
+            from,
+            max: NonZeroU32::new(max).unwrap(),
+            is_prefetch: false,
+        })
     }
 
     /// Returns the number of a worker's latest renewal.

@@ -138,6 +138,7 @@ fn heartbeat_of_a_plain_worker_prolongs_what_is_free_and_names_what_somebody_hol
             claimant: Claimant::Plain { worker: Some("w".into()), visibility: Span(60_000) },
             from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
             max: NonZeroU32::new(2).unwrap(),
+            is_prefetch: false,
         };
         let claimed = server.one(Command::Claim(claim)).await;
         assert!(
@@ -235,7 +236,7 @@ async fn claim_one(server: &Server, worker: outlast_core::id::WorkerId) -> Comma
     let classes = server.store.backlog().await.unwrap().into_iter().map(|class| class.id);
     let from = ClaimFrom::Classes(classes.collect());
     let claimant = Claimant::Native { worker, session: 1 };
-    Command::Claim(Claim { claimant, from, max: NonZeroU32::MIN })
+    Command::Claim(Claim { claimant, from, max: NonZeroU32::MIN, is_prefetch: false })
 }
 
 /// What is claimed has no id of its own that a second try would meet: this once counted jobs,
@@ -293,7 +294,12 @@ fn claim_takes_what_is_behind_locked_jobs_and_names_the_classes_in_which_it_met_
         let claim = |classes: &[ClassId]| {
             let claimant = Claimant::Native { worker, session: 1 };
             let from = ClaimFrom::Classes(classes.to_vec());
-            Command::Claim(Claim { claimant, from, max: NonZeroU32::new(5).unwrap() })
+            Command::Claim(Claim {
+                claimant,
+                from,
+                max: NonZeroU32::new(5).unwrap(),
+                is_prefetch: false,
+            })
         };
         let [long, short] = [1, 2].map(ClassId);
         // Of the long class more than a claim looks at, of the short one all.
@@ -345,6 +351,7 @@ fn fetch_from_a_queue_takes_what_is_behind_locked_jobs() {
                 claimant: Claimant::Plain { worker: None, visibility: Span(60_000) },
                 from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
                 max: NonZeroU32::new(max).unwrap(),
+                is_prefetch: false,
             };
             match server.one(Command::Claim(claim)).await {
                 Reply::Claimed(Ok(claims)) => {

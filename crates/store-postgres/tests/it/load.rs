@@ -181,12 +181,12 @@ impl Player {
             let from = ClaimFrom::Queues { queues, tenant: None };
             let visibility = Span(u64::try_from(self.dice.below(400)).unwrap());
             let claimant = Claimant::Plain { worker: Some(PLAIN.into()), visibility };
-            return vec![Command::Claim(Claim { claimant, from, max })];
+            return vec![Command::Claim(Claim { claimant, from, max, is_prefetch: false })];
         }
         let Some(worker) = self.a_worker() else { return Vec::new() };
         let from = ClaimFrom::Classes((1..=6).map(ClassId).collect());
         let claimant = Claimant::Native { worker, session: 1 };
-        vec![Command::Claim(Claim { claimant, from, max })]
+        vec![Command::Claim(Claim { claimant, from, max, is_prefetch: false })]
     }
 
     fn about_an_attempt(&mut self) -> Vec<Command> {

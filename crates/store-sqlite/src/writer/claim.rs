@@ -17,7 +17,7 @@ use crate::writer::Tx;
 /// A row of `ready`.
 #[derive(Debug)]
 pub(super) struct HeadRow {
-    class: ClassId,
+    pub(super) class: ClassId,
     pub(super) rank: i64,
     pub(super) seq: i64,
     epoch: Epoch,
@@ -26,7 +26,7 @@ pub(super) struct HeadRow {
 }
 
 impl HeadRow {
-    fn of(class: ClassId, row: &Row<'_>) -> rusqlite::Result<Self> {
+    pub(super) fn of(class: ClassId, row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             class,
             rank: row.get(0)?,

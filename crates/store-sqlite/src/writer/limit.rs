@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use outlast_core::keys::Keys;
 use outlast_core::limit::{GateId, LimitName};
-use outlast_store::apply::limit::{Chosen, Gates, Head, Lane, Limits, heads_of_each};
+use outlast_store::apply::limit::{Chosen, Gates, Head, Lane, Left, Limits, Terms, heads_of_each};
 use outlast_store::apply::walk::{FRONT_JOBS, Stretch, Walk, front_lanes};
 use outlast_store::command::{Claim, ClassId, SetLimit};
 use outlast_store::limit::{LimitRecord, rate_columns, used_at_most};
@@ -54,9 +54,12 @@ impl Tx<'_> {
         max: usize,
         claims: &mut Claims,
     ) -> Result<(), StoreError> {
-        let wanted = max.saturating_sub(claims.jobs.len());
-        let (mut lanes, mut walk) = self.first_lanes(classes, wanted)?;
         let mut gates = Gates::default();
+        let Some(beyond) = self.claim_of_front((classes, &mut gates), claim, max, claims)? else {
+            return Ok(());
+        };
+        let wanted = max.saturating_sub(claims.jobs.len());
+        let (mut lanes, mut walk) = self.first_lanes(&beyond, wanted)?;
         let (mut looked, mut stops) = (Vec::new(), Vec::new());
         loop {
             let chosen = self.claim_of_lanes((&lanes, &mut gates), claim, max, claims)?;
@@ -71,9 +74,7 @@ impl Tx<'_> {
             lanes = self.next_lanes(&mut walk)?;
         }
         let chosen = Chosen { stops, ..Chosen::default() };
-        let (again, blocked) = chosen.left(&looked, |class| !walk.is_done_with(class));
-        claims.passed_over.extend(again);
-        claims.blocked.extend(blocked);
+        add_left(claims, chosen.left(&looked, |class| !walk.is_done_with(class)));
         Ok(())
     }
 
@@ -96,37 +97,58 @@ impl Tx<'_> {
             heads.retain(|head| !skipped.contains(&head.seq));
             let now = self.context.now;
             let turns = self.shares.turns(lanes, heads, now);
-            let mut chosen = gates.choose(lanes, turns, wanted, (&self.outbox.gates, now));
+            let terms = self.terms(claim.is_prefetch);
+            let chosen = gates.choose(lanes, turns, wanted, terms);
             if chosen.heads.is_empty() {
                 return Ok(chosen);
             }
+            self.lane_cache.note(lanes, &chosen, now, true);
             let rows: HashMap<i64, HeadRow> = rows.into_iter().map(|row| (row.seq, row)).collect();
-            for head in std::mem::take(&mut chosen.heads) {
-                let row = rows.get(&head.seq);
-                let (Some(row), Some(lane)) = (row, lanes.get(head.lane)) else { continue };
-                match self.take(row, &claim.claimant, Some(lane))? {
-                    Some(claimed) => {
-                        gates.started(lane, now);
-                        self.shares.claimed(lane, (head.rank, head.seq), now);
-                        self.keep_starts(gates, lane)?;
-                        claims.jobs.push(claimed);
-                    }
-                    None => {
-                        skipped.insert(head.seq);
-                    }
-                }
-            }
+            skipped.extend(self.take_chosen((lanes, gates), &chosen, &rows, claim, claims)?);
             if claims.jobs.len() >= max {
                 return Ok(chosen);
             }
         }
     }
 
+    pub(super) fn terms(&self, is_prefetch: bool) -> Terms<'_> {
+        let changes = &self.outbox.gates;
+        Terms { changes, taken: None, now: self.context.now, is_prefetch }
+    }
+
+    /// Takes the chosen jobs; returns those that could not be taken.
+    pub(super) fn take_chosen(
+        &mut self,
+        (lanes, gates): (&[Lane], &mut Gates),
+        chosen: &Chosen,
+        rows: &HashMap<i64, HeadRow>,
+        claim: &Claim,
+        claims: &mut Claims,
+    ) -> Result<Vec<i64>, StoreError> {
+        let now = self.context.now;
+        let mut skipped = Vec::new();
+        for head in &chosen.heads {
+            let row = rows.get(&head.seq);
+            let (Some(row), Some(lane)) = (row, lanes.get(head.lane)) else { continue };
+            let Some(claimed) = self.take(row, &claim.claimant, Some(lane))? else {
+                // It has expired, or other keys than its lane.
+                self.lane_cache.forget(lane);
+                skipped.push(head.seq);
+                continue;
+            };
+            gates.started(lane, now);
+            self.shares.claimed(lane, (head.rank, head.seq), now);
+            self.keep_starts(gates, lane)?;
+            claims.jobs.push(claimed);
+        }
+        Ok(skipped)
+    }
+
     /// Returns the lanes that a claim looks at first, and the way to others: of a class that limits
     /// tell apart by keys, those of its first jobs, and others from a place on that differs from
     /// batch to batch.
     fn first_lanes(
-        &self,
+        &mut self,
         classes: &[ClassId],
         wanted: usize,
     ) -> Result<(Vec<Lane>, Walk), StoreError> {
@@ -145,12 +167,7 @@ impl Tx<'_> {
         }
         let mut walk = Walk::new(apart.iter().copied(), self.context.first_lane());
         for class in apart {
-            let mut select = self.db.prepare_cached(FRONT).map_err(failed)?;
-            let rows = select
-                .query_map((class.0, FRONT_JOBS, front_lanes(wanted)), |row| row.get(0))
-                .map_err(failed)?;
-            for number in rows {
-                let number: i64 = number.map_err(failed)?;
+            for number in self.lanes_of_front(class, wanted)? {
                 if walk.look_at(class, number) {
                     lanes.push(self.lane(class, number)?);
                 }
@@ -160,7 +177,15 @@ impl Tx<'_> {
         Ok((lanes, walk))
     }
 
-    fn next_lanes(&self, walk: &mut Walk) -> Result<Vec<Lane>, StoreError> {
+    fn lanes_of_front(&self, class: ClassId, wanted: usize) -> Result<Vec<i64>, StoreError> {
+        let mut select = self.db.prepare_cached(FRONT).map_err(failed)?;
+        let rows = select
+            .query_map((class.0, FRONT_JOBS, front_lanes(wanted)), |row| row.get(0))
+            .map_err(failed)?;
+        rows.collect::<Result<_, _>>().map_err(failed)
+    }
+
+    fn next_lanes(&mut self, walk: &mut Walk) -> Result<Vec<Lane>, StoreError> {
         let stretches = walk.next();
         let max = walk.page().unwrap_or(0);
         let mut read = Vec::with_capacity(stretches.len());
@@ -171,9 +196,14 @@ impl Tx<'_> {
         next.map(|(class, number)| self.lane(class, number)).collect()
     }
 
-    fn lane(&self, class: ClassId, number: i64) -> Result<Lane, StoreError> {
+    pub(super) fn lane(&mut self, class: ClassId, number: i64) -> Result<Lane, StoreError> {
+        if let Some(known) = self.lane_cache.get(class, number) {
+            return Ok(known.clone());
+        }
         let keys = self.keys_of_lane(class, number)?;
-        Ok(self.limits.lane((class, self.classes.key(class)?), number, keys))
+        let lane = self.limits.lane((class, self.classes.key(class)?), number, keys);
+        self.lane_cache.learn(lane.clone());
+        Ok(lane)
     }
 
     fn lane_numbers(&self, of: Stretch, max: u32) -> Result<Vec<i64>, StoreError> {
@@ -198,7 +228,7 @@ impl Tx<'_> {
         codec::keys_of(text.as_deref())
     }
 
-    fn read_gates(&self, gates: &mut Gates, lanes: &[Lane]) -> Result<(), StoreError> {
+    pub(super) fn read_gates(&self, gates: &mut Gates, lanes: &[Lane]) -> Result<(), StoreError> {
         let mut select = self
             .db
             .prepare_cached("select in_flight, used_until from gate where id = ?")
@@ -209,8 +239,10 @@ impl Tx<'_> {
                 .query_row([id.0], |row| Ok((row.get(0)?, row.get(1)?)))
                 .optional()
                 .map_err(failed)?;
-            let (in_flight, used_until) = found.unwrap_or((0, 0));
-            gates.read(id, in_flight, used_until);
+            match found {
+                Some((in_flight, used_until)) => gates.read(id, in_flight, used_until),
+                None => gates.not_found(id),
+            }
         }
         Ok(())
     }
@@ -236,7 +268,7 @@ impl Tx<'_> {
     /// Keeps what starts have used of the rates of a lane's gates. A gate that no job has passed
     /// before is made.
     fn keep_starts(&self, gates: &mut Gates, lane: &Lane) -> Result<(), StoreError> {
-        for gate in &lane.gates {
+        for gate in gates.unmade(lane) {
             self.execute(
                 "insert or ignore into gate (id, limit_name, value, in_flight, used_until)
                  values (?, ?, ?, 0, 0)",
@@ -318,4 +350,11 @@ impl Tx<'_> {
         *self.limits = load(self.db)?;
         Ok(())
     }
+}
+
+/// Adds what a claim leaves that came back short.
+pub(super) fn add_left(claims: &mut Claims, left: Left) {
+    claims.passed_over.extend(left.again);
+    claims.blocked.extend(left.blocked);
+    claims.kept.extend(left.kept);
 }

@@ -91,6 +91,7 @@ families!(
     order,
     sweep,
     leadership,
+    lanes,
     limit,
     queue,
     fair,

@@ -68,7 +68,12 @@ pub(crate) fn enqueue(id: JobId) -> Command {
 
 pub(crate) fn claim(worker: WorkerId, max: NonZeroU32) -> Command {
     let claimant = Claimant::Native { worker, session: 1 };
-    Command::Claim(Claim { claimant, from: ClaimFrom::Classes(vec![ClassId(1)]), max })
+    Command::Claim(Claim {
+        claimant,
+        from: ClaimFrom::Classes(vec![ClassId(1)]),
+        max,
+        is_prefetch: false,
+    })
 }
 
 pub(crate) fn complete(worker: WorkerId, job: JobId, epoch: Epoch) -> Command {

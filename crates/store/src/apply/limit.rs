@@ -92,6 +92,28 @@ impl Limits {
         }
     }
 
+    /// Whether these are the very ones, and not read again since.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.all, &other.all) && Arc::ptr_eq(&self.queues, &other.queues)
+    }
+
+    /// Whether jobs of a class may be sent to workers before these have a free slot, as far as
+    /// their limits have room. A rate counts starts, and these would come later.
+    #[must_use]
+    pub fn may_prefetch(&self, class: &ClassKey) -> bool {
+        let applies = |limit: &&Limit| {
+            limit.rate.is_some() && limit.may_apply(&class.queue, &class.job_type, class.keyed)
+        };
+        !self.is_fair(&class.queue) && !self.all.iter().any(|limit| applies(&limit))
+    }
+
+    /// Whether the jobs of a queue share slots.
+    #[must_use]
+    pub fn is_fair(&self, queue: &str) -> bool {
+        self.fair(queue).is_some()
+    }
+
     /// Returns what is set for a queue.
     #[must_use]
     pub fn queue(&self, name: &str) -> Option<&QueueSettings> {
@@ -164,7 +186,7 @@ impl Limits {
 
     /// Returns the gates that jobs of a class with these keys must pass.
     #[must_use]
-    pub fn gates_of(&self, class: &ClassKey, keys: &Keys) -> Vec<LaneGate> {
+    pub fn gates_of(&self, class: &ClassKey, keys: &Keys) -> Arc<[LaneGate]> {
         let subject = Subject { queue: &class.queue, job_type: &class.job_type, keys };
         let gates = self.all.iter().filter_map(|limit| limit.gate_of(subject));
         let mut gates: Vec<LaneGate> = gates
@@ -177,7 +199,7 @@ impl Limits {
             })
             .collect();
         gates.sort_by_key(|gate| gate.id);
-        gates
+        gates.into()
     }
 }
 
@@ -206,7 +228,7 @@ pub struct Lane {
     /// The keys that its jobs have.
     pub keys: Arc<Keys>,
     /// The gates that they must pass, by number.
-    pub gates: Vec<LaneGate>,
+    pub gates: Arc<[LaneGate]>,
     /// The share that they belong to, if their queue has shares.
     pub share: Option<Share>,
 }
@@ -252,6 +274,8 @@ pub enum Stop {
     Full,
     /// A rate lets the next one start at this time.
     Until(Timestamp),
+    /// What is left of a limit is kept for jobs that start at once.
+    Kept,
 }
 
 impl From<Shut> for Stop {
@@ -270,6 +294,19 @@ pub struct Chosen {
     pub heads: Vec<Head>,
     /// For each lane, why no more of it were taken, if a gate was the reason.
     pub stops: Vec<Option<Stop>>,
+    /// The gates that were the reason, if they are shut.
+    pub shut: Vec<(GateId, Shut)>,
+}
+
+/// What a claim leaves in its classes when it comes back short.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Those that are worth another look soon.
+    pub again: Vec<ClassId>,
+    /// Those whose jobs wait for a limit.
+    pub blocked: Vec<Blocked>,
+    /// Those that have jobs for workers with free slots only.
+    pub kept: Vec<ClassId>,
 }
 
 impl Chosen {
@@ -287,32 +324,29 @@ impl Chosen {
         full.map(|(lane, _)| lane.class).collect()
     }
 
-    /// Says what a claim that came back short may still find: the classes that are worth another
-    /// look soon, and those whose jobs wait for a limit. Of some classes there are more lanes than
-    /// were looked at (`has_more`).
+    /// Says what a claim that came back short may still find. Of some classes there are more lanes
+    /// than were looked at (`has_more`).
     #[must_use]
-    pub fn left(
-        &self,
-        lanes: &[Lane],
-        has_more: impl Fn(ClassId) -> bool,
-    ) -> (Vec<ClassId>, Vec<Blocked>) {
+    pub fn left(&self, lanes: &[Lane], has_more: impl Fn(ClassId) -> bool) -> Left {
         let mut classes: BTreeMap<ClassId, Vec<Stop>> = BTreeMap::new();
         for (lane, stop) in lanes.iter().zip(&self.stops) {
             classes.entry(lane.class).or_default().extend(*stop);
         }
-        let (mut again, mut blocked) = (Vec::new(), Vec::new());
+        let mut left = Left::default();
         for (class, stops) in classes {
-            if stops.contains(&Stop::Busy) || has_more(class) {
-                again.push(class);
+            if stops.contains(&Stop::Kept) {
+                left.kept.push(class);
+            } else if stops.contains(&Stop::Busy) || has_more(class) {
+                left.again.push(class);
             } else if !stops.is_empty() {
                 let opens = stops.iter().filter_map(|stop| match stop {
                     Stop::Until(at) => Some(*at),
-                    Stop::Busy | Stop::Full => None,
+                    Stop::Busy | Stop::Full | Stop::Kept => None,
                 });
-                blocked.push(Blocked { class, until: opens.min() });
+                left.blocked.push(Blocked { class, until: opens.min() });
             }
         }
-        (again, blocked)
+        left
     }
 }
 
@@ -342,6 +376,13 @@ impl GateChanges {
     /// What was counted elsewhere is counted here from now on.
     pub fn taken_over(&mut self, gate: GateId, held: i64) {
         *self.held.entry(gate).or_default() += held;
+    }
+
+    /// Returns the gates that count less than before the batch.
+    #[must_use]
+    pub fn released(&self) -> Vec<GateId> {
+        let less = self.held.iter().filter(|(_, by)| **by < 0);
+        less.map(|(gate, _)| *gate).collect()
     }
 
     /// Whether an attempt ended that gates counted.
@@ -379,9 +420,16 @@ struct Read {
     has_started: bool,
     /// Whether it is locked: others may have claimed through it since.
     is_locked: bool,
+    /// Whether it is stored: no job may have passed it before.
+    is_made: bool,
 }
 
 impl Read {
+    /// A gate that counts nothing.
+    const fn locked() -> Self {
+        Self { in_flight: 0, used_until: 0, has_started: false, is_locked: true, is_made: true }
+    }
+
     /// Returns the gate as it is once `more` have started.
     fn after(self, gate: &LaneGate, more: u32, now: Timestamp) -> Gate {
         let present = Gate {
@@ -392,6 +440,19 @@ impl Read {
         };
         present.after(more, now)
     }
+}
+
+/// What a choice goes by.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// What the batch has changed so far.
+    pub changes: &'a GateChanges,
+    /// What the claim has taken so far, if that is not yet among the changes.
+    pub taken: Option<&'a GateChanges>,
+    /// The time.
+    pub now: Timestamp,
+    /// Whether the jobs are for workers without a free slot.
+    pub is_prefetch: bool,
 }
 
 /// The gates that a batch has locked and read.
@@ -414,7 +475,7 @@ impl Gates {
     /// Returns those of the gates that are not locked yet, in order.
     #[must_use]
     pub fn missing<'a>(&self, lanes: &'a [Lane]) -> Vec<&'a LaneGate> {
-        let gates = lanes.iter().flat_map(|lane| &lane.gates);
+        let gates = lanes.iter().flat_map(|lane| lane.gates.iter());
         let unread: BTreeMap<GateId, &LaneGate> = gates
             .filter(|gate| !self.read.get(&gate.id).is_some_and(|read| read.is_locked))
             .map(|gate| (gate.id, gate))
@@ -424,29 +485,37 @@ impl Gates {
 
     /// A gate was locked and read. One that was not read at all is busy.
     pub fn read(&mut self, gate: GateId, in_flight: i64, used_until: i64) {
-        let read = Read { in_flight, used_until, has_started: false, is_locked: true };
+        let read = Read { in_flight, used_until, ..Read::locked() };
         self.read.insert(gate, read);
+    }
+
+    /// No job has passed a gate before, and none can but by this batch.
+    pub fn not_found(&mut self, gate: GateId) {
+        self.read.insert(gate, Read { is_made: false, ..Read::locked() });
+    }
+
+    /// Takes those gates of a lane that are to be made.
+    pub fn unmade<'a>(&mut self, lane: &'a Lane) -> Vec<&'a LaneGate> {
+        let unmade = lane.gates.iter().filter(|gate| {
+            let read = self.read.get_mut(&gate.id);
+            read.is_some_and(|read| !std::mem::replace(&mut read.is_made, true))
+        });
+        unmade.collect()
     }
 
     /// A gate was read without locking it, because it looked shut. If it is open after all, it is
     /// busy.
     pub fn look_at(&mut self, gate: GateId, in_flight: i64, used_until: i64) {
-        let read = Read { in_flight, used_until, has_started: false, is_locked: false };
+        let read = Read { in_flight, used_until, is_locked: false, ..Read::locked() };
         self.read.insert(gate, read);
     }
 
     /// Chooses at most `max` jobs in their turns that all their gates let start.
     #[must_use]
-    pub fn choose(
-        &self,
-        lanes: &[Lane],
-        mut turns: Turns,
-        max: usize,
-        (changes, now): (&GateChanges, Timestamp),
-    ) -> Chosen {
-        let mut chosen = Chosen { heads: Vec::new(), stops: vec![None; lanes.len()] };
+    pub fn choose(&self, lanes: &[Lane], mut turns: Turns, max: usize, terms: Terms<'_>) -> Chosen {
+        let mut chosen = Chosen { stops: vec![None; lanes.len()], ..Chosen::default() };
         let mut started: BTreeMap<GateId, u32> = BTreeMap::new();
-        let mut take = |head: Head, Chosen { heads, stops }: &mut Chosen| {
+        let mut take = |head: Head, Chosen { heads, stops, shut }: &mut Chosen| {
             let (Some(lane), Some(stop)) = (lanes.get(head.lane), stops.get_mut(head.lane)) else {
                 return false;
             };
@@ -454,11 +523,13 @@ impl Gates {
                 return false;
             }
             let more = |gate: GateId| started.get(&gate).copied().unwrap_or(0);
-            *stop = self.stop(&lane.gates, more, (changes, now));
+            let (stopped, by) = self.stop(&lane.gates, more, terms);
+            *stop = stopped;
+            shut.extend(by);
             if stop.is_some() {
                 return false;
             }
-            for gate in &lane.gates {
+            for gate in lane.gates.iter() {
                 *started.entry(gate.id).or_default() += 1;
             }
             heads.push(head);
@@ -472,31 +543,38 @@ impl Gates {
         chosen
     }
 
-    /// Returns why a job must not start through gates through which `more` have just started.
+    /// Returns why a job must not start through gates through which `more` have just started, and
+    /// which of them is shut.
     fn stop(
         &self,
         gates: &[LaneGate],
         more: impl Fn(GateId) -> u32,
-        (changes, now): (&GateChanges, Timestamp),
-    ) -> Option<Stop> {
+        Terms { changes, taken, now, is_prefetch }: Terms<'_>,
+    ) -> (Option<Stop>, Option<(GateId, Shut)>) {
         let mut states = Vec::with_capacity(gates.len());
         let mut is_busy = false;
         for gate in gates {
-            let Some(read) = self.read.get(&gate.id) else { return Some(Stop::Busy) };
+            let Some(read) = self.read.get(&gate.id) else { return (Some(Stop::Busy), None) };
             is_busy |= !read.is_locked;
             let more = more(gate.id);
             // What the batch itself has taken and ended is not stored yet.
-            let stored = read.in_flight.saturating_add(changes.of(gate.id));
+            let taken = taken.map_or(0, |taken| taken.of(gate.id));
+            let stored = read.in_flight.saturating_add(changes.of(gate.id)).saturating_add(taken);
             let in_flight = u64::try_from(stored).unwrap_or(0).saturating_add(u64::from(more));
             states.push(Gate { in_flight, ..read.after(gate, more, now) });
         }
-        let shut = admit(&states, 1, now).shut.map(|(_, shut)| shut.into());
-        shut.or_else(|| is_busy.then_some(Stop::Busy))
+        if let Some((place, shut)) = admit(&states, 1, now).shut {
+            return (Some(shut.into()), gates.get(place).map(|gate| (gate.id, shut)));
+        }
+        if is_prefetch && !states.iter().all(Gate::has_plenty) {
+            return (Some(Stop::Kept), None);
+        }
+        (is_busy.then_some(Stop::Busy), None)
     }
 
     /// A job of a lane was taken.
     pub fn started(&mut self, lane: &Lane, now: Timestamp) {
-        for gate in &lane.gates {
+        for gate in lane.gates.iter() {
             if let Some(read) = self.read.get_mut(&gate.id) {
                 read.used_until = read.after(gate, 1, now).used_until;
                 read.has_started = true;

@@ -1,7 +1,5 @@
 //! Limits: what they hold back, and what gives a slot back.
 
-use std::collections::{BTreeMap, HashMap};
-
 use outlast_core::gate::Rate;
 use outlast_core::id::JobId;
 use outlast_core::keys::Keys;
@@ -33,16 +31,10 @@ cases![
     changed_rate_does_not_wait_for_what_the_old_one_used,
     limit_of_the_configuration_is_not_changed_by_others,
     plain_fetches_obey_limits,
-    claim_finds_open_lanes_behind_many_shut_ones,
-    many_short_lanes_are_all_taken_at_once,
-    priority_and_age_decide_among_many_lanes,
-    one_claim_finds_the_open_one_of_many_lanes,
     what_gates_count_survives_a_crash,
-    limited_jobs_go_in_the_order_of_the_others,
     gates_that_are_not_in_use_are_forgotten_and_others_are_not,
     gate_of_a_claim_of_the_same_batch_is_in_use,
     prune_says_that_there_are_more_gates_to_forget,
-    expired_jobs_at_the_front_of_a_lane_hold_up_no_others,
 ];
 
 /// A prune once deleted a gate that was made a moment before in its own batch.
@@ -51,7 +43,7 @@ fn gate_of_a_claim_of_the_same_batch_is_in_use<H: Harness>(world: &mut World<'_,
     let hand = world.worker();
     world.of_tenant("a");
     let (claimant, from) = (hand.claimant(), world.all_classes());
-    let claim = Claim { claimant, from, max: std::num::NonZeroU32::MIN };
+    let claim = Claim { claimant, from, max: std::num::NonZeroU32::MIN, is_prefetch: false };
     let (leadership, now) = (world.retention(), world.now());
     let (finished_before, workers_before) = (now, now);
     let prune = Prune { leadership, finished_before, workers_before, limit: 10, from_start: true };
@@ -69,11 +61,11 @@ fn limit(of: &str, scope: Scope, concurrency: u32) -> Limit {
     Limit { name: name(of), scope, concurrency: Some(concurrency), rate: None }
 }
 
-fn per_tenant(concurrency: u32) -> Limit {
+pub(super) fn per_tenant(concurrency: u32) -> Limit {
     limit("tenant", Scope::Key("tenant".into()), concurrency)
 }
 
-fn per_queue(concurrency: u32) -> Limit {
+pub(super) fn per_queue(concurrency: u32) -> Limit {
     limit("queue", Scope::Queue("default".into()), concurrency)
 }
 
@@ -124,7 +116,7 @@ impl<H: Harness> World<'_, H> {
     }
 
     /// What gates count is how many attempts hold them.
-    fn check_gates(&self) {
+    pub(super) fn check_gates(&self) {
         for limit in self.ask(self.store().limits()) {
             let query = GateQuery { name: limit.limit.name, limit: 1_000 };
             for gate in self.ask(self.store().gates(query)) {
@@ -134,7 +126,7 @@ impl<H: Harness> World<'_, H> {
         }
     }
 
-    fn in_flight(&self, of: &str) -> u64 {
+    pub(super) fn in_flight(&self, of: &str) -> u64 {
         let query = GateQuery { name: name(of), limit: 1_000 };
         self.ask(self.store().gates(query)).iter().map(|gate| gate.in_flight).sum()
     }
@@ -285,6 +277,7 @@ fn attempt_that_starts_in_the_batch_that_ends_another_takes_its_slot<H: Harness>
         claimant: Claimant::Native { worker: hand.worker, session: hand.session },
         from: ClaimFrom::Classes(classes),
         max: std::num::NonZeroU32::new(5).unwrap(),
+        is_prefetch: false,
     });
     let finish = crate::conformance::world::finish(
         first.job.id,
@@ -423,78 +416,6 @@ fn plain_fetches_obey_limits<H: Harness>(world: &mut World<'_, H>) {
     assert_eq!(world.in_flight("tenant"), 0);
 }
 
-fn claim_finds_open_lanes_behind_many_shut_ones<H: Harness>(world: &mut World<'_, H>) {
-    world.limit(per_tenant(1));
-    let hand = world.worker();
-    for _ in 0..2 {
-        for n in 0..100 {
-            world.of_tenant(&format!("t{n}"));
-        }
-    }
-    let mut running: HashMap<JobId, Claimed> = HashMap::new();
-    for _ in 0..200 {
-        for claimed in world.grab(hand, 20).jobs {
-            running.insert(claimed.job.id, claimed);
-        }
-    }
-    assert_eq!(running.len(), 100);
-    let by_tenant: BTreeMap<&str, usize> =
-        running.values().fold(BTreeMap::new(), |mut counts, claimed| {
-            *counts.entry(claimed.job.keys.get("tenant").unwrap()).or_default() += 1;
-            counts
-        });
-    assert!(by_tenant.values().all(|count| *count == 1), "{by_tenant:?}");
-}
-
-fn many_short_lanes_are_all_taken_at_once<H: Harness>(world: &mut World<'_, H>) {
-    world.limit(per_tenant(1));
-    let hand = world.worker();
-    for n in 0..100 {
-        world.of_tenant(&format!("t{n}"));
-    }
-    assert_eq!(world.grab(hand, 64).jobs.len(), 64);
-    let claims = world.grab(hand, 64);
-    assert_eq!((claims.jobs.len(), claims.passed_over, claims.blocked), (36, vec![], vec![]));
-}
-
-fn priority_and_age_decide_among_many_lanes<H: Harness>(world: &mut World<'_, H>) {
-    world.limit(per_tenant(1));
-    let hand = world.worker();
-    let mut jobs: Vec<JobId> = (0..100).map(|n| world.of_tenant(&format!("t{n}"))).collect();
-    for n in 0..10 {
-        let mut job = world.job();
-        job.priority = 100;
-        job.keys = keys(&[("tenant", &format!("urgent-{n}"))]);
-        let urgent = world.add(job);
-        assert_eq!(world.grab_ids(hand, 1), [urgent]);
-        assert_eq!(world.grab_ids(hand, 1), [jobs.remove(0)]);
-    }
-}
-
-fn one_claim_finds_the_open_one_of_many_lanes<H: Harness>(world: &mut World<'_, H>) {
-    world.limit(per_tenant(1));
-    let hand = world.worker();
-    for _ in 0..2 {
-        for n in 0..200 {
-            world.of_tenant(&format!("t{n}"));
-        }
-    }
-    let mut running = Vec::new();
-    while running.len() < 200 {
-        let claims = world.grab(hand, 100);
-        assert!(!claims.jobs.is_empty());
-        running.extend(claims.jobs);
-    }
-    for _ in 0..5 {
-        let claims = world.grab(hand, 10);
-        assert_eq!((claims.jobs, claims.passed_over.len(), claims.blocked.len()), (vec![], 0, 1));
-        let ended = running.swap_remove(77);
-        world.finish(&ended, hand, ReportedOutcome::Completed).unwrap();
-        let next = world.grab(hand, 10).jobs.remove(0);
-        assert_eq!(next.job.keys, ended.job.keys);
-    }
-}
-
 fn what_gates_count_survives_a_crash<H: Harness>(world: &mut World<'_, H>) {
     world.limit(per_tenant(1));
     let hand = world.worker();
@@ -511,25 +432,6 @@ fn what_gates_count_survives_a_crash<H: Harness>(world: &mut World<'_, H>) {
     let gate: GateId = limit.gate_of(subject).unwrap().id();
     let states = world.ask(world.store().gate_states(vec![gate]));
     assert_eq!((states[0].in_flight, states[0].value.as_deref()), (1, Some("a")));
-}
-
-fn limited_jobs_go_in_the_order_of_the_others<H: Harness>(world: &mut World<'_, H>) {
-    world.limit(per_tenant(10));
-    let hand = world.worker();
-    let mut expected: Vec<(i8, JobId)> = Vec::new();
-    for (n, priority) in [0, 5, -5, 5, 0, 0, 9, 0].into_iter().enumerate() {
-        let mut job = world.job();
-        job.priority = priority;
-        if n % 3 > 0 {
-            job.keys = keys(&[("tenant", if n % 3 == 1 { "a" } else { "b" })]);
-        }
-        expected.push((priority, world.add(job)));
-    }
-    expected.sort_by_key(|(priority, _)| -priority);
-    let expected: Vec<JobId> = expected.into_iter().map(|(_, id)| id).collect();
-    let mut taken = world.grab_ids(hand, 3);
-    taken.extend(world.grab_ids(hand, 10));
-    assert_eq!(taken, expected);
 }
 
 fn gates_that_are_not_in_use_are_forgotten_and_others_are_not<H: Harness>(
@@ -583,18 +485,4 @@ fn prune_says_that_there_are_more_gates_to_forget<H: Harness>(world: &mut World<
     }
     assert!((2..10).contains(&prunes), "{prunes}");
     assert_eq!(world.ask(world.store().gate_states(gates)), []);
-}
-
-fn expired_jobs_at_the_front_of_a_lane_hold_up_no_others<H: Harness>(world: &mut World<'_, H>) {
-    world.limit(per_tenant(1));
-    let hand = world.worker();
-    for _ in 0..3 {
-        let mut job = world.job();
-        job.rules.expires_at = Some(world.now().after(Span(10)));
-        job.keys = keys(&[("tenant", "a")]);
-        world.add(job);
-    }
-    let job = world.of_tenant("a");
-    world.wait(Span(11));
-    assert_eq!(world.grab_ids(hand, 1), [job]);
 }

@@ -160,6 +160,7 @@ fn claim_after_a_lapse_in_the_same_batch_is_refused<H: Harness>(world: &mut Worl
                 claimant: Claimant::Native { worker: hand.worker, session: hand.session },
                 from: ClaimFrom::Classes(vec![class]),
                 max: std::num::NonZeroU32::MIN,
+                is_prefetch: false,
             }),
         ])
         .replies;

@@ -248,7 +248,7 @@ impl<'h, H: Harness> World<'h, H> {
         max: u32,
     ) -> Result<Claims, ClaimRefusal> {
         let max = NonZeroU32::new(max).expect("a claim asks for something");
-        match self.one(Command::Claim(Claim { claimant, from, max })) {
+        match self.one(Command::Claim(Claim { claimant, from, max, is_prefetch: false })) {
             Reply::Claimed(taken) => taken,
             other => panic!("not a claim's reply: {other:?}"),
         }

@@ -1,7 +1,7 @@
 //! Taking jobs.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use outlast_core::id::WorkerId;
@@ -44,6 +44,7 @@ impl Tx<'_> {
         let limits = self.tables.limits_in_force();
         let mut claims = Claims::default();
         let mut waiting: BTreeMap<ClassId, Option<Timestamp>> = BTreeMap::new();
+        let mut kept: BTreeSet<ClassId> = BTreeSet::new();
         for group in self.candidates(&claim.from) {
             let (lanes, heads) = self.lanes(&limits, &group);
             let now = self.now();
@@ -51,10 +52,14 @@ impl Tx<'_> {
             while claims.jobs.len() < max {
                 let tried = turns.try_next(|head| {
                     let Some(lane) = lanes.get(head.lane) else { return false };
-                    if let Some(stop) = self.tables.stop(&lane.gates, now) {
+                    if let Some(stop) = self.tables.stop(&lane.gates, claim.is_prefetch, now) {
+                        if stop == Stop::Kept {
+                            kept.insert(lane.class);
+                            return false;
+                        }
                         let until = match stop {
                             Stop::Until(at) => Some(at),
-                            Stop::Busy | Stop::Full => None,
+                            Stop::Busy | Stop::Full | Stop::Kept => None,
                         };
                         let known = waiting.entry(lane.class).or_insert(until);
                         *known = until.into_iter().chain(*known).min();
@@ -75,8 +80,9 @@ impl Tx<'_> {
                 return Ok(claims);
             }
         }
-        let blocked = waiting.into_iter().map(|(class, until)| Blocked { class, until });
-        claims.blocked = blocked.collect();
+        let blocked = waiting.into_iter().filter(|(class, _)| !kept.contains(class));
+        claims.blocked = blocked.map(|(class, until)| Blocked { class, until }).collect();
+        claims.kept = kept.into_iter().collect();
         Ok(claims)
     }
 

@@ -59,9 +59,16 @@ impl Tables {
     }
 
     /// Returns why a job that must pass these gates may not start.
-    pub(super) fn stop(&self, gates: &[LaneGate], now: Timestamp) -> Option<Stop> {
+    pub(super) fn stop(
+        &self,
+        gates: &[LaneGate],
+        is_prefetch: bool,
+        now: Timestamp,
+    ) -> Option<Stop> {
         let states: Vec<Gate> = gates.iter().map(|gate| self.state(gate)).collect();
-        admit(&states, 1, now).shut.map(|(_, shut)| shut.into())
+        let shut = admit(&states, 1, now).shut.map(|(_, shut)| shut.into());
+        let is_kept = is_prefetch && !states.iter().all(Gate::has_plenty);
+        shut.or_else(|| is_kept.then_some(Stop::Kept))
     }
 
     fn state(&self, gate: &LaneGate) -> Gate {

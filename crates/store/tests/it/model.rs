@@ -56,6 +56,11 @@ fn limits_hold_back_what_the_contract_says() {
 }
 
 #[test]
+fn lanes_are_looked_at_as_the_contract_says() {
+    check(&Model, &conformance::lanes::cases());
+}
+
+#[test]
 fn jobs_are_claimed_as_the_contract_says() {
     check(&Model, &conformance::claim::cases());
 }

@@ -1,10 +1,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use outlast_core::gate::Rate;
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::selector::Placement;
-use outlast_core::time::BootTime;
+use outlast_core::time::{BootTime, Span};
+use outlast_store::apply::limit::Limits;
 use outlast_store::command::{ClassKey, Route, WorkerRole};
 use outlast_store::reply::Claims;
 use tokio::sync::mpsc;
@@ -157,28 +159,37 @@ fn short_claim_proves_nothing_about_a_class_of_which_it_met_locked_jobs_only() {
     assert!(!classes.has_claimable());
 }
 
-/// Prefetched jobs would hold slots of their limits while they wait behind others.
+/// Prefetched jobs hold slots of their limits while they wait behind others: the store takes few.
 #[test]
-fn no_job_that_a_limit_may_hold_back_is_prefetched() {
+fn jobs_of_a_limit_are_prefetched_as_long_as_it_has_room_and_those_of_a_rate_never() {
     let mut prefetching = session(1, 2, 0);
     prefetching.prefetch = 10;
+    prefetching.pending = 2;
     let (mut sessions, mut classes) = known(vec![prefetching], "default", false, 100);
+    let limit = |concurrency, rate| -> Limits {
+        let limit = Limit {
+            name: LimitName::new("all").unwrap(),
+            scope: Scope::Queue("default".into()),
+            concurrency,
+            rate,
+        };
+        [limit].into_iter().collect()
+    };
+    classes.set_limits(limit(Some(50), None));
     let planned = plan(&mut sessions, &classes);
-    assert_eq!(planned.len(), 1);
-    let full = |sessions: &mut Sessions| {
-        for session in sessions.iter_mut() {
-            session.pending = 2;
-        }
-    };
-    full(&mut sessions);
+    assert!(planned[0].is_prefetch, "{planned:?}");
+    // The store has jobs for free slots only.
+    let kept = Claims { kept: vec![ClassId(1)], ..Claims::default() };
+    classes.claimed(&[ClassId(1)], &[ClassId(1)], 10, &kept);
+    assert_eq!(plan(&mut sessions, &classes), []);
+    sessions.iter_mut().for_each(|session| session.pending = 0);
+    let planned = plan(&mut sessions, &classes);
+    assert!(!planned[0].is_prefetch, "a free slot gets them: {planned:?}");
+    sessions.iter_mut().for_each(|session| session.pending = 2);
+    // The backlog was read.
+    classes.set_limits(limit(Some(50), None));
     assert_eq!(plan(&mut sessions, &classes).len(), 1);
-    let limit = Limit {
-        name: LimitName::new("all").unwrap(),
-        scope: Scope::Queue("default".into()),
-        concurrency: Some(5),
-        rate: None,
-    };
-    classes.set_limits([limit].into_iter().collect());
+    classes.set_limits(limit(None, Rate::new(1_000, Span::from_secs(1))));
     assert_eq!(plan(&mut sessions, &classes), []);
 }
 

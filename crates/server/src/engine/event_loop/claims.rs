@@ -77,6 +77,7 @@ impl EventLoop {
                 claimant: Claimant::Native { worker, session },
                 from: ClaimFrom::Classes(planned.classes.clone()),
                 max,
+                is_prefetch: planned.is_prefetch,
             });
             claims.push(Op { command, reply_to: ReplyTo::Session(planned) });
         }

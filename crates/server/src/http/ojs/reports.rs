@@ -37,6 +37,7 @@ pub(super) async fn fetch(mut req: ApiRequest) -> Result<ApiResponse, ApiError> 
         },
         from: ClaimFrom::Queues { queues: fetch.queues, tenant },
         max: NonZeroU32::new(fetch.count).unwrap_or(NonZeroU32::MIN),
+        is_prefetch: false,
     };
     let wait = fetch.wait.filter(|wait| *wait > Span::ZERO);
     let claimed = match req.app.engine.claim_plain(claim, wait).await {

@@ -59,7 +59,7 @@ impl World {
             class: ClassId(1),
             number: Some(i64::try_from(n).unwrap()),
             keys: Arc::new(Keys::default()),
-            gates: Vec::new(),
+            gates: [].into(),
             share: Some(Share {
                 queue: "q".into(),
                 value: Some(tenant.name.into()),
@@ -242,7 +242,7 @@ fn ten_thousand_tenants_all_come_round() {
         class: ClassId(1),
         number: Some(1),
         keys: Arc::new(Keys::default()),
-        gates: Vec::new(),
+        gates: [].into(),
         share: Some(Share { queue: "q".into(), value: Some(n.to_string()), weight: 1 }),
     };
     let mut from = 0;

@@ -59,6 +59,10 @@ fn turns(lanes: &[Lane], heads: Vec<Head>) -> Turns {
     Shares::default().turns(lanes, heads, NOW)
 }
 
+fn terms(changes: &GateChanges) -> Terms<'_> {
+    Terms { changes, taken: None, now: NOW, is_prefetch: false }
+}
+
 fn seqs(chosen: &Chosen) -> Vec<i64> {
     chosen.heads.iter().map(|head| head.seq).collect()
 }
@@ -68,10 +72,10 @@ fn heads_are_chosen_in_order_until_each_gate_is_full() {
     let limits: Limits = [per_tenant(2)].into_iter().collect();
     let (lanes, heads) = two_tenants(&limits, 5);
     let none = GateChanges::default();
-    let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads.clone()), 10, (&none, NOW));
+    let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads.clone()), 10, terms(&none));
     assert_eq!(seqs(&chosen), [0, 1, 2, 3]);
     assert_eq!(chosen.stops, [Some(Stop::Full), Some(Stop::Full)]);
-    let chosen = read_all(&lanes, 1).choose(&lanes, turns(&lanes, heads), 1, (&none, NOW));
+    let chosen = read_all(&lanes, 1).choose(&lanes, turns(&lanes, heads), 1, terms(&none));
     assert_eq!((seqs(&chosen), &chosen.stops[..]), (vec![0], &[None, None][..]));
 }
 
@@ -82,7 +86,7 @@ fn what_the_batch_has_taken_and_ended_counts() {
     let mut changes = GateChanges::default();
     changes.release(&lanes[0].gate_ids());
     changes.charge(&lanes[1].gate_ids());
-    let chosen = read_all(&lanes, 1).choose(&lanes, turns(&lanes, heads), 10, (&changes, NOW));
+    let chosen = read_all(&lanes, 1).choose(&lanes, turns(&lanes, heads), 10, terms(&changes));
     assert_eq!(seqs(&chosen), [0, 2]);
     assert!(changes.freed());
     let mut by = changes.take();
@@ -99,7 +103,7 @@ fn job_takes_no_slot_of_a_limit_when_another_stops_it() {
     let (lanes, heads) = two_tenants(&limits, 5);
     let none = GateChanges::default();
     // One of each tenant; the queue has room for a third.
-    let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads), 10, (&none, NOW));
+    let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads), 10, terms(&none));
     assert_eq!(seqs(&chosen), [0, 1]);
 }
 
@@ -109,10 +113,27 @@ fn gate_that_was_not_locked_is_busy_and_worth_another_look() {
     let (lanes, heads) = two_tenants(&limits, 5);
     let mut gates = Gates::default();
     gates.read(lanes[0].gates[0].id, 0, 0);
-    let chosen = gates.choose(&lanes, turns(&lanes, heads), 10, (&GateChanges::default(), NOW));
+    let chosen = gates.choose(&lanes, turns(&lanes, heads), 10, terms(&GateChanges::default()));
     assert_eq!(seqs(&chosen), [0, 2]);
     assert_eq!(chosen.stops, [Some(Stop::Full), Some(Stop::Busy)]);
-    assert_eq!(chosen.left(&lanes, |_| false), (vec![ClassId(1)], vec![]));
+    let left = Left { again: vec![ClassId(1)], ..Left::default() };
+    assert_eq!(chosen.left(&lanes, |_| false), left);
+}
+
+#[test]
+fn prefetch_takes_at_most_half_of_a_limit_and_none_of_a_rate() {
+    let rate = Rate::new(10, Span::from_secs(10));
+    for (most, rate, taken) in [(5, None, 2), (1, None, 0), (1_000, rate, 0)] {
+        let limits: Limits =
+            [limit("tenant", Scope::Key("tenant".into()), Some(most), rate)].into_iter().collect();
+        let (lanes, heads) = two_tenants(&limits, 4);
+        let none = GateChanges::default();
+        let terms = Terms { is_prefetch: true, ..terms(&none) };
+        let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads), 10, terms);
+        assert_eq!(chosen.heads.len(), 2 * taken, "{most}");
+        assert_eq!(chosen.left(&lanes, |_| false).kept, [ClassId(1)]);
+        assert_eq!(chosen.shut, []);
+    }
 }
 
 #[test]
@@ -124,13 +145,11 @@ fn class_opens_with_the_first_of_its_rates() {
     let mut gates = Gates::default();
     gates.read(lanes[0].gates[0].id, 0, 1_000_000_000 + 7_000_000);
     gates.read(lanes[1].gates[0].id, 0, 1_000_000_000 + 4_000_000);
-    let chosen = gates.choose(&lanes, turns(&lanes, heads), 10, (&GateChanges::default(), NOW));
+    let chosen = gates.choose(&lanes, turns(&lanes, heads), 10, terms(&GateChanges::default()));
     assert_eq!(seqs(&chosen), Vec::<i64>::new());
     let until = Some(NOW.after(Span::from_secs(4)));
-    assert_eq!(
-        chosen.left(&lanes, |_| false),
-        (vec![], vec![Blocked { class: ClassId(1), until }])
-    );
+    let left = Left { blocked: vec![Blocked { class: ClassId(1), until }], ..Left::default() };
+    assert_eq!(chosen.left(&lanes, |_| false), left);
 }
 
 #[test]
@@ -187,7 +206,7 @@ fn fewer_heads_of_each_lane_are_read_when_there_are_many_and_the_rest_is_not_tak
     let limits: Limits = [per_tenant(5)].into_iter().collect();
     let (lanes, heads) = two_tenants(&limits, 3);
     let none = GateChanges::default();
-    let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads), 10, (&none, NOW));
+    let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads), 10, terms(&none));
     assert_eq!(chosen.exhausted(&lanes, 3), [ClassId(1), ClassId(1)]);
     assert_eq!(chosen.exhausted(&lanes, 4), []);
 }
@@ -197,13 +216,14 @@ fn shut_lanes_are_no_proof_about_those_that_were_not_looked_at() {
     let limits: Limits = [per_tenant(0)].into_iter().collect();
     let (lanes, heads) = two_tenants(&limits, 1);
     let none = GateChanges::default();
-    let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads), 10, (&none, NOW));
-    assert_eq!(chosen.left(&lanes, |_| true), (vec![ClassId(1)], vec![]));
+    let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads), 10, terms(&none));
+    let again = || Left { again: vec![ClassId(1)], ..Left::default() };
+    assert_eq!(chosen.left(&lanes, |_| true), again());
     let taken = Chosen { stops: vec![None; lanes.len()], ..Chosen::default() };
-    assert_eq!(taken.left(&lanes, |_| true), (vec![ClassId(1)], vec![]), "all of them were taken");
-    assert_eq!(taken.left(&lanes, |_| false), (vec![], vec![]));
+    assert_eq!(taken.left(&lanes, |_| true), again(), "all of them were taken");
+    assert_eq!(taken.left(&lanes, |_| false), Left::default());
     let blocked = Blocked { class: ClassId(1), until: None };
-    assert_eq!(chosen.left(&lanes, |_| false), (vec![], vec![blocked]));
+    assert_eq!(chosen.left(&lanes, |_| false), Left { blocked: vec![blocked], ..Left::default() });
 }
 
 #[test]
@@ -216,7 +236,7 @@ fn gate_that_looked_shut_is_not_passed_without_its_lock() {
     }
     assert_eq!(gates.missing(&lanes).len(), 2, "they are read again when that is worth it");
     let none = GateChanges::default();
-    let chosen = gates.choose(&lanes, turns(&lanes, heads), 10, (&none, NOW));
+    let chosen = gates.choose(&lanes, turns(&lanes, heads), 10, terms(&none));
     assert_eq!(chosen.stops, [Some(Stop::Full), Some(Stop::Busy)]);
     assert_eq!(seqs(&chosen), Vec::<i64>::new());
 }

@@ -334,7 +334,10 @@ impl<H: Harness> View<'_, H> {
             .filter(|class| sort != ClaimSort::PlainOnly || class.key.route == Route::Plain)
             .map(|class| class.id);
         let claimant = Claimant::Native { worker: self.worker_id(worker), session };
-        claim(claimant, ClaimFrom::Classes(wanted.collect()), max)
+        let from = ClaimFrom::Classes(wanted.collect());
+        let max = NonZeroU32::new(max).unwrap_or(NonZeroU32::MIN);
+        let is_prefetch = sort == ClaimSort::Prefetch;
+        Command::Claim(Claim { claimant, from, max, is_prefetch })
     }
 
     fn finish(&self, job: u8, as_who: AsWho, how: How, detail: &Detail) -> Command {
@@ -408,7 +411,7 @@ impl<H: Harness> View<'_, H> {
 
 fn claim(claimant: Claimant, from: ClaimFrom, max: u32) -> Command {
     let max = NonZeroU32::new(max).unwrap_or(NonZeroU32::MIN);
-    Command::Claim(Claim { claimant, from, max })
+    Command::Claim(Claim { claimant, from, max, is_prefetch: false })
 }
 
 /// Few classes have one.

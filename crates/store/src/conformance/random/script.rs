@@ -138,6 +138,8 @@ pub(super) enum Wish {
 /// How a native worker claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClaimSort {
+    /// Everything, for a worker without a free slot.
+    Prefetch,
     Everything,
     PlainOnly,
     Stale,
@@ -309,6 +311,7 @@ fn about_workers() -> BoxedStrategy<Wish> {
     let sort = prop_oneof![
         8 => Just(ClaimSort::Everything),
         4 => Just(ClaimSort::PlainOnly),
+        4 => Just(ClaimSort::Prefetch),
         1 => Just(ClaimSort::Stale),
     ];
     let scope = prop_oneof![Just(LapseScope::OverlapAllowed), Just(LapseScope::Everything)];

@@ -317,7 +317,7 @@ impl Tx<'_> {
 
     /// Returns the lanes of the next page, of what was read of its stretches.
     fn page(
-        &self,
+        &mut self,
         look: &mut Look<'_>,
         stretches: &[Stretch],
         rows: &[Row],
@@ -339,13 +339,15 @@ impl Tx<'_> {
     }
 
     fn lane(
-        &self,
+        &mut self,
         look: &Look<'_>,
         (class, number): (ClassId, i64),
         keys: Option<&str>,
     ) -> Result<Lane, Failure> {
         let keys = codec::keys_of(keys)?;
-        Ok(look.limits.lane((class, self.classes.key(class)?), number, keys))
+        let lane = look.limits.lane((class, self.classes.key(class)?), number, keys);
+        self.lane_cache.learn(lane.clone());
+        Ok(lane)
     }
 
     /// Locks and reads the gates of the lanes, and returns the first jobs of each, at most `each`,

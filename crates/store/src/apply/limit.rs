@@ -105,7 +105,7 @@ impl Limits {
         let applies = |limit: &&Limit| {
             limit.rate.is_some() && limit.may_apply(&class.queue, &class.job_type, class.keyed)
         };
-        !self.is_fair(&class.queue) && !self.all.iter().any(|limit| applies(&limit))
+        !self.all.iter().any(|limit| applies(&limit))
     }
 
     /// Whether the jobs of a queue share slots.

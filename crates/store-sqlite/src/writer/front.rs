@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use outlast_store::StoreError;
 use outlast_store::apply::front::{Front, FrontRow, front_rows};
-use outlast_store::apply::limit::{Gates, Lane, Terms};
+use outlast_store::apply::limit::{Gates, Lane};
 use outlast_store::command::{Claim, ClassId};
 use outlast_store::reply::Claims;
 
@@ -54,7 +54,8 @@ impl Tx<'_> {
             let terms = self.terms(claim.is_prefetch);
             let chosen = gates.choose(&page.lanes, turns, wanted, terms);
             self.lane_cache.note(&page.lanes, &chosen, now, false);
-            let skipped = self.take_chosen((&page.lanes, gates), &chosen, &heads, claim, claims)?;
+            let skipped =
+                self.take_chosen((&page.lanes, gates), (&chosen, &heads), claim, claims)?;
             front.tried(page, &chosen);
             // There may be others behind these, which were not read.
             let behind = heads.values().filter(|head| skipped.contains(&head.seq));

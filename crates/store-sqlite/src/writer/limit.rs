@@ -104,7 +104,7 @@ impl Tx<'_> {
             }
             self.lane_cache.note(lanes, &chosen, now, true);
             let rows: HashMap<i64, HeadRow> = rows.into_iter().map(|row| (row.seq, row)).collect();
-            skipped.extend(self.take_chosen((lanes, gates), &chosen, &rows, claim, claims)?);
+            skipped.extend(self.take_chosen((lanes, gates), (&chosen, &rows), claim, claims)?);
             if claims.jobs.len() >= max {
                 return Ok(chosen);
             }
@@ -120,8 +120,7 @@ impl Tx<'_> {
     pub(super) fn take_chosen(
         &mut self,
         (lanes, gates): (&[Lane], &mut Gates),
-        chosen: &Chosen,
-        rows: &HashMap<i64, HeadRow>,
+        (chosen, rows): (&Chosen, &HashMap<i64, HeadRow>),
         claim: &Claim,
         claims: &mut Claims,
     ) -> Result<Vec<i64>, StoreError> {

@@ -418,16 +418,24 @@ struct Read {
     used_until: i64,
     /// Whether some have started since that was stored.
     has_started: bool,
-    /// Whether it is locked: others may have claimed through it since.
-    is_locked: bool,
-    /// Whether it is stored: no job may have passed it before.
-    is_made: bool,
+    row: GateRow,
+}
+
+/// What a batch found of a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GateRow {
+    /// It is locked.
+    Locked,
+    /// It was only read: others may have claimed through it since.
+    LookedAt,
+    /// No job has passed it before, and none can but by this batch.
+    Missing,
 }
 
 impl Read {
     /// A gate that counts nothing.
     const fn locked() -> Self {
-        Self { in_flight: 0, used_until: 0, has_started: false, is_locked: true, is_made: true }
+        Self { in_flight: 0, used_until: 0, has_started: false, row: GateRow::Locked }
     }
 
     /// Returns the gate as it is once `more` have started.
@@ -477,7 +485,9 @@ impl Gates {
     pub fn missing<'a>(&self, lanes: &'a [Lane]) -> Vec<&'a LaneGate> {
         let gates = lanes.iter().flat_map(|lane| lane.gates.iter());
         let unread: BTreeMap<GateId, &LaneGate> = gates
-            .filter(|gate| !self.read.get(&gate.id).is_some_and(|read| read.is_locked))
+            .filter(|gate| {
+                !self.read.get(&gate.id).is_some_and(|read| read.row != GateRow::LookedAt)
+            })
             .map(|gate| (gate.id, gate))
             .collect();
         unread.into_values().collect()
@@ -491,14 +501,14 @@ impl Gates {
 
     /// No job has passed a gate before, and none can but by this batch.
     pub fn not_found(&mut self, gate: GateId) {
-        self.read.insert(gate, Read { is_made: false, ..Read::locked() });
+        self.read.insert(gate, Read { row: GateRow::Missing, ..Read::locked() });
     }
 
     /// Takes those gates of a lane that are to be made.
     pub fn unmade<'a>(&mut self, lane: &'a Lane) -> Vec<&'a LaneGate> {
         let unmade = lane.gates.iter().filter(|gate| {
-            let read = self.read.get_mut(&gate.id);
-            read.is_some_and(|read| !std::mem::replace(&mut read.is_made, true))
+            let missing = self.read.get_mut(&gate.id).filter(|read| read.row == GateRow::Missing);
+            missing.map(|read| read.row = GateRow::Locked).is_some()
         });
         unmade.collect()
     }
@@ -506,7 +516,7 @@ impl Gates {
     /// A gate was read without locking it, because it looked shut. If it is open after all, it is
     /// busy.
     pub fn look_at(&mut self, gate: GateId, in_flight: i64, used_until: i64) {
-        let read = Read { in_flight, used_until, is_locked: false, ..Read::locked() };
+        let read = Read { in_flight, used_until, row: GateRow::LookedAt, ..Read::locked() };
         self.read.insert(gate, read);
     }
 
@@ -555,7 +565,7 @@ impl Gates {
         let mut is_busy = false;
         for gate in gates {
             let Some(read) = self.read.get(&gate.id) else { return (Some(Stop::Busy), None) };
-            is_busy |= !read.is_locked;
+            is_busy |= read.row == GateRow::LookedAt;
             let more = more(gate.id);
             // What the batch itself has taken and ended is not stored yet.
             let taken = taken.map_or(0, |taken| taken.of(gate.id));

@@ -1,1 +1,193 @@
+use std::collections::BTreeMap;
 
+use outlast_core::keys::Keys;
+use outlast_core::limit::{Limit, LimitName, Scope};
+
+use super::*;
+use crate::apply::fair::Shares;
+use crate::apply::limit::{Gates, Terms};
+use crate::command::{ClassKey, Route};
+
+const CLASS: ClassId = ClassId(1);
+const NOW: Timestamp = Timestamp(1_000_000);
+
+fn key() -> ClassKey {
+    ClassKey {
+        queue: "mail".into(),
+        job_type: "send".into(),
+        route: Route::Plain,
+        tenant: None,
+        isolated: false,
+        keyed: true,
+        placement: Default::default(),
+    }
+}
+
+fn per_tenant(concurrency: u32) -> Limits {
+    let limit = Limit {
+        name: LimitName::new("tenant").unwrap(),
+        scope: Scope::Key("tenant".into()),
+        concurrency: Some(concurrency),
+        rate: None,
+    };
+    [limit].into_iter().collect()
+}
+
+fn lane(limits: &Limits, number: i64) -> Lane {
+    let keys = BTreeMap::from([("tenant".into(), format!("t{number}"))]);
+    limits.lane((CLASS, &key()), number, Keys::new(keys).unwrap())
+}
+
+/// A memory that knows lanes 1 to `lanes`.
+fn cache(limits: &Limits, lanes: i64) -> LaneCache {
+    let mut cache = LaneCache::default();
+    cache.set_limits(limits);
+    (1..=lanes).for_each(|number| cache.learn(lane(limits, number)));
+    cache
+}
+
+/// One job of each of these lanes, in order.
+fn rows(lanes: &[i64]) -> Vec<FrontRow> {
+    let row = |(seq, lane): (i64, &i64)| FrontRow {
+        class: CLASS,
+        lane: Some(*lane),
+        rank: 0,
+        seq,
+        is_recent: false,
+    };
+    (100_i64..).zip(lanes).map(row).collect()
+}
+
+/// Claims at most `wanted` jobs, while gates count this; returns their lanes.
+fn claim(
+    front: &mut Front,
+    cache: &mut LaneCache,
+    wanted: usize,
+    counts: &BTreeMap<i64, i64>,
+) -> Vec<i64> {
+    let (mut changes, mut gates, mut taken) =
+        (GateChanges::default(), Gates::default(), Vec::new());
+    while taken.len() < wanted {
+        let seen = (&changes, NOW);
+        let still = wanted - taken.len();
+        let Some(page) = front.next(cache, &HashMap::new(), still, seen) else { break };
+        for lane in &page.lanes {
+            let count = counts.get(&lane.number.unwrap()).copied().unwrap_or(0);
+            gates.read(lane.gates[0].id, count, 0);
+        }
+        let turns = Shares::default().turns(&page.lanes, page.heads.clone(), NOW);
+        let terms = Terms { changes: &changes, taken: None, now: NOW, is_prefetch: false };
+        let chosen = gates.choose(&page.lanes, turns, still, terms);
+        cache.note(&page.lanes, &chosen, NOW, false);
+        for head in &chosen.heads {
+            changes.charge(&page.lanes[head.lane].gate_ids());
+            taken.push(page.lanes[head.lane].number.unwrap());
+        }
+        front.tried(page, &chosen);
+    }
+    taken
+}
+
+#[test]
+fn first_jobs_are_tried_in_order_and_those_behind_full_gates_last() {
+    let limits = per_tenant(1);
+    let mut cache = cache(&limits, 30);
+    let full = BTreeMap::from([(1, 1), (3, 1)]);
+    let mut front = Front::new(rows(&[1, 2, 3, 4, 1, 2]), HashSet::new());
+    assert_eq!(claim(&mut front, &mut cache, 2, &full), [2, 4]);
+    // It knows now which are full, and does not look at them while there are others.
+    let mut front = Front::new(rows(&[1, 3, 5, 6]), HashSet::new());
+    let page = front.next(&cache, &HashMap::new(), 1, (&GateChanges::default(), NOW)).unwrap();
+    let numbers: Vec<Option<i64>> = page.lanes.iter().map(|lane| lane.number).collect();
+    assert_eq!(numbers, [Some(5), Some(6)]);
+}
+
+#[test]
+fn memory_of_a_full_gate_hides_no_job_of_a_class_that_was_read_whole() {
+    let limits = per_tenant(1);
+    let mut cache = cache(&limits, 3);
+    let mut front = Front::new(rows(&[1, 2]), HashSet::new());
+    assert_eq!(claim(&mut front, &mut cache, 2, &BTreeMap::from([(1, 1)])), [2]);
+    // Another server has ended the attempt.
+    let mut front = Front::new(rows(&[1]), HashSet::new());
+    assert_eq!(claim(&mut front, &mut cache, 1, &BTreeMap::new()), [1]);
+    let left = front.left();
+    assert_eq!((left.again, left.blocked, left.kept), (vec![], vec![], vec![]));
+}
+
+#[test]
+fn class_is_blocked_when_all_its_jobs_were_seen_and_none_may_start() {
+    let limits = per_tenant(1);
+    let mut cache = cache(&limits, 3);
+    let full = BTreeMap::from([(1, 1), (2, 1)]);
+    for _ in 0..2 {
+        let mut front = Front::new(rows(&[1, 2, 2]), HashSet::new());
+        assert_eq!(claim(&mut front, &mut cache, 2, &full), Vec::<i64>::new());
+        assert_eq!(front.left().blocked.len(), 1);
+    }
+    let mut front = Front::new(rows(&[1, 2, 2]), HashSet::from([CLASS]));
+    assert_eq!(claim(&mut front, &mut cache, 2, &full), Vec::<i64>::new());
+    assert_eq!(front.partial(), [CLASS]);
+    assert_eq!(front.left().blocked, [], "there are more jobs than were read");
+}
+
+#[test]
+fn what_is_remembered_of_gates_ends_with_their_release_a_second_and_a_failed_batch() {
+    let limits = per_tenant(1);
+    let gate = lane(&limits, 1).gates[0].id;
+    let is_shut = |cache: &LaneCache, now, changes: &GateChanges| {
+        cache.is_shut(&lane(&limits, 1).gates, (changes, now))
+    };
+    let full = |cache: &mut LaneCache| {
+        let shut = vec![(gate, Shut::Full)];
+        cache.note(&[], &Chosen { shut, ..Chosen::default() }, NOW, false);
+        cache.committed(&[]);
+    };
+    let mut cache = cache(&limits, 1);
+    let none = GateChanges::default();
+    full(&mut cache);
+    assert!(is_shut(&cache, NOW, &none));
+    assert!(!is_shut(&cache, NOW.after(SHUT_FOR), &none));
+    let mut ended = GateChanges::default();
+    ended.release(&[gate]);
+    assert!(!is_shut(&cache, NOW, &ended), "its own batch ends the attempt");
+    cache.committed(&ended.released());
+    assert!(!is_shut(&cache, NOW, &none));
+    full(&mut cache);
+    cache.note(&[], &Chosen { shut: vec![(gate, Shut::Full)], ..Chosen::default() }, NOW, false);
+    cache.begin_batch();
+    assert!(!is_shut(&cache, NOW, &none), "the batch that saw it never took effect");
+    full(&mut cache);
+    cache.set_limits(&per_tenant(2));
+    assert!(!is_shut(&cache, NOW, &none));
+}
+
+#[test]
+fn lanes_that_gave_jobs_are_read_while_the_first_jobs_are_not_enough() {
+    let limits = per_tenant(1);
+    let mut cache = cache(&limits, 100);
+    let none = GateChanges::default();
+    let lanes: Vec<Lane> = (1..=100).map(|number| lane(&limits, number)).collect();
+    let heads = (0..100).map(|lane| Head { lane, rank: 0, seq: 0 }).collect();
+    let chosen = Chosen { heads, stops: vec![None; 100], shut: Vec::new() };
+    cache.note(&lanes, &chosen, NOW, false);
+    assert_eq!(cache.recent(CLASS, (&none, NOW)), Vec::<i64>::new());
+    cache.note(&lanes, &chosen, NOW, true);
+    let recent = cache.recent(CLASS, (&none, NOW));
+    assert_eq!(recent, (85..=100).rev().collect::<Vec<i64>>(), "the latest first");
+    assert!(cache.is_beyond(&[CLASS]));
+    let mut front = Front::new(rows(&[1]), HashSet::from([CLASS]));
+    assert_eq!(claim(&mut front, &mut cache, 1, &BTreeMap::new()), [1]);
+    front.was_enough(&mut cache);
+    assert!(!cache.is_beyond(&[CLASS]));
+}
+
+#[test]
+fn job_that_two_reads_found_is_tried_once() {
+    let limits = per_tenant(5);
+    let mut cache = cache(&limits, 1);
+    let mut both = rows(&[1]);
+    both.push(FrontRow { is_recent: true, ..both[0] });
+    let mut front = Front::new(both, HashSet::new());
+    assert_eq!(claim(&mut front, &mut cache, 5, &BTreeMap::new()), [1]);
+}

@@ -130,7 +130,7 @@ impl Tx<'_> {
         let limits = self.known_limits().await?.limits;
         self.lane_cache.set_limits(&limits);
         self.learn_classes(classes.iter().copied()).await?;
-        // Now and then, lanes are looked at that others would hide for ever.
+        // Now and then, lanes are looked at that others would hide forever.
         if self.lane_cache.is_beyond(classes) && self.context.first_lane() % 8 == 0 {
             return Ok(None);
         }

@@ -36,7 +36,7 @@ impl Tx<'_> {
         self.lane_cache.set_limits(self.limits);
         let keys = classes.iter().filter_map(|class| self.classes.known(*class));
         let is_fair = keys.into_iter().any(|key| self.limits.is_fair(&key.queue));
-        // Now and then, lanes are looked at that others would hide for ever.
+        // Now and then, lanes are looked at that others would hide forever.
         let looks_beyond = self.lane_cache.is_beyond(classes) && self.context.first_lane() % 8 == 0;
         if is_fair || looks_beyond {
             return Ok(Some(classes.to_vec()));

@@ -3,7 +3,8 @@
 //! Jobs are listed newest first. A list is walked in the tables that hold the wanted states,
 //! or in the blocks of jobs in which the wanted classes have some, whichever is less; the live
 //! counts tell. A walk looks at a bounded number of rows. Where it ends before the page is
-//! full, the page is short, and its cursor goes on from there.
+//! full, the page is short, and its cursor goes on from there. A list by time only walks what is
+//! numbered like the jobs of that time.
 //!
 //! ```text
 //! query + counts ─▶ plan ─▶ Nothing
@@ -18,6 +19,7 @@ use std::collections::HashSet;
 
 use outlast_core::job::State;
 use outlast_core::selector::Placement;
+use outlast_core::time::Span;
 
 use crate::command::{ClassId, ClassKey, Route};
 use crate::query::JobQuery;
@@ -41,6 +43,11 @@ const FEW: u64 = 5_000;
 pub const IDS_MAX: u64 = 1_000;
 /// What is not known from the counts is counted one by one up to here.
 const COUNTED_MAX: u32 = 2_000;
+
+/// The times at which jobs were made rise with their numbers, but for this: servers that write side
+/// by side take a batch's time first and its numbers later, and a batch is tried for seconds. A list
+/// by time looks this much further.
+pub const OUT_OF_ORDER: Span = Span::from_secs(30);
 
 /// A table to walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,6 +27,12 @@ impl Look for Reader {
             select i.seq from job_row i where i.id between $6::uuid and $7::uuid))",
         created: ("$8::bigint", "$9::bigint"),
         range: ("$3", "$4", "$5::bigint"),
+        with_job: |name| {
+            format!(
+                "join lateral (select r.seq, r.id, r.class, r.created from job_row r
+                     where r.seq = {name}.seq offset 0) j on j.seq = {name}.seq"
+            )
+        },
         failed: "finished f",
         failed_alone: "finished",
         // A value that is named nowhere has no sort.

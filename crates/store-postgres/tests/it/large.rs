@@ -4,7 +4,7 @@
 
 use outlast_cluster::Cluster;
 use outlast_store::Store as _;
-use outlast_store::conformance::large::{reads, sized};
+use outlast_store::conformance::large::{Read, reads, sized};
 use tokio_postgres::Client;
 
 use crate::hand::{Server, number, run, sql};
@@ -44,7 +44,9 @@ fn no_read_scans_a_store_of_200_000_ended_jobs() {
             store.close().await.unwrap();
             let rows = settled(&client).await - before;
             println!("{}: {answer}, {rows} rows", read.name());
-            if rows > ROWS_MAX {
+            // A list by time may be several pages, until its order tells something.
+            let pages = if matches!(read, Read::JobsOfTime(..)) { 2 } else { 1 };
+            if rows > pages * ROWS_MAX {
                 slow.push(format!("{}: {answer}, {rows} rows", read.name()));
             }
         }

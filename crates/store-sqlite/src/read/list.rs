@@ -26,6 +26,7 @@ impl Look for Lists<'_> {
         found_by_id: "j.seq in (select i.seq from job_row i where i.id between ?6 and ?7)",
         created: ("?8", "?9"),
         range: ("?3", "?4", "?5"),
+        with_job: |name| format!("cross join job_row j on j.seq = {name}.seq"),
         failed: "finished f indexed by finished_failed",
         failed_alone: "finished indexed by finished_failed",
         names_all: "(?10 is null or true)",

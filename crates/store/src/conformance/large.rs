@@ -6,6 +6,7 @@
 
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::State;
+use outlast_core::time::Timestamp;
 use uuid::Uuid;
 
 use crate::error::StoreError;
@@ -13,11 +14,17 @@ use crate::event::EventQuery;
 use crate::query::{JobQuery, LogQuery, Page, WorkerQuery};
 use crate::store::Store;
 
+/// A part of the time in which all jobs were made, in thousandths before the newest one: from when
+/// on and until when.
+pub type Part = (Option<i64>, Option<i64>);
+
 /// One read, by its name.
 #[derive(Clone, Debug)]
 pub enum Read {
     /// A page of jobs.
     Jobs(&'static str, Box<JobQuery>),
+    /// Jobs of a part of the time in which all were made.
+    JobsOfTime(&'static str, Box<JobQuery>, Part),
     /// Another read of the trait.
     Other(&'static str),
 }
@@ -27,7 +34,7 @@ impl Read {
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::Jobs(name, _) | Self::Other(name) => name,
+            Self::Jobs(name, _) | Self::JobsOfTime(name, ..) | Self::Other(name) => name,
         }
     }
 
@@ -43,6 +50,7 @@ impl Read {
                 let total = page.total.map_or_else(|| "?".to_owned(), |total| total.to_string());
                 format!("{} of {total}", page.jobs.len())
             }
+            Self::JobsOfTime(name, query, part) => of_time(store, name, query, *part).await?,
             Self::Other("queues") => format!("{} queues", store.queues().await?.len()),
             Self::Other("tally") => format!("{} classes", store.tally().await?.len()),
             Self::Other("backlog") => format!("{} classes", store.backlog().await?.len()),
@@ -79,6 +87,35 @@ impl Read {
             }
         })
     }
+}
+
+/// A list by time is full or at its end after at most so many pages. The jobs of the store follow
+/// one another by the millisecond: some pages go by before its order tells anything.
+const PAGES_MAX: u32 = 5;
+
+async fn of_time<S: Store>(
+    store: &S,
+    name: &str,
+    query: &JobQuery,
+    (from, before): Part,
+) -> Result<String, StoreError> {
+    let newest = store.jobs(JobQuery::all(Page { limit: 1, cursor: None })).await?;
+    let count = newest.total.and_then(|total| i64::try_from(total).ok()).unwrap_or(0);
+    let newest = newest.jobs.first().map_or(0, |job| job.job.created.0);
+    let at = |part: i64| Timestamp(newest - count / 1_000 * part);
+    let (created_from, created_before) = (from.map(at), before.map(at));
+    let mut query = JobQuery { created_from, created_before, ..query.clone() };
+    let wanted = usize::try_from(query.page.limit).unwrap_or(usize::MAX);
+    let mut found = 0;
+    for _ in 0..PAGES_MAX {
+        let page = store.jobs(query.clone()).await?;
+        found += page.jobs.len();
+        query.page.cursor = page.next;
+        if query.page.cursor.is_none() || found >= wanted {
+            return Ok(format!("{found}"));
+        }
+    }
+    Err(StoreError::Corrupt(format!("list `{name}` has no end after {PAGES_MAX} pages")))
 }
 
 /// Of one that waits for long, and one that ended long ago: what was logged since is not read for
@@ -167,7 +204,40 @@ pub fn reads() -> Vec<Read> {
         "logs",
     ];
     let jobs = jobs.into_iter().map(|(name, query)| Read::Jobs(name, Box::new(query)));
-    jobs.chain(others.map(Read::Other)).collect()
+    jobs.chain(of_times()).chain(others.map(Read::Other)).collect()
+}
+
+/// Lists by time. Few jobs that were made then match, or none.
+fn of_times() -> impl Iterator<Item = Read> {
+    let all = || JobQuery::all(Page { limit: 100, cursor: None });
+    let of = |state: State| JobQuery { states: vec![state], ..all() };
+    let queue = |name: &str| JobQuery { queue: Some(name.to_owned()), ..all() };
+    let (none, old, between) = ((Some(-1), None), (None, Some(700)), (Some(501), Some(500)));
+    let failed =
+        || JobQuery { abandoned: Some(false), timed_out: Some(false), ..of(State::Discarded) };
+    let jobs = [
+        ("since then none", all(), none),
+        ("since lately", all(), (Some(2), None)),
+        ("before", all(), old),
+        ("between", all(), between),
+        ("completed since", of(State::Completed), none),
+        ("completed before", of(State::Completed), old),
+        ("completed between", of(State::Completed), between),
+        ("scheduled before", of(State::Scheduled), old),
+        ("available since", of(State::Available), none),
+        ("cancelled since", of(State::Cancelled), none),
+        ("failed since", failed(), none),
+        ("failed before", failed(), (None, Some(900))),
+        ("queue since", queue("default"), none),
+        ("queue before", queue("default"), old),
+        ("queue of 5,000 types since", queue("many"), none),
+        ("queue, few, between", queue("rare"), between),
+        ("type before", JobQuery { job_type: Some("echo".into()), ..all() }, old),
+        ("tenant since", JobQuery { tenant: Some("acme".into()), ..all() }, none),
+        ("worker since", JobQuery { worker: Some(worker(1)), ..all() }, none),
+        ("worker between", JobQuery { worker: Some(worker(1)), ..all() }, between),
+    ];
+    jobs.into_iter().map(|(name, query, part)| Read::JobsOfTime(name, Box::new(query), part))
 }
 
 /// Puts sizes into the SQL that fills a store; its times are a few days before `now`.

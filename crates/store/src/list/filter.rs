@@ -25,6 +25,9 @@ pub struct Dialect {
     pub created: (&'static str, &'static str),
     /// The first number, the number after the last, and how many rows.
     pub range: (&'static str, &'static str, &'static str),
+    /// Joins each row of a table, by the name that is given, with its job `j`. The table is read
+    /// first: in the other order, the jobs of all newer numbers may be.
+    pub with_job: fn(&str) -> String,
     /// The table of ended jobs, read by the index of those that did not complete; it is `f`.
     pub failed: &'static str,
     /// The same without a name.
@@ -193,20 +196,40 @@ impl Filter {
     }
 }
 
+/// Returns the statement that finds the number below which every job was made before the time of
+/// `created_from`, as long as times rise with the numbers. It halves what is left at each step,
+/// so it looks at few jobs however many there are.
+pub(super) fn first_made_at(dialect: &Dialect) -> String {
+    let (low, high, limit) = dialect.range;
+    let (from, all) = (dialect.created.0, dialect.names_all);
+    let is_before = format!(
+        "(select j.created from job_row j where j.seq >= (b.low + b.high) / 2
+            order by j.seq limit 1) < {from}"
+    );
+    format!(
+        "with recursive b(low, high) as (
+             select (select min(seq) from job_row), (select max(seq) + 1 from job_row)
+             union all
+             select case when {is_before} then (b.low + b.high) / 2 + 1 else b.low end,
+                    case when {is_before} then b.high else (b.low + b.high) / 2 end
+             from b where b.low < b.high)
+         select b.low from b
+         where b.low >= b.high and b.low >= {low} and b.low < {high} and {all} limit {limit}"
+    )
+}
+
 /// A table to walk: joined with the job, and by itself.
 pub(super) fn tables(source: Source, dialect: &Dialect) -> (String, String) {
     let joined = |table: &str, name: &str| {
-        (
-            format!("{table} {name} join job_row j on j.seq = {name}.seq"),
-            format!("{table} where true"),
-        )
+        let joined = format!("{table} {name} {}", (dialect.with_job)(name));
+        (joined, format!("{table} where true"))
     };
     match source {
         Source::Ready | Source::Waiting => joined("waiting", "w"),
         Source::Active | Source::Held => joined("active", "x"),
         Source::Ended => joined("finished", "f"),
         Source::Failed => (
-            format!("{} join job_row j on j.seq = f.seq", dialect.failed),
+            format!("{} {}", dialect.failed, (dialect.with_job)("f")),
             format!("{} where state <> 'completed'", dialect.failed_alone),
         ),
         Source::Attempts => joined(ATTEMPTS, "t"),

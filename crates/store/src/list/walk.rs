@@ -8,10 +8,10 @@ use outlast_core::id::JobId;
 use outlast_core::job::DeadLetterReason;
 use outlast_core::time::Timestamp;
 
-use super::filter::{Dialect, Filter, Values, tables};
+use super::filter::{Dialect, Filter, Values, first_made_at, tables};
 use super::{
-    BLOCK_BITS, BLOCK_STEPS, CLASSES_MAX, Found, IDS_MAX, Plan, STEPS, Source, Total, Way, counted,
-    page,
+    BLOCK_BITS, BLOCK_STEPS, CLASSES_MAX, Found, IDS_MAX, OUT_OF_ORDER, Plan, STEPS, Source, Total,
+    Way, counted, page,
 };
 use crate::command::ClassId;
 use crate::error::StoreError;
@@ -77,7 +77,14 @@ pub async fn find<L: Look>(store: &L, query: &JobQuery) -> Result<Numbers, Store
         None => 0,
     };
     let plan = Plan::of(query, &store.tally().await?, ids);
-    let walk = |before, limit| Walk { store, query, plan: &plan, before, limit };
+    let (first, end) = match plan.way {
+        Way::Nothing => (i64::MIN, i64::MAX),
+        Way::Blocks | Way::Sources(_) => times(store, query).await?,
+    };
+    let walk = |before: i64, limit| {
+        let before = before.min(end);
+        Walk { store, query, plan: &plan, first, before, limit }
+    };
     let limit = usize::try_from(query.page.limit).unwrap_or(usize::MAX).saturating_add(1);
     let found = walk(cursor(&query.page)?, limit).find().await?;
     let (seqs, next) = page(found, query.page.limit);
@@ -87,6 +94,28 @@ pub async fn find<L: Look>(store: &L, query: &JobQuery) -> Result<Numbers, Store
         Total::Unknown => None,
     };
     Ok(Numbers { seqs, next: next.map(|seq| seq.to_string()), total })
+}
+
+/// Returns the first number, and the number after the last, of the jobs that may have been made
+/// at the times that are asked for.
+async fn times<L: Look>(store: &L, query: &JobQuery) -> Result<(i64, i64), StoreError> {
+    let mut range = (i64::MIN, i64::MAX);
+    if let Some(from) = query.created_from {
+        let from = Timestamp(from.0.saturating_sub_unsigned(OUT_OF_ORDER.0));
+        range.0 = first_at(store, from).await?.unwrap_or(range.0);
+    }
+    if let Some(before) = query.created_before {
+        range.1 = first_at(store, before.after(OUT_OF_ORDER)).await?.unwrap_or(range.1);
+    }
+    Ok(range)
+}
+
+/// Returns the number of the first job that was made at a time or later; `None` if there are no
+/// jobs.
+async fn first_at<L: Look>(store: &L, at: Timestamp) -> Result<Option<i64>, StoreError> {
+    let range = (i64::MIN, i64::MAX);
+    let values = Values { created_from: Some(at), range, limit: 1, ..Values::default() };
+    Ok(store.numbers(&first_made_at(&L::DIALECT), &values).await?.first().copied())
 }
 
 /// Returns below which number a page begins.
@@ -146,6 +175,8 @@ struct Walk<'a, L> {
     store: &'a L,
     query: &'a JobQuery,
     plan: &'a Plan,
+    /// No job with a lower number can match.
+    first: i64,
     before: i64,
     /// How many are wanted.
     limit: usize,
@@ -196,6 +227,9 @@ impl<L: Look> Walk<'_, L> {
             let top = high.saturating_sub(1) >> BLOCK_BITS;
             let blocks = self.store.blocks(classes, top, *step).await?;
             for block in &blocks {
+                if high <= self.first || (block + 1) << BLOCK_BITS <= self.first {
+                    return Ok(Found { down_to: None, ..found });
+                }
                 let low = block << BLOCK_BITS;
                 let end = (low + (1 << BLOCK_BITS)).min(self.before);
                 let wanted = (self.limit - found.seqs.len(), Vec::new());
@@ -226,8 +260,9 @@ impl<L: Look> Walk<'_, L> {
         let steps = if at_once { &[u32::MAX][..] } else { &STEPS[..] };
         for step in steps {
             let low = if at_once { None } else { self.store.lower(&table, high, *step).await? };
+            let low = low.filter(|low| *low > self.first);
             let wanted = (self.limit - found.seqs.len(), Vec::new());
-            let range = (low.unwrap_or(i64::MIN), high);
+            let range = (low.unwrap_or(self.first), high);
             found.seqs.extend(self.between(&filter, &from, range, wanted).await?);
             let Some(low) = low else { return Ok(Found { down_to: None, ..found }) };
             high = low;
@@ -243,7 +278,8 @@ impl<L: Look> Walk<'_, L> {
         // What else is wanted may leave out some of them.
         let wanted = if filter.is_empty() { self.limit } else { self.limit.max(2_000) };
         let seqs = self.store.newest(&self.plan.ready, self.before, wanted).await?;
-        let down_to = if seqs.len() < wanted { None } else { seqs.last().copied() };
+        let last = seqs.last().copied().filter(|last| *last > self.first);
+        let down_to = if seqs.len() < wanted { None } else { last };
         if filter.is_empty() {
             return Ok(Found { seqs, down_to });
         }

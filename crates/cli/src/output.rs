@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use outlast_cli_core::exit::{Exit, Failure};
-use outlast_cli_core::output::{Column, Table};
+use outlast_cli_core::output::{Column, Table, say};
 use serde_json::Value;
 
 /// How data is printed.
@@ -62,6 +62,13 @@ pub(crate) fn print_list(
         Format::Table => print(&Table::for_pipe(items, columns).to_string()),
         Format::Json => print_json(&Value::Array(items.to_vec())),
         Format::Jsonl => items.iter().try_for_each(|item| print(&format!("{item}\n"))),
+    }
+}
+
+/// Says that a table is empty, which its heading alone does not.
+pub(crate) fn say_if_empty(format: Format, items: &[Value], words: &str) {
+    if items.is_empty() && format == Format::Table {
+        say(&format!("{words}\n"));
     }
 }
 

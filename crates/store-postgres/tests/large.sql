@@ -56,7 +56,10 @@ insert into worker (id, name, worker_role, status, state, phase, liveness, concu
         4000000000000, 9000000000000, 1700000000000 + g, 1700000000000 + g, 1700000000000 + g,
         'registered', '{}' from generate_series(0, 6 * WORKERS - 1) g;
 insert into event_batch (server, lane, n, at, body)
-    select '01900000-0000-7000-8000-000000000000', 1, g, 1700000000000 + g, '[]' from generate_series(1, 100000) g;
+    select '01900000-0000-7000-8000-000000000000', 1, g, 1700000000000 + g,
+        replace('[#,#,#,#,#]', '#', '{"t":1700000000000,"k":"job.completed",'
+            || '"j":"01900000-0000-7000-8000-000000000000","q":"default","by":"worker","ev":"done"}')
+    from generate_series(1, 100000) g;
 drop table place;
 truncate class_block;
 insert into class_block select distinct class, seq >> 10, 0 from job_row;

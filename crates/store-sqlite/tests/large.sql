@@ -60,7 +60,10 @@ insert into worker (id, name, worker_role, status, state, last_heartbeat, create
         1700000000000 + g, 1700000000000 + g, 'registered', '{}' from n;
 insert into event_batch (lane, n, server, at, body)
     with recursive n(g) as (select 1 union all select g + 1 from n where g < 100000)
-    select 1, g, x'01900000000070008000000000000000', 1700000000000 + g, '[]' from n;
+    select 1, g, x'01900000000070008000000000000000', 1700000000000 + g,
+        replace('[#,#,#,#,#]', '#', '{"t":1700000000000,"k":"job.completed",'
+            || '"j":"01900000-0000-7000-8000-000000000000","q":"default","by":"worker","ev":"done"}')
+    from n;
 drop table place;
 delete from class_block;
 insert into class_block select distinct class, seq >> 10 from job_row;

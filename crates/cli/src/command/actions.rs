@@ -56,6 +56,7 @@ pub(crate) async fn run(command: Command, environment: &Environment) -> Result<E
             let answer = client.get(&["api", "v1", "actions"], &[("pack", args.pack)]).await?;
             let found = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
             output::print_list(args.target.output, &found, COLUMNS)?;
+            output::say_if_empty(args.target.output, &found, "there are no actions");
         }
         Command::Show(args) => {
             let client = args.target.client(environment)?;

@@ -126,6 +126,7 @@ async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
         }
     };
     output::print_list(args.target.output, &shown, COLUMNS)?;
+    output::say_if_empty(args.target.output, &shown, "there are no dead letters");
     if cursor.is_some() {
         let total = total.map_or_else(|| "more".to_owned(), |total| total.to_string());
         say(&format!("{} of {total} shown; --limit shows more\n", shown.len()));

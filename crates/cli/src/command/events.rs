@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 use clap::builder::NonEmptyStringValueParser;
 use outlast_cli_core::client::{Client, Query};
 use outlast_cli_core::exit::{Exit, Failure};
-use outlast_cli_core::output::{Column, at, escape, text_at};
+use outlast_cli_core::output::{Column, at, escape, say, text_at};
 use serde_json::Value;
 
 use super::{Target, field_flags, job_id, workers};
@@ -71,16 +71,55 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     };
     let filters = [("type", args.types.clone()), ("queue", args.queue.clone()), ("worker", worker)];
     if !args.follow {
-        let mut query = filters.to_vec();
-        query.push(("stream", Some("false".to_owned())));
-        query.push(("limit", Some(args.limit.to_string())));
-        query.push(("cursor", args.after));
-        let answer = client.get(&path, &query).await.map_err(in_flags)?;
-        let events = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+        let (events, goes_on) = pages(&client, &path, &filters, (args.after, args.limit)).await?;
         output::print_list(args.target.output, &events, COLUMNS)?;
+        if let Some(cursor) = goes_on {
+            let found = events.len();
+            say(&format!(
+                "{found} found so far, and none for long; --after {cursor} searches on\n"
+            ));
+        } else {
+            output::say_if_empty(args.target.output, &events, "no event matches");
+        }
         return Ok(Exit::Ok);
     }
     follow(&client, &path, &filters, (args.after, args.target.output)).await
+}
+
+/// Most pages without an event before a search ends. A page looks at thousands of events.
+const EMPTY_MAX: u32 = 20;
+
+/// Reads events until there are `limit` or no more. Returns also where to search on if there
+/// was none for long.
+async fn pages(
+    client: &Client,
+    path: &[&str],
+    filters: &[Query<'_>],
+    (mut cursor, limit): (Option<String>, u32),
+) -> Result<(Vec<Value>, Option<String>), Failure> {
+    let mut events = Vec::new();
+    let mut empty = 0;
+    while empty < EMPTY_MAX {
+        let missing = limit.saturating_sub(u32::try_from(events.len()).unwrap_or(u32::MAX));
+        if missing == 0 {
+            return Ok((events, None));
+        }
+        let mut query = filters.to_vec();
+        query.push(("stream", Some("false".to_owned())));
+        query.push(("limit", Some(missing.to_string())));
+        query.push(("cursor", cursor.clone()));
+        let page = client.get(path, &query).await.map_err(in_flags)?;
+        let found = page.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+        empty = if found.is_empty() { empty + 1 } else { 0 };
+        events.extend(found);
+        let next = page.get("next_cursor").and_then(Value::as_str).map(ToOwned::to_owned);
+        // At the end of the log the cursor stays where it is.
+        if next.is_none() || next == cursor {
+            return Ok((events, None));
+        }
+        cursor = next;
+    }
+    Ok((events, cursor))
 }
 
 fn in_flags(failure: Failure) -> Failure {

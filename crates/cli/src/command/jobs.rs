@@ -192,7 +192,10 @@ async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     if found.items.is_empty() && !found.more && args.target.output == Format::Table {
         say(&format!("{}\n", nothing(&client, &args.filter).await));
     }
-    if found.more {
+    if found.more && found.is_short {
+        let (shown, at) = (found.items.len(), found.cursor.unwrap_or_default());
+        say(&format!("{shown} found so far, and none for long; --cursor {at} searches on\n"));
+    } else if found.more {
         let total = found.total.map_or_else(|| "more".to_owned(), |total| total.to_string());
         let shown = found.items.len();
         let next = found.cursor.map_or_else(String::new, |at| format!(", --cursor {at} the next"));
@@ -211,8 +214,8 @@ async fn nothing(client: &Client, filter: &Filter) -> String {
     if filter.is_empty() { "there are no jobs" } else { "no job matches" }.to_owned()
 }
 
-/// Most empty pages in a row before a list ends.
-const EMPTY_MAX: u32 = 200;
+/// Most empty pages in a row before a search ends. A page looks at thousands of jobs.
+const EMPTY_MAX: u32 = 20;
 
 /// Items of a paginated list.
 #[derive(Debug)]
@@ -221,6 +224,8 @@ pub(crate) struct Found {
     pub(crate) items: Vec<Value>,
     /// Whether there are more.
     pub(crate) more: bool,
+    /// Whether the search ended before there were as many as requested.
+    pub(crate) is_short: bool,
     /// The total, if the server returns it.
     pub(crate) total: Option<u64>,
     /// Cursor of the next page.
@@ -234,7 +239,8 @@ async fn pages(
     limit: u32,
     mut cursor: Option<String>,
 ) -> Result<Found, Failure> {
-    let mut found = Found { items: Vec::new(), more: true, total: None, cursor: None };
+    let mut found =
+        Found { items: Vec::new(), more: true, is_short: false, total: None, cursor: None };
     let mut empty = 0;
     while found.more {
         let missing = limit.saturating_sub(u32::try_from(found.items.len()).unwrap_or(u32::MAX));
@@ -247,6 +253,7 @@ async fn pages(
         empty = if items.is_empty() { empty + 1 } else { 0 };
         found.more = cursor.is_some();
         if empty >= EMPTY_MAX {
+            found.is_short = true;
             break;
         }
         found.items.extend(items);

@@ -119,6 +119,7 @@ async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     let answer = client.get(&LIMITS, &[]).await?;
     let limits = answer.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     output::print_list(args.target.output, limits, COLUMNS)?;
+    output::say_if_empty(args.target.output, limits, "there are no limits");
     Ok(Exit::Ok)
 }
 

@@ -64,6 +64,7 @@ pub(crate) async fn run(command: Command, environment: &Environment) -> Result<E
             let answer = client.get(&["api", "v1", "packs"], &[]).await?;
             let packs = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
             output::print_list(args.target.output, &packs, COLUMNS)?;
+            output::say_if_empty(args.target.output, &packs, "there are no packs");
             Ok(Exit::Ok)
         }
         Command::Check(args) => check(&args),

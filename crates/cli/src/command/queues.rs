@@ -134,6 +134,7 @@ async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     let answer = client.get(&["api", "v1", "queues"], &[]).await?;
     let queues = answer.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     output::print_list(args.target.output, queues, &[COLUMNS, &[SETTINGS]].concat())?;
+    output::say_if_empty(args.target.output, queues, "there are no queues yet");
     Ok(Exit::Ok)
 }
 

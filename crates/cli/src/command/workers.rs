@@ -81,6 +81,9 @@ async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     let (found, total) =
         listed.map_err(|failure| failure.in_flags(&[("selector", "--selector")]))?;
     output::print_list(args.target.output, &found, COLUMNS)?;
+    let is_filtered = args.status.is_some() || args.selector.is_some();
+    let none = if is_filtered { "no worker matches" } else { "there are no workers" };
+    output::say_if_empty(args.target.output, &found, none);
     if let Some(total) = total {
         say(&format!("{} of {total} shown; --limit shows more\n", found.len()));
     }

@@ -8,6 +8,7 @@ mod dev;
 mod doctor;
 mod events;
 mod help;
+mod lists;
 mod log;
 mod reference;
 mod running;

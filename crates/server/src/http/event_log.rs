@@ -15,7 +15,7 @@ use super::{App, workers};
 /// Most events in one page.
 pub(super) const PAGE: u32 = 200;
 /// Most pages read for one response: a filter that matches little must not take forever.
-const PAGES_MAX: usize = 64;
+const PAGES_MAX: usize = 4;
 
 /// Reads which events a request is about.
 pub(super) async fn filter(req: &mut ApiRequest) -> Result<EventQuery, ApiError> {
@@ -66,7 +66,7 @@ pub(crate) async fn page(app: &App, query: &EventQuery) -> Result<EventPage, Api
     page.map_err(|error| ApiError::of_page(error, query.after.is_some()))
 }
 
-/// Reads until the page is full or there are no more events.
+/// Reads until the page is full, there are no more events, or many were looked at.
 pub(crate) async fn read(
     app: &App,
     mut query: EventQuery,

@@ -52,7 +52,9 @@ async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
 
 async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let name = req.queue().await?;
-    one(&req.app, &name).await
+    let unknown = || ApiError::not_found(Missing::Queue, format!("queue {name} is not known"));
+    let queue = find(&req.app, &name).await?.ok_or_else(unknown)?;
+    shown(&req.app, &queue).await
 }
 
 async fn set(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -64,17 +66,21 @@ async fn set(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
         Reply::QueueSet(Err(refusal)) => return Err(queue::refused(&refusal).into()),
         other => return Err(unexpected("settings of a queue", &other).into()),
     }
-    one(&req.app, &name).await
+    // A queue without jobs and settings is known to no store, and is as it was asked to be.
+    let empty = QueueStats { name: name.clone(), ..QueueStats::default() };
+    let queue = find(&req.app, &name).await?.unwrap_or(empty);
+    shown(&req.app, &queue).await
 }
 
-async fn one(app: &App, name: &str) -> Result<ApiResponse, ApiError> {
-    let store = app.engine.store();
-    let unknown = || ApiError::not_found(Missing::Queue, format!("queue {name} is not known"));
-    let queue = store.queues().await?.into_iter().find(|queue| queue.name == name);
-    let queue = queue.ok_or_else(unknown)?;
-    let settings = store.queue_settings().await?.into_iter().find(|it| it.queue == name);
+async fn find(app: &App, name: &str) -> Result<Option<QueueStats>, ApiError> {
+    Ok(app.engine.store().queues().await?.into_iter().find(|queue| queue.name == name))
+}
+
+async fn shown(app: &App, queue: &QueueStats) -> Result<ApiResponse, ApiError> {
+    let (store, name) = (app.engine.store(), &queue.name);
+    let settings = store.queue_settings().await?.into_iter().find(|it| it.queue == *name);
     Ok(ApiResponse::object(|object| {
-        object.object("data", |object| write(object, &queue, settings.as_ref()));
+        object.object("data", |object| write(object, queue, settings.as_ref()));
     }))
 }
 

@@ -43,6 +43,17 @@ async fn settings_are_set_one_by_one_shown_and_removed() {
     assert_eq!(said, expected);
 }
 
+/// It was answered with 404 once, after it had been carried out.
+#[tokio::test]
+async fn queue_that_no_job_was_in_and_of_which_nothing_is_set_is_shown_all_the_same() {
+    let api = Api::start();
+    for settings in [json!({}), json!({"fair_by": null})] {
+        let queue = set(&api, "new", settings).await.expect(200)["data"].clone();
+        assert_eq!((&queue["name"], &queue["fair_by"]), (&json!("new"), &Value::Null));
+    }
+    api.get("/api/v1/queues/new").await.refused(404, "not_found");
+}
+
 #[tokio::test]
 async fn settings_that_are_wrong_say_what_would_be_right() {
     let api = Api::start();

@@ -78,6 +78,11 @@ impl Read {
                 format!("{}", store.workers_page(query).await?.total)
             }
             Self::Other("events of a job") => events(store).await?,
+            Self::Other("events of a name") => {
+                let names = vec!["worker.registered".to_owned()];
+                let query = EventQuery { names, ..events_of(None) };
+                format!("{} events", store.events(query).await?.events.len())
+            }
             Self::Other("next due") => format!("{}", store.next_due().await?.is_some()),
             Self::Other("one job") => format!("{}", store.job(job).await?.is_some()),
             Self::Other("attempts") => format!("{}", store.attempts(job).await?.len()),
@@ -124,10 +129,7 @@ async fn events<S: Store>(store: &S) -> Result<String, StoreError> {
     let mut found = 0;
     for n in [5, 60_000] {
         let job = Some(JobId(id_of(0x0190, n)));
-        let (names, queues) = (Vec::new(), Vec::new());
-        let page =
-            store.events(EventQuery { after: None, names, queues, job, worker: None, limit: 50 });
-        let page = page.await?;
+        let page = store.events(events_of(job)).await?;
         if page.next != store.events_end().await? {
             let words = format!("events of job {n} are not read to the end");
             return Err(StoreError::Corrupt(words));
@@ -135,6 +137,11 @@ async fn events<S: Store>(store: &S) -> Result<String, StoreError> {
         found += page.events.len();
     }
     Ok(format!("{found} events"))
+}
+
+fn events_of(job: Option<JobId>) -> EventQuery {
+    let (names, queues) = (Vec::new(), Vec::new());
+    EventQuery { after: None, names, queues, job, worker: None, limit: 50 }
 }
 
 fn id_of(first: u128, n: u128) -> Uuid {
@@ -195,6 +202,7 @@ pub fn reads() -> Vec<Read> {
         "page of workers",
         "worker by name",
         "events of a job",
+        "events of a name",
         "held by a worker",
         "cancelled of workers",
         "dead letters",

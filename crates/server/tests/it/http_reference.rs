@@ -22,7 +22,9 @@ test. A running server serves the same description at `/openapi.json`, as OpenAP
   under `/ojs` use `application/openjobspec+json` and refuse an `OJS-Version` other than 1.
 - `X-Request-Id` is returned, and logged with errors.
 - Durations are seconds, or strings such as `200ms`, `30s`, `5m`; times are RFC 3339 in UTC.
-- Lists are paged: send `next_cursor` as `cursor` to get the next page; `null` means there is none.
+- Lists are paged: send `next_cursor` as `cursor` to get the next page; `null` means there is none. A page of jobs or
+  events may be short, or empty, although there is a next one: each looks at a bounded part of the store. Of events the
+  last one is that which leaves the cursor as it was.
 - Fields may be added to responses at any time: ignore those you do not know.
 ";
 

@@ -39,6 +39,23 @@ pub(crate) fn requests(
     jobs(queue, kind, keyed).iter().map(|job| address.post("/ojs/v1/jobs", job)).collect()
 }
 
+/// Requests that enqueue one unique job each, all of them different: `round` tells those of one
+/// round from others.
+pub(crate) fn unique_requests(
+    address: &Address,
+    queue: &str,
+    round: usize,
+    count: usize,
+) -> Vec<Arc<[u8]>> {
+    let request = |n: usize| {
+        let job = format!(
+            r#"{{"type":"{NOOP}","args":[{round},{n}],"options":{{"queue":"{queue}","unique":{{"keys":["args"],"on_conflict":"ignore"}}}}}}"#
+        );
+        address.post("/ojs/v1/jobs", &job)
+    };
+    (0..count).map(request).collect()
+}
+
 /// The request that enqueues one job.
 pub(crate) fn request(address: &Address, queue: &str, kind: &str) -> Arc<[u8]> {
     requests(address, queue, kind, None).swap_remove(0)

@@ -1,4 +1,4 @@
-//! What keys and limits cost: the same jobs without keys, with keys, and with limits on these.
+//! What keys, limits, shares and unique keys cost: the same jobs without and with them.
 //!
 //! Each round measures every case, one after the other, so that what slows the machine down for a
 //! while slows down all of them.
@@ -40,10 +40,15 @@ enum Case {
     Tight,
     /// As [`Case::Open`], while 50 values of another key have jobs that are not let start.
     Full,
+    /// As [`Case::Keyed`], in a queue that is shared by that key.
+    Fair,
+    /// Unique jobs, none of which is stored yet. Only those that are enqueued one by one are unique.
+    Unique,
 }
 
 impl Case {
-    const ALL: [Self; 5] = [Self::Plain, Self::Keyed, Self::Open, Self::Tight, Self::Full];
+    const ALL: [Self; 7] =
+        [Self::Plain, Self::Keyed, Self::Open, Self::Tight, Self::Full, Self::Fair, Self::Unique];
 
     const fn name(self) -> &'static str {
         match self {
@@ -52,13 +57,15 @@ impl Case {
             Self::Open => "open",
             Self::Tight => "tight",
             Self::Full => "full",
+            Self::Fair => "fair",
+            Self::Unique => "unique",
         }
     }
 
     /// Most jobs of each value at a time.
     const fn concurrency(self) -> Option<u32> {
         match self {
-            Self::Plain | Self::Keyed => None,
+            Self::Plain | Self::Keyed | Self::Fair | Self::Unique => None,
             Self::Open | Self::Full => Some(1_000_000),
             Self::Tight => Some(1),
         }
@@ -66,8 +73,8 @@ impl Case {
 
     const fn keyed(self) -> Option<Keyed> {
         match self {
-            Self::Plain => None,
-            Self::Keyed | Self::Open | Self::Tight | Self::Full => {
+            Self::Plain | Self::Unique => None,
+            Self::Keyed | Self::Open | Self::Tight | Self::Full | Self::Fair => {
                 Some(Keyed { name: TENANT, values: VALUES })
             }
         }
@@ -97,7 +104,7 @@ pub(crate) async fn measure(target: &Target, plan: &Plan) -> Result<Vec<Figure>,
     let mut all = Case::ALL.map(Figures::of);
     for round in 1..=plan.rounds {
         for figures in &mut all {
-            let (enqueued, drained) = bench.one(figures.case).await?;
+            let (enqueued, drained) = bench.one(figures.case, round).await?;
             say(&format!(
                 "limits.{} {round}/{}: {enqueued:.0}/s enqueued, {drained:.0}/s drained\n",
                 figures.case.name(),
@@ -128,7 +135,7 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     /// Returns how many jobs of a case a second are enqueued, one in a request, and are run.
-    async fn one(&self, case: Case) -> Result<(f64, f64), Failure> {
+    async fn one(&self, case: Case, round: usize) -> Result<(f64, f64), Failure> {
         if let Some(concurrency) = case.concurrency() {
             self.limit(TENANT, concurrency).await?;
         }
@@ -137,10 +144,17 @@ impl Bench<'_> {
             let full = Keyed { name: FULL, values: VALUES };
             enqueue::fill_keyed(self.target, NOOP, Some(full), VALUES * FULL_JOBS).await?;
         }
+        if case == Case::Fair {
+            self.share_by(Some(TENANT)).await?;
+        }
         let (address, queue) = (self.target.address(), self.target.queue());
-        let requests = jobs::requests(address, queue, NOOP, case.keyed());
-        let mut producers = Producers::connect(address, PRODUCERS).await?;
         let single = self.jobs.div_ceil(4);
+        let requests = match case {
+            // Twice as many as are sent, so that each producer has enough of its own.
+            Case::Unique => jobs::unique_requests(address, queue, round, 2 * single),
+            _ => jobs::requests(address, queue, NOOP, case.keyed()),
+        };
+        let mut producers = Producers::connect(address, PRODUCERS).await?;
         let produced = producers.send_each(&requests, Extent::Requests(single)).await?;
         let rest = self.jobs - single;
         enqueue::fill_keyed(self.target, NOOP, case.keyed(), rest).await?;
@@ -148,6 +162,9 @@ impl Bench<'_> {
         if case == Case::Full {
             self.unlimit(FULL).await?;
             workers::drain(self.target, &[NOOP], VALUES * FULL_JOBS).await?;
+        }
+        if case == Case::Fair {
+            self.share_by(None).await?;
         }
         if case.concurrency().is_some() {
             self.unlimit(TENANT).await?;
@@ -159,6 +176,11 @@ impl Bench<'_> {
     async fn limit(&self, key: &str, concurrency: u32) -> Result<(), Failure> {
         let body = json!({"scope": "key", "of": key, "concurrency": concurrency});
         self.client.put(&["api", "v1", "limits", key], &body).await.map(drop)
+    }
+
+    async fn share_by(&self, key: Option<&str>) -> Result<(), Failure> {
+        let path = ["api", "v1", "queues", self.target.queue()];
+        self.client.put(&path, &json!({"fair_by": key})).await.map(drop)
     }
 
     async fn unlimit(&self, key: &str) -> Result<(), Failure> {

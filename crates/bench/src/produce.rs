@@ -52,7 +52,8 @@ impl Producers {
         self.send_each(std::slice::from_ref(request), extent).await
     }
 
-    /// Sends the requests in turn from all connections, each of which begins with another.
+    /// Sends the requests in turn from all connections, which begin at different places, as far
+    /// from each other as possible.
     pub(crate) async fn send_each(
         &mut self,
         requests: &[Arc<[u8]>],
@@ -61,9 +62,10 @@ impl Producers {
         let begun = clock::moment();
         let stop = Stop::of(extent, begun);
         let mut running = JoinSet::new();
+        let connections = self.connections.len();
         for (nth, connection) in self.connections.drain(..).enumerate() {
             let mut own = requests.to_vec();
-            own.rotate_left(nth.checked_rem(requests.len()).unwrap_or(0));
+            own.rotate_left(nth * requests.len() / connections.max(1));
             running.spawn(one(connection, own, stop.clone()));
         }
         let mut produced = Produced::default();

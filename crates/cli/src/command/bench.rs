@@ -35,7 +35,7 @@ enum What {
     DrainAcross,
     /// From an enqueue to the start of its handler, on an idle system
     Latency,
-    /// Enqueue and drain of jobs with keys and limits, compared with jobs that have none
+    /// Enqueue and drain of jobs with keys, limits, shares and unique keys, compared with others
     Limits,
     /// From a kill -9 of an engine, a worker or a server until work continues
     Restart,

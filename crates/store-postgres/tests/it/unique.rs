@@ -154,35 +154,3 @@ fn keys_of_a_batch_are_read_and_written_at_once() {
         assert!(again.iter().all(is_old));
     });
 }
-
-/// What a unique job costs beside a plain one. Run by hand.
-#[test]
-#[ignore = "prints how long unique jobs take, and asserts nothing"]
-fn unique_jobs_cost_at_most_twice_as_much() {
-    let database = Database::new().unwrap();
-    run(async {
-        let server = Server::open(&database.url).await;
-        let mut key = 0_u32;
-        for round in 0..6 {
-            let mut took = [Duration::ZERO; 2];
-            for _ in 0..100 {
-                for (at, took) in took.iter_mut().enumerate() {
-                    let jobs = (0..100).map(|_| {
-                        key += 1;
-                        let mut fingerprint = [7; 32];
-                        fingerprint[..4]
-                            .copy_from_slice(&key.wrapping_mul(0x9e37_79b9).to_le_bytes());
-                        let unique = unique(0, OnConflict::Reject).unique.unwrap();
-                        let unique = (at == 1).then_some(Unique { fingerprint, ..unique });
-                        enqueue(NewJob { unique, ..job() })
-                    });
-                    let jobs = jobs.collect();
-                    let begun = Instant::now();
-                    server.try_apply(jobs).await.unwrap();
-                    *took += begun.elapsed();
-                }
-            }
-            println!("round {round}: plain {:?}, unique {:?} for 10,000 jobs", took[0], took[1]);
-        }
-    });
-}

@@ -194,9 +194,9 @@ fn a_bench_that_is_stopped_takes_its_server_and_its_store_along() {
 }
 
 #[test]
-fn limits_are_measured_beside_jobs_that_have_none() {
+fn limits_shares_and_unique_keys_are_measured_beside_plain_jobs() {
     let report = bench(&["limits", "--rounds", "2", "--jobs", "60", "--embedded"]);
-    let cases = ["plain", "keyed", "open", "tight", "full"];
+    let cases = ["plain", "keyed", "open", "tight", "full", "fair", "unique"];
     let all = cases.iter().flat_map(|case| ["enqueue", "drain"].map(|what| (what, *case)));
     let expected: Vec<String> = all.map(|(what, case)| format!("limits.{what}.{case}")).collect();
     assert_eq!(names(&report), expected);

@@ -420,13 +420,13 @@ impl Writer {
         tx.begin(batch, self.clock.as_deref()).await?;
         let replies = execute_all(&mut tx, &batch.commands).await?;
         let freed = tx.outbox.gates.freed();
-        let released = tx.outbox.gates.released();
+        let released = tx.outbox.gates.released().clone();
         let (applied, cursors) = (Applied { at: tx.context.now, replies, freed }, tx.cursors);
         let ended = std::mem::take(&mut tx.outbox.ended);
         let applied = tx.commit(batch.id, applied, &mut self.unconfirmed).await?;
         self.cursors = cursors;
         self.shares.committed(&ended, applied.at);
-        self.lane_cache.committed(&released);
+        self.lane_cache.committed(released);
         Ok(applied)
     }
 

@@ -205,8 +205,8 @@ fn apply(
     };
     let replies = run_ready(execute_all(&mut tx, &batch.commands))?;
     let freed = tx.outbox.gates.freed();
-    let released = tx.outbox.gates.released();
     tx.keep_gates()?;
+    let released = tx.outbox.gates.released().clone();
     tx.keep_tally()?;
     if !tx.outbox.events.is_empty() {
         tx.log_events(batch.id)?;
@@ -218,7 +218,7 @@ fn apply(
     transaction.commit().map_err(unconfirmed)?;
     cache.cursors = moved;
     cache.shares.committed(&ended, now);
-    cache.lane_cache.committed(&released);
+    cache.lane_cache.committed(released);
     if changed {
         owned.mark.note(now);
     }

@@ -211,8 +211,7 @@ impl Classes {
         if got.len() < usize::try_from(asked).unwrap_or(usize::MAX) {
             for id in ids {
                 if kept.contains(id) {
-                    let class = self.by_id.get_mut(id).filter(|class| class.may_prefetch());
-                    class.into_iter().for_each(|class| class.prefetch = Prefetch::NotNow);
+                    self.prefetch_ended(*id, got.iter().filter(|got| *got == id).count(), asked);
                     continue;
                 }
                 let is_blocked = blocked.iter().any(|blocked| blocked.class == *id);
@@ -234,6 +233,18 @@ impl Classes {
             let took = if class.key.isolated { Estimate::took_alone } else { Estimate::took };
             self.set_ready(id, took(class.ready, count));
         }
+    }
+
+    /// A claim ahead of free slots that asked for `asked` jobs got so many, and left others for free
+    /// slots. If it got few, there are no further such claims for a while.
+    fn prefetch_ended(&mut self, id: ClassId, got: usize, asked: u32) {
+        let Some(class) = self.by_id.get_mut(&id) else { return };
+        let got = u64::try_from(got).unwrap_or(u64::MAX);
+        if class.may_prefetch() && got.saturating_mul(4) < u64::from(asked) {
+            class.prefetch = Prefetch::NotNow;
+        }
+        let ready = class.ready.took(got);
+        self.set_ready(id, ready);
     }
 
     /// Returns the classes with claimable jobs that must run alone, and for which a worker may be

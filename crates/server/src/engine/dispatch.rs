@@ -117,7 +117,6 @@ fn candidates(
         .iter_mut()
         .filter(|session| session.room(with_prefetch) > 0 && !taken.contains(&session.worker))
         .filter_map(|session| {
-            let mut ready = 0_u64;
             let mut able = Vec::new();
             for (id, class) in classes.claimable().filter(|(_, class)| !class.key.isolated) {
                 if with_prefetch && !class.may_prefetch() {
@@ -128,10 +127,16 @@ fn candidates(
                 if !preferred.leaves_out(id, (avoided.is_none(), score))
                     && !avoided.is_some_and(|it| it.waits && class.ready.may_be(it.jobs))
                 {
-                    able.push(id);
-                    ready = ready.saturating_add(class.ready.wanted());
+                    able.push((id, class));
                 }
             }
+            // Claims that limits do not concern cost less.
+            if with_prefetch && able.iter().any(|(_, class)| !class.is_limited) {
+                able.retain(|(_, class)| !class.is_limited);
+            }
+            let wanted = able.iter().map(|(_, class)| class.ready.wanted());
+            let ready = wanted.fold(0, u64::saturating_add);
+            let able: Vec<ClassId> = able.into_iter().map(|(id, _)| id).collect();
             // A claim that waits for the worker's row counts: others are to get the jobs meanwhile.
             let in_flight = u64::from(session.busy());
             (!able.is_empty()).then(|| Candidate {

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
+use outlast_store::apply::front::FoundBy;
 use outlast_store::apply::limit::{
     Chosen, GateChanges, Head, Lane, LaneGate, Left, Limits, Terms, heads_of_each,
 };
@@ -179,9 +180,9 @@ impl Tx<'_> {
     ) -> Result<TakenByLimits, Failure> {
         let max = usize::try_from(wanted).unwrap_or(0);
         let mut taken = TakenByLimits::default();
-        let beyond = self.take_of_front((classes, max), is_prefetch, &mut taken).await?;
-        if let Some(beyond) = beyond {
-            self.take_beyond((&beyond, max), is_prefetch, &mut taken).await?;
+        let (beyond, by) = self.take_of_front((classes, max), is_prefetch, &mut taken).await?;
+        if !beyond.is_empty() {
+            self.take_beyond((&beyond, max), (is_prefetch, by), &mut taken).await?;
         }
         if taken.rows.len() >= max {
             taken.passed_over.clear();
@@ -197,7 +198,7 @@ impl Tx<'_> {
     async fn take_beyond(
         &mut self,
         (classes, max): (&[ClassId], usize),
-        is_prefetch: bool,
+        (is_prefetch, by): (bool, FoundBy),
         taken: &mut TakenByLimits,
     ) -> Result<(), Failure> {
         let mut look = self.look(classes, max.saturating_sub(taken.rows.len())).await?;
@@ -213,17 +214,14 @@ impl Tx<'_> {
         loop {
             let still = max.saturating_sub(taken.rows.len());
             let each = heads_of_each(lanes.len(), still);
-            let (heads, now) = self.heads(&lanes, each).await?;
+            let most: Vec<usize> =
+                lanes.iter().map(|lane| lane.heads_worth_reading(each)).collect();
+            let (heads, now) = self.heads(&lanes, &most, is_prefetch).await?;
             let turns = self.shares.turns(&lanes, heads, now);
-            let terms = Terms {
-                changes: &self.outbox.gates,
-                taken: Some(&taken.charged),
-                now,
-                is_prefetch,
-            };
-            let chosen = self.gates.choose(&lanes, turns, still, terms);
-            self.lane_cache.note(&lanes, &chosen, self.context.now, true);
-            self.take_chosen((&lanes, now), &chosen, taken).await?;
+            let terms = terms(&self.outbox.gates, taken, now, is_prefetch);
+            let mut chosen = self.gates.choose(&lanes, turns, still, terms);
+            self.take_chosen((&lanes, now), &mut chosen, taken).await?;
+            self.lane_cache.note(&lanes, &chosen, self.context.now, by);
             self.keep_starts(&lanes);
             if each < still {
                 taken.passed_over.extend(chosen.exhausted(&lanes, each));
@@ -350,15 +348,16 @@ impl Tx<'_> {
         Ok(lane)
     }
 
-    /// Locks and reads the gates of the lanes, and returns the first jobs of each, at most `each`,
-    /// with the time.
-    async fn heads(
+    /// Locks and reads the gates of the lanes, and returns the first jobs of each, at most so many
+    /// as `most` says, with the time.
+    pub(super) async fn heads(
         &mut self,
         lanes: &[Lane],
-        each: usize,
+        most: &[usize],
+        is_prefetch: bool,
     ) -> Result<(Vec<Head>, Timestamp), Failure> {
-        let mut statements = self.reading_of_gates(lanes);
-        statements.push(self.reading_of_heads(lanes, each));
+        let mut statements = self.reading_of_gates(lanes, is_prefetch);
+        statements.push(self.reading_of_heads(lanes, most));
         let read = self.query_all(statements).await?;
         let time = self.read_gates(&read)?;
         let mut heads = Vec::new();
@@ -370,7 +369,7 @@ impl Tx<'_> {
     }
 
     /// Takes in the answers of [`Self::reading_of_gates`], and returns the time.
-    pub(super) fn read_gates(&mut self, read: &[Vec<Row>]) -> Result<Timestamp, Failure> {
+    fn read_gates(&mut self, read: &[Vec<Row>]) -> Result<Timestamp, Failure> {
         let rows = |at: usize| read.get(at).map_or(&[][..], Vec::as_slice);
         let mut time = self.context.now;
         let mut locked: HashMap<i64, i64> = HashMap::new();
@@ -392,7 +391,7 @@ impl Tx<'_> {
         Ok(self.gates.at_least(time))
     }
 
-    pub(super) fn reading_of_gates(&self, lanes: &[Lane]) -> Vec<Statement> {
+    fn reading_of_gates(&self, lanes: &[Lane], is_prefetch: bool) -> Vec<Statement> {
         let missing = self.gates.missing(lanes);
         let ids: Vec<i64> = missing.iter().map(|gate| gate.id.0).collect();
         let names: Vec<String> = missing.iter().map(|gate| gate.name.to_string()).collect();
@@ -401,7 +400,9 @@ impl Tx<'_> {
         // What the batch itself has taken and ended is not stored yet.
         let changes = &self.outbox.gates;
         let most = |gate: &&LaneGate| {
-            gate.concurrency.map(|most| i64::from(most).saturating_sub(changes.of(gate.id)))
+            // The other half is kept for free slots, and is not worth a lock.
+            let most = gate.concurrency.map(|most| if is_prefetch { most / 2 } else { most });
+            most.map(|most| i64::from(most).saturating_sub(changes.of(gate.id)))
         };
         let most: Vec<Option<i64>> = missing.iter().map(most).collect();
         let ahead: Vec<Option<i64>> =
@@ -414,28 +415,28 @@ impl Tx<'_> {
         ]
     }
 
-    fn reading_of_heads(&self, lanes: &[Lane], each: usize) -> Statement {
-        let (mut numbers, mut classes) = (Vec::new(), Vec::new());
-        let (mut of_class, mut most) = (Vec::new(), Vec::new());
+    fn reading_of_heads(&self, lanes: &[Lane], most: &[usize]) -> Statement {
+        let (mut numbers, mut classes, mut of_class) = (Vec::new(), Vec::new(), Vec::new());
         for (nth, lane) in (0_i64..).zip(lanes) {
             numbers.push(nth);
             classes.push(lane.class.0);
             of_class.push(lane.number);
-            most.push(i64::try_from(lane.heads_worth_reading(each)).unwrap_or(i64::MAX));
         }
+        let most: Vec<i64> =
+            most.iter().map(|most| i64::try_from(*most).unwrap_or(i64::MAX)).collect();
         Statement::new(HEADS, values![numbers, classes, of_class, self.context.now.0, most])
     }
 
     /// Takes the chosen heads: those of lanes with gates themselves, as no other server can take
-    /// from these now, and of the others as many as were chosen, past what others have locked.
+    /// from these now, and of the others as many as were chosen, past what others have locked. Returns the first ones that could not be taken.
     pub(super) async fn take_chosen(
         &mut self,
         (lanes, now): (&[Lane], Timestamp),
-        chosen: &Chosen,
+        chosen: &mut Chosen,
         taken: &mut TakenByLimits,
-    ) -> Result<(), Failure> {
+    ) -> Result<Vec<i64>, Failure> {
         if chosen.heads.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let (mut classes, mut ranks, mut seqs, mut keys) = (vec![], vec![], vec![], vec![]);
         let mut of: HashMap<i64, &Lane> = HashMap::new();
@@ -491,9 +492,14 @@ impl Tx<'_> {
         // Others have locked the rest, or these have other keys than their lane.
         taken.passed_over.extend(of.values().map(|lane| lane.class));
         of.values().for_each(|lane| self.lane_cache.forget(lane));
+        let missed: Vec<i64> = of.into_keys().collect();
+        if !missed.is_empty() {
+            chosen.missed();
+        }
         short.retain(|_, count| *count > 0);
         taken.passed_over.extend(short.keys());
-        self.take_instead(lanes, short.values().sum(), taken).await
+        self.take_instead(lanes, short.values().sum(), taken).await?;
+        Ok(missed)
     }
 
     /// Takes others of classes without gates for chosen ones that other servers have locked.
@@ -544,4 +550,14 @@ fn lanes_of(stretches: &[Stretch], walk: &Walk) -> Statement {
     }
     let most = i32::try_from(walk.page().unwrap_or(0)).unwrap_or(i32::MAX);
     Statement::new(LANES, values![numbers, classes, after, upto, most])
+}
+
+/// What a choice goes by, after a claim has taken some jobs.
+pub(super) fn terms<'a>(
+    changes: &'a GateChanges,
+    taken: &'a TakenByLimits,
+    now: Timestamp,
+    is_prefetch: bool,
+) -> Terms<'a> {
+    Terms { changes, taken: Some(&taken.charged), now, is_prefetch }
 }

@@ -85,7 +85,11 @@ impl Tx<'_> {
         claims: &mut Claims,
     ) -> Result<(), StoreError> {
         if self.are_limited(classes) {
-            return self.claim_by_limits(classes, claim, max, claims);
+            self.claim_by_limits(classes, claim, max, claims)?;
+            if claims.jobs.len() >= max {
+                *claims = Claims::all(std::mem::take(&mut claims.jobs));
+            }
+            return Ok(());
         }
         let claimed = &mut claims.jobs;
         let mut after: Option<(i64, i64)> = None;
@@ -171,7 +175,8 @@ impl Tx<'_> {
         lane: Option<&Lane>,
     ) -> Result<Option<Claimed>, StoreError> {
         let stored = self.stored_by_seq(head.seq)?;
-        if lane.is_some_and(|lane| lane.number.is_some() && stored.keys != *lane.keys) {
+        if let Some(lane) = lane.filter(|it| it.number.is_some() && stored.keys != *it.keys) {
+            self.lane_cache.forget(lane);
             return Ok(None);
         }
         let candidate = Candidate {

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use outlast_core::keys::Keys;
 use outlast_core::limit::{GateId, LimitName};
+use outlast_store::apply::front::FoundBy;
 use outlast_store::apply::limit::{Chosen, Gates, Head, Lane, Left, Limits, Terms, heads_of_each};
 use outlast_store::apply::walk::{FRONT_JOBS, Stretch, Walk, front_lanes};
 use outlast_store::command::{Claim, ClassId, SetLimit};
@@ -55,14 +56,15 @@ impl Tx<'_> {
         claims: &mut Claims,
     ) -> Result<(), StoreError> {
         let mut gates = Gates::default();
-        let Some(beyond) = self.claim_of_front((classes, &mut gates), claim, max, claims)? else {
+        let (beyond, by) = self.claim_of_front((classes, &mut gates), claim, max, claims)?;
+        if beyond.is_empty() {
             return Ok(());
-        };
+        }
         let wanted = max.saturating_sub(claims.jobs.len());
         let (mut lanes, mut walk) = self.first_lanes(&beyond, wanted)?;
         let (mut looked, mut stops) = (Vec::new(), Vec::new());
         loop {
-            let chosen = self.claim_of_lanes((&lanes, &mut gates), claim, max, claims)?;
+            let chosen = self.claim_of_lanes((&lanes, &mut gates, by), claim, max, claims)?;
             if claims.jobs.len() >= max {
                 return Ok(());
             }
@@ -82,7 +84,7 @@ impl Tx<'_> {
     /// stops them.
     fn claim_of_lanes(
         &mut self,
-        (lanes, gates): (&[Lane], &mut Gates),
+        (lanes, gates, by): (&[Lane], &mut Gates, FoundBy),
         claim: &Claim,
         max: usize,
         claims: &mut Claims,
@@ -97,15 +99,17 @@ impl Tx<'_> {
             heads.retain(|head| !skipped.contains(&head.seq));
             let now = self.context.now;
             let turns = self.shares.turns(lanes, heads, now);
-            let terms = self.terms(claim.is_prefetch);
-            let chosen = gates.choose(lanes, turns, wanted, terms);
-            if chosen.heads.is_empty() {
-                return Ok(chosen);
-            }
-            self.lane_cache.note(lanes, &chosen, now, true);
+            let mut chosen = gates.choose(lanes, turns, wanted, self.terms(claim.is_prefetch));
+            let is_over = chosen.heads.is_empty();
             let rows: HashMap<i64, HeadRow> = rows.into_iter().map(|row| (row.seq, row)).collect();
-            skipped.extend(self.take_chosen((lanes, gates), (&chosen, &rows), claim, claims)?);
-            if claims.jobs.len() >= max {
+            skipped.extend(self.take_chosen(
+                (lanes, gates),
+                (&mut chosen, &rows),
+                claim,
+                claims,
+            )?);
+            self.lane_cache.note(lanes, &chosen, now, by);
+            if is_over || claims.jobs.len() >= max {
                 return Ok(chosen);
             }
         }
@@ -120,7 +124,7 @@ impl Tx<'_> {
     pub(super) fn take_chosen(
         &mut self,
         (lanes, gates): (&[Lane], &mut Gates),
-        (chosen, rows): (&Chosen, &HashMap<i64, HeadRow>),
+        (chosen, rows): (&mut Chosen, &HashMap<i64, HeadRow>),
         claim: &Claim,
         claims: &mut Claims,
     ) -> Result<Vec<i64>, StoreError> {
@@ -130,8 +134,6 @@ impl Tx<'_> {
             let row = rows.get(&head.seq);
             let (Some(row), Some(lane)) = (row, lanes.get(head.lane)) else { continue };
             let Some(claimed) = self.take(row, &claim.claimant, Some(lane))? else {
-                // It has expired, or other keys than its lane.
-                self.lane_cache.forget(lane);
                 skipped.push(head.seq);
                 continue;
             };
@@ -139,6 +141,9 @@ impl Tx<'_> {
             self.shares.claimed(lane, (head.rank, head.seq), now);
             self.keep_starts(gates, lane)?;
             claims.jobs.push(claimed);
+        }
+        if !skipped.is_empty() {
+            chosen.missed();
         }
         Ok(skipped)
     }

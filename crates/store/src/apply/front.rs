@@ -11,12 +11,11 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use outlast_core::gate::Shut;
 use outlast_core::limit::GateId;
 use outlast_core::time::{Span, Timestamp};
 
-use super::limit::{Chosen, GateChanges, Head, Lane, LaneGate, Left, Limits, Stop};
-use crate::command::ClassId;
+use super::limit::{Chosen, Head, Lane, LaneGate, Left, Limits, Stop, Terms, heads_of_each};
+use crate::command::{ClassId, ClassKey};
 
 /// How many lanes are remembered.
 const LANES_MAX: usize = 20_000;
@@ -26,14 +25,12 @@ const SHUT_FOR: Span = Span(1_000);
 const RECENT_MAX: usize = 64;
 /// Of how many of these a claim reads the first jobs.
 const RECENT_READ: usize = 16;
+/// Of so many claims, one walks through the lanes of a class of which the first jobs are not enough.
+const WALKS: i64 = 8;
+/// How many of the first jobs of a class a claim reads at least, if it is of few classes.
+const FRONT_MIN: usize = 32;
 /// How many more jobs than it wants a claim tries at first: some lanes may be shut.
 const SPARE: usize = 8;
-
-/// Returns how many of the first jobs of a class a claim of `wanted` jobs reads.
-#[must_use]
-pub fn front_rows(wanted: usize) -> u32 {
-    u32::try_from(wanted.saturating_mul(2).clamp(32, 1024)).unwrap_or(1024)
-}
 
 /// What a writer remembers of lanes and gates from batch to batch.
 #[derive(Debug, Default)]
@@ -55,19 +52,35 @@ struct Recent {
     is_needed: bool,
 }
 
+/// How a claim found the lanes that it tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FoundBy {
+    /// By the first look, or by the walk if there was none.
+    First,
+    /// By walking through the lanes, because the first look was not enough.
+    Walk,
+}
+
 impl LaneCache {
     /// A batch begins. If the last one did not take effect, what gates counted in it is not true.
     pub fn begin_batch(&mut self) {
         if std::mem::take(&mut self.is_uncertain) {
             self.shut.clear();
         }
+        if self.lanes.len() > LANES_MAX || self.recent.len() > LANES_MAX {
+            self.lanes.clear();
+            self.recent.clear();
+        }
+        if self.shut.len() > LANES_MAX {
+            self.shut.clear();
+        }
     }
 
-    /// The batch has taken effect; these gates count less than before.
-    pub fn committed(&mut self, released: &[GateId]) {
+    /// The batch has taken effect; attempts ended in it that these gates counted.
+    pub fn committed(&mut self, released: impl IntoIterator<Item = GateId>) {
         self.is_uncertain = false;
         for gate in released {
-            self.shut.remove(gate);
+            self.shut.remove(&gate);
         }
     }
 
@@ -76,6 +89,41 @@ impl LaneCache {
         if !self.limits.is_same(limits) {
             *self = Self { limits: limits.clone(), ..Self::default() };
         }
+    }
+
+    /// Returns what the first look of a claim of `wanted` jobs reads. `chance` differs from batch to
+    /// batch: now and then all is left to the walk, so that lanes that gave jobs lately do not hide
+    /// others forever.
+    #[must_use]
+    pub fn plan<'a>(
+        &self,
+        classes: impl IntoIterator<Item = (ClassId, &'a ClassKey)>,
+        wanted: usize,
+        chance: i64,
+        terms: Terms<'_>,
+    ) -> Plan {
+        let classes: Vec<(ClassId, &ClassKey)> = classes.into_iter().collect();
+        // Shares are fair among all lanes that are looked at.
+        let is_fair = |(_, key): &(ClassId, &ClassKey)| self.limits.is_fair(&key.queue);
+        let may_hide = |(class, _): &(ClassId, &ClassKey)| self.needs_recent(*class);
+        if classes.iter().any(is_fair) || (chance % WALKS == 0 && classes.iter().any(may_hide)) {
+            let partial = classes.into_iter().map(|(class, _)| class).collect();
+            return Plan { partial, ..Plan::default() };
+        }
+        let each = heads_of_each(classes.len(), wanted.saturating_mul(2).max(FRONT_MIN));
+        let mut plan = Plan::default();
+        for (class, key) in classes {
+            if self.limits.need_lanes(key) {
+                plan.first.insert(class, each);
+                let recent = self.recent(class, wanted, terms);
+                plan.recent.extend(recent.into_iter().map(|(lane, most)| (class, lane, most)));
+            } else {
+                let lane = self.limits.whole(class, key);
+                plan.first.insert(class, lane.heads_worth_reading(each));
+                plan.whole.insert(class, lane);
+            }
+        }
+        plan
     }
 
     /// Returns the lanes whose keys must be read.
@@ -89,11 +137,7 @@ impl LaneCache {
 
     /// The keys of a lane were read.
     pub fn learn(&mut self, lane: Lane) {
-        if self.lanes.len() >= LANES_MAX {
-            self.lanes.clear();
-            self.recent.clear();
-        }
-        if let Some(number) = lane.number {
+        if let Some(number) = lane.number.filter(|_| !lane.keys.is_empty()) {
             self.lanes.insert((lane.class, number), lane);
         }
     }
@@ -111,46 +155,24 @@ impl LaneCache {
         self.lanes.get(&(class, number))
     }
 
-    /// Returns lanes that gave jobs lately, if the first jobs of the class were not enough.
-    #[must_use]
-    pub fn recent(&self, class: ClassId, seen: (&GateChanges, Timestamp)) -> Vec<i64> {
-        let Some(recent) = self.recent.get(&class).filter(|recent| recent.is_needed) else {
-            return Vec::new();
-        };
-        let is_open = |number: &&i64| {
-            let lane = self.lanes.get(&(class, **number));
-            lane.is_some_and(|lane| !self.is_shut(&lane.gates, seen))
-        };
-        recent.lanes.iter().filter(is_open).take(RECENT_READ).copied().collect()
-    }
-
-    /// Whether a claim found jobs only beyond the first ones of a class.
-    #[must_use]
-    pub fn is_beyond(&self, classes: &[ClassId]) -> bool {
-        let recent = |class| self.recent.get(class).is_some_and(|recent| recent.is_needed);
-        classes.iter().any(recent)
-    }
-
-    /// Notes what became of lanes: which gates are shut, and which lanes gave jobs, found by the walk
-    /// or not.
-    pub fn note(&mut self, lanes: &[Lane], chosen: &Chosen, now: Timestamp, by_walk: bool) {
+    /// Notes what became of lanes: which gates are shut, and which lanes gave jobs.
+    pub fn note(&mut self, lanes: &[Lane], chosen: &Chosen, now: Timestamp, by: FoundBy) {
         self.is_uncertain = true;
-        for (gate, shut) in &chosen.shut {
-            let until = match shut {
-                Shut::Full => now.after(SHUT_FOR),
-                Shut::Until(at) => (*at).min(now.after(SHUT_FOR)),
+        for (gate, stop) in &chosen.shut {
+            let until = match stop {
+                Stop::Full => now.after(SHUT_FOR),
+                Stop::Until(at) => (*at).min(now.after(SHUT_FOR)),
+                Stop::Busy | Stop::Kept => continue,
             };
             self.shut.insert(*gate, until);
         }
-        if self.shut.len() > LANES_MAX {
-            self.shut.clear();
-        }
-        for head in &chosen.heads {
+        // The first one is remembered as the latest.
+        for head in chosen.heads.iter().rev() {
             let Some(Lane { class, number: Some(number), .. }) = lanes.get(head.lane) else {
                 continue;
             };
             let recent = self.recent.entry(*class).or_default();
-            recent.is_needed |= by_walk;
+            recent.is_needed |= by == FoundBy::Walk;
             if recent.lanes.front() != Some(number) {
                 recent.lanes.retain(|known| known != number);
                 recent.lanes.push_front(*number);
@@ -159,10 +181,55 @@ impl LaneCache {
         }
     }
 
-    fn is_shut(&self, gates: &[LaneGate], (changes, now): (&GateChanges, Timestamp)) -> bool {
+    /// Returns lanes that gave jobs lately, if the first jobs of the class were not enough, and how
+    /// many jobs of each are worth reading.
+    fn recent(&self, class: ClassId, wanted: usize, terms: Terms<'_>) -> Vec<(i64, usize)> {
+        let Some(recent) = self.recent.get(&class).filter(|recent| recent.is_needed) else {
+            return Vec::new();
+        };
+        let each = heads_of_each(RECENT_READ, wanted);
+        let open = recent.lanes.iter().filter_map(|number| {
+            let lane = self.lanes.get(&(class, *number))?;
+            (!self.is_shut(&lane.gates, terms)).then(|| (*number, lane.heads_worth_reading(each)))
+        });
+        open.take(RECENT_READ).collect()
+    }
+
+    fn needs_recent(&self, class: ClassId) -> bool {
+        self.recent.get(&class).is_some_and(|recent| recent.is_needed)
+    }
+
+    fn is_shut(&self, gates: &[LaneGate], Terms { changes, now, .. }: Terms<'_>) -> bool {
         gates.iter().any(|gate| {
             self.shut.get(&gate.id).is_some_and(|until| *until > now) && changes.of(gate.id) >= 0
         })
+    }
+}
+
+/// What the first look of a claim reads.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// How many of the first jobs of each class.
+    pub first: HashMap<ClassId, usize>,
+    /// How many of the first jobs of lanes that gave some lately.
+    pub recent: Vec<(ClassId, i64, usize)>,
+    /// Classes that limits do not tell apart by keys.
+    whole: HashMap<ClassId, Lane>,
+    /// Classes that are left to the walk.
+    partial: HashSet<ClassId>,
+}
+
+impl Plan {
+    /// Returns what a walk is that follows: further than a first look, or instead of it.
+    #[must_use]
+    pub fn walk_is(&self) -> FoundBy {
+        if self.first.is_empty() { FoundBy::First } else { FoundBy::Walk }
+    }
+
+    /// Whether limits tell the jobs of a class apart by keys.
+    #[must_use]
+    pub fn has_lanes(&self, class: ClassId) -> bool {
+        !self.whole.contains_key(&class)
     }
 }
 
@@ -186,50 +253,82 @@ pub struct FrontRow {
 pub struct Page {
     /// The lanes.
     pub lanes: Vec<Lane>,
-    /// The jobs, best first.
+    /// The jobs, best first. A store may read them again.
     pub heads: Vec<Head>,
+    /// The numbers of those that the first look has read.
+    read: HashSet<i64>,
 }
 
 /// The jobs that the first look has read and not tried yet.
 #[derive(Debug)]
 pub struct Front {
     rows: Vec<FrontRow>,
+    whole: HashMap<ClassId, Lane>,
     /// Classes that have more jobs than were read.
     partial: HashSet<ClassId>,
-    /// Whether lanes are tried that were shut a moment ago.
+    /// How many pages were tried.
+    pages: u32,
+    /// Whether lanes are tried that are remembered as shut.
     tries_shut: bool,
     /// Whether jobs were taken that are not among the first of their class.
     took_recent: bool,
+    /// Gates that stopped jobs of this claim.
+    stopped: HashMap<GateId, Stop>,
     looked: Vec<Lane>,
     stops: Vec<Option<Stop>>,
 }
 
 impl Front {
-    /// Begins with what was read: jobs of lanes and whole classes, of those in `partial` not all.
+    /// Begins with what was read.
     #[must_use]
-    pub fn new(mut rows: Vec<FrontRow>, partial: HashSet<ClassId>) -> Self {
+    pub fn new(plan: Plan, mut rows: Vec<FrontRow>, cache: &mut LaneCache) -> Self {
+        let Plan { first, recent, whole, mut partial } = plan;
+        let mut counts: HashMap<ClassId, usize> = HashMap::new();
+        let mut gave: HashSet<(ClassId, Option<i64>)> = HashSet::new();
+        for row in &rows {
+            if row.is_recent {
+                gave.insert((row.class, row.lane));
+            } else {
+                *counts.entry(row.class).or_default() += 1;
+            }
+        }
+        for (class, count) in counts {
+            // A gate of the class shuts before all that are worth reading have started.
+            let is_cut =
+                whole.get(&class).is_none_or(|lane| lane.heads_worth_reading(usize::MAX) > count);
+            if is_cut && first.get(&class).is_some_and(|most| count >= *most) {
+                partial.insert(class);
+            }
+        }
+        for (class, lane, _) in recent {
+            if !gave.contains(&(class, Some(lane)))
+                && let Some(recent) = cache.recent.get_mut(&class)
+            {
+                recent.lanes.retain(|known| *known != lane);
+            }
+        }
         rows.sort_unstable_by_key(|row| (row.rank, row.seq, row.is_recent));
         rows.dedup_by_key(|row| row.seq);
         Self {
             rows,
+            whole,
             partial,
+            pages: 0,
             tries_shut: false,
             took_recent: false,
+            stopped: HashMap::new(),
             looked: Vec::new(),
             stops: Vec::new(),
         }
     }
 
-    /// Returns the jobs that a claim of `wanted` more tries next; `None` if there are no others.
-    pub fn next(
-        &mut self,
-        cache: &LaneCache,
-        whole: &HashMap<ClassId, Lane>,
-        wanted: usize,
-        seen: (&GateChanges, Timestamp),
-    ) -> Option<Page> {
+    /// Returns the jobs that a claim of `wanted` more tries next; `None` if there are no others. Each
+    /// page is twice as long as the one before.
+    pub fn next(&mut self, cache: &LaneCache, wanted: usize, terms: Terms<'_>) -> Option<Page> {
+        let most = wanted.saturating_add(SPARE).saturating_mul(1 << self.pages.min(16));
+        self.pages += 1;
         loop {
-            let page = self.page(cache, whole, wanted, seen);
+            let page = self.page(cache, most, terms);
             if !page.heads.is_empty() {
                 return Some(page);
             }
@@ -239,27 +338,22 @@ impl Front {
         }
     }
 
-    fn page(
-        &self,
-        cache: &LaneCache,
-        whole: &HashMap<ClassId, Lane>,
-        wanted: usize,
-        seen: (&GateChanges, Timestamp),
-    ) -> Page {
+    fn page(&mut self, cache: &LaneCache, most: usize, terms: Terms<'_>) -> Page {
         let mut page = Page::default();
         let mut places: HashMap<(ClassId, Option<i64>), Option<usize>> = HashMap::new();
         for row in &self.rows {
-            if page.heads.len() >= wanted.saturating_add(SPARE) && !self.tries_shut {
+            if page.heads.len() >= most {
                 break;
             }
             let place = *places.entry((row.class, row.lane)).or_insert_with(|| {
-                let lane = match row.lane {
-                    Some(number) => cache.lanes.get(&(row.class, number)),
-                    None => whole.get(&row.class),
-                }?;
-                // What is shut for sure is left to the walk if there is one.
+                let Some(lane) = lane_of(&self.whole, cache, row) else {
+                    // It was read as another one's.
+                    self.partial.insert(row.class);
+                    return None;
+                };
+                // The walk is sure to find it if it is open after all.
                 let tries_shut = self.tries_shut && !self.partial.contains(&row.class);
-                if !tries_shut && cache.is_shut(&lane.gates, seen) {
+                if !tries_shut && cache.is_shut(&lane.gates, terms) {
                     return None;
                 }
                 page.lanes.push(lane.clone());
@@ -267,37 +361,60 @@ impl Front {
             });
             if let Some(lane) = place {
                 page.heads.push(Head { lane, rank: row.rank, seq: row.seq });
+                page.read.insert(row.seq);
             }
         }
         page
     }
 
-    /// A page was tried.
-    pub fn tried(&mut self, page: Page, chosen: &Chosen) {
+    /// A page was tried. Some of the chosen jobs may have been `missed`.
+    pub fn tried(&mut self, cache: &LaneCache, page: Page, chosen: &Chosen, missed: &[i64]) {
         let taken: HashSet<i64> = chosen.heads.iter().map(|head| head.seq).collect();
-        let lanes = page.lanes.iter().zip(&chosen.stops);
-        let stopped: HashSet<(ClassId, Option<i64>)> = lanes
-            .filter(|(_, stop)| stop.is_some())
-            .map(|(lane, _)| (lane.class, lane.number))
-            .collect();
         let is_taken = |row: &&FrontRow| taken.contains(&row.seq);
         self.took_recent |= self.rows.iter().filter(is_taken).any(|row| row.is_recent);
-        self.rows
-            .retain(|row| !taken.contains(&row.seq) && !stopped.contains(&(row.class, row.lane)));
+        // Others have taken what the store did not find again.
+        let found: HashSet<i64> = page.heads.iter().map(|head| head.seq).collect();
+        let is_gone = |row: &FrontRow| page.read.contains(&row.seq) && !found.contains(&row.seq);
+        self.rows.retain(|row| !taken.contains(&row.seq) && !is_gone(row));
+        for head in chosen.heads.iter().filter(|head| missed.contains(&head.seq)) {
+            // There may be others behind it that were not read.
+            self.partial.extend(page.lanes.get(head.lane).map(|lane| lane.class));
+        }
+        self.stopped.extend(chosen.shut.iter().copied());
         self.looked.extend(page.lanes);
         self.stops.extend(chosen.stops.iter().copied());
+        self.drop_stopped(cache);
     }
 
-    /// There may be more jobs of classes than were read.
-    pub fn has_more(&mut self, classes: impl IntoIterator<Item = ClassId>) {
-        self.partial.extend(classes);
+    /// Leaves out what is behind gates that have stopped jobs of this claim.
+    fn drop_stopped(&mut self, cache: &LaneCache) {
+        if self.stopped.is_empty() {
+            return;
+        }
+        let Self { rows, whole, stopped, looked, stops, .. } = self;
+        let mut known: HashMap<(ClassId, Option<i64>), bool> = HashMap::new();
+        rows.retain(|row| {
+            let is_stopped = known.entry((row.class, row.lane)).or_insert_with(|| {
+                let Some(lane) = lane_of(whole, cache, row) else { return false };
+                let stop = lane.gates.iter().find_map(|gate| stopped.get(&gate.id));
+                if let Some(stop) = stop {
+                    looked.push(lane.clone());
+                    stops.push(Some(*stop));
+                }
+                stop.is_some()
+            });
+            !*is_stopped
+        });
     }
 
-    /// The first look was enough.
-    pub fn was_enough(&self, cache: &mut LaneCache) {
-        if !self.took_recent {
-            for class in &self.partial {
-                cache.recent.entry(*class).or_default().is_needed = false;
+    /// The claim of these classes got all that it wants by the first look.
+    pub fn satisfied(&self, cache: &mut LaneCache, classes: &[ClassId]) {
+        if self.took_recent {
+            return;
+        }
+        for class in classes {
+            if let Some(recent) = cache.recent.get_mut(class) {
+                recent.is_needed = false;
             }
         }
     }
@@ -316,6 +433,17 @@ impl Front {
             looked.into_iter().zip(stops).filter(|(lane, _)| !partial.contains(&lane.class));
         let (lanes, stops): (Vec<Lane>, Vec<Option<Stop>>) = whole.unzip();
         Chosen { stops, ..Chosen::default() }.left(&lanes, |_| false)
+    }
+}
+
+fn lane_of<'a>(
+    whole: &'a HashMap<ClassId, Lane>,
+    cache: &'a LaneCache,
+    row: &FrontRow,
+) -> Option<&'a Lane> {
+    match row.lane {
+        Some(number) => cache.lanes.get(&(row.class, number)),
+        None => whole.get(&row.class),
     }
 }
 

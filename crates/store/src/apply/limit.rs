@@ -3,7 +3,7 @@
 //! A lane is what limits tell apart: the jobs of a class that have the same keys. All jobs of a
 //! lane pass the same gates, so a lane whose gate is shut is left out as a whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use outlast_core::gate::{Gate, Rate, Shut, admit};
@@ -99,13 +99,17 @@ impl Limits {
     }
 
     /// Whether jobs of a class may be sent to workers before these have a free slot, as far as
-    /// their limits have room. A rate counts starts, and these would come later.
+    /// their limits have room. A rate counts starts, and these would come later. Shares count
+    /// time, and jobs that wait at a worker would be charged for that.
     #[must_use]
     pub fn may_prefetch(&self, class: &ClassKey) -> bool {
-        let applies = |limit: &&Limit| {
-            limit.rate.is_some() && limit.may_apply(&class.queue, &class.job_type, class.keyed)
+        let forbids = |limit: &Limit| {
+            let has_half = limit.concurrency.is_none_or(|most| most >= 2);
+            let is_on_key = matches!(limit.scope, Scope::Key(_));
+            (limit.rate.is_some() || !(has_half || is_on_key))
+                && limit.may_apply(&class.queue, &class.job_type, class.keyed)
         };
-        !self.all.iter().any(|limit| applies(&limit))
+        !self.is_fair(&class.queue) && !self.all.iter().any(forbids)
     }
 
     /// Whether the jobs of a queue share slots.
@@ -294,8 +298,8 @@ pub struct Chosen {
     pub heads: Vec<Head>,
     /// For each lane, why no more of it were taken, if a gate was the reason.
     pub stops: Vec<Option<Stop>>,
-    /// The gates that were the reason, if they are shut.
-    pub shut: Vec<(GateId, Shut)>,
+    /// The gates that were the reason.
+    pub shut: Vec<(GateId, Stop)>,
 }
 
 /// What a claim leaves in its classes when it comes back short.
@@ -310,6 +314,13 @@ pub struct Left {
 }
 
 impl Chosen {
+    /// Some of the jobs could not be taken after all, so gates may have room for others instead:
+    /// nothing is known of what stops these.
+    pub fn missed(&mut self) {
+        self.stops.fill(None);
+        self.shut.clear();
+    }
+
     /// Returns the classes of lanes of which all `each` heads that were read are chosen: there may be
     /// more of them.
     #[must_use]
@@ -354,7 +365,8 @@ impl Chosen {
 #[derive(Clone, Debug, Default)]
 pub struct GateChanges {
     held: BTreeMap<GateId, i64>,
-    freed: bool,
+    /// Those that count an attempt less.
+    released: BTreeSet<GateId>,
 }
 
 impl GateChanges {
@@ -369,7 +381,7 @@ impl GateChanges {
     pub fn release(&mut self, gates: &[GateId]) {
         for gate in gates {
             *self.held.entry(*gate).or_default() -= 1;
-            self.freed = true;
+            self.released.insert(*gate);
         }
     }
 
@@ -378,17 +390,16 @@ impl GateChanges {
         *self.held.entry(gate).or_default() += held;
     }
 
-    /// Returns the gates that count less than before the batch.
+    /// Returns the gates that counted an attempt which ended.
     #[must_use]
-    pub fn released(&self) -> Vec<GateId> {
-        let less = self.held.iter().filter(|(_, by)| **by < 0);
-        less.map(|(gate, _)| *gate).collect()
+    pub const fn released(&self) -> &BTreeSet<GateId> {
+        &self.released
     }
 
     /// Whether an attempt ended that gates counted.
     #[must_use]
-    pub const fn freed(&self) -> bool {
-        self.freed
+    pub fn freed(&self) -> bool {
+        !self.released.is_empty()
     }
 
     /// Forgets what was noted.
@@ -533,8 +544,8 @@ impl Gates {
                 return false;
             }
             let more = |gate: GateId| started.get(&gate).copied().unwrap_or(0);
-            let (stopped, by) = self.stop(&lane.gates, more, terms);
-            *stop = stopped;
+            let by = self.stop(&lane.gates, more, terms);
+            *stop = by.map(|(_, stop)| stop);
             shut.extend(by);
             if stop.is_some() {
                 return false;
@@ -554,18 +565,20 @@ impl Gates {
     }
 
     /// Returns why a job must not start through gates through which `more` have just started, and
-    /// which of them is shut.
+    /// by which of them.
     fn stop(
         &self,
         gates: &[LaneGate],
         more: impl Fn(GateId) -> u32,
         Terms { changes, taken, now, is_prefetch }: Terms<'_>,
-    ) -> (Option<Stop>, Option<(GateId, Shut)>) {
+    ) -> Option<(GateId, Stop)> {
         let mut states = Vec::with_capacity(gates.len());
-        let mut is_busy = false;
+        let mut busy = None;
         for gate in gates {
-            let Some(read) = self.read.get(&gate.id) else { return (Some(Stop::Busy), None) };
-            is_busy |= read.row == GateRow::LookedAt;
+            let Some(read) = self.read.get(&gate.id) else { return Some((gate.id, Stop::Busy)) };
+            if read.row == GateRow::LookedAt {
+                busy = Some((gate.id, Stop::Busy));
+            }
             let more = more(gate.id);
             // What the batch itself has taken and ended is not stored yet.
             let taken = taken.map_or(0, |taken| taken.of(gate.id));
@@ -574,12 +587,11 @@ impl Gates {
             states.push(Gate { in_flight, ..read.after(gate, more, now) });
         }
         if let Some((place, shut)) = admit(&states, 1, now).shut {
-            return (Some(shut.into()), gates.get(place).map(|gate| (gate.id, shut)));
+            return gates.get(place).map(|gate| (gate.id, shut.into()));
         }
-        if is_prefetch && !states.iter().all(Gate::has_plenty) {
-            return (Some(Stop::Kept), None);
-        }
-        (is_busy.then_some(Stop::Busy), None)
+        let scarce = states.iter().position(|state| is_prefetch && !state.has_plenty());
+        let kept = scarce.and_then(|place| gates.get(place)).map(|gate| (gate.id, Stop::Kept));
+        kept.or(busy)
     }
 
     /// A job of a lane was taken.

@@ -135,9 +135,10 @@ fn expired_jobs_at_the_front_of_a_lane_hold_up_no_others<H: Harness>(world: &mut
         job.keys = keys(&[("tenant", "a")]);
         world.add(job);
     }
-    let job = world.of_tenant("a");
+    let [job, of_another] = ["a", "b"].map(|tenant| world.of_tenant(tenant));
     world.wait(Span(11));
-    assert_eq!(world.grab_ids(hand, 1), [job]);
+    assert_eq!(world.grab_ids(hand, 1), [job], "it is older than that of the other tenant");
+    assert_eq!(world.grab_ids(hand, 1), [of_another]);
 }
 
 /// A claim that looks several times once forgot what it had taken before.
@@ -146,10 +147,10 @@ fn all_that_one_claim_takes_counts<H: Harness>(world: &mut World<'_, H>) {
     world.limit(per_tenant(1));
     let hand = world.worker();
     // Some tenants are full, and are seen to be.
-    for n in 0..10 {
+    for n in (0..10).chain(0..10) {
         world.of_tenant(&format!("t{n}"));
     }
-    assert_eq!(world.grab(hand, 10).jobs.len(), 10);
+    assert_eq!(world.grab(hand, 11).jobs.len(), 10);
     for n in (0..10).chain(0..10).chain(20..60) {
         world.of_tenant(&format!("t{n}"));
     }
@@ -159,7 +160,7 @@ fn all_that_one_claim_takes_counts<H: Harness>(world: &mut World<'_, H>) {
     world.check_gates();
 }
 
-/// Gates that were full a moment ago are looked at last, but not for long.
+/// A gate that was full is not taken to be so once an attempt has ended.
 fn slot_that_is_free_again_goes_to_the_next_job_of_its_lane<H: Harness>(world: &mut World<'_, H>) {
     world.limit(per_tenant(1));
     let hand = world.worker();

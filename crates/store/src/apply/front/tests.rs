@@ -5,7 +5,7 @@ use outlast_core::limit::{Limit, LimitName, Scope};
 
 use super::*;
 use crate::apply::fair::Shares;
-use crate::apply::limit::{Gates, Terms};
+use crate::apply::limit::{GateChanges, Gates};
 use crate::command::{ClassKey, Route};
 
 const CLASS: ClassId = ClassId(1);
@@ -58,6 +58,16 @@ fn rows(lanes: &[i64]) -> Vec<FrontRow> {
     (100_i64..).zip(lanes).map(row).collect()
 }
 
+/// A look that has read these, which are all jobs of the class or not.
+fn look(cache: &mut LaneCache, rows: Vec<FrontRow>, is_all: bool) -> Front {
+    let first = HashMap::from([(CLASS, rows.len() + usize::from(is_all))]);
+    Front::new(Plan { first, ..Plan::default() }, rows, cache)
+}
+
+fn terms(changes: &GateChanges) -> Terms<'_> {
+    Terms { changes, taken: None, now: NOW, is_prefetch: false }
+}
+
 /// Claims at most `wanted` jobs, while gates count this; returns their lanes.
 fn claim(
     front: &mut Front,
@@ -68,22 +78,20 @@ fn claim(
     let (mut changes, mut gates, mut taken) =
         (GateChanges::default(), Gates::default(), Vec::new());
     while taken.len() < wanted {
-        let seen = (&changes, NOW);
         let still = wanted - taken.len();
-        let Some(page) = front.next(cache, &HashMap::new(), still, seen) else { break };
+        let Some(page) = front.next(cache, still, terms(&changes)) else { break };
         for lane in &page.lanes {
             let count = counts.get(&lane.number.unwrap()).copied().unwrap_or(0);
             gates.read(lane.gates[0].id, count, 0);
         }
         let turns = Shares::default().turns(&page.lanes, page.heads.clone(), NOW);
-        let terms = Terms { changes: &changes, taken: None, now: NOW, is_prefetch: false };
-        let chosen = gates.choose(&page.lanes, turns, still, terms);
-        cache.note(&page.lanes, &chosen, NOW, false);
+        let chosen = gates.choose(&page.lanes, turns, still, terms(&changes));
+        cache.note(&page.lanes, &chosen, NOW, FoundBy::First);
         for head in &chosen.heads {
             changes.charge(&page.lanes[head.lane].gate_ids());
             taken.push(page.lanes[head.lane].number.unwrap());
         }
-        front.tried(page, &chosen);
+        front.tried(cache, page, &chosen, &[]);
     }
     taken
 }
@@ -93,11 +101,11 @@ fn first_jobs_are_tried_in_order_and_those_behind_full_gates_last() {
     let limits = per_tenant(1);
     let mut cache = cache(&limits, 30);
     let full = BTreeMap::from([(1, 1), (3, 1)]);
-    let mut front = Front::new(rows(&[1, 2, 3, 4, 1, 2]), HashSet::new());
+    let mut front = look(&mut cache, rows(&[1, 2, 3, 4, 1, 2]), true);
     assert_eq!(claim(&mut front, &mut cache, 2, &full), [2, 4]);
     // It knows now which are full, and does not look at them while there are others.
-    let mut front = Front::new(rows(&[1, 3, 5, 6]), HashSet::new());
-    let page = front.next(&cache, &HashMap::new(), 1, (&GateChanges::default(), NOW)).unwrap();
+    let mut front = look(&mut cache, rows(&[1, 3, 5, 6]), true);
+    let page = front.next(&cache, 1, terms(&GateChanges::default())).unwrap();
     let numbers: Vec<Option<i64>> = page.lanes.iter().map(|lane| lane.number).collect();
     assert_eq!(numbers, [Some(5), Some(6)]);
 }
@@ -106,10 +114,10 @@ fn first_jobs_are_tried_in_order_and_those_behind_full_gates_last() {
 fn memory_of_a_full_gate_hides_no_job_of_a_class_that_was_read_whole() {
     let limits = per_tenant(1);
     let mut cache = cache(&limits, 3);
-    let mut front = Front::new(rows(&[1, 2]), HashSet::new());
+    let mut front = look(&mut cache, rows(&[1, 2]), true);
     assert_eq!(claim(&mut front, &mut cache, 2, &BTreeMap::from([(1, 1)])), [2]);
     // Another server has ended the attempt.
-    let mut front = Front::new(rows(&[1]), HashSet::new());
+    let mut front = look(&mut cache, rows(&[1]), true);
     assert_eq!(claim(&mut front, &mut cache, 1, &BTreeMap::new()), [1]);
     let left = front.left();
     assert_eq!((left.again, left.blocked, left.kept), (vec![], vec![], vec![]));
@@ -121,11 +129,11 @@ fn class_is_blocked_when_all_its_jobs_were_seen_and_none_may_start() {
     let mut cache = cache(&limits, 3);
     let full = BTreeMap::from([(1, 1), (2, 1)]);
     for _ in 0..2 {
-        let mut front = Front::new(rows(&[1, 2, 2]), HashSet::new());
+        let mut front = look(&mut cache, rows(&[1, 2, 2]), true);
         assert_eq!(claim(&mut front, &mut cache, 2, &full), Vec::<i64>::new());
         assert_eq!(front.left().blocked.len(), 1);
     }
-    let mut front = Front::new(rows(&[1, 2, 2]), HashSet::from([CLASS]));
+    let mut front = look(&mut cache, rows(&[1, 2, 2]), false);
     assert_eq!(claim(&mut front, &mut cache, 2, &full), Vec::<i64>::new());
     assert_eq!(front.partial(), [CLASS]);
     assert_eq!(front.left().blocked, [], "there are more jobs than were read");
@@ -136,12 +144,12 @@ fn what_is_remembered_of_gates_ends_with_their_release_a_second_and_a_failed_bat
     let limits = per_tenant(1);
     let gate = lane(&limits, 1).gates[0].id;
     let is_shut = |cache: &LaneCache, now, changes: &GateChanges| {
-        cache.is_shut(&lane(&limits, 1).gates, (changes, now))
+        cache.is_shut(&lane(&limits, 1).gates, Terms { now, ..terms(changes) })
     };
     let full = |cache: &mut LaneCache| {
-        let shut = vec![(gate, Shut::Full)];
-        cache.note(&[], &Chosen { shut, ..Chosen::default() }, NOW, false);
-        cache.committed(&[]);
+        let shut = vec![(gate, Stop::Full)];
+        cache.note(&[], &Chosen { shut, ..Chosen::default() }, NOW, FoundBy::First);
+        cache.committed([]);
     };
     let mut cache = cache(&limits, 1);
     let none = GateChanges::default();
@@ -151,10 +159,15 @@ fn what_is_remembered_of_gates_ends_with_their_release_a_second_and_a_failed_bat
     let mut ended = GateChanges::default();
     ended.release(&[gate]);
     assert!(!is_shut(&cache, NOW, &ended), "its own batch ends the attempt");
-    cache.committed(&ended.released());
+    cache.committed(ended.released().iter().copied());
     assert!(!is_shut(&cache, NOW, &none));
     full(&mut cache);
-    cache.note(&[], &Chosen { shut: vec![(gate, Shut::Full)], ..Chosen::default() }, NOW, false);
+    cache.note(
+        &[],
+        &Chosen { shut: vec![(gate, Stop::Full)], ..Chosen::default() },
+        NOW,
+        FoundBy::First,
+    );
     cache.begin_batch();
     assert!(!is_shut(&cache, NOW, &none), "the batch that saw it never took effect");
     full(&mut cache);
@@ -170,16 +183,78 @@ fn lanes_that_gave_jobs_are_read_while_the_first_jobs_are_not_enough() {
     let lanes: Vec<Lane> = (1..=100).map(|number| lane(&limits, number)).collect();
     let heads = (0..100).map(|lane| Head { lane, rank: 0, seq: 0 }).collect();
     let chosen = Chosen { heads, stops: vec![None; 100], shut: Vec::new() };
-    cache.note(&lanes, &chosen, NOW, false);
-    assert_eq!(cache.recent(CLASS, (&none, NOW)), Vec::<i64>::new());
-    cache.note(&lanes, &chosen, NOW, true);
-    let recent = cache.recent(CLASS, (&none, NOW));
-    assert_eq!(recent, (85..=100).rev().collect::<Vec<i64>>(), "the latest first");
-    assert!(cache.is_beyond(&[CLASS]));
-    let mut front = Front::new(rows(&[1]), HashSet::from([CLASS]));
-    assert_eq!(claim(&mut front, &mut cache, 1, &BTreeMap::new()), [1]);
-    front.was_enough(&mut cache);
-    assert!(!cache.is_beyond(&[CLASS]));
+    let key = key();
+    let plan = |cache: &LaneCache, chance| cache.plan([(CLASS, &key)], 5, chance, terms(&none));
+    cache.note(&lanes, &chosen, NOW, FoundBy::First);
+    assert_eq!(plan(&cache, 0).recent, []);
+    cache.note(&lanes, &chosen, NOW, FoundBy::Walk);
+    let recent = (1..=16).map(|lane| (CLASS, lane, 2)).collect::<Vec<_>>();
+    assert_eq!(plan(&cache, 1).recent, recent, "the best are read again");
+    assert_eq!(plan(&cache, 1).first, HashMap::from([(CLASS, 32)]));
+    let walks = plan(&cache, WALKS);
+    assert!(walks.first.is_empty() && walks.partial.contains(&CLASS));
+    // Lanes 2 to 16 have no jobs any more.
+    let mut some = rows(&[50, 1]);
+    some[1].is_recent = true;
+    let plan = plan(&cache, 1);
+    let mut front = Front::new(plan, some, &mut cache);
+    let lanes: Vec<i64> = cache.recent[&CLASS].lanes.iter().take(3).copied().collect();
+    assert_eq!(lanes, [1, 17, 18]);
+    assert_eq!(claim(&mut front, &mut cache, 1, &BTreeMap::new()), [50]);
+    front.satisfied(&mut cache, &[CLASS]);
+    assert!(!cache.needs_recent(CLASS));
+}
+
+#[test]
+fn gate_that_stops_one_job_is_asked_once_for_all_others() {
+    let limits: Limits = ["queue", "tenant"]
+        .map(|name| Limit {
+            name: LimitName::new(name).unwrap(),
+            scope: if name == "queue" {
+                Scope::Queue("mail".into())
+            } else {
+                Scope::Key("tenant".into())
+            },
+            concurrency: Some(3),
+            rate: None,
+        })
+        .into_iter()
+        .collect();
+    let mut cache = cache(&limits, 60);
+    let numbers: Vec<i64> = (1..=60).collect();
+    let mut front = look(&mut cache, rows(&numbers), true);
+    let mut pages = 0;
+    let (none, mut gates) = (GateChanges::default(), Gates::default());
+    while let Some(page) = front.next(&cache, 5, terms(&none)) {
+        pages += 1;
+        // No gate was locked.
+        let turns = Shares::default().turns(&page.lanes, page.heads.clone(), NOW);
+        for gate in page.lanes.iter().flat_map(|lane| lane.gates.iter()) {
+            gates.look_at(gate.id, 0, 0);
+        }
+        let chosen = gates.choose(&page.lanes, turns, 5, terms(&none));
+        assert_eq!(chosen.heads, []);
+        front.tried(&cache, page, &chosen, &[]);
+    }
+    assert!(pages <= 4, "{pages}");
+    assert_eq!(front.left().again, [CLASS]);
+}
+
+#[test]
+fn what_the_store_does_not_find_again_is_not_tried_again() {
+    let limits = per_tenant(5);
+    let mut cache = cache(&limits, 3);
+    let mut front = look(&mut cache, rows(&[1, 2, 3]), true);
+    let none = GateChanges::default();
+    let mut page = front.next(&cache, 1, terms(&none)).unwrap();
+    page.heads.remove(0);
+    let missed = page.heads[0];
+    let mut chosen = Chosen { heads: vec![missed], ..Chosen::default() };
+    chosen.missed();
+    front.tried(&cache, page, &chosen, &[missed.seq]);
+    let numbers: Vec<Option<i64>> = front.rows.iter().map(|row| row.lane).collect();
+    assert_eq!(numbers, [Some(3)]);
+    assert_eq!(front.partial(), [CLASS], "there may be others behind the one that was missed");
 }
 
 #[test]
@@ -188,6 +263,6 @@ fn job_that_two_reads_found_is_tried_once() {
     let mut cache = cache(&limits, 1);
     let mut both = rows(&[1]);
     both.push(FrontRow { is_recent: true, ..both[0] });
-    let mut front = Front::new(both, HashSet::new());
+    let mut front = look(&mut cache, both, true);
     assert_eq!(claim(&mut front, &mut cache, 5, &BTreeMap::new()), [1]);
 }

@@ -1,10 +1,12 @@
 //! `outlast workers`: list, show, take out of service and back.
 
+mod order;
+
 use clap::{Args, Subcommand};
 use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{Column, ago, fields, say, text_at, when};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Target, job_id};
 use crate::config::Environment;
@@ -16,12 +18,12 @@ pub(crate) enum Command {
     List(List),
     /// Show one worker
     Show(One),
-    /// Stop giving a worker jobs; running jobs continue
-    Quiet(One),
-    /// Give a quiet worker jobs again
-    Resume(One),
-    /// Let a worker finish its running jobs, then stop it
-    Drain(One),
+    /// Stop giving workers jobs; running jobs continue
+    Quiet(order::Order),
+    /// Give quiet workers jobs again
+    Resume(order::Order),
+    /// Let workers finish their running jobs, then stop them
+    Drain(order::Order),
     /// Remove a stopped or dead worker from the list
     Forget(One),
 }
@@ -53,9 +55,9 @@ pub(crate) async fn run(command: Command, environment: &Environment) -> Result<E
     match command {
         Command::List(args) => list(&args, environment).await,
         Command::Show(args) => show(&args, environment).await,
-        Command::Quiet(args) => order(&args, environment, "quiet").await,
-        Command::Resume(args) => order(&args, environment, "resume").await,
-        Command::Drain(args) => order(&args, environment, "drain").await,
+        Command::Quiet(args) => order::run(&args, environment, "quiet").await,
+        Command::Resume(args) => order::run(&args, environment, "resume").await,
+        Command::Drain(args) => order::run(&args, environment, "drain").await,
         Command::Forget(args) => forget(&args, environment).await,
     }
 }
@@ -94,15 +96,6 @@ async fn show(args: &One, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
     let id = resolve(&client, &args.worker).await?;
     let answer = client.get(&["api", "v1", "workers", &id], &[]).await?;
-    let worker = answer.get("data").cloned().unwrap_or(answer);
-    output::print_one(args.target.output, &worker, page)?;
-    Ok(Exit::Ok)
-}
-
-async fn order(args: &One, environment: &Environment, verb: &str) -> Result<Exit, Failure> {
-    let client = args.target.client(environment)?;
-    let id = resolve(&client, &args.worker).await?;
-    let answer = client.post(&["api", "v1", "workers", &id, verb], &json!({})).await?;
     let worker = answer.get("data").cloned().unwrap_or(answer);
     output::print_one(args.target.output, &worker, page)?;
     Ok(Exit::Ok)
@@ -216,11 +209,14 @@ pub(crate) async fn resolve(client: &Client, given: &str) -> Result<String, Fail
 /// as a quiet one, else all. A restarted worker leaves its former self behind for days.
 fn meant<'a>(named: &[&'a Value]) -> Vec<&'a Value> {
     let is_active = |worker: &&&Value| text_at(worker, "status") == "active";
-    let lives =
-        |worker: &&&Value| !matches!(text_at(worker, "state").as_str(), "stopped" | "lapsed");
     let active: Vec<&Value> = named.iter().filter(is_active).copied().collect();
-    let living: Vec<&Value> = named.iter().filter(lives).copied().collect();
+    let living: Vec<&Value> = named.iter().filter(|worker| lives(worker)).copied().collect();
     [active, living].into_iter().find(|some| !some.is_empty()).unwrap_or_else(|| named.to_vec())
+}
+
+/// Whether a worker has neither stopped nor lapsed.
+fn lives(worker: &Value) -> bool {
+    !matches!(text_at(worker, "state").as_str(), "stopped" | "lapsed")
 }
 
 /// The id of the only worker with this prefix.

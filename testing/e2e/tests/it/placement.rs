@@ -126,6 +126,65 @@ fn a_preferred_worker_comes_first_and_no_job_waits_for_it() {
     scene.judge();
 }
 
+/// The order reaches workers of every server, and only those of the pool.
+#[test]
+fn a_pool_is_drained_and_the_others_work_on() {
+    let scene = postgres();
+    let other = scene.another_server("other");
+    let gpu = |name: &str| WorkerOptions::named(name).flag("--pool", "gpu");
+    let mut near = scene.worker_with(&gpu("near"));
+    let mut far = scene.worker_with(&gpu("far").through(&other.url()));
+    let plain = scene.worker("plain");
+    let held = scene.run(Run::holding(Duration::from_secs(2)).with("requires", json!("pool=gpu")));
+    scene.await_start(&held, 1, within(LEASE));
+    let would = outlast(&scene, &["workers", "drain", "--pool", "gpu", "--dry-run"]);
+    assert_eq!(would.code, Some(0), "{}", would.stderr);
+    assert!(would.stderr.contains("2 workers; nothing was changed"), "{}", would.stderr);
+    for worker in [&near, &far] {
+        assert_eq!(scene.api().try_worker(worker.id()).expect("it lives")["state"], "running");
+    }
+    let drained = outlast(&scene, &["workers", "drain", "--pool", "gpu"]);
+    assert_eq!(drained.code, Some(0), "{}", drained.stderr);
+    assert_eq!(drained.stdout.matches("draining").count(), 2, "{}", drained.stdout);
+    for worker in [&mut near, &mut far] {
+        assert_eq!(worker.await_end(within(LEASE)), Some(0), "{}", worker.name());
+    }
+    assert_eq!(scene.api().outcomes(&held), ["completed"]);
+    assert_eq!(scene.api().try_worker(plain.id()).expect("it lives")["state"], "running");
+    let next = scene.run(Run::short());
+    assert_eq!(worker_of(&scene, &next), "plain");
+    let none = outlast(&scene, &["workers", "drain", "--pool", "gpu"]);
+    assert_eq!(none.code, Some(3), "{}", none.stderr);
+    assert!(none.stderr.contains("no live worker matches pool=gpu"), "{}", none.stderr);
+    scene.judge();
+}
+
+#[test]
+fn workers_that_a_selector_chooses_are_quiet_until_they_are_resumed() {
+    let scene = Scene::start();
+    let _plain = scene.worker("plain");
+    let spot = WorkerOptions::named("spot").flag("--labels", "spot=true,zone=a");
+    let spot = scene.worker_with(&spot);
+    let order = |verb: &str| {
+        let said = outlast(&scene, &["workers", verb, "--selector", "spot, zone in (a, b)"]);
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        assert_eq!(said.stdout.lines().count(), 2, "{}", said.stdout);
+    };
+    order("quiet");
+    scene.await_worker(spot.id(), "quiet", within(LEASE));
+    let waits = scene.run(requiring("spot"));
+    eventually("the reason is given", within(LEASE), || {
+        let shown = scene.api().execution(&waits);
+        let reason = shown["waiting_reason"].as_str().unwrap_or_default();
+        reason.starts_with("no eligible worker: 1 worker has runtime shell, quiet").then_some(())
+    });
+    let others = scene.run(Run::short());
+    assert_eq!(worker_of(&scene, &others), "plain");
+    order("resume");
+    assert_eq!(worker_of(&scene, &waits), "spot");
+    scene.judge();
+}
+
 #[test]
 fn workers_are_listed_by_selector_and_reserved_labels_are_refused() {
     let scene = Scene::start();

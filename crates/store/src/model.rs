@@ -143,6 +143,7 @@ impl ModelStore {
     pub fn apply_now(&self, batch: &Batch) -> Result<Applied, StoreError> {
         let mut tables = self.open()?;
         let at = tables.tick(self.clock.now());
+        tables.left.clear();
         let mut tx = Tx::new(&mut tables, batch, at);
         let replies = batch
             .commands

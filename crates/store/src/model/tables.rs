@@ -53,6 +53,8 @@ pub(super) struct Tables {
     /// What shares of queues have had.
     pub(super) shares: Shares,
     pub(super) events: BTreeMap<Uuid, BTreeMap<u64, Vec<Event>>>,
+    /// Classes whose jobs the present batch has removed: they stay until the next one.
+    pub(super) left: BTreeSet<ClassId>,
     /// The last job that a prune has looked at.
     pub(super) pruned_to: Option<(Timestamp, Seq)>,
 }
@@ -192,7 +194,7 @@ impl Tables {
             .iter()
             .filter(|(id, _)| {
                 let of = |row: &Row| row.class == **id || row.stored.class == **id;
-                latest == Some(**id) || self.rows.values().any(of)
+                latest == Some(**id) || self.left.contains(id) || self.rows.values().any(of)
             })
             .map(|(_, key)| plain(key))
             .collect();
@@ -236,6 +238,7 @@ impl Tables {
 
     pub(super) fn remove(&mut self, seq: Seq) {
         if let Some(row) = self.rows.remove(&seq) {
+            self.left.extend([row.class, row.stored.class]);
             self.by_id.remove(&row.stored.id);
             self.unique.retain(|_, id| *id != row.stored.id);
             self.live.remove(&seq);

@@ -5,16 +5,53 @@
 
 use std::collections::BTreeMap;
 
+use crate::job::State;
+
 /// Most weights of a queue: each server keeps all of them in memory.
 pub const WEIGHTS_MAX: usize = 1_000;
 /// Highest weight.
 pub const WEIGHT_MAX: u32 = 1_000;
+/// Highest bound of a queue's depth.
+pub const DEPTH_MAX: u32 = 1_000_000_000;
 
 /// What is set for a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSettings {
     /// How its jobs share the slots; `None` takes the oldest first.
     pub fair: Option<Fair>,
+    /// How many jobs may wait in it; `None` for any number.
+    pub max_depth: Option<u32>,
+}
+
+/// The states of a job that waits: it counts into the depth of its queue.
+pub const WAITING: [State; 4] =
+    [State::Scheduled, State::Available, State::Pending, State::Retryable];
+
+/// Whether a job in this state counts into the depth of its queue.
+#[must_use]
+pub fn waits(state: State) -> bool {
+    WAITING.contains(&state)
+}
+
+/// How full a bounded queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Depth {
+    /// How many jobs wait.
+    pub jobs: u64,
+    /// How many may.
+    pub max: u32,
+}
+
+impl Depth {
+    /// Whether a request may be stored that lets so many more jobs wait. One that adds none may,
+    /// even if more wait than may: a job that takes the place of another one does no harm.
+    #[must_use]
+    pub fn has_room_for(self, more: i64) -> bool {
+        match u64::try_from(more) {
+            Ok(more) if more > 0 => self.jobs.saturating_add(more) <= u64::from(self.max),
+            Ok(_) | Err(_) => true,
+        }
+    }
 }
 
 /// Jobs share slots by the value of a key.
@@ -64,6 +101,8 @@ pub struct QueueChange {
     pub fair_by: Change<String>,
     /// Weights of values; 1 removes one.
     pub weights: Vec<Weight>,
+    /// How many jobs may wait, from 1 to [`DEPTH_MAX`].
+    pub max_depth: Change<u32>,
 }
 
 /// The weight of a value of a key.
@@ -102,7 +141,8 @@ impl QueueSettings {
     /// # Errors
     /// Returns why they stay as they are.
     pub fn changed(&self, change: &QueueChange) -> Result<Self, QueueRefusal> {
-        Ok(Self { fair: self.fair_after(change)? })
+        let max_depth = change.max_depth.clone().apply(self.max_depth);
+        Ok(Self { fair: self.fair_after(change)?, max_depth })
     }
 
     fn fair_after(&self, change: &QueueChange) -> Result<Option<Fair>, QueueRefusal> {
@@ -141,11 +181,11 @@ mod tests {
 
     fn fair(key: &str, weights: &[(&str, u32)]) -> QueueSettings {
         let weights = weights.iter().map(|(value, weight)| ((*value).into(), *weight)).collect();
-        QueueSettings { fair: Some(Fair { key: key.into(), weights }) }
+        QueueSettings { fair: Some(Fair { key: key.into(), weights }), max_depth: None }
     }
 
     fn by(key: &str, weights: Vec<Weight>) -> QueueChange {
-        QueueChange { fair_by: Change::Set(key.into()), weights }
+        QueueChange { fair_by: Change::Set(key.into()), weights, ..QueueChange::default() }
     }
 
     #[test]
@@ -182,6 +222,35 @@ mod tests {
         let many = (0..=WEIGHTS_MAX).map(|n| weight("tenant", &n.to_string(), 2)).collect();
         let refused = QueueSettings::default().changed(&by("tenant", many)).unwrap_err();
         assert_eq!(refused, QueueRefusal::TooManyWeights);
+    }
+
+    #[test]
+    fn bound_and_shares_are_set_apart() {
+        let bound = |max_depth| QueueChange { max_depth, ..QueueChange::default() };
+        let set = fair("tenant", &[("42", 3)]).changed(&bound(Change::Set(10))).unwrap();
+        assert_eq!(set, QueueSettings { max_depth: Some(10), ..fair("tenant", &[("42", 3)]) });
+        assert_eq!(set.changed(&by("account", vec![])).unwrap().max_depth, Some(10));
+        assert_eq!(set.changed(&bound(Change::Keep)).unwrap(), set);
+        assert_eq!(set.changed(&bound(Change::Unset)).unwrap(), fair("tenant", &[("42", 3)]));
+    }
+
+    #[test]
+    fn queue_takes_jobs_up_to_its_bound_and_not_one_more() {
+        let room = |jobs, more| Depth { jobs, max: 10 }.has_room_for(more);
+        assert!(room(0, 10) && room(9, 1) && room(4, 6));
+        assert!(!room(0, 11) && !room(9, 2) && !room(10, 1) && !room(0, i64::MAX));
+        // More wait than may, since the bound was lowered or jobs came back.
+        assert!(!room(11, 1) && !room(u64::MAX, 1));
+        assert!(room(10, 0) && room(11, 0) && room(11, -1), "nothing is added");
+    }
+
+    #[test]
+    fn jobs_that_run_or_have_ended_do_not_wait() {
+        let waiting: Vec<State> = State::ALL.into_iter().filter(|state| waits(*state)).collect();
+        assert_eq!(waiting.len(), WAITING.len());
+        assert!(
+            !waits(State::Active) && !State::ALL.iter().any(|it| it.is_terminal() && waits(*it))
+        );
     }
 
     #[test]

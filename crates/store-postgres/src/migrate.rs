@@ -40,6 +40,7 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0006_queue_settings.sql"),
     },
     Migration { name: "0007_unique", text: include_str!("../migrations/0007_unique.sql") },
+    Migration { name: "0008_bounds", text: include_str!("../migrations/0008_bounds.sql") },
 ];
 
 /// Version of the schema that this build knows.

@@ -21,6 +21,7 @@
 //! - [`enqueue`], [`unique`], [`idempotency`], [`arrival`], [`claim`], [`extend`], [`workers`], [`sweep`],
 //!   [`log`], [`prune`], [`retire`], [`leadership`]: SQL of the commands
 //! - [`limit`]: limits; [`lanes`]: claims of jobs that limits may hold back
+//! - [`depth`]: how full bounded queues are
 //! - [`commit`]: the end of a batch; [`tally`]: the live counts that it changes
 //! - [`classes`]: what is known of classes without asking
 //!
@@ -36,6 +37,7 @@ mod backend;
 mod claim;
 mod classes;
 mod commit;
+mod depth;
 mod enqueue;
 mod extend;
 mod front;
@@ -82,6 +84,7 @@ use crate::failure::{Conflict, Failure};
 use crate::row::{self, int};
 use attempt_cache::AttemptCache;
 use classes::Classes;
+use depth::{Bounds, KnownBounds};
 use limit::LimitCache;
 use prefetch::Take;
 pub(crate) use time::Time;
@@ -111,6 +114,8 @@ pub(crate) struct Writer {
     classes: Classes,
     limits: LimitCache,
     lane_cache: LaneCache,
+    /// Which queues are bounded; `None` to ask.
+    known_bounds: Option<Arc<KnownBounds>>,
     shares: Shares,
     cursors: PruneCursors,
     attempt_cache: AttemptCache,
@@ -155,6 +160,7 @@ impl Writer {
             classes: Classes::default(),
             limits: LimitCache::default(),
             lane_cache: LaneCache::default(),
+            known_bounds: None,
             shares: Shares::default(),
             cursors: PruneCursors::default(),
             attempt_cache: AttemptCache::default(),
@@ -398,6 +404,8 @@ impl Writer {
             classes: &mut self.classes,
             limits: &mut self.limits,
             lane_cache: &mut self.lane_cache,
+            known_bounds: self.known_bounds.take(),
+            bounds: Bounds::default(),
             shares: &mut self.shares,
             gates: Gates::default(),
             cursors: self.cursors,
@@ -424,6 +432,7 @@ impl Writer {
         let (applied, cursors) = (Applied { at: tx.context.now, replies, freed }, tx.cursors);
         let ended = std::mem::take(&mut tx.outbox.ended);
         let applied = tx.commit(batch.id, applied, &mut self.unconfirmed).await?;
+        self.known_bounds = tx.known_bounds;
         self.cursors = cursors;
         self.shares.committed(&ended, applied.at);
         self.lane_cache.committed(released);
@@ -459,6 +468,9 @@ struct Tx<'a> {
     classes: &'a mut Classes,
     limits: &'a mut LimitCache,
     lane_cache: &'a mut LaneCache,
+    /// The writer has it back once the batch has taken effect.
+    known_bounds: Option<Arc<KnownBounds>>,
+    bounds: Bounds,
     /// What shares of queues have had, as far as this server gave it out.
     shares: &'a mut Shares,
     /// The gates that the batch has locked.

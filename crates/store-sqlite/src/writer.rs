@@ -5,12 +5,14 @@
 //! - [`enqueue`], [`unique`], [`idempotency`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`],
 //!   [`prune`]: SQL of the commands
 //! - [`limit`]: claims of jobs that limits hold back; [`front`]: their first look
+//! - [`depth`]: how full bounded queues are
 //! - [`tally`]: the live counts that a batch changes; [`event_log`]: its events
 //! - [`classes`]: what is known of classes and queues without asking the database
 
 mod backend;
 mod claim;
 mod classes;
+mod depth;
 mod enqueue;
 pub(crate) mod event_log;
 mod extend;
@@ -26,6 +28,7 @@ mod transition;
 mod unique;
 mod workers;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -175,6 +178,8 @@ pub(crate) struct Tx<'a> {
     pub(crate) context: Context<'a>,
     /// What it logs and counts.
     pub(crate) outbox: Outbox,
+    /// How many jobs waited in bounded queues before the batch.
+    depths: HashMap<String, i64>,
     log: &'a mut EventLog,
 }
 
@@ -201,6 +206,7 @@ fn apply(
         cursors: cache.cursors,
         context: Context { budgets: &batch.budgets, seed: batch.jitter_seed, command: 0, now },
         outbox: Outbox::default(),
+        depths: HashMap::new(),
         log: &mut cache.log,
     };
     let replies = run_ready(execute_all(&mut tx, &batch.commands))?;

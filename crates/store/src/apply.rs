@@ -15,10 +15,12 @@
 //! - [`step`]: a decision becomes rows, counts, events and the reply
 //! - [`limit`]: which claimable jobs limits let start; [`front`], [`walk`]: among which of them a
 //!   claim looks; [`fair`]: whose turn it is
+//! - [`depth`]: which requests a bounded queue has room for
 //! - [`enqueue`], [`unique`], [`claim`], [`report`], [`order`], [`queue`], [`sweep`], [`worker`]: the
 //!   commands
 
 pub mod claim;
+pub mod depth;
 pub mod enqueue;
 pub mod fair;
 pub mod front;

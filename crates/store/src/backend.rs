@@ -29,6 +29,7 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::LimitName;
+use outlast_core::queue::Depth;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 
@@ -84,6 +85,14 @@ pub trait Backend {
 
     /// Writes what a move of a job changes.
     fn write_step(&mut self, loaded: &Loaded, rows: &Step<'_>) -> Result<(), Self::Error>;
+
+    /// Whether the depth of any queue may be bounded.
+    fn has_bounds(&self) -> bool;
+
+    /// Returns how full a queue is, with what the batch has done to it, if its depth is bounded.
+    /// Until the batch ends, no other batch stores jobs in it that could be refused. From then on
+    /// [`Backend::is_stored`] knows the ids of all new jobs of the batch.
+    async fn depth(&mut self, queue: &str) -> Result<Option<Depth>, Self::Error>;
 
     /// Stores a job; `None` if its id is taken.
     async fn insert(&mut self, job: &NewJob) -> Result<Option<Enqueued>, Self::Error>;
@@ -259,8 +268,12 @@ pub trait Backend {
     /// by limits or settings, and no others are set.
     async fn find_queue(&mut self, queue: &str) -> Result<Option<QueueRecord>, Self::Error>;
 
-    /// Stores the settings of a queue, in place of those it had.
-    fn write_queue(&mut self, record: &QueueRecord) -> Result<(), Self::Error>;
+    /// Stores the settings of a queue, in place of those that were `found`.
+    fn write_queue(
+        &mut self,
+        record: &QueueRecord,
+        found: Option<&QueueRecord>,
+    ) -> Result<(), Self::Error>;
 
     /// Loads the leader of a task; `lock` keeps it in place until the batch ends.
     async fn find_leadership(

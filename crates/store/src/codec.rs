@@ -136,6 +136,8 @@ struct SettingsText {
     fair_by: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     weights: BTreeMap<String, u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_depth: Option<u32>,
 }
 
 /// Returns the text of a queue's settings.
@@ -145,6 +147,7 @@ pub fn settings_text(settings: &QueueSettings) -> String {
     let text = SettingsText {
         fair_by: fair.map(|fair| fair.key.clone()),
         weights: fair.map(|fair| fair.weights.clone()).unwrap_or_default(),
+        max_depth: settings.max_depth,
     };
     serde_json::to_string(&text).unwrap_or_default()
 }
@@ -154,8 +157,8 @@ pub fn settings_text(settings: &QueueSettings) -> String {
 /// # Errors
 /// Returns [`StoreError::Corrupt`] when the text is not one that [`settings_text`] wrote.
 pub fn settings_of(text: &str) -> Result<QueueSettings, StoreError> {
-    let SettingsText { fair_by, weights } = parse(text, "settings of a queue")?;
-    Ok(QueueSettings { fair: fair_by.map(|key| Fair { key, weights }) })
+    let SettingsText { fair_by, weights, max_depth } = parse(text, "settings of a queue")?;
+    Ok(QueueSettings { fair: fair_by.map(|key| Fair { key, weights }), max_depth })
 }
 
 #[derive(Default, Serialize, Deserialize)]

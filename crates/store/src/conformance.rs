@@ -29,6 +29,7 @@ macro_rules! cases {
 }
 
 pub mod claim;
+pub mod depth;
 pub mod durable;
 pub mod enqueue;
 pub mod events;
@@ -115,6 +116,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         limit::cases(),
         queue::cases(),
         fair::cases(),
+        depth::cases(),
         read::cases(),
         durable::cases(),
     ] {

@@ -40,7 +40,7 @@ pub enum EnqueuedOnce {
 }
 
 /// Why nothing was stored for a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnqueueOnceRefusal {
     /// The key stands for something else.
     #[error("key was used for another request")]

@@ -7,6 +7,7 @@ use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::job::{Rules, State};
 use outlast_core::keys::Keys;
+use outlast_core::queue::Depth;
 use outlast_core::selector::Placement;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::unique::Unique;
@@ -175,7 +176,7 @@ impl Enqueued {
 }
 
 /// Why a job was not stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnqueueRefusal {
     /// A job of that id is known.
     #[error("job {0} already exists")]
@@ -197,4 +198,24 @@ pub enum EnqueueRefusal {
     /// It would replace a job that another transaction has locked. It may succeed in a moment.
     #[error("job {0}, which it would replace, is locked by another transaction")]
     Busy(JobId),
+    /// A bounded queue has no room for the request. It may succeed once jobs were started.
+    #[error("{}", no_room(.queue, *.depth, *.more))]
+    QueueFull {
+        /// The queue.
+        queue: Box<str>,
+        /// How full it is.
+        depth: Depth,
+        /// By how many the request would let more jobs wait.
+        more: u64,
+    },
+}
+
+fn no_room(queue: &str, Depth { jobs, max }: Depth, more: u64) -> String {
+    let counted = |count: u64| if count == 1 { "1 job".to_owned() } else { format!("{count} jobs") };
+    let bound = format!("{} in it, at most {max} may", if jobs == 1 { "waits" } else { "wait" });
+    if jobs >= u64::from(max) {
+        return format!("queue {queue} is full: {} {bound}", counted(jobs));
+    }
+    let more = counted(more).replacen(' ', " more ", 1);
+    format!("queue {queue} has no room for {more}: {jobs} {bound}")
 }

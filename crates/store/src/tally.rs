@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 
 use outlast_core::job::{DeadLetterReason, Hold, State, Transition};
+use outlast_core::queue::WAITING;
 
 use crate::command::{ClassId, ClassKey};
 
@@ -98,6 +99,12 @@ impl Counts {
         for (count, other) in self.0.iter_mut().zip(others.0) {
             *count += other;
         }
+    }
+
+    /// Returns by how many more jobs wait, if these counts are changes.
+    #[must_use]
+    pub fn more_waiting(&self) -> i64 {
+        WAITING.iter().filter_map(|state| self.0.get(column_of(*state))).sum()
     }
 
     fn at(&self, column: usize) -> u64 {
@@ -211,6 +218,11 @@ impl Changes {
     /// Forgets what was noted.
     pub fn clear(&mut self) {
         self.0.clear();
+    }
+
+    /// Returns by how many more jobs wait in each class that has changed.
+    pub fn more_waiting(&self) -> impl Iterator<Item = (ClassId, i64)> {
+        self.0.iter().map(|(class, counts)| (*class, counts.more_waiting()))
     }
 
     /// Takes what has changed, by class.

@@ -1,14 +1,14 @@
 //! Settings of queues as the API and the command line write them.
 
 use outlast_core::keys::{NAME_BYTES_MAX, VALUE_BYTES_MAX, is_name};
-use outlast_core::queue::{Change, QueueChange, QueueRefusal, WEIGHT_MAX, Weight};
+use outlast_core::queue::{Change, DEPTH_MAX, QueueChange, QueueRefusal, WEIGHT_MAX, Weight};
 use serde_json::{Map, Value};
 
 use crate::fault::Fault;
 use crate::json::fields::known;
 
 /// Fields of the body.
-const KNOWN: &[&str] = &["fair_by", "weights"];
+const KNOWN: &[&str] = &["fair_by", "max_depth", "weights"];
 
 /// Reads what is to change of a queue's settings from a request's body. A field that is missing
 /// changes nothing; null removes a setting.
@@ -17,7 +17,42 @@ const KNOWN: &[&str] = &["fair_by", "weights"];
 /// Returns what is wrong with it, and what would be right.
 pub fn read(body: &[u8]) -> Result<QueueChange, Fault> {
     let fields = known(KNOWN, body)?;
-    Ok(QueueChange { fair_by: key(&fields)?, weights: weights(&fields)? })
+    Ok(QueueChange {
+        fair_by: key(&fields)?,
+        weights: weights(&fields)?,
+        max_depth: depth(&fields)?,
+    })
+}
+
+/// What a bound is.
+const DEPTH: &str = "a whole number from 1 to 1000000000";
+
+fn depth_of(number: u64) -> Option<u32> {
+    u32::try_from(number).ok().filter(|depth| (1..=DEPTH_MAX).contains(depth))
+}
+
+fn depth(fields: &Map<String, Value>) -> Result<Change<u32>, Fault> {
+    match fields.get("max_depth") {
+        None => Ok(Change::Keep),
+        Some(Value::Null) => Ok(Change::Unset),
+        Some(given) => {
+            let problem =
+                || Fault::field("max_depth", format!("must be {DEPTH}; or null for none"));
+            given.as_u64().and_then(depth_of).map(Change::Set).ok_or_else(problem)
+        }
+    }
+}
+
+/// Reads a bound as the command line has it; `None` removes it.
+///
+/// # Errors
+/// Returns what it must be.
+pub fn max_depth(text: &str) -> Result<Option<u32>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let depth = text.parse().ok().and_then(depth_of);
+    depth.map(Some).ok_or_else(|| format!("must be {DEPTH}; or `none` for any number"))
 }
 
 fn key(fields: &Map<String, Value>) -> Result<Change<String>, Fault> {

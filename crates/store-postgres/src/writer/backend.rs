@@ -4,6 +4,7 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::LimitName;
+use outlast_core::queue::Depth;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 use outlast_store::apply::Outbox;
@@ -66,6 +67,14 @@ impl Backend for Tx<'_> {
         self.remember_started(loaded, &rows.removal);
         self.note_step(rows);
         Ok(())
+    }
+
+    fn has_bounds(&self) -> bool {
+        self.may_have_bounds()
+    }
+
+    async fn depth(&mut self, queue: &str) -> Result<Option<Depth>, Failure> {
+        self.depth_of(queue).await
     }
 
     async fn insert(&mut self, job: &NewJob) -> Result<Option<Enqueued>, Failure> {
@@ -295,8 +304,13 @@ impl Backend for Tx<'_> {
         self.lock_settings(queue).await
     }
 
-    fn write_queue(&mut self, record: &QueueRecord) -> Result<(), Failure> {
+    fn write_queue(
+        &mut self,
+        record: &QueueRecord,
+        found: Option<&QueueRecord>,
+    ) -> Result<(), Failure> {
         self.put_settings(record);
+        self.bound_changed(record, found);
         Ok(())
     }
 

@@ -60,7 +60,8 @@ impl Tx<'_> {
         writes.extend(self.gate_changes(id.server));
         if self.is_unopened()
             && only_store_claimable(&writes)
-            && let Some(values) = ending.of_claimable()
+            && let Some(known) = self.known_bounds.as_ref()
+            && let Some(values) = ending.of_claimable(known.number)
             && let Some(write) = writes.pop()
         {
             return (Vec::new(), vec![as_whole_batch(write, values)]);

@@ -71,6 +71,7 @@ impl Tx<'_> {
         )
         .await?;
         self.limits_changed();
+        self.forget_depths();
         *self.shares = Shares::default();
         self.gates = Gates::default();
         *self.classes = Classes::default();

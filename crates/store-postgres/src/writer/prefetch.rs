@@ -12,6 +12,8 @@ use crate::connection::{Statement, values};
 use crate::failure::Failure;
 use crate::row::{self, get, int};
 use crate::writer::Tx;
+use crate::writer::depth::{LOCK_SERVERS, asking, bounds_queues};
+use crate::writer::limit::LOCK;
 use crate::writer::load::active_by_id;
 use crate::writer::workers::{COUNT_IN_FLIGHT, known_of};
 
@@ -31,6 +33,8 @@ struct Prefetch {
     counted: Vec<Uuid>,
     /// Whether jobs take unique keys.
     unique: bool,
+    /// Whether queues are bounded that were not.
+    bounds: bool,
 }
 
 impl Prefetch {
@@ -58,6 +62,7 @@ impl Prefetch {
     }
 
     fn add(&mut self, command: &Command) {
+        self.bounds |= bounds_queues(command);
         match command {
             Command::Enqueue(job) => self.store(job),
             Command::EnqueueAll(jobs) => jobs.iter().for_each(|job| self.store(job)),
@@ -124,7 +129,8 @@ impl Tx<'_> {
             self.seen.remembered.insert(job)
         });
         self.opening.statements = self.opening_of(batch.id, &need);
-        let reads = !need.jobs.is_empty() || need.exact || self.locked;
+        let asks = !need.new.is_empty() && self.known_bounds.is_none();
+        let reads = !need.jobs.is_empty() || need.exact || self.locked || asks;
         let server_time = match clock {
             Some(clock) => Some(clock.now()),
             None => self.time.recent(),
@@ -133,11 +139,19 @@ impl Tx<'_> {
             self.context.now = self.time.at_least(now);
         }
         if server_time.is_some() && !reads {
+            self.note_bounded(batch);
             return Ok(());
         }
-        let statements =
+        let mut statements =
             if need.jobs.is_empty() { Vec::new() } else { vec![active_by_id(need.jobs.clone())] };
-        let found = self.query_all(statements).await?;
+        if asks {
+            statements.push(asking(self.server));
+        }
+        let mut found = self.query_all(statements).await?;
+        if asks && let Some(rows) = found.pop() {
+            self.learn_bounds(&rows)?;
+        }
+        self.note_bounded(batch);
         if let (None, Some(now)) = (clock, self.opening.server_time) {
             self.context.now = self.time.at_least(now);
         }
@@ -153,11 +167,18 @@ impl Tx<'_> {
     }
 
     fn opening_of(&self, id: BatchId, need: &Prefetch) -> Vec<(Take, Statement)> {
-        let mark = "select outlast.open_batch($1, $2)";
-        let mut statements = vec![
-            (Take::Nothing, Statement::plain("begin")),
-            (Take::Time, Statement::new(mark, values![id.server, int(id.n)])),
-        ];
+        let mark = "select outlast.open_batch($1, $2, $3)";
+        // Only a batch that stores jobs must know which queues are bounded.
+        let known = self.known_bounds.as_ref().filter(|_| !need.new.is_empty());
+        let known = known.map(|known| known.number);
+        let mut statements = vec![(Take::Nothing, Statement::plain("begin"))];
+        if need.bounds {
+            // Before anything else is locked: this waits for all others.
+            let alone = Statement::new("select pg_advisory_xact_lock($1)", values![LOCK]);
+            statements.push((Take::Nothing, alone));
+            statements.push((Take::Nothing, Statement::plain(LOCK_SERVERS)));
+        }
+        statements.push((Take::Time, Statement::new(mark, values![id.server, int(id.n), known])));
         if self.locks.hurries {
             statements.push((Take::Nothing, Statement::plain("set local lock_timeout = '20ms'")));
         } else if need.unique {

@@ -125,8 +125,8 @@ impl Ending {
     }
 
     /// Returns the values for a statement that also opens the batch: if jobs became claimable, and
-    /// nothing else is to be counted.
-    pub(super) fn of_claimable(&self) -> Option<Vec<Value>> {
+    /// nothing else is to be counted. `bounds` is what the server knows of bounded queues.
+    pub(super) fn of_claimable(&self, bounds: i64) -> Option<Vec<Value>> {
         let is_plain = |counts: &Counts| {
             counts.values().iter().filter(|count| **count != 0).count() == 1
                 && counts.state(State::Available) > 0
@@ -141,7 +141,8 @@ impl Ending {
             classes.push(class.0);
             available.push(int(counts.state(State::Available)));
         }
-        Some(values![self.id.server, int(self.id.n), self.at.0, events, classes, available])
+        let (server, n) = (self.id.server, int(self.id.n));
+        Some(values![server, n, self.at.0, events, classes, available, bounds])
     }
 }
 
@@ -173,6 +174,7 @@ impl Tx<'_> {
     pub(super) async fn take_tallies_over(&mut self, limit: i64) -> Result<usize, Failure> {
         let silent = self.context.now.0 - SILENT_MS;
         let rows = self.query(LEFT, values![self.server, silent, limit]).await?;
+        self.forget_depths();
         for row in &rows {
             let mut counts = [0; COLUMNS.len()];
             for (at, count) in (1..).zip(&mut counts) {

@@ -109,6 +109,7 @@ families!(
     limit,
     queue,
     fair,
+    depth,
     read,
     events,
     durable,

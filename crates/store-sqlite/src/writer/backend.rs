@@ -5,6 +5,7 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::LimitName;
+use outlast_core::queue::Depth;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 use outlast_store::StoreError;
@@ -61,6 +62,14 @@ impl Backend for Tx<'_> {
 
     fn write_step(&mut self, _loaded: &Loaded, rows: &Step<'_>) -> Result<(), StoreError> {
         self.write(rows)
+    }
+
+    fn has_bounds(&self) -> bool {
+        self.limits.bound_depths()
+    }
+
+    async fn depth(&mut self, queue: &str) -> Result<Option<Depth>, StoreError> {
+        self.depth_of(queue)
     }
 
     /// The insert itself finds a known id; but no class may be created for it.
@@ -257,7 +266,11 @@ impl Backend for Tx<'_> {
         Ok(read::queue::settings(self.db, Some(queue))?.pop())
     }
 
-    fn write_queue(&mut self, record: &QueueRecord) -> Result<(), StoreError> {
+    fn write_queue(
+        &mut self,
+        record: &QueueRecord,
+        _found: Option<&QueueRecord>,
+    ) -> Result<(), StoreError> {
         self.put_settings(record)
     }
 
@@ -303,6 +316,7 @@ impl Backend for Tx<'_> {
         *self.classes = Classes::load(self.db)?;
         *self.limits = Limits::default();
         *self.shares = Shares::default();
+        self.depths.clear();
         self.cursors = PruneCursors::default();
         Ok(())
     }

@@ -95,6 +95,7 @@ families!(
     limit,
     queue,
     fair,
+    depth,
     read,
     events,
     durable,

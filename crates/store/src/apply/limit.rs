@@ -160,6 +160,12 @@ impl Limits {
         self.all.is_empty() && self.queues.values().all(|queue| queue.fair.is_none())
     }
 
+    /// Whether the depth of any queue is bounded.
+    #[must_use]
+    pub fn bound_depths(&self) -> bool {
+        self.queues.values().any(|queue| queue.max_depth.is_some())
+    }
+
     /// Whether there is nothing that a claim from this queue must look at.
     #[must_use]
     pub fn is_free(&self, queue: &str) -> bool {

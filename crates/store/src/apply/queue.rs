@@ -24,17 +24,21 @@ pub fn set(
     Ok(Some(QueueRecord { queue, settings, set_by, set_at: now }))
 }
 
-/// Says in words what is set, such as `fair_by tenant, weight tenant:42=3`.
+/// Says in words what is set, such as `max_depth 100, fair_by tenant, weight tenant:42=3`.
 #[must_use]
 pub fn words(settings: &QueueSettings) -> String {
     /// Most weights that are named.
     const NAMED_MAX: usize = 10;
-    let Some(fair) = &settings.fair else { return "nothing set".to_owned() };
-    let mut words = vec![format!("fair_by {}", fair.key)];
-    let weights = fair.weights.iter().take(NAMED_MAX);
-    words.extend(weights.map(|(value, weight)| format!("weight {}:{value}={weight}", fair.key)));
-    if fair.weights.len() > NAMED_MAX {
-        words.push(format!("{} weights in all", fair.weights.len()));
+    let mut words = Vec::new();
+    words.extend(settings.max_depth.map(|max| format!("max_depth {max}")));
+    if let Some(fair) = &settings.fair {
+        words.push(format!("fair_by {}", fair.key));
+        let weights = fair.weights.iter().take(NAMED_MAX);
+        words
+            .extend(weights.map(|(value, weight)| format!("weight {}:{value}={weight}", fair.key)));
+        if fair.weights.len() > NAMED_MAX {
+            words.push(format!("{} weights in all", fair.weights.len()));
+        }
     }
-    words.join(", ")
+    if words.is_empty() { "nothing set".to_owned() } else { words.join(", ") }
 }

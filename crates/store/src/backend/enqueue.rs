@@ -1,7 +1,12 @@
 //! Storing jobs.
 
+use std::collections::BTreeSet;
+
+use outlast_core::queue::waits;
+
 use super::unique::{Plan, plan};
 use super::{Backend, Key, unique};
+use crate::apply::depth::{Adds, Depths};
 use crate::apply::enqueue::{check, repeated};
 use crate::apply::unique::repeated_key;
 use crate::command::NewJob;
@@ -15,8 +20,17 @@ pub(super) async fn enqueue<B: Backend>(
     if let Err(refusal) = check(job, false, backend.context().now) {
         return Ok(Err(refusal));
     }
+    let depths = depths_of(backend, std::slice::from_ref(job)).await?;
     if job.unique.is_some() {
-        return enqueue_unique(backend, job).await;
+        return enqueue_unique(backend, job, &depths).await;
+    }
+    if !depths.is_empty() {
+        if backend.is_stored(job.id)? {
+            return Ok(Err(EnqueueRefusal::DuplicateId(job.id)));
+        }
+        if let Err((_, refusal)) = adds_of(&[(job, &Plan::Store)]).fit(&depths) {
+            return Ok(Err(refusal));
+        }
     }
     let stored = backend.insert(job).await?;
     Ok(stored.ok_or(EnqueueRefusal::DuplicateId(job.id)))
@@ -25,6 +39,7 @@ pub(super) async fn enqueue<B: Backend>(
 async fn enqueue_unique<B: Backend>(
     backend: &mut B,
     job: &NewJob,
+    depths: &Depths<'_>,
 ) -> Result<Result<Enqueued, EnqueueRefusal>, B::Error> {
     let plan = match plan(backend, job).await? {
         Ok(plan) => plan,
@@ -34,7 +49,44 @@ async fn enqueue_unique<B: Backend>(
     if plan.stores() && backend.is_stored(job.id)? {
         return Ok(Err(EnqueueRefusal::DuplicateId(job.id)));
     }
+    if let Err((_, refusal)) = adds_of(&[(job, &plan)]).fit(depths) {
+        return Ok(Err(refusal));
+    }
     unique::carry_out(backend, job, plan).await.map(Ok)
+}
+
+/// Returns how full the bounded ones are of the queues of new jobs.
+async fn depths_of<'a, B: Backend>(
+    backend: &mut B,
+    jobs: &'a [NewJob],
+) -> Result<Depths<'a>, B::Error> {
+    let mut depths = Depths::new();
+    if !backend.has_bounds() {
+        return Ok(depths);
+    }
+    let queues: BTreeSet<&str> = jobs.iter().map(|job| job.class.queue.as_str()).collect();
+    for queue in queues {
+        if let Some(depth) = backend.depth(queue).await? {
+            depths.insert(queue, depth);
+        }
+    }
+    Ok(depths)
+}
+
+/// Returns by how much planned jobs change how many wait in each queue.
+fn adds_of<'a>(planned: &[(&'a NewJob, &'a Plan)]) -> Adds<'a> {
+    let mut adds = Adds::default();
+    for (job, plan) in planned {
+        if plan.stores() {
+            adds.stored(&job.class.queue);
+        }
+        if let Plan::Replace(old) = plan
+            && waits(old.job.state)
+        {
+            adds.replaced(&old.stored.key.queue);
+        }
+    }
+    adds
 }
 
 /// Stores all jobs, or none: then it returns the first refusal with its position.
@@ -43,6 +95,7 @@ pub(super) async fn enqueue_all<B: Backend>(
     jobs: &[NewJob],
 ) -> Result<Result<Vec<Enqueued>, (usize, EnqueueRefusal)>, B::Error> {
     let (repeated, repeated_key) = (repeated(jobs), repeated_key(jobs));
+    let depths = depths_of(backend, jobs).await?;
     let now = backend.context().now;
     let mut plans = Vec::new();
     for (position, job) in jobs.iter().enumerate() {
@@ -66,6 +119,9 @@ pub(super) async fn enqueue_all<B: Backend>(
             }
         }
     }
+    if let Err(refused) = fit(jobs, &plans, &depths) {
+        return Ok(Err(refused));
+    }
     let mut plans = plans.into_iter().peekable();
     let mut stored = Vec::with_capacity(jobs.len());
     for (position, job) in jobs.iter().enumerate() {
@@ -73,6 +129,27 @@ pub(super) async fn enqueue_all<B: Backend>(
         stored.push(unique::carry_out(backend, job, plan).await?);
     }
     Ok(Ok(stored))
+}
+
+/// Checks that the queues have room for all jobs; else returns the first one of a queue that has not.
+fn fit(
+    jobs: &[NewJob],
+    plans: &[(usize, Plan)],
+    depths: &Depths<'_>,
+) -> Result<(), (usize, EnqueueRefusal)> {
+    if depths.is_empty() {
+        return Ok(());
+    }
+    let mut planned: Vec<(&NewJob, &Plan)> = jobs.iter().map(|job| (job, &Plan::Store)).collect();
+    for (position, plan) in plans {
+        if let Some((_, planned)) = planned.get_mut(*position) {
+            *planned = plan;
+        }
+    }
+    adds_of(&planned).fit(depths).map_err(|(queue, refusal)| {
+        let position = jobs.iter().position(|job| job.class.queue == queue);
+        (position.unwrap_or(0), refusal)
+    })
 }
 
 pub(super) async fn enqueue_once<B: Backend>(

@@ -16,7 +16,7 @@ pub(super) async fn set<B: Backend>(
     let now = b.context().now;
     match queue::set(found.as_ref(), order, now) {
         Ok(Some(record)) => {
-            b.write_queue(&record)?;
+            b.write_queue(&record, found.as_ref())?;
             b.outbox().events.push(settings_event(&record));
             Ok(Ok(QueueChanged::Changed))
         }

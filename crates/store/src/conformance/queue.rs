@@ -26,12 +26,13 @@ pub(crate) fn fair_by(key: &str, weights: &[(&str, u32)]) -> QueueChange {
         value: (*value).into(),
         weight: *weight,
     };
-    QueueChange { fair_by: Change::Set(key.into()), weights: weights.iter().map(weight).collect() }
+    let weights = weights.iter().map(weight).collect();
+    QueueChange { fair_by: Change::Set(key.into()), weights, ..QueueChange::default() }
 }
 
 fn fair(key: &str, weights: &[(&str, u32)]) -> QueueSettings {
     let weights = weights.iter().map(|(value, weight)| ((*value).into(), *weight)).collect();
-    QueueSettings { fair: Some(Fair { key: key.into(), weights }) }
+    QueueSettings { fair: Some(Fair { key: key.into(), weights }), max_depth: None }
 }
 
 impl<H: Harness> World<'_, H> {

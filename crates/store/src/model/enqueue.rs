@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use outlast_core::job::{Job, Place, State, Turn};
+use outlast_core::queue::{Depth, waits};
 
 use crate::apply::unique::Verdict;
 use crate::command::{First, NewJob};
@@ -20,6 +21,7 @@ impl Tx<'_> {
         if !matches!(verdict, Verdict::Ignore(_)) {
             self.is_new(job)?;
         }
+        self.has_room(&[(job, verdict)]).map_err(|(_, refusal)| refusal)?;
         Ok(self.place(job, verdict))
     }
 
@@ -47,7 +49,38 @@ impl Tx<'_> {
             });
             verdicts.push(verdict.map_err(|refusal| (n, refusal))?);
         }
-        Ok(jobs.iter().zip(verdicts).map(|(job, verdict)| self.place(job, verdict)).collect())
+        let all: Vec<(&NewJob, Verdict)> = jobs.iter().zip(verdicts).collect();
+        self.has_room(&all)?;
+        Ok(all.into_iter().map(|(job, verdict)| self.place(job, verdict)).collect())
+    }
+
+    /// A queue that is bounded has room for all jobs of a request, or none is stored.
+    fn has_room(&self, jobs: &[(&NewJob, Verdict)]) -> Result<(), (usize, EnqueueRefusal)> {
+        let bounded = self.tables.settings.iter();
+        let bounded = bounded.filter_map(|(queue, it)| Some((queue, it.settings.max_depth?)));
+        for (queue, max) in bounded {
+            let waiting = |row: &&Row| row.stored.key.queue == *queue && waits(row.job.state);
+            let before = self.tables.rows.values().filter(waiting).count();
+            let is_gone = |(_, verdict): &&(&NewJob, Verdict)| match verdict {
+                Verdict::Replace(found) => {
+                    self.tables.find(found.job).is_some_and(|(_, row)| waiting(&row))
+                }
+                Verdict::Take(_) | Verdict::Ignore(_) => false,
+            };
+            let of_queue = |(job, _): &&(&NewJob, Verdict)| job.class.queue == *queue;
+            let is_new =
+                |(_, verdict): &&(&NewJob, Verdict)| !matches!(verdict, Verdict::Ignore(_));
+            let new = jobs.iter().filter(of_queue).filter(is_new).count();
+            let gone = jobs.iter().filter(is_gone).count();
+            if new > gone && before + new - gone > usize::try_from(max).unwrap_or(usize::MAX) {
+                let depth = Depth { jobs: u64::try_from(before).unwrap_or(u64::MAX), max };
+                let more = u64::try_from(new - gone).unwrap_or(u64::MAX);
+                let first = jobs.iter().position(|it| of_queue(&it)).unwrap_or(0);
+                let queue = queue.as_str().into();
+                return Err((first, EnqueueRefusal::QueueFull { queue, depth, more }));
+            }
+        }
+        Ok(())
     }
 
     fn has_time(&self, job: &NewJob) -> Result<(), EnqueueRefusal> {

@@ -51,6 +51,11 @@ fn jobs_of_a_key_are_stored_once_as_the_contract_says() {
 }
 
 #[test]
+fn bounded_queues_refuse_what_the_contract_says() {
+    check(&Model, &conformance::depth::cases());
+}
+
+#[test]
 fn limits_hold_back_what_the_contract_says() {
     check(&Model, &conformance::limit::cases());
 }

@@ -79,6 +79,7 @@ macro_rules! whole_batch {
                  update server_batch set n = {rest 2},
                      at = (extract(epoch from clock_timestamp()) * 1000)::bigint
                  where server = {rest 1} and n < {rest 2} and lane is not null
+                     and bounds = {rest 7}
                  returning server, n, lane as event_lane), ",
             store!("opened cross join {rows}", $lane),
             ", counted as (
@@ -108,7 +109,7 @@ impl Texts {
     fn new(columns: Columns, alone: &str, whole_batch: &str) -> Self {
         let mut whole_batch = statement(whole_batch, &[columns]);
         // The values of the rest follow the columns and the count.
-        for nth in 1..=6 {
+        for nth in 1..=7 {
             let number = format!("${}", columns.len() + 1 + nth);
             whole_batch = whole_batch.replace(&format!("{{rest {nth}}}"), &number);
         }

@@ -10,6 +10,7 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Overlap, Rules, State};
 use outlast_core::keys::Keys;
 use outlast_core::limit::{Limit, LimitName, Scope};
+use outlast_core::queue::{Change, QueueChange};
 use outlast_core::retry::{OnExhaustion, RetryPolicy};
 use outlast_core::selector::Placement;
 use outlast_core::time::{Span, Timestamp};
@@ -21,7 +22,8 @@ use crate::command::{
     Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, Command, EndDetail, Extend, Fence,
     Finish, First, JobOrder, Lapse, LeadershipFence, LeadershipRequest, LogChunk, NewJob, Origin,
     Payload, Progress, Prune, QueueOrder, RETENTION, Registration, RemoveLimit, Renew,
-    ReportedOutcome, Reporter, Route, SetLimit, Start, Strand, Sweep, WorkerMove, WorkerRole,
+    ReportedOutcome, Reporter, Route, SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove,
+    WorkerRole,
 };
 use crate::conformance::Harness;
 use crate::idempotency::EnqueueOnce;
@@ -230,6 +232,7 @@ impl<H: Harness> View<'_, H> {
             Wish::Sweep { .. }
             | Wish::Strand { .. }
             | Wish::Queue { .. }
+            | Wish::Bound { .. }
             | Wish::Limit { .. }
             | Wish::Leadership { .. }
             | Wish::Prune { .. } => self.about_time(wish),
@@ -295,6 +298,12 @@ impl<H: Harness> View<'_, H> {
             Wish::Queue { queue, paused } => {
                 let (queue, by) = (queue_name(*queue), "someone".into());
                 Command::Queue(QueueOrder { queue, paused: *paused, by })
+            }
+            Wish::Bound { queue, max } => {
+                let max_depth = max.map_or(Change::Unset, Change::Set);
+                let change = QueueChange { max_depth, ..QueueChange::default() };
+                let (queue, by) = (queue_name(*queue), "operator".into());
+                Command::SetQueue(Box::new(SetQueue { queue, change, by }))
             }
             Wish::Limit { which, most } => limit(*which, *most),
             Wish::Leadership { server, hold } => {

@@ -1,0 +1,37 @@
+//! How full bounded queues are: their jobs as the tallies count them, with what the batch changes.
+
+use outlast_core::queue::Depth;
+use outlast_store::StoreError;
+use rusqlite::Connection;
+
+use crate::row::failed;
+use crate::writer::Tx;
+
+const WAITING: &str = "
+    select coalesce(sum(t.scheduled + t.available + t.pending + t.retryable), 0)
+    from class c join tally t on t.class = c.id where c.queue = ?";
+
+impl Tx<'_> {
+    pub(super) fn depth_of(&mut self, queue: &str) -> Result<Option<Depth>, StoreError> {
+        let Some(max) = self.limits.queue(queue).and_then(|settings| settings.max_depth) else {
+            return Ok(None);
+        };
+        let before = match self.depths.get(queue) {
+            Some(before) => *before,
+            None => {
+                let before = waiting(self.db, queue)?;
+                self.depths.insert(queue.to_owned(), before);
+                before
+            }
+        };
+        let of_queue = |class| self.classes.known(class).is_some_and(|key| key.queue == queue);
+        let changes = self.outbox.tally.more_waiting();
+        let more: i64 = changes.filter(|(class, _)| of_queue(*class)).map(|(_, more)| more).sum();
+        Ok(Some(Depth { jobs: u64::try_from(before + more).unwrap_or(0), max }))
+    }
+}
+
+fn waiting(db: &Connection, queue: &str) -> Result<i64, StoreError> {
+    let mut select = db.prepare_cached(WAITING).map_err(failed)?;
+    select.query_row([queue], |row| row.get(0)).map_err(failed)
+}

@@ -262,6 +262,7 @@ table outlast.server_batch with (fillfactor=10, autovacuum_vacuum_threshold=1000
     n bigint not null
     at bigint not null
     lane bigint
+    bounds bigint not null default ((EXTRACT(epoch FROM clock_timestamp()) * (1000000)::numeric))::bigint
     server_batch_pkey PRIMARY KEY (server)
 
 table outlast.tally with (fillfactor=40, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
@@ -722,6 +723,27 @@ begin
     return (extract(epoch from clock_timestamp()) * 1000)::bigint;
 end $function$
 
+CREATE OR REPLACE FUNCTION outlast.open_batch(server_id uuid, batch bigint, known bigint)
+ RETURNS bigint
+ LANGUAGE plpgsql
+AS $function$
+begin
+    update server_batch set n = batch, at = (extract(epoch from clock_timestamp()) * 1000)::bigint
+    where server = server_id and n < batch and lane is not null
+        and (known is null or bounds = known);
+    if not found then
+        if exists (select 1 from server_batch b where b.server = server_id and b.n >= batch) then
+            raise exception 'batch % was applied before', batch using errcode = 'OL004';
+        end if;
+        if exists (select 1 from server_batch b where b.server = server_id and b.lane is not null)
+        then
+            raise exception 'queues were bounded' using errcode = 'OL001';
+        end if;
+        raise exception 'server % has no lane', server_id using errcode = 'OL005';
+    end if;
+    return (extract(epoch from clock_timestamp()) * 1000)::bigint;
+end $function$
+
 CREATE OR REPLACE FUNCTION outlast.length(words text)
  RETURNS numeric
  LANGUAGE sql
@@ -918,6 +940,7 @@ declare
     now constant bigint := (extract(epoch from clock_timestamp()) * 1000)::bigint;
     given bigint;
 begin
+    perform pg_advisory_xact_lock_shared(119200062993523);
     update server_batch set lane = null where server in (
         select b.server from server_batch b
         where b.lane is not null and b.at < now - 60000 and b.server <> server_id

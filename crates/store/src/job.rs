@@ -211,7 +211,8 @@ pub enum EnqueueRefusal {
 }
 
 fn no_room(queue: &str, Depth { jobs, max }: Depth, more: u64) -> String {
-    let counted = |count: u64| if count == 1 { "1 job".to_owned() } else { format!("{count} jobs") };
+    let counted =
+        |count: u64| if count == 1 { "1 job".to_owned() } else { format!("{count} jobs") };
     let bound = format!("{} in it, at most {max} may", if jobs == 1 { "waits" } else { "wait" });
     if jobs >= u64::from(max) {
         return format!("queue {queue} is full: {} {bound}", counted(jobs));

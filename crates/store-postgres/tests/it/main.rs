@@ -4,6 +4,7 @@
 mod arrivals;
 mod classes;
 mod contract;
+mod depth;
 mod enqueues;
 mod hand;
 mod held;

@@ -27,7 +27,7 @@ use outlast_core::limits::BULK_JOBS_MAX;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-pub use self::error::{ClientError, Refusal};
+pub use self::error::{ClientError, QueueFull, Refusal};
 pub use self::events::{Event, EventData, EventFilter, Events};
 use self::http::{Http, HttpRequest, Repeat};
 pub use self::job::{AttemptError, Job, Unsuccessful};

@@ -16,12 +16,12 @@ use std::time::Duration;
 use outlast_core::job::{Outcome, State};
 use outlast_store::Reply;
 use outlast_store::command::{ClassId, ClassKey};
-use outlast_store::idempotency::EnqueuedOnce;
-use outlast_store::reply::{Claimed, Moved, Swept};
+use outlast_store::idempotency::{EnqueueOnceRefusal, EnqueuedOnce};
+use outlast_store::reply::{Claimed, EnqueueRefusal, Moved, Swept};
 
 use crate::engine::store_health::Lane;
 use histogram::{Histogram, SHORT};
-use series::{Pair, Series, Sums};
+use series::{LABELS_MAX, OVERFLOW, Pair, Series, Sums};
 
 /// A check for timeouts.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +50,8 @@ pub struct Metrics {
     pub(crate) workers_registered: AtomicU64,
     pub(crate) workers_stopped: AtomicU64,
     series: Mutex<Series>,
+    /// Enqueues that a full queue refused, by queue.
+    full: Mutex<BTreeMap<Box<str>, u64>>,
     /// Commits of work, and of heartbeats.
     pub(crate) commits: [Histogram; 2],
     /// Checks for what is due, and for what is stranded.
@@ -76,6 +78,7 @@ impl Metrics {
             workers_registered: zero(),
             workers_stopped: zero(),
             series: Mutex::default(),
+            full: Mutex::default(),
             commits: [(); 2].map(|()| Histogram::new(SHORT)),
             checks: [(); 2].map(|()| Histogram::new(SHORT)),
             lag: Histogram::new(SHORT),
@@ -106,9 +109,30 @@ impl Metrics {
         histogram.observe(micros(took));
     }
 
+    /// Notes an enqueue that a full queue refused.
+    fn refused(&self, queue: &str) {
+        let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = match full.len() < LABELS_MAX || full.contains_key(queue) {
+            true => queue,
+            false => OVERFLOW,
+        };
+        *full.entry(queue.into()).or_default() += 1;
+    }
+
+    /// Returns how many enqueues full queues refused, by queue.
+    pub(crate) fn refusals(&self) -> BTreeMap<Box<str>, u64> {
+        self.full.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Notes how long a caller waited for the answer to an enqueue.
     pub(crate) fn enqueue_took(&self, reply: &Reply, took: Duration) {
         let first = match reply {
+            Reply::Enqueued(Err(EnqueueRefusal::QueueFull { queue, .. }))
+            | Reply::EnqueuedAll(Err((_, EnqueueRefusal::QueueFull { queue, .. })))
+            | Reply::EnqueuedOnce(Err(EnqueueOnceRefusal::Job(
+                _,
+                EnqueueRefusal::QueueFull { queue, .. },
+            ))) => return self.refused(queue),
             Reply::Enqueued(Ok(job)) => Some(job),
             Reply::EnqueuedAll(Ok(jobs)) | Reply::EnqueuedOnce(Ok(EnqueuedOnce::Stored(jobs))) => {
                 jobs.first()

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, State, Turn};
+use outlast_core::queue::WAITING;
 use outlast_core::time::Timestamp;
 use uuid::Uuid;
 
@@ -258,6 +259,13 @@ pub struct QueueStats {
 }
 
 impl QueueStats {
+    /// Returns how many jobs wait: what a bound of the queue counts.
+    #[must_use]
+    pub fn depth(&self) -> u64 {
+        let mut all = self.clone();
+        WAITING.iter().map(|state| *all.count_mut(*state)).sum()
+    }
+
     /// Returns the count of a state.
     pub const fn count_mut(&mut self, state: State) -> &mut u64 {
         match state {

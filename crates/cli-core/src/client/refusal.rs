@@ -10,6 +10,12 @@ const CERTIFICATE_HINT: &str = "--client-cert and --client-key name a certificat
 const FULL_HINT: &str = "free some space on the disk of the server's store; nothing that was \
                          accepted is lost";
 
+/// The code of a bounded queue that has no room.
+const QUEUE_FULL: &str = "QUEUE_FULL";
+
+const QUEUE_HINT: &str = "try again when workers have taken some; `outlast queues set QUEUE \
+                          --max-depth N` changes how many may wait";
+
 /// The failure of an answer that is no success.
 pub(super) fn of(status: u16, body: &str) -> Failure {
     let body: Value = serde_json::from_str(body).unwrap_or_default();
@@ -23,7 +29,10 @@ pub(super) fn of(status: u16, body: &str) -> Failure {
     if let Some(rest) = message.strip_prefix("execution ") {
         message = format!("job {rest}");
     }
-    for line in details(error.get("details").unwrap_or(&Value::Null)) {
+    let is_full = said("code").is_some_and(|code| code == QUEUE_FULL);
+    // The message of a full queue has all of it.
+    let more = error.get("details").filter(|_| !is_full).unwrap_or(&Value::Null);
+    for line in details(more) {
         // A message that names its only detail need not be said twice.
         let is_named = line
             .strip_prefix("field: ")
@@ -42,13 +51,16 @@ pub(super) fn of(status: u16, body: &str) -> Failure {
         // The server's usual hint says no more than the message.
         409 => said("hint").filter(|hint| !hint.starts_with("look it up")),
         _ if message.contains("disk is full") => Some(FULL_HINT.to_owned()),
+        429 if is_full => Some(QUEUE_HINT.to_owned()),
         // The server's hint names a header, which the command line does not show.
         429 | 502..=504 => usual_hint(status).map(ToOwned::to_owned),
         // The message says what would be right; the server's hint adds nothing to it.
         400 | 422 if message.starts_with("field ") => None,
         _ => said("hint").or_else(|| usual_hint(status).map(ToOwned::to_owned)),
     };
-    let failure = Failure::new(exit(status), message);
+    // The server was reached, and has decided.
+    let exit = if is_full { Exit::Failed } else { exit(status) };
+    let failure = Failure::new(exit, message);
     match hint {
         Some(hint) => failure.with_hint(hint),
         None => failure,
@@ -159,6 +171,18 @@ mod tests {
         for (status, exit) in cases {
             assert_eq!(of(status, "").exit, exit, "status {status}");
         }
+    }
+
+    #[test]
+    fn full_queue_is_an_answer_and_says_how_many_wait() {
+        let body = r#"{"error":{"code":"QUEUE_FULL","hint":"after `Retry-After`","message":
+            "queue mail is full: 2 jobs wait in it, at most 2 may",
+            "details":{"queue":"mail","depth":2,"max_depth":2}}}"#;
+        let failure = of(429, body);
+        assert_eq!(failure.exit, Exit::Failed);
+        assert_eq!(failure.message, "queue mail is full: 2 jobs wait in it, at most 2 may");
+        assert!(failure.hint.unwrap().contains("--max-depth N"));
+        assert_eq!(of(429, "").exit, Exit::Unreachable, "of a proxy");
     }
 
     #[test]

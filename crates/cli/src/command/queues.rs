@@ -64,16 +64,32 @@ pub(crate) struct Set {
     /// Weight of a value's share, 1 to 1000, such as tenant:42=3; 1 is that of all others
     #[arg(long = "weight", value_name = "KEY:VALUE=N", group = "setting", value_parser = weight)]
     weights: Vec<(String, u32)>,
+    /// Refuse jobs while this many wait, 1 to 1000000000; `none` takes any number
+    #[arg(long, value_name = "N", group = "setting", value_parser = max_depth)]
+    max_depth: Option<MaxDepth>,
     #[command(flatten)]
     target: Target,
+}
+
+/// How many jobs may wait; `None` for any number.
+#[derive(Clone, Copy, Debug)]
+struct MaxDepth(Option<u32>);
+
+/// Checks a bound.
+fn max_depth(text: &str) -> Result<MaxDepth, String> {
+    outlast_wire::queue::max_depth(text).map(MaxDepth)
 }
 
 /// Removes a setting.
 const NONE: &str = "none";
 
 /// Where the settings are given.
-const FLAGS: &[(&str, &str)] =
-    &[("name", "QUEUE"), ("fair_by", "--fair-by"), ("weights", "--weight")];
+const FLAGS: &[(&str, &str)] = &[
+    ("name", "QUEUE"),
+    ("fair_by", "--fair-by"),
+    ("weights", "--weight"),
+    ("max_depth", "--max-depth"),
+];
 
 /// Checks a weight.
 fn weight(text: &str) -> Result<(String, u32), String> {
@@ -151,6 +167,9 @@ async fn set(args: &Set, environment: &Environment) -> Result<Exit, Failure> {
     if let Some(key) = &args.fair_by {
         body["fair_by"] = if key == NONE { Value::Null } else { key.as_str().into() };
     }
+    if let Some(MaxDepth(max)) = args.max_depth {
+        body["max_depth"] = max.into();
+    }
     for (of, weight) in &args.weights {
         body["weights"][of] = (*weight).into();
     }
@@ -168,7 +187,8 @@ fn print(target: &Target, answer: Value) -> Result<Exit, Failure> {
 /// What is set for a queue, each in a few words.
 fn settings(queue: &Value) -> Vec<String> {
     let fair = at(queue, "fair_by").map(|_| format!("fair by {}", text_at(queue, "fair_by")));
-    fair.into_iter().collect()
+    let bound = at(queue, "max_depth").map(|_| format!("max {}", text_at(queue, "max_depth")));
+    fair.into_iter().chain(bound).collect()
 }
 
 fn page(queue: &Value) -> String {
@@ -183,6 +203,8 @@ fn page(queue: &Value) -> String {
         ("queue", text_at(queue, "name")),
         ("fair by", text_at(queue, "fair_by")),
         ("weights", weights),
+        ("max depth", text_at(queue, "max_depth")),
+        ("depth", text_at(queue, "depth")),
         ("set", when(queue, "set_at")),
         ("by", text_at(queue, "set_by")),
     ]);
@@ -259,6 +281,16 @@ mod tests {
         assert!(refused.contains("not KEY:VALUE=N, such as tenant:42=3"), "{refused}");
         set(&["--fair-by", "tenant", "--weight", "tenant:42=3", "--weight", "tenant:7=2"]).unwrap();
         set(&["--weight", "tenant:42=1"]).unwrap();
+        for wrong in ["0", "-1", "1000000001", "many", "1.5"] {
+            let refused =
+                set(&[&format!("--max-depth={wrong}")]).expect_err("a refusal").to_string();
+            assert!(
+                refused.contains("a whole number from 1 to 1000000000; or `none`"),
+                "{refused}"
+            );
+        }
+        set(&["--max-depth", "1"]).unwrap();
+        set(&["--max-depth", "none", "--fair-by", "tenant"]).unwrap();
     }
 
     #[test]
@@ -266,7 +298,7 @@ mod tests {
         let queue = json!({"name": "mail", "status": "active", "paused": false, "available": 1000000,
             "active": 1000, "scheduled": 1000, "pending": 0, "retryable": 1000,
             "completed": 1000000, "cancelled": 0, "discarded": 1000, "fair_by": "tenant",
-            "weights": {"tenant:42": 3, "tenant:7": 2},
+            "weights": {"tenant:42": 3, "tenant:7": 2}, "max_depth": 1000, "depth": 1002000,
             "set_by": "api: anonymous (outlast-cli/0.1.0)", "set_at": "2026-11-22T13:46:21.211Z"});
         let table = Table::for_pipe(std::slice::from_ref(&queue), &[COLUMNS, &[SETTINGS]].concat())
             .to_string();
@@ -274,7 +306,8 @@ mod tests {
         for shown in [&table, &page] {
             assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
         }
-        assert!(table.contains("fair by tenant"), "{table}");
+        assert!(table.contains("fair by tenant, max 1000"), "{table}");
         assert!(page.contains("tenant:42=3, tenant:7=2"), "{page}");
+        assert!(page.contains("1000\n") && page.contains("1002000\n"), "{page}");
     }
 }

@@ -86,6 +86,25 @@ pub struct Refusal {
     pub details: Value,
     /// The id of the request in the server's log.
     pub request_id: Option<String>,
+    /// After what time the same request may succeed, if the server says; at most a minute.
+    pub retry_after: Option<Duration>,
+}
+
+/// The code of a bounded queue that has no room.
+pub(super) const QUEUE_FULL: &str = "QUEUE_FULL";
+
+/// A queue that has no room for a request. None of the request's jobs was stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueFull {
+    /// The queue.
+    pub queue: String,
+    /// How many jobs wait in it.
+    pub depth: u64,
+    /// How many may.
+    pub max_depth: u64,
+    /// After what time to try again.
+    pub retry_after: Duration,
 }
 
 impl fmt::Display for Refusal {
@@ -111,7 +130,20 @@ impl Refusal {
             hint: text("hint"),
             details: error["details"].clone(),
             request_id: text("request_id"),
+            retry_after: None,
         }
+    }
+
+    /// Which queue is full, if that is why the server refused.
+    #[must_use]
+    pub fn queue_full(&self) -> Option<QueueFull> {
+        let number = |name: &str| self.details[name].as_u64().unwrap_or_default();
+        (self.code == QUEUE_FULL).then(|| QueueFull {
+            queue: self.details["queue"].as_str().unwrap_or_default().to_owned(),
+            depth: number("depth"),
+            max_depth: number("max_depth"),
+            retry_after: self.retry_after.unwrap_or(Duration::from_secs(1)),
+        })
     }
 }
 
@@ -153,6 +185,13 @@ impl ClientError {
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         self.refusal().and_then(|refusal| refusal.hint.as_deref())
+    }
+
+    /// Which queue is full, if that is why the server refused. Such a request is not repeated by the
+    /// client: a full queue may stay so for long, and its producer knows what to do meanwhile.
+    #[must_use]
+    pub fn queue_full(&self) -> Option<QueueFull> {
+        self.refusal()?.queue_full()
     }
 
     /// Whether the resource does not exist, or no longer.

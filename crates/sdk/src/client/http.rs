@@ -17,6 +17,7 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, redirect};
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
+use super::error::QUEUE_FULL;
 use super::{ClientBuilder, ClientError, Refusal};
 use crate::cause::root_cause;
 use crate::clock::Stopwatch;
@@ -247,6 +248,8 @@ impl Failed {
     pub(super) fn is_for_now(&self) -> bool {
         match self {
             Self::Unanswered { .. } => true,
+            // Its producer decides whether to wait for a full queue.
+            Self::Refused { refusal, .. } if refusal.code == QUEUE_FULL => false,
             Self::Refused { refusal, .. } => matches!(refusal.status, 429 | 502..=504),
         }
     }
@@ -280,7 +283,7 @@ async fn success(response: Response) -> Result<Response, Failed> {
     let retry_after = retry_after(response.headers());
     // If the body cannot be read, the status must do.
     let body = response.bytes().await.unwrap_or_default();
-    let refusal = Box::new(Refusal::read(status, &body));
+    let refusal = Box::new(Refusal { retry_after, ..Refusal::read(status, &body) });
     // A request that was cut off on its way is one that was never answered.
     if status == StatusCode::REQUEST_TIMEOUT {
         return Err(Failed::Unanswered { reason: refusal.message, sent: true });

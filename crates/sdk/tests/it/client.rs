@@ -51,6 +51,22 @@ async fn an_enqueue_is_repeated_under_the_same_key_until_it_is_answered() {
 }
 
 #[tokio::test]
+async fn a_full_queue_is_its_producers_to_wait_for() {
+    let full = r#"{"error":{"code":"QUEUE_FULL","message":"queue q is full",
+        "details":{"queue":"q","depth":5,"max_depth":5}}}"#;
+    let server =
+        ScriptedHttp::start([Answer::Says(429, full, &[("retry-after", "7")]), created()]).await;
+    let client = Client::new(&server.url).unwrap();
+    let error = within(client.enqueue(NewJob::new("t", 1))).await.unwrap_err();
+    let full = error.queue_full().unwrap();
+    assert_eq!((full.queue.as_str(), full.depth, full.max_depth), ("q", 5, 5));
+    assert_eq!(full.retry_after, Duration::from_secs(7));
+    assert_eq!((error.status(), error.code()), (Some(429), Some("QUEUE_FULL")));
+    assert_eq!(server.asked().len(), 1, "it is not repeated");
+    within(client.enqueue(NewJob::new("t", 1))).await.unwrap();
+}
+
+#[tokio::test]
 async fn two_enqueues_have_two_keys_unless_their_caller_gives_one() {
     let server = ScriptedHttp::start([created(), created(), created()]).await;
     let client = Client::new(&server.url).unwrap();

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 use outlast_core::id::JobId;
+use outlast_core::queue::Depth;
 use outlast_core::time::Span;
 use outlast_store::StoreError;
 use outlast_store::reply::{EnqueueRefusal, MoveRefusal, WorkerMoveRefusal};
@@ -140,6 +141,7 @@ impl ApiError {
             Self::Enqueue(EnqueueRefusal::DuplicateId(_) | EnqueueRefusal::NotUnique { .. }) => {
                 Code::Duplicate
             }
+            Self::Enqueue(EnqueueRefusal::QueueFull { .. }) => Code::QueueFull,
             Self::Enqueue(EnqueueRefusal::Busy(_)) | Self::Unavailable(_) => Code::Unavailable,
             Self::Internal(_) => Code::Internal,
         }
@@ -180,6 +182,12 @@ impl ApiError {
                 });
                 Some(details.to_string())
             }
+            Self::Enqueue(EnqueueRefusal::QueueFull { queue, depth, .. }) => {
+                let details = serde_json::json!({
+                    "queue": queue, "depth": depth.jobs, "max_depth": depth.max
+                });
+                Some(details.to_string())
+            }
             _ => None,
         }
     }
@@ -190,7 +198,15 @@ impl ApiError {
             Self::Unavailable(unavailable) => {
                 Some(unavailable.retry_after.as_millis().div_ceil(1000).max(1))
             }
-            Self::Enqueue(EnqueueRefusal::Busy(_)) => Some(1),
+            Self::Enqueue(EnqueueRefusal::Busy(_) | EnqueueRefusal::QueueFull { .. }) => Some(1),
+            _ => None,
+        }
+    }
+
+    /// Returns how full the queue is that has no room for the request.
+    pub(crate) const fn depth(&self) -> Option<Depth> {
+        match self {
+            Self::Enqueue(EnqueueRefusal::QueueFull { depth, .. }) => Some(*depth),
             _ => None,
         }
     }
@@ -208,6 +224,7 @@ pub(crate) const fn status(code: Code) -> StatusCode {
         Code::NotFound => StatusCode::NOT_FOUND,
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Code::Duplicate | Code::Conflict => StatusCode::CONFLICT,
+        Code::QueueFull => StatusCode::TOO_MANY_REQUESTS,
         Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }

@@ -12,6 +12,7 @@ use outlast_core::limit::Limit;
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::limit::LimitRecord;
 use outlast_store::query::QueueStats;
+use outlast_store::queue::QueueRecord;
 
 use super::error::ApiError;
 use super::limits;
@@ -36,7 +37,8 @@ pub(super) async fn show(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let engine = &req.app.engine;
     let (metrics, shared, store) = (engine.counters(), engine.shared(), engine.store());
     let limits = limits::with_in_flight(store.as_ref());
-    let asked = async { tokio::try_join!(store.tally(), store.queues(), limits) };
+    let bounds = store.queue_settings();
+    let asked = async { tokio::try_join!(store.tally(), store.queues(), limits, bounds) };
     let counted = tokio::time::timeout(COUNTS_LIMIT, asked).await.ok().and_then(Result::ok);
     let mut text = Text::default();
     counters(&mut text, metrics);
@@ -44,9 +46,10 @@ pub(super) async fn show(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     workers(&mut text, shared);
     let up = u8::from(counted.is_some());
     text.gauge("outlast_store_up", "Whether the store answered for this page.", up);
-    let queues = counted.as_ref().map_or(&[][..], |(_, queues, _)| queues);
+    let queues = counted.as_ref().map_or(&[][..], |(_, queues, ..)| queues);
     self::queues(&mut text, queues, shared.store_time());
-    limit_gauges(&mut text, counted.as_ref().map_or(&[][..], |(_, _, limits)| limits));
+    self::bounds(&mut text, metrics, counted.as_ref().map_or(&[][..], |(.., bounds)| bounds));
+    limit_gauges(&mut text, counted.as_ref().map_or(&[][..], |(_, _, limits, _)| limits));
     // Without the classes there is nothing to label the jobs with.
     if let Some((classes, ..)) = &counted {
         let keys = classes.iter().map(|class| (class.id, &class.key)).collect();
@@ -74,6 +77,21 @@ fn limit_gauges(text: &mut Text, limits: &[(LimitRecord, Option<u64>)]) {
         if let Some(most) = limit.concurrency {
             text.sample(name, &label(limit), most);
         }
+    }
+}
+
+/// Writes how many jobs may wait in bounded queues, and how many enqueues these refused.
+fn bounds(text: &mut Text, metrics: &Metrics, settings: &[QueueRecord]) {
+    let name = "ojs_backpressure_rejected_total";
+    text.head(name, "Enqueues that a full queue refused, by queue.", "counter");
+    for (queue, count) in metrics.refusals() {
+        text.sample(name, &format!("queue=\"{}\"", escaped(&queue)), count);
+    }
+    let bounded = settings.iter().filter_map(|it| Some((&it.queue, it.settings.max_depth?)));
+    let name = "outlast_queue_max_depth";
+    text.head(name, "How many jobs may wait in a bounded queue.", "gauge");
+    for (queue, max) in bounded.take(LABELS_MAX) {
+        text.sample(name, &format!("queue=\"{}\"", escaped(queue)), max);
     }
 }
 

@@ -13,7 +13,7 @@ use outlast_wire::queue;
 
 use super::App;
 use super::error::{ApiError, Missing};
-use super::ojs::queues::fields;
+use super::ojs::queues::{fields, max_depth};
 use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::route::{Routes, get, put};
@@ -87,7 +87,9 @@ async fn shown(app: &App, queue: &QueueStats) -> Result<ApiResponse, ApiError> {
 fn write(object: &mut Object<'_>, queue: &QueueStats, record: Option<&QueueRecord>) {
     fields(object, queue);
     let none = QueueSettings::default();
-    let fair = record.map_or(&none, |record| &record.settings).fair.as_ref();
+    let settings = record.map_or(&none, |record| &record.settings);
+    max_depth(object, settings.max_depth);
+    let fair = settings.fair.as_ref();
     object.text_or_null("fair_by", fair.map(|fair| fair.key.as_str()));
     object.object("weights", |object| {
         for (key, (value, weight)) in

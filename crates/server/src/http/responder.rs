@@ -123,6 +123,10 @@ impl Responder {
         if let Some(seconds) = failure.retry_after() {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if let Some(depth) = failure.depth() {
+            headers.insert("x-ojs-queue-depth", HeaderValue::from(depth.jobs));
+            headers.insert("x-ojs-queue-bound", HeaderValue::from(depth.max));
+        }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

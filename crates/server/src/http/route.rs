@@ -157,7 +157,7 @@ impl Route {
             Code::Unsupported => self.is_of_the_standard(),
             Code::ValidationError => self.keyed || self.is_exact(),
             Code::Conflict => self.keyed,
-            Code::Duplicate => self.keyed,
+            Code::Duplicate | Code::QueueFull => self.keyed,
             Code::Unavailable => !self.gives.is_at_hand(),
             Code::Internal => true,
             // Of no route: there is none.

@@ -30,7 +30,7 @@ test. A running server serves the same description at `/openapi.json`, as OpenAP
 
 const ERRORS: &str = "\
 An error is `{\"error\": {\"code\", \"message\", \"retryable\", \"request_id\", \"hint\", …}}`;
-`details` is added where there is more to say. A 503 has a `Retry-After` header. A method that a
+`details` is added where there is more to say. A 429 and a 503 have a `Retry-After` header. A method that a
 path does not support is refused with 405 `method_not_allowed`; `Allow` lists those that it does.
 ";
 

@@ -264,7 +264,7 @@ async fn order_workers(api: &mut Described) {
 }
 
 async fn set_queues(api: &mut Described) {
-    let fair = json!({"fair_by": "tenant", "weights": {"tenant:42": 3}});
+    let fair = json!({"fair_by": "tenant", "weights": {"tenant:42": 3}, "max_depth": 100});
     api.ask(Method::PUT, "/api/v1/queues/fair", Some(fair)).await.expect(200);
     for path in ["queues", "queues/fair"] {
         api.ask(Method::GET, &format!("/api/v1/{path}"), None).await.expect(200);
@@ -402,6 +402,14 @@ async fn every_refusal_is_one_that_is_described() {
         let request = Request::post("/ojs/v1/jobs").header("authorization", "Bearer admin");
         let request = request.body(Body::from(job.to_string())).expect("a request");
         api.send(request, None).await;
+    }
+    let bound = Request::put("/api/v1/queues/full").header("authorization", "Bearer admin");
+    let bound = bound.body(Body::from(json!({"max_depth": 1}).to_string()));
+    api.send(bound.expect("a request"), None).await;
+    for _ in 0..2 {
+        let job = json!({"type": "t", "args": [], "options": {"queue": "full"}});
+        let request = Request::post("/ojs/v1/jobs").header("authorization", "Bearer admin");
+        api.send(request.body(Body::from(job.to_string())).expect("a request"), None).await;
     }
     for end in ["cancel", "cancel"] {
         let request = Request::post(format!("/ojs/v1/jobs/{id}/{end}"));

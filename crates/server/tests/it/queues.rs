@@ -1,6 +1,7 @@
 //! Settings of queues over HTTP: setting, showing, listing, removing.
 
-use http::Method;
+use axum::body::Body;
+use http::{Method, Request};
 use serde_json::{Value, json};
 
 use crate::api::{Api, Reply};
@@ -69,6 +70,61 @@ async fn settings_that_are_wrong_say_what_would_be_right() {
     assert!(message.contains("did you mean `fair_by`?"), "{message}");
     let error = api.get("/api/v1/queues/nosuch").await.refused(404, "not_found");
     assert_eq!(error["message"], "queue nosuch is not known");
+}
+
+/// Sends a request with a key; without one if that is empty.
+async fn keyed(api: &Api, path: &str, key: &str, body: &Value) -> Reply {
+    let mut request = Request::post(path).header("content-type", "application/json");
+    if !key.is_empty() {
+        request = request.header("idempotency-key", key);
+    }
+    api.send(request.body(Body::from(body.to_string())).unwrap()).await
+}
+
+#[tokio::test]
+async fn full_queue_refuses_at_every_door_and_says_how_many_wait() {
+    let api = Api::start();
+    let set = set(&api, "default", json!({"max_depth": 2})).await.expect(200);
+    assert_eq!((&set["data"]["max_depth"], &set["data"]["depth"]), (&json!(2), &json!(0)));
+    let first = keyed(&api, "/ojs/v1/jobs", "a", &json!({"type": "t", "args": []})).await;
+    let first = first.expect(201);
+    api.enqueue(json!({})).await;
+    let one = json!({"type": "t", "args": []});
+    let all = json!({"jobs": [one, one]});
+    let echo = json!({"action_ref": "core.echo", "parameters": {"message": "x"}});
+    for (path, body) in [
+        ("/ojs/v1/jobs", &one),
+        ("/ojs/v1/jobs/batch", &all),
+        ("/api/v1/executions", &echo),
+        ("/executions", &echo),
+    ] {
+        for key in ["", "b"] {
+            let refused = keyed(&api, path, key, body).await;
+            assert_eq!(refused.header("retry-after"), "1", "{path}");
+            assert_eq!(refused.header("x-ojs-queue-depth"), "2", "{path}");
+            assert_eq!(refused.header("x-ojs-queue-bound"), "2", "{path}");
+            let error = refused.refused(429, "QUEUE_FULL");
+            let said = "queue default is full: 2 jobs wait in it, at most 2 may";
+            assert_eq!((&error["message"], &error["retryable"]), (&json!(said), &json!(true)));
+            let details = json!({"queue": "default", "depth": 2, "max_depth": 2});
+            assert_eq!(error["details"], details, "{path}");
+        }
+    }
+    // A request that was answered before is answered again.
+    let again = keyed(&api, "/ojs/v1/jobs", "a", &one).await.expect(201);
+    assert_eq!(again["job"]["id"], first["job"]["id"]);
+    let stats = api.get("/ojs/v1/queues/default/stats").await.expect(200)["stats"].clone();
+    assert_eq!((&stats["depth"], &stats["max_depth"]), (&json!(2), &json!(2)));
+    let page = api.get("/metrics").await.text;
+    assert!(page.contains("ojs_backpressure_rejected_total{queue=\"default\"} 8\n"), "{page}");
+    assert!(page.contains("outlast_queue_max_depth{queue=\"default\"} 2\n"), "{page}");
+    // A worker makes room.
+    api.fetch("w").await;
+    let refused = keyed(&api, "/ojs/v1/jobs/batch", "", &all).await;
+    let error = refused.refused(429, "QUEUE_FULL");
+    let said = "queue default has no room for 2 more jobs: 1 waits in it, at most 2 may";
+    assert_eq!(error["message"], said);
+    api.enqueue(json!({})).await;
 }
 
 #[tokio::test]

@@ -99,12 +99,12 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Notes which bounded queues the jobs of a batch are for.
-    pub(super) fn note_bounded(&mut self, batch: &Batch) {
-        let Some(known) = self.known_bounds.as_ref().filter(|known| !known.queues.is_empty())
-        else {
+    /// Notes which bounded queues the jobs of a batch are for; `more` if it may bound others.
+    pub(super) fn note_bounded(&mut self, batch: &Batch, more: bool) {
+        let Some(known) = self.known_bounds.as_ref() else { return };
+        if known.queues.is_empty() && !more {
             return;
-        };
+        }
         let bounds = &mut self.bounds;
         for job in batch.commands.iter().flat_map(Command::new_jobs) {
             bounds.new.push(job.id.0);

@@ -139,7 +139,7 @@ impl Tx<'_> {
             self.context.now = self.time.at_least(now);
         }
         if server_time.is_some() && !reads {
-            self.note_bounded(batch);
+            self.note_bounded(batch, need.bounds);
             return Ok(());
         }
         let mut statements =
@@ -151,7 +151,7 @@ impl Tx<'_> {
         if asks && let Some(rows) = found.pop() {
             self.learn_bounds(&rows)?;
         }
-        self.note_bounded(batch);
+        self.note_bounded(batch, need.bounds);
         if let (None, Some(now)) = (clock, self.opening.server_time) {
             self.context.now = self.time.at_least(now);
         }

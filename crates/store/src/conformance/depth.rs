@@ -6,7 +6,7 @@ use outlast_core::queue::{Change, Depth, QueueChange};
 use outlast_core::retry::OnExhaustion;
 use outlast_core::time::Span;
 
-use crate::command::{Command, First, NewJob, ReportedOutcome};
+use crate::command::{Command, First, NewJob, ReportedOutcome, SetQueue};
 use crate::conformance::Harness;
 use crate::conformance::queue::fair_by;
 use crate::conformance::world::{World, failed, order, rules};
@@ -280,7 +280,6 @@ fn bound_that_is_removed_refuses_nothing<H: Harness>(world: &mut World<'_, H>) {
 }
 
 fn bound_of_the_same_batch_counts<H: Harness>(world: &mut World<'_, H>) {
-    use crate::command::SetQueue;
     let set = |max| {
         let (queue, by) = (QUEUE.to_owned(), "operator".to_owned());
         Command::SetQueue(Box::new(SetQueue { queue, change: to(max), by }))
@@ -389,6 +388,16 @@ fn known_id_is_told_before_a_full_queue<H: Harness>(world: &mut World<'_, H>) {
     world.cancel(job.id).unwrap();
     world.add_plain();
     assert_eq!(store(world, &job), Err(EnqueueRefusal::DuplicateId(job.id)));
+    // And if the queue is bounded by the same batch.
+    let other = in_queue(world, "other");
+    world.add(other.clone());
+    let mut again = in_queue(world, "other");
+    again.id = other.id;
+    let (more, by) = (in_queue(world, "other"), "operator".to_owned());
+    let order = SetQueue { queue: "other".into(), change: to(1), by };
+    let commands = vec![Command::SetQueue(Box::new(order)), Command::EnqueueAll(vec![more, again])];
+    let refused = Reply::EnqueuedAll(Err((1, EnqueueRefusal::DuplicateId(other.id))));
+    assert_eq!(world.apply(commands).replies[1], refused);
 }
 
 fn isolated_jobs_count_too<H: Harness>(world: &mut World<'_, H>) {

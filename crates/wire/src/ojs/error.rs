@@ -31,6 +31,8 @@ pub enum Code {
     Duplicate,
     /// The thing's state does not allow this, or someone else holds it.
     Conflict,
+    /// A bounded queue has no room for the request.
+    QueueFull,
     /// The standard knows it; this server does not offer it.
     Unsupported,
     /// The store cannot be reached now.
@@ -41,7 +43,7 @@ pub enum Code {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::InvalidPayload,
         Self::InvalidRequest,
         Self::ValidationError,
@@ -53,6 +55,7 @@ impl Code {
         Self::MethodNotAllowed,
         Self::Duplicate,
         Self::Conflict,
+        Self::QueueFull,
         Self::Unsupported,
         Self::Unavailable,
         Self::Internal,
@@ -85,6 +88,8 @@ impl Code {
             Self::MethodNotAllowed => "method_not_allowed",
             Self::Duplicate => "duplicate",
             Self::Conflict => "conflict",
+            // The standard's extension writes it so.
+            Self::QueueFull => "QUEUE_FULL",
             Self::Unsupported => "unsupported",
             Self::Unavailable => "unavailable",
             Self::Internal => "internal_error",
@@ -108,6 +113,7 @@ impl Code {
             Self::MethodNotAllowed => "the path does not support this method",
             Self::Duplicate => "a job with that id exists already, or one with the same unique key",
             Self::Conflict => "its state does not allow this, or another client holds it",
+            Self::QueueFull => "the queue's `max_depth` leaves no room for the request",
             Self::Unsupported => "the standard defines it, but this server does not offer it",
             Self::Unavailable => "the store cannot be reached now, or the server is stopping",
             Self::Internal => "an error in the server",
@@ -117,7 +123,7 @@ impl Code {
     /// Returns whether the same request may succeed later.
     #[must_use]
     pub const fn is_retryable(self) -> bool {
-        matches!(self, Self::Unavailable | Self::RequestTimeout)
+        matches!(self, Self::Unavailable | Self::RequestTimeout | Self::QueueFull)
     }
 
     /// Returns what to do about it where nothing more precise is known.
@@ -137,6 +143,9 @@ impl Code {
             Self::MethodNotAllowed => "use a method that the `Allow` header lists",
             Self::Duplicate => "leave `id` out to get a new one, or look the job up by its id",
             Self::Conflict => "look it up: the message names the state that does not allow this",
+            Self::QueueFull => {
+                "send it again after the time in `Retry-After`: workers make room as they take jobs"
+            }
             Self::Unsupported => "see /ojs/manifest for what this server offers",
             Self::Unavailable => "try again after the time in `Retry-After`",
             Self::Internal => "report it with its `request_id`",

@@ -1,7 +1,7 @@
 //! Settings of queues: what a body changes, and what is refused.
 
 use outlast_core::queue::{Change, QueueChange, Weight};
-use outlast_wire::queue::{read, weight};
+use outlast_wire::queue::{max_depth, read, weight};
 
 fn weights(of: &[(&str, &str, u32)]) -> Vec<Weight> {
     let weight = |(key, value, weight): &(&str, &str, u32)| Weight {
@@ -17,8 +17,16 @@ fn body_names_what_changes() {
     assert_eq!(read(b"{}").unwrap(), QueueChange::default());
     let change = read(br#"{"fair_by": "tenant", "weights": {"tenant:a:b=c": 3}}"#).unwrap();
     let expected = weights(&[("tenant", "a:b=c", 3)]);
-    assert_eq!(change, QueueChange { fair_by: Change::Set("tenant".into()), weights: expected });
+    let fair_by = Change::Set("tenant".into());
+    assert_eq!(change, QueueChange { fair_by, weights: expected, ..QueueChange::default() });
     assert_eq!(read(br#"{"fair_by": null}"#).unwrap().fair_by, Change::Unset);
+    for (max, change) in
+        [("1", Change::Set(1)), ("1000000000", Change::Set(1_000_000_000)), ("null", Change::Unset)]
+    {
+        let body = format!(r#"{{"max_depth": {max}}}"#);
+        let expected = QueueChange { max_depth: change, ..QueueChange::default() };
+        assert_eq!(read(body.as_bytes()).unwrap(), expected);
+    }
 }
 
 #[test]
@@ -31,10 +39,24 @@ fn body_that_is_wrong_says_what_would_be_right() {
         (r#"{"weights": {"42": 3}}"#, "which is not KEY:VALUE"),
         (r#"{"weights": {"tenant:42": 0}}"#, "a whole number from 1 to 1000"),
         (r#"{"weights": {"tenant:42": 1001}}"#, "a whole number from 1 to 1000"),
+        (r#"{"max_depth": 0}"#, "must be a whole number from 1 to 1000000000; or null for none"),
+        (r#"{"max_depth": -1}"#, "from 1 to 1000000000"),
+        (r#"{"max_depth": 1.5}"#, "from 1 to 1000000000"),
+        (r#"{"max_depth": 1000000001}"#, "from 1 to 1000000000"),
+        (r#"{"max_depth": "10"}"#, "from 1 to 1000000000"),
+        (r#"{"max_dept": 10}"#, "did you mean `max_depth`?"),
         ("[]", "must be a JSON object"),
     ] {
         let fault = read(body.as_bytes()).unwrap_err();
         assert!(fault.message.contains(expected), "{body}: {fault}");
+    }
+}
+
+#[test]
+fn bound_on_the_command_line_is_a_number_or_none() {
+    assert_eq!((max_depth("1"), max_depth("none")), (Ok(Some(1)), Ok(None)));
+    for wrong in ["0", "-1", "1.5", "1000000001", "all", "", "null"] {
+        assert!(max_depth(wrong).unwrap_err().contains("from 1 to 1000000000"), "{wrong}");
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) async fn stats(mut req: ApiRequest) -> Result<ApiResponse, ApiError> 
     let queue = store.queues().await?.into_iter().find(|queue| queue.name == name);
     let queue = queue
         .ok_or_else(|| ApiError::not_found(Missing::Queue, format!("queue {name} is not known")))?;
+    let settings = store.queue_settings().await?.into_iter().find(|it| it.queue == name);
+    let bound = settings.and_then(|record| record.settings.max_depth);
     let queue = match tenant {
         Some(tenant) => of_tenant(&req.app, queue, &tenant).await?,
         None => queue,
@@ -50,7 +52,11 @@ pub(super) async fn stats(mut req: ApiRequest) -> Result<ApiResponse, ApiError> 
             object.object("queue", |object| fields(object, &queue));
         }
         object.text("status", status(queue.paused));
-        object.object("stats", |object| counts(object, &queue));
+        object.object("stats", |object| {
+            object.text("queue", &queue.name);
+            counts(object, &queue);
+            max_depth(object, bound);
+        });
         object.time("computed_at", now);
     }))
 }
@@ -115,5 +121,14 @@ fn counts(object: &mut Object<'_>, queue: &QueueStats) {
     object.number("completed", queue.completed);
     object.number("cancelled", queue.cancelled);
     object.number("discarded", queue.discarded);
+    object.number("depth", queue.depth());
     object.time_if("oldest_available_at", queue.oldest_available);
+}
+
+/// Writes how many jobs may wait in a queue.
+pub(in crate::http) fn max_depth(object: &mut Object<'_>, max: Option<u32>) {
+    match max {
+        Some(max) => object.number("max_depth", max),
+        None => object.raw("max_depth", "null"),
+    }
 }

@@ -1,6 +1,6 @@
 //! Schemas of the Open Job Spec: jobs, reports, queues, dead letters, the server itself.
 
-use outlast_core::queue::WEIGHT_MAX;
+use outlast_core::queue::{DEPTH_MAX, WEIGHT_MAX};
 use serde_json::{Value, json};
 
 use super::Schema;
@@ -75,7 +75,7 @@ impl Schema {
             Self::QueueStats => object(&[
                 ("queue", json!({"anyOf": [named("Queue"), text()]})),
                 ("status", text()),
-                ("stats", object(&counts())),
+                ("stats", object(&stats())),
                 ("computed_at", time()),
             ]),
             Self::QueueOrder => {
@@ -112,7 +112,14 @@ fn counts() -> Vec<(&'static str, Value)> {
         "discarded",
     ];
     let mut fields: Vec<_> = states.into_iter().map(|state| (state, int())).collect();
-    fields.push(("oldest_available_at?", time()));
+    fields.extend([("depth", int()), ("oldest_available_at?", time())]);
+    fields
+}
+
+fn stats() -> Vec<(&'static str, Value)> {
+    let mut fields = vec![("queue", text())];
+    fields.extend(counts());
+    fields.push(("max_depth", or_null(int())));
     fields
 }
 
@@ -130,6 +137,7 @@ fn queue_fields() -> Vec<(&'static str, Value)> {
 pub(super) fn queue_set() -> Value {
     let mut fields = queue_fields();
     fields.extend([
+        ("max_depth", or_null(int())),
         ("fair_by", or_null(text())),
         ("weights", weights()),
         ("set_by", or_null(text())),
@@ -139,7 +147,12 @@ pub(super) fn queue_set() -> Value {
 }
 
 pub(super) fn queue_request() -> Value {
-    object(&[("fair_by?", or_null(text())), ("weights?", weights())])
+    let depth = json!({"type": "integer", "minimum": 1, "maximum": DEPTH_MAX});
+    object(&[
+        ("fair_by?", or_null(text())),
+        ("weights?", weights()),
+        ("max_depth?", or_null(depth)),
+    ])
 }
 
 fn weights() -> Value {

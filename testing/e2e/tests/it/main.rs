@@ -17,6 +17,7 @@ mod access;
 mod affinity;
 mod bad_input;
 mod bench;
+mod bounds;
 mod connections;
 mod containment;
 mod damaged_store;

@@ -78,7 +78,7 @@ async fn keyed(api: &Api, path: &str, key: &str, body: &Value) -> Reply {
     if !key.is_empty() {
         request = request.header("idempotency-key", key);
     }
-    api.send(request.body(Body::from(body.to_string())).unwrap()).await
+    api.send(request.body(Body::from(body.to_string())).expect("a request")).await
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! How full bounded queues are.
 //!
 //! A batch that stores jobs in a bounded queue locks the queue's row and then sums up what the
-//! tallies count, both in one message: nobody else stores jobs in the queue that could be refused
+//! tallies count, both in one message: no other batch stores jobs in the queue that could be refused
 //! until the batch ends, and what others have stored is committed and counted. Nothing is kept
 //! beside the tallies, so whatever moves jobs, on whichever server, needs no lock and cannot forget
 //! to count.

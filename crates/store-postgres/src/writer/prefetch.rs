@@ -33,8 +33,16 @@ struct Prefetch {
     counted: Vec<Uuid>,
     /// Whether jobs take unique keys.
     unique: bool,
-    /// Whether queues are bounded that were not.
-    bounds: bool,
+    others: Others,
+}
+
+/// What other servers do while the batch is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Others {
+    #[default]
+    GoOn,
+    /// They must not store jobs in queues that the batch bounds.
+    Wait,
 }
 
 impl Prefetch {
@@ -62,7 +70,9 @@ impl Prefetch {
     }
 
     fn add(&mut self, command: &Command) {
-        self.bounds |= bounds_queues(command);
+        if bounds_queues(command) {
+            self.others = Others::Wait;
+        }
         match command {
             Command::Enqueue(job) => self.store(job),
             Command::EnqueueAll(jobs) => jobs.iter().for_each(|job| self.store(job)),
@@ -139,7 +149,7 @@ impl Tx<'_> {
             self.context.now = self.time.at_least(now);
         }
         if server_time.is_some() && !reads {
-            self.note_bounded(batch, need.bounds);
+            self.note_bounded(batch, need.others == Others::Wait);
             return Ok(());
         }
         let mut statements =
@@ -151,7 +161,7 @@ impl Tx<'_> {
         if asks && let Some(rows) = found.pop() {
             self.learn_bounds(&rows)?;
         }
-        self.note_bounded(batch, need.bounds);
+        self.note_bounded(batch, need.others == Others::Wait);
         if let (None, Some(now)) = (clock, self.opening.server_time) {
             self.context.now = self.time.at_least(now);
         }
@@ -172,7 +182,7 @@ impl Tx<'_> {
         let known = self.known_bounds.as_ref().filter(|_| !need.new.is_empty());
         let known = known.map(|known| known.number);
         let mut statements = vec![(Take::Nothing, Statement::plain("begin"))];
-        if need.bounds {
+        if need.others == Others::Wait {
             // Before anything else is locked: this waits for all others.
             let alone = Statement::new("select pg_advisory_xact_lock($1)", values![LOCK]);
             statements.push((Take::Nothing, alone));

@@ -7,10 +7,12 @@ use std::time::Duration;
 use outlast_cluster::Database;
 use outlast_core::id::JobId;
 use outlast_core::job::State;
+use outlast_core::queue::{Change, QueueChange};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::arrival::{Arrival, ArrivalState, ArrivedJob, EnqueueArrived, EnqueuedArrived};
-use outlast_store::command::{First, NewJob, Payload};
+use outlast_store::command::{First, NewJob, Payload, SetQueue};
 use outlast_store::event::{EventName, EventQuery};
+use outlast_store::reply::EnqueueRefusal;
 use outlast_store::signal::{Heard, Signal};
 use outlast_store::{Command, Reply, Store as _};
 use outlast_store_postgres::{OpenError, Options, PostgresSource};
@@ -75,6 +77,29 @@ pub(crate) async fn enqueue_both_ways(url: &str) -> (Vec<&'static str>, Vec<Stri
 
 fn ids(done: &EnqueuedArrived) -> Vec<JobId> {
     done.jobs.iter().map(|job| job.id).collect()
+}
+
+/// A program's transaction has decided that the job is there.
+#[test]
+fn job_that_a_program_stored_is_taken_into_a_full_queue_and_counts() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (server, program) = (Server::open(&database.url).await, sql(&database.url).await);
+        let max_depth = Change::Set(1);
+        let change = QueueChange { max_depth, ..QueueChange::default() };
+        let (queue, by) = ("default".to_owned(), "operator".to_owned());
+        server.one(Command::SetQueue(Box::new(SetQueue { queue, change, by }))).await;
+        let stored = put(&program, "'work'").await.unwrap();
+        // It does not count until a server has taken it in.
+        assert!(matches!(server.one(enqueue(job())).await, Reply::Enqueued(Ok(_))));
+        assert_eq!(ids(&taken(&server, 10).await), [stored]);
+        let refused = server.one(enqueue(job())).await;
+        let Reply::Enqueued(Err(EnqueueRefusal::QueueFull { depth, .. })) = refused else {
+            panic!("not refused: {refused:?}");
+        };
+        assert_eq!((depth.jobs, depth.max), (2, 1));
+        check_places(&program).await;
+    });
 }
 
 async fn some_wait(server: &Server) -> bool {

@@ -274,7 +274,7 @@ fn server_that_was_forgotten_asks_again() {
     });
 }
 
-/// What a server has counted that is gone counts once, whoever has it.
+/// What a server has counted that is gone counts once, at whichever server.
 #[test]
 fn counts_that_pass_from_server_to_server_within_a_batch_count_once() {
     let database = Database::new().unwrap();

@@ -144,6 +144,11 @@ fn what_is_durable_is_so_across_a_move() {
     conformance::check(&Moving::new(), &conformance::durable::cases());
 }
 
+#[test]
+fn bounded_queues_are_so_across_a_move() {
+    conformance::check(&Moving::new(), &conformance::depth::cases());
+}
+
 /// A store that ends after some writes, before or after they are committed.
 struct Failing<T> {
     target: T,

@@ -350,8 +350,6 @@ fn about_the_rest() -> BoxedStrategy<Wish> {
         3 => (1..6_i64, 0..2000_u64, 1..4_u32)
             .prop_map(|(class, ago, limit)| Wish::Strand { class, ago, limit }),
         1 => (0..2_u8, any::<bool>()).prop_map(|(queue, paused)| Wish::Queue { queue, paused }),
-        2 => (0..2_u8, option::weighted(0.6, 1..6_u32))
-            .prop_map(|(queue, max)| Wish::Bound { queue, max }),
         2 => (0..3_u8, option::weighted(0.8, 0..1500_u64))
             .prop_map(|(server, hold)| Wish::Leadership { server, hold }),
         2 => (-1..3000_i64, 1..4_u32, any::<u8>()).prop_map(|(ago, limit, n)| {
@@ -385,11 +383,19 @@ fn about_limits() -> BoxedStrategy<Wish> {
         .boxed()
 }
 
+fn about_bounds() -> BoxedStrategy<Wish> {
+    (0..2_u8, option::weighted(0.7, 1..6_u32))
+        .prop_map(|(queue, max)| Wish::Bound { queue, max })
+        .boxed()
+}
+
 fn steps(limits: Limited) -> impl Strategy<Value = Step> {
     let wait = prop_oneof![3 => Just(0_u32), 3 => 1..100_u32, 2 => 100..1200_u32];
     let rest = match limits {
         Limited::No => about_the_rest(),
-        Limited::Yes => prop_oneof![23 => about_the_rest(), 1 => about_limits()].boxed(),
+        Limited::Yes => {
+            prop_oneof![22 => about_the_rest(), 1 => about_limits(), 2 => about_bounds()].boxed()
+        }
     };
     let wish = prop_oneof![5 => about_jobs(), 4 => about_workers(), 3 => rest];
     (wait, vec(wish, 1..5), any::<u8>(), filters()).prop_map(|(wait, wishes, n, query)| Step {
@@ -400,7 +406,7 @@ fn steps(limits: Limited) -> impl Strategy<Value = Step> {
     })
 }
 
-/// Whether a script sets limits. What these count is not moved with a store.
+/// Whether a script sets limits and bounds. What limits count is not moved with a store.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Limited {
     No,

@@ -13,8 +13,8 @@
 //!
 //! - [`loaded`]: jobs and workers as a backend reads them
 //! - [`step`]: a decision becomes rows, counts, events and the reply
-//! - [`limit`]: which claimable jobs limits let start; [`front`], [`walk`]: among which of them a
-//!   claim looks; [`fair`]: whose turn it is
+//! - [`limit`]: which claimable jobs limits let start; [`gate_changes`]: what a batch changes of what
+//!   they count; [`front`], [`walk`]: among which jobs a claim looks; [`fair`]: whose turn it is
 //! - [`depth`]: which requests a bounded queue has room for
 //! - [`enqueue`], [`unique`], [`claim`], [`report`], [`order`], [`queue`], [`sweep`], [`worker`]: the
 //!   commands
@@ -24,6 +24,7 @@ pub mod depth;
 pub mod enqueue;
 pub mod fair;
 pub mod front;
+pub mod gate_changes;
 pub mod limit;
 pub mod loaded;
 pub mod order;
@@ -39,7 +40,7 @@ use std::borrow::Cow;
 
 use outlast_core::job::{EventKind, Transition};
 
-use crate::apply::limit::GateChanges;
+use crate::apply::gate_changes::GateChanges;
 use crate::command::EndDetail;
 use crate::event::Event;
 use crate::tally::Changes;

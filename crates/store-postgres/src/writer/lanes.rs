@@ -1,6 +1,7 @@
 //! Claims of jobs that limits may hold back: their lanes, and the gates that they pass.
 //!
-//! Such a claim takes three round trips, and two more for each further page of lanes:
+//! Where the first look ([`super::front`]) finds too few, three more round trips follow, and two for
+//! each further page of lanes:
 //!
 //! ```text
 //! lanes, and the version of the limits ─▶ lock their gates, read what these count; heads of lanes
@@ -16,8 +17,9 @@ use std::collections::{BTreeMap, HashMap};
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
 use outlast_store::apply::front::FoundBy;
+use outlast_store::apply::gate_changes::GateChanges;
 use outlast_store::apply::limit::{
-    Chosen, GateChanges, Head, Lane, LaneGate, Left, Limits, Terms, heads_of_each,
+    Chosen, Head, Lane, LaneGate, Left, Limits, Terms, heads_of_each,
 };
 use outlast_store::apply::walk::{FRONT_JOBS, Stretch, Walk, front_lanes};
 use outlast_store::codec;

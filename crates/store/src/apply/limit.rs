@@ -3,7 +3,7 @@
 //! A lane is what limits tell apart: the jobs of a class that have the same keys. All jobs of a
 //! lane pass the same gates, so a lane whose gate is shut is left out as a whole.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use outlast_core::gate::{Gate, Rate, Shut, admit};
@@ -13,6 +13,7 @@ use outlast_core::queue::{Fair, QueueSettings};
 use outlast_core::time::Timestamp;
 
 use super::fair::{Share, Turns};
+use super::gate_changes::GateChanges;
 use crate::command::{ClassId, ClassKey};
 use crate::limit::{LimitChange, LimitRecord, LimitRefusal, RemoveLimit, SetLimit};
 use crate::queue::QueueRecord;
@@ -364,65 +365,6 @@ impl Chosen {
             }
         }
         left
-    }
-}
-
-/// By how much a batch changes what gates count.
-#[derive(Clone, Debug, Default)]
-pub struct GateChanges {
-    held: BTreeMap<GateId, i64>,
-    /// Those that count an attempt less.
-    released: BTreeSet<GateId>,
-}
-
-impl GateChanges {
-    /// An attempt was claimed.
-    pub fn charge(&mut self, gates: &[GateId]) {
-        for gate in gates {
-            *self.held.entry(*gate).or_default() += 1;
-        }
-    }
-
-    /// An attempt that was charged to these has ended.
-    pub fn release(&mut self, gates: &[GateId]) {
-        for gate in gates {
-            *self.held.entry(*gate).or_default() -= 1;
-            self.released.insert(*gate);
-        }
-    }
-
-    /// What was counted elsewhere is counted here from now on.
-    pub fn taken_over(&mut self, gate: GateId, held: i64) {
-        *self.held.entry(gate).or_default() += held;
-    }
-
-    /// Returns the gates that counted an attempt which ended.
-    #[must_use]
-    pub const fn released(&self) -> &BTreeSet<GateId> {
-        &self.released
-    }
-
-    /// Whether an attempt ended that gates counted.
-    #[must_use]
-    pub fn freed(&self) -> bool {
-        !self.released.is_empty()
-    }
-
-    /// Forgets what was noted.
-    pub fn clear(&mut self) {
-        *self = Self::default();
-    }
-
-    /// Takes the changes, by gate.
-    pub fn take(&mut self) -> Vec<(GateId, i64)> {
-        let all = std::mem::take(&mut self.held);
-        all.into_iter().filter(|(_, by)| *by != 0).collect()
-    }
-
-    /// Returns by how much the batch changes what a gate counts.
-    #[must_use]
-    pub fn of(&self, gate: GateId) -> i64 {
-        self.held.get(&gate).copied().unwrap_or(0)
     }
 }
 

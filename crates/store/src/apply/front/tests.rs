@@ -5,7 +5,8 @@ use outlast_core::limit::{Limit, LimitName, Scope};
 
 use super::*;
 use crate::apply::fair::Shares;
-use crate::apply::limit::{GateChanges, Gates};
+use crate::apply::gate_changes::GateChanges;
+use crate::apply::limit::Gates;
 use crate::command::{ClassKey, Route};
 
 const CLASS: ClassId = ClassId(1);

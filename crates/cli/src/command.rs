@@ -25,6 +25,7 @@ pub(crate) mod packs;
 pub(crate) mod queues;
 pub(crate) mod restore;
 pub(crate) mod run;
+mod search;
 pub(crate) mod server;
 mod store;
 pub(crate) mod token;

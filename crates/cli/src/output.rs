@@ -72,6 +72,11 @@ pub(crate) fn say_if_empty(format: Format, items: &[Value], words: &str) {
     }
 }
 
+/// Returns what an answer of the API is about, without its envelope.
+pub(crate) fn data(answer: Value) -> Value {
+    answer.get("data").cloned().unwrap_or(answer)
+}
+
 /// Prints one object: as JSON, or as `table` words it.
 pub(crate) fn print_one<F>(format: Format, item: &Value, table: F) -> Result<(), Failure>
 where

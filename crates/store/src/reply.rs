@@ -9,6 +9,7 @@ use outlast_core::queue::QueueRefusal;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
 
+use crate::apply::limit::Left;
 use crate::arrival::EnqueuedArrived;
 use crate::idempotency::{EnqueueOnceRefusal, EnqueuedOnce};
 use crate::job::{ClassId, ClassKey};
@@ -121,6 +122,13 @@ impl Claims {
     #[must_use]
     pub fn all(jobs: Vec<Claimed>) -> Self {
         Self { jobs, ..Self::default() }
+    }
+
+    /// Notes what limits leave of the classes.
+    pub fn leave(&mut self, left: Left) {
+        self.passed_over.extend(left.again);
+        self.blocked.extend(left.blocked);
+        self.kept.extend(left.kept);
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) async fn run(command: Command, environment: &Environment) -> Result<E
         Command::Show(args) => {
             let client = args.target.client(environment)?;
             let answer = client.get(&["api", "v1", "actions", &args.action], &[]).await?;
-            let action = answer.get("data").cloned().unwrap_or(answer);
+            let action = output::data(answer);
             output::print_one(args.target.output, &action, page)?;
         }
     }

@@ -6,10 +6,11 @@ use clap::Args as ClapArgs;
 use clap::builder::NonEmptyStringValueParser;
 use outlast_cli_core::client::{Client, Query};
 use outlast_cli_core::exit::{Exit, Failure};
-use outlast_cli_core::output::{Column, at, escape, say, text_at};
+use outlast_cli_core::output::{Column, at, escape, text_at};
 use serde_json::Value;
 
 use super::{Target, field_flags, job_id, workers};
+use crate::command::search;
 use crate::config::Environment;
 use crate::output::{self, Format};
 
@@ -74,10 +75,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
         let (events, goes_on) = pages(&client, &path, &filters, (args.after, args.limit)).await?;
         output::print_list(args.target.output, &events, COLUMNS)?;
         if let Some(cursor) = goes_on {
-            let found = events.len();
-            say(&format!(
-                "{found} found so far, and none for long; --after {cursor} searches on\n"
-            ));
+            search::say_goes_on(events.len(), "--after", &cursor);
         } else {
             output::say_if_empty(args.target.output, &events, "no event matches");
         }
@@ -85,9 +83,6 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     }
     follow(&client, &path, &filters, (args.after, args.target.output)).await
 }
-
-/// Most pages without an event before a search ends. A page looks at thousands of events.
-const EMPTY_MAX: u32 = 20;
 
 /// Reads events until there are `limit` or no more. Returns also where to search on if there
 /// was none for long.
@@ -99,7 +94,7 @@ async fn pages(
 ) -> Result<(Vec<Value>, Option<String>), Failure> {
     let mut events = Vec::new();
     let mut empty = 0;
-    while empty < EMPTY_MAX {
+    while empty < search::EMPTY_MAX {
         let missing = limit.saturating_sub(u32::try_from(events.len()).unwrap_or(u32::MAX));
         if missing == 0 {
             return Ok((events, None));

@@ -173,7 +173,7 @@ impl<'a> Follow<'a> {
     /// One look: the job first, so that output printed before its end is not missed.
     async fn turn(&mut self) -> Result<(Value, bool), Failure> {
         let answer = self.client.get(&["api", "v1", "executions", self.id], &[]).await?;
-        let job = answer.get("data").cloned().unwrap_or(answer);
+        let job = output::data(answer);
         self.has_seen(&job);
         let printed = self.print_new().await?;
         Ok((job, printed))

@@ -15,6 +15,7 @@ use super::batch::Batch;
 use super::follow::{Follow, LogSink};
 use super::job_id;
 use super::{Target, field_flags, queues, workers};
+use crate::command::search;
 use crate::config::Environment;
 use crate::output::{self, Format};
 
@@ -193,8 +194,8 @@ async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
         say(&format!("{}\n", nothing(&client, &args.filter).await));
     }
     if found.more && found.is_short {
-        let (shown, at) = (found.items.len(), found.cursor.unwrap_or_default());
-        say(&format!("{shown} found so far, and none for long; --cursor {at} searches on\n"));
+        let cursor = found.cursor.unwrap_or_default();
+        search::say_goes_on(found.items.len(), "--cursor", &cursor);
     } else if found.more {
         let total = found.total.map_or_else(|| "more".to_owned(), |total| total.to_string());
         let shown = found.items.len();
@@ -213,9 +214,6 @@ async fn nothing(client: &Client, filter: &Filter) -> String {
     }
     if filter.is_empty() { "there are no jobs" } else { "no job matches" }.to_owned()
 }
-
-/// Most empty pages in a row before a search ends. A page looks at thousands of jobs.
-const EMPTY_MAX: u32 = 20;
 
 /// Items of a paginated list.
 #[derive(Debug)]
@@ -252,7 +250,7 @@ async fn pages(
         // What is far apart comes in short pages, or empty ones.
         empty = if items.is_empty() { empty + 1 } else { 0 };
         found.more = cursor.is_some();
-        if empty >= EMPTY_MAX {
+        if empty >= search::EMPTY_MAX {
             found.is_short = true;
             break;
         }
@@ -322,7 +320,7 @@ impl OrderSender<'_> {
         let path = ["api", "v1", "executions", id, self.verb];
         let query = [("if_status", if_status.map(ToOwned::to_owned))];
         let answer = self.client.post_if(&path, &query).await?;
-        Ok(answer.get("data").cloned().unwrap_or(answer))
+        Ok(output::data(answer))
     }
 
     fn take(&mut self, id: &str, answer: Result<Value, Failure>) -> bool {

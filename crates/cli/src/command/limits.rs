@@ -135,7 +135,7 @@ async fn remove(args: &One, environment: &Environment) -> Result<Exit, Failure> 
     let answer = client.delete(&path(&args.name)).await;
     let answer = answer.map_err(|failure| field_flags::in_flags(failure, FLAGS))?;
     if args.target.format() != Format::Table {
-        let answer = answer.get("data").cloned().unwrap_or(answer);
+        let answer = output::data(answer);
         output::print_one(args.target.format(), &answer, Value::to_string)?;
     }
     say(&format!("limit {} removed\n", args.name));
@@ -148,7 +148,7 @@ fn path(name: &str) -> [&str; 4] {
 }
 
 fn print(format: Format, answer: Value) -> Result<Exit, Failure> {
-    let limit = answer.get("data").cloned().unwrap_or(answer);
+    let limit = output::data(answer);
     output::print_one(format, &limit, page)?;
     Ok(Exit::Ok)
 }

@@ -179,7 +179,7 @@ async fn set(args: &Set, environment: &Environment) -> Result<Exit, Failure> {
 }
 
 fn print(target: &Target, answer: Value) -> Result<Exit, Failure> {
-    let queue = answer.get("data").cloned().unwrap_or(answer);
+    let queue = output::data(answer);
     output::print_one(target.output, &queue, page)?;
     Ok(Exit::Ok)
 }

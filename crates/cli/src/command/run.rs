@@ -101,7 +101,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
         field_flags::in_flags(failure.in_flags(&[("delay", delay)]), field_flags::NEW_JOB)
     })?;
     let is_old = answer.get("deduplicated").is_some();
-    let job = answer.get("data").cloned().unwrap_or(answer);
+    let job = output::data(answer);
     if is_old {
         say(&format!("job {} was there before; no other was enqueued\n", text_at(&job, "id")));
     }

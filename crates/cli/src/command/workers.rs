@@ -96,7 +96,7 @@ async fn show(args: &One, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
     let id = resolve(&client, &args.worker).await?;
     let answer = client.get(&["api", "v1", "workers", &id], &[]).await?;
-    let worker = answer.get("data").cloned().unwrap_or(answer);
+    let worker = output::data(answer);
     output::print_one(args.target.output, &worker, page)?;
     Ok(Exit::Ok)
 }
@@ -106,7 +106,7 @@ async fn forget(args: &One, environment: &Environment) -> Result<Exit, Failure> 
     let id = resolve(&client, &args.worker).await?;
     let answer = client.delete(&["api", "v1", "workers", &id]).await?;
     if args.target.format() != Format::Table {
-        let answer = answer.get("data").cloned().unwrap_or(answer);
+        let answer = output::data(answer);
         output::print_one(args.target.format(), &answer, Value::to_string)?;
     }
     say(&format!("worker {id} removed\n"));

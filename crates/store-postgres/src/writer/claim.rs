@@ -346,9 +346,7 @@ impl Tx<'_> {
             if let Some(Ok(claims)) = outcomes.get_mut(*nth) {
                 claims.jobs = jobs;
                 if wanted(claim, &claims.jobs) > 0 {
-                    claims.passed_over.clone_from(&taken.passed_over);
-                    claims.blocked.clone_from(&taken.blocked);
-                    claims.kept.clone_from(&taken.kept);
+                    claims.leave(taken.left.clone());
                 }
             }
         }
@@ -507,9 +505,7 @@ impl Tx<'_> {
         }
         let taken = self.take_by_limits(classes, wanted, claim.is_prefetch).await?;
         claims.jobs.extend(self.hold_all(claim, &taken.rows, &taken.lanes).await?);
-        claims.passed_over.extend(taken.passed_over);
-        claims.blocked.extend(taken.blocked);
-        claims.kept.extend(taken.kept);
+        claims.leave(taken.left);
         Ok(())
     }
 

@@ -29,7 +29,7 @@ use crate::failure::Failure;
 use crate::row::get;
 use crate::writer::Tx;
 
-/// The bounded queues, and the number that says so.
+/// The bounded queues, and the number that changes when another queue gets a bound.
 const BOUNDED: &str = "select b.bounds,
          (select array_agg(q.name) from queue q
           where q.settings::jsonb -> 'max_depth' is not null)

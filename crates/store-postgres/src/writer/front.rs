@@ -61,7 +61,7 @@ impl Tx<'_> {
         let by = plan.walk_is();
         let Some(mut front) = self.read_front(plan).await? else {
             // Someone is changing the limits.
-            taken.passed_over.extend(classes);
+            taken.left.again.extend(classes);
             return Ok((Vec::new(), by));
         };
         while taken.rows.len() < max {
@@ -74,13 +74,8 @@ impl Tx<'_> {
             front.satisfied(self.lane_cache, classes);
             return Ok((Vec::new(), by));
         }
-        let beyond = front.partial();
-        taken.add(front.left());
-        if is_prefetch {
-            // It is not worth a long way.
-            taken.kept.extend(beyond);
-            return Ok((Vec::new(), by));
-        }
+        let (left, beyond) = front.end(is_prefetch);
+        taken.left.append(left);
         Ok((beyond, by))
     }
 
@@ -128,6 +123,9 @@ impl Tx<'_> {
 
     /// Reads what is planned; returns `None` while the limits are being changed.
     async fn read_front(&mut self, plan: Plan) -> Result<Option<Front>, Failure> {
+        if plan.first.is_empty() {
+            return Ok(Some(Front::new(plan, Vec::new(), self.lane_cache)));
+        }
         let now = self.context.now.0;
         let number = |most: usize| i64::try_from(most).unwrap_or(i64::MAX);
         let first = plan.first.iter().map(|(class, most)| (class.0, number(*most)));

@@ -24,7 +24,6 @@ use outlast_store::apply::limit::{
 use outlast_store::apply::walk::{FRONT_JOBS, Stretch, Walk, front_lanes};
 use outlast_store::codec;
 use outlast_store::command::ClassId;
-use outlast_store::reply::Blocked;
 use tokio_postgres::Row;
 
 use crate::connection::{Statement, values};
@@ -144,22 +143,10 @@ pub(super) struct TakenByLimits {
     pub(super) rows: Vec<Row>,
     /// The lane of each that passed gates, by the job's number.
     pub(super) lanes: HashMap<i64, Lane>,
-    /// Classes that are worth another look soon.
-    pub(super) passed_over: Vec<ClassId>,
-    /// Classes whose jobs wait for a limit.
-    pub(super) blocked: Vec<Blocked>,
-    /// Classes that may have jobs for workers with free slots.
-    pub(super) kept: Vec<ClassId>,
+    /// What is left in the classes if these are fewer than were asked for.
+    pub(super) left: Left,
     /// What gates count more once these jobs are in flight.
     pub(super) charged: GateChanges,
-}
-
-impl TakenByLimits {
-    pub(super) fn add(&mut self, left: Left) {
-        self.passed_over.extend(left.again);
-        self.blocked.extend(left.blocked);
-        self.kept.extend(left.kept);
-    }
 }
 
 /// A claim's classes, and its way through their lanes.
@@ -187,12 +174,10 @@ impl Tx<'_> {
             self.take_beyond((&beyond, max), (is_prefetch, by), &mut taken).await?;
         }
         if taken.rows.len() >= max {
-            taken.passed_over.clear();
-            taken.blocked.clear();
-            taken.kept.clear();
+            taken.left = Left::default();
         }
-        taken.passed_over.sort_unstable();
-        taken.passed_over.dedup();
+        taken.left.again.sort_unstable();
+        taken.left.again.dedup();
         Ok(taken)
     }
 
@@ -206,7 +191,7 @@ impl Tx<'_> {
         let mut look = self.look(classes, max.saturating_sub(taken.rows.len())).await?;
         let Some([mut lanes, mut rest]) = self.first_lanes(&mut look).await? else {
             // Someone is changing the limits.
-            taken.passed_over.extend(classes);
+            taken.left.again.extend(classes);
             return Ok(());
         };
         if lanes.is_empty() {
@@ -226,7 +211,7 @@ impl Tx<'_> {
             self.lane_cache.note(&lanes, &chosen, self.context.now, by);
             self.keep_starts(&lanes);
             if each < still {
-                taken.passed_over.extend(chosen.exhausted(&lanes, each));
+                taken.left.again.extend(chosen.exhausted(&lanes, each));
             }
             stops.extend(chosen.stops);
             looked.append(&mut lanes);
@@ -238,8 +223,7 @@ impl Tx<'_> {
                 false => std::mem::take(&mut rest),
             };
         }
-        let chosen = Chosen { stops, ..Chosen::default() };
-        taken.add(chosen.left(&looked, |class| !look.walk.is_done_with(class)));
+        taken.left.append(Left::of(&looked, &stops, |class| !look.walk.is_done_with(class)));
         Ok(())
     }
 
@@ -492,14 +476,14 @@ impl Tx<'_> {
             taken.rows.push(row);
         }
         // Others have locked the rest, or these have other keys than their lane.
-        taken.passed_over.extend(of.values().map(|lane| lane.class));
+        taken.left.again.extend(of.values().map(|lane| lane.class));
         of.values().for_each(|lane| self.lane_cache.forget(lane));
         let missed: Vec<i64> = of.into_keys().collect();
         if !missed.is_empty() {
             chosen.missed();
         }
         short.retain(|_, count| *count > 0);
-        taken.passed_over.extend(short.keys());
+        taken.left.again.extend(short.keys());
         self.take_instead(lanes, short.values().sum(), taken).await?;
         Ok(missed)
     }

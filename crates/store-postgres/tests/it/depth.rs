@@ -84,7 +84,7 @@ fn several_servers_fill_a_queue_to_its_bound_and_not_further() {
     });
 }
 
-/// Claims jobs of the queue and ends them, until told to stop; returns how many.
+/// Claims jobs of the queue and ends them, until `stop` is set; returns how many.
 async fn consume(server: &Server, stop: &AtomicBool) -> usize {
     let worker = server.worker().await;
     let mut ended = 0;
@@ -230,13 +230,6 @@ fn bound_waits_for_batches_that_are_under_way() {
     });
 }
 
-/// Applies commands; returns how many statements that took.
-async fn statements_of(server: &Server, commands: Vec<Command>) -> u64 {
-    let before = server.store.statements_sent().await;
-    server.try_apply(commands).await.unwrap();
-    server.store.statements_sent().await - before
-}
-
 #[test]
 fn queues_without_a_bound_pay_nothing_for_those_that_have_one() {
     let database = Database::new().unwrap();
@@ -247,10 +240,10 @@ fn queues_without_a_bound_pay_nothing_for_those_that_have_one() {
         let server = Server::with(&database.url, &options).await;
         server.one(bound("default", 1000)).await;
         server.one(enqueue(in_queue("other"))).await;
-        assert_eq!(statements_of(&server, vec![enqueue(in_queue("other"))]).await, 1);
+        assert_eq!(server.statements_of(vec![enqueue(in_queue("other"))]).await, 1);
         server.one(enqueue(job())).await;
         // Opening and its answer; the queue's row, its jobs, known ids; rows, counts, commit.
-        assert_eq!(statements_of(&server, vec![enqueue(job())]).await, 8);
+        assert_eq!(server.statements_of(vec![enqueue(job())]).await, 8);
     });
 }
 

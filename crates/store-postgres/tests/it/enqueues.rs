@@ -27,13 +27,6 @@ fn of_type(job_type: &str) -> NewJob {
     job
 }
 
-/// Applies commands; returns how many statements that took.
-async fn statements_of(server: &Server, commands: Vec<Command>) -> u64 {
-    let before = server.store.statements_sent().await;
-    server.try_apply(commands).await.unwrap();
-    server.store.statements_sent().await - before
-}
-
 /// It was six: each has a message and an answer of its own.
 #[test]
 fn batch_of_claimable_jobs_is_one_statement() {
@@ -42,15 +35,15 @@ fn batch_of_claimable_jobs_is_one_statement() {
         let (server, clock) = open(&database).await;
         let both = || vec![enqueue(of_type("a")), enqueue(of_type("b")), enqueue(of_type("a"))];
         // The classes are made.
-        assert!(statements_of(&server, both()).await > 5);
-        assert_eq!(statements_of(&server, vec![enqueue(of_type("a"))]).await, 1);
-        assert_eq!(statements_of(&server, both()).await, 1);
+        assert!(server.statements_of(both()).await > 5);
+        assert_eq!(server.statements_of(vec![enqueue(of_type("a"))]).await, 1);
+        assert_eq!(server.statements_of(both()).await, 1);
         let several = (0..2_000).map(|n| of_type(if n % 2 == 0 { "a" } else { "b" })).collect();
-        assert_eq!(statements_of(&server, vec![Command::EnqueueAll(several)]).await, 1);
+        assert_eq!(server.statements_of(vec![Command::EnqueueAll(several)]).await, 1);
         // Opening and its answer, rows, counts with events, commit.
         let mut expiring = of_type("a");
         expiring.rules.expires_at = Some(clock.now().after(Span(60_000)));
-        assert_eq!(statements_of(&server, vec![enqueue(expiring)]).await, 5);
+        assert_eq!(server.statements_of(vec![enqueue(expiring)]).await, 5);
         let client = sql(&database.url).await;
         check_places(&client).await;
         let logged = "select count(*) from event where type = 'job.enqueued'";
@@ -76,10 +69,10 @@ fn batch_of_claimable_jobs_with_keys_is_one_statement_too() {
         };
         let both = || vec![enqueue(keyed(1)), enqueue(of_type("a"))];
         // The classes are made.
-        assert!(statements_of(&server, both()).await > 5);
-        assert_eq!(statements_of(&server, both()).await, 1);
+        assert!(server.statements_of(both()).await > 5);
+        assert_eq!(server.statements_of(both()).await, 1);
         let several = (0..1_000).map(keyed).collect();
-        assert_eq!(statements_of(&server, vec![Command::EnqueueAll(several)]).await, 1);
+        assert_eq!(server.statements_of(vec![Command::EnqueueAll(several)]).await, 1);
         let client = sql(&database.url).await;
         check_places(&client).await;
         let stored = "select count(*) from ready r join job_row j using (seq)
@@ -119,7 +112,7 @@ fn jobs_that_are_stored_already_are_refused_and_the_others_are_stored_once() {
         let client = sql(&database.url).await;
         assert_eq!(number(&client, "select count(*) from job_row").await, 4);
         check_places(&client).await;
-        assert_eq!(statements_of(&server, vec![enqueue(job())]).await, 1);
+        assert_eq!(server.statements_of(vec![enqueue(job())]).await, 1);
     });
 }
 
@@ -148,7 +141,7 @@ fn batch_that_its_row_refuses_stores_nothing() {
         assert_eq!(number(&client, "select count(*) from job_row").await, 3);
         let lanes = "select count(distinct lane) from event_batch";
         assert_eq!(number(&client, lanes).await, 2, "a new lane");
-        assert_eq!(statements_of(&server, vec![enqueue(job())]).await, 1);
+        assert_eq!(server.statements_of(vec![enqueue(job())]).await, 1);
         check_places(&client).await;
     });
 }

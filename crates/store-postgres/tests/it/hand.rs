@@ -119,6 +119,13 @@ impl Server {
         Self { store, id: new_id(), batches: AtomicU64::new(0) }
     }
 
+    /// Applies commands; returns how many statements that took.
+    pub(crate) async fn statements_of(&self, commands: Vec<Command>) -> u64 {
+        let before = self.store.statements_sent().await;
+        self.try_apply(commands).await.unwrap();
+        self.store.statements_sent().await - before
+    }
+
     pub(crate) async fn try_apply(&self, commands: Vec<Command>) -> Result<Applied, StoreError> {
         let n = self.batches.fetch_add(1, Ordering::Relaxed) + 1;
         let id = BatchId { server: self.id, n };

@@ -12,7 +12,6 @@ use rusqlite::Row;
 use crate::row::failed;
 use crate::writer::Tx;
 use crate::writer::claim::HeadRow;
-use crate::writer::limit::add_left;
 
 /// The jobs that the first look has read.
 #[derive(Default)]
@@ -59,13 +58,8 @@ impl Tx<'_> {
             front.satisfied(self.lane_cache, classes);
             return Ok((Vec::new(), by));
         }
-        let beyond = front.partial();
-        add_left(claims, front.left());
-        if claim.is_prefetch {
-            // It is not worth a long way.
-            claims.kept.extend(beyond);
-            return Ok((Vec::new(), by));
-        }
+        let (left, beyond) = front.end(claim.is_prefetch);
+        claims.leave(left);
         Ok((beyond, by))
     }
 

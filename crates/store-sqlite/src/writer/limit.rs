@@ -75,8 +75,7 @@ impl Tx<'_> {
             }
             lanes = self.next_lanes(&mut walk)?;
         }
-        let chosen = Chosen { stops, ..Chosen::default() };
-        add_left(claims, chosen.left(&looked, |class| !walk.is_done_with(class)));
+        claims.leave(Left::of(&looked, &stops, |class| !walk.is_done_with(class)));
         Ok(())
     }
 
@@ -354,11 +353,4 @@ impl Tx<'_> {
         *self.limits = load(self.db)?;
         Ok(())
     }
-}
-
-/// Adds what a claim leaves that came back short.
-pub(super) fn add_left(claims: &mut Claims, left: Left) {
-    claims.passed_over.extend(left.again);
-    claims.blocked.extend(left.blocked);
-    claims.kept.extend(left.kept);
 }

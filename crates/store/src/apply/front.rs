@@ -158,7 +158,7 @@ impl LaneCache {
     /// Notes what became of lanes: which gates are shut, and which lanes gave jobs.
     pub fn note(&mut self, lanes: &[Lane], chosen: &Chosen, now: Timestamp, by: FoundBy) {
         self.is_uncertain = true;
-        for (gate, stop) in &chosen.shut {
+        for (gate, stop) in &chosen.stopped {
             let until = match stop {
                 Stop::Full => now.after(SHUT_FOR),
                 Stop::Until(at) => (*at).min(now.after(SHUT_FOR)),
@@ -268,8 +268,8 @@ pub struct Front {
     partial: HashSet<ClassId>,
     /// How many pages were tried.
     pages: u32,
-    /// Whether lanes are tried that are remembered as shut.
-    tries_shut: bool,
+    /// Whether lanes that are remembered as shut have their turn.
+    at_shut: bool,
     /// Whether jobs were taken that are not among the first of their class.
     took_recent: bool,
     /// Gates that stopped jobs of this claim.
@@ -314,7 +314,7 @@ impl Front {
             whole,
             partial,
             pages: 0,
-            tries_shut: false,
+            at_shut: false,
             took_recent: false,
             stopped: HashMap::new(),
             looked: Vec::new(),
@@ -332,7 +332,7 @@ impl Front {
             if !page.heads.is_empty() {
                 return Some(page);
             }
-            if std::mem::replace(&mut self.tries_shut, true) {
+            if std::mem::replace(&mut self.at_shut, true) {
                 return None;
             }
         }
@@ -351,9 +351,9 @@ impl Front {
                     self.partial.insert(row.class);
                     return None;
                 };
-                // The walk is sure to find it if it is open after all.
-                let tries_shut = self.tries_shut && !self.partial.contains(&row.class);
-                if !tries_shut && cache.is_shut(&lane.gates, terms) {
+                // The walk will find it if it is open after all.
+                let is_left = !self.at_shut || self.partial.contains(&row.class);
+                if is_left && cache.is_shut(&lane.gates, terms) {
                     return None;
                 }
                 page.lanes.push(lane.clone());
@@ -380,7 +380,7 @@ impl Front {
             // There may be others behind it that were not read.
             self.partial.extend(page.lanes.get(head.lane).map(|lane| lane.class));
         }
-        self.stopped.extend(chosen.shut.iter().copied());
+        self.stopped.extend(chosen.stopped.iter().copied());
         self.looked.extend(page.lanes);
         self.stops.extend(chosen.stops.iter().copied());
         self.drop_stopped(cache);
@@ -419,20 +419,21 @@ impl Front {
         }
     }
 
-    /// Returns the classes of which jobs are left that were not read.
+    /// Ends the look of a claim that is still short. Returns what it leaves in the classes of which
+    /// all jobs were read, and the others, through which to walk. No walk is worth it for workers
+    /// without a free slot.
     #[must_use]
-    pub fn partial(&self) -> Vec<ClassId> {
-        self.partial.iter().copied().collect()
-    }
-
-    /// As [`Chosen::left`], of the classes of which all jobs were read.
-    #[must_use]
-    pub fn left(self) -> Left {
+    pub fn end(self, is_prefetch: bool) -> (Left, Vec<ClassId>) {
         let Self { partial, looked, stops, .. } = self;
         let whole =
             looked.into_iter().zip(stops).filter(|(lane, _)| !partial.contains(&lane.class));
         let (lanes, stops): (Vec<Lane>, Vec<Option<Stop>>) = whole.unzip();
-        Chosen { stops, ..Chosen::default() }.left(&lanes, |_| false)
+        let mut left = Left::of(&lanes, &stops, |_| false);
+        let mut beyond: Vec<ClassId> = partial.into_iter().collect();
+        if is_prefetch {
+            left.kept.append(&mut beyond);
+        }
+        (left, beyond)
     }
 }
 

@@ -306,11 +306,11 @@ pub struct Chosen {
     /// For each lane, why no more of it were taken, if a gate was the reason.
     pub stops: Vec<Option<Stop>>,
     /// The gates that were the reason.
-    pub shut: Vec<(GateId, Stop)>,
+    pub stopped: Vec<(GateId, Stop)>,
 }
 
 /// What a claim leaves in its classes when it comes back short.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Left {
     /// Those that are worth another look soon.
     pub again: Vec<ClassId>,
@@ -320,37 +320,16 @@ pub struct Left {
     pub kept: Vec<ClassId>,
 }
 
-impl Chosen {
-    /// Some of the jobs could not be taken after all, so gates may have room for others instead:
-    /// nothing is known of what stops these.
-    pub fn missed(&mut self) {
-        self.stops.fill(None);
-        self.shut.clear();
-    }
-
-    /// Returns the classes of lanes of which all `each` heads that were read are chosen: there may be
-    /// more of them.
+impl Left {
+    /// Says what a claim that came back short may still find: in each lane it was stopped by this, or
+    /// by nothing. Of some classes there are more lanes than were looked at (`has_more`).
     #[must_use]
-    pub fn exhausted(&self, lanes: &[Lane], each: usize) -> Vec<ClassId> {
-        let mut counts = vec![0_usize; lanes.len()];
-        for head in &self.heads {
-            if let Some(count) = counts.get_mut(head.lane) {
-                *count += 1;
-            }
-        }
-        let full = lanes.iter().zip(counts).filter(|(_, count)| *count >= each);
-        full.map(|(lane, _)| lane.class).collect()
-    }
-
-    /// Says what a claim that came back short may still find. Of some classes there are more lanes
-    /// than were looked at (`has_more`).
-    #[must_use]
-    pub fn left(&self, lanes: &[Lane], has_more: impl Fn(ClassId) -> bool) -> Left {
+    pub fn of(lanes: &[Lane], stops: &[Option<Stop>], has_more: impl Fn(ClassId) -> bool) -> Self {
         let mut classes: BTreeMap<ClassId, Vec<Stop>> = BTreeMap::new();
-        for (lane, stop) in lanes.iter().zip(&self.stops) {
+        for (lane, stop) in lanes.iter().zip(stops) {
             classes.entry(lane.class).or_default().extend(*stop);
         }
-        let mut left = Left::default();
+        let mut left = Self::default();
         for (class, stops) in classes {
             if stops.contains(&Stop::Kept) {
                 left.kept.push(class);
@@ -365,6 +344,36 @@ impl Chosen {
             }
         }
         left
+    }
+
+    /// Adds what the claim leaves in other classes.
+    pub fn append(&mut self, mut other: Self) {
+        self.again.append(&mut other.again);
+        self.blocked.append(&mut other.blocked);
+        self.kept.append(&mut other.kept);
+    }
+}
+
+impl Chosen {
+    /// Some of the jobs could not be taken after all, so gates may have room for others instead:
+    /// nothing is known of what stops these.
+    pub fn missed(&mut self) {
+        self.stops.fill(None);
+        self.stopped.clear();
+    }
+
+    /// Returns the classes of lanes of which all `each` heads that were read are chosen: there may be
+    /// more of them.
+    #[must_use]
+    pub fn exhausted(&self, lanes: &[Lane], each: usize) -> Vec<ClassId> {
+        let mut counts = vec![0_usize; lanes.len()];
+        for head in &self.heads {
+            if let Some(count) = counts.get_mut(head.lane) {
+                *count += 1;
+            }
+        }
+        let full = lanes.iter().zip(counts).filter(|(_, count)| *count >= each);
+        full.map(|(lane, _)| lane.class).collect()
     }
 }
 
@@ -484,7 +493,7 @@ impl Gates {
     pub fn choose(&self, lanes: &[Lane], mut turns: Turns, max: usize, terms: Terms<'_>) -> Chosen {
         let mut chosen = Chosen { stops: vec![None; lanes.len()], ..Chosen::default() };
         let mut started: BTreeMap<GateId, u32> = BTreeMap::new();
-        let mut take = |head: Head, Chosen { heads, stops, shut }: &mut Chosen| {
+        let mut take = |head: Head, Chosen { heads, stops, stopped }: &mut Chosen| {
             let (Some(lane), Some(stop)) = (lanes.get(head.lane), stops.get_mut(head.lane)) else {
                 return false;
             };
@@ -494,7 +503,7 @@ impl Gates {
             let more = |gate: GateId| started.get(&gate).copied().unwrap_or(0);
             let by = self.stop(&lane.gates, more, terms);
             *stop = by.map(|(_, stop)| stop);
-            shut.extend(by);
+            stopped.extend(by);
             if stop.is_some() {
                 return false;
             }
@@ -566,4 +575,4 @@ impl Gates {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -82,7 +82,7 @@ async fn account(client: &Client, id: &str) -> Result<Account, Failure> {
     let mut status = String::new();
     for _ in 0..SETTLE_LOOKS {
         let answer = client.get(&["api", "v1", "executions", id], &[]).await?;
-        let job = answer.get("data").cloned().unwrap_or(answer);
+        let job = crate::output::data(answer);
         status = text_at(&job, "status");
         if super::super::follow::has_ended(&job) {
             break;

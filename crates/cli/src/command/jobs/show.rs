@@ -53,7 +53,7 @@ pub(super) async fn run(args: &One, environment: &Environment) -> Result<Exit, F
     let id = job_id::whole(&client, &args.id).await?;
     let path = ["api", "v1", "executions", id.as_str()];
     let answer = client.get(&path, &[]).await?;
-    let mut job = answer.get("data").cloned().unwrap_or(answer);
+    let mut job = output::data(answer);
     let path = ["api", "v1", "executions", id.as_str(), "attempts"];
     let attempts = client.get(&path, &[]).await?;
     job["attempts"] = attempts.get("data").cloned().unwrap_or(attempts);

@@ -80,7 +80,7 @@ pub(super) async fn run(
 
 async fn give(client: &Client, id: &str, verb: &str) -> Result<Value, Failure> {
     let answer = client.post(&["api", "v1", "workers", id, verb], &json!({})).await?;
-    Ok(answer.get("data").cloned().unwrap_or(answer))
+    Ok(output::data(answer))
 }
 
 async fn named_ones(
@@ -94,7 +94,7 @@ async fn named_ones(
         let answer = match resolve(client, name).await {
             Ok(id) if args.dry_run => {
                 let answer = client.get(&["api", "v1", "workers", &id], &[]).await;
-                answer.map(|answer| answer.get("data").cloned().unwrap_or(answer))
+                answer.map(output::data)
             }
             Ok(id) => give(client, &id, verb).await,
             Err(failure) => Err(failure),

@@ -127,8 +127,5 @@ fn counts(object: &mut Object<'_>, queue: &QueueStats) {
 
 /// Writes how many jobs may wait in a queue.
 pub(in crate::http) fn max_depth(object: &mut Object<'_>, max: Option<u32>) {
-    match max {
-        Some(max) => object.number("max_depth", max),
-        None => object.raw("max_depth", "null"),
-    }
+    object.raw_or_null("max_depth", max.map(|max| max.to_string()).as_deref());
 }

@@ -1,42 +1,23 @@
 use std::collections::BTreeMap;
 
 use outlast_core::keys::Keys;
-use outlast_core::limit::{Limit, LimitName, Scope};
+use outlast_core::limit::Scope;
 
 use super::*;
 use crate::apply::fair::Shares;
 use crate::apply::gate_changes::GateChanges;
 use crate::apply::limit::Gates;
-use crate::command::{ClassKey, Route};
+use crate::apply::limit::tests::{self as limits, NOW, class, limit, terms};
 
 const CLASS: ClassId = ClassId(1);
-const NOW: Timestamp = Timestamp(1_000_000);
-
-fn key() -> ClassKey {
-    ClassKey {
-        queue: "mail".into(),
-        job_type: "send".into(),
-        route: Route::Plain,
-        tenant: None,
-        isolated: false,
-        keyed: true,
-        placement: Default::default(),
-    }
-}
 
 fn per_tenant(concurrency: u32) -> Limits {
-    let limit = Limit {
-        name: LimitName::new("tenant").unwrap(),
-        scope: Scope::Key("tenant".into()),
-        concurrency: Some(concurrency),
-        rate: None,
-    };
-    [limit].into_iter().collect()
+    [limits::per_tenant(concurrency)].into_iter().collect()
 }
 
 fn lane(limits: &Limits, number: i64) -> Lane {
     let keys = BTreeMap::from([("tenant".into(), format!("t{number}"))]);
-    limits.lane((CLASS, &key()), number, Keys::new(keys).unwrap())
+    limits.lane((CLASS, &class(true)), number, Keys::new(keys).unwrap())
 }
 
 /// A memory that knows lanes 1 to `lanes`.
@@ -63,10 +44,6 @@ fn rows(lanes: &[i64]) -> Vec<FrontRow> {
 fn look(cache: &mut LaneCache, rows: Vec<FrontRow>, is_all: bool) -> Front {
     let first = HashMap::from([(CLASS, rows.len() + usize::from(is_all))]);
     Front::new(Plan { first, ..Plan::default() }, rows, cache)
-}
-
-fn terms(changes: &GateChanges) -> Terms<'_> {
-    Terms { changes, taken: None, now: NOW, is_prefetch: false }
 }
 
 /// Claims at most `wanted` jobs, while gates count this; returns their lanes.
@@ -120,7 +97,7 @@ fn memory_of_a_full_gate_hides_no_job_of_a_class_that_was_read_whole() {
     // Another server has ended the attempt.
     let mut front = look(&mut cache, rows(&[1]), true);
     assert_eq!(claim(&mut front, &mut cache, 1, &BTreeMap::new()), [1]);
-    let left = front.left();
+    let left = front.end(false).0;
     assert_eq!((left.again, left.blocked, left.kept), (vec![], vec![], vec![]));
 }
 
@@ -132,12 +109,12 @@ fn class_is_blocked_when_all_its_jobs_were_seen_and_none_may_start() {
     for _ in 0..2 {
         let mut front = look(&mut cache, rows(&[1, 2, 2]), true);
         assert_eq!(claim(&mut front, &mut cache, 2, &full), Vec::<i64>::new());
-        assert_eq!(front.left().blocked.len(), 1);
+        assert_eq!(front.end(false).0.blocked.len(), 1);
     }
     let mut front = look(&mut cache, rows(&[1, 2, 2]), false);
     assert_eq!(claim(&mut front, &mut cache, 2, &full), Vec::<i64>::new());
-    assert_eq!(front.partial(), [CLASS]);
-    assert_eq!(front.left().blocked, [], "there are more jobs than were read");
+    assert_eq!(Vec::from_iter(front.partial.iter().copied()), [CLASS]);
+    assert_eq!(front.end(false).0.blocked, [], "there are more jobs than were read");
 }
 
 #[test]
@@ -148,8 +125,8 @@ fn what_is_remembered_of_gates_ends_with_their_release_a_second_and_a_failed_bat
         cache.is_shut(&lane(&limits, 1).gates, Terms { now, ..terms(changes) })
     };
     let full = |cache: &mut LaneCache| {
-        let shut = vec![(gate, Stop::Full)];
-        cache.note(&[], &Chosen { shut, ..Chosen::default() }, NOW, FoundBy::First);
+        let stopped = vec![(gate, Stop::Full)];
+        cache.note(&[], &Chosen { stopped, ..Chosen::default() }, NOW, FoundBy::First);
         cache.committed([]);
     };
     let mut cache = cache(&limits, 1);
@@ -165,7 +142,7 @@ fn what_is_remembered_of_gates_ends_with_their_release_a_second_and_a_failed_bat
     full(&mut cache);
     cache.note(
         &[],
-        &Chosen { shut: vec![(gate, Stop::Full)], ..Chosen::default() },
+        &Chosen { stopped: vec![(gate, Stop::Full)], ..Chosen::default() },
         NOW,
         FoundBy::First,
     );
@@ -183,8 +160,8 @@ fn lanes_that_gave_jobs_are_read_while_the_first_jobs_are_not_enough() {
     let none = GateChanges::default();
     let lanes: Vec<Lane> = (1..=100).map(|number| lane(&limits, number)).collect();
     let heads = (0..100).map(|lane| Head { lane, rank: 0, seq: 0 }).collect();
-    let chosen = Chosen { heads, stops: vec![None; 100], shut: Vec::new() };
-    let key = key();
+    let chosen = Chosen { heads, stops: vec![None; 100], stopped: Vec::new() };
+    let key = class(true);
     let plan = |cache: &LaneCache, chance| cache.plan([(CLASS, &key)], 5, chance, terms(&none));
     cache.note(&lanes, &chosen, NOW, FoundBy::First);
     assert_eq!(plan(&cache, 0).recent, []);
@@ -208,19 +185,10 @@ fn lanes_that_gave_jobs_are_read_while_the_first_jobs_are_not_enough() {
 
 #[test]
 fn gate_that_stops_one_job_is_asked_once_for_all_others() {
-    let limits: Limits = ["queue", "tenant"]
-        .map(|name| Limit {
-            name: LimitName::new(name).unwrap(),
-            scope: if name == "queue" {
-                Scope::Queue("mail".into())
-            } else {
-                Scope::Key("tenant".into())
-            },
-            concurrency: Some(3),
-            rate: None,
-        })
-        .into_iter()
-        .collect();
+    let of = |name, scope| limit(name, scope, Some(3), None);
+    let per_queue = of("queue", Scope::Queue("mail".into()));
+    let limits: Limits =
+        [per_queue, of("tenant", Scope::Key("tenant".into()))].into_iter().collect();
     let mut cache = cache(&limits, 60);
     let numbers: Vec<i64> = (1..=60).collect();
     let mut front = look(&mut cache, rows(&numbers), true);
@@ -238,7 +206,7 @@ fn gate_that_stops_one_job_is_asked_once_for_all_others() {
         front.tried(&cache, page, &chosen, &[]);
     }
     assert!(pages <= 4, "{pages}");
-    assert_eq!(front.left().again, [CLASS]);
+    assert_eq!(front.end(false).0.again, [CLASS]);
 }
 
 #[test]
@@ -255,7 +223,11 @@ fn what_the_store_does_not_find_again_is_not_tried_again() {
     front.tried(&cache, page, &chosen, &[missed.seq]);
     let numbers: Vec<Option<i64>> = front.rows.iter().map(|row| row.lane).collect();
     assert_eq!(numbers, [Some(3)]);
-    assert_eq!(front.partial(), [CLASS], "there may be others behind the one that was missed");
+    assert_eq!(
+        Vec::from_iter(front.partial.iter().copied()),
+        [CLASS],
+        "there may be others behind the one that was missed"
+    );
 }
 
 #[test]

@@ -7,9 +7,9 @@ use super::*;
 use crate::apply::fair::Shares;
 use crate::command::Route;
 
-const NOW: Timestamp = Timestamp(1_000_000);
+pub(in crate::apply) const NOW: Timestamp = Timestamp(1_000_000);
 
-fn class(keyed: bool) -> ClassKey {
+pub(in crate::apply) fn class(keyed: bool) -> ClassKey {
     ClassKey {
         queue: "mail".into(),
         job_type: "send".into(),
@@ -21,11 +21,16 @@ fn class(keyed: bool) -> ClassKey {
     }
 }
 
-fn limit(name: &str, scope: Scope, concurrency: Option<u32>, rate: Option<Rate>) -> Limit {
+pub(in crate::apply) fn limit(
+    name: &str,
+    scope: Scope,
+    concurrency: Option<u32>,
+    rate: Option<Rate>,
+) -> Limit {
     Limit { name: LimitName::new(name).unwrap(), scope, concurrency, rate }
 }
 
-fn per_tenant(concurrency: u32) -> Limit {
+pub(in crate::apply) fn per_tenant(concurrency: u32) -> Limit {
     limit("tenant", Scope::Key("tenant".into()), Some(concurrency), None)
 }
 
@@ -59,7 +64,7 @@ fn turns(lanes: &[Lane], heads: Vec<Head>) -> Turns {
     Shares::default().turns(lanes, heads, NOW)
 }
 
-fn terms(changes: &GateChanges) -> Terms<'_> {
+pub(in crate::apply) fn terms(changes: &GateChanges) -> Terms<'_> {
     Terms { changes, taken: None, now: NOW, is_prefetch: false }
 }
 
@@ -117,7 +122,7 @@ fn gate_that_was_not_locked_is_busy_and_worth_another_look() {
     assert_eq!(seqs(&chosen), [0, 2]);
     assert_eq!(chosen.stops, [Some(Stop::Full), Some(Stop::Busy)]);
     let left = Left { again: vec![ClassId(1)], ..Left::default() };
-    assert_eq!(chosen.left(&lanes, |_| false), left);
+    assert_eq!(Left::of(&lanes, &chosen.stops, |_| false), left);
 }
 
 #[test]
@@ -131,8 +136,8 @@ fn prefetch_takes_at_most_half_of_a_limit_and_none_of_a_rate() {
         let terms = Terms { is_prefetch: true, ..terms(&none) };
         let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads), 10, terms);
         assert_eq!(chosen.heads.len(), 2 * taken, "{most}");
-        assert_eq!(chosen.left(&lanes, |_| false).kept, [ClassId(1)]);
-        assert!(chosen.shut.iter().all(|(_, stop)| *stop == Stop::Kept));
+        assert_eq!(Left::of(&lanes, &chosen.stops, |_| false).kept, [ClassId(1)]);
+        assert!(chosen.stopped.iter().all(|(_, stop)| *stop == Stop::Kept));
     }
 }
 
@@ -149,7 +154,7 @@ fn class_opens_with_the_first_of_its_rates() {
     assert_eq!(seqs(&chosen), Vec::<i64>::new());
     let until = Some(NOW.after(Span::from_secs(4)));
     let left = Left { blocked: vec![Blocked { class: ClassId(1), until }], ..Left::default() };
-    assert_eq!(chosen.left(&lanes, |_| false), left);
+    assert_eq!(Left::of(&lanes, &chosen.stops, |_| false), left);
 }
 
 #[test]
@@ -218,12 +223,15 @@ fn shut_lanes_are_no_proof_about_those_that_were_not_looked_at() {
     let none = GateChanges::default();
     let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads), 10, terms(&none));
     let again = || Left { again: vec![ClassId(1)], ..Left::default() };
-    assert_eq!(chosen.left(&lanes, |_| true), again());
+    assert_eq!(Left::of(&lanes, &chosen.stops, |_| true), again());
     let taken = Chosen { stops: vec![None; lanes.len()], ..Chosen::default() };
-    assert_eq!(taken.left(&lanes, |_| true), again(), "all of them were taken");
-    assert_eq!(taken.left(&lanes, |_| false), Left::default());
+    assert_eq!(Left::of(&lanes, &taken.stops, |_| true), again(), "all of them were taken");
+    assert_eq!(Left::of(&lanes, &taken.stops, |_| false), Left::default());
     let blocked = Blocked { class: ClassId(1), until: None };
-    assert_eq!(chosen.left(&lanes, |_| false), Left { blocked: vec![blocked], ..Left::default() });
+    assert_eq!(
+        Left::of(&lanes, &chosen.stops, |_| false),
+        Left { blocked: vec![blocked], ..Left::default() }
+    );
 }
 
 #[test]

@@ -194,7 +194,7 @@ impl Hand {
 fn claim() -> Command {
     Command::Claim(Claim {
         claimant: Claimant::Native { worker: WORKER, session: 1 },
-        from: ClaimFrom::Classes(vec![CLASS]),
+        from: ClaimFrom::Classes([CLASS].into()),
         max: NonZeroU32::MIN.saturating_add(u32::try_from(BATCH - 1).unwrap_or(0)),
         is_prefetch: false,
     })

@@ -164,7 +164,7 @@ pub enum Claimant {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimFrom {
     /// These classes together. Paused queues give nothing.
-    Classes(Vec<ClassId>),
+    Classes(Arc<[ClassId]>),
     /// The plain classes of these queues, one queue after the other, of this tenant if
     /// one is named.
     Queues {

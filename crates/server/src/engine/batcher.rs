@@ -121,7 +121,7 @@ impl Batcher {
         let claims = self.lanes.get(Lane::Claim as usize).into_iter().flatten();
         for op in claims {
             let ReplyTo::Session(Planned { classes, max, .. }) = &op.reply_to else { continue };
-            for class in classes {
+            for class in classes.iter() {
                 *planned.entry(*class).or_default() += u64::from(*max);
             }
         }

@@ -4,7 +4,7 @@
 //! servers signal theirs, and the backlog is read now and then. A claim that returns fewer jobs
 //! than it asked for corrects the estimate.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_store::command::{ClassId, ClassKey};
@@ -61,13 +61,78 @@ impl Class {
     }
 }
 
+/// Classes by their queues: of very many queues, a worker serves few.
+#[derive(Debug, Default)]
+struct ByQueue {
+    queues: HashMap<String, BTreeSet<ClassId>>,
+    all: BTreeSet<ClassId>,
+    /// Those of jobs that must run alone.
+    alone: BTreeSet<ClassId>,
+}
+
+impl ByQueue {
+    fn insert(&mut self, ClassKey { queue, isolated, .. }: &ClassKey, id: ClassId) {
+        self.all.insert(id);
+        if *isolated {
+            self.alone.insert(id);
+        }
+        match self.queues.get_mut(queue) {
+            Some(classes) => drop(classes.insert(id)),
+            None => drop(self.queues.insert(queue.to_owned(), [id].into())),
+        }
+    }
+
+    fn remove(&mut self, queue: &str, id: ClassId) {
+        self.all.remove(&id);
+        self.alone.remove(&id);
+        if let Some(classes) = self.queues.get_mut(queue)
+            && classes.remove(&id)
+            && classes.is_empty()
+        {
+            self.queues.remove(queue);
+        }
+    }
+
+    fn remove_all(&mut self, queue: &str) {
+        for id in self.queues.remove(queue).into_iter().flatten() {
+            self.all.remove(&id);
+            self.alone.remove(&id);
+        }
+    }
+
+    fn retain(&mut self, mut keep: impl FnMut(ClassId) -> bool) {
+        self.all.retain(|id| keep(*id));
+        let all = &self.all;
+        self.alone.retain(|id| all.contains(id));
+        self.queues.retain(|_, classes| {
+            classes.retain(|id| all.contains(id));
+            !classes.is_empty()
+        });
+    }
+
+    /// Returns the classes of these queues from one on, in order, and then those before it.
+    fn of(&self, queues: &[String], from: ClassId) -> impl Iterator<Item = ClassId> {
+        let mut listed = Vec::new();
+        let every = queues.iter().any(|queue| queue == "*");
+        let all = every.then(|| self.all.range(from..).chain(self.all.range(..from)).copied());
+        if !every {
+            listed.extend(queues.iter().filter_map(|queue| self.queues.get(queue)).flatten());
+            listed.sort_unstable();
+            listed.dedup();
+            let first = listed.partition_point(|id| *id < from);
+            listed.rotate_left(first);
+        }
+        all.into_iter().flatten().chain(listed)
+    }
+}
+
 /// The known classes.
 #[derive(Debug, Default)]
 pub(crate) struct Classes {
     by_id: BTreeMap<ClassId, Class>,
     ids: HashMap<ClassKey, ClassId>,
-    /// Classes with claimable jobs, without those whose jobs wait for a limit.
-    claimable: HashSet<ClassId>,
+    /// Classes with claimable jobs, without those whose jobs wait for a limit; by queue.
+    claimable: ByQueue,
     /// Classes whose jobs all wait for a limit, as the last claim saw them.
     blocked: HashSet<ClassId>,
     limits: Limits,
@@ -88,15 +153,31 @@ impl Classes {
 
     /// Returns the classes that have claimable jobs which do not wait for a limit.
     pub(crate) fn claimable(&self) -> impl Iterator<Item = (ClassId, &Class)> {
-        self.claimable.iter().filter_map(|id| Some((*id, self.by_id.get(id)?)))
+        self.claimable.all.iter().filter_map(|id| Some((*id, self.by_id.get(id)?)))
+    }
+
+    /// Returns those of jobs that must run alone.
+    pub(crate) fn claimable_alone(&self) -> impl Iterator<Item = (ClassId, &Class)> {
+        self.claimable.alone.iter().filter_map(|id| Some((*id, self.by_id.get(id)?)))
+    }
+
+    /// Returns those of these queues, of which `*` is every queue: from one on, in order, and then
+    /// those before it.
+    pub(crate) fn claimable_in(
+        &self,
+        queues: &[String],
+        from: ClassId,
+    ) -> impl Iterator<Item = (ClassId, &Class)> {
+        let ids = self.claimable.of(queues, from);
+        ids.filter_map(|id| Some((id, self.by_id.get(&id)?)))
     }
 
     pub(crate) fn is_claimable(&self, id: ClassId) -> bool {
-        self.claimable.contains(&id)
+        self.claimable.all.contains(&id)
     }
 
     pub(crate) fn has_claimable(&self) -> bool {
-        !self.claimable.is_empty()
+        !self.claimable.all.is_empty()
     }
 
     /// Adds a class unless it is known.
@@ -118,11 +199,16 @@ impl Classes {
         class
     }
 
-    /// Takes note of the limits in force.
+    /// Takes note of the limits in force, after each look at the backlog.
     pub(crate) fn set_limits(&mut self, limits: Limits) {
+        let is_same = self.limits == limits;
         for class in self.by_id.values_mut() {
-            class.is_limited = limits.may_apply(&class.key);
-            class.prefetch = Prefetch::of(&limits, &class.key);
+            if !is_same {
+                class.is_limited = limits.may_apply(&class.key);
+                class.prefetch = Prefetch::of(&limits, &class.key);
+            } else if class.prefetch == Prefetch::NotNow {
+                class.prefetch = Prefetch::Yes;
+            }
         }
         self.limits = limits;
     }
@@ -130,8 +216,11 @@ impl Classes {
     /// Takes it that some jobs of the classes that waited for a limit may start.
     pub(crate) fn unblock(&mut self) {
         let Self { by_id, claimable, blocked, .. } = self;
-        let some = |id: &ClassId| by_id.get(id).is_some_and(|it| it.ready != Estimate::None);
-        claimable.extend(blocked.drain().filter(some));
+        for id in blocked.drain() {
+            if let Some(class) = by_id.get(&id).filter(|class| class.ready != Estimate::None) {
+                claimable.insert(&class.key, id);
+            }
+        }
     }
 
     /// As [`Classes::unblock`], of one class.
@@ -148,8 +237,8 @@ impl Classes {
     pub(crate) fn clear_unlisted(&mut self, listed: &HashSet<ClassId>, read: BootTime) {
         let Self { by_id, claimable, .. } = self;
         claimable.retain(|id| {
-            let Some(class) = by_id.get_mut(id) else { return false };
-            let keep = listed.contains(id) || class.used >= read;
+            let Some(class) = by_id.get_mut(&id) else { return false };
+            let keep = listed.contains(&id) || class.used >= read;
             if !keep {
                 class.ready = Estimate::None;
             }
@@ -160,10 +249,10 @@ impl Classes {
     /// Takes no job of a queue for claimable: it is paused.
     pub(crate) fn clear_queue(&mut self, queue: &str) {
         let Self { by_id, claimable, .. } = self;
-        for (id, class) in by_id.iter_mut().filter(|(_, class)| class.key.queue == queue) {
+        for class in by_id.values_mut().filter(|class| class.key.queue == queue) {
             class.ready = Estimate::None;
-            claimable.remove(id);
         }
+        claimable.remove_all(queue);
     }
 
     /// Forgets classes without claimable jobs that were last used before `before`; returns
@@ -250,8 +339,7 @@ impl Classes {
     /// Returns the classes with claimable jobs that must run alone, and for which a worker may be
     /// kept free.
     pub(crate) fn wait_alone(&self, now: BootTime) -> impl Iterator<Item = ClassId> {
-        let alone = self.claimable().filter(|(_, class)| class.key.isolated);
-        alone.filter(move |(_, class)| class.not_reserved <= now).map(|(id, _)| id)
+        self.claimable_alone().filter(move |(_, class)| class.not_reserved <= now).map(|(id, _)| id)
     }
 
     /// Notes when a rate opens that jobs of a class wait for; returns whether a timer is needed.
@@ -268,7 +356,7 @@ impl Classes {
         if let Some(class) = self.by_id.get_mut(&id) {
             class.not_reserved = boot_time().after(NOT_RESERVED);
             self.blocked.insert(id);
-            self.claimable.remove(&id);
+            self.claimable.remove(&class.key.queue, id);
         }
     }
 
@@ -276,9 +364,9 @@ impl Classes {
         let Some(class) = self.by_id.get_mut(&id) else { return };
         class.ready = ready;
         if ready == Estimate::None || self.blocked.contains(&id) {
-            self.claimable.remove(&id);
+            self.claimable.remove(&class.key.queue, id);
         } else {
-            self.claimable.insert(id);
+            self.claimable.insert(&class.key, id);
         }
     }
 }

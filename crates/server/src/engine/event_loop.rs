@@ -32,7 +32,7 @@ use std::sync::Arc;
 use outlast_core::id::WorkerId;
 use outlast_core::time::BootTime;
 use outlast_store::Command;
-use outlast_store::command::Lapse;
+use outlast_store::command::{Lapse, ReportedOutcome};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
@@ -44,7 +44,7 @@ use crate::engine::error::Unavailable;
 use crate::engine::input::{Input, ReplySender, SessionReport};
 use crate::engine::isolation::Isolation;
 use crate::engine::output::{CloseReason, SessionOrder};
-use crate::engine::sessions::{AttemptProgress, Session, Sessions};
+use crate::engine::sessions::{Session, Sessions};
 use crate::engine::shared_state::SharedState;
 use crate::engine::store_health::Lane;
 use crate::engine::worker_order::WorkerOrder;
@@ -267,13 +267,10 @@ impl EventLoop {
 
     fn report(&mut self, worker: WorkerId, session: u64, reports: Vec<SessionReport>) {
         for SessionReport { job, epoch, command, finished } in reports {
-            if let Some(attempt) = self
-                .sessions
-                .current(worker, session)
-                .and_then(|session| session.in_flight.get_mut(&job))
-                .filter(|attempt| attempt.epoch == epoch)
-            {
-                attempt.progress = AttemptProgress::Started;
+            let completed = matches!(&command, Command::Finish(finish)
+                if finish.reported == ReportedOutcome::Completed);
+            if let Some(session) = self.sessions.current(worker, session) {
+                session.reported(job, epoch, completed);
             }
             let reply_to = ReplyTo::Report { worker, session, job, epoch, finished };
             self.batcher.push(Op { command, reply_to });

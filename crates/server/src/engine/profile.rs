@@ -77,13 +77,18 @@ impl Profile {
         if !self.types.contains(&key.job_type) {
             return Err(Misfit::Type);
         }
-        if !self.queues.iter().any(|queue| queue == "*" || *queue == key.queue) {
+        if !self.serves(&key.queue) {
             return Err(Misfit::Queue);
         }
         if !key.placement.requires.matches(self.label()) {
             return Err(Misfit::Requires);
         }
         Ok(())
+    }
+
+    /// Whether the worker takes jobs of a queue.
+    pub(crate) fn serves(&self, queue: &str) -> bool {
+        self.queues.iter().any(|served| served == "*" || served == queue)
     }
 
     /// Looks labels up.

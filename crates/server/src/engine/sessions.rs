@@ -1,7 +1,8 @@
 //! The workers' sessions attached to this server, and what they hold.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::lease::in_flight_digest;
@@ -34,6 +35,9 @@ pub(crate) struct Session {
     /// Whether the worker's phase allows new work.
     pub(crate) running: bool,
     pub(crate) in_flight: HashMap<JobId, InFlightAttempt>,
+    /// How many of them the worker has run to the end. The report is not stored yet, but the slot is
+    /// free.
+    completed: u32,
     /// Jobs claimed for it whose claim is still under way.
     pub(crate) pending: u32,
     /// How it stands to jobs that must run alone.
@@ -42,9 +46,24 @@ pub(crate) struct Session {
     pub(crate) reserved: Option<ClassId>,
     /// The classes of retries that avoid it now.
     pub(crate) avoided: HashMap<ClassId, Avoided>,
-    /// Which classes it can take, and how much it has of what they prefer, as determined so far.
-    fits: HashMap<ClassId, Option<usize>>,
+    /// Which classes workers of its profile can take.
+    fits: Arc<Fits>,
     outbox: Outbox,
+}
+
+/// Which classes workers of a profile can take, and how much they have of what these prefer, as
+/// determined so far. The sessions of a profile share it.
+#[derive(Debug, Default)]
+struct Fits {
+    known: Mutex<HashMap<ClassId, Option<usize>>>,
+    /// From which class on the next plan looks, if there are many.
+    next: AtomicI64,
+}
+
+impl Fits {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ClassId, Option<usize>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The retries of a class that avoid a worker.
@@ -83,6 +102,8 @@ pub(crate) enum AttemptProgress {
     /// Asked back because it did not start in time.
     Revoked,
     Started,
+    /// It was reported as completed, and that is not stored yet.
+    Completed,
 }
 
 /// What a session is given in one turn of the loop.
@@ -113,11 +134,12 @@ impl Session {
             prefetch: 0,
             running: true,
             in_flight: HashMap::new(),
+            completed: 0,
             pending: 0,
             alone: Alone::No,
             reserved: None,
             avoided: HashMap::new(),
-            fits: HashMap::new(),
+            fits: Arc::default(),
             outbox: Outbox::default(),
         }
     }
@@ -139,9 +161,10 @@ impl Session {
         self.alone == Alone::Claiming || self.in_flight.values().any(|attempt| attempt.isolated)
     }
 
-    /// Returns how many jobs it holds or is about to.
+    /// Returns how many jobs take room of it, or are about to.
     pub(crate) fn busy(&self) -> u32 {
-        u32::try_from(self.in_flight.len()).unwrap_or(u32::MAX).saturating_add(self.pending)
+        let in_flight = u32::try_from(self.in_flight.len()).unwrap_or(u32::MAX);
+        in_flight.saturating_sub(self.completed).saturating_add(self.pending)
     }
 
     /// Whether a job that must run alone may come now.
@@ -158,15 +181,28 @@ impl Session {
         limit.saturating_sub(self.busy())
     }
 
-    pub(crate) fn can_take(&mut self, id: ClassId, key: &ClassKey) -> bool {
+    pub(crate) fn can_take(&self, id: ClassId, key: &ClassKey) -> bool {
         self.score(id, key).is_some()
     }
 
     /// Returns how much it has of what the jobs of a class prefer, if it can take them.
-    pub(crate) fn score(&mut self, id: ClassId, key: &ClassKey) -> Option<usize> {
-        let profile = &self.profile;
-        let judge = || profile.fits(key).is_ok().then(|| profile.score(key));
-        *self.fits.entry(id).or_insert_with(judge)
+    pub(crate) fn score(&self, id: ClassId, key: &ClassKey) -> Option<usize> {
+        // Of very many queues, a worker serves few.
+        if !self.profile.serves(&key.queue) {
+            return None;
+        }
+        let mut fits = self.fits.lock();
+        let judge = || self.profile.fits(key).is_ok().then(|| self.profile.score(key));
+        *fits.entry(id).or_insert_with(judge)
+    }
+
+    /// Returns from which class on a plan looks for jobs for workers of its profile.
+    pub(crate) fn next_class(&self) -> ClassId {
+        ClassId(self.fits.next.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_next_class(&self, id: ClassId) {
+        self.fits.next.store(id.0, Ordering::Relaxed);
     }
 
     /// Delivers a claimed job, which it holds from now on.
@@ -236,19 +272,42 @@ impl Session {
     /// Records that the session holds an attempt.
     pub(crate) fn hold(&mut self, job: JobId, attempt: InFlightAttempt) {
         let epoch = attempt.epoch;
-        let before = self.in_flight.insert(job, attempt).map(|before| (job, before.epoch));
+        let before = self.in_flight.insert(job, attempt);
+        let before = before.map(|before| (job, self.forget(&before)));
         self.publish_in_flight(before.into_iter().chain([(job, epoch)]));
+    }
+
+    /// The worker reports on an attempt: it has started, and perhaps `completed`. Its slot is free
+    /// then, so that the next claim can be part of the batch that stores the report. After a failure
+    /// it waits: another worker may be better for the retry.
+    pub(crate) fn reported(&mut self, job: JobId, epoch: Epoch, completed: bool) {
+        let attempt = self.in_flight.get_mut(&job).filter(|attempt| attempt.epoch == epoch);
+        let Some(attempt) = attempt.filter(|it| it.progress != AttemptProgress::Completed) else {
+            return;
+        };
+        attempt.progress = if completed {
+            self.completed += 1;
+            AttemptProgress::Completed
+        } else {
+            AttemptProgress::Started
+        };
     }
 
     /// Records that an attempt ended, unless the session holds a later one.
     pub(crate) fn release(&mut self, job: JobId, epoch: Epoch) {
-        let Some(current) = self.in_flight.get(&job).map(|attempt| attempt.epoch) else {
-            return;
-        };
-        if current <= epoch {
-            self.in_flight.remove(&job);
-            self.publish_in_flight([(job, current)]);
+        let ended = self.in_flight.get(&job).is_some_and(|attempt| attempt.epoch <= epoch);
+        if ended && let Some(attempt) = self.in_flight.remove(&job) {
+            let epoch = self.forget(&attempt);
+            self.publish_in_flight([(job, epoch)]);
         }
+    }
+
+    /// An attempt was removed; returns its epoch.
+    const fn forget(&mut self, attempt: &InFlightAttempt) -> Epoch {
+        if matches!(attempt.progress, AttemptProgress::Completed) {
+            self.completed -= 1;
+        }
+        attempt.epoch
     }
 
     fn publish_in_flight(&self, changed: impl IntoIterator<Item = (JobId, Epoch)>) {
@@ -260,6 +319,7 @@ impl Session {
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     by_worker: HashMap<WorkerId, Session>,
+    fits: HashMap<Arc<Profile>, Weak<Fits>>,
     /// Workers whose sessions have output to send at the end of this turn.
     unflushed: HashSet<WorkerId>,
 }
@@ -281,12 +341,25 @@ impl Sessions {
         self.by_worker.keys().copied()
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.by_worker.values()
+    }
+
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Session> {
         self.by_worker.values_mut()
     }
 
     /// Adds a session; returns the one that it replaces.
-    pub(crate) fn insert(&mut self, session: Session) -> Option<Session> {
+    pub(crate) fn insert(&mut self, mut session: Session) -> Option<Session> {
+        match self.fits.get(&session.profile).and_then(Weak::upgrade) {
+            Some(fits) => session.fits = fits,
+            None => {
+                // Those of workers that have gone.
+                self.fits.retain(|_, fits| fits.strong_count() > 0);
+                let fits = Arc::downgrade(&session.fits);
+                self.fits.insert(Arc::clone(&session.profile), fits);
+            }
+        }
         self.by_worker.insert(session.worker, session)
     }
 
@@ -339,8 +412,8 @@ impl Sessions {
 
     /// Forgets which sessions can take classes that are no longer known.
     pub(crate) fn forget_classes(&mut self, is_known: impl Fn(ClassId) -> bool) {
-        for session in self.by_worker.values_mut() {
-            session.fits.retain(|id, _| is_known(*id));
+        for fits in self.fits.values().filter_map(Weak::upgrade) {
+            fits.lock().retain(|id, _| is_known(*id));
         }
     }
 }

@@ -293,7 +293,7 @@ fn claim_takes_what_is_behind_locked_jobs_and_names_the_classes_in_which_it_met_
         server.one(Command::EnqueueAll(jobs.collect())).await;
         let claim = |classes: &[ClassId]| {
             let claimant = Claimant::Native { worker, session: 1 };
-            let from = ClaimFrom::Classes(classes.to_vec());
+            let from = ClaimFrom::Classes(classes.into());
             Command::Claim(Claim {
                 claimant,
                 from,

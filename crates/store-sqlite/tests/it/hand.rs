@@ -70,7 +70,7 @@ pub(crate) fn claim(worker: WorkerId, max: NonZeroU32) -> Command {
     let claimant = Claimant::Native { worker, session: 1 };
     Command::Claim(Claim {
         claimant,
-        from: ClaimFrom::Classes(vec![ClassId(1)]),
+        from: ClaimFrom::Classes([ClassId(1)].into()),
         max,
         is_prefetch: false,
     })

@@ -69,7 +69,7 @@ pub fn remove(
 }
 
 /// The limits and the settings of queues in force: what a writer keeps in memory.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     all: Arc<[Limit]>,
     queues: Arc<BTreeMap<String, QueueSettings>>,

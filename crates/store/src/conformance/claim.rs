@@ -243,6 +243,6 @@ fn claim_of_a_class_that_is_not_known_takes_nothing<H: Harness>(world: &mut Worl
     world.add_plain();
     let hand = world.worker();
     let claimant = Claimant::Native { worker: hand.worker, session: hand.session };
-    let from = ClaimFrom::Classes(vec![ClassId(99)]);
+    let from = ClaimFrom::Classes([ClassId(99)].into());
     assert_eq!(world.claim_by(claimant, from, 1), Ok(Vec::new()));
 }

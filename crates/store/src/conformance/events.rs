@@ -255,7 +255,7 @@ fn events_of_a_job_are_whole_wherever_it_is<H: Harness>(world: &mut World<'_, H>
         check_events_of(world, id);
         let class = world.read(id).job.class;
         let claimant = Claimant::Native { worker: hand.worker, session: hand.session };
-        let from = ClaimFrom::Classes(vec![class]);
+        let from = ClaimFrom::Classes([class].into());
         let claimed = world.claim_by(claimant, from, 1).expect("it may claim").remove(0);
         check_events_of(world, id);
         world.start(&claimed, hand).expect("it may start");

@@ -140,7 +140,7 @@ impl<'a> Server<'a> {
 
     async fn claim(&mut self, worker: WorkerId, class: ClassId) -> Claimed {
         let claimant = Claimant::Native { worker, session: 1 };
-        let from = ClaimFrom::Classes(vec![class]);
+        let from = ClaimFrom::Classes([class].into());
         let claim = Claim { claimant, from, max: NonZeroU32::MIN, is_prefetch: false };
         match self.one(Command::Claim(claim)).await {
             Reply::Claimed(Ok(mut claims)) if claims.jobs.len() == 1 => claims.jobs.remove(0),

@@ -158,7 +158,7 @@ fn claim_after_a_lapse_in_the_same_batch_is_refused<H: Harness>(world: &mut Worl
             lapse(hand.worker, renewal, LapseScope::Everything),
             Command::Claim(Claim {
                 claimant: Claimant::Native { worker: hand.worker, session: hand.session },
-                from: ClaimFrom::Classes(vec![class]),
+                from: ClaimFrom::Classes([class].into()),
                 max: std::num::NonZeroU32::MIN,
                 is_prefetch: false,
             }),

@@ -69,8 +69,8 @@ fn known(attached: Vec<Session>, queue: &str, isolated: bool, ready: u64) -> (Se
     (sessions, classes)
 }
 
-fn check((mut sessions, classes): (Sessions, Classes), expected: &[(u128, u32)]) {
-    let planned = plan(&mut sessions, &classes);
+fn check((sessions, classes): (Sessions, Classes), expected: &[(u128, u32)]) {
+    let planned = plan(&sessions, &classes);
     let planned: Vec<_> = planned.iter().map(|claim| (claim.worker, claim.max)).collect();
     let expected: Vec<_> = expected.iter().map(|(n, max)| (worker(*n), *max)).collect();
     assert_eq!(planned, expected);
@@ -103,14 +103,50 @@ fn queue_that_nobody_serves_is_claimed_by_nobody() {
 }
 
 #[test]
-fn prefetch_is_used_only_when_all_slots_are_taken() {
-    let mut full = session(1, 2, 2);
-    full.prefetch = 5;
-    check(known(vec![full], "default", false, 100), &[(1, 5)]);
-    let mut full = session(1, 2, 2);
-    full.prefetch = 5;
-    let sessions = vec![full, session(2, 2, 1)];
-    check(known(sessions, "default", false, 100), &[(2, 1)]);
+fn jobs_are_fetched_ahead_only_when_all_slots_are_filled() {
+    let full = || {
+        let mut full = session(1, 2, 2);
+        full.prefetch = 5;
+        full
+    };
+    check(known(vec![full()], "default", false, 100), &[(1, 5)]);
+    let sessions = |ready| known(vec![full(), session(2, 4, 1)], "default", false, ready);
+    check(sessions(3), &[(2, 3)]);
+    check(sessions(100), &[(2, 3), (1, 5)]);
+    // The last few wait for a slot.
+    check(sessions(4), &[(2, 3)]);
+}
+
+/// While the store took longer to answer than a worker to run what it had, each plan found free
+/// slots, and none fetched ahead: a drain fell to a fifth, and stayed there.
+#[test]
+fn worker_with_free_slots_gets_jobs_ahead_in_the_same_plan() {
+    let mut quick = session(1, 10, 0);
+    quick.prefetch = 100;
+    check(known(vec![quick], "default", false, 1_000), &[(1, 10), (1, 100)]);
+}
+
+/// The slots of jobs that had ended were once filled by the batch after the one that stored it.
+#[test]
+fn slot_is_free_once_its_job_is_reported_as_completed() {
+    let planned = |sessions: &mut Sessions, classes: &Classes| -> Vec<u32> {
+        plan(sessions, classes).iter().map(|claim| claim.max).collect()
+    };
+    let (mut sessions, classes) = known(vec![session(1, 2, 2)], "default", false, 9);
+    let [first, second] = [0, 1].map(|job| JobId(Uuid::from_u128(job)));
+    let report = |sessions: &mut Sessions, job, epoch, completed| {
+        sessions.get_mut(worker(1)).unwrap().reported(job, Epoch(epoch), completed);
+    };
+    report(&mut sessions, first, 1, false);
+    report(&mut sessions, second, 2, true);
+    assert_eq!(planned(&mut sessions, &classes), [0; 0], "one runs, and one is another's");
+    report(&mut sessions, first, 1, true);
+    report(&mut sessions, first, 1, true);
+    assert_eq!(planned(&mut sessions, &classes), [1]);
+    sessions.get_mut(worker(1)).unwrap().release(first, Epoch(1));
+    assert_eq!(planned(&mut sessions, &classes), [1]);
+    sessions.get_mut(worker(1)).unwrap().release(second, Epoch(1));
+    assert_eq!(planned(&mut sessions, &classes), [2]);
 }
 
 #[test]
@@ -123,8 +159,8 @@ fn isolated_job_goes_alone_to_an_idle_worker() {
 #[test]
 fn isolated_jobs_go_to_all_idle_workers_at_once() {
     let attached = (1..=5).map(|n| session(n, 10, 0)).collect();
-    let (mut sessions, classes) = known(attached, "default", true, 4);
-    let planned = plan(&mut sessions, &classes);
+    let (sessions, classes) = known(attached, "default", true, 4);
+    let planned = plan(&sessions, &classes);
     assert!(planned.iter().all(|claim| claim.alone && claim.max == 1), "{planned:?}");
     let workers: std::collections::BTreeSet<_> = planned.iter().map(|claim| claim.worker).collect();
     assert_eq!((planned.len(), workers.len()), (4, 4));
@@ -176,21 +212,21 @@ fn jobs_of_a_limit_are_prefetched_as_long_as_it_has_room_and_those_of_a_rate_nev
         [limit].into_iter().collect()
     };
     classes.set_limits(limit(Some(50), None));
-    let planned = plan(&mut sessions, &classes);
+    let planned = plan(&sessions, &classes);
     assert!(planned[0].is_prefetch, "{planned:?}");
     // The store has jobs for free slots only.
     let kept = Claims { kept: vec![ClassId(1)], ..Claims::default() };
     classes.claimed(&[ClassId(1)], &[ClassId(1)], 10, &kept);
-    assert_eq!(plan(&mut sessions, &classes), []);
+    assert_eq!(plan(&sessions, &classes), []);
     sessions.iter_mut().for_each(|session| session.pending = 0);
-    let planned = plan(&mut sessions, &classes);
+    let planned = plan(&sessions, &classes);
     assert!(!planned[0].is_prefetch, "a free slot gets them: {planned:?}");
     sessions.iter_mut().for_each(|session| session.pending = 2);
     // The backlog was read.
     classes.set_limits(limit(Some(50), None));
-    assert_eq!(plan(&mut sessions, &classes).len(), 1);
+    assert_eq!(plan(&sessions, &classes).len(), 1);
     classes.set_limits(limit(None, Rate::new(1_000, Span::from_secs(1))));
-    assert_eq!(plan(&mut sessions, &classes), []);
+    assert_eq!(plan(&sessions, &classes), []);
 }
 
 fn in_zone(zone: &str, mut session: Session) -> Session {
@@ -228,7 +264,7 @@ fn preferred_workers_come_first_while_they_have_room_and_no_job_waits_for_them()
         vec![session(1, 4, 0), in_zone("b", session(2, 4, 0)), preferred]
     };
     check(placed(sessions(2), &[("", "zone=a", 2)]), &[(3, 2)]);
-    check(placed(sessions(3), &[("", "zone=a", 2)]), &[(1, 1), (2, 1)]);
+    check(placed(sessions(3), &[("", "zone=a", 2)]), &[(3, 1), (1, 1)]);
     check(placed(sessions(4), &[("", "zone=a", 1)]), &[(1, 1)]);
     // Most of what is preferred is not what one has, but more than another.
     check(placed(sessions(0), &[("", "zone in (a, b), zone=b, gpu", 1)]), &[(2, 1)]);
@@ -250,11 +286,85 @@ fn a_retry_avoids_a_worker_while_another_has_room_and_no_other_job_waits_for_tha
     check(vec![avoided(session(1, 4, 0), 1, false)], 1, &[(1, 1)]);
     // Others wait, too: the retry is at their front and goes to the other worker.
     let both = vec![avoided(session(1, 4, 0), 1, false), session(2, 4, 3)];
-    check(both, 4, &[(2, 1), (1, 2)]);
+    check(both, 4, &[(2, 1), (1, 3)]);
     // Both are avoided.
     let both = vec![avoided(session(1, 4, 0), 1, false), avoided(session(2, 4, 1), 1, false)];
     check(both, 2, &[(1, 1), (2, 1)]);
     // Workers of other servers get a moment, for the retries only.
     check(vec![avoided(session(1, 4, 0), 2, true)], 2, &[]);
     check(vec![avoided(session(1, 4, 0), 2, true)], 3, &[(1, 3)]);
+}
+
+const SHARED: ClassId = ClassId(1_000_000);
+
+/// Sessions of a profile each, which serves its own queue and `shared`, and classes of these queues.
+fn with_own_queues(count: u128, ready: u64) -> (Sessions, Classes) {
+    let (mut sessions, mut classes) = known(Vec::new(), "default", false, 0);
+    let key = classes.get(ClassId(1)).unwrap().key.clone();
+    for (n, id) in (1..=count).zip(2..) {
+        let mut own = session(n, 10, 0);
+        let queue = format!("q{n}");
+        let queues = vec![queue.clone(), "shared".into()];
+        own.profile = Arc::new(Profile { queues, ..Profile::clone(&own.profile) });
+        own.prefetch = 5;
+        sessions.insert(own);
+        classes.learn(ClassId(id), &ClassKey { queue, ..key.clone() }, BootTime(0));
+        classes.add_ready(ClassId(id), ready, BootTime(0));
+    }
+    classes.learn(SHARED, &ClassKey { queue: "shared".into(), ..key }, BootTime(0));
+    (sessions, classes)
+}
+
+/// The jobs of the longest queue were once all that a plan gave out, to whichever workers.
+#[test]
+fn workers_with_a_queue_each_are_all_busy_after_one_plan() {
+    let (sessions, classes) = with_own_queues(1_000, 1);
+    let planned = plan(&sessions, &classes);
+    let workers: std::collections::BTreeSet<_> = planned.iter().map(|claim| claim.worker).collect();
+    assert_eq!((planned.len(), workers.len()), (1_000, 1_000));
+    assert!(planned.iter().all(|claim| claim.max == 1));
+    // Its own jobs and nothing of the others is what a worker fetches ahead.
+    let (sessions, mut classes) = with_own_queues(3, 10);
+    classes.add_ready(ClassId(2), 90, BootTime(0));
+    let ahead = |classes: &Classes| -> Vec<(WorkerId, u32)> {
+        let planned = plan(&sessions, classes).into_iter();
+        planned.map(|claim| (claim.worker, claim.max)).filter(|(_, max)| *max != 10).collect()
+    };
+    assert_eq!(ahead(&classes), [(worker(1), 5)]);
+    // What all can take goes to all.
+    classes.add_ready(SHARED, 100, BootTime(0));
+    assert_eq!(ahead(&classes), [1, 2, 3].map(|n| (worker(n), 5)));
+}
+
+#[test]
+fn what_some_have_no_room_for_goes_to_others_in_the_same_plan() {
+    let sessions = vec![session(1, 20, 2), session(2, 2, 0), session(3, 4, 0)];
+    check(known(sessions, "default", false, 21), &[(2, 2), (3, 4), (1, 15)]);
+}
+
+/// A claim once looked at each of 20,000 classes.
+#[test]
+fn of_very_many_classes_a_claim_takes_from_some_and_the_next_from_others() {
+    let mut one = session(1, 10, 0);
+    one.profile = Arc::new(Profile { queues: vec!["*".into()], ..Profile::clone(&one.profile) });
+    let (sessions, mut classes) = known(vec![one], "default", false, 0);
+    let key = classes.get(ClassId(1)).unwrap().key.clone();
+    for n in 2..=201 {
+        let queue = format!("q{n}");
+        classes.learn(ClassId(n), &ClassKey { queue, ..key.clone() }, BootTime(0));
+        classes.add_ready(ClassId(n), 1, BootTime(0));
+    }
+    let mut looked: HashMap<ClassId, usize> = HashMap::new();
+    for _ in 0..4 {
+        let planned = plan(&sessions, &classes);
+        assert_eq!((planned.len(), planned[0].max, planned[0].classes.len()), (1, 10, 64));
+        planned[0].classes.iter().for_each(|id| *looked.entry(*id).or_default() += 1);
+    }
+    assert_eq!(looked.len(), 200);
+    assert!(looked.values().all(|times| *times <= 2));
+    // More are looked at where there are too few jobs.
+    let mut sessions = sessions;
+    sessions.get_mut(worker(1)).unwrap().slots = 150;
+    let planned = plan(&sessions, &classes);
+    assert_eq!((planned[0].max, planned[0].classes.len()), (150, 150));
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use outlast_store::Command;
 use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, First};
@@ -75,7 +76,7 @@ impl EventLoop {
             planned.begin(&mut self.sessions);
             let command = Command::Claim(Claim {
                 claimant: Claimant::Native { worker, session },
-                from: ClaimFrom::Classes(planned.classes.clone()),
+                from: ClaimFrom::Classes(Arc::clone(&planned.classes)),
                 max,
                 is_prefetch: planned.is_prefetch,
             });

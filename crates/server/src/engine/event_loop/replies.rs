@@ -227,7 +227,7 @@ impl EventLoop {
         };
         let claimed = &claims.jobs;
         // An isolated job is claimed from the twin of its own class, alone.
-        let got: Vec<ClassId> = match classes.as_slice() {
+        let got: Vec<ClassId> = match &**classes {
             [only] => vec![*only; claimed.len()],
             _ => claimed.iter().map(|job| job.job.class).collect(),
         };

@@ -14,6 +14,13 @@ use rusqlite::{OptionalExtension as _, Row};
 use crate::row::{self, failed, int};
 use crate::writer::Tx;
 
+/// The first jobs of a lane. The index must be named: its order and that of the table are the same
+/// within a lane, and the planner would rather read all jobs of the class and drop the others.
+pub(super) const HEADS_OF_LANE: &str =
+    "select rank, seq, epoch, life, failures, losses, interruptions
+     from ready indexed by ready_lane where class = ?1 and lane = ?2 and lane <> 0
+     order by class, lane, rank, seq limit ?3";
+
 /// A row of `ready`.
 #[derive(Debug)]
 pub(super) struct HeadRow {
@@ -152,14 +159,7 @@ impl Tx<'_> {
     ) -> Result<Vec<HeadRow>, StoreError> {
         let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
         let Some(lane) = lane else { return self.candidates(&[class], wanted, None) };
-        let mut select = self
-            .db
-            .prepare_cached(
-                "select rank, seq, epoch, life, failures, losses, interruptions
-                 from ready where class = ?1 and lane = ?2 and lane <> 0
-                 order by class, lane, rank, seq limit ?3",
-            )
-            .map_err(failed)?;
+        let mut select = self.db.prepare_cached(HEADS_OF_LANE).map_err(failed)?;
         let rows = select
             .query_map((class.0, lane, limit), |row| HeadRow::of(class, row))
             .map_err(failed)?;

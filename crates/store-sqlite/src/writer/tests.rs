@@ -142,3 +142,20 @@ fn closed_store_is_free_though_a_child_still_has_its_lock_file_open() {
     own(&folder.path().join("outlast.db"), &Options::default()).unwrap();
     drop(childs_copy);
 }
+
+/// The first job of a lane was once found by reading all jobs of its class.
+#[test]
+fn the_first_jobs_of_a_lane_are_found_without_reading_those_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let owned = owned(folder.path());
+    let insert = "with recursive n(n) as (select 1 union all select n + 1 from n where n < 2000)
+         insert into ready (class, rank, seq, epoch, life, failures, losses, interruptions, since, lane)
+         select 1, 0, n, 0, 1, 0, 0, 0, 0, case when n > 1990 then 7 else 1 + n % 5 end from n";
+    owned.writer.execute_batch(insert).unwrap();
+    let mut select = owned.writer.prepare(claim::HEADS_OF_LANE).unwrap();
+    let read = |row: &rusqlite::Row<'_>| row.get::<_, i64>(1);
+    let found: Result<Vec<i64>, _> = select.query_map((1, 7, 3), read).unwrap().collect();
+    assert_eq!(found.unwrap(), [1991, 1992, 1993]);
+    let steps = select.get_status(StatementStatus::VmStep);
+    assert!(steps < 200, "{steps} steps");
+}

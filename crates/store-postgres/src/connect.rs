@@ -181,6 +181,11 @@ impl Address {
     /// Statements of the writer look up rows by key, one after the other: a plan that reads a
     /// whole table, or a whole index to join it, can only be a mistake about sizes that change
     /// a million-fold within minutes.
+    ///
+    /// No setting rules out that an index is read as a whole because of its order, which a merge
+    /// join or `order by` could use. When a table was analyzed while it was empty, that looks
+    /// cheapest. So statements give no index such a use: they join a table by
+    /// `t.key = any(array[k.key])`, and sort rows that they found by other means by `t.key + 0`.
     pub(crate) fn writer_settings(&self) -> String {
         let synchronous = if self.durable { "" } else { "set synchronous_commit = off;" };
         format!(

@@ -29,8 +29,8 @@ macro_rules! take {
             "with found as materialized (
                  select a.ctid as place, a.n, a.id
                  from unnest($1::bigint[], $2::uuid[]) w(n, id)
-                     join arrival a on a.n = w.n and a.id = w.id
-                 order by a.n for update of a ",
+                     join arrival a on a.n = any(array[w.n]) and a.id = any(array[w.id])
+                 order by w.n for update of a ",
             $lock,
             "),
              gone as (

@@ -37,7 +37,7 @@ macro_rules! take {
                  case when g.epoch > 0
                      then (select k.bytes from checkpoint k where k.seq = g.seq) end,
                  (select n from limit_version), g.lane
-             from gone g join job_row j on j.seq = g.seq
+             from gone g join job_row j on j.seq = any(array[g.seq])
              order by g.rank, g.seq"
         )
     };

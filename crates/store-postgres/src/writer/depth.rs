@@ -47,7 +47,7 @@ const LOCK: &str = "select q.name, q.settings from queue q where q.name = any($1
 
 const COUNT: &str = "select c.queue,
          sum(t.scheduled + t.available + t.pending + t.retryable)::bigint
-     from class c join tally t on t.class = c.id
+     from class c join tally t on t.class = any(array[c.id])
      where c.queue = any($1::text[]) group by c.queue";
 
 const KNOWN: &str = "select id from job_row where id = any($1::uuid[])";

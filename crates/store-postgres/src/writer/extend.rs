@@ -25,9 +25,10 @@ macro_rules! extend {
                  order by a.seq for update skip locked),
              longer as (
                  update active a set visible_until = $2 + a.visibility_ms
-                 from mine where a.seq = mine.seq returning a.seq)
+                 from mine where a.seq = any(array[mine.seq]) returning a.seq)
              select j.id, l.seq is not null
-             from theirs t join job_row j on j.seq = t.seq left join longer l on l.seq = t.seq
+             from theirs t join job_row j on j.seq = any(array[t.seq])
+                 left join longer l on l.seq = t.seq
              order by t.seq"
         )
     };

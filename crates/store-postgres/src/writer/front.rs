@@ -46,7 +46,7 @@ const KEYS: &str = "select w.class, w.lane, j.keys
          select r.seq from ready r
          where r.class = w.class and r.lane = w.lane and r.lane <> 0
          order by r.class, r.lane, r.rank, r.seq limit 1) r
-     join job_row j on j.seq = r.seq";
+     join job_row j on j.seq = any(array[r.seq])";
 
 impl Tx<'_> {
     /// Takes jobs that are found at the front of the classes. Returns in which classes to look

@@ -30,7 +30,7 @@ impl Tx<'_> {
     ) -> Result<Vec<JobId>, Failure> {
         let rows = self
             .query(
-                "select j.id from idempotency_job i join job_row j on j.seq = i.seq
+                "select j.id from idempotency_job i join job_row j on j.seq = any(array[i.seq])
                  where i.key = $1 order by i.seq",
                 values![key.to_vec()],
             )

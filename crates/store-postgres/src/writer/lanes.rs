@@ -75,7 +75,7 @@ const LANES: &str = "with recursive l(nth, class, lane, upto, n) as (
      select l.nth, l.lane, h.keys
      from l
      cross join lateral (
-         select j.keys from ready r join job_row j on j.seq = r.seq
+         select j.keys from ready r join job_row j on j.seq = any(array[r.seq])
          where r.class = l.class and r.lane = l.lane and r.lane <> 0
          order by r.class, r.lane, r.rank, r.seq limit 1) h
      where l.lane is not null order by l.nth, l.n";
@@ -86,7 +86,7 @@ const LANES: &str = "with recursive l(nth, class, lane, upto, n) as (
 const MAKE_GATES: &str = "with missing as materialized (
          select k.id, k.limit_name, k.value
          from unnest($1::bigint[], $2::text[], $3::text[]) k(id, limit_name, value)
-         where not exists (select 1 from gate g where g.id = k.id)
+         where not exists (select 1 from gate g where g.id = any(array[k.id]))
          order by k.id)
      insert into gate (id, limit_name, value, used_until)
      select m.id, m.limit_name, m.value, 0 from missing m
@@ -134,7 +134,7 @@ const HEADS: &str = "select w.nth, h.rank, h.seq
      where w.lane is not null";
 
 const KEEP_STARTS: &str = "update gate g set used_until = k.used_until
-     from unnest($1::bigint[], $2::bigint[]) k(id, used_until) where g.id = k.id";
+     from unnest($1::bigint[], $2::bigint[]) k(id, used_until) where g.id = any(array[k.id])";
 
 /// What a claim by limits takes.
 #[derive(Debug, Default)]

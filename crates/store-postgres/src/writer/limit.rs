@@ -38,7 +38,7 @@ pub(super) const KEEP_HELD: &str = "insert into gate_held as h (gate, server, n)
 const HELD_LEFT: &str = "with old as materialized (
          select h.ctid as place from gate_held h
          where h.server <> $1 and not exists (
-             select 1 from server_batch b where b.server = h.server and b.at >= $2)
+             select 1 from server_batch b where b.server = any(array[h.server]) and b.at >= $2)
          order by h.gate, h.server limit $3 for update skip locked)
      delete from gate_held where ctid = any(array(select place from old)) returning gate, n";
 
@@ -62,7 +62,8 @@ const HELD_NONE: &str = "with none as materialized (
 /// Gates that count nothing, and of which the rate is not used any more. A claim makes them again.
 const UNUSED_GATES: &str = "with unused as materialized (
          select g.ctid as place from gate g
-         where g.used_until < $1 and not exists (select 1 from gate_held h where h.gate = g.id)
+         where g.used_until < $1 and not exists (
+             select 1 from gate_held h where h.gate = any(array[g.id]))
          order by g.id limit $2 for update skip locked)
      delete from gate where ctid = any(array(select place from unused))
      returning 1";

@@ -4,6 +4,9 @@
 //! process tree is awaited is in active and finished. Each statement sees what is committed
 //! when it begins, so a job that another server moves meanwhile may be seen nowhere: then
 //! it is looked for again.
+//!
+//! Tables are joined and sorted so that no index is read as a whole: see
+//! [`crate::connect::Address::writer_settings`].
 
 use std::sync::Arc;
 
@@ -45,19 +48,27 @@ macro_rules! moving {
     };
 }
 
+/// Columns of held jobs after those of [`moving`].
+macro_rules! of_active {
+    () => {
+        "a.isolated, a.worker, a.plain, a.claimed, a.started, a.visibility_ms, a.cancelled,
+             a.pack_digest, a.gates"
+    };
+}
+
 /// Selects held jobs; a condition, an order and a lock follow.
 macro_rules! select_active {
     ($rest:expr) => {
         concat!(
             "select ",
             moving!("a"),
-            "a.isolated, a.worker, a.plain, a.claimed, a.started, a.visibility_ms, a.cancelled,
-             a.pack_digest, a.gates
-             from active a join job_row j on j.seq = a.seq ",
+            of_active!(),
+            " from active a join job_row j on j.seq = any(array[a.seq]) ",
             $rest
         )
     };
 }
+pub(super) use of_active;
 pub(super) use select_active;
 
 /// Selects waiting jobs.
@@ -67,7 +78,7 @@ macro_rules! select_waiting {
             "select ",
             moving!("w"),
             "w.isolated, w.state
-             from waiting w join job_row j on j.seq = w.seq ",
+             from waiting w join job_row j on j.seq = any(array[w.seq]) ",
             $rest
         )
     };
@@ -81,7 +92,8 @@ macro_rules! select_ready {
             "select ",
             moving!("r"),
             "c.isolated, r.class, r.rank, r.since
-             from ready r join class c on c.id = r.class join job_row j on j.seq = r.seq ",
+             from ready r join class c on c.id = any(array[r.class])
+                 join job_row j on j.seq = any(array[r.seq]) ",
             $rest
         )
     };
@@ -91,16 +103,27 @@ pub(super) use select_ready;
 
 macro_rules! active_by_id {
     ($how:literal) => {
-        select_active!(concat!("where j.id = any($1::uuid[]) order by a.seq for update of a", $how))
+        concat!(
+            "select ",
+            moving!("a"),
+            of_active!(),
+            " from job_row j join active a on a.seq = any(array[j.seq])
+             where j.id = any($1::uuid[]) order by a.seq + 0 for update of a",
+            $how
+        )
     };
 }
 
 macro_rules! waiting_by_id {
     ($how:literal) => {
-        select_waiting!(concat!(
-            "where j.id = any($1::uuid[]) order by w.seq for update of w",
+        concat!(
+            "select ",
+            moving!("w"),
+            "w.isolated, w.state
+             from job_row j join waiting w on w.seq = any(array[j.seq])
+             where j.id = any($1::uuid[]) order by w.seq + 0 for update of w",
             $how
-        ))
+        )
     };
 }
 
@@ -111,10 +134,10 @@ macro_rules! finished_by_id {
             moving!("f"),
             "f.isolated, f.state,
                  (select d.reason from dead_letter_row d where d.seq = f.seq)
-             from job_row j join finished f on f.seq = j.seq
+             from job_row j join finished f on f.seq = any(array[j.seq])
              where j.id = any($1::uuid[])
-                 and not exists (select 1 from active a where a.seq = f.seq)
-             order by f.seq for update of f",
+                 and not exists (select 1 from active a where a.seq = any(array[f.seq]))
+             order by f.seq + 0 for update of f",
             $how
         )
     };
@@ -129,12 +152,12 @@ macro_rules! ready_by_id {
             moving!("r"),
             "c.isolated, r.class, r.rank, r.since
              from job_row j
-             join class b on b.id = j.class
-             join class c on c.queue = b.queue and c.job_type = b.job_type
+             join class b on b.id = any(array[j.class])
+             join class c on c.queue = any(array[b.queue]) and c.job_type = b.job_type
                  and c.route = b.route and c.tenant = b.tenant and c.keyed = b.keyed
-             join ready r on r.class = c.id and r.seq = j.seq
+             join ready r on r.class = any(array[c.id]) and r.seq = any(array[j.seq])
                  and r.rank = any(array[-2 * j.priority::bigint, -2 * j.priority::bigint - 1])
-             where j.id = any($1::uuid[]) order by r.seq for update of r",
+             where j.id = any($1::uuid[]) order by r.seq + 0 for update of r",
             $how
         )
     };

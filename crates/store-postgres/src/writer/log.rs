@@ -22,9 +22,8 @@ const STORE_CHUNK: &str = "with job as (
      stored as (
          insert into log (seq, id, epoch, n, stream, at, bytes)
          select j.seq, j.chunks + 1, $2, $3, $4, $5, $6 from job j
-         where not exists (
-             select 1 from log_size s where s.seq = j.seq and s.epoch = $2
-                 and (s.stored @> $3::bigint or s.bytes > $8::bigint - $7::bigint))
+         where (select true from log_size s where s.seq = j.seq and s.epoch = $2
+                 and (s.stored @> $3::bigint or s.bytes > $8::bigint - $7::bigint)) is null
              and $7::bigint <= $8::bigint
              and coalesce(
                  (select true from active a where a.seq = j.seq and a.epoch = $2),

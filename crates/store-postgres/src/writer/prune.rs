@@ -94,11 +94,11 @@ impl Tx<'_> {
         self.write("delete from server_batch where at < $1", values![gone]);
         let workers = self
             .query(
-                "delete from worker where id in
-                         (select w.id from worker w where w.liveness >= 2 and w.updated_ms < $1
-                          and not exists (select 1 from active a where a.worker = w.id)
-                          order by w.updated_ms limit $2 for update skip locked)
-                     returning 1",
+                "delete from worker where id = any(array(
+                     select w.id from worker w where w.liveness >= 2 and w.updated_ms < $1
+                         and (select true from active a where a.worker = w.id limit 1) is null
+                     order by w.updated_ms limit $2 for update skip locked))
+                 returning 1",
                 values![prune.workers_before.0, limit],
             )
             .await?;

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::row::moving_columns;
 use crate::row::{get, int};
 use crate::writer::Tx;
-use crate::writer::load::{moving, select_active, select_ready, select_waiting};
+use crate::writer::load::{moving, of_active, select_active, select_ready, select_waiting};
 use crate::writer::write_set::ExpiryRow;
 
 const DUE_TIMERS: &str =
@@ -30,11 +30,11 @@ const DUE_DEADLINES: &str = select_active!(
 /// Deletes expiries that are due. A job that is held runs on. When it comes back, it gets a new one.
 const TAKE_EXPIRED: &str = "with due as materialized (
          select e.ctid as place, e.at, e.seq from expiry e where e.at <= $1
-             and not exists (select 1 from active a where a.seq = e.seq)
+             and not exists (select 1 from active a where a.seq = any(array[e.seq]))
          order by e.at, e.seq limit $2 for update skip locked),
      gone as (
          delete from expiry where ctid = any(array(select place from due)))
-     select j.id, due.at, due.seq from due join job_row j on j.seq = due.seq
+     select j.id, due.at, due.seq from due join job_row j on j.seq = any(array[due.seq])
      order by due.at, due.seq";
 
 /// The different limits of a class's claimable jobs, each with the time since when the first

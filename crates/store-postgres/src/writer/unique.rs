@@ -24,7 +24,7 @@ const HOLDERS: &str = "
         coalesce((select f.state from finished f where f.seq = u.seq),
                  (select 'active' from active a where a.seq = u.seq),
                  (select w.state from waiting w where w.seq = u.seq), 'available')
-    from unique_key u join job_row j on j.seq = u.seq
+    from unique_key u join job_row j on j.seq = any(array[u.seq])
     where u.fp = any($1::bytea[])";
 
 /// A batch that met others at its keys waits for them instead.

@@ -18,7 +18,7 @@ use crate::connection::values;
 use crate::failure::Failure;
 use crate::row::{self, get, int, moving_columns, text};
 use crate::writer::Tx;
-use crate::writer::load::{moving, select_active};
+use crate::writer::load::{moving, of_active, select_active};
 use crate::writer::write_set::{Renewal, Renewals};
 
 /// Reads the columns id, phase, liveness, `session_seq`, `renewal_seq`, `lease_until_ms`,
@@ -35,16 +35,18 @@ pub(super) fn known_of(row: &Row) -> Result<KnownWorker, StoreError> {
 }
 
 /// Counts the attempts that workers hold, and those of them that are not cancelled.
-pub(super) const COUNT_IN_FLIGHT: &str =
-    "select w.id, count(a.seq), count(a.seq) filter (where not a.cancelled)
-     from unnest($1::uuid[]) w(id) left join active a on a.worker = w.id group by w.id";
+pub(super) const COUNT_IN_FLIGHT: &str = "select w.id, a.held, a.live
+     from unnest($1::uuid[]) w(id)
+     cross join lateral (
+         select count(*) as held, count(*) filter (where not a.cancelled) as live
+         from active a where a.worker = w.id) a";
 
 const IN_FLIGHT_OF_WORKER: &str =
-    select_active!("where a.worker = $1 order by a.seq for update of a");
+    select_active!("where a.worker = $1 order by a.seq + 0 for update of a");
 const IN_FLIGHT_OF_WORKERS: &str =
     select_active!("where a.worker = any($1::uuid[]) order by a.worker, a.seq for update of a");
 const IN_FLIGHT_OF_PLAIN: &str =
-    select_active!("where a.plain = $1 order by a.seq for update of a");
+    select_active!("where a.plain = $1 order by a.seq + 0 for update of a");
 /// The worker's own row is written earlier in the batch, and stands as it will.
 const SILENT_PLAIN_ID: &str =
     "select w.plain_id from worker w where w.id = $1 and w.plain_id is not null

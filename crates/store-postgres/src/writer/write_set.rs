@@ -17,7 +17,7 @@ use crate::connection::{Statement, Value, values};
 
 const ACTIVE_GONE: &str = "
      delete from active a using {rows}
-     where a.seq = k.seq and a.epoch = k.epoch and a.cancelled = k.cancelled
+     where a.seq = any(array[k.seq]) and a.epoch = k.epoch and a.cancelled = k.cancelled
          and a.started is not distinct from k.started
          and coalesce((select true from checkpoint c where c.seq = a.seq), false) = k.checkpoint
      returning 1";
@@ -27,7 +27,8 @@ rows! {
     ReadyGone, ReadyGones,
     "with gone as (
          delete from ready r using {rows}
-         where r.class = k.class and r.rank = k.rank and r.seq = k.seq and r.epoch = k.epoch
+         where r.class = any(array[k.class]) and r.rank = k.rank and r.seq = k.seq
+             and r.epoch = k.epoch
          returning 1)
      select outlast.exactly(count(*), {count}) from gone",
     { class: i64, rank: i64, seq: i64, epoch: i64 }
@@ -38,7 +39,7 @@ rows! {
     WaitingGone, WaitingGones,
     "with gone as (
          delete from waiting w using {rows}
-         where w.seq = k.seq and w.epoch = k.epoch and w.state = k.state
+         where w.seq = any(array[k.seq]) and w.epoch = k.epoch and w.state = k.state
          returning 1)
      select outlast.exactly(count(*), {count}) from gone",
     { seq: i64, epoch: i64, state: &'static str }
@@ -58,7 +59,7 @@ rows! {
          update active a set started = k.started, cancelled = k.cancelled,
              pack_digest = k.pack_digest
          from {rows}
-         where a.seq = k.seq and a.epoch = k.epoch and a.cancelled = k.was_cancelled
+         where a.seq = any(array[k.seq]) and a.epoch = k.epoch and a.cancelled = k.was_cancelled
              and a.started is not distinct from k.was_started
          returning 1)
      select outlast.exactly(count(*), {count}) from kept",
@@ -74,12 +75,12 @@ rows! {
     FinishedGone, FinishedGones,
     "with gone as (
          delete from finished f using {rows}
-         where f.seq = k.seq and f.epoch = k.epoch and f.state = k.state
+         where f.seq = any(array[k.seq]) and f.epoch = k.epoch and f.state = k.state
              and k.letter is not distinct from
                  (select d.reason from dead_letter_row d where d.seq = k.seq)
          returning k.seq),
      letters as (
-         delete from dead_letter_row d using gone where d.seq = gone.seq)
+         delete from dead_letter_row d using gone where d.seq = any(array[gone.seq]))
      select outlast.exactly(count(*), {count}) from gone",
     { seq: i64, epoch: i64, state: &'static str, letter: Option<&'static str> }
 }
@@ -242,7 +243,7 @@ rows! {
     /// A job that needs its checkpoint no more.
     CheckpointGone, CheckpointGones,
     "with gone as (
-         delete from checkpoint c using {rows} where c.seq = k.seq
+         delete from checkpoint c using {rows} where c.seq = any(array[k.seq])
          returning 1)
      select outlast.exactly(count(*), {count}) from gone",
     { seq: i64 }
@@ -254,7 +255,8 @@ rows! {
     KeyTaken, KeysTaken,
     "with put as (
          insert into unique_key (fp, seq)
-         select k.fp, j.seq from {rows} join job_row j on j.id = k.job order by k.fp
+         select k.fp, j.seq from {rows} join job_row j on j.id = any(array[k.job])
+         order by k.fp
          returning 1)
      select outlast.exactly(count(*), {count}) from put",
     { fp: Vec<u8>, job: Uuid }
@@ -266,12 +268,12 @@ rows! {
     "with held as materialized (
          select u.ctid as place, k.job
          from {rows}
-             join job_row b on b.id = k.before
-             join unique_key u on u.fp = k.fp and u.seq = b.seq
+             join job_row b on b.id = any(array[k.before])
+             join unique_key u on u.fp = any(array[k.fp]) and u.seq = any(array[b.seq])
          order by u.fp for update of u),
      passed as (
          update unique_key u set seq = j.seq
-         from held h join job_row j on j.id = h.job
+         from held h join job_row j on j.id = any(array[h.job])
          where u.ctid = h.place
          returning 1)
      select outlast.exactly(count(*), {count}) from passed",
@@ -296,7 +298,7 @@ rows! {
              lease_until_ms = k.lease_until, last_heartbeat_ms = k.at, status = k.status,
              state = k.state, liveness = k.liveness
          from {rows}
-         where w.id = k.id and w.renewal_seq = k.renewal
+         where w.id = any(array[k.id]) and w.renewal_seq = k.renewal
          returning 1)
      select outlast.exactly(count(*), {count}) from renewed",
     {

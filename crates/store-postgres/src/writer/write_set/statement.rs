@@ -2,7 +2,8 @@
 //!
 //! A statement is written once, with `{rows}` for its rows: `unnest` of one array for each column,
 //! under the name `k`. `{columns}` are the columns' names and `{count}` is how many rows there
-//! are. Numbers and types of the arrays follow from the fields of the row.
+//! are. Numbers and types of the arrays follow from the fields of the row. A table is joined by
+//! `t.key = any(array[k.key])`: see [`crate::connect::Address::writer_settings`].
 
 use uuid::Uuid;
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::job::State;
+use crate::selector::{Placement, Selector};
 
 /// Most weights of a queue: each server keeps all of them in memory.
 pub const WEIGHTS_MAX: usize = 1_000;
@@ -21,6 +22,8 @@ pub struct QueueSettings {
     pub fair: Option<Fair>,
     /// How many jobs may wait in it; `None` for any number.
     pub max_depth: Option<u32>,
+    /// Which workers all its jobs run on, besides what each asks for itself.
+    pub placement: Placement,
 }
 
 /// The states of a job that waits: it counts into the depth of its queue.
@@ -103,6 +106,10 @@ pub struct QueueChange {
     pub weights: Vec<Weight>,
     /// How many jobs may wait, from 1 to [`DEPTH_MAX`].
     pub max_depth: Change<u32>,
+    /// What a worker must match to run any of its jobs.
+    pub requires: Change<Selector>,
+    /// Which workers its jobs prefer, after what they prefer themselves.
+    pub prefers: Change<Selector>,
 }
 
 /// The weight of a value of a key.
@@ -142,7 +149,13 @@ impl QueueSettings {
     /// Returns why they stay as they are.
     pub fn changed(&self, change: &QueueChange) -> Result<Self, QueueRefusal> {
         let max_depth = change.max_depth.clone().apply(self.max_depth);
-        Ok(Self { fair: self.fair_after(change)?, max_depth })
+        let Placement { requires, prefers } = self.placement.clone();
+        let after = |change: &Change<Selector>, before| change.clone().apply(Some(before));
+        let placement = Placement {
+            requires: after(&change.requires, requires).unwrap_or_default(),
+            prefers: after(&change.prefers, prefers).unwrap_or_default(),
+        };
+        Ok(Self { fair: self.fair_after(change)?, max_depth, placement })
     }
 
     fn fair_after(&self, change: &QueueChange) -> Result<Option<Fair>, QueueRefusal> {
@@ -181,7 +194,8 @@ mod tests {
 
     fn fair(key: &str, weights: &[(&str, u32)]) -> QueueSettings {
         let weights = weights.iter().map(|(value, weight)| ((*value).into(), *weight)).collect();
-        QueueSettings { fair: Some(Fair { key: key.into(), weights }), max_depth: None }
+        let fair = Some(Fair { key: key.into(), weights });
+        QueueSettings { fair, ..QueueSettings::default() }
     }
 
     fn by(key: &str, weights: Vec<Weight>) -> QueueChange {
@@ -232,6 +246,23 @@ mod tests {
         assert_eq!(set.changed(&by("account", vec![])).unwrap().max_depth, Some(10));
         assert_eq!(set.changed(&bound(Change::Keep)).unwrap(), set);
         assert_eq!(set.changed(&bound(Change::Unset)).unwrap(), fair("tenant", &[("42", 3)]));
+    }
+
+    #[test]
+    fn what_is_asked_of_workers_is_set_apart_from_the_rest() {
+        let selector = |text: &str| text.parse::<Selector>().unwrap();
+        let change =
+            |requires, prefers| QueueChange { requires, prefers, ..QueueChange::default() };
+        let gpu = change(Change::Set(selector("gpu=true")), Change::Set(selector("zone=a")));
+        let set = fair("tenant", &[("42", 3)]).changed(&gpu).unwrap();
+        let placement = Placement { requires: selector("gpu=true"), prefers: selector("zone=a") };
+        assert_eq!(set, QueueSettings { placement, ..fair("tenant", &[("42", 3)]) });
+        let other = set.changed(&change(Change::Set(selector("!spot")), Change::Keep)).unwrap();
+        assert_eq!(other.placement.requires, selector("!spot"));
+        assert_eq!(other.placement.prefers, selector("zone=a"));
+        assert_eq!(other.changed(&by("account", vec![])).unwrap().placement, other.placement);
+        let none = other.changed(&change(Change::Unset, Change::Set(selector("")))).unwrap();
+        assert_eq!(none, fair("tenant", &[("42", 3)]));
     }
 
     #[test]

@@ -26,6 +26,7 @@
 //! - [`vitals`]: whether the essential tasks still run
 //! - [`shared_state`]: what all of these share
 
+mod asked;
 pub(crate) mod batch_writer;
 mod batcher;
 mod claimable;

@@ -41,6 +41,10 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration { name: "0007_unique", text: include_str!("../migrations/0007_unique.sql") },
     Migration { name: "0008_bounds", text: include_str!("../migrations/0008_bounds.sql") },
+    Migration {
+        name: "0009_queue_placement",
+        text: include_str!("../migrations/0009_queue_placement.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

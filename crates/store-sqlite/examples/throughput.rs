@@ -16,8 +16,8 @@ use outlast_core::job::Rules;
 use outlast_core::keys::Keys;
 use outlast_core::time::Span;
 use outlast_store::command::{
-    Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, EndDetail, Fence, Finish, First, NewJob,
-    Origin, Payload, Registration, ReportedOutcome, Reporter, Route, WorkerRole,
+    AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, EndDetail, Fence, Finish,
+    First, NewJob, Origin, Payload, Registration, ReportedOutcome, Reporter, Route, WorkerRole,
 };
 use outlast_store::{Batch, BatchId, Command, Reply, Store as _, StoreError};
 use outlast_store_sqlite::{Options, SqliteStore};
@@ -197,6 +197,7 @@ fn claim() -> Command {
         from: ClaimFrom::Classes([CLASS].into()),
         max: NonZeroU32::MIN.saturating_add(u32::try_from(BATCH - 1).unwrap_or(0)),
         is_prefetch: false,
+        asked: AskedByQueues::default(),
     })
 }
 

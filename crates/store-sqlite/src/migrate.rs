@@ -20,6 +20,10 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0004_queue_settings.sql"),
     },
     Migration { name: "0005_unique", text: include_str!("../migrations/0005_unique.sql") },
+    Migration {
+        name: "0006_queue_placement",
+        text: include_str!("../migrations/0006_queue_placement.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

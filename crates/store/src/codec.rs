@@ -132,22 +132,33 @@ pub fn gates_text(gates: &[GateId]) -> Option<String> {
 
 #[derive(Serialize, Deserialize)]
 struct SettingsText {
+    /// Whether a worker without labels may run none of the jobs. Statements look for it: it is first.
+    #[serde(default, skip_serializing_if = "is_false")]
+    labelled: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fair_by: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     weights: BTreeMap<String, u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_depth: Option<u32>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    requires: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    prefers: String,
 }
 
 /// Returns the text of a queue's settings.
 #[must_use]
 pub fn settings_text(settings: &QueueSettings) -> String {
     let fair = settings.fair.as_ref();
+    let Placement { requires, prefers } = &settings.placement;
     let text = SettingsText {
+        labelled: !settings.placement.takes_unlabelled(),
         fair_by: fair.map(|fair| fair.key.clone()),
         weights: fair.map(|fair| fair.weights.clone()).unwrap_or_default(),
         max_depth: settings.max_depth,
+        requires: requires.to_string(),
+        prefers: prefers.to_string(),
     };
     serde_json::to_string(&text).unwrap_or_default()
 }
@@ -157,8 +168,12 @@ pub fn settings_text(settings: &QueueSettings) -> String {
 /// # Errors
 /// Returns [`StoreError::Corrupt`] when the text is not one that [`settings_text`] wrote.
 pub fn settings_of(text: &str) -> Result<QueueSettings, StoreError> {
-    let SettingsText { fair_by, weights, max_depth } = parse(text, "settings of a queue")?;
-    Ok(QueueSettings { fair: fair_by.map(|key| Fair { key, weights }), max_depth })
+    const WHAT: &str = "settings of a queue";
+    let SettingsText { labelled: _, fair_by, weights, max_depth, requires, prefers } =
+        parse(text, WHAT)?;
+    let placement =
+        Placement { requires: selector(&requires, WHAT)?, prefers: selector(&prefers, WHAT)? };
+    Ok(QueueSettings { fair: fair_by.map(|key| Fair { key, weights }), max_depth, placement })
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -210,7 +225,10 @@ pub fn route_of(text: &str) -> Result<(Route, Placement), StoreError> {
         return Ok((Route::Plain, Placement::default()));
     }
     let RouteText { any: _, runtime, labels, proof, requires, prefers } = parse(text, "route")?;
-    let placement = Placement { requires: selector(&requires)?, prefers: selector(&prefers)? };
+    let placement = Placement {
+        requires: selector(&requires, "route")?,
+        prefers: selector(&prefers, "route")?,
+    };
     let route = match runtime.is_empty() {
         true => Route::Plain,
         false => Route::Action { runtime, labels, proof },
@@ -218,9 +236,9 @@ pub fn route_of(text: &str) -> Result<(Route, Placement), StoreError> {
     Ok((route, placement))
 }
 
-fn selector(text: &str) -> Result<Selector, StoreError> {
+fn selector(text: &str, what: &str) -> Result<Selector, StoreError> {
     let selector = Selector::of_any_length(text);
-    selector.map_err(|error| StoreError::Corrupt(format!("route: {error}")))
+    selector.map_err(|error| StoreError::Corrupt(format!("{what}: {error}")))
 }
 
 #[derive(Serialize, Deserialize)]

@@ -137,7 +137,15 @@ pub struct Claim {
     /// Whether the worker has no free slot for them: they wait there, and hold slots of their limits
     /// meanwhile. So at most half of a limit goes to such jobs.
     pub is_prefetch: bool,
+    /// What queues asked of workers when it was chosen where a native worker's claim takes from. The
+    /// claim is refused if that has changed.
+    pub asked: AskedByQueues,
 }
+
+/// A digest of what all queues ask of workers; that of nothing is the default. It is compared with
+/// others of the same process only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AskedByQueues(pub u64);
 
 /// Who takes jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -166,6 +166,9 @@ pub enum ClaimRefusal {
         /// Number of the newer one.
         current: u64,
     },
+    /// Queues ask something else of workers than when it was chosen where the claim takes from.
+    #[error("queues ask something else of workers now")]
+    Outdated,
 }
 
 /// A job moved.

@@ -2,13 +2,15 @@
 
 use outlast_core::keys::{NAME_BYTES_MAX, VALUE_BYTES_MAX, is_name};
 use outlast_core::queue::{Change, DEPTH_MAX, QueueChange, QueueRefusal, WEIGHT_MAX, Weight};
+use outlast_core::selector::Selector;
 use serde_json::{Map, Value};
 
 use crate::fault::Fault;
 use crate::json::fields::known;
+use crate::placement;
 
 /// Fields of the body.
-const KNOWN: &[&str] = &["fair_by", "max_depth", "weights"];
+const KNOWN: &[&str] = &["fair_by", "max_depth", "prefers", "requires", "weights"];
 
 /// Reads what is to change of a queue's settings from a request's body. A field that is missing
 /// changes nothing; null removes a setting.
@@ -21,6 +23,8 @@ pub fn read(body: &[u8]) -> Result<QueueChange, Fault> {
         fair_by: key(&fields)?,
         weights: weights(&fields)?,
         max_depth: depth(&fields)?,
+        requires: selector("requires", &fields)?,
+        prefers: selector("prefers", &fields)?,
     })
 }
 
@@ -40,6 +44,14 @@ fn depth(fields: &Map<String, Value>) -> Result<Change<u32>, Fault> {
                 || Fault::field("max_depth", format!("must be {DEPTH}; or null for none"));
             given.as_u64().and_then(depth_of).map(Change::Set).ok_or_else(problem)
         }
+    }
+}
+
+fn selector(name: &str, fields: &Map<String, Value>) -> Result<Change<Selector>, Fault> {
+    match fields.get(name) {
+        None => Ok(Change::Keep),
+        Some(Value::Null) => Ok(Change::Unset),
+        Some(given) => placement::read(name, given.as_str()).map(Change::Set),
     }
 }
 

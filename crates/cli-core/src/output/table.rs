@@ -13,7 +13,7 @@ use serde_json::Value;
 const WHOLE: &[&str] =
     &["ID", "KEY", "VALUE", "ORIGIN", "STATUS", "STATE", "JOB", "WHAT", "OUTCOME"];
 /// Columns that are cut in a pipe, too.
-const PROSE: &[&str] = &["BY", "EVIDENCE", "ERROR", "UNIT"];
+const PROSE: &[&str] = &["BY", "EVIDENCE", "ERROR", "SETTINGS", "UNIT"];
 /// The width to which they are cut there.
 const PIPE_WIDTH: usize = 100;
 /// A column is not cut below this, on a terminal and in a pipe.

@@ -67,6 +67,12 @@ pub(crate) struct Set {
     /// Refuse jobs while this many wait, 1 to 1000000000; `none` takes any number
     #[arg(long, value_name = "N", group = "setting", value_parser = max_depth)]
     max_depth: Option<MaxDepth>,
+    /// Labels that a worker must match to run any of its jobs, such as "gpu=true, !spot"; "" for none
+    #[arg(long, value_name = "SELECTOR", group = "setting")]
+    requires: Option<String>,
+    /// Labels that its jobs prefer, after what they prefer themselves; "" for none
+    #[arg(long, value_name = "SELECTOR", group = "setting")]
+    prefers: Option<String>,
     #[command(flatten)]
     target: Target,
 }
@@ -80,6 +86,9 @@ fn max_depth(text: &str) -> Result<MaxDepth, String> {
     outlast_wire::queue::max_depth(text).map(MaxDepth)
 }
 
+/// Longest value in one line of a page: the names before it need some room, too.
+const LINE_MAX: usize = 85;
+
 /// Removes a setting.
 const NONE: &str = "none";
 
@@ -89,6 +98,8 @@ const FLAGS: &[(&str, &str)] = &[
     ("fair_by", "--fair-by"),
     ("weights", "--weight"),
     ("max_depth", "--max-depth"),
+    ("requires", "--requires"),
+    ("prefers", "--prefers"),
 ];
 
 /// Checks a weight.
@@ -170,6 +181,11 @@ async fn set(args: &Set, environment: &Environment) -> Result<Exit, Failure> {
     if let Some(MaxDepth(max)) = args.max_depth {
         body["max_depth"] = max.into();
     }
+    for (name, selector) in [("requires", &args.requires), ("prefers", &args.prefers)] {
+        if let Some(selector) = selector {
+            body[name] = selector.as_str().into();
+        }
+    }
     for (of, weight) in &args.weights {
         body["weights"][of] = (*weight).into();
     }
@@ -188,7 +204,9 @@ fn print(target: &Target, answer: Value) -> Result<Exit, Failure> {
 fn settings(queue: &Value) -> Vec<String> {
     let fair = at(queue, "fair_by").map(|_| format!("fair by {}", text_at(queue, "fair_by")));
     let bound = at(queue, "max_depth").map(|_| format!("max {}", text_at(queue, "max_depth")));
-    fair.into_iter().chain(bound).collect()
+    let selector = |name: &str| at(queue, name).map(|_| format!("{name} {}", text_at(queue, name)));
+    let asked = ["requires", "prefers"].into_iter().filter_map(selector);
+    fair.into_iter().chain(bound).chain(asked).collect()
 }
 
 fn page(queue: &Value) -> String {
@@ -199,18 +217,42 @@ fn page(queue: &Value) -> String {
         .map(|(of, weight)| format!("{}={weight}", escape(of)))
         .collect();
     let weights = if weights.is_empty() { "-".to_owned() } else { weights.join(", ") };
-    let mut page = fields(&[
+    let pairs = [
         ("queue", text_at(queue, "name")),
         ("fair by", text_at(queue, "fair_by")),
         ("weights", weights),
         ("max depth", text_at(queue, "max_depth")),
         ("depth", text_at(queue, "depth")),
+        ("requires", text_at(queue, "requires")),
+        ("prefers", text_at(queue, "prefers")),
         ("set", when(queue, "set_at")),
         ("by", text_at(queue, "set_by")),
-    ]);
+    ];
+    let lines: Vec<(&str, String)> = pairs
+        .iter()
+        .flat_map(|(name, value)| {
+            let names = std::iter::once(*name).chain(std::iter::repeat(""));
+            names.zip(folded(value, LINE_MAX))
+        })
+        .collect();
+    let mut page = fields(&lines);
     page.push('\n');
     page.push_str(&Table::of(std::slice::from_ref(queue), COLUMNS).to_string());
     page
+}
+
+/// Breaks a long text into lines, after commas where there are some.
+fn folded(text: &str, width: usize) -> Vec<String> {
+    let (mut lines, mut rest) = (Vec::new(), text);
+    while let Some((end, _)) = rest.char_indices().nth(width) {
+        let (front, _) = rest.split_at(end);
+        let comma = front.rfind(',').map_or(end, |at| at + 1);
+        let (line, after) = rest.split_at(comma);
+        lines.push(line.to_owned());
+        rest = after.trim_start();
+    }
+    lines.push(rest.to_owned());
+    lines
 }
 
 /// A queue of which only the name is known, in the form of the others.
@@ -291,6 +333,7 @@ mod tests {
         }
         set(&["--max-depth", "1"]).unwrap();
         set(&["--max-depth", "none", "--fair-by", "tenant"]).unwrap();
+        set(&["--requires", "gpu=true, !spot", "--prefers", ""]).unwrap();
     }
 
     #[test]
@@ -309,5 +352,26 @@ mod tests {
         assert!(table.contains("fair by tenant, max 1000"), "{table}");
         assert!(page.contains("tenant:42=3, tenant:7=2"), "{page}");
         assert!(page.contains("1000\n") && page.contains("1002000\n"), "{page}");
+    }
+
+    #[test]
+    fn long_selectors_are_folded_in_a_page_and_cut_in_a_table() {
+        let values: Vec<String> = (0..15).map(|n| format!("zone-{n:02}")).collect();
+        let requires =
+            format!("gpu=true,{}/x=y,zone in ({})", "long.".repeat(40), values.join(","));
+        let queue = json!({"name": "mail", "paused": false, "available": 0, "active": 0,
+            "scheduled": 0, "retryable": 0, "completed": 0, "discarded": 0, "requires": requires,
+            "prefers": "!spot", "set_by": "operator", "set_at": "2026-11-22T13:46:21.211Z"});
+        let table = Table::for_pipe(std::slice::from_ref(&queue), &[COLUMNS, &[SETTINGS]].concat())
+            .to_string();
+        let page = page(&queue);
+        for shown in [&table, &page] {
+            assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
+        }
+        assert!(table.contains("requires gpu=tr") && table.contains('…'), "{table}");
+        let whole: String = page.chars().filter(|c| !c.is_whitespace()).collect();
+        let wanted: String = requires.chars().filter(|c| !c.is_whitespace()).collect();
+        assert!(whole.contains(&wanted), "{page}");
+        assert!(page.contains("prefers   !spot\n"), "{page}");
     }
 }

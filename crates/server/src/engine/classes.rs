@@ -4,15 +4,17 @@
 //! servers signal theirs, and the backlog is read now and then. A claim that returns fewer jobs
 //! than it asked for corrects the estimate.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use outlast_core::selector::Placement;
 use outlast_core::time::{BootTime, Span, Timestamp};
-use outlast_store::command::{ClassId, ClassKey};
-
 use outlast_store::apply::limit::Limits;
+use outlast_store::command::{AskedByQueues, ClassId, ClassKey};
 use outlast_store::reply::Claims;
 
 use crate::clock::boot_time;
+use crate::engine::asked::{self, Asked};
 use crate::engine::estimate::Estimate;
 
 /// How long no worker is kept free for jobs that a limit held back: it would do nothing meanwhile,
@@ -24,6 +26,8 @@ const NOT_RESERVED: Span = Span::from_secs(60);
 pub(crate) struct Class {
     pub(crate) key: ClassKey,
     pub(crate) ready: Estimate,
+    /// What its queue asks of workers.
+    by_queue: Placement,
     /// Whether a limit may apply to its jobs.
     pub(crate) is_limited: bool,
     /// Whether its jobs may be sent to workers without a free slot.
@@ -55,6 +59,11 @@ impl Prefetch {
 }
 
 impl Class {
+    /// Returns what is asked of a worker that is to run its jobs.
+    pub(crate) const fn asked(&self) -> Asked<'_> {
+        Asked { key: &self.key, by_queue: Cow::Borrowed(&self.by_queue) }
+    }
+
     /// Whether its jobs may be sent to workers without a free slot now.
     pub(crate) fn may_prefetch(&self) -> bool {
         self.prefetch == Prefetch::Yes
@@ -136,6 +145,8 @@ pub(crate) struct Classes {
     /// Classes whose jobs all wait for a limit, as the last claim saw them.
     blocked: HashSet<ClassId>,
     limits: Limits,
+    /// Whether the store has other settings: nothing is claimed until they are read.
+    outdated: bool,
 }
 
 impl Classes {
@@ -145,6 +156,21 @@ impl Classes {
 
     pub(crate) fn contains(&self, id: ClassId) -> bool {
         self.by_id.contains_key(&id)
+    }
+
+    /// Notes that queues ask something else of workers than is known here.
+    pub(crate) const fn outdate(&mut self) {
+        self.outdated = true;
+    }
+
+    /// Whether that is so, and nothing newer was read since.
+    pub(crate) const fn are_outdated(&self) -> bool {
+        self.outdated
+    }
+
+    /// Returns what stands for all that queues ask of workers, as far as is known here.
+    pub(crate) const fn asked(&self) -> AskedByQueues {
+        self.limits.asked()
     }
 
     pub(crate) fn id_of(&self, key: &ClassKey) -> Option<ClassId> {
@@ -188,6 +214,7 @@ impl Classes {
             Class {
                 key: key.clone(),
                 ready: Estimate::None,
+                by_queue: asked::by_queue(&key.queue, limits),
                 is_limited: limits.may_apply(key),
                 prefetch: Prefetch::of(limits, key),
                 opens: None,
@@ -199,9 +226,11 @@ impl Classes {
         class
     }
 
-    /// Takes note of the limits in force, after each look at the backlog.
-    pub(crate) fn set_limits(&mut self, limits: Limits) {
+    /// Takes note of the limits and settings in force, after each look at the backlog; returns whether
+    /// queues ask something else of workers than before.
+    pub(crate) fn set_limits(&mut self, limits: Limits) -> bool {
         let is_same = self.limits == limits;
+        let differ = self.limits.asked() != limits.asked();
         for class in self.by_id.values_mut() {
             if !is_same {
                 class.is_limited = limits.may_apply(&class.key);
@@ -209,8 +238,12 @@ impl Classes {
             } else if class.prefetch == Prefetch::NotNow {
                 class.prefetch = Prefetch::Yes;
             }
+            if differ {
+                class.by_queue = asked::by_queue(&class.key.queue, &limits);
+            }
         }
-        self.limits = limits;
+        (self.limits, self.outdated) = (limits, false);
+        differ
     }
 
     /// Takes it that some jobs of the classes that waited for a limit may start.

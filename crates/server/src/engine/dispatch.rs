@@ -130,7 +130,7 @@ fn plan_isolated(sessions: &Sessions, classes: &Classes) -> Vec<Planned> {
         let others = || classes.claimable().filter(|(_, class)| !class.key.isolated);
         session.reserved.is_some()
             || session.alone != Alone::Ran
-            || !others().any(|(id, class)| session.can_take(id, &class.key))
+            || !others().any(|(id, class)| session.can_take(id, &class.asked()))
     });
     let mut planned = Vec::new();
     for (id, class) in isolated {
@@ -138,7 +138,7 @@ fn plan_isolated(sessions: &Sessions, classes: &Classes) -> Vec<Planned> {
         idle.retain(|session| {
             let takes = left > 0
                 && session.reserved.is_none_or(|class| class == id)
-                && session.can_take(id, &class.key);
+                && session.can_take(id, &class.asked());
             if takes {
                 left -= 1;
                 planned.push(Planned {

@@ -13,11 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use outlast_core::id::WorkerId;
+use outlast_core::selector::Placement;
 use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_core::worker::liveness::{Liveness, Phase};
 use outlast_store::command::ClassKey;
 use outlast_store::record::{WorkerBrief, WorkerRecord};
 
+use crate::engine::asked::Asked;
 use crate::engine::profile::{Misfit, Profile};
 use crate::engine::session_facts::{Condition, SessionFacts};
 
@@ -71,29 +73,31 @@ pub(crate) type Fit = Arc<[Result<(), Misfit>]>;
 #[derive(Debug, Default)]
 pub(crate) struct Crews {
     pub(crate) crews: Vec<Crew>,
-    /// The cached results by class. They hold for the same profiles in the same order.
-    fits: Arc<Mutex<HashMap<ClassKey, Fit>>>,
+    /// The cached results by what the queue asks, and class. They hold for the same profiles in the
+    /// same order.
+    fits: Arc<Mutex<HashMap<Placement, HashMap<ClassKey, Fit>>>>,
 }
 
 impl Crews {
     /// Returns which crews can run the class.
-    pub(crate) fn fit(&self, key: &ClassKey) -> Fit {
+    pub(crate) fn fit(&self, asked: &Asked<'_>) -> Fit {
+        let (key, by_queue) = (asked.key, asked.by_queue.as_ref());
         let mut fits = self.fits.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(fit) = fits.get(key) {
+        if let Some(fit) = fits.get(by_queue).and_then(|classes| classes.get(key)) {
             return Arc::clone(fit);
         }
-        let fit: Fit = self.crews.iter().map(|crew| crew.profile.fits(key)).collect();
-        if fits.len() >= CLASSES_MAX {
+        let fit: Fit = self.crews.iter().map(|crew| crew.profile.fits(asked)).collect();
+        if fits.values().map(HashMap::len).sum::<usize>() >= CLASSES_MAX {
             fits.clear();
         }
-        fits.insert(key.clone(), Arc::clone(&fit));
+        fits.entry(by_queue.clone()).or_default().insert(key.clone(), Arc::clone(&fit));
         fit
     }
 
     /// Returns the crews that can run the class, and how many live workers cannot for what
     /// reason.
-    pub(crate) fn judge(&self, key: &ClassKey) -> (Vec<&Crew>, Vec<(Misfit, usize)>) {
-        let fit = self.fit(key);
+    pub(crate) fn judge(&self, asked: &Asked<'_>) -> (Vec<&Crew>, Vec<(Misfit, usize)>) {
+        let fit = self.fit(asked);
         let (mut able, mut misfits) = (Vec::new(), Vec::<(Misfit, usize)>::new());
         for (crew, fit) in self.crews.iter().zip(fit.iter()) {
             match fit {
@@ -110,8 +114,8 @@ impl Crews {
     }
 
     /// Returns the condition of some worker that can run the class: the best there is.
-    pub(crate) fn best(&self, key: &ClassKey) -> Option<Condition> {
-        let fit = self.fit(key);
+    pub(crate) fn best(&self, asked: &Asked<'_>) -> Option<Condition> {
+        let fit = self.fit(asked);
         let able = self.crews.iter().zip(fit.iter()).filter(|(_, fit)| fit.is_ok());
         able.flat_map(|(crew, _)| crew.live.iter().map(|(condition, _)| *condition)).min()
     }

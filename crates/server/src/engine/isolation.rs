@@ -18,7 +18,7 @@ use outlast_core::id::WorkerId;
 use outlast_core::time::{BootTime, Span};
 use outlast_store::command::ClassId;
 
-use crate::engine::classes::Classes;
+use crate::engine::classes::{Class, Classes};
 use crate::engine::sessions::{Session, Sessions};
 
 /// One in this many sessions may be reserved, and at least one.
@@ -236,8 +236,8 @@ fn able(sessions: &mut Sessions, classes: &Classes, worker: WorkerId, class: Cla
 }
 
 fn is_able(session: &mut Session, classes: &Classes, id: ClassId) -> bool {
-    let key = classes.get(id).map(|class| &class.key);
-    session.gets_work() && session.slots > 0 && key.is_some_and(|key| session.can_take(id, key))
+    let asked = classes.get(id).map(Class::asked);
+    session.gets_work() && session.slots > 0 && asked.is_some_and(|it| session.can_take(id, &it))
 }
 
 #[cfg(test)]

@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use outlast_core::selector::Selector;
 use outlast_core::{containment, labels};
-use outlast_store::command::{ClassKey, Route, WorkerRole};
+use outlast_store::command::{Route, WorkerRole};
 use outlast_store::record::WorkerRecord;
 use serde_json::Value;
+
+use crate::engine::asked::{Asked, Merit};
 
 /// What a worker can run. Many workers share one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +42,8 @@ pub(crate) enum Misfit {
     Queue,
     /// It does not match what the jobs require.
     Requires,
+    /// It does not match what their queue requires.
+    QueueRequires,
 }
 
 impl Profile {
@@ -57,7 +62,8 @@ impl Profile {
     }
 
     /// Returns whether the worker can run jobs of the class, else why not.
-    pub(crate) fn fits(&self, key: &ClassKey) -> Result<(), Misfit> {
+    pub(crate) fn fits(&self, asked: &Asked<'_>) -> Result<(), Misfit> {
+        let key = asked.key;
         match (&key.route, self.role) {
             (Route::Action { runtime, labels, proof }, WorkerRole::Action) => {
                 if !self.runtimes.contains(runtime) {
@@ -83,6 +89,9 @@ impl Profile {
         if !key.placement.requires.matches(self.label()) {
             return Err(Misfit::Requires);
         }
+        if !asked.by_queue.requires.matches(self.label()) {
+            return Err(Misfit::QueueRequires);
+        }
         Ok(())
     }
 
@@ -96,10 +105,14 @@ impl Profile {
         |name| self.labels.get(name).map(String::as_str)
     }
 
-    /// Returns how much of what the jobs of a class prefer the worker has.
-    pub(crate) fn score(&self, key: &ClassKey) -> usize {
+    /// Returns how much the worker has of what is preferred.
+    pub(crate) fn merit(&self, asked: &Asked<'_>) -> Merit {
         let label = self.label();
-        key.placement.prefers.requirements().filter(|it| it.holds(&label)).count()
+        let held = |of: &Selector| of.requirements().filter(|it| it.holds(&label)).count();
+        Merit {
+            by_jobs: held(&asked.key.placement.prefers),
+            by_queue: held(&asked.by_queue.prefers),
+        }
     }
 }
 
@@ -114,7 +127,8 @@ pub(crate) fn with_facts(
 }
 
 /// Returns in words why workers cannot run a class.
-pub(crate) fn misfit_words(misfit: Misfit, key: &ClassKey) -> String {
+pub(crate) fn misfit_words(misfit: Misfit, asked: &Asked<'_>) -> String {
+    let key = asked.key;
     match (misfit, &key.route) {
         (Misfit::Role, _) => "of another kind".into(),
         (Misfit::Runtime, Route::Action { runtime, .. }) => format!("without runtime {runtime}"),
@@ -132,5 +146,6 @@ pub(crate) fn misfit_words(misfit: Misfit, key: &ClassKey) -> String {
         (Misfit::Type, Route::Plain) => format!("without a handler for {}", key.job_type),
         (Misfit::Queue, _) => format!("not serving queue {}", key.queue),
         (Misfit::Requires, _) => format!("not matching {}", key.placement.requires),
+        (Misfit::QueueRequires, _) => format!("not matching {}", asked.by_queue.requires),
     }
 }

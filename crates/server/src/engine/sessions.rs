@@ -8,10 +8,11 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::lease::in_flight_digest;
 use outlast_core::limits::CONCURRENCY_MAX;
 use outlast_core::time::BootTime;
-use outlast_store::command::{ClassId, ClassKey};
+use outlast_store::command::ClassId;
 use outlast_store::reply::Claimed;
 use tokio_util::sync::DropGuard;
 
+use crate::engine::asked::{Asked, Merit};
 use crate::engine::output::{
     CloseReason, Output, OutputSender, ReportAnswer, SessionOrder, SessionOutput,
 };
@@ -55,13 +56,13 @@ pub(crate) struct Session {
 /// determined so far. The sessions of a profile share it.
 #[derive(Debug, Default)]
 struct Fits {
-    known: Mutex<HashMap<ClassId, Option<usize>>>,
+    known: Mutex<HashMap<ClassId, Option<Merit>>>,
     /// From which class on the next plan looks, if there are many.
     next: AtomicI64,
 }
 
 impl Fits {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ClassId, Option<usize>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ClassId, Option<Merit>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -181,18 +182,18 @@ impl Session {
         limit.saturating_sub(self.busy())
     }
 
-    pub(crate) fn can_take(&self, id: ClassId, key: &ClassKey) -> bool {
-        self.score(id, key).is_some()
+    pub(crate) fn can_take(&self, id: ClassId, asked: &Asked<'_>) -> bool {
+        self.merit(id, asked).is_some()
     }
 
-    /// Returns how much it has of what the jobs of a class prefer, if it can take them.
-    pub(crate) fn score(&self, id: ClassId, key: &ClassKey) -> Option<usize> {
+    /// Returns how much it has of what is preferred for jobs of a class, if it can take them.
+    pub(crate) fn merit(&self, id: ClassId, asked: &Asked<'_>) -> Option<Merit> {
         // Of very many queues, a worker serves few.
-        if !self.profile.serves(&key.queue) {
+        if !self.profile.serves(&asked.key.queue) {
             return None;
         }
         let mut fits = self.fits.lock();
-        let judge = || self.profile.fits(key).is_ok().then(|| self.profile.score(key));
+        let judge = || self.profile.fits(asked).is_ok().then(|| self.profile.merit(asked));
         *fits.entry(id).or_insert_with(judge)
     }
 
@@ -408,6 +409,11 @@ impl Sessions {
                 session.flush();
             }
         }
+    }
+
+    /// Forgets which sessions can take which classes: queues ask something else of workers now.
+    pub(crate) fn forget_fits(&mut self) {
+        self.forget_classes(|_| false);
     }
 
     /// Forgets which sessions can take classes that are no longer known.

@@ -15,6 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::boot_time;
+use crate::engine::asked::Asked;
 use crate::engine::fleet::Fleet;
 use crate::engine::long_poll::LongPolls;
 use crate::engine::store_health::{Lane, StoreHealth, Trouble};
@@ -42,7 +43,7 @@ pub(crate) struct SharedState {
     /// Cancelled when the server begins to stop.
     stopping: CancellationToken,
     clock: StoreClock,
-    /// The limits in force, as last read.
+    /// The limits and settings of queues in force, as last read.
     limits: RwLock<Limits>,
     paused: RwLock<HashSet<String>>,
     /// How many classes had claimable jobs at the last look.
@@ -112,6 +113,11 @@ impl SharedState {
 
     pub(crate) fn set_limits(&self, limits: Limits) {
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
+    }
+
+    /// Returns what is asked of the workers of a class, as the settings were last read.
+    pub(crate) fn asked<'a>(&self, key: &'a ClassKey) -> Asked<'a> {
+        Asked::now(key, &self.limits.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether a limit may apply to jobs of a class.

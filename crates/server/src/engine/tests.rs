@@ -12,9 +12,9 @@ use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_packs::PackSet;
 use outlast_store::command::{
-    Attach, ClaimFrom, Claimant, ClassKey, EndDetail, Fence, Finish, First, JobOrder, NewJob,
-    Origin, Payload, QueueOrder, Registration, ReportedOutcome, Route, SetLimit, Start, Sweep,
-    WorkerMove, WorkerRole,
+    AskedByQueues, Attach, ClaimFrom, Claimant, ClassKey, EndDetail, Fence, Finish, First,
+    JobOrder, NewJob, Origin, Payload, QueueOrder, Registration, ReportedOutcome, Route, SetLimit,
+    Start, Sweep, WorkerMove, WorkerRole,
 };
 use outlast_store::event::EventQuery;
 use outlast_store::idempotency::EnqueueOnce;
@@ -124,6 +124,7 @@ async fn jobs_of_a_paused_queue_wake_no_client_and_cost_no_claims() {
         from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
         max: NonZeroU32::MIN,
         is_prefetch: false,
+        asked: AskedByQueues::default(),
     };
     let waiting: Vec<_> = (0..5)
         .map(|_| {
@@ -155,6 +156,7 @@ fn one_of_default() -> Claim {
         from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
         max: NonZeroU32::MIN,
         is_prefetch: false,
+        asked: AskedByQueues::default(),
     }
 }
 
@@ -302,6 +304,7 @@ async fn a_long_visibility_ends_though_contact_with_the_store_is_younger() {
         from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
         max: NonZeroU32::MIN,
         is_prefetch: false,
+        asked: AskedByQueues::default(),
     };
     assert_eq!(engine.claim_plain(claim, None).await.unwrap().len(), 1);
     clock.advance(1_800_001);

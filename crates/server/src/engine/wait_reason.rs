@@ -10,6 +10,7 @@ use outlast_core::time::Timestamp;
 use outlast_store::command::{ClassKey, Route};
 
 use crate::clock::boot_time;
+use crate::engine::asked::Asked;
 use crate::engine::fleet::{Crew, Crews};
 use crate::engine::profile::{Misfit, misfit_words};
 use crate::engine::session_facts::Condition;
@@ -45,11 +46,12 @@ pub(crate) fn eligible(key: &ClassKey, shared: &SharedState) -> Eligible {
     if shared.is_paused(&key.queue) {
         return Eligible::Paused;
     }
-    let best = shared.fleet.crews().best(key);
+    let asked = shared.asked(key);
+    let best = shared.fleet.crews().best(&asked);
     if best == Some(Condition::Active) {
         return Eligible::Yes;
     }
-    if key.is_for_plain_clients()
+    if asked.is_for_plain_clients()
         && shared.long_polls.serve(&key.queue, key.tenant.as_deref(), boot_time())
     {
         return Eligible::Yes;
@@ -59,9 +61,9 @@ pub(crate) fn eligible(key: &ClassKey, shared: &SharedState) -> Eligible {
 
 /// Returns which live workers there are and why none takes jobs of the class.
 pub(crate) fn lack(key: &ClassKey, shared: &SharedState) -> String {
-    let crews = shared.fleet.crews();
-    let lack = lack_of(key, &crews, shared.store_time());
-    let clients = if clients_lack_labels(key, shared) {
+    let (asked, crews) = (shared.asked(key), shared.fleet.crews());
+    let lack = lack_of(&asked, &crews, shared.store_time());
+    let clients = if clients_lack_labels(&asked, shared) {
         format!(", clients that fetch from queue {} have no labels", key.queue)
     } else {
         String::new()
@@ -70,18 +72,20 @@ pub(crate) fn lack(key: &ClassKey, shared: &SharedState) -> String {
 }
 
 /// Whether plain clients would take jobs of the class if they had labels.
-fn clients_lack_labels(key: &ClassKey, shared: &SharedState) -> bool {
+fn clients_lack_labels(asked: &Asked<'_>, shared: &SharedState) -> bool {
+    let key = asked.key;
     key.route == Route::Plain
-        && !key.placement.takes_unlabelled()
+        && !asked.takes_unlabelled()
         && shared.long_polls.serve(&key.queue, key.tenant.as_deref(), boot_time())
 }
 
-fn lack_of(key: &ClassKey, crews: &Crews, now: Option<Timestamp>) -> String {
+fn lack_of(asked: &Asked<'_>, crews: &Crews, now: Option<Timestamp>) -> String {
+    let key = asked.key;
     let wanted = match &key.route {
         Route::Action { runtime, .. } => format!("runtime {runtime}"),
         Route::Plain => format!("a handler for {}", key.job_type),
     };
-    let (able, misfits) = crews.judge(key);
+    let (able, misfits) = crews.judge(asked);
     // Workers of another kind matter only if there are none of the right kind.
     let right_kind = |misfit: &Misfit| *misfit != Misfit::Role;
     let some_fit_better = misfits.iter().any(|(misfit, _)| right_kind(misfit));
@@ -93,8 +97,8 @@ fn lack_of(key: &ClassKey, crews: &Crews, now: Option<Timestamp>) -> String {
         .into_iter()
         .filter(|(misfit, _)| right_kind(misfit) && some_fit_better)
         .map(|(misfit, count)| match misfit {
-            Misfit::Requires => unmatched(key, crews, count),
-            misfit => format!("{count} {}", misfit_words(misfit, key)),
+            Misfit::Requires | Misfit::QueueRequires => unmatched(asked, misfit, (crews, count)),
+            misfit => format!("{count} {}", misfit_words(misfit, asked)),
         })
         .collect();
     if why.is_empty() {
@@ -111,16 +115,21 @@ fn lack_of(key: &ClassKey, crews: &Crews, now: Option<Timestamp>) -> String {
 
 /// Says what live workers lack that could otherwise run it: the requirements that none of them
 /// meets, or all of them where each is met by some.
-fn unmatched(key: &ClassKey, crews: &Crews, count: usize) -> String {
-    let fit = crews.fit(key);
+fn unmatched(asked: &Asked<'_>, misfit: Misfit, (crews, count): (&Crews, usize)) -> String {
+    let fit = crews.fit(asked);
     let lacking: Vec<&Crew> = crews
         .crews
         .iter()
         .zip(fit.iter())
-        .filter(|(crew, fit)| **fit == Err(Misfit::Requires) && crew.count() > 0)
+        .filter(|(crew, fit)| **fit == Err(misfit) && crew.count() > 0)
         .map(|(crew, _)| crew)
         .collect();
-    let requires = &key.placement.requires;
+    let (requires, by_whom) = match misfit {
+        Misfit::QueueRequires => {
+            (&asked.by_queue.requires, format!(" (required by queue {})", asked.key.queue))
+        }
+        _ => (&asked.key.placement.requires, String::new()),
+    };
     let unmet = |requirement: &&Requirement| {
         !lacking.iter().any(|crew| requirement.holds(crew.profile.label()))
     };
@@ -133,10 +142,10 @@ fn unmatched(key: &ClassKey, crews: &Crews, count: usize) -> String {
     let has = if has_it { "has" } else { "matches" };
     let named = named.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     match count {
-        1 if has_it => format!("1 live worker without {named}"),
-        1 => format!("1 live worker, which does not match {named}"),
-        2 => format!("2 live workers, neither {has} {all}{named}"),
-        _ => format!("{count} live workers, none {has} {all}{named}"),
+        1 if has_it => format!("1 live worker without {named}{by_whom}"),
+        1 => format!("1 live worker, which does not match {named}{by_whom}"),
+        2 => format!("2 live workers, neither {has} {all}{named}{by_whom}"),
+        _ => format!("{count} live workers, none {has} {all}{named}{by_whom}"),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use outlast_core::queue::QueueSettings;
+use outlast_core::selector::Placement;
 use outlast_store::command::SetQueue;
 use outlast_store::query::QueueStats;
 use outlast_store::queue::QueueRecord;
@@ -98,6 +99,11 @@ fn write(object: &mut Object<'_>, queue: &QueueStats, record: Option<&QueueRecor
             object.number(&format!("{key}:{value}"), weight);
         }
     });
+    let Placement { requires, prefers } = &settings.placement;
+    for (name, selector) in [("requires", requires), ("prefers", prefers)] {
+        let text = (!selector.is_empty()).then(|| selector.to_string());
+        object.text_or_null(name, text.as_deref());
+    }
     object.text_or_null("set_by", record.map(|record| record.set_by.as_str()));
     object.time_or_null("set_at", record.map(|record| record.set_at));
 }

@@ -12,7 +12,7 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_packs::PackSet;
 use outlast_server::{Engine, Reserved, Server, Settings};
 use outlast_store::command::{
-    Claim, ClaimFrom, Claimant, ClassKey, First, NewJob, Origin, Payload, Route,
+    AskedByQueues, Claim, ClaimFrom, Claimant, ClassKey, First, NewJob, Origin, Payload, Route,
 };
 use outlast_store::model::ModelStore;
 use outlast_store::store::ManualClock;
@@ -70,6 +70,7 @@ async fn fetch(engine: &Engine) -> Vec<JobId> {
         from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
         max: NonZeroU32::MIN,
         is_prefetch: false,
+        asked: AskedByQueues::default(),
     };
     let fetching = engine.claim_plain(claim, Some(WAIT));
     let claimed = tokio::time::timeout(Duration::from_secs(60), fetching).await;

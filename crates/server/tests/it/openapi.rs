@@ -264,12 +264,17 @@ async fn order_workers(api: &mut Described) {
 }
 
 async fn set_queues(api: &mut Described) {
-    let fair = json!({"fair_by": "tenant", "weights": {"tenant:42": 3}, "max_depth": 100});
+    let fair = json!({"fair_by": "tenant", "weights": {"tenant:42": 3}, "max_depth": 100,
+                      "requires": "gpu=true, !spot", "prefers": "zone=a"});
     api.ask(Method::PUT, "/api/v1/queues/fair", Some(fair)).await.expect(200);
     for path in ["queues", "queues/fair"] {
         api.ask(Method::GET, &format!("/api/v1/{path}"), None).await.expect(200);
     }
     api.ask(Method::GET, "/api/v1/queues/nosuch", None).await.expect(404);
+    let none = json!({"requires": null, "prefers": ""});
+    api.ask(Method::PUT, "/api/v1/queues/fair", Some(none)).await.expect(200);
+    let wrong = json!({"requires": "gpu true"});
+    api.ask(Method::PUT, "/api/v1/queues/fair", Some(wrong)).await.expect(400);
     let wrong = json!({"weights": {"account:42": 3}});
     api.ask(Method::PUT, "/api/v1/queues/fair", Some(wrong)).await.expect(422);
 }

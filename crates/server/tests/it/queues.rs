@@ -145,3 +145,62 @@ async fn tenants_take_turns_and_a_job_says_how_many_go_before_it() {
     assert_eq!(reason(&jobs[4]).await, "its turn: first in its share");
     assert_eq!(api.fetch("w").await["id"], json!(jobs[4]), "its tenant has had nothing yet");
 }
+
+#[tokio::test]
+async fn what_a_queue_asks_of_workers_is_set_shown_and_cleared_with_the_rest_left_alone() {
+    let api = Api::start();
+    let all = json!({"fair_by": "tenant", "weights": {"tenant:42": 3}, "max_depth": 7,
+                     "requires": "zone in (b, a) ,gpu=true", "prefers": "!spot"});
+    let before = set(&api, "mail", all).await.expect(200)["data"].clone();
+    assert_eq!(before["requires"], "gpu=true,zone in (a,b)");
+    assert_eq!(before["prefers"], "!spot");
+    let mut expected = before.clone();
+    for (change, field, after) in [
+        (json!({"max_depth": 8}), "max_depth", json!(8)),
+        (json!({"requires": "gpu"}), "requires", json!("gpu")),
+        (json!({"prefers": ""}), "prefers", Value::Null),
+        (json!({"requires": null}), "requires", Value::Null),
+        (json!({"requires": "!spot"}), "requires", json!("!spot")),
+        (json!({"fair_by": "account"}), "fair_by", json!("account")),
+    ] {
+        let mut now = set(&api, "mail", change.clone()).await.expect(200)["data"].clone();
+        expected[field] = after;
+        if field == "fair_by" {
+            expected["weights"] = json!({});
+        }
+        now["set_at"] = expected["set_at"].clone();
+        assert_eq!(now, expected, "{change}");
+    }
+    let wrong = set(&api, "mail", json!({"requires": "gpu true"})).await;
+    let error = wrong.refused(400, "invalid_request");
+    let why =
+        "field `requires` is no selector: expected =, !=, in, notin or a comma at character 5";
+    assert!(error["message"].as_str().is_some_and(|said| said.starts_with(why)), "{error}");
+}
+
+/// Clients that fetch have no labels, as with what jobs require themselves.
+#[tokio::test]
+async fn clients_that_fetch_get_nothing_of_a_queue_that_requires_a_label_until_it_does_not() {
+    let api = Api::start();
+    let job = api.enqueue(json!({})).await;
+    set(&api, "default", json!({"requires": "gpu"})).await.expect(200);
+    let fetch = json!({"queues": ["default"], "worker_id": "w", "count": 3});
+    let fetched = api.post("/ojs/v1/workers/fetch", fetch).await.expect(200);
+    assert_eq!(fetched["jobs"], json!([]));
+    let path = format!("/api/v1/executions/{job}");
+    let wanted = "clients that fetch from queue default have no labels";
+    let said = async || {
+        let shown = api.get(&path).await.expect(200);
+        shown["data"]["waiting_reason"].as_str().is_some_and(|said| said.ends_with(wanted))
+    };
+    while !said().await {
+        tokio::task::yield_now().await;
+    }
+    // One that waits gets the job once it may.
+    let waiting = json!({"queues": ["default"], "worker_id": "w", "wait_ms": 30000});
+    let (fetched, _set) = tokio::join!(
+        api.post("/ojs/v1/workers/fetch", waiting),
+        set(&api, "default", json!({"requires": ""}))
+    );
+    assert_eq!(fetched.expect(200)["jobs"][0]["id"], json!(job));
+}

@@ -144,7 +144,8 @@ const TAKE_OF_QUEUE: &str = take!(concat!(
         "select c.id from class c
          where c.queue = $1 and (c.route = '' or starts_with(c.route, '{\"any\":true'))
              and ($4::text is null or c.tenant = $4)
-             and not exists (select 1 from queue q where q.name = c.queue and q.paused)",
+             and not exists (select 1 from queue q where q.name = c.queue
+                 and (q.paused or starts_with(q.settings, '{\"labelled\":true')))",
         "front"
     ),
     ",
@@ -170,7 +171,10 @@ const TAKE_OF_QUEUE: &str = take!(concat!(
 /// The classes that a fetch from a queue takes from.
 const PLAIN_OF_QUEUE: &str = "select c.id from class c
          where c.queue = $1 and (c.route = '' or starts_with(c.route, '{\"any\":true'))
-         and ($2::text is null or c.tenant = $2) order by c.id";
+         and ($2::text is null or c.tenant = $2)
+         and not exists (select 1 from queue q where q.name = c.queue
+             and starts_with(q.settings, '{\"labelled\":true'))
+     order by c.id";
 
 /// Those of the classes that have claimable jobs, after some were taken: others have them locked.
 const LEFT_OVER: &str = "select c.id from class c where c.id = any($1::bigint[])
@@ -267,6 +271,7 @@ impl Tx<'_> {
                 _ => break,
             }
         }
+        let current = self.limits_for(natives.iter().map(|native| native.claim)).await?;
         let limited = self.limited_of(&natives).await?;
         if !limited.is_empty() && !self.opening.statements.is_empty() {
             self.query_all(Vec::new()).await?;
@@ -276,6 +281,7 @@ impl Tx<'_> {
         let mut outcomes: Vec<Outcome> = Vec::with_capacity(natives.len());
         for native in &natives {
             let refusal = self.native_refusal(&native.claim.claimant).filter(|_| looked);
+            let refusal = refusal.or_else(|| current.may_claim(native.claim).err());
             outcomes.push(refusal.map_or_else(|| Ok(Claims::default()), Err));
         }
         // Workers of equal profile claim from the same classes: one statement takes for all of

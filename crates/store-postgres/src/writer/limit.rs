@@ -3,7 +3,7 @@
 use outlast_core::limit::{GateId, LimitName};
 use outlast_store::apply::limit::{Gates, Limits};
 use outlast_store::codec;
-use outlast_store::command::{ClassId, SetLimit};
+use outlast_store::command::{Claim, ClassId, SetLimit};
 use outlast_store::limit::{LimitRecord, rate_columns};
 use outlast_store::queue::QueueRecord;
 
@@ -128,6 +128,20 @@ impl Tx<'_> {
         let known = KnownLimits { version, limits: Limits::of(all, queues) };
         self.limits.known = Some(known.clone());
         Ok(known)
+    }
+
+    /// Returns the limits and settings by which claims are judged.
+    pub(super) async fn limits_for(
+        &mut self,
+        mut claims: impl Iterator<Item = &Claim>,
+    ) -> Result<Limits, Failure> {
+        let known = self.known_limits().await?.limits;
+        if claims.all(|claim| known.may_claim(claim).is_ok()) {
+            return Ok(known);
+        }
+        // Perhaps it is this that is out of date: a claim that takes nothing would never show it.
+        self.limits.known = None;
+        Ok(self.known_limits().await?.limits)
     }
 
     /// Fails if the limits have changed since they were read: the batch is tried again.

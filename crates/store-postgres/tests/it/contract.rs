@@ -95,6 +95,7 @@ macro_rules! families {
 families!(
     enqueue,
     keys,
+    placement,
     idempotency,
     unique,
     claim,

@@ -8,8 +8,8 @@ use outlast_cluster::Database;
 use outlast_core::queue::{Change, QueueChange};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    Claim, ClaimFrom, Claimant, LeadershipFence, LeadershipRequest, NewJob, Prune, RETENTION,
-    ReportedOutcome, SetQueue,
+    AskedByQueues, Claim, ClaimFrom, Claimant, LeadershipFence, LeadershipRequest, NewJob, Prune,
+    RETENTION, ReportedOutcome, SetQueue,
 };
 use outlast_store::reply::EnqueueRefusal;
 use outlast_store::store::ManualClock;
@@ -94,6 +94,7 @@ async fn consume(server: &Server, stop: &AtomicBool) -> usize {
             from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
             max: 7.try_into().unwrap(),
             is_prefetch: false,
+            asked: AskedByQueues::default(),
         };
         let Reply::Claimed(Ok(claims)) = server.one(Command::Claim(claim)).await else {
             panic!("not a claim's reply");

@@ -15,9 +15,9 @@ use outlast_core::retry::{OnExhaustion, RetryPolicy};
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_store::command::{
-    Attach, Claim, ClaimFrom, Claimant, ClassKey, EndDetail, Fence, Finish, First, JobOrder, Lapse,
-    LapseScope, NewJob, Origin, Payload, Registration, Renew, ReportedOutcome, Reporter, Route,
-    SetLimit, WorkerMove, WorkerRole,
+    AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassKey, EndDetail, Fence, Finish, First,
+    JobOrder, Lapse, LapseScope, NewJob, Origin, Payload, Registration, Renew, ReportedOutcome,
+    Reporter, Route, SetLimit, WorkerMove, WorkerRole,
 };
 use outlast_store::reply::Claimed;
 use outlast_store::{Applied, Batch, BatchId, Command, Reply, Store as _, StoreError};
@@ -189,6 +189,7 @@ impl Server {
             from,
             max: NonZeroU32::new(max).unwrap(),
             is_prefetch: false,
+            asked: AskedByQueues::default(),
         })
     }
 

@@ -9,7 +9,8 @@ use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    Claim, ClaimFrom, Claimant, ClassId, Extend, NewJob, Progress, ReportedOutcome, Strand, Sweep,
+    AskedByQueues, Claim, ClaimFrom, Claimant, ClassId, Extend, NewJob, Progress, ReportedOutcome,
+    Strand, Sweep,
 };
 use outlast_store::reply::{Claimed, Extended};
 use outlast_store::store::ManualClock;
@@ -139,6 +140,7 @@ fn heartbeat_of_a_plain_worker_prolongs_what_is_free_and_names_what_somebody_hol
             from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
             max: NonZeroU32::new(2).unwrap(),
             is_prefetch: false,
+            asked: AskedByQueues::default(),
         };
         let claimed = server.one(Command::Claim(claim)).await;
         assert!(
@@ -236,7 +238,13 @@ async fn claim_one(server: &Server, worker: outlast_core::id::WorkerId) -> Comma
     let classes = server.store.backlog().await.unwrap().into_iter().map(|class| class.id);
     let from = ClaimFrom::Classes(classes.collect());
     let claimant = Claimant::Native { worker, session: 1 };
-    Command::Claim(Claim { claimant, from, max: NonZeroU32::MIN, is_prefetch: false })
+    Command::Claim(Claim {
+        claimant,
+        from,
+        max: NonZeroU32::MIN,
+        is_prefetch: false,
+        asked: AskedByQueues::default(),
+    })
 }
 
 /// What is claimed has no id of its own that a second try would meet: this once counted jobs,
@@ -299,6 +307,7 @@ fn claim_takes_what_is_behind_locked_jobs_and_names_the_classes_in_which_it_met_
                 from,
                 max: NonZeroU32::new(5).unwrap(),
                 is_prefetch: false,
+                asked: AskedByQueues::default(),
             })
         };
         let [long, short] = [1, 2].map(ClassId);
@@ -352,6 +361,7 @@ fn fetch_from_a_queue_takes_what_is_behind_locked_jobs() {
                 from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
                 max: NonZeroU32::new(max).unwrap(),
                 is_prefetch: false,
+                asked: AskedByQueues::default(),
             };
             match server.one(Command::Claim(claim)).await {
                 Reply::Claimed(Ok(claims)) => {

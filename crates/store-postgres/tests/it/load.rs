@@ -9,9 +9,9 @@ use outlast_cluster::Database;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    Claim, ClaimFrom, Claimant, ClassId, EndDetail, Extend, Fence, Finish, First, LeadershipFence,
-    LeadershipRequest, LogChunk, NewJob, Progress, Prune, QueueOrder, RETENTION, ReportedOutcome,
-    Reporter, Start, Strand, Stream, Sweep,
+    AskedByQueues, Claim, ClaimFrom, Claimant, ClassId, EndDetail, Extend, Fence, Finish, First,
+    LeadershipFence, LeadershipRequest, LogChunk, NewJob, Progress, Prune, QueueOrder, RETENTION,
+    ReportedOutcome, Reporter, Start, Strand, Stream, Sweep,
 };
 use outlast_store::idempotency::EnqueueOnce;
 use outlast_store::reply::Claimed;
@@ -181,12 +181,24 @@ impl Player {
             let from = ClaimFrom::Queues { queues, tenant: None };
             let visibility = Span(u64::try_from(self.dice.below(400)).unwrap());
             let claimant = Claimant::Plain { worker: Some(PLAIN.into()), visibility };
-            return vec![Command::Claim(Claim { claimant, from, max, is_prefetch: false })];
+            return vec![Command::Claim(Claim {
+                claimant,
+                from,
+                max,
+                is_prefetch: false,
+                asked: AskedByQueues::default(),
+            })];
         }
         let Some(worker) = self.a_worker() else { return Vec::new() };
         let from = ClaimFrom::Classes((1..=6).map(ClassId).collect());
         let claimant = Claimant::Native { worker, session: 1 };
-        vec![Command::Claim(Claim { claimant, from, max, is_prefetch: false })]
+        vec![Command::Claim(Claim {
+            claimant,
+            from,
+            max,
+            is_prefetch: false,
+            asked: AskedByQueues::default(),
+        })]
     }
 
     fn about_an_attempt(&mut self) -> Vec<Command> {

@@ -149,6 +149,12 @@ fn bounded_queues_are_so_across_a_move() {
     conformance::check(&Moving::new(), &conformance::depth::cases());
 }
 
+#[test]
+fn settings_of_queues_are_so_across_a_move() {
+    conformance::check(&Moving::new(), &conformance::queue::cases());
+    conformance::check(&Moving::new(), &conformance::placement::cases());
+}
+
 /// A store that ends after some writes, before or after they are committed.
 struct Failing<T> {
     target: T,

@@ -50,7 +50,7 @@ impl Tx<'_> {
         &mut self,
         claim: &Claim,
     ) -> Result<Result<Claims, ClaimRefusal>, StoreError> {
-        if let Err(refusal) = self.may_claim(&claim.claimant)? {
+        if let Err(refusal) = self.may_claim(claim)? {
             return Ok(Err(refusal));
         }
         let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
@@ -61,6 +61,9 @@ impl Tx<'_> {
             }
             ClaimFrom::Queues { queues, tenant } => {
                 for queue in queues {
+                    if !self.limits.takes_unlabelled(queue) {
+                        continue;
+                    }
                     let classes = self.classes.plain_of(queue, tenant.as_deref());
                     self.claim_from(&classes, claim, max, &mut claims)?;
                     if claims.jobs.len() >= max {
@@ -72,10 +75,11 @@ impl Tx<'_> {
         Ok(Ok(claims))
     }
 
-    fn may_claim(&self, claimant: &Claimant) -> Result<Result<(), ClaimRefusal>, StoreError> {
-        Ok(match claimant {
+    fn may_claim(&self, claim: &Claim) -> Result<Result<(), ClaimRefusal>, StoreError> {
+        Ok(match &claim.claimant {
             Claimant::Native { worker, session } => {
                 may_claim(self.known_worker(*worker)?.as_ref(), *session)
+                    .and_then(|()| self.limits.may_claim(claim))
             }
             Claimant::Plain { worker: Some(name), .. } => {
                 plain_may_claim(self.plain_standing(name)?)

@@ -81,6 +81,7 @@ macro_rules! families {
 families!(
     enqueue,
     keys,
+    placement,
     idempotency,
     unique,
     claim,

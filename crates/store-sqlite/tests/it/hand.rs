@@ -9,8 +9,8 @@ use outlast_core::job::Rules;
 use outlast_core::keys::Keys;
 use outlast_core::time::Span;
 use outlast_store::command::{
-    Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, EndDetail, Fence, Finish, First, NewJob,
-    Origin, Payload, Registration, ReportedOutcome, Reporter, Route, WorkerRole,
+    AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, EndDetail, Fence, Finish,
+    First, NewJob, Origin, Payload, Registration, ReportedOutcome, Reporter, Route, WorkerRole,
 };
 use outlast_store::{Batch, BatchId, Command};
 use uuid::Uuid;
@@ -73,6 +73,7 @@ pub(crate) fn claim(worker: WorkerId, max: NonZeroU32) -> Command {
         from: ClaimFrom::Classes([ClassId(1)].into()),
         max,
         is_prefetch: false,
+        asked: AskedByQueues::default(),
     })
 }
 

@@ -3,6 +3,8 @@
 //! A lane is what limits tell apart: the jobs of a class that have the same keys. All jobs of a
 //! lane pass the same gates, so a lane whose gate is shut is left out as a whole.
 
+mod asked;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use outlast_core::time::Timestamp;
 
 use super::fair::{Share, Turns};
 use super::gate_changes::GateChanges;
-use crate::command::{ClassId, ClassKey};
+use crate::command::{AskedByQueues, ClassId, ClassKey};
 use crate::limit::{LimitChange, LimitRecord, LimitRefusal, RemoveLimit, SetLimit};
 use crate::queue::QueueRecord;
 use crate::reply::Blocked;
@@ -73,11 +75,12 @@ pub fn remove(
 pub struct Limits {
     all: Arc<[Limit]>,
     queues: Arc<BTreeMap<String, QueueSettings>>,
+    asked: AskedByQueues,
 }
 
 impl FromIterator<Limit> for Limits {
     fn from_iter<T: IntoIterator<Item = Limit>>(limits: T) -> Self {
-        Self { all: limits.into_iter().collect(), queues: Arc::default() }
+        Self { all: limits.into_iter().collect(), ..Self::default() }
     }
 }
 
@@ -85,11 +88,12 @@ impl Limits {
     /// Returns what was read together from the store.
     #[must_use]
     pub fn of(limits: Vec<LimitRecord>, queues: Vec<QueueRecord>) -> Self {
+        let queues: BTreeMap<String, QueueSettings> =
+            queues.into_iter().map(|record| (record.queue, record.settings)).collect();
         Self {
             all: limits.into_iter().map(|record| record.limit).collect(),
-            queues: Arc::new(
-                queues.into_iter().map(|record| (record.queue, record.settings)).collect(),
-            ),
+            asked: asked::by(&queues),
+            queues: Arc::new(queues),
         }
     }
 

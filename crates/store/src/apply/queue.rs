@@ -1,6 +1,7 @@
 //! What settings of queues are after an order, and how the event log names them.
 
 use outlast_core::queue::{QueueRefusal, QueueSettings};
+use outlast_core::selector::Placement;
 use outlast_core::time::Timestamp;
 
 use crate::queue::{QueueRecord, SetQueue};
@@ -24,7 +25,8 @@ pub fn set(
     Ok(Some(QueueRecord { queue, settings, set_by, set_at: now }))
 }
 
-/// Says in words what is set, such as `max_depth 100, fair_by tenant, weight tenant:42=3`.
+/// Says in words what is set, such as `max_depth 100, fair_by tenant, weight tenant:42=3,
+/// requires "gpu=true"`.
 #[must_use]
 pub fn words(settings: &QueueSettings) -> String {
     /// Most weights that are named.
@@ -38,6 +40,12 @@ pub fn words(settings: &QueueSettings) -> String {
             .extend(weights.map(|(value, weight)| format!("weight {}:{value}={weight}", fair.key)));
         if fair.weights.len() > NAMED_MAX {
             words.push(format!("{} weights in all", fair.weights.len()));
+        }
+    }
+    let Placement { requires, prefers } = &settings.placement;
+    for (what, selector) in [("requires", requires), ("prefers", prefers)] {
+        if !selector.is_empty() {
+            words.push(format!("{what} \"{selector}\""));
         }
     }
     if words.is_empty() { "nothing set".to_owned() } else { words.join(", ") }

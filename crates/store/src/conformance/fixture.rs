@@ -16,8 +16,8 @@ use outlast_core::time::{Span, Timestamp};
 use uuid::Uuid;
 
 use crate::command::{
-    Attach, Batch, BatchId, Claim, ClaimFrom, Claimant, Command, Fence, LogChunk, Progress,
-    QueueOrder, Registration, ReportedOutcome, Reporter, Start, Stream, WorkerRole,
+    AskedByQueues, Attach, Batch, BatchId, Claim, ClaimFrom, Claimant, Command, Fence, LogChunk,
+    Progress, QueueOrder, Registration, ReportedOutcome, Reporter, Start, Stream, WorkerRole,
 };
 use crate::conformance::world::{failed, finish, order, rules};
 use crate::event::EventQuery;
@@ -141,7 +141,13 @@ impl<'a> Server<'a> {
     async fn claim(&mut self, worker: WorkerId, class: ClassId) -> Claimed {
         let claimant = Claimant::Native { worker, session: 1 };
         let from = ClaimFrom::Classes([class].into());
-        let claim = Claim { claimant, from, max: NonZeroU32::MIN, is_prefetch: false };
+        let claim = Claim {
+            claimant,
+            from,
+            max: NonZeroU32::MIN,
+            is_prefetch: false,
+            asked: AskedByQueues::default(),
+        };
         match self.one(Command::Claim(claim)).await {
             Reply::Claimed(Ok(mut claims)) if claims.jobs.len() == 1 => claims.jobs.remove(0),
             other => panic!("not claimed: {other:?}"),

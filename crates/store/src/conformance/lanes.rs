@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use outlast_core::id::JobId;
 use outlast_core::time::Span;
 
-use crate::command::{Claim, Command, ReportedOutcome};
+use crate::command::{AskedByQueues, Claim, Command, ReportedOutcome};
 use crate::conformance::Harness;
 use crate::conformance::limit::{keys, per_queue, per_tenant};
 use crate::conformance::world::{Hand, World};
@@ -27,7 +27,13 @@ cases![
 impl<H: Harness> World<'_, H> {
     fn prefetch(&mut self, hand: Hand, max: u32) -> Claims {
         let (from, max) = (self.all_classes(), NonZeroU32::new(max).unwrap());
-        let claim = Claim { claimant: hand.claimant(), from, max, is_prefetch: true };
+        let claim = Claim {
+            claimant: hand.claimant(),
+            from,
+            max,
+            is_prefetch: true,
+            asked: AskedByQueues::default(),
+        };
         match self.one(Command::Claim(claim)) {
             Reply::Claimed(Ok(claims)) => claims,
             other => panic!("not refused: {other:?}"),

@@ -7,7 +7,8 @@ use outlast_core::limit::{GateId, Limit, LimitName, Scope, Subject};
 use outlast_core::time::{Span, Timestamp};
 
 use crate::command::{
-    Claim, ClaimFrom, Claimant, Command, LapseScope, Prune, RemoveLimit, ReportedOutcome, SetLimit,
+    AskedByQueues, Claim, ClaimFrom, Claimant, Command, LapseScope, Prune, RemoveLimit,
+    ReportedOutcome, SetLimit,
 };
 use crate::conformance::Harness;
 use crate::conformance::world::{Hand, LEASE, VISIBILITY, World, failed};
@@ -43,7 +44,13 @@ fn gate_of_a_claim_of_the_same_batch_is_in_use<H: Harness>(world: &mut World<'_,
     let hand = world.worker();
     world.of_tenant("a");
     let (claimant, from) = (hand.claimant(), world.all_classes());
-    let claim = Claim { claimant, from, max: std::num::NonZeroU32::MIN, is_prefetch: false };
+    let claim = Claim {
+        claimant,
+        from,
+        max: std::num::NonZeroU32::MIN,
+        is_prefetch: false,
+        asked: AskedByQueues::default(),
+    };
     let (leadership, now) = (world.retention(), world.now());
     let (finished_before, workers_before) = (now, now);
     let prune = Prune { leadership, finished_before, workers_before, limit: 10, from_start: true };
@@ -278,6 +285,7 @@ fn attempt_that_starts_in_the_batch_that_ends_another_takes_its_slot<H: Harness>
         from: ClaimFrom::Classes(classes),
         max: std::num::NonZeroU32::new(5).unwrap(),
         is_prefetch: false,
+        asked: AskedByQueues::default(),
     });
     let finish = crate::conformance::world::finish(
         first.job.id,

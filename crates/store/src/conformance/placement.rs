@@ -1,15 +1,20 @@
 //! Placement: which workers jobs run on. The store keeps it as a part of their class.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use outlast_core::id::JobId;
+use outlast_core::queue::{Change, QueueChange};
 use outlast_core::selector::{Placement, SELECTOR_BYTES_MAX};
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerEvent;
 
-use crate::command::{Command, NewJob, Route};
+use crate::apply::limit::Limits;
+use crate::command::{AskedByQueues, Claim, Command, NewJob, Route, SetQueue};
 use crate::conformance::Harness;
+use crate::conformance::limit::per_queue;
 use crate::conformance::world::{World, failed, rules};
+use crate::reply::{ClaimRefusal, Reply};
 use crate::store::Store as _;
 
 cases![
@@ -18,6 +23,9 @@ cases![
     jobs_of_another_placement_are_a_class_of_their_own,
     jobs_that_must_run_alone_keep_their_placement,
     plain_fetch_takes_only_jobs_that_need_no_label,
+    plain_fetch_takes_nothing_of_a_queue_that_requires_a_label,
+    claim_that_was_chosen_by_other_settings_of_queues_takes_nothing,
+    claim_of_the_batch_that_changes_settings_takes_nothing,
 ];
 
 fn placement(requires: &str, prefers: &str) -> Placement {
@@ -133,4 +141,84 @@ fn plain_fetch_takes_only_jobs_that_need_no_label<H: Harness>(world: &mut World<
     }
     world.crash();
     assert!(world.fetch(None, 9).is_empty());
+}
+
+/// Sets what a queue asks of workers.
+fn ask(requires: &str, prefers: &str) -> QueueChange {
+    let Placement { requires, prefers } = placement(requires, prefers);
+    let (requires, prefers) = (Change::Set(requires), Change::Set(prefers));
+    QueueChange { requires, prefers, ..QueueChange::default() }
+}
+
+fn plain_fetch_takes_nothing_of_a_queue_that_requires_a_label<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    for limited in [false, true] {
+        if limited {
+            world.limit(per_queue(9));
+        }
+        let id = world.add_plain();
+        for requires in ["gpu", "zone in (a, b), !spot"] {
+            world.set_queue("default", ask(requires, "")).unwrap();
+            assert!(world.fetch(None, 9).is_empty(), "{requires}");
+            world.crash();
+            assert!(world.fetch(None, 9).is_empty(), "{requires}, after a restart");
+        }
+        world.set_queue("other", ask("gpu", "")).unwrap();
+        world.set_queue("default", ask("!spot", "gpu")).unwrap();
+        let taken: Vec<JobId> = world.fetch(None, 9).iter().map(|it| it.job.id).collect();
+        assert_eq!(taken, [id]);
+        world.set_queue("default", ask("", "")).unwrap();
+    }
+}
+
+/// What a server chooses by now.
+fn asked<H: Harness>(world: &World<'_, H>) -> AskedByQueues {
+    Limits::of(Vec::new(), world.ask(world.store().queue_settings())).asked()
+}
+
+fn claim_that_was_chosen_by_other_settings_of_queues_takes_nothing<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let hand = world.worker();
+    for limited in [false, true] {
+        if limited {
+            world.limit(per_queue(90));
+        }
+        for change in [ask("gpu", ""), ask("gpu", "zone=a"), ask("", "")] {
+            world.set_queue("default", change).unwrap();
+            let id = world.add_plain();
+            assert_eq!(world.try_claim(hand, 9), Err(ClaimRefusal::Outdated));
+            world.asked = asked(world);
+            assert_eq!(world.take(hand).job.id, id);
+            // Other settings make no difference.
+            let max_depth = Change::Set(7);
+            world
+                .set_queue("default", QueueChange { max_depth, ..QueueChange::default() })
+                .unwrap();
+            world.limit(per_queue(80));
+            let id = world.add_plain();
+            assert_eq!(world.take(hand).job.id, id);
+        }
+    }
+}
+
+fn claim_of_the_batch_that_changes_settings_takes_nothing<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let id = world.add_plain();
+    let claim = |world: &World<'_, H>, asked| {
+        let (claimant, from, max) = (hand.claimant(), world.all_classes(), NonZeroU32::MIN);
+        Command::Claim(Claim { claimant, from, max, is_prefetch: false, asked })
+    };
+    let set = |requires: &str| {
+        let (queue, by, change) = ("default".into(), "operator".into(), ask(requires, ""));
+        Command::SetQueue(Box::new(SetQueue { queue, change, by }))
+    };
+    let before = asked(world);
+    let replies = world.apply(vec![set("gpu"), claim(world, before)]);
+    assert!(matches!(replies.replies.last(), Some(Reply::Claimed(Err(ClaimRefusal::Outdated)))));
+    let now = asked(world);
+    let replies = world.apply(vec![claim(world, now), set("")]);
+    let Some(Reply::Claimed(Ok(taken))) = replies.replies.first() else { panic!("{replies:?}") };
+    assert_eq!(taken.jobs[0].job.id, id);
 }

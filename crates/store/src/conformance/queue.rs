@@ -1,6 +1,7 @@
 //! Settings of queues: what a change leaves as it is, and what is kept.
 
 use outlast_core::queue::{Change, Fair, QueueChange, QueueRefusal, QueueSettings, Weight};
+use outlast_core::selector::{Placement, Selector};
 use outlast_core::time::Span;
 
 use crate::command::{Command, QueueOrder, SetQueue};
@@ -14,6 +15,7 @@ use crate::store::Store as _;
 cases![
     settings_are_kept_with_who_made_them,
     change_leaves_what_it_does_not_name,
+    each_setting_is_changed_without_the_others,
     refused_change_leaves_all_as_it_was,
     queue_with_settings_is_listed_and_can_be_paused,
     settings_survive_a_crash_and_not_a_reset,
@@ -32,7 +34,8 @@ pub(crate) fn fair_by(key: &str, weights: &[(&str, u32)]) -> QueueChange {
 
 fn fair(key: &str, weights: &[(&str, u32)]) -> QueueSettings {
     let weights = weights.iter().map(|(value, weight)| ((*value).into(), *weight)).collect();
-    QueueSettings { fair: Some(Fair { key: key.into(), weights }), max_depth: None }
+    let fair = Some(Fair { key: key.into(), weights });
+    QueueSettings { fair, ..QueueSettings::default() }
 }
 
 impl<H: Harness> World<'_, H> {
@@ -90,6 +93,47 @@ fn change_leaves_what_it_does_not_name<H: Harness>(world: &mut World<'_, H>) {
     let unset = QueueChange { fair_by: Change::Unset, ..QueueChange::default() };
     world.set_queue("mail", unset).unwrap();
     assert_eq!(world.settings()[0].settings, QueueSettings::default());
+}
+
+fn each_setting_is_changed_without_the_others<H: Harness>(world: &mut World<'_, H>) {
+    let selector = |text: &str| text.parse::<Selector>().unwrap();
+    let all = QueueChange {
+        max_depth: Change::Set(7),
+        requires: Change::Set(selector("gpu=true, zone in (a, b)")),
+        prefers: Change::Set(selector("!spot")),
+        ..fair_by("tenant", &[("42", 3)])
+    };
+    world.set_queue("mail", all).unwrap();
+    let mut expected = QueueSettings {
+        max_depth: Some(7),
+        placement: Placement {
+            requires: selector("zone in (b, a), gpu=true"),
+            prefers: selector("!spot"),
+        },
+        ..fair("tenant", &[("42", 3)])
+    };
+    assert_eq!(world.settings()[0].settings, expected);
+    let only = QueueChange::default;
+    world.set_queue("mail", QueueChange { max_depth: Change::Set(8), ..only() }).unwrap();
+    expected.max_depth = Some(8);
+    assert_eq!(world.settings()[0].settings, expected);
+    let gpu = Change::Set(selector("gpu"));
+    world.set_queue("mail", QueueChange { requires: gpu, ..only() }).unwrap();
+    expected.placement.requires = selector("gpu");
+    assert_eq!(world.settings()[0].settings, expected);
+    world.crash();
+    assert_eq!(world.settings()[0].settings, expected);
+    world.set_queue("mail", QueueChange { requires: Change::Unset, ..only() }).unwrap();
+    expected.placement.requires = Selector::default();
+    assert_eq!(world.settings()[0].settings, expected);
+    world.set_queue("mail", QueueChange { prefers: Change::Unset, ..only() }).unwrap();
+    expected.placement.prefers = Selector::default();
+    assert_eq!(world.settings()[0].settings, expected);
+    let (after, names, queues) = (None, vec!["queue.set".to_owned()], vec![]);
+    let query = EventQuery { after, names, queues, job: None, worker: None, limit: 1 };
+    let said = world.ask(world.store().events(query)).events;
+    let words = r#"max_depth 7, fair_by tenant, weight tenant:42=3, requires "gpu=true,zone in (a,b)", prefers "!spot""#;
+    assert_eq!(said[0].1.evidence.text, words);
 }
 
 fn refused_change_leaves_all_as_it_was<H: Harness>(world: &mut World<'_, H>) {

@@ -4,7 +4,7 @@ use outlast_core::job::State;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerEvent;
 
-use crate::command::{Command, LapseScope, ReportedOutcome, Sweep};
+use crate::command::{AskedByQueues, Command, LapseScope, ReportedOutcome, Sweep};
 use crate::conformance::Harness;
 use crate::conformance::world::{
     Hand, LEASE, VISIBILITY, World, failed, finish, lapse, order, rules,
@@ -161,6 +161,7 @@ fn claim_after_a_lapse_in_the_same_batch_is_refused<H: Harness>(world: &mut Worl
                 from: ClaimFrom::Classes([class].into()),
                 max: std::num::NonZeroU32::MIN,
                 is_prefetch: false,
+                asked: AskedByQueues::default(),
             }),
         ])
         .replies;

@@ -15,10 +15,10 @@ use outlast_core::worker::liveness::WorkerEvent;
 use uuid::Uuid;
 
 use crate::command::{
-    Attach, Batch, BatchId, Claim, ClaimFrom, Claimant, ClassKey, Command, EndDetail, Fence,
-    Finish, First, JobOrder, Lapse, LapseScope, LeadershipFence, LeadershipRequest, NewJob, Origin,
-    Payload, Prune, RETENTION, Registration, ReportedOutcome, Reporter, Route, Start, Sweep,
-    WorkerMove, WorkerRole,
+    AskedByQueues, Attach, Batch, BatchId, Claim, ClaimFrom, Claimant, ClassKey, Command,
+    EndDetail, Fence, Finish, First, JobOrder, Lapse, LapseScope, LeadershipFence,
+    LeadershipRequest, NewJob, Origin, Payload, Prune, RETENTION, Registration, ReportedOutcome,
+    Reporter, Route, Start, Sweep, WorkerMove, WorkerRole,
 };
 use crate::conformance::Harness;
 use crate::error::StoreError;
@@ -49,6 +49,8 @@ pub struct World<'h, H: Harness> {
     ids: u128,
     /// Budgets of every batch.
     pub budgets: Budgets,
+    /// What claims are chosen by.
+    pub(crate) asked: AskedByQueues,
 }
 
 /// A native worker with the session that it claims by.
@@ -86,7 +88,8 @@ impl<'h, H: Harness> World<'h, H> {
         let store = harness.open(Arc::new(clock.clone()));
         let server = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001);
         let budgets = Budgets::DEFAULT;
-        Self { harness, store: Some(store), clock, server, batches: 0, ids: 0, budgets }
+        let asked = AskedByQueues::default();
+        Self { harness, store: Some(store), clock, server, batches: 0, ids: 0, budgets, asked }
     }
 
     /// Opens another store, empty too, that reads another clock.
@@ -248,7 +251,13 @@ impl<'h, H: Harness> World<'h, H> {
         max: u32,
     ) -> Result<Claims, ClaimRefusal> {
         let max = NonZeroU32::new(max).expect("a claim asks for something");
-        match self.one(Command::Claim(Claim { claimant, from, max, is_prefetch: false })) {
+        match self.one(Command::Claim(Claim {
+            claimant,
+            from,
+            max,
+            is_prefetch: false,
+            asked: self.asked,
+        })) {
             Reply::Claimed(taken) => taken,
             other => panic!("not a claim's reply: {other:?}"),
         }

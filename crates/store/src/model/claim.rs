@@ -27,9 +27,11 @@ struct Taker<'a> {
 
 impl Tx<'_> {
     pub(super) fn claim(&mut self, claim: &Claim) -> Result<Claims, ClaimRefusal> {
+        let limits = self.tables.limits_in_force();
         let taker = match &claim.claimant {
             Claimant::Native { worker, session } => {
                 self.native_claimant(*worker, *session)?;
+                limits.may_claim(claim)?;
                 Taker { worker: Some(*worker), plain: None, visibility: None }
             }
             Claimant::Plain { worker, visibility } => {
@@ -41,11 +43,10 @@ impl Tx<'_> {
             }
         };
         let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
-        let limits = self.tables.limits_in_force();
         let mut claims = Claims::default();
         let mut waiting: BTreeMap<ClassId, Option<Timestamp>> = BTreeMap::new();
         let mut kept: BTreeSet<ClassId> = BTreeSet::new();
-        for group in self.candidates(&claim.from) {
+        for group in self.candidates(&claim.from, &limits) {
             let (lanes, heads) = self.lanes(&limits, &group);
             let now = self.now();
             let mut turns = self.tables.shares.turns(&lanes, heads, now);
@@ -108,11 +109,12 @@ impl Tx<'_> {
     }
 
     /// Jobs that may be taken, best first; of each queue for itself if queues are named.
-    fn candidates(&self, from: &ClaimFrom) -> Vec<Vec<Position>> {
+    fn candidates(&self, from: &ClaimFrom, limits: &Limits) -> Vec<Vec<Position>> {
         match from {
             ClaimFrom::Classes(classes) => vec![self.in_order(classes.iter().copied())],
             ClaimFrom::Queues { queues, tenant } => queues
                 .iter()
+                .filter(|queue| limits.takes_unlabelled(queue))
                 .map(|queue| {
                     let classes = self.tables.classes.iter().filter(|(_, class)| {
                         class.queue == *queue

@@ -51,6 +51,26 @@ fn jobs_of_a_key_are_stored_once_as_the_contract_says() {
 }
 
 #[test]
+fn what_jobs_and_queues_ask_of_workers_is_kept_as_the_contract_says() {
+    check(&Model, &conformance::placement::cases());
+}
+
+#[test]
+fn settings_of_queues_are_kept_as_the_contract_says() {
+    check(&Model, &conformance::queue::cases());
+}
+
+#[test]
+fn shares_take_turns_as_the_contract_says() {
+    check(&Model, &conformance::fair::cases());
+}
+
+#[test]
+fn unique_jobs_are_stored_once_as_the_contract_says() {
+    check(&Model, &conformance::unique::cases());
+}
+
+#[test]
 fn bounded_queues_refuse_what_the_contract_says() {
     check(&Model, &conformance::depth::cases());
 }

@@ -1,6 +1,7 @@
 //! Settings of queues: what a body changes, and what is refused.
 
 use outlast_core::queue::{Change, QueueChange, Weight};
+use outlast_core::selector::Selector;
 use outlast_wire::queue::{max_depth, read, weight};
 
 fn weights(of: &[(&str, &str, u32)]) -> Vec<Weight> {
@@ -27,6 +28,13 @@ fn body_names_what_changes() {
         let expected = QueueChange { max_depth: change, ..QueueChange::default() };
         assert_eq!(read(body.as_bytes()).unwrap(), expected);
     }
+    let change = read(br#"{"requires": "zone in (b, a) ,gpu=true", "prefers": null}"#).unwrap();
+    let requires = Change::Set("gpu=true,zone in (a,b)".parse().unwrap());
+    let prefers = Change::Unset;
+    assert_eq!(change, QueueChange { requires, prefers, ..QueueChange::default() });
+    let cleared =
+        read(br#"{"requires": ""}"#).unwrap().requires.apply(Some("gpu".parse().unwrap()));
+    assert_eq!(cleared, Some(Selector::default()), "an empty text asks for nothing");
 }
 
 #[test]
@@ -45,6 +53,13 @@ fn body_that_is_wrong_says_what_would_be_right() {
         (r#"{"max_depth": 1000000001}"#, "from 1 to 1000000000"),
         (r#"{"max_depth": "10"}"#, "from 1 to 1000000000"),
         (r#"{"max_dept": 10}"#, "did you mean `max_depth`?"),
+        (
+            r#"{"requires": "gpu true"}"#,
+            "field `requires` is no selector: expected =, !=, in, notin",
+        ),
+        (r#"{"prefers": "gpu=true,"}"#, "field `prefers` is no selector: a requirement is missing"),
+        (r#"{"requires": {"gpu": true}}"#, "field `requires` must be a text such as `gpu=true"),
+        (r#"{"require": "gpu"}"#, "did you mean `requires`?"),
         ("[]", "must be a JSON object"),
     ] {
         let fault = read(body.as_bytes()).unwrap_err();

@@ -45,6 +45,7 @@ mod ojs_conformance;
 mod output;
 mod packs;
 mod placement;
+mod queue_placement;
 mod races;
 mod real_races;
 mod runtimes;

@@ -16,6 +16,7 @@ use outlast_core::id::WorkerId;
 use outlast_store::command::ClassId;
 
 use super::{Given, Planned, Room};
+use crate::engine::asked::Merit;
 use crate::engine::classes::{Class, Classes};
 use crate::engine::profile::Profile;
 use crate::engine::sessions::{Session, Sessions};
@@ -33,7 +34,7 @@ pub(super) type Left = HashMap<ClassId, u64>;
 
 /// How well a worker suits the jobs of a class: whether no retry avoids it, and how much it has of
 /// what they prefer.
-type Score = (bool, usize);
+type Score = (bool, Merit);
 
 /// A session with room.
 struct Member<'a> {
@@ -54,7 +55,7 @@ struct FreeCrew<'a> {
     /// Whether retries of these avoid it.
     is_avoided: bool,
     /// How much it has of what those of one of these prefer.
-    suits: usize,
+    suits: Merit,
     /// The first crew that it has classes in common with, also by way of others.
     domain: usize,
     /// How many of the jobs are left.
@@ -239,9 +240,9 @@ impl<'a> FreeCrew<'a> {
                 session.set_next_class(id);
                 return;
             }
-            if let Some(score) = session.score(id, &class.key) {
+            if let Some(merit) = session.merit(id, &class.asked()) {
                 ready = ready.saturating_add(class.ready.wanted());
-                self.classes.push((id, class, (!session.avoided.contains_key(&id), score)));
+                self.classes.push((id, class, (!session.avoided.contains_key(&id), merit)));
             }
         }
     }
@@ -258,7 +259,7 @@ impl<'a> FreeCrew<'a> {
             self.classes.retain(|(_, class, _)| !class.is_limited);
         }
         self.classes.sort_unstable_by_key(|(id, ..)| *id);
-        self.suits = self.classes.iter().map(|(_, _, (_, score))| *score).max().unwrap_or(0);
+        self.suits = self.classes.iter().map(|(_, _, (_, merit))| *merit).max().unwrap_or_default();
         self.is_avoided = self.classes.iter().any(|(_, _, (is_free, _))| !is_free);
     }
 
@@ -287,7 +288,7 @@ fn prefer(crews: &mut [FreeCrew<'_>]) {
     let mut picky: HashSet<ClassId> = HashSet::new();
     for crew in &*crews {
         picky.extend(crew.classes.iter().filter_map(|(id, class, _)| {
-            (!class.key.placement.prefers.is_empty() || avoided(crew, *id)).then_some(*id)
+            (class.asked().prefers_some() || avoided(crew, *id)).then_some(*id)
         }));
     }
     if picky.is_empty() {

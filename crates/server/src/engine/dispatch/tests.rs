@@ -4,10 +4,12 @@ use std::sync::Arc;
 use outlast_core::gate::Rate;
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::limit::{Limit, LimitName, Scope};
+use outlast_core::queue::QueueSettings;
 use outlast_core::selector::Placement;
-use outlast_core::time::{BootTime, Span};
+use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_store::apply::limit::Limits;
 use outlast_store::command::{ClassKey, Route, WorkerRole};
+use outlast_store::queue::QueueRecord;
 use outlast_store::reply::Claims;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -269,6 +271,37 @@ fn preferred_workers_come_first_while_they_have_room_and_no_job_waits_for_them()
     // Most of what is preferred is not what one has, but more than another.
     check(placed(sessions(0), &[("", "zone in (a, b), zone=b, gpu", 1)]), &[(2, 1)]);
     check(placed(sessions(4), &[("", "zone in (a, b), zone=c", 1)]), &[(2, 1)]);
+}
+
+/// What a queue asks of workers.
+fn asking(queue: &str, requires: &str, prefers: &str) -> Limits {
+    let placement =
+        Placement { requires: requires.parse().unwrap(), prefers: prefers.parse().unwrap() };
+    let settings = QueueSettings { placement, ..QueueSettings::default() };
+    let (queue, set_by, set_at) = (queue.into(), String::new(), Timestamp(0));
+    Limits::of(Vec::new(), vec![QueueRecord { queue, settings, set_by, set_at }])
+}
+
+#[test]
+fn what_a_queue_asks_is_asked_of_the_workers_of_all_its_jobs() {
+    let sessions = || vec![session(1, 4, 0), in_zone("a", session(2, 4, 3))];
+    let placed = |limits: Limits, wanted| {
+        let (mut sessions, mut classes) = placed(sessions(), wanted);
+        // It was judged before the change, too.
+        let _before = plan(&sessions, &classes);
+        assert!(classes.set_limits(limits.clone()), "they differ");
+        assert!(!classes.set_limits(limits));
+        sessions.forget_fits();
+        (sessions, classes)
+    };
+    check(placed(asking("default", "zone=a", ""), &[("", "", 9)]), &[(2, 1)]);
+    check(placed(asking("default", "zone=b", ""), &[("", "", 9)]), &[]);
+    check(placed(asking("default", "!zone", ""), &[("", "", 1)]), &[(1, 1)]);
+    check(placed(asking("default", "!zone", ""), &[("zone", "", 1)]), &[]);
+    check(placed(asking("other", "zone=b", ""), &[("", "", 1)]), &[(1, 1)]);
+    check(placed(asking("default", "", "zone"), &[("", "", 1)]), &[(2, 1)]);
+    // What the jobs prefer themselves counts first.
+    check(placed(asking("default", "", "zone, zone=a"), &[("", "!zone", 1)]), &[(1, 1)]);
 }
 
 fn avoided(mut session: Session, jobs: u64, waits: bool) -> Session {

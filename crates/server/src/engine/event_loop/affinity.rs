@@ -152,12 +152,12 @@ impl Scene<'_> {
     /// Whether workers at other servers take jobs of a class.
     fn has_others_elsewhere(&mut self, id: ClassId) -> bool {
         let Some(class) = self.classes.get(id) else { return false };
+        let asked = class.asked();
         let here = self.sessions.iter_mut();
-        let here =
-            here.filter_map(|it| (it.gets_work() && it.can_take(id, &class.key)).then_some(()));
+        let here = here.filter_map(|it| (it.gets_work() && it.can_take(id, &asked)).then_some(()));
         let here = here.count();
         let crews = self.fleet.crews();
-        let fit = crews.fit(&class.key);
+        let fit = crews.fit(&asked);
         let able = crews.crews.iter().zip(fit.iter()).filter(|(_, fit)| fit.is_ok());
         let live = able.flat_map(|(crew, _)| &crew.live);
         let active = live.filter(|(condition, _)| *condition == Condition::Active);

@@ -102,13 +102,16 @@ impl EventLoop {
     pub(super) fn set_backlog(&mut self, Look { began, paused, classes, limits }: Look) {
         self.resume_unpaused(&paused);
         self.shared.set_limits(limits.clone());
-        self.classes.set_limits(limits);
+        if self.classes.set_limits(limits) {
+            self.sessions.forget_fits();
+        }
         self.classes.unblock();
         let now = boot_time();
         let listed: HashSet<ClassId> = classes.iter().map(|class| class.id).collect();
         self.classes.clear_unlisted(&listed, began);
         for Claimable { id, key, count } in classes {
-            let before = self.classes.learn(id, &key, now).ready;
+            let class = self.classes.learn(id, &key, now);
+            let (before, is_plain) = (class.ready, class.asked().is_for_plain_clients());
             // No claim gets any. The backlog is read again when it is resumed. The store is asked
             // as well: signals are hints only.
             if self.shared.is_paused(&key.queue) && paused.contains(&key.queue) {
@@ -120,7 +123,7 @@ impl EventLoop {
             let ready = before.counted(ready.wanted());
             self.classes.set_ready(id, ready);
             // Waiting clients may have missed the signal.
-            if key.is_for_plain_clients() {
+            if is_plain {
                 self.shared.long_polls.wake(&key.queue, key.tenant.as_deref(), u64::from(count));
             }
         }

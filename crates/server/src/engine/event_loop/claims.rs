@@ -66,7 +66,7 @@ impl EventLoop {
 
     /// Returns claims for every session that has room, of classes with claimable jobs.
     fn claims(&mut self) -> Vec<Op> {
-        if self.is_shutting_down() {
+        if self.is_shutting_down() || self.classes.are_outdated() {
             return Vec::new();
         }
         let mut claims = Vec::new();
@@ -79,6 +79,7 @@ impl EventLoop {
                 from: ClaimFrom::Classes(Arc::clone(&planned.classes)),
                 max,
                 is_prefetch: planned.is_prefetch,
+                asked: self.classes.asked(),
             });
             claims.push(Op { command, reply_to: ReplyTo::Session(planned) });
         }

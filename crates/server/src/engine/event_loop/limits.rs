@@ -19,7 +19,7 @@ impl EventLoop {
     pub(super) fn slots_freed(&mut self) {
         self.classes.unblock();
         let waiting = self.classes.claimable().filter(|(_, class)| class.is_limited);
-        let plain = waiting.filter(|(_, class)| class.key.is_for_plain_clients());
+        let plain = waiting.filter(|(_, class)| class.asked().is_for_plain_clients());
         for (_, class) in plain {
             let (queue, tenant) = (&class.key.queue, class.key.tenant.as_deref());
             // It wakes the next one if it gets a job.

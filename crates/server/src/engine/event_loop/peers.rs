@@ -69,7 +69,7 @@ impl EventLoop {
                 // What the planned claim does not get is signalled later.
                 self.peers.ready.insert(id, new - over);
             }
-            if over > 0 && class.key.is_for_plain_clients() {
+            if over > 0 && class.asked().is_for_plain_clients() {
                 let (queue, tenant) = (&class.key.queue, class.key.tenant.as_deref());
                 over = over.saturating_sub(self.shared.long_polls.wake(queue, tenant, over));
             }
@@ -143,7 +143,7 @@ impl EventLoop {
             return;
         }
         let Some(known) = self.classes.get(class) else { return };
-        if known.key.is_for_plain_clients() {
+        if known.asked().is_for_plain_clients() {
             let (queue, tenant) = (&known.key.queue, known.key.tenant.as_deref());
             self.shared.long_polls.wake(queue, tenant, count);
         }

@@ -8,7 +8,7 @@ use outlast_store::command::{ClassId, EndDetail, Fence, Finish, ReportedOutcome}
 use outlast_store::idempotency::EnqueuedOnce;
 use outlast_store::limit::LimitChange;
 use outlast_store::queue::QueueChanged;
-use outlast_store::reply::{Claimed, Claims, Enqueued, MoveRefusal, Moved};
+use outlast_store::reply::{ClaimRefusal, Claimed, Claims, Enqueued, MoveRefusal, Moved};
 use outlast_store::unique::KeyOutcome;
 use outlast_store::{Command, Reply};
 
@@ -214,6 +214,12 @@ impl EventLoop {
         planned.end(&mut self.sessions);
         let claims = match reply {
             Reply::Claimed(Ok(claims)) => claims,
+            Reply::Claimed(Err(ClaimRefusal::Outdated)) => {
+                self.redispatch.claimed(&[], tokens);
+                self.classes.outdate();
+                self.backlog.wanted = true;
+                return;
+            }
             Reply::Claimed(Err(refusal)) => {
                 tracing::debug!(%worker, %refusal, "claim refused");
                 self.redispatch.claimed(&[], tokens);

@@ -1,9 +1,12 @@
 use std::collections::BTreeMap;
 
+use outlast_core::queue::QueueSettings;
 use outlast_core::selector::Placement;
-use outlast_core::time::{BootTime, Span};
+use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
+use outlast_store::apply::limit::Limits;
 use outlast_store::command::{Route, WorkerRole};
+use outlast_store::queue::QueueRecord;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -157,6 +160,56 @@ fn a_reason_names_what_no_live_worker_has_that_is_required() {
     let words = |requires: &str| reason(&requiring(requires), &one);
     assert_eq!(words("gpu"), "no eligible worker: 1 live worker without gpu");
     assert_eq!(words("!zone"), "no eligible worker: 1 live worker, which does not match !zone");
+}
+
+/// Makes a queue ask something of workers.
+fn set_queue(shared: &SharedState, requires: &str) {
+    let placement = Placement { requires: requires.parse().unwrap(), ..Placement::default() };
+    let record = QueueRecord {
+        queue: "default".into(),
+        settings: QueueSettings { placement, ..QueueSettings::default() },
+        set_by: "operator".into(),
+        set_at: Timestamp(0),
+    };
+    shared.set_limits(Limits::of(Vec::new(), vec![record]));
+}
+
+#[test]
+fn what_a_queue_requires_counts_as_if_its_jobs_did_and_the_reason_names_the_queue() {
+    let workers = [labelled(1, &[("zone", "a")]), labelled(2, &[("zone", "b"), ("spot", "")])];
+    let shared = shared_by(&workers);
+    let words = || reason(&class("default"), &shared);
+    assert_eq!(words(), "waits for its turn");
+    for (requires, why) in [
+        ("gpu=true", "2 live workers, neither has gpu=true"),
+        ("zone=a, spot", "2 live workers, neither has all of spot, zone=a"),
+        ("!zone", "2 live workers, neither matches !zone"),
+    ] {
+        set_queue(&shared, requires);
+        assert_eq!(eligible(&class("default"), &shared), Eligible::No, "{requires}");
+        let why = format!("no eligible worker: {why} (required by queue default)");
+        assert_eq!(words(), why);
+        assert_eq!(
+            reason(&class("other"), &shared),
+            "no eligible worker: 2 not serving queue other"
+        );
+    }
+    set_queue(&shared, "zone=a");
+    assert_eq!(words(), "waits for its turn");
+    // One lacks what the job wants, the other what its queue wants.
+    assert_eq!(
+        reason(&requiring("spot"), &shared),
+        "no eligible worker: 1 live worker without spot, 1 live worker without zone=a (required by \
+         queue default)"
+    );
+    let clients = shared_by(&[]);
+    clients.long_polls.elsewhere("default".into(), None, crate::clock::boot_time());
+    for (requires, expected) in [("!spot", Eligible::Yes), ("gpu", Eligible::No)] {
+        set_queue(&clients, requires);
+        assert_eq!(eligible(&class("default"), &clients), expected, "{requires}");
+    }
+    let words = reason(&class("default"), &clients);
+    assert!(words.ends_with(", clients that fetch from queue default have no labels"), "{words}");
 }
 
 #[test]

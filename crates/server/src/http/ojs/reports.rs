@@ -8,7 +8,7 @@ use outlast_core::job::{Refusal, State};
 use outlast_core::time::Span;
 use outlast_store::Command;
 use outlast_store::command::{
-    Claim, ClaimFrom, Claimant, EndDetail, Fence, Finish, ReportedOutcome, Reporter,
+    AskedByQueues, Claim, ClaimFrom, Claimant, EndDetail, Fence, Finish, ReportedOutcome, Reporter,
 };
 use outlast_store::reply::{ClaimRefusal, Claimed, MoveRefusal, Moved};
 use outlast_wire::json::Object;
@@ -38,6 +38,7 @@ pub(super) async fn fetch(mut req: ApiRequest) -> Result<ApiResponse, ApiError> 
         from: ClaimFrom::Queues { queues: fetch.queues, tenant },
         max: NonZeroU32::new(fetch.count).unwrap_or(NonZeroU32::MIN),
         is_prefetch: false,
+        asked: AskedByQueues::default(),
     };
     let wait = fetch.wait.filter(|wait| *wait > Span::ZERO);
     let claimed = match req.app.engine.claim_plain(claim, wait).await {

@@ -140,6 +140,8 @@ pub(super) fn queue_set() -> Value {
         ("max_depth", or_null(int())),
         ("fair_by", or_null(text())),
         ("weights", weights()),
+        ("requires", or_null(text())),
+        ("prefers", or_null(text())),
         ("set_by", or_null(text())),
         ("set_at", or_null(time())),
     ]);
@@ -152,6 +154,8 @@ pub(super) fn queue_request() -> Value {
         ("fair_by?", or_null(text())),
         ("weights?", weights()),
         ("max_depth?", or_null(depth)),
+        ("requires?", or_null(text())),
+        ("prefers?", or_null(text())),
     ])
 }
 

@@ -18,11 +18,12 @@ use outlast_core::unique::{OnConflict, States, Unique};
 use uuid::Uuid;
 
 use super::script::{AsWho, ClaimSort, Detail, How, JOBS, Order, Spec, Step, Wish};
+use crate::apply::limit::Limits;
 use crate::command::{
-    Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, Command, EndDetail, Extend, Fence,
-    Finish, First, JobOrder, Lapse, LeadershipFence, LeadershipRequest, LogChunk, NewJob, Origin,
-    Payload, Progress, Prune, QueueOrder, RETENTION, Registration, RemoveLimit, Renew,
-    ReportedOutcome, Reporter, Route, SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove,
+    AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, Command, EndDetail,
+    Extend, Fence, Finish, First, JobOrder, Lapse, LeadershipFence, LeadershipRequest, LogChunk,
+    NewJob, Origin, Payload, Progress, Prune, QueueOrder, RETENTION, Registration, RemoveLimit,
+    Renew, ReportedOutcome, Reporter, Route, SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove,
     WorkerRole,
 };
 use crate::conformance::Harness;
@@ -233,6 +234,7 @@ impl<H: Harness> View<'_, H> {
             | Wish::Strand { .. }
             | Wish::Queue { .. }
             | Wish::Bound { .. }
+            | Wish::Ask { .. }
             | Wish::Limit { .. }
             | Wish::Leadership { .. }
             | Wish::Prune { .. } => self.about_time(wish),
@@ -305,6 +307,15 @@ impl<H: Harness> View<'_, H> {
                 let (queue, by) = (queue_name(*queue), "operator".into());
                 Command::SetQueue(Box::new(SetQueue { queue, change, by }))
             }
+            Wish::Ask { queue, labels } => {
+                let requires = labels.map_or(Change::Unset, |labels| {
+                    let selector = if labels { "gpu" } else { "!spot" };
+                    Change::Set(selector.parse().expect("a selector"))
+                });
+                let change = QueueChange { requires, ..QueueChange::default() };
+                let (queue, by) = (queue_name(*queue), "operator".into());
+                Command::SetQueue(Box::new(SetQueue { queue, change, by }))
+            }
             Wish::Limit { which, most } => limit(*which, *most),
             Wish::Leadership { server, hold } => {
                 let (name, holder) = (RETENTION.to_owned(), server_id(*server));
@@ -346,7 +357,13 @@ impl<H: Harness> View<'_, H> {
         let from = ClaimFrom::Classes(wanted.collect());
         let max = NonZeroU32::new(max).unwrap_or(NonZeroU32::MIN);
         let is_prefetch = sort == ClaimSort::Prefetch;
-        Command::Claim(Claim { claimant, from, max, is_prefetch })
+        Command::Claim(Claim { claimant, from, max, is_prefetch, asked: self.asked() })
+    }
+
+    /// What queues ask of workers now.
+    fn asked(&self) -> AskedByQueues {
+        let settings = self.harness.block_on(self.model.queue_settings());
+        Limits::of(Vec::new(), settings.expect("the model is open")).asked()
     }
 
     fn finish(&self, job: u8, as_who: AsWho, how: How, detail: &Detail) -> Command {
@@ -420,7 +437,13 @@ impl<H: Harness> View<'_, H> {
 
 fn claim(claimant: Claimant, from: ClaimFrom, max: u32) -> Command {
     let max = NonZeroU32::new(max).unwrap_or(NonZeroU32::MIN);
-    Command::Claim(Claim { claimant, from, max, is_prefetch: false })
+    Command::Claim(Claim {
+        claimant,
+        from,
+        max,
+        is_prefetch: false,
+        asked: AskedByQueues::default(),
+    })
 }
 
 /// Few classes have one.

@@ -116,6 +116,11 @@ pub(super) enum Wish {
         queue: u8,
         max: Option<u32>,
     },
+    /// Sets what a queue asks of workers: a label, the absence of one, or nothing.
+    Ask {
+        queue: u8,
+        labels: Option<bool>,
+    },
     /// Sets a limit, or removes it.
     Limit {
         which: u8,
@@ -350,6 +355,8 @@ fn about_the_rest() -> BoxedStrategy<Wish> {
         3 => (1..6_i64, 0..2000_u64, 1..4_u32)
             .prop_map(|(class, ago, limit)| Wish::Strand { class, ago, limit }),
         1 => (0..2_u8, any::<bool>()).prop_map(|(queue, paused)| Wish::Queue { queue, paused }),
+        1 => (0..2_u8, option::weighted(0.6, any::<bool>()))
+            .prop_map(|(queue, labels)| Wish::Ask { queue, labels }),
         2 => (0..3_u8, option::weighted(0.8, 0..1500_u64))
             .prop_map(|(server, hold)| Wish::Leadership { server, hold }),
         2 => (-1..3000_i64, 1..4_u32, any::<u8>()).prop_map(|(ago, limit, n)| {

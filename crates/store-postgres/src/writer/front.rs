@@ -15,7 +15,7 @@ use crate::connection::{Statement, values};
 use crate::failure::Failure;
 use crate::row::get;
 use crate::writer::Tx;
-use crate::writer::lanes::{TakenByLimits, VERSION_SHARED, terms};
+use crate::writer::lanes::{Look, TakenByLimits, VERSION_SHARED, terms};
 use crate::writer::limit::LOCK;
 
 /// The first jobs of classes whose queues are not paused.
@@ -50,33 +50,50 @@ const KEYS: &str = "select w.class, w.lane, j.keys
 
 impl Tx<'_> {
     /// Takes jobs that are found at the front of the classes. Returns in which classes to look
-    /// further, and what finds their lanes; there are none if the claim is done.
+    /// further, and the way through those that take part by their lanes; there is nothing left to
+    /// look at if the claim is done.
     pub(super) async fn take_of_front(
         &mut self,
         (classes, max): (&[ClassId], usize),
         is_prefetch: bool,
         taken: &mut TakenByLimits,
-    ) -> Result<(Vec<ClassId>, FoundBy), Failure> {
+    ) -> Result<(Vec<ClassId>, Option<Look>), Failure> {
         let plan = self.plan_front(classes, max, is_prefetch).await?;
-        let by = plan.walk_is();
         let Some(mut front) = self.read_front(plan).await? else {
             // Someone is changing the limits.
             taken.left.again.extend(classes);
-            return Ok((Vec::new(), by));
+            return Ok((Vec::new(), None));
         };
+        let mut look = None;
         while taken.rows.len() < max {
             let wanted = max.saturating_sub(taken.rows.len());
             let terms = terms(&self.outbox.gates, taken, self.context.now, is_prefetch);
-            let Some(page) = front.next(self.lane_cache, wanted, terms) else { break };
-            self.take_of_page((&mut front, page), (wanted, is_prefetch), taken).await?;
+            if let Some(page) = front.next(self.lane_cache, wanted, terms) {
+                self.take_of_page((&mut front, page), (wanted, is_prefetch), taken).await?;
+                continue;
+            }
+            let by_lanes = front.take_by_lanes();
+            if by_lanes.is_empty() {
+                break;
+            }
+            look = self.look(&by_lanes, wanted).await?;
+            match &mut look {
+                Some(look) => front.join(std::mem::take(&mut look.way.lanes)),
+                // Someone is changing the limits.
+                None => taken.left.again.extend(&by_lanes),
+            }
         }
         if taken.rows.len() >= max {
             front.satisfied(self.lane_cache, classes);
-            return Ok((Vec::new(), by));
+            return Ok((Vec::new(), None));
         }
-        let (left, beyond) = front.end(is_prefetch);
-        taken.left.append(left);
-        Ok((beyond, by))
+        let mut rest = front.end(is_prefetch);
+        taken.left.append(std::mem::take(&mut rest.left));
+        let beyond = rest.beyond.clone();
+        if let Some(look) = &mut look {
+            look.way.go_on(rest);
+        }
+        Ok((beyond, look))
     }
 
     async fn take_of_page(
@@ -86,17 +103,11 @@ impl Tx<'_> {
         taken: &mut TakenByLimits,
     ) -> Result<(), Failure> {
         let mut now = self.gates.at_least(self.context.now);
-        if !self.gates.missing(&page.lanes).is_empty() {
-            let mut most = vec![0; page.lanes.len()];
-            for head in &page.heads {
-                if let Some(most) = most.get_mut(head.lane) {
-                    *most += 1;
-                }
-            }
+        if !self.gates.missing(&page.lanes).is_empty() || page.unread().next().is_some() {
             // Others may have taken some before the gates were locked.
-            (page.heads, now) = self.heads(&page.lanes, &most, is_prefetch).await?;
+            (page.heads, now) = self.heads(&page.lanes, &page.most, is_prefetch).await?;
         }
-        let turns = self.shares.turns(&page.lanes, page.heads.clone(), now);
+        let turns = page.turns(self.shares, now);
         let terms = terms(&self.outbox.gates, taken, now, is_prefetch);
         let mut chosen = self.gates.choose(&page.lanes, turns, wanted, terms);
         let missed = self.take_chosen((&page.lanes, now), &mut chosen, taken).await?;

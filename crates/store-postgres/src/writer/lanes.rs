@@ -1,7 +1,7 @@
 //! Claims of jobs that limits may hold back: their lanes, and the gates that they pass.
 //!
-//! Where the first look ([`super::front`]) finds too few, three more round trips follow, and two for
-//! each further page of lanes:
+//! Where the first look ([`super::front`]) finds too few, or comes to a fair class, three more round
+//! trips follow, and two for each further page of lanes:
 //!
 //! ```text
 //! lanes, and the version of the limits ─▶ lock their gates, read what these count; heads of lanes
@@ -21,7 +21,7 @@ use outlast_store::apply::gate_changes::GateChanges;
 use outlast_store::apply::limit::{
     Chosen, Head, Lane, LaneGate, Left, Limits, Terms, heads_of_each,
 };
-use outlast_store::apply::walk::{FRONT_JOBS, Stretch, Walk, front_lanes};
+use outlast_store::apply::walk::{FRONT_JOBS, Stretch, Walk, Way, front_lanes};
 use outlast_store::codec;
 use outlast_store::command::ClassId;
 use tokio_postgres::Row;
@@ -149,14 +149,10 @@ pub(super) struct TakenByLimits {
     pub(super) charged: GateChanges,
 }
 
-/// A claim's classes, and its way through their lanes.
-struct Look<'a> {
+/// A claim's way through the lanes of its classes.
+pub(super) struct Look {
     limits: Limits,
-    classes: &'a [ClassId],
-    /// Those that limits tell apart by keys.
-    apart: Vec<i64>,
-    walk: Walk,
-    wanted: usize,
+    pub(super) way: Way,
 }
 
 impl Tx<'_> {
@@ -169,9 +165,12 @@ impl Tx<'_> {
     ) -> Result<TakenByLimits, Failure> {
         let max = usize::try_from(wanted).unwrap_or(0);
         let mut taken = TakenByLimits::default();
-        let (beyond, by) = self.take_of_front((classes, max), is_prefetch, &mut taken).await?;
+        let (beyond, look) = self.take_of_front((classes, max), is_prefetch, &mut taken).await?;
         if !beyond.is_empty() {
-            self.take_beyond((&beyond, max), (is_prefetch, by), &mut taken).await?;
+            self.take_beyond((&beyond, max), is_prefetch, &mut taken).await?;
+        }
+        if let Some(look) = look {
+            self.take_on_way(look, (max, is_prefetch, FoundBy::First), &mut taken).await?;
         }
         if taken.rows.len() >= max {
             taken.left = Left::default();
@@ -185,83 +184,81 @@ impl Tx<'_> {
     async fn take_beyond(
         &mut self,
         (classes, max): (&[ClassId], usize),
-        (is_prefetch, by): (bool, FoundBy),
+        is_prefetch: bool,
         taken: &mut TakenByLimits,
     ) -> Result<(), Failure> {
-        let mut look = self.look(classes, max.saturating_sub(taken.rows.len())).await?;
-        let Some([mut lanes, mut rest]) = self.first_lanes(&mut look).await? else {
+        match self.look(classes, max.saturating_sub(taken.rows.len())).await? {
+            Some(look) => {
+                self.take_on_way(look, (max, is_prefetch, FoundBy::Walk), taken).await?;
+            }
             // Someone is changing the limits.
-            taken.left.again.extend(classes);
-            return Ok(());
-        };
-        if lanes.is_empty() {
-            lanes.append(&mut rest);
+            None => taken.left.again.extend(classes),
         }
-        let (mut looked, mut stops) = (Vec::new(), Vec::new());
-        loop {
+        Ok(())
+    }
+
+    /// Takes jobs of lanes, page by page, while the claim is short.
+    async fn take_on_way(
+        &mut self,
+        mut look: Look,
+        (max, is_prefetch, by): (usize, bool, FoundBy),
+        taken: &mut TakenByLimits,
+    ) -> Result<(), Failure> {
+        while taken.rows.len() < max {
+            if !look.way.has_lanes() {
+                if look.way.walk.is_over() {
+                    taken.left.append(look.way.left());
+                    break;
+                }
+                look.way.lanes = self.next_lanes(&mut look).await?;
+                continue;
+            }
+            let lanes = &look.way.lanes;
             let still = max.saturating_sub(taken.rows.len());
             let each = heads_of_each(lanes.len(), still);
             let most: Vec<usize> =
                 lanes.iter().map(|lane| lane.heads_worth_reading(each)).collect();
-            let (heads, now) = self.heads(&lanes, &most, is_prefetch).await?;
-            let turns = self.shares.turns(&lanes, heads, now);
+            let (heads, now) = self.heads(lanes, &most, is_prefetch).await?;
+            let turns = self.shares.turns(lanes, heads, now);
             let terms = terms(&self.outbox.gates, taken, now, is_prefetch);
-            let mut chosen = self.gates.choose(&lanes, turns, still, terms);
-            self.take_chosen((&lanes, now), &mut chosen, taken).await?;
-            self.lane_cache.note(&lanes, &chosen, self.context.now, by);
-            self.keep_starts(&lanes);
+            let mut chosen = self.gates.choose(lanes, turns, still, terms);
+            self.take_chosen((lanes, now), &mut chosen, taken).await?;
+            self.lane_cache.note(lanes, &chosen, self.context.now, by);
+            self.keep_starts(lanes);
             if each < still {
-                taken.left.again.extend(chosen.exhausted(&lanes, each));
+                taken.left.again.extend(chosen.exhausted(lanes, each));
             }
-            stops.extend(chosen.stops);
-            looked.append(&mut lanes);
-            if taken.rows.len() >= max || (rest.is_empty() && look.walk.is_over()) {
-                break;
-            }
-            lanes = match rest.is_empty() {
-                true => self.next_lanes(&mut look).await?,
-                false => std::mem::take(&mut rest),
-            };
+            look.way.tried(chosen);
         }
-        taken.left.append(Left::of(&looked, &stops, |class| !look.walk.is_done_with(class)));
         Ok(())
     }
 
-    async fn look<'a>(
+    /// Returns the lanes of the first jobs, which are looked at first, and those of the first page,
+    /// which are looked at if these are not enough; `None` while the limits are being changed.
+    pub(super) async fn look(
         &mut self,
-        classes: &'a [ClassId],
+        classes: &[ClassId],
         wanted: usize,
-    ) -> Result<Look<'a>, Failure> {
+    ) -> Result<Option<Look>, Failure> {
         let limits = self.known_limits().await?.limits;
         self.learn_classes(classes.iter().copied()).await?;
-        let mut apart = Vec::new();
-        for class in classes {
-            if self.classes.key(*class).is_ok_and(|key| limits.need_lanes(key)) {
-                apart.push(class.0);
-            }
-        }
+        let needs_lanes =
+            |class: &ClassId| self.classes.key(*class).is_ok_and(|key| limits.need_lanes(key));
+        let (apart, whole): (Vec<ClassId>, Vec<ClassId>) =
+            classes.iter().partition(|class| needs_lanes(class));
         // From a place on that differs from batch to batch.
-        let walk = Walk::new(apart.iter().copied().map(ClassId), self.context.first_lane());
-        Ok(Look { limits, classes, apart, walk, wanted })
-    }
-
-    /// Returns the lanes of the first jobs, and those of the first page, which are looked at if these
-    /// are not enough; `None` while the limits are being changed.
-    async fn first_lanes(
-        &mut self,
-        look: &mut Look<'_>,
-    ) -> Result<Option<[Vec<Lane>; 2]>, Failure> {
-        let ids: Vec<i64> = look.classes.iter().map(|class| class.0).collect();
+        let mut walk = Walk::new(apart.iter().copied(), self.context.first_lane());
+        let numbers = |classes: &[ClassId]| classes.iter().map(|class| class.0).collect::<Vec<_>>();
         let mut statements = vec![
             Statement::new(VERSION_SHARED, values![LOCK]),
-            Statement::new(NOT_PAUSED, values![ids]),
+            Statement::new(NOT_PAUSED, values![numbers(classes)]),
         ];
-        let stretches = look.walk.next();
-        if !look.apart.is_empty() {
+        let stretches = walk.next();
+        if !apart.is_empty() {
             let (now, jobs) = (self.context.now.0, i64::from(FRONT_JOBS));
-            let most = i64::from(front_lanes(look.wanted));
-            statements.push(Statement::new(FRONT, values![look.apart.clone(), now, jobs, most]));
-            statements.push(lanes_of(&stretches, &look.walk));
+            let most = i64::from(front_lanes(wanted));
+            statements.push(Statement::new(FRONT, values![numbers(&apart), now, jobs, most]));
+            statements.push(lanes_of(&stretches, &walk));
         }
         let read = self.query_all(statements).await?;
         let rows = |at: usize| read.get(at).map_or(&[][..], Vec::as_slice);
@@ -272,37 +269,38 @@ impl Tx<'_> {
             open.push(ClassId(get(row, 0)?));
         }
         let mut lanes = Vec::new();
-        for class in open.iter().filter(|class| !look.apart.contains(&class.0)) {
+        for class in whole.iter().filter(|class| open.contains(class)) {
             if let Ok(key) = self.classes.key(*class) {
-                lanes.push(look.limits.whole(*class, key));
+                lanes.push(limits.whole(*class, key));
             }
         }
         for row in rows(2) {
             let (class, number) = (ClassId(get(row, 0)?), get(row, 1)?);
-            if look.walk.look_at(class, number) {
-                lanes.push(self.lane(look, (class, number), get(row, 2)?)?);
+            if walk.look_at(class, number) {
+                lanes.push(self.lane(&limits, (class, number), get(row, 2)?)?);
             }
         }
-        let mut rest = self.page(look, &stretches, rows(3))?;
+        let mut rest = self.page((&limits, &mut walk), &stretches, rows(3))?;
         lanes.retain(|lane| open.contains(&lane.class));
         rest.retain(|lane| open.contains(&lane.class));
-        look.walk.retain(&open);
+        walk.retain(|class| open.contains(&class));
         // Shares are fair among all that are looked at.
         lanes.extend(rest.extract_if(.., |lane| lane.share.is_some()));
-        Ok(Some([lanes, rest]))
+        Ok(Some(Look { limits, way: Way::new(walk, lanes, rest) }))
     }
 
-    async fn next_lanes(&mut self, look: &mut Look<'_>) -> Result<Vec<Lane>, Failure> {
-        let stretches = look.walk.next();
-        let Statement { sql, values } = lanes_of(&stretches, &look.walk);
+    async fn next_lanes(&mut self, look: &mut Look) -> Result<Vec<Lane>, Failure> {
+        let Look { limits, way } = look;
+        let stretches = way.walk.next();
+        let Statement { sql, values } = lanes_of(&stretches, &way.walk);
         let rows = self.query(sql, values).await?;
-        self.page(look, &stretches, &rows)
+        self.page((limits, &mut way.walk), &stretches, &rows)
     }
 
     /// Returns the lanes of the next page, of what was read of its stretches.
     fn page(
         &mut self,
-        look: &mut Look<'_>,
+        (limits, walk): (&Limits, &mut Walk),
         stretches: &[Stretch],
         rows: &[Row],
     ) -> Result<Vec<Lane>, Failure> {
@@ -316,20 +314,20 @@ impl Tx<'_> {
             keys.insert((of.class, number), get(row, 2)?);
         }
         let mut lanes = Vec::new();
-        for lane in look.walk.take(stretches, &read) {
-            lanes.push(self.lane(look, lane, keys.get(&lane).copied().flatten())?);
+        for lane in walk.take(stretches, &read) {
+            lanes.push(self.lane(limits, lane, keys.get(&lane).copied().flatten())?);
         }
         Ok(lanes)
     }
 
     fn lane(
         &mut self,
-        look: &Look<'_>,
+        limits: &Limits,
         (class, number): (ClassId, i64),
         keys: Option<&str>,
     ) -> Result<Lane, Failure> {
         let keys = codec::keys_of(keys)?;
-        let lane = look.limits.lane((class, self.classes.key(class)?), number, keys);
+        let lane = limits.lane((class, self.classes.key(class)?), number, keys);
         self.lane_cache.learn(lane.clone());
         Ok(lane)
     }
@@ -344,10 +342,11 @@ impl Tx<'_> {
     ) -> Result<(Vec<Head>, Timestamp), Failure> {
         let mut statements = self.reading_of_gates(lanes, is_prefetch);
         statements.push(self.reading_of_heads(lanes, most));
-        let read = self.query_all(statements).await?;
+        let mut read = self.query_all(statements).await?;
+        let rows = read.pop().unwrap_or_default();
         let time = self.read_gates(&read)?;
         let mut heads = Vec::new();
-        for row in read.get(3).map_or(&[][..], Vec::as_slice) {
+        for row in &rows {
             let lane = usize::try_from(get::<i64>(row, 0)?).unwrap_or(usize::MAX);
             heads.push(Head { lane, rank: get(row, 1)?, seq: get(row, 2)? });
         }
@@ -379,6 +378,9 @@ impl Tx<'_> {
 
     fn reading_of_gates(&self, lanes: &[Lane], is_prefetch: bool) -> Vec<Statement> {
         let missing = self.gates.missing(lanes);
+        if missing.is_empty() {
+            return Vec::new();
+        }
         let ids: Vec<i64> = missing.iter().map(|gate| gate.id.0).collect();
         let names: Vec<String> = missing.iter().map(|gate| gate.name.to_string()).collect();
         let of: Vec<Option<String>> =
@@ -414,7 +416,8 @@ impl Tx<'_> {
     }
 
     /// Takes the chosen heads: those of lanes with gates themselves, as no other server can take
-    /// from these now, and of the others as many as were chosen, past what others have locked. Returns the first ones that could not be taken.
+    /// from these now, and of the others as many as were chosen, past what others have
+    /// locked. Returns the first ones that could not be taken.
     pub(super) async fn take_chosen(
         &mut self,
         (lanes, now): (&[Lane], Timestamp),

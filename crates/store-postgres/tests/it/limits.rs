@@ -1,18 +1,24 @@
 //! Limits that several servers keep to.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_cluster::Database;
 use outlast_core::limit::Scope;
+use outlast_core::queue::{Change, QueueChange};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    LeadershipFence, LeadershipRequest, Prune, RETENTION, ReportedOutcome,
+    LeadershipFence, LeadershipRequest, NewJob, Prune, RETENTION, ReportedOutcome, SetQueue,
 };
 use outlast_store::reply::Claims;
+use outlast_store::store::ManualClock;
 use outlast_store::{Command, Reply};
+use outlast_store_postgres::Options;
 use tokio::time::Instant;
 
-use crate::hand::{Server, check_places, finish, limit, number, of_tenant, per_tenant, run, sql};
+use crate::hand::{
+    Server, check_places, finish, job, limit, number, of_tenant, per_tenant, run, sql,
+};
 use crate::held::WAITING_COMMIT;
 
 fn claims(reply: Reply) -> Claims {
@@ -176,5 +182,43 @@ fn gates_of_attempts_that_end_at_another_server_are_forgotten() {
         let end = finish(worker, running.job.id, running.epoch, ReportedOutcome::Completed);
         b.one(end).await;
         assert_eq!(number(&client, "select sum(n)::bigint from gate_held").await, 0);
+    });
+}
+
+/// One fair queue once made every claim that may take from it walk through lanes.
+#[test]
+fn jobs_that_go_before_those_of_a_fair_queue_are_claimed_without_a_look_at_its_lanes() {
+    let database = Database::new().unwrap();
+    run(async {
+        // With a clock of its own no batch asks for the time.
+        let clock = Arc::new(ManualClock::at(Timestamp(1_800_000_000_000)));
+        let options = Options { unsafe_no_fsync: true, clock: Some(clock) };
+        let server = Server::with(&database.url, &options).await;
+        let worker = server.worker().await;
+        let in_fair = |mut job: NewJob| {
+            job.class.queue = "fair".into();
+            job
+        };
+        let shared = ["a", "a", "b"].map(|tenant| in_fair(of_tenant(tenant)));
+        let plain = (0..13).map(|_| job());
+        let mut jobs: Vec<NewJob> = plain.collect();
+        jobs.splice(12..12, shared);
+        server.one(Command::EnqueueAll(jobs)).await;
+        let claim = server.claiming(worker, 3).await;
+        server.one(claim.clone()).await;
+        let without = server.statements_of(vec![claim.clone()]).await;
+        let change =
+            QueueChange { fair_by: Change::Set("tenant".into()), ..QueueChange::default() };
+        let (queue, by) = ("fair".into(), "operator".into());
+        server.one(Command::SetQueue(Box::new(SetQueue { queue, change, by }))).await;
+        // It reads the settings.
+        server.one(claim.clone()).await;
+        // The version of the limits, and the first jobs.
+        assert_eq!(server.statements_of(vec![claim.clone()]).await, without + 2);
+        // And again the version, open classes, lanes of the first jobs, others, the jobs of these.
+        assert_eq!(server.statements_of(vec![claim.clone()]).await, without + 7);
+        let last = claims(server.one(claim).await);
+        assert_eq!((last.jobs.len(), last.passed_over), (1, vec![]));
+        assert_eq!(last.jobs[0].job.key.queue, "default");
     });
 }

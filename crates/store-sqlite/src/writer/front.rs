@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use outlast_store::StoreError;
 use outlast_store::apply::front::{FoundBy, Front, FrontRow, Page, Plan};
-use outlast_store::apply::limit::Gates;
+use outlast_store::apply::limit::{Gates, Head};
+use outlast_store::apply::walk::Way;
 use outlast_store::command::{Claim, ClassId};
 use outlast_store::reply::Claims;
 use rusqlite::Row;
@@ -30,14 +31,15 @@ impl Rows {
 
 impl Tx<'_> {
     /// Takes jobs that are found at the front of the classes. Returns in which classes to look
-    /// further, and what finds their lanes; there are none if the claim is done.
+    /// further, and the way through those that take part by their lanes; there is nothing left to
+    /// look at if the claim is done.
     pub(super) fn claim_of_front(
         &mut self,
         (classes, gates): (&[ClassId], &mut Gates),
         claim: &Claim,
         max: usize,
         claims: &mut Claims,
-    ) -> Result<(Vec<ClassId>, FoundBy), StoreError> {
+    ) -> Result<(Vec<ClassId>, Option<Way>), StoreError> {
         self.lane_cache.set_limits(self.limits);
         let known =
             classes.iter().filter_map(|class| Some((*class, &**self.classes.known(*class)?)));
@@ -45,37 +47,59 @@ impl Tx<'_> {
         let wanted = max.saturating_sub(claims.jobs.len());
         let chance = self.context.first_lane();
         let plan = self.lane_cache.plan(open, wanted, chance, self.terms(claim.is_prefetch));
-        let by = plan.walk_is();
-        let Rows { rows, heads } = self.read_front(&plan)?;
+        let Rows { rows, mut heads } = self.read_front(&plan)?;
         let mut front = Front::new(plan, rows, self.lane_cache);
+        let mut way = None;
         while claims.jobs.len() < max {
             let wanted = max.saturating_sub(claims.jobs.len());
             let terms = self.terms(claim.is_prefetch);
-            let Some(page) = front.next(self.lane_cache, wanted, terms) else { break };
-            self.claim_of_page((&mut front, page), (gates, &heads), (claim, wanted), claims)?;
+            if let Some(page) = front.next(self.lane_cache, wanted, terms) {
+                let tried = (&mut front, page);
+                self.claim_of_page(tried, (gates, &mut heads), (claim, wanted), claims)?;
+                continue;
+            }
+            let by_lanes = front.take_by_lanes();
+            if by_lanes.is_empty() {
+                break;
+            }
+            let mut first = self.first_lanes(&by_lanes, wanted)?;
+            front.join(std::mem::take(&mut first.lanes));
+            way = Some(first);
         }
         if claims.jobs.len() >= max {
             front.satisfied(self.lane_cache, classes);
-            return Ok((Vec::new(), by));
+            return Ok((Vec::new(), None));
         }
-        let (left, beyond) = front.end(claim.is_prefetch);
-        claims.leave(left);
-        Ok((beyond, by))
+        let mut rest = front.end(claim.is_prefetch);
+        claims.leave(std::mem::take(&mut rest.left));
+        let beyond = rest.beyond.clone();
+        if let Some(way) = &mut way {
+            way.go_on(rest);
+        }
+        Ok((beyond, way))
     }
 
     fn claim_of_page(
         &mut self,
-        (front, page): (&mut Front, Page),
-        (gates, heads): (&mut Gates, &HashMap<i64, HeadRow>),
+        (front, mut page): (&mut Front, Page),
+        (gates, rows): (&mut Gates, &mut HashMap<i64, HeadRow>),
         (claim, wanted): (&Claim, usize),
         claims: &mut Claims,
     ) -> Result<(), StoreError> {
         let now = self.context.now;
         self.read_gates(gates, &page.lanes)?;
-        let turns = self.shares.turns(&page.lanes, page.heads.clone(), now);
+        let mut heads = Vec::new();
+        for (nth, lane, most) in page.unread() {
+            for row in self.head_rows(lane.class, lane.number, most)? {
+                heads.push(Head { lane: nth, rank: row.rank, seq: row.seq });
+                rows.insert(row.seq, row);
+            }
+        }
+        page.heads.append(&mut heads);
+        let turns = page.turns(self.shares, now);
         let mut chosen = gates.choose(&page.lanes, turns, wanted, self.terms(claim.is_prefetch));
         let taking = (&page.lanes[..], gates);
-        let missed = self.take_chosen(taking, (&mut chosen, heads), claim, claims)?;
+        let missed = self.take_chosen(taking, (&mut chosen, rows), claim, claims)?;
         self.lane_cache.note(&page.lanes, &chosen, now, FoundBy::First);
         front.tried(self.lane_cache, page, &chosen, &missed);
         Ok(())

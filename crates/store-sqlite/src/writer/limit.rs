@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use outlast_core::keys::Keys;
 use outlast_core::limit::{GateId, LimitName};
 use outlast_store::apply::front::FoundBy;
-use outlast_store::apply::limit::{Chosen, Gates, Head, Lane, Left, Limits, Terms, heads_of_each};
-use outlast_store::apply::walk::{FRONT_JOBS, Stretch, Walk, front_lanes};
+use outlast_store::apply::limit::{Chosen, Gates, Head, Lane, Limits, Terms, heads_of_each};
+use outlast_store::apply::walk::{FRONT_JOBS, Stretch, Walk, Way, front_lanes};
 use outlast_store::command::{Claim, ClassId, SetLimit};
 use outlast_store::limit::{LimitRecord, rate_columns, used_at_most};
 use outlast_store::queue::QueueRecord;
@@ -56,26 +56,36 @@ impl Tx<'_> {
         claims: &mut Claims,
     ) -> Result<(), StoreError> {
         let mut gates = Gates::default();
-        let (beyond, by) = self.claim_of_front((classes, &mut gates), claim, max, claims)?;
-        if beyond.is_empty() {
-            return Ok(());
+        let (beyond, way) = self.claim_of_front((classes, &mut gates), claim, max, claims)?;
+        if !beyond.is_empty() {
+            let wanted = max.saturating_sub(claims.jobs.len());
+            let beyond = self.first_lanes(&beyond, wanted)?;
+            self.claim_on_way(beyond, (&mut gates, FoundBy::Walk), (claim, max), claims)?;
         }
-        let wanted = max.saturating_sub(claims.jobs.len());
-        let (mut lanes, mut walk) = self.first_lanes(&beyond, wanted)?;
-        let (mut looked, mut stops) = (Vec::new(), Vec::new());
-        loop {
-            let chosen = self.claim_of_lanes((&lanes, &mut gates, by), claim, max, claims)?;
-            if claims.jobs.len() >= max {
-                return Ok(());
-            }
-            stops.extend(chosen.stops);
-            looked.append(&mut lanes);
-            if walk.is_over() {
+        match way {
+            Some(way) => self.claim_on_way(way, (&mut gates, FoundBy::First), (claim, max), claims),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes jobs of lanes, page by page, while the claim is short.
+    fn claim_on_way(
+        &mut self,
+        mut way: Way,
+        (gates, by): (&mut Gates, FoundBy),
+        (claim, max): (&Claim, usize),
+        claims: &mut Claims,
+    ) -> Result<(), StoreError> {
+        while claims.jobs.len() < max {
+            if way.has_lanes() {
+                way.tried(self.claim_of_lanes((&way.lanes, gates, by), claim, max, claims)?);
+            } else if way.walk.is_over() {
+                claims.leave(way.left());
                 break;
+            } else {
+                way.lanes = self.next_lanes(&mut way.walk)?;
             }
-            lanes = self.next_lanes(&mut walk)?;
         }
-        claims.leave(Left::of(&looked, &stops, |class| !walk.is_done_with(class)));
         Ok(())
     }
 
@@ -150,11 +160,11 @@ impl Tx<'_> {
     /// Returns the lanes that a claim looks at first, and the way to others: of a class that limits
     /// tell apart by keys, those of its first jobs, and others from a place on that differs from
     /// batch to batch.
-    fn first_lanes(
+    pub(super) fn first_lanes(
         &mut self,
         classes: &[ClassId],
         wanted: usize,
-    ) -> Result<(Vec<Lane>, Walk), StoreError> {
+    ) -> Result<Way, StoreError> {
         let mut lanes = Vec::new();
         let mut apart = Vec::new();
         for class in classes {
@@ -177,7 +187,7 @@ impl Tx<'_> {
             }
         }
         lanes.extend(self.next_lanes(&mut walk)?);
-        Ok((lanes, walk))
+        Ok(Way::new(walk, lanes, Vec::new()))
     }
 
     fn lanes_of_front(&self, class: ClassId, wanted: usize) -> Result<Vec<i64>, StoreError> {

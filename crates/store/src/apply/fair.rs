@@ -275,6 +275,11 @@ impl Turns {
         }
     }
 
+    /// Leaves out the places after this one.
+    pub fn end_after(&mut self, last: (i64, i64)) {
+        self.places.retain(|(head, _)| (head.rank, head.seq) <= last);
+    }
+
     /// Tries the next place: `take` says whether the head starts. One that does not is the last of
     /// its lane. Returns `None` when there is no place left.
     pub fn try_next(&mut self, mut take: impl FnMut(Head) -> bool) -> Option<()> {

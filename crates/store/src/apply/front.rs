@@ -2,9 +2,14 @@
 //!
 //! ```text
 //! first jobs of the classes ──────────────┐          enough open ones ─▶ done
-//! those of lanes that gave some lately ───┴▶ tried   all jobs seen    ─▶ done
-//!                                                    otherwise        ─▶ walk through the lanes
+//! those of lanes that gave some lately ───┼▶ tried   all jobs seen    ─▶ done
+//! lanes of fair classes, if it is these   │          otherwise        ─▶ walk through the lanes
+//! classes' turn ──────────────────────────┘
 //! ```
+//!
+//! Shares are fair among the lanes that are looked at, so a fair class takes part by its lanes. Only
+//! its first job is read at first: what goes before the first jobs of all such classes needs no look
+//! at their lanes. What comes after competes with them in one choice.
 //!
 //! Most claims find open lanes among a few more jobs than they want. A writer remembers the keys of
 //! lanes, and which gates it found shut a moment ago: lanes behind these are tried last.
@@ -14,6 +19,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use outlast_core::limit::GateId;
 use outlast_core::time::{Span, Timestamp};
 
+use super::fair::{Shares, Turns};
 use super::limit::{Chosen, Head, Lane, LaneGate, Left, Limits, Stop, Terms, heads_of_each};
 use crate::command::{ClassId, ClassKey};
 
@@ -55,7 +61,7 @@ struct Recent {
 /// How a claim found the lanes that it tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FoundBy {
-    /// By the first look, or by the walk if there was none.
+    /// By the first look.
     First,
     /// By walking through the lanes, because the first look was not enough.
     Walk,
@@ -92,8 +98,8 @@ impl LaneCache {
     }
 
     /// Returns what the first look of a claim of `wanted` jobs reads. `chance` differs from batch to
-    /// batch: now and then all is left to the walk, so that lanes that gave jobs lately do not hide
-    /// others forever.
+    /// batch: now and then a class of which the first jobs are not enough takes part by its lanes, so
+    /// that others do not hide these forever.
     #[must_use]
     pub fn plan<'a>(
         &self,
@@ -103,25 +109,31 @@ impl LaneCache {
         terms: Terms<'_>,
     ) -> Plan {
         let classes: Vec<(ClassId, &ClassKey)> = classes.into_iter().collect();
-        // Shares are fair among all lanes that are looked at.
-        let is_fair = |(_, key): &(ClassId, &ClassKey)| self.limits.is_fair(&key.queue);
-        let may_hide = |(class, _): &(ClassId, &ClassKey)| self.needs_recent(*class);
-        if classes.iter().any(is_fair) || (chance % WALKS == 0 && classes.iter().any(may_hide)) {
-            let partial = classes.into_iter().map(|(class, _)| class).collect();
-            return Plan { partial, ..Plan::default() };
-        }
-        let each = heads_of_each(classes.len(), wanted.saturating_mul(2).max(FRONT_MIN));
+        let first_jobs = heads_of_each(classes.len(), wanted.saturating_mul(2).max(FRONT_MIN));
         let mut plan = Plan::default();
-        for (class, key) in classes {
-            if self.limits.need_lanes(key) {
-                plan.first.insert(class, each);
-                let recent = self.recent(class, wanted, terms);
-                plan.recent.extend(recent.into_iter().map(|(lane, most)| (class, lane, most)));
+        for (class, key) in &classes {
+            let may_hide = chance % WALKS == 0 && self.needs_recent(*class);
+            if may_hide || self.limits.is_fair(&key.queue) {
+                if terms.is_prefetch {
+                    plan.partial.insert(*class);
+                } else {
+                    plan.by_lanes.push(*class);
+                }
+            } else if self.limits.need_lanes(key) {
+                plan.first.insert(*class, first_jobs);
+                let recent = self.recent(*class, wanted, terms);
+                plan.recent.extend(recent.into_iter().map(|(lane, most)| (*class, lane, most)));
             } else {
-                let lane = self.limits.whole(class, key);
-                plan.first.insert(class, lane.heads_worth_reading(each));
-                plan.whole.insert(class, lane);
+                let lane = self.limits.whole(*class, key);
+                // Where there is no gate, no job is stopped.
+                let most = if lane.gates.is_empty() { wanted } else { first_jobs };
+                let most = heads_of_each(classes.len(), most);
+                plan.first.insert(*class, lane.heads_worth_reading(most));
+                plan.whole.insert(*class, lane);
             }
+        }
+        if !plan.first.is_empty() {
+            plan.first.extend(plan.by_lanes.iter().map(|class| (*class, 1)));
         }
         plan
     }
@@ -215,21 +227,17 @@ pub struct Plan {
     pub recent: Vec<(ClassId, i64, usize)>,
     /// Classes that limits do not tell apart by keys.
     whole: HashMap<ClassId, Lane>,
-    /// Classes that are left to the walk.
+    /// Classes that take part by their lanes. If there are others, the first job of each is read.
+    by_lanes: Vec<ClassId>,
+    /// Classes that are left to workers with free slots.
     partial: HashSet<ClassId>,
 }
 
 impl Plan {
-    /// Returns what a walk is that follows: further than a first look, or instead of it.
-    #[must_use]
-    pub fn walk_is(&self) -> FoundBy {
-        if self.first.is_empty() { FoundBy::First } else { FoundBy::Walk }
-    }
-
-    /// Whether limits tell the jobs of a class apart by keys.
+    /// Whether the lanes of the first jobs of a class matter.
     #[must_use]
     pub fn has_lanes(&self, class: ClassId) -> bool {
-        !self.whole.contains_key(&class)
+        !self.whole.contains_key(&class) && !self.by_lanes.contains(&class)
     }
 }
 
@@ -253,10 +261,49 @@ pub struct FrontRow {
 pub struct Page {
     /// The lanes.
     pub lanes: Vec<Lane>,
-    /// The jobs, best first. A store may read them again.
+    /// The jobs, best first, but for those of the last lanes, which the store reads. It may read
+    /// the others again.
     pub heads: Vec<Head>,
+    /// How many jobs of each lane are tried.
+    pub most: Vec<usize>,
+    /// How many lanes there are before those of which no job has been read.
+    read_lanes: usize,
     /// The numbers of those that the first look has read.
     read: HashSet<i64>,
+    /// The last place that is tried, if there are others behind it.
+    upto: Option<(i64, i64)>,
+}
+
+impl Page {
+    /// Returns the lanes of which the store must read the first jobs, each with its place among the
+    /// lanes, and how many jobs.
+    pub fn unread(&self) -> impl Iterator<Item = (usize, &Lane, usize)> {
+        let lanes = self.lanes.iter().zip(&self.most).enumerate().skip(self.read_lanes);
+        lanes.map(|(nth, (lane, most))| (nth, lane, *most))
+    }
+
+    /// Returns the order in which the jobs are tried.
+    pub fn turns(&self, shares: &mut Shares, now: Timestamp) -> Turns {
+        let mut turns = shares.turns(&self.lanes, self.heads.clone(), now);
+        if let Some(upto) = self.upto {
+            turns.end_after(upto);
+        }
+        turns
+    }
+
+    /// Returns the classes of those lanes that the store has read of which all its jobs were chosen.
+    fn exhausted<'a>(&'a self, chosen: &Chosen) -> impl Iterator<Item = ClassId> + use<'a> {
+        let mut counts = vec![0_usize; self.lanes.len()];
+        for head in &chosen.heads {
+            if let Some(count) = counts.get_mut(head.lane) {
+                *count += 1;
+            }
+        }
+        let unread = self.unread();
+        unread.filter_map(move |(nth, lane, most)| {
+            (counts.get(nth).is_some_and(|count| *count >= most)).then_some(lane.class)
+        })
+    }
 }
 
 /// The jobs that the first look has read and not tried yet.
@@ -272,6 +319,16 @@ pub struct Front {
     at_shut: bool,
     /// Whether jobs were taken that are not among the first of their class.
     took_recent: bool,
+    /// The last place that was read of classes that have more, and lanes.
+    ends: HashMap<ClassId, (i64, i64)>,
+    /// The last place of a job that was chosen.
+    last: Option<(i64, i64)>,
+    /// Classes that take part by their lanes.
+    by_lanes: Vec<ClassId>,
+    /// The first place of these, while their lanes are not known.
+    until: Option<(i64, i64)>,
+    /// The lanes of these that are to be tried.
+    lanes: Vec<Lane>,
     /// Gates that stopped jobs of this claim.
     stopped: HashMap<GateId, Stop>,
     looked: Vec<Lane>,
@@ -282,14 +339,26 @@ impl Front {
     /// Begins with what was read.
     #[must_use]
     pub fn new(plan: Plan, mut rows: Vec<FrontRow>, cache: &mut LaneCache) -> Self {
-        let Plan { first, recent, whole, mut partial } = plan;
+        let Plan { first, recent, whole, mut by_lanes, mut partial } = plan;
+        let mut until = (first.is_empty() && !by_lanes.is_empty()).then_some((i64::MIN, i64::MIN));
+        if !first.is_empty() {
+            let firsts: HashMap<ClassId, (i64, i64)> =
+                rows.iter().map(|row| (row.class, (row.rank, row.seq))).collect();
+            // A class without a first job has none.
+            by_lanes.retain(|class| firsts.contains_key(class));
+            until = by_lanes.iter().filter_map(|class| firsts.get(class).copied()).min();
+            rows.retain(|row| !by_lanes.contains(&row.class));
+        }
         let mut counts: HashMap<ClassId, usize> = HashMap::new();
+        let mut ends: HashMap<ClassId, (i64, i64)> = HashMap::new();
         let mut gave: HashSet<(ClassId, Option<i64>)> = HashSet::new();
         for row in &rows {
             if row.is_recent {
                 gave.insert((row.class, row.lane));
             } else {
                 *counts.entry(row.class).or_default() += 1;
+                let end = ends.entry(row.class).or_insert((row.rank, row.seq));
+                *end = (row.rank, row.seq).max(*end);
             }
         }
         for (class, count) in counts {
@@ -300,6 +369,7 @@ impl Front {
                 partial.insert(class);
             }
         }
+        ends.retain(|class, _| partial.contains(class) && !whole.contains_key(class));
         for (class, lane, _) in recent {
             if !gave.contains(&(class, Some(lane)))
                 && let Some(recent) = cache.recent.get_mut(&class)
@@ -316,33 +386,70 @@ impl Front {
             pages: 0,
             at_shut: false,
             took_recent: false,
+            ends,
+            last: None,
+            by_lanes,
+            until,
+            lanes: Vec::new(),
             stopped: HashMap::new(),
             looked: Vec::new(),
             stops: Vec::new(),
         }
     }
 
-    /// Returns the jobs that a claim of `wanted` more tries next; `None` if there are no others. Each
-    /// page is twice as long as the one before.
+    /// Returns the classes of which the lanes take part from now on, once; none if all jobs that may
+    /// be taken were read.
+    pub fn take_by_lanes(&mut self) -> Vec<ClassId> {
+        match self.until.take() {
+            Some(_) => self.by_lanes.clone(),
+            None => Vec::new(),
+        }
+    }
+
+    /// The lanes of those classes were read.
+    pub fn join(&mut self, lanes: Vec<Lane>) {
+        self.lanes = lanes;
+        self.pages = 0;
+    }
+
+    /// Returns the jobs that a claim of `wanted` more tries next; `None` if there are no others, or
+    /// lanes must be read first. Each page is twice as long as the one before.
     pub fn next(&mut self, cache: &LaneCache, wanted: usize, terms: Terms<'_>) -> Option<Page> {
         let most = wanted.saturating_add(SPARE).saturating_mul(1 << self.pages.min(16));
         self.pages += 1;
         loop {
             let page = self.page(cache, most, terms);
-            if !page.heads.is_empty() {
-                return Some(page);
+            if !page.heads.is_empty() || !self.lanes.is_empty() {
+                return Some(self.with_lanes(page, wanted));
             }
-            if std::mem::replace(&mut self.at_shut, true) {
+            if self.until.is_some() || std::mem::replace(&mut self.at_shut, true) {
                 return None;
             }
         }
+    }
+
+    /// Adds the lanes that were read, of which jobs have the places up to the last one on the page.
+    fn with_lanes(&mut self, mut page: Page, wanted: usize) -> Page {
+        page.read_lanes = page.lanes.len();
+        let each = heads_of_each(self.lanes.len(), wanted);
+        page.most.extend(self.lanes.iter().map(|lane| lane.heads_worth_reading(each)));
+        if page.upto.is_some() {
+            page.lanes.extend_from_slice(&self.lanes);
+        } else {
+            page.lanes.append(&mut self.lanes);
+        }
+        page
     }
 
     fn page(&mut self, cache: &LaneCache, most: usize, terms: Terms<'_>) -> Page {
         let mut page = Page::default();
         let mut places: HashMap<(ClassId, Option<i64>), Option<usize>> = HashMap::new();
         for row in &self.rows {
+            if self.until.is_some_and(|until| (row.rank, row.seq) > until) {
+                break;
+            }
             if page.heads.len() >= most {
+                page.upto = page.heads.last().map(|head| (head.rank, head.seq));
                 break;
             }
             let place = *places.entry((row.class, row.lane)).or_insert_with(|| {
@@ -357,10 +464,12 @@ impl Front {
                     return None;
                 }
                 page.lanes.push(lane.clone());
+                page.most.push(0);
                 Some(page.lanes.len() - 1)
             });
             if let Some(lane) = place {
                 page.heads.push(Head { lane, rank: row.rank, seq: row.seq });
+                page.most.get_mut(lane).into_iter().for_each(|most| *most += 1);
                 page.read.insert(row.seq);
             }
         }
@@ -380,6 +489,11 @@ impl Front {
             // There may be others behind it that were not read.
             self.partial.extend(page.lanes.get(head.lane).map(|lane| lane.class));
         }
+        if page.upto.is_none() {
+            self.partial.extend(page.exhausted(chosen));
+        }
+        let places = chosen.heads.iter().map(|head| (head.rank, head.seq));
+        self.last = places.chain(self.last).max();
         self.stopped.extend(chosen.stopped.iter().copied());
         self.looked.extend(page.lanes);
         self.stops.extend(chosen.stops.iter().copied());
@@ -391,7 +505,8 @@ impl Front {
         if self.stopped.is_empty() {
             return;
         }
-        let Self { rows, whole, stopped, looked, stops, .. } = self;
+        let Self { rows, whole, lanes, stopped, looked, stops, .. } = self;
+        lanes.retain(|lane| !lane.gates.iter().any(|gate| stopped.contains_key(&gate.id)));
         let mut known: HashMap<(ClassId, Option<i64>), bool> = HashMap::new();
         rows.retain(|row| {
             let is_stopped = known.entry((row.class, row.lane)).or_insert_with(|| {
@@ -409,32 +524,50 @@ impl Front {
 
     /// The claim of these classes got all that it wants by the first look.
     pub fn satisfied(&self, cache: &mut LaneCache, classes: &[ClassId]) {
-        if self.took_recent {
-            return;
-        }
-        for class in classes {
-            if let Some(recent) = cache.recent.get_mut(class) {
+        for class in classes.iter().filter(|class| !self.by_lanes.contains(class)) {
+            if self.ends.get(class).is_some_and(|end| self.last > Some(*end)) {
+                // Others gave jobs of which the places come after all that was read of it.
+                cache.recent.entry(*class).or_default().is_needed = true;
+            } else if let Some(recent) = cache.recent.get_mut(class).filter(|_| !self.took_recent) {
                 recent.is_needed = false;
             }
         }
     }
 
-    /// Ends the look of a claim that is still short. Returns what it leaves in the classes of which
-    /// all jobs were read, and the others, through which to walk. No walk is worth it for workers
-    /// without a free slot.
+    /// Ends the look of a claim that is still short. No walk is worth it for workers without a free
+    /// slot.
     #[must_use]
-    pub fn end(self, is_prefetch: bool) -> (Left, Vec<ClassId>) {
-        let Self { partial, looked, stops, .. } = self;
-        let whole =
-            looked.into_iter().zip(stops).filter(|(lane, _)| !partial.contains(&lane.class));
-        let (lanes, stops): (Vec<Lane>, Vec<Option<Stop>>) = whole.unzip();
-        let mut left = Left::of(&lanes, &stops, |_| false);
+    pub fn end(self, is_prefetch: bool) -> Rest {
+        let Self { partial, by_lanes, looked, stops, .. } = self;
+        let (mut whole, mut of_lanes) = ((vec![], vec![]), (vec![], vec![]));
+        for (lane, stop) in looked.into_iter().zip(stops) {
+            if partial.contains(&lane.class) {
+                continue;
+            }
+            let of = if by_lanes.contains(&lane.class) { &mut of_lanes } else { &mut whole };
+            of.0.push(lane);
+            of.1.push(stop);
+        }
+        let mut left = Left::of(&whole.0, &whole.1, |_| false);
         let mut beyond: Vec<ClassId> = partial.into_iter().collect();
         if is_prefetch {
             left.kept.append(&mut beyond);
         }
-        (left, beyond)
+        Rest { left, beyond, looked: of_lanes.0, stops: of_lanes.1 }
     }
+}
+
+/// What a first look leaves that found too few jobs.
+#[derive(Debug, Default)]
+pub struct Rest {
+    /// What is left in classes of which all jobs were read.
+    pub left: Left,
+    /// Classes through which to walk.
+    pub beyond: Vec<ClassId>,
+    /// The lanes that were tried of the other classes that take part by these.
+    pub looked: Vec<Lane>,
+    /// What stopped each.
+    pub stops: Vec<Option<Stop>>,
 }
 
 fn lane_of<'a>(

@@ -10,6 +10,8 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
+use super::front::Rest;
+use super::limit::{Chosen, Lane, Left, Stop};
 use crate::command::ClassId;
 
 /// How many lanes of a class each page of a claim has. There are further ones only while the claim
@@ -73,9 +75,9 @@ impl Walk {
         next
     }
 
-    /// Leaves the other classes out: their queues are paused.
-    pub fn retain(&mut self, classes: &[ClassId]) {
-        self.left.retain(|class, _| classes.contains(class));
+    /// Leaves the other classes out: their queues are paused, or another walk looks at them.
+    pub fn retain(&mut self, is_in: impl Fn(ClassId) -> bool) {
+        self.left.retain(|class, _| is_in(*class));
     }
 
     /// Takes a lane of the first jobs; returns whether it was not looked at yet.
@@ -120,6 +122,55 @@ impl Walk {
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.page().is_none() || self.left.values().all(VecDeque::is_empty)
+    }
+}
+
+/// A walk, and the lanes that it has come by.
+#[derive(Debug)]
+pub struct Way {
+    /// The walk.
+    pub walk: Walk,
+    /// The lanes that are tried next.
+    pub lanes: Vec<Lane>,
+    /// Those after these.
+    later: Vec<Lane>,
+    looked: Vec<Lane>,
+    stops: Vec<Option<Stop>>,
+}
+
+impl Way {
+    /// Begins with these lanes, and others if they are not enough.
+    #[must_use]
+    pub fn new(walk: Walk, lanes: Vec<Lane>, later: Vec<Lane>) -> Self {
+        Self { walk, lanes, later, looked: Vec::new(), stops: Vec::new() }
+    }
+
+    /// Whether there are lanes to try that have been read.
+    pub fn has_lanes(&mut self) -> bool {
+        if self.lanes.is_empty() {
+            std::mem::swap(&mut self.lanes, &mut self.later);
+        }
+        !self.lanes.is_empty()
+    }
+
+    /// Goes on after a first look that has tried some lanes; it leaves out those of other classes.
+    pub fn go_on(&mut self, Rest { beyond, looked, stops, .. }: Rest) {
+        self.walk.retain(|class| !beyond.contains(&class));
+        self.later.retain(|lane| !beyond.contains(&lane.class));
+        self.looked.extend(looked);
+        self.stops.extend(stops);
+    }
+
+    /// The lanes were tried.
+    pub fn tried(&mut self, chosen: Chosen) {
+        self.looked.append(&mut self.lanes);
+        self.stops.extend(chosen.stops);
+    }
+
+    /// Returns what a claim leaves that is short at its end.
+    #[must_use]
+    pub fn left(&self) -> Left {
+        Left::of(&self.looked, &self.stops, |class| !self.walk.is_done_with(class))
     }
 }
 

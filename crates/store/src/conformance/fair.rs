@@ -24,6 +24,8 @@ cases![
     settings_act_at_once_on_jobs_that_are_stored,
     many_shares_all_have_their_turn,
     other_queues_keep_their_order,
+    claims_of_fair_and_other_queues_go_by_priority_and_age,
+    limited_queue_keeps_its_order_beside_a_fair_one,
     job_knows_how_many_go_before_it_in_its_lane,
 ];
 
@@ -173,6 +175,57 @@ fn other_queues_keep_their_order<H: Harness>(world: &mut World<'_, H>) {
     jobs.add(world, "b", 1);
     // The fair queue has the places of its jobs, whichever of them they go to.
     assert_eq!(jobs.claim(world, hand, 10), ["a", "b", "mail", "mail", "a"]);
+}
+
+fn claims_of_fair_and_other_queues_go_by_priority_and_age<H: Harness>(world: &mut World<'_, H>) {
+    world.set_queue(QUEUE, fair_by("tenant", &[])).unwrap();
+    let (hand, mut jobs) = (world.worker(), Jobs::default());
+    mail(world, &mut jobs, 2, 0);
+    jobs.add(world, "a", 3);
+    jobs.add(world, "b", 1);
+    mail(world, &mut jobs, 2, 0);
+    jobs.add(world, "a", 1);
+    mail(world, &mut jobs, 40, 0);
+    jobs.add(world, "c", 1);
+    assert_eq!(jobs.claim(world, hand, 1), ["mail"], "all others are younger");
+    assert_eq!(jobs.claim(world, hand, 3), ["mail", "a", "b"]);
+    mail(world, &mut jobs, 1, 5);
+    let mut job = world.job();
+    job.keys = crate::conformance::limit::keys(&[("tenant", "a")]);
+    job.priority = 5;
+    let id = world.add(job);
+    jobs.0.insert(id, "urgent");
+    // The youngest share has the places of the fair queue that come first.
+    assert_eq!(jobs.claim(world, hand, 4), ["mail", "urgent", "c", "a"]);
+    assert_eq!(jobs.claim(world, hand, 3), ["a", "mail", "mail"]);
+    assert_eq!(jobs.claim(world, hand, 39), [&["a"], ["mail"; 38].as_slice()].concat());
+    assert_eq!(jobs.claim(world, hand, 9), ["mail"; 2]);
+}
+
+fn mail<H: Harness>(world: &mut World<'_, H>, jobs: &mut Jobs, count: usize, priority: i8) {
+    for _ in 0..count {
+        let mut job = world.job();
+        job.class.queue = "mail".into();
+        job.priority = priority;
+        let id = world.add(job);
+        jobs.0.insert(id, "mail");
+    }
+}
+
+fn limited_queue_keeps_its_order_beside_a_fair_one<H: Harness>(world: &mut World<'_, H>) {
+    world.set_queue(QUEUE, fair_by("tenant", &[])).unwrap();
+    let (name, scope) = (LimitName::new("mail").unwrap(), Scope::Queue("mail".into()));
+    world.limit(Limit { name, scope, concurrency: Some(30), rate: None });
+    let (hand, mut jobs) = (world.worker(), Jobs::default());
+    mail(world, &mut jobs, 20, 0);
+    jobs.add(world, "a", 2);
+    jobs.add(world, "b", 2);
+    mail(world, &mut jobs, 20, 0);
+    jobs.add(world, "a", 1);
+    assert_eq!(jobs.claim(world, hand, 19), ["mail"; 19]);
+    assert_eq!(jobs.claim(world, hand, 6), ["mail", "a", "b", "a", "b", "mail"]);
+    assert_eq!(jobs.claim(world, hand, 20), [["mail"; 9].as_slice(), &["a"]].concat());
+    assert!(jobs.claim(world, hand, 20).is_empty());
 }
 
 fn job_knows_how_many_go_before_it_in_its_lane<H: Harness>(world: &mut World<'_, H>) {

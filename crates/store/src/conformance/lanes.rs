@@ -9,6 +9,7 @@ use outlast_core::time::Span;
 use crate::command::{AskedByQueues, Claim, Command, ReportedOutcome};
 use crate::conformance::Harness;
 use crate::conformance::limit::{keys, per_queue, per_tenant};
+use crate::conformance::queue::fair_by;
 use crate::conformance::world::{Hand, World};
 use crate::reply::{Claimed, Claims, Reply};
 
@@ -22,6 +23,8 @@ cases![
     all_that_one_claim_takes_counts,
     slot_that_is_free_again_goes_to_the_next_job_of_its_lane,
     prefetch_leaves_half_of_a_limit,
+    open_lane_behind_shut_jobs_has_its_turn_beside_another_queue,
+    open_lane_behind_shut_jobs_has_its_turn_beside_a_fair_queue,
 ];
 
 impl<H: Harness> World<'_, H> {
@@ -199,4 +202,36 @@ fn prefetch_leaves_half_of_a_limit<H: Harness>(world: &mut World<'_, H>) {
     let claims = world.prefetch(hand, 8);
     assert_eq!((claims.jobs.len(), claims.kept.len(), claims.blocked.len()), (0, 0, 1));
     world.check_gates();
+}
+
+fn open_lane_behind_shut_jobs_has_its_turn_beside_another_queue<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    open_lane_has_its_turn(world);
+}
+
+fn open_lane_behind_shut_jobs_has_its_turn_beside_a_fair_queue<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    world.set_queue("mail", fair_by("account", &[])).unwrap();
+    open_lane_has_its_turn(world);
+}
+
+/// A queue that always has jobs hides no older one of another queue, however many jobs are shut
+/// before it.
+fn open_lane_has_its_turn<H: Harness>(world: &mut World<'_, H>) {
+    world.limit(per_tenant(1));
+    let hand = world.worker();
+    for _ in 0..100 {
+        world.of_tenant("busy");
+    }
+    assert_eq!(world.grab(hand, 10).jobs.len(), 1);
+    let open = world.of_tenant("open");
+    for _ in 0..80 {
+        let mut job = world.job();
+        job.class.queue = "mail".into();
+        world.add(job);
+    }
+    let claims = (1..=80).find(|_| world.grab_ids(hand, 1) == [open]);
+    assert!(claims.is_some_and(|claims| claims <= 60), "{claims:?}");
 }

@@ -97,7 +97,7 @@ fn memory_of_a_full_gate_hides_no_job_of_a_class_that_was_read_whole() {
     // Another server has ended the attempt.
     let mut front = look(&mut cache, rows(&[1]), true);
     assert_eq!(claim(&mut front, &mut cache, 1, &BTreeMap::new()), [1]);
-    let left = front.end(false).0;
+    let left = front.end(false).left;
     assert_eq!((left.again, left.blocked, left.kept), (vec![], vec![], vec![]));
 }
 
@@ -109,12 +109,12 @@ fn class_is_blocked_when_all_its_jobs_were_seen_and_none_may_start() {
     for _ in 0..2 {
         let mut front = look(&mut cache, rows(&[1, 2, 2]), true);
         assert_eq!(claim(&mut front, &mut cache, 2, &full), Vec::<i64>::new());
-        assert_eq!(front.end(false).0.blocked.len(), 1);
+        assert_eq!(front.end(false).left.blocked.len(), 1);
     }
     let mut front = look(&mut cache, rows(&[1, 2, 2]), false);
     assert_eq!(claim(&mut front, &mut cache, 2, &full), Vec::<i64>::new());
     assert_eq!(Vec::from_iter(front.partial.iter().copied()), [CLASS]);
-    assert_eq!(front.end(false).0.blocked, [], "there are more jobs than were read");
+    assert_eq!(front.end(false).left.blocked, [], "there are more jobs than were read");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn lanes_that_gave_jobs_are_read_while_the_first_jobs_are_not_enough() {
     assert_eq!(plan(&cache, 1).recent, recent, "the best are read again");
     assert_eq!(plan(&cache, 1).first, HashMap::from([(CLASS, 32)]));
     let walks = plan(&cache, WALKS);
-    assert!(walks.first.is_empty() && walks.partial.contains(&CLASS));
+    assert!(walks.first.is_empty() && walks.by_lanes == [CLASS]);
     // Lanes 2 to 16 have no jobs any more.
     let mut some = rows(&[50, 1]);
     some[1].is_recent = true;
@@ -206,7 +206,7 @@ fn gate_that_stops_one_job_is_asked_once_for_all_others() {
         front.tried(&cache, page, &chosen, &[]);
     }
     assert!(pages <= 4, "{pages}");
-    assert_eq!(front.end(false).0.again, [CLASS]);
+    assert_eq!(front.end(false).left.again, [CLASS]);
 }
 
 #[test]
@@ -238,4 +238,72 @@ fn job_that_two_reads_found_is_tried_once() {
     both.push(FrontRow { is_recent: true, ..both[0] });
     let mut front = look(&mut cache, both, true);
     assert_eq!(claim(&mut front, &mut cache, 5, &BTreeMap::new()), [1]);
+}
+
+/// A job of a class that gates do not tell apart.
+fn plain(class: ClassId, seq: i64) -> FrontRow {
+    FrontRow { class, lane: None, rank: 0, seq, is_recent: false }
+}
+
+/// A class without limits, and one that takes part by its lanes.
+fn beside_lanes(cache: &mut LaneCache, rows: Vec<FrontRow>) -> Front {
+    let other = ClassId(2);
+    let whole = HashMap::from([(other, cache.limits.whole(other, &class(false)))]);
+    let first = HashMap::from([(CLASS, 1), (other, 20)]);
+    Front::new(Plan { first, whole, by_lanes: vec![CLASS], ..Plan::default() }, rows, cache)
+}
+
+#[test]
+fn what_goes_before_the_classes_by_lanes_is_tried_without_these() {
+    let limits = per_tenant(1);
+    let (mut cache, none, other) = (cache(&limits, 3), GateChanges::default(), ClassId(2));
+    let rows = (1..=20).map(|seq| if seq == 4 { plain(CLASS, 4) } else { plain(other, seq) });
+    let mut front = beside_lanes(&mut cache, rows.collect());
+    let page = front.next(&cache, 1, terms(&none)).unwrap();
+    let seqs: Vec<i64> = page.heads.iter().map(|head| head.seq).collect();
+    assert_eq!((seqs, page.unread().count()), (vec![1, 2, 3], 0));
+    let mut chosen = Chosen { stops: vec![None], ..Chosen::default() };
+    chosen.heads.clone_from(&page.heads);
+    front.tried(&cache, page, &chosen, &[]);
+    assert!(front.next(&cache, 1, terms(&none)).is_none(), "now it is the turn of the lanes");
+    assert_eq!(front.take_by_lanes(), [CLASS]);
+    front.join((1..=3).map(|number| lane(&limits, number)).collect());
+    // As long as there are other jobs, those of the lanes have the places up to the last of these.
+    let page = front.next(&cache, 1, terms(&none)).unwrap();
+    assert_eq!(page.heads.iter().map(|head| head.seq).max(), Some(13));
+    assert_eq!((page.unread().count(), page.upto), (3, Some((0, 13))));
+    front.tried(&cache, page, &Chosen { stops: vec![None; 4], ..Chosen::default() }, &[]);
+    let page = front.next(&cache, 1, terms(&none)).unwrap();
+    assert_eq!((page.unread().count(), page.upto), (3, None));
+    front.tried(&cache, page, &Chosen { stops: vec![None; 4], ..Chosen::default() }, &[]);
+    assert!(front.take_by_lanes().is_empty());
+    let rest = front.end(false);
+    assert_eq!((rest.looked.len(), rest.stops.len()), (6, 6), "{rest:?}");
+}
+
+#[test]
+fn class_by_lanes_that_has_no_jobs_is_not_looked_at() {
+    let limits = per_tenant(1);
+    let mut cache = cache(&limits, 3);
+    let mut front = beside_lanes(&mut cache, vec![plain(ClassId(2), 1), plain(ClassId(2), 2)]);
+    assert!(front.take_by_lanes().is_empty());
+    assert_eq!(front.next(&cache, 5, terms(&GateChanges::default())).unwrap().heads.len(), 2);
+    assert_eq!(front.end(false).beyond, []);
+}
+
+#[test]
+fn class_whose_first_jobs_are_shut_takes_part_by_its_lanes_now_and_then() {
+    let limits = per_tenant(1);
+    let mut cache = cache(&limits, 3);
+    let other = ClassId(2);
+    let mut rows = rows(&[1; 5]);
+    rows.extend((0..3).map(|n| plain(other, 200 + n)));
+    let whole = HashMap::from([(other, limits.whole(other, &class(false)))]);
+    let first = HashMap::from([(CLASS, 5), (other, 5)]);
+    let mut front = Front::new(Plan { first, whole, ..Plan::default() }, rows, &mut cache);
+    let page = front.next(&cache, 1, terms(&GateChanges::default())).unwrap();
+    let chosen = vec![*page.heads.last().unwrap()];
+    front.tried(&cache, page, &Chosen { heads: chosen, ..Chosen::default() }, &[]);
+    front.satisfied(&mut cache, &[CLASS, other]);
+    assert!(cache.needs_recent(CLASS) && !cache.needs_recent(other));
 }

@@ -68,10 +68,13 @@ pub enum FoundBy {
 }
 
 impl LaneCache {
-    /// A batch begins. If the last one did not take effect, what gates counted in it is not true.
+    /// A batch begins. If the last one did not take effect, what gates counted in it is not true, and
+    /// the number of a class that it made may become another one's.
     pub fn begin_batch(&mut self) {
         if std::mem::take(&mut self.is_uncertain) {
+            self.lanes.clear();
             self.shut.clear();
+            self.recent.clear();
         }
         if self.lanes.len() > LANES_MAX || self.recent.len() > LANES_MAX {
             self.lanes.clear();
@@ -150,6 +153,7 @@ impl LaneCache {
     /// The keys of a lane were read.
     pub fn learn(&mut self, lane: Lane) {
         if let Some(number) = lane.number.filter(|_| !lane.keys.is_empty()) {
+            self.is_uncertain = true;
             self.lanes.insert((lane.class, number), lane);
         }
     }

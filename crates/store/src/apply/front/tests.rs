@@ -307,3 +307,17 @@ fn class_whose_first_jobs_are_shut_takes_part_by_its_lanes_now_and_then() {
     front.satisfied(&mut cache, &[CLASS, other]);
     assert!(cache.needs_recent(CLASS) && !cache.needs_recent(other));
 }
+
+#[test]
+fn lanes_of_a_batch_that_failed_are_forgotten() {
+    let limits = per_tenant(1);
+    let mut cache = cache(&limits, 2);
+    cache.committed([]);
+    cache.begin_batch();
+    assert!(cache.get(CLASS, 1).is_some());
+    // In a class that the batch has made. The next one may give its number to another.
+    cache.learn(lane(&limits, 3));
+    cache.begin_batch();
+    assert!(cache.get(CLASS, 3).is_none());
+    assert!(cache.recent.is_empty());
+}

@@ -485,6 +485,12 @@ impl Front {
         let taken: HashSet<i64> = chosen.heads.iter().map(|head| head.seq).collect();
         let is_taken = |row: &&FrontRow| taken.contains(&row.seq);
         self.took_recent |= self.rows.iter().filter(is_taken).any(|row| row.is_recent);
+        // A job that was not read has come before others of its lane, which are not found for that.
+        let known: HashSet<i64> = self.rows.iter().map(|row| row.seq).collect();
+        let new = page.heads.iter().filter(|head| !known.contains(&head.seq));
+        let of_new = new.filter(|head| head.lane < page.read_lanes);
+        let classes = of_new.filter_map(|head| Some(page.lanes.get(head.lane)?.class));
+        self.partial.extend(classes);
         // Others have taken what the store did not find again.
         let found: HashSet<i64> = page.heads.iter().map(|head| head.seq).collect();
         let is_gone = |row: &FrontRow| page.read.contains(&row.seq) && !found.contains(&row.seq);

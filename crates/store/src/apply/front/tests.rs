@@ -321,3 +321,22 @@ fn lanes_of_a_batch_that_failed_are_forgotten() {
     assert!(cache.get(CLASS, 3).is_none());
     assert!(cache.recent.is_empty());
 }
+
+#[test]
+fn class_in_which_jobs_came_while_it_was_looked_at_is_looked_at_further() {
+    let limits = per_tenant(5);
+    let mut cache = cache(&limits, 1);
+    let none = GateChanges::default();
+    for is_new in [false, true] {
+        let mut front = look(&mut cache, rows(&[1]), true);
+        let mut page = front.next(&cache, 5, terms(&none)).unwrap();
+        if is_new {
+            // It has the place of the only one that is read again.
+            page.heads[0] = Head { rank: -9, seq: 500, ..page.heads[0] };
+        }
+        let chosen = Chosen { heads: page.heads.clone(), ..Chosen::default() };
+        front.tried(&cache, page, &chosen, &[]);
+        let beyond = front.end(false).beyond;
+        assert_eq!(beyond, if is_new { vec![CLASS] } else { vec![] });
+    }
+}

@@ -35,6 +35,8 @@ const RECENT_READ: usize = 16;
 const WALKS: i64 = 8;
 /// How many of the first jobs of a class a claim reads at least, if it is of few classes.
 const FRONT_MIN: usize = 32;
+/// How many it reads at most if it also reads those of lanes that gave some lately.
+const FRONT_WITH_RECENT: usize = 128;
 /// How many more jobs than it wants a claim tries at first: some lanes may be shut.
 const SPARE: usize = 8;
 
@@ -116,15 +118,17 @@ impl LaneCache {
         let mut plan = Plan::default();
         for (class, key) in &classes {
             let may_hide = chance % WALKS == 0 && self.needs_recent(*class);
-            if may_hide || self.limits.is_fair(&key.queue) {
-                if terms.is_prefetch {
-                    plan.partial.insert(*class);
-                } else {
-                    plan.by_lanes.push(*class);
-                }
+            let is_fair = self.limits.is_fair(&key.queue);
+            // Jobs of shares are for free slots only. The lanes of others have their turn in claims
+            // ahead of free slots, too: where all are such, a class would seem to be empty.
+            if is_fair && terms.is_prefetch {
+                plan.partial.insert(*class);
+            } else if may_hide || is_fair {
+                plan.by_lanes.push(*class);
             } else if self.limits.need_lanes(key) {
-                plan.first.insert(*class, first_jobs);
                 let recent = self.recent(*class, wanted, terms);
+                let most = if recent.is_empty() { usize::MAX } else { FRONT_WITH_RECENT };
+                plan.first.insert(*class, first_jobs.min(most));
                 plan.recent.extend(recent.into_iter().map(|(lane, most)| (*class, lane, most)));
             } else {
                 let lane = self.limits.whole(*class, key);

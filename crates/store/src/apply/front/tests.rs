@@ -171,6 +171,11 @@ fn lanes_that_gave_jobs_are_read_while_the_first_jobs_are_not_enough() {
     assert_eq!(plan(&cache, 1).first, HashMap::from([(CLASS, 32)]));
     let walks = plan(&cache, WALKS);
     assert!(walks.first.is_empty() && walks.by_lanes == [CLASS]);
+    // A claim ahead of free slots would find nothing otherwise, and there would be no more of them
+    // for a second.
+    let ahead = Terms { is_prefetch: true, ..terms(&none) };
+    let walks = cache.plan([(CLASS, &key)], 5, WALKS, ahead);
+    assert!(walks.partial.is_empty() && walks.by_lanes == [CLASS]);
     // Lanes 2 to 16 have no jobs any more.
     let mut some = rows(&[50, 1]);
     some[1].is_recent = true;

@@ -83,7 +83,7 @@ type Given = HashMap<WorkerId, u32>;
 enum Room {
     /// Free slots.
     Slots,
-    /// Free slots, and what a worker takes beyond them.
+    /// What a worker takes beyond its slots, once they are filled.
     Ahead,
 }
 
@@ -91,7 +91,12 @@ impl Room {
     /// Returns how many more jobs a session takes.
     fn of(self, session: &Session, given: &Given) -> u32 {
         let given = given.get(&session.worker).copied().unwrap_or(0);
-        session.room(self == Self::Ahead).saturating_sub(given)
+        match self {
+            Self::Slots => session.room(false).saturating_sub(given),
+            // Slots that are still free are filled by the next plan.
+            Self::Ahead if session.room(false) > given => 0,
+            Self::Ahead => session.room(true).saturating_sub(given),
+        }
     }
 }
 

@@ -520,19 +520,17 @@ impl Front {
             return;
         }
         let Self { rows, whole, lanes, stopped, looked, stops, .. } = self;
-        lanes.retain(|lane| !lane.gates.iter().any(|gate| stopped.contains_key(&gate.id)));
+        let mut is_stopped = |lane: &Lane| {
+            let stop = lane.gates.iter().find_map(|gate| stopped.get(&gate.id));
+            looked.extend(stop.map(|_| lane.clone()));
+            stops.extend(stop.map(|stop| Some(*stop)));
+            stop.is_some()
+        };
+        lanes.retain(|lane| !is_stopped(lane));
         let mut known: HashMap<(ClassId, Option<i64>), bool> = HashMap::new();
         rows.retain(|row| {
-            let is_stopped = known.entry((row.class, row.lane)).or_insert_with(|| {
-                let Some(lane) = lane_of(whole, cache, row) else { return false };
-                let stop = lane.gates.iter().find_map(|gate| stopped.get(&gate.id));
-                if let Some(stop) = stop {
-                    looked.push(lane.clone());
-                    stops.push(Some(*stop));
-                }
-                stop.is_some()
-            });
-            !*is_stopped
+            let is_known = known.entry((row.class, row.lane));
+            !*is_known.or_insert_with(|| lane_of(whole, cache, row).is_some_and(&mut is_stopped))
         });
     }
 

@@ -190,10 +190,9 @@ impl<'a> FreeCrews<'a> {
                 }
             }
             crew.share = thousandths.div_ceil(1000);
-            let members = u64::try_from(crew.members.len()).unwrap_or(u64::MAX);
-            // Jobs that are fetched ahead wait behind running ones: the last few are left to those
-            // that have a free slot first.
-            if self.fills == Room::Ahead && crew.left <= members {
+            // Jobs that are fetched ahead wait behind running ones: the last few, one for each that
+            // could take them, are left to those that have a free slot first.
+            if self.fills == Room::Ahead && thousandths <= 1000 {
                 crew.share = 0;
             }
         }
@@ -237,7 +236,10 @@ impl<'a> FreeCrew<'a> {
         let mut ready = 0_u64;
         for (id, class) in found {
             if self.classes.len() >= CLASSES_MIN && ready >= room {
-                session.set_next_class(id);
+                // What is fetched ahead moves nothing on, or it could skip the same classes each time.
+                if fills == Room::Slots {
+                    session.set_next_class(id);
+                }
                 return;
             }
             if let Some(merit) = session.merit(id, &class.asked()) {

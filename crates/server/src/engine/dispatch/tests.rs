@@ -401,3 +401,26 @@ fn of_very_many_classes_a_claim_takes_from_some_and_the_next_from_others() {
     let planned = plan(&sessions, &classes);
     assert_eq!((planned[0].max, planned[0].classes.len()), (150, 150));
 }
+
+/// Workers of a profile each, such as those with a label of their own, each took one of the last few
+/// jobs ahead, though a slot of another one was to be free a moment later.
+#[test]
+fn the_last_few_jobs_are_not_fetched_ahead_however_many_profiles_there_are() {
+    let full = |n: u128| {
+        let mut full = in_zone(&n.to_string(), session(n, 2, 2));
+        full.prefetch = 5;
+        full
+    };
+    let sessions = || (1..=4).map(full).collect();
+    check(known(sessions(), "default", false, 4), &[]);
+    check(known(sessions(), "default", false, 8), &[(1, 2), (2, 2), (3, 2), (4, 2)]);
+}
+
+/// More than a claim takes at most: the rest of the slots is not fetched ahead, of which limits keep
+/// half.
+#[test]
+fn slots_that_are_still_free_wait_for_the_next_plan() {
+    let mut large = session(1, 2_000, 0);
+    large.prefetch = 100;
+    check(known(vec![large], "default", false, 5_000), &[(1, 512)]);
+}

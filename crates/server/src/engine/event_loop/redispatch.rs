@@ -96,15 +96,9 @@ impl EventLoop {
             .keys()
             .filter_map(|class| Some((*class, classes.get(*class)?.ready)))
             .collect();
-        for (class, _) in &held_back {
-            classes.set_ready(*class, Estimate::None);
-        }
-        let mut planned = dispatch::plan(sessions, classes);
-        for claim in &planned {
-            claim.begin(sessions);
-        }
+        let others = classes.claimable().filter(|(id, _)| !redispatch.lost.contains_key(id));
         let others: Vec<(ClassId, Estimate)> =
-            classes.claimable().map(|(id, class)| (id, class.ready)).collect();
+            others.map(|(id, class)| (id, class.ready)).collect();
         for (class, _) in &others {
             classes.set_ready(*class, Estimate::None);
         }
@@ -118,16 +112,25 @@ impl EventLoop {
             classes.set_ready(*class, Estimate::of(some));
         }
         // They are paid for at once: the next plan may come before these claims are made.
-        let mut limited = dispatch::plan(sessions, classes);
-        for claim in &mut limited {
+        let mut planned = dispatch::plan(sessions, classes);
+        for claim in &mut planned {
             claim.tokens = claim.max;
             redispatch.bucket.take(u64::from(claim.max), now);
+            claim.begin(sessions);
         }
+        for (class, _) in &held_back {
+            classes.set_ready(*class, Estimate::None);
+        }
+        for (class, ready) in &others {
+            classes.set_ready(*class, *ready);
+        }
+        // The others may take all the room that there is, so they come last.
+        let rest = dispatch::plan(sessions, classes);
         for claim in &planned {
             claim.end(sessions);
         }
-        planned.extend(limited);
-        for (class, ready) in held_back.into_iter().chain(others) {
+        planned.extend(rest);
+        for (class, ready) in held_back {
             classes.set_ready(class, ready);
         }
         if is_limited {

@@ -157,7 +157,12 @@ impl EventLoop {
             ReplyTo::Report { worker, session, job, epoch, finished } => {
                 self.answer_report(&reply, (worker, session), (job, epoch, finished));
             }
-            ReplyTo::Session(planned) => self.deliver(reply, &planned),
+            ReplyTo::Session(planned) => {
+                if matches!(reply, Reply::Claimed(Err(ClaimRefusal::Outdated))) {
+                    self.claim_outdated(&command);
+                }
+                self.deliver(reply, &planned);
+            }
             ReplyTo::Isolation(class) => self.led(class, &reply),
             ReplyTo::Unclaimable(class) => {
                 if let Reply::Stranded(found) = reply {
@@ -209,6 +214,17 @@ impl EventLoop {
         session.answer(ReportAnswer { job, epoch, finished, verdict });
     }
 
+    /// Queues ask something else of workers than a claim was planned by. Newer settings may have been
+    /// read since.
+    fn claim_outdated(&mut self, command: &Command) {
+        if let Command::Claim(claim) = command
+            && claim.asked == self.classes.asked()
+        {
+            self.classes.outdate();
+            self.backlog.wanted = true;
+        }
+    }
+
     fn deliver(&mut self, reply: Reply, planned: &Planned) {
         let Planned { worker, session: number, ref classes, max: asked, tokens, .. } = *planned;
         planned.end(&mut self.sessions);
@@ -216,8 +232,6 @@ impl EventLoop {
             Reply::Claimed(Ok(claims)) => claims,
             Reply::Claimed(Err(ClaimRefusal::Outdated)) => {
                 self.redispatch.claimed(&[], tokens);
-                self.classes.outdate();
-                self.backlog.wanted = true;
                 return;
             }
             Reply::Claimed(Err(refusal)) => {

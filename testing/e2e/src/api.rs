@@ -9,6 +9,7 @@ use rustls::ClientConfig;
 use serde_json::{Value, json};
 
 use crate::authority::trusting_nobody;
+use crate::wait::{LEASE, eventually, within};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 const STREAM_TIMEOUT: Duration = Duration::from_secs(120);
@@ -223,6 +224,14 @@ impl Api {
     #[must_use]
     pub fn execution(&self, id: &str) -> Value {
         self.get(&format!("/api/v1/executions/{id}")).expect(200)["data"].clone()
+    }
+
+    /// Waits until the server says that a job waits for this reason.
+    #[track_caller]
+    pub fn await_reason(&self, id: &str, reason: &str) {
+        eventually("the reason is given", within(LEASE), || {
+            (self.execution(id)["waiting_reason"] == reason).then_some(())
+        });
     }
 
     /// Returns one execution if the server answers just now.

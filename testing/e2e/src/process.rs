@@ -68,6 +68,19 @@ pub fn with_open_files(command: &Command, limit: u32) -> Command {
     limited
 }
 
+/// Longest that a command which asks a server takes.
+const COMMAND_MAX: Duration = Duration::from_secs(30);
+
+/// Runs a command of the command line against a server, to its end.
+///
+/// # Panics
+///
+/// When it does not end in time.
+#[must_use]
+pub fn run_against(url: &str, words: &[&str]) -> Finished {
+    run_to_end(&[words, &["--server", url]].concat(), COMMAND_MAX)
+}
+
 /// Runs a command line to its end.
 ///
 /// # Panics

@@ -14,7 +14,7 @@ use crate::ledger::Ledger;
 use crate::pack;
 use crate::process_table;
 use crate::server::{Server, ServerOptions};
-use crate::wait::{KILL_AFTER, eventually, poll, within};
+use crate::wait::{KILL_AFTER, LEASE, eventually, poll, within};
 use crate::worker::{Worker, WorkerOptions};
 
 /// One tick of a test job.
@@ -261,6 +261,13 @@ impl Scene {
             Some(execution) => execution,
             None => panic!("waited {bound:?} in vain for {status}: {}", self.story(id, &last)),
         }
+    }
+
+    /// Waits until a job has completed, and returns which worker ran it.
+    #[track_caller]
+    pub fn worker_of(&self, id: &str) -> String {
+        let ended = self.await_status(id, "completed", within(LEASE));
+        ended["worker"]["name"].as_str().expect("a name").to_owned()
     }
 
     /// Waits until the ledger shows that an attempt began.

@@ -111,7 +111,7 @@ impl Isolation {
         let mut asks = Vec::new();
         // An idle worker takes one job: it serves one class.
         let mut idle: HashSet<WorkerId> = sessions
-            .iter_mut()
+            .iter()
             .filter(|it| it.is_free_alone() && it.reserved.is_none())
             .map(|it| it.worker)
             .collect();
@@ -123,7 +123,7 @@ impl Isolation {
                     .copied()
                     .find(|worker| able(sessions, classes, *worker, *class))
                     .is_some_and(|it| idle.remove(&it));
-            let keep = !is_served && sessions.iter_mut().any(|it| is_able(it, classes, *class));
+            let keep = !is_served && sessions.iter().any(|it| is_able(it, classes, *class));
             if !keep {
                 *last = Some(*class);
                 done.insert(*class);
@@ -133,8 +133,8 @@ impl Isolation {
             }
             keep
         });
-        let limit = (sessions.iter_mut().count() / SESSIONS_PER_RESERVATION).max(1);
-        let alone = sessions.iter_mut().filter(|it| it.runs_alone()).count();
+        let limit = (sessions.iter().count() / SESSIONS_PER_RESERVATION).max(1);
+        let alone = sessions.iter().filter(|it| it.runs_alone()).count();
         let room = limit.saturating_sub(alone).min(EFFORTS_MAX).saturating_sub(self.efforts.len());
         let waiting = waiting.difference(&done).copied().collect();
         self.begin(&waiting, idle, room, (sessions, classes));
@@ -149,7 +149,7 @@ impl Isolation {
         waiting: &BTreeSet<ClassId>,
         mut idle: HashSet<WorkerId>,
         mut room: usize,
-        (sessions, classes): (&mut Sessions, &Classes),
+        (sessions, classes): (&Sessions, &Classes),
     ) {
         let last = self.last.unwrap_or(ClassId(i64::MIN));
         let (before, behind): (Vec<ClassId>, Vec<ClassId>) =
@@ -164,7 +164,7 @@ impl Isolation {
             let served = idle.iter().copied().find(|it| able(sessions, classes, *it, class));
             if let Some(worker) = served {
                 idle.remove(&worker);
-            } else if sessions.iter_mut().any(|it| is_able(it, classes, class)) {
+            } else if sessions.iter().any(|it| is_able(it, classes, class)) {
                 self.efforts.insert(class, Effort::Waits { until: BootTime::default() });
                 room -= 1;
             }
@@ -194,12 +194,12 @@ impl Isolation {
         for (class, effort) in &mut self.efforts {
             let Effort::Leads { reserved, .. } = effort else { continue };
             let may =
-                |it: &mut Session| !chosen.contains_key(&it.worker) && is_able(it, classes, *class);
-            let kept = reserved.filter(|it| sessions.get_mut(it.worker).is_some_and(may));
+                |it: &Session| !chosen.contains_key(&it.worker) && is_able(it, classes, *class);
+            let kept = reserved.filter(|it| sessions.get(it.worker).is_some_and(may));
             let given_up = kept.filter(|it| it.until <= now);
             let busy = |it: &Session| (it.runs_alone(), it.busy(), it.worker);
-            let best = |sessions: &mut Sessions, but: Option<WorkerId>| {
-                let able = sessions.iter_mut().filter_map(|it| may(it).then(|| busy(it)));
+            let best = |sessions: &Sessions, but: Option<WorkerId>| {
+                let able = sessions.iter().filter(|it| may(it)).map(busy);
                 able.filter(|it| Some(it.2) != but).min().map(|it| it.2)
             };
             *reserved = match (kept, given_up) {
@@ -231,11 +231,11 @@ impl Isolation {
     }
 }
 
-fn able(sessions: &mut Sessions, classes: &Classes, worker: WorkerId, class: ClassId) -> bool {
-    sessions.get_mut(worker).is_some_and(|session| is_able(session, classes, class))
+fn able(sessions: &Sessions, classes: &Classes, worker: WorkerId, class: ClassId) -> bool {
+    sessions.get(worker).is_some_and(|session| is_able(session, classes, class))
 }
 
-fn is_able(session: &mut Session, classes: &Classes, id: ClassId) -> bool {
+fn is_able(session: &Session, classes: &Classes, id: ClassId) -> bool {
     let asked = classes.get(id).map(Class::asked);
     session.gets_work() && session.slots > 0 && asked.is_some_and(|it| session.can_take(id, &it))
 }

@@ -12,9 +12,7 @@ use outlast_store::command::{
     RETENTION, ReportedOutcome, SetQueue,
 };
 use outlast_store::reply::EnqueueRefusal;
-use outlast_store::store::ManualClock;
 use outlast_store::{Command, Reply, Store as _};
-use outlast_store_postgres::Options;
 
 use crate::hand::{Server, check_places, enqueue, finish, job, number, run, sql};
 
@@ -235,10 +233,7 @@ fn bound_waits_for_batches_that_are_under_way() {
 fn queues_without_a_bound_pay_nothing_for_those_that_have_one() {
     let database = Database::new().unwrap();
     run(async {
-        // With a clock of its own no batch asks for the time.
-        let clock = Arc::new(ManualClock::at(Timestamp(1_800_000_000_000)));
-        let options = Options { unsafe_no_fsync: true, clock: Some(clock) };
-        let server = Server::with(&database.url, &options).await;
+        let server = Server::with_clock(&database.url).await;
         server.one(bound("default", 1000)).await;
         server.one(enqueue(in_queue("other"))).await;
         assert_eq!(server.statements_of(vec![enqueue(in_queue("other"))]).await, 1);

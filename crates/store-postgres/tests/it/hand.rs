@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use outlast_core::job::Rules;
 use outlast_core::keys::Keys;
 use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::retry::{OnExhaustion, RetryPolicy};
-use outlast_core::time::Span;
+use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_store::command::{
     AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassKey, EndDetail, Fence, Finish, First,
@@ -20,6 +21,7 @@ use outlast_store::command::{
     Reporter, Route, SetLimit, WorkerMove, WorkerRole,
 };
 use outlast_store::reply::Claimed;
+use outlast_store::store::ManualClock;
 use outlast_store::{Applied, Batch, BatchId, Command, Reply, Store as _, StoreError};
 use outlast_store_postgres::{Options, PostgresStore};
 use tokio_postgres::{Client, NoTls};
@@ -112,6 +114,12 @@ impl Server {
     pub(crate) async fn open(url: &str) -> Self {
         let options = Options { unsafe_no_fsync: true, ..Options::default() };
         Self::with(url, &options).await
+    }
+
+    /// Opens a store with a clock of its own: no batch asks the database for the time.
+    pub(crate) async fn with_clock(url: &str) -> Self {
+        let clock = Arc::new(ManualClock::at(Timestamp(1_800_000_000_000)));
+        Self::with(url, &Options { unsafe_no_fsync: true, clock: Some(clock) }).await
     }
 
     pub(crate) async fn with(url: &str, options: &Options) -> Self {

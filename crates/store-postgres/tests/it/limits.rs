@@ -1,6 +1,5 @@
 //! Limits that several servers keep to.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_cluster::Database;
@@ -11,9 +10,7 @@ use outlast_store::command::{
     LeadershipFence, LeadershipRequest, NewJob, Prune, RETENTION, ReportedOutcome, SetQueue,
 };
 use outlast_store::reply::Claims;
-use outlast_store::store::ManualClock;
 use outlast_store::{Command, Reply};
-use outlast_store_postgres::Options;
 use tokio::time::Instant;
 
 use crate::hand::{
@@ -190,10 +187,7 @@ fn gates_of_attempts_that_end_at_another_server_are_forgotten() {
 fn jobs_that_go_before_those_of_a_fair_queue_are_claimed_without_a_look_at_its_lanes() {
     let database = Database::new().unwrap();
     run(async {
-        // With a clock of its own no batch asks for the time.
-        let clock = Arc::new(ManualClock::at(Timestamp(1_800_000_000_000)));
-        let options = Options { unsafe_no_fsync: true, clock: Some(clock) };
-        let server = Server::with(&database.url, &options).await;
+        let server = Server::with_clock(&database.url).await;
         let worker = server.worker().await;
         let in_fair = |mut job: NewJob| {
             job.class.queue = "fair".into();

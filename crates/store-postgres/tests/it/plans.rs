@@ -215,7 +215,7 @@ fn every_statement_of_a_store_finds_its_rows_by_an_index_among_a_million_jobs() 
         let small = sql(&new).await;
         small.batch_execute(&settings).await.unwrap();
         faults.extend(faults_of("new", &small, &asked, &tables).await);
-        // It is made again when a table is analyzed, and used as long as the table grows.
+        // An analyze replaces it, and the new one stays while the table grows.
         small.batch_execute("analyze").await.unwrap();
         faults.extend(faults_of("empty", &small, &asked, &tables).await);
         small.batch_execute(&MILLION.replace("000) g", "000, 50000) g")).await.unwrap();

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use outlast_e2e::process::{Finished, run_to_end};
+use outlast_e2e::process::run_against;
 use outlast_e2e::scene::await_ready;
 use outlast_e2e::wait::{LEASE, within};
 use outlast_e2e::{Api, Reply, Run, Scene, ServerOptions, WorkerOptions};
@@ -13,13 +13,9 @@ const PRODUCERS: usize = 50;
 const EACH: usize = 6;
 const BOUND: u64 = 40;
 
-fn outlast(url: &str, words: &[&str]) -> Finished {
-    run_to_end(&[words, &["--server", url]].concat(), Duration::from_secs(30))
-}
-
 fn set(scene: &Scene, max: &str) -> Value {
     let words = ["queues", "set", "default", "--max-depth", max, "-o", "json"];
-    let said = outlast(&scene.server().url(), &words);
+    let said = run_against(&scene.server().url(), &words);
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     serde_json::from_str(&said.stdout).expect("JSON")
 }
@@ -140,19 +136,19 @@ fn command_line_says_plainly_that_a_queue_is_full() {
     let scene = Scene::start();
     let url = scene.server().url();
     set(&scene, "1");
-    let first = outlast(&url, &["run", "core.noop"]);
+    let first = run_against(&url, &["run", "core.noop"]);
     assert_eq!(first.code, Some(0), "{}", first.stderr);
-    let refused = outlast(&url, &["run", "core.noop"]);
+    let refused = run_against(&url, &["run", "core.noop"]);
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
     let said = "error: queue default is full: 1 job waits in it, at most 1 may\nhint: ";
     assert!(refused.stderr.starts_with(said), "{}", refused.stderr);
-    let shown = outlast(&url, &["queues", "show", "default"]).stdout;
+    let shown = run_against(&url, &["queues", "show", "default"]).stdout;
     assert!(shown.contains("max depth  1\n"), "{shown}");
-    let listed = outlast(&url, &["queues", "list"]).stdout;
+    let listed = run_against(&url, &["queues", "list"]).stdout;
     assert!(listed.contains("max 1"), "{listed}");
     // Wrong bounds are refused with what would be right.
     for wrong in ["0", "1000000001", "many"] {
-        let said = outlast(&url, &["queues", "set", "default", "--max-depth", wrong]);
+        let said = run_against(&url, &["queues", "set", "default", "--max-depth", wrong]);
         assert_eq!(said.code, Some(2), "{}", said.stderr);
         assert!(said.stderr.contains("from 1 to 1000000000; or `none`"), "{}", said.stderr);
     }

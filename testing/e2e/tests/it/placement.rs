@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use outlast_e2e::process::{Finished, run_to_end};
+use outlast_e2e::process::run_against;
 use outlast_e2e::scene::await_ready;
 use outlast_e2e::wait::{LEASE, eventually, within};
 use outlast_e2e::{Api, Run, Scene, ServerOptions, WorkerOptions};
@@ -15,23 +15,6 @@ fn postgres() -> Scene {
 
 fn requiring(selector: &str) -> Run {
     Run::short().with("requires", json!(selector))
-}
-
-fn outlast(scene: &Scene, words: &[&str]) -> Finished {
-    let url = scene.server().url();
-    run_to_end(&[words, &["--server", &url]].concat(), Duration::from_secs(30))
-}
-
-#[track_caller]
-fn worker_of(scene: &Scene, job: &str) -> String {
-    let ended = scene.await_status(job, "completed", within(LEASE));
-    ended["worker"]["name"].as_str().expect("a name").to_owned()
-}
-
-fn await_reason(api: &Api, job: &str, reason: &str) {
-    eventually("the reason is given", within(LEASE), || {
-        (api.execution(job)["waiting_reason"] == reason).then_some(())
-    });
 }
 
 #[test]
@@ -46,12 +29,12 @@ fn a_job_runs_on_the_worker_at_another_server_that_has_what_it_requires() {
     for selector in ["pool=gpu", "zone notin (a), outlast_version", "zone in (b, c), runtime/shell"]
     {
         let job = scene.run(requiring(selector));
-        assert_eq!(worker_of(&scene, &job), "far", "{selector}");
+        assert_eq!(scene.worker_of(&job), "far", "{selector}");
     }
     let job = scene.run(requiring("!pool"));
-    assert_eq!(worker_of(&scene, &job), "near");
+    assert_eq!(scene.worker_of(&job), "near");
     for job in anywhere {
-        worker_of(&scene, &job);
+        scene.worker_of(&job);
     }
     scene.judge();
 }
@@ -66,11 +49,11 @@ fn every_server_says_what_no_worker_has_and_the_job_runs_once_one_has_it() {
     let job = scene.run(requiring("gpu=true").with("scheduled_timeout", json!("never")));
     for api in [scene.api(), &Api::new(&other.url())] {
         let reason = "no eligible worker: 2 live workers, neither has gpu=true";
-        await_reason(api, &job, reason);
+        api.await_reason(&job, reason);
     }
     let options = WorkerOptions::named("gpu").flag("--labels", "gpu=true").through(&other.url());
     let _gpu = scene.worker_with(&options);
-    assert_eq!(worker_of(&scene, &job), "gpu");
+    assert_eq!(scene.worker_of(&job), "gpu");
     scene.judge();
 }
 
@@ -88,7 +71,7 @@ fn what_jobs_require_and_workers_carry_outlasts_a_killed_server() {
     scene.server_mut().start_again();
     await_ready(scene.api(), within(LEASE));
     for job in [first, second] {
-        assert_eq!(worker_of(&scene, &job), "gpu");
+        assert_eq!(scene.worker_of(&job), "gpu");
         assert_eq!(scene.api().outcomes(&job), ["completed"]);
     }
     let shown = scene.api().try_worker(gpu.id()).expect("it is registered");
@@ -116,13 +99,13 @@ fn a_preferred_worker_comes_first_and_no_job_waits_for_it() {
     let preferring = |run: Run| run.with("prefers", json!("disk=ssd"));
     for _ in 0..3 {
         let job = scene.run(preferring(Run::short()));
-        assert_eq!(worker_of(&scene, &job), "ssd");
+        assert_eq!(scene.worker_of(&job), "ssd");
     }
     let long = scene.run(preferring(Run::holding(Duration::from_secs(4))));
     scene.await_start(&long, 1, within(LEASE));
     let next = scene.run(preferring(Run::short()));
-    assert_eq!(worker_of(&scene, &next), "plain");
-    assert_eq!(worker_of(&scene, &long), "ssd");
+    assert_eq!(scene.worker_of(&next), "plain");
+    assert_eq!(scene.worker_of(&long), "ssd");
     scene.judge();
 }
 
@@ -137,13 +120,14 @@ fn a_pool_is_drained_and_the_others_work_on() {
     let plain = scene.worker("plain");
     let held = scene.run(Run::holding(Duration::from_secs(2)).with("requires", json!("pool=gpu")));
     scene.await_start(&held, 1, within(LEASE));
-    let would = outlast(&scene, &["workers", "drain", "--pool", "gpu", "--dry-run"]);
+    let would =
+        run_against(&scene.server().url(), &["workers", "drain", "--pool", "gpu", "--dry-run"]);
     assert_eq!(would.code, Some(0), "{}", would.stderr);
     assert!(would.stderr.contains("2 workers; nothing was changed"), "{}", would.stderr);
     for worker in [&near, &far] {
         assert_eq!(scene.api().try_worker(worker.id()).expect("it lives")["state"], "running");
     }
-    let drained = outlast(&scene, &["workers", "drain", "--pool", "gpu"]);
+    let drained = run_against(&scene.server().url(), &["workers", "drain", "--pool", "gpu"]);
     assert_eq!(drained.code, Some(0), "{}", drained.stderr);
     assert_eq!(drained.stdout.matches("draining").count(), 2, "{}", drained.stdout);
     for worker in [&mut near, &mut far] {
@@ -152,8 +136,8 @@ fn a_pool_is_drained_and_the_others_work_on() {
     assert_eq!(scene.api().outcomes(&held), ["completed"]);
     assert_eq!(scene.api().try_worker(plain.id()).expect("it lives")["state"], "running");
     let next = scene.run(Run::short());
-    assert_eq!(worker_of(&scene, &next), "plain");
-    let none = outlast(&scene, &["workers", "drain", "--pool", "gpu"]);
+    assert_eq!(scene.worker_of(&next), "plain");
+    let none = run_against(&scene.server().url(), &["workers", "drain", "--pool", "gpu"]);
     assert_eq!(none.code, Some(3), "{}", none.stderr);
     assert!(none.stderr.contains("no live worker matches pool=gpu"), "{}", none.stderr);
     scene.judge();
@@ -166,7 +150,10 @@ fn workers_that_a_selector_chooses_are_quiet_until_they_are_resumed() {
     let spot = WorkerOptions::named("spot").flag("--labels", "spot=true,zone=a");
     let spot = scene.worker_with(&spot);
     let order = |verb: &str| {
-        let said = outlast(&scene, &["workers", verb, "--selector", "spot, zone in (a, b)"]);
+        let said = run_against(
+            &scene.server().url(),
+            &["workers", verb, "--selector", "spot, zone in (a, b)"],
+        );
         assert_eq!(said.code, Some(0), "{}", said.stderr);
         assert_eq!(said.stdout.lines().count(), 2, "{}", said.stdout);
     };
@@ -179,9 +166,9 @@ fn workers_that_a_selector_chooses_are_quiet_until_they_are_resumed() {
         reason.starts_with("no eligible worker: 1 worker has runtime shell, quiet").then_some(())
     });
     let others = scene.run(Run::short());
-    assert_eq!(worker_of(&scene, &others), "plain");
+    assert_eq!(scene.worker_of(&others), "plain");
     order("resume");
-    assert_eq!(worker_of(&scene, &waits), "spot");
+    assert_eq!(scene.worker_of(&waits), "spot");
     scene.judge();
 }
 
@@ -193,7 +180,7 @@ fn workers_are_listed_by_selector_and_reserved_labels_are_refused() {
     let _gpu = scene.worker_with(&gpu);
     let names = |selector: &str| {
         let words = ["workers", "list", "--selector", selector, "-o", "json"];
-        let listed = outlast(&scene, &words);
+        let listed = run_against(&scene.server().url(), &words);
         assert_eq!(listed.code, Some(0), "{}", listed.stderr);
         let listed: Value = serde_json::from_str(&listed.stdout).expect("JSON");
         let workers = listed.as_array().expect("a list").clone();
@@ -202,12 +189,14 @@ fn workers_are_listed_by_selector_and_reserved_labels_are_refused() {
     assert_eq!(names("pool=gpu, zone in (a, b)"), ["gpu"]);
     assert_eq!(names("!pool"), ["plain"]);
     assert_eq!(names("pool=cpu"), Vec::<String>::new());
-    let table = outlast(&scene, &["workers", "list"]).stdout;
+    let table = run_against(&scene.server().url(), &["workers", "list"]).stdout;
     assert!(table.lines().next().is_some_and(|line| line.contains("POOL")), "{table}");
-    let refused = outlast(&scene, &["workers", "list", "--selector", "gpu true"]);
+    let refused =
+        run_against(&scene.server().url(), &["workers", "list", "--selector", "gpu true"]);
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     assert!(refused.stderr.contains("--selector is no selector: expected ="), "{}", refused.stderr);
-    let refused = outlast(&scene, &["run", "core.noop", "--requires", "gpu true"]);
+    let refused =
+        run_against(&scene.server().url(), &["run", "core.noop", "--requires", "gpu true"]);
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     assert!(refused.stderr.contains("--requires is no selector: expected ="), "{}", refused.stderr);
     for (flag, value, why) in [
@@ -216,7 +205,7 @@ fn workers_are_listed_by_selector_and_reserved_labels_are_refused() {
         ("--labels", "zone=eu west", "letters, digits"),
         ("--pool", "a b", "the name of a pool"),
     ] {
-        let refused = outlast(&scene, &["worker", flag, value]);
+        let refused = run_against(&scene.server().url(), &["worker", flag, value]);
         assert_eq!(refused.code, Some(2), "{}", refused.stderr);
         assert!(refused.stderr.contains(why), "{}", refused.stderr);
     }

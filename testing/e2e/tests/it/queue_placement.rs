@@ -3,33 +3,17 @@
 
 use std::time::Duration;
 
-use outlast_e2e::process::{Finished, run_to_end};
+use outlast_e2e::process::run_against;
 use outlast_e2e::scene::await_ready;
-use outlast_e2e::wait::{LEASE, eventually, within};
+use outlast_e2e::wait::{LEASE, within};
 use outlast_e2e::{Api, Run, Scene, ServerOptions, WorkerOptions};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-fn outlast(url: &str, words: &[&str]) -> Finished {
-    run_to_end(&[words, &["--server", url]].concat(), Duration::from_secs(30))
-}
-
 fn set(url: &str, words: &[&str]) -> Value {
-    let said = outlast(url, &[&["queues", "set", "default", "-o", "json"], words].concat());
+    let said = run_against(url, &[&["queues", "set", "default", "-o", "json"], words].concat());
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     serde_json::from_str(&said.stdout).expect("JSON")
-}
-
-#[track_caller]
-fn worker_of(scene: &Scene, job: &str) -> String {
-    let ended = scene.await_status(job, "completed", within(LEASE));
-    ended["worker"]["name"].as_str().expect("a name").to_owned()
-}
-
-fn await_reason(api: &Api, job: &str, reason: &str) {
-    eventually("the reason is given", within(LEASE), || {
-        (api.execution(job)["waiting_reason"] == reason).then_some(())
-    });
 }
 
 fn gpu(name: &str) -> WorkerOptions {
@@ -49,20 +33,20 @@ fn stored_jobs_follow_what_their_queue_requires_at_every_server() {
     let _far = scene.worker_with(&WorkerOptions::named("far").through(&other.url()));
     let reason =
         "no eligible worker: 2 live workers, neither has gpu=true (required by queue default)";
-    await_reason(scene.api(), &job, reason);
-    await_reason(&api, &job, reason);
+    scene.api().await_reason(&job, reason);
+    api.await_reason(&job, reason);
     let held = scene.run(Run::short().with("requires", json!("zone=a")));
     let _gpu = scene.worker_with(&gpu("gpu").through(&other.url()));
-    assert_eq!(worker_of(&scene, &job), "gpu");
+    assert_eq!(scene.worker_of(&job), "gpu");
     // Without it, only what the job requires itself is asked for.
     let shown = set(&other.url(), &["--requires", ""]);
     assert_eq!((&shown["requires"], &shown["max_depth"]), (&Value::Null, &json!(9)));
     let reason = "no eligible worker: 3 live workers, none has zone=a";
-    await_reason(scene.api(), &held, reason);
-    await_reason(&api, &held, reason);
+    scene.api().await_reason(&held, reason);
+    api.await_reason(&held, reason);
     let options = WorkerOptions::named("zone").flag("--labels", "zone=a");
     let _zone = scene.worker_with(&options);
-    assert_eq!(worker_of(&scene, &held), "zone");
+    assert_eq!(scene.worker_of(&held), "zone");
     scene.judge();
 }
 
@@ -92,7 +76,7 @@ fn changes_hold_at_once(scene: &Scene, servers: &[&Api]) {
         let run = |n: usize| scene.try_run_at(at(n), &[], Run::short()).expect("it is accepted");
         let jobs: Vec<String> = (0..6).map(run).collect();
         for job in jobs {
-            let name = worker_of(scene, &job);
+            let name = scene.worker_of(&job);
             assert!(name.starts_with(kind), "round {round}: {name}");
         }
     }
@@ -123,14 +107,14 @@ fn preferred_workers_of_a_queue_come_first_and_no_job_waits_for_them() {
     set(&scene.server().url(), &["--prefers", "gpu"]);
     for _ in 0..3 {
         let job = scene.run(Run::short());
-        assert_eq!(worker_of(&scene, &job), "gpu");
+        assert_eq!(scene.worker_of(&job), "gpu");
         let job = scene.run(Run::short().with("prefers", json!("!gpu")));
-        assert_eq!(worker_of(&scene, &job), "plain");
+        assert_eq!(scene.worker_of(&job), "plain");
     }
     let long = scene.run(Run::holding(Duration::from_secs(4)));
     scene.await_start(&long, 1, within(LEASE));
-    assert_eq!(worker_of(&scene, &scene.run(Run::short())), "plain");
-    assert_eq!(worker_of(&scene, &long), "gpu");
+    assert_eq!(scene.worker_of(&scene.run(Run::short())), "plain");
+    assert_eq!(scene.worker_of(&long), "gpu");
     scene.judge();
 }
 
@@ -145,11 +129,11 @@ fn job_whose_queue_no_worker_matches_fails_after_its_time_and_says_which_queue()
     let why = "1 live worker without gpu=true (required by queue default)";
     assert!(error.contains(why), "{ended}");
     let url = scene.server().url();
-    let shown = outlast(&url, &["queues", "show", "default"]).stdout;
+    let shown = run_against(&url, &["queues", "show", "default"]).stdout;
     assert!(shown.contains("requires  gpu=true,!spot\n"), "{shown}");
-    let listed = outlast(&url, &["queues", "list"]).stdout;
+    let listed = run_against(&url, &["queues", "list"]).stdout;
     assert!(listed.contains("requires gpu=true,!spot\n"), "{listed}");
-    let wrong = outlast(&url, &["queues", "set", "default", "--requires", "gpu true"]);
+    let wrong = run_against(&url, &["queues", "set", "default", "--requires", "gpu true"]);
     assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
     assert!(wrong.stderr.contains("--requires"), "{}", wrong.stderr);
     scene.judge();

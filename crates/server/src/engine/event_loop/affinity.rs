@@ -153,7 +153,7 @@ impl Scene<'_> {
     fn has_others_elsewhere(&mut self, id: ClassId) -> bool {
         let Some(class) = self.classes.get(id) else { return false };
         let asked = class.asked();
-        let here = self.sessions.iter_mut();
+        let here = self.sessions.iter();
         let here = here.filter_map(|it| (it.gets_work() && it.can_take(id, &asked)).then_some(()));
         let here = here.count();
         let crews = self.fleet.crews();

@@ -49,6 +49,7 @@ pub struct Metrics {
     pub(crate) stranded: AtomicU64,
     pub(crate) workers_registered: AtomicU64,
     pub(crate) workers_stopped: AtomicU64,
+    pub(crate) recounts: AtomicU64,
     series: Mutex<Series>,
     /// Enqueues that a full queue refused, by queue.
     full: Mutex<BTreeMap<Box<str>, u64>>,
@@ -77,6 +78,7 @@ impl Metrics {
             stranded: zero(),
             workers_registered: zero(),
             workers_stopped: zero(),
+            recounts: zero(),
             series: Mutex::default(),
             full: Mutex::default(),
             commits: [(); 2].map(|()| Histogram::new(SHORT)),
@@ -210,6 +212,10 @@ impl Metrics {
 
     pub(crate) fn unclaimable(&self, jobs: usize) {
         add(&self.stranded, jobs);
+    }
+
+    pub(crate) fn recounted(&self, gates: usize) {
+        add(&self.recounts, gates);
     }
 
     pub(crate) fn beat(&self, renewed: bool) {

@@ -6,9 +6,11 @@
 //! - [`arrivals`]: enqueues jobs that programs stored by SQL
 //! - [`lag`]: measures how late the runtime runs its tasks, for the metrics
 //! - [`retention`]: deletes old history
+//! - [`audit`]: corrects what limits count
 //! - [`leadership`]: work that one server does for all, under a lease in the store
 
 mod arrivals;
+mod audit;
 mod lag;
 mod leadership;
 mod leases;

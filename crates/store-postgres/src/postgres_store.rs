@@ -306,6 +306,10 @@ impl Store for PostgresStore {
         read::limit::holders(&self.inner.readers.get().await?, gate, max).await
     }
 
+    async fn miscounted_gates(&self, max: u32) -> Result<Vec<GateId>, StoreError> {
+        read::limit::miscounted(&self.inner.readers.get().await?, max).await
+    }
+
     async fn queue_settings(&self) -> Result<Vec<QueueRecord>, StoreError> {
         read::queue::settings(&self.inner.background.get().await?).await
     }

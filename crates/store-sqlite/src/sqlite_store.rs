@@ -244,6 +244,10 @@ impl Store for SqliteStore {
         self.read(move |db| read::limit::holders(db, gate, max)).await
     }
 
+    async fn miscounted_gates(&self, max: u32) -> Result<Vec<GateId>, StoreError> {
+        self.read(move |db| read::limit::miscounted(db, max)).await
+    }
+
     async fn queue_settings(&self) -> Result<Vec<QueueRecord>, StoreError> {
         self.read_in_background(|db| read::queue::settings(db, None)).await
     }

@@ -28,7 +28,7 @@ use std::task::{self, Poll, Waker};
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::Leadership;
-use outlast_core::limit::LimitName;
+use outlast_core::limit::{GateId, LimitName};
 use outlast_core::queue::Depth;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
@@ -44,7 +44,7 @@ use crate::command::{
     SetLimit, Strand, Sweep,
 };
 use crate::idempotency::{EnqueueOnce, Fingerprint};
-use crate::limit::LimitRecord;
+use crate::limit::{LimitRecord, Miscount};
 use crate::queue::QueueRecord;
 use crate::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Moved, Pruned, Reply};
 use crate::rules::Context;
@@ -264,6 +264,10 @@ pub trait Backend {
     /// Deletes a limit.
     fn delete_limit(&mut self, name: &LimitName) -> Result<(), Self::Error>;
 
+    /// Locks gates and counts again who holds them, with what the batch has done so far; returns
+    /// those that count wrongly. A gate that another transaction has locked is left out.
+    async fn recount(&mut self, gates: &[GateId]) -> Result<Vec<Miscount>, Self::Error>;
+
     /// Loads the settings of a queue, if any were ever made. Until the batch ends, no claim is made
     /// by limits or settings, and no others are set.
     async fn find_queue(&mut self, queue: &str) -> Result<Option<QueueRecord>, Self::Error>;
@@ -378,6 +382,7 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
         Command::Queue(order) => order::queue(b, order)?,
         Command::SetLimit(order) => Reply::LimitChanged(limit::set(b, order).await?),
         Command::RemoveLimit(order) => Reply::LimitChanged(limit::remove(b, order).await?),
+        Command::Recount(order) => Reply::Recounted(limit::recount(b, order).await?),
         Command::SetQueue(order) => Reply::QueueSet(queue::set(b, order).await?),
         Command::Sweep(sweep) => Reply::Swept(sweep::sweep(b, sweep).await?),
         Command::Strand(strand) => Reply::Stranded(sweep::strand(b, strand).await?),

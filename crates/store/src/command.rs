@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::arrival::EnqueueArrived;
 use crate::idempotency::EnqueueOnce;
 pub use crate::job::{ClassId, ClassKey, First, NewJob, Origin, Payload, Route};
-pub use crate::limit::{RemoveLimit, SetLimit};
+pub use crate::limit::{Recount, RemoveLimit, SetLimit};
 pub use crate::queue::SetQueue;
 
 /// Commands to apply as one transaction.
@@ -92,6 +92,8 @@ pub enum Command {
     SetLimit(Box<SetLimit>),
     /// Removes a limit.
     RemoveLimit(RemoveLimit),
+    /// Corrects what gates count.
+    Recount(Recount),
     /// Keeps what an attempt printed.
     Log(LogChunk),
     /// Keeps an attempt's progress or checkpoint.

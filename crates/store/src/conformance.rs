@@ -48,6 +48,7 @@ pub mod queue;
 pub mod race;
 pub mod random;
 pub mod read;
+pub mod recount;
 pub mod report;
 pub mod sweep;
 pub mod unique;
@@ -72,6 +73,11 @@ pub trait Harness {
 
     /// Ends a store as abruptly as the kind allows and opens what it left.
     fn reopen(&self, store: Self::Store, clock: Arc<dyn Clock>) -> Self::Store;
+
+    /// Makes every gate count `by` attempts more, which no command ever does. Only cases need it.
+    fn miscount(&self, store: &Self::Store, by: i32) {
+        panic!("{store:?} cannot be made to count {by} more");
+    }
 
     /// Waits for a call of the store.
     fn block_on<F: Future>(&self, call: F) -> F::Output;
@@ -114,6 +120,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         leadership::cases(),
         lanes::cases(),
         limit::cases(),
+        recount::cases(),
         queue::cases(),
         fair::cases(),
         depth::cases(),

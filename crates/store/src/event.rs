@@ -94,6 +94,8 @@ pub enum EventName {
     LimitSet,
     #[serde(rename = "limit.removed")]
     LimitRemoved,
+    #[serde(rename = "limit.recounted")]
+    LimitRecounted,
     #[serde(rename = "worker.registered")]
     WorkerRegistered,
     #[serde(rename = "worker.attached")]

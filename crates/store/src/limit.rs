@@ -5,6 +5,7 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::limit::{GateId, Limit, LimitName, Scope};
 use outlast_core::time::{Span, Timestamp};
 
+use crate::command::LeadershipFence;
 use crate::error::StoreError;
 
 /// Sets a limit, or replaces the one of that name. It takes effect with the next claim, on jobs
@@ -29,6 +30,30 @@ pub struct RemoveLimit {
     pub configured: bool,
     /// Who removes it, for the event log.
     pub by: String,
+}
+
+/// Counts again what gates count, and corrects those that count wrongly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recount {
+    /// The lease it is done under; refused when another server has taken over.
+    pub leadership: LeadershipFence,
+    /// The gates. One that another session has locked is passed over.
+    pub gates: Vec<GateId>,
+}
+
+/// A gate that counted wrongly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Miscount {
+    /// Its number.
+    pub gate: GateId,
+    /// The limit it is of.
+    pub limit: LimitName,
+    /// The value of the key, if it is a gate of a limit on a key.
+    pub value: Option<String>,
+    /// How many attempts it counted.
+    pub counted: i64,
+    /// How many attempts hold it.
+    pub held: i64,
 }
 
 /// Why a limit stays as it is.

@@ -115,6 +115,17 @@ impl ModelStore {
         Self { closed: Arc::default(), ..self.clone() }
     }
 
+    /// Makes every gate count `by` attempts more, which no command ever does.
+    ///
+    /// # Errors
+    /// Returns [`StoreError::Closed`] after a close.
+    pub fn miscount(&self, by: i32) -> Result<(), StoreError> {
+        for row in self.open()?.gates.values_mut() {
+            row.record.in_flight = row.record.in_flight.saturating_add_signed(by.into());
+        }
+        Ok(())
+    }
+
     /// Returns how often this store or a clone was asked about workers that were named.
     #[must_use]
     pub fn reads_of_workers(&self) -> usize {
@@ -181,6 +192,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::ForgetDeadLetter(order) => tx.forget_dead_letter(order),
         Command::SetLimit(order) => Reply::LimitChanged(tx.set_limit(order)),
         Command::RemoveLimit(order) => Reply::LimitChanged(tx.remove_limit(order)),
+        Command::Recount(order) => Reply::Recounted(tx.recount(order)),
         Command::SetQueue(order) => Reply::QueueSet(tx.set_queue(order)),
         Command::Sweep(sweep) => Reply::Swept(tx.sweep(sweep)),
         Command::Strand(strand) => Reply::Stranded(tx.strand(strand)),
@@ -294,6 +306,12 @@ impl Store for ModelStore {
     async fn gate_states(&self, gates: Vec<GateId>) -> Result<Vec<GateRecord>, StoreError> {
         let tables = self.open()?;
         Ok(gates.iter().filter_map(|id| Some(tables.gates.get(id)?.record.clone())).collect())
+    }
+
+    async fn miscounted_gates(&self, max: u32) -> Result<Vec<GateId>, StoreError> {
+        let tables = self.open()?;
+        let wrong = tables.miscounts(tables.gates.keys()).map(|miscount| miscount.gate);
+        Ok(wrong.take(usize::try_from(max).unwrap_or(usize::MAX)).collect())
     }
 
     async fn gate_holders(&self, gate: GateId, max: u32) -> Result<Vec<GateHolder>, StoreError> {

@@ -14,7 +14,7 @@ use crate::arrival::EnqueuedArrived;
 use crate::idempotency::{EnqueueOnceRefusal, EnqueuedOnce};
 use crate::job::{ClassId, ClassKey};
 pub use crate::job::{EnqueueRefusal, Enqueued};
-use crate::limit::{LimitChange, LimitRefusal};
+use crate::limit::{LimitChange, LimitRefusal, Miscount};
 use crate::queue::QueueChanged;
 use crate::record::StoredJob;
 
@@ -65,6 +65,8 @@ pub enum Reply {
     Pruned(Result<Pruned, LeadershipRefusal>),
     /// Of `SetLimit` and `RemoveLimit`: what changed, or why nothing did.
     LimitChanged(Result<LimitChange, LimitRefusal>),
+    /// Of `Recount`: the gates that were corrected; refused when another server leads by now.
+    Recounted(Result<Vec<Miscount>, LeadershipRefusal>),
     /// Of `SetQueue`: whether anything changed, or why nothing did.
     QueueSet(Result<QueueChanged, QueueRefusal>),
     /// Of `Queue`, `Log`, `Reset`, and of `ForgetWorker` and `ForgetDeadLetter` when there

@@ -21,12 +21,16 @@ use crate::command::{
     EndDetail, Fence, Finish, LeadershipRequest, Origin, ReportedOutcome, Reporter, Stream,
 };
 use crate::event::{Event, EventName};
+use crate::limit::Miscount;
 use crate::queue::QueueRecord;
 use crate::record::StoredJob;
 use crate::reply::MoveRefusal;
 
 /// Marks a report by a plain client that named no worker.
 pub const UNATTRIBUTED: &str = "unattributed";
+
+/// Who corrects what gates count, in the event log.
+const AUDIT: &str = "audit";
 
 /// Where and when a decision is made.
 #[derive(Clone, Copy, Debug)]
@@ -433,6 +437,16 @@ pub fn worker_event(
 pub fn limit_event(limit: &LimitName, kind: EventName, at: Timestamp, by: &str) -> Event {
     let none = WorkerId(uuid::Uuid::nil());
     Event { worker: None, ..worker_event(none, kind, at, by, limit.as_str()) }
+}
+
+/// Returns the event of a gate that counted wrongly.
+#[must_use]
+pub fn recount_event(of: &Miscount, at: Timestamp) -> Event {
+    let Miscount { limit, value, counted, held, .. } = of;
+    let value = value.iter().map(|value| format!(":{value}")).collect::<String>();
+    let words = format!("{limit}{value} counted {counted}, and {held} held it");
+    let event = limit_event(limit, EventName::LimitRecounted, at, AUDIT);
+    Event { evidence: words.into(), ..event }
 }
 
 /// Returns the event of a queue that was paused or resumed.

@@ -109,6 +109,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns attempts that a gate counts, oldest first, at most `max`.
     async fn gate_holders(&self, gate: GateId, max: u32) -> Result<Vec<GateHolder>, StoreError>;
 
+    /// Returns gates of which the count differs from the number of attempts that hold them, at most
+    /// `max`, by number. All is compared as of one moment: a gate that is named counts wrongly.
+    async fn miscounted_gates(&self, max: u32) -> Result<Vec<GateId>, StoreError>;
+
     /// Returns the queues that settings were ever made for, by name.
     async fn queue_settings(&self) -> Result<Vec<QueueRecord>, StoreError>;
 

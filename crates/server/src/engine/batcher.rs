@@ -246,6 +246,7 @@ fn lane_of(command: &Command) -> Lane {
         | Command::SetQueue(_)
         | Command::SetLimit(_)
         | Command::RemoveLimit(_)
+        | Command::Recount(_)
         | Command::Progress(_)
         | Command::ForgetWorker(_) => Lane::Finish,
         Command::Log(_) => Lane::Output,

@@ -124,6 +124,11 @@ fn counters(text: &mut Text, metrics: &Metrics) {
             "Workers that stopped, or were proven dead.",
             &metrics.workers_stopped,
         ),
+        (
+            "outlast_limit_recounts_total",
+            "Counts of limits that were wrong and were corrected.",
+            &metrics.recounts,
+        ),
     ];
     for (name, help, count) in jobs {
         text.counter(name, help, read(count));

@@ -2,7 +2,8 @@
 //! loop's, and for at most half of the time. In a store with one writer, batches are smaller and
 //! take at most a fifth of the time while there is other work.
 //!
-//! The history tables are maintained beside that, as a maintenance run may take minutes.
+//! The history tables are maintained beside that, as a maintenance run may take minutes. So is the
+//! audit of limits ([`super::audit`]): the same server does it.
 
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{LeadershipFence, Prune, RETENTION};
@@ -14,6 +15,7 @@ use uuid::Uuid;
 
 use crate::clock::{boot_time, millis};
 use crate::engine::Engine;
+use crate::monitor::audit::Audit;
 use crate::monitor::leadership::Candidate;
 
 /// How many rows of each kind one prune deletes: at first, at least and at most. The number adapts
@@ -51,6 +53,7 @@ pub(super) async fn run(engine: Engine, stop: CancellationToken) {
     let lease = Span(idle.0 * 2 + SLACK.0);
     let candidate = Candidate::new(engine.clone(), RETENTION, lease);
     let (leader, leadership) = watch::channel(None);
+    let mut audit = Audit::new(engine.clone(), idle, leadership.clone());
     let mut history = History { engine: engine.clone(), idle, leadership };
     let mut retention = Retention {
         engine,
@@ -67,6 +70,7 @@ pub(super) async fn run(engine: Engine, stop: CancellationToken) {
     tokio::select! {
         () = retention.run() => {}
         () = history.run() => {}
+        () = audit.run() => {}
         () = stop.cancelled() => {}
     }
     retention.candidate.resign().await;

@@ -1,25 +1,35 @@
 //! Several servers at one store: what is done once is done by one of them, and by another
 //! when that one goes away.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use axum::Router;
+use axum::body::Body;
+use http::Request;
+use http_body_util::BodyExt as _;
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::job::Rules;
 use outlast_core::keys::Keys;
 use outlast_core::leadership::Leadership;
+use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::time::{Span, Timestamp};
 use outlast_packs::PackSet;
+use outlast_server::http::router;
 use outlast_server::{Reserved, Server, Settings};
 use outlast_store::command::{
-    ClassKey, First, JobOrder, NewJob, Origin, Payload, RETENTION, Route,
+    AskedByQueues, Claim, ClaimFrom, Claimant, ClassKey, First, JobOrder, NewJob, Origin, Payload,
+    RETENTION, Route, SetLimit,
 };
 use outlast_store::model::ModelStore;
 use outlast_store::store::ManualClock;
 use outlast_store::{Batch, BatchId, Clock as _, Command, Store as _};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
+use tower::ServiceExt as _;
 use uuid::Uuid;
 
 /// Kept for less than it takes to look twice.
@@ -31,6 +41,7 @@ const LEASE_OVER: u32 = 60_000;
 struct Process {
     runtime: Runtime,
     id: Uuid,
+    router: Router,
     stop: oneshot::Sender<()>,
     ended: tokio::task::JoinHandle<()>,
 }
@@ -50,12 +61,13 @@ impl Process {
         let bound = runtime.block_on(Server::bind(Arc::new(store.clone()), settings, reserved));
         let server = bound.expect("a server");
         let id = server.engine().server_id();
+        let router = router(server.engine());
         let (stop, stopped) = oneshot::channel::<()>();
         let ended = runtime.spawn(async move {
             let shutdown = async move { drop(stopped.await) };
             server.run(shutdown).await.expect("a clean stop");
         });
-        Self { runtime, id, stop, ended }
+        Self { runtime, id, router, stop, ended }
     }
 
     /// Stops in order.
@@ -116,12 +128,29 @@ impl Scene {
         panic!("job {id} is not deleted");
     }
 
+    fn apply(&mut self, commands: Vec<Command>) {
+        let batch = Batch {
+            id: BatchId { server: Uuid::from_u128(7), n: self.batches },
+            jitter_seed: 1,
+            budgets: outlast_core::budget::Budgets::DEFAULT,
+            commands,
+        };
+        self.store.reopen().apply_now(&batch).expect("the store is open");
+    }
+
     /// A job that has ended.
     fn ended(&mut self) -> JobId {
+        let new = self.new_job();
+        let job = new.id;
+        let cancel = JobOrder { job, tenant: None, by: "test".into(), expected: None };
+        self.apply(vec![Command::Enqueue(Box::new(new)), Command::Cancel(cancel)]);
+        job
+    }
+
+    fn new_job(&mut self) -> NewJob {
         self.batches += 1;
-        let job = JobId(Uuid::from_u128(u128::from(self.batches)));
-        let new = NewJob {
-            id: job,
+        NewJob {
+            id: JobId(Uuid::from_u128(u128::from(self.batches))),
             class: ClassKey {
                 queue: "default".into(),
                 job_type: "work".into(),
@@ -142,16 +171,7 @@ impl Scene {
             origin: Origin::Ojs,
             by: String::new(),
             unique: None,
-        };
-        let cancel = JobOrder { job, tenant: None, by: "test".into(), expected: None };
-        let batch = Batch {
-            id: BatchId { server: Uuid::from_u128(7), n: self.batches },
-            jitter_seed: 1,
-            budgets: outlast_core::budget::Budgets::DEFAULT,
-            commands: vec![Command::Enqueue(Box::new(new)), Command::Cancel(cancel)],
-        };
-        self.store.reopen().apply_now(&batch).expect("the store is open");
-        job
+        }
     }
 }
 
@@ -195,6 +215,77 @@ fn leadership_of_a_server_that_dies_is_another_s_when_its_lease_is_over() {
     assert_eq!(second.epoch, first.epoch.next());
     scene.await_gone(job);
     two.stop();
+}
+
+/// Makes a limit count one attempt more than there are, and waits until that is corrected.
+fn miscount_and_await(scene: &Scene) {
+    scene.store.miscount(1).expect("the store is open");
+    for _ in 0..1500 {
+        let suspects = scene.runtime.block_on(scene.store.miscounted_gates(10));
+        if suspects.expect("the store is open").is_empty() {
+            return;
+        }
+        scene.pause(10);
+    }
+    panic!("what the limit counts is still wrong");
+}
+
+/// A job that runs and holds a limit.
+fn holding(scene: &mut Scene) {
+    let (name, scope) = (LimitName::new("all"), Scope::Queue("default".into()));
+    let (name, concurrency) = (name.expect("a name"), Some(5));
+    let limit = Limit { name, scope, concurrency, rate: None };
+    let set = Box::new(SetLimit { limit, configured: false, by: "operator".into() });
+    let claim = Claim {
+        claimant: Claimant::Plain { worker: None, visibility: Span::from_secs(3600) },
+        from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
+        max: NonZeroU32::MIN,
+        is_prefetch: false,
+        asked: AskedByQueues::default(),
+    };
+    let new = scene.new_job();
+    let commands =
+        vec![Command::SetLimit(set), Command::Enqueue(Box::new(new)), Command::Claim(claim)];
+    scene.apply(commands);
+}
+
+#[test]
+fn count_of_a_limit_that_is_wrong_is_corrected_once_and_told_and_nothing_is_written_otherwise() {
+    let mut scene = Scene::new();
+    holding(&mut scene);
+    let recounts = Arc::new(AtomicUsize::new(0));
+    let counting = Arc::clone(&recounts);
+    let store = scene.store.reopen().failing(move |batch| {
+        let recount = |command: &&Command| matches!(command, Command::Recount(_));
+        counting.fetch_add(batch.commands.iter().filter(recount).count(), Ordering::SeqCst);
+        None
+    });
+    let server = Process::start(&store);
+    for _ in 0..2 {
+        // Some prunes pass, and audits between them.
+        for _ in 0..3 {
+            let id = scene.ended();
+            scene.await_gone(id);
+        }
+        miscount_and_await(&scene);
+    }
+    let id = scene.ended();
+    scene.await_gone(id);
+    assert_eq!(recounts.load(Ordering::SeqCst), 2);
+    let get = |path: &str| {
+        let request = Request::get(path).header("host", "localhost").body(Body::empty());
+        let answer = server.router.clone().oneshot(request.expect("a request"));
+        scene.runtime.block_on(async {
+            let body = answer.await.expect("an answer").into_body();
+            let bytes = body.collect().await.expect("a body").to_bytes();
+            String::from_utf8(bytes.to_vec()).expect("text")
+        })
+    };
+    let metrics = get("/metrics");
+    assert!(metrics.contains("\noutlast_limit_recounts_total 2\n"), "{metrics}");
+    let events = get("/api/v1/events?stream=false&type=limit.recounted");
+    assert_eq!(events.matches("all counted 2, and 1 held it").count(), 2, "{events}");
+    server.stop();
 }
 
 /// A look reads whole days, and once nothing was deleted meanwhile.

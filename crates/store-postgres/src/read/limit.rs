@@ -83,6 +83,17 @@ pub(crate) async fn states(
     reader.all(sql, &[&ids]).await?.iter().map(gate_of).collect()
 }
 
+/// Compares what gates count with who holds them, as of one moment.
+const MISCOUNTED: &str = "select g.id from gate g
+     left join (select gate, sum(n) as n from gate_held group by gate) h on h.gate = g.id
+     left join outlast.gate_counted c on c.id = g.id
+     where coalesce(h.n, 0) <> coalesce(c.in_flight, 0) order by g.id limit $1";
+
+pub(crate) async fn miscounted(reader: &Reader, max: u32) -> Result<Vec<GateId>, StoreError> {
+    let rows = reader.all(MISCOUNTED, &[&i64::from(max)]).await?;
+    rows.iter().map(|row| Ok(GateId(get(row, 0)?))).collect()
+}
+
 pub(crate) async fn holders(
     reader: &Reader,
     gate: GateId,

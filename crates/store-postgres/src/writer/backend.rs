@@ -3,7 +3,7 @@
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::Leadership;
-use outlast_core::limit::LimitName;
+use outlast_core::limit::{GateId, LimitName};
 use outlast_core::queue::Depth;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
@@ -19,7 +19,7 @@ use outlast_store::command::{
     SetLimit, Strand, Sweep,
 };
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
-use outlast_store::limit::LimitRecord;
+use outlast_store::limit::{LimitRecord, Miscount};
 use outlast_store::prune::PruneCursors;
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Pruned, Reply};
@@ -298,6 +298,10 @@ impl Backend for Tx<'_> {
     fn delete_limit(&mut self, name: &LimitName) -> Result<(), Failure> {
         self.remove_limit(name);
         Ok(())
+    }
+
+    async fn recount(&mut self, gates: &[GateId]) -> Result<Vec<Miscount>, Failure> {
+        self.lock_and_recount(gates).await
     }
 
     async fn find_queue(&mut self, queue: &str) -> Result<Option<QueueRecord>, Failure> {

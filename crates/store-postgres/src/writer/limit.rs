@@ -1,10 +1,13 @@
 //! Limits: what is known of them, how they change, and what their gates count.
 
+use std::collections::HashMap;
+
 use outlast_core::limit::{GateId, LimitName};
+use outlast_store::StoreError;
 use outlast_store::apply::limit::{Gates, Limits};
 use outlast_store::codec;
 use outlast_store::command::{Claim, ClassId, SetLimit};
-use outlast_store::limit::{LimitRecord, rate_columns};
+use outlast_store::limit::{LimitRecord, Miscount, rate_columns};
 use outlast_store::queue::QueueRecord;
 
 use crate::connection::{Statement, values};
@@ -67,6 +70,21 @@ const UNUSED_GATES: &str = "with unused as materialized (
          order by g.id limit $2 for update skip locked)
      delete from gate where ctid = any(array(select place from unused))
      returning 1";
+
+/// Locks gates, so that no claim passes them and no other server corrects them.
+const LOCK_SUSPECTS: &str = "select g.id, g.limit_name, g.value from gate g
+     where g.id = any($1::bigint[]) order by g.id for update skip locked";
+
+/// What gates count and who holds them, as of one moment: ends go on meanwhile, and change both.
+const RECOUNT: &str = "with held as materialized (
+         select k.id, count(*) as n
+         from active a cross join lateral unnest(a.gates) k(id)
+         where a.gates && $1::bigint[]
+         group by k.id)
+     select k.id,
+         coalesce((select sum(h.n) from gate_held h where h.gate = k.id), 0)::bigint,
+         coalesce((select l.n from held l where l.id = k.id), 0)
+     from unnest($1::bigint[]) k(id)";
 
 /// How long a server is silent before its rows are taken over.
 const SILENT_MS: i64 = 60 * 60 * 1000;
@@ -188,6 +206,40 @@ impl Tx<'_> {
             self.outbox.gates.taken_over(GateId(get(row, 0)?), get(row, 1)?);
         }
         Ok(read.iter().map(Vec::len).max().unwrap_or(0))
+    }
+
+    /// Locks gates and returns those that count wrongly.
+    pub(super) async fn lock_and_recount(
+        &mut self,
+        gates: &[GateId],
+    ) -> Result<Vec<Miscount>, Failure> {
+        if let Some(changes) = self.gate_changes(self.server) {
+            self.write_set.others.push(changes);
+        }
+        // What was read of gates before is not true any more when they are corrected.
+        self.gates = Gates::default();
+        let ids: Vec<i64> = gates.iter().map(|gate| gate.0).collect();
+        let statements = vec![
+            Statement::new(LOCK_SUSPECTS, values![ids.clone()]),
+            Statement::new(RECOUNT, values![ids]),
+        ];
+        let read = self.query_all(statements).await?;
+        let rows = |at: usize| read.get(at).map_or(&[][..], Vec::as_slice);
+        let mut counts: HashMap<i64, (i64, i64)> = HashMap::new();
+        for row in rows(1) {
+            counts.insert(get(row, 0)?, (get(row, 1)?, get(row, 2)?));
+        }
+        let mut wrong = Vec::new();
+        for row in rows(0) {
+            let gate = GateId(get(row, 0)?);
+            let Some((counted, held)) = counts.get(&gate.0).copied() else { continue };
+            if counted != held {
+                let name = LimitName::new(get(row, 1)?);
+                let limit = name.map_err(|error| StoreError::Corrupt(error.to_string()))?;
+                wrong.push(Miscount { gate, limit, value: get(row, 2)?, counted, held });
+            }
+        }
+        Ok(wrong)
     }
 
     /// Loads a limit and counts all. Until the batch ends, no claim is made by limits.

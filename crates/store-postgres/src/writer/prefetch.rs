@@ -107,6 +107,7 @@ impl Prefetch {
             | Command::SetQueue(_)
             | Command::SetLimit(_)
             | Command::RemoveLimit(_)
+            | Command::Recount(_)
             | Command::Leadership(_)
             | Command::Prune(_)
             | Command::Reset => self.exact = true,

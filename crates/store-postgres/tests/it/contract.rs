@@ -63,6 +63,14 @@ impl Harness for Databases {
         self.connect(clock)
     }
 
+    fn miscount(&self, _store: &PostgresStore, by: i32) {
+        let miscount = "insert into gate_held select id, gen_random_uuid(), $1 from gate";
+        self.runtime.block_on(async {
+            let client = sql(&self.database.url).await;
+            client.execute(miscount, &[&i64::from(by)]).await.unwrap();
+        });
+    }
+
     fn block_on<F: Future>(&self, call: F) -> F::Output {
         self.runtime.block_on(call)
     }
@@ -108,6 +116,7 @@ families!(
     leadership,
     lanes,
     limit,
+    recount,
     queue,
     fair,
     depth,

@@ -82,6 +82,18 @@ pub(crate) fn states(db: &Connection, gates: &[GateId]) -> Result<Vec<GateRecord
     Ok(all)
 }
 
+/// Compares what gates count with who holds them, as of one moment.
+pub(crate) fn miscounted(db: &Connection, max: u32) -> Result<Vec<GateId>, StoreError> {
+    let mut select = db
+        .prepare_cached(
+            "select g.id from gate g left join gate_counted c on c.id = g.id
+             where g.in_flight <> coalesce(c.in_flight, 0) order by g.id limit ?",
+        )
+        .map_err(failed)?;
+    let rows = select.query_map([max], |row| row.get(0).map(GateId)).map_err(failed)?;
+    rows.collect::<Result<_, _>>().map_err(failed)
+}
+
 pub(crate) fn holders(
     db: &Connection,
     gate: GateId,

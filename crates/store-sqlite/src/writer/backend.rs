@@ -4,7 +4,7 @@
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::Leadership;
-use outlast_core::limit::LimitName;
+use outlast_core::limit::{GateId, LimitName};
 use outlast_core::queue::Depth;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
@@ -23,7 +23,7 @@ use outlast_store::command::{
     SetLimit, Strand, Sweep,
 };
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
-use outlast_store::limit::LimitRecord;
+use outlast_store::limit::{LimitRecord, Miscount};
 use outlast_store::prune::PruneCursors;
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{Enqueued, Extended, Pruned, Reply};
@@ -260,6 +260,11 @@ impl Backend for Tx<'_> {
 
     fn delete_limit(&mut self, name: &LimitName) -> Result<(), StoreError> {
         self.remove_limit(name)
+    }
+
+    async fn recount(&mut self, gates: &[GateId]) -> Result<Vec<Miscount>, StoreError> {
+        self.keep_gates()?;
+        self.miscounts(gates)
     }
 
     async fn find_queue(&mut self, queue: &str) -> Result<Option<QueueRecord>, StoreError> {

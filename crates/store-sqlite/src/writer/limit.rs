@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use outlast_core::keys::Keys;
-use outlast_core::limit::{GateId, LimitName};
+use outlast_core::limit::{GateId, LimitName, LimitNameError};
 use outlast_store::apply::front::FoundBy;
 use outlast_store::apply::limit::{Chosen, Gates, Head, Lane, Limits, Terms, heads_of_each};
 use outlast_store::apply::walk::{FRONT_JOBS, Stretch, Walk, Way, front_lanes};
 use outlast_store::command::{Claim, ClassId, SetLimit};
-use outlast_store::limit::{LimitRecord, rate_columns, used_at_most};
+use outlast_store::limit::{LimitRecord, Miscount, rate_columns, used_at_most};
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::Claims;
 use outlast_store::{StoreError, codec};
@@ -301,6 +301,34 @@ impl Tx<'_> {
             self.execute(sql, (by, gate.0))?;
         }
         Ok(())
+    }
+
+    /// Returns those of the gates that count wrongly.
+    pub(super) fn miscounts(&self, gates: &[GateId]) -> Result<Vec<Miscount>, StoreError> {
+        let ids = serde_json::Value::from(gates.iter().map(|gate| gate.0).collect::<Vec<_>>());
+        let mut select = self
+            .db
+            .prepare_cached(
+                "select g.id, g.limit_name, g.value, g.in_flight, coalesce(c.in_flight, 0)
+                 from json_each(?) k join gate g on g.id = k.value
+                     left join gate_counted c on c.id = g.id
+                 where g.in_flight <> coalesce(c.in_flight, 0)",
+            )
+            .map_err(failed)?;
+        let mut rows = select.query([ids.to_string()]).map_err(failed)?;
+        let mut wrong = Vec::new();
+        while let Some(row) = rows.next().map_err(failed)? {
+            let name: String = row.get(1).map_err(failed)?;
+            let corrupt = |error: LimitNameError| StoreError::Corrupt(error.to_string());
+            wrong.push(Miscount {
+                gate: GateId(row.get(0).map_err(failed)?),
+                limit: LimitName::new(&name).map_err(corrupt)?,
+                value: row.get(2).map_err(failed)?,
+                counted: row.get(3).map_err(failed)?,
+                held: row.get(4).map_err(failed)?,
+            });
+        }
+        Ok(wrong)
     }
 
     pub(super) fn load_limit(

@@ -44,6 +44,11 @@ impl Harness for Files {
         SqliteStore::open(&path, &options(clock)).unwrap()
     }
 
+    fn miscount(&self, store: &SqliteStore, by: i32) {
+        let db = Connection::open(store.path()).unwrap();
+        db.execute("update gate set in_flight = in_flight + ?", [by]).unwrap();
+    }
+
     fn block_on<F: Future>(&self, call: F) -> F::Output {
         self.runtime.block_on(call)
     }
@@ -94,6 +99,7 @@ families!(
     leadership,
     lanes,
     limit,
+    recount,
     queue,
     fair,
     depth,

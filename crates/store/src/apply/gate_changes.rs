@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use outlast_core::limit::GateId;
 
+use crate::limit::Miscount;
+
 /// By how much a batch changes what gates count.
 #[derive(Clone, Debug, Default)]
 pub struct GateChanges {
@@ -31,6 +33,15 @@ impl GateChanges {
     /// What was counted elsewhere is counted here from now on.
     pub fn taken_over(&mut self, gate: GateId, held: i64) {
         *self.held.entry(gate).or_default() += held;
+    }
+
+    /// A gate counted wrongly. If it counted too many, more may start now, as after an end.
+    pub fn corrected(&mut self, of: &Miscount) {
+        let by = of.held.saturating_sub(of.counted);
+        self.taken_over(of.gate, by);
+        if by < 0 {
+            self.released.insert(of.gate);
+        }
     }
 
     /// Returns the gates that counted an attempt which ended.

@@ -1,11 +1,13 @@
-//! Setting and removing limits.
+//! Setting and removing limits, and correcting what their gates count.
 
-use super::Backend;
+use outlast_core::leadership::LeadershipRefusal;
+
+use super::{Backend, leadership};
 use crate::apply::limit;
-use crate::command::{RemoveLimit, SetLimit};
+use crate::command::{Recount, RemoveLimit, SetLimit};
 use crate::event::EventName;
-use crate::limit::{LimitChange, LimitRefusal};
-use crate::rules::limit_event;
+use crate::limit::{LimitChange, LimitRefusal, Miscount};
+use crate::rules::{limit_event, recount_event};
 
 type Changed = Result<LimitChange, LimitRefusal>;
 
@@ -34,4 +36,21 @@ pub(super) async fn remove<B: Backend>(
         b.outbox().events.push(event);
     }
     Ok(changed)
+}
+
+pub(super) async fn recount<B: Backend>(
+    b: &mut B,
+    order: &Recount,
+) -> Result<Result<Vec<Miscount>, LeadershipRefusal>, B::Error> {
+    if let Err(refusal) = leadership::check(b, &order.leadership).await? {
+        return Ok(Err(refusal));
+    }
+    let wrong = b.recount(&order.gates).await?;
+    let now = b.context().now;
+    let outbox = b.outbox();
+    for miscount in &wrong {
+        outbox.gates.corrected(miscount);
+        outbox.events.push(recount_event(miscount, now));
+    }
+    Ok(Ok(wrong))
 }

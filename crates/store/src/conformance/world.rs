@@ -115,6 +115,10 @@ impl<'h, H: Harness> World<'h, H> {
         self.store.as_ref().expect("a world has a store")
     }
 
+    pub(crate) const fn harness(&self) -> &H {
+        self.harness
+    }
+
     pub(crate) fn ask<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> T {
         self.harness.block_on(call).expect("the store answers")
     }

@@ -1,19 +1,22 @@
 //! Limits, and the gates that count attempts.
 
+use std::collections::BTreeMap;
+
 use outlast_core::gate::{Gate, admit};
+use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
 
 use crate::apply::limit::{self, LaneGate, Limits, Stop};
-use crate::command::{RemoveLimit, SetLimit};
+use crate::command::{Recount, RemoveLimit, SetLimit};
 use crate::event::EventName;
 use crate::limit::{
-    GateHolder, GateQuery, GateRecord, LimitChange, LimitRecord, LimitRefusal, gate_state,
-    used_at_most,
+    GateHolder, GateQuery, GateRecord, LimitChange, LimitRecord, LimitRefusal, Miscount,
+    gate_state, used_at_most,
 };
 use crate::model::tables::{GateRow, Tables};
 use crate::model::tx::Tx;
-use crate::rules::limit_event;
+use crate::rules::{limit_event, recount_event};
 
 impl Tx<'_> {
     pub(super) fn set_limit(&mut self, order: &SetLimit) -> Result<LimitChange, LimitRefusal> {
@@ -50,7 +53,46 @@ impl Tx<'_> {
     }
 }
 
+impl Tx<'_> {
+    pub(super) fn recount(&mut self, order: &Recount) -> Result<Vec<Miscount>, LeadershipRefusal> {
+        self.check_leadership(&order.leadership)?;
+        let wrong: Vec<Miscount> = self.tables.miscounts(order.gates.iter()).collect();
+        for miscount in &wrong {
+            if let Some(row) = self.tables.gates.get_mut(&miscount.gate) {
+                row.record.in_flight = miscount.held.unsigned_abs();
+            }
+            self.freed |= miscount.held < miscount.counted;
+            self.log_event(recount_event(miscount, self.bench.now));
+        }
+        Ok(wrong)
+    }
+}
+
 impl Tables {
+    /// Returns those of the gates that count wrongly.
+    pub(super) fn miscounts<'a>(
+        &'a self,
+        gates: impl Iterator<Item = &'a GateId>,
+    ) -> impl Iterator<Item = Miscount> {
+        let mut held: BTreeMap<GateId, i64> = BTreeMap::new();
+        for (_, row) in self.live_rows() {
+            for gate in row.in_flight.iter().flat_map(|attempt| &attempt.gates) {
+                *held.entry(*gate).or_default() += 1;
+            }
+        }
+        let compared = gates.filter_map(move |gate| {
+            let GateRow { limit, record } = self.gates.get(gate)?;
+            Some(Miscount {
+                gate: *gate,
+                limit: limit.clone(),
+                value: record.value.clone(),
+                counted: i64::try_from(record.in_flight).unwrap_or(i64::MAX),
+                held: held.get(gate).copied().unwrap_or(0),
+            })
+        });
+        compared.filter(|it| it.counted != it.held)
+    }
+
     pub(super) fn limits_in_force(&self) -> Limits {
         Limits::of(
             self.limits.values().cloned().collect(),

@@ -19,7 +19,7 @@ pub(super) struct Tx<'a> {
     pub(super) bench: Context<'a>,
     events: Vec<Event>,
     /// Whether attempts ended that limits counted.
-    freed: bool,
+    pub(super) freed: bool,
 }
 
 /// Why a job moves.

@@ -20,6 +20,10 @@ impl Harness for Model {
         store.reopen()
     }
 
+    fn miscount(&self, store: &ModelStore, by: i32) {
+        assert!(store.miscount(by).is_ok());
+    }
+
     /// The model answers at once: a call that waits is a bug.
     fn block_on<F: Future>(&self, call: F) -> F::Output {
         let mut context = Context::from_waker(Waker::noop());
@@ -78,6 +82,11 @@ fn bounded_queues_refuse_what_the_contract_says() {
 #[test]
 fn limits_hold_back_what_the_contract_says() {
     check(&Model, &conformance::limit::cases());
+}
+
+#[test]
+fn gates_are_counted_again_as_the_contract_says() {
+    check(&Model, &conformance::recount::cases());
 }
 
 #[test]

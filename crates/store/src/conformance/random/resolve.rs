@@ -103,6 +103,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         | Command::SetQueue(_)
         | Command::SetLimit(_)
         | Command::RemoveLimit(_)
+        | Command::Recount(_)
         | Command::ForgetWorker(_)
         | Command::Leadership(_)
         | Command::Prune(_)

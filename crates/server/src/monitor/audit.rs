@@ -1,0 +1,74 @@
+//! The audit of limits: each minute, the server that deletes old history compares what limits count
+//! with the attempts that hold them.
+//!
+//! What differs is corrected, reported as an event and counted: it is a bug of Outlast. Where nothing
+//! does, nothing is written.
+
+use outlast_core::time::Span;
+use outlast_store::command::{LeadershipFence, Recount};
+use outlast_store::limit::Miscount;
+use outlast_store::{Command, Reply};
+use tokio::sync::watch;
+
+use crate::clock::millis;
+use crate::engine::Engine;
+
+/// How many idle intervals pass between two audits: a minute.
+const EVERY: u64 = 2;
+/// How many counts one audit corrects at most. The next one finds the others.
+const CORRECTED_MAX: u32 = 100;
+
+/// Audits limits while this server leads.
+pub(super) struct Audit {
+    engine: Engine,
+    interval: Span,
+    leadership: watch::Receiver<Option<LeadershipFence>>,
+}
+
+impl Audit {
+    pub(super) const fn new(
+        engine: Engine,
+        idle: Span,
+        leadership: watch::Receiver<Option<LeadershipFence>>,
+    ) -> Self {
+        Self { engine, interval: Span(idle.0 * EVERY), leadership }
+    }
+
+    pub(super) async fn run(&mut self) {
+        loop {
+            let leadership = match self.leadership.wait_for(Option::is_some).await {
+                Ok(leadership) => leadership.clone(),
+                Err(_closed) => return,
+            };
+            if let Some(leadership) = leadership {
+                self.audit(leadership).await;
+            }
+            tokio::time::sleep(millis(self.interval)).await;
+        }
+    }
+
+    async fn audit(&self, leadership: LeadershipFence) {
+        let gates = match self.engine.store().miscounted_gates(CORRECTED_MAX).await {
+            Ok(gates) if gates.is_empty() => return,
+            Ok(gates) => gates,
+            Err(error) => {
+                tracing::warn!(%error, "failed to compare what limits count");
+                return;
+            }
+        };
+        match self.engine.submit(Command::Recount(Recount { leadership, gates })).await {
+            Ok(Reply::Recounted(Ok(corrected))) => self.report(&corrected),
+            // The next prune finds out who leads.
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "failed to correct what limits count"),
+        }
+    }
+
+    fn report(&self, corrected: &[Miscount]) {
+        self.engine.counters().recounted(corrected.len());
+        for Miscount { limit, value, counted, held, .. } in corrected {
+            let value = value.as_deref();
+            tracing::error!(%limit, value, counted, held, "limit counted wrongly, corrected");
+        }
+    }
+}

@@ -75,6 +75,17 @@ pub(crate) async fn check_places(client: &Client) {
     check_tally(client).await;
 }
 
+/// Checks that gates count the attempts that hold them.
+pub(crate) async fn check_gates(client: &Client) {
+    let wrong = "select count(*) from (
+            (select gate, sum(n)::bigint from gate_held group by gate having sum(n) <> 0
+             except select id, in_flight from outlast.gate_counted)
+            union all
+            (select id, in_flight from outlast.gate_counted
+             except select gate, sum(n)::bigint from gate_held group by gate)) d";
+    assert_eq!(number(client, wrong).await, 0, "gates that count wrong");
+}
+
 /// Checks that the live counts are those that counting gives.
 pub(crate) async fn check_tally(client: &Client) {
     let sums: Vec<String> = outlast_store::tally::COLUMNS

@@ -6,21 +6,23 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlast_cluster::Database;
+use outlast_core::gate::Rate;
 use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
     AskedByQueues, Claim, ClaimFrom, Claimant, ClassId, EndDetail, Extend, Fence, Finish, First,
     LeadershipFence, LeadershipRequest, LogChunk, NewJob, Progress, Prune, QueueOrder, RETENTION,
-    ReportedOutcome, Reporter, Start, Strand, Stream, Sweep,
+    RemoveLimit, ReportedOutcome, Reporter, SetLimit, Start, Strand, Stream, Sweep,
 };
 use outlast_store::idempotency::EnqueueOnce;
 use outlast_store::reply::Claimed;
-use outlast_store::{Command, Reply};
+use outlast_store::{Command, Reply, StoreError};
 use tokio::time::Instant;
 
 use crate::hand::{
-    LEASE, Server, arrival, check_places, enqueue, finish, goodbye, job, lapse, new_id, number,
-    order, renew, run, sql,
+    LEASE, Server, arrival, check_gates, check_places, enqueue, finish, goodbye, job, lapse, limit,
+    new_id, number, of_tenant, order, per_tenant, renew, run, sql,
 };
 
 /// Numbers that look random and are the same for the same seed.
@@ -48,6 +50,13 @@ pub(crate) struct World {
     pruned: [u32; 2],
 }
 
+impl World {
+    /// Workers say what they hold, also what a server gave out without knowing.
+    pub(crate) fn reconcile(&mut self, held: Vec<(Option<WorkerId>, JobId, Epoch)>) {
+        self.held = held;
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Player {
     server: Server,
@@ -58,6 +67,9 @@ pub(crate) struct Player {
 }
 
 const PLAIN: &str = "plain-1";
+/// The limit on the whole queue, and the one that is a rate.
+const WHOLE: &str = "whole";
+pub(crate) const RATE: &str = "rate";
 
 impl Player {
     pub(crate) fn new(server: Server, seed: u64, world: &Arc<Mutex<World>>) -> Self {
@@ -73,15 +85,32 @@ impl Player {
 
     /// Applies one batch, which must go through.
     pub(crate) async fn play(&mut self) {
-        self.named.clear();
         let now = outlast_store::Store::now(&self.server.store).await.unwrap();
+        let commands = self.batch(now);
+        let replies = self.server.apply(commands.clone()).await;
+        self.take_in(&commands, replies);
+    }
+
+    /// Applies one batch, which PostgreSQL may fail at any moment; returns what became of it.
+    pub(crate) async fn try_to_play(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        let commands = self.batch(now);
+        let applied = self.server.try_apply(commands.clone()).await?;
+        self.take_in(&commands, applied.replies);
+        Ok(())
+    }
+
+    fn batch(&mut self, now: Timestamp) -> Vec<Command> {
+        self.named.clear();
         let count = 1 + self.dice.below(8);
         let mut commands = Vec::new();
         while commands.len() < count {
             commands.extend(self.some(now));
         }
+        commands
+    }
+
+    fn take_in(&self, commands: &[Command], replies: Vec<Reply>) {
         let claimants: Vec<Option<WorkerId>> = commands.iter().map(claimant).collect();
-        let replies = self.server.apply(commands).await;
         let mut world = self.world.lock().unwrap();
         for (reply, claimant) in replies.into_iter().zip(claimants) {
             match reply {
@@ -104,7 +133,10 @@ impl Player {
 
     fn new_job(&mut self, now: Timestamp) -> NewJob {
         let soon = |ms: usize| Timestamp(now.0 + i64::try_from(ms).unwrap());
-        let mut new = job();
+        let mut new = match self.dice.below(6) {
+            0..2 => job(),
+            tenant => of_tenant(&format!("t{tenant}")),
+        };
         new.class.job_type = format!("work-{}", self.dice.below(3));
         new.first = match self.dice.below(8) {
             0 => First::At(soon(self.dice.below(200))),
@@ -190,13 +222,13 @@ impl Player {
             })];
         }
         let Some(worker) = self.a_worker() else { return Vec::new() };
-        let from = ClaimFrom::Classes((1..=6).map(ClassId).collect());
+        let from = ClaimFrom::Classes((1..=12).map(ClassId).collect());
         let claimant = Claimant::Native { worker, session: 1 };
         vec![Command::Claim(Claim {
             claimant,
             from,
             max,
-            is_prefetch: false,
+            is_prefetch: self.dice.below(4) == 0,
             asked: AskedByQueues::default(),
         })]
     }
@@ -256,7 +288,7 @@ impl Player {
     }
 
     fn of_time(&mut self, now: Timestamp) -> Vec<Command> {
-        vec![match self.dice.below(8) {
+        vec![match self.dice.below(9) {
             0 => {
                 let before = Timestamp(now.0 - 500);
                 return self.retention(before);
@@ -266,12 +298,35 @@ impl Player {
                 let (since, reason) = (Timestamp(now.0 - 300), "no worker".to_owned());
                 Command::Strand(Strand { class, since, reason, limit: 10 })
             }
-            2 => {
+            2 => return vec![self.limiting()],
+            3 => {
                 let (queue, by) = ("default".to_owned(), "operator".to_owned());
                 Command::Queue(QueueOrder { queue, paused: self.dice.below(3) == 0, by })
             }
             _ => Command::Sweep(Sweep { limit: 20, watched: Span(60_000) }),
         }]
+    }
+
+    /// Limits of every kind; those that are not on a key come and go, so that other jobs are
+    /// claimed without any.
+    fn limiting(&mut self) -> Command {
+        let most = u32::try_from(1 + self.dice.below(4)).unwrap();
+        let name = |name: &str| LimitName::new(name).unwrap();
+        let by = "operator".to_owned();
+        match self.dice.below(7) {
+            0..2 => per_tenant(most),
+            2 => limit(WHOLE, Scope::Queue("default".into()), 2 * most),
+            3 => {
+                let rate = Rate::new(10 * most, Span(500));
+                let scope = Scope::Type("work-0".into());
+                let limit = Limit { name: name(RATE), scope, concurrency: Some(5), rate };
+                Command::SetLimit(Box::new(SetLimit { limit, configured: false, by }))
+            }
+            gone => {
+                let of = if gone == 4 { RATE } else { WHOLE };
+                Command::RemoveLimit(RemoveLimit { name: name(of), configured: false, by })
+            }
+        }
     }
 
     /// A server tries to lead and prunes as if it did: under the epoch that was seen
@@ -323,6 +378,7 @@ fn random_work_of_three_servers_ends_with_every_job_in_one_place() {
         }
         let client = sql(&database.url).await;
         check_places(&client).await;
+        check_gates(&client).await;
         let [pruned, refused] = world.lock().unwrap().pruned;
         assert!(pruned > 5 && refused > 5, "pruned {pruned} times, refused {refused} times");
         let ended = "select count(*) from attempt_row";

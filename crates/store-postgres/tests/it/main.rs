@@ -20,6 +20,7 @@ mod plans;
 mod races;
 mod schema;
 mod seeds;
+mod stress;
 mod tls;
 mod transfer;
 mod unique;

@@ -64,3 +64,60 @@ async fn settled(client: &Client) -> i64 {
     }
     read_so_far(client).await
 }
+
+/// Jobs that wait, in many classes of few queues.
+const READY: &str = "
+    insert into class (id, queue, job_type, route, tenant, isolated)
+        select g, 'queue-' || g % 20, 'type-' || g, '', '', false from generate_series(1, CLASSES) g;
+    insert into job_row (seq, id, class, priority, origin, created, args, meta, extra)
+        select g, ('0190' || lpad(to_hex(g), 28, '0'))::uuid, 1 + g % CLASSES, 0, 1, 1, '[]', '', ''
+        from generate_series(1, JOBS) g;
+    insert into ready (class, rank, seq, epoch, life, failures, losses, interruptions, since)
+        select class, 0, seq, 0, 1, 0, 0, 0, 1 from job_row;
+    insert into class_block select distinct class, seq >> 10, 0 from job_row;
+    select outlast.count_tally()";
+
+/// What a server reads when it starts, for the list of queues and for `/metrics`. Each of them looks
+/// at a few jobs of each class at most, whatever waits there.
+#[test]
+fn no_read_of_a_start_of_queues_or_of_metrics_scans_100_000_jobs_that_wait() {
+    const CLASSES: i64 = 500;
+    const JOBS: i64 = 100_000;
+    let cluster = Cluster::start(&["fsync=off", "full_page_writes=off", "autovacuum=off"]).unwrap();
+    let url = cluster.create_database().unwrap();
+    run(async {
+        Server::open(&url).await.store.close().await.unwrap();
+        let client = sql(&url).await;
+        let fill =
+            READY.replace("CLASSES", &CLASSES.to_string()).replace("JOBS", &JOBS.to_string());
+        client.batch_execute(&fill).await.unwrap();
+        client.batch_execute("vacuum analyze").await.unwrap();
+        let names =
+            ["open", "claimable", "backlog", "tally", "queues", "limits", "settings", "due"];
+        let mut slow = Vec::new();
+        for name in names {
+            let before = settled(&client).await;
+            let store = Server::open(&url).await.store;
+            let count = match name {
+                "claimable" => store.claimable(8).await.unwrap().len(),
+                "backlog" => store.backlog().await.unwrap().len(),
+                "tally" => store.tally().await.unwrap().len(),
+                "queues" => store.queues().await.unwrap().len(),
+                "limits" => store.limits().await.unwrap().len(),
+                "settings" => store.queue_settings().await.unwrap().len(),
+                "due" => usize::from(store.next_due().await.unwrap().is_some()),
+                _ => 0,
+            };
+            store.close().await.unwrap();
+            let rows = settled(&client).await - before;
+            println!("{name}: {count}, {rows} rows");
+            // A row that an index leads to counts twice. The list of queues looks at 20,000 jobs for the
+            // oldest, whatever waits; all others at a few of each class.
+            let most = if name == "queues" { 45_000 } else { 12 * CLASSES };
+            if rows > most {
+                slow.push(format!("{name}: {rows} rows"));
+            }
+        }
+        assert!(slow.is_empty(), "{}", slow.join("\n"));
+    });
+}

@@ -174,7 +174,7 @@ async fn check(url: &str, watcher: &mut Watcher) {
             break;
         }
     }
-    assert_eq!(empty, 5, "claims go on for ever");
+    assert_eq!(empty, 5, "claims do not end");
     assert_eq!(number(&client, LEFT).await, 0, "jobs wait for nothing");
     watcher.look().await;
     check_places(&client).await;

@@ -83,10 +83,12 @@ const LANES: &str = "with recursive l(nth, class, lane, upto, n) as (
 /// Makes gates that no job has passed before. An insert would wait for another server that is making
 /// the same one, so each is locked before; several gates share a lock, so that there are not too
 /// many of them.
+///
+/// A subquery looks for each, and not a join: that reads all gates where the planner expects none.
 const MAKE_GATES: &str = "with missing as materialized (
          select k.id, k.limit_name, k.value
          from unnest($1::bigint[], $2::text[], $3::text[]) k(id, limit_name, value)
-         where not exists (select 1 from gate g where g.id = any(array[k.id]))
+         where (select true from gate g where g.id = k.id) is null
          order by k.id)
      insert into gate (id, limit_name, value, used_until)
      select m.id, m.limit_name, m.value, 0 from missing m

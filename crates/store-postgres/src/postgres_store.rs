@@ -7,6 +7,7 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
+use outlast_store::apply::reach::Reach;
 use outlast_store::arrival::{Arrival, ArrivalNumber, ArrivalState};
 use outlast_store::command::ClassId;
 use outlast_store::event::{EventPage, EventQuery};
@@ -67,6 +68,20 @@ impl PostgresStore {
     /// # Errors
     /// Returns why the store cannot be used; nothing has changed then.
     pub async fn open(url: &str, options: &Options) -> Result<Self, OpenError> {
+        Self::open_with_reach(url, options, Reach::STANDARD).await
+    }
+
+    /// As [`Self::open`], with claims that look less far, so that tests with few jobs come to the end
+    /// of a look.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    #[doc(hidden)]
+    pub async fn open_with_reach(
+        url: &str,
+        options: &Options,
+        reach: Reach,
+    ) -> Result<Self, OpenError> {
         let durable = !options.unsafe_no_fsync;
         let address = Address::parse(url, durable)?;
         let opened = address.open().await?;
@@ -79,7 +94,7 @@ impl PostgresStore {
         let time = Arc::new(Time::new());
         let writer = || {
             let (address, clock) = (address.clone(), options.clock.clone());
-            Mutex::new(Some(Writer::new(address, clock, Arc::clone(&time))))
+            Mutex::new(Some(Writer::new(address, clock, Arc::clone(&time), reach)))
         };
         let writers = [writer(), writer(), writer()];
         let pruner = writer();

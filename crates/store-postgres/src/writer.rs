@@ -66,9 +66,10 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::apply::Outbox;
 use outlast_store::apply::fair::Shares;
-use outlast_store::apply::front::LaneCache;
+use outlast_store::apply::lane_cache::LaneCache;
 use outlast_store::apply::limit::Gates;
 use outlast_store::apply::loaded::{KnownWorker, Loaded};
+use outlast_store::apply::reach::Reach;
 use outlast_store::backend::execute_all;
 use outlast_store::prune::PruneCursors;
 use outlast_store::rules::Context;
@@ -152,14 +153,19 @@ impl From<StoreError> for Miss {
 }
 
 impl Writer {
-    pub(crate) fn new(address: Address, clock: Option<Arc<dyn Clock>>, time: Arc<Time>) -> Self {
+    pub(crate) fn new(
+        address: Address,
+        clock: Option<Arc<dyn Clock>>,
+        time: Arc<Time>,
+        reach: Reach,
+    ) -> Self {
         Self {
             address,
             clock,
             connection: None,
             classes: Classes::default(),
             limits: LimitCache::default(),
-            lane_cache: LaneCache::default(),
+            lane_cache: LaneCache::new(reach),
             known_bounds: None,
             shares: Shares::default(),
             cursors: PruneCursors::default(),
@@ -428,14 +434,14 @@ impl Writer {
         tx.begin(batch, self.clock.as_deref()).await?;
         let replies = execute_all(&mut tx, &batch.commands).await?;
         let freed = tx.outbox.gates.freed();
-        let released = tx.outbox.gates.released().clone();
+        let slots = tx.outbox.gates.freed_slots();
         let (applied, cursors) = (Applied { at: tx.context.now, replies, freed }, tx.cursors);
         let ended = std::mem::take(&mut tx.outbox.ended);
         let applied = tx.commit(batch.id, applied, &mut self.unconfirmed).await?;
         self.known_bounds = tx.known_bounds;
         self.cursors = cursors;
         self.shares.committed(&ended, applied.at);
-        self.lane_cache.committed(released);
+        self.lane_cache.committed(slots);
         Ok(applied)
     }
 

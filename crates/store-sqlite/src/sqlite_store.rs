@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
+use outlast_store::apply::reach::Reach;
 use outlast_store::command::ClassId;
 use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
@@ -71,6 +72,20 @@ impl SqliteStore {
     /// # Errors
     /// Returns what is wrong with the file; nothing has changed then.
     pub fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
+        Self::open_with_reach(path, options, Reach::STANDARD)
+    }
+
+    /// As [`Self::open`], with claims that look less far, so that tests with few jobs come to the end
+    /// of a look.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    #[doc(hidden)]
+    pub fn open_with_reach(
+        path: &Path,
+        options: &Options,
+        reach: Reach,
+    ) -> Result<Self, OpenError> {
         let owned = own(path, options)?;
         if half_imported(&owned.writer)? {
             return Err(OpenError::HalfImported { path: path.to_owned() });
@@ -83,7 +98,7 @@ impl SqliteStore {
             None => Arc::new(BootClock::starting_at(latest, wall())),
         };
         let io = |source| OpenError::Io { path: path.to_owned(), source };
-        let (requests, thread) = writer::start(owned, clock, latest).map_err(io)?;
+        let (requests, thread) = writer::start(owned, clock, latest, reach).map_err(io)?;
         let readers = Readers::new(path.to_owned(), read::ASKED);
         let background = Readers::new(path.to_owned(), read::BACKGROUND);
         let path = path.to_owned();

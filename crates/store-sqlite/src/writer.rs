@@ -36,9 +36,10 @@ use std::thread::JoinHandle;
 use outlast_core::time::Timestamp;
 use outlast_store::apply::Outbox;
 use outlast_store::apply::fair::Shares;
-use outlast_store::apply::front::LaneCache;
+use outlast_store::apply::lane_cache::LaneCache;
 use outlast_store::apply::limit::Limits;
 use outlast_store::apply::loaded::rank;
+use outlast_store::apply::reach::Reach;
 use outlast_store::backend::{execute_all, run_ready};
 use outlast_store::prune::PruneCursors;
 use outlast_store::rules::Context;
@@ -76,11 +77,12 @@ pub(crate) fn start(
     owned: Owned,
     clock: Arc<dyn Clock>,
     latest: Timestamp,
+    reach: Reach,
 ) -> Result<(Sender<Request>, JoinHandle<()>), std::io::Error> {
     let (requests, receiver) = channel();
     let thread = std::thread::Builder::new()
         .name("sqlite-writer".into())
-        .spawn(move || run(owned, clock.as_ref(), latest, &receiver))?;
+        .spawn(move || run(owned, clock.as_ref(), (latest, reach), &receiver))?;
     Ok((requests, thread))
 }
 
@@ -95,8 +97,13 @@ struct Cache {
     log: EventLog,
 }
 
-fn run(mut owned: Owned, clock: &dyn Clock, mut latest: Timestamp, requests: &Receiver<Request>) {
-    let mut cache = Cache::default();
+fn run(
+    mut owned: Owned,
+    clock: &dyn Clock,
+    (mut latest, reach): (Timestamp, Reach),
+    requests: &Receiver<Request>,
+) {
+    let mut cache = Cache { lane_cache: LaneCache::new(reach), ..Cache::default() };
     let mut stale = true;
     while let Ok(request) = next(requests, &mut owned.mark) {
         match request {
@@ -211,8 +218,8 @@ fn apply(
     };
     let replies = run_ready(execute_all(&mut tx, &batch.commands))?;
     let freed = tx.outbox.gates.freed();
+    let slots = tx.outbox.gates.freed_slots();
     tx.keep_gates()?;
-    let released = tx.outbox.gates.released().clone();
     tx.keep_tally()?;
     if !tx.outbox.events.is_empty() {
         tx.log_events(batch.id)?;
@@ -224,7 +231,7 @@ fn apply(
     transaction.commit().map_err(unconfirmed)?;
     cache.cursors = moved;
     cache.shares.committed(&ended, now);
-    cache.lane_cache.committed(released);
+    cache.lane_cache.committed(slots);
     if changed {
         owned.mark.note(now);
     }

@@ -14,7 +14,8 @@
 //! - [`loaded`]: jobs and workers as a backend reads them
 //! - [`step`]: a decision becomes rows, counts, events and the reply
 //! - [`limit`]: which claimable jobs limits let start; [`gate_changes`]: what a batch changes of what
-//!   they count; [`front`], [`walk`]: among which jobs a claim looks; [`fair`]: whose turn it is
+//!   they count; [`front`], [`walk`]: among which jobs a claim looks, [`reach`]: how far;
+//!   [`lane_cache`]: what is remembered of lanes from batch to batch; [`fair`]: whose turn it is
 //! - [`depth`]: which requests a bounded queue has room for
 //! - [`enqueue`], [`unique`], [`claim`], [`report`], [`order`], [`queue`], [`sweep`], [`worker`]: the
 //!   commands
@@ -25,10 +26,12 @@ pub mod enqueue;
 pub mod fair;
 pub mod front;
 pub mod gate_changes;
+pub mod lane_cache;
 pub mod limit;
 pub mod loaded;
 pub mod order;
 pub mod queue;
+pub mod reach;
 pub mod report;
 pub mod step;
 pub mod sweep;

@@ -29,6 +29,7 @@ macro_rules! cases {
 }
 
 pub mod claim;
+pub mod crowd;
 pub mod depth;
 pub mod durable;
 pub mod enqueue;
@@ -119,6 +120,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         sweep::cases(),
         leadership::cases(),
         lanes::cases(),
+        crowd::cases(),
         limit::cases(),
         recount::cases(),
         queue::cases(),

@@ -6,7 +6,8 @@
 //!     ─▶ take the chosen ones
 //! ```
 
-use outlast_store::apply::front::{FoundBy, Front, FrontRow, Page, Plan};
+use outlast_store::apply::front::{Front, FrontRow, Page, Plan};
+use outlast_store::apply::lane_cache::FoundBy;
 use outlast_store::apply::limit::Terms;
 use outlast_store::codec;
 use outlast_store::command::ClassId;
@@ -40,7 +41,7 @@ const RECENT: &str = "select w.class, w.lane, r.rank, r.seq
          order by r.class, r.lane, r.rank, r.seq limit w.n) r";
 
 /// The keys of the first job of each lane.
-const KEYS: &str = "select w.class, w.lane, j.keys
+pub(super) const KEYS: &str = "select w.class, w.lane, j.keys
      from unnest($1::bigint[], $2::bigint[]) w(class, lane)
      cross join lateral (
          select r.seq from ready r
@@ -76,7 +77,7 @@ impl Tx<'_> {
             if by_lanes.is_empty() {
                 break;
             }
-            look = self.look(&by_lanes, wanted).await?;
+            look = self.look(&by_lanes, wanted, (taken, is_prefetch)).await?;
             match &mut look {
                 Some(look) => front.join(std::mem::take(&mut look.way.lanes)),
                 // Someone is changing the limits.

@@ -12,16 +12,16 @@
 //! waits here. What a gate counts is read after it was locked. Others can only end attempts
 //! meanwhile. One that looks shut is not locked.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
-use outlast_store::apply::front::FoundBy;
 use outlast_store::apply::gate_changes::GateChanges;
+use outlast_store::apply::lane_cache::FoundBy;
 use outlast_store::apply::limit::{
     Chosen, Head, Lane, LaneGate, Left, Limits, Terms, heads_of_each,
 };
-use outlast_store::apply::walk::{FRONT_JOBS, Stretch, Walk, Way, front_lanes};
+use outlast_store::apply::walk::{Stretch, Walk, Way};
 use outlast_store::codec;
 use outlast_store::command::ClassId;
 use tokio_postgres::Row;
@@ -31,6 +31,7 @@ use crate::failure::Failure;
 use crate::row::{STORED, get, text};
 use crate::writer::Tx;
 use crate::writer::claim::TAKE_CHOSEN;
+use crate::writer::front::KEYS;
 use crate::writer::limit::LOCK;
 
 /// Of the locks of gates that are being made: `lim` as a number.
@@ -189,7 +190,8 @@ impl Tx<'_> {
         is_prefetch: bool,
         taken: &mut TakenByLimits,
     ) -> Result<(), Failure> {
-        match self.look(classes, max.saturating_sub(taken.rows.len())).await? {
+        let wanted = max.saturating_sub(taken.rows.len());
+        match self.look(classes, wanted, (taken, is_prefetch)).await? {
             Some(look) => {
                 self.take_on_way(look, (max, is_prefetch, FoundBy::Walk), taken).await?;
             }
@@ -232,15 +234,18 @@ impl Tx<'_> {
             }
             look.way.tried(chosen);
         }
+        self.lane_cache.walked(&look.way.walk);
         Ok(())
     }
 
-    /// Returns the lanes of the first jobs, which are looked at first, and those of the first page,
-    /// which are looked at if these are not enough; `None` while the limits are being changed.
+    /// Returns the lanes in which a slot has become free and those of the first jobs, which are looked
+    /// at first, and those of the first page, which are looked at if these are not enough; `None`
+    /// while the limits are being changed.
     pub(super) async fn look(
         &mut self,
         classes: &[ClassId],
         wanted: usize,
+        (taken, is_prefetch): (&TakenByLimits, bool),
     ) -> Result<Option<Look>, Failure> {
         let limits = self.known_limits().await?.limits;
         self.learn_classes(classes.iter().copied()).await?;
@@ -248,8 +253,15 @@ impl Tx<'_> {
             |class: &ClassId| self.classes.key(*class).is_ok_and(|key| limits.need_lanes(key));
         let (apart, whole): (Vec<ClassId>, Vec<ClassId>) =
             classes.iter().partition(|class| needs_lanes(class));
-        // From a place on that differs from batch to batch.
-        let mut walk = Walk::new(apart.iter().copied(), self.context.first_lane());
+        let (reach, chance) = (self.lane_cache.reach(), self.context.first_lane());
+        let start = |class: &ClassId| (*class, self.lane_cache.start_of_walk(*class, chance));
+        let mut walk = Walk::new(apart.iter().map(start), reach);
+        let terms = terms(&self.outbox.gates, taken, self.context.now, is_prefetch);
+        let freed = |class: &ClassId| {
+            let lanes = self.lane_cache.freed(*class, wanted, terms);
+            lanes.into_iter().map(|lane| (*class, lane)).collect::<Vec<_>>()
+        };
+        let freed: Vec<(ClassId, i64)> = apart.iter().flat_map(freed).collect();
         let numbers = |classes: &[ClassId]| classes.iter().map(|class| class.0).collect::<Vec<_>>();
         let mut statements = vec![
             Statement::new(VERSION_SHARED, values![LOCK]),
@@ -257,10 +269,15 @@ impl Tx<'_> {
         ];
         let stretches = walk.next();
         if !apart.is_empty() {
-            let (now, jobs) = (self.context.now.0, i64::from(FRONT_JOBS));
-            let most = i64::from(front_lanes(wanted));
+            let (now, jobs) = (self.context.now.0, i64::from(reach.walk_jobs));
+            let most = i64::from(reach.front_lanes(wanted));
             statements.push(Statement::new(FRONT, values![numbers(&apart), now, jobs, most]));
             statements.push(lanes_of(&stretches, &walk));
+        }
+        if !freed.is_empty() {
+            let (classes, lanes): (Vec<i64>, Vec<i64>) =
+                freed.iter().map(|(class, lane)| (class.0, *lane)).unzip();
+            statements.push(Statement::new(KEYS, values![classes, lanes]));
         }
         let read = self.query_all(statements).await?;
         let rows = |at: usize| read.get(at).map_or(&[][..], Vec::as_slice);
@@ -276,12 +293,15 @@ impl Tx<'_> {
                 lanes.push(limits.whole(*class, key));
             }
         }
-        for row in rows(2) {
+        let mut empty: HashSet<(ClassId, i64)> = freed.into_iter().collect();
+        for row in rows(4).iter().chain(rows(2)) {
             let (class, number) = (ClassId(get(row, 0)?), get(row, 1)?);
             if walk.look_at(class, number) {
                 lanes.push(self.lane(&limits, (class, number), get(row, 2)?)?);
             }
+            empty.remove(&(class, number));
         }
+        empty.into_iter().for_each(|(class, lane)| self.lane_cache.are_empty(class, [lane]));
         let mut rest = self.page((&limits, &mut walk), &stretches, rows(3))?;
         lanes.retain(|lane| open.contains(&lane.class));
         rest.retain(|lane| open.contains(&lane.class));

@@ -115,6 +115,7 @@ families!(
     sweep,
     leadership,
     lanes,
+    crowd,
     limit,
     recount,
     queue,

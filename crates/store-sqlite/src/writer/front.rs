@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use outlast_store::StoreError;
-use outlast_store::apply::front::{FoundBy, Front, FrontRow, Page, Plan};
+use outlast_store::apply::front::{Front, FrontRow, Page, Plan};
+use outlast_store::apply::lane_cache::FoundBy;
 use outlast_store::apply::limit::{Gates, Head};
 use outlast_store::apply::walk::Way;
 use outlast_store::command::{Claim, ClassId};
@@ -62,7 +63,7 @@ impl Tx<'_> {
             if by_lanes.is_empty() {
                 break;
             }
-            let mut first = self.first_lanes(&by_lanes, wanted)?;
+            let mut first = self.first_lanes(&by_lanes, wanted, claim.is_prefetch)?;
             front.join(std::mem::take(&mut first.lanes));
             way = Some(first);
         }

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use outlast_core::keys::Keys;
 use outlast_core::limit::{GateId, LimitName, LimitNameError};
-use outlast_store::apply::front::FoundBy;
+use outlast_store::apply::lane_cache::FoundBy;
 use outlast_store::apply::limit::{Chosen, Gates, Head, Lane, Limits, Terms, heads_of_each};
-use outlast_store::apply::walk::{FRONT_JOBS, Stretch, Walk, Way, front_lanes};
+use outlast_store::apply::walk::{Stretch, Walk, Way};
 use outlast_store::command::{Claim, ClassId, SetLimit};
 use outlast_store::limit::{LimitRecord, Miscount, rate_columns, used_at_most};
 use outlast_store::queue::QueueRecord;
@@ -59,7 +59,7 @@ impl Tx<'_> {
         let (beyond, way) = self.claim_of_front((classes, &mut gates), claim, max, claims)?;
         if !beyond.is_empty() {
             let wanted = max.saturating_sub(claims.jobs.len());
-            let beyond = self.first_lanes(&beyond, wanted)?;
+            let beyond = self.first_lanes(&beyond, wanted, claim.is_prefetch)?;
             self.claim_on_way(beyond, (&mut gates, FoundBy::Walk), (claim, max), claims)?;
         }
         match way {
@@ -86,6 +86,7 @@ impl Tx<'_> {
                 way.lanes = self.next_lanes(&mut way.walk)?;
             }
         }
+        self.lane_cache.walked(&way.walk);
         Ok(())
     }
 
@@ -158,12 +159,13 @@ impl Tx<'_> {
     }
 
     /// Returns the lanes that a claim looks at first, and the way to others: of a class that limits
-    /// tell apart by keys, those of its first jobs, and others from a place on that differs from
-    /// batch to batch.
+    /// tell apart by keys, those in which a slot has become free, those of its first jobs, and others
+    /// from the place on where the last walk has ended.
     pub(super) fn first_lanes(
         &mut self,
         classes: &[ClassId],
         wanted: usize,
+        is_prefetch: bool,
     ) -> Result<Way, StoreError> {
         let mut lanes = Vec::new();
         let mut apart = Vec::new();
@@ -178,8 +180,17 @@ impl Tx<'_> {
                 lanes.push(self.limits.whole(*class, key));
             }
         }
-        let mut walk = Walk::new(apart.iter().copied(), self.context.first_lane());
+        let chance = self.context.first_lane();
+        let start = |class: &ClassId| (*class, self.lane_cache.start_of_walk(*class, chance));
+        let mut walk = Walk::new(apart.iter().map(start), self.lane_cache.reach());
         for class in apart {
+            for number in self.lane_cache.freed(class, wanted, self.terms(is_prefetch)) {
+                if !self.has_jobs(class, number)? {
+                    self.lane_cache.are_empty(class, [number]);
+                } else if walk.look_at(class, number) {
+                    lanes.push(self.lane(class, number)?);
+                }
+            }
             for number in self.lanes_of_front(class, wanted)? {
                 if walk.look_at(class, number) {
                     lanes.push(self.lane(class, number)?);
@@ -190,11 +201,15 @@ impl Tx<'_> {
         Ok(Way::new(walk, lanes, Vec::new()))
     }
 
+    fn has_jobs(&self, class: ClassId, lane: i64) -> Result<bool, StoreError> {
+        Ok(!self.head_rows(class, Some(lane), 1)?.is_empty())
+    }
+
     fn lanes_of_front(&self, class: ClassId, wanted: usize) -> Result<Vec<i64>, StoreError> {
         let mut select = self.db.prepare_cached(FRONT).map_err(failed)?;
-        let rows = select
-            .query_map((class.0, FRONT_JOBS, front_lanes(wanted)), |row| row.get(0))
-            .map_err(failed)?;
+        let reach = self.lane_cache.reach();
+        let most = (class.0, reach.walk_jobs, reach.front_lanes(wanted));
+        let rows = select.query_map(most, |row| row.get(0)).map_err(failed)?;
         rows.collect::<Result<_, _>>().map_err(failed)
     }
 

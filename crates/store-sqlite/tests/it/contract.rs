@@ -98,6 +98,7 @@ families!(
     sweep,
     leadership,
     lanes,
+    crowd,
     limit,
     recount,
     queue,

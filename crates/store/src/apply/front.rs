@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! first jobs of the classes ──────────────┐          enough open ones ─▶ done
-//! those of lanes that gave some lately ───┼▶ tried   all jobs seen    ─▶ done
+//! those of lanes that may be open, or gave
+//! some lately, if these were needed ──────┼▶ tried   all jobs seen    ─▶ done
 //! lanes of fair classes, if it is these   │          otherwise        ─▶ walk through the lanes
 //! classes' turn ──────────────────────────┘
 //! ```
@@ -14,231 +15,29 @@
 //! Most claims find open lanes among a few more jobs than they want. A writer remembers the keys of
 //! lanes, and which gates it found shut a moment ago: lanes behind these are tried last.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 
 use outlast_core::limit::GateId;
-use outlast_core::time::{Span, Timestamp};
+use outlast_core::time::Timestamp;
 
 use super::fair::{Shares, Turns};
-use super::limit::{Chosen, Head, Lane, LaneGate, Left, Limits, Stop, Terms, heads_of_each};
-use crate::command::{ClassId, ClassKey};
-
-/// How many lanes are remembered.
-const LANES_MAX: usize = 20_000;
-/// For how long a gate that was full is taken to be so: other servers end attempts, too.
-const SHUT_FOR: Span = Span(1_000);
-/// How many lanes of a class that gave jobs are remembered.
-const RECENT_MAX: usize = 64;
-/// Of how many of these a claim reads the first jobs.
-const RECENT_READ: usize = 16;
-/// Of so many claims, one walks through the lanes of a class of which the first jobs are not enough.
-const WALKS: i64 = 8;
-/// How many of the first jobs of a class a claim reads at least, if it is of few classes.
-const FRONT_MIN: usize = 32;
-/// How many it reads at most if it also reads those of lanes that gave some lately.
-const FRONT_WITH_RECENT: usize = 128;
-/// How many more jobs than it wants a claim tries at first: some lanes may be shut.
-const SPARE: usize = 8;
-
-/// What a writer remembers of lanes and gates from batch to batch.
-#[derive(Debug, Default)]
-pub struct LaneCache {
-    limits: Limits,
-    lanes: HashMap<(ClassId, i64), Lane>,
-    /// Gates that were shut, and until when they are taken to be.
-    shut: HashMap<GateId, Timestamp>,
-    recent: HashMap<ClassId, Recent>,
-    /// Whether a batch has changed this that has not taken effect yet.
-    is_uncertain: bool,
-}
-
-/// Lanes of a class that gave jobs, the latest first.
-#[derive(Debug, Default)]
-struct Recent {
-    lanes: VecDeque<i64>,
-    /// Whether the first jobs of the class were not enough.
-    is_needed: bool,
-}
-
-/// How a claim found the lanes that it tries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FoundBy {
-    /// By the first look.
-    First,
-    /// By walking through the lanes, because the first look was not enough.
-    Walk,
-}
-
-impl LaneCache {
-    /// A batch begins. If the last one did not take effect, what gates counted in it is not true, and
-    /// the number of a class that it made may become another one's.
-    pub fn begin_batch(&mut self) {
-        if std::mem::take(&mut self.is_uncertain) {
-            self.lanes.clear();
-            self.shut.clear();
-            self.recent.clear();
-        }
-        if self.lanes.len() > LANES_MAX || self.recent.len() > LANES_MAX {
-            self.lanes.clear();
-            self.recent.clear();
-        }
-        if self.shut.len() > LANES_MAX {
-            self.shut.clear();
-        }
-    }
-
-    /// The batch has taken effect; attempts ended in it that these gates counted.
-    pub fn committed(&mut self, released: impl IntoIterator<Item = GateId>) {
-        self.is_uncertain = false;
-        for gate in released {
-            self.shut.remove(&gate);
-        }
-    }
-
-    /// Forgets what other limits said.
-    pub fn set_limits(&mut self, limits: &Limits) {
-        if !self.limits.is_same(limits) {
-            *self = Self { limits: limits.clone(), ..Self::default() };
-        }
-    }
-
-    /// Returns what the first look of a claim of `wanted` jobs reads. `chance` differs from batch to
-    /// batch: now and then a class of which the first jobs are not enough takes part by its lanes, so
-    /// that others do not hide these forever.
-    #[must_use]
-    pub fn plan<'a>(
-        &self,
-        classes: impl IntoIterator<Item = (ClassId, &'a ClassKey)>,
-        wanted: usize,
-        chance: i64,
-        terms: Terms<'_>,
-    ) -> Plan {
-        let classes: Vec<(ClassId, &ClassKey)> = classes.into_iter().collect();
-        let first_jobs = heads_of_each(classes.len(), wanted.saturating_mul(2).max(FRONT_MIN));
-        let mut plan = Plan::default();
-        for (class, key) in &classes {
-            let may_hide = chance % WALKS == 0 && self.needs_recent(*class);
-            let is_fair = self.limits.is_fair(&key.queue);
-            // Jobs of shares are for free slots only. The lanes of others have their turn in claims
-            // ahead of free slots, too: where all are such, a class would seem to be empty.
-            if is_fair && terms.is_prefetch {
-                plan.partial.insert(*class);
-            } else if may_hide || is_fair {
-                plan.by_lanes.push(*class);
-            } else if self.limits.need_lanes(key) {
-                let recent = self.recent(*class, wanted, terms);
-                let most = if recent.is_empty() { usize::MAX } else { FRONT_WITH_RECENT };
-                plan.first.insert(*class, first_jobs.min(most));
-                plan.recent.extend(recent.into_iter().map(|(lane, most)| (*class, lane, most)));
-            } else {
-                let lane = self.limits.whole(*class, key);
-                // Where there is no gate, no job is stopped.
-                let most = if lane.gates.is_empty() { wanted } else { first_jobs };
-                let most = heads_of_each(classes.len(), most);
-                plan.first.insert(*class, lane.heads_worth_reading(most));
-                plan.whole.insert(*class, lane);
-            }
-        }
-        if !plan.first.is_empty() {
-            plan.first.extend(plan.by_lanes.iter().map(|class| (*class, 1)));
-        }
-        plan
-    }
-
-    /// Returns the lanes whose keys must be read.
-    #[must_use]
-    pub fn unknown(&self, rows: &[FrontRow]) -> Vec<(ClassId, i64)> {
-        let lanes = rows.iter().filter_map(|row| Some((row.class, row.lane?)));
-        let unknown: HashSet<(ClassId, i64)> =
-            lanes.filter(|lane| !self.lanes.contains_key(lane)).collect();
-        unknown.into_iter().collect()
-    }
-
-    /// The keys of a lane were read.
-    pub fn learn(&mut self, lane: Lane) {
-        if let Some(number) = lane.number.filter(|_| !lane.keys.is_empty()) {
-            self.is_uncertain = true;
-            self.lanes.insert((lane.class, number), lane);
-        }
-    }
-
-    /// A job of a lane has other keys than are remembered: that the numbers are equal is chance.
-    pub fn forget(&mut self, lane: &Lane) {
-        if let Some(number) = lane.number {
-            self.lanes.remove(&(lane.class, number));
-        }
-    }
-
-    /// Returns a lane whose keys were read.
-    #[must_use]
-    pub fn get(&self, class: ClassId, number: i64) -> Option<&Lane> {
-        self.lanes.get(&(class, number))
-    }
-
-    /// Notes what became of lanes: which gates are shut, and which lanes gave jobs.
-    pub fn note(&mut self, lanes: &[Lane], chosen: &Chosen, now: Timestamp, by: FoundBy) {
-        self.is_uncertain = true;
-        for (gate, stop) in &chosen.stopped {
-            let until = match stop {
-                Stop::Full => now.after(SHUT_FOR),
-                Stop::Until(at) => (*at).min(now.after(SHUT_FOR)),
-                Stop::Busy | Stop::Kept => continue,
-            };
-            self.shut.insert(*gate, until);
-        }
-        // The first one is remembered as the latest.
-        for head in chosen.heads.iter().rev() {
-            let Some(Lane { class, number: Some(number), .. }) = lanes.get(head.lane) else {
-                continue;
-            };
-            let recent = self.recent.entry(*class).or_default();
-            recent.is_needed |= by == FoundBy::Walk;
-            if recent.lanes.front() != Some(number) {
-                recent.lanes.retain(|known| known != number);
-                recent.lanes.push_front(*number);
-                recent.lanes.truncate(RECENT_MAX);
-            }
-        }
-    }
-
-    /// Returns lanes that gave jobs lately, if the first jobs of the class were not enough, and how
-    /// many jobs of each are worth reading.
-    fn recent(&self, class: ClassId, wanted: usize, terms: Terms<'_>) -> Vec<(i64, usize)> {
-        let Some(recent) = self.recent.get(&class).filter(|recent| recent.is_needed) else {
-            return Vec::new();
-        };
-        let each = heads_of_each(RECENT_READ, wanted);
-        let open = recent.lanes.iter().filter_map(|number| {
-            let lane = self.lanes.get(&(class, *number))?;
-            (!self.is_shut(&lane.gates, terms)).then(|| (*number, lane.heads_worth_reading(each)))
-        });
-        open.take(RECENT_READ).collect()
-    }
-
-    fn needs_recent(&self, class: ClassId) -> bool {
-        self.recent.get(&class).is_some_and(|recent| recent.is_needed)
-    }
-
-    fn is_shut(&self, gates: &[LaneGate], Terms { changes, now, .. }: Terms<'_>) -> bool {
-        gates.iter().any(|gate| {
-            self.shut.get(&gate.id).is_some_and(|until| *until > now) && changes.of(gate.id) >= 0
-        })
-    }
-}
+use super::lane_cache::LaneCache;
+use super::limit::{Chosen, Head, Lane, Left, Stop, Terms, heads_of_each};
+use crate::command::ClassId;
 
 /// What the first look of a claim reads.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// How many of the first jobs of each class.
     pub first: HashMap<ClassId, usize>,
-    /// How many of the first jobs of lanes that gave some lately.
+    /// How many of the first jobs of lanes in which a slot has become free, or that gave some lately.
     pub recent: Vec<(ClassId, i64, usize)>,
     /// Classes that limits do not tell apart by keys.
-    whole: HashMap<ClassId, Lane>,
+    pub(super) whole: HashMap<ClassId, Lane>,
     /// Classes that take part by their lanes. If there are others, the first job of each is read.
-    by_lanes: Vec<ClassId>,
+    pub(super) by_lanes: Vec<ClassId>,
     /// Classes that are left to workers with free slots.
-    partial: HashSet<ClassId>,
+    pub(super) partial: HashSet<ClassId>,
 }
 
 impl Plan {
@@ -260,7 +59,7 @@ pub struct FrontRow {
     pub rank: i64,
     /// Its number.
     pub seq: i64,
-    /// Whether it was read because its lane gave jobs lately.
+    /// Whether it was read for its lane, which [`Plan::recent`] names.
     pub is_recent: bool,
 }
 
@@ -379,10 +178,8 @@ impl Front {
         }
         ends.retain(|class, _| partial.contains(class) && !whole.contains_key(class));
         for (class, lane, _) in recent {
-            if !gave.contains(&(class, Some(lane)))
-                && let Some(recent) = cache.recent.get_mut(&class)
-            {
-                recent.lanes.retain(|known| *known != lane);
+            if !gave.contains(&(class, Some(lane))) {
+                cache.are_empty(class, [lane]);
             }
         }
         rows.sort_unstable_by_key(|row| (row.rank, row.seq, row.is_recent));
@@ -423,7 +220,8 @@ impl Front {
     /// Returns the jobs that a claim of `wanted` more tries next; `None` if there are no others, or
     /// lanes must be read first. Each page is twice as long as the one before.
     pub fn next(&mut self, cache: &LaneCache, wanted: usize, terms: Terms<'_>) -> Option<Page> {
-        let most = wanted.saturating_add(SPARE).saturating_mul(1 << self.pages.min(16));
+        let most =
+            wanted.saturating_add(cache.reach().spare).saturating_mul(1 << self.pages.min(16));
         self.pages += 1;
         loop {
             let page = self.page(cache, most, terms);
@@ -539,9 +337,9 @@ impl Front {
         for class in classes.iter().filter(|class| !self.by_lanes.contains(class)) {
             if self.ends.get(class).is_some_and(|end| self.last > Some(*end)) {
                 // Others gave jobs of which the places come after all that was read of it.
-                cache.recent.entry(*class).or_default().is_needed = true;
-            } else if let Some(recent) = cache.recent.get_mut(class).filter(|_| !self.took_recent) {
-                recent.is_needed = false;
+                cache.set_needed(*class, true);
+            } else if !self.took_recent {
+                cache.set_needed(*class, false);
             }
         }
     }
@@ -588,10 +386,10 @@ fn lane_of<'a>(
     row: &FrontRow,
 ) -> Option<&'a Lane> {
     match row.lane {
-        Some(number) => cache.lanes.get(&(row.class, number)),
+        Some(number) => cache.get(row.class, number),
         None => whole.get(&row.class),
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use outlast_core::limit::GateId;
 
+use crate::command::ClassId;
 use crate::limit::Miscount;
 
 /// By how much a batch changes what gates count.
@@ -12,6 +13,17 @@ pub struct GateChanges {
     held: BTreeMap<GateId, i64>,
     /// Those that count an attempt less.
     released: BTreeSet<GateId>,
+    /// The lanes of the jobs of which these attempts were, with the gates that counted these.
+    left: BTreeMap<(ClassId, i64), Vec<GateId>>,
+}
+
+/// Where slots are free that a batch has not given to others.
+#[derive(Clone, Debug, Default)]
+pub struct FreedSlots {
+    /// The gates that count fewer attempts than before.
+    pub gates: Vec<GateId>,
+    /// The lanes of the jobs that have left these.
+    pub lanes: Vec<(ClassId, i64)>,
 }
 
 impl GateChanges {
@@ -22,11 +34,14 @@ impl GateChanges {
         }
     }
 
-    /// An attempt that was charged to these has ended.
-    pub fn release(&mut self, gates: &[GateId]) {
+    /// An attempt that was charged to these has ended; it was of a job of this lane.
+    pub fn release(&mut self, gates: &[GateId], lane: (ClassId, i64)) {
         for gate in gates {
             *self.held.entry(*gate).or_default() -= 1;
             self.released.insert(*gate);
+        }
+        if !gates.is_empty() {
+            self.left.entry(lane).or_default().extend_from_slice(gates);
         }
     }
 
@@ -44,10 +59,28 @@ impl GateChanges {
         }
     }
 
-    /// Returns the gates that counted an attempt which ended.
+    /// Returns where slots are free by now, until the changes are taken.
     #[must_use]
-    pub const fn released(&self) -> &BTreeSet<GateId> {
-        &self.released
+    pub fn freed_slots(&self) -> FreedSlots {
+        let lanes = self.left.keys().copied().filter(|lane| self.is_left(*lane));
+        FreedSlots { gates: self.freed_gates().collect(), lanes: lanes.collect() }
+    }
+
+    /// Returns the gates that count fewer attempts than before the batch.
+    pub fn freed_gates(&self) -> impl Iterator<Item = GateId> {
+        self.released.iter().copied().filter(|gate| self.of(*gate) < 0)
+    }
+
+    /// Returns the lanes of a class in which a job has left such a gate.
+    pub fn freed_lanes(&self, class: ClassId) -> impl Iterator<Item = i64> {
+        let of_class = self.left.range((class, i64::MIN)..=(class, i64::MAX));
+        of_class.map(|(lane, _)| *lane).filter(|lane| self.is_left(*lane)).map(|lane| lane.1)
+    }
+
+    fn is_left(&self, lane: (ClassId, i64)) -> bool {
+        let gates = self.left.get(&lane).into_iter().flatten();
+        // Lane 0 is that of jobs without keys, for which no walk looks.
+        lane.1 != 0 && gates.into_iter().any(|gate| self.of(*gate) < 0)
     }
 
     /// Whether an attempt ended that gates counted.

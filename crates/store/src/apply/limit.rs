@@ -311,6 +311,8 @@ pub struct Chosen {
     pub stops: Vec<Option<Stop>>,
     /// The gates that were the reason.
     pub stopped: Vec<(GateId, Stop)>,
+    /// Whether all jobs were tried that were read.
+    pub is_all: bool,
 }
 
 /// What a claim leaves in its classes when it comes back short.
@@ -364,6 +366,7 @@ impl Chosen {
     pub fn missed(&mut self) {
         self.stops.fill(None);
         self.stopped.clear();
+        self.is_all = false;
     }
 
     /// Returns the classes of lanes of which all `each` heads that were read are chosen: there may be
@@ -497,7 +500,7 @@ impl Gates {
     pub fn choose(&self, lanes: &[Lane], mut turns: Turns, max: usize, terms: Terms<'_>) -> Chosen {
         let mut chosen = Chosen { stops: vec![None; lanes.len()], ..Chosen::default() };
         let mut started: BTreeMap<GateId, u32> = BTreeMap::new();
-        let mut take = |head: Head, Chosen { heads, stops, stopped }: &mut Chosen| {
+        let mut take = |head: Head, Chosen { heads, stops, stopped, .. }: &mut Chosen| {
             let (Some(lane), Some(stop)) = (lanes.get(head.lane), stops.get_mut(head.lane)) else {
                 return false;
             };
@@ -519,6 +522,7 @@ impl Gates {
         };
         while chosen.heads.len() < max {
             if turns.try_next(|head| take(head, &mut chosen)).is_none() {
+                chosen.is_all = true;
                 break;
             }
         }

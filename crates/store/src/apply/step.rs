@@ -255,7 +255,8 @@ pub fn step<'a>(
         _ => None,
     };
     if let (Some(_), Some(attempt)) = (outcome, attempt) {
-        outbox.gates.release(&attempt.gates);
+        let lane = (loaded.stored.class, loaded.stored.keys.lane());
+        outbox.gates.release(&attempt.gates, lane);
         outbox.ended.push(loaded.seq);
     }
     let rows = Step {

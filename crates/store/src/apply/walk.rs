@@ -1,31 +1,20 @@
 //! Which lanes of a class a claim looks at, and in what order.
 //!
 //! ```text
-//! lanes of the first jobs of the class ────────┐ priority and age decide among these
-//! lanes from a random one on, page by page ────┴▶ looked at, each once
+//! lanes in which a slot has become free ───┐
+//! lanes of the first jobs of the class ────┤ priority and age decide among these
+//! lanes from some place on, page by page ──┴▶ looked at, each once
 //! ```
 //!
-//! The random place differs from claim to claim, so that each lane is looked at in the end, however
-//! many there are.
+//! Each walk through a class begins where the last one has ended, so that each lane is looked at
+//! within a few claims, however many there are.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use super::front::Rest;
 use super::limit::{Chosen, Lane, Left, Stop};
+use super::reach::Reach;
 use crate::command::ClassId;
-
-/// How many lanes of a class each page of a claim has. There are further ones only while the claim
-/// is short, and there are lanes that it has not looked at.
-const PAGES: [u32; 4] = [32, 64, 96, 96];
-
-/// How many of the first jobs of a class a claim looks at for their lanes.
-pub const FRONT_JOBS: u32 = 256;
-
-/// Returns how many lanes of the first jobs of a class are looked at by a claim of `wanted` jobs.
-#[must_use]
-pub fn front_lanes(wanted: usize) -> u32 {
-    u32::try_from(wanted.clamp(16, 128)).unwrap_or(16)
-}
 
 /// Lanes of a class that a store reads next: after `after`, up to `upto`, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +30,7 @@ pub struct Stretch {
 /// The way of a claim through the lanes of its classes.
 #[derive(Debug)]
 pub struct Walk {
+    pages: [u32; 4],
     page: usize,
     /// What is left of each class, from where to where; nothing if all was looked at.
     left: BTreeMap<ClassId, VecDeque<(i64, i64)>>,
@@ -48,18 +38,23 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Begins behind a lane, and goes on from the first one after the last.
+    /// Begins in each class behind a lane, and goes on from the first one after the last.
     #[must_use]
-    pub fn new(classes: impl IntoIterator<Item = ClassId>, start: i64) -> Self {
-        let all = || VecDeque::from([(start, i64::MAX), (0, start)]);
-        let left = classes.into_iter().map(|class| (class, all())).collect();
-        Self { page: 0, left, seen: HashSet::new() }
+    pub fn new(starts: impl IntoIterator<Item = (ClassId, i64)>, reach: Reach) -> Self {
+        let all = |start| VecDeque::from([(start, i64::MAX), (0, start)]);
+        let left = starts.into_iter().map(|(class, start)| (class, all(start))).collect();
+        Self { pages: reach.pages, page: 0, left, seen: HashSet::new() }
+    }
+
+    /// Returns where the walk is in each class through which it has not come.
+    pub fn places(&self) -> impl Iterator<Item = (ClassId, i64)> {
+        self.left.iter().filter_map(|(class, left)| Some((*class, left.front()?.0)))
     }
 
     /// Returns how many lanes of each stretch are read for the next page; `None` after the last.
     #[must_use]
     pub fn page(&self) -> Option<u32> {
-        PAGES.get(self.page).copied()
+        self.pages.get(self.page).copied()
     }
 
     /// Returns what to read for the next page, which is complete with one reading, also where it goes
@@ -80,7 +75,7 @@ impl Walk {
         self.left.retain(|class, _| is_in(*class));
     }
 
-    /// Takes a lane of the first jobs; returns whether it was not looked at yet.
+    /// Takes a lane that is looked at in any case; returns whether it was not looked at yet.
     pub fn look_at(&mut self, class: ClassId, lane: i64) -> bool {
         self.seen.insert((class, lane))
     }
@@ -187,7 +182,7 @@ mod tests {
     }
 
     fn pages(lanes: &[i64], start: i64) -> (Walk, Vec<Vec<i64>>) {
-        let mut walk = Walk::new([CLASS], start);
+        let mut walk = Walk::new([(CLASS, start)], Reach::STANDARD);
         let mut pages = Vec::new();
         while let Some(max) = walk.page().filter(|_| !walk.is_over()) {
             let next = walk.next();
@@ -229,8 +224,22 @@ mod tests {
     }
 
     #[test]
+    fn walks_that_go_on_where_the_last_one_ended_come_by_all_lanes() {
+        let lanes: Vec<i64> = (1..=2_000).collect();
+        let (mut start, mut all) = (1_234, HashSet::new());
+        for _ in 0..7 {
+            let (walk, found) = pages(&lanes, start);
+            all.extend(found.concat());
+            (_, start) = walk.places().next().unwrap();
+        }
+        assert_eq!(all.len(), 2_000, "288 each time");
+        let (walk, _) = pages(&lanes[..200], start);
+        assert_eq!(walk.places().next(), None);
+    }
+
+    #[test]
     fn lane_of_the_first_jobs_is_not_looked_at_again() {
-        let mut walk = Walk::new([CLASS], 0);
+        let mut walk = Walk::new([(CLASS, 0)], Reach::STANDARD);
         assert!(walk.look_at(CLASS, 2) && !walk.look_at(CLASS, 2));
         let next = walk.next();
         let found: Vec<Vec<i64>> = next.iter().map(|of| read(&[1, 2, 3], *of, 32)).collect();

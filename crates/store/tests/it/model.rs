@@ -90,6 +90,11 @@ fn gates_are_counted_again_as_the_contract_says() {
 }
 
 #[test]
+fn open_lanes_of_very_many_are_found_as_the_contract_says() {
+    check(&Model, &conformance::crowd::cases());
+}
+
+#[test]
 fn lanes_are_looked_at_as_the_contract_says() {
     check(&Model, &conformance::lanes::cases());
 }

@@ -6,22 +6,24 @@ use outlast_core::limit::Scope;
 use super::*;
 use crate::apply::fair::Shares;
 use crate::apply::gate_changes::GateChanges;
+use crate::apply::lane_cache::FoundBy;
 use crate::apply::limit::Gates;
+use crate::apply::limit::Limits;
 use crate::apply::limit::tests::{self as limits, NOW, class, limit, terms};
 
-const CLASS: ClassId = ClassId(1);
+pub(in crate::apply) const CLASS: ClassId = ClassId(1);
 
-fn per_tenant(concurrency: u32) -> Limits {
+pub(in crate::apply) fn per_tenant(concurrency: u32) -> Limits {
     [limits::per_tenant(concurrency)].into_iter().collect()
 }
 
-fn lane(limits: &Limits, number: i64) -> Lane {
+pub(in crate::apply) fn lane(limits: &Limits, number: i64) -> Lane {
     let keys = BTreeMap::from([("tenant".into(), format!("t{number}"))]);
     limits.lane((CLASS, &class(true)), number, Keys::new(keys).unwrap())
 }
 
 /// A memory that knows lanes 1 to `lanes`.
-fn cache(limits: &Limits, lanes: i64) -> LaneCache {
+pub(in crate::apply) fn cache(limits: &Limits, lanes: i64) -> LaneCache {
     let mut cache = LaneCache::default();
     cache.set_limits(limits);
     (1..=lanes).for_each(|number| cache.learn(lane(limits, number)));
@@ -29,7 +31,7 @@ fn cache(limits: &Limits, lanes: i64) -> LaneCache {
 }
 
 /// One job of each of these lanes, in order.
-fn rows(lanes: &[i64]) -> Vec<FrontRow> {
+pub(in crate::apply) fn rows(lanes: &[i64]) -> Vec<FrontRow> {
     let row = |(seq, lane): (i64, &i64)| FrontRow {
         class: CLASS,
         lane: Some(*lane),
@@ -41,13 +43,13 @@ fn rows(lanes: &[i64]) -> Vec<FrontRow> {
 }
 
 /// A look that has read these, which are all jobs of the class or not.
-fn look(cache: &mut LaneCache, rows: Vec<FrontRow>, is_all: bool) -> Front {
+pub(in crate::apply) fn look(cache: &mut LaneCache, rows: Vec<FrontRow>, is_all: bool) -> Front {
     let first = HashMap::from([(CLASS, rows.len() + usize::from(is_all))]);
     Front::new(Plan { first, ..Plan::default() }, rows, cache)
 }
 
 /// Claims at most `wanted` jobs, while gates count this; returns their lanes.
-fn claim(
+pub(in crate::apply) fn claim(
     front: &mut Front,
     cache: &mut LaneCache,
     wanted: usize,
@@ -118,77 +120,6 @@ fn class_is_blocked_when_all_its_jobs_were_seen_and_none_may_start() {
 }
 
 #[test]
-fn what_is_remembered_of_gates_ends_with_their_release_a_second_and_a_failed_batch() {
-    let limits = per_tenant(1);
-    let gate = lane(&limits, 1).gates[0].id;
-    let is_shut = |cache: &LaneCache, now, changes: &GateChanges| {
-        cache.is_shut(&lane(&limits, 1).gates, Terms { now, ..terms(changes) })
-    };
-    let full = |cache: &mut LaneCache| {
-        let stopped = vec![(gate, Stop::Full)];
-        cache.note(&[], &Chosen { stopped, ..Chosen::default() }, NOW, FoundBy::First);
-        cache.committed([]);
-    };
-    let mut cache = cache(&limits, 1);
-    let none = GateChanges::default();
-    full(&mut cache);
-    assert!(is_shut(&cache, NOW, &none));
-    assert!(!is_shut(&cache, NOW.after(SHUT_FOR), &none));
-    let mut ended = GateChanges::default();
-    ended.release(&[gate]);
-    assert!(!is_shut(&cache, NOW, &ended), "its own batch ends the attempt");
-    cache.committed(ended.released().iter().copied());
-    assert!(!is_shut(&cache, NOW, &none));
-    full(&mut cache);
-    cache.note(
-        &[],
-        &Chosen { stopped: vec![(gate, Stop::Full)], ..Chosen::default() },
-        NOW,
-        FoundBy::First,
-    );
-    cache.begin_batch();
-    assert!(!is_shut(&cache, NOW, &none), "the batch that saw it never took effect");
-    full(&mut cache);
-    cache.set_limits(&per_tenant(2));
-    assert!(!is_shut(&cache, NOW, &none));
-}
-
-#[test]
-fn lanes_that_gave_jobs_are_read_while_the_first_jobs_are_not_enough() {
-    let limits = per_tenant(1);
-    let mut cache = cache(&limits, 100);
-    let none = GateChanges::default();
-    let lanes: Vec<Lane> = (1..=100).map(|number| lane(&limits, number)).collect();
-    let heads = (0..100).map(|lane| Head { lane, rank: 0, seq: 0 }).collect();
-    let chosen = Chosen { heads, stops: vec![None; 100], stopped: Vec::new() };
-    let key = class(true);
-    let plan = |cache: &LaneCache, chance| cache.plan([(CLASS, &key)], 5, chance, terms(&none));
-    cache.note(&lanes, &chosen, NOW, FoundBy::First);
-    assert_eq!(plan(&cache, 0).recent, []);
-    cache.note(&lanes, &chosen, NOW, FoundBy::Walk);
-    let recent = (1..=16).map(|lane| (CLASS, lane, 2)).collect::<Vec<_>>();
-    assert_eq!(plan(&cache, 1).recent, recent, "the best are read again");
-    assert_eq!(plan(&cache, 1).first, HashMap::from([(CLASS, 32)]));
-    let walks = plan(&cache, WALKS);
-    assert!(walks.first.is_empty() && walks.by_lanes == [CLASS]);
-    // A claim ahead of free slots would find nothing otherwise, and there would be no more of them
-    // for a second.
-    let ahead = Terms { is_prefetch: true, ..terms(&none) };
-    let walks = cache.plan([(CLASS, &key)], 5, WALKS, ahead);
-    assert!(walks.partial.is_empty() && walks.by_lanes == [CLASS]);
-    // Lanes 2 to 16 have no jobs any more.
-    let mut some = rows(&[50, 1]);
-    some[1].is_recent = true;
-    let plan = plan(&cache, 1);
-    let mut front = Front::new(plan, some, &mut cache);
-    let lanes: Vec<i64> = cache.recent[&CLASS].lanes.iter().take(3).copied().collect();
-    assert_eq!(lanes, [1, 17, 18]);
-    assert_eq!(claim(&mut front, &mut cache, 1, &BTreeMap::new()), [50]);
-    front.satisfied(&mut cache, &[CLASS]);
-    assert!(!cache.needs_recent(CLASS));
-}
-
-#[test]
 fn gate_that_stops_one_job_is_asked_once_for_all_others() {
     let of = |name, scope| limit(name, scope, Some(3), None);
     let per_queue = of("queue", Scope::Queue("mail".into()));
@@ -253,7 +184,7 @@ fn plain(class: ClassId, seq: i64) -> FrontRow {
 /// A class without limits, and one that takes part by its lanes.
 fn beside_lanes(cache: &mut LaneCache, rows: Vec<FrontRow>) -> Front {
     let other = ClassId(2);
-    let whole = HashMap::from([(other, cache.limits.whole(other, &class(false)))]);
+    let whole = HashMap::from([(other, per_tenant(1).whole(other, &class(false)))]);
     let first = HashMap::from([(CLASS, 1), (other, 20)]);
     Front::new(Plan { first, whole, by_lanes: vec![CLASS], ..Plan::default() }, rows, cache)
 }
@@ -311,20 +242,6 @@ fn class_whose_first_jobs_are_shut_takes_part_by_its_lanes_now_and_then() {
     front.tried(&cache, page, &Chosen { heads: chosen, ..Chosen::default() }, &[]);
     front.satisfied(&mut cache, &[CLASS, other]);
     assert!(cache.needs_recent(CLASS) && !cache.needs_recent(other));
-}
-
-#[test]
-fn lanes_of_a_batch_that_failed_are_forgotten() {
-    let limits = per_tenant(1);
-    let mut cache = cache(&limits, 2);
-    cache.committed([]);
-    cache.begin_batch();
-    assert!(cache.get(CLASS, 1).is_some());
-    // In a class that the batch has made. The next one may give its number to another.
-    cache.learn(lane(&limits, 3));
-    cache.begin_batch();
-    assert!(cache.get(CLASS, 3).is_none());
-    assert!(cache.recent.is_empty());
 }
 
 #[test]

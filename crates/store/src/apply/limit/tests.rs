@@ -89,7 +89,7 @@ fn what_the_batch_has_taken_and_ended_counts() {
     let limits: Limits = [per_tenant(2)].into_iter().collect();
     let (lanes, heads) = two_tenants(&limits, 5);
     let mut changes = GateChanges::default();
-    changes.release(&lanes[0].gate_ids());
+    changes.release(&lanes[0].gate_ids(), (lanes[0].class, 0));
     changes.charge(&lanes[1].gate_ids());
     let chosen = read_all(&lanes, 1).choose(&lanes, turns(&lanes, heads), 10, terms(&changes));
     assert_eq!(seqs(&chosen), [0, 2]);

@@ -1,0 +1,399 @@
+//! What a writer remembers of lanes and gates from batch to batch.
+//!
+//! ```text
+//! an attempt ends ─┬▶ its own lane ───────────────────────────┐
+//!                  └▶ its gates ─▶ lanes that waited for these ┴▶ freed: tried before all others
+//! a walk ends ─▶ the place from which the next one goes on
+//! ```
+//!
+//! All of it only says where to look: what gates count is read from the store. So nothing here has to
+//! be true, and all of it is bounded: what was learned first goes first.
+
+mod aging;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use outlast_core::limit::GateId;
+use outlast_core::time::{Span, Timestamp};
+
+use self::aging::Aging;
+use super::front::{FrontRow, Plan};
+use super::gate_changes::FreedSlots;
+use super::limit::{Chosen, Lane, LaneGate, Limits, Stop, Terms, heads_of_each};
+use super::reach::Reach;
+use super::walk::Walk;
+use crate::command::{ClassId, ClassKey};
+
+/// How many lanes are remembered, and of how many gates what waits for them.
+const LANES_MAX: usize = 20_000;
+/// How many lanes of each gate are remembered that wait for it.
+const BEHIND_MAX: usize = 8;
+/// For how long a gate that was full is taken to be so: other servers end attempts, too.
+const SHUT_FOR: Span = Span(1_000);
+/// How many lanes of a class that gave jobs are remembered.
+const RECENT_MAX: usize = 64;
+/// Of how many of these a claim reads the first jobs.
+const RECENT_READ: usize = 16;
+/// How many lanes of a class in which a slot has become free are remembered.
+const FREED_MAX: usize = 256;
+/// Of so many claims, one walks through the lanes of a class of which the first jobs are not enough.
+const WALKS: i64 = 8;
+/// How many of the first jobs of a class a claim reads at most if it also reads those of certain lanes.
+const FRONT_WITH_RECENT: usize = 128;
+
+/// What a writer remembers of lanes and gates.
+#[derive(Debug, Default)]
+pub struct LaneCache {
+    reach: Reach,
+    limits: Limits,
+    lanes: Aging<(ClassId, i64), Lane>,
+    /// Gates that were shut, and until when they are taken to be.
+    shut: HashMap<GateId, Timestamp>,
+    recent: HashMap<ClassId, Recent>,
+    /// Lanes that had jobs behind a gate, the latest last.
+    behind: Aging<GateId, Vec<(ClassId, i64)>>,
+    /// Lanes of each class in which a slot has become free since they were tried, the latest first.
+    freed: Aging<ClassId, VecDeque<i64>>,
+    /// Those of them that the batch has tried.
+    tried: HashSet<(ClassId, i64)>,
+    /// Where the last walk through a class has ended.
+    walked: Aging<ClassId, i64>,
+    /// Whether a batch has changed this that has not taken effect yet.
+    is_uncertain: bool,
+}
+
+/// Lanes of a class that gave jobs, the latest first.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    pub(super) lanes: VecDeque<i64>,
+    /// Whether the first jobs of the class were not enough.
+    pub(super) is_needed: bool,
+}
+
+/// How a claim found the lanes that it tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FoundBy {
+    /// By the first look.
+    First,
+    /// By walking through the lanes, because the first look was not enough.
+    Walk,
+}
+
+impl LaneCache {
+    /// Remembers nothing yet, for claims that look this far.
+    #[must_use]
+    pub fn new(reach: Reach) -> Self {
+        Self { reach, ..Self::default() }
+    }
+
+    /// Returns how far claims look.
+    #[must_use]
+    pub const fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    /// A batch begins. If the last one did not take effect, what gates counted in it is not true, and
+    /// the number of a class that it made may become another one's.
+    pub fn begin_batch(&mut self) {
+        self.tried.clear();
+        if std::mem::take(&mut self.is_uncertain) {
+            self.lanes.clear();
+            self.shut.clear();
+            self.recent.clear();
+        }
+        if self.recent.len() > LANES_MAX {
+            self.recent.clear();
+        }
+        if self.shut.len() > LANES_MAX {
+            self.shut.clear();
+        }
+        self.lanes.age(LANES_MAX);
+        self.behind.age(LANES_MAX);
+        self.freed.age(LANES_MAX);
+        self.walked.age(LANES_MAX);
+    }
+
+    /// The batch has taken effect, and these slots are free.
+    pub fn committed(&mut self, FreedSlots { gates, lanes }: FreedSlots) {
+        self.is_uncertain = false;
+        for (class, lane) in std::mem::take(&mut self.tried) {
+            if let Some(freed) = self.freed.get_mut(&class) {
+                freed.retain(|known| *known != lane);
+            }
+        }
+        for gate in &gates {
+            self.shut.remove(gate);
+        }
+        // What has left the slot comes first.
+        let behind = gates.iter().flat_map(|gate| self.behind(*gate));
+        let all: Vec<(ClassId, i64)> = lanes.into_iter().chain(behind).collect();
+        for (class, lane) in all.into_iter().rev() {
+            let freed = self.freed.entry(class);
+            if freed.front() != Some(&lane) {
+                freed.retain(|known| *known != lane);
+                freed.push_front(lane);
+                freed.truncate(FREED_MAX);
+            }
+        }
+    }
+
+    /// Forgets what other limits said; lanes stay the same.
+    pub fn set_limits(&mut self, limits: &Limits) {
+        if !self.limits.is_same(limits) {
+            self.limits = limits.clone();
+            self.lanes.clear();
+            self.shut.clear();
+            self.recent.clear();
+        }
+    }
+
+    /// Returns what the first look of a claim of `wanted` jobs reads. `chance` differs from batch to
+    /// batch: now and then a class of which the first jobs are not enough takes part by its lanes, so
+    /// that others do not hide these forever.
+    #[must_use]
+    pub fn plan<'a>(
+        &self,
+        classes: impl IntoIterator<Item = (ClassId, &'a ClassKey)>,
+        wanted: usize,
+        chance: i64,
+        terms: Terms<'_>,
+    ) -> Plan {
+        let classes: Vec<(ClassId, &ClassKey)> = classes.into_iter().collect();
+        let Reach { first_times, first_jobs, .. } = self.reach;
+        let first_jobs = wanted.saturating_mul(first_times).max(first_jobs);
+        let first_jobs = heads_of_each(classes.len(), first_jobs);
+        let mut plan = Plan::default();
+        for (class, key) in &classes {
+            let may_hide = chance % WALKS == 0 && self.needs_recent(*class);
+            let is_fair = self.limits.is_fair(&key.queue);
+            // Jobs of shares are for free slots only. The lanes of others have their turn in claims
+            // ahead of free slots, too: where all are such, a class would seem to be empty.
+            if is_fair && terms.is_prefetch {
+                plan.partial.insert(*class);
+            } else if may_hide || is_fair {
+                plan.by_lanes.push(*class);
+            } else if self.limits.need_lanes(key) {
+                let recent = self.recent(*class, wanted, terms);
+                let most = if recent.is_empty() { usize::MAX } else { FRONT_WITH_RECENT };
+                plan.first.insert(*class, first_jobs.min(most));
+                plan.recent.extend(recent.into_iter().map(|(lane, most)| (*class, lane, most)));
+            } else {
+                let lane = self.limits.whole(*class, key);
+                // Where there is no gate, no job is stopped.
+                let most = if lane.gates.is_empty() { wanted } else { first_jobs };
+                let most = heads_of_each(classes.len(), most);
+                plan.first.insert(*class, lane.heads_worth_reading(most));
+                plan.whole.insert(*class, lane);
+            }
+        }
+        if !plan.first.is_empty() {
+            plan.first.extend(plan.by_lanes.iter().map(|class| (*class, 1)));
+        }
+        plan
+    }
+
+    /// Returns the lanes whose keys must be read.
+    #[must_use]
+    pub fn unknown(&self, rows: &[FrontRow]) -> Vec<(ClassId, i64)> {
+        let lanes = rows.iter().filter_map(|row| Some((row.class, row.lane?)));
+        let unknown: HashSet<(ClassId, i64)> =
+            lanes.filter(|lane| self.lanes.get(lane).is_none()).collect();
+        unknown.into_iter().collect()
+    }
+
+    /// The keys of a lane were read.
+    pub fn learn(&mut self, lane: Lane) {
+        if let Some(number) = lane.number.filter(|_| !lane.keys.is_empty()) {
+            self.is_uncertain = true;
+            lane.gates.iter().for_each(|gate| self.waits_for(gate.id, (lane.class, number)));
+            self.lanes.insert((lane.class, number), lane);
+        }
+    }
+
+    /// A job of a lane has other keys than are remembered: that the numbers are equal is chance.
+    pub fn forget(&mut self, lane: &Lane) {
+        if let Some(number) = lane.number {
+            self.lanes.remove(&(lane.class, number));
+        }
+    }
+
+    /// Returns a lane whose keys were read.
+    #[must_use]
+    pub fn get(&self, class: ClassId, number: i64) -> Option<&Lane> {
+        self.lanes.get(&(class, number))
+    }
+
+    /// Notes what became of lanes: which gates are shut, and which lanes gave jobs.
+    pub fn note(&mut self, lanes: &[Lane], chosen: &Chosen, now: Timestamp, by: FoundBy) {
+        self.is_uncertain = true;
+        for (gate, stop) in &chosen.stopped {
+            let until = match stop {
+                Stop::Full => now.after(SHUT_FOR),
+                Stop::Until(at) => (*at).min(now.after(SHUT_FOR)),
+                Stop::Busy | Stop::Kept => continue,
+            };
+            self.shut.insert(*gate, until);
+        }
+        // The first one is remembered as the latest.
+        for head in chosen.heads.iter().rev() {
+            let Some(Lane { class, number: Some(number), .. }) = lanes.get(head.lane) else {
+                continue;
+            };
+            let recent = self.recent.entry(*class).or_default();
+            if recent.lanes.front() != Some(number) {
+                recent.lanes.retain(|known| known != number);
+                recent.lanes.push_front(*number);
+                recent.lanes.truncate(RECENT_MAX);
+            }
+        }
+        if by == FoundBy::Walk {
+            // Also if all were shut: the next one that opens is found without a walk.
+            for lane in lanes.iter().filter(|lane| lane.number.is_some()) {
+                self.recent.entry(lane.class).or_default().is_needed = true;
+            }
+        }
+        self.note_stops(lanes, chosen);
+    }
+
+    /// Notes which lanes wait for gates, and which have no jobs.
+    fn note_stops(&mut self, lanes: &[Lane], chosen: &Chosen) {
+        let gave: HashSet<usize> = chosen.heads.iter().map(|head| head.lane).collect();
+        for (nth, (lane, stop)) in lanes.iter().zip(&chosen.stops).enumerate() {
+            let Some(number) = lane.number else { continue };
+            let of = (lane.class, number);
+            match stop {
+                Some(Stop::Full | Stop::Until(_)) => {
+                    self.tried.insert(of);
+                    let gates = lane.gates.iter().map(|gate| gate.id);
+                    let shut = gates.filter(|gate| chosen.stopped.iter().any(|it| it.0 == *gate));
+                    shut.for_each(|gate| self.waits_for(gate, of));
+                }
+                None if chosen.is_all && !gave.contains(&nth) => self.is_empty(lane),
+                // The next claim may be luckier, or has a free slot.
+                Some(Stop::Busy | Stop::Kept) | None => {}
+            }
+        }
+    }
+
+    /// A lane has no jobs.
+    fn is_empty(&mut self, lane: &Lane) {
+        let Some(number) = lane.number else { return };
+        self.tried.insert((lane.class, number));
+        for gate in lane.gates.iter() {
+            if let Some(behind) = self.behind.get_mut(&gate.id) {
+                behind.retain(|known| *known != (lane.class, number));
+            }
+        }
+    }
+
+    /// Lanes that were read have no jobs.
+    pub fn are_empty(&mut self, class: ClassId, lanes: impl IntoIterator<Item = i64>) {
+        for number in lanes {
+            if let Some(recent) = self.recent.get_mut(&class) {
+                recent.lanes.retain(|known| *known != number);
+            }
+            self.tried.insert((class, number));
+            if let Some(lane) = self.get(class, number).cloned() {
+                self.is_empty(&lane);
+            }
+        }
+    }
+
+    /// A lane that has jobs has to pass a gate.
+    fn waits_for(&mut self, gate: GateId, lane: (ClassId, i64)) {
+        let behind = self.behind.entry(gate);
+        if behind.last() != Some(&lane) {
+            behind.retain(|known| *known != lane);
+            if behind.len() >= BEHIND_MAX {
+                behind.remove(0);
+            }
+            behind.push(lane);
+        }
+    }
+
+    /// Returns the lanes that wait for a gate, as far as is remembered, the latest first.
+    fn behind(&self, gate: GateId) -> impl Iterator<Item = (ClassId, i64)> {
+        self.behind.get(&gate).into_iter().flatten().rev().copied()
+    }
+
+    /// Returns lanes of a class in which a slot has become free since they were tried, for a claim of
+    /// `wanted` jobs: first what the batch itself has ended, then the latest.
+    #[must_use]
+    pub fn freed(&self, class: ClassId, wanted: usize, terms: Terms<'_>) -> Vec<i64> {
+        let behind = terms.changes.freed_gates().flat_map(|gate| self.behind(gate));
+        let behind = behind.filter(|lane| lane.0 == class).map(|lane| lane.1);
+        let before = self.freed.get(&class).into_iter().flatten().copied();
+        let before = before.filter(|lane| !self.tried.contains(&(class, *lane)));
+        let mut seen = HashSet::new();
+        let all = terms.changes.freed_lanes(class).chain(behind).chain(before);
+        let all = all.filter(|lane| seen.insert(*lane));
+        let open = all.filter(|lane| {
+            let known = self.get(class, *lane);
+            known.is_none_or(|lane| !self.is_shut(&lane.gates, terms))
+        });
+        let most = usize::try_from(self.reach.front_lanes(wanted)).unwrap_or(usize::MAX);
+        open.take(most).collect()
+    }
+
+    /// Returns lanes that may have jobs that start, if the first jobs of the class were not enough,
+    /// and how many jobs of each are worth reading: those in which a slot has become free, and those
+    /// that gave jobs lately.
+    fn recent(&self, class: ClassId, wanted: usize, terms: Terms<'_>) -> Vec<(i64, usize)> {
+        let Some(recent) = self.recent.get(&class).filter(|recent| recent.is_needed) else {
+            return Vec::new();
+        };
+        let each = heads_of_each(RECENT_READ, wanted);
+        let freed = self.freed(class, wanted, terms);
+        let known: HashSet<i64> = freed.iter().copied().collect();
+        let open = recent.lanes.iter().filter(|number| {
+            let lane = self.get(class, **number);
+            lane.is_some_and(|lane| !self.is_shut(&lane.gates, terms)) && !known.contains(number)
+        });
+        let all = freed.iter().chain(open.take(RECENT_READ));
+        let worth = |number: &i64| {
+            let lane = self.get(class, *number);
+            lane.map_or(each, |lane| lane.heads_worth_reading(each))
+        };
+        all.map(|number| (*number, worth(number))).collect()
+    }
+
+    /// Returns the lane behind which a walk through a class begins: where the last one has ended, so
+    /// that each lane is looked at in the end, however many there are.
+    #[must_use]
+    pub fn start_of_walk(&self, class: ClassId, chance: i64) -> i64 {
+        self.walked.get(&class).copied().unwrap_or(chance)
+    }
+
+    /// A walk has ended.
+    pub fn walked(&mut self, walk: &Walk) {
+        for (class, place) in walk.places() {
+            self.walked.insert(class, place);
+        }
+    }
+
+    pub(super) fn needs_recent(&self, class: ClassId) -> bool {
+        self.recent.get(&class).is_some_and(|recent| recent.is_needed)
+    }
+
+    /// Whether the first jobs of a class are not enough.
+    pub(super) fn set_needed(&mut self, class: ClassId, is_needed: bool) {
+        if is_needed {
+            self.recent.entry(class).or_default().is_needed = true;
+        } else if let Some(recent) = self.recent.get_mut(&class) {
+            recent.is_needed = false;
+        }
+    }
+
+    pub(super) fn is_shut(
+        &self,
+        gates: &[LaneGate],
+        Terms { changes, now, .. }: Terms<'_>,
+    ) -> bool {
+        gates.iter().any(|gate| {
+            self.shut.get(&gate.id).is_some_and(|until| *until > now) && changes.of(gate.id) >= 0
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

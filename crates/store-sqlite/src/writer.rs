@@ -28,7 +28,8 @@ mod transition;
 mod unique;
 mod workers;
 
-use std::collections::HashMap;
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -187,6 +188,8 @@ pub(crate) struct Tx<'a> {
     pub(crate) outbox: Outbox,
     /// How many jobs waited in bounded queues before the batch.
     depths: HashMap<String, i64>,
+    /// The jobs that had expired when a claim first asked.
+    expired: OnceCell<HashSet<i64>>,
     log: &'a mut EventLog,
 }
 
@@ -214,6 +217,7 @@ fn apply(
         context: Context { budgets: &batch.budgets, seed: batch.jitter_seed, command: 0, now },
         outbox: Outbox::default(),
         depths: HashMap::new(),
+        expired: OnceCell::new(),
         log: &mut cache.log,
     };
     let replies = run_ready(execute_all(&mut tx, &batch.commands))?;

@@ -313,6 +313,8 @@ impl Backend for Tx<'_> {
     }
 
     async fn prune(&mut self, prune: &Prune) -> Result<Pruned, StoreError> {
+        // The numbers of jobs may come again.
+        self.expired.take();
         self.delete_old(prune)
     }
 
@@ -322,6 +324,7 @@ impl Backend for Tx<'_> {
         *self.limits = Limits::default();
         *self.shares = Shares::default();
         self.depths.clear();
+        self.expired.take();
         self.cursors = PruneCursors::default();
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Taking jobs: a delete from the claimable ones and an insert among the held ones each.
 
+use std::collections::HashSet;
 use std::num::NonZeroU32;
 
 use outlast_core::budget::Spent;
@@ -13,6 +14,10 @@ use rusqlite::{OptionalExtension as _, Row};
 
 use crate::row::{self, failed, int};
 use crate::writer::Tx;
+
+/// How many jobs that have expired a batch knows. The sweep ends them in the same order, before
+/// there are more of them, unless so many expire at once.
+const EXPIRED_MAX: i64 = 50_000;
 
 /// The first jobs of a lane. The index must be named: its order and that of the table are the same
 /// within a lane, and the planner would rather read all jobs of the class and drop the others.
@@ -108,7 +113,6 @@ impl Tx<'_> {
             let wanted = max - claimed.len();
             let candidates = self.candidates(classes, wanted, after)?;
             let Some(last) = candidates.last() else { return Ok(()) };
-            // Jobs that have expired are passed over and left to the sweep.
             after = Some((last.rank, last.seq));
             for head in candidates {
                 claimed.extend(self.take(&head, &claim.claimant, None)?);
@@ -126,7 +130,7 @@ impl Tx<'_> {
     ) -> Result<Vec<HeadRow>, StoreError> {
         let mut found = Vec::with_capacity(wanted);
         let (rank, seq) = after.unwrap_or((i64::MIN, i64::MIN));
-        let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
+        let limit = self.with_expired(wanted)?;
         for class in classes {
             let Some(key) = self.classes.known(*class) else { continue };
             if self.classes.is_paused(&key.queue) {
@@ -143,9 +147,7 @@ impl Tx<'_> {
             let rows = select
                 .query_map((class.0, rank, seq, limit), |row| HeadRow::of(*class, row))
                 .map_err(failed)?;
-            for row in rows {
-                found.push(row.map_err(failed)?);
-            }
+            found.extend(self.unexpired(rows, |head| head.seq, wanted)?);
         }
         if classes.len() > 1 {
             found.sort_by_key(|candidate| (candidate.rank, candidate.seq));
@@ -161,13 +163,53 @@ impl Tx<'_> {
         lane: Option<i64>,
         wanted: usize,
     ) -> Result<Vec<HeadRow>, StoreError> {
-        let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
+        let limit = self.with_expired(wanted)?;
         let Some(lane) = lane else { return self.candidates(&[class], wanted, None) };
         let mut select = self.db.prepare_cached(HEADS_OF_LANE).map_err(failed)?;
         let rows = select
             .query_map((class.0, lane, limit), |row| HeadRow::of(class, row))
             .map_err(failed)?;
-        rows.collect::<Result<_, _>>().map_err(failed)
+        self.unexpired(rows, |head| head.seq, wanted)
+    }
+
+    /// Returns the first `wanted` rows of jobs that have not expired. Those that have are passed over,
+    /// and left to the sweep.
+    pub(super) fn unexpired<T>(
+        &self,
+        rows: impl Iterator<Item = rusqlite::Result<T>>,
+        seq: impl Fn(&T) -> i64,
+        wanted: usize,
+    ) -> Result<Vec<T>, StoreError> {
+        let expired = self.expired_jobs()?;
+        let is_wanted = |row: &rusqlite::Result<T>| match row {
+            Ok(row) => !expired.contains(&seq(row)),
+            Err(_) => true,
+        };
+        rows.filter(is_wanted).take(wanted).collect::<Result<_, _>>().map_err(failed)
+    }
+
+    /// Returns how many rows must be read for so many of jobs that have not expired. They are read one
+    /// by one, so the rest costs nothing.
+    pub(super) fn with_expired(&self, wanted: usize) -> Result<i64, StoreError> {
+        let most = wanted.saturating_add(self.expired_jobs()?.len());
+        Ok(i64::try_from(most).unwrap_or(i64::MAX))
+    }
+
+    /// Returns the jobs that have expired, and that the sweep has not ended yet. A claimable job does
+    /// not say so itself.
+    fn expired_jobs(&self) -> Result<&HashSet<i64>, StoreError> {
+        if let Some(expired) = self.expired.get() {
+            return Ok(expired);
+        }
+        let mut select = self
+            .db
+            .prepare_cached("select seq from expiry where at <= ?1 order by at, seq limit ?2")
+            .map_err(failed)?;
+        let rows = select
+            .query_map((self.context.now.0, EXPIRED_MAX), |row| row.get(0))
+            .map_err(failed)?;
+        let expired = rows.collect::<Result<_, _>>().map_err(failed)?;
+        Ok(self.expired.get_or_init(|| expired))
     }
 
     /// Takes one job, or returns `None` when it has expired. One that has other keys than its lane

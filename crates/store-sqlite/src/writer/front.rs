@@ -134,9 +134,9 @@ impl Tx<'_> {
                  from ready where class = ?1 order by rank, seq limit ?2",
             )
             .map_err(failed)?;
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
         let read = |row: &Row<'_>| Ok((HeadRow::of(class, row)?, row.get(7)?));
-        let rows = select.query_map((class.0, most), read).map_err(failed)?;
-        rows.collect::<Result<_, _>>().map_err(failed)
+        let limit = self.with_expired(most)?;
+        let rows = select.query_map((class.0, limit), read).map_err(failed)?;
+        self.unexpired(rows, |(head, _)| head.seq, most)
     }
 }

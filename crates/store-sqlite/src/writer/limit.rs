@@ -12,7 +12,7 @@ use outlast_store::limit::{LimitRecord, Miscount, rate_columns, used_at_most};
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::Claims;
 use outlast_store::{StoreError, codec};
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::read;
 use crate::read::limit::record_of;
@@ -29,11 +29,9 @@ const LANES: &str = "with recursive l(lane) as (
          from l where l.lane is not null limit ?4)
      select lane from l where lane is not null";
 
-/// The lanes of the first jobs of a class, in the order of these.
-const FRONT: &str = "select lane, min(nth) from (
-         select lane, row_number() over (order by rank, seq) as nth
-         from (select lane, rank, seq from ready where class = ?1 order by rank, seq limit ?2))
-     where lane <> 0 group by lane order by min(nth) limit ?3";
+/// The first jobs of a class, and their lanes.
+const FRONT: &str =
+    "select seq, lane from ready where class = ?1 order by class, rank, seq limit ?2";
 
 /// Reads the limits and the settings of queues in force.
 pub(crate) fn load(db: &Connection) -> Result<Limits, StoreError> {
@@ -99,7 +97,7 @@ impl Tx<'_> {
         max: usize,
         claims: &mut Claims,
     ) -> Result<Chosen, StoreError> {
-        // Jobs that have expired, and those of other keys than their lane's.
+        // Jobs of other keys than their lane's, and those that came with a time that was over.
         let mut skipped: HashSet<i64> = HashSet::new();
         loop {
             let wanted = max.saturating_sub(claims.jobs.len());
@@ -205,12 +203,19 @@ impl Tx<'_> {
         Ok(!self.head_rows(class, Some(lane), 1)?.is_empty())
     }
 
+    /// Returns the lanes of the first jobs of a class, in the order of these.
     fn lanes_of_front(&self, class: ClassId, wanted: usize) -> Result<Vec<i64>, StoreError> {
-        let mut select = self.db.prepare_cached(FRONT).map_err(failed)?;
         let reach = self.lane_cache.reach();
-        let most = (class.0, reach.walk_jobs, reach.front_lanes(wanted));
-        let rows = select.query_map(most, |row| row.get(0)).map_err(failed)?;
-        rows.collect::<Result<_, _>>().map_err(failed)
+        let [jobs, most] = [reach.walk_jobs, reach.front_lanes(wanted)]
+            .map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+        let mut select = self.db.prepare_cached(FRONT).map_err(failed)?;
+        let limit = self.with_expired(jobs)?;
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let rows = select.query_map((class.0, limit), read).map_err(failed)?;
+        let first: Vec<(i64, i64)> = self.unexpired(rows, |(seq, _)| *seq, jobs)?;
+        let mut seen = HashSet::from([0]);
+        let lanes = first.into_iter().map(|(_, lane)| lane).filter(|lane| seen.insert(*lane));
+        Ok(lanes.take(most).collect())
     }
 
     fn next_lanes(&mut self, walk: &mut Walk) -> Result<Vec<Lane>, StoreError> {

@@ -1,12 +1,19 @@
 //! What needs a hand on the writer's own connection.
 
+use std::num::NonZeroU32;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use outlast_core::budget::{Budgets, ScheduledTimeout};
 use outlast_core::id::JobId;
 use outlast_core::job::Rules;
 use outlast_core::keys::Keys;
-use outlast_store::command::{ClassKey, First, JobOrder, NewJob, Origin, Payload, Route};
+use outlast_core::limit::{Limit, LimitName, Scope};
+use outlast_core::time::Span;
+use outlast_store::command::{
+    AskedByQueues, Claim, ClaimFrom, Claimant, ClassKey, First, JobOrder, NewJob, Origin, Payload,
+    Route, SetLimit,
+};
 use outlast_store::store::ManualClock;
 use outlast_store::{BatchId, Command, Reply};
 use rusqlite::StatementStatus;
@@ -22,7 +29,17 @@ fn owned(folder: &Path) -> Owned {
 }
 
 fn batch(n: u64, payload_bytes: usize) -> Batch {
-    let job = NewJob {
+    let payload = Payload { args: "x".repeat(payload_bytes), ..Payload::default() };
+    batch_of(n, vec![Command::Enqueue(Box::new(NewJob { payload, ..job(n) }))])
+}
+
+fn batch_of(n: u64, commands: Vec<Command>) -> Batch {
+    let id = BatchId { server: Uuid::from_u128(1), n };
+    Batch { id, jitter_seed: 0, budgets: Budgets::DEFAULT, commands }
+}
+
+fn job(n: u64) -> NewJob {
+    NewJob {
         id: JobId(Uuid::from_u128(n.into())),
         class: ClassKey {
             queue: "default".into(),
@@ -35,7 +52,7 @@ fn batch(n: u64, payload_bytes: usize) -> Batch {
         },
         keys: Keys::default(),
         priority: 0,
-        payload: Payload { args: "x".repeat(payload_bytes), ..Payload::default() },
+        payload: Payload::default(),
         rules: Rules::standard(),
         first: First::Now,
         timeout: None,
@@ -44,10 +61,7 @@ fn batch(n: u64, payload_bytes: usize) -> Batch {
         origin: Origin::Ojs,
         by: String::new(),
         unique: None,
-    };
-    let id = BatchId { server: Uuid::from_u128(1), n };
-    let commands = vec![Command::Enqueue(Box::new(job))];
-    Batch { id, jitter_seed: 0, budgets: Budgets::DEFAULT, commands }
+    }
 }
 
 #[test]
@@ -158,4 +172,52 @@ fn the_first_jobs_of_a_lane_are_found_without_reading_those_of_others() {
     assert_eq!(found.unwrap(), [1991, 1992, 1993]);
     let steps = select.get_status(StatementStatus::VmStep);
     assert!(steps < 200, "{steps} steps");
+}
+
+/// A claim of a lane whose first jobs had expired once read them again for each of them.
+#[test]
+fn expired_jobs_before_those_of_a_claim_are_read_once() {
+    let steps = [500, 2_000].map(|expired| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut owned = owned(folder.path());
+        let keys = Keys::new([("tenant".into(), "a".into())].into()).unwrap();
+        let name = LimitName::new("tenant").unwrap();
+        let scope = Scope::Key("tenant".into());
+        let limit = Limit { name, scope, concurrency: Some(1), rate: None };
+        let order = SetLimit { limit, configured: false, by: String::new() };
+        let jobs = (0..=expired).map(|n| {
+            let expires_at = (n < expired).then_some(Timestamp(10));
+            NewJob {
+                keys: keys.clone(),
+                rules: Rules { expires_at, ..Rules::standard() },
+                ..job(n)
+            }
+        });
+        let commands =
+            vec![Command::SetLimit(Box::new(order)), Command::EnqueueAll(jobs.collect())];
+        let mut cache =
+            Cache { classes: Classes::load(&owned.writer).unwrap(), ..Cache::default() };
+        apply(&mut owned, &mut cache, &batch_of(1, commands), Timestamp(1)).unwrap();
+
+        let steps = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&steps);
+        let step = move || {
+            count.fetch_add(100, Ordering::Relaxed);
+            false
+        };
+        owned.writer.progress_handler(100, Some(step)).unwrap();
+        let claim = Command::Claim(Claim {
+            claimant: Claimant::Plain { worker: None, visibility: Span(1_000) },
+            from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
+            max: NonZeroU32::new(1).unwrap(),
+            is_prefetch: false,
+            asked: AskedByQueues::default(),
+        });
+        let applied = apply(&mut owned, &mut cache, &batch_of(2, vec![claim]), Timestamp(20));
+        let Reply::Claimed(Ok(claims)) = &applied.unwrap().replies[0] else { panic!("refused") };
+        let id = JobId(Uuid::from_u128(expired.into()));
+        assert_eq!(claims.jobs.iter().map(|claimed| claimed.job.id).collect::<Vec<_>>(), [id]);
+        steps.load(Ordering::Relaxed)
+    });
+    assert!(steps[1] < 5 * steps[0], "four times as many expired jobs: {steps:?} steps");
 }

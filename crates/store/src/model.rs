@@ -10,6 +10,8 @@
 
 mod claim;
 mod enqueue;
+#[cfg(feature = "conformance")]
+mod follow;
 mod idempotency;
 mod leadership;
 mod limit;

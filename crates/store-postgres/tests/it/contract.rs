@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use outlast_cluster::Database;
+use outlast_store::apply::reach::Reach;
 use outlast_store::conformance::{self, Harness};
 use outlast_store::{Clock, Store as _, codec};
 use outlast_store_postgres::{Options, PostgresStore};
@@ -14,21 +15,27 @@ struct Databases {
     runtime: tokio::runtime::Runtime,
     /// One database for all cases of a test: each finds it empty.
     database: Database,
+    reach: Reach,
 }
 
 impl Databases {
     fn new() -> Self {
+        Self::with_reach(Reach::STANDARD)
+    }
+
+    fn with_reach(reach: Reach) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .unwrap();
-        Self { runtime, database: Database::new().unwrap() }
+        Self { runtime, database: Database::new().unwrap(), reach }
     }
 
     fn connect(&self, clock: Arc<dyn Clock>) -> PostgresStore {
         let options = Options { unsafe_no_fsync: true, clock: Some(clock) };
-        self.runtime.block_on(PostgresStore::open(&self.database.url, &options)).unwrap()
+        let opening = PostgresStore::open_with_reach(&self.database.url, &options, self.reach);
+        self.runtime.block_on(opening).unwrap()
     }
 }
 
@@ -142,4 +149,10 @@ fn random_sequences_of_the_second_seed_do_what_the_model_does() {
 #[test]
 fn random_sequences_of_the_third_seed_do_what_the_model_does() {
     conformance::random::check_seed(&Databases::new(), 3, SCRIPTS);
+}
+
+#[test]
+fn random_claims_that_look_less_far_take_only_what_may_start() {
+    let harness = Databases::with_reach(Reach::SHORT);
+    conformance::random::check_seed_of_short_looks(&harness, 1, SCRIPTS);
 }

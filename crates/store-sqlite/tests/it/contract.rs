@@ -5,6 +5,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use outlast_store::apply::reach::Reach;
 use outlast_store::conformance::{self, Harness};
 use outlast_store::{Clock, Store as _, codec};
 use outlast_store_sqlite::{Options, SqliteStore};
@@ -13,12 +14,17 @@ use rusqlite::Connection;
 pub(crate) struct Files {
     runtime: tokio::runtime::Runtime,
     folders: Mutex<HashMap<PathBuf, tempfile::TempDir>>,
+    reach: Reach,
 }
 
 impl Files {
     pub(crate) fn new() -> Self {
+        Self::with_reach(Reach::STANDARD)
+    }
+
+    fn with_reach(reach: Reach) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Self { runtime, folders: Mutex::default() }
+        Self { runtime, folders: Mutex::default(), reach }
     }
 }
 
@@ -34,14 +40,14 @@ impl Harness for Files {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("outlast.db");
         self.folders.lock().unwrap().insert(path.clone(), folder);
-        SqliteStore::open(&path, &options(clock)).unwrap()
+        SqliteStore::open_with_reach(&path, &options(clock), self.reach).unwrap()
     }
 
     fn reopen(&self, store: SqliteStore, clock: Arc<dyn Clock>) -> SqliteStore {
         let path = store.path().to_owned();
         self.runtime.block_on(store.close()).unwrap();
         check_lanes(&path);
-        SqliteStore::open(&path, &options(clock)).unwrap()
+        SqliteStore::open_with_reach(&path, &options(clock), self.reach).unwrap()
     }
 
     fn miscount(&self, store: &SqliteStore, by: i32) {
@@ -112,4 +118,10 @@ families!(
 #[test]
 fn random_sequences_do_what_the_model_does() {
     conformance::random::check(&Files::new());
+}
+
+#[test]
+fn random_claims_that_look_less_far_take_only_what_may_start() {
+    let harness = Files::with_reach(Reach::SHORT);
+    (4..=12).for_each(|seed| conformance::random::check_seed_of_short_looks(&harness, seed, 16));
 }

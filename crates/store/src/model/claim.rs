@@ -18,7 +18,7 @@ use crate::model::tx::{Cause, Tx, number};
 use crate::reply::{Blocked, ClaimRefusal, Claimed, Claims};
 
 /// Who takes, once it is known that it may.
-struct Taker<'a> {
+pub(super) struct Taker<'a> {
     worker: Option<WorkerId>,
     plain: Option<&'a str>,
     /// Set for a plain fetch: visibility for jobs that do not say.
@@ -28,20 +28,7 @@ struct Taker<'a> {
 impl Tx<'_> {
     pub(super) fn claim(&mut self, claim: &Claim) -> Result<Claims, ClaimRefusal> {
         let limits = self.tables.limits_in_force();
-        let taker = match &claim.claimant {
-            Claimant::Native { worker, session } => {
-                self.native_claimant(*worker, *session)?;
-                limits.may_claim(claim)?;
-                Taker { worker: Some(*worker), plain: None, visibility: None }
-            }
-            Claimant::Plain { worker, visibility } => {
-                let standing = worker.as_deref().and_then(|name| self.plain_standing(name));
-                if let Some(standing) = standing.filter(|standing| !standing.is_active()) {
-                    return Err(ClaimRefusal::NotActive(standing));
-                }
-                Taker { worker: None, plain: worker.as_deref(), visibility: Some(*visibility) }
-            }
-        };
+        let taker = self.taker(claim, &limits)?;
         let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
         let mut claims = Claims::default();
         let mut waiting: BTreeMap<ClassId, Option<Timestamp>> = BTreeMap::new();
@@ -87,6 +74,28 @@ impl Tx<'_> {
         Ok(claims)
     }
 
+    /// Decides who takes, if it may.
+    pub(super) fn taker<'c>(
+        &self,
+        claim: &'c Claim,
+        limits: &Limits,
+    ) -> Result<Taker<'c>, ClaimRefusal> {
+        Ok(match &claim.claimant {
+            Claimant::Native { worker, session } => {
+                self.native_claimant(*worker, *session)?;
+                limits.may_claim(claim)?;
+                Taker { worker: Some(*worker), plain: None, visibility: None }
+            }
+            Claimant::Plain { worker, visibility } => {
+                let standing = worker.as_deref().and_then(|name| self.plain_standing(name));
+                if let Some(standing) = standing.filter(|standing| !standing.is_active()) {
+                    return Err(ClaimRefusal::NotActive(standing));
+                }
+                Taker { worker: None, plain: worker.as_deref(), visibility: Some(*visibility) }
+            }
+        })
+    }
+
     fn native_claimant(&self, worker: WorkerId, session: u64) -> Result<(), ClaimRefusal> {
         let row = self.tables.workers.get(&worker).ok_or(ClaimRefusal::UnknownWorker)?;
         if row.session != session {
@@ -109,7 +118,7 @@ impl Tx<'_> {
     }
 
     /// Jobs that may be taken, best first; of each queue for itself if queues are named.
-    fn candidates(&self, from: &ClaimFrom, limits: &Limits) -> Vec<Vec<Position>> {
+    pub(super) fn candidates(&self, from: &ClaimFrom, limits: &Limits) -> Vec<Vec<Position>> {
         match from {
             ClaimFrom::Classes(classes) => vec![self.in_order(classes.iter().copied())],
             ClaimFrom::Queues { queues, tenant } => queues
@@ -128,7 +137,7 @@ impl Tx<'_> {
     }
 
     /// Returns the lanes of jobs, and the jobs.
-    fn lanes(&self, limits: &Limits, jobs: &[Position]) -> (Vec<Lane>, Vec<Head>) {
+    pub(super) fn lanes(&self, limits: &Limits, jobs: &[Position]) -> (Vec<Lane>, Vec<Head>) {
         let (mut lanes, mut heads) = (Vec::new(), Vec::new());
         let mut known: HashMap<(ClassId, &Keys), usize> = HashMap::new();
         for (Reverse(priority), turn, seq) in jobs {
@@ -159,7 +168,12 @@ impl Tx<'_> {
         found
     }
 
-    fn take(&mut self, seq: Seq, taker: &Taker<'_>, gates: &[LaneGate]) -> Option<Claimed> {
+    pub(super) fn take(
+        &mut self,
+        seq: Seq,
+        taker: &Taker<'_>,
+        gates: &[LaneGate],
+    ) -> Option<Claimed> {
         let now = self.now();
         let row = self.tables.rows.get(&seq)?;
         let starts = taker.visibility.is_some();

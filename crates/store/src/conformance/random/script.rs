@@ -283,7 +283,14 @@ fn detail() -> impl Strategy<Value = Detail> {
         .prop_map(|(started, error, checkpoint)| Detail { started, error, checkpoint })
 }
 
-fn about_jobs() -> BoxedStrategy<Wish> {
+/// Most are of one class and have a key, so that the class has several lanes.
+fn of_few_classes(spec: Spec) -> Spec {
+    let own = (spec.job > 0).then_some(spec.job % 6);
+    let keys = spec.keys.or(own);
+    Spec { class: u8::from(spec.class > 9), keys, unique: None, ..spec }
+}
+
+fn about_jobs(specs: BoxedStrategy<Spec>) -> BoxedStrategy<Wish> {
     let order = prop_oneof![
         4 => Just(Order::Cancel),
         1 => Just(Order::Activate),
@@ -293,8 +300,8 @@ fn about_jobs() -> BoxedStrategy<Wish> {
     ];
     let stream = prop_oneof![Just(Stream::Stdout), Just(Stream::Stderr), Just(Stream::Worker)];
     prop_oneof![
-        10 => vec(specs(), 1..4).prop_map(Wish::Enqueue),
-        3 => (0..3_u8, 0..8_u8, vec(specs(), 1..3)).prop_map(|(key, request, specs)| {
+        10 => vec(specs.clone(), 1..4).prop_map(Wish::Enqueue),
+        3 => (0..3_u8, 0..8_u8, vec(specs, 1..3)).prop_map(|(key, request, specs)| {
             Wish::EnqueueOnce { key, request, specs }
         }),
         8 => (JOBS, as_who()).prop_map(|(job, as_who)| Wish::Start { job, as_who }),
@@ -403,8 +410,13 @@ fn steps(limits: Limited) -> impl Strategy<Value = Step> {
         Limited::Yes => {
             prop_oneof![22 => about_the_rest(), 1 => about_limits(), 2 => about_bounds()].boxed()
         }
+        Limited::Often => prop_oneof![5 => about_the_rest(), 2 => about_limits()].boxed(),
     };
-    let wish = prop_oneof![5 => about_jobs(), 4 => about_workers(), 3 => rest];
+    let jobs = match limits {
+        Limited::No | Limited::Yes => about_jobs(specs().boxed()),
+        Limited::Often => about_jobs(specs().prop_map(of_few_classes).boxed()),
+    };
+    let wish = prop_oneof![5 => jobs, 4 => about_workers(), 3 => rest];
     (wait, vec(wish, 1..5), any::<u8>(), filters()).prop_map(|(wait, mut wishes, n, query)| {
         // A store may refuse the id of a job that the same batch forgets.
         wishes.sort_by_key(|wish| matches!(wish, Wish::Prune { .. }));
@@ -417,6 +429,8 @@ fn steps(limits: Limited) -> impl Strategy<Value = Step> {
 pub(super) enum Limited {
     No,
     Yes,
+    /// Most do, and their jobs are of few classes: claims have to look for open lanes.
+    Often,
 }
 
 pub(super) fn scripts(limits: Limited) -> impl Strategy<Value = Script> {

@@ -49,6 +49,12 @@ const COUNTED_MAX: u32 = 2_000;
 /// by time looks this much further.
 pub const OUT_OF_ORDER: Span = Span::from_secs(30);
 
+/// Numbers that are looked at at once for the next job of the times that are asked for.
+pub const SKIP: i64 = 20_000;
+/// How often a page does so in vain. An import or a clock that jumped may have left any number of
+/// jobs of other times in between.
+pub const SKIPS_MAX: u32 = 10;
+
 /// A table to walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -99,17 +105,55 @@ pub struct Plan {
     pub is_exact: bool,
 }
 
+/// What a plan needs of the live counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tallied {
+    /// Those of all classes together.
+    pub all: Counts,
+    /// Those of each class that has what is asked for, if a queue, type or tenant is; else the
+    /// claimable jobs of each class that has some, if they are asked for.
+    pub classes: Vec<ClassCounts>,
+}
+
+impl Tallied {
+    /// Picks them from those of all classes.
+    #[must_use]
+    pub fn of(query: &JobQuery, tally: Vec<ClassCounts>) -> Self {
+        let mut all = Counts::default();
+        tally.iter().for_each(|class| all.add(&class.counts));
+        let classes = tally.into_iter().filter(|class| {
+            if is_narrow(query) {
+                matches(query, &class.key)
+            } else {
+                names_claimable(query) && class.counts.state(State::Available) > 0
+            }
+        });
+        Self { all, classes: classes.collect() }
+    }
+}
+
+/// Whether a queue, type or tenant is asked for.
+#[must_use]
+pub const fn is_narrow(query: &JobQuery) -> bool {
+    query.queue.is_some() || query.job_type.is_some() || query.tenant.is_some()
+}
+
+/// Whether claimable jobs are asked for by name.
+#[must_use]
+pub fn names_claimable(query: &JobQuery) -> bool {
+    query.states.contains(&State::Available)
+}
+
 impl Plan {
     /// Plans a list. There are `ids` jobs in the range of ids that is asked for, if one is; more
     /// than [`IDS_MAX`] need not be counted.
     #[must_use]
-    pub fn of(query: &JobQuery, tally: &[ClassCounts], ids: u64) -> Self {
-        let narrow = query.queue.is_some() || query.job_type.is_some() || query.tenant.is_some();
-        let matching: Vec<&ClassCounts> =
-            tally.iter().filter(|class| matches(query, &class.key)).collect();
-        let (mut all, mut ours) = (Counts::default(), Counts::default());
-        tally.iter().for_each(|class| all.add(&class.counts));
-        matching.iter().for_each(|class| ours.add(&class.counts));
+    pub fn of(query: &JobQuery, tallied: &Tallied, ids: u64) -> Self {
+        let (narrow, all) = (is_narrow(query), &tallied.all);
+        let mut ours = if narrow { Counts::default() } else { *all };
+        if narrow {
+            tallied.classes.iter().for_each(|class| ours.add(&class.counts));
+        }
         let mut at_most = most(query, &ours);
         if query.ids.is_some() && ids <= IDS_MAX {
             at_most = at_most.min(ids);
@@ -120,8 +164,8 @@ impl Plan {
             && query.created_from.is_none()
             && query.created_before.is_none()
             && (query.abandoned.is_none() || query.started.is_none());
-        let classes = narrow.then(|| families(&matching));
-        let ready = matching.iter().filter(|class| class.counts.state(State::Available) > 0);
+        let classes = narrow.then(|| families(&tallied.classes));
+        let ready = tallied.classes.iter().filter(|class| class.counts.state(State::Available) > 0);
         let way = if at_most == 0 {
             Way::Nothing
         } else if query.ids.is_some() && ids <= IDS_MAX {
@@ -145,7 +189,7 @@ impl Plan {
                     && query.started.is_none();
                 Way::Sources(vec![(Source::Jobs, all_match)])
             } else {
-                Way::Sources(sources(query, &all))
+                Way::Sources(sources(query, all))
             }
         };
         Self { way, classes, ready: ready.map(|class| class.id).collect(), at_most, is_exact }
@@ -173,7 +217,7 @@ fn matches(query: &JobQuery, key: &ClassKey) -> bool {
 }
 
 /// The classes that have jobs, each with its isolated twin.
-fn families(matching: &[&ClassCounts]) -> Vec<ClassId> {
+fn families(matching: &[ClassCounts]) -> Vec<ClassId> {
     fn family(key: &ClassKey) -> (&str, &str, &Route, Option<&str>, bool, &Placement) {
         let (route, placement) = (&key.route, &key.placement);
         (&key.queue, &key.job_type, route, key.tenant.as_deref(), key.keyed, placement)
@@ -304,13 +348,14 @@ mod tests {
             placement: Default::default(),
         };
         let counts = Counts::of([1_000_000; COLUMNS.len()]);
-        let tally = [ClassCounts { id: ClassId(1), key, counts }];
+        let tally = vec![ClassCounts { id: ClassId(1), key, counts }];
         let query = |created_from| JobQuery {
             created_from,
             ..JobQuery::all(Page { limit: 50, cursor: None })
         };
         for (since, at_once) in [(None, true), (Some(Timestamp(1)), false)] {
-            let plan = Plan::of(&query(since), &tally, 0);
+            let query = query(since);
+            let plan = Plan::of(&query, &Tallied::of(&query, tally.clone()), 0);
             assert_eq!(plan.way, Way::Sources(vec![(Source::Jobs, at_once)]));
         }
     }

@@ -15,7 +15,8 @@ use crate::read::Reader;
 use crate::row::{self, STORED, get, stored_columns};
 
 /// A job wherever its moving part is, its holder or latest attempt, its latest error and
-/// its dead letter: one statement, so one moment.
+/// its dead letter: one statement, so one moment. Claimable jobs are looked for one by one, and
+/// only where the job is nowhere else: joined as a whole, all of them would be read.
 macro_rules! select_record {
     ($where:literal) => {
         concat!(
@@ -44,9 +45,11 @@ macro_rules! select_record {
                  select r.*, c.isolated from class c
                  join ready r on r.class = c.id and r.seq = j.seq
                      and r.rank = any(array[-2 * j.priority::bigint, -2 * j.priority::bigint - 1])
-                 where c.queue = k.queue and c.job_type = k.job_type and c.route = k.route
+                 where f.seq is null and a.seq is null and w.seq is null
+                     and c.queue = k.queue and c.job_type = k.job_type and c.route = k.route
                      and c.tenant = k.tenant and c.keyed = k.keyed
-             ) r on f.seq is null and a.seq is null and w.seq is null
+                 offset 0
+             ) r on true
              left join lateral (
                  select t.* from attempt_row t where t.seq = j.seq order by t.epoch desc limit 1
              ) t on a.seq is null

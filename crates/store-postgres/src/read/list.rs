@@ -5,15 +5,17 @@ use outlast_core::job::DeadLetterReason;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::command::ClassId;
-use outlast_store::list::{self, Dialect, Look, Values};
+use outlast_store::list::{self, Dialect, Look, Tallied, Values};
 use outlast_store::query::{DeadLetterPage, JobPage, JobQuery, Page};
-use outlast_store::tally::ClassCounts;
 use tokio_postgres::types::ToSql;
 
 use crate::read::Reader;
 use crate::read::job::by_seqs;
 use crate::read::queue;
 use crate::row::{self, get};
+
+/// Jobs in a block.
+const BLOCK: i64 = 1 << list::BLOCK_BITS;
 
 type Param<'a> = &'a (dyn ToSql + Sync);
 
@@ -35,6 +37,15 @@ impl Look for Reader {
         },
         failed: "finished f",
         failed_alone: "finished",
+        in_blocks: Some(|one| {
+            format!(
+                "select s.seq
+                 from (select greatest(u.low, $3) as low, least(u.low + {BLOCK}, $4) as high
+                     from unnest($10::bigint[]) u(low)) b
+                 cross join lateral ({one}) s
+                 order by s.seq desc limit $5::bigint"
+            )
+        }),
         // A value that is named nowhere has no sort.
         names_all: "($1::bigint[] is null or true) and ($2::uuid is null or true)
             and ($6::uuid is null or true) and ($7::uuid is null or true)
@@ -42,8 +53,9 @@ impl Look for Reader {
             and ($10::bigint[] is null or true)",
     };
 
-    async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError> {
-        queue::tally(self).await
+    async fn tallied(&self, query: &JobQuery) -> Result<Tallied, StoreError> {
+        let (all, classes) = tokio::try_join!(queue::sums(self), queue::tally_for(self, query))?;
+        Ok(Tallied { all, classes })
     }
 
     async fn count_ids(&self, (from, to): (JobId, JobId), most: u64) -> Result<u64, StoreError> {

@@ -6,9 +6,10 @@ use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_core::time::Timestamp;
 use outlast_store::command::ClassId;
+use outlast_store::list::{is_narrow, names_claimable};
 use outlast_store::query::{
-    AheadQuery, Claimable, ClassBacklog, OldestClaimable, QueuePause, QueueStats, looked_at,
-    queues_of,
+    AheadQuery, Claimable, ClassBacklog, JobQuery, OldestClaimable, QueuePause, QueueStats,
+    looked_at, queues_of,
 };
 use outlast_store::queue::QueueRecord;
 use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
@@ -48,23 +49,28 @@ pub(crate) async fn claimable(reader: &Reader, max: u32) -> Result<Vec<Claimable
     Ok(classes)
 }
 
-/// The rows of all servers, which are put together here: sums and groups would take longer than
-/// all else about a list.
-const TALLY: &str = "
-    select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, c.keyed, t.scheduled,
-        t.available, t.pending, t.active, t.completed, t.retryable, t.cancelled, t.discarded, t.started,
-        t.exhausted, t.abandoned
-    from class c left join tally t on t.class = c.id order by c.id";
+/// The rows of all servers, which are put together here: groups would take longer than all else.
+macro_rules! tally {
+    ($where:literal) => {
+        concat!(
+            "select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, c.keyed,
+                t.scheduled, t.available, t.pending, t.active, t.completed, t.retryable,
+                t.cancelled, t.discarded, t.started, t.exhausted, t.abandoned
+             from class c left join tally t on t.class = c.id ",
+            $where,
+            " order by c.id"
+        )
+    };
+}
 
 pub(crate) async fn tally(reader: &Reader) -> Result<Vec<ClassCounts>, StoreError> {
-    let rows = reader.all(TALLY, &[]).await?;
+    classes_of(&reader.all(tally!(""), &[]).await?)
+}
+
+fn classes_of(rows: &[Row]) -> Result<Vec<ClassCounts>, StoreError> {
     let mut classes: Vec<ClassCounts> = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let mut values = [0; COLUMNS.len()];
-        for (at, value) in (7..).zip(&mut values) {
-            *value = get::<Option<i64>>(row, at)?.unwrap_or(0);
-        }
-        let counts = Counts::of(values);
+    for row in rows {
+        let counts = counts_of(row, 7)?;
         match classes.last_mut() {
             Some(last) if last.id.0 == get::<i64>(row, 0)? => last.counts.add(&counts),
             _ => {
@@ -74,6 +80,52 @@ pub(crate) async fn tally(reader: &Reader) -> Result<Vec<ClassCounts>, StoreErro
         }
     }
     Ok(classes)
+}
+
+fn counts_of(row: &Row, first: usize) -> Result<Counts, StoreError> {
+    let mut values = [0; COLUMNS.len()];
+    for (at, value) in (first..).zip(&mut values) {
+        *value = get::<Option<i64>>(row, at)?.unwrap_or(0);
+    }
+    Ok(Counts::of(values))
+}
+
+/// All counts together.
+pub(crate) async fn sums(reader: &Reader) -> Result<Counts, StoreError> {
+    let sql = "select sum(scheduled)::bigint, sum(available)::bigint, sum(pending)::bigint,
+            sum(active)::bigint, sum(completed)::bigint, sum(retryable)::bigint,
+            sum(cancelled)::bigint, sum(discarded)::bigint, sum(started)::bigint,
+            sum(exhausted)::bigint, sum(abandoned)::bigint
+        from tally";
+    let sums = reader.one(sql, &[]).await?;
+    sums.map_or_else(|| Ok(Counts::default()), |row| counts_of(&row, 0))
+}
+
+/// The counts of those classes that the plan of a list needs ([`Tallied::classes`]).
+///
+/// [`Tallied::classes`]: outlast_store::list::Tallied
+pub(crate) async fn tally_for(
+    reader: &Reader,
+    query: &JobQuery,
+) -> Result<Vec<ClassCounts>, StoreError> {
+    if is_narrow(query) {
+        let of = tally!(
+            "where ($1::text is null or c.queue = $1) and ($2::text is null or c.job_type = $2)
+                and ($3::text is null or c.tenant = $3 and c.tenant <> '')"
+        );
+        // PostgreSQL takes no such text, and no class has one.
+        let words = [&query.queue, &query.job_type, &query.tenant];
+        if words.into_iter().flatten().any(|word| word.contains('\0')) {
+            return Ok(Vec::new());
+        }
+        classes_of(&reader.all(of, &[&query.queue, &query.job_type, &query.tenant]).await?)
+    } else if names_claimable(query) {
+        let mut classes = classes_of(&reader.all(tally!("where t.available <> 0"), &[]).await?)?;
+        classes.retain(|class| class.counts.state(State::Available) > 0);
+        Ok(classes)
+    } else {
+        Ok(Vec::new())
+    }
 }
 
 pub(crate) async fn pauses(reader: &Reader) -> Result<Vec<QueuePause>, StoreError> {

@@ -88,22 +88,29 @@ pub(crate) async fn named(
 }
 
 /// Those that have a lease, those that hold something, and the last that went: each found by
-/// an index of its own, which those that went long ago are not in.
+/// an index of its own, which those that went long ago are not in. Of these, only those few are
+/// looked up by their ids that have no lease.
 macro_rules! live {
     () => {
         "from (
-             select id from worker where liveness < 2
-             union
-             (select id from worker where liveness >= 2 order by updated_ms desc, id desc limit $1)
-             union
-             (with recursive holders(worker) as (
-                 (select worker from active where worker is not null order by worker limit 1)
-                 union all
-                 select (select a.worker from active a where a.worker > h.worker
-                         order by a.worker limit 1)
-                 from holders h where h.worker is not null)
-             select worker from holders where worker is not null)) k
-         join worker w on w.id = k.id"
+             select l.* from worker l where l.liveness < 2
+             union all
+             select g.*
+             from (
+                 (select id from worker where liveness >= 2
+                  order by updated_ms desc, id desc limit $1)
+                 union
+                 (with recursive holders(worker) as (
+                     (select worker from active where worker is not null order by worker limit 1)
+                     union all
+                     select (select a.worker from active a where a.worker > h.worker
+                             order by a.worker limit 1)
+                     from holders h where h.worker is not null)
+                 select h.worker from holders h
+                 where not exists (
+                     select 1 from worker l where l.id = h.worker and l.liveness < 2))) k
+             cross join lateral (
+                 select x.* from worker x where x.id = k.id and x.liveness >= 2 offset 0) g) w"
     };
 }
 
@@ -113,7 +120,8 @@ const LIVE: &str = concat!(columns!(), live!(), " order by w.created_ms desc, w.
 const FLEET: &str = concat!(
     "select w.id, w.phase, w.liveness, w.renewal_seq, w.lease_ms, w.last_heartbeat_ms,
             w.updated_ms,
-            w.liveness = 2 and exists (select 1 from active a where a.worker = w.id) ",
+            w.liveness = 2 and coalesce(
+                (select true from active a where a.worker = w.id limit 1), false) ",
     live!()
 );
 

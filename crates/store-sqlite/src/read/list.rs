@@ -4,9 +4,8 @@ use outlast_core::id::JobId;
 use outlast_core::job::DeadLetterReason;
 use outlast_store::StoreError;
 use outlast_store::command::ClassId;
-use outlast_store::list::{self, Dialect, Look, Values};
+use outlast_store::list::{self, Dialect, Look, Tallied, Values};
 use outlast_store::query::{DeadLetterPage, JobPage, JobQuery, Page};
-use outlast_store::tally::ClassCounts;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, params_from_iter};
 
@@ -29,11 +28,12 @@ impl Look for Lists<'_> {
         with_job: |name| format!("cross join job_row j on j.seq = {name}.seq"),
         failed: "finished f indexed by finished_failed",
         failed_alone: "finished indexed by finished_failed",
+        in_blocks: None,
         names_all: "(?10 is null or true)",
     };
 
-    async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError> {
-        queue::tally(self.0)
+    async fn tallied(&self, query: &JobQuery) -> Result<Tallied, StoreError> {
+        Ok(Tallied::of(query, queue::tally(self.0)?))
     }
 
     async fn count_ids(&self, (from, to): (JobId, JobId), most: u64) -> Result<u64, StoreError> {

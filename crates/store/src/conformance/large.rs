@@ -58,6 +58,7 @@ impl Read {
             Self::Other("live workers") => {
                 format!("{} workers", store.live_workers().await?.len())
             }
+            Self::Other("fleet") => format!("{} workers", store.fleet().await?.len()),
             Self::Other("held by a worker") => {
                 format!("{} attempts", store.in_flight_of(worker).await?.len())
             }
@@ -94,10 +95,8 @@ impl Read {
     }
 }
 
-/// A list by time is full or at its end after at most so many pages. The jobs of the store follow
-/// one another by the millisecond: some pages go by before its order tells anything.
-const PAGES_MAX: u32 = 5;
-
+/// The first page of a list by time is full or the last, though the jobs of the store follow one
+/// another by the millisecond, and their order only tells something half a minute further.
 async fn of_time<S: Store>(
     store: &S,
     name: &str,
@@ -109,18 +108,14 @@ async fn of_time<S: Store>(
     let newest = newest.jobs.first().map_or(0, |job| job.job.created.0);
     let at = |part: i64| Timestamp(newest - count / 1_000 * part);
     let (created_from, created_before) = (from.map(at), before.map(at));
-    let mut query = JobQuery { created_from, created_before, ..query.clone() };
+    let query = JobQuery { created_from, created_before, ..query.clone() };
     let wanted = usize::try_from(query.page.limit).unwrap_or(usize::MAX);
-    let mut found = 0;
-    for _ in 0..PAGES_MAX {
-        let page = store.jobs(query.clone()).await?;
-        found += page.jobs.len();
-        query.page.cursor = page.next;
-        if query.page.cursor.is_none() || found >= wanted {
-            return Ok(format!("{found}"));
-        }
+    let page = store.jobs(query).await?;
+    let found = page.jobs.len();
+    if page.next.is_some() && found < wanted {
+        return Err(StoreError::Corrupt(format!("page of list `{name}` has only {found} jobs")));
     }
-    Err(StoreError::Corrupt(format!("list `{name}` has no end after {PAGES_MAX} pages")))
+    Ok(format!("{found}"))
 }
 
 /// Of one that waits for long, and one that ended long ago: what was logged since is not read for
@@ -199,6 +194,7 @@ pub fn reads() -> Vec<Read> {
         "backlog",
         "pauses",
         "live workers",
+        "fleet",
         "page of workers",
         "worker by name",
         "events of a job",

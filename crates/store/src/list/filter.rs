@@ -32,6 +32,10 @@ pub struct Dialect {
     pub failed: &'static str,
     /// The same without a name.
     pub failed_alone: &'static str,
+    /// Makes of a statement that looks for jobs from `b.low` to below `b.high` one that looks in
+    /// each block that begins with one of the numbers in `among`; without it, the statement is
+    /// run for each. A block gives no more rows than are wanted in all.
+    pub in_blocks: Option<fn(&str) -> String>,
     /// A condition that is true and names every value.
     pub names_all: &'static str,
 }
@@ -104,12 +108,7 @@ impl Filter {
         if query.ids.is_some() {
             all.add(format!("j.id between {} and {}", dialect.ids.0, dialect.ids.1));
         }
-        if query.created_from.is_some() {
-            all.add(format!("j.created >= {}", dialect.created.0));
-        }
-        if query.created_before.is_some() {
-            all.add(format!("j.created < {}", dialect.created.1));
-        }
+        all.wheres.extend(Self::of_times(query, dialect).wheres);
         if query.worker.is_some() {
             all.add(format!(
                 "case when exists (select 1 from active a where a.seq = j.seq)
@@ -123,6 +122,18 @@ impl Filter {
         all.flag(query.timed_out, TIMED_OUT);
         all.flag(query.started, STARTED);
         all
+    }
+
+    /// Only when they were made.
+    pub(super) fn of_times(query: &JobQuery, dialect: Dialect) -> Self {
+        let mut times = Self { dialect, wheres: Vec::new() };
+        if query.created_from.is_some() {
+            times.add(format!("j.created >= {}", dialect.created.0));
+        }
+        if query.created_before.is_some() {
+            times.add(format!("j.created < {}", dialect.created.1));
+        }
+        times
     }
 
     fn add(&mut self, condition: String) {
@@ -179,11 +190,27 @@ impl Filter {
         }
     }
 
+    /// Whether a condition is about the job itself, and not only about the row that is walked.
+    fn names_job(&self) -> bool {
+        self.wheres.iter().any(|condition| condition.contains("j."))
+    }
+
     /// Returns the statement that finds the numbers of matching jobs of a range, highest first.
     pub(super) fn select(&self, from: &str) -> String {
+        let (low, high, _) = self.dialect.range;
+        self.between(from, (low, high))
+    }
+
+    /// Returns the statement that does so in each of some blocks, if a store has one.
+    pub(super) fn select_in_blocks(&self) -> Option<String> {
+        let in_blocks = self.dialect.in_blocks?;
+        Some(in_blocks(&self.between("job_row j", ("b.low", "b.high"))))
+    }
+
+    fn between(&self, from: &str, (low, high): (&str, &str)) -> String {
         // The walked table's own number: it is read in this order, backwards.
         let seq = from.split_whitespace().nth(1).unwrap_or("j");
-        let (low, high, limit) = self.dialect.range;
+        let limit = self.dialect.range.2;
         let all = self.dialect.names_all;
         let wheres = self.wheres.iter().map(|condition| format!("{condition} and "));
         let wheres: String = wheres.collect();
@@ -193,6 +220,29 @@ impl Filter {
             "select {distinct} {seq}.seq from {from} where {wheres}{seq}.seq >= {low} and {seq}.seq < {high}
                  and {all} order by {seq}.seq desc limit {limit}"
         )
+    }
+
+    /// A table to walk: with the job if a condition is about it, and by itself.
+    pub(super) fn tables(&self, source: Source) -> (String, String) {
+        let dialect = &self.dialect;
+        let joined = |table: &str, name: &str| {
+            let job = if self.names_job() { (dialect.with_job)(name) } else { String::new() };
+            format!("{table} {job}")
+        };
+        let both = |table: &str, name: &str| {
+            (joined(&format!("{table} {name}"), name), format!("{table} where true"))
+        };
+        match source {
+            Source::Ready | Source::Waiting => both("waiting", "w"),
+            Source::Active | Source::Held => both("active", "x"),
+            Source::Ended => both("finished", "f"),
+            Source::Failed => (
+                joined(dialect.failed, "f"),
+                format!("{} where state <> 'completed'", dialect.failed_alone),
+            ),
+            Source::Attempts => both(ATTEMPTS, "t"),
+            Source::Jobs | Source::Ids => ("job_row j".into(), "job_row where true".into()),
+        }
     }
 }
 
@@ -216,25 +266,6 @@ pub(super) fn first_made_at(dialect: &Dialect) -> String {
          select b.low from b
          where b.low >= b.high and b.low >= {low} and b.low < {high} and {all} limit {limit}"
     )
-}
-
-/// A table to walk: joined with the job, and by itself.
-pub(super) fn tables(source: Source, dialect: &Dialect) -> (String, String) {
-    let joined = |table: &str, name: &str| {
-        let joined = format!("{table} {name} {}", (dialect.with_job)(name));
-        (joined, format!("{table} where true"))
-    };
-    match source {
-        Source::Ready | Source::Waiting => joined("waiting", "w"),
-        Source::Active | Source::Held => joined("active", "x"),
-        Source::Ended => joined("finished", "f"),
-        Source::Failed => (
-            format!("{} {}", dialect.failed, (dialect.with_job)("f")),
-            format!("{} where state <> 'completed'", dialect.failed_alone),
-        ),
-        Source::Attempts => joined(ATTEMPTS, "t"),
-        Source::Jobs | Source::Ids => ("job_row j".into(), "job_row where true".into()),
-    }
 }
 
 fn names(states: &[State], among: &[State]) -> String {

@@ -8,16 +8,15 @@ use outlast_core::id::JobId;
 use outlast_core::job::DeadLetterReason;
 use outlast_core::time::Timestamp;
 
-use super::filter::{Dialect, Filter, Values, first_made_at, tables};
+use super::filter::{Dialect, Filter, Values, first_made_at};
 use super::{
-    BLOCK_BITS, BLOCK_STEPS, CLASSES_MAX, Found, IDS_MAX, OUT_OF_ORDER, Plan, STEPS, Source, Total,
-    Way, counted, page,
+    BLOCK_BITS, BLOCK_STEPS, CLASSES_MAX, Found, IDS_MAX, OUT_OF_ORDER, Plan, SKIP, SKIPS_MAX,
+    STEPS, Source, Tallied, Total, Way, counted, page,
 };
 use crate::command::ClassId;
 use crate::error::StoreError;
 use crate::query::{DeadLetter, DeadLetterPage, JobQuery, Page};
 use crate::record::JobRecord;
-use crate::tally::ClassCounts;
 
 /// What a walk asks of a store.
 #[expect(async_fn_in_trait, reason = "each store awaits its own")]
@@ -25,8 +24,8 @@ pub trait Look {
     /// How the store's statements name their values.
     const DIALECT: Dialect;
 
-    /// Returns every class with its live counts.
-    async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError>;
+    /// Returns the live counts that a plan needs.
+    async fn tallied(&self, query: &JobQuery) -> Result<Tallied, StoreError>;
 
     /// Counts the jobs of a range of ids, `most` at most.
     async fn count_ids(&self, range: (JobId, JobId), most: u64) -> Result<u64, StoreError>;
@@ -76,7 +75,7 @@ pub async fn find<L: Look>(store: &L, query: &JobQuery) -> Result<Numbers, Store
         Some(range) => store.count_ids(range, IDS_MAX + 1).await?,
         None => 0,
     };
-    let plan = Plan::of(query, &store.tally().await?, ids);
+    let plan = Plan::of(query, &store.tallied(query).await?, ids);
     let (first, end) = match plan.way {
         Way::Nothing => (i64::MIN, i64::MAX),
         Way::Blocks | Way::Sources(_) => times(store, query).await?,
@@ -90,6 +89,9 @@ pub async fn find<L: Look>(store: &L, query: &JobQuery) -> Result<Numbers, Store
     let (seqs, next) = page(found, query.page.limit);
     let total = match plan.total() {
         Total::Known(total) => Some(total),
+        Total::ToCount(_) if query.page.cursor.is_none() && next.is_none() => {
+            u64::try_from(seqs.len()).ok()
+        }
         Total::ToCount(most) => counted(walk(i64::MAX, most).find().await?),
         Total::Unknown => None,
     };
@@ -99,19 +101,23 @@ pub async fn find<L: Look>(store: &L, query: &JobQuery) -> Result<Numbers, Store
 /// Returns the first number, and the number after the last, of the jobs that may have been made
 /// at the times that are asked for.
 async fn times<L: Look>(store: &L, query: &JobQuery) -> Result<(i64, i64), StoreError> {
-    let mut range = (i64::MIN, i64::MAX);
-    if let Some(from) = query.created_from {
-        let from = Timestamp(from.0.saturating_sub_unsigned(OUT_OF_ORDER.0));
-        range.0 = first_at(store, from).await?.unwrap_or(range.0);
+    let all = (i64::MIN, i64::MAX);
+    if query.created_from.is_none() && query.created_before.is_none() {
+        return Ok(all);
     }
-    if let Some(before) = query.created_before {
-        range.1 = first_at(store, before.after(OUT_OF_ORDER)).await?.unwrap_or(range.1);
-    }
-    Ok(range)
+    let (first, last) = (Timestamp(i64::MIN), Timestamp(i64::MAX));
+    let earlier = |from: Timestamp| Timestamp(from.0.saturating_sub_unsigned(OUT_OF_ORDER.0));
+    let from = query.created_from.map_or(first, earlier);
+    let before = query.created_before.map_or(last, |before| before.after(OUT_OF_ORDER));
+    // One that is stored from now on is not on the list.
+    Ok((
+        first_at(store, from).await?.unwrap_or(all.0),
+        first_at(store, before).await?.unwrap_or(all.1),
+    ))
 }
 
-/// Returns the number of the first job that was made at a time or later; `None` if there are no
-/// jobs.
+/// Returns the number of the first job that was made at a time or later, or the one after the
+/// last job; `None` if there are no jobs.
 async fn first_at<L: Look>(store: &L, at: Timestamp) -> Result<Option<i64>, StoreError> {
     let range = (i64::MIN, i64::MAX);
     let values = Values { created_from: Some(at), range, limit: 1, ..Values::default() };
@@ -215,35 +221,77 @@ impl<L: Look> Walk<'_, L> {
         self.store.numbers(&filter.select(from), &values).await
     }
 
+    /// Returns the number after the newest job below `high` that was made at the times that are
+    /// asked for; the first number if there is none. Jobs of other times are passed over much
+    /// faster so than one by one with all that is asked of them; no more of them than the page has
+    /// `looks` left for.
+    async fn skip(&self, mut high: i64, looks: &mut u32) -> Result<i64, StoreError> {
+        let times = Filter::of_times(self.query, L::DIALECT);
+        while !times.is_empty() && *looks > 0 && high > self.first {
+            let low = high.saturating_sub(SKIP).max(self.first);
+            let newest = self.between(&times, "job_row j", (low, high), (1, Vec::new())).await?;
+            if let Some(newest) = newest.first() {
+                return Ok(newest + 1);
+            }
+            (high, *looks) = (low, *looks - 1);
+        }
+        Ok(high)
+    }
+
     /// Walks the blocks in which the classes have jobs.
     async fn in_blocks(&self, filter: &Filter) -> Result<Found, StoreError> {
         let classes = self.plan.classes.as_deref().unwrap_or_default();
         let mut found = Found::default();
-        let mut high = self.before;
+        let (mut high, mut looks) = (self.before, SKIPS_MAX);
         // Looking for blocks of thousands of classes takes longer than looking into them.
         let all = [BLOCK_STEPS.iter().sum()];
         let steps = if classes.len() > CLASSES_MAX { &all[..] } else { &BLOCK_STEPS[..] };
         for step in steps {
+            high = self.skip(high, &mut looks).await?;
             let top = high.saturating_sub(1) >> BLOCK_BITS;
-            let blocks = self.store.blocks(classes, top, *step).await?;
-            for block in &blocks {
-                if high <= self.first || (block + 1) << BLOCK_BITS <= self.first {
-                    return Ok(Found { down_to: None, ..found });
-                }
-                let low = block << BLOCK_BITS;
-                let end = (low + (1 << BLOCK_BITS)).min(self.before);
-                let wanted = (self.limit - found.seqs.len(), Vec::new());
-                found.seqs.extend(self.between(filter, "job_row j", (low, end), wanted).await?);
-                high = low;
-                if found.seqs.len() >= self.limit {
-                    return Ok(Found { down_to: Some(low), ..found });
-                }
+            let mut blocks = self.store.blocks(classes, top, *step).await?;
+            let count = blocks.len();
+            blocks.retain(|block| (block + 1) << BLOCK_BITS > self.first);
+            found.seqs.extend(self.of_blocks(filter, &blocks, high, found.seqs.len()).await?);
+            if found.seqs.len() >= self.limit {
+                return Ok(Found { down_to: found.seqs.last().copied(), ..found });
             }
-            if blocks.len() < usize::try_from(*step).unwrap_or(usize::MAX) {
-                return Ok(Found { down_to: None, ..found });
+            let is_last = count < usize::try_from(*step).unwrap_or(usize::MAX);
+            match blocks.last() {
+                Some(lowest) if !is_last && blocks.len() == count => high = lowest << BLOCK_BITS,
+                _ => return Ok(Found { down_to: None, ..found }),
             }
         }
         Ok(Found { down_to: Some(high), ..found })
+    }
+
+    /// Looks for what is left of a page, of which so many were found, in blocks below `high`.
+    async fn of_blocks(
+        &self,
+        filter: &Filter,
+        blocks: &[i64],
+        high: i64,
+        found: usize,
+    ) -> Result<Vec<i64>, StoreError> {
+        let wanted = self.limit.saturating_sub(found);
+        if let Some(sql) = filter.select_in_blocks() {
+            let values = Values::of(self.query, self.plan.classes.as_deref());
+            let among = blocks.iter().map(|block| block << BLOCK_BITS).collect();
+            let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
+            let values = Values { among, range: (self.first, high), limit, ..values };
+            return self.store.numbers(&sql, &values).await;
+        }
+        let mut seqs = Vec::new();
+        for block in blocks {
+            let low = block << BLOCK_BITS;
+            let range = (low.max(self.first), (low + (1 << BLOCK_BITS)).min(high));
+            let wanted = (wanted - seqs.len(), Vec::new());
+            seqs.extend(self.between(filter, "job_row j", range, wanted).await?);
+            if seqs.len() >= self.limit.saturating_sub(found) {
+                break;
+            }
+        }
+        Ok(seqs)
     }
 
     /// Walks a table, more rows at each step.
@@ -254,11 +302,14 @@ impl<L: Look> Walk<'_, L> {
         filter: &Filter,
     ) -> Result<Found, StoreError> {
         let filter = filter.clone().of_source(source, &self.query.states);
-        let (from, table) = tables(source, &L::DIALECT);
+        let (from, table) = filter.tables(source);
         let mut found = Found::default();
-        let mut high = self.before;
+        let (mut high, mut looks) = (self.before, SKIPS_MAX);
         let steps = if at_once { &[u32::MAX][..] } else { &STEPS[..] };
         for step in steps {
+            if !at_once {
+                high = self.skip(high, &mut looks).await?;
+            }
             let low = if at_once { None } else { self.store.lower(&table, high, *step).await? };
             let low = low.filter(|low| *low > self.first);
             let wanted = (self.limit - found.seqs.len(), Vec::new());

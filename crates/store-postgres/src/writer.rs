@@ -89,6 +89,7 @@ use depth::{Bounds, KnownBounds};
 use limit::LimitCache;
 use prefetch::Take;
 pub(crate) use time::Time;
+use workers::PlainOnes;
 use write_set::WriteSet;
 
 /// How often a batch that collides with other transactions is tried.
@@ -536,6 +537,8 @@ struct Seen {
     in_flight: HashMap<WorkerId, (u32, u32)>,
     /// Attempts of workers that are about to be taken from them.
     attempts: HashMap<WorkerId, Vec<Loaded>>,
+    /// Those that they claimed as plain workers.
+    plain: PlainOnes,
     /// Attempts to be remembered once the batch has taken effect.
     fresh: Vec<Loaded>,
     /// The jobs that have the unique keys which the next enqueues are about.

@@ -31,6 +31,7 @@ use crate::failure::{Conflict, Failure};
 use crate::row::{self, int, text};
 use crate::writer::Tx;
 use crate::writer::leadership::{FOUND, FOUND_AND_LOCKED};
+use crate::writer::workers::PlainOnes;
 use crate::writer::write_set::CheckpointRow;
 
 impl Backend for Tx<'_> {
@@ -202,6 +203,7 @@ impl Backend for Tx<'_> {
 
     fn forget_prefetched(&mut self) {
         self.seen.attempts.clear();
+        self.seen.plain = PlainOnes::default();
     }
 
     async fn attempts_of(&mut self, worker: WorkerId) -> Result<Vec<Loaded>, Failure> {

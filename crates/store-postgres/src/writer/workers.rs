@@ -1,6 +1,6 @@
 //! The rows of workers. Those of every worker that a batch names are locked when the batch begins.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use outlast_core::id::WorkerId;
@@ -47,6 +47,17 @@ const IN_FLIGHT_OF_WORKERS: &str =
     select_active!("where a.worker = any($1::uuid[]) order by a.worker, a.seq for update of a");
 const IN_FLIGHT_OF_PLAIN: &str =
     select_active!("where a.plain = $1 order by a.seq + 0 for update of a");
+const IN_FLIGHT_OF_ALL_PLAIN: &str =
+    select_active!("where a.plain = any($1::text[]) order by a.seq + 0 for update of a");
+/// Plain workers, each with the others of its id that hold a lease.
+const PLAIN_IDS: &str = "select w.id, w.plain_id, o.living
+     from unnest($1::uuid[]) k(id)
+     cross join lateral (
+         select w.id, w.plain_id from worker w
+         where w.id = k.id and w.plain_id is not null offset 0) w
+     cross join lateral (
+         select array(select o.id from worker o where o.plain_id = w.plain_id
+             and o.liveness in ($2, $3) and o.id <> w.id) as living) o";
 /// The worker's own row is written earlier in the batch, and stands as it will.
 const SILENT_PLAIN_ID: &str =
     "select w.plain_id from worker w where w.id = $1 and w.plain_id is not null
@@ -65,6 +76,15 @@ static UPSERT: LazyLock<String> = LazyLock::new(|| {
         replaced_columns()
     )
 });
+
+/// What was prefetched of plain workers that are about to be given up.
+#[derive(Debug, Default)]
+pub(super) struct PlainOnes {
+    /// Each with its id, and the others of that id that held a lease.
+    ids: HashMap<WorkerId, (String, Vec<WorkerId>)>,
+    /// Attempts of ids of which no other worker will hold a lease.
+    attempts: HashMap<String, Vec<Loaded>>,
+}
 
 impl Tx<'_> {
     pub(super) fn known_worker(&self, worker: WorkerId) -> Option<KnownWorker> {
@@ -218,6 +238,34 @@ impl Tx<'_> {
             }
         }
         self.seen.attempts = attempts;
+        self.prefetch_plain_attempts_of(workers).await
+    }
+
+    async fn prefetch_plain_attempts_of(&mut self, workers: &[WorkerId]) -> Result<(), Failure> {
+        let is_plain = |id: &&WorkerId| self.known_worker(**id).is_some_and(|it| it.plain);
+        let plain: Vec<Uuid> = workers.iter().filter(is_plain).map(|id| id.0).collect();
+        if plain.is_empty() {
+            return Ok(());
+        }
+        let ending: HashSet<Uuid> = plain.iter().copied().collect();
+        let living = [Liveness::Live, Liveness::Suspect].map(row::liveness_number);
+        let rows = self.query(PLAIN_IDS, values![plain, living[0], living[1]]).await?;
+        let (mut ones, mut silent) = (PlainOnes::default(), Vec::with_capacity(rows.len()));
+        for row in &rows {
+            let (name, others): (String, Vec<Uuid>) = (get(row, 1)?, get(row, 2)?);
+            if others.iter().all(|other| ending.contains(other)) {
+                silent.push(name.clone());
+            }
+            let others = others.into_iter().map(WorkerId).collect();
+            ones.ids.insert(WorkerId(get(row, 0)?), (name, others));
+        }
+        let rows = self.query(IN_FLIGHT_OF_ALL_PLAIN, values![silent]).await?;
+        for loaded in self.load_rows(&rows, Self::of_active).await? {
+            if let Some(name) = loaded.attempt().and_then(|attempt| attempt.plain.clone()) {
+                ones.attempts.entry(name).or_default().push(loaded);
+            }
+        }
+        self.seen.plain = ones;
         Ok(())
     }
 
@@ -225,6 +273,15 @@ impl Tx<'_> {
         &mut self,
         worker: WorkerId,
     ) -> Result<Vec<Loaded>, Failure> {
+        if let Some((name, others)) = self.seen.plain.ids.remove(&worker) {
+            // Those that were given up before it in this batch are known to be gone.
+            let is_gone = |other: &WorkerId| {
+                self.known_worker(*other).is_some_and(|it| !it.standing.holds_lease())
+            };
+            let attempts =
+                others.iter().all(is_gone).then(|| self.seen.plain.attempts.remove(&name));
+            return Ok(attempts.flatten().unwrap_or_default());
+        }
         let living = values![
             worker.0,
             row::liveness_number(Liveness::Live),

@@ -138,6 +138,11 @@ impl Server {
         Self { store, id: new_id(), batches: AtomicU64::new(0) }
     }
 
+    /// The same store, with batches that are numbered by themselves.
+    pub(crate) fn lane(&self) -> Self {
+        Self { store: self.store.clone(), id: new_id(), batches: AtomicU64::new(0) }
+    }
+
     /// Applies commands; returns how many statements that took.
     pub(crate) async fn statements_of(&self, commands: Vec<Command>) -> u64 {
         let before = self.store.statements_sent().await;
@@ -219,7 +224,7 @@ impl Server {
     }
 }
 
-fn registration(worker: WorkerId, lease: Span) -> Registration {
+pub(crate) fn registration(worker: WorkerId, lease: Span) -> Registration {
     Registration {
         id: worker,
         name: "shell-1".into(),

@@ -17,6 +17,7 @@ mod lists;
 mod load;
 mod opening;
 mod outages;
+mod plain;
 mod plans;
 mod races;
 mod schema;

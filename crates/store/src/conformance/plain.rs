@@ -25,6 +25,7 @@ cases![
     late_ack_after_visibility_passed_is_refused,
     cancelled_plain_attempt_is_vacated_when_its_visibility_passes,
     worker_that_beat_and_fell_silent_loses_what_it_holds_however_long_its_visibility,
+    incarnations_that_are_given_up_in_one_batch_lose_what_they_hold_with_the_last,
     worker_that_says_that_it_ends_is_interrupted_and_its_jobs_come_back_at_once,
 ];
 
@@ -208,6 +209,30 @@ fn worker_that_beat_and_fell_silent_loses_what_it_holds_however_long_its_visibil
     world.one(Command::Sweep(Sweep { limit: 10, watched: long }));
     let ended = world.attempts(theirs).remove(0);
     assert!(ended.error.is_some_and(|error| error.contains("visibility_timeout")));
+}
+
+fn incarnations_that_are_given_up_in_one_batch_lose_what_they_hold_with_the_last<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let jobs = [(); 3].map(|()| world.add_plain());
+    let [first, second] = [(); 2].map(|()| register(world, "me"));
+    let alive = [(); 2].map(|()| register(world, "you"));
+    let other = register(world, "it");
+    for name in ["me", "you", "it"] {
+        assert_eq!(world.fetch(Some(name), 1).len(), 1);
+    }
+    world.wait(LEASE);
+    let lapses = [first, alive[0], other, second].map(|worker| {
+        let renewal = world.row(worker).renewal;
+        lapse(worker, renewal, LapseScope::Everything)
+    });
+    let lost = |reply: Reply| match reply {
+        Reply::WorkerMoved(Ok(moved)) => moved.moved.iter().map(|it| it.job).collect(),
+        other => panic!("not given up: {other:?}"),
+    };
+    let lost: Vec<Vec<_>> = world.apply(lapses.into()).replies.into_iter().map(lost).collect();
+    assert_eq!(lost, [vec![], vec![], vec![jobs[2]], vec![jobs[0]]]);
+    assert_eq!(world.read(jobs[1]).state, State::Active);
 }
 
 fn worker_that_says_that_it_ends_is_interrupted_and_its_jobs_come_back_at_once<H: Harness>(

@@ -2,10 +2,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use crate::wait::{eventually, within};
 
 /// How long a forwarding thread waits before it looks at the weather again.
 const LOOK: Duration = Duration::from_millis(10);
@@ -48,6 +50,24 @@ struct Shared {
     target: Mutex<SocketAddr>,
     weather: Mutex<Weather>,
     over: AtomicBool,
+    /// How many threads forward or are about to.
+    forwarding: AtomicUsize,
+}
+
+/// One thread that forwards, for as long as it does.
+struct Forwarding(Arc<Shared>);
+
+impl Forwarding {
+    fn begin(shared: &Arc<Shared>) -> Self {
+        shared.forwarding.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Forwarding {
+    fn drop(&mut self) {
+        self.0.forwarding.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -70,7 +90,8 @@ impl Proxy {
         let address = listener.local_addr().expect("its address");
         let weather = Mutex::new(Weather::Clear);
         let target = Mutex::new(target);
-        let shared = Arc::new(Shared { target, weather, over: AtomicBool::new(false) });
+        let (over, forwarding) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { target, weather, over, forwarding });
         let acceptor = thread::spawn({
             let shared = Arc::clone(&shared);
             move || accept(&listener, &shared)
@@ -94,9 +115,19 @@ impl Proxy {
         *self.shared.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
     }
 
-    /// Changes the weather, for open connections as well.
+    /// Changes the weather, for open connections as well. After [`Weather::Cut`] none is left:
+    /// a thread that saw only the weather that comes next would go on with what it had lost.
+    ///
+    /// # Panics
+    ///
+    /// When a connection outlives the cut.
     pub fn set(&self, weather: Weather) {
         *self.shared.weather.lock().unwrap_or_else(PoisonError::into_inner) = weather;
+        if weather == Weather::Cut {
+            eventually("every connection is cut", within(LOOK), || {
+                (self.shared.forwarding.load(Ordering::SeqCst) == 0).then_some(())
+            });
+        }
     }
 }
 
@@ -126,6 +157,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             thread::sleep(LOOK);
             continue;
         };
+        // Before it looks at the weather: whoever cuts waits for it.
+        let accepting = Forwarding::begin(shared);
         if shared.weather() == Weather::Cut {
             continue;
         }
@@ -133,9 +166,10 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         let Ok(server) = TcpStream::connect(target) else { continue };
         for (from, to, way) in [(&client, &server, Way::Request), (&server, &client, Way::Reply)] {
             let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else { continue };
-            let shared = Arc::clone(shared);
-            thread::spawn(move || forward(from, to, way, &shared));
+            let forwarding = Forwarding::begin(shared);
+            thread::spawn(move || forward(from, to, way, &forwarding.0));
         }
+        drop(accepting);
     }
 }
 
@@ -215,6 +249,21 @@ mod tests {
         client.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
         let mut byte = [7];
         client.write_all(&byte).is_ok() && client.read_exact(&mut byte).is_ok()
+    }
+
+    /// A cut that was over at once was once seen by no thread, and what had been lost on a
+    /// connection was missing in the middle of it.
+    #[test]
+    fn no_connection_outlives_a_cut_however_short() {
+        let echo = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = Proxy::to(&echo.local_addr().unwrap().to_string());
+        let mut client = TcpStream::connect(proxy.address).unwrap();
+        let (mut server, _) = echo.accept().unwrap();
+        proxy.set(Weather::Cut);
+        proxy.set(Weather::Clear);
+        server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut byte = [0];
+        assert!(client.write_all(&[7]).is_err() || !matches!(server.read(&mut byte), Ok(1)));
     }
 
     #[test]

@@ -26,9 +26,10 @@ use crate::metrics::Metrics;
 /// Most renewals in one batch.
 const BATCH_MAX: usize = 2_000;
 /// Batches of renewals begin this far apart, so that many workers cost few commits.
-const APART: Span = Span(200);
-/// A short lease allows less: this part of it.
-const APART_OF_LEASE: u64 = 75;
+const APART: Span = Span(500);
+/// A short lease allows less: this part of it. What must not overlap ends a second before a
+/// native worker's lease does, and the first heartbeat after a freeze is to be answered by then.
+const APART_OF_LEASE: u64 = 60;
 /// Most commands that are found to wait for a locked row in one go: those that were not tried
 /// wait for the next batch.
 const LOCKED_MAX: usize = 8;

@@ -1,7 +1,7 @@
 //! F6 and F7: an engine stands still, for less and for more than its lease.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use outlast_e2e::wait::{HEARTBEAT, LEASE, SWEEP, eventually, stays, within};
 use outlast_e2e::{Frozen, Run, Scene, ServerOptions, Worker, WorkerOptions};
@@ -125,9 +125,13 @@ fn a_worker_with_a_forbidden_overlap_goes_on_after_all_of_it_was_frozen() {
     goes_on_after(LEASE * 2, Worker::freeze_whole);
 }
 
-/// docs/guarantees.md: the lease less 1.1 heartbeat intervals and a second, 2.8 s here.
-#[test]
-fn a_freeze_within_the_promised_time_ends_nothing_that_must_not_overlap() {
+/// docs/guarantees.md: the lease less 1.1 heartbeat intervals and a second.
+const PROMISED: Duration = Duration::from_millis(2800);
+
+/// Freezes a worker for a little less than promised, twice. Returns false if the machine was so
+/// busy that its next heartbeat was not stored within the promised time: it might as well have been
+/// frozen for longer, and nothing was promised.
+fn survives_what_is_promised() -> bool {
     const INTERVAL: Duration = Duration::from_secs(2);
     const FREEZE: Duration = Duration::from_millis(2500);
     let options =
@@ -141,11 +145,19 @@ fn a_freeze_within_the_promised_time_ends_nothing_that_must_not_overlap() {
     for job in &jobs {
         scene.await_start(job, 1, within(LEASE));
     }
+    let beat = || scene.api().try_worker(worker.id()).map(|shown| shown["last_heartbeat"].clone());
     for _ in 0..2 {
+        let began = Instant::now();
         let frozen = worker.freeze_whole();
         // The pause is what is tested; nothing is awaited here.
         thread::sleep(FREEZE);
+        let before = beat();
         drop(frozen);
+        eventually("it is heard again", within(LEASE), || (beat() != before).then_some(()));
+        // Some of it is for the answer.
+        if began.elapsed() > PROMISED - Duration::from_millis(50) {
+            return false;
+        }
         thread::sleep(INTERVAL * 3 / 4);
     }
     for job in &jobs {
@@ -153,6 +165,12 @@ fn a_freeze_within_the_promised_time_ends_nothing_that_must_not_overlap() {
         assert_eq!(scene.api().outcomes(job), ["completed"]);
     }
     scene.judge();
+    true
+}
+
+#[test]
+fn a_freeze_within_the_promised_time_ends_nothing_that_must_not_overlap() {
+    assert!((0..10).any(|_| survives_what_is_promised()), "the machine is too busy to tell");
 }
 
 #[test]

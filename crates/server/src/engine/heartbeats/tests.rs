@@ -129,3 +129,42 @@ async fn a_locked_row_of_a_worker_is_logged_once_until_it_is_free() {
     assert_eq!((count("are not stored"), count("are stored again")), (2, 1), "{log}");
     assert_eq!(count("ERROR"), 0, "{log}");
 }
+
+/// Ten thousand plain workers once cost five commits a second.
+#[tokio::test(start_paused = true)]
+async fn heartbeats_of_many_plain_workers_share_two_commits_a_second() {
+    const SECONDS: usize = 20;
+    let commits = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&commits);
+    let store = model().failing(move |_batch| {
+        *count.lock().unwrap() += 1;
+        None
+    });
+    let engine = Engine::start(Arc::new(store), settings());
+    let lease = settings().ojs_lease;
+    let beating = (1..=100).map(async |n| {
+        let renew = Renew { worker: worker(n), lease, in_flight: 0 };
+        tokio::time::sleep(millis(Span(50 * u64::try_from(n).unwrap()))).await;
+        for _ in 0..SECONDS / 5 {
+            engine.beat(Command::Renew(renew.clone())).await.unwrap();
+            tokio::time::sleep(millis(Span::from_secs(5))).await;
+        }
+    });
+    join_all(beating).await;
+    let commits = *commits.lock().unwrap();
+    assert!(commits <= 2 * (SECONDS + 10), "{commits} commits");
+}
+
+/// A heartbeat that waits long for company is of no use to a short lease.
+#[test]
+fn heartbeats_wait_for_others_for_a_small_part_of_the_shortest_lease() {
+    let beat = |lease| {
+        (
+            Command::Renew(Renew { worker: worker(1), lease, in_flight: 0 }),
+            tokio::sync::oneshot::channel().0,
+        )
+    };
+    let of = |leases: &[u64]| apart(&leases.iter().map(|ms| beat(Span(*ms))).collect::<Vec<_>>());
+    assert_eq!(of(&[30_000, 60_000]), APART);
+    assert_eq!(of(&[30_000, 600]), Span(10));
+}

@@ -102,8 +102,12 @@ impl Scene {
             self.engine.submit(Command::Worker(step))
         });
         assert!(join_all(drops).await.iter().all(Result::is_ok));
+        // All at one moment, however busy the machine is: so they are given up at one.
+        let now = boot_time();
         for worker in workers {
-            self.engine.shared().leases.watch().dropped(*worker, boot_time());
+            self.engine.shared().leases.watch().dropped(*worker, now);
+        }
+        for worker in workers {
             self.engine.send(Input::Detached { worker: *worker, session: 1 }).await.unwrap();
         }
         self.engine.shared().leases.notify();
@@ -133,8 +137,9 @@ impl Scene {
 }
 
 /// F28: lapses were once awaited one by one, a commit each; only those of one look counted as
-/// lost together; and everything was handed out again at once.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// lost together; and everything was handed out again at once. On one thread, the loop sees all
+/// lapses of a look before it makes a batch of them.
+#[tokio::test]
 async fn a_fleet_that_dies_three_times_costs_few_commits_and_no_job_is_blamed() {
     const ROUNDS: u128 = 3;
     let scene = Scene::start();
@@ -145,10 +150,11 @@ async fn a_fleet_that_dies_three_times_costs_few_commits_and_no_job_is_blamed() 
     scene.await_in_flight(all(JOBS)).await;
     for round in 1..=ROUNDS {
         scene.start_all(&workers).await;
-        scene.kill(&workers).await;
+        // Before the first can be given up: the rest of a death may take long here.
         let died = Instant::now();
+        scene.kill(&workers).await;
         let batches = scene.await_lapses(all(WORKERS * round)).await;
-        assert!(batches.len() <= all(4 * round), "{} commits", batches.len());
+        assert_eq!(batches.len(), all(round), "commits");
         (workers, _streams) = scene.fleet(round + 1).await;
         scene.await_in_flight(all(JOBS)).await;
         let limited = u64::try_from(JOBS).unwrap() - limits::REDISPATCH.burst;

@@ -157,7 +157,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             thread::sleep(LOOK);
             continue;
         };
-        // Before it looks at the weather: whoever cuts waits for it.
+        // Before it looks at the weather: a cut waits for it.
         let accepting = Forwarding::begin(shared);
         if shared.weather() == Weather::Cut {
             continue;

@@ -262,7 +262,14 @@ impl<L: Look> Walk<'_, L> {
                 _ => return Ok(Found { down_to: None, ..found }),
             }
         }
-        Ok(Found { down_to: Some(high), ..found })
+        self.ends_at(high, &mut looks, found).await
+    }
+
+    /// Ends a walk that has looked at all above `high` and may look at no more, if there may be
+    /// more.
+    async fn ends_at(&self, high: i64, looks: &mut u32, found: Found) -> Result<Found, StoreError> {
+        let high = self.skip(high, looks).await?;
+        Ok(Found { down_to: (high > self.first).then_some(high), ..found })
     }
 
     /// Looks for what is left of a page, of which so many were found, in blocks below `high`.
@@ -318,10 +325,10 @@ impl<L: Look> Walk<'_, L> {
             let Some(low) = low else { return Ok(Found { down_to: None, ..found }) };
             high = low;
             if found.seqs.len() >= self.limit {
-                break;
+                return Ok(Found { down_to: Some(high), ..found });
             }
         }
-        Ok(Found { down_to: Some(high), ..found })
+        self.ends_at(high, &mut looks, found).await
     }
 
     /// The newest claimable jobs are found without looking at the others.
